@@ -1,0 +1,95 @@
+//! Addresses: what an endpoint is called, and the handle an address vector gives for it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use crate::{Errno, Error};
+
+/// Index of a peer in an address vector (`fi_addr_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct FiAddr(pub u64);
+
+impl FiAddr {
+    /// `FI_ADDR_UNSPEC`: any peer, or an unknown one.
+    pub const UNSPEC: Self = Self(u64::MAX);
+    /// `FI_ADDR_NOTAVAIL`: an address that could not be inserted.
+    pub const NOTAVAIL: Self = Self(u64::MAX);
+}
+
+/// How an address is written (`fi_info.addr_format`, with libfabric's numbers).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum AddrFormat {
+    /// Any.
+    #[default]
+    Unspec = 0,
+    /// Any socket address.
+    Sockaddr = 1,
+    /// IPv4 socket address.
+    SockaddrIn = 2,
+    /// IPv6 socket address.
+    SockaddrIn6 = 3,
+    /// A string: `scheme://...` or a provider's plain name.
+    Str = 9,
+    /// IPv4 or IPv6 socket address.
+    SockaddrIp = 17,
+}
+
+/// The address of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Address {
+    /// A string address ([`AddrFormat::Str`]).
+    Str(String),
+    /// An IP address and port.
+    Ip(SocketAddr),
+}
+
+impl Address {
+    /// The format this address is in.
+    pub const fn format(&self) -> AddrFormat {
+        match self {
+            Self::Str(_) => AddrFormat::Str,
+            Self::Ip(SocketAddr::V4(_)) => AddrFormat::SockaddrIn,
+            Self::Ip(SocketAddr::V6(_)) => AddrFormat::SockaddrIn6,
+        }
+    }
+
+    /// The string of a string address.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Str(name) => Some(name),
+            Self::Ip(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Str(name) => f.write_str(name),
+            Self::Ip(ip) => ip.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    /// Reads `1.2.3.4:5` and `[::1]:5` as IP addresses and everything else as a string address.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if let Ok(ip) = text.parse() {
+            return Ok(Self::Ip(ip));
+        }
+        if text.is_empty() || text.contains('\0') {
+            return Err(Error::new(
+                Errno::Inval,
+                format!("address {text:?} is no address"),
+            ));
+        }
+        Ok(Self::Str(text.to_owned()))
+    }
+}

@@ -1,0 +1,93 @@
+//! Address vectors: fi_av(3).
+
+use std::any::Any;
+use std::fmt;
+
+use crate::{Address, Errno, FiAddr, Result};
+
+/// How indices are given out (`enum fi_av_type`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Type {
+    /// The provider's choice.
+    #[default]
+    Unspec = 0,
+    /// Deprecated: opaque handles.
+    Map = 1,
+    /// Indices from zero on, the lowest free one first.
+    Table = 2,
+}
+
+/// How an address vector is opened (`struct fi_av_attr`).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Attr {
+    /// How indices are given out.
+    pub av_type: Type,
+    /// Expected number of addresses; 0 for the provider's default. It is a hint, not a limit.
+    pub count: usize,
+}
+
+/// A table of peers.
+///
+/// Inserting an address that is already there gives the index that it has (libfabric leaves this
+/// undefined). Indices of removed addresses are given out again, the lowest first.
+pub trait AddressVector: Any + fmt::Debug + Send + Sync {
+    /// Adds addresses; `out[i]` is the handle of `addrs[i]`, or [`FiAddr::NOTAVAIL`]
+    /// (fi_av_insert(3)). Says how many were inserted.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when `out` is shorter than `addrs`; nothing was inserted then. A malformed
+    /// address only fails its own slot.
+    fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize>;
+
+    /// Adds one address.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when the address is malformed or of a format that this vector does not
+    /// carry.
+    fn insert_one(&self, addr: &Address) -> Result<FiAddr> {
+        let mut out = [FiAddr::NOTAVAIL];
+        match self.insert(std::slice::from_ref(addr), &mut out)? {
+            1 => Ok(out[0]),
+            _ => Err(Errno::Inval),
+        }
+    }
+
+    /// Adds the addresses that `node` and `service` resolve to (fi_av_insertsvc(3)).
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where addresses are not resolved from names.
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
+        let _ = (node, service);
+        Err(Errno::NoSys)
+    }
+
+    /// Adds `nodes` x `services` consecutive addresses (fi_av_insertsym(3)).
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where addresses are not resolved from names.
+    fn insert_symmetric(
+        &self,
+        node: &str,
+        nodes: usize,
+        service: &str,
+        services: usize,
+        out: &mut [FiAddr],
+    ) -> Result<usize> {
+        let _ = (node, nodes, service, services, out);
+        Err(Errno::NoSys)
+    }
+
+    /// Removes peers (fi_av_remove(3)).
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when one of them is not in the table; nothing was removed then.
+    fn remove(&self, addrs: &[FiAddr]) -> Result;
+
+    /// The address behind a handle (fi_av_lookup(3)).
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when it is not in the table.
+    fn lookup(&self, addr: FiAddr) -> Result<Address>;
+}

@@ -1,0 +1,50 @@
+//! Connection management: fi_cm(3). A control path: cost does not matter here.
+
+use std::any::Any;
+use std::fmt;
+
+use crate::{Address, Result};
+
+/// What a connected endpoint offers besides data transfer.
+pub trait ConnectionManagement {
+    /// Asks a passive endpoint for a connection; the answer arrives on the event queue
+    /// (fi_connect(3)).
+    ///
+    /// # Errors
+    /// [`crate::Errno::Inval`] when `data` is longer than the provider carries.
+    fn connect(&self, addr: &Address, data: &[u8]) -> Result;
+    /// Accepts the request that the endpoint was opened with (fi_accept(3)).
+    ///
+    /// # Errors
+    /// [`crate::Errno::Inval`] when there is none or `data` is too long.
+    fn accept(&self, data: &[u8]) -> Result;
+    /// Ends the connection; the peer sees [`crate::eq::Event::Shutdown`] (fi_shutdown(3)).
+    ///
+    /// # Errors
+    /// [`crate::Errno::NotConn`] when there is none.
+    fn shutdown(&self) -> Result;
+    /// The address of the peer (fi_getpeer(3)).
+    ///
+    /// # Errors
+    /// [`crate::Errno::NotConn`] before the connection.
+    fn peer(&self) -> Result<Address>;
+}
+
+/// An endpoint that waits for connections (fi_passive_ep(3)).
+pub trait PassiveEndpoint: Any + fmt::Debug + Send + Sync {
+    /// Starts to take requests (fi_listen(3)).
+    ///
+    /// # Errors
+    /// The system's, for an address in use or not available.
+    fn listen(&self) -> Result;
+    /// Where it listens (fi_getname(3)).
+    ///
+    /// # Errors
+    /// [`crate::Errno::AddrNotAvail`] before it has an address.
+    fn address(&self) -> Result<Address>;
+    /// Refuses a request by the handle of its [`crate::Info`] (fi_reject(3)).
+    ///
+    /// # Errors
+    /// [`crate::Errno::Inval`] when there is no such request.
+    fn reject(&self, handle: u64, data: &[u8]) -> Result;
+}

@@ -1,0 +1,53 @@
+//! Counters: fi_cntr(3).
+
+use std::any::Any;
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Errno, Result, wait};
+
+/// What is counted (`enum fi_cntr_events`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Events {
+    /// Completed operations.
+    #[default]
+    Comp = 0,
+    /// Bytes of completed operations.
+    Bytes = 1,
+}
+
+/// How a counter is opened (`struct fi_cntr_attr`).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Attr {
+    /// What is counted.
+    pub events: Events,
+    /// How a thread waits for it.
+    pub wait_obj: wait::Object,
+}
+
+/// A pair of 64-bit numbers: successes and errors.
+pub trait Counter: Any + fmt::Debug + Send + Sync {
+    /// Drives progress and reads the successes (fi_cntr_read(3)).
+    fn read(&self) -> u64;
+    /// Drives progress and reads the errors (fi_cntr_readerr(3)).
+    fn read_err(&self) -> u64;
+    /// Adds to the successes (fi_cntr_add(3)).
+    fn add(&self, value: u64);
+    /// Adds to the errors (fi_cntr_adderr(3)).
+    fn add_err(&self, value: u64);
+    /// Sets the successes (fi_cntr_set(3)).
+    fn set(&self, value: u64);
+    /// Sets the errors (fi_cntr_seterr(3)).
+    fn set_err(&self, value: u64);
+    /// Sleeps until the successes reach `threshold` (fi_cntr_wait(3)).
+    ///
+    /// # Errors
+    /// [`Errno::TimedOut`]; [`Errno::Avail`] when the errors changed meanwhile;
+    /// [`Errno::NoSys`] without a wait object.
+    fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
+        let _ = (threshold, timeout);
+        Err(Errno::NoSys)
+    }
+}

@@ -1,0 +1,82 @@
+//! Domains: fi_domain(3).
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{
+    AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info, IovMut,
+    MemoryRegion, Result, atomic, av, cntr, cq, mr,
+};
+
+/// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
+///
+/// Objects opened from a domain keep it alive; handles may be dropped in any order.
+pub trait Domain: Any + fmt::Debug + Send + Sync {
+    /// Opens a completion queue (fi_cq_open(3)).
+    ///
+    /// # Errors
+    /// The attribute that the provider cannot honour, and its value.
+    fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error>;
+
+    /// Opens a counter (fi_cntr_open(3)).
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where the provider has none.
+    fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
+        let _ = attr;
+        Err(Error::new(
+            Errno::NoSys,
+            format!("{self:?} has no counters"),
+        ))
+    }
+
+    /// Opens an address vector (fi_av_open(3)).
+    ///
+    /// # Errors
+    /// The attribute that the provider cannot honour, and its value.
+    fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error>;
+
+    /// Opens an endpoint, bound and enabled (fi_endpoint(3), fi_ep_bind(3), fi_enable(3)).
+    ///
+    /// # Errors
+    /// What of `info` or `bind` does not fit, or which system resource was missing.
+    fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error>;
+
+    /// Registers memory (fi_mr_regattr(3)).
+    ///
+    /// # Safety
+    /// The bytes of `region` stay valid until the region is dropped. With remote rights, peers
+    /// read and write them at any time: the owner touches them only through atomics or raw
+    /// pointers, never through references that assume they do not change.
+    ///
+    /// # Errors
+    /// [`Errno::NoKey`] when the wanted key is taken; [`Errno::NoSys`] where memory cannot be
+    /// registered.
+    #[expect(unsafe_code, reason = "the caller's promise about the memory")]
+    unsafe fn reg(
+        &self,
+        region: &[IovMut],
+        attr: &mr::Attr,
+    ) -> Result<Arc<dyn MemoryRegion>, Error> {
+        let _ = (region, attr);
+        Err(Error::new(
+            Errno::NoSys,
+            format!("{self:?} does not register memory"),
+        ))
+    }
+
+    /// Which atomics the domain carries (fi_query_atomic(3)).
+    ///
+    /// # Errors
+    /// [`Errno::OpNotSupp`] where it does not.
+    fn query_atomic(
+        &self,
+        family: atomic::Family,
+        datatype: atomic::Datatype,
+        op: atomic::Op,
+    ) -> Result<atomic::Attr> {
+        let _ = (family, datatype, op);
+        Err(Errno::OpNotSupp)
+    }
+}

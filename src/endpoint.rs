@@ -1,0 +1,152 @@
+//! Endpoints: fi_endpoint(3).
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{
+    Address, AddressVector, Atomic, CompletionQueue, ConnectionManagement, Context, Counter, Errno,
+    EventQueue, Msg, Result, Rma, Tagged,
+};
+
+/// One end of communication: what messages are posted to.
+///
+/// Opened by [`crate::Domain::endpoint`], already bound and enabled. Dropping the last handle
+/// closes it: outstanding operations end without completions.
+///
+/// # Safety
+/// For implementors: after an operation's completion has been pushed, and after the last handle
+/// was dropped, the implementation never again touches that operation's buffers, neither itself
+/// nor through a peer that acts for it.
+#[expect(unsafe_code, reason = "the safe layer relies on this promise")]
+pub unsafe trait Endpoint:
+    Any + fmt::Debug + Send + Sync + Msg + Tagged + Rma + Atomic
+{
+    /// The address that peers insert (fi_getname(3)).
+    ///
+    /// # Errors
+    /// [`Errno::AddrNotAvail`] where it has none.
+    fn address(&self) -> Result<Address>;
+
+    /// Tries to take back one posted operation (fi_cancel(3)). If that works, it completes with
+    /// [`Errno::Canceled`].
+    ///
+    /// # Errors
+    /// [`Errno::NoEnt`] when there is no such operation, or it is too late.
+    fn cancel(&self, context: Context) -> Result;
+
+    /// Changes an option (fi_setopt(3)).
+    ///
+    /// # Errors
+    /// [`Errno::NoProtoOpt`] where the option is unknown; [`Errno::Inval`] for a bad value.
+    fn set(&self, option: EpOption) -> Result {
+        let _ = option;
+        Err(Errno::NoProtoOpt)
+    }
+
+    /// Reads an option (fi_getopt(3)), named by [`EpOption`]'s variants.
+    ///
+    /// # Errors
+    /// [`Errno::NoProtoOpt`] where the option is unknown.
+    fn option(&self, name: EpOptionName) -> Result<EpOption> {
+        let _ = name;
+        Err(Errno::NoProtoOpt)
+    }
+
+    /// Connection management, for connected endpoints.
+    fn cm(&self) -> Option<&dyn ConnectionManagement> {
+        None
+    }
+}
+
+macro_rules! options {
+    ($($(#[$doc:meta])+ $name:ident = $number:literal,)+) => {
+        /// A settable property of an endpoint (`FI_OPT_*`).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum EpOption { $($(#[$doc])+ $name(usize),)+ }
+
+        /// The names of [`EpOption`], with libfabric's numbers.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        #[non_exhaustive]
+        pub enum EpOptionName { $($(#[$doc])+ $name = $number,)+ }
+    };
+}
+
+options! {
+    /// Free bytes below which a multi-receive buffer is released.
+    MinMultiRecv = 0,
+    /// Bytes of private data that a connection carries.
+    CmDataSize = 1,
+    /// Largest untagged message, in bytes.
+    MaxMsgSize = 16,
+    /// Largest tagged message, in bytes.
+    MaxTaggedSize = 17,
+    /// Largest remote access, in bytes.
+    MaxRmaSize = 18,
+    /// Largest atomic, in bytes.
+    MaxAtomicSize = 19,
+    /// Largest injected untagged message, in bytes.
+    InjectMsgSize = 20,
+    /// Largest injected tagged message, in bytes.
+    InjectTaggedSize = 21,
+    /// Largest injected remote write, in bytes.
+    InjectRmaSize = 22,
+    /// Largest injected atomic, in bytes.
+    InjectAtomicSize = 23,
+}
+
+/// What an endpoint is bound to. No endpoint exists that lacks what it needs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Bindings {
+    /// Where sends and other own operations complete.
+    pub tx_cq: Arc<dyn CompletionQueue>,
+    /// Report only operations with [`crate::OpFlags::COMPLETION`] on `tx_cq`
+    /// (`FI_SELECTIVE_COMPLETION`).
+    pub tx_selective: bool,
+    /// Where receives complete.
+    pub rx_cq: Arc<dyn CompletionQueue>,
+    /// Report only operations with [`crate::OpFlags::COMPLETION`] on `rx_cq`.
+    pub rx_selective: bool,
+    /// The peers; needed by unconnected endpoints.
+    pub av: Option<Arc<dyn AddressVector>>,
+    /// Where connections are reported.
+    pub eq: Option<Arc<dyn EventQueue>>,
+    /// Counters, by the operations they count.
+    pub cntrs: Counters,
+}
+
+impl Bindings {
+    /// One queue for both directions and an address vector: what an unconnected endpoint needs.
+    pub fn new(cq: Arc<dyn CompletionQueue>, av: Arc<dyn AddressVector>) -> Self {
+        Self {
+            tx_cq: Arc::clone(&cq),
+            tx_selective: false,
+            rx_cq: cq,
+            rx_selective: false,
+            av: Some(av),
+            eq: None,
+            cntrs: Counters::default(),
+        }
+    }
+}
+
+/// The counters of an endpoint, by the operations they count.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Sends.
+    pub send: Option<Arc<dyn Counter>>,
+    /// Receives.
+    pub recv: Option<Arc<dyn Counter>>,
+    /// Own reads, and fetching atomics.
+    pub read: Option<Arc<dyn Counter>>,
+    /// Own writes, and atomics without result.
+    pub write: Option<Arc<dyn Counter>>,
+    /// Reads by peers.
+    pub remote_read: Option<Arc<dyn Counter>>,
+    /// Writes by peers.
+    pub remote_write: Option<Arc<dyn Counter>>,
+}

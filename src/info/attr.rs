@@ -1,0 +1,315 @@
+//! The attribute structs of [`super::Info`]: every field of libfabric 2.x.
+
+use std::fmt;
+
+use crate::{Caps, Mode, MrMode, MsgOrder, OpFlags, av};
+
+/// Attributes of sending (`struct fi_tx_attr`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TxAttr {
+    /// The part of the capabilities that sending has.
+    pub caps: Caps,
+    /// Duties that concern sending.
+    pub mode: Mode,
+    /// Default flags of operations posted by the short forms.
+    pub op_flags: OpFlags,
+    /// Order that is kept.
+    pub msg_order: MsgOrder,
+    /// Order of completions; must be empty in API version 2.
+    pub comp_order: u64,
+    /// Largest injected message, in bytes.
+    pub inject_size: usize,
+    /// Operations that may be outstanding.
+    pub size: usize,
+    /// Pieces of a local list.
+    pub iov_limit: usize,
+    /// Pieces of a remote list.
+    pub rma_iov_limit: usize,
+    /// Traffic class.
+    pub tclass: TrafficClass,
+}
+
+/// Attributes of receiving (`struct fi_rx_attr`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RxAttr {
+    /// The part of the capabilities that receiving has.
+    pub caps: Caps,
+    /// Duties that concern receiving.
+    pub mode: Mode,
+    /// Default flags of operations posted by the short forms.
+    pub op_flags: OpFlags,
+    /// Order that is kept.
+    pub msg_order: MsgOrder,
+    /// Order of completions; must be empty in API version 2.
+    pub comp_order: u64,
+    /// No longer used by API version 2; kept for the C face.
+    pub total_buffered_recv: usize,
+    /// Receives that may be posted.
+    pub size: usize,
+    /// Pieces of a local list.
+    pub iov_limit: usize,
+}
+
+/// Attributes of an endpoint (`struct fi_ep_attr`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EpAttr {
+    /// Kind of endpoint.
+    pub ep_type: EpType,
+    /// What is spoken on the wire.
+    pub protocol: Protocol,
+    /// Version of it.
+    pub protocol_version: u32,
+    /// Largest message, in bytes.
+    pub max_msg_size: usize,
+    /// Bytes left free in front of each buffer, under [`Mode::MSG_PREFIX`].
+    pub msg_prefix_size: usize,
+    /// Bytes up to which reads after writes are ordered.
+    pub max_order_raw_size: usize,
+    /// Bytes up to which writes after reads are ordered.
+    pub max_order_war_size: usize,
+    /// Bytes up to which writes after writes are ordered.
+    pub max_order_waw_size: usize,
+    /// How the tag's bits are used.
+    pub mem_tag_format: MemTagFormat,
+    /// Transmit contexts; `usize::MAX` for a shared one.
+    pub tx_ctx_cnt: usize,
+    /// Receive contexts; `usize::MAX` for a shared one.
+    pub rx_ctx_cnt: usize,
+    /// Authorization key.
+    pub auth_key: Vec<u8>,
+}
+
+/// Attributes of a domain (`struct fi_domain_attr`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DomainAttr {
+    /// Its name.
+    pub name: String,
+    /// What the application promises about its threads.
+    pub threading: Threading,
+    /// Who drives connections and the like.
+    pub control_progress: Progress,
+    /// Who drives data.
+    pub data_progress: Progress,
+    /// Whether queues are protected from overruns.
+    pub resource_mgmt: ResourceMgmt,
+    /// Kind of address vector.
+    pub av_type: av::Type,
+    /// What registration asks of the application.
+    pub mr_mode: MrMode,
+    /// Size of a key, in bytes.
+    pub mr_key_size: usize,
+    /// Size of remote completion data, in bytes.
+    pub cq_data_size: usize,
+    /// Completion queues that may be open at best performance.
+    pub cq_cnt: usize,
+    /// Endpoints that may be open at best performance.
+    pub ep_cnt: usize,
+    /// Transmit contexts at best performance.
+    pub tx_ctx_cnt: usize,
+    /// Receive contexts at best performance.
+    pub rx_ctx_cnt: usize,
+    /// Transmit contexts of an endpoint.
+    pub max_ep_tx_ctx: usize,
+    /// Receive contexts of an endpoint.
+    pub max_ep_rx_ctx: usize,
+    /// Shared transmit contexts of an endpoint.
+    pub max_ep_stx_ctx: usize,
+    /// Shared receive contexts of an endpoint.
+    pub max_ep_srx_ctx: usize,
+    /// Counters at best performance.
+    pub cntr_cnt: usize,
+    /// Pieces of a registered region.
+    pub mr_iov_limit: usize,
+    /// Capabilities of the domain.
+    pub caps: Caps,
+    /// Duties that concern the domain.
+    pub mode: Mode,
+    /// Authorization key.
+    pub auth_key: Vec<u8>,
+    /// Bytes of error data.
+    pub max_err_data: usize,
+    /// Registered regions at best performance.
+    pub mr_cnt: usize,
+    /// Traffic class.
+    pub tclass: TrafficClass,
+    /// Authorization keys of an endpoint.
+    pub max_ep_auth_key: usize,
+    /// Largest group number.
+    pub max_group_id: u32,
+    /// Largest value of a counter.
+    pub max_cntr_value: u64,
+    /// Largest error value of a counter.
+    pub max_err_cntr_value: u64,
+}
+
+/// Attributes of a fabric (`struct fi_fabric_attr`).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FabricAttr {
+    /// Its name.
+    pub name: String,
+    /// The provider; layers are joined by `;`.
+    pub prov_name: String,
+    /// The provider's version.
+    pub prov_version: Version,
+    /// The API version that was asked for.
+    pub api_version: Version,
+}
+
+/// A network interface (`struct fid_nic`), as far as the system tells.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Nic {
+    /// The device's name.
+    pub name: String,
+    /// The link's address.
+    pub address: String,
+    /// Maximum transfer unit, in bytes.
+    pub mtu: usize,
+    /// Bits per second.
+    pub speed: u64,
+    /// Whether the link is up.
+    pub up: bool,
+    /// `Ethernet` and the like.
+    pub network_type: String,
+}
+
+/// A version, as `FI_VERSION(major, minor)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// Changes with incompatible changes.
+    pub major: u16,
+    /// Changes with additions.
+    pub minor: u16,
+}
+
+impl Version {
+    /// The API version of this library.
+    pub const API: Self = Self::new(2, 6);
+
+    /// `FI_VERSION(major, minor)`.
+    pub const fn new(major: u16, minor: u16) -> Self {
+        Self { major, minor }
+    }
+
+    /// The number that C uses.
+    pub const fn as_raw(self) -> u32 {
+        (self.major as u32) << 16 | self.minor as u32
+    }
+
+    /// The version of C's number.
+    pub const fn from_raw(raw: u32) -> Self {
+        Self {
+            major: (raw >> 16) as u16,
+            minor: (raw & 0xffff) as u16,
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+macro_rules! c_enum {
+    ($(#[$doc:meta])+ $name:ident: $($(#[$vdoc:meta])* $variant:ident = $value:literal $text:literal,)+) => {
+        $(#[$doc])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        #[non_exhaustive]
+        pub enum $name { $($(#[$vdoc])* #[doc = concat!("`", $text, "`")] $variant = $value,)+ }
+
+        impl $name {
+            /// Every value, in libfabric's order.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The name that fi_tostr(3) prints.
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// The value of C's number.
+            pub const fn from_raw(raw: u32) -> Option<Self> {
+                $(if raw == $value { return Some(Self::$variant); })+
+                None
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.text())
+            }
+        }
+    };
+}
+
+c_enum! {
+    /// Kind of endpoint (`enum fi_ep_type`).
+    EpType:
+    #[default] Unspec = 0 "FI_EP_UNSPEC",
+    Msg = 1 "FI_EP_MSG",
+    Dgram = 2 "FI_EP_DGRAM",
+    Rdm = 3 "FI_EP_RDM",
+}
+
+c_enum! {
+    /// What the application promises about its threads (`enum fi_threading`).
+    Threading:
+    #[default] Unspec = 0 "FI_THREAD_UNSPEC",
+    Safe = 1 "FI_THREAD_SAFE",
+    Fid = 2 "FI_THREAD_FID",
+    Domain = 3 "FI_THREAD_DOMAIN",
+    Completion = 4 "FI_THREAD_COMPLETION",
+    Endpoint = 5 "FI_THREAD_ENDPOINT",
+}
+
+c_enum! {
+    /// Who drives progress (`enum fi_progress`).
+    Progress:
+    #[default] Unspec = 0 "FI_PROGRESS_UNSPEC",
+    Auto = 1 "FI_PROGRESS_AUTO",
+    Manual = 2 "FI_PROGRESS_MANUAL",
+    ControlUnified = 3 "FI_PROGRESS_CONTROL_UNIFIED",
+}
+
+c_enum! {
+    /// Whether queues are protected from overruns (`enum fi_resource_mgmt`).
+    ResourceMgmt:
+    #[default] Unspec = 0 "FI_RM_UNSPEC",
+    Disabled = 1 "FI_RM_DISABLED",
+    Enabled = 2 "FI_RM_ENABLED",
+}
+
+c_enum! {
+    /// What is spoken on the wire (`FI_PROTO_*`).
+    Protocol:
+    #[default] Unspec = 0 "FI_PROTO_UNSPEC",
+    Udp = 5 "FI_PROTO_UDP",
+    SockTcp = 6 "FI_PROTO_SOCK_TCP",
+    Rxm = 11 "FI_PROTO_RXM",
+    Rxd = 12 "FI_PROTO_RXD",
+    Shm = 16 "FI_PROTO_SHM",
+    Xnet = 25 "FI_PROTO_XNET",
+}
+
+c_enum! {
+    /// Traffic class (`FI_TC_*`).
+    TrafficClass:
+    #[default] Unspec = 0 "FI_TC_UNSPEC",
+    BestEffort = 0x200 "FI_TC_BEST_EFFORT",
+    LowLatency = 0x201 "FI_TC_LOW_LATENCY",
+    DedicatedAccess = 0x202 "FI_TC_DEDICATED_ACCESS",
+    BulkData = 0x203 "FI_TC_BULK_DATA",
+    Scavenger = 0x204 "FI_TC_SCAVENGER",
+    NetworkCtrl = 0x205 "FI_TC_NETWORK_CTRL",
+}
+
+/// How the tag's bits are used (`ep_attr.mem_tag_format`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct MemTagFormat(pub u64);
+
+impl MemTagFormat {
+    /// `FI_TAG_BITS`: no structure.
+    pub const BITS: Self = Self(0);
+}

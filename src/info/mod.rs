@@ -1,0 +1,44 @@
+//! What discovery hands out: [`Info`], the description of one way to communicate.
+
+mod attr;
+mod hints;
+
+pub use attr::{
+    DomainAttr, EpAttr, EpType, FabricAttr, MemTagFormat, Nic, Progress, Protocol, ResourceMgmt,
+    RxAttr, Threading, TrafficClass, TxAttr, Version,
+};
+pub use hints::Hints;
+
+use crate::{AddrFormat, Address, Caps, Mode};
+
+/// One way to communicate, complete with limits (`struct fi_info`).
+///
+/// Plain data. As a hint (inside [`Hints`]) a zero, an empty set, `None` or `Unspec` means "any".
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Info {
+    /// What can be done.
+    pub caps: Caps,
+    /// What the application has to do.
+    pub mode: Mode,
+    /// The format of addresses.
+    pub addr_format: AddrFormat,
+    /// The local address.
+    pub src_addr: Option<Address>,
+    /// The peer's address.
+    pub dest_addr: Option<Address>,
+    /// A connection request or a passive endpoint that this description belongs to; 0 for none.
+    pub handle: u64,
+    /// Sending.
+    pub tx_attr: TxAttr,
+    /// Receiving.
+    pub rx_attr: RxAttr,
+    /// The endpoint.
+    pub ep_attr: EpAttr,
+    /// The domain.
+    pub domain_attr: DomainAttr,
+    /// The fabric.
+    pub fabric_attr: FabricAttr,
+    /// The network interface, where there is one.
+    pub nic: Option<Nic>,
+}

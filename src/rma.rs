@@ -1,0 +1,156 @@
+//! Remote memory access: fi_rma(3).
+
+#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+
+use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
+
+/// One stretch of a peer's registered memory: `struct fi_rma_iov`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RmaIov {
+    /// Offset into the region, or the peer's virtual address under
+    /// [`crate::MrMode::VIRT_ADDR`].
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: usize,
+    /// The region's key.
+    pub key: u64,
+}
+
+/// One write to a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteMsg<'a> {
+    /// The bytes to write; valid until the completion.
+    pub iov: &'a [Iov],
+    /// Registration descriptors, one per piece, or empty.
+    pub desc: &'a [Desc],
+    /// The peer.
+    pub dest: FiAddr,
+    /// Where they go; as many bytes in all as `iov`.
+    pub rma_iov: &'a [RmaIov],
+    /// Comes back with the completion.
+    pub context: Context,
+    /// Reaches the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
+    pub data: u64,
+}
+
+/// One read of a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadMsg<'a> {
+    /// Where the bytes go; valid until the completion.
+    pub iov: &'a [IovMut],
+    /// Registration descriptors, one per piece, or empty.
+    pub desc: &'a [Desc],
+    /// The peer.
+    pub src: FiAddr,
+    /// Where they come from; as many bytes in all as `iov`.
+    pub rma_iov: &'a [RmaIov],
+    /// Comes back with the completion.
+    pub context: Context,
+}
+
+/// Reads and writes of a peer's memory; answers as in [`crate::Msg`].
+pub trait Rma {
+    /// Posts a read (fi_readmsg(3)).
+    ///
+    /// # Safety
+    /// As [`crate::Msg::recvmsg`], for `msg.iov`.
+    unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
+        let _ = (msg, flags);
+        Err(Errno::NoSys)
+    }
+
+    /// Posts a write (fi_writemsg(3)).
+    ///
+    /// # Safety
+    /// As [`crate::Msg::sendmsg`], for `msg.iov`.
+    unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
+        let _ = (msg, flags);
+        Err(Errno::NoSys)
+    }
+
+    /// Writes a copy of `buf` (fi_inject_write(3), and fi_inject_writedata(3) with `data`): no
+    /// completion here.
+    ///
+    /// # Errors
+    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Again`] when a queue is full.
+    fn inject_write(
+        &self,
+        buf: &[u8],
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        data: Option<u64>,
+    ) -> Result {
+        let _ = (buf, dest, addr, key, data);
+        Err(Errno::NoSys)
+    }
+}
+
+/// Short forms of [`Rma`], under the man page's names, with the endpoint's default flags.
+pub trait RmaExt: Rma {
+    /// fi_read(3).
+    ///
+    /// # Safety
+    /// As [`Rma::readmsg`].
+    #[inline]
+    unsafe fn read(
+        &self,
+        buf: IovMut,
+        desc: Desc,
+        src: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        let rma_iov = &[RmaIov {
+            addr,
+            len: buf.len,
+            key,
+        }];
+        let msg = ReadMsg {
+            iov: &[buf],
+            desc: &[desc],
+            src,
+            rma_iov,
+            context,
+        };
+        // SAFETY: the caller makes the promise of `readmsg` for `buf`.
+        unsafe { self.readmsg(&msg, OpFlags::DEFAULT) }
+    }
+
+    /// fi_write(3).
+    ///
+    /// # Safety
+    /// As [`Rma::writemsg`].
+    #[inline]
+    unsafe fn write(
+        &self,
+        buf: Iov,
+        desc: Desc,
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        let rma_iov = &[RmaIov {
+            addr,
+            len: buf.len,
+            key,
+        }];
+        let msg = WriteMsg {
+            iov: &[buf],
+            desc: &[desc],
+            dest,
+            rma_iov,
+            context,
+            data: 0,
+        };
+        // SAFETY: the caller makes the promise of `writemsg` for `buf`.
+        unsafe { self.writemsg(&msg, OpFlags::DEFAULT) }
+    }
+}
+
+impl<T: Rma + ?Sized> RmaExt for T {}
+
+const _: () = assert!(size_of::<RmaIov>() == 24);

@@ -1,0 +1,218 @@
+//! Tagged messages: fi_tagged(3).
+
+#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+
+use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
+
+/// One tagged send. The lists are read during the call; the bytes they name, until the completion.
+#[derive(Clone, Copy, Debug)]
+pub struct SendMsg<'a> {
+    /// The pieces of the message, at most `tx_attr.iov_limit`.
+    pub iov: &'a [Iov],
+    /// Registration descriptors, one per piece, or empty.
+    pub desc: &'a [Desc],
+    /// The peer.
+    pub dest: FiAddr,
+    /// What receives are matched by.
+    pub tag: u64,
+    /// Comes back with the completion.
+    pub context: Context,
+    /// Reaches the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
+    pub data: u64,
+}
+
+/// One tagged receive. The list is read during the call; the bytes it names, until the completion.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvMsg<'a> {
+    /// Where the message goes, at most `rx_attr.iov_limit` pieces.
+    pub iov: &'a [IovMut],
+    /// Registration descriptors, one per piece, or empty.
+    pub desc: &'a [Desc],
+    /// The only peer to receive from, under [`crate::Caps::DIRECTED_RECV`] or
+    /// [`crate::Caps::TAGGED_DIRECTED_RECV`], or [`FiAddr::UNSPEC`] for any.
+    pub src: FiAddr,
+    /// The tags to accept.
+    pub tag: TagMatch,
+    /// Comes back with the completion.
+    pub context: Context,
+}
+
+/// A tag and the bits of it that do not matter: a send's tag matches when
+/// `(send | ignore) == (tag | ignore)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TagMatch {
+    /// The wanted tag.
+    pub tag: u64,
+    /// The bits that are not compared.
+    pub ignore: u64,
+}
+
+impl TagMatch {
+    /// Accepts every tag.
+    pub const ANY: Self = Self {
+        tag: 0,
+        ignore: u64::MAX,
+    };
+
+    /// Accepts this tag alone.
+    #[inline]
+    pub const fn exact(tag: u64) -> Self {
+        Self { tag, ignore: 0 }
+    }
+
+    /// Whether a message with this tag is accepted.
+    #[inline]
+    pub const fn accepts(self, tag: u64) -> bool {
+        (tag ^ self.tag) & !self.ignore == 0
+    }
+}
+
+impl From<u64> for TagMatch {
+    fn from(tag: u64) -> Self {
+        Self::exact(tag)
+    }
+}
+
+/// Sends and receives of tagged messages; answers and order as in [`crate::Msg`].
+pub trait Tagged {
+    /// Posts a tagged send (fi_tsendmsg(3)).
+    ///
+    /// # Safety
+    /// As [`crate::Msg::sendmsg`].
+    unsafe fn tsendmsg(&self, msg: &SendMsg<'_>, flags: OpFlags) -> Result {
+        let _ = (msg, flags);
+        Err(Errno::NoSys)
+    }
+
+    /// Posts a tagged receive (fi_trecvmsg(3)).
+    ///
+    /// # Safety
+    /// As [`crate::Msg::recvmsg`].
+    unsafe fn trecvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
+        let _ = (msg, flags);
+        Err(Errno::NoSys)
+    }
+
+    /// Sends a copy of `buf` (fi_tinject(3), and fi_tinjectdata(3) with `data`): no completion.
+    ///
+    /// # Errors
+    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Again`] when a queue is full.
+    fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        let _ = (buf, dest, tag, data);
+        Err(Errno::NoSys)
+    }
+}
+
+/// Short forms of [`Tagged`], under the man page's names, with the endpoint's default flags.
+pub trait TaggedExt: Tagged {
+    /// fi_tsend(3).
+    ///
+    /// # Safety
+    /// As [`crate::Msg::sendmsg`].
+    #[inline]
+    unsafe fn tsend(
+        &self,
+        buf: Iov,
+        desc: Desc,
+        dest: FiAddr,
+        tag: u64,
+        context: Context,
+    ) -> Result {
+        // SAFETY: the caller makes the promise of `tsendmsg` for `buf`.
+        unsafe { self.tsendv(&[buf], &[desc], dest, tag, context) }
+    }
+
+    /// fi_tsendv(3).
+    ///
+    /// # Safety
+    /// As [`crate::Msg::sendmsg`].
+    #[inline]
+    unsafe fn tsendv(
+        &self,
+        iov: &[Iov],
+        desc: &[Desc],
+        dest: FiAddr,
+        tag: u64,
+        context: Context,
+    ) -> Result {
+        let msg = SendMsg {
+            iov,
+            desc,
+            dest,
+            tag,
+            context,
+            data: 0,
+        };
+        // SAFETY: the caller makes the promise of `tsendmsg` for every element of `iov`.
+        unsafe { self.tsendmsg(&msg, OpFlags::DEFAULT) }
+    }
+
+    /// fi_tsenddata(3): `data` reaches the peer's completion.
+    ///
+    /// # Safety
+    /// As [`crate::Msg::sendmsg`].
+    #[inline]
+    unsafe fn tsenddata(
+        &self,
+        buf: Iov,
+        desc: Desc,
+        data: u64,
+        dest: FiAddr,
+        tag: u64,
+        context: Context,
+    ) -> Result {
+        let msg = SendMsg {
+            iov: &[buf],
+            desc: &[desc],
+            dest,
+            tag,
+            context,
+            data,
+        };
+        // SAFETY: the caller makes the promise of `tsendmsg` for `buf`.
+        unsafe { self.tsendmsg(&msg, OpFlags::DEFAULT | OpFlags::REMOTE_CQ_DATA) }
+    }
+
+    /// fi_trecv(3).
+    ///
+    /// # Safety
+    /// As [`crate::Msg::recvmsg`].
+    #[inline]
+    unsafe fn trecv(
+        &self,
+        buf: IovMut,
+        desc: Desc,
+        src: FiAddr,
+        tag: TagMatch,
+        context: Context,
+    ) -> Result {
+        // SAFETY: the caller makes the promise of `trecvmsg` for `buf`.
+        unsafe { self.trecvv(&[buf], &[desc], src, tag, context) }
+    }
+
+    /// fi_trecvv(3).
+    ///
+    /// # Safety
+    /// As [`crate::Msg::recvmsg`].
+    #[inline]
+    unsafe fn trecvv(
+        &self,
+        iov: &[IovMut],
+        desc: &[Desc],
+        src: FiAddr,
+        tag: TagMatch,
+        context: Context,
+    ) -> Result {
+        let msg = RecvMsg {
+            iov,
+            desc,
+            src,
+            tag,
+            context,
+        };
+        // SAFETY: the caller makes the promise of `trecvmsg` for every element of `iov`.
+        unsafe { self.trecvmsg(&msg, OpFlags::DEFAULT) }
+    }
+}
+
+impl<T: Tagged + ?Sized> TaggedExt for T {}
