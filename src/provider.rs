@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::info::Version;
+use crate::param::{self, Params};
 use crate::{Error, Fabric, Hints, Info, InfoFlags};
 
 /// What one call of [`Registry::getinfo`] asks every provider.
@@ -20,6 +21,8 @@ pub struct Query<'a> {
     pub flags: InfoFlags,
     /// What is asked for.
     pub hints: &'a Hints,
+    /// The environment, with the parameters of every provider of the registry.
+    pub params: &'a Params,
 }
 
 /// Something that fulfils the contract of this crate.
@@ -29,6 +32,11 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// Its version.
     fn version(&self) -> Version;
+
+    /// The parameters it reads from the environment.
+    fn params(&self) -> &'static [param::Spec] {
+        &[]
+    }
 
     /// The ways to communicate that satisfy the query, best first.
     ///

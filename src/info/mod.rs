@@ -2,6 +2,7 @@
 
 mod attr;
 mod hints;
+mod origin;
 
 pub use attr::{
     DomainAttr, EpAttr, EpType, FabricAttr, MemTagFormat, Nic, Progress, Protocol, ResourceMgmt,
@@ -9,7 +10,9 @@ pub use attr::{
 };
 pub use hints::Hints;
 
+use crate::param::Params;
 use crate::{AddrFormat, Address, Caps, Mode};
+use origin::Origin;
 
 /// One way to communicate, complete with limits (`struct fi_info`).
 ///
@@ -41,4 +44,21 @@ pub struct Info {
     pub fabric_attr: FabricAttr,
     /// The network interface, where there is one.
     pub nic: Option<Nic>,
+    origin: Origin,
+}
+
+impl Info {
+    /// The environment that discovery read, for the provider to read its parameters from; one
+    /// without variables in an `Info` that was made by hand.
+    pub fn params(&self) -> &Params {
+        &self.origin.params
+    }
+
+    /// What the application has promised about its threads; [`Threading::Safe`] without a promise.
+    ///
+    /// Only [`Hints::promise_threading`] makes a promise: a provider may leave out locks on the
+    /// strength of it, never on that of `domain_attr.threading`, which safe code can write.
+    pub fn threading_promise(&self) -> Threading {
+        self.origin.threading
+    }
 }

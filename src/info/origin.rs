@@ -1,0 +1,27 @@
+//! What an [`super::Info`] carries unseen: where it came from.
+
+use crate::info::Threading;
+use crate::param::Params;
+
+/// Set by the registry. Two descriptions of the same way to communicate are equal wherever they
+/// came from, but not under different promises.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) params: Params,
+    pub(super) threading: Threading,
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        Self {
+            params: Params::default(),
+            threading: Threading::Safe,
+        }
+    }
+}
+
+impl PartialEq for Origin {
+    fn eq(&self, other: &Self) -> bool {
+        self.threading == other.threading
+    }
+}

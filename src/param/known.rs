@@ -1,0 +1,160 @@
+//! The variables that mean something: our own, and libfabric's that we do not use.
+
+use super::Spec;
+
+/// The parameters of the core.
+pub static CORE: [Spec; 5] = [
+    Spec::text(
+        "FI_PROVIDER",
+        "",
+        "comma-separated providers to use, all others with a leading ^ (default: all)",
+    ),
+    Spec::choice(
+        "FI_ADDR_FORMAT",
+        "",
+        &[
+            "",
+            "fi_sockaddr",
+            "fi_sockaddr_in",
+            "fi_sockaddr_in6",
+            "fi_sockaddr_ip",
+            "fi_addr_str",
+        ],
+        "only offer ways to communicate with this address format (default: any)",
+    ),
+    Spec::choice(
+        "FI_LOG_LEVEL",
+        "warn",
+        &["off", "error", "warn", "trace", "info", "debug"],
+        "least important messages that are printed",
+    ),
+    Spec::text(
+        "FI_LOG_PROV",
+        "",
+        "comma-separated providers whose messages are printed, all others with a leading ^ \
+         (default: all)",
+    ),
+    Spec::text(
+        "FI_LOG_SUBSYS",
+        "",
+        "comma-separated subsystems whose messages are printed, all others with a leading ^ \
+         (default: all)",
+    ),
+];
+
+/// Variables of libfabric's core and of its shm that Selvedge has no use for.
+pub(super) const UNUSED: &[&str] = &[
+    "FI_AV_REMOVE_CLEANUP",
+    "FI_FORK_UNSAFE",
+    "FI_HMEM",
+    "FI_HMEM_DISABLE_P2P",
+    "FI_HOOK",
+    "FI_LOG_INTERVAL",
+    "FI_LOG_LOCATION",
+    "FI_LOG_LOCATION_MODE",
+    "FI_MR_CACHE_MAX_COUNT",
+    "FI_MR_CACHE_MAX_SIZE",
+    "FI_MR_CACHE_MONITOR",
+    "FI_MR_CUDA_CACHE_MONITOR_ENABLED",
+    "FI_MR_ROCR_CACHE_MONITOR_ENABLED",
+    "FI_MR_ZE_CACHE_MONITOR_ENABLED",
+    "FI_OFFLOAD_COLL_PROVIDER",
+    "FI_PERF_CNTR",
+    "FI_PREFER_SYSCONFIG",
+    "FI_PROVIDER_PATH",
+    "FI_SHM_BUFFER_THRESHOLD",
+    "FI_SHM_ENABLE_DSA_PAGE_TOUCH",
+    "FI_SHM_MAX_GDRCOPY_SIZE",
+    "FI_SHM_SAR_THRESHOLD",
+    "FI_SHM_USE_DSA_SAR",
+    "FI_SHM_USE_XPMEM",
+    "FI_UNIVERSE_SIZE",
+    "FI_XPMEM_MEMCPY_CHUNKSIZE",
+];
+
+/// Families of variables that belong to libfabric's other providers. One is believed as long as
+/// no provider here declares a parameter of that family.
+pub(super) const FAMILIES: &[&str] = &[
+    "FI_BGQ_",
+    "FI_COLL_",
+    "FI_CXI_",
+    "FI_EFA_",
+    "FI_GNI_",
+    "FI_HMEM_",
+    "FI_HOOK_",
+    "FI_LNX_",
+    "FI_LPP_",
+    "FI_MLX_",
+    "FI_MON_",
+    "FI_NET_",
+    "FI_NETDIR_",
+    "FI_OFI_",
+    "FI_OPX_",
+    "FI_PSM_",
+    "FI_PSM2_",
+    "FI_PSM3_",
+    "FI_SM2_",
+    "FI_SOCKETS_",
+    "FI_TCP_",
+    "FI_UCX_",
+    "FI_UDP_",
+    "FI_USNIC_",
+    "FI_VERBS_",
+];
+
+/// The nearest of `names`, if it is near enough to be a slip of the pen.
+pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let tolerated = (name.len() / 6).clamp(1, 3);
+    names
+        .map(|known| (edit_distance(name, known), known))
+        .filter(|&(distance, _)| distance <= tolerated)
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that lead from one to the other
+/// (optimal string alignment).
+fn edit_distance(from: &str, to: &str) -> usize {
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    let mut steps = vec![vec![0; to.len() + 1]; from.len() + 1];
+    steps[0] = (0..=to.len()).collect();
+    for i in 1..=from.len() {
+        steps[i][0] = i;
+        for j in 1..=to.len() {
+            let replaced = steps[i - 1][j - 1] + usize::from(from[i - 1] != to[j - 1]);
+            let mut fewest = replaced.min(steps[i - 1][j] + 1).min(steps[i][j - 1] + 1);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                fewest = fewest.min(steps[i - 2][j - 2] + 1);
+            }
+            steps[i][j] = fewest;
+        }
+    }
+    steps[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_count_slips_of_the_pen() {
+        let table = [
+            ("SIZE", "SIZE", 0),
+            ("SZIE", "SIZE", 1),
+            ("SIZ", "SIZE", 1),
+            ("SIZEE", "SIZE", 1),
+            ("SIXE", "SIZE", 1),
+            ("", "SIZE", 4),
+            ("kitten", "sitting", 3),
+        ];
+        for (from, to, distance) in table {
+            assert_eq!(edit_distance(from, to), distance, "{from} {to}");
+            assert_eq!(edit_distance(to, from), distance, "{to} {from}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_near_to_a_stranger() {
+        assert_eq!(nearest("FI_ELSEWHERE", ["FI_PROVIDER"].into_iter()), None);
+    }
+}

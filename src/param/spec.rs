@@ -1,0 +1,172 @@
+//! What a parameter is called and which values it takes.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The declaration of one parameter; providers keep theirs in a `static` table.
+///
+/// # Examples
+/// ```
+/// use selvedge::param::Spec;
+///
+/// static PARAMS: [Spec; 2] = [
+///     Spec::size("FI_DEMO_TX_SIZE", 1024, "sends that may be outstanding").within(1, 65536),
+///     Spec::flag("FI_DEMO_DISABLE_CMA", false, "never copy between processes directly"),
+/// ];
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spec {
+    /// The variable, `FI_<PROVIDER>_<NAME>`.
+    pub name: &'static str,
+    /// The values it takes.
+    pub kind: Kind,
+    /// What it does, in one sentence without a full stop.
+    pub help: &'static str,
+}
+
+/// The values a parameter takes, and the one it has when it is not set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// `0 1 true false yes no on off`, in any case.
+    Flag {
+        /// The value when unset.
+        default: bool,
+    },
+    /// A whole number, decimal, `0x` hexadecimal or `0` octal.
+    Int {
+        /// The value when unset.
+        default: i64,
+    },
+    /// A count or a number of bytes, as [`Kind::Int`] with an optional suffix `k`, `m` or `g`
+    /// (powers of 1024).
+    Size {
+        /// The value when unset.
+        default: usize,
+        /// The smallest value.
+        min: usize,
+        /// The largest value.
+        max: usize,
+    },
+    /// A whole number with a unit: `ns`, `us`, `ms`, `s` or `m`.
+    Time {
+        /// The value when unset.
+        default: Duration,
+    },
+    /// Any text.
+    Text {
+        /// The value when unset; `""` for none.
+        default: &'static str,
+    },
+    /// One of a few words, in any case.
+    Choice {
+        /// The value when unset.
+        default: &'static str,
+        /// The words, in lower case.
+        of: &'static [&'static str],
+    },
+}
+
+impl Spec {
+    /// A parameter that is on or off.
+    pub const fn flag(name: &'static str, default: bool, help: &'static str) -> Self {
+        Self::new(name, Kind::Flag { default }, help)
+    }
+
+    /// A whole number of any size.
+    pub const fn int(name: &'static str, default: i64, help: &'static str) -> Self {
+        Self::new(name, Kind::Int { default }, help)
+    }
+
+    /// A count or a number of bytes; any, unless [`Spec::within`] limits it.
+    pub const fn size(name: &'static str, default: usize, help: &'static str) -> Self {
+        let (min, max) = (0, usize::MAX);
+        Self::new(name, Kind::Size { default, min, max }, help)
+    }
+
+    /// A length of time.
+    pub const fn time(name: &'static str, default: Duration, help: &'static str) -> Self {
+        Self::new(name, Kind::Time { default }, help)
+    }
+
+    /// A text.
+    pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Self {
+        Self::new(name, Kind::Text { default }, help)
+    }
+
+    /// One word of `of`.
+    pub const fn choice(
+        name: &'static str,
+        default: &'static str,
+        of: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        Self::new(name, Kind::Choice { default, of }, help)
+    }
+
+    /// Limits a size to `min..=max`.
+    ///
+    /// # Panics
+    /// For another kind, or a default outside: at compile time, in a `static` table.
+    #[must_use]
+    pub const fn within(mut self, min: usize, max: usize) -> Self {
+        let Kind::Size { default, .. } = self.kind else {
+            panic!("`within` limits sizes only");
+        };
+        assert!(min <= default && default <= max, "the default is outside");
+        self.kind = Kind::Size { default, min, max };
+        self
+    }
+
+    const fn new(name: &'static str, kind: Kind, help: &'static str) -> Self {
+        Self { name, kind, help }
+    }
+}
+
+impl Kind {
+    /// The type's name as `fi_info -e` prints it.
+    pub const fn type_name(&self) -> &'static str {
+        match self {
+            Self::Flag { .. } => "Boolean (0/1, on/off, true/false, yes/no)",
+            Self::Int { .. } => "Integer",
+            Self::Size { .. } => "size_t",
+            Self::Time { .. } => "Duration",
+            Self::Text { .. } | Self::Choice { .. } => "String",
+        }
+    }
+
+    /// The value when unset, as a user would write it; empty for a text without one.
+    pub fn default_text(&self) -> String {
+        match self {
+            Self::Flag { default } => u8::from(*default).to_string(),
+            Self::Int { default, .. } => default.to_string(),
+            Self::Size { default, .. } => default.to_string(),
+            Self::Time { default, .. } => format!("{default:?}"),
+            Self::Text { default } | Self::Choice { default, .. } => (*default).to_owned(),
+        }
+    }
+}
+
+/// Says which values are taken.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Flag { .. } => f.write_str("one of 0, 1, true, false, yes, no, on, off"),
+            Self::Int { .. } => f.write_str("a whole number"),
+            Self::Size { min, max, .. } => write_size(f, min, max),
+            Self::Time { .. } => f.write_str("a time such as 500us, 20ms or 2s"),
+            Self::Text { .. } => f.write_str("a text"),
+            Self::Choice { of, .. } => write!(f, "one of {}", of.join(", ")),
+        }
+    }
+}
+
+fn write_size(f: &mut fmt::Formatter<'_>, min: usize, max: usize) -> fmt::Result {
+    f.write_str("a size such as 4096, 64k or 1m")?;
+    match (min, max) {
+        (0, usize::MAX) => Ok(()),
+        (_, usize::MAX) => write!(f, ", at least {min}"),
+        (0, _) => write!(f, ", at most {max}"),
+        _ => write!(f, ", from {min} to {max}"),
+    }
+}
