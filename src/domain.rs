@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info, IovMut,
-    MemoryRegion, Result, atomic, av, cntr, cq, mr,
+    MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
 };
 
 /// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
@@ -42,6 +42,11 @@ pub trait Domain: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// What of `info` or `bind` does not fit, or which system resource was missing.
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error>;
+
+    /// What registration asks of the application (`domain_attr.mr_mode` as it was opened).
+    fn mr_mode(&self) -> MrMode {
+        MrMode::empty()
+    }
 
     /// Registers memory (fi_mr_regattr(3)).
     ///

@@ -11,7 +11,8 @@ use crate::{Desc, MrAccess};
 pub struct Attr {
     /// Who may do what with it.
     pub access: MrAccess,
-    /// The wanted key, where the application chooses keys.
+    /// The wanted key, where the application chooses keys. It means nothing for a region without
+    /// remote rights: no two of those collide.
     pub requested_key: u64,
     /// The offset that remote accesses start from.
     pub offset: u64,
