@@ -1,1 +1,3 @@
-//! Placeholder.
+//! The shm provider: endpoints of one machine, over shared memory.
+
+pub mod smr;

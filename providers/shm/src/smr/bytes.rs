@@ -1,0 +1,74 @@
+//! The only place where payload bytes enter and leave shared memory.
+//!
+//! Plain copies: the protocol lets nobody write bytes that another may read, and a peer that does
+//! so all the same garbles its own message. No reference to the bytes is ever made.
+
+#![expect(unsafe_code, reason = "copies between private and shared memory")]
+
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+use super::region::Mapping;
+
+/// A stretch of a mapping that holds payload.
+#[derive(Clone, Debug)]
+pub struct Bytes {
+    mapping: Arc<Mapping>,
+    offset: usize,
+    len: usize,
+}
+
+impl Bytes {
+    /// `len` bytes of `mapping` from `offset` on.
+    ///
+    /// # Panics
+    /// When they do not lie inside the mapping; offsets are checked where they come in.
+    pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
+        mapping.at(offset, len);
+        Self { mapping, offset, len }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies private bytes in at `at`.
+    ///
+    /// # Panics
+    /// When they do not fit, or when the mapping is read-only.
+    #[inline]
+    pub fn copy_in(&self, at: usize, from: &[u8]) {
+        assert!(self.mapping.is_writable());
+        let to = self.stretch(at, from.len());
+        // SAFETY: `stretch` checked that the target is mapped and long enough, and it is writable;
+        // `from` is private memory, so the two do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+    }
+
+    /// Copies bytes out from `at`, filling `to`.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    #[inline]
+    pub fn copy_out<'a>(&self, at: usize, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        let from = self.stretch(at, to.len());
+        // SAFETY: `stretch` checked that the source is mapped and long enough; `to` is private
+        // memory, so the two do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast(), to.len()) };
+        let filled: *mut [MaybeUninit<u8>] = to;
+        // SAFETY: every byte of `to` was just written, and the borrow of `to` is passed on.
+        unsafe { &mut *(filled as *mut [u8]) }
+    }
+
+    #[inline]
+    fn stretch(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(at <= self.len && len <= self.len - at, "bytes outside the stretch");
+        self.mapping.at(self.offset + at, len).as_ptr()
+    }
+}

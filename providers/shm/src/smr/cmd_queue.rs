@@ -1,0 +1,209 @@
+//! The command queue: one ring per ordered pair of endpoints, one producer, one consumer.
+//!
+//! A slot is one cache line of eight words. Word 0 is the commit word: its upper half is the
+//! slot's position (so that a slot of the lap before is never taken for a new one), its lower half
+//! belongs to the command. The producer writes words 1 to 7 first and word 0 last, with one release
+//! store; a producer that dies in between has sent nothing. The consumer's cursor is private; it
+//! gives slots back in batches through a word in memory of its own ([`Credit`]).
+//!
+//! The queue checks nothing that a slot says: that is the reader's business.
+
+use super::sync::{Ordering, Words, order};
+
+/// Words of one slot.
+pub const SLOT_WORDS: usize = 8;
+
+/// The producing end.
+#[derive(Debug)]
+pub struct Sender {
+    slots: Words,
+    mask: u64,
+    /// Position of the next slot.
+    head: u64,
+    /// Position up to which slots are known to be free.
+    limit: u64,
+}
+
+/// The consuming end.
+#[derive(Debug)]
+pub struct Receiver {
+    slots: Words,
+    mask: u64,
+    /// Position of the next slot.
+    tail: u64,
+}
+
+/// A slot that is claimed and not yet visible. Dropping it sends nothing.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    sender: &'a mut Sender,
+}
+
+/// A slot that the producer has committed.
+#[derive(Debug)]
+pub struct Received<'a> {
+    slots: &'a Words,
+    first: usize,
+    head: u32,
+}
+
+/// The producer's news about its credit was impossible: it went back, or ran ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadCredit(pub u64);
+
+impl Sender {
+    /// An empty queue over `slots`, a power of two of [`SLOT_WORDS`] each.
+    pub(crate) fn new(slots: Words) -> Self {
+        let count = slot_count(&slots);
+        Self { slots, mask: count - 1, head: 0, limit: count }
+    }
+
+    /// Takes the next slot if one is known to be free.
+    #[inline]
+    pub fn claim(&mut self) -> Option<Slot<'_>> {
+        (self.head < self.limit).then_some(Slot { sender: self })
+    }
+
+    /// Slots that are known to be free.
+    #[inline]
+    pub fn room(&self) -> u64 {
+        self.limit - self.head
+    }
+
+    /// Position of the next slot: how many were committed so far.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.head
+    }
+
+    /// Position up to which the consumer has given slots back.
+    #[inline]
+    pub fn consumed(&self) -> u64 {
+        self.limit - (self.mask + 1)
+    }
+
+    /// Learns from the consumer's cursor which slots are free again.
+    ///
+    /// # Errors
+    /// When the cursor went back or passed our head: the consumer lies.
+    pub fn refresh(&mut self, consumed: u64) -> Result<(), BadCredit> {
+        if consumed < self.consumed() || consumed > self.head {
+            return Err(BadCredit(consumed));
+        }
+        self.limit = consumed + self.mask + 1;
+        Ok(())
+    }
+}
+
+impl Slot<'_> {
+    /// Writes word `index` (1 to 7).
+    #[inline]
+    pub fn put(&mut self, index: usize, word: u64) {
+        debug_assert!((1..SLOT_WORDS).contains(&index));
+        let first = self.first();
+        self.sender.slots.at(first + index).store(word, Ordering::Relaxed);
+    }
+
+    /// Makes the slot visible, with `head` as the command's half of word 0.
+    #[inline]
+    pub fn commit(self, head: u32) {
+        let word = u64::from(stamp(self.sender.head)) << 32 | u64::from(head);
+        self.sender.slots.at(self.first()).store(word, order::commit());
+        self.sender.head += 1;
+    }
+
+    #[inline]
+    fn first(&self) -> usize {
+        (self.sender.head & self.sender.mask) as usize * SLOT_WORDS
+    }
+}
+
+impl Receiver {
+    /// The consuming end of an untouched queue over `slots`.
+    pub(crate) fn new(slots: Words) -> Self {
+        let count = slot_count(&slots);
+        Self { slots, mask: count - 1, tail: 0 }
+    }
+
+    /// The next committed slot; it stays until [`Receiver::release`].
+    #[inline]
+    pub fn peek(&self) -> Option<Received<'_>> {
+        let first = (self.tail & self.mask) as usize * SLOT_WORDS;
+        let word = self.slots.at(first).load(order::seen());
+        ((word >> 32) as u32 == stamp(self.tail))
+            .then_some(Received { slots: &self.slots, first, head: word as u32 })
+    }
+
+    /// Moves past the slot that was peeked at. The producer may reuse it once the cursor has been
+    /// published.
+    #[inline]
+    pub fn release(&mut self) {
+        self.tail += 1;
+    }
+
+    /// How many slots were released so far: the cursor to publish.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.tail
+    }
+
+    /// Number of slots.
+    #[inline]
+    pub fn capacity(&self) -> u64 {
+        self.mask + 1
+    }
+}
+
+impl Received<'_> {
+    /// The command's half of word 0.
+    #[inline]
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Word `index` (1 to 7). The producer may change it: read it once.
+    #[inline]
+    pub fn word(&self, index: usize) -> u64 {
+        debug_assert!((1..SLOT_WORDS).contains(&index));
+        self.slots.at(self.first + index).load(Ordering::Relaxed)
+    }
+}
+
+/// The word through which a consumer gives slots back; it lies in the consumer's own memory.
+#[derive(Clone, Debug)]
+pub struct Credit {
+    words: Words,
+    index: usize,
+}
+
+impl Credit {
+    /// The credit word at `index`.
+    pub(crate) fn new(words: Words, index: usize) -> Self {
+        Self { words, index }
+    }
+
+    /// Says that everything before `position` may be overwritten.
+    #[inline]
+    pub fn publish(&self, position: u64) {
+        self.words.at(self.index).store(position, order::credit());
+    }
+
+    /// What the consumer last said.
+    #[inline]
+    pub fn read(&self) -> u64 {
+        self.words.at(self.index).load(order::seen())
+    }
+}
+
+fn slot_count(slots: &Words) -> u64 {
+    let count = slots.len() / SLOT_WORDS;
+    assert!(count.is_power_of_two(), "{count} slots are not a power of two");
+    count as u64
+}
+
+/// What the commit word of `position` carries: never that of the same slot one lap before, and
+/// never the zero of fresh memory.
+#[inline]
+fn stamp(position: u64) -> u32 {
+    (position as u32).wrapping_add(1)
+}

@@ -1,0 +1,64 @@
+//! The doorbell: a bitmap that its owner reads and every peer may write.
+//!
+//! A set bit says "look at that queue". It is a hint: a lost or forged bit costs time and nothing
+//! else, because the owner also looks at every queue now and then. A peer rings only while the
+//! owner says that it does not poll the peer's queue anyway, so that the usual send touches no word
+//! that others write.
+
+use super::sync::{Ordering, Words};
+
+/// Bits of a doorbell. Peers beyond this number share bits.
+pub const BITS: usize = 4096 * 8;
+
+/// The owner's end.
+#[derive(Debug)]
+pub struct Doorbell {
+    words: Words,
+}
+
+impl Doorbell {
+    /// A doorbell over zeroed words.
+    pub(crate) fn new(words: Words) -> Self {
+        Self { words }
+    }
+
+    /// Takes the news: calls `look` for every bit that was set among the first `bits`.
+    pub fn drain(&self, bits: usize, mut look: impl FnMut(usize)) {
+        for index in 0..bits.min(BITS).div_ceil(64) {
+            let word = self.words.at(index);
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            // Acquire: what was committed before the ring is seen. PAIRS WITH: Bell::ring.
+            let mut set = word.swap(0, Ordering::Acquire);
+            while set != 0 {
+                look(index * 64 + set.trailing_zeros() as usize);
+                set &= set - 1;
+            }
+        }
+    }
+}
+
+/// A peer's end: one bit.
+#[derive(Debug)]
+pub struct Bell {
+    words: Words,
+    bit: usize,
+}
+
+impl Bell {
+    /// The bell with number `number`.
+    pub(crate) fn new(words: Words, number: usize) -> Self {
+        Self { words, bit: number % BITS }
+    }
+
+    /// Rings, unless the bit is still set from before.
+    pub fn ring(&self) {
+        let word = self.words.at(self.bit / 64);
+        let bit = 1 << (self.bit % 64);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            // Release: PAIRS WITH: the swap in Doorbell::drain.
+            word.fetch_or(bit, Ordering::Release);
+        }
+    }
+}

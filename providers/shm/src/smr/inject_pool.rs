@@ -1,0 +1,121 @@
+//! The inject pool: payloads of commands, first in first out.
+//!
+//! Both ends walk the same path: a payload takes the next whole cache lines, and the first ones of
+//! the pool when those up to its end are too few. So the consumer knows where a payload must lie
+//! and merely checks what the command says; and giving a command slot back gives back its payload
+//! with it. The producer remembers per slot how far the pool was used.
+
+use super::bytes::Bytes;
+
+/// Granularity of the pool, in bytes.
+const LINE: u64 = 64;
+
+/// The path through the pool that both ends walk.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    size: u64,
+    /// Bytes passed so far, gaps included.
+    position: u64,
+}
+
+impl Walk {
+    /// The start of the path through a pool of `size` bytes.
+    pub fn new(size: usize) -> Self {
+        Self { size: size as u64, position: 0 }
+    }
+
+    /// Bytes passed so far, gaps included.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Where a payload of `len` bytes goes: its offset, and the position behind it. `None` when
+    /// the pool is smaller than that.
+    #[inline]
+    fn step(&self, len: usize) -> Option<(usize, u64)> {
+        let len = (len as u64).checked_next_multiple_of(LINE)?;
+        if len > self.size {
+            return None;
+        }
+        let offset = self.position % self.size;
+        let gap = if offset + len > self.size { self.size - offset } else { 0 };
+        let start = if gap > 0 { 0 } else { offset };
+        Some((start as usize, self.position + gap + len))
+    }
+
+    /// Passes a payload of `len` bytes and says where it lies.
+    #[inline]
+    pub fn pass(&mut self, len: usize) -> Option<usize> {
+        let (offset, behind) = self.step(len)?;
+        self.position = behind;
+        Some(offset)
+    }
+}
+
+/// The producing end.
+#[derive(Debug)]
+pub struct InjectPool {
+    bytes: Bytes,
+    walk: Walk,
+    /// Position up to which payloads were consumed.
+    freed: u64,
+}
+
+impl InjectPool {
+    /// An empty pool over `bytes`.
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self { walk: Walk::new(bytes.len()), bytes, freed: 0 }
+    }
+
+    /// Makes room for `len` bytes: their offset, or `None` while there is not enough.
+    #[inline]
+    pub fn claim(&mut self, len: usize) -> Option<usize> {
+        let (offset, behind) = self.walk.step(len)?;
+        if behind - self.freed > self.walk.size {
+            return None;
+        }
+        self.walk.position = behind;
+        Some(offset)
+    }
+
+    /// How far the pool is used: what to remember with the command.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.walk.position
+    }
+
+    /// Learns that everything up to `position` was consumed.
+    #[inline]
+    pub fn free_to(&mut self, position: u64) {
+        debug_assert!(self.freed <= position && position <= self.walk.position);
+        self.freed = position;
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_that_does_not_fit_before_the_end_starts_over() {
+        let mut walk = Walk::new(256);
+        assert_eq!(walk.pass(100), Some(0));
+        assert_eq!(walk.pass(64), Some(128));
+        assert_eq!(walk.pass(100), Some(0));
+        assert_eq!(walk.position(), 256 + 128);
+    }
+
+    #[test]
+    fn a_payload_larger_than_the_pool_has_no_place() {
+        let mut walk = Walk::new(256);
+        assert_eq!(walk.pass(257), None);
+        assert_eq!(walk.pass(usize::MAX), None);
+        assert_eq!(walk.pass(256), Some(0));
+    }
+}

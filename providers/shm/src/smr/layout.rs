@@ -1,0 +1,102 @@
+//! What a region looks like, byte by byte. docs/WIRE.md is its prose.
+//!
+//! ```text
+//! byte 0      header: identity and offsets, written once before the region is shared
+//!      128    credit line: cursors over the peer's region, written by this region's owner
+//!      256    state line: closed
+//!      320    peer_addr: the peer's name and its index in the owner's map
+//!      512    resp_queue: answers to the peer's commands
+//!      ...    cmd_queue:  commands to the peer, one cache line each
+//!      ...    inject_pool: payloads of those commands
+//! ```
+//!
+//! The owner alone writes; the peer maps the region read-only. Lines that change are 128 bytes
+//! apart from each other, because processors fetch lines in pairs.
+
+use crate::smr::cmd_queue::SLOT_WORDS;
+
+/// Begins every region: "selvedge" in ASCII.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"selvedge");
+
+/// Version of this layout and of the commands in it. Two versions never share memory.
+pub const VERSION: u32 = 1;
+
+/// Words of the header, by what they hold.
+pub(crate) mod word {
+    pub(crate) const MAGIC: usize = 0;
+    /// Lower half: version. Upper half: the owner's pid, for people.
+    pub(crate) const VERSION: usize = 1;
+    pub(crate) const TOTAL_SIZE: usize = 2;
+    pub(crate) const RESP_OFFSET: usize = 3;
+    pub(crate) const RESP_COUNT: usize = 4;
+    pub(crate) const CMD_OFFSET: usize = 5;
+    pub(crate) const CMD_COUNT: usize = 6;
+    pub(crate) const INJECT_OFFSET: usize = 7;
+    pub(crate) const INJECT_SIZE: usize = 8;
+    /// How many of the peer's commands the owner has consumed.
+    pub(crate) const CREDIT: usize = 16;
+    /// Whether the owner polls the peer's queue anyway: then nobody needs to ring.
+    pub(crate) const ATTENTIVE: usize = 17;
+    /// Not zero once the owner has closed: nothing that the region names may be used any more.
+    pub(crate) const CLOSED: usize = 32;
+}
+
+/// Bytes in front of the response queue.
+pub(crate) const HEADER_SIZE: usize = 512;
+/// Where the peer's address entry begins.
+pub(crate) const PEER_ADDR: usize = 320;
+/// Bytes of a name, without the terminating zero.
+pub const NAME_MAX: usize = 88;
+/// Bytes of one command slot.
+pub(crate) const SLOT_SIZE: usize = SLOT_WORDS * 8;
+/// Bytes of one response.
+pub(crate) const RESP_SIZE: usize = 16;
+
+/// The sizes of a region: all that its layout depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Commands; a power of two.
+    pub cmd_count: usize,
+    /// Responses; a power of two.
+    pub resp_count: usize,
+    /// Bytes of the inject pool; a multiple of 64.
+    pub inject_size: usize,
+}
+
+impl Sizes {
+    /// The largest region that is made or accepted, in bytes.
+    pub const MAX_TOTAL: usize = 1 << 30;
+
+    /// Whether every size is one that a region may have.
+    pub(crate) const fn are_sane(self) -> bool {
+        self.cmd_count.is_power_of_two()
+            && self.resp_count.is_power_of_two()
+            && self.inject_size.is_multiple_of(64)
+            && self.cmd_count <= 1 << 20
+            && self.resp_count <= 1 << 20
+            && self.inject_size <= Self::MAX_TOTAL / 2
+    }
+
+    /// Where the response queue begins.
+    pub(crate) const fn resp_offset(self) -> usize {
+        HEADER_SIZE
+    }
+
+    /// Where the command queue begins.
+    pub(crate) const fn cmd_offset(self) -> usize {
+        (self.resp_offset() + self.resp_count * RESP_SIZE).next_multiple_of(128)
+    }
+
+    /// Where the inject pool begins.
+    pub(crate) const fn inject_offset(self) -> usize {
+        (self.cmd_offset() + self.cmd_count * SLOT_SIZE).next_multiple_of(4096)
+    }
+
+    /// Bytes in all.
+    pub(crate) const fn total(self) -> usize {
+        (self.inject_offset() + self.inject_size).next_multiple_of(4096)
+    }
+}
+
+const _: () = assert!(word::CREDIT * 8 == 128 && word::CLOSED * 8 == 256);
+const _: () = assert!(PEER_ADDR + 8 + NAME_MAX < HEADER_SIZE);

@@ -1,0 +1,356 @@
+//! Regions: sealed memory that one endpoint owns and one peer maps read-only.
+//!
+//! A region is an anonymous file (`memfd_create(2)`): it has no name, so nothing is left when its
+//! last user dies, however. Its size is sealed and its memory is committed when it is made, so
+//! touching it cannot fail; it is sealed against new writable mappings, so that only its owner
+//! writes.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use selvedge::{Errno, Error};
+
+use super::bytes::Bytes;
+use super::cmd_queue::{Credit, Receiver, SLOT_WORDS, Sender};
+use super::inject_pool::InjectPool;
+use super::layout::{HEADER_SIZE, MAGIC, NAME_MAX, PEER_ADDR, Sizes, VERSION, word};
+use super::resp_queue::{RespReceiver, RespSender};
+use super::sync::{Ordering, Words, order};
+
+/// Memory that is mapped until the last user lets go.
+pub struct Mapping {
+    memory: MmapRaw,
+    writable: bool,
+}
+
+impl Mapping {
+    /// Maps `len` bytes of `file` for reading and writing.
+    fn writable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
+        let memory = MmapOptions::new().len(len).map_raw(file);
+        let memory = memory.map_err(|e| failed(format!("mapping {len} bytes"), e))?;
+        Ok(Arc::new(Self { memory, writable: true }))
+    }
+
+    /// Maps `len` bytes of `file` for reading.
+    fn readable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
+        let memory = MmapOptions::new().len(len).map_raw_read_only(file);
+        let memory = memory.map_err(|e| failed(format!("mapping {len} bytes of a peer"), e))?;
+        Ok(Arc::new(Self { memory, writable: false }))
+    }
+
+    /// The address of `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// When they do not lie inside the mapping.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        let total = self.memory.len();
+        assert!(offset <= total && len <= total - offset, "{len} bytes at {offset} of {total}");
+        let first = self.memory.as_mut_ptr().wrapping_add(offset);
+        NonNull::new(first).expect("a mapping is never at address zero")
+    }
+
+    /// Whether this process may write.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Bytes mapped.
+    pub(crate) fn len(&self) -> usize {
+        self.memory.len()
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mapping({} bytes)", self.len())
+    }
+}
+
+/// Sealed anonymous memory of this process, mapped and ready to be handed to a peer.
+#[derive(Debug)]
+pub struct Memory {
+    file: File,
+    mapping: Arc<Mapping>,
+}
+
+/// Who may write to [`Memory`] besides its maker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writers {
+    /// Nobody: new mappings are read-only.
+    Owner,
+    /// Everybody who holds the descriptor.
+    Anybody,
+}
+
+impl Memory {
+    /// Makes `len` zeroed bytes, committed and sealed.
+    ///
+    /// # Errors
+    /// The system's, when memory or descriptors are short; nothing is left then.
+    pub fn create(len: usize, writers: Writers) -> Result<Self, Error> {
+        let what = || format!("shared memory of {len} bytes");
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let fd = memfd_create("selvedge", flags).map_err(|e| failed(what(), e))?;
+        fallocate(&fd, FallocateFlags::empty(), 0, len as i64).map_err(|e| failed(what(), e))?;
+        let file = File::from(fd);
+        let mapping = Mapping::writable(&file, len)?;
+        seal(&file, writers).map_err(|e| failed(what(), e))?;
+        Ok(Self { file, mapping })
+    }
+
+    /// The descriptor to hand over.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// The memory.
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}
+
+/// Maps memory that a peer has handed over, after checking that it cannot shrink.
+///
+/// # Errors
+/// [`Errno::Proto`] when the descriptor is no sealed memory or is not `sizes` long.
+pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Error> {
+    let file = File::from(fd);
+    let seals = fcntl(&file, FcntlArg::F_GET_SEALS)
+        .map_err(|_| refused("its descriptor is no sealable memory"))?;
+    let sealed = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    if !SealFlag::from_bits_retain(seals).contains(sealed) {
+        return Err(refused("its memory is not sealed against changes of size"));
+    }
+    let real = file.metadata().map_err(|e| failed("looking at a peer's memory".into(), e))?.len();
+    if real != len as u64 || len < 4096 {
+        return Err(refused(&format!("its memory has {real} bytes and should have {len}")));
+    }
+    if writable { Mapping::writable(&file, len) } else { Mapping::readable(&file, len) }
+}
+
+fn seal(file: &File, writers: Writers) -> nix::Result<()> {
+    let sizes = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    if writers == Writers::Owner {
+        // Kernels before 5.1 do not know this seal; peers then could write, and only to our loss.
+        let future = sizes | SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
+        let _ = fcntl(file, FcntlArg::F_ADD_SEALS(future));
+    }
+    fcntl(file, FcntlArg::F_ADD_SEALS(sizes | SealFlag::F_SEAL_SEAL)).map(drop)
+}
+
+fn failed(what: String, cause: impl Into<std::io::Error>) -> Error {
+    let cause = cause.into();
+    let errno = cause.raw_os_error().map_or(Errno::NoMem, Errno::from_raw);
+    Error::new(errno, what).because(cause)
+}
+
+fn refused(why: &str) -> Error {
+    Error::new(Errno::Proto, format!("a peer's region was refused: {why}"))
+}
+
+/// What a region is made with.
+#[derive(Clone, Debug)]
+pub struct Attr<'a> {
+    /// How large its parts are.
+    pub sizes: Sizes,
+    /// The peer it is for, and that peer's index in the owner's map.
+    pub peer: (&'a str, u64),
+}
+
+/// The owner's end of a region (`smr_create`).
+#[derive(Debug)]
+pub struct Region {
+    memory: Memory,
+    header: Words,
+    sizes: Sizes,
+}
+
+impl Region {
+    /// Makes a region for one peer and initialises all its parts.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for sizes that no region may have or a name that is too long; the
+    /// system's, when memory is short.
+    pub fn create(attr: &Attr<'_>) -> Result<Self, Error> {
+        let sizes = attr.sizes;
+        let (name, index) = attr.peer;
+        if !sizes.are_sane() || sizes.total() > Sizes::MAX_TOTAL {
+            return Err(Error::new(Errno::Inval, format!("region with {sizes:?}")));
+        }
+        if name.len() > NAME_MAX {
+            return Err(Error::new(Errno::NameTooLong, format!("peer name {name:?}")));
+        }
+        let memory = Memory::create(sizes.total(), Writers::Owner)?;
+        let header = Words::new(memory.mapping().clone(), 0, HEADER_SIZE / 8);
+        let region = Self { memory, header, sizes };
+        region.write_header();
+        region.write_peer(name, index);
+        Ok(region)
+    }
+
+    fn write_header(&self) {
+        let version = u64::from(VERSION) | u64::from(std::process::id()) << 32;
+        for (index, value) in [
+            (word::MAGIC, MAGIC),
+            (word::VERSION, version),
+            (word::TOTAL_SIZE, self.sizes.total() as u64),
+            (word::RESP_OFFSET, self.sizes.resp_offset() as u64),
+            (word::RESP_COUNT, self.sizes.resp_count as u64),
+            (word::CMD_OFFSET, self.sizes.cmd_offset() as u64),
+            (word::CMD_COUNT, self.sizes.cmd_count as u64),
+            (word::INJECT_OFFSET, self.sizes.inject_offset() as u64),
+            (word::INJECT_SIZE, self.sizes.inject_size as u64),
+            (word::ATTENTIVE, 1),
+        ] {
+            self.header.at(index).store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn write_peer(&self, name: &str, index: u64) {
+        self.header.at(PEER_ADDR / 8).store(index, Ordering::Relaxed);
+        let bytes = Bytes::new(self.memory.mapping().clone(), PEER_ADDR + 8, NAME_MAX + 1);
+        bytes.copy_in(0, name.as_bytes());
+    }
+
+    /// The sizes it was made with.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// The descriptor to hand to the peer.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.fd()
+    }
+
+    /// A number of the descriptor, to tell regions apart in logs.
+    pub fn id(&self) -> i32 {
+        self.memory.fd().as_raw_fd()
+    }
+
+    /// The producing end of the command queue.
+    pub fn cmd_sender(&self) -> Sender {
+        Sender::new(self.words(self.sizes.cmd_offset(), self.sizes.cmd_count * SLOT_WORDS))
+    }
+
+    /// The producing end of the response queue.
+    pub fn resp_sender(&self) -> RespSender {
+        RespSender::new(self.words(self.sizes.resp_offset(), self.sizes.resp_count * 2))
+    }
+
+    /// The allocating end of the inject pool.
+    pub fn inject_pool(&self) -> InjectPool {
+        let (offset, len) = (self.sizes.inject_offset(), self.sizes.inject_size);
+        InjectPool::new(Bytes::new(self.memory.mapping().clone(), offset, len))
+    }
+
+    /// The word through which the owner gives the peer's command slots back.
+    pub fn credit(&self) -> Credit {
+        Credit::new(self.header.clone(), word::CREDIT)
+    }
+
+    /// Says whether the owner polls the peer's queue anyway, so that nobody needs to ring.
+    pub fn set_attentive(&self, attentive: bool) {
+        self.header.at(word::ATTENTIVE).store(u64::from(attentive), Ordering::Relaxed);
+    }
+
+    /// Says that nothing named by this region may be used any more: the peer checks this after
+    /// every copy out of the owner's memory, and throws the copy away. To be called before the
+    /// owner reuses memory that a command names.
+    pub fn close(&self) {
+        self.header.at(word::CLOSED).store(1, order::close());
+    }
+
+    fn words(&self, offset: usize, len: usize) -> Words {
+        Words::new(self.memory.mapping().clone(), offset, len)
+    }
+}
+
+/// A region of a peer, mapped read-only.
+#[derive(Debug)]
+pub struct PeerRegion {
+    mapping: Arc<Mapping>,
+    header: Words,
+    sizes: Sizes,
+}
+
+impl PeerRegion {
+    /// Maps a region that a peer has handed over, if it is one.
+    ///
+    /// # Errors
+    /// [`Errno::Proto`] saying what is wrong with it. Nothing stays mapped then.
+    pub fn attach(fd: OwnedFd, sizes: Sizes) -> Result<Self, Error> {
+        if !sizes.are_sane() || sizes.total() > Sizes::MAX_TOTAL {
+            return Err(refused(&format!("it should have {sizes:?}")));
+        }
+        let mapping = map_foreign(fd, sizes.total(), false)?;
+        let header = Words::new(mapping.clone(), 0, HEADER_SIZE / 8);
+        let region = Self { mapping, header, sizes };
+        region.check_header()?;
+        Ok(region)
+    }
+
+    fn check_header(&self) -> Result<(), Error> {
+        let magic = self.header.at(word::MAGIC).load(Ordering::Relaxed);
+        if magic != MAGIC {
+            return Err(refused(&format!("its first word is {magic:#x}")));
+        }
+        let version = self.header.at(word::VERSION).load(Ordering::Relaxed) as u32;
+        if version != VERSION {
+            return Err(refused(&format!("its version is {version}, ours {VERSION}")));
+        }
+        Ok(())
+    }
+
+    /// The consuming end of the peer's command queue.
+    pub fn cmd_receiver(&self) -> Receiver {
+        Receiver::new(self.words(self.sizes.cmd_offset(), self.sizes.cmd_count * SLOT_WORDS))
+    }
+
+    /// The consuming end of the peer's response queue.
+    pub fn resp_receiver(&self) -> RespReceiver {
+        RespReceiver::new(self.words(self.sizes.resp_offset(), self.sizes.resp_count * 2))
+    }
+
+    /// The peer's payloads.
+    pub fn inject_bytes(&self) -> Bytes {
+        Bytes::new(self.mapping.clone(), self.sizes.inject_offset(), self.sizes.inject_size)
+    }
+
+    /// How far the peer has consumed our commands.
+    pub fn credit(&self) -> Credit {
+        Credit::new(self.header.clone(), word::CREDIT)
+    }
+
+    /// Whether the peer polls our queue anyway.
+    #[inline]
+    pub fn is_attentive(&self) -> bool {
+        self.header.at(word::ATTENTIVE).load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the peer has closed. Read after a copy out of its memory: `false` says that the
+    /// copy is good.
+    pub fn is_closed(&self) -> bool {
+        self.header.at(word::CLOSED).load(order::seen()) != 0
+    }
+
+    /// The name and index that the peer's owner has for us.
+    pub fn peer_addr(&self) -> (String, u64) {
+        let index = self.header.at(PEER_ADDR / 8).load(Ordering::Relaxed);
+        let mut name = [std::mem::MaybeUninit::uninit(); NAME_MAX];
+        let bytes = Bytes::new(self.mapping.clone(), PEER_ADDR + 8, NAME_MAX);
+        let name = bytes.copy_out(0, &mut name);
+        let len = name.iter().position(|&b| b == 0).unwrap_or(NAME_MAX);
+        (String::from_utf8_lossy(&name[..len]).into_owned(), index)
+    }
+
+    fn words(&self, offset: usize, len: usize) -> Words {
+        Words::new(self.mapping.clone(), offset, len)
+    }
+}

@@ -1,0 +1,65 @@
+//! The response queue: how the consumer of commands answers them (`smr_resp`).
+//!
+//! A response is two words: word 1 is its content, word 0 the stamp of its position, stored last.
+//! There is no flow control: a producer of commands never has more of them outstanding than its
+//! peer has room for answers.
+
+use super::sync::{Ordering, Words, order};
+
+/// An answer to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resp {
+    /// The command's `msg_id`, or what the status says it is.
+    pub msg_id: u32,
+    /// What happened.
+    pub status: u32,
+}
+
+/// The answering end.
+#[derive(Debug)]
+pub struct RespSender {
+    words: Words,
+    mask: u64,
+    head: u64,
+}
+
+impl RespSender {
+    pub(crate) fn new(words: Words) -> Self {
+        Self { mask: words.len() as u64 / 2 - 1, words, head: 0 }
+    }
+
+    /// Adds an answer.
+    pub fn push(&mut self, resp: Resp) {
+        let first = (self.head & self.mask) as usize * 2;
+        let content = u64::from(resp.status) << 32 | u64::from(resp.msg_id);
+        self.words.at(first + 1).store(content, Ordering::Relaxed);
+        self.words.at(first).store(self.head + 1, order::commit());
+        self.head += 1;
+    }
+}
+
+/// The end that asked.
+#[derive(Debug)]
+pub struct RespReceiver {
+    words: Words,
+    mask: u64,
+    tail: u64,
+}
+
+impl RespReceiver {
+    pub(crate) fn new(words: Words) -> Self {
+        Self { mask: words.len() as u64 / 2 - 1, words, tail: 0 }
+    }
+
+    /// Takes the next answer.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Resp> {
+        let first = (self.tail & self.mask) as usize * 2;
+        if self.words.at(first).load(order::seen()) != self.tail + 1 {
+            return None;
+        }
+        let content = self.words.at(first + 1).load(Ordering::Relaxed);
+        self.tail += 1;
+        Some(Resp { msg_id: content as u32, status: (content >> 32) as u32 })
+    }
+}
