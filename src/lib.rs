@@ -19,6 +19,7 @@ pub mod info;
 mod iov;
 pub mod mr;
 pub mod msg;
+pub mod owned;
 pub mod param;
 mod provider;
 pub mod rma;

@@ -1,0 +1,116 @@
+//! Buffers: memory with one owner at a time.
+
+#![expect(unsafe_code, reason = "a buffer lends its part of the slab as a slice")]
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::slice;
+use std::sync::Arc;
+
+use super::pool::Slab;
+use crate::{Desc, Errno, Iov, IovMut, Result};
+
+/// One buffer of a [`super::Pool`]; it returns to the pool when it is dropped.
+///
+/// It dereferences to the bytes of its message: as many as its *length* says, which is 0 after
+/// [`super::Pool::take`] and never above its *capacity*. A send sends these bytes. A receive
+/// offers the whole capacity and sets the length to what has arrived.
+pub struct Buf {
+    slab: Arc<Slab>,
+    len: usize,
+    index: u32,
+}
+
+impl Buf {
+    /// The buffer's owner from here on; the pool gives each index out once.
+    pub(super) fn new(slab: Arc<Slab>, index: u32) -> Self {
+        Self {
+            slab,
+            len: 0,
+            index,
+        }
+    }
+
+    /// Bytes that fit.
+    pub fn capacity(&self) -> usize {
+        self.slab.size()
+    }
+
+    /// Replaces the message by a copy of `bytes`.
+    ///
+    /// # Errors
+    /// [`Errno::TooSmall`] when they do not fit; the message is what it was.
+    pub fn write(&mut self, bytes: &[u8]) -> Result {
+        self.set_len(bytes.len())?;
+        self.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Changes the length of the message. Bytes that come in by this are what the memory last
+    /// held: zeros, or parts of earlier messages.
+    ///
+    /// # Errors
+    /// [`Errno::TooSmall`] above the capacity.
+    pub fn set_len(&mut self, len: usize) -> Result {
+        if len > self.capacity() {
+            return Err(Errno::TooSmall);
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    /// The message, for a send.
+    pub(super) fn message(&self) -> Iov {
+        Iov::from_raw(self.base().cast(), self.len)
+    }
+
+    /// The whole memory, for a receive.
+    pub(super) fn room(&self) -> IovMut {
+        IovMut::from_raw(self.base().cast(), self.capacity())
+    }
+
+    /// The registration that covers it.
+    pub(super) fn desc(&self) -> Desc {
+        self.slab.desc()
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.slab.base(self.index)
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the slab holds `capacity >= len` initialised bytes from `base` on, and lives as
+        // long as `self`. They are this buffer's alone, because the pool gives an index out once;
+        // a buffer that an operation uses is inside the endpoint, where nobody can borrow it.
+        unsafe { slice::from_raw_parts(self.base(), self.len) }
+    }
+}
+
+impl DerefMut for Buf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`; and `&mut self` is the only borrow of the only owner.
+        unsafe { slice::from_raw_parts_mut(self.base(), self.len) }
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buf")
+            .field("index", &self.index)
+            .field("len", &self.len)
+            .field("capacity", &self.capacity())
+            .finish()
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        self.slab.release(self.index);
+    }
+}
+
+const _: () = assert!(size_of::<Buf>() == 24);

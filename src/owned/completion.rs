@@ -1,0 +1,151 @@
+//! What operations give back: completions, refusals and failures.
+
+use std::fmt;
+
+use super::Buf;
+use super::endpoint::slots::Key;
+use crate::{CompletionFlags, Context, Errno, FiAddr, cq};
+
+/// One operation that is done, and its buffer.
+///
+/// The length of a received buffer is that of the message. After a truncation
+/// ([`Errno::Trunc`]) it is what fitted, and [`cq::ErrEntry::olen`] says what was lost.
+#[derive(Debug)]
+pub struct Completion {
+    /// The word given to the operation.
+    pub context: Context,
+    /// The buffer given to the operation.
+    pub buf: Buf,
+    /// How it ended.
+    pub result: Result<Received, cq::ErrEntry>,
+}
+
+/// What came with a message. For a send only the flags say something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Received {
+    /// Who sent it, under [`crate::Caps::SOURCE`]; otherwise [`FiAddr::UNSPEC`].
+    pub src: FiAddr,
+    /// Its tag; 0 for an untagged message.
+    pub tag: u64,
+    /// The data of [`super::Endpoint::senddata`] and its kin.
+    pub data: Option<u64>,
+    /// What completed.
+    pub flags: CompletionFlags,
+}
+
+impl Received {
+    /// What a completion entry says.
+    pub(super) fn new(entry: &cq::Entry, src: FiAddr) -> Self {
+        let carries_data = entry.flags.contains(CompletionFlags::REMOTE_CQ_DATA);
+        Self {
+            src,
+            tag: entry.tag,
+            data: carries_data.then_some(entry.data),
+            flags: entry.flags,
+        }
+    }
+}
+
+/// A list of completions with room for a fixed number, to be used again and again.
+#[derive(Debug)]
+pub struct Completions {
+    list: Vec<Completion>,
+    room: usize,
+}
+
+impl Completions {
+    /// An empty list with room for `room` completions, at least one.
+    pub fn with_capacity(room: usize) -> Self {
+        let room = room.max(1);
+        Self {
+            list: Vec::with_capacity(room),
+            room,
+        }
+    }
+
+    /// Takes all of them out, the oldest first.
+    pub fn drain(&mut self) -> impl Iterator<Item = Completion> + '_ {
+        self.list.drain(..)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// How many fit in addition.
+    pub(super) fn free(&self) -> usize {
+        self.room - self.list.len()
+    }
+
+    /// Adds one.
+    pub(super) fn push(&mut self, completion: Completion) {
+        self.list.push(completion);
+    }
+}
+
+/// Names one posted operation of an endpoint, for [`super::Endpoint::cancel`]. It never names
+/// another one, even after its own is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle(pub(super) Key);
+
+/// A post that was not taken, with its buffer as it was.
+///
+/// [`Errno::Again`] means that a queue is full: poll, and try again.
+#[derive(Debug)]
+pub struct Refused {
+    /// Why.
+    pub errno: Errno,
+    /// The buffer given to the operation.
+    pub buf: Buf,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "operation refused: {}", self.errno)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<Refused> for Errno {
+    fn from(refused: Refused) -> Self {
+        refused.errno
+    }
+}
+
+/// An operation of an [`super::AsyncEndpoint`] that did not succeed, with its buffer.
+#[derive(Debug)]
+pub struct Failed {
+    /// The buffer given to the operation.
+    pub buf: Buf,
+    /// How it ended.
+    pub entry: cq::ErrEntry,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.entry.detail, self.entry.errno)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+impl From<Failed> for Errno {
+    fn from(failed: Failed) -> Self {
+        failed.entry.errno
+    }
+}
+
+impl From<Refused> for Failed {
+    fn from(Refused { errno, buf }: Refused) -> Self {
+        let entry = cq::ErrEntry::new(cq::Entry::default(), errno, "operation refused");
+        Self { buf, entry }
+    }
+}

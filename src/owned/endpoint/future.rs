@@ -1,0 +1,301 @@
+//! The endpoint of the safe layer whose operations are futures.
+
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll, Waker};
+
+use super::port::{BATCH, Finished, Port, Post};
+use super::slots::Key;
+use crate::owned::{Buf, Failed, Received};
+use crate::{Address, AddressVector, Domain, Errno, Error, FiAddr, Info, Result, TagMatch};
+
+/// An endpoint whose operations are awaited: `ep.send(buf, dest).await`.
+///
+/// It needs no runtime. Polling one of its futures posts the operation if that was not done yet,
+/// reads the completion queue, gives what is there to the futures it belongs to, and wakes them.
+/// A future that is still pending asks to be polled again at once, since progress is manual: a
+/// pending future keeps its executor busy, and lets other tasks run in between. No future relies
+/// on another one being polled.
+///
+/// Operations are posted in the order of their futures' first polls. When a queue is full, a
+/// future keeps its operation and tries again at its next poll; those that were polled later may
+/// then be posted earlier.
+///
+/// Dropping a future is always allowed. Its operation is cancelled if that still works. The buffer
+/// returns to its pool when the operation is over, which is found by any later poll of a future of
+/// this endpoint or [`Self::progress`].
+///
+/// # Examples
+///
+/// ```no_run
+/// use selvedge::owned::{AsyncEndpoint, Pool};
+/// use selvedge::{Errno, FiAddr};
+///
+/// async fn echo(ep: &AsyncEndpoint, pool: &Pool) -> Result<(), Errno> {
+///     let buf = pool.take().ok_or(Errno::NoBufs)?;
+///     let (buf, received) = ep.recv(buf, FiAddr::UNSPEC).await?;
+///     ep.send(buf, received.src).await?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug)]
+pub struct AsyncEndpoint {
+    port: Port<Task>,
+}
+
+/// Who is told when an operation is done.
+#[derive(Debug)]
+enum Task {
+    /// A future that was polled with this waker.
+    Waiting(Waker),
+    /// A future that has been told and has not looked yet.
+    Told,
+    /// Nobody: the future is gone.
+    Gone,
+}
+
+impl AsyncEndpoint {
+    /// Opens an endpoint with a completion queue of its own (fi_endpoint(3), fi_cq(3)).
+    ///
+    /// # Errors
+    /// As [`super::Endpoint::open`].
+    pub fn open(
+        domain: &dyn Domain,
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+    ) -> Result<Self, Error> {
+        let port = Port::open(domain, info, av)?;
+        Ok(Self { port })
+    }
+
+    /// The address that peers insert (fi_getname(3)).
+    ///
+    /// # Errors
+    /// [`Errno::AddrNotAvail`] where it has none.
+    pub fn address(&self) -> Result<Address> {
+        self.port.address()
+    }
+
+    /// Sends the message in `buf` (fi_send(3)) and gives the buffer back.
+    pub fn send(&self, buf: Buf, dest: FiAddr) -> Sending<'_> {
+        let what = Post::Send { dest, data: None };
+        self.sending(what, buf)
+    }
+
+    /// Sends the message in `buf`, and `data` to the peer's completion (fi_senddata(3)).
+    pub fn senddata(&self, buf: Buf, data: u64, dest: FiAddr) -> Sending<'_> {
+        let data = Some(data);
+        self.sending(Post::Send { dest, data }, buf)
+    }
+
+    /// Receives a message into `buf` (fi_recv(3)), from `src` alone under
+    /// [`crate::Caps::DIRECTED_RECV`], or from any peer with [`FiAddr::UNSPEC`].
+    pub fn recv(&self, buf: Buf, src: FiAddr) -> Receiving<'_> {
+        self.receiving(Post::Recv { src }, buf)
+    }
+
+    /// Sends the message in `buf` to a receive that accepts `tag` (fi_tsend(3)).
+    pub fn tsend(&self, buf: Buf, dest: FiAddr, tag: u64) -> Sending<'_> {
+        let data = None;
+        self.sending(Post::Tsend { dest, tag, data }, buf)
+    }
+
+    /// As [`Self::tsend`], with `data` for the peer's completion (fi_tsenddata(3)).
+    pub fn tsenddata(&self, buf: Buf, data: u64, dest: FiAddr, tag: u64) -> Sending<'_> {
+        let data = Some(data);
+        self.sending(Post::Tsend { dest, tag, data }, buf)
+    }
+
+    /// Receives a message with an accepted tag into `buf` (fi_trecv(3)); `src` as in
+    /// [`Self::recv`].
+    pub fn trecv(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
+        let tag = tag.into();
+        self.receiving(Post::Trecv { src, tag }, buf)
+    }
+
+    /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`): no buffer, no
+    /// waiting.
+    ///
+    /// # Errors
+    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Again`] when a queue is full.
+    pub fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        self.port.inject(bytes, dest, data)
+    }
+
+    /// As [`Self::inject`], tagged (fi_tinject(3), and fi_tinjectdata(3) with `data`).
+    ///
+    /// # Errors
+    /// As [`Self::inject`].
+    pub fn tinject(&self, bytes: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        self.port.tinject(bytes, dest, tag, data)
+    }
+
+    /// Does what the poll of any future does: drives progress, wakes the futures whose operations
+    /// are done, and returns the buffers of those that were dropped. Says how many completions it
+    /// met; one call reads a bounded number, and never waits.
+    ///
+    /// # Errors
+    /// Those of [`crate::CompletionQueue::read`].
+    pub fn progress(&self) -> Result<usize> {
+        let mut aftermath = [const { None }; BATCH];
+        let mut places = aftermath.iter_mut();
+        let count = self.port.read(BATCH, |finished| {
+            let (after, rest) = deliver(finished);
+            *places.next().expect("a read takes no more than a batch") = Some(after);
+            rest
+        });
+        aftermath.into_iter().flatten().for_each(After::run);
+        count
+    }
+
+    fn sending(&self, what: Post, buf: Buf) -> Sending<'_> {
+        Sending(Operation::new(self, what, buf))
+    }
+
+    fn receiving(&self, what: Post, buf: Buf) -> Receiving<'_> {
+        Receiving(Operation::new(self, what, buf))
+    }
+
+    /// Arranges that a pending future is polled again. Without a wait object that is at once; a
+    /// queue with a descriptor to wait for would have it watched here.
+    fn poll_again(&self, cx: &task::Context<'_>) {
+        cx.waker().wake_by_ref();
+    }
+}
+
+/// What is left to do for a completion when the endpoint's locks are free again: either step may
+/// run code that comes back to the endpoint.
+enum After {
+    Wake(Waker),
+    Release(Buf),
+}
+
+impl After {
+    fn run(self) {
+        match self {
+            Self::Wake(waker) => waker.wake(),
+            Self::Release(buf) => drop(buf),
+        }
+    }
+}
+
+/// Keeps a finished operation for its future, if there is one.
+fn deliver(mut finished: Finished<Task>) -> (After, Option<Finished<Task>>) {
+    match mem::replace(&mut finished.owner, Task::Told) {
+        Task::Waiting(waker) => (After::Wake(waker), Some(finished)),
+        Task::Told | Task::Gone => (After::Release(finished.buf), None),
+    }
+}
+
+/// The future of a send: gives the buffer back.
+#[derive(Debug)]
+#[must_use = "nothing is sent before the future is polled"]
+pub struct Sending<'a>(Operation<'a>);
+
+impl Future for Sending<'_> {
+    type Output = Result<Buf, Failed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx).map_ok(|(buf, _)| buf)
+    }
+}
+
+/// The future of a receive: gives the buffer with the message, and what came with it.
+#[derive(Debug)]
+#[must_use = "nothing is received before the future is polled"]
+pub struct Receiving<'a>(Operation<'a>);
+
+impl Future for Receiving<'_> {
+    type Output = Result<(Buf, Received), Failed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(cx)
+    }
+}
+
+/// What both futures are inside.
+#[derive(Debug)]
+struct Operation<'a> {
+    ep: &'a AsyncEndpoint,
+    what: Post,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Unposted(Buf),
+    Posted(Key),
+    Over,
+}
+
+impl<'a> Operation<'a> {
+    fn new(ep: &'a AsyncEndpoint, what: Post, buf: Buf) -> Self {
+        let stage = Stage::Unposted(buf);
+        Self { ep, what, stage }
+    }
+
+    fn poll(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Buf, Received), Failed>> {
+        if let Err(failed) = self.post(cx) {
+            return Poll::Ready(Err(failed));
+        }
+        if let Err(errno) = self.ep.progress() {
+            log::error!("completions of {:?} cannot be read: {errno}", self.what);
+        }
+        let over = self.collect(cx);
+        if over.is_pending() {
+            self.ep.poll_again(cx);
+        }
+        over
+    }
+
+    /// Posts, if that was not done; a full queue is no failure.
+    fn post(&mut self, cx: &task::Context<'_>) -> Result<(), Failed> {
+        match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Unposted(buf) => {
+                let task = Task::Waiting(cx.waker().clone());
+                match self.ep.port.post(self.what, buf, task) {
+                    Ok(key) => self.stage = Stage::Posted(key),
+                    Err(refused) if refused.errno == Errno::Again => {
+                        self.stage = Stage::Unposted(refused.buf);
+                    }
+                    Err(refused) => return Err(refused.into()),
+                }
+            }
+            stage => self.stage = stage,
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Buf, Received), Failed>> {
+        let key = match self.stage {
+            Stage::Unposted(_) => return Poll::Pending,
+            Stage::Posted(key) => key,
+            Stage::Over => panic!("future polled after it was ready"),
+        };
+        let task = Task::Waiting(cx.waker().clone());
+        let Ok(Finished { buf, outcome, .. }) = self.ep.port.collect(key, task) else {
+            return Poll::Pending;
+        };
+        self.stage = Stage::Over;
+        Poll::Ready(match outcome {
+            Ok(received) => Ok((buf, received)),
+            Err(entry) => Err(Failed { buf, entry: *entry }),
+        })
+    }
+}
+
+impl Drop for Operation<'_> {
+    /// Leaves the buffer to the endpoint until its operation is over, and tries to make that soon.
+    fn drop(&mut self) {
+        let Stage::Posted(key) = self.stage else {
+            return;
+        };
+        let still_posted = self.ep.port.collect(key, Task::Gone).is_err();
+        if still_posted && self.ep.port.cancel(key).is_ok() {
+            // A read that fails here fails again for whoever can be told.
+            let _ = self.ep.progress();
+        }
+    }
+}

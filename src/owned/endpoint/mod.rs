@@ -1,0 +1,190 @@
+//! The endpoint of the safe layer that is polled.
+
+mod future;
+mod port;
+pub(super) mod slots;
+
+pub use future::{AsyncEndpoint, Receiving, Sending};
+
+use std::sync::Arc;
+
+use self::port::{Finished, Port, Post};
+use super::{Buf, Completion, Completions, Handle, Refused};
+use crate::{Address, AddressVector, Context, Domain, Error, FiAddr, Info, Result, TagMatch};
+
+/// An endpoint that is posted to and polled.
+///
+/// A post moves its buffer in. It comes back with the [`Completion`] that carries the post's
+/// `context`, or at once in [`Refused`]. As many operations may be outstanding as the attributes'
+/// `tx_attr.size` and `rx_attr.size` say together; posts beyond are refused with
+/// [`crate::Errno::Again`].
+///
+/// It may be shared between threads. Dropping it closes it: the buffers of outstanding operations
+/// return to their pools, without completions.
+///
+/// # Examples
+///
+/// See the [module](super).
+#[derive(Debug)]
+pub struct Endpoint {
+    port: Port<Context>,
+}
+
+impl Endpoint {
+    /// Opens an endpoint with a completion queue of its own (fi_endpoint(3), fi_cq(3)).
+    ///
+    /// # Errors
+    /// Those of [`Domain::cq`] and [`Domain::endpoint`]; [`crate::Errno::Inval`] when `info.mode` asks
+    /// for a duty that this layer does not do.
+    pub fn open(
+        domain: &dyn Domain,
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+    ) -> Result<Self, Error> {
+        let port = Port::open(domain, info, av)?;
+        Ok(Self { port })
+    }
+
+    /// The address that peers insert (fi_getname(3)).
+    ///
+    /// # Errors
+    /// [`crate::Errno::AddrNotAvail`] where it has none.
+    pub fn address(&self) -> Result<Address> {
+        self.port.address()
+    }
+
+    /// Sends the message in `buf` (fi_send(3)).
+    ///
+    /// # Errors
+    /// [`crate::Errno::Again`] when a queue is full: poll and try again. Others as the provider says;
+    /// [`crate::Errno::NoSys`] where it has no messages.
+    pub fn send(&self, buf: Buf, dest: FiAddr, context: Context) -> Result<Handle, Refused> {
+        let what = Post::Send { dest, data: None };
+        self.post(what, buf, context)
+    }
+
+    /// Sends the message in `buf`, and `data` to the peer's completion (fi_senddata(3)).
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn senddata(
+        &self,
+        buf: Buf,
+        data: u64,
+        dest: FiAddr,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        let data = Some(data);
+        self.post(Post::Send { dest, data }, buf, context)
+    }
+
+    /// Receives a message into `buf` (fi_recv(3)), from `src` alone under
+    /// [`crate::Caps::DIRECTED_RECV`], or from any peer with [`FiAddr::UNSPEC`].
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn recv(&self, buf: Buf, src: FiAddr, context: Context) -> Result<Handle, Refused> {
+        self.post(Post::Recv { src }, buf, context)
+    }
+
+    /// Sends the message in `buf` to a receive that accepts `tag` (fi_tsend(3)).
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn tsend(
+        &self,
+        buf: Buf,
+        dest: FiAddr,
+        tag: u64,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        let data = None;
+        self.post(Post::Tsend { dest, tag, data }, buf, context)
+    }
+
+    /// As [`Self::tsend`], with `data` for the peer's completion (fi_tsenddata(3)).
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn tsenddata(
+        &self,
+        buf: Buf,
+        data: u64,
+        dest: FiAddr,
+        tag: u64,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        let data = Some(data);
+        self.post(Post::Tsend { dest, tag, data }, buf, context)
+    }
+
+    /// Receives a message with an accepted tag into `buf` (fi_trecv(3)); `src` as in
+    /// [`Self::recv`].
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn trecv(
+        &self,
+        buf: Buf,
+        src: FiAddr,
+        tag: impl Into<TagMatch>,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        let tag = tag.into();
+        self.post(Post::Trecv { src, tag }, buf, context)
+    }
+
+    /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`): no buffer, no
+    /// completion.
+    ///
+    /// # Errors
+    /// [`crate::Errno::MsgSize`] above `tx_attr.inject_size`; [`crate::Errno::Again`] when a queue is full.
+    pub fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        self.port.inject(bytes, dest, data)
+    }
+
+    /// As [`Self::inject`], tagged (fi_tinject(3), and fi_tinjectdata(3) with `data`).
+    ///
+    /// # Errors
+    /// As [`Self::inject`].
+    pub fn tinject(&self, bytes: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        self.port.tinject(bytes, dest, tag, data)
+    }
+
+    /// Drives progress, adds completions to `done` while there is room, and says how many it
+    /// holds now. What `done` held before stays in front. One call reads a bounded number, and
+    /// never waits.
+    ///
+    /// Peers' accesses to this side's [`super::Window`]s are not reported.
+    ///
+    /// # Errors
+    /// Those of [`crate::CompletionQueue::read`]. The completions so far are in `done`.
+    pub fn poll(&self, done: &mut Completions) -> Result<usize> {
+        self.port.read(done.free(), |finished| {
+            done.push(completion(finished));
+            None
+        })?;
+        Ok(done.len())
+    }
+
+    /// Tries to take a posted operation back (fi_cancel(3)). If that works, it completes with
+    /// [`crate::Errno::Canceled`]. Its buffer comes with its completion in any case.
+    ///
+    /// # Errors
+    /// [`crate::Errno::NoEnt`] when it is too late, or the handle is another endpoint's.
+    pub fn cancel(&self, handle: Handle) -> Result {
+        self.port.cancel(handle.0)
+    }
+
+    fn post(&self, what: Post, buf: Buf, context: Context) -> Result<Handle, Refused> {
+        self.port.post(what, buf, context).map(Handle)
+    }
+}
+
+fn completion(finished: Finished<Context>) -> Completion {
+    Completion {
+        context: finished.owner,
+        buf: finished.buf,
+        result: finished.outcome.map_err(|error| *error),
+    }
+}

@@ -1,0 +1,385 @@
+//! The provider's endpoint and its queue, which nobody else ever holds, and the slots that keep
+//! the buffers meanwhile.
+
+#![expect(
+    unsafe_code,
+    reason = "the slots keep the promise that posting makes about memory"
+)]
+
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::slots::{Key, Slots};
+use crate::owned::{Buf, Received, Refused, lock, sole};
+use crate::{
+    Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Desc, Domain,
+    Endpoint, Errno, Error, FiAddr, Info, Iov, IovMut, Mode, OpFlags, Result, TagMatch, cq, msg,
+    tagged,
+};
+
+/// Entries that one read takes: enough to spread its cost, little enough to stay in the cache.
+pub(super) const BATCH: usize = 16;
+
+/// Outstanding operations where the attributes name no sizes, and the most in any case.
+const DEFAULT_DEPTH: usize = 512;
+const MAX_DEPTH: usize = 1 << 16;
+
+/// Duties that the safe layer does not do: it has no memory for the provider's context, no room
+/// for a header, and its lists do not outlive the call.
+const UNMET_MODES: Mode = Mode::CONTEXT
+    .union(Mode::CONTEXT2)
+    .union(Mode::MSG_PREFIX)
+    .union(Mode::ASYNC_IOV);
+
+/// Completions of accesses that peers made to this side's memory.
+const BY_PEERS: CompletionFlags = CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
+
+/// The default flags of `tx_attr.op_flags` that the safe layer passes on: when a send is complete.
+/// The others would change how many completions an operation has.
+const TX_FLAGS: OpFlags = OpFlags::INJECT_COMPLETE
+    .union(OpFlags::TRANSMIT_COMPLETE)
+    .union(OpFlags::DELIVERY_COMPLETE);
+
+/// An endpoint whose operations own their buffers; `O` is who is told when one is done.
+pub(super) struct Port<O> {
+    // Fields drop in this order: closing the endpoint ends every access to the buffers in `slots`.
+    ep: Arc<dyn Endpoint>,
+    cq: Arc<dyn CompletionQueue>,
+    tx_flags: OpFlags,
+    /// Locked before `slots`, and while the batch is handed out: completions keep their order.
+    batch: Mutex<Batch>,
+    slots: Mutex<Slots<State<O>>>,
+}
+
+impl<O> fmt::Debug for Port<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ep.fmt(f)
+    }
+}
+
+/// What to post.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Post {
+    Send {
+        dest: FiAddr,
+        data: Option<u64>,
+    },
+    Recv {
+        src: FiAddr,
+    },
+    Tsend {
+        dest: FiAddr,
+        tag: u64,
+        data: Option<u64>,
+    },
+    Trecv {
+        src: FiAddr,
+        tag: TagMatch,
+    },
+}
+
+impl Post {
+    const fn receives(self) -> bool {
+        matches!(self, Self::Recv { .. } | Self::Trecv { .. })
+    }
+}
+
+/// An operation that is done.
+#[derive(Debug)]
+pub(super) struct Finished<O> {
+    pub(super) owner: O,
+    pub(super) buf: Buf,
+    pub(super) outcome: Outcome,
+}
+
+/// How an operation ended. Boxed, because errors are rare and slots are many.
+pub(super) type Outcome = Result<Received, Box<cq::ErrEntry>>;
+
+#[derive(Debug)]
+enum State<O> {
+    Posted(Operation<O>),
+    /// Waits to be collected.
+    Finished(Finished<O>),
+}
+
+#[derive(Debug)]
+struct Operation<O> {
+    owner: O,
+    buf: Buf,
+    receives: bool,
+}
+
+impl<O> Operation<O> {
+    fn finish(mut self, entry: &cq::Entry, outcome: Outcome) -> Finished<O> {
+        if self.receives {
+            let len = entry.len.min(self.buf.capacity());
+            self.buf.set_len(len).expect("not above the capacity");
+        }
+        Finished {
+            owner: self.owner,
+            buf: self.buf,
+            outcome,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Batch {
+    entries: [cq::Entry; BATCH],
+    sources: [FiAddr; BATCH],
+}
+
+impl<O> Port<O> {
+    /// Opens the endpoint and a queue that has room for every operation that may be outstanding.
+    pub(super) fn open(
+        domain: &dyn Domain,
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+    ) -> Result<Self, Error> {
+        let unmet = info.mode & UNMET_MODES;
+        if !unmet.is_empty() {
+            let what = format!("the safe layer does not do what mode {unmet:?} asks");
+            return Err(Error::new(Errno::Inval, what));
+        }
+        let depth = depth(info);
+        let cq = domain.cq(&cq::Attr::with_size(depth as usize))?;
+        let ep = domain.endpoint(info, Bindings::new(Arc::clone(&cq), av))?;
+        Ok(Self {
+            ep: sole(ep, "endpoint")?,
+            cq,
+            tx_flags: info.tx_attr.op_flags & TX_FLAGS,
+            batch: Mutex::new(Batch {
+                entries: [cq::Entry::default(); BATCH],
+                sources: [FiAddr::UNSPEC; BATCH],
+            }),
+            slots: Mutex::new(Slots::new(depth)),
+        })
+    }
+
+    /// Posts an operation with its buffer.
+    pub(super) fn post(&self, what: Post, buf: Buf, owner: O) -> Result<Key, Refused> {
+        let memory = Memory::of(&buf);
+        let inserted = self.slots().insert(State::Posted(Operation {
+            owner,
+            buf,
+            receives: what.receives(),
+        }));
+        let key = inserted.map_err(|state| refused(Errno::Again, state))?;
+        // SAFETY: `memory` is the buffer's that was just moved into the slot named by `key`. It
+        // leaves the slot in `withdraw`, after an error, with which nothing was kept; in
+        // `finish`, after the completion with this key; or when `self.slots` is dropped, after
+        // `self.ep`, whose only handle is ours.
+        let posted = unsafe { self.submit(what, &memory, key.into()) };
+        match posted {
+            Ok(()) => Ok(key),
+            Err(errno) => Err(self.withdraw(key, errno)),
+        }
+    }
+
+    /// Reads up to `limit` completions, at most [`BATCH`], and says how many there were. What
+    /// `deliver` gives back stays in its slot until it is collected. `deliver` runs under the
+    /// locks: it must not wake, drop a buffer or call back.
+    ///
+    /// Accesses by peers to this side's memory have no slot and are passed over, and so are
+    /// completions that no operation waits for.
+    pub(super) fn read(
+        &self,
+        limit: usize,
+        mut deliver: impl FnMut(Finished<O>) -> Option<Finished<O>>,
+    ) -> Result<usize> {
+        let mut batch = lock(&self.batch);
+        let Batch { entries, sources } = &mut *batch;
+        let limit = limit.min(BATCH);
+        match self
+            .cq
+            .read_from(&mut entries[..limit], &mut sources[..limit])
+        {
+            Ok(0) | Err(Errno::Again) => Ok(0),
+            Ok(count) => {
+                let mut slots = self.slots();
+                for (entry, &src) in entries[..count].iter().zip(&*sources) {
+                    let received = Received::new(entry, src);
+                    finish(&mut slots, entry, Ok(received), &mut deliver);
+                }
+                Ok(count)
+            }
+            Err(Errno::Avail) => self.read_err(&mut deliver),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Takes a finished operation out of its slot, or changes whom it will be told to and gives
+    /// back who it was.
+    pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished<O>, O> {
+        let collected = self.slots().update(key, |state| match state {
+            State::Finished(finished) => (None, Ok(finished)),
+            State::Posted(mut op) => {
+                let before = mem::replace(&mut op.owner, owner);
+                (Some(State::Posted(op)), Err(before))
+            }
+        });
+        collected.expect("a slot is its owner's until it is collected")
+    }
+
+    /// Tries to take a posted operation back.
+    pub(super) fn cancel(&self, key: Key) -> Result {
+        self.ep.cancel(key.into())
+    }
+
+    pub(super) fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        self.ep.inject(bytes, dest, data)
+    }
+
+    pub(super) fn tinject(
+        &self,
+        bytes: &[u8],
+        dest: FiAddr,
+        tag: u64,
+        data: Option<u64>,
+    ) -> Result {
+        self.ep.tinject(bytes, dest, tag, data)
+    }
+
+    pub(super) fn address(&self) -> Result<Address> {
+        self.ep.address()
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots<State<O>>> {
+        lock(&self.slots)
+    }
+
+    #[cold]
+    fn read_err(
+        &self,
+        deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
+    ) -> Result<usize> {
+        let error = match self.cq.read_err() {
+            Ok(error) => error,
+            Err(Errno::Again) => return Ok(0),
+            Err(errno) => return Err(errno),
+        };
+        let entry = error.entry;
+        finish(&mut self.slots(), &entry, Err(Box::new(error)), deliver);
+        Ok(1)
+    }
+
+    /// Gives the buffer of a failed post back.
+    #[cold]
+    fn withdraw(&self, key: Key, errno: Errno) -> Refused {
+        let state = self.slots().remove(key);
+        refused(errno, state.expect("a failed post has no completion"))
+    }
+
+    /// Calls the provider.
+    ///
+    /// # Safety
+    /// `memory` is valid, and nobody else touches it, until this function fails, the completion
+    /// with `context` has been read, or `self.ep` has been dropped.
+    unsafe fn submit(&self, what: Post, memory: &Memory, context: Context) -> Result {
+        let (message, room, desc) = (&[memory.message], &[memory.room], &[memory.desc]);
+        match what {
+            Post::Send { dest, data } => {
+                let msg = msg::SendMsg {
+                    iov: message,
+                    desc,
+                    dest,
+                    context,
+                    data: data.unwrap_or(0),
+                };
+                // SAFETY: the caller makes the promise of `sendmsg`.
+                unsafe { self.ep.sendmsg(&msg, self.send_flags(data)) }
+            }
+            Post::Recv { src } => {
+                let msg = msg::RecvMsg {
+                    iov: room,
+                    desc,
+                    src,
+                    context,
+                };
+                // SAFETY: the caller makes the promise of `recvmsg`.
+                unsafe { self.ep.recvmsg(&msg, OpFlags::empty()) }
+            }
+            Post::Tsend { dest, tag, data } => {
+                let msg = tagged::SendMsg {
+                    iov: message,
+                    desc,
+                    dest,
+                    tag,
+                    context,
+                    data: data.unwrap_or(0),
+                };
+                // SAFETY: the caller makes the promise of `tsendmsg`.
+                unsafe { self.ep.tsendmsg(&msg, self.send_flags(data)) }
+            }
+            Post::Trecv { src, tag } => {
+                let msg = tagged::RecvMsg {
+                    iov: room,
+                    desc,
+                    src,
+                    tag,
+                    context,
+                };
+                // SAFETY: the caller makes the promise of `trecvmsg`.
+                unsafe { self.ep.trecvmsg(&msg, OpFlags::empty()) }
+            }
+        }
+    }
+
+    fn send_flags(&self, data: Option<u64>) -> OpFlags {
+        match data {
+            Some(_) => self.tx_flags | OpFlags::REMOTE_CQ_DATA,
+            None => self.tx_flags,
+        }
+    }
+}
+
+/// The memory of a buffer that is about to move into its slot.
+struct Memory {
+    message: Iov,
+    room: IovMut,
+    desc: Desc,
+}
+
+impl Memory {
+    fn of(buf: &Buf) -> Self {
+        Self {
+            message: buf.message(),
+            room: buf.room(),
+            desc: buf.desc(),
+        }
+    }
+}
+
+/// Hands a completion to the operation that it belongs to.
+fn finish<O>(
+    slots: &mut Slots<State<O>>,
+    entry: &cq::Entry,
+    outcome: Outcome,
+    deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
+) {
+    if entry.flags.intersects(BY_PEERS) {
+        return;
+    }
+    slots.update(Key::from(entry.context), |state| match state {
+        State::Posted(op) => (deliver(op.finish(entry, outcome)).map(State::Finished), ()),
+        finished => (Some(finished), ()),
+    });
+}
+
+fn refused<O>(errno: Errno, state: State<O>) -> Refused {
+    let buf = match state {
+        State::Posted(op) => op.buf,
+        State::Finished(finished) => finished.buf,
+    };
+    Refused { errno, buf }
+}
+
+/// Operations that may be outstanding at once.
+fn depth(info: &Info) -> u32 {
+    let depth = match info.tx_attr.size.saturating_add(info.rx_attr.size) {
+        0 => DEFAULT_DEPTH,
+        depth => depth.min(MAX_DEPTH),
+    };
+    u32::try_from(depth).expect("at most the largest depth")
+}

@@ -1,0 +1,160 @@
+//! The safe layer: buffers that move into an operation and come back when it is done.
+//!
+//! An operation of a fabric outlives the call that posts it: the provider, or the peer, uses the
+//! bytes until a completion says otherwise. A borrow cannot guard them meanwhile, because a guard
+//! can be leaked. So nothing is borrowed here. A [`Buf`] is *moved* into the operation, and
+//! whoever reads the completion owns it again:
+//!
+//! ```text
+//!            take()              send(buf, ..)              poll() / .await
+//!   Pool ------------> Buf ---------------------> slot ----------------------> Buf
+//!     ^                 |   Refused: at once back          Completion, Failed   |
+//!     +-----------------+-------------------------------------------------------+
+//!                              drop: back to the pool
+//! ```
+//!
+//! - A [`Pool`] is one slab of equal buffers, registered once where the domain wants that.
+//! - An [`Endpoint`] is posted to and polled: [`Endpoint::poll`] adds [`Completion`]s to a list
+//!   that is used again and again. Nothing is allocated for an operation.
+//! - An [`AsyncEndpoint`] has the same operations as futures, for any executor.
+//! - A [`Window`] is memory that peers may read and write; it is never lent as a slice.
+//!
+//! What this layer leaves out is what one buffer per operation cannot say: lists of pieces,
+//! buffers that take many messages, borrowed slices. The raw layer ([`crate::Msg`] and its kin)
+//! has them, with `unsafe`.
+//!
+//! # Examples
+//!
+//! A message to oneself, polled:
+//!
+//! ```no_run
+//! use std::error::Error;
+//!
+//! use selvedge::owned::{Completions, Endpoint, Pool};
+//! use selvedge::{Context, Domain, Errno, FiAddr, Info, av};
+//!
+//! fn hello(domain: &dyn Domain, info: &Info) -> Result<(), Box<dyn Error>> {
+//!     let av = domain.av(&av::Attr::default())?;
+//!     let ep = Endpoint::open(domain, info, av.clone())?;
+//!     let me = av.insert_one(&ep.address()?)?;
+//!
+//!     let pool = Pool::new(domain, 4096, 2)?;
+//!     let room = pool.take().ok_or(Errno::NoBufs)?;
+//!     let mut hello = pool.take().ok_or(Errno::NoBufs)?;
+//!     hello.write(b"hello")?;
+//!     ep.trecv(room, FiAddr::UNSPEC, 7, Context(1))?;
+//!     ep.tsend(hello, me, 7, Context(2))?;
+//!
+//!     let mut done = Completions::with_capacity(2);
+//!     while ep.poll(&mut done)? < 2 {}
+//!     for completion in done.drain() {
+//!         completion.result.map_err(|error| error.errno)?;
+//!         assert_eq!(&completion.buf[..], b"hello");
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The same with futures; the send and the receive are under way together:
+//!
+//! ```no_run
+//! use selvedge::owned::{AsyncEndpoint, Pool};
+//! use selvedge::{Errno, FiAddr};
+//!
+//! async fn hello(ep: &AsyncEndpoint, me: FiAddr, pool: &Pool) -> Result<(), Errno> {
+//!     let room = pool.take().ok_or(Errno::NoBufs)?;
+//!     let mut hello = pool.take().ok_or(Errno::NoBufs)?;
+//!     hello.write(b"hello")?;
+//!     let (sent, received) =
+//!         futures::join!(ep.tsend(hello, me, 7), ep.trecv(room, FiAddr::UNSPEC, 7));
+//!     let (buf, _) = received?;
+//!     assert_eq!(&buf[..], &sent?[..]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A buffer that was sent is gone until its completion:
+//!
+//! ```compile_fail,E0382
+//! # use selvedge::{Context, FiAddr, owned::{Buf, Endpoint}};
+//! fn send_and_read(ep: &Endpoint, buf: Buf, peer: FiAddr) {
+//!     ep.send(buf, peer, Context(1));
+//!     println!("{:?}", &buf[..]); // borrow of moved value: `buf`
+//! }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # use selvedge::{FiAddr, owned::{AsyncEndpoint, Buf, Failed}};
+//! async fn receive_and_write(ep: &AsyncEndpoint, mut buf: Buf) -> Result<(), Failed> {
+//!     let receive = ep.recv(buf, FiAddr::UNSPEC);
+//!     buf[0] = 1; // borrow of moved value: `buf`
+//!     receive.await.map(drop)
+//! }
+//! ```
+//!
+//! A future does not outlive its endpoint:
+//!
+//! ```compile_fail,E0505
+//! # use selvedge::{FiAddr, owned::{AsyncEndpoint, Buf, Failed}};
+//! async fn close_and_wait(ep: AsyncEndpoint, buf: Buf) -> Result<(), Failed> {
+//!     let receive = ep.recv(buf, FiAddr::UNSPEC);
+//!     drop(ep); // cannot move out of `ep` because it is borrowed
+//!     receive.await.map(drop)
+//! }
+//! ```
+//!
+//! # Why it is sound
+//!
+//! Code that uses this layer needs no `unsafe`, whatever it does with endpoints, buffers and
+//! futures. That rests on five points and on the provider's word:
+//!
+//! 1. An endpoint opens its own provider endpoint and completion queue, refuses a provider
+//!    endpoint that somebody else holds a handle of, and lends neither. So every context on that
+//!    queue names one of its slots; accesses by peers, which have no context, are told apart by
+//!    their flags.
+//! 2. A slot keeps the buffer from before the post until the completion with the slot's number
+//!    *and generation* has been read. A completion with an old generation is passed over.
+//! 3. When a post fails, nothing was kept: the buffer leaves its slot at once, in [`Refused`] or
+//!    [`Failed`].
+//! 4. Dropping an endpoint drops the provider endpoint first, which ends every access to the
+//!    buffers, then the queue, then the slots. Dropping a future leaves the buffer in its slot,
+//!    and the operation to points 2 and 4.
+//! 5. Leaking an endpoint leaks its slots with it; leaking a future leaks nothing that the
+//!    endpoint does not free.
+//!
+//! The provider's word is the promise of `unsafe trait` [`crate::Endpoint`]: after the completion
+//! and after the last handle is gone, it never touches the buffer again. Its domain, queues and
+//! memory regions are taken to be of one making with it: a queue reports what the endpoint
+//! completed and nothing else, and a region that was dropped has no more rights.
+
+mod buf;
+mod completion;
+mod endpoint;
+mod pages;
+mod pool;
+mod window;
+
+pub use buf::Buf;
+pub use completion::{Completion, Completions, Failed, Handle, Received, Refused};
+pub use endpoint::{AsyncEndpoint, Endpoint, Receiving, Sending};
+pub use pool::Pool;
+pub use window::Window;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{Errno, Error};
+
+/// Locks; what the mutexes here guard is whole at every point that could panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes sure that dropping this handle drops the object: what dropping promises depends on it.
+fn sole<T: fmt::Debug + ?Sized>(mut object: Arc<T>, kind: &str) -> Result<Arc<T>, Error> {
+    if Arc::get_mut(&mut object).is_some() {
+        return Ok(object);
+    }
+    let what = format!("the provider kept a handle of {kind} {object:?}");
+    Err(Error::new(Errno::Busy, what))
+}

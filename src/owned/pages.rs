@@ -1,0 +1,57 @@
+//! Zeroed, page-aligned memory that nobody else's references point into.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use crate::{Errno, Error};
+
+/// Bytes of a page, and the alignment of the memory.
+const PAGE: usize = 4096;
+const WORDS_PER_PAGE: usize = PAGE / size_of::<AtomicU64>();
+
+/// A stretch of memory in whole pages.
+///
+/// It is made of atomics, so that it may be shared between threads and written through pointers
+/// while handles to it exist; who may use plain reads and writes on which bytes is the owner's
+/// business.
+pub(super) struct Pages(Vec<Page>);
+
+impl Pages {
+    /// Memory for `len` bytes; `what` names it in errors.
+    pub(super) fn new(len: usize, what: &str) -> Result<Self, Error> {
+        let count = len.div_ceil(PAGE);
+        let mut pages = Vec::new();
+        pages.try_reserve_exact(count).map_err(|error| {
+            Error::new(Errno::NoMem, format!("{what} of {len} bytes")).because(error)
+        })?;
+        pages.resize_with(count, Page::default);
+        Ok(Self(pages))
+    }
+
+    /// The first byte. The pointer may be written through, and stays valid when `self` moves.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.0.as_ptr().cast::<u8>().cast_mut()
+    }
+
+    /// The `index`th eight bytes.
+    pub(super) fn word(&self, index: usize) -> &AtomicU64 {
+        &self.0[index / WORDS_PER_PAGE].0[index % WORDS_PER_PAGE]
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pages at {:p}", self.0.len(), self.base())
+    }
+}
+
+#[repr(C, align(4096))]
+struct Page([AtomicU64; WORDS_PER_PAGE]);
+
+impl Default for Page {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; WORDS_PER_PAGE])
+    }
+}
+
+const _: () = assert!(size_of::<Page>() == PAGE && align_of::<Page>() == PAGE);
