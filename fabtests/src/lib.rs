@@ -1,1 +1,14 @@
-//! Placeholder.
+//! The suite that validates Selvedge's providers, its tools and its benchmarks.
+
+pub mod buffer;
+pub mod clock;
+pub mod command;
+pub mod cpu;
+pub mod limits;
+pub mod machine;
+pub mod pair;
+pub mod progress;
+pub mod size;
+pub mod stats;
+pub mod table;
+pub mod timing;

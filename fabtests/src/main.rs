@@ -1,1 +1,37 @@
-fn main() {}
+//! `fabtests`: one program for the suite's tools and benchmarks.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use fabtests::command::limits;
+use fabtests::pair::role;
+
+/// Measures and validates Selvedge's providers on this machine
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show what this machine can do between two processes, without any fabric
+    Limits(limits::Args),
+    #[command(hide = true)]
+    Role(role::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Limits(args) => limits::run(&args),
+        Command::Role(args) => role::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fabtests: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The cores that the two processes of a measurement run on, and how they wait.
+
+use anyhow::{Context as _, bail, ensure};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// Where the active and the passive process run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Each on its own core, or both on the same one.
+    Pinned([usize; 2]),
+    /// Wherever the system puts them, on more than one core.
+    Free,
+}
+
+/// What a process does between two looks at something that the other one has to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Idle {
+    /// Looks again at once.
+    Spin,
+    /// Lets the other process run: both share one core.
+    Yield,
+}
+
+impl Placement {
+    /// Picks two cores that share as little as possible out of those this process may use.
+    ///
+    /// # Errors
+    /// When the system does not say which cores these are.
+    pub fn choose() -> anyhow::Result<Self> {
+        let cores = allowed()?;
+        let first = *cores
+            .first()
+            .context("no core is allowed to this process")?;
+        let siblings = siblings(first);
+        let second = cores[1..].iter().find(|core| !siblings.contains(core));
+        let second = second.or_else(|| cores.get(1)).copied().unwrap_or(first);
+        Ok(Self::Pinned([first, second]))
+    }
+
+    /// Pins to the cores of `text`, as in `0,1`.
+    ///
+    /// # Errors
+    /// When it does not name two cores that this process may use.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let Some((active, passive)) = text.split_once(',') else {
+            bail!("--pin {text:?} names no two cores: write --pin 0,1");
+        };
+        let allowed = allowed()?;
+        let core = |part: &str| -> anyhow::Result<usize> {
+            let core = part
+                .trim()
+                .parse()
+                .with_context(|| format!("--pin {text:?}: {part:?} is no core number"))?;
+            ensure!(
+                allowed.contains(&core),
+                "--pin {text:?}: core {core} is not among those this process may use, {allowed:?}"
+            );
+            Ok(core)
+        };
+        Ok(Self::Pinned([core(active)?, core(passive)?]))
+    }
+
+    /// No pinning; with a single core it is as if both were pinned to it.
+    ///
+    /// # Errors
+    /// As [`Self::choose`].
+    pub fn free() -> anyhow::Result<Self> {
+        match allowed()?.as_slice() {
+            [only] => Ok(Self::Pinned([*only; 2])),
+            _ => Ok(Self::Free),
+        }
+    }
+
+    /// Whether both processes share a core.
+    pub fn is_one_core(self) -> bool {
+        matches!(self, Self::Pinned([active, passive]) if active == passive)
+    }
+
+    /// How the processes have to wait.
+    pub fn idle(self) -> Idle {
+        if self.is_one_core() {
+            Idle::Yield
+        } else {
+            Idle::Spin
+        }
+    }
+
+    /// The two cores, if the processes are bound to cores.
+    pub fn cores(self) -> Option<[usize; 2]> {
+        match self {
+            Self::Pinned(cores) => Some(cores),
+            Self::Free => None,
+        }
+    }
+}
+
+impl Idle {
+    /// One pause.
+    ///
+    /// Spinning has no pause instruction on purpose: on virtual machines it may leave the guest,
+    /// and elsewhere it delays the answer by tens of nanoseconds.
+    #[inline]
+    pub fn rest(self) {
+        match self {
+            Self::Spin => {}
+            Self::Yield => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Binds the calling thread to a core.
+///
+/// # Errors
+/// The system's, with the core's number.
+pub fn pin(core: usize) -> anyhow::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .with_context(|| format!("cannot pin to core {core}"))
+}
+
+/// The cores that this process may use.
+///
+/// # Errors
+/// When the system does not say.
+pub fn allowed() -> anyhow::Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0)).context("cannot ask for the allowed cores")?;
+    Ok((0..CpuSet::count())
+        .filter(|&core| set.is_set(core).unwrap_or(false))
+        .collect())
+}
+
+/// The hardware threads of the same core; only itself where the system does not say.
+fn siblings(core: usize) -> Vec<usize> {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    let list = std::fs::read_to_string(path).unwrap_or_default();
+    list.trim().split(',').flat_map(cores_of).collect()
+}
+
+/// `3` or `0-3`, as the kernel writes lists of cores.
+fn cores_of(part: &str) -> std::ops::RangeInclusive<usize> {
+    let (first, last) = part.split_once('-').unwrap_or((part, part));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) => first..=last,
+        _ => std::ops::RangeInclusive::new(1, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_equal_cores_are_one_core() {
+        assert!(Placement::Pinned([3, 3]).is_one_core());
+        assert_eq!(Placement::Pinned([3, 3]).idle(), Idle::Yield);
+        assert_eq!(Placement::Pinned([3, 4]).idle(), Idle::Spin);
+    }
+
+    #[test]
+    fn pinning_names_what_is_wrong() {
+        for bad in ["", "0", "a,b", "0,99999"] {
+            let error = Placement::parse(bad).unwrap_err().to_string();
+            assert!(error.contains("--pin"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn core_lists_are_read_as_the_kernel_writes_them() {
+        assert_eq!(cores_of("0-3").collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(cores_of("7").collect::<Vec<_>>(), [7]);
+        assert_eq!(cores_of("").count(), 0);
+    }
+}

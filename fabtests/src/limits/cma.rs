@@ -1,0 +1,76 @@
+//! Cross-memory attach: one process reads the other's memory by a system call.
+
+use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context as _, ensure};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::{Pid, getpid};
+
+use super::shared::Layout;
+use crate::clock::Clock;
+use crate::cpu::Idle;
+use crate::timing::{Counts, Timing, round_trips};
+
+/// Where the passive process says what may be read.
+#[derive(Debug)]
+pub(super) struct Window<'a> {
+    pid: &'a AtomicU64,
+    base: &'a AtomicU64,
+}
+
+impl<'a> Window<'a> {
+    pub(super) fn new(layout: &'a Layout) -> Self {
+        Self {
+            pid: &layout.cma_pid.0,
+            base: &layout.cma_base.0,
+        }
+    }
+
+    pub(super) fn measure(
+        &self,
+        own: &mut [u8],
+        idle: Idle,
+        clock: Clock,
+        counts: Counts,
+    ) -> anyhow::Result<Timing> {
+        let remote = self.wait_until_open(own.len(), idle);
+        let peer = Pid::from_raw(self.pid.load(Ordering::Relaxed) as i32);
+        let timing = round_trips(clock, counts, || {
+            let read = process_vm_readv(peer, &mut [IoSliceMut::new(own)], &[remote])
+                .context("process_vm_readv refuses")?;
+            ensure!(
+                read == own.len(),
+                "process_vm_readv read {read} of {} bytes",
+                own.len()
+            );
+            Ok(())
+        });
+        self.base.store(0, Ordering::Release);
+        timing
+    }
+
+    /// Offers memory and keeps it until the active process is done.
+    pub(super) fn answer(&self, own: &[u8]) {
+        self.pid.store(getpid().as_raw() as u64, Ordering::Relaxed);
+        self.base
+            .store(own.as_ptr().addr() as u64, Ordering::Release);
+        while self.base.load(Ordering::Acquire) != 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    fn wait_until_open(&self, len: usize, idle: Idle) -> RemoteIoVec {
+        loop {
+            match self.base.load(Ordering::Acquire) {
+                0 => idle.rest(),
+                base => {
+                    break RemoteIoVec {
+                        base: base as usize,
+                        len,
+                    };
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The limits as figures: for JSON and as tables.
+
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+use crate::size;
+use crate::table;
+
+/// What the machine can do. Absent figures were not measured or were refused.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limits {
+    /// Round trip of a cache line: mean of groups, in nanoseconds.
+    pub cacheline_rtt_ns: Option<f64>,
+    /// Round trip of 56 bytes through the one-line ring: median of single round trips, with one
+    /// reading of the clock in each, in nanoseconds.
+    pub ring_rtt_ns: Option<f64>,
+    /// The same: mean of groups, without the clock.
+    pub ring_rtt_mean_ns: Option<f64>,
+    /// As `ring_rtt_ns`, with 8 bytes.
+    pub ring_rtt_8b_ns: Option<f64>,
+    /// Messages of 56 bytes per second through the ring.
+    pub ring_msgs_per_s: Option<f64>,
+    /// Messages of 8 bytes per second through the ring.
+    pub ring_8b_msgs_per_s: Option<f64>,
+    /// Copying into shared memory and out of it, one way.
+    pub two_copy: Vec<SizeLimit>,
+    /// Copying on one core, in cache where it fits.
+    pub memcpy: Vec<SizeLimit>,
+    /// Copying on one core, out of cache.
+    pub memcpy_cold: Vec<SizeLimit>,
+    /// Reading another process's memory by system call.
+    pub cma: Vec<SizeLimit>,
+    /// Why there are no figures for CMA.
+    pub cma_refused: Option<String>,
+    /// Round trip of 8 bytes over TCP: median, in nanoseconds.
+    pub tcp_rtt_ns: Option<f64>,
+    /// Round trip of 8 bytes over a Unix stream socket: median, in nanoseconds.
+    pub unix_rtt_ns: Option<f64>,
+    /// From waking by futex until the other process runs: median, in nanoseconds.
+    pub futex_wake_ns: Option<f64>,
+    /// From writing an eventfd until the other process has read it: median, in nanoseconds.
+    pub eventfd_wake_ns: Option<f64>,
+}
+
+/// A limit at one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SizeLimit {
+    /// In bytes.
+    pub size: usize,
+    /// Of one copy or one way, in nanoseconds.
+    pub ns: f64,
+    /// Millions of bytes per second.
+    pub mbps: f64,
+}
+
+impl SizeLimit {
+    /// A limit from its time.
+    pub fn new(size: usize, ns: f64) -> Self {
+        Self {
+            size,
+            ns,
+            mbps: size as f64 * 1e3 / ns,
+        }
+    }
+
+    /// The limit at a size.
+    pub fn find(limits: &[Self], size: usize) -> Option<&Self> {
+        limits.iter().find(|limit| limit.size == size)
+    }
+}
+
+impl Limits {
+    /// The limits that do not depend on a size, for people.
+    pub fn fixed_table(&self) -> Table {
+        let mut table = table::new(&["between the two processes", "figure", "unit"]);
+        for (what, figure, unit) in [
+            ("cache line, round trip", self.cacheline_rtt_ns, "ns"),
+            ("one-line ring, 56 B, round trip", self.ring_rtt_ns, "ns"),
+            ("one-line ring, 8 B, round trip", self.ring_rtt_8b_ns, "ns"),
+            (
+                "one-line ring, 56 B, rate",
+                millions(self.ring_msgs_per_s),
+                "M msgs/s",
+            ),
+            (
+                "one-line ring, 8 B, rate",
+                millions(self.ring_8b_msgs_per_s),
+                "M msgs/s",
+            ),
+            (
+                "Unix stream socket, 8 B, round trip",
+                self.unix_rtt_ns,
+                "ns",
+            ),
+            ("TCP loopback, 8 B, round trip", self.tcp_rtt_ns, "ns"),
+            ("futex, wake-up", self.futex_wake_ns, "ns"),
+            ("eventfd, wake-up", self.eventfd_wake_ns, "ns"),
+        ] {
+            if let Some(figure) = figure {
+                table.add_row([what.to_owned(), table::figure(figure), unit.to_owned()]);
+            }
+        }
+        table::align(&mut table, 2, CellAlignment::Left);
+        table
+    }
+
+    /// The limits by size, for people.
+    pub fn size_table(&self) -> Table {
+        let mut table = table::new(&[
+            "size",
+            "two copies us",
+            "MB/s",
+            "memcpy hot us",
+            "MB/s",
+            "memcpy cold us",
+            "MB/s",
+            "CMA us",
+            "MB/s",
+        ]);
+        for limit in &self.memcpy {
+            let columns = [&self.two_copy, &self.memcpy, &self.memcpy_cold, &self.cma];
+            let cells = columns.into_iter().flat_map(|column| {
+                let limit = SizeLimit::find(column, limit.size);
+                [
+                    limit.map(|limit| limit.ns / 1e3),
+                    limit.map(|limit| limit.mbps),
+                ]
+            });
+            let cells = cells.map(table::optional);
+            table.add_row(std::iter::once(size::text(limit.size)).chain(cells));
+        }
+        table
+    }
+}
+
+fn millions(rate: Option<f64>) -> Option<f64> {
+    rate.map(|rate| rate / 1e6)
+}

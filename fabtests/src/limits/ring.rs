@@ -1,0 +1,242 @@
+//! The bare one-line ring: the yardstick for a shared-memory provider.
+//!
+//! A message is one cache line: up to 56 bytes of payload and, written last, the commit word. The
+//! producer learns of free slots from a counter that the consumer publishes in batches; its own
+//! cursor is private, and so is the consumer's. There is no read-modify-write, no fence and no
+//! header: what a real provider does beyond this is its overhead.
+
+#![expect(unsafe_code, reason = "the payload of a slot is plain memory")]
+
+use std::cell::UnsafeCell;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::shared::{Layout, Line};
+use crate::clock::{Clock, ticks};
+use crate::cpu::Idle;
+use crate::pair::Side;
+use crate::timing::{Counts, Timing, round_trips};
+
+/// Bytes of payload of a message.
+pub(super) const PAYLOAD: usize = 56;
+
+/// One direction between the two processes.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Lane {
+    slots: [Slot; SLOTS],
+    /// Messages that the consumer has taken; written by the consumer, every [`BATCH`] messages.
+    consumed: Line,
+}
+
+/// One message. Written by the producer only.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Slot {
+    payload: UnsafeCell<[u8; PAYLOAD]>,
+    /// Number of the message in the slot, counted from 1.
+    commit: AtomicU64,
+}
+
+// SAFETY: `commit` orders all access to `payload`. The producer writes it only while the slot is
+// free (`consumed`, acquired, has passed it), the consumer reads it only between acquiring the
+// commit word and releasing `consumed`.
+unsafe impl Sync for Slot {}
+
+/// The sending end of a [`Lane`]. There is one in one process.
+#[derive(Debug)]
+pub(super) struct Producer<'a> {
+    lane: &'a Lane,
+    idle: Idle,
+    next: u64,
+    limit: u64,
+}
+
+impl<'a> Producer<'a> {
+    /// The sending end of a lane that nothing has been sent on.
+    ///
+    /// # Safety
+    /// No other producer of this lane exists, in either process.
+    pub(super) unsafe fn new(lane: &'a Lane, idle: Idle) -> Self {
+        Self {
+            lane,
+            idle,
+            next: 0,
+            limit: SLOTS as u64,
+        }
+    }
+
+    /// Sends one message; waits while all slots are taken.
+    #[inline]
+    pub(super) fn push<const N: usize>(&mut self, message: &[u8; N]) {
+        const { assert!(N <= PAYLOAD) };
+        while self.next == self.limit {
+            // Pairs with the release in `pop`: the consumer has read the slots below.
+            self.limit = self.lane.consumed.0.load(Ordering::Acquire) + SLOTS as u64;
+            if self.next == self.limit {
+                self.idle.rest();
+            }
+        }
+        let slot = &self.lane.slots[self.next as usize % SLOTS];
+        let payload: *mut u8 = slot.payload.get().cast();
+        // SAFETY: N bytes fit the payload, and the slot is free: see `Slot`'s `Sync`.
+        unsafe { payload.copy_from_nonoverlapping(message.as_ptr(), N) };
+        self.next += 1;
+        // Pairs with the acquire in `pop`.
+        slot.commit.store(self.next, Ordering::Release);
+    }
+}
+
+/// The receiving end of a [`Lane`]. There is one in one process.
+#[derive(Debug)]
+pub(super) struct Consumer<'a> {
+    lane: &'a Lane,
+    idle: Idle,
+    next: u64,
+}
+
+impl<'a> Consumer<'a> {
+    /// The receiving end of a lane that nothing has been received from.
+    ///
+    /// # Safety
+    /// No other consumer of this lane exists, in either process.
+    pub(super) unsafe fn new(lane: &'a Lane, idle: Idle) -> Self {
+        Self {
+            lane,
+            idle,
+            next: 0,
+        }
+    }
+
+    /// Waits for the next message and copies its first N bytes out.
+    #[inline]
+    pub(super) fn pop<const N: usize>(&mut self) -> [u8; N] {
+        const { assert!(N <= PAYLOAD) };
+        let slot = &self.lane.slots[self.next as usize % SLOTS];
+        self.next += 1;
+        // Pairs with the release in `push`.
+        while slot.commit.load(Ordering::Acquire) != self.next {
+            self.idle.rest();
+        }
+        let payload: *const [u8; N] = slot.payload.get().cast_const().cast();
+        // SAFETY: N bytes lie within the payload, any bytes are a valid array, and the producer
+        // leaves the slot alone until `consumed` passes it.
+        let message = unsafe { payload.read() };
+        if self.next.is_multiple_of(BATCH) {
+            // Pairs with the acquire in `push`.
+            self.lane.consumed.0.store(self.next, Ordering::Release);
+        }
+        message
+    }
+}
+
+/// A process's ends of both directions.
+#[derive(Debug)]
+pub(super) struct Ends<'a> {
+    out: Producer<'a>,
+    back: Consumer<'a>,
+}
+
+impl<'a> Ends<'a> {
+    pub(super) fn new(layout: &'a Layout, side: Side, idle: Idle) -> Self {
+        let (to_passive, to_active) = (&layout.lane_to_passive, &layout.lane_to_active);
+        let (out, back) = match side {
+            Side::Active => (to_passive, to_active),
+            Side::Passive => (to_active, to_passive),
+        };
+        Self {
+            // SAFETY: one `Ground` per side is made, and nothing else makes a producer.
+            out: unsafe { Producer::new(out, idle) },
+            // SAFETY: one `Ground` per side is made, and nothing else makes a consumer.
+            back: unsafe { Consumer::new(back, idle) },
+        }
+    }
+
+    pub(super) fn measure<const N: usize>(
+        &mut self,
+        clock: Clock,
+        counts: Counts,
+    ) -> anyhow::Result<Timing> {
+        let message = black_box([7; N]);
+        round_trips(clock, counts, || {
+            self.out.push(&message);
+            black_box(self.back.pop::<N>());
+            Ok(())
+        })
+    }
+
+    pub(super) fn answer<const N: usize>(&mut self, counts: Counts) {
+        for _ in 0..counts.total() {
+            let message = self.back.pop::<N>();
+            self.out.push(&message);
+        }
+    }
+
+    /// Sends without waiting for answers; one answer at the end closes the clock.
+    pub(super) fn measure_rate<const N: usize>(
+        &mut self,
+        clock: Clock,
+        counts: Counts,
+    ) -> anyhow::Result<Timing> {
+        let message = black_box([7; N]);
+        self.stream(&message, counts.warmup);
+        let start = ticks();
+        self.stream(&message, counts.batch);
+        let mean = clock.ns(ticks() - start) / counts.batch as f64;
+        Ok(Timing {
+            mean,
+            p50: mean,
+            p99: mean,
+            min: mean,
+        })
+    }
+
+    pub(super) fn answer_rate<const N: usize>(&mut self, counts: Counts) {
+        for count in [counts.warmup, counts.batch] {
+            for _ in 0..count {
+                black_box(self.back.pop::<N>());
+            }
+            self.out.push(&[0; 1]);
+        }
+    }
+
+    fn stream<const N: usize>(&mut self, message: &[u8; N], count: usize) {
+        for _ in 0..count {
+            self.out.push(message);
+        }
+        self.back.pop::<1>();
+    }
+}
+
+/// Deep enough that the credits' line travels rarely; 16 KiB stay in the first-level cache.
+const SLOTS: usize = 256;
+/// Messages per return of credits: a quarter of the slots.
+const BATCH: u64 = SLOTS as u64 / 4;
+const _: () = assert!(size_of::<Slot>() == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::shared::Segment;
+
+    #[test]
+    fn messages_arrive_in_order_and_whole_over_many_laps() {
+        let segment = Segment::map(Segment::create().unwrap()).unwrap();
+        let lane = &segment.layout().lane_to_passive;
+        let messages = 10 * SLOTS as u64 + 3;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // SAFETY: the only producer.
+                let mut producer = unsafe { Producer::new(lane, Idle::Yield) };
+                for number in 0..messages {
+                    producer.push(&number.to_le_bytes());
+                }
+            });
+            // SAFETY: the only consumer.
+            let mut consumer = unsafe { Consumer::new(lane, Idle::Yield) };
+            for number in 0..messages {
+                assert_eq!(u64::from_le_bytes(consumer.pop()), number);
+            }
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! Having the limits measured: which probes, how often, and what is made of them.
+
+use std::collections::BTreeMap;
+
+use super::report::{Limits, SizeLimit};
+use super::{Outcome, Probe};
+use crate::pair::{Order, Pair};
+use crate::progress::Progress;
+use crate::stats::median;
+use crate::timing::{Counts, Timing};
+
+/// How much is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// What stands beside a benchmark: the line, the ring, two copies and memcpy.
+    Beside,
+    /// Everything.
+    Full,
+}
+
+/// The distance between the two cores at one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Distance {
+    /// Round trip of a cache line, in nanoseconds.
+    pub line_ns: f64,
+    /// Round trip of the one-line ring, in nanoseconds.
+    pub ring: Timing,
+}
+
+/// Measures all that `depth` asks for, `rounds` times in turn, and takes medians.
+///
+/// # Errors
+/// As [`Pair::order`].
+pub fn survey(
+    pair: &mut Pair,
+    depth: Depth,
+    sizes: &[usize],
+    rounds: usize,
+    progress: &Progress,
+) -> anyhow::Result<Limits> {
+    let probes = probes(depth, sizes);
+    let steps = progress.steps("limits", probes.len() * rounds);
+    let mut taken = Taken::default();
+    for _ in 0..rounds {
+        for &probe in &probes {
+            taken.add(probe, pair.measure(&Order::Probe(probe, counts(probe)))?);
+            steps.step();
+        }
+    }
+    Ok(taken.limits(sizes))
+}
+
+/// Measures how far the cores are from each other now, in a few milliseconds.
+///
+/// # Errors
+/// As [`Pair::order`].
+pub fn distance(pair: &mut Pair) -> anyhow::Result<Distance> {
+    let mut take = |probe| -> anyhow::Result<Timing> {
+        match pair.measure(&Order::Probe(probe, DISTANCE))? {
+            Outcome::Took(timing) => Ok(timing),
+            Outcome::Refused(why) => anyhow::bail!("{probe:?} was refused: {why}"),
+        }
+    };
+    Ok(Distance {
+        line_ns: take(Probe::Line)?.mean,
+        ring: take(Probe::Ring)?,
+    })
+}
+
+fn probes(depth: Depth, sizes: &[usize]) -> Vec<Probe> {
+    let mut probes = vec![
+        Probe::Line,
+        Probe::Ring,
+        Probe::RingSmall,
+        Probe::RingRate,
+        Probe::RingRateSmall,
+    ];
+    for &size in sizes {
+        probes.extend(chunks(size).map(|chunk| Probe::TwoCopy { size, chunk }));
+        probes.push(Probe::Memcpy { size });
+    }
+    if depth == Depth::Full {
+        probes.extend([Probe::Tcp, Probe::Unix, Probe::Futex, Probe::EventFd]);
+        for &size in sizes {
+            probes.extend([Probe::Cma { size }, Probe::MemcpyCold { size }]);
+        }
+    }
+    probes
+}
+
+/// The chunks that two copies are tried with: the best of them counts as the limit.
+fn chunks(size: usize) -> impl Iterator<Item = usize> {
+    let whole = (size <= CHUNKS[0]).then_some(size);
+    whole
+        .into_iter()
+        .chain(CHUNKS.into_iter().filter(move |&chunk| chunk < size))
+}
+
+fn counts(probe: Probe) -> Counts {
+    match probe {
+        Probe::Line | Probe::Ring | Probe::RingSmall => Counts::for_size(64),
+        Probe::RingRate | Probe::RingRateSmall => Counts {
+            warmup: 1000,
+            batch: 40_000,
+            singles: 0,
+        },
+        Probe::TwoCopy { size, .. } | Probe::Memcpy { size } | Probe::Cma { size } => {
+            Counts::for_size(size)
+        }
+        Probe::MemcpyCold { size } => Counts::for_size(size),
+        Probe::Tcp | Probe::Unix | Probe::Futex | Probe::EventFd => SYSTEM_CALLS,
+    }
+}
+
+/// Everything that the probes have given so far.
+#[derive(Debug, Default)]
+struct Taken {
+    timings: BTreeMap<String, Vec<Timing>>,
+    refused: BTreeMap<String, String>,
+}
+
+impl Taken {
+    fn add(&mut self, probe: Probe, outcome: Outcome) {
+        match outcome {
+            Outcome::Took(timing) => self.timings.entry(key(probe)).or_default().push(timing),
+            Outcome::Refused(why) => drop(self.refused.insert(key(probe), why)),
+        }
+    }
+
+    fn limits(&self, sizes: &[usize]) -> Limits {
+        Limits {
+            cacheline_rtt_ns: self.mean(Probe::Line),
+            ring_rtt_ns: self.median_of(Probe::Ring, |timing| timing.p50),
+            ring_rtt_mean_ns: self.mean(Probe::Ring),
+            ring_rtt_8b_ns: self.median_of(Probe::RingSmall, |timing| timing.p50),
+            ring_msgs_per_s: self.mean(Probe::RingRate).map(|ns| 1e9 / ns),
+            ring_8b_msgs_per_s: self.mean(Probe::RingRateSmall).map(|ns| 1e9 / ns),
+            two_copy: self.per_size(sizes, |size| self.two_copy(size)),
+            memcpy: self.per_size(sizes, |size| self.mean(Probe::Memcpy { size })),
+            memcpy_cold: self.per_size(sizes, |size| self.mean(Probe::MemcpyCold { size })),
+            cma: self.per_size(sizes, |size| self.mean(Probe::Cma { size })),
+            cma_refused: self.refused.values().next().cloned(),
+            tcp_rtt_ns: self.median_of(Probe::Tcp, |timing| timing.p50),
+            unix_rtt_ns: self.median_of(Probe::Unix, |timing| timing.p50),
+            futex_wake_ns: self.median_of(Probe::Futex, |timing| timing.p50 / 2.0),
+            eventfd_wake_ns: self.median_of(Probe::EventFd, |timing| timing.p50 / 2.0),
+        }
+    }
+
+    /// The best chunk's time for one way.
+    fn two_copy(&self, size: usize) -> Option<f64> {
+        chunks(size)
+            .filter_map(|chunk| self.mean(Probe::TwoCopy { size, chunk }))
+            .map(|round_trip| round_trip / 2.0)
+            .min_by(f64::total_cmp)
+    }
+
+    fn mean(&self, probe: Probe) -> Option<f64> {
+        self.median_of(probe, |timing| timing.mean)
+    }
+
+    fn median_of(&self, probe: Probe, figure: impl Fn(&Timing) -> f64) -> Option<f64> {
+        let timings = self.timings.get(&key(probe))?;
+        Some(median(&timings.iter().map(figure).collect::<Vec<_>>()))
+    }
+
+    fn per_size(&self, sizes: &[usize], ns: impl Fn(usize) -> Option<f64>) -> Vec<SizeLimit> {
+        let limit = |&size: &usize| ns(size).map(|ns| SizeLimit::new(size, ns));
+        sizes.iter().filter_map(limit).collect()
+    }
+}
+
+fn key(probe: Probe) -> String {
+    format!("{probe:?}")
+}
+
+/// Several of the smallest are on the way at once, even in a first-level cache; the largest is what
+/// a [`super::stream::Stream`] carries in one piece.
+const CHUNKS: [usize; 3] = [4 << 10, 8 << 10, 16 << 10];
+const SYSTEM_CALLS: Counts = Counts {
+    warmup: 100,
+    batch: 1000,
+    singles: 1000,
+};
+const DISTANCE: Counts = Counts {
+    warmup: 200,
+    batch: 1000,
+    singles: 1000,
+};

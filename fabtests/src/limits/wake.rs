@@ -1,0 +1,110 @@
+//! Waking a sleeping process: by futex and by eventfd.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::Context as _;
+use nix::errno::Errno;
+
+use super::shared::Layout;
+use crate::clock::Clock;
+use crate::pair::Side;
+use crate::timing::{Counts, Timing, round_trips};
+
+/// Two futexes: the one this process sleeps on and the one it wakes the other by.
+#[derive(Debug)]
+pub(super) struct Futexes<'a> {
+    own: &'a AtomicU32,
+    peer: &'a AtomicU32,
+}
+
+impl<'a> Futexes<'a> {
+    pub(super) fn new(layout: &'a Layout, side: Side) -> Self {
+        let (active, passive) = (&layout.futex_to_active.0, &layout.futex_to_passive.0);
+        match side {
+            Side::Active => Self {
+                own: active,
+                peer: passive,
+            },
+            Side::Passive => Self {
+                own: passive,
+                peer: active,
+            },
+        }
+    }
+
+    pub(super) fn measure(&self, clock: Clock, counts: Counts) -> anyhow::Result<Timing> {
+        round_trips(clock, counts, || {
+            self.wake()?;
+            self.sleep()
+        })
+    }
+
+    pub(super) fn answer(&self, counts: Counts) -> anyhow::Result<()> {
+        for _ in 0..counts.total() {
+            self.sleep()?;
+            self.wake()?;
+        }
+        Ok(())
+    }
+
+    fn wake(&self) -> anyhow::Result<()> {
+        self.peer.store(1, Ordering::Release);
+        futex(self.peer, libc::FUTEX_WAKE, 1).context("cannot wake by futex")
+    }
+
+    fn sleep(&self) -> anyhow::Result<()> {
+        while self.own.swap(0, Ordering::Acquire) == 0 {
+            match futex(self.own, libc::FUTEX_WAIT, 0) {
+                Ok(()) | Err(Errno::EAGAIN | Errno::EINTR) => {}
+                Err(error) => return Err(error).context("cannot sleep on a futex"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// futex(2), without a time-out, between processes.
+#[expect(unsafe_code, reason = "the C library has no futex function")]
+fn futex(word: &AtomicU32, op: libc::c_int, value: u32) -> Result<(), Errno> {
+    let no_timeout = std::ptr::null::<libc::timespec>();
+    // SAFETY: the word is aligned and lives during the call; the kernel only reads it atomically.
+    let result = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, no_timeout) };
+    Errno::result(result).map(drop)
+}
+
+/// Two eventfds: the one this process sleeps on and the one it wakes the other by.
+#[derive(Debug)]
+pub struct EventFds {
+    /// Read by this process.
+    pub own: OwnedFd,
+    /// Written by this process.
+    pub peer: OwnedFd,
+}
+
+impl EventFds {
+    pub(super) fn measure(&self, clock: Clock, counts: Counts) -> anyhow::Result<Timing> {
+        round_trips(clock, counts, || {
+            self.wake()?;
+            self.sleep()
+        })
+    }
+
+    pub(super) fn answer(&self, counts: Counts) -> anyhow::Result<()> {
+        for _ in 0..counts.total() {
+            self.sleep()?;
+            self.wake()?;
+        }
+        Ok(())
+    }
+
+    fn wake(&self) -> anyhow::Result<()> {
+        nix::unistd::write(&self.peer, &1_u64.to_ne_bytes()).context("cannot write an eventfd")?;
+        Ok(())
+    }
+
+    fn sleep(&self) -> anyhow::Result<()> {
+        nix::unistd::read(&self.own, &mut [0; 8]).context("cannot read an eventfd")?;
+        Ok(())
+    }
+}

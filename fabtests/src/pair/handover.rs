@@ -1,0 +1,55 @@
+//! Passing descriptors to a process that was started with nothing but a control socket.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context as _, bail};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+
+/// How many descriptors are passed: shared memory, TCP, Unix socket, own and peer's eventfd.
+pub(super) const COUNT: usize = 5;
+
+/// Passes descriptors.
+///
+/// # Errors
+/// The system's.
+pub(super) fn send(control: &UnixStream, fds: &[BorrowedFd<'_>; COUNT]) -> anyhow::Result<()> {
+    let fds = fds.map(|fd| fd.as_raw_fd());
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let mark = [IoSlice::new(MARK)];
+    sendmsg::<()>(control.as_raw_fd(), &mark, &rights, MsgFlags::empty(), None)
+        .context("cannot pass descriptors")?;
+    Ok(())
+}
+
+/// Receives what [`send`] passed.
+///
+/// # Errors
+/// The system's, or that something else came.
+pub(super) fn receive(control: &UnixStream) -> anyhow::Result<[OwnedFd; COUNT]> {
+    let mut mark = [0; MARK.len()];
+    let mut space = nix::cmsg_space!([RawFd; COUNT]);
+    let mut iov = [IoSliceMut::new(&mut mark)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(control.as_raw_fd(), &mut iov, Some(&mut space), flags)
+        .context("cannot receive descriptors")?;
+    for part in message.cmsgs().context("descriptors were cut off")? {
+        if let ControlMessageOwned::ScmRights(fds) = part {
+            let owned: Vec<_> = fds.into_iter().map(own).collect();
+            let count = owned.len();
+            return owned
+                .try_into()
+                .map_err(|_| anyhow::anyhow!("{count} descriptors came, not {COUNT}"));
+        }
+    }
+    bail!("no descriptors came over the control socket")
+}
+
+#[expect(unsafe_code, reason = "the kernel hands descriptors over as numbers")]
+fn own(fd: RawFd) -> OwnedFd {
+    // SAFETY: the kernel has just opened it for this process, and nobody else knows of it.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+const MARK: &[u8] = b"\n";

@@ -1,0 +1,337 @@
+//! Two processes that take orders: the *active* one measures, the *passive* one answers.
+//!
+//! Both are children of this process, which sleeps while they work. Each has one end of a socket
+//! as its standard input: orders go in and replies come out as lines of JSON. What a child prints
+//! is kept, and when it dies, that is in the error.
+
+mod handover;
+mod order;
+pub mod role;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::cpu::Placement;
+use crate::limits::Segment;
+
+pub use order::{Order, Reply};
+
+/// One of the two processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Side {
+    /// Measures.
+    Active,
+    /// Answers.
+    Passive,
+}
+
+impl Side {
+    /// Both, the active one first.
+    pub const BOTH: [Self; 2] = [Self::Active, Self::Passive];
+
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Active => Self::Passive,
+            Self::Passive => Self::Active,
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Active => "active",
+            Self::Passive => "passive",
+        })
+    }
+}
+
+/// Both processes. Dropping it kills them.
+#[derive(Debug)]
+pub struct Pair {
+    members: [Member; 2],
+    events: Receiver<(Side, Event)>,
+    deadline: Instant,
+}
+
+#[derive(Debug)]
+struct Member {
+    name: String,
+    child: Child,
+    control: UnixStream,
+    printed: VecDeque<String>,
+}
+
+#[derive(Debug)]
+enum Event {
+    Replied(String),
+    Printed(String),
+    Silent,
+    Gone,
+}
+
+impl Pair {
+    /// Starts this program twice, in its hidden role.
+    ///
+    /// # Errors
+    /// When a process cannot be started or dies at once.
+    pub fn start(placement: Placement, deadline: Instant) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut pair = Self::spawn(deadline, |side| {
+            let mut command = Command::new(&program);
+            command.args(["role", "--side", &side.to_string()]);
+            command.args(["--parent", &std::process::id().to_string()]);
+            if let Some(cores) = placement.cores() {
+                command.args(["--core", &cores[side as usize].to_string()]);
+            }
+            if placement.is_one_core() {
+                command.arg("--yielding");
+            }
+            command
+        })?;
+        pair.hand_over()?;
+        pair.order(&Order::Ready)?;
+        Ok(pair)
+    }
+
+    /// Starts two processes that understand [`Order`]s on their standard input.
+    ///
+    /// # Errors
+    /// When a process cannot be started.
+    pub fn spawn(deadline: Instant, command: impl Fn(Side) -> Command) -> anyhow::Result<Self> {
+        let (sender, events) = channel();
+        let active = Member::start(Side::Active, command(Side::Active), &sender)?;
+        let passive = Member::start(Side::Passive, command(Side::Passive), &sender)?;
+        Ok(Self {
+            members: [active, passive],
+            events,
+            deadline,
+        })
+    }
+
+    /// Gives the same order to both and waits for both; the replies in the order of
+    /// [`Side::BOTH`].
+    ///
+    /// # Errors
+    /// What a process replied in place of a result; that one died, with what it printed last;
+    /// that the time is over.
+    pub fn order(&mut self, order: &Order) -> anyhow::Result<[Value; 2]> {
+        self.order_each([order, order])
+    }
+
+    /// As [`Self::order`], and reads what the active process measured.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn measure<T: DeserializeOwned>(&mut self, order: &Order) -> anyhow::Result<T> {
+        let [active, _] = self.order(order)?;
+        serde_json::from_value(active).with_context(|| format!("odd reply to {order:?}"))
+    }
+
+    /// Gives each process its own order; otherwise as [`Self::order`].
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn order_each(&mut self, orders: [&Order; 2]) -> anyhow::Result<[Value; 2]> {
+        for (member, order) in self.members.iter_mut().zip(orders) {
+            let mut line = serde_json::to_string(order)?;
+            line.push('\n');
+            // A process that is gone is reported with its last words by `next_reply`.
+            let _ = member.control.write_all(line.as_bytes());
+        }
+        let mut replies = [None, None];
+        while replies.iter().any(Option::is_none) {
+            let (side, reply) = self.next_reply(orders[0])?;
+            replies[side as usize] = Some(reply);
+        }
+        Ok(replies.map(Option::unwrap_or_default))
+    }
+
+    /// The process numbers, in the order of [`Side::BOTH`].
+    pub fn pids(&self) -> [u32; 2] {
+        [self.members[0].child.id(), self.members[1].child.id()]
+    }
+
+    fn next_reply(&mut self, order: &Order) -> anyhow::Result<(Side, Value)> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(left) {
+                Ok((side, Event::Replied(line))) => {
+                    let name = &self.members[side as usize].name;
+                    return match serde_json::from_str(&line) {
+                        Ok(Reply::Done(value)) => Ok((side, value)),
+                        Ok(Reply::Failed(why)) => Err(anyhow!("{name}: {why}")),
+                        Err(_) => bail!("{name} replied {line:?} to {order:?}"),
+                    };
+                }
+                Ok((side, Event::Printed(line))) => self.members[side as usize].keep(line),
+                Ok((_, Event::Silent)) => {}
+                Ok((side, Event::Gone)) => return Err(self.obituary(side)),
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("time is over while waiting for {order:?}: allow more with --timeout")
+                }
+                Err(RecvTimeoutError::Disconnected) => bail!("both processes are gone"),
+            }
+        }
+    }
+
+    /// How a process died and what it printed last.
+    fn obituary(&mut self, side: Side) -> anyhow::Error {
+        let until = Instant::now() + LAST_WORDS;
+        while let Ok((from, event)) = self
+            .events
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            match event {
+                Event::Printed(line) => self.members[from as usize].keep(line),
+                Event::Silent if from == side => break,
+                Event::Silent | Event::Replied(_) | Event::Gone => {}
+            }
+        }
+        let member = &mut self.members[side as usize];
+        let status = match member.child.try_wait() {
+            Ok(Some(status)) => status.to_string(),
+            Ok(None) | Err(_) => "it closed its control socket".to_owned(),
+        };
+        let printed: Vec<_> = member.printed.iter().map(String::as_str).collect();
+        let last = if printed.is_empty() {
+            "it printed nothing".to_owned()
+        } else {
+            format!("it printed last:\n  {}", printed.join("\n  "))
+        };
+        anyhow!("{} died ({status}); {last}", member.name)
+    }
+
+    /// Gives both processes what they share.
+    fn hand_over(&mut self) -> anyhow::Result<()> {
+        let segment = Segment::create()?;
+        let tcp = tcp_pair().context("cannot connect over the loopback interface")?;
+        let (unix_active, unix_passive) = UnixStream::pair()?;
+        let (unix_active, unix_passive) = (OwnedFd::from(unix_active), OwnedFd::from(unix_passive));
+        let wakes = [eventfd()?, eventfd()?];
+        let fds: [[BorrowedFd<'_>; handover::COUNT]; 2] = [
+            [
+                segment.as_fd(),
+                tcp[0].as_fd(),
+                unix_active.as_fd(),
+                wakes[0].as_fd(),
+                wakes[1].as_fd(),
+            ],
+            [
+                segment.as_fd(),
+                tcp[1].as_fd(),
+                unix_passive.as_fd(),
+                wakes[1].as_fd(),
+                wakes[0].as_fd(),
+            ],
+        ];
+        for (member, fds) in self.members.iter().zip(fds) {
+            handover::send(&member.control, &fds)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            // It may be dead already.
+            let _ = member.child.kill();
+            let _ = member.child.wait();
+        }
+    }
+}
+
+impl Member {
+    fn start(
+        side: Side,
+        mut command: Command,
+        sender: &Sender<(Side, Event)>,
+    ) -> anyhow::Result<Self> {
+        let (control, stdin) = UnixStream::pair().context("cannot make a control socket")?;
+        let (printed, output) = std::io::pipe().context("cannot make a pipe")?;
+        command
+            .stdin(Stdio::from(OwnedFd::from(stdin)))
+            .stdout(Stdio::from(output.try_clone()?))
+            .stderr(Stdio::from(output));
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {:?}", command.get_program()))?;
+        // The command still holds the child's ends, which would keep both from ever closing.
+        drop(command);
+        follow(
+            side,
+            control.try_clone()?,
+            sender,
+            Event::Replied,
+            Event::Gone,
+        );
+        follow(side, printed, sender, Event::Printed, Event::Silent);
+        Ok(Self {
+            name: format!("the {side} process (pid {})", child.id()),
+            child,
+            control,
+            printed: VecDeque::new(),
+        })
+    }
+
+    fn keep(&mut self, line: String) {
+        if self.printed.len() == KEPT_LINES {
+            self.printed.pop_front();
+        }
+        self.printed.push_back(line);
+    }
+}
+
+/// Turns the lines of `source` into events, in a thread that sleeps in between.
+fn follow(
+    side: Side,
+    source: impl std::io::Read + Send + 'static,
+    sender: &Sender<(Side, Event)>,
+    event: fn(String) -> Event,
+    end: Event,
+) {
+    let sender = sender.clone();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(source).split(b'\n').map_while(Result::ok);
+        for line in lines {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            if sender.send((side, event(line))).is_err() {
+                return;
+            }
+        }
+        // Nobody listens any more once the pair is dropped.
+        let _ = sender.send((side, end));
+    });
+}
+
+fn tcp_pair() -> std::io::Result<[OwnedFd; 2]> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let active = TcpStream::connect(listener.local_addr()?)?;
+    let (passive, _) = listener.accept()?;
+    active.set_nodelay(true)?;
+    passive.set_nodelay(true)?;
+    Ok([active.into(), passive.into()])
+}
+
+fn eventfd() -> anyhow::Result<OwnedFd> {
+    let fd = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC);
+    Ok(fd.context("cannot make an eventfd")?.into())
+}
+
+/// How long to wait for what a dead process has printed.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+const KEPT_LINES: usize = 20;

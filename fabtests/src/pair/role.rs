@@ -1,0 +1,97 @@
+//! The child's side: takes orders until its parent is gone.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context as _, ensure};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::getppid;
+use serde_json::Value;
+
+use super::handover;
+use super::{Order, Reply, Side};
+use crate::cpu::{Idle, pin};
+use crate::limits::{EventFds, Ground, Segment, Site, Socket};
+
+/// How a child is started; no part of the command line for people.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Which of the two processes to be
+    #[arg(long)]
+    side: Side,
+    /// The process that gives orders
+    #[arg(long)]
+    parent: i32,
+    /// The core to run on
+    #[arg(long)]
+    core: Option<usize>,
+    /// Yield while waiting: both processes share a core
+    #[arg(long)]
+    yielding: bool,
+}
+
+/// Takes orders until the control socket, standard input, is closed.
+///
+/// # Errors
+/// When it is not a control socket. What goes wrong with an order is the reply to it.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    die_with_parent(args.parent)?;
+    if let Some(core) = args.core {
+        pin(core)?;
+    }
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let control = UnixStream::from(stdin);
+    let [segment, tcp, unix, own, peer] =
+        handover::receive(&control).context("a role is started by `fabtests` itself")?;
+    let segment = Segment::map(segment)?;
+    let mut ground = Ground::new(Site {
+        side: args.side,
+        idle: if args.yielding {
+            Idle::Yield
+        } else {
+            Idle::Spin
+        },
+        segment: &segment,
+        tcp: Socket::new(tcp)?,
+        unix: Socket::new(unix)?,
+        eventfd: EventFds { own, peer },
+    });
+    obey(&control, |order| match order {
+        Order::Ready => Ok(Value::Null),
+        Order::Probe(probe, counts) => Ok(serde_json::to_value(ground.take(probe, counts)?)?),
+    })
+}
+
+/// Replies to every order with what `carry_out` makes of it.
+fn obey(
+    control: &UnixStream,
+    mut carry_out: impl FnMut(Order) -> anyhow::Result<Value>,
+) -> anyhow::Result<()> {
+    let mut replies = control;
+    for line in BufReader::new(control).lines() {
+        let order = serde_json::from_str(&line?).context("this is no order")?;
+        let reply = match carry_out(order) {
+            Ok(value) => Reply::Done(value),
+            Err(error) => Reply::Failed(format!("{error:#}")),
+        };
+        let mut text = serde_json::to_string(&reply)?;
+        text.push('\n');
+        replies
+            .write_all(text.as_bytes())
+            .context("the parent is gone")?;
+    }
+    Ok(())
+}
+
+/// Has the kernel kill this process when its parent ends, however that happens.
+fn die_with_parent(parent: i32) -> anyhow::Result<()> {
+    set_pdeathsig(Signal::SIGKILL).context("cannot tie this process to its parent")?;
+    // The parent may have ended before the tie was made.
+    ensure!(
+        getppid().as_raw() == parent,
+        "the parent, process {parent}, is gone"
+    );
+    Ok(())
+}

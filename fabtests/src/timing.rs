@@ -1,0 +1,141 @@
+//! Timed loops: what every contestant's round trips go through.
+//!
+//! A run has three parts. Warm-up is not timed. The *batch* is timed in groups of consecutive round
+//! trips, and the median of the groups' means is taken: next to no clock is in it, and a group
+//! that the system interrupted does not move it. The *singles* are stamped one by one, for the
+//! percentiles: each contains one reading of the clock, and its resolution (some time-stamp
+//! counters advance in steps of 10 ns).
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{Clock, ticks};
+use crate::stats::median;
+
+/// How many round trips each part of a run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Before the clock starts.
+    pub warmup: usize,
+    /// Timed in groups.
+    pub batch: usize,
+    /// Timed one by one.
+    pub singles: usize,
+}
+
+impl Counts {
+    /// As many round trips as make a steady figure in some ten milliseconds, for messages of
+    /// `size` bytes.
+    pub fn for_size(size: usize) -> Self {
+        let batch = (BATCH_BYTES / size.max(1)).clamp(16, 4000);
+        Self {
+            warmup: batch / 8,
+            batch,
+            singles: batch / 2,
+        }
+    }
+
+    /// All round trips together: what the answering side does.
+    pub fn total(self) -> usize {
+        self.warmup + self.batch + self.singles
+    }
+}
+
+/// What a run of round trips took, in nanoseconds per round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Median of the means of the batch's groups.
+    pub mean: f64,
+    /// Median of the singles.
+    pub p50: f64,
+    /// 99th percentile of the singles.
+    pub p99: f64,
+    /// Shortest of the singles.
+    pub min: f64,
+}
+
+/// Runs `trip` as often as `counts` says.
+///
+/// # Errors
+/// The first error of `trip`.
+#[inline]
+pub fn round_trips(
+    clock: Clock,
+    counts: Counts,
+    mut trip: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Timing> {
+    for _ in 0..counts.warmup {
+        trip()?;
+    }
+    let mut left = counts.batch;
+    let mut groups = Vec::with_capacity(left.div_ceil(GROUP));
+    while left > 0 {
+        let group = left.min(GROUP);
+        let start = ticks();
+        for _ in 0..group {
+            trip()?;
+        }
+        groups.push(clock.ns(ticks() - start) / group as f64);
+        left -= group;
+    }
+
+    let mut stamps = vec![0; counts.singles + 1];
+    stamps[0] = ticks();
+    for stamp in &mut stamps[1..] {
+        trip()?;
+        *stamp = ticks();
+    }
+    Ok(Timing {
+        mean: median(&groups),
+        ..percentiles(clock, &stamps)
+    })
+}
+
+fn percentiles(clock: Clock, stamps: &[u64]) -> Timing {
+    let mut singles = Histogram::<u64>::new(3).expect("3 digits are allowed");
+    for pair in stamps.windows(2) {
+        // Picoseconds keep the digits of short trips.
+        let picoseconds = (clock.ns(pair[1] - pair[0]) * 1e3) as u64;
+        singles.record(picoseconds).expect("the histogram grows");
+    }
+    let ns = |picoseconds: u64| picoseconds as f64 / 1e3;
+    Timing {
+        mean: 0.0,
+        p50: ns(singles.value_at_quantile(0.5)),
+        p99: ns(singles.value_at_quantile(0.99)),
+        min: ns(singles.min()),
+    }
+}
+
+const BATCH_BYTES: usize = 16 << 20;
+/// Makes the clock's share invisible; short against the time between interruptions.
+const GROUP: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_run_is_run() {
+        let counts = Counts {
+            warmup: 3,
+            batch: 5,
+            singles: 7,
+        };
+        let mut trips = 0;
+        let timing = round_trips(Clock::calibrate(), counts, || {
+            trips += 1;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(trips, counts.total());
+        assert!(timing.min <= timing.p50 && timing.p50 <= timing.p99);
+    }
+
+    #[test]
+    fn the_first_error_ends_the_run() {
+        let counts = Counts::for_size(8);
+        let result = round_trips(Clock::calibrate(), counts, || anyhow::bail!("no peer"));
+        assert_eq!(result.unwrap_err().to_string(), "no peer");
+    }
+}
