@@ -1,1 +1,23 @@
-//! Placeholder.
+//! Parts for authors of providers: structs to embed, each usable alone.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`lock::Lock`] | a lock that vanishes when the application promised single-threaded use |
+//! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
+//! | [`srx::Matcher`] | receive matching without any I/O |
+//! | [`cq::CqRing`] | the ready-made completion queue |
+//! | [`av::Table`] | the table behind an address vector |
+//! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
+//!
+//! Nothing here talks to a device, a file or a peer: that is the provider's part.
+
+#![deny(missing_docs)]
+
+pub mod av;
+pub mod copy;
+pub mod cq;
+mod ep;
+pub mod lock;
+pub mod srx;
+
+pub use ep::Ep;

@@ -1,0 +1,216 @@
+//! The table behind an address vector: indices for peers, and back.
+//!
+//! It knows nothing of how an address is parsed or reached; the provider chooses what it stores.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustc_hash::FxHashMap;
+use selvedge::{Errno, FiAddr, Result};
+
+use crate::lock::Lock;
+
+/// Peers by index. Indices are given out from zero on, the lowest free one first.
+#[derive(Debug)]
+pub struct Table<T> {
+    entries: Lock<Entries<T>>,
+    epoch: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Entries<T> {
+    slots: Vec<Option<T>>,
+    by_value: FxHashMap<T, usize>,
+    free: BinaryHeap<Reverse<usize>>,
+}
+
+impl<T: Clone + Eq + Hash> Table<T> {
+    /// Makes an empty table with room for about `count` peers.
+    pub fn with_capacity(count: usize) -> Self {
+        Self {
+            entries: Lock::new(Entries {
+                slots: Vec::with_capacity(count.min(EAGER)),
+                by_value: FxHashMap::default(),
+                free: BinaryHeap::new(),
+            }),
+            epoch: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds a peer, or finds the one that is equal to it.
+    pub fn insert(&self, peer: T) -> FiAddr {
+        let mut entries = self.entries.lock();
+        if let Some(&index) = entries.by_value.get(&peer) {
+            return FiAddr(index as u64);
+        }
+        let index = entries.place(peer);
+        self.advance();
+        FiAddr(index as u64)
+    }
+
+    /// Removes peers.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when one of them is not in the table or is named twice; nothing was removed
+    /// then.
+    pub fn remove(&self, addrs: &[FiAddr]) -> Result {
+        let mut entries = self.entries.lock();
+        let mut indices = Vec::with_capacity(addrs.len());
+        for &addr in addrs {
+            indices.push(entries.index(addr).ok_or(Errno::Inval)?);
+        }
+        indices.sort_unstable();
+        if indices.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Errno::Inval);
+        }
+        indices.into_iter().for_each(|index| entries.clear(index));
+        self.advance();
+        Ok(())
+    }
+
+    /// The peer behind an index.
+    pub fn lookup(&self, addr: FiAddr) -> Option<T> {
+        let entries = self.entries.lock();
+        let index = entries.index(addr)?;
+        entries.slots[index].clone()
+    }
+
+    /// The index of a peer.
+    pub fn find(&self, peer: &T) -> Option<FiAddr> {
+        let entries = self.entries.lock();
+        entries
+            .by_value
+            .get(peer)
+            .map(|&index| FiAddr(index as u64))
+    }
+
+    /// Number of peers.
+    pub fn len(&self) -> usize {
+        self.entries.lock().by_value.len()
+    }
+
+    /// Whether there is no peer.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A number that changes with every change of the table: one load tells an endpoint whether
+    /// what it remembers of the table still holds.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Called under the lock, so that who sees the new number also sees the new table.
+    fn advance(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl<T: Clone + Eq + Hash> Default for Table<T> {
+    fn default() -> Self {
+        Self::with_capacity(0)
+    }
+}
+
+impl<T: Clone + Eq + Hash> Entries<T> {
+    fn place(&mut self, peer: T) -> usize {
+        let index = match self.free.pop() {
+            Some(Reverse(index)) => index,
+            None => {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }
+        };
+        self.slots[index] = Some(peer.clone());
+        self.by_value.insert(peer, index);
+        index
+    }
+
+    fn index(&self, addr: FiAddr) -> Option<usize> {
+        let index = usize::try_from(addr.0).ok()?;
+        self.slots.get(index)?.as_ref().map(|_| index)
+    }
+
+    fn clear(&mut self, index: usize) {
+        if let Some(peer) = self.slots[index].take() {
+            self.by_value.remove(&peer);
+            self.free.push(Reverse(index));
+        }
+    }
+}
+
+/// A hint of the application's is no reason to allocate more than this many slots at once.
+const EAGER: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(peers: &[&'static str]) -> Table<&'static str> {
+        let table = Table::default();
+        peers.iter().for_each(|&peer| {
+            table.insert(peer);
+        });
+        table
+    }
+
+    #[test]
+    fn indices_start_at_zero_and_are_found_both_ways() {
+        let table = table(&["a", "b"]);
+        assert_eq!(table.lookup(FiAddr(1)), Some("b"));
+        assert_eq!(table.find(&"a"), Some(FiAddr(0)));
+        assert_eq!(table.find(&"c"), None);
+        assert_eq!(table.lookup(FiAddr(2)), None);
+        assert_eq!(table.lookup(FiAddr::UNSPEC), None);
+    }
+
+    #[test]
+    fn inserting_again_gives_the_same_index() {
+        let table = table(&["a", "b"]);
+        let epoch = table.epoch();
+        assert_eq!(table.insert("a"), FiAddr(0));
+        assert_eq!(table.len(), 2);
+        assert_eq!(table.epoch(), epoch);
+    }
+
+    #[test]
+    fn the_lowest_free_index_is_given_out_first() {
+        let table = table(&["a", "b", "c", "d"]);
+        table.remove(&[FiAddr(2), FiAddr(0)]).unwrap();
+        assert_eq!(table.insert("e"), FiAddr(0));
+        assert_eq!(table.insert("f"), FiAddr(2));
+        assert_eq!(table.insert("g"), FiAddr(4));
+    }
+
+    #[test]
+    fn a_removal_that_names_a_stranger_removes_nothing() {
+        let table = table(&["a", "b"]);
+        for bad in [FiAddr(7), FiAddr::UNSPEC, FiAddr(0)] {
+            assert_eq!(table.remove(&[FiAddr(0), bad]), Err(Errno::Inval));
+        }
+        assert_eq!(table.len(), 2);
+        assert_eq!(table.find(&"a"), Some(FiAddr(0)));
+    }
+
+    #[test]
+    fn a_removed_peer_is_not_found_and_may_come_back() {
+        let table = table(&["a", "b"]);
+        table.remove(&[FiAddr(0)]).unwrap();
+        assert_eq!(table.find(&"a"), None);
+        assert_eq!(table.lookup(FiAddr(0)), None);
+        assert_eq!(table.insert("a"), FiAddr(0));
+    }
+
+    #[test]
+    fn every_change_shows_in_the_epoch() {
+        let table = table(&["a"]);
+        let before = table.epoch();
+        table.insert("b");
+        let between = table.epoch();
+        table.remove(&[FiAddr(1)]).unwrap();
+        assert!(before != between && between != table.epoch());
+    }
+}

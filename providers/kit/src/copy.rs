@@ -1,0 +1,319 @@
+//! A promise about memory, as a move-only value.
+//!
+//! `recvmsg` and `sendmsg` are the only places where a provider turns the caller's promise into a
+//! [`RxBuf`] or a [`TxBuf`]. From there on the bytes are reached through safe methods, and dropping
+//! the value ends the access: whoever consumes it before pushing the completion cannot touch the
+//! bytes afterwards.
+
+#![expect(
+    unsafe_code,
+    reason = "turns addresses that a caller vouched for into slices"
+)]
+
+use std::mem::MaybeUninit;
+use std::{fmt, ptr, slice};
+
+use selvedge::{Iov, IovMut};
+
+/// Where one message goes: the memory of a posted receive.
+pub struct RxBuf(Pieces<IovMut>);
+
+/// Where one message comes from: the memory of a posted send.
+pub struct TxBuf(Pieces<Iov>);
+
+impl RxBuf {
+    /// Takes over the memory that `iov` names.
+    ///
+    /// # Safety
+    /// From now until the value is dropped, every byte named by `iov` is valid for writes and
+    /// neither read nor written by anybody else: the promise of [`selvedge::Msg::recvmsg`].
+    #[inline]
+    pub unsafe fn new(iov: &[IovMut]) -> Self {
+        Self(Pieces::new(iov))
+    }
+
+    /// Bytes in all. A sum that does not fit, which no real memory has, counts as the largest.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no room at all.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `bytes` to the place `offset` bytes in, as far as they fit; says how many did.
+    #[inline]
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) -> usize {
+        let mut done = 0;
+        for piece in self.pieces(offset, bytes.len()) {
+            let from = &bytes[done..done + piece.len()];
+            piece.write_copy_of_slice(from);
+            done += from.len();
+        }
+        done
+    }
+
+    /// The memory from `offset` on, `len` bytes or as many as there are, piece by piece and without
+    /// empty ones: for copies from memory that is no slice.
+    #[inline]
+    pub fn pieces(
+        &mut self,
+        offset: usize,
+        len: usize,
+    ) -> impl Iterator<Item = &mut [MaybeUninit<u8>]> {
+        self.0.clip(offset, len).map(|IovMut { base, len }| {
+            // SAFETY: `new`'s caller promised that these bytes are valid and left alone, any bytes
+            // are valid `MaybeUninit`s, `clip` stays inside one piece, and `&mut self` is borrowed
+            // while the slice lives.
+            unsafe { slice::from_raw_parts_mut(base.cast(), len) }
+        })
+    }
+}
+
+impl TxBuf {
+    /// Takes over the memory that `iov` names.
+    ///
+    /// # Safety
+    /// From now until the value is dropped, every byte named by `iov` is valid for reads and not
+    /// written: the promise of [`selvedge::Msg::sendmsg`].
+    #[inline]
+    pub unsafe fn new(iov: &[Iov]) -> Self {
+        Self(Pieces::new(iov))
+    }
+
+    /// Bytes in all. A sum that does not fit, which no real memory has, counts as the largest.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the bytes from `offset` on to `out`, as many as there are; says how many.
+    #[inline]
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in self.pieces(offset, out.len()) {
+            out[done..done + piece.len()].copy_from_slice(piece);
+            done += piece.len();
+        }
+        done
+    }
+
+    /// The bytes from `offset` on, `len` or as many as there are, piece by piece and without empty
+    /// ones: for copies to memory that is no slice.
+    #[inline]
+    pub fn pieces(&self, offset: usize, len: usize) -> impl Iterator<Item = &[u8]> {
+        self.0.clip(offset, len).map(|Iov { base, len }| {
+            // SAFETY: `new`'s caller promised that these bytes are valid and unwritten while the
+            // value lives, and `clip` stays inside one piece.
+            unsafe { slice::from_raw_parts(base.cast(), len) }
+        })
+    }
+}
+
+// SAFETY: the promise of `new` is about the memory, not about the thread that uses it.
+unsafe impl Send for RxBuf {}
+// SAFETY: as above.
+unsafe impl Send for TxBuf {}
+// SAFETY: a shared `RxBuf` tells its length and nothing else.
+unsafe impl Sync for RxBuf {}
+// SAFETY: a shared `TxBuf` only reads, and nobody writes.
+unsafe impl Sync for TxBuf {}
+
+impl fmt::Debug for RxBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RxBuf({} bytes)", self.len())
+    }
+}
+
+impl fmt::Debug for TxBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TxBuf({} bytes)", self.len())
+    }
+}
+
+/// Nearly every message has one piece: that one is kept in place.
+enum Pieces<P> {
+    One(P),
+    Many(Box<Many<P>>),
+}
+
+struct Many<P> {
+    total: usize,
+    pieces: Box<[P]>,
+}
+
+/// What [`Iov`] and [`IovMut`] have in common.
+trait Piece: Copy {
+    const EMPTY: Self;
+
+    fn len(self) -> usize;
+
+    /// The part from `skip` on, `len` bytes or as many as there are.
+    fn part(self, skip: usize, len: usize) -> Self;
+}
+
+impl<P: Piece> Pieces<P> {
+    #[inline]
+    fn new(pieces: &[P]) -> Self {
+        match *pieces {
+            [one] => Self::One(one),
+            [] => Self::One(P::EMPTY),
+            _ => Self::many(pieces),
+        }
+    }
+
+    #[cold]
+    fn many(pieces: &[P]) -> Self {
+        Self::Many(Box::new(Many {
+            total: pieces.iter().fold(0, |sum, p| p.len().saturating_add(sum)),
+            pieces: pieces.into(),
+        }))
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            Self::One(one) => one.len(),
+            Self::Many(many) => many.total,
+        }
+    }
+
+    fn as_slice(&self) -> &[P] {
+        match self {
+            Self::One(one) => slice::from_ref(one),
+            Self::Many(many) => &many.pieces,
+        }
+    }
+
+    /// The parts of the pieces that the bytes from `offset` on, `len` at most, fall into.
+    #[inline]
+    fn clip(&self, mut offset: usize, mut len: usize) -> impl Iterator<Item = P> {
+        self.as_slice().iter().filter_map(move |piece| {
+            let part = piece.part(offset, len);
+            offset = offset.saturating_sub(piece.len());
+            len -= part.len();
+            (part.len() > 0).then_some(part)
+        })
+    }
+}
+
+macro_rules! piece {
+    ($iov:ident, $null:expr) => {
+        impl Piece for $iov {
+            const EMPTY: Self = Self {
+                base: $null,
+                len: 0,
+            };
+
+            #[inline]
+            fn len(self) -> usize {
+                self.len
+            }
+
+            #[inline]
+            fn part(self, skip: usize, len: usize) -> Self {
+                let skip = skip.min(self.len);
+                Self {
+                    base: self.base.wrapping_byte_add(skip),
+                    len: len.min(self.len - skip),
+                }
+            }
+        }
+    };
+}
+
+piece!(Iov, ptr::null());
+piece!(IovMut, ptr::null_mut());
+
+const _: () = assert!(size_of::<RxBuf>() == 24);
+const _: () = assert!(size_of::<TxBuf>() == 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rx(parts: &mut [Vec<u8>]) -> RxBuf {
+        let iov: Vec<_> = parts.iter_mut().map(|p| IovMut::new(p)).collect();
+        // SAFETY: the tests leave `parts` alone while the value lives.
+        unsafe { RxBuf::new(&iov) }
+    }
+
+    fn tx(parts: &[&[u8]]) -> TxBuf {
+        let iov: Vec<_> = parts.iter().map(|p| Iov::new(p)).collect();
+        // SAFETY: the parts are shared slices that outlive the value.
+        unsafe { TxBuf::new(&iov) }
+    }
+
+    #[test]
+    fn one_piece_takes_what_fits() {
+        let mut parts = [vec![0; 4]];
+        let mut buf = rx(&mut parts);
+        assert_eq!(buf.len(), 4);
+        assert_eq!(buf.write(1, b"abcdef"), 3);
+        assert_eq!(buf.write(4, b"x"), 0);
+        assert_eq!(buf.write(usize::MAX, b"x"), 0);
+        drop(buf);
+        assert_eq!(parts[0], b"\0abc");
+    }
+
+    #[test]
+    fn pieces_are_filled_one_after_the_other() {
+        let mut parts = [vec![0; 2], vec![], vec![0; 3]];
+        let mut buf = rx(&mut parts);
+        assert_eq!(buf.len(), 5);
+        assert_eq!(buf.write(0, b"abc"), 3);
+        assert_eq!(buf.write(3, b"def"), 2);
+        drop(buf);
+        assert_eq!(parts, [b"ab".to_vec(), vec![], b"cde".to_vec()]);
+    }
+
+    #[test]
+    fn a_message_is_gathered_from_any_offset() {
+        let buf = tx(&[b"ab", b"", b"cdef"]);
+        let mut out = [0; 3];
+        assert_eq!(buf.read(1, &mut out), 3);
+        assert_eq!(&out, b"bcd");
+        assert_eq!(buf.read(4, &mut out), 2);
+        assert_eq!(&out, b"efd");
+        assert_eq!(buf.read(6, &mut out), 0);
+    }
+
+    #[test]
+    fn empty_pieces_are_left_out() {
+        let buf = tx(&[b"", b"ab", b"", b"c"]);
+        let pieces: Vec<_> = buf.pieces(0, usize::MAX).collect();
+        assert_eq!(pieces, [&b"ab"[..], b"c"]);
+    }
+
+    #[test]
+    fn no_pieces_are_an_empty_message() {
+        let mut buf = rx(&mut []);
+        assert!(buf.is_empty());
+        assert_eq!(buf.write(0, b"a"), 0);
+        assert!(tx(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_null_piece_of_no_length_is_never_touched() {
+        // SAFETY: there are no bytes.
+        let buf = unsafe { TxBuf::new(&[Iov::from_raw(ptr::null(), 0)]) };
+        assert_eq!(buf.pieces(0, 10).count(), 0);
+    }
+
+    #[test]
+    fn lengths_beyond_the_address_space_do_not_wrap() {
+        let piece = Iov::from_raw(ptr::dangling(), usize::MAX / 2 + 1);
+        // SAFETY: not true, but the bytes are not reached: only the length is read.
+        let buf = unsafe { TxBuf::new(&[piece, piece, piece]) };
+        assert_eq!(buf.len(), usize::MAX);
+    }
+}

@@ -1,0 +1,371 @@
+//! The completion queue that every provider hands out.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use selvedge::cq::{Attr, Entry, ErrEntry};
+use selvedge::{CompletionQueue, Errno, Error, FiAddr, Result, wait};
+
+use super::Progress;
+use super::store::Store;
+use crate::lock::{Lock, Mode};
+
+/// A completion queue for one or many endpoints.
+///
+/// Reading an empty queue first drives the endpoints that are attached. Providers ask
+/// [`Self::room`] before they take on work that will complete here; what is pushed beyond it is
+/// kept all the same.
+pub struct CqRing {
+    store: Lock<Store>,
+    /// What waits in `store`, errors included: it lets a poll of an empty queue pass its lock by.
+    waiting: AtomicUsize,
+    /// Entries that it was opened for.
+    size: usize,
+    /// Held while progress runs, which pushes: taken before `store`, never after it.
+    driven: Lock<Vec<Arc<dyn Progress>>>,
+    wait_obj: wait::Object,
+    signalled: AtomicBool,
+}
+
+impl CqRing {
+    /// Opens a queue (fi_cq_open(3)).
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for a size beyond [`Self::MOST`]; [`Errno::NoSys`] for a wait object that
+    /// is not offered. The sentence names the value.
+    ///
+    /// # Safety
+    /// Under [`Mode::Asserted`], no two threads use the queue, or the endpoints that complete on
+    /// it, at once.
+    #[expect(unsafe_code, reason = "passes the promise about threads to the locks")]
+    pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
+        // SAFETY: the caller promises that no two threads are inside; `read` and `push` never take
+        // the store's lock twice.
+        let store = unsafe { Lock::with_mode(mode, Store::new()) };
+        // SAFETY: as above; `Progress` must not come back to the queue that drives it but to push.
+        let driven = unsafe { Lock::with_mode(mode, Vec::new()) };
+        Ok(Arc::new(Self {
+            store,
+            waiting: AtomicUsize::new(0),
+            size: checked_size(attr.size)?,
+            driven,
+            wait_obj: checked_wait(attr.wait_obj)?,
+            signalled: AtomicBool::new(false),
+        }))
+    }
+
+    /// The largest size that a queue can be opened with.
+    pub const MOST: usize = 1 << 24;
+
+    /// Has the queue drive `ep` from now on. Attaching twice is attaching once.
+    pub fn attach(&self, ep: Arc<dyn Progress>) {
+        let mut driven = self.driven.lock();
+        if !driven.iter().any(|other| is_same(other, &ep)) {
+            driven.push(ep);
+        }
+    }
+
+    /// Ends what [`Self::attach`] began. When it returns, no call of `ep`'s progress by this queue
+    /// is running, nor will one start.
+    pub fn detach(&self, ep: &Arc<dyn Progress>) {
+        let mut driven = self.driven.lock();
+        let place = driven.iter().position(|other| is_same(other, ep));
+        let gone = place.map(|place| driven.swap_remove(place));
+        drop(driven);
+        drop(gone);
+    }
+
+    /// Adds a completion; `src` is the source of a received message.
+    #[inline]
+    pub fn push(&self, entry: Entry, src: FiAddr) {
+        let mut store = self.store.lock();
+        store.push(entry, src);
+        self.note(&store);
+    }
+
+    /// Adds an error behind the completions pushed so far.
+    #[cold]
+    pub fn push_err(&self, error: ErrEntry) {
+        let mut store = self.store.lock();
+        store.push_err(error);
+        self.note(&store);
+    }
+
+    /// Completions that fit before the queue is as full as it was opened for.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.size
+            .saturating_sub(self.waiting.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn take(&self, out: &mut [Entry], src: Option<&mut [FiAddr]>) -> Result<usize> {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            self.drive(out.len());
+        }
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return Ok(0);
+        }
+        let mut store = self.store.lock();
+        let taken = store.take(out, src);
+        self.note(&store);
+        taken
+    }
+
+    /// Drives the attached endpoints, unless another thread is at it: that one's messages show up
+    /// here all the same.
+    fn drive(&self, wanted: usize) {
+        let Some(driven) = self.driven.try_lock() else {
+            return;
+        };
+        let budget = if wanted == 0 { BUDGET } else { wanted };
+        for ep in driven.iter() {
+            ep.progress(budget);
+        }
+    }
+
+    /// Publishes how much waits; called under the store's lock.
+    #[inline]
+    fn note(&self, store: &Store) {
+        self.waiting.store(store.waiting(), Ordering::Relaxed);
+    }
+}
+
+impl CompletionQueue for CqRing {
+    fn read(&self, out: &mut [Entry]) -> Result<usize> {
+        self.take(out, None)
+    }
+
+    fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        if src.len() < out.len() {
+            return Err(Errno::Inval);
+        }
+        self.take(out, Some(src))
+    }
+
+    fn read_err(&self) -> Result<ErrEntry> {
+        let mut store = self.store.lock();
+        let error = store.take_err();
+        self.note(&store);
+        error.ok_or(Errno::Again)
+    }
+
+    fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
+        if self.wait_obj == wait::Object::None {
+            return Err(Errno::NoSys);
+        }
+        let start = Instant::now();
+        loop {
+            match self.read(out)? {
+                0 => {}
+                count => return Ok(count),
+            }
+            let late = timeout.is_some_and(|timeout| start.elapsed() >= timeout);
+            if late || self.signalled.swap(false, Ordering::Acquire) {
+                return Err(Errno::Again);
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn signal(&self) -> Result {
+        if self.wait_obj == wait::Object::None {
+            return Err(Errno::NoSys);
+        }
+        self.signalled.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for CqRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CqRing")
+            .field("size", &self.size)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}
+
+fn checked_size(size: usize) -> Result<usize, Error> {
+    match size {
+        0 => Ok(DEFAULT_SIZE),
+        1..=CqRing::MOST => Ok(size),
+        _ => Err(Error::new(
+            Errno::Inval,
+            format!("completion queue: size {size} is beyond {}", CqRing::MOST),
+        )),
+    }
+}
+
+fn checked_wait(object: wait::Object) -> Result<wait::Object, Error> {
+    match object {
+        wait::Object::None | wait::Object::Unspec | wait::Object::Yield => Ok(object),
+        _ => Err(Error::new(
+            Errno::NoSys,
+            format!("completion queue: wait object {object:?} is not offered"),
+        )),
+    }
+}
+
+/// Compares addresses alone: one type may have several tables of functions.
+fn is_same(a: &Arc<dyn Progress>, b: &Arc<dyn Progress>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+}
+
+const DEFAULT_SIZE: usize = 1024;
+
+/// Messages that a read without an array lets each endpoint take.
+const BUDGET: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use selvedge::Context;
+
+    use super::*;
+
+    #[expect(unsafe_code, reason = "opens with the real locks")]
+    fn open(attr: &Attr) -> Result<Arc<CqRing>, Error> {
+        // SAFETY: the safe mode asks for nothing.
+        unsafe { CqRing::open(attr, Mode::Safe) }
+    }
+
+    fn entry(number: u64) -> Entry {
+        Entry {
+            context: Context(number),
+            ..Entry::default()
+        }
+    }
+
+    fn waiting_cq() -> Arc<CqRing> {
+        let mut attr = Attr::default();
+        attr.wait_obj = wait::Object::Yield;
+        open(&attr).unwrap()
+    }
+
+    /// Pushes as many completions as its budget allows.
+    #[derive(Debug)]
+    struct Source(Arc<CqRing>);
+
+    impl Progress for Source {
+        fn progress(&self, budget: usize) -> usize {
+            for number in 0..budget {
+                self.0.push(entry(number as u64), FiAddr(3));
+            }
+            budget
+        }
+    }
+
+    #[test]
+    fn a_read_drives_what_is_attached_once_and_as_far_as_asked() {
+        let cq = open(&Attr::default()).unwrap();
+        let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
+        cq.attach(Arc::clone(&ep));
+        cq.attach(Arc::clone(&ep));
+        let mut out = [Entry::default(); 3];
+        assert_eq!(cq.read(&mut out), Ok(3));
+        assert_eq!(cq.room(), 1024);
+        cq.detach(&ep);
+        assert_eq!(cq.read(&mut out), Ok(0));
+        assert_eq!(Arc::strong_count(&ep), 1);
+    }
+
+    #[test]
+    fn an_empty_read_only_drives() {
+        let cq = open(&Attr::default()).unwrap();
+        cq.attach(Arc::new(Source(Arc::clone(&cq))));
+        assert_eq!(cq.read(&mut []), Ok(0));
+        assert_eq!(cq.room(), 1024 - BUDGET);
+    }
+
+    #[test]
+    fn sources_come_with_their_entries() {
+        let cq = open(&Attr::default()).unwrap();
+        cq.push(entry(1), FiAddr(7));
+        cq.push(entry(2), FiAddr::UNSPEC);
+        let mut out = [Entry::default(); 4];
+        let mut src = [FiAddr(0); 4];
+        assert_eq!(cq.read_from(&mut out, &mut src[..3]), Err(Errno::Inval));
+        assert_eq!(cq.read_from(&mut out, &mut src), Ok(2));
+        assert_eq!(src[..2], [FiAddr(7), FiAddr::UNSPEC]);
+        assert_eq!(out[1].context, Context(2));
+    }
+
+    #[test]
+    fn nothing_is_lost_beyond_the_size() {
+        let cq = open(&Attr::with_size(2)).unwrap();
+        for number in 0..100 {
+            cq.push(entry(number), FiAddr::UNSPEC);
+        }
+        cq.push_err(ErrEntry::new(entry(100), Errno::Io, "planted"));
+        assert_eq!(cq.room(), 0);
+        let mut out = [Entry::default(); 200];
+        assert_eq!(cq.read(&mut out), Ok(100));
+        assert_eq!(cq.read(&mut out), Err(Errno::Avail));
+        assert_eq!(cq.read_err().unwrap().entry, entry(100));
+        assert_eq!(cq.read_err().unwrap_err(), Errno::Again);
+        assert_eq!(cq.room(), 2);
+    }
+
+    #[test]
+    fn an_absurd_size_is_refused_by_its_value() {
+        let error = open(&Attr::with_size(usize::MAX)).unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval);
+        assert!(error.what().contains(&usize::MAX.to_string()), "{error}");
+    }
+
+    #[test]
+    fn a_wait_object_that_is_not_offered_is_refused_by_name() {
+        let mut attr = Attr::default();
+        attr.wait_obj = wait::Object::Fd;
+        let error = open(&attr).unwrap_err();
+        assert_eq!(error.errno(), Errno::NoSys);
+        assert!(error.what().contains("Fd"), "{error}");
+    }
+
+    #[test]
+    fn waiting_needs_a_wait_object() {
+        let cq = open(&Attr::default()).unwrap();
+        assert_eq!(cq.wait(&mut [], None), Err(Errno::NoSys));
+        assert_eq!(cq.signal(), Err(Errno::NoSys));
+    }
+
+    #[test]
+    fn a_wait_ends_with_an_entry_a_signal_or_the_time() {
+        let cq = waiting_cq();
+        let mut out = [Entry::default(); 1];
+        assert_eq!(cq.wait(&mut out, Some(Duration::ZERO)), Err(Errno::Again));
+        let waiter = {
+            let cq = Arc::clone(&cq);
+            thread::spawn(move || cq.wait(&mut [Entry::default()], None))
+        };
+        cq.signal().unwrap();
+        assert_eq!(waiter.join().unwrap(), Err(Errno::Again));
+        cq.push(entry(5), FiAddr::UNSPEC);
+        assert_eq!(cq.wait(&mut out, None), Ok(1));
+    }
+
+    #[test]
+    fn a_detached_endpoint_is_not_in_progress() {
+        let cq = open(&Attr::default()).unwrap();
+        let reader = {
+            let cq = Arc::clone(&cq);
+            thread::spawn(
+                move || {
+                    while cq.read(&mut [Entry::default()]) != Err(Errno::Avail) {}
+                },
+            )
+        };
+        for _ in 0..200 {
+            let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
+            cq.attach(Arc::clone(&ep));
+            thread::yield_now();
+            cq.detach(&ep);
+            assert_eq!(Arc::strong_count(&ep), 1);
+        }
+        cq.push_err(ErrEntry::new(entry(0), Errno::Canceled, "end"));
+        reader.join().unwrap();
+    }
+}

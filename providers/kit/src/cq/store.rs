@@ -1,0 +1,217 @@
+//! Completions and errors in the order in which they were pushed.
+
+use std::collections::VecDeque;
+
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::{Errno, FiAddr, Result};
+
+/// A ring of entries that grows up to what its queue was opened with, and beyond rather than lose
+/// one; with a list of errors beside it.
+///
+/// Entries and sources are two arrays, so that a read without sources is a copy of memory.
+#[derive(Debug)]
+pub(super) struct Store {
+    entries: Box<[Entry]>,
+    sources: Box<[FiAddr]>,
+    /// Entries ever read and ever pushed; the place of the n-th is n modulo the capacity, which is
+    /// a power of two.
+    read: usize,
+    pushed: usize,
+    /// Each with the number of entries that were pushed before it.
+    errors: VecDeque<(usize, ErrEntry)>,
+}
+
+impl Store {
+    pub(super) fn new() -> Self {
+        Self {
+            entries: filled(Entry::default()),
+            sources: filled(FiAddr::UNSPEC),
+            read: 0,
+            pushed: 0,
+            errors: VecDeque::new(),
+        }
+    }
+
+    /// Entries that wait, errors not counted.
+    #[inline]
+    const fn len(&self) -> usize {
+        self.pushed.wrapping_sub(self.read)
+    }
+
+    /// Entries and errors that wait.
+    #[inline]
+    pub(super) fn waiting(&self) -> usize {
+        self.len() + self.errors.len()
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, entry: Entry, src: FiAddr) {
+        if self.len() == self.entries.len() {
+            self.grow();
+        }
+        let place = self.place(self.pushed);
+        self.entries[place] = entry;
+        self.sources[place] = src;
+        self.pushed = self.pushed.wrapping_add(1);
+    }
+
+    pub(super) fn push_err(&mut self, error: ErrEntry) {
+        self.errors.push_back((self.pushed, error));
+    }
+
+    /// Moves entries to `out` and their sources to `src`, up to the next error.
+    ///
+    /// # Errors
+    /// [`Errno::Avail`] when an error is at the head.
+    #[inline]
+    pub(super) fn take(&mut self, out: &mut [Entry], src: Option<&mut [FiAddr]>) -> Result<usize> {
+        let count = out.len().min(self.ready()?);
+        let place = self.place(self.read);
+        let first = count.min(self.entries.len() - place);
+        copy(&mut out[..count], &self.entries, place, first);
+        if let Some(src) = src {
+            copy(&mut src[..count], &self.sources, place, first);
+        }
+        self.read = self.read.wrapping_add(count);
+        Ok(count)
+    }
+
+    /// Takes the error at the head.
+    pub(super) fn take_err(&mut self) -> Option<ErrEntry> {
+        let (before, _) = self.errors.front()?;
+        (*before == self.read)
+            .then(|| self.errors.pop_front())?
+            .map(|(_, error)| error)
+    }
+
+    /// Entries before the next error.
+    #[inline]
+    fn ready(&self) -> Result<usize> {
+        match self.errors.front() {
+            None => Ok(self.len()),
+            Some((before, _)) if *before == self.read => Err(Errno::Avail),
+            Some((before, _)) => Ok(before.wrapping_sub(self.read)),
+        }
+    }
+
+    #[inline]
+    const fn place(&self, number: usize) -> usize {
+        number & (self.entries.len() - 1)
+    }
+
+    /// Doubles the capacity; the oldest entry moves to the front.
+    #[cold]
+    fn grow(&mut self) {
+        let place = self.place(self.read);
+        let len = self.len();
+        self.entries = doubled(&self.entries, place, Entry::default());
+        self.sources = doubled(&self.sources, place, FiAddr::UNSPEC);
+        for (before, _) in &mut self.errors {
+            *before = before.wrapping_sub(self.read);
+        }
+        (self.read, self.pushed) = (0, len);
+    }
+}
+
+fn filled<T: Clone>(value: T) -> Box<[T]> {
+    vec![value; SMALLEST].into_boxed_slice()
+}
+
+fn doubled<T: Copy>(ring: &[T], place: usize, value: T) -> Box<[T]> {
+    let mut grown = Vec::with_capacity(ring.len() * 2);
+    grown.extend_from_slice(&ring[place..]);
+    grown.extend_from_slice(&ring[..place]);
+    grown.resize(ring.len() * 2, value);
+    grown.into_boxed_slice()
+}
+
+/// Copies from a ring: `first` elements from `place` on, the others from its start.
+#[inline]
+fn copy<T: Copy>(out: &mut [T], ring: &[T], place: usize, first: usize) {
+    let (head, tail) = out.split_at_mut(first);
+    head.copy_from_slice(&ring[place..place + first]);
+    tail.copy_from_slice(&ring[..tail.len()]);
+}
+
+/// What an idle queue holds: 3.5 KiB.
+const SMALLEST: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use selvedge::Context;
+
+    use super::*;
+
+    fn entry(number: u64) -> Entry {
+        Entry {
+            context: Context(number),
+            ..Entry::default()
+        }
+    }
+
+    fn error(number: u64) -> ErrEntry {
+        ErrEntry::new(entry(number), Errno::Io, "planted")
+    }
+
+    fn read(store: &mut Store, most: usize) -> Result<Vec<u64>> {
+        let mut out = vec![Entry::default(); most];
+        let mut src = vec![FiAddr::UNSPEC; most];
+        let count = store.take(&mut out, Some(&mut src))?;
+        for (entry, src) in out.iter().zip(&src).take(count) {
+            assert_eq!(entry.context.0, src.0);
+        }
+        Ok(out[..count].iter().map(|e| e.context.0).collect())
+    }
+
+    #[test]
+    fn entries_come_back_in_order_over_every_turn_of_the_ring() {
+        let mut store = Store::new();
+        let (mut pushed, mut expected) = (0, 0);
+        for round in 0..500 {
+            for _ in 0..round % 7 {
+                store.push(entry(pushed), FiAddr(pushed));
+                pushed += 1;
+            }
+            for number in read(&mut store, round % 5).unwrap() {
+                assert_eq!(number, expected);
+                expected += 1;
+            }
+            assert_eq!(store.waiting() as u64, pushed - expected);
+        }
+        assert!(expected > 2 * SMALLEST as u64);
+    }
+
+    #[test]
+    fn growth_keeps_entries_and_errors_in_place() {
+        let mut store = Store::new();
+        for number in 0..40 {
+            store.push(entry(number), FiAddr(number));
+        }
+        assert_eq!(read(&mut store, 40).unwrap().len(), 40);
+        for number in 0..50 {
+            store.push(entry(number), FiAddr(number));
+        }
+        store.push_err(error(50));
+        for number in 51..300 {
+            store.push(entry(number), FiAddr(number));
+        }
+        assert_eq!(read(&mut store, 300).unwrap(), Vec::from_iter(0..50));
+        assert_eq!(read(&mut store, 300), Err(Errno::Avail));
+        assert_eq!(store.take_err().unwrap().entry.context.0, 50);
+        assert_eq!(read(&mut store, 300).unwrap(), Vec::from_iter(51..300));
+    }
+
+    #[test]
+    fn an_error_is_not_read_before_its_turn() {
+        let mut store = Store::new();
+        store.push(entry(0), FiAddr(0));
+        store.push_err(error(1));
+        store.push_err(error(2));
+        assert!(store.take_err().is_none());
+        assert_eq!(read(&mut store, 9).unwrap(), [0]);
+        assert_eq!(store.take_err().unwrap().entry.context.0, 1);
+        assert_eq!(read(&mut store, 9), Err(Errno::Avail));
+        assert_eq!(store.take_err().unwrap().entry.context.0, 2);
+        assert_eq!(store.waiting(), 0);
+    }
+}

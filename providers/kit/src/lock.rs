@@ -1,0 +1,357 @@
+//! A lock that vanishes when the application promised single-threaded use.
+//!
+//! [`Mode`] is chosen once, when an object is opened. The code that uses the lock is the same in
+//! both modes.
+
+#![expect(
+    unsafe_code,
+    reason = "a lock hands out access that the compiler cannot check"
+)]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::{hint, ptr};
+
+/// Who keeps two threads apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The lock.
+    #[default]
+    Safe,
+    /// The application, by its promise about threads ([`selvedge::info::Threading`]). Taking the
+    /// lock costs a test; debug builds also check the promise.
+    Asserted,
+}
+
+/// A value that one thread at a time gets at.
+///
+/// Not recursive and without poisoning: a panic inside leaves the value as it was then.
+pub struct Lock<T> {
+    mode: Mode,
+    /// [`FREE`] or [`TAKEN`].
+    state: AtomicU32,
+    /// Threads that sleep until `state` is free.
+    sleepers: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+/// Access to the value of a [`Lock`]; dropping it frees the lock.
+#[must_use = "the lock is free again as soon as the guard is dropped"]
+pub struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+    /// The guard stays on its thread: it must not outlive a promise about threads elsewhere.
+    not_send: PhantomData<*const ()>,
+}
+
+impl<T> Lock<T> {
+    /// Makes a thread-safe lock.
+    pub const fn new(value: T) -> Self {
+        Self::build(Mode::Safe, value)
+    }
+
+    /// Makes a lock that relies on its users.
+    ///
+    /// # Safety
+    /// - No two threads hold a guard at once, and every hand-over from one thread to another
+    ///   happens-before the next use.
+    /// - No thread takes the lock while it holds a guard.
+    pub const unsafe fn asserted(value: T) -> Self {
+        Self::build(Mode::Asserted, value)
+    }
+
+    /// Makes a lock of the given mode.
+    ///
+    /// # Safety
+    /// Under [`Mode::Asserted`], as [`Self::asserted`].
+    pub const unsafe fn with_mode(mode: Mode, value: T) -> Self {
+        Self::build(mode, value)
+    }
+
+    const fn build(mode: Mode, value: T) -> Self {
+        Self {
+            mode,
+            state: AtomicU32::new(FREE),
+            sleepers: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Who keeps two threads apart.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Waits until the lock is free, and takes it.
+    ///
+    /// # Panics
+    /// In debug builds, when the promise of [`Mode::Asserted`] is seen to be broken.
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T> {
+        match self.mode {
+            Mode::Asserted => self.assert_free(),
+            Mode::Safe if self.take() => {}
+            Mode::Safe => self.wait(),
+        }
+        self.guard()
+    }
+
+    /// Takes the lock if it is free.
+    ///
+    /// # Panics
+    /// As [`Self::lock`].
+    #[inline]
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        match self.mode {
+            Mode::Asserted => self.assert_free(),
+            Mode::Safe if self.take() => {}
+            Mode::Safe => return None,
+        }
+        Some(self.guard())
+    }
+
+    /// The value of a lock that nobody shares.
+    pub const fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// Takes the value out.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+
+    const fn guard(&self) -> Guard<'_, T> {
+        Guard {
+            lock: self,
+            not_send: PhantomData,
+        }
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
+        self.state
+            .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// A plain load and a plain store: enough to see a broken promise most of the time, and free
+    /// of cost where it is kept.
+    #[inline]
+    fn assert_free(&self) {
+        if cfg!(debug_assertions) {
+            assert_eq!(
+                self.state.load(Ordering::Relaxed),
+                FREE,
+                "the promise of single-threaded use is broken: two are inside at once"
+            );
+            self.state.store(TAKEN, Ordering::Relaxed);
+        }
+    }
+
+    /// Spins for about the time of a short critical section, then sleeps: the owner may need this
+    /// processor.
+    #[cold]
+    fn wait(&self) {
+        for _ in 0..SPINS {
+            if self.state.load(Ordering::Relaxed) == FREE && self.take() {
+                return;
+            }
+            hint::spin_loop();
+        }
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while !self.take() {
+            sleep_while(&self.state, TAKEN);
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A store instead of a swap: half the cost of an uncontended pair. The load of `sleepers` may
+    /// overtake it and miss a thread that is just going to sleep; that one wakes by itself after
+    /// [`NAP`].
+    #[inline]
+    fn release(&self) {
+        match self.mode {
+            Mode::Safe => {
+                self.state.store(FREE, Ordering::Release);
+                if self.sleepers.load(Ordering::Relaxed) != 0 {
+                    wake_one(&self.state);
+                }
+            }
+            Mode::Asserted if cfg!(debug_assertions) => self.state.store(FREE, Ordering::Relaxed),
+            Mode::Asserted => {}
+        }
+    }
+}
+
+// SAFETY: a guard gives `&mut T` to one thread at a time: in safe mode by the compare-exchange in
+// `take`, in asserted mode by the promise of `asserted`. The value may so change threads, which is
+// what `T: Send` allows.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T: Default> Default for Lock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Lock<T> {
+    /// Never waits, and never breaks a promise: the value itself is left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: a shared guard only gives `&T`.
+unsafe impl<T: Sync> Sync for Guard<'_, T> {}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard exists, so the lock is taken by it alone (see `Sync for Lock`).
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only reference through the guard.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.release();
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Guard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Sleeps in the kernel while `word` holds `value`, [`NAP`] at most.
+fn sleep_while(word: &AtomicU32, value: u32) {
+    // SAFETY: `word` is a live, aligned 32-bit word, and `NAP` a valid time; the kernel only reads
+    // both. Every way in which the call returns is a reason to look again.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            ptr::from_ref(&NAP),
+        )
+    };
+}
+
+/// Wakes one thread that sleeps on `word`.
+#[cold]
+fn wake_one(word: &AtomicU32) {
+    // SAFETY: the kernel takes the word's address as a name and does not touch the word.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            1,
+        )
+    };
+}
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+
+/// About two microseconds of pause instructions: longer than a post or a push, shorter than two
+/// context switches.
+const SPINS: u32 = 100;
+
+/// Bounds the cost of a lost wake-up (see `release`).
+const NAP: libc::timespec = libc::timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    fn count_in_threads(lock: &Arc<Lock<u64>>, threads: u64, rounds: u64) {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                let lock = Arc::clone(lock);
+                thread::spawn(move || {
+                    for _ in 0..rounds {
+                        let mut value = lock.lock();
+                        *value += 1;
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|w| w.join().unwrap());
+    }
+
+    #[test]
+    fn no_increment_is_lost_between_threads() {
+        let lock = Arc::new(Lock::new(0));
+        count_in_threads(&lock, 8, 20_000);
+        assert_eq!(*lock.lock(), 160_000);
+    }
+
+    #[test]
+    fn a_sleeper_gets_the_lock_from_an_owner_that_keeps_it_long() {
+        let lock = Arc::new(Lock::new(0));
+        let held = lock.lock();
+        let waiter = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || *lock.lock() = 7)
+        };
+        while lock.sleepers.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        drop(held);
+        waiter.join().unwrap();
+        assert_eq!(*lock.lock(), 7);
+        assert_eq!(lock.sleepers.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_taken_lock_cannot_be_tried() {
+        let lock = Lock::new(());
+        let guard = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(guard);
+        assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "two are inside at once")]
+    fn a_broken_promise_is_noticed() {
+        // SAFETY: the promise is broken on purpose, by one thread and without using the value.
+        let lock = unsafe { Lock::asserted(()) };
+        let _first = lock.lock();
+        let _second = lock.lock();
+    }
+
+    #[test]
+    fn an_asserted_lock_is_free_again_after_its_guard() {
+        // SAFETY: only this thread uses it, one guard at a time.
+        let lock = unsafe { Lock::with_mode(Mode::Asserted, 1) };
+        *lock.lock() += 1;
+        *lock.lock() += 1;
+        assert_eq!(lock.into_inner(), 3);
+    }
+}
