@@ -1,0 +1,275 @@
+//! The endpoint whose operations are futures, polled by hand.
+
+use std::future::Future;
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use selvedge::owned::{AsyncEndpoint, Buf, Pool};
+use selvedge::{Errno, FiAddr};
+
+use crate::loopback::Net;
+use crate::under_watchdog;
+
+const TAG: u64 = 7;
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Alarm(AtomicUsize);
+
+impl Alarm {
+    fn rings(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn poll<F: Future>(future: Pin<&mut F>, alarm: &Arc<Alarm>) -> Poll<F::Output> {
+    let waker = Waker::from(Arc::clone(alarm));
+    future.poll(&mut Context::from_waker(&waker))
+}
+
+fn filled(pool: &Pool, bytes: &[u8]) -> Buf {
+    let mut buf = pool.take().unwrap();
+    buf.write(bytes).unwrap();
+    buf
+}
+
+#[test]
+fn a_message_arrives_with_the_first_polls() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(2);
+    let alarm = Arc::default();
+    let mut receive = pin!(ep.trecv(pool.take().unwrap(), FiAddr::UNSPEC, TAG));
+    assert!(poll(receive.as_mut(), &alarm).is_pending());
+    let mut send = pin!(ep.tsenddata(filled(&pool, b"hello"), 3, me, TAG));
+    let Poll::Ready(Ok(sent)) = poll(send.as_mut(), &alarm) else {
+        panic!("not sent");
+    };
+    assert_eq!(&sent[..], b"hello");
+    let Poll::Ready(Ok((buf, received))) = poll(receive.as_mut(), &alarm) else {
+        panic!("not received");
+    };
+    assert_eq!(&buf[..], b"hello");
+    assert_eq!(
+        (received.src, received.tag, received.data),
+        (me, TAG, Some(3))
+    );
+}
+
+#[test]
+fn nothing_is_posted_before_the_first_poll() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(1);
+    let send = ep.send(pool.take().unwrap(), me);
+    assert_eq!(net.wire().outstanding(), 0);
+    drop(send);
+    assert_eq!(pool.available(), 1);
+}
+
+#[test]
+fn a_pending_future_asks_to_be_polled_again() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(1);
+    let alarm = Arc::default();
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
+    for polls in 1..4 {
+        assert!(poll(receive.as_mut(), &alarm).is_pending());
+        assert_eq!(alarm.rings(), polls);
+    }
+}
+
+#[test]
+fn a_future_that_waits_for_a_full_queue_asks_to_be_polled_again() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(1);
+    let alarm = Arc::default();
+    net.set(|knobs| knobs.depth = 0);
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
+    assert!(poll(receive.as_mut(), &alarm).is_pending());
+    assert_eq!((alarm.rings(), net.wire().outstanding()), (1, 0));
+    net.set(|knobs| knobs.depth = 1);
+    assert!(poll(receive.as_mut(), &alarm).is_pending());
+    assert_eq!((alarm.rings(), net.wire().outstanding()), (2, 1));
+}
+
+#[test]
+fn whoever_finds_a_completion_wakes_its_future() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(2);
+    let [early, late, other] = [Arc::default(), Arc::default(), Arc::default()];
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
+    assert!(poll(receive.as_mut(), &early).is_pending());
+    assert!(poll(receive.as_mut(), &late).is_pending());
+    assert_eq!((early.rings(), late.rings()), (1, 1));
+    let mut send = pin!(ep.send(pool.take().unwrap(), me));
+    assert!(poll(send.as_mut(), &other).is_ready());
+    assert_eq!(
+        (early.rings(), late.rings()),
+        (1, 2),
+        "the last waker counts"
+    );
+    assert!(poll(receive.as_mut(), &late).is_ready());
+}
+
+#[test]
+fn progress_wakes_without_a_future() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(1);
+    let alarm = Arc::default();
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
+    assert!(poll(receive.as_mut(), &alarm).is_pending());
+    ep.inject(b"", me, None).unwrap();
+    assert_eq!(ep.progress(), Ok(1));
+    assert_eq!(alarm.rings(), 2);
+}
+
+#[test]
+fn a_failure_gives_the_buffer_with_the_error() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(2);
+    let alarm = Arc::default();
+    net.set(|knobs| knobs.failures.extend([Errno::ConnReset]));
+    let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
+    assert!(poll(receive.as_mut(), &alarm).is_pending());
+    let mut send = pin!(ep.send(filled(&pool, b"hello"), me));
+    let Poll::Ready(Err(failed)) = poll(send.as_mut(), &alarm) else {
+        panic!("not failed");
+    };
+    assert_eq!(failed.entry.errno, Errno::ConnReset);
+    assert_eq!(&failed.buf[..], b"hello");
+}
+
+#[test]
+fn a_refusal_gives_the_buffer_with_the_error() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(1);
+    net.set(|knobs| knobs.refusals.extend([Errno::MsgSize]));
+    let mut send = pin!(ep.send(filled(&pool, b"hello"), me));
+    let Poll::Ready(Err(failed)) = poll(send.as_mut(), &Arc::default()) else {
+        panic!("not refused");
+    };
+    assert_eq!(failed.entry.errno, Errno::MsgSize);
+    assert_eq!(&failed.buf[..], b"hello");
+}
+
+#[test]
+fn dropping_a_posted_future_cancels_and_returns_the_buffer() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(1);
+    let mut receive = Box::pin(ep.recv(pool.take().unwrap(), me));
+    assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
+    drop(receive);
+    assert_eq!((net.wire().outstanding(), pool.available()), (0, 1));
+}
+
+#[test]
+fn a_future_dropped_too_late_to_cancel_leaves_its_buffer_until_completion() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(1);
+    net.set(|knobs| knobs.uncancellable = true);
+    let mut receive = Box::pin(ep.recv(pool.take().unwrap(), me));
+    assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
+    drop(receive);
+    assert_eq!((net.wire().outstanding(), pool.available()), (1, 0));
+    ep.inject(b"late", me, None).unwrap();
+    assert_eq!(ep.progress(), Ok(1));
+    assert_eq!((net.wire().outstanding(), pool.available()), (0, 1));
+}
+
+#[test]
+fn dropping_a_future_that_was_told_returns_the_buffer() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(1);
+    let mut receive = Box::pin(ep.recv(pool.take().unwrap(), me));
+    assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
+    ep.inject(b"", me, None).unwrap();
+    ep.progress().unwrap();
+    assert_eq!(pool.available(), 0);
+    drop(receive);
+    assert_eq!(pool.available(), 1);
+}
+
+#[test]
+fn dropped_futures_give_their_slots_back() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(1);
+    for _ in 0..100 {
+        let mut receive = pin!(ep.recv(pool.take().unwrap(), me));
+        assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
+        assert_eq!(net.wire().outstanding(), 1);
+    }
+}
+
+#[test]
+fn closing_frees_what_leaked_futures_left() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(2);
+    for told in [false, true] {
+        let mut receive = Box::pin(ep.recv(pool.take().unwrap(), me));
+        assert!(poll(receive.as_mut(), &Arc::default()).is_pending());
+        mem::forget(receive);
+        if told {
+            ep.inject(b"", me, None).unwrap();
+            ep.progress().unwrap();
+        }
+    }
+    assert_eq!(pool.available(), 0);
+    drop(ep);
+    assert_eq!(pool.available(), 2);
+}
+
+/// A task that nobody but its own waker keeps.
+struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// A receive that waits on `ep` inside a task owned by its waker alone.
+fn orphan_receive(ep: &Arc<AsyncEndpoint>, buf: Buf, me: FiAddr) {
+    let own = Arc::clone(ep);
+    let future = async move {
+        let _ = own.recv(buf, me).await;
+    };
+    let task = Arc::new(Task(Mutex::new(Some(Box::pin(future)))));
+    let waker = Waker::from(Arc::clone(&task));
+    let mut slot = task.0.lock().unwrap();
+    let pending = slot.as_mut().unwrap().as_mut();
+    assert!(pending.poll(&mut Context::from_waker(&waker)).is_pending());
+}
+
+#[test]
+fn the_last_waker_may_drop_its_future() {
+    under_watchdog(|| {
+        let net = Net::new();
+        let (ep, me) = net.awaited();
+        let ep = Arc::new(ep);
+        let pool = net.pool(1);
+        orphan_receive(&ep, pool.take().unwrap(), me);
+        ep.inject(b"", me, None).unwrap();
+        assert_eq!(ep.progress(), Ok(1));
+        assert_eq!(pool.available(), 1);
+        assert_eq!(Arc::strong_count(&ep), 1);
+    });
+}

@@ -1,0 +1,32 @@
+//! The safe layer, over a provider whose moods the tests choose.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail anywhere")]
+
+mod awaited;
+mod executors;
+mod interleavings;
+mod loopback;
+mod polled;
+mod pools;
+mod windows;
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Runs a test that would hang where it fails; the time is far above what it takes.
+fn under_watchdog<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = mpsc::channel();
+    let runner = thread::spawn(move || {
+        let result = test();
+        let _ = done.send(());
+        result
+    });
+    if wait.recv_timeout(Duration::from_secs(120)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        panic!("still running after two minutes");
+    }
+    match runner.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}

@@ -1,0 +1,336 @@
+//! The endpoint that is polled.
+
+use std::collections::HashSet;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use selvedge::cq::Entry;
+use selvedge::owned::{Completion, Completions, Endpoint, Pool};
+use selvedge::{CompletionFlags, Context, Errno, FiAddr, Mode};
+
+use crate::loopback::{Net, info};
+use crate::under_watchdog;
+
+const TAG: u64 = 7;
+
+/// Polls until nothing more comes.
+fn poll_all(ep: &Endpoint) -> Vec<Completion> {
+    let mut all = Vec::new();
+    let mut done = Completions::with_capacity(64);
+    while ep.poll(&mut done).unwrap() > 0 {
+        all.extend(done.drain());
+    }
+    all
+}
+
+fn only(mut completions: Vec<Completion>) -> Completion {
+    assert_eq!(completions.len(), 1, "{completions:?}");
+    completions.remove(0)
+}
+
+fn filled(pool: &Pool, bytes: &[u8]) -> selvedge::owned::Buf {
+    let mut buf = pool.take().unwrap();
+    buf.write(bytes).unwrap();
+    buf
+}
+
+#[test]
+fn both_buffers_come_back_with_their_contexts() {
+    let net = Net::new();
+    let (a, a_addr) = net.polled();
+    let (b, b_addr) = net.polled();
+    let pool = net.pool(2);
+    let (message, room) = (filled(&pool, b"hello"), pool.take().unwrap());
+    let places = [message.as_ptr(), room.as_ptr()];
+    b.recv(room, FiAddr::UNSPEC, Context(1)).unwrap();
+    a.send(message, b_addr, Context(2)).unwrap();
+
+    let sent = only(poll_all(&a));
+    assert_eq!(sent.context, Context(2));
+    assert!(sent.result.unwrap().flags.contains(CompletionFlags::SEND));
+    let received = only(poll_all(&b));
+    assert_eq!(received.context, Context(1));
+    assert_eq!(received.result.unwrap().src, a_addr);
+    assert_eq!(&received.buf[..], b"hello");
+    assert_eq!([sent.buf.as_ptr(), received.buf.as_ptr()], places);
+}
+
+#[test]
+fn tag_and_data_reach_the_receiver() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(6);
+    let take = || pool.take().unwrap();
+    ep.recv(take(), me, Context(1)).unwrap();
+    ep.trecv(take(), me, TAG, Context(2)).unwrap();
+    ep.senddata(take(), 11, me, Context(3)).unwrap();
+    ep.tsenddata(take(), 22, me, TAG, Context(4)).unwrap();
+    let mut seen: Vec<_> = poll_all(&ep)
+        .into_iter()
+        .map(|completion| (completion.context.0, completion.result.unwrap()))
+        .map(|(context, received)| (context, received.tag, received.data))
+        .collect();
+    seen.sort();
+    let expected = [
+        (1, 0, Some(11)),
+        (2, TAG, Some(22)),
+        (3, 0, None),
+        (4, 0, None),
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn injected_messages_need_no_buffer() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(2);
+    ep.inject(b"one", me, Some(5)).unwrap();
+    ep.tinject(b"two", me, TAG, None).unwrap();
+    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    ep.trecv(pool.take().unwrap(), me, TAG, Context(2)).unwrap();
+    let received = poll_all(&ep);
+    assert_eq!(&received[0].buf[..], b"one");
+    assert_eq!(received[0].result.as_ref().unwrap().data, Some(5));
+    assert_eq!(&received[1].buf[..], b"two");
+}
+
+#[test]
+fn a_truncated_message_says_what_was_lost() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(1);
+    ep.inject(&[9; 100], me, None).unwrap();
+    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    let received = only(poll_all(&ep));
+    assert_eq!(&received.buf[..], [9; 64]);
+    let error = received.result.unwrap_err();
+    assert_eq!((error.errno, error.olen), (Errno::Trunc, 36));
+}
+
+#[test]
+fn a_refused_post_gives_the_buffer_back_as_it_was() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(1);
+    net.set(|knobs| knobs.refusals.extend([Errno::MsgSize]));
+    let refused = ep
+        .tsend(filled(&pool, b"hello"), me, TAG, Context(1))
+        .unwrap_err();
+    assert_eq!(refused.errno, Errno::MsgSize);
+    assert_eq!(&refused.buf[..], b"hello");
+    assert!(poll_all(&ep).is_empty());
+}
+
+#[test]
+fn a_full_queue_takes_posts_again_after_a_poll() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(3);
+    net.set(|knobs| knobs.depth = 1);
+    ep.send(pool.take().unwrap(), me, Context(1)).unwrap();
+    let refused = ep.send(pool.take().unwrap(), me, Context(2)).unwrap_err();
+    assert_eq!(refused.errno, Errno::Again);
+    ep.recv(pool.take().unwrap(), me, Context(3)).unwrap();
+    assert_eq!(poll_all(&ep).len(), 2);
+    ep.send(refused.buf, me, Context(2)).unwrap();
+}
+
+#[test]
+fn more_operations_than_slots_are_refused() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(17);
+    for i in 0..16 {
+        ep.recv(pool.take().unwrap(), me, Context(i)).unwrap();
+    }
+    let refused = ep.recv(pool.take().unwrap(), me, Context(16)).unwrap_err();
+    assert_eq!(refused.errno, Errno::Again);
+    ep.inject(b"", me, None).unwrap();
+    assert_eq!(only(poll_all(&ep)).context, Context(0));
+    ep.recv(refused.buf, me, Context(16)).unwrap();
+}
+
+#[test]
+fn a_failed_operation_gives_the_buffer_with_the_error() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(2);
+    net.set(|knobs| knobs.failures.extend([Errno::ConnReset]));
+    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    ep.send(filled(&pool, b"hello"), me, Context(2)).unwrap();
+    let failed = only(poll_all(&ep));
+    assert_eq!(failed.context, Context(2));
+    assert_eq!(&failed.buf[..], b"hello");
+    assert_eq!(failed.result.unwrap_err().errno, Errno::ConnReset);
+}
+
+#[test]
+fn a_cancelled_operation_completes() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(1);
+    let handle = ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    ep.cancel(handle).unwrap();
+    let cancelled = only(poll_all(&ep));
+    assert_eq!(cancelled.result.unwrap_err().errno, Errno::Canceled);
+    assert!(cancelled.buf.is_empty());
+    assert_eq!(ep.cancel(handle), Err(Errno::NoEnt));
+}
+
+#[test]
+fn an_old_handle_does_not_cancel_the_next_operation() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(1);
+    let old = ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    ep.inject(b"", me, None).unwrap();
+    let buf = only(poll_all(&ep)).buf;
+    let new = ep.recv(buf, me, Context(2)).unwrap();
+    assert_eq!(ep.cancel(old), Err(Errno::NoEnt));
+    assert_eq!(ep.cancel(new), Ok(()));
+}
+
+#[test]
+fn an_old_completion_does_not_complete_the_next_operation() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(1);
+    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    let old = net.wire().last_context();
+    ep.inject(b"", me, None).unwrap();
+    let buf = only(poll_all(&ep)).buf;
+    ep.recv(buf, me, Context(2)).unwrap();
+    let stray = Entry {
+        context: old,
+        flags: CompletionFlags::RECV | CompletionFlags::MSG,
+        ..Entry::default()
+    };
+    net.wire().stray(stray);
+    net.wire().stray(Entry::default());
+    assert!(poll_all(&ep).is_empty());
+    assert!(pool.take().is_none());
+}
+
+#[test]
+fn an_access_by_a_peer_completes_nothing() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(1);
+    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    let entry = Entry {
+        context: net.wire().last_context(),
+        flags: CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA,
+        ..Entry::default()
+    };
+    net.wire().stray(entry);
+    assert!(poll_all(&ep).is_empty());
+}
+
+#[test]
+fn a_list_is_filled_as_far_as_there_is_room_and_keeps_what_it_holds() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(3);
+    for i in 0..3 {
+        ep.recv(pool.take().unwrap(), me, Context(i)).unwrap();
+        ep.inject(&[], me, None).unwrap();
+    }
+    let mut done = Completions::with_capacity(2);
+    assert_eq!(ep.poll(&mut done), Ok(2));
+    assert_eq!(ep.poll(&mut done), Ok(2));
+    let contexts: Vec<_> = done.drain().map(|c| c.context.0).collect();
+    assert_eq!(contexts, [0, 1]);
+    assert_eq!(ep.poll(&mut done), Ok(1));
+}
+
+#[test]
+fn closing_returns_the_buffers_of_outstanding_operations() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(4);
+    net.set(|knobs| knobs.budget = 0);
+    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    ep.trecv(pool.take().unwrap(), me, TAG, Context(2)).unwrap();
+    ep.send(pool.take().unwrap(), me, Context(3)).unwrap();
+    ep.tsend(pool.take().unwrap(), me, TAG, Context(4)).unwrap();
+    assert_eq!(pool.available(), 0);
+    drop(ep);
+    assert_eq!(pool.available(), 4);
+    assert_eq!(net.wire().outstanding(), 0);
+}
+
+#[test]
+fn buffers_are_kept_while_the_provider_closes() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(1);
+    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    let (tell, told) = mpsc::channel();
+    let watched = pool.clone();
+    net.set(|knobs| {
+        knobs.at_close = Some(Box::new(move || tell.send(watched.available()).unwrap()))
+    });
+    drop(ep);
+    assert_eq!(told.recv(), Ok(0));
+}
+
+#[test]
+fn a_provider_that_keeps_a_handle_is_refused() {
+    let net = Net::new();
+    net.set(|knobs| knobs.hoards = true);
+    let error = Endpoint::open(&*net.domain, &info(), Arc::clone(&net.av)).unwrap_err();
+    assert_eq!(error.errno(), Errno::Busy);
+}
+
+#[test]
+fn a_mode_that_the_layer_does_not_meet_is_refused() {
+    let net = Net::new();
+    let mut info = info();
+    info.mode = Mode::CONTEXT2;
+    let error = Endpoint::open(&*net.domain, &info, Arc::clone(&net.av)).unwrap_err();
+    assert_eq!(error.errno(), Errno::Inval);
+    assert!(error.what().contains("CONTEXT2"), "{error}");
+}
+
+#[test]
+fn threads_share_an_endpoint() {
+    const THREADS: u64 = 4;
+    const MESSAGES: u64 = 200;
+    under_watchdog(|| {
+        let net = Net::new();
+        let (ep, me) = net.polled();
+        let pool = net.pool(8);
+        let sent = |thread: u64| {
+            let mut contexts = HashSet::new();
+            let mut done = Completions::with_capacity(4);
+            for i in 0..MESSAGES {
+                let message = thread * MESSAGES + i;
+                while let Err(Errno::Again) = ep.inject(&message.to_ne_bytes(), me, None) {}
+                if let Some(buf) = pool.take() {
+                    let _ = ep.recv(buf, me, Context(message));
+                }
+                ep.poll(&mut done).unwrap();
+                contexts.extend(done.drain().map(|c| c.buf.to_vec()));
+            }
+            contexts
+        };
+        let mut seen: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|t| scope.spawn(move || sent(t))).collect();
+            threads
+                .into_iter()
+                .flat_map(|t| t.join().unwrap())
+                .collect()
+        });
+        while (seen.len() as u64) < THREADS * MESSAGES {
+            if let Some(buf) = pool.take() {
+                let _ = ep.recv(buf, me, Context(0));
+            }
+            seen.extend(poll_all(&ep).into_iter().map(|c| c.buf.to_vec()));
+        }
+        let distinct: HashSet<_> = seen.iter().collect();
+        assert_eq!(distinct.len(), seen.len(), "a message was seen twice");
+        drop(ep);
+        assert_eq!(pool.available(), 8);
+    });
+}

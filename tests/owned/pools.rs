@@ -1,0 +1,119 @@
+//! Pools and their buffers.
+
+use std::sync::Arc;
+use std::thread;
+
+use selvedge::owned::Pool;
+use selvedge::{Domain as _, Errno, MrMode};
+
+use crate::loopback::Net;
+
+#[test]
+fn buffers_are_distinct_and_page_aligned_at_the_front() {
+    let pool = Pool::new(&*Net::new().domain, 100, 3).unwrap();
+    let mut bufs: Vec<_> = (0..3).map(|_| pool.take().unwrap()).collect();
+    assert!(pool.take().is_none());
+    assert_eq!(bufs[0].as_ptr().addr() % 4096, 0);
+    for (buf, byte) in bufs.iter_mut().zip(1..) {
+        buf.write(&[byte; 100]).unwrap();
+    }
+    for (buf, byte) in bufs.iter().zip(1u8..) {
+        assert_eq!(&buf[..], [byte; 100]);
+    }
+}
+
+#[test]
+fn a_dropped_buffer_is_taken_again_and_is_empty() {
+    let pool = Net::new().pool(1);
+    let mut buf = pool.take().unwrap();
+    buf.write(b"hello").unwrap();
+    drop(buf);
+    assert!(pool.take().unwrap().is_empty());
+}
+
+#[test]
+fn a_message_that_does_not_fit_leaves_the_old_one() {
+    let pool = Net::new().pool(1);
+    let mut buf = pool.take().unwrap();
+    buf.write(b"hello").unwrap();
+    assert_eq!(buf.write(&[0; 65]), Err(Errno::TooSmall));
+    assert_eq!(buf.set_len(65), Err(Errno::TooSmall));
+    assert_eq!(&buf[..], b"hello");
+}
+
+#[test]
+fn a_lengthened_message_is_writable_to_its_end() {
+    let pool = Net::new().pool(1);
+    let mut buf = pool.take().unwrap();
+    buf.set_len(64).unwrap();
+    assert_eq!(&buf[..], [0; 64]);
+    buf[63] = 1;
+    assert_eq!(buf.last(), Some(&1));
+}
+
+#[test]
+fn a_buffer_outlives_its_pool_and_domain() {
+    let net = Net::new();
+    let pool = net.pool(1);
+    let mut buf = pool.take().unwrap();
+    drop((pool, net));
+    buf.write(b"still here").unwrap();
+    assert_eq!(&buf[..], b"still here");
+}
+
+#[test]
+fn a_buffer_returns_from_another_thread() {
+    let pool = Net::new().pool(1);
+    let buf = pool.take().unwrap();
+    thread::spawn(move || drop(buf)).join().unwrap();
+    assert_eq!(pool.available(), 1);
+}
+
+#[test]
+fn the_slab_is_registered_where_the_domain_wants_it() {
+    let net = Net::new();
+    let pool = net.pool(1);
+    assert_eq!(net.wire().regions(), 0);
+    drop(pool);
+
+    let domain = net.domain.with_mr_mode(MrMode::LOCAL);
+    let pool = Pool::new(&domain, 64, 1).unwrap();
+    assert_eq!(net.wire().regions(), 1);
+    let buf = pool.take().unwrap();
+    drop(pool);
+    assert_eq!(net.wire().regions(), 1);
+    drop(buf);
+    assert_eq!(net.wire().regions(), 0);
+}
+
+#[test]
+fn a_registration_that_fails_is_reported() {
+    let net = Net::new();
+    let domain = net.domain.with_mr_mode(MrMode::LOCAL);
+    let _first = Pool::new(&domain, 64, 1).unwrap();
+    // The loopback wants another key for each region.
+    assert_eq!(Pool::new(&domain, 64, 1).unwrap_err().errno(), Errno::NoKey);
+}
+
+#[test]
+fn senseless_sizes_are_refused_by_name() {
+    let domain = Net::new().domain;
+    let open = |size, count| Pool::new(&*domain, size, count).unwrap_err();
+    assert_eq!(open(0, 1).errno(), Errno::Inval);
+    assert_eq!(open(1, 0).errno(), Errno::Inval);
+    assert_eq!(open(1, usize::MAX).errno(), Errno::Inval);
+    assert_eq!(open(usize::MAX, 1).errno(), Errno::NoMem);
+    assert_eq!(open(usize::MAX / 2 - 4096, 1).errno(), Errno::NoMem);
+    assert!(open(0, 3).to_string().contains("3 buffers of 0 bytes"));
+}
+
+#[test]
+fn a_domain_is_not_kept_by_its_pools() {
+    let net = Net::new();
+    let domain = Arc::new(net.domain.with_mr_mode(MrMode::LOCAL));
+    let pool = Pool::new(&*domain, 64, 1).unwrap();
+    assert_eq!(domain.mr_mode(), MrMode::LOCAL);
+    assert_eq!(Arc::strong_count(&domain), 1);
+    drop(domain);
+    assert!(pool.take().is_some());
+}
