@@ -38,6 +38,21 @@ pub enum AddrFormat {
     SockaddrIp = 17,
 }
 
+impl AddrFormat {
+    /// Whether an application that asks for `self` can use addresses of the format `has`: the
+    /// socket address formats of one family are compatible, and [`AddrFormat::Unspec`] on either
+    /// side is with all.
+    pub const fn accepts(self, has: Self) -> bool {
+        use AddrFormat::{Sockaddr, SockaddrIn, SockaddrIn6, SockaddrIp, Unspec};
+        match (self, has) {
+            (Unspec, _) | (_, Unspec) => true,
+            (Sockaddr | SockaddrIp, Sockaddr | SockaddrIn | SockaddrIn6 | SockaddrIp) => true,
+            (SockaddrIn | SockaddrIn6, Sockaddr | SockaddrIp) => true,
+            (asked, has) => asked as u32 == has as u32,
+        }
+    }
+}
+
 /// The address of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

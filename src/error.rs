@@ -7,8 +7,9 @@ use crate::Errno;
 /// What went wrong while something was opened, resolved or configured.
 ///
 /// The text names the object and the value; [`Error::errno`] is what the C face returns.
+/// A text of several lines has the number's text at the end of the first.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {errno}")]
+#[error("{}: {errno}{}", self.first_line(), self.other_lines())]
 pub struct Error {
     errno: Errno,
     what: String,
@@ -42,10 +43,38 @@ impl Error {
     pub fn what(&self) -> &str {
         &self.what
     }
+
+    fn first_line(&self) -> &str {
+        self.what.lines().next().unwrap_or_default()
+    }
+
+    fn other_lines(&self) -> &str {
+        self.what.find('\n').map_or("", |at| &self.what[at..])
+    }
 }
 
 impl From<Error> for Errno {
     fn from(error: Error) -> Self {
         error.errno
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_s_text_ends_the_first_line() {
+        let table = [
+            ("no luck", "no luck: No data available"),
+            (
+                "no luck\nshm: a\ntcp: b",
+                "no luck: No data available\nshm: a\ntcp: b",
+            ),
+            ("", ": No data available"),
+        ];
+        for (what, text) in table {
+            assert_eq!(Error::new(Errno::NoData, what).to_string(), text);
+        }
     }
 }

@@ -1,13 +1,13 @@
-//! Providers, and the registry that asks them.
+//! Providers: what discovery asks, and what opens fabrics.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::info::Version;
+use crate::info::{Offer, Version};
 use crate::param::{self, Params};
 use crate::{Error, Fabric, Hints, Info, InfoFlags};
 
-/// What one call of [`Registry::getinfo`] asks every provider.
+/// What one call of [`crate::Registry::getinfo`] asks every provider.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Query<'a> {
@@ -25,6 +25,20 @@ pub struct Query<'a> {
     pub params: &'a Params,
 }
 
+impl<'a> Query<'a> {
+    /// A query for this library's version, without addresses and flags.
+    pub fn new(hints: &'a Hints, params: &'a Params) -> Self {
+        Self {
+            version: Version::API,
+            node: None,
+            service: None,
+            flags: InfoFlags::empty(),
+            hints,
+            params,
+        }
+    }
+}
+
 /// Something that fulfils the contract of this crate.
 pub trait Provider: fmt::Debug + Send + Sync {
     /// The name that `FI_PROVIDER` knows it by.
@@ -38,40 +52,16 @@ pub trait Provider: fmt::Debug + Send + Sync {
         &[]
     }
 
-    /// The ways to communicate that satisfy the query, best first.
+    /// Holds every way to communicate that it has against the query, best first: each is fitted to
+    /// the query, or refused by an attribute. `selvedge-kit` has the rules.
     ///
     /// # Errors
-    /// Why there are none: the attribute that refused, with both values.
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Info>, Error>;
+    /// Why it cannot answer: a resource that is missing, a parameter that cannot be read.
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error>;
 
     /// Opens the fabric of an [`Info`] of this provider (fi_fabric(3)).
     ///
     /// # Errors
     /// What of `info` does not fit.
     fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error>;
-}
-
-/// The providers that discovery asks, in order of preference.
-#[derive(Clone, Debug, Default)]
-pub struct Registry {
-    providers: Vec<&'static dyn Provider>,
-}
-
-impl Registry {
-    /// No providers.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a provider behind those that are there.
-    #[must_use]
-    pub fn with(mut self, provider: &'static dyn Provider) -> Self {
-        self.providers.push(provider);
-        self
-    }
-
-    /// The providers in order.
-    pub fn providers(&self) -> &[&'static dyn Provider] {
-        &self.providers
-    }
 }

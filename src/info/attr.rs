@@ -1,8 +1,10 @@
 //! The attribute structs of [`super::Info`]: every field of libfabric 2.x.
 
 use std::fmt;
+use std::str::FromStr;
 
-use crate::{Caps, Mode, MrMode, MsgOrder, OpFlags, av};
+use crate::tostr::by_name;
+use crate::{Caps, Error, Mode, MrMode, MsgOrder, OpFlags, av};
 
 /// Attributes of sending (`struct fi_tx_attr`).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -238,6 +240,15 @@ macro_rules! c_enum {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(self.text())
+            }
+        }
+
+        /// Reads the name in any case.
+        impl FromStr for $name {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self, Error> {
+                by_name(Self::ALL, Self::text, text)
             }
         }
     };

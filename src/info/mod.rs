@@ -2,6 +2,7 @@
 
 mod attr;
 mod hints;
+mod offer;
 mod origin;
 
 pub use attr::{
@@ -9,9 +10,12 @@ pub use attr::{
     RxAttr, Threading, TrafficClass, TxAttr, Version,
 };
 pub use hints::Hints;
+pub use offer::{Mismatch, Offer};
+
+use std::sync::Arc;
 
 use crate::param::Params;
-use crate::{AddrFormat, Address, Caps, Mode};
+use crate::{AddrFormat, Address, Caps, Domain, Errno, Error, Mode, Provider, Query};
 use origin::Origin;
 
 /// One way to communicate, complete with limits (`struct fi_info`).
@@ -48,6 +52,19 @@ pub struct Info {
 }
 
 impl Info {
+    /// Opens the domain, and the fabric that it belongs to (fi_fabric(3), fi_domain(3)).
+    ///
+    /// # Errors
+    /// [`Errno::NoDev`] for an `Info` that was made by hand, or out of one that was; the
+    /// provider's own errors.
+    pub fn open(&self) -> Result<Arc<dyn Domain>, Error> {
+        let provider = self.origin.provider.ok_or_else(|| {
+            let what = "an Info that no registry has handed out cannot be opened";
+            Error::new(Errno::NoDev, what)
+        })?;
+        provider.fabric(self)?.domain(self)
+    }
+
     /// The environment that discovery read, for the provider to read its parameters from; one
     /// without variables in an `Info` that was made by hand.
     pub fn params(&self) -> &Params {
@@ -60,5 +77,13 @@ impl Info {
     /// strength of it, never on that of `domain_attr.threading`, which safe code can write.
     pub fn threading_promise(&self) -> Threading {
         self.origin.threading
+    }
+
+    pub(crate) fn set_origin(&mut self, provider: &'static dyn Provider, query: &Query<'_>) {
+        self.origin = Origin {
+            provider: Some(provider),
+            params: query.params.clone(),
+            threading: query.hints.info().threading_promise(),
+        };
     }
 }

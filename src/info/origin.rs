@@ -1,5 +1,6 @@
 //! What an [`super::Info`] carries unseen: where it came from.
 
+use crate::Provider;
 use crate::info::Threading;
 use crate::param::Params;
 
@@ -7,6 +8,7 @@ use crate::param::Params;
 /// came from, but not under different promises.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
+    pub(super) provider: Option<&'static dyn Provider>,
     pub(super) params: Params,
     pub(super) threading: Threading,
 }
@@ -14,6 +16,7 @@ pub(super) struct Origin {
 impl Default for Origin {
     fn default() -> Self {
         Self {
+            provider: None,
             params: Params::default(),
             threading: Threading::Safe,
         }

@@ -4,10 +4,12 @@
 //! read, with the variable, the value and what would be taken. Variables that nobody declares are
 //! listed by [`Params::unknown`].
 
+mod filter;
 mod known;
 mod parse;
 mod spec;
 
+pub use filter::Filter;
 pub use known::CORE;
 pub use parse::integer;
 pub use spec::{Kind, Spec};
@@ -33,7 +35,7 @@ use crate::{Errno, Error};
 /// assert_eq!(params.with(&PARAMS).size("FI_DEMO_TX_SIZE")?, 2048);
 /// # Ok::<(), selvedge::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Params {
     values: Arc<BTreeMap<String, String>>,
     tables: Vec<&'static [Spec]>,
@@ -146,12 +148,12 @@ impl Params {
         }
     }
 
-    /// Reads every declared parameter.
+    /// Reads every parameter of a declared table.
     ///
     /// # Errors
     /// As [`Params::flag`], for the first bad value.
-    pub fn check(&self) -> Result<(), Error> {
-        self.specs().try_for_each(|spec| self.check_one(spec))
+    pub fn check(&self, table: &'static [Spec]) -> Result<(), Error> {
+        table.iter().try_for_each(|spec| self.check_one(spec))
     }
 
     /// The variables that begin like a parameter, that nobody declares and that are not
@@ -222,6 +224,13 @@ impl Params {
 
     fn declares_family(&self, family: &str) -> bool {
         self.specs().any(|spec| spec.name.starts_with(family))
+    }
+}
+
+/// The variables, without the declarations.
+impl fmt::Debug for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.values.iter()).finish()
     }
 }
 
@@ -369,7 +378,7 @@ mod tests {
             ("FI_DEMO_CHOICE", "fast", "one of auto, cma"),
         ];
         for (name, value, expected) in table {
-            let error = params(name, value).check().unwrap_err();
+            let error = params(name, value).check(&TABLE).unwrap_err();
             assert_eq!(error.errno(), Errno::Inval);
             assert_eq!(
                 error.what(),

@@ -2,6 +2,7 @@
 //!
 //! | part | what it is |
 //! |---|---|
+//! | [`attr::check`] | holds what a provider offers against what is asked for |
 //! | [`lock::Lock`] | a lock that vanishes when the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
@@ -13,6 +14,7 @@
 
 #![deny(missing_docs)]
 
+pub mod attr;
 pub mod av;
 pub mod copy;
 pub mod cq;

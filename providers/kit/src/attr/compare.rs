@@ -1,0 +1,83 @@
+//! One rule each of matching an attribute.
+
+use std::fmt::Display;
+use std::ops::BitAnd;
+
+use selvedge::info::{MemTagFormat, Mismatch};
+
+/// A set: every bit asked for is there.
+pub(super) fn subset<F>(field: &'static str, asked: F, has: F) -> Result<(), Mismatch>
+where
+    F: Copy + Display + PartialEq + BitAnd<Output = F>,
+{
+    accept(asked & has == asked, field, asked, has)
+}
+
+/// Duties: every one that the provider lays on the application is accepted.
+pub(super) fn duties<F>(field: &'static str, accepted: F, has: F) -> Result<(), Mismatch>
+where
+    F: Copy + Display + PartialEq + BitAnd<Output = F>,
+{
+    accept(accepted & has == has, field, accepted, has)
+}
+
+/// A choice: the one asked for, unless any will do.
+pub(super) fn equal<T>(field: &'static str, asked: T, has: T) -> Result<(), Mismatch>
+where
+    T: Copy + Default + Display + PartialEq,
+{
+    accept(asked == T::default() || asked == has, field, asked, has)
+}
+
+/// A limit: at least what is asked for.
+pub(super) fn at_most<T>(field: &'static str, asked: T, has: T) -> Result<(), Mismatch>
+where
+    T: Copy + Display + PartialOrd,
+{
+    accept(asked <= has, field, asked, has)
+}
+
+/// A guarantee: the provider's rank is as good as the one asked for.
+pub(super) fn ranked<T>(
+    field: &'static str,
+    asked: T,
+    has: T,
+    rank: impl Fn(T) -> u32,
+) -> Result<(), Mismatch>
+where
+    T: Copy + Display,
+{
+    accept(rank(has) <= rank(asked), field, asked, has)
+}
+
+/// A name, in any case, unless any will do.
+pub(super) fn name(field: &'static str, asked: &str, has: &str) -> Result<(), Mismatch> {
+    accept(
+        asked.is_empty() || asked.eq_ignore_ascii_case(has),
+        field,
+        asked,
+        has,
+    )
+}
+
+/// [`MemTagFormat::BITS`] carries any format. Formats with a number of their own (below 2^16)
+/// are carried by themselves only, masks by wider ones.
+pub(super) fn tag_format_fits(asked: MemTagFormat, has: MemTagFormat) -> bool {
+    const FIRST_MASK: u64 = 1 << 16;
+    if asked == has || asked == MemTagFormat::BITS || has == MemTagFormat::BITS {
+        return true;
+    }
+    asked.0 >= FIRST_MASK && has.0 >= FIRST_MASK && asked.0.leading_zeros() >= has.0.leading_zeros()
+}
+
+fn accept(
+    fits: bool,
+    field: &'static str,
+    asked: impl Display,
+    has: impl Display,
+) -> Result<(), Mismatch> {
+    if fits {
+        return Ok(());
+    }
+    Err(Mismatch::new(field, asked, has))
+}

@@ -1,0 +1,333 @@
+//! Holds what a provider offers against what an application asks for, and fits one to the other.
+//!
+//! The rules are fi_getinfo(3)'s: capabilities are asked for, duties are accepted, limits are at
+//! least what is asked. A provider keeps its [`Info`]s complete and unreduced, and answers
+//! [`selvedge::Provider::getinfo`] with one [`check`] for each. Addresses that come from `node`
+//! and `service` are its own business.
+
+mod caps;
+mod compare;
+mod mr_mode;
+
+use selvedge::info::{
+    DomainAttr, EpAttr, Mismatch, Offer, Progress, ResourceMgmt, RxAttr, Threading, TxAttr,
+};
+use selvedge::{Caps, Info, Mode, Query};
+
+use compare::{at_most, duties, equal, name, ranked, subset};
+
+/// Holds one offer against a query; the result is the offer as the application will see it.
+///
+/// In the result, capabilities are reduced to the ones asked for and those that cost nothing,
+/// queue sizes, list lengths and the inject size to what was asked, the registration mode to the
+/// duties that the capabilities need, and default operation flags are the application's. What was
+/// not asked for stays the provider's.
+///
+/// # Errors
+/// The first attribute that refuses, in this order: names, endpoint, capabilities and duties,
+/// addresses, domain, sending, receiving.
+///
+/// # Examples
+/// ```
+/// use selvedge::{Info, Provider, Query};
+/// use selvedge::info::Offer;
+/// # use selvedge_kit::attr;
+///
+/// fn getinfo(own: &[Info], query: &Query<'_>) -> Vec<Offer> {
+///     own.iter().map(|info| attr::check(info, query)).collect()
+/// }
+/// ```
+pub fn check(offered: &Info, query: &Query<'_>) -> Offer {
+    fit(offered, query).map_err(|mismatch| mismatch.of(offered))
+}
+
+fn fit(has: &Info, query: &Query<'_>) -> Offer {
+    let asked = query.hints.info();
+    name(
+        "fabric_attr.name",
+        &asked.fabric_attr.name,
+        &has.fabric_attr.name,
+    )?;
+    name(
+        "domain_attr.name",
+        &asked.domain_attr.name,
+        &has.domain_attr.name,
+    )?;
+    check_endpoint(&asked.ep_attr, has, asked.caps)?;
+    subset("caps", caps::implied(asked.caps), has.caps)?;
+    duties("mode", asked.mode, has.mode)?;
+    check_addresses(asked, has)?;
+    check_domain(&asked.domain_attr, has, asked.mode)?;
+    check_tx(&asked.tx_attr, has, asked.mode)?;
+    check_rx(&asked.rx_attr, has, asked.mode)?;
+
+    let mut info = has.clone();
+    info.caps = caps::granted(asked.caps, has.caps)
+        | caps::granted_beside(asked.tx_attr.caps, has.tx_attr.caps)
+        | caps::granted_beside(asked.rx_attr.caps, has.rx_attr.caps);
+    info.domain_attr.mr_mode = mr_mode::fit(
+        asked.domain_attr.mr_mode,
+        has.domain_attr.mr_mode,
+        info.caps,
+        query.version,
+    )?;
+    fit_addresses(&mut info, asked);
+    fit_endpoint(&mut info.ep_attr, &asked.ep_attr);
+    fit_domain(&mut info.domain_attr, &asked.domain_attr);
+    fit_tx(&mut info.tx_attr, &asked.tx_attr, info.caps);
+    fit_rx(&mut info.rx_attr, &asked.rx_attr, info.caps);
+    Ok(info)
+}
+
+fn check_endpoint(asked: &EpAttr, of: &Info, caps: Caps) -> Result<(), Mismatch> {
+    let has = &of.ep_attr;
+    equal("ep_type", asked.ep_type, has.ep_type)?;
+    equal("protocol", asked.protocol, has.protocol)?;
+    at_most(
+        "protocol_version",
+        asked.protocol_version,
+        has.protocol_version,
+    )?;
+    at_most("max_msg_size", asked.max_msg_size, has.max_msg_size)?;
+    if caps.intersects(Caps::RMA | Caps::ATOMIC) {
+        at_most(
+            "max_order_raw_size",
+            asked.max_order_raw_size,
+            has.max_order_raw_size,
+        )?;
+        at_most(
+            "max_order_war_size",
+            asked.max_order_war_size,
+            has.max_order_war_size,
+        )?;
+        at_most(
+            "max_order_waw_size",
+            asked.max_order_waw_size,
+            has.max_order_waw_size,
+        )?;
+    }
+    if !compare::tag_format_fits(asked.mem_tag_format, has.mem_tag_format) {
+        let (asked, has) = (asked.mem_tag_format.0, has.mem_tag_format.0);
+        return Err(Mismatch::new(
+            "mem_tag_format",
+            format!("{asked:#x}"),
+            format!("{has:#x}"),
+        ));
+    }
+    at_most("auth_key_size", asked.auth_key.len(), has.auth_key.len())?;
+    check_contexts(asked, &of.domain_attr)
+}
+
+/// `usize::MAX` asks for a shared context (`FI_SHARED_CONTEXT`).
+fn check_contexts(asked: &EpAttr, domain: &DomainAttr) -> Result<(), Mismatch> {
+    match asked.tx_ctx_cnt {
+        usize::MAX => at_most("max_ep_stx_ctx", 1, domain.max_ep_stx_ctx)?,
+        count => at_most("tx_ctx_cnt", count, domain.max_ep_tx_ctx)?,
+    }
+    match asked.rx_ctx_cnt {
+        usize::MAX => at_most("max_ep_srx_ctx", 1, domain.max_ep_srx_ctx),
+        count => at_most("rx_ctx_cnt", count, domain.max_ep_rx_ctx),
+    }
+}
+
+fn check_addresses(asked: &Info, has: &Info) -> Result<(), Mismatch> {
+    let formats = [
+        ("addr_format", Some(asked.addr_format)),
+        (
+            "src_addr",
+            asked.src_addr.as_ref().map(|addr| addr.format()),
+        ),
+        (
+            "dest_addr",
+            asked.dest_addr.as_ref().map(|addr| addr.format()),
+        ),
+    ];
+    for (field, format) in formats {
+        if let Some(format) = format.filter(|format| !format.accepts(has.addr_format)) {
+            return Err(Mismatch::new(field, format, has.addr_format));
+        }
+    }
+    Ok(())
+}
+
+fn check_domain(asked: &DomainAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
+    let has = &of.domain_attr;
+    ranked("threading", asked.threading, has.threading, threading_rank)?;
+    ranked(
+        "control_progress",
+        asked.control_progress,
+        has.control_progress,
+        progress_rank,
+    )?;
+    ranked(
+        "data_progress",
+        asked.data_progress,
+        has.data_progress,
+        progress_rank,
+    )?;
+    ranked(
+        "resource_mgmt",
+        asked.resource_mgmt,
+        has.resource_mgmt,
+        resource_mgmt_rank,
+    )?;
+    if has.av_type != Default::default() {
+        equal("av_type", asked.av_type, has.av_type)?;
+    }
+    subset("domain_attr.caps", asked.caps, has.caps)?;
+    duties("domain_attr.mode", either(asked.mode, accepted), has.mode)?;
+    at_most(
+        "domain_attr.auth_key_size",
+        asked.auth_key.len(),
+        has.auth_key.len(),
+    )?;
+    check_domain_limits(asked, has)
+}
+
+fn check_domain_limits(asked: &DomainAttr, has: &DomainAttr) -> Result<(), Mismatch> {
+    let sizes = [
+        ("mr_key_size", asked.mr_key_size, has.mr_key_size),
+        ("cq_data_size", asked.cq_data_size, has.cq_data_size),
+        ("cq_cnt", asked.cq_cnt, has.cq_cnt),
+        ("ep_cnt", asked.ep_cnt, has.ep_cnt),
+        ("domain_attr.tx_ctx_cnt", asked.tx_ctx_cnt, has.tx_ctx_cnt),
+        ("domain_attr.rx_ctx_cnt", asked.rx_ctx_cnt, has.rx_ctx_cnt),
+        ("max_ep_tx_ctx", asked.max_ep_tx_ctx, has.max_ep_tx_ctx),
+        ("max_ep_rx_ctx", asked.max_ep_rx_ctx, has.max_ep_rx_ctx),
+        ("max_ep_stx_ctx", asked.max_ep_stx_ctx, has.max_ep_stx_ctx),
+        ("max_ep_srx_ctx", asked.max_ep_srx_ctx, has.max_ep_srx_ctx),
+        ("cntr_cnt", asked.cntr_cnt, has.cntr_cnt),
+        ("mr_iov_limit", asked.mr_iov_limit, has.mr_iov_limit),
+        ("max_err_data", asked.max_err_data, has.max_err_data),
+        ("mr_cnt", asked.mr_cnt, has.mr_cnt),
+        (
+            "max_ep_auth_key",
+            asked.max_ep_auth_key,
+            has.max_ep_auth_key,
+        ),
+    ];
+    for (field, asked, has) in sizes {
+        at_most(field, asked, has)?;
+    }
+    at_most("max_group_id", asked.max_group_id, has.max_group_id)?;
+    at_most("max_cntr_value", asked.max_cntr_value, has.max_cntr_value)?;
+    at_most(
+        "max_err_cntr_value",
+        asked.max_err_cntr_value,
+        has.max_err_cntr_value,
+    )
+}
+
+fn check_tx(asked: &TxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
+    let has = &of.tx_attr;
+    subset("tx_attr.caps", asked.caps, has.caps)?;
+    duties("tx_attr.mode", either(asked.mode, accepted), has.mode)?;
+    subset("tx_attr.op_flags", asked.op_flags, has.op_flags)?;
+    subset("tx_attr.msg_order", asked.msg_order, has.msg_order)?;
+    equal("tx_attr.comp_order", asked.comp_order, 0)?;
+    at_most("tx_attr.inject_size", asked.inject_size, has.inject_size)?;
+    at_most("tx_attr.size", asked.size, has.size)?;
+    at_most("tx_attr.iov_limit", asked.iov_limit, has.iov_limit)?;
+    at_most(
+        "tx_attr.rma_iov_limit",
+        asked.rma_iov_limit,
+        has.rma_iov_limit,
+    )
+}
+
+fn check_rx(asked: &RxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
+    let has = &of.rx_attr;
+    subset("rx_attr.caps", asked.caps, has.caps)?;
+    duties("rx_attr.mode", either(asked.mode, accepted), has.mode)?;
+    subset("rx_attr.op_flags", asked.op_flags, has.op_flags)?;
+    subset("rx_attr.msg_order", asked.msg_order, has.msg_order)?;
+    equal("rx_attr.comp_order", asked.comp_order, 0)?;
+    at_most("rx_attr.size", asked.size, has.size)?;
+    at_most("rx_attr.iov_limit", asked.iov_limit, has.iov_limit)
+}
+
+fn fit_addresses(info: &mut Info, asked: &Info) {
+    set(&mut info.addr_format, asked.addr_format);
+    info.src_addr = asked.src_addr.clone().or_else(|| info.src_addr.take());
+    info.dest_addr = asked.dest_addr.clone().or_else(|| info.dest_addr.take());
+    info.handle = asked.handle;
+}
+
+fn fit_endpoint(ep: &mut EpAttr, asked: &EpAttr) {
+    set(&mut ep.tx_ctx_cnt, asked.tx_ctx_cnt);
+    set(&mut ep.rx_ctx_cnt, asked.rx_ctx_cnt);
+    set(&mut ep.mem_tag_format, asked.mem_tag_format);
+    set(&mut ep.auth_key, asked.auth_key.clone());
+}
+
+/// An application that asks for a weaker guarantee sees the one it asked for.
+fn fit_domain(domain: &mut DomainAttr, asked: &DomainAttr) {
+    set(&mut domain.threading, asked.threading);
+    set(&mut domain.control_progress, asked.control_progress);
+    set(&mut domain.data_progress, asked.data_progress);
+    set(&mut domain.resource_mgmt, asked.resource_mgmt);
+    set(&mut domain.av_type, asked.av_type);
+    set(&mut domain.auth_key, asked.auth_key.clone());
+}
+
+fn fit_tx(tx: &mut TxAttr, asked: &TxAttr, caps: Caps) {
+    tx.caps = caps::granted_part(asked.caps, tx.caps, caps);
+    tx.op_flags = asked.op_flags;
+    set(&mut tx.inject_size, asked.inject_size);
+    set(&mut tx.size, asked.size);
+    set(&mut tx.iov_limit, asked.iov_limit);
+    set(&mut tx.rma_iov_limit, asked.rma_iov_limit);
+}
+
+fn fit_rx(rx: &mut RxAttr, asked: &RxAttr, caps: Caps) {
+    rx.caps = caps::granted_part(asked.caps, rx.caps, caps);
+    rx.op_flags = asked.op_flags;
+    set(&mut rx.size, asked.size);
+    set(&mut rx.iov_limit, asked.iov_limit);
+}
+
+/// Overwrites what was asked for; the default means "any".
+fn set<T: Default + PartialEq>(field: &mut T, asked: T) {
+    if asked != T::default() {
+        *field = asked;
+    }
+}
+
+/// The duties accepted for a part: its own, or those of the whole.
+fn either(part: Mode, whole: Mode) -> Mode {
+    if part.is_empty() { whole } else { part }
+}
+
+/// Lower ranks give more: a provider that is safe serves applications that serialize.
+fn threading_rank(threading: Threading) -> u32 {
+    match threading {
+        Threading::Safe => 1,
+        Threading::Fid => 2,
+        Threading::Endpoint => 3,
+        Threading::Completion => 4,
+        Threading::Domain => 5,
+        _ => 6,
+    }
+}
+
+/// Lower ranks ask less of the application.
+fn progress_rank(progress: Progress) -> u32 {
+    match progress {
+        Progress::Auto => 1,
+        Progress::Manual => 2,
+        Progress::ControlUnified => 3,
+        _ => 4,
+    }
+}
+
+/// Lower ranks protect more.
+fn resource_mgmt_rank(resource_mgmt: ResourceMgmt) -> u32 {
+    match resource_mgmt {
+        ResourceMgmt::Enabled => 1,
+        ResourceMgmt::Disabled => 2,
+        _ => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests;

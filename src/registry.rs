@@ -1,0 +1,391 @@
+//! The registry: the providers that discovery asks, and what it makes of their answers.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::info::{Mismatch, Version};
+use crate::param::{Filter, Params};
+use crate::{Errno, Error, Fabric, Hints, Info, InfoFlags, Provider, Query};
+
+/// The providers that discovery asks, in order of preference.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    providers: Vec<&'static dyn Provider>,
+    params: Option<Params>,
+}
+
+/// What became of one offer of a provider, or of the provider as a whole.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Verdict {
+    /// The provider's name.
+    pub provider: &'static str,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of an offer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It is one of the results.
+    Taken(Box<Info>),
+    /// An attribute refused.
+    Refused(Mismatch),
+    /// The provider was not asked; the text says what kept it out: `FI_PROVIDER=^shm`.
+    Excluded(String),
+    /// The provider could not answer.
+    Failed(Error),
+}
+
+impl Registry {
+    /// No providers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a provider behind those that are there.
+    #[must_use]
+    pub fn with(mut self, provider: &'static dyn Provider) -> Self {
+        self.providers.push(provider);
+        self
+    }
+
+    /// Reads parameters from `params` in place of the process's environment, which is otherwise
+    /// read afresh by each [`Registry::getinfo`].
+    #[must_use]
+    pub fn with_params(mut self, params: Params) -> Self {
+        self.params = Some(params);
+        self
+    }
+
+    /// The providers in order.
+    pub fn providers(&self) -> &[&'static dyn Provider] {
+        &self.providers
+    }
+
+    /// The environment, with the parameters of every provider.
+    pub fn params(&self) -> Params {
+        let params = self.params.clone().unwrap_or_else(Params::from_env);
+        self.providers
+            .iter()
+            .fold(params, |params, provider| params.with(provider.params()))
+    }
+
+    /// Finds the ways to communicate that satisfy `hints` (fi_getinfo(3)).
+    ///
+    /// They come in the order of the registry's providers, and of each provider's own preference
+    /// within: nothing else moves a result, so the first one is the same in every process with the
+    /// same environment. Each result opens with [`Info::open`].
+    ///
+    /// `node` and `service` name the peer, or with [`InfoFlags::SOURCE`] the local end.
+    ///
+    /// # Errors
+    /// [`Errno::NoData`] when nothing matches; the text has a line for each provider that says
+    /// which attribute refused, with both values. [`Errno::NoSys`] for a version above
+    /// [`Version::API`], [`Errno::BadFlags`] for unknown or contradicting flags, [`Errno::Inval`]
+    /// for a parameter of the environment that cannot be read.
+    pub fn getinfo(
+        &self,
+        version: Version,
+        node: Option<&str>,
+        service: Option<&str>,
+        flags: InfoFlags,
+        hints: &Hints,
+    ) -> Result<Vec<Info>, Error> {
+        let verdicts = self.explain(version, node, service, flags, hints)?;
+        if !verdicts.iter().any(Verdict::is_taken) {
+            return Err(nothing_matches(&verdicts));
+        }
+        Ok(verdicts
+            .into_iter()
+            .filter_map(Verdict::into_info)
+            .collect())
+    }
+
+    /// Finds the ways to communicate that satisfy `hints`: [`Registry::getinfo`] for this
+    /// library's version, without addresses and flags.
+    ///
+    /// # Errors
+    /// As [`Registry::getinfo`].
+    pub fn infos(&self, hints: &Hints) -> Result<Vec<Info>, Error> {
+        self.getinfo(Version::API, None, None, InfoFlags::empty(), hints)
+    }
+
+    /// Asks as [`Registry::getinfo`] does, and says for each offer of each provider why it is a
+    /// result or why not.
+    ///
+    /// # Errors
+    /// Those of [`Registry::getinfo`] that are not an answer: all but [`Errno::NoData`].
+    pub fn explain(
+        &self,
+        version: Version,
+        node: Option<&str>,
+        service: Option<&str>,
+        flags: InfoFlags,
+        hints: &Hints,
+    ) -> Result<Vec<Verdict>, Error> {
+        let params = self.params();
+        let query = Query {
+            version,
+            node,
+            service,
+            flags,
+            ..Query::new(hints, &params)
+        };
+        check_arguments(&query)?;
+        let filters = Filters::new(&query)?;
+        self.warn_of_unknown_names(&params, &filters);
+        Ok(self
+            .providers
+            .iter()
+            .flat_map(|&provider| ask(provider, &query, &filters))
+            .collect())
+    }
+
+    /// Opens the fabric of a result (fi_fabric(3)).
+    ///
+    /// # Errors
+    /// [`Errno::NoDev`] when no provider here has the name in `info`; the provider's own errors.
+    pub fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
+        let name = &info.fabric_attr.prov_name;
+        let upper = name.rsplit(';').next().unwrap_or(name);
+        self.providers
+            .iter()
+            .find(|provider| provider.name().eq_ignore_ascii_case(upper))
+            .ok_or_else(|| Error::new(Errno::NoDev, format!("there is no provider {name:?}")))?
+            .fabric(info)
+    }
+
+    fn warn_of_unknown_names(&self, params: &Params, filters: &Filters) {
+        for unknown in params.unknown() {
+            warn_once(&unknown.to_string());
+        }
+        for layer in filters.environment.layers() {
+            if !self
+                .providers
+                .iter()
+                .any(|own| own.name().eq_ignore_ascii_case(layer))
+            {
+                warn_once(&format!(
+                    "FI_PROVIDER names {layer:?}, which is no provider here"
+                ));
+            }
+        }
+    }
+}
+
+/// What the environment and the hints say about provider names and address formats.
+struct Filters {
+    environment: Filter,
+    environment_text: String,
+    hint: Filter,
+    addr_format: crate::AddrFormat,
+}
+
+impl Filters {
+    fn new(query: &Query<'_>) -> Result<Self, Error> {
+        let environment_text = query.params.text("FI_PROVIDER")?;
+        let addr_format = query.params.text("FI_ADDR_FORMAT")?;
+        Ok(Self {
+            environment: Filter::parse(&environment_text),
+            environment_text,
+            hint: Filter::parse(&query.hints.info().fabric_attr.prov_name),
+            addr_format: match addr_format.as_str() {
+                "" => crate::AddrFormat::Unspec,
+                name => name.parse()?,
+            },
+        })
+    }
+
+    /// Why a provider need not be asked.
+    fn excludes(&self, name: &str, query: &Query<'_>) -> Option<Outcome> {
+        if !loads(&self.environment, name) {
+            return Some(Outcome::Excluded(format!(
+                "FI_PROVIDER={}",
+                self.environment_text
+            )));
+        }
+        (!loads(&self.hint, name)).then(|| Outcome::Refused(self.name_mismatch(name, query)))
+    }
+
+    /// Holds a provider's result against the filters, which know its full name only now.
+    fn judge(&self, info: Info, query: &Query<'_>) -> Outcome {
+        let name = &info.fabric_attr.prov_name;
+        if !self.environment.admits(name) {
+            return Outcome::Excluded(format!("FI_PROVIDER={}", self.environment_text));
+        }
+        if !self.hint.admits(name) {
+            return Outcome::Refused(self.name_mismatch(name, query).of(&info));
+        }
+        if !self.addr_format.accepts(info.addr_format) {
+            let mismatch = Mismatch::new("FI_ADDR_FORMAT", self.addr_format, info.addr_format);
+            return Outcome::Refused(mismatch.of(&info));
+        }
+        Outcome::Taken(Box::new(info))
+    }
+
+    fn name_mismatch(&self, has: &str, query: &Query<'_>) -> Mismatch {
+        Mismatch::new("prov_name", &query.hints.info().fabric_attr.prov_name, has)
+    }
+}
+
+/// A positive list applies to core providers; those that layer themselves over others, whose
+/// names begin with `ofi_`, are asked whenever a core provider is, and their results filtered.
+fn loads(filter: &Filter, provider: &str) -> bool {
+    let layers_over_others = provider.starts_with("ofi_") && filter.admits_listed_only();
+    layers_over_others || filter.may_admit_with(provider)
+}
+
+fn check_arguments(query: &Query<'_>) -> Result<(), Error> {
+    let flags = query.flags;
+    if query.version > Version::API {
+        let what = format!("API version {} is above {}", query.version, Version::API);
+        return Err(Error::new(Errno::NoSys, what));
+    }
+    if !InfoFlags::all().contains(flags) {
+        return Err(Error::new(Errno::BadFlags, format!("flags {flags}")));
+    }
+    if flags.contains(InfoFlags::PROV_ATTR_ONLY) {
+        return check_prov_attr_only(query);
+    }
+    if flags.contains(InfoFlags::SOURCE) && query.node.is_none() && query.service.is_none() {
+        let what = "FI_SOURCE asks for a local address, but there is neither node nor service";
+        return Err(Error::new(Errno::NoData, what));
+    }
+    Ok(())
+}
+
+fn check_prov_attr_only(query: &Query<'_>) -> Result<(), Error> {
+    if query.flags != InfoFlags::PROV_ATTR_ONLY {
+        let what = format!("FI_PROV_ATTR_ONLY stands alone, not with {}", query.flags);
+        return Err(Error::new(Errno::BadFlags, what));
+    }
+    if query.hints != &Hints::default() {
+        let what = "FI_PROV_ATTR_ONLY takes no hints";
+        return Err(Error::new(Errno::Inval, what));
+    }
+    Ok(())
+}
+
+fn ask(provider: &'static dyn Provider, query: &Query<'_>, filters: &Filters) -> Vec<Verdict> {
+    let verdict = |outcome| Verdict {
+        provider: provider.name(),
+        outcome,
+    };
+    if let Some(excluded) = filters.excludes(provider.name(), query) {
+        return vec![verdict(excluded)];
+    }
+    if query.flags.contains(InfoFlags::PROV_ATTR_ONLY) {
+        let info = stamped(Info::default(), provider, query);
+        return vec![verdict(Outcome::Taken(Box::new(info)))];
+    }
+    let answer = query
+        .params
+        .check(provider.params())
+        .and_then(|()| provider.getinfo(query));
+    match answer {
+        Ok(offers) => offers
+            .into_iter()
+            .map(|offer| match offer {
+                Ok(info) => filters.judge(stamped(info, provider, query), query),
+                Err(mismatch) => Outcome::Refused(mismatch),
+            })
+            .map(verdict)
+            .collect(),
+        Err(error) => {
+            log::warn!(target: "selvedge::core::core", "{}: {error}", provider.name());
+            vec![verdict(Outcome::Failed(error))]
+        }
+    }
+}
+
+/// Writes into a result what the registry knows better than the provider.
+fn stamped(mut info: Info, provider: &'static dyn Provider, query: &Query<'_>) -> Info {
+    let fabric = &mut info.fabric_attr;
+    if fabric.prov_name.is_empty() {
+        fabric.prov_name = provider.name().to_owned();
+    }
+    fabric.prov_version = provider.version();
+    fabric.api_version = query.version;
+    info.set_origin(provider, query);
+    info
+}
+
+impl Verdict {
+    /// Whether the offer is one of the results.
+    pub fn is_taken(&self) -> bool {
+        matches!(self.outcome, Outcome::Taken(_))
+    }
+
+    fn into_info(self) -> Option<Info> {
+        match self.outcome {
+            Outcome::Taken(info) => Some(*info),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.provider, self.outcome)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken(_) => f.write_str("taken"),
+            Self::Refused(mismatch) => mismatch.fmt(f),
+            Self::Excluded(by) => write!(f, "excluded by {by}"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// One line for each provider.
+#[cold]
+fn nothing_matches(verdicts: &[Verdict]) -> Error {
+    let mut lines = vec!["no provider has what is asked for".to_owned()];
+    for of_provider in verdicts.chunk_by(|a, b| a.provider == b.provider) {
+        let reasons = reasons(of_provider).join("; ");
+        lines.push(format!("{}: {reasons}", of_provider[0].provider));
+    }
+    if verdicts.is_empty() {
+        lines.push("no provider had anything to offer".to_owned());
+    }
+    Error::new(Errno::NoData, lines.join("\n"))
+}
+
+/// The outcomes of one provider, with those that differ only in what it has drawn together.
+fn reasons(verdicts: &[Verdict]) -> Vec<String> {
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    for verdict in verdicts {
+        let (reason, has) = match &verdict.outcome {
+            Outcome::Refused(mismatch) => (
+                format!("{}: asked for {}, has ", mismatch.field, mismatch.asked),
+                mismatch.has.clone(),
+            ),
+            other => (other.to_string(), String::new()),
+        };
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, all)) if all.contains(&has) => {}
+            Some((_, all)) => all.push(has),
+            None => reasons.push((reason, vec![has])),
+        }
+    }
+    reasons
+        .into_iter()
+        .map(|(reason, has)| reason + &has.join(" | "))
+        .collect()
+}
+
+/// Warns, unless this process has been warned of the same before: discovery runs often.
+fn warn_once(text: &str) {
+    static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if warned.insert(text.to_owned()) {
+        log::warn!(target: "selvedge::core::core", "{text}");
+    }
+}

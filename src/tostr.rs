@@ -1,0 +1,179 @@
+//! Names of flags and formats, as fi_tostr(3) prints them, and back.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{
+    AddrFormat, Caps, CompletionFlags, Errno, Error, InfoFlags, Mode, MrAccess, MrMode, MsgOrder,
+    OpFlags, av,
+};
+
+macro_rules! flag_names {
+    ($($flags:ident $prefix:literal,)+) => {$(
+        impl $flags {
+            /// The names of the set bits in the order of their declaration, with libfabric's
+            /// prefix; bits without a name as one number.
+            pub fn names(self) -> impl Iterator<Item = String> {
+                let unnamed = self.difference(Self::all()).bits();
+                self.iter_names()
+                    .map(|(name, _)| format!(concat!($prefix, "{}"), name))
+                    .chain((unnamed != 0).then(|| format!("{unnamed:#x}")))
+            }
+        }
+
+        /// `A | B`; `nothing` for the empty set.
+        impl fmt::Display for $flags {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                if self.is_empty() {
+                    return f.write_str("nothing");
+                }
+                f.write_str(&self.names().collect::<Vec<_>>().join(" | "))
+            }
+        }
+
+        /// Reads `A|B`, with or without the prefix, in any case.
+        impl FromStr for $flags {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self, Error> {
+                text.split('|').try_fold(Self::empty(), |flags, word| {
+                    Ok(flags.union(find(word, $prefix, Self::from_name)?))
+                })
+            }
+        }
+    )+};
+}
+
+flag_names! {
+    Caps "FI_",
+    Mode "FI_",
+    OpFlags "FI_",
+    CompletionFlags "FI_",
+    MrAccess "FI_",
+    InfoFlags "FI_",
+    MrMode "FI_MR_",
+    MsgOrder "FI_ORDER_",
+}
+
+impl AddrFormat {
+    /// Every format.
+    pub const ALL: &[Self] = &[
+        Self::Unspec,
+        Self::Sockaddr,
+        Self::SockaddrIn,
+        Self::SockaddrIn6,
+        Self::Str,
+        Self::SockaddrIp,
+    ];
+
+    /// The name that fi_tostr(3) prints.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Unspec => "FI_FORMAT_UNSPEC",
+            Self::Sockaddr => "FI_SOCKADDR",
+            Self::SockaddrIn => "FI_SOCKADDR_IN",
+            Self::SockaddrIn6 => "FI_SOCKADDR_IN6",
+            Self::Str => "FI_ADDR_STR",
+            Self::SockaddrIp => "FI_SOCKADDR_IP",
+        }
+    }
+}
+
+impl fmt::Display for AddrFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// Reads the name in any case.
+impl FromStr for AddrFormat {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        by_name(Self::ALL, Self::text, text)
+    }
+}
+
+impl av::Type {
+    /// The name that fi_tostr(3) prints.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Unspec => "FI_AV_UNSPEC",
+            Self::Map => "FI_AV_MAP",
+            Self::Table => "FI_AV_TABLE",
+        }
+    }
+}
+
+impl fmt::Display for av::Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// The one of `all` whose name is `text`, in any case.
+pub(crate) fn by_name<T: Copy>(
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+    text: &str,
+) -> Result<T, Error> {
+    all.iter()
+        .copied()
+        .find(|&value| name(value).eq_ignore_ascii_case(text.trim()))
+        .ok_or_else(|| unknown_name(text))
+}
+
+fn unknown_name(text: &str) -> Error {
+    Error::new(
+        Errno::Inval,
+        format!("{text:?} is no name that is known here"),
+    )
+}
+
+fn find<T>(word: &str, prefix: &str, by_name: impl Fn(&str) -> Option<T>) -> Result<T, Error> {
+    let upper = word.trim().to_ascii_uppercase();
+    let name = upper.strip_prefix(prefix).unwrap_or(&upper);
+    by_name(name).ok_or_else(|| unknown_name(word.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_print_libfabric_s_names() {
+        let caps = Caps::MSG | Caps::TAGGED | Caps::REMOTE_COMM;
+        assert_eq!(caps.to_string(), "FI_MSG | FI_TAGGED | FI_REMOTE_COMM");
+        assert_eq!(MsgOrder::SAS.to_string(), "FI_ORDER_SAS");
+        assert_eq!(MrMode::VIRT_ADDR.to_string(), "FI_MR_VIRT_ADDR");
+        assert_eq!(Mode::empty().to_string(), "nothing");
+    }
+
+    #[test]
+    fn a_bit_without_a_name_is_printed_as_a_number() {
+        let caps = Caps::from_bits_retain(1 << 61) | Caps::MSG;
+        assert_eq!(caps.to_string(), "FI_MSG | 0x2000000000000000");
+    }
+
+    #[test]
+    fn names_are_read_back() -> Result<(), Error> {
+        assert_eq!(
+            "FI_MSG|fi_tagged | rma".parse::<Caps>()?,
+            Caps::MSG | Caps::TAGGED | Caps::RMA
+        );
+        assert_eq!("FI_MR_LOCAL".parse::<MrMode>()?, MrMode::LOCAL);
+        for flag in Caps::all().iter() {
+            assert_eq!(flag.to_string().parse::<Caps>()?, flag);
+        }
+        for &format in AddrFormat::ALL {
+            assert_eq!(format.text().parse::<AddrFormat>()?, format);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_unknown_name_is_named() {
+        let error = "FI_MSG|FI_MGS".parse::<Caps>().unwrap_err();
+        assert_eq!(error.what(), "\"FI_MGS\" is no name that is known here");
+    }
+}
