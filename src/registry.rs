@@ -1,42 +1,20 @@
 //! The registry: the providers that discovery asks, and what it makes of their answers.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::info::{Mismatch, Version};
 use crate::param::{Filter, Params};
-use crate::{Errno, Error, Fabric, Hints, Info, InfoFlags, Provider, Query};
+use crate::verdict::nothing_matches;
+use crate::{
+    AddrFormat, Errno, Error, Fabric, Hints, Info, InfoFlags, Outcome, Provider, Query, Verdict,
+};
 
 /// The providers that discovery asks, in order of preference.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     providers: Vec<&'static dyn Provider>,
     params: Option<Params>,
-}
-
-/// What became of one offer of a provider, or of the provider as a whole.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Verdict {
-    /// The provider's name.
-    pub provider: &'static str,
-    /// What became of it.
-    pub outcome: Outcome,
-}
-
-/// What became of an offer.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// It is one of the results.
-    Taken(Box<Info>),
-    /// An attribute refused.
-    Refused(Mismatch),
-    /// The provider was not asked; the text says what kept it out: `FI_PROVIDER=^shm`.
-    Excluded(String),
-    /// The provider could not answer.
-    Failed(Error),
 }
 
 impl Registry {
@@ -181,7 +159,7 @@ struct Filters {
     environment: Filter,
     environment_text: String,
     hint: Filter,
-    addr_format: crate::AddrFormat,
+    addr_format: AddrFormat,
 }
 
 impl Filters {
@@ -193,7 +171,7 @@ impl Filters {
             environment_text,
             hint: Filter::parse(&query.hints.info().fabric_attr.prov_name),
             addr_format: match addr_format.as_str() {
-                "" => crate::AddrFormat::Unspec,
+                "" => AddrFormat::Unspec,
                 name => name.parse()?,
             },
         })
@@ -313,74 +291,6 @@ fn stamped(mut info: Info, provider: &'static dyn Provider, query: &Query<'_>) -
     info
 }
 
-impl Verdict {
-    /// Whether the offer is one of the results.
-    pub fn is_taken(&self) -> bool {
-        matches!(self.outcome, Outcome::Taken(_))
-    }
-
-    fn into_info(self) -> Option<Info> {
-        match self.outcome {
-            Outcome::Taken(info) => Some(*info),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.provider, self.outcome)
-    }
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Taken(_) => f.write_str("taken"),
-            Self::Refused(mismatch) => mismatch.fmt(f),
-            Self::Excluded(by) => write!(f, "excluded by {by}"),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-/// One line for each provider.
-#[cold]
-fn nothing_matches(verdicts: &[Verdict]) -> Error {
-    let mut lines = vec!["no provider has what is asked for".to_owned()];
-    for of_provider in verdicts.chunk_by(|a, b| a.provider == b.provider) {
-        let reasons = reasons(of_provider).join("; ");
-        lines.push(format!("{}: {reasons}", of_provider[0].provider));
-    }
-    if verdicts.is_empty() {
-        lines.push("no provider had anything to offer".to_owned());
-    }
-    Error::new(Errno::NoData, lines.join("\n"))
-}
-
-/// The outcomes of one provider, with those that differ only in what it has drawn together.
-fn reasons(verdicts: &[Verdict]) -> Vec<String> {
-    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
-    for verdict in verdicts {
-        let (reason, has) = match &verdict.outcome {
-            Outcome::Refused(mismatch) => (
-                format!("{}: asked for {}, has ", mismatch.field, mismatch.asked),
-                mismatch.has.clone(),
-            ),
-            other => (other.to_string(), String::new()),
-        };
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, all)) if all.contains(&has) => {}
-            Some((_, all)) => all.push(has),
-            None => reasons.push((reason, vec![has])),
-        }
-    }
-    reasons
-        .into_iter()
-        .map(|(reason, has)| reason + &has.join(" | "))
-        .collect()
-}
-
 /// Warns, unless this process has been warned of the same before: discovery runs often.
 fn warn_once(text: &str) {
     static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -389,3 +299,6 @@ fn warn_once(text: &str) {
         log::warn!(target: "selvedge::core::core", "{text}");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! Prints log messages as `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS` ask for.
+//!
+//! The library logs through the `log` crate and installs nothing by itself: a program with a
+//! logger of its own sees the messages there. Tools call [`init`].
+//!
+//! The target of a message is `selvedge::<provider>::<subsystem>`, `selvedge::shm::ep_ctrl`; the
+//! core's provider is `core`, and a message without such a target belongs to the subsystem `core`
+//! of its crate.
+
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::param::{Filter, Params};
+use crate::{Errno, Error};
+
+/// The parts of a provider that messages come from.
+pub const SUBSYSTEMS: [&str; 10] = [
+    "core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr",
+];
+
+/// Prints messages to the standard error stream from now on, unless the program has a logger.
+///
+/// Warnings and errors are printed without any variable set.
+///
+/// # Errors
+/// [`Errno::Inval`] for a variable that cannot be read.
+pub fn init() -> Result<(), Error> {
+    static DISPATCHER: OnceLock<Dispatcher> = OnceLock::new();
+    let dispatcher = Dispatcher::new(&Params::from_env())?;
+    let dispatcher = DISPATCHER.get_or_init(|| dispatcher);
+    if log::set_logger(dispatcher).is_ok() {
+        log::set_max_level(dispatcher.max_level());
+    }
+    Ok(())
+}
+
+/// Decides what is printed.
+#[derive(Debug)]
+struct Dispatcher {
+    rank: u8,
+    providers: Filter,
+    subsystems: Filter,
+}
+
+impl Dispatcher {
+    fn new(params: &Params) -> Result<Self, Error> {
+        let subsystems = params.text("FI_LOG_SUBSYS")?;
+        Ok(Self {
+            rank: rank_of_word(&params.text("FI_LOG_LEVEL")?),
+            providers: Filter::parse(&params.text("FI_LOG_PROV")?),
+            subsystems: known_subsystems(&subsystems)?,
+        })
+    }
+
+    /// The level at which `log`'s macros need not even ask.
+    fn max_level(&self) -> LevelFilter {
+        match self.rank {
+            OFF => LevelFilter::Off,
+            ERROR => LevelFilter::Error,
+            WARN => LevelFilter::Warn,
+            _ => LevelFilter::Trace,
+        }
+    }
+
+    fn admits(&self, level: Level, target: &str) -> bool {
+        let Some((provider, subsystem)) = origin(target) else {
+            return false;
+        };
+        rank(level) <= self.rank
+            && self.providers.admits(provider)
+            && self.subsystems.admits(subsystem)
+    }
+}
+
+impl Log for Dispatcher {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.admits(metadata.level(), metadata.target())
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            eprintln!("{}", line(record));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// `selvedge:<pid>:<seconds>:<provider>:<subsystem>:<level>: <text>`. The process is asked for
+/// its number each time: it may have forked.
+fn line(record: &Record<'_>) -> String {
+    let (provider, subsystem) = origin(record.target()).unwrap_or(("core", "core"));
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    format!(
+        "selvedge:{}:{seconds}:{provider}:{subsystem}:{}: {}",
+        std::process::id(),
+        record.level().as_str().to_ascii_lowercase(),
+        record.args()
+    )
+}
+
+/// Provider and subsystem of a target; `None` for another library's.
+fn origin(target: &str) -> Option<(&str, &str)> {
+    let (krate, path) = target.split_once("::").unwrap_or((target, ""));
+    if krate == "selvedge" {
+        let (provider, subsystem) = path.split_once("::").unwrap_or(("core", "core"));
+        let known = SUBSYSTEMS.contains(&subsystem);
+        return Some(if known {
+            (provider, subsystem)
+        } else {
+            ("core", "core")
+        });
+    }
+    if krate == "fabtests" {
+        return Some((krate, "core"));
+    }
+    Some((krate.strip_prefix("selvedge_")?, "core"))
+}
+
+fn known_subsystems(text: &str) -> Result<Filter, Error> {
+    let filter = Filter::parse(text);
+    if let Some(unknown) = filter.layers().find(|name| !SUBSYSTEMS.contains(name)) {
+        let what = format!(
+            "FI_LOG_SUBSYS={text:?}: {unknown:?} is none of {}",
+            SUBSYSTEMS.join(", ")
+        );
+        return Err(Error::new(Errno::Inval, what));
+    }
+    Ok(filter)
+}
+
+/// libfabric's order, in which traces come before information; a message is printed when its rank
+/// is at most that of `FI_LOG_LEVEL`.
+fn rank(level: Level) -> u8 {
+    match level {
+        Level::Error => ERROR,
+        Level::Warn => WARN,
+        Level::Trace => TRACE,
+        Level::Info => INFO,
+        Level::Debug => DEBUG,
+    }
+}
+
+fn rank_of_word(word: &str) -> u8 {
+    match word {
+        "off" => OFF,
+        "error" => ERROR,
+        "trace" => TRACE,
+        "info" => INFO,
+        "debug" => DEBUG,
+        _ => WARN,
+    }
+}
+
+const OFF: u8 = 0;
+const ERROR: u8 = 1;
+const WARN: u8 = 2;
+const TRACE: u8 = 3;
+const INFO: u8 = 4;
+const DEBUG: u8 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dispatcher(env: &[(&str, &str)]) -> Result<Dispatcher, Error> {
+        Dispatcher::new(&env.iter().copied().collect())
+    }
+
+    #[test]
+    fn levels_are_libfabric_s() {
+        use Level::{Debug, Error, Info, Trace, Warn};
+        let table: &[(&str, &[Level])] = &[
+            ("off", &[]),
+            ("error", &[Error]),
+            ("warn", &[Error, Warn]),
+            ("WARN", &[Error, Warn]),
+            ("trace", &[Error, Warn, Trace]),
+            ("info", &[Error, Warn, Trace, Info]),
+            ("debug", &[Error, Warn, Trace, Info, Debug]),
+        ];
+        for (word, printed) in table {
+            let dispatcher = dispatcher(&[("FI_LOG_LEVEL", word)]).unwrap();
+            for level in Level::iter() {
+                let admits = dispatcher.admits(level, "selvedge::shm::cq");
+                assert_eq!(admits, printed.contains(&level), "{word} {level}");
+                assert!(!admits || level <= dispatcher.max_level());
+            }
+        }
+    }
+
+    #[test]
+    fn warnings_are_printed_by_default() {
+        let dispatcher = dispatcher(&[]).unwrap();
+        assert!(dispatcher.admits(Level::Warn, "selvedge::shm::cq"));
+        assert!(!dispatcher.admits(Level::Info, "selvedge::shm::cq"));
+    }
+
+    #[test]
+    fn providers_and_subsystems_filter_messages() {
+        let table = [
+            ("FI_LOG_PROV", "shm", "selvedge::shm::cq", true),
+            ("FI_LOG_PROV", "tcp,udp", "selvedge::shm::cq", false),
+            ("FI_LOG_PROV", "^shm", "selvedge::shm::cq", false),
+            ("FI_LOG_PROV", "^tcp", "selvedge::shm::cq", true),
+            ("FI_LOG_PROV", "shm", "selvedge_shm::endpoint", true),
+            ("FI_LOG_PROV", "core", "selvedge::registry", true),
+            ("FI_LOG_SUBSYS", "ep_ctrl,av", "selvedge::shm::av", true),
+            ("FI_LOG_SUBSYS", "^av", "selvedge::shm::av", false),
+            ("FI_LOG_SUBSYS", "core", "selvedge_shm::endpoint", true),
+            ("FI_LOG_SUBSYS", "", "hyper::client", false),
+        ];
+        for (name, value, target, printed) in table {
+            let dispatcher = dispatcher(&[(name, value)]).unwrap();
+            let admits = dispatcher.admits(Level::Warn, target);
+            assert_eq!(admits, printed, "{name}={value} {target}");
+        }
+    }
+
+    #[test]
+    fn bad_values_are_named() {
+        let level = dispatcher(&[("FI_LOG_LEVEL", "loud")]).unwrap_err();
+        assert_eq!(
+            level.what(),
+            "FI_LOG_LEVEL=\"loud\": expected one of off, error, warn, trace, info, debug"
+        );
+        let subsystem = dispatcher(&[("FI_LOG_SUBSYS", "av,cqs")]).unwrap_err();
+        assert_eq!(
+            subsystem.what(),
+            "FI_LOG_SUBSYS=\"av,cqs\": \"cqs\" is none of core, fabric, domain, ep_ctrl, \
+             ep_data, av, cq, eq, mr, cntr"
+        );
+    }
+
+    #[test]
+    fn a_line_says_where_it_came_from() {
+        let record = Record::builder()
+            .level(Level::Warn)
+            .target("selvedge::shm::ep_ctrl")
+            .args(format_args!("peer is gone"))
+            .build();
+        let line = line(&record);
+        assert!(
+            line.starts_with(&format!("selvedge:{}:", std::process::id())),
+            "{line}"
+        );
+        assert!(line.ends_with(":shm:ep_ctrl:warn: peer is gone"), "{line}");
+    }
+}

@@ -1,0 +1,98 @@
+//! What discovery made of each offer, and how it says that there was none to take.
+
+use std::fmt;
+
+use crate::info::Mismatch;
+use crate::{Errno, Error, Info};
+
+/// What became of one offer of a provider, or of the provider as a whole.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Verdict {
+    /// The provider's name.
+    pub provider: &'static str,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of an offer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It is one of the results.
+    Taken(Box<Info>),
+    /// An attribute refused.
+    Refused(Mismatch),
+    /// The provider was not asked; the text says what kept it out: `FI_PROVIDER=^shm`.
+    Excluded(String),
+    /// The provider could not answer.
+    Failed(Error),
+}
+
+impl Verdict {
+    /// Whether the offer is one of the results.
+    pub fn is_taken(&self) -> bool {
+        matches!(self.outcome, Outcome::Taken(_))
+    }
+
+    pub(crate) fn into_info(self) -> Option<Info> {
+        match self.outcome {
+            Outcome::Taken(info) => Some(*info),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.provider, self.outcome)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken(_) => f.write_str("taken"),
+            Self::Refused(mismatch) => mismatch.fmt(f),
+            Self::Excluded(by) => write!(f, "excluded by {by}"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// One line for each provider.
+#[cold]
+pub(crate) fn nothing_matches(verdicts: &[Verdict]) -> Error {
+    let mut lines = vec!["no provider has what is asked for".to_owned()];
+    for of_provider in verdicts.chunk_by(|a, b| a.provider == b.provider) {
+        let reasons = reasons(of_provider).join("; ");
+        lines.push(format!("{}: {reasons}", of_provider[0].provider));
+    }
+    if verdicts.is_empty() {
+        lines.push("no provider had anything to offer".to_owned());
+    }
+    Error::new(Errno::NoData, lines.join("\n"))
+}
+
+/// The outcomes of one provider, with those that differ only in what it has drawn together.
+fn reasons(verdicts: &[Verdict]) -> Vec<String> {
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    for verdict in verdicts {
+        let (reason, has) = match &verdict.outcome {
+            Outcome::Refused(mismatch) => (
+                format!("{}: asked for {}, has ", mismatch.field, mismatch.asked),
+                mismatch.has.clone(),
+            ),
+            other => (other.to_string(), String::new()),
+        };
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, all)) if all.contains(&has) => {}
+            Some((_, all)) => all.push(has),
+            None => reasons.push((reason, vec![has])),
+        }
+    }
+    reasons
+        .into_iter()
+        .map(|(reason, has)| reason + &has.join(" | "))
+        .collect()
+}
