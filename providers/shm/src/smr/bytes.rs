@@ -25,7 +25,11 @@ impl Bytes {
     /// When they do not lie inside the mapping; offsets are checked where they come in.
     pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
         mapping.at(offset, len);
-        Self { mapping, offset, len }
+        Self {
+            mapping,
+            offset,
+            len,
+        }
     }
 
     /// Length in bytes.
@@ -68,7 +72,10 @@ impl Bytes {
 
     #[inline]
     fn stretch(&self, at: usize, len: usize) -> *mut u8 {
-        assert!(at <= self.len && len <= self.len - at, "bytes outside the stretch");
+        assert!(
+            at <= self.len && len <= self.len - at,
+            "bytes outside the stretch"
+        );
         self.mapping.at(self.offset + at, len).as_ptr()
     }
 }

@@ -55,7 +55,12 @@ impl Sender {
     /// An empty queue over `slots`, a power of two of [`SLOT_WORDS`] each.
     pub(crate) fn new(slots: Words) -> Self {
         let count = slot_count(&slots);
-        Self { slots, mask: count - 1, head: 0, limit: count }
+        Self {
+            slots,
+            mask: count - 1,
+            head: 0,
+            limit: count,
+        }
     }
 
     /// Takes the next slot if one is known to be free.
@@ -101,14 +106,20 @@ impl Slot<'_> {
     pub fn put(&mut self, index: usize, word: u64) {
         debug_assert!((1..SLOT_WORDS).contains(&index));
         let first = self.first();
-        self.sender.slots.at(first + index).store(word, Ordering::Relaxed);
+        self.sender
+            .slots
+            .at(first + index)
+            .store(word, Ordering::Relaxed);
     }
 
     /// Makes the slot visible, with `head` as the command's half of word 0.
     #[inline]
     pub fn commit(self, head: u32) {
         let word = u64::from(stamp(self.sender.head)) << 32 | u64::from(head);
-        self.sender.slots.at(self.first()).store(word, order::commit());
+        self.sender
+            .slots
+            .at(self.first())
+            .store(word, order::commit());
         self.sender.head += 1;
     }
 
@@ -122,7 +133,11 @@ impl Receiver {
     /// The consuming end of an untouched queue over `slots`.
     pub(crate) fn new(slots: Words) -> Self {
         let count = slot_count(&slots);
-        Self { slots, mask: count - 1, tail: 0 }
+        Self {
+            slots,
+            mask: count - 1,
+            tail: 0,
+        }
     }
 
     /// The next committed slot; it stays until [`Receiver::release`].
@@ -130,8 +145,11 @@ impl Receiver {
     pub fn peek(&self) -> Option<Received<'_>> {
         let first = (self.tail & self.mask) as usize * SLOT_WORDS;
         let word = self.slots.at(first).load(order::seen());
-        ((word >> 32) as u32 == stamp(self.tail))
-            .then_some(Received { slots: &self.slots, first, head: word as u32 })
+        ((word >> 32) as u32 == stamp(self.tail)).then_some(Received {
+            slots: &self.slots,
+            first,
+            head: word as u32,
+        })
     }
 
     /// Moves past the slot that was peeked at. The producer may reuse it once the cursor has been
@@ -197,7 +215,10 @@ impl Credit {
 
 fn slot_count(slots: &Words) -> u64 {
     let count = slots.len() / SLOT_WORDS;
-    assert!(count.is_power_of_two(), "{count} slots are not a power of two");
+    assert!(
+        count.is_power_of_two(),
+        "{count} slots are not a power of two"
+    );
     count as u64
 }
 

@@ -5,10 +5,18 @@
 //! owner says that it does not poll the peer's queue anyway, so that the usual send touches no word
 //! that others write.
 
+use std::os::fd::OwnedFd;
+
+use selvedge::Error;
+
+use super::region::{Memory, Writers, map_foreign};
 use super::sync::{Ordering, Words};
 
 /// Bits of a doorbell. Peers beyond this number share bits.
-pub const BITS: usize = 4096 * 8;
+pub const BITS: usize = SIZE * 8;
+
+/// Bytes of a doorbell.
+const SIZE: usize = 4096;
 
 /// The owner's end.
 #[derive(Debug)]
@@ -17,6 +25,16 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
+    /// Makes a doorbell and the memory to hand to peers.
+    ///
+    /// # Errors
+    /// The system's, when memory is short.
+    pub fn create() -> Result<(Self, Memory), Error> {
+        let memory = Memory::create(SIZE, Writers::Anybody)?;
+        let words = Words::new(memory.mapping().clone(), 0, SIZE / 8);
+        Ok((Self::new(words), memory))
+    }
+
     /// A doorbell over zeroed words.
     pub(crate) fn new(words: Words) -> Self {
         Self { words }
@@ -47,9 +65,21 @@ pub struct Bell {
 }
 
 impl Bell {
+    /// Maps the doorbell that a peer has handed over.
+    ///
+    /// # Errors
+    /// [`selvedge::Errno::Proto`] when it is none.
+    pub fn attach(fd: OwnedFd, number: usize) -> Result<Self, Error> {
+        let mapping = map_foreign(fd, SIZE, true)?;
+        Ok(Self::new(Words::new(mapping, 0, SIZE / 8), number))
+    }
+
     /// The bell with number `number`.
     pub(crate) fn new(words: Words, number: usize) -> Self {
-        Self { words, bit: number % BITS }
+        Self {
+            words,
+            bit: number % BITS,
+        }
     }
 
     /// Rings, unless the bit is still set from before.

@@ -21,7 +21,10 @@ pub struct Walk {
 impl Walk {
     /// The start of the path through a pool of `size` bytes.
     pub fn new(size: usize) -> Self {
-        Self { size: size as u64, position: 0 }
+        Self {
+            size: size as u64,
+            position: 0,
+        }
     }
 
     /// Bytes passed so far, gaps included.
@@ -38,7 +41,11 @@ impl Walk {
             return None;
         }
         let offset = self.position % self.size;
-        let gap = if offset + len > self.size { self.size - offset } else { 0 };
+        let gap = if offset + len > self.size {
+            self.size - offset
+        } else {
+            0
+        };
         let start = if gap > 0 { 0 } else { offset };
         Some((start as usize, self.position + gap + len))
     }
@@ -64,7 +71,11 @@ pub struct InjectPool {
 impl InjectPool {
     /// An empty pool over `bytes`.
     pub(crate) fn new(bytes: Bytes) -> Self {
-        Self { walk: Walk::new(bytes.len()), bytes, freed: 0 }
+        Self {
+            walk: Walk::new(bytes.len()),
+            bytes,
+            freed: 0,
+        }
     }
 
     /// Makes room for `len` bytes: their offset, or `None` while there is not enough.

@@ -11,6 +11,7 @@
 //! The rules they keep: no lock, no pointer and no function in shared memory; every process writes
 //! only what it owns, the doorbell excepted; nothing that a peer wrote is believed.
 
+pub mod bounce;
 pub mod bytes;
 pub mod cmd_queue;
 pub mod doorbell;
@@ -22,4 +23,3 @@ pub(crate) mod sync;
 
 pub use layout::Sizes;
 pub use region::{Attr, Mapping, Memory, PeerRegion, Region, Writers};
-pub(crate) use region::map_foreign;

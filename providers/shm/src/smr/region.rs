@@ -34,14 +34,20 @@ impl Mapping {
     fn writable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
         let memory = MmapOptions::new().len(len).map_raw(file);
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes"), e))?;
-        Ok(Arc::new(Self { memory, writable: true }))
+        Ok(Arc::new(Self {
+            memory,
+            writable: true,
+        }))
     }
 
     /// Maps `len` bytes of `file` for reading.
     fn readable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
         let memory = MmapOptions::new().len(len).map_raw_read_only(file);
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes of a peer"), e))?;
-        Ok(Arc::new(Self { memory, writable: false }))
+        Ok(Arc::new(Self {
+            memory,
+            writable: false,
+        }))
     }
 
     /// The address of `len` bytes at `offset`.
@@ -51,7 +57,10 @@ impl Mapping {
     #[inline]
     pub(crate) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         let total = self.memory.len();
-        assert!(offset <= total && len <= total - offset, "{len} bytes at {offset} of {total}");
+        assert!(
+            offset <= total && len <= total - offset,
+            "{len} bytes at {offset} of {total}"
+        );
         let first = self.memory.as_mut_ptr().wrapping_add(offset);
         NonNull::new(first).expect("a mapping is never at address zero")
     }
@@ -128,11 +137,20 @@ pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc
     if !SealFlag::from_bits_retain(seals).contains(sealed) {
         return Err(refused("its memory is not sealed against changes of size"));
     }
-    let real = file.metadata().map_err(|e| failed("looking at a peer's memory".into(), e))?.len();
+    let real = file
+        .metadata()
+        .map_err(|e| failed("looking at a peer's memory".into(), e))?
+        .len();
     if real != len as u64 || len < 4096 {
-        return Err(refused(&format!("its memory has {real} bytes and should have {len}")));
+        return Err(refused(&format!(
+            "its memory has {real} bytes and should have {len}"
+        )));
     }
-    if writable { Mapping::writable(&file, len) } else { Mapping::readable(&file, len) }
+    if writable {
+        Mapping::writable(&file, len)
+    } else {
+        Mapping::readable(&file, len)
+    }
 }
 
 fn seal(file: &File, writers: Writers) -> nix::Result<()> {
@@ -185,11 +203,18 @@ impl Region {
             return Err(Error::new(Errno::Inval, format!("region with {sizes:?}")));
         }
         if name.len() > NAME_MAX {
-            return Err(Error::new(Errno::NameTooLong, format!("peer name {name:?}")));
+            return Err(Error::new(
+                Errno::NameTooLong,
+                format!("peer name {name:?}"),
+            ));
         }
         let memory = Memory::create(sizes.total(), Writers::Owner)?;
         let header = Words::new(memory.mapping().clone(), 0, HEADER_SIZE / 8);
-        let region = Self { memory, header, sizes };
+        let region = Self {
+            memory,
+            header,
+            sizes,
+        };
         region.write_header();
         region.write_peer(name, index);
         Ok(region)
@@ -214,7 +239,9 @@ impl Region {
     }
 
     fn write_peer(&self, name: &str, index: u64) {
-        self.header.at(PEER_ADDR / 8).store(index, Ordering::Relaxed);
+        self.header
+            .at(PEER_ADDR / 8)
+            .store(index, Ordering::Relaxed);
         let bytes = Bytes::new(self.memory.mapping().clone(), PEER_ADDR + 8, NAME_MAX + 1);
         bytes.copy_in(0, name.as_bytes());
     }
@@ -257,7 +284,9 @@ impl Region {
 
     /// Says whether the owner polls the peer's queue anyway, so that nobody needs to ring.
     pub fn set_attentive(&self, attentive: bool) {
-        self.header.at(word::ATTENTIVE).store(u64::from(attentive), Ordering::Relaxed);
+        self.header
+            .at(word::ATTENTIVE)
+            .store(u64::from(attentive), Ordering::Relaxed);
     }
 
     /// Says that nothing named by this region may be used any more: the peer checks this after
@@ -291,7 +320,11 @@ impl PeerRegion {
         }
         let mapping = map_foreign(fd, sizes.total(), false)?;
         let header = Words::new(mapping.clone(), 0, HEADER_SIZE / 8);
-        let region = Self { mapping, header, sizes };
+        let region = Self {
+            mapping,
+            header,
+            sizes,
+        };
         region.check_header()?;
         Ok(region)
     }
@@ -303,7 +336,9 @@ impl PeerRegion {
         }
         let version = self.header.at(word::VERSION).load(Ordering::Relaxed) as u32;
         if version != VERSION {
-            return Err(refused(&format!("its version is {version}, ours {VERSION}")));
+            return Err(refused(&format!(
+                "its version is {version}, ours {VERSION}"
+            )));
         }
         Ok(())
     }
@@ -320,7 +355,11 @@ impl PeerRegion {
 
     /// The peer's payloads.
     pub fn inject_bytes(&self) -> Bytes {
-        Bytes::new(self.mapping.clone(), self.sizes.inject_offset(), self.sizes.inject_size)
+        Bytes::new(
+            self.mapping.clone(),
+            self.sizes.inject_offset(),
+            self.sizes.inject_size,
+        )
     }
 
     /// How far the peer has consumed our commands.

@@ -25,7 +25,11 @@ pub struct RespSender {
 
 impl RespSender {
     pub(crate) fn new(words: Words) -> Self {
-        Self { mask: words.len() as u64 / 2 - 1, words, head: 0 }
+        Self {
+            mask: words.len() as u64 / 2 - 1,
+            words,
+            head: 0,
+        }
     }
 
     /// Adds an answer.
@@ -48,7 +52,11 @@ pub struct RespReceiver {
 
 impl RespReceiver {
     pub(crate) fn new(words: Words) -> Self {
-        Self { mask: words.len() as u64 / 2 - 1, words, tail: 0 }
+        Self {
+            mask: words.len() as u64 / 2 - 1,
+            words,
+            tail: 0,
+        }
     }
 
     /// Takes the next answer.
@@ -60,6 +68,9 @@ impl RespReceiver {
         }
         let content = self.words.at(first + 1).load(Ordering::Relaxed);
         self.tail += 1;
-        Some(Resp { msg_id: content as u32, status: (content >> 32) as u32 })
+        Some(Resp {
+            msg_id: content as u32,
+            status: (content >> 32) as u32,
+        })
     }
 }

@@ -61,7 +61,11 @@ pub(crate) mod order {
 
     #[cfg(loom)]
     fn weakened(fault: Fault, ordering: Ordering) -> Ordering {
-        if planted::get() == Some(fault) { Ordering::Relaxed } else { ordering }
+        if planted::get() == Some(fault) {
+            Ordering::Relaxed
+        } else {
+            ordering
+        }
     }
 
     #[cfg(loom)]
@@ -87,7 +91,10 @@ pub(crate) mod order {
 }
 
 #[cfg(not(loom))]
-#[expect(unsafe_code, reason = "atomics on memory that another process maps too")]
+#[expect(
+    unsafe_code,
+    reason = "atomics on memory that another process maps too"
+)]
 mod words {
     use std::fmt;
     use std::ptr::NonNull;
@@ -116,8 +123,15 @@ mod words {
         /// When they do not lie inside the mapping; offsets are checked where they come in.
         pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
             let first = mapping.at(offset, len * 8).cast();
-            assert!(first.is_aligned(), "words at offset {offset} are not aligned");
-            Self { first, len, mapping }
+            assert!(
+                first.is_aligned(),
+                "words at offset {offset} are not aligned"
+            );
+            Self {
+                first,
+                len,
+                mapping,
+            }
         }
 
         /// The word at `index`.

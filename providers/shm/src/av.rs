@@ -1,0 +1,66 @@
+//! The address vector: names by index.
+
+use selvedge::{Address, AddressVector, Errno, FiAddr, Result, av};
+use selvedge_kit::av::Table;
+
+use crate::name::Name;
+
+/// Names of peers. Inserting one makes no contact with it.
+#[derive(Debug)]
+pub(crate) struct Av {
+    table: Table<Name>,
+}
+
+impl Av {
+    pub(crate) fn open(attr: &av::Attr) -> Self {
+        Self {
+            table: Table::with_capacity(attr.count),
+        }
+    }
+
+    /// Changes with every insertion and removal.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.table.epoch()
+    }
+
+    /// The index of a name, or [`FiAddr::UNSPEC`].
+    pub(crate) fn find(&self, name: &Name) -> FiAddr {
+        self.table.find(name).unwrap_or(FiAddr::UNSPEC)
+    }
+
+    /// The name behind an index.
+    pub(crate) fn name(&self, addr: FiAddr) -> Option<Name> {
+        self.table.lookup(addr)
+    }
+}
+
+impl AddressVector for Av {
+    fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
+        let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
+        let mut inserted = 0;
+        for (addr, slot) in addrs.iter().zip(out) {
+            *slot = match Name::try_from(addr) {
+                Ok(name) => {
+                    inserted += 1;
+                    self.table.insert(name)
+                }
+                Err(error) => {
+                    log::warn!(target: "selvedge::shm::av", "{error}");
+                    FiAddr::NOTAVAIL
+                }
+            };
+        }
+        Ok(inserted)
+    }
+
+    fn remove(&self, addrs: &[FiAddr]) -> Result {
+        self.table.remove(addrs)
+    }
+
+    fn lookup(&self, addr: FiAddr) -> Result<Address> {
+        self.name(addr)
+            .map(|name| name.to_address())
+            .ok_or(Errno::Inval)
+    }
+}

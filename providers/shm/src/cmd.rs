@@ -1,0 +1,209 @@
+//! Commands: what a slot of the command queue says (`smr_cmd`).
+//!
+//! ```text
+//! word 0   commit stamp (upper half) | op, op_src, flags, inline length (one byte each)
+//! word 1   tag
+//! inline   word 2: data, if the flag says so; the payload in the words behind
+//! inject   word 2: data, 3: size, 4: offset into the inject pool, 5: msg_id
+//! iov      word 2: data, 3: size, 4: msg_id | count << 32, 5: address, or the offset of the list,
+//!          6: how many bounce segments follow unasked
+//! ```
+//!
+//! A peer wrote it: every word is loaded once, and only what was parsed is used.
+
+use selvedge_kit::srx::{Envelope, Kind, Source};
+
+use crate::smr::cmd_queue::{Received, SLOT_WORDS, Slot};
+
+/// Pieces of a message that the receiver copies by itself.
+pub(crate) const IOV_LIMIT: usize = 4;
+/// Payload bytes of a command that carries no data; 8 fewer with data.
+pub(crate) const INLINE_MAX: usize = (SLOT_WORDS - 2) * 8;
+
+/// `data` is valid.
+const HAS_DATA: u32 = 1;
+/// The sender wants to know when the message has been received.
+const ACK: u32 = 2;
+
+const SRC_INLINE: u32 = 0;
+const SRC_INJECT: u32 = 1;
+const SRC_IOV: u32 = 2;
+
+/// The part of a command that all kinds have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) tag: u64,
+    pub(crate) data: Option<u64>,
+}
+
+/// A command of a peer, checked.
+#[derive(Debug)]
+pub(crate) struct Cmd {
+    pub(crate) kind: Kind,
+    pub(crate) env: Envelope,
+    pub(crate) body: Body,
+}
+
+/// Where the bytes of a message are (`op_src`).
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// In the command, from this word on.
+    Inline { word: usize },
+    /// In the inject pool. Answered if `ack` is there.
+    Inject { offset: u64, ack: Option<u32> },
+    /// In the sender's memory.
+    Iov(Offer),
+}
+
+/// A message that is still in the sender's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) msg_id: u32,
+    /// Number of pieces.
+    pub(crate) count: u32,
+    /// The address of the only piece, or where in the inject pool the list of them lies.
+    pub(crate) place: u64,
+    /// Bounce segments that the sender fills without being asked.
+    pub(crate) eager: u32,
+}
+
+/// Why a command makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense(pub(crate) &'static str);
+
+/// The most payload that fits a command with this header.
+#[inline]
+pub(crate) const fn inline_room(has_data: bool) -> usize {
+    INLINE_MAX - if has_data { 8 } else { 0 }
+}
+
+impl Header {
+    #[inline]
+    fn head(&self, op_src: u32, more_flags: u32, len: u32) -> u32 {
+        let op = match self.kind {
+            Kind::Msg => 0,
+            Kind::Tagged => 1,
+        };
+        let flags = more_flags | if self.data.is_some() { HAS_DATA } else { 0 };
+        op | op_src << 8 | flags << 16 | len << 24
+    }
+
+    /// Sends `len` bytes inside the command. `payload` holds them, zero-padded to words.
+    #[inline]
+    pub(crate) fn commit_inline(&self, mut slot: Slot<'_>, payload: &[u64], len: usize) {
+        debug_assert!(len <= inline_room(self.data.is_some()));
+        slot.put(1, self.tag);
+        let mut word = 2;
+        if let Some(data) = self.data {
+            slot.put(2, data);
+            word = 3;
+        }
+        for &bytes in &payload[..len.div_ceil(8)] {
+            slot.put(word, bytes);
+            word += 1;
+        }
+        slot.commit(self.head(SRC_INLINE, 0, len as u32));
+    }
+
+    /// Sends `len` bytes that lie at `offset` of the inject pool.
+    pub(crate) fn commit_inject(
+        &self,
+        mut slot: Slot<'_>,
+        offset: usize,
+        len: usize,
+        ack: Option<u32>,
+    ) {
+        self.put_long(&mut slot, len as u64);
+        slot.put(4, offset as u64);
+        slot.put(5, u64::from(ack.unwrap_or(0)));
+        slot.commit(self.head(SRC_INJECT, if ack.is_some() { ACK } else { 0 }, 0));
+    }
+
+    /// Offers a message of `len` bytes.
+    pub(crate) fn commit_iov(&self, mut slot: Slot<'_>, len: usize, offer: Offer) {
+        self.put_long(&mut slot, len as u64);
+        slot.put(4, u64::from(offer.msg_id) | u64::from(offer.count) << 32);
+        slot.put(5, offer.place);
+        slot.put(6, u64::from(offer.eager));
+        slot.commit(self.head(SRC_IOV, 0, 0));
+    }
+
+    fn put_long(&self, slot: &mut Slot<'_>, len: u64) {
+        slot.put(1, self.tag);
+        slot.put(2, self.data.unwrap_or(0));
+        slot.put(3, len);
+    }
+}
+
+/// Reads a command of peer `src`.
+#[inline]
+pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, Nonsense> {
+    let head = slot.head();
+    let kind = match head & 0xff {
+        0 => Kind::Msg,
+        1 => Kind::Tagged,
+        _ => return Err(Nonsense("unknown op")),
+    };
+    let flags = head >> 16 & 0xff;
+    if flags & !(HAS_DATA | ACK) != 0 {
+        return Err(Nonsense("unknown flags"));
+    }
+    let has_data = flags & HAS_DATA != 0;
+    let tag = slot.word(1);
+    let data = if has_data { slot.word(2) } else { 0 };
+    let (len, body) = match head >> 8 & 0xff {
+        SRC_INLINE => inline_body(head, has_data)?,
+        SRC_INJECT => inject_body(slot, flags & ACK != 0)?,
+        SRC_IOV => iov_body(slot)?,
+        _ => return Err(Nonsense("unknown op_src")),
+    };
+    let env = Envelope {
+        src,
+        tag,
+        len,
+        data,
+        has_data,
+    };
+    Ok(Cmd { kind, env, body })
+}
+
+#[inline]
+fn inline_body(head: u32, has_data: bool) -> Result<(usize, Body), Nonsense> {
+    let len = (head >> 24) as usize;
+    if len > inline_room(has_data) {
+        return Err(Nonsense("inline length beyond the command"));
+    }
+    let word = if has_data { 3 } else { 2 };
+    Ok((len, Body::Inline { word }))
+}
+
+fn inject_body(slot: &Received<'_>, ack: bool) -> Result<(usize, Body), Nonsense> {
+    let len = length(slot.word(3))?;
+    let offset = slot.word(4);
+    let ack = ack.then(|| slot.word(5) as u32);
+    Ok((len, Body::Inject { offset, ack }))
+}
+
+fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), Nonsense> {
+    let len = length(slot.word(3))?;
+    let word = slot.word(4);
+    let (msg_id, count) = (word as u32, (word >> 32) as u32);
+    if !(1..=IOV_LIMIT as u32).contains(&count) {
+        return Err(Nonsense("number of pieces"));
+    }
+    let offer = Offer {
+        msg_id,
+        count,
+        place: slot.word(5),
+        eager: u32::try_from(slot.word(6)).map_err(|_| Nonsense("number of segments"))?,
+    };
+    Ok((len, Body::Iov(offer)))
+}
+
+fn length(word: u64) -> Result<usize, Nonsense> {
+    usize::try_from(word)
+        .ok()
+        .filter(|&len| len <= isize::MAX as usize)
+        .ok_or(Nonsense("message length"))
+}

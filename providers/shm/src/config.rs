@@ -1,0 +1,134 @@
+//! The provider's run-time parameters, `FI_SHM_*`.
+
+use std::time::Duration;
+
+use selvedge::Error;
+use selvedge::param::{Params, Spec};
+
+use crate::cmd::INLINE_MAX;
+use crate::smr::Sizes;
+
+/// Every parameter, with its default and what it does.
+pub(crate) static PARAMS: [Spec; 11] = [
+    Spec::size("FI_SHM_TX_SIZE", 1024, "sends that may be outstanding").within(1, 1 << 20),
+    Spec::size(
+        "FI_SHM_RX_SIZE",
+        1024,
+        "receives that may be posted, as reported; not a limit",
+    )
+    .within(1, 1 << 20),
+    Spec::size(
+        "FI_SHM_CMD_COUNT",
+        256,
+        "commands in the queue to each active peer",
+    )
+    .within(16, 65536),
+    Spec::size(
+        "FI_SHM_INLINE_SIZE",
+        INLINE_MAX,
+        "largest message inside a command, in bytes",
+    )
+    .within(0, INLINE_MAX),
+    Spec::size(
+        "FI_SHM_INJECT_SIZE",
+        4096,
+        "largest message copied through the inject pool",
+    )
+    .within(64, 1 << 20),
+    Spec::size(
+        "FI_SHM_POOL_SIZE",
+        64 << 10,
+        "inject pool for each active peer, in bytes",
+    )
+    .within(4096, 256 << 20),
+    Spec::size(
+        "FI_SHM_SEGMENT_SIZE",
+        16 << 10,
+        "segment of a bounced message, in bytes",
+    )
+    .within(4096, 4 << 20),
+    Spec::size(
+        "FI_SHM_SEGMENT_COUNT",
+        16,
+        "segments on their way to one peer",
+    )
+    .within(2, 128),
+    Spec::choice(
+        "FI_SHM_PROTOCOL",
+        "auto",
+        &["auto", "cma", "bounce"],
+        "how large messages travel: measured per peer, cross-memory attach, or bounce buffers",
+    ),
+    Spec::size(
+        "FI_SHM_UNEXPECTED_SIZE",
+        256 << 20,
+        "bytes of unexpected messages that an endpoint keeps before senders have to wait",
+    ),
+    Spec::time(
+        "FI_SHM_PEER_TIMEOUT",
+        Duration::from_millis(800),
+        "how long a send waits for a peer that has not started",
+    ),
+];
+
+/// How large messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// What is fastest, measured per peer and size.
+    Auto,
+    /// Cross-memory attach, where the system allows it.
+    Cma,
+    /// Bounce buffers.
+    Bounce,
+}
+
+/// The parameters, read.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) tx_size: usize,
+    pub(crate) rx_size: usize,
+    pub(crate) inline_size: usize,
+    pub(crate) inject_size: usize,
+    pub(crate) region: Sizes,
+    pub(crate) segment_size: usize,
+    pub(crate) segment_count: usize,
+    pub(crate) protocol: Protocol,
+    pub(crate) unexpected_size: usize,
+    pub(crate) peer_timeout: Duration,
+}
+
+/// Answers that a peer may owe us at once; the region has room for as many.
+pub(crate) const RESP_COUNT: usize = 512;
+
+impl Config {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// The first bad value, by name.
+    pub(crate) fn read(params: &Params) -> Result<Self, Error> {
+        let params = params.with(&PARAMS);
+        let inject_size = params.size("FI_SHM_INJECT_SIZE")?;
+        // Four payloads of the largest size: one may be lost to the gap at the end.
+        let pool = params.size("FI_SHM_POOL_SIZE")?.max(4 * inject_size);
+        Ok(Self {
+            tx_size: params.size("FI_SHM_TX_SIZE")?,
+            rx_size: params.size("FI_SHM_RX_SIZE")?,
+            inline_size: params.size("FI_SHM_INLINE_SIZE")?,
+            inject_size,
+            region: Sizes {
+                cmd_count: params.size("FI_SHM_CMD_COUNT")?.next_power_of_two(),
+                resp_count: RESP_COUNT,
+                inject_size: pool.next_multiple_of(4096),
+            },
+            segment_size: params.size("FI_SHM_SEGMENT_SIZE")?.next_multiple_of(64),
+            segment_count: params.size("FI_SHM_SEGMENT_COUNT")?,
+            protocol: match params.text("FI_SHM_PROTOCOL")?.as_str() {
+                "cma" => Protocol::Cma,
+                "bounce" => Protocol::Bounce,
+                _ => Protocol::Auto,
+            },
+            unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
+            peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?,
+        })
+    }
+}

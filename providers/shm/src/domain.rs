@@ -1,0 +1,78 @@
+//! Domains and the fabric: what endpoints, queues and address vectors are opened from.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use selvedge::info::Threading;
+use selvedge::{AddressVector, Bindings, CompletionQueue, Endpoint, Error, Info, Result, av, cq};
+use selvedge_kit::cq::CqRing;
+use selvedge_kit::lock::Mode;
+
+use crate::av::Av;
+use crate::config::Config;
+use crate::endpoint;
+use crate::name::Name;
+
+/// The memory of this machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fabric;
+
+/// A domain of the shm provider.
+pub(crate) struct Domain {
+    config: Config,
+    mode: Mode,
+    /// The second part of default endpoint names.
+    index: u32,
+    next_endpoint: AtomicU32,
+}
+
+/// Counts the domains of this process.
+static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(0);
+
+impl selvedge::Fabric for Fabric {
+    fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
+        Ok(Arc::new(Domain {
+            config: Config::read(info.params())?,
+            mode: match info.threading_promise() {
+                Threading::Domain | Threading::Completion => Mode::Asserted,
+                _ => Mode::Safe,
+            },
+            index: NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed),
+            next_endpoint: AtomicU32::new(0),
+        }))
+    }
+}
+
+impl selvedge::Domain for Domain {
+    fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
+        #[expect(unsafe_code, reason = "passes the application's promise to the queue")]
+        // SAFETY: `mode` comes from the promise of `Hints::promise_threading`, which covers the
+        // queues of this domain and the endpoints bound to them.
+        let ring = unsafe { CqRing::open(attr, self.mode) };
+        Ok(ring?)
+    }
+
+    fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
+        Ok(Arc::new(Av::open(attr)))
+    }
+
+    fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+        let name = match &info.src_addr {
+            Some(address) => Name::try_from(address)?,
+            None => {
+                let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
+                Name::of_endpoint(self.index, endpoint)
+            }
+        };
+        let config = self.config.clone();
+        let endpoint = endpoint::Endpoint::open(info, &bind, name, config, self.mode)?;
+        Ok(Arc::new(endpoint))
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shm domain {}", self.index)
+    }
+}

@@ -1,0 +1,147 @@
+//! Endpoints: opening, closing, and what is neither message nor progress.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use selvedge::info::EpType;
+use selvedge::{
+    Address, AddressVector, Atomic, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info,
+    Result, Rma,
+};
+use selvedge_kit::Ep;
+use selvedge_kit::cq::Progress;
+use selvedge_kit::lock::{Lock, Mode};
+
+use crate::av::Av;
+use crate::config::Config;
+use crate::control::Control;
+use crate::name::Name;
+use crate::state::State;
+
+/// An endpoint of the shm provider.
+pub struct Endpoint {
+    pub(crate) inner: Arc<Inner>,
+    /// What the completion queues know the endpoint by.
+    progress: Arc<dyn Progress>,
+    name: Name,
+    inject_size: usize,
+    max_msg_size: usize,
+}
+
+/// What the completion queues drive.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) state: Lock<State>,
+}
+
+impl Progress for Inner {
+    #[inline]
+    fn progress(&self, budget: usize) -> usize {
+        self.state.lock().progress(budget)
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn open(
+        info: &Info,
+        bind: &Bindings,
+        name: Name,
+        config: Config,
+        mode: Mode,
+    ) -> Result<Self, Error> {
+        let ep = Ep::resolve(bind, info)?;
+        let av = own_av(bind)?;
+        let control = Control::open(name.clone(), checked_type(info)?)?;
+        let inject_size = config.inject_size;
+        let state = State::new(config, ep, av, control);
+        let inner = Arc::new(Inner {
+            state: locked(mode, state),
+        });
+        let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
+        inner.state.lock().ep.attach(&progress);
+        Ok(Self {
+            inner,
+            progress,
+            name,
+            inject_size,
+            max_msg_size: info.ep_attr.max_msg_size,
+        })
+    }
+}
+
+#[expect(unsafe_code, reason = "passes the application's promise to the lock")]
+fn locked(mode: Mode, state: State) -> Lock<State> {
+    // SAFETY: `Domain` derives `mode` from the promise of `Hints::promise_threading`, which covers
+    // every object of the domain; the lock is taken at the top of each call and never below.
+    unsafe { Lock::with_mode(mode, state) }
+}
+
+fn checked_type(info: &Info) -> Result<EpType, Error> {
+    match info.ep_attr.ep_type {
+        EpType::Rdm | EpType::Dgram => Ok(info.ep_attr.ep_type),
+        other => {
+            let what = format!("the shm provider has no endpoints of type {other}");
+            Err(Error::new(Errno::Inval, what))
+        }
+    }
+}
+
+fn own_av(bind: &Bindings) -> Result<Arc<Av>, Error> {
+    let Some(av) = &bind.av else {
+        let what = "an endpoint of the shm provider needs an address vector";
+        return Err(Error::new(Errno::NoAv, what));
+    };
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
+    any.downcast().map_err(|_| {
+        let what = format!("endpoint: {av:?} was opened from another provider's domain");
+        Error::new(Errno::Inval, what)
+    })
+}
+
+#[expect(unsafe_code, reason = "the promise of the endpoint trait")]
+// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
+// completing call consumes; that of a send through the `TxBuf` of its `Op`, which is dropped before
+// the completion is pushed. Peers never write to our memory, and copies that they make from it are
+// thrown away by them once `Region::close` was called, which `Drop` does first.
+unsafe impl selvedge::Endpoint for Endpoint {
+    fn address(&self) -> Result<Address> {
+        Ok(self.name.to_address())
+    }
+
+    fn cancel(&self, context: Context) -> Result {
+        self.inner.state.lock().cancel(context)
+    }
+
+    fn option(&self, name: EpOptionName) -> Result<EpOption> {
+        Ok(match name {
+            EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(self.max_msg_size),
+            EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(self.max_msg_size),
+            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(self.inject_size),
+            EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(self.inject_size),
+            _ => return Err(Errno::NoProtoOpt),
+        })
+    }
+}
+
+impl Rma for Endpoint {}
+impl Atomic for Endpoint {}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        let (tx_cq, rx_cq) = {
+            let state = self.inner.state.lock();
+            (Arc::clone(&state.ep.tx_cq), Arc::clone(&state.ep.rx_cq))
+        };
+        // Without our lock: a queue waits here until its call of our progress is over.
+        tx_cq.detach(&self.progress);
+        rx_cq.detach(&self.progress);
+        self.inner.state.lock().close();
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shm endpoint {}", self.name)
+    }
+}

@@ -1,0 +1,184 @@
+//! Posting messages, tagged and not: the caller's promise becomes a value, the rest is safe.
+
+use selvedge::{
+    Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
+};
+use selvedge_kit::copy::{RxBuf, TxBuf};
+use selvedge_kit::srx::{Kind, Posted, Source};
+
+use crate::cmd::{Header, IOV_LIMIT};
+use crate::endpoint::Endpoint;
+use crate::state::Send;
+
+/// Flags that an endpoint may add to its sends by default.
+pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
+    .union(OpFlags::INJECT)
+    .union(OpFlags::INJECT_COMPLETE)
+    .union(OpFlags::TRANSMIT_COMPLETE)
+    .union(OpFlags::DELIVERY_COMPLETE)
+    .union(OpFlags::MATCH_COMPLETE);
+/// Flags that an endpoint may add to its receives by default.
+pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION;
+
+const TX_FLAGS: OpFlags = TX_DEFAULTS
+    .union(OpFlags::DEFAULT)
+    .union(OpFlags::REMOTE_CQ_DATA)
+    .union(OpFlags::MORE);
+const RX_FLAGS: OpFlags = RX_DEFAULTS.union(OpFlags::DEFAULT).union(OpFlags::MORE);
+
+#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+impl Msg for Endpoint {
+    #[inline]
+    unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
+        // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
+        let buf = unsafe { tx_buf(msg.iov)? };
+        let header = header(Kind::Msg, 0, msg.data, flags);
+        self.post_send(buf, header, msg.dest, msg.context, flags)
+    }
+
+    #[inline]
+    unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
+        // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
+        let buf = unsafe { rx_buf(msg.iov)? };
+        let tag = TagMatch::exact(0);
+        self.post_recv(Kind::Msg, buf, tag, msg.src, msg.context, flags)
+    }
+
+    #[inline]
+    fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        self.post_inject(Kind::Msg, buf, dest, 0, data)
+    }
+}
+
+#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+impl Tagged for Endpoint {
+    #[inline]
+    unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
+        // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
+        let buf = unsafe { tx_buf(msg.iov)? };
+        let header = header(Kind::Tagged, msg.tag, msg.data, flags);
+        self.post_send(buf, header, msg.dest, msg.context, flags)
+    }
+
+    #[inline]
+    unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
+        // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
+        let buf = unsafe { rx_buf(msg.iov)? };
+        self.post_recv(Kind::Tagged, buf, msg.tag, msg.src, msg.context, flags)
+    }
+
+    #[inline]
+    fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        self.post_inject(Kind::Tagged, buf, dest, tag, data)
+    }
+}
+
+impl Endpoint {
+    #[inline]
+    fn post_send(
+        &self,
+        buf: TxBuf,
+        header: Header,
+        dest: FiAddr,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        if !TX_FLAGS.contains(flags) {
+            return Err(Errno::BadFlags);
+        }
+        let mut state = self.inner.state.lock();
+        let send = Send {
+            header,
+            dest,
+            context,
+            flags: state.ep.tx_flags(flags),
+            reports: true,
+        };
+        state.send(buf, &send)
+    }
+
+    #[inline]
+    fn post_inject(
+        &self,
+        kind: Kind,
+        bytes: &[u8],
+        dest: FiAddr,
+        tag: u64,
+        data: Option<u64>,
+    ) -> Result {
+        #[expect(
+            unsafe_code,
+            reason = "a borrowed slice as a buffer, for this call only"
+        )]
+        // SAFETY: `bytes` is borrowed for the whole call, and an injected message is copied before
+        // it returns: `proto::send` keeps no buffer of a message with `INJECT`.
+        let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
+        let send = Send {
+            header: Header { kind, tag, data },
+            dest,
+            context: Context::default(),
+            flags: OpFlags::INJECT,
+            reports: false,
+        };
+        self.inner.state.lock().send(buf, &send)
+    }
+
+    #[inline]
+    fn post_recv(
+        &self,
+        kind: Kind,
+        buf: RxBuf,
+        tag: TagMatch,
+        src: FiAddr,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        if !RX_FLAGS.contains(flags) {
+            return Err(Errno::BadFlags);
+        }
+        let mut state = self.inner.state.lock();
+        let posted = Posted {
+            buf,
+            src: Source::ANY,
+            tag,
+            context,
+            flags: state.ep.rx_flags(flags),
+            kind,
+        };
+        state.recv(posted, src)
+    }
+}
+
+#[inline]
+fn header(kind: Kind, tag: u64, data: u64, flags: OpFlags) -> Header {
+    let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(data);
+    Header { kind, tag, data }
+}
+
+/// # Safety
+/// As [`TxBuf::new`].
+#[expect(unsafe_code, reason = "the promise becomes a value here")]
+#[inline]
+unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
+    if iov.len() > IOV_LIMIT {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    let buf = unsafe { TxBuf::new(iov) };
+    if buf.len() > isize::MAX as usize {
+        return Err(Errno::MsgSize);
+    }
+    Ok(buf)
+}
+
+/// # Safety
+/// As [`RxBuf::new`].
+#[expect(unsafe_code, reason = "the promise becomes a value here")]
+#[inline]
+unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
+    if iov.len() > IOV_LIMIT {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    Ok(unsafe { RxBuf::new(iov) })
+}

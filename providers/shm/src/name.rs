@@ -1,0 +1,107 @@
+//! Endpoint names: what peers find each other by.
+//!
+//! The default is `pid:domain_idx:endpoint_idx`. An address may be written plain or behind
+//! `fi_shm://` or `fi_ns://`; the scheme is not part of the name.
+
+use std::fmt;
+
+use selvedge::{Address, Errno, Error};
+
+use crate::smr::layout::NAME_MAX;
+
+/// The scheme that this provider prints.
+const SCHEME: &str = "fi_shm://";
+
+/// The name of an endpoint, without a scheme.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name(Box<str>);
+
+impl Name {
+    /// The default name of an endpoint of this process.
+    pub(crate) fn of_endpoint(domain: u32, endpoint: u32) -> Self {
+        Self(format!("{}:{domain}:{endpoint}", std::process::id()).into())
+    }
+
+    /// Reads a plain name, as it stands in a hello.
+    pub(crate) fn plain(text: &str) -> Result<Self, Error> {
+        let printable = text.bytes().all(|b| b.is_ascii_graphic());
+        if text.is_empty() || text.len() > NAME_MAX || !printable || text.contains("://") {
+            let what = format!(
+                "shm address {text:?}: a name has 1 to {NAME_MAX} printable ASCII characters \
+                 behind an optional fi_shm:// or fi_ns://"
+            );
+            return Err(Error::new(Errno::Inval, what));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The name without a scheme.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The address that others insert.
+    pub(crate) fn to_address(&self) -> Address {
+        Address::Str(format!("{SCHEME}{self}"))
+    }
+}
+
+impl TryFrom<&Address> for Name {
+    type Error = Error;
+
+    fn try_from(address: &Address) -> Result<Self, Error> {
+        let Some(text) = address.as_str() else {
+            let what = format!("address {address} is no string address (FI_ADDR_STR)");
+            return Err(Error::new(Errno::Inval, what));
+        };
+        let text = text.strip_suffix('\0').unwrap_or(text);
+        let plain = text
+            .strip_prefix(SCHEME)
+            .or_else(|| text.strip_prefix("fi_ns://"));
+        Self::plain(plain.unwrap_or(text))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Result<Name, Error> {
+        Name::try_from(&Address::Str(text.into()))
+    }
+
+    #[test]
+    fn schemes_are_not_part_of_the_name() {
+        for text in ["fi_shm://7:0:1", "fi_ns://7:0:1", "7:0:1", "7:0:1\0"] {
+            assert_eq!(name(text).unwrap().as_str(), "7:0:1");
+        }
+        assert_eq!(
+            name("7:0:1").unwrap().to_address().to_string(),
+            "fi_shm://7:0:1"
+        );
+    }
+
+    #[test]
+    fn malformed_addresses_are_refused_by_value() {
+        for text in [
+            "",
+            "fi_shm://",
+            "a b",
+            "fi_tcp://x",
+            "a\0b",
+            "\u{fc}",
+            &"x".repeat(89),
+        ] {
+            let error = name(text).unwrap_err();
+            assert_eq!(error.errno(), Errno::Inval);
+        }
+        let error = name("a b").unwrap_err().to_string();
+        assert!(error.contains("\"a b\""), "{error}");
+    }
+}

@@ -1,0 +1,424 @@
+//! Peers: what an endpoint knows of every endpoint that it talks to.
+//!
+//! A peer has two halves. The [`Outbox`] is memory of ours: commands and payloads to the peer, and
+//! our answers to its commands. The [`Inbox`] is the peer's outbox to us, mapped read-only. We can
+//! send as soon as the first half exists; answers and credits need the second.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+use selvedge::{Context, Errno, Error, FiAddr, OpFlags};
+use selvedge_kit::copy::TxBuf;
+use selvedge_kit::srx::Kind;
+
+use crate::choice::Choice;
+use crate::cma::Target;
+use crate::config::Config;
+use crate::name::Name;
+use crate::proto::iov::Incoming;
+use crate::rendezvous::{Hello, Link};
+use crate::smr::bounce::{BounceReceiver, BounceSender};
+use crate::smr::bytes::Bytes;
+use crate::smr::cmd_queue::{BadCredit, Credit, Receiver, Sender, Slot};
+use crate::smr::doorbell::Bell;
+use crate::smr::inject_pool::{InjectPool, Walk};
+use crate::smr::resp_queue::{Resp, RespReceiver, RespSender};
+use crate::smr::{Attr, PeerRegion, Region};
+
+/// One other endpoint, under its name. It may die and come back: see [`Peer::life`].
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: Name,
+    pub(crate) state: State,
+    /// Counts incarnations: what belongs to an earlier life is not answered in a later one.
+    pub(crate) life: u32,
+    /// The peer's own number of its life, once it has said hello.
+    pub(crate) incarnation: Option<u128>,
+    pub(crate) out: Option<Outbox>,
+    pub(crate) inbox: Option<Inbox>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) pidfd: Option<OwnedFd>,
+    /// The process to copy from, where that is allowed.
+    pub(crate) cma: Option<Target>,
+    /// Sends that wait for the peer to exist.
+    pub(crate) held: Vec<Held>,
+    /// Large messages of the peer, by its numbers for them.
+    pub(crate) incoming: FxHashMap<u32, Incoming>,
+    pub(crate) bounce: Option<BounceReceiver>,
+    pub(crate) choice: Choice,
+    /// Whether the endpoint polls this peer at every turn.
+    pub(crate) is_hot: bool,
+    /// Whether the endpoint looks after transfers with this peer at every turn.
+    pub(crate) is_active: bool,
+    fi_addr: FiAddr,
+    fi_epoch: u64,
+}
+
+/// How far we got with a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// No contact.
+    Idle,
+    /// There are messages for it, and nobody has its name yet.
+    Waiting {
+        /// When to give up.
+        deadline: Instant,
+    },
+    /// It has our outbox.
+    Linked,
+    /// It is gone; a later post tries anew.
+    Dead {
+        /// Not before this.
+        next_try: Instant,
+    },
+}
+
+/// A send whose bytes are in the outbox of a peer that does not exist yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) kind: Kind,
+    pub(crate) context: Context,
+    pub(crate) flags: OpFlags,
+    /// Whether success is reported.
+    pub(crate) reports: bool,
+}
+
+/// Our memory for a peer.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    pub(crate) region: Region,
+    tx: Sender,
+    pool: InjectPool,
+    /// By slot: how far the pool was used when the slot was committed.
+    marks: Box<[u64]>,
+    pub(crate) resp: RespSender,
+    /// Where we give the peer's command slots back.
+    pub(crate) credit: Credit,
+    pub(crate) ops: Ops,
+    pub(crate) bounce: Option<BounceSender>,
+    /// Operations whose bytes go through bounce segments, first come first served.
+    pub(crate) streams: VecDeque<u32>,
+    /// By size class, a bit each: whether the last message was bounced.
+    pub(crate) bounced: u64,
+}
+
+/// The peer's memory for us.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) region: PeerRegion,
+    pub(crate) rx: Receiver,
+    pub(crate) walk: Walk,
+    pub(crate) pool: Bytes,
+    pub(crate) resp: RespReceiver,
+    credit: Credit,
+    pub(crate) bell: Bell,
+    published: u64,
+    published_pool: u64,
+}
+
+/// An operation that the peer has to answer.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub(crate) kind: Kind,
+    pub(crate) context: Context,
+    pub(crate) flags: OpFlags,
+    pub(crate) body: OpBody,
+}
+
+/// What is left to do for an operation.
+#[derive(Debug)]
+pub(crate) enum OpBody {
+    /// The bytes are with the peer; it has to confirm.
+    Sent,
+    /// The completion was reported; the peer's answer is the end of it.
+    Reported,
+    /// The peer takes the bytes from our memory, or asks us to bounce them.
+    Offered {
+        buf: TxBuf,
+        /// Bytes that went into segments.
+        filled: usize,
+        /// Whether the peer wants them all.
+        granted: bool,
+    },
+}
+
+/// Outstanding operations by `msg_id`: index and generation, so that a late or forged answer does
+/// not hit a later operation.
+#[derive(Debug, Default)]
+pub(crate) struct Ops {
+    slots: Vec<(u16, Option<Op>)>,
+    free: Vec<u16>,
+}
+
+impl Peer {
+    pub(crate) fn new(name: Name) -> Self {
+        Self {
+            name,
+            state: State::Idle,
+            life: 0,
+            incarnation: None,
+            out: None,
+            inbox: None,
+            links: Vec::new(),
+            pidfd: None,
+            cma: None,
+            held: Vec::new(),
+            incoming: FxHashMap::default(),
+            bounce: None,
+            choice: Choice::default(),
+            is_hot: false,
+            is_active: false,
+            fi_addr: FiAddr::UNSPEC,
+            fi_epoch: u64::MAX,
+        }
+    }
+
+    /// The peer's index in the address vector, looked up again when that has changed.
+    #[inline]
+    pub(crate) fn fi_addr(&mut self, av: &crate::av::Av) -> FiAddr {
+        let epoch = av.epoch();
+        if self.fi_epoch != epoch {
+            self.fi_epoch = epoch;
+            self.fi_addr = av.find(&self.name);
+        }
+        self.fi_addr
+    }
+
+    /// Makes a command visible to the peer: rings if it does not look anyway.
+    #[inline]
+    pub(crate) fn announce(&self) {
+        if let Some(inbox) = &self.inbox
+            && !inbox.region.is_attentive()
+        {
+            inbox.bell.ring();
+        }
+    }
+
+    /// Makes sure of a command slot and of `len` bytes of the pool, and says where those are. The
+    /// command must follow ([`Self::slot`]).
+    ///
+    /// # Errors
+    /// [`Errno::Again`] while there is no room, and nothing is reserved then; [`Errno::Proto`] when
+    /// the peer lies about what it has consumed.
+    #[inline]
+    pub(crate) fn reserve(&mut self, len: usize) -> Result<usize, Errno> {
+        let out = self.out.as_mut().ok_or(Errno::NotConn)?;
+        if out.tx.room() == 0 {
+            out.refresh(self.inbox.as_ref())?;
+            if out.tx.room() == 0 {
+                return Err(Errno::Again);
+            }
+        }
+        let offset = match len {
+            0 => 0,
+            _ => out.claim_payload(len, self.inbox.as_ref())?,
+        };
+        out.mark();
+        Ok(offset)
+    }
+
+    /// The slot that [`Self::reserve`] has made sure of.
+    #[inline]
+    pub(crate) fn slot(&mut self) -> Slot<'_> {
+        self.outbox().tx.claim().expect("a slot was reserved")
+    }
+
+    /// Our memory for the peer.
+    #[inline]
+    pub(crate) fn outbox(&mut self) -> &mut Outbox {
+        self.out.as_mut().expect("something was reserved in it")
+    }
+
+    /// Operations that the peer owes us an answer for.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.out.as_ref().map_or(0, |out| out.ops.len())
+    }
+
+    /// Answers a command of the peer, if its life is still the one in which it asked.
+    pub(crate) fn answer(&mut self, life: u32, msg_id: u32, status: u32) {
+        if self.life == life
+            && let Some(out) = &mut self.out
+        {
+            out.resp.push(Resp { msg_id, status });
+        }
+    }
+
+    /// Whether anything is on its way in either direction that polling commands does not move.
+    pub(crate) fn has_transfers(&self) -> bool {
+        let sending = self.out.as_ref().is_some_and(|out| !out.ops.is_empty());
+        sending || !self.incoming.is_empty()
+    }
+}
+
+impl Outbox {
+    /// Makes the memory for the peer called `name`, whose index with us is `index`.
+    pub(crate) fn create(name: &Name, index: u32, config: &Config) -> Result<Self, Error> {
+        let region = Region::create(&Attr {
+            sizes: config.region,
+            peer: (name.as_str(), u64::from(index)),
+        })?;
+        Ok(Self {
+            tx: region.cmd_sender(),
+            pool: region.inject_pool(),
+            marks: vec![0; config.region.cmd_count].into(),
+            resp: region.resp_sender(),
+            credit: region.credit(),
+            ops: Ops::default(),
+            bounce: None,
+            streams: VecDeque::new(),
+            bounced: 0,
+            region,
+        })
+    }
+
+    /// Whether an operation was granted and all its bytes are in segments, or is no more.
+    pub(crate) fn is_filled(&mut self, msg_id: u32) -> bool {
+        match self.ops.get_mut(msg_id).map(|op| &op.body) {
+            Some(OpBody::Offered { buf, filled, .. }) => *filled == buf.len(),
+            _ => true,
+        }
+    }
+
+    /// The memory that payloads are copied to.
+    #[inline]
+    pub(crate) fn payload(&self) -> &Bytes {
+        self.pool.bytes()
+    }
+
+    #[cold]
+    fn refresh(&mut self, inbox: Option<&Inbox>) -> Result<(), Errno> {
+        let Some(inbox) = inbox else { return Ok(()) };
+        let consumed = inbox.credit.read();
+        self.tx
+            .refresh(consumed)
+            .map_err(|BadCredit(_)| Errno::Proto)?;
+        if let Some(last) = consumed.checked_sub(1) {
+            self.pool.free_to(self.marks[self.slot_of(last)]);
+        }
+        Ok(())
+    }
+
+    fn claim_payload(&mut self, len: usize, inbox: Option<&Inbox>) -> Result<usize, Errno> {
+        if let Some(offset) = self.pool.claim(len) {
+            return Ok(offset);
+        }
+        self.refresh(inbox)?;
+        self.pool.claim(len).ok_or(Errno::Again)
+    }
+
+    #[inline]
+    fn mark(&mut self) {
+        let slot = self.slot_of(self.tx.position());
+        self.marks[slot] = self.pool.position();
+    }
+
+    #[inline]
+    fn slot_of(&self, position: u64) -> usize {
+        position as usize & (self.marks.len() - 1)
+    }
+}
+
+impl Inbox {
+    /// Maps what came with a hello.
+    pub(crate) fn attach(hello: &Hello, region: OwnedFd, bell: OwnedFd) -> Result<Self, Error> {
+        let region = PeerRegion::attach(region, hello.sizes)?;
+        Ok(Self {
+            rx: region.cmd_receiver(),
+            walk: Walk::new(hello.sizes.inject_size),
+            pool: region.inject_bytes(),
+            resp: region.resp_receiver(),
+            credit: region.credit(),
+            bell: Bell::attach(bell, hello.bell as usize)?,
+            region,
+            published: 0,
+            published_pool: 0,
+        })
+    }
+
+    /// Gives consumed slots and payloads back when it is worth a write that the peer will read.
+    #[inline]
+    pub(crate) fn publish(&mut self, credit: &Credit) {
+        let slots = self.rx.position() - self.published;
+        let bytes = self.walk.position() - self.published_pool;
+        if slots * 4 >= self.rx.capacity() || bytes * 4 >= self.pool.len() as u64 {
+            self.published = self.rx.position();
+            self.published_pool = self.walk.position();
+            credit.publish(self.published);
+        }
+    }
+}
+
+impl Ops {
+    /// Whether nothing is outstanding.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.len() == self.free.len()
+    }
+
+    /// Operations that are outstanding.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Keeps an operation; its `msg_id`.
+    pub(crate) fn insert(&mut self, op: Op) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            (self.slots.len() - 1) as u16
+        });
+        let (generation, slot) = &mut self.slots[usize::from(index)];
+        *slot = Some(op);
+        u32::from(*generation) << 16 | u32::from(index)
+    }
+
+    /// The operation that an answer is for.
+    pub(crate) fn get_mut(&mut self, msg_id: u32) -> Option<&mut Op> {
+        let (generation, slot) = self.slots.get_mut(usize::from(msg_id as u16))?;
+        slot.as_mut()
+            .filter(|_| u32::from(*generation) == msg_id >> 16)
+    }
+
+    /// Ends an operation.
+    pub(crate) fn remove(&mut self, msg_id: u32) -> Option<Op> {
+        self.get_mut(msg_id)?;
+        let (generation, slot) = &mut self.slots[usize::from(msg_id as u16)];
+        *generation = generation.wrapping_add(1);
+        self.free.push(msg_id as u16);
+        slot.take()
+    }
+
+    /// Ends all of them.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Op> {
+        self.free.clear();
+        std::mem::take(&mut self.slots)
+            .into_iter()
+            .filter_map(|(_, op)| op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op() -> Op {
+        Op {
+            kind: Kind::Msg,
+            context: Context(0),
+            flags: OpFlags::empty(),
+            body: OpBody::Sent,
+        }
+    }
+
+    #[test]
+    fn a_number_is_not_valid_for_the_next_operation_in_its_place() {
+        let mut ops = Ops::default();
+        let first = ops.insert(op());
+        assert!(ops.remove(first).is_some());
+        let second = ops.insert(op());
+        assert_ne!(first, second);
+        assert!(ops.remove(first).is_none());
+        assert!(ops.get_mut(u32::MAX).is_none());
+        assert_eq!(ops.len(), 1);
+    }
+}

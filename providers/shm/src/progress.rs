@@ -1,0 +1,310 @@
+//! Progress: takes commands, moves large messages, and now and then looks around.
+
+use std::time::{Duration, Instant};
+
+use selvedge_kit::srx::Source;
+
+use crate::choice::Way;
+use crate::cmd::{self, Body, Cmd, Nonsense};
+use crate::peer::{Inbox, Peer};
+use crate::proto::iov::Stage;
+use crate::proto::{inject, inline, iov, sar};
+use crate::state::{Ack, State, Unexpected};
+
+/// Peers that are polled directly. Beyond it, a peer has to ring first.
+const HOT_MAX: usize = 8;
+/// Empty polls between two looks at the clock.
+const IDLE_TICKS: usize = 16;
+/// Messages between two looks at the clock.
+const BUSY_TICKS: usize = 512;
+/// Between two looks at sockets and at the queues of quiet peers, when there is nothing else to do.
+const IDLE_INTERVAL: Duration = Duration::from_micros(20);
+/// The same under load.
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
+/// Quiet peers whose queues are looked at in one sweep.
+const SWEEP: usize = 64;
+
+impl State {
+    /// Moves what can move; takes about `budget` messages at most. Says how much there was.
+    #[inline]
+    pub(crate) fn progress(&mut self, budget: usize) -> usize {
+        let mut done = 0;
+        let count = self.hot.len();
+        for turn in 0..count {
+            let index = self.hot[(self.turn.first + turn) % count] as usize;
+            done += self.poll(index, budget - done);
+            if done >= budget {
+                break;
+            }
+        }
+        if !self.active.is_empty() {
+            done += self.move_transfers();
+        }
+        self.look_around(done);
+        done
+    }
+
+    /// Takes up to `budget` commands of one peer.
+    #[inline]
+    pub(crate) fn poll(&mut self, index: usize, budget: usize) -> usize {
+        let budget = budget.min(self.ep.rx_cq.room());
+        let mut taken = 0;
+        while taken < budget {
+            match self.take(index) {
+                Ok(true) => taken += 1,
+                Ok(false) => break,
+                Err(Nonsense(what)) => {
+                    self.quarantine(index, what);
+                    return taken;
+                }
+            }
+        }
+        let peer = &mut self.peers[index];
+        if taken > 0
+            && let (Some(inbox), Some(out)) = (&mut peer.inbox, &peer.out)
+        {
+            inbox.publish(&out.credit);
+        }
+        taken
+    }
+
+    /// Takes one command, if there is one and its message has a place.
+    #[inline]
+    fn take(&mut self, index: usize) -> Result<bool, Nonsense> {
+        let peer = &mut self.peers[index];
+        let Some(inbox) = &mut peer.inbox else {
+            return Ok(false);
+        };
+        let Some(slot) = inbox.rx.peek() else {
+            return Ok(false);
+        };
+        let cmd = cmd::parse(&slot, Source(index as u32))?;
+        let Body::Inline { word } = cmd.body else {
+            return self.take_long(index, &cmd);
+        };
+        let env = &cmd.env;
+        match self.inbound.matcher(cmd.kind).arrive(env) {
+            Some(mut posted) => {
+                let fits = inline::receive(&slot, word, env.len, &mut posted.buf);
+                inbox.rx.release();
+                let src = peer.fi_addr(&self.av);
+                self.ep.rx_done(posted, env, fits, src);
+            }
+            None if self.inbound.has_room(env.len) => {
+                let bytes = inline::keep(&slot, word, env.len);
+                inbox.rx.release();
+                self.inbound.keep(cmd.kind, cmd.env, bytes, None);
+            }
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Takes a command whose message is not inside.
+    fn take_long(&mut self, index: usize, cmd: &Cmd) -> Result<bool, Nonsense> {
+        match cmd.body {
+            Body::Inject { offset, ack } => self.take_inject(index, cmd, offset, ack),
+            Body::Iov(ref offer) => {
+                let peer = &mut self.peers[index];
+                iov::accept(peer, offer, cmd.env.len)?;
+                release(peer.inbox.as_mut());
+                self.activate(index);
+                self.match_offer(index, cmd, offer.msg_id);
+                Ok(true)
+            }
+            Body::Inline { .. } => unreachable!("taken by the caller"),
+        }
+    }
+
+    fn take_inject(
+        &mut self,
+        index: usize,
+        cmd: &Cmd,
+        offset: u64,
+        ack: Option<u32>,
+    ) -> Result<bool, Nonsense> {
+        let (peer, env) = (&mut self.peers[index], &cmd.env);
+        let life = peer.life;
+        let Some(inbox) = &mut peer.inbox else {
+            return Ok(false);
+        };
+        let walked = inbox.walk;
+        let at = inject::locate(inbox, offset, env.len)?;
+        match self.inbound.matcher(cmd.kind).arrive(env) {
+            Some(mut posted) => {
+                let fits = inject::receive(inbox, at, env.len, &mut posted.buf);
+                inbox.rx.release();
+                if let Some(msg_id) = ack {
+                    peer.answer(life, msg_id, crate::proto::status::DONE);
+                }
+                let src = peer.fi_addr(&self.av);
+                self.ep.rx_done(posted, env, fits, src);
+            }
+            None if self.inbound.has_room(env.len) => {
+                let bytes = inject::keep(inbox, at, env.len);
+                inbox.rx.release();
+                let ack = ack.map(|msg_id| Ack { life, msg_id });
+                self.inbound.keep(cmd.kind, cmd.env, bytes, ack);
+            }
+            None => {
+                inbox.walk = walked;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn match_offer(&mut self, index: usize, cmd: &Cmd, msg_id: u32) {
+        let matcher = self.inbound.matcher(cmd.kind);
+        match matcher.arrive(&cmd.env) {
+            Some(posted) => {
+                let peer = &mut self.peers[index];
+                let src = peer.fi_addr(&self.av);
+                iov::start(peer, &self.config, &self.ep, src, msg_id, posted, cmd.env);
+            }
+            None => matcher.store(cmd.env, Unexpected::Offer { msg_id }),
+        }
+    }
+
+    /// Looks after the peers with transfers under way.
+    #[cold]
+    fn move_transfers(&mut self) -> usize {
+        let mut done = 0;
+        let mut place = 0;
+        while let Some(&index) = self.active.get(place) {
+            let index = index as usize;
+            match self.move_transfer(index) {
+                Ok(moved) => done += moved,
+                Err(Nonsense(what)) => self.quarantine(index, what),
+            }
+            if self.peers[index].has_transfers() {
+                place += 1;
+            } else {
+                self.peers[index].is_active = false;
+                self.active.swap_remove(place);
+            }
+        }
+        done
+    }
+
+    pub(crate) fn move_transfer(&mut self, index: usize) -> Result<usize, Nonsense> {
+        let Self {
+            peers,
+            ep,
+            config,
+            av,
+            ..
+        } = self;
+        let peer = &mut peers[index];
+        let addr = peer.fi_addr(av);
+        let mut moved = sar::take_answers(peer, config, ep, addr)?;
+        moved += usize::from(sar::stream(peer, ep));
+        moved += sar::receive(peer, ep, addr)?;
+        if let Some(msg_id) = moving(peer, Way::Cma) {
+            moved += usize::from(iov::step(peer, ep, addr, msg_id));
+        }
+        if moved == 0 && peer.bounce.is_none() && moving(peer, Way::Bounce).is_some() {
+            self.hear(index);
+        }
+        Ok(moved)
+    }
+
+    /// Does what is due besides polling, which is nothing most of the time.
+    #[inline]
+    fn look_around(&mut self, done: usize) {
+        self.turn.ticks += done.max(1);
+        let (limit, interval) = match done {
+            0 => (IDLE_TICKS, IDLE_INTERVAL),
+            _ => (BUSY_TICKS, BUSY_INTERVAL),
+        };
+        if self.turn.ticks >= limit {
+            self.turn.ticks = 0;
+            self.look_at_clock(interval);
+        }
+    }
+
+    #[cold]
+    fn look_at_clock(&mut self, interval: Duration) {
+        self.turn.first = self.turn.first.wrapping_add(1) % self.hot.len().max(1);
+        self.answer_bells();
+        let now = Instant::now();
+        if now.duration_since(self.turn.last_control) >= interval {
+            self.turn.last_control = now;
+            self.sweep();
+            self.look_at_sockets(now);
+        }
+    }
+
+    /// Warms up the peers that have rung.
+    fn answer_bells(&mut self) {
+        if self.peers.len() <= self.hot.len() {
+            return;
+        }
+        let mut rung = Vec::new();
+        let bits = self.peers.len();
+        self.control.doorbell.drain(bits, |bit| rung.push(bit));
+        for index in rung {
+            self.warm_up(index);
+        }
+    }
+
+    /// Warms up quiet peers that have news but were not heard: the doorbell is only a hint.
+    fn sweep(&mut self) {
+        if self.peers.len() <= self.hot.len() {
+            return;
+        }
+        for _ in 0..SWEEP.min(self.peers.len()) {
+            self.turn.sweep = (self.turn.sweep + 1) % self.peers.len();
+            let index = self.turn.sweep;
+            let peer = &self.peers[index];
+            let inbox = peer.inbox.as_ref().filter(|_| !peer.is_hot);
+            if inbox.is_some_and(|inbox| inbox.rx.peek().is_some()) {
+                self.warm_up(index);
+            }
+        }
+    }
+
+    /// Polls a peer at every turn from now on, in place of another if there are too many.
+    pub(crate) fn warm_up(&mut self, index: usize) {
+        let Some(peer) = self.peers.get_mut(index) else {
+            return;
+        };
+        let Some(out) = peer.out.as_ref().filter(|_| peer.inbox.is_some()) else {
+            return;
+        };
+        if peer.is_hot {
+            return;
+        }
+        out.region.set_attentive(true);
+        peer.is_hot = true;
+        if self.hot.len() >= HOT_MAX {
+            let oldest = self.hot.remove(0) as usize;
+            self.cool_down(oldest);
+        }
+        self.hot.push(index as u32);
+    }
+
+    fn cool_down(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        peer.is_hot = false;
+        if let Some(out) = &peer.out {
+            out.region.set_attentive(false);
+        }
+    }
+}
+
+/// A message that is on its way into a receive this way.
+fn moving(peer: &Peer, way: Way) -> Option<u32> {
+    peer.incoming
+        .iter()
+        .find_map(|(&msg_id, incoming)| match &incoming.stage {
+            Stage::Moving(moving) if moving.way == way => Some(msg_id),
+            _ => None,
+        })
+}
+
+fn release(inbox: Option<&mut Inbox>) {
+    if let Some(inbox) = inbox {
+        inbox.rx.release();
+    }
+}

@@ -1,0 +1,65 @@
+//! Inject: the message is in the inject pool, its place in the command.
+
+use selvedge::{Errno, Result};
+use selvedge_kit::copy::{RxBuf, TxBuf};
+
+use super::{MAX_OPS, Sent};
+use crate::cmd::{Header, Nonsense};
+use crate::peer::{Inbox, Op, Peer};
+
+/// Copies the message into the pool and says where. With `op`, the peer confirms that it was
+/// received.
+pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>) -> Result<Sent> {
+    let len = buf.len();
+    if op.is_some() && peer.outstanding() >= MAX_OPS {
+        return Err(Errno::Again);
+    }
+    let mut at = peer.reserve(len)?;
+    let offset = at;
+    for piece in buf.pieces(0, len) {
+        peer.outbox().payload().copy_in(at, piece);
+        at += piece.len();
+    }
+    let sent = if op.is_some() {
+        Sent::Later
+    } else {
+        Sent::Done
+    };
+    let ack = op.map(|op| peer.outbox().ops.insert(op));
+    header.commit_inject(peer.slot(), offset, len, ack);
+    Ok(sent)
+}
+
+/// Checks that a payload of `len` bytes lies where the path through the pool leads, and passes it.
+#[inline]
+pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize, Nonsense> {
+    match inbox.walk.pass(len) {
+        _ if len == 0 => Ok(0),
+        Some(at) if at as u64 == offset => Ok(at),
+        _ => Err(Nonsense("payload outside its place in the inject pool")),
+    }
+}
+
+/// Copies a payload to where it belongs. Says how many bytes fitted.
+#[inline]
+pub(crate) fn receive(inbox: &Inbox, at: usize, len: usize, buf: &mut RxBuf) -> usize {
+    let mut done = 0;
+    for piece in buf.pieces(0, len) {
+        inbox.pool.copy_out(at + done, piece);
+        done += piece.len();
+    }
+    done
+}
+
+/// The payload of a message that has to wait.
+pub(crate) fn keep(inbox: &Inbox, at: usize, len: usize) -> Box<[u8]> {
+    let mut bytes = Box::new_uninit_slice(len);
+    inbox.pool.copy_out(at, &mut bytes);
+    assume_filled(bytes)
+}
+
+#[expect(unsafe_code, reason = "the bytes were just filled")]
+fn assume_filled(bytes: Box<[std::mem::MaybeUninit<u8>]>) -> Box<[u8]> {
+    // SAFETY: `copy_out` fills the whole slice or panics.
+    unsafe { bytes.assume_init() }
+}

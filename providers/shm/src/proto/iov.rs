@@ -1,0 +1,351 @@
+//! Iov: the sender names its memory, the receiver copies from there, or asks for bounce segments.
+//!
+//! The sender offers ([`send`]); the receiver, once the message has met a receive, chooses the way
+//! ([`start`]) and answers when it is done. Copies are made in steps, so that a large message does
+//! not keep the small ones waiting.
+
+use std::mem::MaybeUninit;
+use std::time::Instant;
+
+use selvedge::{Errno, FiAddr, Result};
+use selvedge_kit::Ep;
+use selvedge_kit::copy::TxBuf;
+use selvedge_kit::srx::{Envelope, Posted};
+
+use super::{MAX_OPS, inject, sar, status};
+use crate::choice::Way;
+use crate::cmd::{Header, IOV_LIMIT, Nonsense, Offer};
+use crate::config::{Config, Protocol};
+use crate::peer::{Inbox, Op, OpBody, Peer};
+use crate::smr::bounce::Filled;
+
+/// Bytes that are copied before other work has its turn.
+const STEP: usize = 1 << 20;
+/// Bytes of one entry of a list of pieces: address and length.
+const ENTRY: usize = 16;
+
+/// Offers a message to the peer.
+pub(crate) fn send(
+    peer: &mut Peer,
+    config: &Config,
+    header: &Header,
+    buf: TxBuf,
+    mut op: Op,
+) -> Result {
+    if peer.outstanding() >= MAX_OPS {
+        return Err(Errno::Again);
+    }
+    let (len, pieces) = (buf.len(), Pieces::of(&buf));
+    let eager = sar::eager_segments(peer, config, len);
+    let place = pieces.publish(peer)?;
+    op.body = OpBody::Offered {
+        buf,
+        filled: 0,
+        granted: false,
+    };
+    let msg_id = peer.outbox().ops.insert(op);
+    let offer = Offer {
+        msg_id,
+        count: pieces.count as u32,
+        place,
+        eager,
+    };
+    header.commit_iov(peer.slot(), len, offer);
+    for _ in 0..eager {
+        sar::fill(peer.outbox(), msg_id);
+    }
+    Ok(())
+}
+
+/// A large message of a peer, from its offer to its end.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pieces: Pieces,
+    /// Unasked segments that have not been seen yet.
+    pub(crate) eager: u32,
+    /// Segments that came before it was known whether they are needed.
+    pub(crate) kept: Vec<Filled>,
+    pub(crate) stage: Stage,
+}
+
+/// How far a large message is.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// No receive was posted for it.
+    Unmatched,
+    /// On its way into a receive.
+    Moving(Moving),
+    /// Received another way; unasked segments are still to come.
+    Discarding,
+}
+
+/// A message on its way into a receive.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    pub(crate) posted: Posted,
+    pub(crate) env: Envelope,
+    pub(crate) way: Way,
+    /// Bytes of the message that have passed, those that did not fit included.
+    pub(crate) done: usize,
+    since: Instant,
+}
+
+/// Where a message lies in the sender's memory.
+#[derive(Clone, Copy, Debug)]
+struct Pieces {
+    count: usize,
+    list: [(u64, u64); IOV_LIMIT],
+}
+
+impl Pieces {
+    fn of(buf: &TxBuf) -> Self {
+        let mut pieces = Self {
+            count: 0,
+            list: [(0, 0); IOV_LIMIT],
+        };
+        for piece in buf.pieces(0, buf.len()) {
+            let addr = piece.as_ptr().expose_provenance() as u64;
+            pieces.list[pieces.count] = (addr, piece.len() as u64);
+            pieces.count += 1;
+        }
+        pieces
+    }
+
+    /// Reserves a command, and puts the list where the peer finds it.
+    fn publish(&self, peer: &mut Peer) -> Result<u64> {
+        if self.count == 1 {
+            peer.reserve(0)?;
+            return Ok(self.list[0].0);
+        }
+        let place = peer.reserve(self.count * ENTRY)?;
+        for (index, (addr, len)) in self.list[..self.count].iter().enumerate() {
+            let at = place + index * ENTRY;
+            let payload = peer.outbox().payload();
+            payload.copy_in(at, &addr.to_le_bytes());
+            payload.copy_in(at + 8, &len.to_le_bytes());
+        }
+        Ok(place as u64)
+    }
+
+    fn read(offer: &Offer, len: usize, inbox: &mut Inbox) -> Result<Self, Nonsense> {
+        let count = offer.count as usize;
+        let mut list = [(0, 0); IOV_LIMIT];
+        if count == 1 {
+            list[0] = (offer.place, len as u64);
+            return Ok(Self { count, list });
+        }
+        let at = inject::locate(inbox, offer.place, count * ENTRY)?;
+        let mut sum = 0_u64;
+        for (index, piece) in list[..count].iter_mut().enumerate() {
+            let at = at + index * ENTRY;
+            *piece = (word_at(inbox, at), word_at(inbox, at + 8));
+            sum = sum.checked_add(piece.1).ok_or(Nonsense("piece length"))?;
+        }
+        if sum != len as u64 {
+            return Err(Nonsense("pieces that do not add up"));
+        }
+        Ok(Self { count, list })
+    }
+
+    /// The stretch of the sender's memory that begins `offset` bytes into the message.
+    fn at(&self, mut offset: u64) -> Option<(u64, u64)> {
+        for &(addr, len) in &self.list[..self.count] {
+            if offset < len {
+                return Some((addr.checked_add(offset)?, len - offset));
+            }
+            offset -= len;
+        }
+        None
+    }
+}
+
+fn word_at(inbox: &Inbox, at: usize) -> u64 {
+    let mut bytes = [MaybeUninit::uninit(); 8];
+    let bytes: &[u8] = inbox.pool.copy_out(at, &mut bytes);
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes were asked for"))
+}
+
+/// Keeps an offer until its message is received.
+pub(crate) fn accept(peer: &mut Peer, offer: &Offer, len: usize) -> Result<(), Nonsense> {
+    let inbox = peer.inbox.as_mut().expect("the offer came from it");
+    let incoming = Incoming {
+        pieces: Pieces::read(offer, len, inbox)?,
+        eager: offer.eager,
+        kept: Vec::new(),
+        stage: Stage::Unmatched,
+    };
+    if peer.incoming.len() >= MAX_OPS {
+        return Err(Nonsense("more messages offered than may be outstanding"));
+    }
+    match peer.incoming.insert(offer.msg_id, incoming) {
+        None => Ok(()),
+        Some(_) => Err(Nonsense("msg_id of a message that is under way")),
+    }
+}
+
+/// The message has met a receive: chooses its way and takes the first step.
+pub(crate) fn start(
+    peer: &mut Peer,
+    config: &Config,
+    ep: &Ep,
+    src: FiAddr,
+    msg_id: u32,
+    posted: Posted,
+    env: Envelope,
+) {
+    let way = choose(peer, config, env.len);
+    let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
+        return ep.rx_failed(posted, Errno::ConnReset, src, "the sender is gone");
+    };
+    let moving = Moving {
+        posted,
+        env,
+        way,
+        done: 0,
+        since: Instant::now(),
+    };
+    incoming.stage = Stage::Moving(moving);
+    match way {
+        Way::Cma => drop(step(peer, ep, src, msg_id)),
+        Way::Bounce => bounce(peer, ep, src, msg_id),
+    }
+}
+
+/// Asks for the message in segments, and takes those that are there.
+fn bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
+    peer.answer(peer.life, msg_id, status::BOUNCE);
+    sar::absorb_kept(peer, ep, src, msg_id);
+}
+
+fn choose(peer: &mut Peer, config: &Config, len: usize) -> Way {
+    match config.protocol {
+        _ if peer.cma.is_none() => Way::Bounce,
+        Protocol::Bounce => Way::Bounce,
+        Protocol::Cma => Way::Cma,
+        Protocol::Auto => peer.choice.next(len),
+    }
+}
+
+/// Copies the next part of a message that is copied from the sender's memory. Says whether there
+/// was anything to do.
+pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> bool {
+    let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
+        return false;
+    };
+    let Stage::Moving(moving) = &mut incoming.stage else {
+        return false;
+    };
+    if moving.way != Way::Cma {
+        return false;
+    }
+    let target = peer.cma.expect("this way was chosen because it is open");
+    let pieces = incoming.pieces;
+    match pull(&target, &pieces, moving) {
+        Ok(()) if moving.done < moving.posted.buf.len().min(moving.env.len) => {}
+        Ok(()) => pulled(peer, ep, src, msg_id),
+        Err(Errno::Fault) => give_up(peer, ep, src, msg_id, Errno::Fault),
+        Err(errno) => fall_back(peer, ep, src, errno),
+    }
+    true
+}
+
+/// Copies up to [`STEP`] bytes.
+fn pull(target: &crate::cma::Target, pieces: &Pieces, moving: &mut Moving) -> Result {
+    let want = moving.env.len - moving.done;
+    let offset = moving.done;
+    for to in moving.posted.buf.pieces(offset, want.min(STEP)) {
+        let mut to = to;
+        while !to.is_empty() {
+            let (from, len) = pieces.at(moving.done as u64).ok_or(Errno::Fault)?;
+            let len = usize::try_from(len).map_or(to.len(), |len| len.min(to.len()));
+            let (now, later) = to.split_at_mut(len);
+            target.read(from, now)?;
+            moving.done += len;
+            to = later;
+        }
+    }
+    Ok(())
+}
+
+/// The last byte was copied. The copy is good if the sender had not closed by then.
+fn pulled(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
+    let closed = peer.inbox.as_ref().is_none_or(|i| i.region.is_closed());
+    if closed {
+        return give_up(peer, ep, src, msg_id, Errno::ConnReset);
+    }
+    let Some(moving) = end(peer, msg_id) else {
+        return;
+    };
+    peer.choice
+        .learn(moving.env.len, Way::Cma, moving.since.elapsed());
+    finish(peer, ep, src, msg_id, moving, status::DONE);
+}
+
+/// Reports a received message, here and to the sender.
+pub(crate) fn finish(
+    peer: &mut Peer,
+    ep: &Ep,
+    src: FiAddr,
+    msg_id: u32,
+    moving: Moving,
+    status: u32,
+) {
+    if moving.way == Way::Bounce {
+        peer.choice
+            .learn(moving.env.len, Way::Bounce, moving.since.elapsed());
+    }
+    let fits = moving.env.len.min(moving.posted.buf.len());
+    peer.answer(peer.life, msg_id, status);
+    ep.rx_done(moving.posted, &moving.env, fits, src);
+}
+
+/// Cross-memory attach does not work with this peer after all: it bounces, from now on.
+#[cold]
+fn fall_back(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
+    log::info!(
+        target: "selvedge::shm::ep_data",
+        "cross-memory attach with {} failed ({errno}); its large messages are bounced", peer.name
+    );
+    peer.cma = None;
+    let mut moved = Vec::new();
+    for (&id, incoming) in &mut peer.incoming {
+        if let Stage::Moving(moving) = &mut incoming.stage
+            && moving.way == Way::Cma
+        {
+            moving.way = Way::Bounce;
+            moving.done = 0;
+            moved.push(id);
+        }
+    }
+    for id in moved {
+        bounce(peer, ep, src, id);
+    }
+}
+
+/// The bytes cannot be had: both ends learn of it.
+fn give_up(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) {
+    let Some(moving) = end(peer, msg_id) else {
+        return;
+    };
+    let answer = status::FAILED | (errno.as_raw() as u32) << 8;
+    peer.answer(peer.life, msg_id, answer);
+    let detail = format!("the bytes of {}'s message could not be read", peer.name);
+    ep.rx_failed(moving.posted, errno, src, detail);
+}
+
+/// Takes a message that is on its way out of the table, unless unasked segments still come.
+pub(crate) fn end(peer: &mut Peer, msg_id: u32) -> Option<Moving> {
+    let incoming = peer.incoming.get_mut(&msg_id)?;
+    let stage = std::mem::replace(&mut incoming.stage, Stage::Discarding);
+    let kept = std::mem::take(&mut incoming.kept);
+    if incoming.eager == 0 {
+        peer.incoming.remove(&msg_id);
+    }
+    for filled in kept {
+        peer.answer(peer.life, filled.segment, status::SEGMENT);
+    }
+    match stage {
+        Stage::Moving(moving) => Some(moving),
+        Stage::Unmatched | Stage::Discarding => None,
+    }
+}

@@ -1,0 +1,88 @@
+//! The ways of a message: which one it takes, and each way with both its halves in one file.
+//!
+//! | way | for | who copies |
+//! |---|---|---|
+//! | [`inline`] | what fits the command | both |
+//! | [`inject`] | up to `FI_SHM_INJECT_SIZE` | both, through the inject pool |
+//! | [`iov`] | the rest | the receiver, out of the sender's memory |
+//! | [`sar`] | the rest where that is slower or not allowed | both, through bounce segments |
+
+pub(crate) mod inject;
+pub(crate) mod inline;
+pub(crate) mod iov;
+pub(crate) mod sar;
+
+use selvedge::{Context, Errno, OpFlags, Result};
+use selvedge_kit::copy::TxBuf;
+
+use crate::cmd::{Header, inline_room};
+use crate::config::Config;
+use crate::peer::{Op, OpBody, Peer};
+
+/// Answers to commands (`smr_resp.status`): what happened, in the lowest byte.
+pub(crate) mod status {
+    /// The message has been received.
+    pub(crate) const DONE: u32 = 0;
+    /// The message has been received through bounce segments.
+    pub(crate) const BOUNCED: u32 = 1;
+    /// The sender is to bounce the message.
+    pub(crate) const BOUNCE: u32 = 2;
+    /// `msg_id` is a segment that may be used again.
+    pub(crate) const SEGMENT: u32 = 3;
+    /// The message was not received; the error number is in the upper bits.
+    pub(crate) const FAILED: u32 = 4;
+}
+
+/// Operations that one peer may owe us an answer for. Each is answered twice at most, and every
+/// segment is given back once: the response queue has room for all of that.
+pub(crate) const MAX_OPS: usize = 128;
+
+/// Flags that ask for more than the sender can know by itself.
+const ACKED: OpFlags = OpFlags::DELIVERY_COMPLETE
+    .union(OpFlags::MATCH_COMPLETE)
+    .union(OpFlags::COMMIT_COMPLETE);
+
+/// What became of a message that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It no longer depends on the sender's memory.
+    Done,
+    /// The peer will answer.
+    Later,
+}
+
+/// Sends a message the way that suits its size.
+///
+/// # Errors
+/// [`Errno::Again`] while there is no room; [`Errno::MsgSize`] for an injected one that is too
+/// large.
+#[inline]
+pub(crate) fn send(
+    peer: &mut Peer,
+    config: &Config,
+    header: &Header,
+    buf: TxBuf,
+    context: Context,
+    flags: OpFlags,
+) -> Result<Sent> {
+    let len = buf.len();
+    let acked = flags.intersects(ACKED);
+    if !acked && len <= config.inline_size && len <= inline_room(header.data.is_some()) {
+        inline::send(peer, header, &buf)?;
+        return Ok(Sent::Done);
+    }
+    let op = Op {
+        kind: header.kind,
+        context,
+        flags,
+        body: OpBody::Sent,
+    };
+    if len <= config.inject_size {
+        return inject::send(peer, header, &buf, acked.then_some(op));
+    }
+    if flags.contains(OpFlags::INJECT) {
+        return Err(Errno::MsgSize);
+    }
+    iov::send(peer, config, header, buf, op)?;
+    Ok(Sent::Later)
+}

@@ -1,0 +1,289 @@
+//! Sar, segmentation and reassembly: both sides copy at the same time, through bounce segments.
+//!
+//! The sender fills segments ([`fill`]) when the receiver asks for them; the first few unasked, if
+//! the last message of this size went this way. The receiver copies each out and gives it back
+//! ([`absorb`]). Segments of several messages may be on their way at once.
+
+use selvedge::{Errno, FiAddr};
+use selvedge_kit::Ep;
+
+use super::{ACKED, iov, status};
+use crate::choice::{Choice, Way};
+use crate::cmd::Nonsense;
+use crate::config::Config;
+use crate::peer::{Op, OpBody, Outbox, Peer};
+use crate::proto::iov::Stage;
+use crate::rendezvous::encode_bounce;
+use crate::smr::bounce::{BounceSender, Filled, Shape};
+use crate::smr::resp_queue::Resp;
+
+/// Segments that are taken from one peer before others have their turn.
+const BATCH: usize = 8;
+
+/// How many segments to fill unasked for a message of `len` bytes: none unless the last message of
+/// its size was bounced, and never more than half of what is free.
+pub(crate) fn eager_segments(peer: &Peer, config: &Config, len: usize) -> u32 {
+    let Some(out) = &peer.out else { return 0 };
+    let Some(bounce) = &out.bounce else { return 0 };
+    if out.bounced >> Choice::class(len) & 1 == 0 {
+        return 0;
+    }
+    let wanted = len.div_ceil(config.segment_size);
+    wanted.min(bounce.free() / 2) as u32
+}
+
+/// Fills the next segment of an operation, if there are bytes left and a segment is free. Says
+/// whether it did.
+pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> bool {
+    let (Some(bounce), Some(op)) = (&mut out.bounce, out.ops.get_mut(msg_id)) else {
+        return false;
+    };
+    let OpBody::Offered { buf, filled, .. } = &mut op.body else {
+        return false;
+    };
+    let left = buf.len() - *filled;
+    if left == 0 {
+        return false;
+    }
+    let from = *filled;
+    let took = bounce.fill(msg_id, left, |segments, mut at, len| {
+        for piece in buf.pieces(from, len) {
+            segments.copy_in(at, piece);
+            at += piece.len();
+        }
+    });
+    *filled += took;
+    took > 0
+}
+
+/// The peer wants the message in segments.
+fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
+    ensure_bounce(peer, config)?;
+    let out = peer.outbox();
+    let Some(Op {
+        body: OpBody::Offered { granted, .. },
+        ..
+    }) = out.ops.get_mut(msg_id)
+    else {
+        return Err(Errno::Proto);
+    };
+    if std::mem::replace(granted, true) {
+        return Err(Errno::Proto);
+    }
+    out.streams.push_back(msg_id);
+    Ok(())
+}
+
+fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
+    let out = peer.out.as_mut().ok_or(Errno::NotConn)?;
+    if out.bounce.is_some() {
+        return Ok(());
+    }
+    let shape = Shape {
+        count: config.segment_count,
+        size: config.segment_size,
+    };
+    let bounce = BounceSender::create(shape)?;
+    let link = peer.links.first().ok_or(Errno::NotConn)?;
+    let packet = encode_bounce(shape.count as u32, shape.size as u32);
+    link.send(&packet, &[bounce.memory().fd()])?;
+    out.bounce = Some(bounce);
+    Ok(())
+}
+
+/// Fills segments for the operations that were granted, one each in turn, while there are free
+/// ones. Says whether it filled any.
+pub(crate) fn stream(peer: &mut Peer, ep: &Ep) -> bool {
+    let Some(out) = &mut peer.out else {
+        return false;
+    };
+    let mut moved = false;
+    while let Some(msg_id) = out.streams.pop_front() {
+        let filled = fill(out, msg_id);
+        moved |= filled;
+        if out.is_filled(msg_id) {
+            report_early(out, ep, msg_id);
+        } else {
+            out.streams.push_front(msg_id);
+            if !filled {
+                break;
+            }
+            out.streams.rotate_left(1);
+        }
+    }
+    moved
+}
+
+/// Every byte is in a segment: the sender's memory is its own again.
+fn report_early(out: &mut Outbox, ep: &Ep, msg_id: u32) {
+    if let Some(op) = out.ops.get_mut(msg_id)
+        && !op.flags.intersects(ACKED)
+    {
+        op.body = OpBody::Reported;
+        ep.tx_done(op.context, op.kind.sent(), op.flags);
+    }
+}
+
+/// Takes the peer's answers. Says how many there were.
+///
+/// # Errors
+/// When one of them makes no sense.
+pub(crate) fn take_answers(
+    peer: &mut Peer,
+    config: &Config,
+    ep: &Ep,
+    dest: FiAddr,
+) -> Result<usize, Nonsense> {
+    let mut taken = 0;
+    while let Some(resp) = peer.inbox.as_mut().and_then(|inbox| inbox.resp.pop()) {
+        take_answer(peer, config, ep, dest, resp)?;
+        taken += 1;
+    }
+    Ok(taken)
+}
+
+fn take_answer(
+    peer: &mut Peer,
+    config: &Config,
+    ep: &Ep,
+    dest: FiAddr,
+    resp: Resp,
+) -> Result<(), Nonsense> {
+    let Resp { msg_id, status } = resp;
+    match status & 0xff {
+        status::SEGMENT => give_back(peer, msg_id),
+        status::BOUNCE => match grant(peer, config, msg_id) {
+            Ok(()) => Ok(()),
+            Err(Errno::Proto) => Err(Nonsense("a request to bounce what is not offered")),
+            Err(errno) => fail(peer, ep, dest, msg_id, errno),
+        },
+        status::DONE => complete(peer, ep, msg_id, Way::Cma),
+        status::BOUNCED => complete(peer, ep, msg_id, Way::Bounce),
+        status::FAILED => {
+            let errno = Errno::from_raw((status >> 8) as i32);
+            fail(peer, ep, dest, msg_id, errno)
+        }
+        _ => Err(Nonsense("unknown status")),
+    }
+}
+
+fn give_back(peer: &mut Peer, segment: u32) -> Result<(), Nonsense> {
+    let bounce = peer.out.as_mut().and_then(|out| out.bounce.as_mut());
+    match bounce.is_some_and(|bounce| bounce.give_back(segment)) {
+        true => Ok(()),
+        false => Err(Nonsense("a segment that it did not have")),
+    }
+}
+
+fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonsense> {
+    let op = remove(peer, msg_id)?;
+    match &op.body {
+        OpBody::Reported => {}
+        OpBody::Sent => ep.tx_done(op.context, op.kind.sent(), op.flags),
+        OpBody::Offered { buf, .. } => {
+            let bit = 1 << Choice::class(buf.len());
+            let out = peer.outbox();
+            match way {
+                Way::Cma => out.bounced &= !bit,
+                Way::Bounce => out.bounced |= bit,
+            }
+            ep.tx_done(op.context, op.kind.sent(), op.flags);
+        }
+    }
+    Ok(())
+}
+
+fn fail(peer: &mut Peer, ep: &Ep, dest: FiAddr, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
+    let op = remove(peer, msg_id)?;
+    if !matches!(op.body, OpBody::Reported) {
+        let detail = format!("{} could not receive the message", peer.name);
+        ep.tx_failed(op.context, op.kind.sent(), errno, dest, detail);
+    }
+    Ok(())
+}
+
+fn remove(peer: &mut Peer, msg_id: u32) -> Result<Op, Nonsense> {
+    let out = peer.out.as_mut();
+    out.and_then(|out| {
+        out.streams.retain(|&id| id != msg_id);
+        out.ops.remove(msg_id)
+    })
+    .ok_or(Nonsense("an answer to nothing"))
+}
+
+/// Takes the segments that the peer has announced. Says how many.
+///
+/// # Errors
+/// When one of them makes no sense.
+pub(crate) fn receive(peer: &mut Peer, ep: &Ep, src: FiAddr) -> Result<usize, Nonsense> {
+    for taken in 0..BATCH {
+        let Some(bounce) = &mut peer.bounce else {
+            return Ok(taken);
+        };
+        let Some(filled) = bounce.peek().map_err(Nonsense)? else {
+            return Ok(taken);
+        };
+        if !peer.incoming.contains_key(&filled.msg_id) {
+            // Its command has not been read yet: commands and segments come by two ways.
+            return Ok(taken);
+        }
+        bounce.take();
+        absorb(peer, ep, src, filled);
+    }
+    Ok(BATCH)
+}
+
+/// Does with one segment what its message's stage asks for.
+fn absorb(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
+    let Some(incoming) = peer.incoming.get_mut(&filled.msg_id) else {
+        return;
+    };
+    incoming.eager = incoming.eager.saturating_sub(1);
+    match &mut incoming.stage {
+        Stage::Moving(moving) if moving.way == Way::Bounce => copy_out(peer, ep, src, filled),
+        Stage::Moving(_) | Stage::Unmatched => incoming.kept.push(filled),
+        Stage::Discarding => discard(peer, filled),
+    }
+}
+
+/// Takes the segments that came before the message's way was chosen.
+pub(crate) fn absorb_kept(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
+    let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
+        return;
+    };
+    for filled in std::mem::take(&mut incoming.kept) {
+        copy_out(peer, ep, src, filled);
+    }
+}
+
+fn copy_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
+    let (Some(bounce), Some(incoming)) = (&peer.bounce, peer.incoming.get_mut(&filled.msg_id))
+    else {
+        return;
+    };
+    let Stage::Moving(moving) = &mut incoming.stage else {
+        return;
+    };
+    let mut at = bounce.start(filled);
+    for piece in moving.posted.buf.pieces(moving.done, filled.len as usize) {
+        bounce.bytes().copy_out(at, piece);
+        at += piece.len();
+    }
+    moving.done += filled.len as usize;
+    let is_last = moving.done >= moving.env.len;
+    peer.answer(peer.life, filled.segment, status::SEGMENT);
+    if is_last && let Some(moving) = iov::end(peer, filled.msg_id) {
+        iov::finish(peer, ep, src, filled.msg_id, moving, status::BOUNCED);
+    }
+}
+
+fn discard(peer: &mut Peer, filled: Filled) {
+    peer.answer(peer.life, filled.segment, status::SEGMENT);
+    if peer
+        .incoming
+        .get(&filled.msg_id)
+        .is_some_and(|i| i.eager == 0)
+    {
+        peer.incoming.remove(&filled.msg_id);
+    }
+}

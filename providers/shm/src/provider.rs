@@ -1,0 +1,121 @@
+//! The provider: what discovery asks, and what it answers.
+
+use std::sync::Arc;
+
+use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
+use selvedge::{
+    AddrFormat, Address, Caps, Error, Info, InfoFlags, MsgOrder, Provider, Query, Result, param,
+};
+use selvedge_kit::attr;
+
+use crate::cmd::IOV_LIMIT;
+use crate::config::{Config, PARAMS};
+use crate::domain::Fabric;
+
+/// The shm provider, for a [`selvedge::Registry`].
+#[derive(Clone, Copy, Debug)]
+pub struct Shm;
+
+impl Provider for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn version(&self) -> Version {
+        Version::API
+    }
+
+    fn params(&self) -> &'static [param::Spec] {
+        &PARAMS
+    }
+
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+        let config = Config::read(query.params)?;
+        let (src, dest) = addresses(query);
+        let offers = [EpType::Rdm, EpType::Dgram].map(|ep_type| {
+            let mut info = info(ep_type, &config);
+            info.src_addr = src.clone();
+            info.dest_addr = dest.clone();
+            attr::check(&info, query)
+        });
+        Ok(offers.into())
+    }
+
+    fn fabric(&self, _info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
+        Ok(Arc::new(Fabric))
+    }
+}
+
+/// The addresses that `node` and `service` name: a node alone is a name, with a service it is
+/// `node:service`.
+fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
+    let named = match (query.node, query.service) {
+        (None, None) => return (None, None),
+        (Some(node), None) => node.to_owned(),
+        (None, Some(service)) => service.to_owned(),
+        (Some(node), Some(service)) => format!("{node}:{service}"),
+    };
+    let address = match named.contains("://") {
+        true => named,
+        false => format!("fi_shm://{named}"),
+    };
+    let address = Some(Address::Str(address));
+    match query.flags.contains(InfoFlags::SOURCE) {
+        true => (address, None),
+        false => (None, address),
+    }
+}
+
+/// All that the provider can do with this type of endpoint.
+fn info(ep_type: EpType, config: &Config) -> Info {
+    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND;
+    let rx_caps = Caps::MSG
+        | Caps::TAGGED
+        | Caps::RECV
+        | Caps::SOURCE
+        | Caps::DIRECTED_RECV
+        | Caps::TAGGED_DIRECTED_RECV;
+    let mut info = Info::default();
+    info.caps = tx_caps | rx_caps | Caps::LOCAL_COMM;
+    info.addr_format = AddrFormat::Str;
+
+    info.tx_attr.caps = tx_caps;
+    info.tx_attr.op_flags = crate::msg::TX_DEFAULTS;
+    info.tx_attr.msg_order = MsgOrder::SAS;
+    info.tx_attr.inject_size = config.inject_size;
+    info.tx_attr.size = config.tx_size;
+    info.tx_attr.iov_limit = IOV_LIMIT;
+
+    info.rx_attr.caps = rx_caps;
+    info.rx_attr.op_flags = crate::msg::RX_DEFAULTS;
+    info.rx_attr.msg_order = MsgOrder::SAS;
+    info.rx_attr.size = config.rx_size;
+    info.rx_attr.iov_limit = IOV_LIMIT;
+
+    info.ep_attr.ep_type = ep_type;
+    info.ep_attr.protocol = Protocol::Shm;
+    info.ep_attr.protocol_version = crate::smr::layout::VERSION;
+    info.ep_attr.max_msg_size = isize::MAX as usize;
+    info.ep_attr.tx_ctx_cnt = 1;
+    info.ep_attr.rx_ctx_cnt = 1;
+
+    let domain = &mut info.domain_attr;
+    domain.name = "shm".into();
+    domain.threading = Threading::Safe;
+    domain.control_progress = Progress::Manual;
+    domain.data_progress = Progress::Manual;
+    domain.resource_mgmt = ResourceMgmt::Enabled;
+    domain.cq_data_size = 8;
+    domain.cq_cnt = 1 << 16;
+    domain.ep_cnt = 1 << 16;
+    domain.tx_ctx_cnt = 1 << 16;
+    domain.rx_ctx_cnt = 1 << 16;
+    domain.max_ep_tx_ctx = 1;
+    domain.max_ep_rx_ctx = 1;
+    domain.caps = Caps::LOCAL_COMM;
+
+    info.fabric_attr.name = "shm".into();
+    info.fabric_attr.prov_name = "shm".into();
+    info.fabric_attr.prov_version = Version::API;
+    info
+}

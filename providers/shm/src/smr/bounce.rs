@@ -1,0 +1,209 @@
+//! Bounce memory: segments through which a large message is copied in and out again.
+//!
+//! The producer owns the segments and announces each filled one through a ring of its own, so that
+//! large messages neither wait for small ones nor hold them up. The consumer may keep a segment and
+//! gives it back by number, in any order, through the response queue.
+
+use std::os::fd::OwnedFd;
+
+use selvedge::Error;
+
+use super::bytes::Bytes;
+use super::region::{Memory, Writers, map_foreign};
+use super::sync::{Ordering, Words, order};
+
+/// How bounce memory is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Number of segments.
+    pub count: usize,
+    /// Bytes of one.
+    pub size: usize,
+}
+
+/// A filled segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// The message that it belongs to.
+    pub msg_id: u32,
+    /// Its number.
+    pub segment: u32,
+    /// Bytes in it.
+    pub len: u32,
+}
+
+/// The producing end.
+#[derive(Debug)]
+pub struct BounceSender {
+    memory: Memory,
+    ring: Words,
+    segments: Bytes,
+    shape: Shape,
+    head: u64,
+    free: Vec<u32>,
+}
+
+/// The consuming end.
+#[derive(Debug)]
+pub struct BounceReceiver {
+    ring: Words,
+    segments: Bytes,
+    shape: Shape,
+    tail: u64,
+}
+
+impl Shape {
+    /// Whether a peer may ask for it.
+    pub fn is_sane(self) -> bool {
+        (1..=1024).contains(&self.count)
+            && (64..=16 << 20).contains(&self.size)
+            && self.size.is_multiple_of(64)
+    }
+
+    /// Announcements on their way are never more than segments.
+    fn ring_len(self) -> usize {
+        self.count.next_power_of_two()
+    }
+
+    fn segments_offset(self) -> usize {
+        (self.ring_len() * 16).next_multiple_of(4096)
+    }
+
+    fn total(self) -> usize {
+        (self.segments_offset() + self.count * self.size).next_multiple_of(4096)
+    }
+}
+
+impl BounceSender {
+    /// Makes bounce memory, all segments free.
+    ///
+    /// # Errors
+    /// The system's, when memory is short.
+    pub fn create(shape: Shape) -> Result<Self, Error> {
+        let memory = Memory::create(shape.total(), Writers::Owner)?;
+        let mapping = memory.mapping();
+        Ok(Self {
+            ring: Words::new(mapping.clone(), 0, shape.ring_len() * 2),
+            segments: Bytes::new(
+                mapping.clone(),
+                shape.segments_offset(),
+                shape.count * shape.size,
+            ),
+            memory,
+            shape,
+            head: 0,
+            free: (0..shape.count as u32).rev().collect(),
+        })
+    }
+
+    /// The memory to hand to the peer.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// How it is divided.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Segments that may be filled.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Fills the next free segment and announces it. `copy` is told the memory, where the segment
+    /// begins and how many bytes to put there: `len`, or as many as a segment holds. Says how many
+    /// that were; 0 when no segment is free.
+    pub fn fill(
+        &mut self,
+        msg_id: u32,
+        len: usize,
+        copy: impl FnOnce(&Bytes, usize, usize),
+    ) -> usize {
+        let Some(segment) = self.free.pop() else {
+            return 0;
+        };
+        let len = len.min(self.shape.size);
+        copy(&self.segments, segment as usize * self.shape.size, len);
+        self.announce(Filled {
+            msg_id,
+            segment,
+            len: len as u32,
+        });
+        len
+    }
+
+    /// Takes a segment back. `false` for one that the peer cannot have.
+    #[must_use]
+    pub fn give_back(&mut self, segment: u32) -> bool {
+        let bogus = segment as usize >= self.shape.count || self.free.contains(&segment);
+        if !bogus {
+            self.free.push(segment);
+        }
+        !bogus
+    }
+
+    fn announce(&mut self, filled: Filled) {
+        let first = (self.head as usize & (self.shape.ring_len() - 1)) * 2;
+        let content = u64::from(filled.msg_id) | u64::from(filled.segment) << 32;
+        self.ring.at(first + 1).store(content, Ordering::Relaxed);
+        let stamp = (self.head + 1) << 32 | u64::from(filled.len);
+        self.ring.at(first).store(stamp, order::commit());
+        self.head += 1;
+    }
+}
+
+impl BounceReceiver {
+    /// Maps bounce memory that a peer has handed over.
+    ///
+    /// # Errors
+    /// [`selvedge::Errno::Proto`] when it is not what it should be.
+    pub fn attach(fd: OwnedFd, shape: Shape) -> Result<Self, Error> {
+        if !shape.is_sane() {
+            let what = format!("a peer's bounce memory was refused: {shape:?}");
+            return Err(Error::new(selvedge::Errno::Proto, what));
+        }
+        let mapping = map_foreign(fd, shape.total(), false)?;
+        let len = shape.count * shape.size;
+        Ok(Self {
+            ring: Words::new(mapping.clone(), 0, shape.ring_len() * 2),
+            segments: Bytes::new(mapping, shape.segments_offset(), len),
+            shape,
+            tail: 0,
+        })
+    }
+
+    /// The next announcement, not yet taken. `Err` for one that makes no sense.
+    pub fn peek(&self) -> Result<Option<Filled>, &'static str> {
+        let first = (self.tail as usize & (self.shape.ring_len() - 1)) * 2;
+        let stamp = self.ring.at(first).load(order::seen());
+        if (stamp >> 32) as u32 != (self.tail + 1) as u32 {
+            return Ok(None);
+        }
+        let content = self.ring.at(first + 1).load(Ordering::Relaxed);
+        let filled = Filled {
+            msg_id: content as u32,
+            segment: (content >> 32) as u32,
+            len: stamp as u32,
+        };
+        if filled.segment as usize >= self.shape.count || filled.len as usize > self.shape.size {
+            return Err("a bounce segment outside the bounce memory");
+        }
+        Ok(Some(filled))
+    }
+
+    /// Moves past the announcement that was peeked at.
+    pub fn take(&mut self) {
+        self.tail += 1;
+    }
+
+    /// The bytes of all segments; `filled`'s begin at [`Self::start`].
+    pub fn bytes(&self) -> &Bytes {
+        &self.segments
+    }
+
+    /// Where a segment begins.
+    pub fn start(&self, filled: Filled) -> usize {
+        filled.segment as usize * self.shape.size
+    }
+}

@@ -1,0 +1,302 @@
+//! The state of an endpoint: what its lock protects.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
+use selvedge_kit::Ep;
+use selvedge_kit::copy::TxBuf;
+use selvedge_kit::srx::{Envelope, Kind, Matcher, Posted, Source};
+
+use crate::av::Av;
+use crate::cmd::Header;
+use crate::config::Config;
+use crate::control::Control;
+use crate::name::Name;
+use crate::peer::{Held, Peer, State as PeerState};
+use crate::proto::{self, Sent, iov, status};
+
+/// Everything that an endpoint is.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) ep: Ep,
+    pub(crate) av: Arc<Av>,
+    pub(crate) control: Control,
+    /// Every peer that was ever met or addressed; the index is the peer's [`Source`].
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) names: FxHashMap<Name, u32>,
+    /// Peers by index of the address vector; [`NOBODY`] where it was not looked up yet.
+    addrs: Vec<u32>,
+    addr_epoch: u64,
+    pub(crate) inbound: Inbound,
+    /// Peers whose commands are polled at every turn.
+    pub(crate) hot: Vec<u32>,
+    /// Peers with large messages or unanswered sends under way.
+    pub(crate) active: Vec<u32>,
+    pub(crate) turn: Turn,
+}
+
+/// The two sides of receive matching.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    msgs: Matcher<Unexpected>,
+    tags: Matcher<Unexpected>,
+    /// Bytes of unexpected messages.
+    bytes: usize,
+    limit: usize,
+}
+
+/// A message that waits for its receive.
+#[derive(Debug)]
+pub(crate) enum Unexpected {
+    /// It is here; the sender may want to know when it has been received.
+    Bytes { bytes: Box<[u8]>, ack: Option<Ack> },
+    /// It is with the sender.
+    Offer { msg_id: u32 },
+}
+
+/// A sender that wants to know when its message has been received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack {
+    pub(crate) life: u32,
+    pub(crate) msg_id: u32,
+}
+
+/// When the rarer duties of progress are due.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    /// Rotates the order of polling.
+    pub(crate) first: usize,
+    /// Polls that found nothing, or messages, since the clock was read.
+    pub(crate) ticks: usize,
+    pub(crate) last_control: Instant,
+    /// The first peer of the next sweep.
+    pub(crate) sweep: usize,
+}
+
+/// A send, as far as all kinds have it in common.
+#[derive(Debug)]
+pub(crate) struct Send {
+    pub(crate) header: Header,
+    pub(crate) dest: FiAddr,
+    pub(crate) context: Context,
+    pub(crate) flags: OpFlags,
+    /// Whether success is reported (fi_inject(3) does not).
+    pub(crate) reports: bool,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+impl State {
+    pub(crate) fn new(config: Config, ep: Ep, av: Arc<Av>, control: Control) -> Self {
+        Self {
+            inbound: Inbound {
+                msgs: Matcher::new(),
+                tags: Matcher::new(),
+                bytes: 0,
+                limit: config.unexpected_size,
+            },
+            config,
+            ep,
+            av,
+            control,
+            peers: Vec::new(),
+            names: FxHashMap::default(),
+            addrs: Vec::new(),
+            addr_epoch: 0,
+            hot: Vec::new(),
+            active: Vec::new(),
+            turn: Turn {
+                first: 0,
+                ticks: 0,
+                last_control: Instant::now(),
+                sweep: 0,
+            },
+        }
+    }
+
+    /// Sends a message.
+    #[inline]
+    pub(crate) fn send(&mut self, buf: TxBuf, send: &Send) -> Result {
+        if send.reports && self.ep.tx_cq.room() == 0 {
+            return Err(Errno::Again);
+        }
+        let index = self.peer_at(send.dest)?;
+        if self.peers[index].state != PeerState::Linked {
+            self.reach(index)?;
+        }
+        let peer = &mut self.peers[index];
+        let Send {
+            header,
+            context,
+            flags,
+            ..
+        } = send;
+        match proto::send(peer, &self.config, header, buf, *context, *flags) {
+            Ok(Sent::Done) => self.sent(index, send),
+            Ok(Sent::Later) => {
+                peer.announce();
+                self.activate(index);
+            }
+            Err(Errno::Proto) => {
+                self.quarantine(index, "credit for commands that were never sent");
+                return Err(Errno::NotConn);
+            }
+            Err(errno) => return Err(errno),
+        }
+        Ok(())
+    }
+
+    /// The peer has the bytes of a message.
+    #[inline]
+    fn sent(&mut self, index: usize, send: &Send) {
+        let peer = &mut self.peers[index];
+        let what = send.header.kind.sent();
+        if peer.state != PeerState::Linked {
+            peer.held.push(Held {
+                kind: send.header.kind,
+                context: send.context,
+                flags: send.flags,
+                reports: send.reports,
+            });
+            return;
+        }
+        peer.announce();
+        match send.reports {
+            true => self.ep.tx_done(send.context, what, send.flags),
+            false => self.ep.tx_counted(what),
+        }
+    }
+
+    /// Posts a receive from the peer at `src`, or from any.
+    #[inline]
+    pub(crate) fn recv(&mut self, mut posted: Posted, src: FiAddr) -> Result {
+        if src != FiAddr::UNSPEC {
+            posted.src = Source(self.peer_at(src)? as u32);
+        }
+        let matcher = self.inbound.matcher(posted.kind);
+        if let Some((posted, env, unexpected)) = matcher.post(posted) {
+            self.meet(posted, env, unexpected);
+        }
+        Ok(())
+    }
+
+    /// A receive takes a message that waited for it.
+    #[cold]
+    fn meet(&mut self, mut posted: Posted, env: Envelope, unexpected: Unexpected) {
+        let index = env.src.0 as usize;
+        let peer = &mut self.peers[index];
+        let src = peer.fi_addr(&self.av);
+        match unexpected {
+            Unexpected::Bytes { bytes, ack } => {
+                self.inbound.bytes -= bytes.len();
+                let fits = posted.buf.write(0, &bytes);
+                if let Some(ack) = ack {
+                    peer.answer(ack.life, ack.msg_id, status::DONE);
+                }
+                self.ep.rx_done(posted, &env, fits, src);
+            }
+            Unexpected::Offer { msg_id } => {
+                iov::start(peer, &self.config, &self.ep, src, msg_id, posted, env);
+            }
+        }
+    }
+
+    /// The peer at an index of the address vector.
+    #[inline]
+    pub(crate) fn peer_at(&mut self, addr: FiAddr) -> Result<usize> {
+        if self.av.epoch() == self.addr_epoch
+            && let Some(&index) = self.addrs.get(addr.0 as usize)
+            && index != NOBODY
+        {
+            return Ok(index as usize);
+        }
+        self.look_up(addr)
+    }
+
+    #[cold]
+    fn look_up(&mut self, addr: FiAddr) -> Result<usize> {
+        let epoch = self.av.epoch();
+        if epoch != self.addr_epoch {
+            self.addrs.clear();
+            self.addr_epoch = epoch;
+        }
+        let name = self.av.name(addr).ok_or(Errno::Inval)?;
+        let place = addr.0 as usize;
+        let index = self.peer_named(&name);
+        if place >= self.addrs.len() {
+            self.addrs.resize(place + 1, NOBODY);
+        }
+        self.addrs[place] = index as u32;
+        Ok(index)
+    }
+
+    /// The peer with a name, met or not.
+    pub(crate) fn peer_named(&mut self, name: &Name) -> usize {
+        if let Some(&index) = self.names.get(name) {
+            return index as usize;
+        }
+        let index = self.peers.len();
+        self.peers.push(Peer::new(name.clone()));
+        self.names.insert(name.clone(), index as u32);
+        index
+    }
+
+    /// Looks after the transfers with a peer from now on.
+    pub(crate) fn activate(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        if !std::mem::replace(&mut peer.is_active, true) {
+            self.active.push(index as u32);
+        }
+    }
+
+    /// Takes a posted receive back.
+    pub(crate) fn cancel(&mut self, context: Context) -> Result {
+        let inbound = &mut self.inbound;
+        let posted = inbound.msgs.cancel(context);
+        let posted = posted.or_else(|| inbound.tags.cancel(context));
+        let posted = posted.ok_or(Errno::NoEnt)?;
+        let detail = "the receive was cancelled";
+        self.ep
+            .rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
+        Ok(())
+    }
+}
+
+impl Inbound {
+    #[inline]
+    pub(crate) fn matcher(&mut self, kind: Kind) -> &mut Matcher<Unexpected> {
+        match kind {
+            Kind::Msg => &mut self.msgs,
+            Kind::Tagged => &mut self.tags,
+        }
+    }
+
+    /// Whether `len` more bytes may wait for their receive. One message always may.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(len) <= self.limit
+    }
+
+    /// Keeps a message until its receive is posted.
+    #[cold]
+    pub(crate) fn keep(&mut self, kind: Kind, env: Envelope, bytes: Box<[u8]>, ack: Option<Ack>) {
+        self.bytes += bytes.len();
+        self.matcher(kind)
+            .store(env, Unexpected::Bytes { bytes, ack });
+    }
+
+    /// Forgets the receives that name a source, and the offers of a source that is gone. Messages
+    /// that are here stay.
+    pub(crate) fn fail_source(&mut self, source: Source) -> Vec<Posted> {
+        let mut failed = Vec::new();
+        for matcher in [&mut self.msgs, &mut self.tags] {
+            failed.extend(matcher.fail_source(source));
+            matcher.drop_unexpected(|env, unexpected| {
+                env.src == source && matches!(unexpected, Unexpected::Offer { .. })
+            });
+        }
+        failed
+    }
+}
