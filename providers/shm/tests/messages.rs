@@ -1,14 +1,14 @@
 //! Messages between two endpoints of one process: every way, every size.
 
 #![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 use std::sync::Arc;
 
 use selvedge::param::Params;
 use selvedge::{
     AddressVector, Bindings, Caps, CompletionFlags, CompletionQueue, Context, Desc, Domain,
-    Endpoint, Errno, FiAddr, Hints, Iov, IovMut, Msg, MsgExt, OpFlags, Registry, TagMatch, Tagged,
-    TaggedExt, av, cq,
+    Endpoint, Errno, FiAddr, Hints, Iov, IovMut, Registry, TagMatch, TaggedExt, av, cq,
 };
 
 /// An endpoint with all that it needs.
