@@ -32,7 +32,7 @@ impl Net {
     }
 
     pub(crate) fn wire(&self) -> MutexGuard<'_, Wire> {
-        self.wire.lock().unwrap()
+        wire::lock(&self.wire)
     }
 
     /// Changes the moods.

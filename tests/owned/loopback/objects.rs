@@ -10,7 +10,7 @@ use selvedge::{
     Info, IovMut, MemoryRegion, MrMode, Msg, OpFlags, Result, Rma, Tagged, av, cq, mr, msg, tagged,
 };
 
-use super::wire::{Bytes, Message, Port, Posted, Queue, Wire};
+use super::wire::{Bytes, Message, Port, Posted, Queue, Wire, lock};
 
 type Shared = Arc<Mutex<Wire>>;
 
@@ -41,7 +41,7 @@ impl Domain {
 
 impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        let mut wire = self.wire.lock().unwrap();
+        let mut wire = lock(&self.wire);
         wire.queues.push(Queue {
             events: Default::default(),
             size: attr.size,
@@ -59,7 +59,7 @@ impl selvedge::Domain for Domain {
     fn endpoint(&self, _: &Info, bind: Bindings) -> Result<Arc<dyn selvedge::Endpoint>, Error> {
         let cq: Arc<dyn std::any::Any + Send + Sync> = bind.tx_cq;
         let cq: Arc<Cq> = cq.downcast().unwrap();
-        let mut wire = self.wire.lock().unwrap();
+        let mut wire = lock(&self.wire);
         // Every endpoint has a queue of its own, so this number is never used again.
         let id = cq.index as u64;
         let port = Port {
@@ -87,7 +87,7 @@ impl selvedge::Domain for Domain {
         region: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
-        let mut wire = self.wire.lock().unwrap();
+        let mut wire = lock(&self.wire);
         let key = attr.requested_key;
         if wire.regions.contains_key(&key) {
             return Err(Error::new(Errno::NoKey, format!("key {key} is taken")));
@@ -138,7 +138,7 @@ impl MemoryRegion for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.wire.lock().unwrap().regions.remove(&self.key);
+        lock(&self.wire).regions.remove(&self.key);
     }
 }
 
@@ -155,7 +155,7 @@ impl CompletionQueue for Cq {
     }
 
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        let mut wire = self.wire.lock().unwrap();
+        let mut wire = lock(&self.wire);
         wire.progress();
         let events = &mut wire.queues[self.index].events;
         if !out.is_empty() && matches!(events.front(), Some(Err(_))) {
@@ -170,7 +170,7 @@ impl CompletionQueue for Cq {
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
-        let events = &mut self.wire.lock().unwrap().queues[self.index].events;
+        let events = &mut lock(&self.wire).queues[self.index].events;
         match events.pop_front() {
             Some(Err(error)) => Ok(error),
             Some(entry) => {
@@ -190,7 +190,7 @@ struct Endpoint {
 
 impl Endpoint {
     fn wire(&self) -> MutexGuard<'_, Wire> {
-        self.wire.lock().unwrap()
+        lock(&self.wire)
     }
 }
 

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a provider copies between its users' buffers")]
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
 use selvedge::{
@@ -42,6 +43,11 @@ impl Default for Knobs {
             at_close: None,
         }
     }
+}
+
+/// Locks the wire, also after a test has failed with the lock.
+pub(super) fn lock(wire: &Mutex<Wire>) -> MutexGuard<'_, Wire> {
+    wire.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) type Event = Result<(Entry, FiAddr), ErrEntry>;
