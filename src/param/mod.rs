@@ -156,6 +156,20 @@ impl Params {
         table.iter().try_for_each(|spec| self.check_one(spec))
     }
 
+    /// Reads one parameter of a declared table, whatever its type.
+    ///
+    /// # Errors
+    /// As [`Params::flag`].
+    pub fn check_one(&self, spec: &Spec) -> Result<(), Error> {
+        match spec.kind {
+            Kind::Flag { .. } => self.flag(spec.name).map(drop),
+            Kind::Int { .. } => self.int(spec.name).map(drop),
+            Kind::Size { .. } => self.size(spec.name).map(drop),
+            Kind::Time { .. } => self.time(spec.name).map(drop),
+            Kind::Text { .. } | Kind::Choice { .. } => self.text(spec.name).map(drop),
+        }
+    }
+
     /// The variables that begin like a parameter, that nobody declares and that are not
     /// libfabric's either: misspelt ones, most likely.
     pub fn unknown(&self) -> Vec<Unknown> {
@@ -168,16 +182,6 @@ impl Params {
                 nearest: known::nearest(name, self.known_names()),
             })
             .collect()
-    }
-
-    fn check_one(&self, spec: &Spec) -> Result<(), Error> {
-        match spec.kind {
-            Kind::Flag { .. } => self.flag(spec.name).map(drop),
-            Kind::Int { .. } => self.int(spec.name).map(drop),
-            Kind::Size { .. } => self.size(spec.name).map(drop),
-            Kind::Time { .. } => self.time(spec.name).map(drop),
-            Kind::Text { .. } | Kind::Choice { .. } => self.text(spec.name).map(drop),
-        }
     }
 
     fn spec(&self, name: &str) -> Result<&'static Spec, Error> {

@@ -1,0 +1,12 @@
+//! `fi_strerror`: prints the text of an error number.
+
+use std::process::ExitCode;
+
+use fabtests::{fi_strerror, output};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let answer = fi_strerror::answer(&args);
+    output::print(&answer.text);
+    ExitCode::from(answer.code)
+}

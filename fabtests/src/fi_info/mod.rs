@@ -1,0 +1,149 @@
+//! `fi_info`: shows the ways to communicate that a registry finds (fi_info(1)).
+//!
+//! Options and text are libfabric's, field by field; `--json` and `--explain` are Selvedge's own.
+
+mod args;
+mod env;
+mod explain;
+mod json;
+mod text;
+
+pub use args::{Args, Usage, parse};
+pub use text::{long, short};
+
+use selvedge::info::Version;
+use selvedge::{Errno, Error, Hints, Info, InfoFlags, Registry};
+use serde_json::{Value, json};
+
+/// What the tool prints, and its exit code: 0, or the number of the error.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// For the standard output.
+    pub text: String,
+    /// For the standard error stream.
+    pub errors: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+/// Does what the options ask for.
+pub fn answer(args: &Args, registry: &Registry) -> Answer {
+    let result = if args.version {
+        Ok(version_text())
+    } else if args.env || args.getenv.is_some() {
+        Ok(env::show(
+            registry,
+            args.getenv.as_deref().unwrap_or(""),
+            args.json,
+        ))
+    } else if args.list {
+        list(args, registry)
+    } else if args.explain {
+        return explain(args, registry);
+    } else {
+        infos(args, registry)
+    };
+    result.map_or_else(|error| failed(args, &error), Answer::of)
+}
+
+impl Answer {
+    fn of(text: String) -> Self {
+        Self {
+            text,
+            ..Self::default()
+        }
+    }
+}
+
+fn version_text() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let api = Version::API;
+    format!("fi_info: {version}\nselvedge: {version}\nlibfabric api: {api}\n")
+}
+
+fn list(args: &Args, registry: &Registry) -> Result<String, Error> {
+    let flags = InfoFlags::PROV_ATTR_ONLY;
+    let found = registry.getinfo(Version::API, None, None, flags, &Hints::new())?;
+    if args.json {
+        let providers: Vec<_> = found.iter().map(json::provider).collect();
+        return Ok(pretty(&json!({ "providers": providers })));
+    }
+    Ok(found.iter().map(text::provider).collect())
+}
+
+fn infos(args: &Args, registry: &Registry) -> Result<String, Error> {
+    let asked = args.query()?;
+    let mut found = registry.getinfo(
+        Version::API,
+        asked.node.as_deref(),
+        asked.service.as_deref(),
+        asked.flags,
+        &asked.hints,
+    )?;
+    if let Some(part) = &args.info {
+        found.retain(|info| long(info).contains(part.as_str()));
+    }
+    if args.json {
+        let infos: Vec<_> = found.iter().map(json::info).collect();
+        return Ok(pretty(&json!({ "infos": infos })));
+    }
+    let show: fn(&Info) -> String = match args.verbose || args.info.is_some() {
+        true => long,
+        false => short,
+    };
+    Ok(found.iter().map(show).collect())
+}
+
+fn explain(args: &Args, registry: &Registry) -> Answer {
+    let verdicts = args.query().and_then(|asked| {
+        registry.explain(
+            Version::API,
+            asked.node.as_deref(),
+            asked.service.as_deref(),
+            asked.flags,
+            &asked.hints,
+        )
+    });
+    let verdicts = match verdicts {
+        Ok(verdicts) => verdicts,
+        Err(error) => return failed(args, &error),
+    };
+    let taken = verdicts.iter().any(selvedge::Verdict::is_taken);
+    let unknown = registry.params().unknown();
+    Answer {
+        text: if args.json {
+            pretty(&explain::json(&verdicts, &unknown))
+        } else {
+            explain::text(&verdicts, &unknown)
+        },
+        errors: String::new(),
+        code: if taken { 0 } else { exit_code(Errno::NoData) },
+    }
+}
+
+fn failed(args: &Args, error: &Error) -> Answer {
+    let (text, errors) = if args.json {
+        let errno = error.errno();
+        let error = json!({ "errno": errno.as_raw(), "name": errno.text(), "text": error.what() });
+        (pretty(&json!({ "error": error })), String::new())
+    } else {
+        (String::new(), format!("fi_info: {error}\n"))
+    };
+    Answer {
+        text,
+        errors,
+        code: exit_code(error.errno()),
+    }
+}
+
+/// The error's number where it fits, as libfabric's tool does.
+fn exit_code(errno: Errno) -> u8 {
+    u8::try_from(errno.as_raw()).unwrap_or(u8::MAX)
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+#[cfg(test)]
+mod tests;

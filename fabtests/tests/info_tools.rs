@@ -1,0 +1,90 @@
+//! `fi_info` and `fi_strerror` as processes: exit codes, streams and the real environment.
+
+use std::process::{Command, Output};
+
+fn run(program: &str, env: &[(&str, &str)], args: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.args(["60", program]);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FI_")) {
+        command.env_remove(name);
+    }
+    let command = command.args(args).envs(env.iter().copied());
+    command.output().expect("the program starts")
+}
+
+fn fi_info(env: &[(&str, &str)], args: &[&str]) -> Output {
+    run(env!("CARGO_BIN_EXE_fi_info"), env, args)
+}
+
+fn fi_strerror(args: &[&str]) -> Output {
+    run(env!("CARGO_BIN_EXE_fi_strerror"), &[], args)
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+#[test]
+fn a_provider_that_does_not_exist_fails_with_an_explanation() {
+    let output = fi_info(&[], &["-p", "nowhere"]);
+    assert_eq!(output.status.code(), Some(61));
+    assert_eq!(text(&output.stdout), "");
+    let first = "fi_info: no provider has what is asked for: No data available\n";
+    assert!(text(&output.stderr).starts_with(first), "{output:?}");
+}
+
+#[test]
+fn the_environment_of_the_process_counts() {
+    let output = fi_info(&[("FI_PROVIDER", "nowhere")], &[]);
+    assert_eq!(output.status.code(), Some(61));
+    let output = fi_info(&[("FI_PROVIDER", "nowhere")], &["-g", "FI_PROVIDER"]);
+    assert!(
+        text(&output.stdout).contains("\nFI_PROVIDER=nowhere\n"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_misspelt_variable_is_reported_unless_logs_are_off() {
+    let misspelt = ("FI_PROVIDR", "shm");
+    let output = fi_info(&[misspelt], &[]);
+    let report = "FI_PROVIDR=\"shm\" is not a parameter; did you mean FI_PROVIDER?";
+    assert!(text(&output.stderr).contains(report), "{output:?}");
+    let output = fi_info(&[misspelt, ("FI_LOG_LEVEL", "off")], &[]);
+    assert!(!text(&output.stderr).contains(report), "{output:?}");
+}
+
+#[test]
+fn a_bad_log_level_is_named_and_survived() {
+    let output = fi_info(&[("FI_LOG_LEVEL", "loud")], &["--version"]);
+    assert_eq!(output.status.code(), Some(0));
+    let complaint = "fi_info: FI_LOG_LEVEL=\"loud\": expected one of ";
+    assert!(text(&output.stderr).starts_with(complaint), "{output:?}");
+}
+
+#[test]
+fn unknown_options_fail_with_usage() {
+    let output = fi_info(&[], &["--bogus"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("--bogus"), "{output:?}");
+}
+
+#[test]
+fn json_is_json_even_in_failure() {
+    let output = fi_info(&[], &["-p", "nowhere", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["error"]["errno"], 61);
+    assert_eq!(output.status.code(), Some(61));
+}
+
+#[test]
+fn errors_have_texts() {
+    let output = fi_strerror(&["-265"]);
+    assert_eq!(
+        (text(&output.stdout), output.status.code()),
+        ("Truncation error\n", Some(0))
+    );
+    let output = fi_strerror(&["abc"]);
+    assert!(text(&output.stdout).starts_with("ERROR: unable to parse 'abc'\n\nUsage: "));
+    assert_eq!(output.status.code(), Some(1));
+}
