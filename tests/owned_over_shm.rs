@@ -1,0 +1,241 @@
+//! The safe layer over the shm provider: both its faces, at every size.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail anywhere")]
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use selvedge::owned::{AsyncEndpoint, Buf, Completions, Endpoint, Pool};
+use selvedge::{AddressVector, Caps, Context, Domain, Errno, FiAddr, Hints, Info, av};
+
+const SIZES: [usize; 7] = [0, 1, 64, 4096, 16 << 10, 256 << 10, 4 << 20];
+
+/// A domain, and what belongs to all of its endpoints.
+struct Shm {
+    info: Info,
+    domain: Arc<dyn Domain>,
+    av: Arc<dyn AddressVector>,
+}
+
+impl Shm {
+    fn open() -> Self {
+        let caps = Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
+        let hints = Hints::new().provider("shm").caps(caps);
+        let info = selvedge_providers::builtin()
+            .infos(&hints)
+            .unwrap()
+            .remove(0);
+        let domain = info.open().unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        Self { info, domain, av }
+    }
+
+    fn polled(&self) -> (Endpoint, FiAddr) {
+        let ep = Endpoint::open(&*self.domain, &self.info, Arc::clone(&self.av)).unwrap();
+        let addr = self.av.insert_one(&ep.address().unwrap()).unwrap();
+        (ep, addr)
+    }
+
+    fn awaited(&self) -> (AsyncEndpoint, FiAddr) {
+        let ep = AsyncEndpoint::open(&*self.domain, &self.info, Arc::clone(&self.av)).unwrap();
+        let addr = self.av.insert_one(&ep.address().unwrap()).unwrap();
+        (ep, addr)
+    }
+
+    fn pool(&self, size: usize, count: usize) -> Pool {
+        Pool::new(&*self.domain, size.max(1), count).unwrap()
+    }
+}
+
+/// Runs a test that would hang where it fails; the time is far above what it takes.
+fn under_watchdog(test: impl FnOnce() + Send + 'static) {
+    let (done, wait) = mpsc::channel();
+    let runner = thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    if wait.recv_timeout(Duration::from_secs(120)) == Err(RecvTimeoutError::Timeout) {
+        panic!("still running after two minutes");
+    }
+    runner.join().unwrap();
+}
+
+/// A message of `len` bytes that is another one for each `seed`.
+fn message(pool: &Pool, len: usize, seed: usize) -> Buf {
+    let mut buf = pool.take().unwrap();
+    buf.set_len(len).unwrap();
+    for (i, byte) in buf.iter_mut().enumerate() {
+        *byte = pattern(i, seed);
+    }
+    buf
+}
+
+fn pattern(index: usize, seed: usize) -> u8 {
+    (index.wrapping_mul(31) ^ (index >> 8) ^ seed) as u8
+}
+
+fn assert_message(buf: &Buf, len: usize, seed: usize) {
+    assert_eq!(buf.len(), len);
+    let wrong = buf
+        .iter()
+        .enumerate()
+        .find(|&(i, &byte)| byte != pattern(i, seed));
+    assert_eq!(wrong, None, "message of {len} bytes");
+}
+
+#[test]
+fn polled_endpoints_exchange_messages_of_every_size() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
+        for (seed, size) in SIZES.into_iter().enumerate() {
+            let pool = shm.pool(size, 2);
+            let tag = seed as u64;
+            b.trecv(pool.take().unwrap(), a_addr, tag, Context(1))
+                .unwrap();
+            a.tsend(message(&pool, size, seed), b_addr, tag, Context(2))
+                .unwrap();
+            let (mut at_a, mut at_b) =
+                (Completions::with_capacity(1), Completions::with_capacity(1));
+            while a.poll(&mut at_a).unwrap() + b.poll(&mut at_b).unwrap() < 2 {}
+            let received = at_b.drain().next().unwrap();
+            assert_eq!(received.result.unwrap().src, a_addr);
+            assert_message(&received.buf, size, seed);
+        }
+    });
+}
+
+#[test]
+fn awaited_endpoints_exchange_messages_of_every_size() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, a_addr), (b, b_addr)) = (shm.awaited(), shm.awaited());
+        for (seed, size) in SIZES.into_iter().enumerate() {
+            let pool = shm.pool(size, 4);
+            let ping = a.send(message(&pool, size, seed), b_addr);
+            let pong = a.recv(pool.take().unwrap(), b_addr);
+            let echo = async {
+                let room = pool.take().unwrap();
+                let (buf, received) = b.recv(room, FiAddr::UNSPEC).await.unwrap();
+                assert_eq!(received.src, a_addr);
+                b.send(buf, received.src).await.unwrap();
+            };
+            let (sent, received, ()) = block_on(async { futures::join!(ping, pong, echo) });
+            assert_message(&sent.unwrap(), size, seed);
+            assert_message(&received.unwrap().0, size, seed);
+        }
+    });
+}
+
+#[test]
+fn more_messages_than_the_queues_hold_all_arrive() {
+    const MESSAGES: usize = 3000;
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, _), (b, b_addr)) = (shm.awaited(), shm.awaited());
+        let pool = shm.pool(64, MESSAGES + 1);
+        let sends = (0..MESSAGES).map(|i| a.send(message(&pool, 64, i), b_addr));
+        let sends = futures::future::join_all(sends.collect::<Vec<_>>());
+        let receive = async {
+            let mut room = pool.take().unwrap();
+            let mut seen = vec![0; 256];
+            for _ in 0..MESSAGES {
+                let (buf, _) = b.recv(room, FiAddr::UNSPEC).await.unwrap();
+                seen[usize::from(buf[0])] += 1;
+                room = buf;
+            }
+            seen
+        };
+        let (sent, seen) = block_on(async { futures::join!(sends, receive) });
+        assert!(sent.into_iter().all(|sent| sent.is_ok()));
+        let expected = (0..256).map(|first| (0..MESSAGES).filter(|i| i % 256 == first).count());
+        assert_eq!(seen, expected.collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn closing_in_the_middle_of_everything_returns_the_buffers() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let (b, b_addr) = shm.polled();
+        for size in SIZES {
+            let pool = shm.pool(size, 8);
+            let (a, _) = shm.polled();
+            let unmatched = u64::MAX;
+            a.trecv(pool.take().unwrap(), b_addr, unmatched, Context(0))
+                .unwrap();
+            for i in 0..4 {
+                match a.tsend(message(&pool, size, 0), b_addr, i, Context(i)) {
+                    Ok(_) => {}
+                    Err(refused) => assert_eq!(refused.errno, Errno::Again),
+                }
+                let _ = b.poll(&mut Completions::with_capacity(1));
+            }
+            drop(a);
+            assert_eq!(pool.available(), 8, "{size} bytes");
+        }
+    });
+}
+
+#[test]
+fn futures_dropped_in_the_middle_of_a_transfer_return_their_buffers() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, _), (b, b_addr)) = (shm.awaited(), shm.awaited());
+        for (seed, size) in SIZES.into_iter().enumerate() {
+            let pool = shm.pool(size, 2);
+            {
+                let mut receive = pin!(b.recv(pool.take().unwrap(), FiAddr::UNSPEC));
+                let mut send = pin!(a.send(message(&pool, size, seed), b_addr));
+                let _ = poll(receive.as_mut());
+                let _ = poll(send.as_mut());
+            }
+            // A message that is under way and met no receive is the sender's until it does.
+            let rooms = shm.pool(size, 1);
+            let mut drain = Box::pin(b.recv(rooms.take().unwrap(), FiAddr::UNSPEC));
+            while pool.available() < 2 {
+                if let Poll::Ready(received) = poll(drain.as_mut()) {
+                    let (room, _) = received.unwrap();
+                    drain.set(b.recv(room, FiAddr::UNSPEC));
+                }
+                a.progress().unwrap();
+            }
+        }
+    });
+}
+
+fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut TaskContext::from_waker(Waker::noop()))
+}
+
+#[test]
+fn threads_exchange_messages() {
+    const MESSAGES: usize = 500;
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let (a, a_addr) = shm.awaited();
+        let (b, b_addr) = shm.awaited();
+        let pool = shm.pool(4096, 4);
+        let run = |ep: &AsyncEndpoint, peer| {
+            for i in 0..MESSAGES {
+                let len = i * 8 % 4096;
+                let send = ep.send(message(&pool, len, i), peer);
+                let receive = ep.recv(pool.take().unwrap(), peer);
+                let (sent, received) = block_on(async { futures::join!(send, receive) });
+                sent.unwrap();
+                assert_message(&received.unwrap().0, len, i);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| run(&a, b_addr));
+            scope.spawn(|| run(&b, a_addr));
+        });
+        assert_eq!(pool.available(), 4);
+    });
+}
