@@ -76,6 +76,7 @@ impl Registry {
         if !verdicts.iter().any(Verdict::is_taken) {
             return Err(nothing_matches(&verdicts));
         }
+        verdicts.iter().for_each(warn_of_failure);
         Ok(verdicts
             .into_iter()
             .filter_map(Verdict::into_info)
@@ -272,10 +273,7 @@ fn ask(provider: &'static dyn Provider, query: &Query<'_>, filters: &Filters) ->
             })
             .map(verdict)
             .collect(),
-        Err(error) => {
-            log::warn!(target: "selvedge::core::core", "{}: {error}", provider.name());
-            vec![verdict(Outcome::Failed(error))]
-        }
+        Err(error) => vec![verdict(Outcome::Failed(error))],
     }
 }
 
@@ -289,6 +287,13 @@ fn stamped(mut info: Info, provider: &'static dyn Provider, query: &Query<'_>) -
     fabric.api_version = query.version;
     info.set_origin(provider, query);
     info
+}
+
+/// A provider that failed goes unnoticed when another one has results.
+fn warn_of_failure(verdict: &Verdict) {
+    if let Outcome::Failed(_) = verdict.outcome {
+        log::warn!(target: "selvedge::core::core", "{verdict}");
+    }
 }
 
 /// Warns, unless this process has been warned of the same before: discovery runs often.

@@ -34,6 +34,57 @@ fn a_provider_that_does_not_exist_fails_with_an_explanation() {
 }
 
 #[test]
+fn shared_memory_is_found() {
+    let output = fi_info(&[], &["-p", "shm"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = text(&output.stdout);
+    assert!(
+        text.starts_with("provider: shm\n    fabric: shm\n    domain: shm\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("    type: FI_EP_RDM\n    protocol: FI_PROTO_SHM\n"),
+        "{text}"
+    );
+    assert!(text.contains("    type: FI_EP_DGRAM\n"), "{text}");
+}
+
+#[test]
+fn an_excluded_provider_is_explained() {
+    let output = fi_info(&[("FI_PROVIDER", "^shm")], &[]);
+    assert_eq!(output.status.code(), Some(61));
+    assert_eq!(
+        text(&output.stderr),
+        "fi_info: no provider has what is asked for: No data available\n\
+         shm: excluded by FI_PROVIDER=^shm\n"
+    );
+}
+
+#[test]
+fn a_refused_endpoint_type_is_explained() {
+    let output = fi_info(&[("FI_PROVIDER", "shm")], &["-t", "FI_EP_MSG"]);
+    assert_eq!(output.status.code(), Some(61));
+    let line = "\nshm: ep_type: asked for FI_EP_MSG, has FI_EP_RDM | FI_EP_DGRAM\n";
+    assert!(text(&output.stderr).contains(line), "{output:?}");
+}
+
+#[test]
+fn a_bad_parameter_of_the_process_is_explained() {
+    let output = fi_info(&[("FI_SHM_TX_SIZE", "banana")], &["-p", "shm"]);
+    assert_eq!(output.status.code(), Some(61));
+    let line = "\nshm: FI_SHM_TX_SIZE=\"banana\": expected a size such as 4096, 64k or 1m";
+    assert!(text(&output.stderr).contains(line), "{output:?}");
+}
+
+#[test]
+fn every_parameter_of_shared_memory_is_listed() {
+    let output = fi_info(&[("FI_SHM_TX_SIZE", "128")], &["-g", "SHM"]);
+    let text = text(&output.stdout);
+    assert!(text.contains("# FI_SHM_TX_SIZE: size_t\n# shm: "), "{text}");
+    assert!(text.contains("\nFI_SHM_TX_SIZE=128\n"), "{text}");
+}
+
+#[test]
 fn the_environment_of_the_process_counts() {
     let output = fi_info(&[("FI_PROVIDER", "nowhere")], &[]);
     assert_eq!(output.status.code(), Some(61));

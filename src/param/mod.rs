@@ -352,6 +352,18 @@ mod tests {
     }
 
     #[test]
+    fn defaults_read_back() {
+        for time in ["0s", "7ns", "1500us", "20ms", "90s"] {
+            let default = parse::time(time).unwrap();
+            assert_eq!(Kind::Time { default }.default_text(), time);
+        }
+        for spec in &TABLE {
+            let text = spec.kind.default_text();
+            params(spec.name, &text).check(&TABLE).unwrap();
+        }
+    }
+
+    #[test]
     fn choices_are_read_in_any_case() {
         let read = params("FI_DEMO_CHOICE", "CMA").text("FI_DEMO_CHOICE");
         assert_eq!(read.unwrap(), "cma");

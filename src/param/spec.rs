@@ -141,7 +141,7 @@ impl Kind {
             Self::Flag { default } => u8::from(*default).to_string(),
             Self::Int { default, .. } => default.to_string(),
             Self::Size { default, .. } => default.to_string(),
-            Self::Time { default, .. } => format!("{default:?}"),
+            Self::Time { default } => time_text(*default),
             Self::Text { default } | Self::Choice { default, .. } => (*default).to_owned(),
         }
     }
@@ -159,6 +159,19 @@ impl fmt::Display for Kind {
             Self::Choice { of, .. } => write!(f, "one of {}", of.join(", ")),
         }
     }
+}
+
+/// In the largest unit that leaves a whole number.
+fn time_text(time: Duration) -> String {
+    let nanos = time.as_nanos();
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
+    units
+        .iter()
+        .find(|(_, unit)| nanos.is_multiple_of(*unit))
+        .map_or_else(
+            || format!("{nanos}ns"),
+            |(name, unit)| format!("{}{name}", nanos / unit),
+        )
 }
 
 fn write_size(f: &mut fmt::Formatter<'_>, min: usize, max: usize) -> fmt::Result {

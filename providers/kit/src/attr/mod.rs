@@ -12,7 +12,7 @@ mod mr_mode;
 use selvedge::info::{
     DomainAttr, EpAttr, Mismatch, Offer, Progress, ResourceMgmt, RxAttr, Threading, TxAttr,
 };
-use selvedge::{Caps, Info, Mode, Query};
+use selvedge::{AddrFormat, Address, Caps, Info, InfoFlags, Mode, Query};
 
 use compare::{at_most, duties, equal, name, ranked, subset};
 
@@ -56,7 +56,8 @@ fn fit(has: &Info, query: &Query<'_>) -> Offer {
     check_endpoint(&asked.ep_attr, has, asked.caps)?;
     subset("caps", caps::implied(asked.caps), has.caps)?;
     duties("mode", asked.mode, has.mode)?;
-    check_addresses(asked, has)?;
+    let (src, dest) = asked_addresses(query);
+    check_addresses(asked.addr_format, src, dest, has.addr_format)?;
     check_domain(&asked.domain_attr, has, asked.mode)?;
     check_tx(&asked.tx_attr, has, asked.mode)?;
     check_rx(&asked.rx_attr, has, asked.mode)?;
@@ -71,7 +72,10 @@ fn fit(has: &Info, query: &Query<'_>) -> Offer {
         info.caps,
         query.version,
     )?;
-    fit_addresses(&mut info, asked);
+    set(&mut info.addr_format, asked.addr_format);
+    info.src_addr = src.cloned().or_else(|| info.src_addr.take());
+    info.dest_addr = dest.cloned().or_else(|| info.dest_addr.take());
+    info.handle = asked.handle;
     fit_endpoint(&mut info.ep_attr, &asked.ep_attr);
     fit_domain(&mut info.domain_attr, &asked.domain_attr);
     fit_tx(&mut info.tx_attr, &asked.tx_attr, info.caps);
@@ -130,21 +134,32 @@ fn check_contexts(asked: &EpAttr, domain: &DomainAttr) -> Result<(), Mismatch> {
     }
 }
 
-fn check_addresses(asked: &Info, has: &Info) -> Result<(), Mismatch> {
+/// The hints' addresses, local and remote, as far as `node` and `service` do not take their place.
+fn asked_addresses<'a>(query: &Query<'a>) -> (Option<&'a Address>, Option<&'a Address>) {
+    let asked = query.hints.info();
+    let (src, dest) = (asked.src_addr.as_ref(), asked.dest_addr.as_ref());
+    let named = query.node.is_some() || query.service.is_some();
+    match (named, query.flags.contains(InfoFlags::SOURCE)) {
+        (true, true) => (None, dest),
+        (true, false) => (src, None),
+        (false, _) => (src, dest),
+    }
+}
+
+fn check_addresses(
+    asked: AddrFormat,
+    src: Option<&Address>,
+    dest: Option<&Address>,
+    has: AddrFormat,
+) -> Result<(), Mismatch> {
     let formats = [
-        ("addr_format", Some(asked.addr_format)),
-        (
-            "src_addr",
-            asked.src_addr.as_ref().map(|addr| addr.format()),
-        ),
-        (
-            "dest_addr",
-            asked.dest_addr.as_ref().map(|addr| addr.format()),
-        ),
+        ("addr_format", Some(asked)),
+        ("src_addr", src.map(Address::format)),
+        ("dest_addr", dest.map(Address::format)),
     ];
     for (field, format) in formats {
-        if let Some(format) = format.filter(|format| !format.accepts(has.addr_format)) {
-            return Err(Mismatch::new(field, format, has.addr_format));
+        if let Some(format) = format.filter(|format| !format.accepts(has)) {
+            return Err(Mismatch::new(field, format, has));
         }
     }
     Ok(())
@@ -244,13 +259,6 @@ fn check_rx(asked: &RxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
     equal("rx_attr.comp_order", asked.comp_order, 0)?;
     at_most("rx_attr.size", asked.size, has.size)?;
     at_most("rx_attr.iov_limit", asked.iov_limit, has.iov_limit)
-}
-
-fn fit_addresses(info: &mut Info, asked: &Info) {
-    set(&mut info.addr_format, asked.addr_format);
-    info.src_addr = asked.src_addr.clone().or_else(|| info.src_addr.take());
-    info.dest_addr = asked.dest_addr.clone().or_else(|| info.dest_addr.take());
-    info.handle = asked.handle;
 }
 
 fn fit_endpoint(ep: &mut EpAttr, asked: &EpAttr) {

@@ -1,6 +1,6 @@
 use selvedge::info::{EpType, MemTagFormat, Protocol, Version};
 use selvedge::param::Params;
-use selvedge::{AddrFormat, Address, Hints, MrMode, MsgOrder, OpFlags, av};
+use selvedge::{Hints, MrMode, MsgOrder, OpFlags, av};
 
 use super::*;
 
@@ -367,12 +367,14 @@ fn registration_modes_are_reduced_to_what_the_capabilities_need() {
     let templates = MrMode::BASIC | MrMode::SCALABLE;
     let (old, new) = (Version::new(1, 4), Version::API);
     let none = MrMode::empty();
+    let local = MrMode::LOCAL | MrMode::ALLOCATED;
     let cases = [
         (new, Caps::RMA, three, three, Some(three)),
         (new, Caps::RMA, three, three | MrMode::LOCAL, Some(three)),
         (new, Caps::RMA, three, MrMode::VIRT_ADDR, None),
         (new, Caps::MSG, three, none, Some(none)),
         (new, Caps::MSG, MrMode::LOCAL, none, None),
+        (new, Caps::MSG, MrMode::LOCAL | three, local, Some(local)),
         (new, Caps::MSG, MrMode::LOCAL | three, MrMode::all(), None),
         (new, Caps::RMA, MrMode::HMEM, none, Some(none)),
         (new, Caps::RMA, three, MrMode::BASIC, Some(MrMode::BASIC)),
@@ -446,6 +448,35 @@ fn addresses_of_the_hints_reach_the_result() {
     let info = ask(&hints().dest_addr(peer.clone()).edit(|info| info.handle = 5)).unwrap();
     assert_eq!(info.dest_addr, Some(peer));
     assert_eq!((info.src_addr, info.handle), (None, 5));
+}
+
+#[test]
+fn a_node_takes_the_place_of_the_hinted_address() {
+    let named = |scheme: &str| Some(Address::Str(format!("{scheme}://x")));
+    let mut own = offered();
+    own.src_addr = named("own-src");
+    own.dest_addr = named("own-dest");
+    let hints = hints().edit(|info| {
+        info.src_addr = named("src");
+        info.dest_addr = named("dest");
+    });
+    let params = Params::default();
+    let mut query = Query::new(&hints, &params);
+    let mut addresses = |node, flags| {
+        (query.node, query.flags) = (node, flags);
+        let info = check(&own, &query).unwrap();
+        (info.src_addr, info.dest_addr)
+    };
+    let none = InfoFlags::empty();
+    assert_eq!(addresses(None, none), (named("src"), named("dest")));
+    assert_eq!(
+        addresses(Some("n"), none),
+        (named("src"), named("own-dest"))
+    );
+    assert_eq!(
+        addresses(Some("n"), InfoFlags::SOURCE),
+        (named("own-src"), named("dest"))
+    );
 }
 
 mod properties {
