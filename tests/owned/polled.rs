@@ -245,6 +245,23 @@ fn a_list_is_filled_as_far_as_there_is_room_and_keeps_what_it_holds() {
 }
 
 #[test]
+fn an_error_waits_until_the_list_has_room() {
+    let net = Net::new();
+    let (ep, me) = net.polled();
+    let pool = net.pool(2);
+    ep.recv(pool.take().unwrap(), me, Context(1)).unwrap();
+    let cancelled = ep.recv(pool.take().unwrap(), me, Context(2)).unwrap();
+    ep.inject(&[], me, None).unwrap();
+    let mut done = Completions::with_capacity(1);
+    assert_eq!(ep.poll(&mut done), Ok(1));
+    ep.cancel(cancelled).unwrap();
+    assert_eq!(ep.poll(&mut done), Ok(1));
+    assert_eq!(done.drain().next().unwrap().context, Context(1));
+    assert_eq!(ep.poll(&mut done), Ok(1));
+    assert_eq!(done.drain().next().unwrap().context, Context(2));
+}
+
+#[test]
 fn closing_returns_the_buffers_of_outstanding_operations() {
     let net = Net::new();
     let (ep, me) = net.polled();

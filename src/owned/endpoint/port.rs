@@ -204,6 +204,8 @@ impl<O> Port<O> {
                 }
                 Ok(count)
             }
+            // The error stays where it is.
+            Err(Errno::Avail) if limit == 0 => Ok(0),
             Err(Errno::Avail) => self.read_err(&mut deliver),
             Err(errno) => Err(errno),
         }

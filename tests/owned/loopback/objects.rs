@@ -158,7 +158,7 @@ impl CompletionQueue for Cq {
         let mut wire = lock(&self.wire);
         wire.progress();
         let events = &mut wire.queues[self.index].events;
-        if !out.is_empty() && matches!(events.front(), Some(Err(_))) {
+        if matches!(events.front(), Some(Err(_))) {
             return Err(Errno::Avail);
         }
         let ready = events.iter().take_while(|event| event.is_ok()).count();
