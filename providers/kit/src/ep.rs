@@ -76,7 +76,7 @@ impl Ep {
 
     /// An own operation with the resolved flags `op` is done. `what` says which, for instance
     /// [`crate::srx::Kind::sent`].
-    #[inline]
+    #[inline(always)]
     pub fn tx_done(&self, context: Context, what: CompletionFlags, op: OpFlags) {
         self.tx_counted(what);
         if self.tx_all || op.contains(OpFlags::COMPLETION) {
@@ -122,7 +122,7 @@ impl Ep {
 
     /// A receive is done: `len` bytes of the message are in its buffer, which is the caller's again
     /// from here on. A message that was longer is reported as truncated.
-    #[inline]
+    #[inline(always)]
     pub fn rx_done(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
         if len < env.len {
             return self.rx_trunc(posted, env, len, src);
@@ -187,7 +187,7 @@ impl Ep {
 
 /// The entry of a message that was received; takes the receive, so that nothing touches its buffer
 /// once the entry can be read.
-#[inline]
+#[inline(always)]
 fn received(posted: Posted, env: &Envelope, len: usize) -> Entry {
     let Posted {
         buf, context, kind, ..

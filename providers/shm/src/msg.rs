@@ -74,7 +74,7 @@ impl Tagged for Endpoint {
 }
 
 impl Endpoint {
-    #[inline]
+    #[inline(always)]
     fn post_send(
         &self,
         buf: TxBuf,
@@ -123,7 +123,7 @@ impl Endpoint {
         self.inner.state.lock().send(buf, &send)
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_recv(
         &self,
         kind: Kind,

@@ -29,11 +29,11 @@ impl State {
     #[inline]
     pub(crate) fn progress(&mut self, budget: usize) -> usize {
         let mut done = 0;
-        let count = self.hot.len();
-        for turn in 0..count {
-            let index = self.hot[(self.turn.first + turn) % count] as usize;
+        for turn in 0..self.hot.len() {
+            let index = self.hot[turn] as usize;
             done += self.poll(index, budget - done);
             if done >= budget {
+                self.yield_turn(turn);
                 break;
             }
         }
@@ -42,6 +42,14 @@ impl State {
         }
         self.look_around(done);
         done
+    }
+
+    /// The peer that used up a turn is the last of the next one.
+    #[inline]
+    fn yield_turn(&mut self, place: usize) {
+        if place + 1 < self.hot.len() {
+            self.hot[place..].rotate_left(1);
+        }
     }
 
     /// Takes up to `budget` commands of one peer.
@@ -225,7 +233,6 @@ impl State {
 
     #[cold]
     fn look_at_clock(&mut self, interval: Duration) {
-        self.turn.first = self.turn.first.wrapping_add(1) % self.hot.len().max(1);
         self.answer_bells();
         let now = Instant::now();
         if now.duration_since(self.turn.last_control) >= interval {

@@ -67,8 +67,6 @@ pub(crate) struct Ack {
 /// When the rarer duties of progress are due.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Rotates the order of polling.
-    pub(crate) first: usize,
     /// Polls that found nothing, or messages, since the clock was read.
     pub(crate) ticks: usize,
     pub(crate) last_control: Instant,
@@ -109,7 +107,6 @@ impl State {
             hot: Vec::new(),
             active: Vec::new(),
             turn: Turn {
-                first: 0,
                 ticks: 0,
                 last_control: Instant::now(),
                 sweep: 0,
@@ -118,7 +115,7 @@ impl State {
     }
 
     /// Sends a message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(&mut self, buf: TxBuf, send: &Send) -> Result {
         if send.reports && self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);

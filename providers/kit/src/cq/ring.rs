@@ -79,7 +79,7 @@ impl CqRing {
     }
 
     /// Adds a completion; `src` is the source of a received message.
-    #[inline]
+    #[inline(always)]
     pub fn push(&self, entry: Entry, src: FiAddr) {
         let mut store = self.store.lock();
         store.push(entry, src);

@@ -44,7 +44,7 @@ impl Store {
         self.len() + self.errors.len()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry, src: FiAddr) {
         if self.len() == self.entries.len() {
             self.grow();
@@ -66,11 +66,13 @@ impl Store {
     #[inline]
     pub(super) fn take(&mut self, out: &mut [Entry], src: Option<&mut [FiAddr]>) -> Result<usize> {
         let count = out.len().min(self.ready()?);
-        let place = self.place(self.read);
-        let first = count.min(self.entries.len() - place);
-        copy(&mut out[..count], &self.entries, place, first);
+        for (number, entry) in out[..count].iter_mut().enumerate() {
+            *entry = self.entries[self.place(self.read.wrapping_add(number))];
+        }
         if let Some(src) = src {
-            copy(&mut src[..count], &self.sources, place, first);
+            for (number, src) in src[..count].iter_mut().enumerate() {
+                *src = self.sources[self.place(self.read.wrapping_add(number))];
+            }
         }
         self.read = self.read.wrapping_add(count);
         Ok(count)
@@ -123,14 +125,6 @@ fn doubled<T: Copy>(ring: &[T], place: usize, value: T) -> Box<[T]> {
     grown.extend_from_slice(&ring[..place]);
     grown.resize(ring.len() * 2, value);
     grown.into_boxed_slice()
-}
-
-/// Copies from a ring: `first` elements from `place` on, the others from its start.
-#[inline]
-fn copy<T: Copy>(out: &mut [T], ring: &[T], place: usize, first: usize) {
-    let (head, tail) = out.split_at_mut(first);
-    head.copy_from_slice(&ring[place..place + first]);
-    tail.copy_from_slice(&ring[..tail.len()]);
 }
 
 /// What an idle queue holds: 3.5 KiB.

@@ -175,7 +175,7 @@ impl<U> Matcher<U> {
         self.by_mask.first(&self.posted, env, || self.examine())
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_posted(&mut self, slot: Slot) -> Posted {
         if self.posted.number(slot) < self.by_mask.upto {
             self.by_mask.forget(&self.posted, slot);

@@ -106,7 +106,7 @@ impl<T> Queue<T> {
         first
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, value: T) -> Slot {
         let slot = match self.free {
             NONE => self.grow(),
@@ -128,7 +128,7 @@ impl<T> Queue<T> {
         slot
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, slot: Slot) -> T {
         let node = &mut self.nodes[slot as usize];
         let value = node.value.take().expect("the slot has a member");

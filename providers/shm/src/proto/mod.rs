@@ -56,7 +56,7 @@ pub(crate) enum Sent {
 /// # Errors
 /// [`Errno::Again`] while there is no room; [`Errno::MsgSize`] for an injected one that is too
 /// large.
-#[inline]
+#[inline(always)]
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
@@ -66,11 +66,25 @@ pub(crate) fn send(
     flags: OpFlags,
 ) -> Result<Sent> {
     let len = buf.len();
-    let acked = flags.intersects(ACKED);
-    if !acked && len <= config.inline_size && len <= inline_room(header.data.is_some()) {
+    let fits = len <= config.inline_size && len <= inline_room(header.data.is_some());
+    if fits && !flags.intersects(ACKED) {
         inline::send(peer, header, &buf)?;
         return Ok(Sent::Done);
     }
+    send_long(peer, config, header, buf, context, flags)
+}
+
+#[inline(never)]
+fn send_long(
+    peer: &mut Peer,
+    config: &Config,
+    header: &Header,
+    buf: TxBuf,
+    context: Context,
+    flags: OpFlags,
+) -> Result<Sent> {
+    let len = buf.len();
+    let acked = flags.intersects(ACKED);
     let op = Op {
         kind: header.kind,
         context,

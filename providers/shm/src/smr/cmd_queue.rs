@@ -8,7 +8,7 @@
 //!
 //! The queue checks nothing that a slot says: that is the reader's business.
 
-use super::sync::{Ordering, Words, order};
+use super::sync::{AtomicU64, Ordering, Words, order};
 
 /// Words of one slot.
 pub const SLOT_WORDS: usize = 8;
@@ -36,14 +36,14 @@ pub struct Receiver {
 /// A slot that is claimed and not yet visible. Dropping it sends nothing.
 #[derive(Debug)]
 pub struct Slot<'a> {
-    sender: &'a mut Sender,
+    line: &'a [AtomicU64; SLOT_WORDS],
+    head: &'a mut u64,
 }
 
 /// A slot that the producer has committed.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    slots: &'a Words,
-    first: usize,
+    line: &'a [AtomicU64; SLOT_WORDS],
     head: u32,
 }
 
@@ -66,7 +66,14 @@ impl Sender {
     /// Takes the next slot if one is known to be free.
     #[inline]
     pub fn claim(&mut self) -> Option<Slot<'_>> {
-        (self.head < self.limit).then_some(Slot { sender: self })
+        if self.head >= self.limit {
+            return None;
+        }
+        let first = (self.head & self.mask) as usize * SLOT_WORDS;
+        Some(Slot {
+            line: self.slots.line(first),
+            head: &mut self.head,
+        })
     }
 
     /// Slots that are known to be free.
@@ -104,28 +111,16 @@ impl Slot<'_> {
     /// Writes word `index` (1 to 7).
     #[inline]
     pub fn put(&mut self, index: usize, word: u64) {
-        debug_assert!((1..SLOT_WORDS).contains(&index));
-        let first = self.first();
-        self.sender
-            .slots
-            .at(first + index)
-            .store(word, Ordering::Relaxed);
+        debug_assert!(index > 0, "word 0 is the commit word");
+        self.line[index].store(word, Ordering::Relaxed);
     }
 
     /// Makes the slot visible, with `head` as the command's half of word 0.
     #[inline]
     pub fn commit(self, head: u32) {
-        let word = u64::from(stamp(self.sender.head)) << 32 | u64::from(head);
-        self.sender
-            .slots
-            .at(self.first())
-            .store(word, order::commit());
-        self.sender.head += 1;
-    }
-
-    #[inline]
-    fn first(&self) -> usize {
-        (self.sender.head & self.sender.mask) as usize * SLOT_WORDS
+        let word = u64::from(stamp(*self.head)) << 32 | u64::from(head);
+        self.line[0].store(word, order::commit());
+        *self.head += 1;
     }
 }
 
@@ -144,10 +139,10 @@ impl Receiver {
     #[inline]
     pub fn peek(&self) -> Option<Received<'_>> {
         let first = (self.tail & self.mask) as usize * SLOT_WORDS;
-        let word = self.slots.at(first).load(order::seen());
+        let line = self.slots.line(first);
+        let word = line[0].load(order::seen());
         ((word >> 32) as u32 == stamp(self.tail)).then_some(Received {
-            slots: &self.slots,
-            first,
+            line,
             head: word as u32,
         })
     }
@@ -182,8 +177,7 @@ impl Received<'_> {
     /// Word `index` (1 to 7). The producer may change it: read it once.
     #[inline]
     pub fn word(&self, index: usize) -> u64 {
-        debug_assert!((1..SLOT_WORDS).contains(&index));
-        self.slots.at(self.first + index).load(Ordering::Relaxed)
+        self.line[index].load(Ordering::Relaxed)
     }
 }
 

@@ -145,6 +145,16 @@ mod words {
             unsafe { word.as_ref() }
         }
 
+        /// The `N` words from `first` on.
+        #[inline]
+        pub(crate) fn line<const N: usize>(&self, first: usize) -> &[AtomicU64; N] {
+            assert!(first < self.len && N <= self.len - first);
+            // SAFETY: inside the row by the check above.
+            let line = unsafe { self.first.add(first) };
+            // SAFETY: as in `at`, for each of the words.
+            unsafe { line.cast().as_ref() }
+        }
+
         /// Number of words.
         pub(crate) fn len(&self) -> usize {
             self.len
@@ -177,6 +187,11 @@ mod words {
         /// The word at `index`.
         pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
             &self.0[index]
+        }
+
+        /// The `N` words from `first` on.
+        pub(crate) fn line<const N: usize>(&self, first: usize) -> &[AtomicU64; N] {
+            self.0[first..first + N].try_into().expect("N words")
         }
 
         /// Number of words.
