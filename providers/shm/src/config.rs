@@ -9,7 +9,7 @@ use crate::cmd::INLINE_MAX;
 use crate::smr::Sizes;
 
 /// Every parameter, with its default and what it does.
-pub(crate) static PARAMS: [Spec; 11] = [
+pub(crate) static PARAMS: [Spec; 12] = [
     Spec::size("FI_SHM_TX_SIZE", 1024, "sends that may be outstanding").within(1, 1 << 20),
     Spec::size(
         "FI_SHM_RX_SIZE",
@@ -58,6 +58,11 @@ pub(crate) static PARAMS: [Spec; 11] = [
         "auto",
         &["auto", "cma", "bounce"],
         "how large messages travel: measured per peer, cross-memory attach, or bounce buffers",
+    ),
+    Spec::flag(
+        "FI_SHM_DISABLE_CMA",
+        false,
+        "libfabric's name for FI_SHM_PROTOCOL=bounce",
     ),
     Spec::size(
         "FI_SHM_UNEXPECTED_SIZE",
@@ -122,13 +127,40 @@ impl Config {
             },
             segment_size: params.size("FI_SHM_SEGMENT_SIZE")?.next_multiple_of(64),
             segment_count: params.size("FI_SHM_SEGMENT_COUNT")?,
-            protocol: match params.text("FI_SHM_PROTOCOL")?.as_str() {
-                "cma" => Protocol::Cma,
-                "bounce" => Protocol::Bounce,
-                _ => Protocol::Auto,
-            },
+            protocol: protocol(&params)?,
             unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
             peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?,
         })
+    }
+}
+
+fn protocol(params: &Params) -> Result<Protocol, Error> {
+    if params.flag("FI_SHM_DISABLE_CMA")? {
+        return Ok(Protocol::Bounce);
+    }
+    Ok(match params.text("FI_SHM_PROTOCOL")?.as_str() {
+        "cma" => Protocol::Cma,
+        "bounce" => Protocol::Bounce,
+        _ => Protocol::Auto,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libfabric_s_switch_turns_cross_memory_attach_off() -> Result<(), Error> {
+        let table = [
+            ("FI_SHM_DISABLE_CMA", "1", Protocol::Bounce),
+            ("FI_SHM_DISABLE_CMA", "0", Protocol::Auto),
+            ("FI_SHM_PROTOCOL", "CMA", Protocol::Cma),
+            ("FI_SHM_PROTOCOL", "bounce", Protocol::Bounce),
+        ];
+        for (name, value, protocol) in table {
+            let config = Config::read(&[(name, value)].into_iter().collect())?;
+            assert_eq!(config.protocol, protocol, "{name}={value}");
+        }
+        Ok(())
     }
 }
