@@ -29,6 +29,8 @@ bitflags! {
         const RECV = 1 << 10;
         /// May send.
         const SEND = 1 << 11;
+        /// Another name of [`Caps::SEND`].
+        const TRANSMIT = 1 << 11;
         /// Its memory may be read by peers.
         const REMOTE_READ = 1 << 12;
         /// Its memory may be written by peers.
@@ -140,6 +142,8 @@ bitflags! {
     /// Flags of one operation or default flags of an endpoint (fi_endpoint(3), "Operation flags").
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OpFlags: u64 {
+        /// An atomic on tagged memory.
+        const TAGGED = 1 << 3;
         /// To or from a multicast group.
         const MULTICAST = 1 << 5;
         /// The receive buffer takes many messages.
@@ -170,6 +174,10 @@ bitflags! {
         const COMMIT_COMPLETE = 1 << 30;
         /// Complete when the message has met a receive.
         const MATCH_COMPLETE = 1 << 31;
+        /// Hand the operation to a peer provider.
+        const PEER_TRANSFER = 1 << 36;
+        /// Receive under the authorization key of the context.
+        const AUTH_KEY = 1 << 57;
         /// Use the endpoint's default flags (`tx_attr.op_flags` or `rx_attr.op_flags`) in
         /// addition to those given here. Selvedge's own bit, which the short forms pass; the man
         /// page's `*msg` calls leave it out.
@@ -196,6 +204,8 @@ bitflags! {
         const ATOMIC = 1 << 4;
         /// Multicast.
         const MULTICAST = 1 << 5;
+        /// A collective.
+        const COLLECTIVE = 1 << 6;
         /// A read of this endpoint's own.
         const READ = 1 << 8;
         /// A write of this endpoint's own.

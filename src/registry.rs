@@ -11,6 +11,17 @@ use crate::{
 };
 
 /// The providers that discovery asks, in order of preference.
+///
+/// # Examples
+/// ```no_run
+/// use std::sync::Arc;
+/// use selvedge::{Caps, Domain, Error, Hints, Registry};
+///
+/// fn open_first(registry: &Registry) -> Result<Arc<dyn Domain>, Error> {
+///     let infos = registry.infos(&Hints::new().caps(Caps::TAGGED))?;
+///     infos[0].open()
+/// }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     providers: Vec<&'static dyn Provider>,
@@ -55,7 +66,7 @@ impl Registry {
     ///
     /// They come in the order of the registry's providers, and of each provider's own preference
     /// within: nothing else moves a result, so the first one is the same in every process with the
-    /// same environment. Each result opens with [`Info::open`].
+    /// same environment. There is at least one. Each opens with [`Info::open`].
     ///
     /// `node` and `service` name the peer, or with [`InfoFlags::SOURCE`] the local end.
     ///

@@ -161,6 +161,8 @@ mod tests {
             "FI_MSG|fi_tagged | rma".parse::<Caps>()?,
             Caps::MSG | Caps::TAGGED | Caps::RMA
         );
+        assert_eq!("FI_TRANSMIT".parse::<Caps>()?, Caps::SEND);
+        assert_eq!(Caps::SEND.to_string(), "FI_SEND");
         assert_eq!("FI_MR_LOCAL".parse::<MrMode>()?, MrMode::LOCAL);
         for flag in Caps::all().iter() {
             assert_eq!(flag.to_string().parse::<Caps>()?, flag);

@@ -115,8 +115,9 @@ impl Hints {
     /// # Safety
     /// For as long as an object lives that was opened from a result of these hints or from a copy of it:
     /// - [`Threading::Domain`]: no two threads use objects of one domain at the same time;
-    /// - [`Threading::Completion`]: no two threads use one completion queue or counter, or
-    ///   endpoints bound to it, at the same time;
+    /// - [`Threading::Completion`]: no two threads at the same time use objects of one group, where
+    ///   endpoints and the completion queues and counters that they are bound to are of one group,
+    ///   directly or through one another;
     /// - [`Threading::Fid`] and [`Threading::Endpoint`]: no two threads use one object at the same
     ///   time.
     ///
