@@ -107,7 +107,7 @@ impl Registry {
     /// result or why not.
     ///
     /// # Errors
-    /// Those of [`Registry::getinfo`] that are not an answer: all but [`Errno::NoData`].
+    /// Those of [`Registry::getinfo`] that concern its arguments and the environment.
     pub fn explain(
         &self,
         version: Version,
