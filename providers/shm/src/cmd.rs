@@ -89,19 +89,22 @@ impl Header {
         op | op_src << 8 | flags << 16 | len << 24
     }
 
-    /// Sends `len` bytes inside the command. `payload` holds them, zero-padded to words.
-    #[inline]
-    pub(crate) fn commit_inline(&self, mut slot: Slot<'_>, payload: &[u64], len: usize) {
+    /// Sends `len` bytes inside the command; `fill` puts them there, from the given word on.
+    #[inline(always)]
+    pub(crate) fn commit_inline(
+        &self,
+        mut slot: Slot<'_>,
+        len: usize,
+        fill: impl FnOnce(&mut Slot<'_>, usize),
+    ) {
         debug_assert!(len <= inline_room(self.data.is_some()));
         slot.put(1, self.tag);
-        let mut word = 2;
-        if let Some(data) = self.data {
-            slot.put(2, data);
-            word = 3;
-        }
-        for &bytes in &payload[..len.div_ceil(8)] {
-            slot.put(word, bytes);
-            word += 1;
+        match self.data {
+            None => fill(&mut slot, 2),
+            Some(data) => {
+                slot.put(2, data);
+                fill(&mut slot, 3);
+            }
         }
         slot.commit(self.head(SRC_INLINE, 0, len as u32));
     }

@@ -89,7 +89,7 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) region: Region,
-    tx: Sender,
+    pub(crate) tx: Sender,
     pool: InjectPool,
     /// By slot: how far the pool was used when the slot was committed.
     marks: Box<[u64]>,
@@ -215,8 +215,13 @@ impl Peer {
             0 => 0,
             _ => out.claim_payload(len, self.inbox.as_ref())?,
         };
-        out.mark();
+        out.mark(out.tx.position());
         Ok(offset)
+    }
+
+    /// Whether no command fits, as far as we know.
+    pub(crate) fn is_full(&self) -> bool {
+        self.out.as_ref().is_some_and(|out| out.tx.room() == 0)
     }
 
     /// The slot that [`Self::reserve`] has made sure of.
@@ -308,9 +313,15 @@ impl Outbox {
         self.pool.claim(len).ok_or(Errno::Again)
     }
 
+    /// Remembers how far the pool was used when the last slot was committed.
     #[inline]
-    fn mark(&mut self) {
-        let slot = self.slot_of(self.tx.position());
+    pub(crate) fn mark_last(&mut self) {
+        self.mark(self.tx.position() - 1);
+    }
+
+    #[inline]
+    fn mark(&mut self, position: u64) {
+        let slot = self.slot_of(position);
         self.marks[slot] = self.pool.position();
     }
 

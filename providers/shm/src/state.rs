@@ -115,23 +115,48 @@ impl State {
     }
 
     /// Sends a message.
+    ///
+    /// The usual case is all in line here: a small message, a peer that has our outbox, and room
+    /// in it. Whatever the message does not wait for comes after it was committed.
     #[inline(always)]
     pub(crate) fn send(&mut self, buf: TxBuf, send: &Send) -> Result {
         if send.reports && self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);
         }
         let index = self.peer_at(send.dest)?;
-        if self.peers[index].state != PeerState::Linked {
-            self.reach(index)?;
+        let peer = &mut self.peers[index];
+        if peer.state == PeerState::Linked
+            && proto::is_inline(&self.config, &send.header, buf.len(), send.flags)
+            && let Some(out) = &mut peer.out
+            && let Some(slot) = out.tx.claim()
+        {
+            proto::inline::send(slot, &send.header, &buf);
+            out.mark_last();
+            peer.announce();
+            self.report(send);
+            return Ok(());
+        }
+        self.send_patiently(index, buf, send)
+    }
+
+    /// Sends a message for which something has to be done first, or which is not small.
+    #[inline(never)]
+    fn send_patiently(&mut self, index: usize, buf: TxBuf, send: &Send) -> Result {
+        self.reach(index)?;
+        let peer = &mut self.peers[index];
+        if peer.inbox.is_none() && peer.is_full() {
+            // The peer may have said by now where it gives slots back.
+            self.hear(index);
         }
         let peer = &mut self.peers[index];
-        let Send {
-            header,
-            context,
-            flags,
-            ..
-        } = send;
-        match proto::send(peer, &self.config, header, buf, *context, *flags) {
+        match proto::send(
+            peer,
+            &self.config,
+            &send.header,
+            buf,
+            send.context,
+            send.flags,
+        ) {
             Ok(Sent::Done) => self.sent(index, send),
             Ok(Sent::Later) => {
                 peer.announce();
@@ -146,11 +171,9 @@ impl State {
         Ok(())
     }
 
-    /// The peer has the bytes of a message.
-    #[inline]
+    /// The bytes of a message are with the peer, or will be once it exists.
     fn sent(&mut self, index: usize, send: &Send) {
         let peer = &mut self.peers[index];
-        let what = send.header.kind.sent();
         if peer.state != PeerState::Linked {
             peer.held.push(Held {
                 kind: send.header.kind,
@@ -161,6 +184,12 @@ impl State {
             return;
         }
         peer.announce();
+        self.report(send);
+    }
+
+    #[inline(always)]
+    fn report(&self, send: &Send) {
+        let what = send.header.kind.sent();
         match send.reports {
             true => self.ep.tx_done(send.context, what, send.flags),
             false => self.ep.tx_counted(what),

@@ -1,32 +1,28 @@
 //! Inline: the message is in the command.
 
-use selvedge::Result;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::cmd::{Header, INLINE_MAX};
-use crate::peer::Peer;
-use crate::smr::cmd_queue::Received;
+use crate::smr::cmd_queue::{Received, Slot};
 
 const WORDS: usize = INLINE_MAX / 8;
 
-/// Puts the message into a command. The caller has checked that it fits.
-#[inline]
-pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf) -> Result {
-    peer.reserve(0)?;
+/// Puts the message into a command. The caller has checked that it fits, and reserved a slot.
+#[inline(always)]
+pub(crate) fn send(slot: Slot<'_>, header: &Header, buf: &TxBuf) {
     let len = buf.len();
-    let mut words = [0; WORDS];
-    match len {
-        8 => words[0] = buf.word(),
-        _ => gather(buf, &mut words),
-    }
-    header.commit_inline(peer.slot(), &words, len);
-    Ok(())
+    header.commit_inline(slot, len, |slot, word| match len {
+        8 => slot.put(word, buf.word()),
+        _ => gather(slot, word, buf),
+    });
 }
 
-fn gather(buf: &TxBuf, words: &mut [u64; WORDS]) {
+fn gather(slot: &mut Slot<'_>, word: usize, buf: &TxBuf) {
     let mut bytes = [[0; 8]; WORDS];
-    buf.read(0, &mut bytes.as_flattened_mut()[..buf.len()]);
-    *words = bytes.map(u64::from_ne_bytes);
+    let len = buf.read(0, bytes.as_flattened_mut());
+    for (index, bytes) in bytes[..len.div_ceil(8)].iter().enumerate() {
+        slot.put(word + index, u64::from_ne_bytes(*bytes));
+    }
 }
 
 /// Copies `len` bytes, from word `word` of the command on, to where they belong. Says how many

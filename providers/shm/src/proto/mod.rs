@@ -51,12 +51,19 @@ pub(crate) enum Sent {
     Later,
 }
 
+/// Whether a message goes inside a command.
+#[inline(always)]
+pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpFlags) -> bool {
+    len <= config.inline_size
+        && len <= inline_room(header.data.is_some())
+        && !flags.intersects(ACKED)
+}
+
 /// Sends a message the way that suits its size.
 ///
 /// # Errors
 /// [`Errno::Again`] while there is no room; [`Errno::MsgSize`] for an injected one that is too
 /// large.
-#[inline(always)]
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
@@ -66,24 +73,11 @@ pub(crate) fn send(
     flags: OpFlags,
 ) -> Result<Sent> {
     let len = buf.len();
-    let fits = len <= config.inline_size && len <= inline_room(header.data.is_some());
-    if fits && !flags.intersects(ACKED) {
-        inline::send(peer, header, &buf)?;
+    if is_inline(config, header, len, flags) {
+        peer.reserve(0)?;
+        inline::send(peer.slot(), header, &buf);
         return Ok(Sent::Done);
     }
-    send_long(peer, config, header, buf, context, flags)
-}
-
-#[inline(never)]
-fn send_long(
-    peer: &mut Peer,
-    config: &Config,
-    header: &Header,
-    buf: TxBuf,
-    context: Context,
-    flags: OpFlags,
-) -> Result<Sent> {
-    let len = buf.len();
     let acked = flags.intersects(ACKED);
     let op = Op {
         kind: header.kind,
