@@ -6,9 +6,10 @@
 
 use selvedge::{Context, TagMatch};
 
-use super::index::{Index, Key};
+use super::by_mask::ByMask;
 use super::queue::{NONE, Queue, Slot};
-use super::{Envelope, Posted, Source};
+use super::views::{NoView, Views};
+use super::{Envelope, Posted, Source, examine};
 
 /// Posted receives and unexpected messages of one endpoint and interface.
 ///
@@ -23,14 +24,12 @@ pub struct Matcher<U> {
     posted: Queue<Posted>,
     by_mask: ByMask,
     unexpected: Queue<Unexpected<U>>,
-    views: Vec<View>,
-    #[cfg(test)]
-    examined: std::cell::Cell<usize>,
+    views: Views,
 }
 
 #[derive(Debug)]
-struct Unexpected<U> {
-    env: Envelope,
+pub(super) struct Unexpected<U> {
+    pub(super) env: Envelope,
     payload: U,
 }
 
@@ -41,9 +40,7 @@ impl<U> Matcher<U> {
             posted: Queue::new(),
             by_mask: ByMask::new(),
             unexpected: Queue::new(),
-            views: Vec::new(),
-            #[cfg(test)]
-            examined: std::cell::Cell::new(0),
+            views: Views::default(),
         }
     }
 
@@ -69,7 +66,7 @@ impl<U> Matcher<U> {
         if head == NONE {
             return None;
         }
-        self.examine();
+        examine();
         if self.posted.get(head).accepts(env) {
             return Some(self.take_posted(head));
         }
@@ -165,21 +162,19 @@ impl<U> Matcher<U> {
 
     fn scan_posted(&self, env: &Envelope) -> Option<Slot> {
         self.posted.slots().skip(1).find(|&slot| {
-            self.examine();
+            examine();
             self.posted.get(slot).accepts(env)
         })
     }
 
     fn look_up_posted(&mut self, env: &Envelope) -> Option<Slot> {
         self.by_mask.catch_up(&self.posted);
-        self.by_mask.first(&self.posted, env, || self.examine())
+        self.by_mask.first(&self.posted, env)
     }
 
     #[inline(always)]
     fn take_posted(&mut self, slot: Slot) -> Posted {
-        if self.posted.number(slot) < self.by_mask.upto {
-            self.by_mask.forget(&self.posted, slot);
-        }
+        self.by_mask.forget(&self.posted, slot);
         self.posted.remove(slot)
     }
 
@@ -194,42 +189,37 @@ impl<U> Matcher<U> {
     }
 
     fn find_unexpected(&mut self, src: Source, tag: TagMatch) -> Option<Slot> {
-        let accepts = |env: &Envelope| tag.accepts(env.tag) && src.accepts(env.src);
-        let short = self.unexpected.slots().take(SHORT).find(|&slot| {
-            self.examine();
-            accepts(&self.unexpected.get(slot).env)
-        });
-        if short.is_some() || self.unexpected.len() <= SHORT {
-            return short;
+        let head = self.unexpected.head();
+        if head == NONE {
+            return None;
         }
-        let Some(view) = View::choose(&mut self.views, src, tag.ignore) else {
-            return self.unexpected.slots().find(|&slot| {
-                self.examine();
-                accepts(&self.unexpected.get(slot).env)
-            });
-        };
-        let view = &mut self.views[view];
-        view.catch_up(&self.unexpected);
-        let slot = view.index.first(Key::new(src, tag.tag, tag.ignore));
-        self.examine();
-        (slot != NONE).then_some(slot)
+        if self.accepts(head, src, tag) {
+            return Some(head);
+        }
+        if self.unexpected.len() <= SHORT {
+            return self.scan_unexpected(src, tag);
+        }
+        match self.views.first(&self.unexpected, src, tag) {
+            Ok(slot) => slot,
+            Err(NoView) => self.scan_unexpected(src, tag),
+        }
+    }
+
+    fn scan_unexpected(&self, src: Source, tag: TagMatch) -> Option<Slot> {
+        let mut behind_head = self.unexpected.slots().skip(1);
+        behind_head.find(|&slot| self.accepts(slot, src, tag))
+    }
+
+    fn accepts(&self, slot: Slot, src: Source, tag: TagMatch) -> bool {
+        examine();
+        let env = &self.unexpected.get(slot).env;
+        tag.accepts(env.tag) && src.accepts(env.src)
     }
 
     fn take_unexpected(&mut self, slot: Slot) -> (Envelope, U) {
-        let number = self.unexpected.number(slot);
-        for view in self.views.iter_mut().filter(|view| number < view.upto) {
-            let key = view.key(&self.unexpected.get(slot).env);
-            view.index.remove(key, slot);
-        }
+        self.views.forget(&self.unexpected, slot);
         let Unexpected { env, payload } = self.unexpected.remove(slot);
         (env, payload)
-    }
-
-    /// Counts the members that are compared, for the tests of the cost.
-    #[inline]
-    fn examine(&self) {
-        #[cfg(test)]
-        self.examined.set(self.examined.get() + 1);
     }
 }
 
@@ -239,165 +229,307 @@ impl<U> Default for Matcher<U> {
     }
 }
 
-/// The indices of the posted receives: one per ignore mask, and one list for the receives whose
-/// mask found all of them taken.
-#[derive(Debug)]
-struct ByMask {
-    masks: Vec<Mask>,
-    /// Which of `masks` a receive is in, by place; [`REST`] for the list.
-    homes: Vec<u8>,
-    rest: Index,
-    /// Receives with a lower number are indexed.
-    upto: u64,
-}
-
-#[derive(Debug)]
-struct Mask {
-    ignore: u64,
-    index: Index,
-}
-
-impl ByMask {
-    fn new() -> Self {
-        Self {
-            masks: Vec::new(),
-            homes: Vec::new(),
-            rest: Index::default(),
-            upto: 0,
-        }
-    }
-
-    /// Adds the receives that were posted since the last look-up.
-    fn catch_up(&mut self, posted: &Queue<Posted>) {
-        for slot in posted.slots_from(posted.first_since(self.upto)) {
-            let rx = posted.get(slot);
-            let home = self.home_for(rx.tag.ignore);
-            self.set_home(slot, home);
-            let (index, key) = self.place(home, rx);
-            index.add(key, slot);
-        }
-        self.upto = posted.pushes();
-    }
-
-    /// The receive that takes the message: over all masks the one posted first.
-    fn first(&self, posted: &Queue<Posted>, env: &Envelope, examine: impl Fn()) -> Option<Slot> {
-        let in_masks = self.masks.iter().flat_map(|Mask { ignore, index }| {
-            [env.src, Source::ANY].map(|src| index.first(Key::new(src, env.tag, *ignore)))
-        });
-        in_masks
-            .chain([self.first_of_rest(posted, env, &examine)])
-            .filter(|&slot| slot != NONE)
-            .inspect(|_| examine())
-            .min_by_key(|&slot| posted.number(slot))
-    }
-
-    fn first_of_rest(&self, posted: &Queue<Posted>, env: &Envelope, examine: impl Fn()) -> Slot {
-        let mut slot = self.rest.first(REST_KEY);
-        while slot != NONE && !posted.get(slot).accepts(env) {
-            examine();
-            slot = self.rest.next(slot);
-        }
-        slot
-    }
-
-    /// Removes an indexed receive.
-    #[cold]
-    fn forget(&mut self, posted: &Queue<Posted>, slot: Slot) {
-        let home = self.homes[slot as usize];
-        let (index, key) = self.place(home, posted.get(slot));
-        index.remove(key, slot);
-    }
-
-    /// The index for a mask: its own, a new one, one that has become empty, or the rest.
-    fn home_for(&mut self, ignore: u64) -> u8 {
-        let masks = &mut self.masks;
-        let own = masks.iter().position(|mask| mask.ignore == ignore);
-        if own.is_none() && masks.len() < MASKS {
-            masks.push(Mask {
-                ignore,
-                index: Index::default(),
-            });
-            return (masks.len() - 1) as u8;
-        }
-        let home = own.or_else(|| masks.iter().position(|mask| mask.index.is_empty()));
-        let Some(home) = home else { return REST };
-        masks[home].ignore = ignore;
-        home as u8
-    }
-
-    fn place(&mut self, home: u8, rx: &Posted) -> (&mut Index, Key) {
-        match self.masks.get_mut(home as usize) {
-            Some(mask) => (&mut mask.index, Key::new(rx.src, rx.tag.tag, rx.tag.ignore)),
-            None => (&mut self.rest, REST_KEY),
-        }
-    }
-
-    fn set_home(&mut self, slot: Slot, home: u8) {
-        let place = slot as usize;
-        if place >= self.homes.len() {
-            self.homes.resize(place + 1, REST);
-        }
-        self.homes[place] = home;
-    }
-}
-
-/// An index of the unexpected messages for receives of one mask, directed or not.
-#[derive(Debug)]
-struct View {
-    ignore: u64,
-    directed: bool,
-    index: Index,
-    /// Messages with a lower number are indexed.
-    upto: u64,
-}
-
-impl View {
-    /// The view for such a receive: its own, a new one, or one that has become empty.
-    fn choose(views: &mut Vec<Self>, src: Source, ignore: u64) -> Option<usize> {
-        let directed = src != Source::ANY;
-        let own = |view: &Self| (view.ignore, view.directed) == (ignore, directed);
-        if let Some(own) = views.iter().position(own) {
-            return Some(own);
-        }
-        if views.len() < MASKS {
-            views.push(Self {
-                ignore,
-                directed,
-                index: Index::default(),
-                upto: 0,
-            });
-            return Some(views.len() - 1);
-        }
-        let empty = views.iter().position(|view| view.index.is_empty())?;
-        views[empty].ignore = ignore;
-        views[empty].directed = directed;
-        views[empty].upto = 0;
-        Some(empty)
-    }
-
-    /// Adds the messages that arrived since the last look-up.
-    fn catch_up<U>(&mut self, unexpected: &Queue<Unexpected<U>>) {
-        for slot in unexpected.slots_from(unexpected.first_since(self.upto)) {
-            self.index.add(self.key(&unexpected.get(slot).env), slot);
-        }
-        self.upto = unexpected.pushes();
-    }
-
-    const fn key(&self, env: &Envelope) -> Key {
-        let src = if self.directed { env.src } else { Source::ANY };
-        Key::new(src, env.tag, self.ignore)
-    }
-}
-
-/// Different ignore masks, or pairs of mask and directedness, that are indexed at a time. Programs
-/// use one to three; each costs two look-ups per message that is not met at the head.
-const MASKS: usize = 8;
-
 /// A queue of this length is searched from the front faster than an index is kept.
 const SHORT: usize = 16;
 
-/// The home of a receive that found no index.
-const REST: u8 = u8::MAX;
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use selvedge::OpFlags;
 
-/// The one key of the rest.
-const REST_KEY: Key = Key::new(Source::ANY, 0, 0);
+    use super::super::{EXAMINED, Kind, MASKS};
+    use super::*;
+    use crate::copy::RxBuf;
+
+    #[expect(unsafe_code, reason = "a receive of no bytes")]
+    fn receive(src: Source, tag: TagMatch, context: u64) -> Posted {
+        Posted {
+            // SAFETY: there are no bytes.
+            buf: unsafe { RxBuf::new(&[]) },
+            src,
+            tag,
+            context: Context(context),
+            flags: OpFlags::empty(),
+            kind: Kind::Tagged,
+        }
+    }
+
+    fn message(src: u32, tag: u64) -> Envelope {
+        Envelope {
+            src: Source(src),
+            tag,
+            len: 0,
+            data: 0,
+            has_data: false,
+        }
+    }
+
+    fn contexts(receives: &[Posted]) -> Vec<u64> {
+        receives.iter().map(|rx| rx.context.0).collect()
+    }
+
+    fn payloads(messages: &[(Envelope, u64)]) -> Vec<u64> {
+        messages.iter().map(|&(_, payload)| payload).collect()
+    }
+
+    /// What the matcher should do, said in lists.
+    #[derive(Default)]
+    struct Oracle {
+        posted: Vec<(u64, Source, TagMatch)>,
+        unexpected: Vec<(u64, Envelope)>,
+    }
+
+    impl Oracle {
+        fn find(&self, src: Source, tag: TagMatch) -> Option<usize> {
+            let accepts = |env: &Envelope| src.accepts(env.src) && tag.accepts(env.tag);
+            self.unexpected.iter().position(|(_, env)| accepts(env))
+        }
+
+        fn post(&mut self, id: u64, src: Source, tag: TagMatch) -> Option<u64> {
+            let found = self.find(src, tag).map(|at| self.unexpected.remove(at).0);
+            if found.is_none() {
+                self.posted.push((id, src, tag));
+            }
+            found
+        }
+
+        fn arrive(&mut self, id: u64, env: Envelope) -> Option<u64> {
+            let accepts = |src: Source, tag: TagMatch| src.accepts(env.src) && tag.accepts(env.tag);
+            let at = self
+                .posted
+                .iter()
+                .position(|&(_, src, tag)| accepts(src, tag));
+            if at.is_none() {
+                self.unexpected.push((id, env));
+            }
+            at.map(|at| self.posted.remove(at).0)
+        }
+
+        fn take_posted(&mut self, which: impl Fn(u64, Source) -> bool) -> Vec<u64> {
+            let gone = self
+                .posted
+                .extract_if(.., |&mut (id, src, _)| which(id, src));
+            gone.map(|(id, ..)| id).collect()
+        }
+
+        fn take_unexpected(&mut self, which: impl Fn(Source) -> bool) -> Vec<u64> {
+            let gone = self.unexpected.extract_if(.., |(_, env)| which(env.src));
+            gone.map(|(id, _)| id).collect()
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Post(Source, TagMatch),
+        Arrive(Source, u64),
+        Peek(Source, TagMatch),
+        Take(Source, TagMatch),
+        Cancel(u64),
+        Fail(Source),
+        Forget(Source),
+        Drain,
+    }
+
+    /// Few sources and tags, so that they collide; more masks than are indexed.
+    fn step(posts: u32, arrivals: u32) -> impl Strategy<Value = Step> {
+        let sender = || (0..3u32).prop_map(Source);
+        let source = || prop_oneof![sender(), Just(Source::ANY)];
+        let masks = prop_oneof![4 => Just(0), 3 => 0..3u64, 2 => 0..64u64, 1 => Just(u64::MAX)];
+        let tags = move || {
+            let masks = masks.clone();
+            (0..64u64, masks).prop_map(|(tag, ignore)| TagMatch { tag, ignore })
+        };
+        prop_oneof![
+            posts * 20 => (source(), tags()).prop_map(|(src, tag)| Step::Post(src, tag)),
+            arrivals * 20 => (sender(), 0..64u64).prop_map(|(src, tag)| Step::Arrive(src, tag)),
+            5 => (source(), tags()).prop_map(|(src, tag)| Step::Peek(src, tag)),
+            5 => (source(), tags()).prop_map(|(src, tag)| Step::Take(src, tag)),
+            10 => (0..500u64).prop_map(Step::Cancel),
+            1 => sender().prop_map(Step::Fail),
+            1 => sender().prop_map(Step::Forget),
+            1 => Just(Step::Drain),
+        ]
+    }
+
+    /// Long queues on either side, and what happens when the tide turns.
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let phase = |posts, arrivals| prop::collection::vec(step(posts, arrivals), 0..150);
+        (phase(9, 2), phase(2, 9), phase(5, 5), phase(9, 3))
+            .prop_map(|(a, b, c, d)| [a, b, c, d].concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn behaves_as_the_lists_do(steps in steps()) {
+            let mut matcher = Matcher::new();
+            let mut oracle = Oracle::default();
+            for (id, step) in steps.into_iter().enumerate() {
+                run(&mut matcher, &mut oracle, id as u64, step)?;
+                prop_assert_eq!(matcher.posted_len(), oracle.posted.len());
+                prop_assert_eq!(matcher.unexpected_len(), oracle.unexpected.len());
+            }
+        }
+    }
+
+    fn run(
+        matcher: &mut Matcher<u64>,
+        oracle: &mut Oracle,
+        id: u64,
+        step: Step,
+    ) -> Result<(), TestCaseError> {
+        match step {
+            Step::Post(src, tag) => {
+                let met = matcher.post(receive(src, tag, id));
+                prop_assert_eq!(met.map(|(.., payload)| payload), oracle.post(id, src, tag));
+            }
+            Step::Arrive(src, tag) => {
+                let env = message(src.0, tag);
+                let met = matcher.arrive(&env).map(|rx| rx.context.0);
+                if met.is_none() {
+                    matcher.store(env, id);
+                }
+                prop_assert_eq!(met, oracle.arrive(id, env));
+            }
+            Step::Peek(src, tag) => {
+                let seen = matcher.peek(src, tag).map(|(_, payload)| *payload);
+                prop_assert_eq!(
+                    seen,
+                    oracle.find(src, tag).map(|at| oracle.unexpected[at].0)
+                );
+            }
+            Step::Take(src, tag) => {
+                let taken = matcher.take(src, tag).map(|(_, payload)| payload);
+                let expected = oracle
+                    .find(src, tag)
+                    .map(|at| oracle.unexpected.remove(at).0);
+                prop_assert_eq!(taken, expected);
+            }
+            Step::Cancel(context) => {
+                let taken = matcher.cancel(Context(context));
+                let expected = oracle.take_posted(|id, _| id == context);
+                prop_assert_eq!(contexts(taken.as_slice()), expected);
+            }
+            Step::Fail(dead) => {
+                let taken = matcher.fail_source(dead);
+                prop_assert_eq!(contexts(&taken), oracle.take_posted(|_, src| src == dead));
+            }
+            Step::Forget(dead) => {
+                let taken = matcher.drop_unexpected(|env, _| env.src == dead);
+                prop_assert_eq!(payloads(&taken), oracle.take_unexpected(|src| src == dead));
+            }
+            Step::Drain => {
+                let posted = contexts(&matcher.drain_posted());
+                prop_assert_eq!(posted, oracle.take_posted(|_, _| true));
+                let unexpected = payloads(&matcher.drain_unexpected());
+                prop_assert_eq!(unexpected, oracle.take_unexpected(|_| true));
+                prop_assert!(matcher.is_empty());
+            }
+        }
+        Ok(())
+    }
+
+    const MANY: u64 = 10_000;
+
+    /// Members that `work` looks at, in all.
+    fn cost(work: impl FnOnce()) -> u64 {
+        EXAMINED.set(0);
+        work();
+        EXAMINED.get() as u64
+    }
+
+    /// A tag that no other message or receive of these tests has, with noise in the low byte.
+    const fn tag(number: u64, noise: u64) -> u64 {
+        number << 8 | noise
+    }
+
+    /// One of three kinds of receives, which all take the message `number` of source 1 alone.
+    fn receive_for(number: u64) -> Posted {
+        let exact = TagMatch::exact(tag(number, 0));
+        let masked = TagMatch {
+            tag: tag(number, 0),
+            ignore: 0xff,
+        };
+        match number % 3 {
+            0 => receive(Source(1), exact, number),
+            1 => receive(Source::ANY, exact, number),
+            _ => receive(Source::ANY, masked, number),
+        }
+    }
+
+    #[test]
+    fn meeting_a_receive_costs_the_same_among_ten_thousand() {
+        let mut matcher = Matcher::<()>::new();
+        (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
+        let cost = cost(|| {
+            for number in (0..MANY).rev() {
+                let met = matcher.arrive(&message(1, tag(number, 0)));
+                assert_eq!(met.map(|rx| rx.context.0), Some(number));
+            }
+        });
+        assert!(cost <= 5 * MANY, "{cost} members looked at");
+    }
+
+    #[test]
+    fn meeting_a_message_costs_the_same_among_ten_thousand() {
+        let mut matcher = Matcher::new();
+        (0..MANY).for_each(|n| matcher.store(message(1, tag(n, 0)), n));
+        let cost = cost(|| {
+            for number in (0..MANY).rev() {
+                let met = matcher.post(receive_for(number));
+                assert_eq!(met.map(|(.., payload)| payload), Some(number));
+            }
+        });
+        assert!(cost <= 9 * MANY, "{cost} members looked at");
+    }
+
+    #[test]
+    fn meeting_nobody_costs_the_same_among_ten_thousand() {
+        let mut matcher = Matcher::new();
+        (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
+        let cost = cost(|| {
+            for number in MANY..2 * MANY {
+                let env = message(2, tag(number, 0));
+                assert!(matcher.arrive(&env).is_none());
+                matcher.store(env, number);
+            }
+        });
+        assert!(cost <= 3 * MANY, "{cost} members looked at");
+        assert_eq!(matcher.unexpected_len() as u64, MANY);
+    }
+
+    #[test]
+    fn a_member_that_leaves_in_order_is_looked_at_once() {
+        let mut matcher = Matcher::<()>::new();
+        (0..MANY).for_each(|n| assert!(matcher.post(receive_for(n)).is_none()));
+        let cost = cost(|| {
+            for number in 0..MANY {
+                assert!(matcher.arrive(&message(1, tag(number, 0))).is_some());
+            }
+        });
+        assert_eq!(cost, MANY);
+    }
+
+    #[test]
+    fn more_masks_than_indices_still_meet_in_order() {
+        let mut matcher = Matcher::<()>::new();
+        let masks = 3 * MASKS as u64;
+        for number in 0..masks {
+            let tag = TagMatch {
+                tag: 1 << 40,
+                ignore: (1 << number) - 1,
+            };
+            assert!(matcher.post(receive(Source::ANY, tag, number)).is_none());
+        }
+        for expected in (1..masks).chain([0]) {
+            let noise = if expected == 0 {
+                0
+            } else {
+                (1 << expected) >> 1
+            };
+            let met = matcher.arrive(&message(1, 1 << 40 | noise));
+            assert_eq!(met.map(|rx| rx.context.0), Some(expected));
+        }
+    }
+}

@@ -8,9 +8,11 @@
 //! the message's source or any. Of several receives the one posted first takes the message; of
 //! several messages the one that arrived first is taken.
 
+mod by_mask;
 mod index;
 mod matcher;
 mod queue;
+mod views;
 
 pub use matcher::Matcher;
 
@@ -104,3 +106,20 @@ pub struct Envelope {
     /// Whether the sender gave completion data.
     pub has_data: bool,
 }
+
+/// Counts the members that a verb looks at, for the tests of its cost.
+#[inline]
+fn examine() {
+    #[cfg(test)]
+    EXAMINED.set(EXAMINED.get() + 1);
+}
+
+#[cfg(test)]
+thread_local! {
+    static EXAMINED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Different ignore masks among the receives, or pairs of mask and directedness among those that
+/// look for a message, that are indexed at a time. Programs use one to three; each costs a look-up
+/// or two for a member that is not met at the head.
+const MASKS: usize = 8;

@@ -1,0 +1,122 @@
+//! The posted receives by ignore mask, source and tag.
+
+use super::index::{Index, Key};
+use super::queue::{NONE, Queue, Slot};
+use super::{Envelope, MASKS, Posted, Source, examine};
+
+/// The indices of the posted receives: one per ignore mask, and one list for the receives whose
+/// mask found all of them taken.
+#[derive(Debug)]
+pub(super) struct ByMask {
+    masks: Vec<Mask>,
+    /// Which of `masks` a receive is in, by place; [`REST`] for the list.
+    homes: Vec<u8>,
+    rest: Index,
+    /// Receives with a lower number are indexed.
+    upto: u64,
+}
+
+#[derive(Debug)]
+struct Mask {
+    ignore: u64,
+    index: Index,
+}
+
+impl ByMask {
+    pub(super) fn new() -> Self {
+        Self {
+            masks: Vec::new(),
+            homes: Vec::new(),
+            rest: Index::default(),
+            upto: 0,
+        }
+    }
+
+    /// Adds the receives that were posted since the last look-up.
+    pub(super) fn catch_up(&mut self, posted: &Queue<Posted>) {
+        for slot in posted.slots_from(posted.first_since(self.upto)) {
+            examine();
+            let rx = posted.get(slot);
+            let home = self.home_for(rx.tag.ignore);
+            self.set_home(slot, home);
+            let (index, key) = self.place(home, rx);
+            index.add(key, slot);
+        }
+        self.upto = posted.pushes();
+    }
+
+    /// The receive that takes the message: over all masks the one posted first.
+    pub(super) fn first(&self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
+        let in_masks = self.masks.iter().flat_map(|Mask { ignore, index }| {
+            [env.src, Source::ANY].map(|src| index.first(Key::new(src, env.tag, *ignore)))
+        });
+        in_masks
+            .chain([self.first_of_rest(posted, env)])
+            .filter(|&slot| slot != NONE)
+            .inspect(|_| examine())
+            .min_by_key(|&slot| posted.number(slot))
+    }
+
+    fn first_of_rest(&self, posted: &Queue<Posted>, env: &Envelope) -> Slot {
+        let mut slot = self.rest.first(REST_KEY);
+        while slot != NONE && !posted.get(slot).accepts(env) {
+            examine();
+            slot = self.rest.next(slot);
+        }
+        slot
+    }
+
+    /// Removes a receive, if it is indexed.
+    #[inline]
+    pub(super) fn forget(&mut self, posted: &Queue<Posted>, slot: Slot) {
+        if posted.number(slot) < self.upto {
+            self.remove(posted, slot);
+        }
+    }
+
+    #[cold]
+    fn remove(&mut self, posted: &Queue<Posted>, slot: Slot) {
+        examine();
+        let home = self.homes[slot as usize];
+        let (index, key) = self.place(home, posted.get(slot));
+        index.remove(key, slot);
+    }
+
+    /// The index for a mask: its own, a new one, one that has become empty, or the rest.
+    fn home_for(&mut self, ignore: u64) -> u8 {
+        let masks = &mut self.masks;
+        let own = masks.iter().position(|mask| mask.ignore == ignore);
+        if own.is_none() && masks.len() < MASKS {
+            masks.push(Mask {
+                ignore,
+                index: Index::default(),
+            });
+            return (masks.len() - 1) as u8;
+        }
+        let home = own.or_else(|| masks.iter().position(|mask| mask.index.is_empty()));
+        let Some(home) = home else { return REST };
+        masks[home].ignore = ignore;
+        home as u8
+    }
+
+    fn place(&mut self, home: u8, rx: &Posted) -> (&mut Index, Key) {
+        match self.masks.get_mut(home as usize) {
+            Some(mask) => (&mut mask.index, Key::new(rx.src, rx.tag.tag, rx.tag.ignore)),
+            None => (&mut self.rest, REST_KEY),
+        }
+    }
+
+    fn set_home(&mut self, slot: Slot, home: u8) {
+        let place = slot as usize;
+        if place >= self.homes.len() {
+            self.homes.resize(place + 1, REST);
+        }
+        self.homes[place] = home;
+    }
+}
+
+/// The home of a receive that found no index.
+const REST: u8 = u8::MAX;
+
+/// The one key of the rest.
+const REST_KEY: Key = Key::new(Source::ANY, 0, 0);

@@ -1,0 +1,90 @@
+//! The unexpected messages by source and tag, once per way in which receives ask for them.
+
+use selvedge::TagMatch;
+
+use super::index::{Index, Key};
+use super::matcher::Unexpected;
+use super::queue::{NONE, Queue, Slot};
+use super::{Envelope, MASKS, Source, examine};
+
+/// One index for each pair of ignore mask and directedness that was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Views(Vec<View>);
+
+/// Every index is in use for another pair.
+#[derive(Debug)]
+pub(super) struct NoView;
+
+impl Views {
+    /// The message that arrived first of those that such a receive takes.
+    pub(super) fn first<U>(
+        &mut self,
+        unexpected: &Queue<Unexpected<U>>,
+        src: Source,
+        tag: TagMatch,
+    ) -> Result<Option<Slot>, NoView> {
+        let view = self.choose(src != Source::ANY, tag.ignore)?;
+        view.catch_up(unexpected);
+        examine();
+        let slot = view.index.first(Key::new(src, tag.tag, tag.ignore));
+        Ok((slot != NONE).then_some(slot))
+    }
+
+    /// Removes a message from every index that it is in.
+    pub(super) fn forget<U>(&mut self, unexpected: &Queue<Unexpected<U>>, slot: Slot) {
+        let number = unexpected.number(slot);
+        for view in self.0.iter_mut().filter(|view| number < view.upto) {
+            examine();
+            let key = view.key(&unexpected.get(slot).env);
+            view.index.remove(key, slot);
+        }
+    }
+
+    /// The view for such a receive: its own, a new one, or one that has become empty.
+    fn choose(&mut self, directed: bool, ignore: u64) -> Result<&mut View, NoView> {
+        let views = &mut self.0;
+        let own = |view: &View| (view.ignore, view.directed) == (ignore, directed);
+        if let Some(own) = views.iter().position(own) {
+            return Ok(&mut views[own]);
+        }
+        let view = View {
+            ignore,
+            directed,
+            index: Index::default(),
+            upto: 0,
+        };
+        if views.len() < MASKS {
+            return Ok(views.push_mut(view));
+        }
+        let empty = views.iter_mut().find(|view| view.index.is_empty());
+        let reused = empty.ok_or(NoView)?;
+        *reused = view;
+        Ok(reused)
+    }
+}
+
+/// An index of the unexpected messages for receives of one mask, directed or not.
+#[derive(Debug)]
+struct View {
+    ignore: u64,
+    directed: bool,
+    index: Index,
+    /// Messages with a lower number are indexed.
+    upto: u64,
+}
+
+impl View {
+    /// Adds the messages that arrived since the last look-up.
+    fn catch_up<U>(&mut self, unexpected: &Queue<Unexpected<U>>) {
+        for slot in unexpected.slots_from(unexpected.first_since(self.upto)) {
+            examine();
+            self.index.add(self.key(&unexpected.get(slot).env), slot);
+        }
+        self.upto = unexpected.pushes();
+    }
+
+    const fn key(&self, env: &Envelope) -> Key {
+        let src = if self.directed { env.src } else { Source::ANY };
+        Key::new(src, env.tag, self.ignore)
+    }
+}
