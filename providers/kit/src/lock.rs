@@ -256,6 +256,7 @@ fn sleep_while(word: &AtomicU32, value: u32) {
 
 /// Wakes one thread that sleeps on `word`.
 #[cold]
+#[inline(never)]
 fn wake_one(word: &AtomicU32) {
     // SAFETY: the kernel takes the word's address as a name and does not touch the word.
     unsafe {

@@ -101,18 +101,19 @@ impl CqRing {
             .saturating_sub(self.waiting.load(Ordering::Relaxed))
     }
 
+    /// Hands what waits to `take`, after driving the endpoints if nothing does.
     #[inline]
-    fn take(&self, out: &mut [Entry], src: Option<&mut [FiAddr]>) -> Result<usize> {
+    fn drain(&self, most: usize, take: impl FnMut(usize, &Entry, FiAddr)) -> Result<usize> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
-            self.drive(out.len());
-        }
-        if self.waiting.load(Ordering::Relaxed) == 0 {
-            return Ok(0);
+            self.drive(most);
+            if self.waiting.load(Ordering::Relaxed) == 0 {
+                return Ok(0);
+            }
         }
         let mut store = self.store.lock();
-        let taken = store.take(out, src);
+        let drained = store.drain(most, take);
         self.note(&store);
-        taken
+        drained
     }
 
     /// Drives the attached endpoints, unless another thread is at it: that one's messages show up
@@ -136,14 +137,17 @@ impl CqRing {
 
 impl CompletionQueue for CqRing {
     fn read(&self, out: &mut [Entry]) -> Result<usize> {
-        self.take(out, None)
+        self.drain(out.len(), |place, entry, _| out[place] = *entry)
     }
 
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         if src.len() < out.len() {
             return Err(Errno::Inval);
         }
-        self.take(out, Some(src))
+        self.drain(out.len(), |place, entry, from| {
+            out[place] = *entry;
+            src[place] = from;
+        })
     }
 
     fn read_err(&self) -> Result<ErrEntry> {

@@ -3,16 +3,14 @@
 use std::collections::VecDeque;
 
 use selvedge::cq::{Entry, ErrEntry};
-use selvedge::{Errno, FiAddr, Result};
+use selvedge::{CompletionFlags, Context, Errno, FiAddr, Result};
 
 /// A ring of entries that grows up to what its queue was opened with, and beyond rather than lose
 /// one; with a list of errors beside it.
 ///
-/// Entries and sources are two arrays, so that a read without sources is a copy of memory.
 #[derive(Debug)]
 pub(super) struct Store {
-    entries: Box<[Entry]>,
-    sources: Box<[FiAddr]>,
+    slots: Box<[Slot]>,
     /// Entries ever read and ever pushed; the place of the n-th is n modulo the capacity, which is
     /// a power of two.
     read: usize,
@@ -21,11 +19,16 @@ pub(super) struct Store {
     errors: VecDeque<(usize, ErrEntry)>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    entry: Entry,
+    src: FiAddr,
+}
+
 impl Store {
     pub(super) fn new() -> Self {
         Self {
-            entries: filled(Entry::default()),
-            sources: filled(FiAddr::UNSPEC),
+            slots: vec![Slot::EMPTY; SMALLEST].into_boxed_slice(),
             read: 0,
             pushed: 0,
             errors: VecDeque::new(),
@@ -46,12 +49,11 @@ impl Store {
 
     #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry, src: FiAddr) {
-        if self.len() == self.entries.len() {
+        if self.len() == self.slots.len() {
             self.grow();
         }
         let place = self.place(self.pushed);
-        self.entries[place] = entry;
-        self.sources[place] = src;
+        self.slots[place] = Slot { entry, src };
         self.pushed = self.pushed.wrapping_add(1);
     }
 
@@ -59,20 +61,20 @@ impl Store {
         self.errors.push_back((self.pushed, error));
     }
 
-    /// Moves entries to `out` and their sources to `src`, up to the next error.
+    /// Hands entries to `take`, up to the next error and `most` in all; says how many.
     ///
     /// # Errors
     /// [`Errno::Avail`] when an error is at the head.
     #[inline]
-    pub(super) fn take(&mut self, out: &mut [Entry], src: Option<&mut [FiAddr]>) -> Result<usize> {
-        let count = out.len().min(self.ready()?);
-        for (number, entry) in out[..count].iter_mut().enumerate() {
-            *entry = self.entries[self.place(self.read.wrapping_add(number))];
-        }
-        if let Some(src) = src {
-            for (number, src) in src[..count].iter_mut().enumerate() {
-                *src = self.sources[self.place(self.read.wrapping_add(number))];
-            }
+    pub(super) fn drain(
+        &mut self,
+        most: usize,
+        mut take: impl FnMut(usize, &Entry, FiAddr),
+    ) -> Result<usize> {
+        let count = most.min(self.ready()?);
+        for number in 0..count {
+            let Slot { entry, src } = &self.slots[self.place(self.read.wrapping_add(number))];
+            take(number, entry, *src);
         }
         self.read = self.read.wrapping_add(count);
         Ok(count)
@@ -98,33 +100,36 @@ impl Store {
 
     #[inline]
     const fn place(&self, number: usize) -> usize {
-        number & (self.entries.len() - 1)
+        number & (self.slots.len() - 1)
     }
 
     /// Doubles the capacity; the oldest entry moves to the front.
     #[cold]
     fn grow(&mut self) {
-        let place = self.place(self.read);
         let len = self.len();
-        self.entries = doubled(&self.entries, place, Entry::default());
-        self.sources = doubled(&self.sources, place, FiAddr::UNSPEC);
+        let (newer, older) = self.slots.split_at(self.place(self.read));
+        let mut slots = [older, newer].concat();
+        slots.resize(self.slots.len() * 2, Slot::EMPTY);
         for (before, _) in &mut self.errors {
             *before = before.wrapping_sub(self.read);
         }
+        self.slots = slots.into_boxed_slice();
         (self.read, self.pushed) = (0, len);
     }
 }
 
-fn filled<T: Clone>(value: T) -> Box<[T]> {
-    vec![value; SMALLEST].into_boxed_slice()
-}
-
-fn doubled<T: Copy>(ring: &[T], place: usize, value: T) -> Box<[T]> {
-    let mut grown = Vec::with_capacity(ring.len() * 2);
-    grown.extend_from_slice(&ring[place..]);
-    grown.extend_from_slice(&ring[..place]);
-    grown.resize(ring.len() * 2, value);
-    grown.into_boxed_slice()
+impl Slot {
+    const EMPTY: Self = Self {
+        entry: Entry {
+            context: Context(0),
+            flags: CompletionFlags::empty(),
+            len: 0,
+            buf: 0,
+            data: 0,
+            tag: 0,
+        },
+        src: FiAddr::UNSPEC,
+    };
 }
 
 /// What an idle queue holds: 3.5 KiB.
@@ -132,8 +137,6 @@ const SMALLEST: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use selvedge::Context;
-
     use super::*;
 
     fn entry(number: u64) -> Entry {
@@ -148,13 +151,13 @@ mod tests {
     }
 
     fn read(store: &mut Store, most: usize) -> Result<Vec<u64>> {
-        let mut out = vec![Entry::default(); most];
-        let mut src = vec![FiAddr::UNSPEC; most];
-        let count = store.take(&mut out, Some(&mut src))?;
-        for (entry, src) in out.iter().zip(&src).take(count) {
-            assert_eq!(entry.context.0, src.0);
-        }
-        Ok(out[..count].iter().map(|e| e.context.0).collect())
+        let mut contexts = Vec::new();
+        let count = store.drain(most, |number, entry, src| {
+            assert_eq!((number, entry.context.0), (contexts.len(), src.0));
+            contexts.push(src.0);
+        })?;
+        assert_eq!(count, contexts.len());
+        Ok(contexts)
     }
 
     #[test]

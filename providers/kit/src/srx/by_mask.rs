@@ -34,9 +34,8 @@ impl ByMask {
 
     /// Adds the receives that were posted since the last look-up.
     pub(super) fn catch_up(&mut self, posted: &Queue<Posted>) {
-        for slot in posted.slots_from(posted.first_since(self.upto)) {
+        for (slot, rx) in posted.iter_from(posted.first_since(self.upto)) {
             examine();
-            let rx = posted.get(slot);
             let home = self.home_for(rx.tag.ignore);
             self.set_home(slot, home);
             let (index, key) = self.place(home, rx);
@@ -59,7 +58,7 @@ impl ByMask {
 
     fn first_of_rest(&self, posted: &Queue<Posted>, env: &Envelope) -> Slot {
         let mut slot = self.rest.first(REST_KEY);
-        while slot != NONE && !posted.get(slot).accepts(env) {
+        while posted.get(slot).is_some_and(|rx| !rx.accepts(env)) {
             examine();
             slot = self.rest.next(slot);
         }
@@ -69,16 +68,17 @@ impl ByMask {
     /// Removes a receive, if it is indexed.
     #[inline]
     pub(super) fn forget(&mut self, posted: &Queue<Posted>, slot: Slot) {
-        if posted.number(slot) < self.upto {
-            self.remove(posted, slot);
+        if posted.number(slot) < self.upto
+            && let Some(rx) = posted.get(slot)
+        {
+            self.remove(rx, slot);
         }
     }
 
     #[cold]
-    fn remove(&mut self, posted: &Queue<Posted>, slot: Slot) {
+    fn remove(&mut self, rx: &Posted, slot: Slot) {
         examine();
-        let home = self.homes[slot as usize];
-        let (index, key) = self.place(home, posted.get(slot));
+        let (index, key) = self.place(self.homes[slot as usize], rx);
         index.remove(key, slot);
     }
 

@@ -7,7 +7,7 @@
 use selvedge::{Context, TagMatch};
 
 use super::by_mask::ByMask;
-use super::queue::{NONE, Queue, Slot};
+use super::queue::{Queue, Slot};
 use super::views::{NoView, Views};
 use super::{Envelope, Posted, Source, examine};
 
@@ -31,6 +31,13 @@ pub struct Matcher<U> {
 pub(super) struct Unexpected<U> {
     pub(super) env: Envelope,
     payload: U,
+}
+
+impl<U> Unexpected<U> {
+    /// Whether such a receive takes this message.
+    const fn is_taken_by(&self, src: Source, tag: TagMatch) -> bool {
+        tag.accepts(self.env.tag) && src.accepts(self.env.src)
+    }
 }
 
 impl<U> Matcher<U> {
@@ -63,12 +70,10 @@ impl<U> Matcher<U> {
     #[inline]
     pub fn arrive(&mut self, env: &Envelope) -> Option<Posted> {
         let head = self.posted.head();
-        if head == NONE {
-            return None;
-        }
+        let oldest = self.posted.get(head)?;
         examine();
-        if self.posted.get(head).accepts(env) {
-            return Some(self.take_posted(head));
+        if oldest.accepts(env) {
+            return self.take_posted(head);
         }
         self.arrive_behind_head(env)
     }
@@ -81,23 +86,20 @@ impl<U> Matcher<U> {
     /// The first unexpected message that such a receive would take.
     pub fn peek(&mut self, src: Source, tag: TagMatch) -> Option<(&Envelope, &mut U)> {
         let slot = self.find_unexpected(src, tag)?;
-        let found = self.unexpected.get_mut(slot);
+        let found = self.unexpected.get_mut(slot)?;
         Some((&found.env, &mut found.payload))
     }
 
     /// Takes out the first unexpected message that such a receive would take.
     pub fn take(&mut self, src: Source, tag: TagMatch) -> Option<(Envelope, U)> {
         let slot = self.find_unexpected(src, tag)?;
-        Some(self.take_unexpected(slot))
+        self.take_unexpected(slot)
     }
 
     /// Takes back the first receive posted with this context.
     pub fn cancel(&mut self, context: Context) -> Option<Posted> {
-        let slot = self
-            .posted
-            .slots()
-            .find(|&slot| self.posted.get(slot).context == context)?;
-        Some(self.take_posted(slot))
+        let (slot, _) = self.posted.iter().find(|(_, rx)| rx.context == context)?;
+        self.take_posted(slot)
     }
 
     /// Takes back the receives that wait for this peer alone, in the order of their posts: it will
@@ -111,16 +113,11 @@ impl<U> Matcher<U> {
         &mut self,
         mut which: impl FnMut(&Envelope, &U) -> bool,
     ) -> Vec<(Envelope, U)> {
-        let slots: Vec<_> = self
-            .unexpected
-            .slots()
-            .filter(|&slot| {
-                let message = self.unexpected.get(slot);
-                which(&message.env, &message.payload)
-            })
-            .collect();
+        let members = self.unexpected.iter();
+        let named = members.filter(|(_, message)| which(&message.env, &message.payload));
+        let slots: Vec<_> = named.map(|(slot, _)| slot).collect();
         let taken = slots.into_iter().map(|slot| self.take_unexpected(slot));
-        taken.collect()
+        taken.flatten().collect()
     }
 
     /// Takes back every receive, in the order of their posts.
@@ -157,14 +154,13 @@ impl<U> Matcher<U> {
         } else {
             self.look_up_posted(env)?
         };
-        Some(self.take_posted(slot))
+        self.take_posted(slot)
     }
 
     fn scan_posted(&self, env: &Envelope) -> Option<Slot> {
-        self.posted.slots().skip(1).find(|&slot| {
-            examine();
-            self.posted.get(slot).accepts(env)
-        })
+        let mut behind_head = self.posted.iter().skip(1).inspect(|_| examine());
+        let found = behind_head.find(|(_, rx)| rx.accepts(env));
+        found.map(|(slot, _)| slot)
     }
 
     fn look_up_posted(&mut self, env: &Envelope) -> Option<Slot> {
@@ -172,28 +168,23 @@ impl<U> Matcher<U> {
         self.by_mask.first(&self.posted, env)
     }
 
-    #[inline(always)]
-    fn take_posted(&mut self, slot: Slot) -> Posted {
+    #[inline]
+    fn take_posted(&mut self, slot: Slot) -> Option<Posted> {
         self.by_mask.forget(&self.posted, slot);
         self.posted.remove(slot)
     }
 
     fn take_posted_if(&mut self, which: impl Fn(&Posted) -> bool) -> Vec<Posted> {
-        let slots: Vec<_> = self
-            .posted
-            .slots()
-            .filter(|&slot| which(self.posted.get(slot)))
-            .collect();
+        let named = self.posted.iter().filter(|(_, rx)| which(rx));
+        let slots: Vec<_> = named.map(|(slot, _)| slot).collect();
         let taken = slots.into_iter().map(|slot| self.take_posted(slot));
-        taken.collect()
+        taken.flatten().collect()
     }
 
     fn find_unexpected(&mut self, src: Source, tag: TagMatch) -> Option<Slot> {
         let head = self.unexpected.head();
-        if head == NONE {
-            return None;
-        }
-        if self.accepts(head, src, tag) {
+        examine();
+        if self.unexpected.get(head)?.is_taken_by(src, tag) {
             return Some(head);
         }
         if self.unexpected.len() <= SHORT {
@@ -206,20 +197,16 @@ impl<U> Matcher<U> {
     }
 
     fn scan_unexpected(&self, src: Source, tag: TagMatch) -> Option<Slot> {
-        let mut behind_head = self.unexpected.slots().skip(1);
-        behind_head.find(|&slot| self.accepts(slot, src, tag))
+        let mut behind_head = self.unexpected.iter().skip(1).inspect(|_| examine());
+        let found = behind_head.find(|(_, message)| message.is_taken_by(src, tag));
+        found.map(|(slot, _)| slot)
     }
 
-    fn accepts(&self, slot: Slot, src: Source, tag: TagMatch) -> bool {
-        examine();
-        let env = &self.unexpected.get(slot).env;
-        tag.accepts(env.tag) && src.accepts(env.src)
-    }
-
-    fn take_unexpected(&mut self, slot: Slot) -> (Envelope, U) {
-        self.views.forget(&self.unexpected, slot);
-        let Unexpected { env, payload } = self.unexpected.remove(slot);
-        (env, payload)
+    fn take_unexpected(&mut self, slot: Slot) -> Option<(Envelope, U)> {
+        let number = self.unexpected.number(slot);
+        let Unexpected { env, payload } = self.unexpected.remove(slot)?;
+        self.views.forget(&env, number, slot);
+        Some((env, payload))
     }
 }
 

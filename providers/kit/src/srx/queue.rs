@@ -63,36 +63,37 @@ impl<T> Queue<T> {
         self.pushes
     }
 
+    /// The member that came after this one, or [`NONE`].
     #[inline]
     pub(super) fn next(&self, slot: Slot) -> Slot {
         self.nodes[slot as usize].next
     }
 
+    /// The number of a member.
     #[inline]
     pub(super) fn number(&self, slot: Slot) -> u64 {
         self.nodes[slot as usize].number
     }
 
+    /// The member at a place; `None` for [`NONE`] and for a place that is free.
     #[inline]
-    pub(super) fn get(&self, slot: Slot) -> &T {
-        let value = self.nodes[slot as usize].value.as_ref();
-        value.expect("the slot has a member")
+    pub(super) fn get(&self, slot: Slot) -> Option<&T> {
+        self.nodes.get(slot as usize)?.value.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, slot: Slot) -> &mut T {
-        let value = self.nodes[slot as usize].value.as_mut();
-        value.expect("the slot has a member")
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        self.nodes.get_mut(slot as usize)?.value.as_mut()
     }
 
-    /// Every place, first to last.
-    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
-        self.slots_from(self.head)
+    /// Every member with its place, first to last.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &T)> {
+        self.iter_from(self.head)
     }
 
-    /// The place `slot` and those after it.
-    pub(super) fn slots_from(&self, slot: Slot) -> impl Iterator<Item = Slot> {
-        let member = |slot: Slot| (slot != NONE).then_some(slot);
-        std::iter::successors(member(slot), move |&slot| member(self.next(slot)))
+    /// The members from the one at `slot` on.
+    pub(super) fn iter_from(&self, slot: Slot) -> impl Iterator<Item = (Slot, &T)> {
+        let member = |slot| Some((slot, self.get(slot)?));
+        std::iter::successors(member(slot), move |&(slot, _)| member(self.next(slot)))
     }
 
     /// The first member with this number or a higher one, found from the end.
@@ -106,57 +107,61 @@ impl<T> Queue<T> {
         first
     }
 
-    #[inline(always)]
-    pub(super) fn push(&mut self, value: T) -> Slot {
-        let slot = match self.free {
-            NONE => self.grow(),
-            slot => slot,
-        };
+    /// Adds a member at the end.
+    #[inline]
+    pub(super) fn push(&mut self, value: T) {
+        if self.free == NONE {
+            self.grow();
+        }
+        let slot = self.free;
         let node = &mut self.nodes[slot as usize];
         self.free = node.next;
         node.value = Some(value);
         node.number = self.pushes;
         node.prev = self.tail;
         node.next = NONE;
-        match self.tail {
-            NONE => self.head = slot,
-            tail => self.nodes[tail as usize].next = slot,
+        match self.nodes.get_mut(self.tail as usize) {
+            Some(tail) => tail.next = slot,
+            None => self.head = slot,
         }
         self.tail = slot;
         self.pushes += 1;
         self.len += 1;
-        slot
     }
 
-    #[inline(always)]
-    pub(super) fn remove(&mut self, slot: Slot) -> T {
-        let node = &mut self.nodes[slot as usize];
-        let value = node.value.take().expect("the slot has a member");
+    /// Removes the member at a place; `None` as for [`Self::get`].
+    #[inline]
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
+        let node = self.nodes.get_mut(slot as usize)?;
+        node.value.as_ref()?;
+        let value = node.value.take();
         let (prev, next) = (node.prev, node.next);
         node.next = self.free;
         self.free = slot;
-        match prev {
-            NONE => self.head = next,
-            prev => self.nodes[prev as usize].next = next,
+        match self.nodes.get_mut(prev as usize) {
+            Some(prev) => prev.next = next,
+            None => self.head = next,
         }
-        match next {
-            NONE => self.tail = prev,
-            next => self.nodes[next as usize].prev = prev,
+        match self.nodes.get_mut(next as usize) {
+            Some(next) => next.prev = prev,
+            None => self.tail = prev,
         }
         self.len -= 1;
         value
     }
 
     #[cold]
-    fn grow(&mut self) -> Slot {
-        let slot = Slot::try_from(self.nodes.len()).expect("memory ends before the slots do");
+    fn grow(&mut self) {
+        let slot = Slot::try_from(self.nodes.len()).ok();
+        self.free = slot
+            .filter(|&slot| slot != NONE)
+            .expect("memory ends before the places do");
         self.nodes.push(Node {
             value: None,
             number: 0,
             prev: NONE,
             next: NONE,
         });
-        slot
     }
 }
 
@@ -164,16 +169,23 @@ impl<T> Queue<T> {
 mod tests {
     use super::*;
 
+    fn filled(count: u32) -> (Queue<u32>, Vec<Slot>) {
+        let mut queue = Queue::new();
+        (0..count).for_each(|value| queue.push(value));
+        let slots = queue.iter().map(|(slot, _)| slot).collect();
+        (queue, slots)
+    }
+
     fn values(queue: &Queue<u32>) -> Vec<u32> {
-        queue.slots().map(|slot| *queue.get(slot)).collect()
+        queue.iter().map(|(_, value)| *value).collect()
     }
 
     #[test]
     fn members_keep_their_order_when_one_leaves() {
         for gone in 0..3 {
-            let mut queue = Queue::new();
-            let slots: Vec<_> = (0..3).map(|v| queue.push(v)).collect();
-            assert_eq!(queue.remove(slots[gone as usize]), gone);
+            let (mut queue, slots) = filled(3);
+            assert_eq!(queue.remove(slots[gone as usize]), Some(gone));
+            assert_eq!(queue.remove(slots[gone as usize]), None);
             queue.push(3);
             let expected: Vec<_> = (0..4).filter(|&v| v != gone).collect();
             assert_eq!(values(&queue), expected);
@@ -183,24 +195,20 @@ mod tests {
 
     #[test]
     fn places_are_used_again() {
-        let mut queue = Queue::new();
-        for round in 0..10 {
-            let slots: Vec<_> = (0..4).map(|v| queue.push(v)).collect();
-            assert!(
-                slots.iter().all(|&slot| slot < 4),
-                "round {round}: {slots:?}"
-            );
-            slots.into_iter().for_each(|slot| {
-                queue.remove(slot);
-            });
+        let (mut queue, slots) = filled(4);
+        for _ in 0..10 {
+            for &slot in &slots {
+                queue.remove(slot).unwrap();
+            }
             assert!(queue.is_empty());
+            (0..4).for_each(|value| queue.push(value));
+            assert!(queue.iter().all(|(slot, _)| slots.contains(&slot)));
         }
     }
 
     #[test]
     fn the_first_since_a_number_is_found_over_gaps() {
-        let mut queue = Queue::new();
-        let slots: Vec<_> = (0..5).map(|v| queue.push(v)).collect();
+        let (mut queue, slots) = filled(5);
         queue.remove(slots[2]);
         assert_eq!(queue.first_since(2), slots[3]);
         assert_eq!(queue.first_since(0), slots[0]);

@@ -30,12 +30,11 @@ impl Views {
         Ok((slot != NONE).then_some(slot))
     }
 
-    /// Removes a message from every index that it is in.
-    pub(super) fn forget<U>(&mut self, unexpected: &Queue<Unexpected<U>>, slot: Slot) {
-        let number = unexpected.number(slot);
+    /// Removes the message with this number from every index that it is in.
+    pub(super) fn forget(&mut self, env: &Envelope, number: u64, slot: Slot) {
         for view in self.0.iter_mut().filter(|view| number < view.upto) {
             examine();
-            let key = view.key(&unexpected.get(slot).env);
+            let key = view.key(env);
             view.index.remove(key, slot);
         }
     }
@@ -76,9 +75,9 @@ struct View {
 impl View {
     /// Adds the messages that arrived since the last look-up.
     fn catch_up<U>(&mut self, unexpected: &Queue<Unexpected<U>>) {
-        for slot in unexpected.slots_from(unexpected.first_since(self.upto)) {
+        for (slot, message) in unexpected.iter_from(unexpected.first_since(self.upto)) {
             examine();
-            self.index.add(self.key(&unexpected.get(slot).env), slot);
+            self.index.add(self.key(&message.env), slot);
         }
         self.upto = unexpected.pushes();
     }
