@@ -226,3 +226,258 @@ fn foreign(name: &str, cq: &dyn fmt::Debug) -> Error {
     let what = format!("endpoint: {name} {cq:?} was opened from another provider's domain");
     Error::new(Errno::Inval, what)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use selvedge::{Address, AddressVector, IovMut, Result, TagMatch, cq};
+
+    use super::*;
+    use crate::copy::RxBuf;
+    use crate::lock::Mode;
+    use crate::srx::{Kind, Source};
+
+    #[derive(Debug)]
+    struct NoPeers;
+
+    impl AddressVector for NoPeers {
+        fn insert(&self, _: &[Address], _: &mut [FiAddr]) -> Result<usize> {
+            Ok(0)
+        }
+
+        fn remove(&self, _: &[FiAddr]) -> Result {
+            Err(Errno::Inval)
+        }
+
+        fn lookup(&self, _: FiAddr) -> Result<Address> {
+            Err(Errno::Inval)
+        }
+    }
+
+    #[derive(Debug)]
+    struct Foreign;
+
+    impl CompletionQueue for Foreign {
+        fn read(&self, _: &mut [Entry]) -> Result<usize> {
+            Ok(0)
+        }
+
+        fn read_from(&self, _: &mut [Entry], _: &mut [FiAddr]) -> Result<usize> {
+            Ok(0)
+        }
+
+        fn read_err(&self) -> Result<ErrEntry> {
+            Err(Errno::Again)
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Tally {
+        good: AtomicU64,
+        bad: AtomicU64,
+    }
+
+    impl Counter for Tally {
+        fn read(&self) -> u64 {
+            self.good.load(Ordering::Relaxed)
+        }
+
+        fn read_err(&self) -> u64 {
+            self.bad.load(Ordering::Relaxed)
+        }
+
+        fn add(&self, value: u64) {
+            self.good.fetch_add(value, Ordering::Relaxed);
+        }
+
+        fn add_err(&self, value: u64) {
+            self.bad.fetch_add(value, Ordering::Relaxed);
+        }
+
+        fn set(&self, value: u64) {
+            self.good.store(value, Ordering::Relaxed);
+        }
+
+        fn set_err(&self, value: u64) {
+            self.bad.store(value, Ordering::Relaxed);
+        }
+    }
+
+    #[expect(unsafe_code, reason = "opens with the real locks")]
+    fn open_cq() -> Arc<CqRing> {
+        // SAFETY: the safe mode asks for nothing.
+        unsafe { CqRing::open(&cq::Attr::default(), Mode::Safe) }.unwrap()
+    }
+
+    fn bindings() -> Bindings {
+        let mut bind = Bindings::new(open_cq(), Arc::new(NoPeers));
+        bind.rx_cq = open_cq();
+        bind
+    }
+
+    fn ep() -> Ep {
+        Ep::resolve(&bindings(), &Info::default()).unwrap()
+    }
+
+    fn selective_ep() -> Ep {
+        let mut bind = bindings();
+        bind.tx_selective = true;
+        bind.rx_selective = true;
+        Ep::resolve(&bind, &Info::default()).unwrap()
+    }
+
+    #[expect(unsafe_code, reason = "a receive into leaked memory")]
+    fn receive(flags: OpFlags) -> Posted {
+        let iov = IovMut::new(Box::leak(Box::new([0; 8])));
+        Posted {
+            // SAFETY: nobody else knows these bytes, and they are never freed.
+            buf: unsafe { RxBuf::new(&[iov]) },
+            src: Source::ANY,
+            tag: TagMatch::exact(5),
+            context: Context(9),
+            flags,
+            kind: Kind::Tagged,
+        }
+    }
+
+    const MESSAGE: Envelope = Envelope {
+        src: Source(1),
+        tag: 5,
+        len: 8,
+        data: 77,
+        has_data: true,
+    };
+
+    fn entries(cq: &CqRing) -> Vec<(Entry, FiAddr)> {
+        let mut out = [Entry::default(); 8];
+        let mut src = [FiAddr::UNSPEC; 8];
+        let count = cq.read_from(&mut out, &mut src).unwrap();
+        out.into_iter().zip(src).take(count).collect()
+    }
+
+    fn error(cq: &CqRing) -> ErrEntry {
+        assert_eq!(cq.read(&mut [Entry::default()]), Err(Errno::Avail));
+        cq.read_err().unwrap()
+    }
+
+    #[test]
+    fn a_queue_of_another_provider_is_refused_by_name() {
+        for name in ["tx_cq", "rx_cq"] {
+            let mut bind = bindings();
+            match name {
+                "tx_cq" => bind.tx_cq = Arc::new(Foreign),
+                _ => bind.rx_cq = Arc::new(Foreign),
+            }
+            let error = Ep::resolve(&bind, &Info::default()).unwrap_err();
+            assert_eq!(error.errno(), Errno::Inval);
+            assert!(error.what().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_send_completes_without_a_length() {
+        let ep = ep();
+        ep.tx_done(Context(3), Kind::Tagged.sent(), OpFlags::empty());
+        let expected = Entry {
+            context: Context(3),
+            flags: CompletionFlags::SEND | CompletionFlags::TAGGED,
+            ..Entry::default()
+        };
+        assert_eq!(entries(&ep.tx_cq), [(expected, FiAddr::UNSPEC)]);
+        assert!(entries(&ep.rx_cq).is_empty());
+    }
+
+    #[test]
+    fn a_receive_completes_with_what_the_sender_said() {
+        let ep = ep();
+        ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
+        let expected = Entry {
+            context: Context(9),
+            flags: CompletionFlags::RECV
+                | CompletionFlags::TAGGED
+                | CompletionFlags::REMOTE_CQ_DATA,
+            len: 8,
+            buf: 0,
+            data: 77,
+            tag: 5,
+        };
+        assert_eq!(entries(&ep.rx_cq), [(expected, FiAddr(4))]);
+        assert!(entries(&ep.tx_cq).is_empty());
+    }
+
+    #[test]
+    fn a_longer_message_is_truncated_and_the_loss_is_counted() {
+        let ep = ep();
+        let long = Envelope { len: 20, ..MESSAGE };
+        ep.rx_done(receive(OpFlags::empty()), &long, 8, FiAddr(4));
+        let error = error(&ep.rx_cq);
+        assert_eq!((error.errno, error.olen), (Errno::Trunc, 12));
+        assert_eq!((error.entry.len, error.src), (8, FiAddr(4)));
+    }
+
+    #[test]
+    fn under_selective_completion_success_is_reported_on_request_alone() {
+        let ep = selective_ep();
+        ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty());
+        ep.tx_done(Context(2), Kind::Msg.sent(), OpFlags::COMPLETION);
+        ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
+        ep.rx_done(receive(OpFlags::COMPLETION), &MESSAGE, 8, FiAddr(4));
+        let sent = entries(&ep.tx_cq);
+        assert_eq!((sent.len(), sent[0].0.context), (1, Context(2)));
+        assert_eq!(entries(&ep.rx_cq).len(), 1);
+    }
+
+    #[test]
+    fn under_selective_completion_errors_are_always_reported() {
+        let ep = selective_ep();
+        let detail = "peer 4 is gone";
+        ep.tx_failed(
+            Context(1),
+            Kind::Msg.sent(),
+            Errno::HostDown,
+            FiAddr(4),
+            detail,
+        );
+        ep.rx_failed(
+            receive(OpFlags::empty()),
+            Errno::Canceled,
+            FiAddr::UNSPEC,
+            "",
+        );
+        let sent = error(&ep.tx_cq);
+        assert_eq!((sent.errno, sent.src), (Errno::HostDown, FiAddr(4)));
+        assert_eq!(sent.detail, detail);
+        assert_eq!(error(&ep.rx_cq).errno, Errno::Canceled);
+    }
+
+    #[test]
+    fn default_flags_are_added_for_the_short_forms_alone() {
+        let mut info = Info::default();
+        info.tx_attr.op_flags = OpFlags::COMPLETION;
+        let ep = Ep::resolve(&bindings(), &info).unwrap();
+        let short = OpFlags::DEFAULT | OpFlags::REMOTE_CQ_DATA;
+        let full = OpFlags::COMPLETION | OpFlags::REMOTE_CQ_DATA;
+        assert_eq!(ep.tx_flags(short), full);
+        assert_eq!(ep.tx_flags(OpFlags::INJECT), OpFlags::INJECT);
+        assert_eq!(ep.rx_flags(short), OpFlags::REMOTE_CQ_DATA);
+    }
+
+    #[test]
+    fn counters_count_what_queues_do_not_report() {
+        let mut bind = bindings();
+        bind.tx_selective = true;
+        let (send, recv) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
+        bind.cntrs.send = Some(Arc::<Tally>::clone(&send));
+        bind.cntrs.recv = Some(Arc::<Tally>::clone(&recv));
+        let ep = Ep::resolve(&bind, &Info::default()).unwrap();
+        ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty());
+        ep.tx_counted(Kind::Msg.sent());
+        ep.tx_failed(Context(1), Kind::Msg.sent(), Errno::Io, FiAddr(0), "");
+        ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
+        ep.rx_failed(receive(OpFlags::empty()), Errno::Io, FiAddr(0), "");
+        assert_eq!((send.read(), send.read_err()), (2, 1));
+        assert_eq!((recv.read(), recv.read_err()), (1, 1));
+        assert_eq!(ep.tx_cq.room(), 1023);
+    }
+}
