@@ -101,19 +101,19 @@ impl CqRing {
             .saturating_sub(self.waiting.load(Ordering::Relaxed))
     }
 
-    /// Hands what waits to `take`, after driving the endpoints if nothing does.
+    /// Takes what waits, after driving the endpoints if nothing does. `src` may be empty.
     #[inline]
-    fn drain(&self, most: usize, take: impl FnMut(usize, &Entry, FiAddr)) -> Result<usize> {
+    fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
-            self.drive(most);
+            self.drive(out.len());
             if self.waiting.load(Ordering::Relaxed) == 0 {
                 return Ok(0);
             }
         }
         let mut store = self.store.lock();
-        let drained = store.drain(most, take);
+        let taken = store.take(out, src);
         self.note(&store);
-        drained
+        taken
     }
 
     /// Drives the attached endpoints, unless another thread is at it: that one's messages show up
@@ -137,17 +137,14 @@ impl CqRing {
 
 impl CompletionQueue for CqRing {
     fn read(&self, out: &mut [Entry]) -> Result<usize> {
-        self.drain(out.len(), |place, entry, _| out[place] = *entry)
+        self.take(out, &mut [])
     }
 
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         if src.len() < out.len() {
             return Err(Errno::Inval);
         }
-        self.drain(out.len(), |place, entry, from| {
-            out[place] = *entry;
-            src[place] = from;
-        })
+        self.take(out, src)
     }
 
     fn read_err(&self) -> Result<ErrEntry> {

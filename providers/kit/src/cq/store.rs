@@ -61,20 +61,20 @@ impl Store {
         self.errors.push_back((self.pushed, error));
     }
 
-    /// Hands entries to `take`, up to the next error and `most` in all; says how many.
+    /// Moves entries to `out`, up to the next error, and their sources to `src`, as far as it goes;
+    /// says how many entries.
     ///
     /// # Errors
     /// [`Errno::Avail`] when an error is at the head.
     #[inline]
-    pub(super) fn drain(
-        &mut self,
-        most: usize,
-        mut take: impl FnMut(usize, &Entry, FiAddr),
-    ) -> Result<usize> {
-        let count = most.min(self.ready()?);
-        for number in 0..count {
-            let Slot { entry, src } = &self.slots[self.place(self.read.wrapping_add(number))];
-            take(number, entry, *src);
+    pub(super) fn take(&mut self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        let count = out.len().min(self.ready()?);
+        let (newer, older) = self.slots.split_at(self.place(self.read));
+        let (out, rest) = out[..count].split_at_mut(count.min(older.len()));
+        let (src, rest_src) = src.split_at_mut(out.len().min(src.len()));
+        copy_out(older, out, src);
+        if !rest.is_empty() {
+            copy_out(newer, rest, rest_src);
         }
         self.read = self.read.wrapping_add(count);
         Ok(count)
@@ -118,6 +118,17 @@ impl Store {
     }
 }
 
+/// Copies as many slots as there is room for.
+#[inline]
+fn copy_out(slots: &[Slot], out: &mut [Entry], src: &mut [FiAddr]) {
+    for (out, slot) in out.iter_mut().zip(slots) {
+        *out = slot.entry;
+    }
+    for (src, slot) in src.iter_mut().zip(slots) {
+        *src = slot.src;
+    }
+}
+
 impl Slot {
     const EMPTY: Self = Self {
         entry: Entry {
@@ -151,12 +162,16 @@ mod tests {
     }
 
     fn read(store: &mut Store, most: usize) -> Result<Vec<u64>> {
-        let mut contexts = Vec::new();
-        let count = store.drain(most, |number, entry, src| {
-            assert_eq!((number, entry.context.0), (contexts.len(), src.0));
-            contexts.push(src.0);
-        })?;
-        assert_eq!(count, contexts.len());
+        let mut out = vec![Entry::default(); most];
+        let mut src = vec![FiAddr::UNSPEC; most];
+        let count = store.take(&mut out, &mut src)?;
+        let contexts: Vec<_> = out[..count].iter().map(|e| e.context.0).collect();
+        assert!(
+            src.iter()
+                .take(count)
+                .map(|s| s.0)
+                .eq(contexts.iter().copied())
+        );
         Ok(contexts)
     }
 

@@ -65,18 +65,14 @@ impl ByMask {
         slot
     }
 
-    /// Removes a receive, if it is indexed.
+    /// Whether the receive with this number has been added.
     #[inline]
-    pub(super) fn forget(&mut self, posted: &Queue<Posted>, slot: Slot) {
-        if posted.number(slot) < self.upto
-            && let Some(rx) = posted.get(slot)
-        {
-            self.remove(rx, slot);
-        }
+    pub(super) const fn has(&self, number: u64) -> bool {
+        number < self.upto
     }
 
-    #[cold]
-    fn remove(&mut self, rx: &Posted, slot: Slot) {
+    /// Removes a receive that has been added.
+    pub(super) fn forget(&mut self, rx: &Posted, slot: Slot) {
         examine();
         let (index, key) = self.place(self.homes[slot as usize], rx);
         index.remove(key, slot);

@@ -55,10 +55,8 @@ impl<U> Matcher<U> {
     /// receive is kept.
     #[inline]
     pub fn post(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
-        if !self.unexpected.is_empty()
-            && let Some((env, payload)) = self.take(rx.src, rx.tag)
-        {
-            return Some((rx, env, payload));
+        if !self.unexpected.is_empty() {
+            return self.post_to_unexpected(rx);
         }
         self.posted.push(rx);
         None
@@ -69,11 +67,16 @@ impl<U> Matcher<U> {
     /// `None` leaves nothing behind: [`Self::store`] keeps the message.
     #[inline]
     pub fn arrive(&mut self, env: &Envelope) -> Option<Posted> {
-        let head = self.posted.head();
-        let oldest = self.posted.get(head)?;
+        if self.posted.is_empty() {
+            return None;
+        }
         examine();
-        if oldest.accepts(env) {
-            return self.take_posted(head);
+        let by_mask = &self.by_mask;
+        let head = self
+            .posted
+            .pop_if(|rx, number| rx.accepts(env) && !by_mask.has(number));
+        if head.is_some() {
+            return head;
         }
         self.arrive_behind_head(env)
     }
@@ -148,8 +151,21 @@ impl<U> Matcher<U> {
     }
 
     #[cold]
+    fn post_to_unexpected(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
+        if let Some((env, payload)) = self.take(rx.src, rx.tag) {
+            return Some((rx, env, payload));
+        }
+        self.posted.push(rx);
+        None
+    }
+
+    /// Finds the receive when it is not the oldest, or the oldest is indexed.
+    #[cold]
     fn arrive_behind_head(&mut self, env: &Envelope) -> Option<Posted> {
-        let slot = if self.posted.len() <= SHORT {
+        let head = self.posted.head();
+        let slot = if self.posted.get(head)?.accepts(env) {
+            head
+        } else if self.posted.len() <= SHORT {
             self.scan_posted(env)?
         } else {
             self.look_up_posted(env)?
@@ -168,10 +184,13 @@ impl<U> Matcher<U> {
         self.by_mask.first(&self.posted, env)
     }
 
-    #[inline]
     fn take_posted(&mut self, slot: Slot) -> Option<Posted> {
-        self.by_mask.forget(&self.posted, slot);
-        self.posted.remove(slot)
+        let indexed = self.by_mask.has(self.posted.number(slot));
+        let rx = self.posted.remove(slot)?;
+        if indexed {
+            self.by_mask.forget(&rx, slot);
+        }
+        Some(rx)
     }
 
     fn take_posted_if(&mut self, which: impl Fn(&Posted) -> bool) -> Vec<Posted> {

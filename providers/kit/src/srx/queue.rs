@@ -150,6 +150,25 @@ impl<T> Queue<T> {
         value
     }
 
+    /// Removes the first member if `wanted` says so of it and its number.
+    #[inline]
+    pub(super) fn pop_if(&mut self, wanted: impl FnOnce(&T, u64) -> bool) -> Option<T> {
+        let slot = self.head;
+        let node = self.nodes.get_mut(slot as usize)?;
+        if !wanted(node.value.as_ref()?, node.number) {
+            return None;
+        }
+        let value = node.value.take();
+        self.head = std::mem::replace(&mut node.next, self.free);
+        self.free = slot;
+        match self.nodes.get_mut(self.head as usize) {
+            Some(head) => head.prev = NONE,
+            None => self.tail = NONE,
+        }
+        self.len -= 1;
+        value
+    }
+
     #[cold]
     fn grow(&mut self) {
         let slot = Slot::try_from(self.nodes.len()).ok();
@@ -191,6 +210,22 @@ mod tests {
             assert_eq!(values(&queue), expected);
             assert_eq!(queue.len(), 3);
         }
+    }
+
+    #[test]
+    fn the_first_member_leaves_if_it_is_wanted() {
+        let (mut queue, _) = filled(3);
+        assert_eq!(
+            queue.pop_if(|&value, number| value == 1 || number == 1),
+            None
+        );
+        for expected in 0..3 {
+            let popped = queue.pop_if(|&value, number| u64::from(value) == number);
+            assert_eq!(popped, Some(expected));
+        }
+        assert_eq!(queue.pop_if(|_, _| true), None);
+        queue.push(9);
+        assert_eq!(values(&queue), [9]);
     }
 
     #[test]
