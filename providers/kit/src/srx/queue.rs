@@ -108,7 +108,7 @@ impl<T> Queue<T> {
     }
 
     /// Adds a member at the end.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, value: T) {
         if self.free == NONE {
             self.grow();
@@ -150,14 +150,18 @@ impl<T> Queue<T> {
         value
     }
 
-    /// Removes the first member if `wanted` says so of it and its number.
-    #[inline]
-    pub(super) fn pop_if(&mut self, wanted: impl FnOnce(&T, u64) -> bool) -> Option<T> {
+    /// The first member and its number.
+    #[inline(always)]
+    pub(super) fn first(&self) -> Option<(&T, u64)> {
+        let node = self.nodes.get(self.head as usize)?;
+        Some((node.value.as_ref()?, node.number))
+    }
+
+    /// Removes the first member.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<T> {
         let slot = self.head;
         let node = self.nodes.get_mut(slot as usize)?;
-        if !wanted(node.value.as_ref()?, node.number) {
-            return None;
-        }
         let value = node.value.take();
         self.head = std::mem::replace(&mut node.next, self.free);
         self.free = slot;
@@ -213,17 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_member_leaves_if_it_is_wanted() {
+    fn the_first_member_leaves_first() {
         let (mut queue, _) = filled(3);
-        assert_eq!(
-            queue.pop_if(|&value, number| value == 1 || number == 1),
-            None
-        );
         for expected in 0..3 {
-            let popped = queue.pop_if(|&value, number| u64::from(value) == number);
-            assert_eq!(popped, Some(expected));
+            assert_eq!(queue.first(), Some((&expected, u64::from(expected))));
+            assert_eq!(queue.pop(), Some(expected));
         }
-        assert_eq!(queue.pop_if(|_, _| true), None);
+        assert_eq!(queue.first(), None);
+        assert_eq!(queue.pop(), None);
         queue.push(9);
         assert_eq!(values(&queue), [9]);
     }
