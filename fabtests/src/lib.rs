@@ -1,9 +1,11 @@
 //! The suite that validates Selvedge's providers, its tools and its benchmarks.
 
 pub mod buffer;
+pub mod campaign;
 pub mod clock;
 pub mod command;
 pub mod cpu;
+pub mod fabric;
 pub mod fi_info;
 pub mod fi_strerror;
 pub mod limits;

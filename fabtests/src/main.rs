@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fabtests::command::limits;
+use fabtests::command::{bench, limits, pingpong};
 use fabtests::pair::role;
 
 /// Measures and validates Selvedge's providers on this machine
@@ -16,6 +16,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Have two processes talk through the fabric, and show latency and bandwidth beside the
+    /// machine's limits
+    Pingpong(pingpong::Args),
+    /// Measure latency, bandwidth and message rate, against the limits and against others
+    Bench(bench::Args),
     /// Show what this machine can do between two processes, without any fabric
     Limits(limits::Args),
     #[command(hide = true)]
@@ -24,6 +29,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Pingpong(args) => pingpong::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Role(args) => role::run(&args),
     };

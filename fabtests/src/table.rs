@@ -21,8 +21,11 @@ pub fn align(table: &mut Table, column: usize, alignment: CellAlignment) {
     }
 }
 
-/// A figure with three significant digits, or all digits before the point.
+/// A figure with three significant digits, or all digits before the point; a dash for none.
 pub fn figure(value: f64) -> String {
+    if !value.is_finite() {
+        return "-".to_owned();
+    }
     let decimals = match value.abs() {
         small if small < 1.0 => 3,
         small if small < 10.0 => 2,

@@ -64,13 +64,15 @@ pub fn round_trips(
     counts: Counts,
     mut trip: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Timing> {
+    let start = ticks();
     for _ in 0..counts.warmup {
         trip()?;
     }
+    let size = group_size(clock.ns(ticks() - start) / counts.warmup.max(1) as f64);
     let mut left = counts.batch;
-    let mut groups = Vec::with_capacity(left.div_ceil(GROUP));
+    let mut groups = Vec::with_capacity(left.div_ceil(size));
     while left > 0 {
-        let group = left.min(GROUP);
+        let group = left.min(size);
         let start = ticks();
         for _ in 0..group {
             trip()?;
@@ -91,6 +93,60 @@ pub fn round_trips(
     })
 }
 
+/// Round trips of a group, when one takes `trip_ns`.
+fn group_size(trip_ns: f64) -> usize {
+    ((GROUP_NS / trip_ns.max(1.0)) as usize).clamp(1, GROUP_MAX)
+}
+
+/// Runs `window`, which moves `messages` messages, `counts.warmup` and then `counts.batch` times;
+/// the timing is per message. Its mean is the whole batch's, interruptions and all; percentiles
+/// are over windows.
+///
+/// # Errors
+/// The first error of `window`.
+#[inline]
+pub fn stream(
+    clock: Clock,
+    counts: Counts,
+    messages: usize,
+    mut window: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Timing> {
+    for _ in 0..counts.warmup {
+        window()?;
+    }
+    let mut stamps = vec![0; counts.batch + 1];
+    stamps[0] = ticks();
+    for stamp in &mut stamps[1..] {
+        window()?;
+        *stamp = ticks();
+    }
+    let whole = clock.ns(stamps[counts.batch] - stamps[0]) / counts.batch.max(1) as f64;
+    let windows = percentiles(clock, &stamps);
+    let per_message = |ns: f64| ns / messages as f64;
+    Ok(Timing {
+        mean: per_message(whole),
+        p50: per_message(windows.p50),
+        p99: per_message(windows.p99),
+        min: per_message(windows.min),
+    })
+}
+
+/// Has `flow` move `counts.warmup` messages and then, timed as a whole, `counts.batch`: all figures
+/// are the mean.
+#[inline]
+pub fn one_by_one(clock: Clock, counts: Counts, mut flow: impl FnMut(usize)) -> Timing {
+    flow(counts.warmup);
+    let start = ticks();
+    flow(counts.batch);
+    let mean = clock.ns(ticks() - start) / counts.batch.max(1) as f64;
+    Timing {
+        mean,
+        p50: mean,
+        p99: mean,
+        min: mean,
+    }
+}
+
 fn percentiles(clock: Clock, stamps: &[u64]) -> Timing {
     let mut singles = Histogram::<u64>::new(3).expect("3 digits are allowed");
     for pair in stamps.windows(2) {
@@ -109,7 +165,8 @@ fn percentiles(clock: Clock, stamps: &[u64]) -> Timing {
 
 const BATCH_BYTES: usize = 16 << 20;
 /// Makes the clock's share invisible; short against the time between interruptions.
-const GROUP: usize = 32;
+const GROUP_NS: f64 = 3000.0;
+const GROUP_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {

@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut pair = Pair::start(placement, args.place.deadline())?;
     let sizes = args.sizes.as_slice();
     let progress = Progress::on_terminal();
-    let limits = survey(&mut pair, Depth::Full, sizes, args.reps.into(), &progress)?;
+    let limits = survey(&mut pair, Depth::Full, sizes, args.reps.into(), progress)?;
     let report = Report {
         machine: Machine::describe(placement),
         limits,

@@ -1,6 +1,10 @@
 //! The subcommands of `fabtests`: arguments in, tables or JSON out.
 
+pub mod bench;
 pub mod limits;
+pub mod pingpong;
 mod place;
+mod print;
+mod terminals;
 
 pub use place::PlaceArgs;

@@ -25,7 +25,7 @@ use crate::timing::{Counts, Timing};
 pub use report::{Limits, SizeLimit};
 pub use shared::Segment;
 pub use socket::Socket;
-pub use survey::{Depth, Distance, distance, survey};
+pub use survey::{Depth, Distance, Flow, distance, point_limit, survey};
 pub use wake::EventFds;
 
 /// One measurement that both processes take part in.
@@ -43,6 +43,13 @@ pub enum Probe {
     RingRateSmall,
     /// A message is copied into shared memory and out again, there and back.
     TwoCopy {
+        /// Of the message, in bytes.
+        size: usize,
+        /// Bytes that are copied at a time.
+        chunk: usize,
+    },
+    /// As [`Self::TwoCopy`], with messages that follow each other in one direction.
+    TwoCopyRate {
         /// Of the message, in bytes.
         size: usize,
         /// Bytes that are copied at a time.
@@ -165,11 +172,15 @@ impl<'a> Ground<'a> {
             Probe::Line => self.line.measure(clock, counts),
             Probe::Ring => self.ring.measure::<{ ring::PAYLOAD }>(clock, counts),
             Probe::RingSmall => self.ring.measure::<8>(clock, counts),
-            Probe::RingRate => self.ring.measure_rate::<{ ring::PAYLOAD }>(clock, counts),
-            Probe::RingRateSmall => self.ring.measure_rate::<8>(clock, counts),
+            Probe::RingRate => Ok(self.ring.measure_rate::<{ ring::PAYLOAD }>(clock, counts)),
+            Probe::RingRateSmall => Ok(self.ring.measure_rate::<8>(clock, counts)),
             Probe::TwoCopy { size, chunk } => {
                 let own = at_least(&mut self.own, size)?;
                 self.stream.measure(&mut own[..size], chunk, clock, counts)
+            }
+            Probe::TwoCopyRate { size, chunk } => {
+                let own = at_least(&mut self.own, size)?;
+                Ok(self.stream.measure_rate(&own[..size], chunk, clock, counts))
             }
             Probe::Memcpy { size } => {
                 memcpy::measure_hot(at_least(&mut self.own, 2 * size)?, size, clock, counts)
@@ -205,6 +216,10 @@ impl<'a> Ground<'a> {
             Probe::TwoCopy { size, chunk } => {
                 let own = at_least(&mut self.own, size)?;
                 self.stream.answer(&mut own[..size], chunk, counts);
+            }
+            Probe::TwoCopyRate { size, chunk } => {
+                let own = at_least(&mut self.own, size)?;
+                self.stream.answer_rate(&mut own[..size], chunk, counts);
             }
             Probe::Memcpy { .. } | Probe::MemcpyCold { .. } => {}
             Probe::Cma { size } => self.cma.answer(&at_least(&mut self.own, size)?[..size]),

@@ -12,10 +12,10 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shared::{Layout, Line};
-use crate::clock::{Clock, ticks};
+use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::pair::Side;
-use crate::timing::{Counts, Timing, round_trips};
+use crate::timing::{Counts, Timing, one_by_one, round_trips};
 
 /// Bytes of payload of a message.
 pub(super) const PAYLOAD: usize = 56;
@@ -173,21 +173,13 @@ impl<'a> Ends<'a> {
     }
 
     /// Sends without waiting for answers; one answer at the end closes the clock.
-    pub(super) fn measure_rate<const N: usize>(
-        &mut self,
-        clock: Clock,
-        counts: Counts,
-    ) -> anyhow::Result<Timing> {
+    pub(super) fn measure_rate<const N: usize>(&mut self, clock: Clock, counts: Counts) -> Timing {
         let message = black_box([7; N]);
-        self.stream(&message, counts.warmup);
-        let start = ticks();
-        self.stream(&message, counts.batch);
-        let mean = clock.ns(ticks() - start) / counts.batch as f64;
-        Ok(Timing {
-            mean,
-            p50: mean,
-            p99: mean,
-            min: mean,
+        one_by_one(clock, counts, |count| {
+            for _ in 0..count {
+                self.out.push(&message);
+            }
+            self.back.pop::<1>();
         })
     }
 
@@ -198,13 +190,6 @@ impl<'a> Ends<'a> {
             }
             self.out.push(&[0; 1]);
         }
-    }
-
-    fn stream<const N: usize>(&mut self, message: &[u8; N], count: usize) {
-        for _ in 0..count {
-            self.out.push(message);
-        }
-        self.back.pop::<1>();
     }
 }
 

@@ -12,7 +12,7 @@ use super::shared::{Layout, Line};
 use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::pair::Side;
-use crate::timing::{Counts, Timing, round_trips};
+use crate::timing::{Counts, Timing, one_by_one, round_trips};
 
 /// One direction between the two processes: a ring of bytes.
 #[derive(Debug)]
@@ -163,6 +163,33 @@ impl<'a> Ends<'a> {
         for _ in 0..counts.total() {
             self.back.read(own, chunk);
             self.out.write(own, chunk);
+        }
+    }
+}
+
+impl Ends<'_> {
+    /// Sends without waiting for answers; one answer at the end closes the clock.
+    pub(super) fn measure_rate(
+        &mut self,
+        own: &[u8],
+        chunk: usize,
+        clock: Clock,
+        counts: Counts,
+    ) -> Timing {
+        one_by_one(clock, counts, |count| {
+            for _ in 0..count {
+                self.out.write(own, chunk);
+            }
+            self.back.read(&mut [0], 1);
+        })
+    }
+
+    pub(super) fn answer_rate(&mut self, own: &mut [u8], chunk: usize, counts: Counts) {
+        for count in [counts.warmup, counts.batch] {
+            for _ in 0..count {
+                self.back.read(own, chunk);
+            }
+            self.out.write(&[0], 1);
         }
     }
 }

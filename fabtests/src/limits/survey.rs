@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::report::{Limits, SizeLimit};
+use super::ring::PAYLOAD;
 use super::{Outcome, Probe};
 use crate::pair::{Order, Pair};
 use crate::progress::Progress;
@@ -36,7 +37,7 @@ pub fn survey(
     depth: Depth,
     sizes: &[usize],
     rounds: usize,
-    progress: &Progress,
+    progress: Progress,
 ) -> anyhow::Result<Limits> {
     let probes = probes(depth, sizes);
     let steps = progress.steps("limits", probes.len() * rounds);
@@ -65,6 +66,50 @@ pub fn distance(pair: &mut Pair) -> anyhow::Result<Distance> {
         line_ns: take(Probe::Line)?.mean,
         ring: take(Probe::Ring)?,
     })
+}
+
+/// How messages follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Each one waits for the answer to the one before.
+    ThereAndBack,
+    /// In one direction, without waiting.
+    OneWay,
+}
+
+/// Measures what one message of `size` bytes takes at the limit, in nanoseconds: one way of a round
+/// trip, or one message of many. It is the one-line ring for what fits a line, and two copies
+/// with the best of the chunks above.
+///
+/// # Errors
+/// As [`Pair::order`].
+pub fn point_limit(pair: &mut Pair, flow: Flow, size: usize) -> anyhow::Result<f64> {
+    let mut best = f64::INFINITY;
+    for probe in limit_probes(flow, size) {
+        let mut counts = counts(probe);
+        counts.singles = 0;
+        if let Outcome::Took(timing) = pair.measure(&Order::Probe(probe, counts))? {
+            best = best.min(timing.mean);
+        }
+    }
+    Ok(match flow {
+        Flow::ThereAndBack => best / 2.0,
+        Flow::OneWay => best,
+    })
+}
+
+fn limit_probes(flow: Flow, size: usize) -> Vec<Probe> {
+    let fits_a_line = size <= PAYLOAD;
+    match flow {
+        Flow::ThereAndBack if fits_a_line => vec![Probe::Ring],
+        Flow::OneWay if fits_a_line => vec![Probe::RingRate],
+        Flow::ThereAndBack => chunks(size)
+            .map(|chunk| Probe::TwoCopy { size, chunk })
+            .collect(),
+        Flow::OneWay => chunks(size)
+            .map(|chunk| Probe::TwoCopyRate { size, chunk })
+            .collect(),
+    }
 }
 
 fn probes(depth: Depth, sizes: &[usize]) -> Vec<Probe> {
@@ -104,10 +149,11 @@ fn counts(probe: Probe) -> Counts {
             batch: 40_000,
             singles: 0,
         },
-        Probe::TwoCopy { size, .. } | Probe::Memcpy { size } | Probe::Cma { size } => {
-            Counts::for_size(size)
-        }
-        Probe::MemcpyCold { size } => Counts::for_size(size),
+        Probe::TwoCopy { size, .. }
+        | Probe::TwoCopyRate { size, .. }
+        | Probe::Memcpy { size }
+        | Probe::Cma { size }
+        | Probe::MemcpyCold { size } => Counts::for_size(size),
         Probe::Tcp | Probe::Unix | Probe::Futex | Probe::EventFd => SYSTEM_CALLS,
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::fabric::{BenchOrder, OpenOrder};
 use crate::limits::Probe;
 use crate::timing::Counts;
 
@@ -16,6 +17,12 @@ pub enum Order {
     /// Take part in the measurement of a limit; the active process replies an
     /// [`crate::limits::Outcome`].
     Probe(Probe, Counts),
+    /// Open an endpoint; both processes reply an [`crate::fabric::Opened`].
+    Open(OpenOrder),
+    /// The address of the other process's endpoint.
+    Peer(String),
+    /// Take part in a run of a benchmark; the active process replies a [`crate::timing::Timing`].
+    Bench(BenchOrder),
 }
 
 /// The answer to an [`Order`].

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::handover;
 use super::{Order, Reply, Side};
 use crate::cpu::{Idle, pin};
+use crate::fabric::{self, Station};
 use crate::limits::{EventFds, Ground, Segment, Site, Socket};
 
 /// How a child is started; no part of the command line for people.
@@ -58,10 +59,28 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         unix: Socket::new(unix)?,
         eventfd: EventFds { own, peer },
     });
+    let mut station = None;
     obey(&control, |order| match order {
         Order::Ready => Ok(Value::Null),
         Order::Probe(probe, counts) => Ok(serde_json::to_value(ground.take(probe, counts)?)?),
+        Order::Open(order) => {
+            let opened = Station::open(&order, ground.idle())?;
+            Ok(serde_json::to_value(station.insert(opened).describe()?)?)
+        }
+        Order::Peer(address) => {
+            open(&mut station)?.set_peer(&address)?;
+            Ok(Value::Null)
+        }
+        Order::Bench(order) => {
+            let station = open(&mut station)?;
+            let timing = fabric::run(station, args.side, ground.clock(), order)?;
+            Ok(serde_json::to_value(timing)?)
+        }
     })
+}
+
+fn open(station: &mut Option<Station>) -> anyhow::Result<&mut Station> {
+    station.as_mut().context("no endpoint is open")
 }
 
 /// Replies to every order with what `carry_out` makes of it.

@@ -1,0 +1,544 @@
+/*
+ * The contestant over libfabric: the loops of src/fabric/{pingpong,bandwidth}.rs, step by step,
+ * with the same buffers, counts and clock. It takes the orders of src/pair/order.rs as lines of
+ * JSON on its standard input, a socket, and replies there.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+
+enum { LINE = 64, ACK = 4, GROUP_NS = 3000, GROUP_MAX = 32 };
+enum { TAG_PAYLOAD = 1, TAG_ACK = 2 };
+/* Bytes of receive buffers, unless a single message is larger. */
+static const size_t ARENA = (size_t)64 << 20;
+/* Distinguishes the contexts of sends from those of receives. */
+static const uint64_t SENT = (uint64_t)1 << 32;
+
+struct order {
+	bool tagged, pingpong, inject;
+	size_t size, warmup, batch, singles, window;
+};
+
+struct timing {
+	double mean, p50, p99, min;
+};
+
+struct station {
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_ep *ep;
+	fi_addr_t peer;
+	char *rx, *tx;
+	/* Of the present run. */
+	struct order order;
+	size_t stride, to_post;
+	uint64_t received;
+	/* Buffers that are free, by number. */
+	size_t rx_free[1 << 16], rx_count;
+	size_t tx_free[1 << 16], tx_count;
+	struct fi_cq_tagged_entry entries[1 << 16];
+};
+
+static struct station station;
+static bool active, yielding;
+static double ns_per_tick;
+
+static void reply(const char *format, ...)
+{
+	va_list args;
+	char line[1024];
+	va_start(args, format);
+	int length = vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	if (write(STDIN_FILENO, line, (size_t)length) != length)
+		exit(1);
+}
+
+static void fail(const char *what, long errnum)
+{
+	reply("{\"failed\":\"%s: %s\"}\n", what, errnum ? fi_strerror((int)labs(errnum)) : "odd");
+	exit(1);
+}
+
+static void check(const char *what, long result)
+{
+	if (result)
+		fail(what, result);
+}
+
+/* The clock. */
+
+static inline uint64_t ticks(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#else
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+#endif
+}
+
+static double now_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static void calibrate(void)
+{
+	double start = now_ns();
+	uint64_t first = ticks();
+	while (now_ns() - start < 20e6)
+		;
+	ns_per_tick = (now_ns() - start) / (double)(ticks() - first);
+}
+
+static int by_value(const void *left, const void *right)
+{
+	double a = *(const double *)left, b = *(const double *)right;
+	return (a > b) - (a < b);
+}
+
+static double quantile(double *values, size_t count, double q)
+{
+	if (!count)
+		return 0;
+	qsort(values, count, sizeof(*values), by_value);
+	size_t rank = (size_t)(q * (double)count + 0.999999);
+	return values[rank ? rank - 1 : 0];
+}
+
+/* Opening. */
+
+static size_t stride_of(size_t size)
+{
+	size_t stride = (size + LINE - 1) / LINE * LINE;
+	return stride ? stride : LINE;
+}
+
+static char *pages(size_t length)
+{
+	char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		fail("mmap", FI_ENOMEM);
+	memset(memory, 0x5a, length);
+	return memory;
+}
+
+static void open_buffers(size_t largest, size_t window)
+{
+	size_t stride = stride_of(largest), side = window * stride;
+	if (side > ARENA / 2)
+		side = ARENA / 2;
+	if (side < stride)
+		side = stride;
+	station.rx = pages(2 * side);
+	station.tx = pages(side);
+}
+
+static void open_station(size_t largest, size_t window)
+{
+	struct station *s = &station;
+	struct fi_info *hints = fi_allocinfo();
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->caps = FI_MSG | FI_TAGGED;
+	hints->mode = FI_CONTEXT;
+	hints->domain_attr->threading = FI_THREAD_DOMAIN;
+	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	check("fi_getinfo", fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &s->info));
+	fi_freeinfo(hints);
+	check("fi_fabric", fi_fabric(s->info->fabric_attr, &s->fabric, NULL));
+	check("fi_domain", fi_domain(s->fabric, s->info, &s->domain, NULL));
+	struct fi_cq_attr cq_attr = {
+		.size = 4 * window < 256 ? 256 : 4 * window,
+		.format = FI_CQ_FORMAT_TAGGED,
+	};
+	struct fi_av_attr av_attr = { .type = FI_AV_UNSPEC };
+	check("fi_cq_open", fi_cq_open(s->domain, &cq_attr, &s->cq, NULL));
+	check("fi_av_open", fi_av_open(s->domain, &av_attr, &s->av, NULL));
+	check("fi_endpoint", fi_endpoint(s->domain, s->info, &s->ep, NULL));
+	check("fi_ep_bind", fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV));
+	check("fi_ep_bind", fi_ep_bind(s->ep, &s->av->fid, 0));
+	check("fi_enable", fi_enable(s->ep));
+	open_buffers(largest, window);
+	char name[256] = { 0 };
+	size_t length = sizeof(name) - 1;
+	check("fi_getname", fi_getname(&s->ep->fid, name, &length));
+	reply("{\"done\":{\"provider\":\"%s\",\"address\":\"%s\",\"inject_size\":%zu}}\n",
+	      s->info->fabric_attr->prov_name, name, s->info->tx_attr->inject_size);
+}
+
+/* Posting and completing. */
+
+static inline void rest(void)
+{
+	if (yielding)
+		sched_yield();
+}
+
+static void ease(const char *what, ssize_t result)
+{
+	if (result != -FI_EAGAIN)
+		fail(what, result);
+	rest();
+	ssize_t count = fi_cq_read(station.cq, NULL, 0);
+	if (count < 0 && count != -FI_EAGAIN)
+		fail("fi_cq_read", count);
+}
+
+static inline void post_recv(size_t slot, size_t length, uint64_t tag)
+{
+	struct station *s = &station;
+	char *buf = s->rx + slot * s->stride;
+	void *context = (void *)(uintptr_t)slot;
+	for (;;) {
+		ssize_t result = s->order.tagged
+			? fi_trecv(s->ep, buf, length, NULL, FI_ADDR_UNSPEC, tag, 0, context)
+			: fi_recv(s->ep, buf, length, NULL, FI_ADDR_UNSPEC, context);
+		if (!result)
+			return;
+		ease("fi_recv", result);
+	}
+}
+
+static inline void post_send(size_t slot, size_t length, uint64_t tag)
+{
+	struct station *s = &station;
+	char *buf = s->tx + slot * s->stride;
+	void *context = (void *)(uintptr_t)(slot | SENT);
+	for (;;) {
+		ssize_t result = s->order.tagged
+			? fi_tsend(s->ep, buf, length, NULL, s->peer, tag, context)
+			: fi_send(s->ep, buf, length, NULL, s->peer, context);
+		if (!result)
+			return;
+		ease("fi_send", result);
+	}
+}
+
+static inline void inject(size_t slot, size_t length, uint64_t tag)
+{
+	struct station *s = &station;
+	char *buf = s->tx + slot * s->stride;
+	for (;;) {
+		ssize_t result = s->order.tagged
+			? fi_tinject(s->ep, buf, length, s->peer, tag)
+			: fi_inject(s->ep, buf, length, s->peer);
+		if (!result)
+			return;
+		ease("fi_inject", result);
+	}
+}
+
+/* Reads up to `room` completions and gives their buffers back. */
+static inline void read_completions(size_t room, size_t expected)
+{
+	struct station *s = &station;
+	ssize_t count = fi_cq_read(s->cq, s->entries, room);
+	if (count == -FI_EAGAIN) {
+		rest();
+		return;
+	}
+	if (count < 0)
+		fail("fi_cq_read", count);
+	for (ssize_t at = 0; at < count; at++) {
+		uint64_t context = (uint64_t)(uintptr_t)s->entries[at].op_context;
+		if (context & SENT) {
+			s->tx_free[s->tx_count++] = context & ~SENT;
+		} else {
+			if (s->entries[at].len != expected)
+				fail("length of a message", 0);
+			s->rx_free[s->rx_count++] = context;
+			s->received++;
+		}
+	}
+}
+
+static void begin(size_t size, size_t window, size_t to_post)
+{
+	struct station *s = &station;
+	s->stride = stride_of(size);
+	s->to_post = to_post;
+	s->received = 0;
+	s->rx_count = 2 * window;
+	s->tx_count = window;
+	for (size_t slot = 0; slot < 2 * window; slot++)
+		s->rx_free[slot] = slot;
+	for (size_t slot = 0; slot < window; slot++)
+		s->tx_free[slot] = slot;
+}
+
+static inline void post_free(size_t count, size_t length, uint64_t tag)
+{
+	struct station *s = &station;
+	if (count > s->to_post)
+		count = s->to_post;
+	s->to_post -= count;
+	while (count--)
+		post_recv(s->rx_free[--s->rx_count], length, tag);
+}
+
+/* Round trips. */
+
+static inline void pingpong_send(void)
+{
+	struct station *s = &station;
+	if (s->order.inject)
+		inject(s->tx_free[0], s->order.size, TAG_PAYLOAD);
+	else
+		post_send(s->tx_free[--s->tx_count], s->order.size, TAG_PAYLOAD);
+}
+
+static inline void pingpong_receive(void)
+{
+	struct station *s = &station;
+	uint64_t wanted = s->received + 1;
+	while (s->received != wanted || !s->tx_count)
+		read_completions(1, s->order.size);
+}
+
+static inline void prepare(void)
+{
+	if (station.rx_count)
+		post_free(1, station.order.size, TAG_PAYLOAD);
+}
+
+static inline void trip(void)
+{
+	if (active) {
+		pingpong_send();
+		prepare();
+		pingpong_receive();
+	} else {
+		pingpong_receive();
+		pingpong_send();
+		prepare();
+	}
+}
+
+static struct timing percentiles(const uint64_t *stamps, size_t count)
+{
+	double *values = calloc(count + 1, sizeof(*values));
+	for (size_t at = 0; at < count; at++)
+		values[at] = (double)(stamps[at + 1] - stamps[at]) * ns_per_tick;
+	struct timing timing = {
+		.p50 = quantile(values, count, 0.5),
+		.p99 = quantile(values, count, 0.99),
+		.min = count ? values[0] : 0,
+	};
+	free(values);
+	return timing;
+}
+
+static size_t group_size(double trip_ns)
+{
+	size_t size = (size_t)(GROUP_NS / (trip_ns < 1 ? 1 : trip_ns));
+	return size < 1 ? 1 : size > GROUP_MAX ? GROUP_MAX : size;
+}
+
+static double batch_mean(size_t batch, size_t size)
+{
+	size_t groups = 0;
+	double *means = calloc(batch / size + 1, sizeof(*means));
+	for (size_t left = batch; left;) {
+		size_t group = left < size ? left : size;
+		uint64_t start = ticks();
+		for (size_t at = 0; at < group; at++)
+			trip();
+		means[groups++] = (double)(ticks() - start) * ns_per_tick / (double)group;
+		left -= group;
+	}
+	double mean = quantile(means, groups, 0.5);
+	free(means);
+	return mean;
+}
+
+static struct timing pingpong(void)
+{
+	struct order *order = &station.order;
+	begin(order->size, 1, order->warmup + order->batch + order->singles);
+	/* One of the two receives is posted now, the other by the first `prepare`. */
+	post_free(1, order->size, TAG_PAYLOAD);
+	uint64_t start = ticks();
+	for (size_t at = 0; at < order->warmup; at++)
+		trip();
+	double warmup_ns = (double)(ticks() - start) * ns_per_tick;
+	size_t warmups = order->warmup ? order->warmup : 1;
+	double mean = batch_mean(order->batch, group_size(warmup_ns / (double)warmups));
+	uint64_t *stamps = calloc(order->singles + 1, sizeof(*stamps));
+	stamps[0] = ticks();
+	for (size_t at = 0; at < order->singles; at++) {
+		trip();
+		stamps[at + 1] = ticks();
+	}
+	struct timing timing = percentiles(stamps, order->singles);
+	timing.mean = mean;
+	free(stamps);
+	while (!station.tx_count)
+		read_completions(1, order->size);
+	return timing;
+}
+
+/* Streams. */
+
+static inline void wait_for(uint64_t wanted, size_t expected)
+{
+	struct station *s = &station;
+	while (s->received < wanted || s->tx_count < s->order.window)
+		read_completions(s->order.window, expected);
+}
+
+static inline void send_window(uint64_t *wanted)
+{
+	struct station *s = &station;
+	if (s->order.inject)
+		for (size_t at = 0; at < s->order.window; at++)
+			inject(s->tx_free[at], s->order.size, TAG_PAYLOAD);
+	else
+		while (s->tx_count)
+			post_send(s->tx_free[--s->tx_count], s->order.size, TAG_PAYLOAD);
+	*wanted += 1;
+	wait_for(*wanted, ACK);
+	post_free(1, ACK, TAG_ACK);
+}
+
+static inline void receive_window(uint64_t *wanted, bool inject_ack)
+{
+	struct station *s = &station;
+	*wanted += s->order.window;
+	wait_for(*wanted, s->order.size);
+	if (inject_ack)
+		inject(s->tx_free[0], ACK, TAG_ACK);
+	else
+		post_send(s->tx_free[--s->tx_count], ACK, TAG_ACK);
+	post_free(s->order.window, s->order.size, TAG_PAYLOAD);
+	wait_for(*wanted, s->order.size);
+}
+
+static struct timing bandwidth(bool inject_ack)
+{
+	struct order *order = &station.order;
+	size_t windows = order->warmup + order->batch;
+	size_t size = order->size < ACK ? ACK : order->size;
+	uint64_t wanted = 0;
+	begin(size, order->window, active ? windows : windows * order->window);
+	post_free(active ? 2 : 2 * order->window, active ? ACK : order->size,
+		  active ? TAG_ACK : TAG_PAYLOAD);
+	uint64_t *stamps = calloc(windows + 1, sizeof(*stamps));
+	stamps[0] = ticks();
+	for (size_t at = 0; at < windows; at++) {
+		if (active)
+			send_window(&wanted);
+		else
+			receive_window(&wanted, inject_ack);
+		stamps[at + 1] = ticks();
+	}
+	uint64_t *first = stamps + order->warmup;
+	struct timing timing = percentiles(first, order->batch);
+	timing.mean = (double)(first[order->batch] - first[0]) * ns_per_tick / (double)order->batch;
+	free(stamps);
+	double messages = (double)order->window;
+	return (struct timing){ timing.mean / messages, timing.p50 / messages,
+				timing.p99 / messages, timing.min / messages };
+}
+
+/* Orders. */
+
+static void run_bench(const char *line)
+{
+	struct order *order = &station.order;
+	char bench[32], wants_inject[8];
+	int read = sscanf(line,
+			  "{\"bench\":{\"bench\":\"%31[^\"]\",\"size\":%zu,\"counts\":{\"warmup\":%zu,"
+			  "\"batch\":%zu,\"singles\":%zu},\"window\":%zu,\"inject\":%7[a-z]",
+			  bench, &order->size, &order->warmup, &order->batch, &order->singles,
+			  &order->window, wants_inject);
+	if (read != 7)
+		fail("this is no bench order", FI_EINVAL);
+	size_t limit = strcmp(wants_inject, "true") ? 0 : station.info->tx_attr->inject_size;
+	order->tagged = !strncmp(bench, "tagged", 6);
+	order->pingpong = strstr(bench, "pingpong") != NULL;
+	order->inject = order->size <= limit;
+	struct timing timing = order->pingpong ? pingpong() : bandwidth(ACK <= limit);
+	reply("{\"done\":{\"mean\":%.3f,\"p50\":%.3f,\"p99\":%.3f,\"min\":%.3f}}\n", timing.mean,
+	      timing.p50, timing.p99, timing.min);
+}
+
+static void set_peer(const char *line)
+{
+	char name[256] = { 0 };
+	if (sscanf(line, "{\"peer\":\"%255[^\"]", name) != 1)
+		fail("this is no peer order", FI_EINVAL);
+	if (fi_av_insert(station.av, name, 1, &station.peer, 0, NULL) != 1)
+		fail("fi_av_insert", FI_EADDRNOTAVAIL);
+	reply("{\"done\":null}\n");
+}
+
+static void obey(const char *line)
+{
+	size_t largest, window;
+	const char *numbers = strstr(line, "\"largest\"");
+	if (!strncmp(line, "{\"bench\"", 8))
+		run_bench(line);
+	else if (!strncmp(line, "{\"peer\"", 7))
+		set_peer(line);
+	else if (!strncmp(line, "{\"open\"", 7) && numbers &&
+		 sscanf(numbers, "\"largest\":%zu,\"window\":%zu", &largest, &window) == 2)
+		open_station(largest, window);
+	else if (!strncmp(line, "\"ready\"", 7))
+		reply("{\"done\":null}\n");
+	else
+		fail("this order is not understood", FI_EINVAL);
+}
+
+static void pin(int core)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	CPU_SET(core, &set);
+	if (sched_setaffinity(0, sizeof(set), &set))
+		fail("sched_setaffinity", FI_EINVAL);
+}
+
+/* Arguments: side, core or -1, parent, 1 to yield while waiting. */
+int main(int argc, char **argv)
+{
+	if (argc != 5)
+		return 2;
+	active = !strcmp(argv[1], "active");
+	yielding = atoi(argv[4]);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != atoi(argv[3]))
+		return 1;
+	if (atoi(argv[2]) >= 0)
+		pin(atoi(argv[2]));
+	calibrate();
+	char line[4096];
+	FILE *orders = fdopen(dup(STDIN_FILENO), "r");
+	while (orders && fgets(line, sizeof(line), orders))
+		obey(line);
+	return 0;
+}

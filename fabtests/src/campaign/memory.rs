@@ -1,0 +1,105 @@
+//! What an idle endpoint costs in memory.
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::fabric::OpenOrder;
+use crate::pair::{Order, Pair};
+
+/// What a process took more after it had opened an endpoint than before, in KiB.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MemoryUse {
+    /// Whose endpoint it is.
+    pub implementation: String,
+    /// Memory in use, shared memory divided by its users.
+    pub pss_kib: i64,
+    /// Memory in use.
+    pub rss_kib: i64,
+    /// Of it, shared memory.
+    pub shm_kib: i64,
+    /// Address space.
+    pub mapped_kib: i64,
+}
+
+impl MemoryUse {
+    /// Has both processes open an endpoint, and looks at the active one.
+    ///
+    /// It contains everything that happens at the first endpoint: discovery, libraries'
+    /// initialisation, and 12 KiB of message buffers.
+    ///
+    /// # Errors
+    /// As [`Pair::order`], or when the system does not say.
+    pub fn of(
+        implementation: String,
+        mut pair: Pair,
+        provider: Option<String>,
+    ) -> anyhow::Result<Self> {
+        let [active, _] = pair.pids();
+        pair.order(&Order::Ready)?;
+        let before = Footprint::of(active)?;
+        pair.order(&Order::Open(OpenOrder {
+            provider,
+            largest: 1,
+            window: 64,
+        }))?;
+        let after = Footprint::of(active)?;
+        Ok(Self {
+            implementation,
+            pss_kib: after.pss - before.pss,
+            rss_kib: after.rss - before.rss,
+            shm_kib: after.shm - before.shm,
+            mapped_kib: after.mapped - before.mapped,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Footprint {
+    pss: i64,
+    rss: i64,
+    shm: i64,
+    mapped: i64,
+}
+
+impl Footprint {
+    fn of(pid: u32) -> anyhow::Result<Self> {
+        let read = |file: &str| {
+            let path = format!("/proc/{pid}/{file}");
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
+        };
+        let (rollup, status) = (read("smaps_rollup")?, read("status")?);
+        Ok(Self {
+            pss: kib(&rollup, "Pss:")?,
+            rss: kib(&rollup, "Rss:")?,
+            shm: kib(&status, "RssShmem:")?,
+            mapped: kib(&status, "VmSize:")?,
+        })
+    }
+}
+
+/// The figure of a line `name   123 kB`.
+fn kib(text: &str, name: &str) -> anyhow::Result<i64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let figure = line.and_then(|line| line.split_whitespace().next());
+    figure
+        .and_then(|figure| figure.parse().ok())
+        .with_context(|| format!("the system does not say {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_by_their_names() {
+        let text = "Rss:   12 kB\nPss:     7 kB\n";
+        assert_eq!(kib(text, "Pss:").unwrap(), 7);
+        assert!(kib(text, "Swap:").is_err());
+    }
+
+    #[test]
+    fn a_process_has_a_footprint() {
+        let own = Footprint::of(std::process::id()).unwrap();
+        assert!(own.pss > 0 && own.rss >= own.pss && own.mapped > own.rss);
+    }
+}

@@ -1,0 +1,90 @@
+//! What a campaign measures.
+
+use crate::fabric::{Bench, BenchOrder, OpenOrder, fitting_window};
+use crate::timing::Counts;
+
+/// What is measured, and how often.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which benchmarks.
+    pub benches: Vec<Bench>,
+    /// At which sizes, in bytes.
+    pub sizes: Vec<usize>,
+    /// Messages on the way at once.
+    pub window: usize,
+    /// Round trips or windows of a run; by default what its size needs.
+    pub iterations: Option<usize>,
+    /// Of them, before the clock starts; by default what its size needs.
+    pub warmup: Option<usize>,
+    /// Runs of each point by each contestant.
+    pub reps: usize,
+    /// Send by inject where possible.
+    pub inject: bool,
+    /// Check every message.
+    pub verify: bool,
+}
+
+/// One benchmark at one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Which benchmark.
+    pub bench: Bench,
+    /// In bytes.
+    pub size: usize,
+}
+
+impl Plan {
+    /// All points, bench by bench.
+    pub fn points(&self) -> Vec<Point> {
+        let at = |&bench: &Bench| self.sizes.iter().map(move |&size| Point { bench, size });
+        self.benches.iter().flat_map(at).collect()
+    }
+
+    /// One run of a point.
+    pub fn order(&self, point: Point) -> BenchOrder {
+        let window = fitting_window(self.window, point.size);
+        let mut counts = if point.bench.is_pingpong() {
+            Counts::for_size(point.size)
+        } else {
+            windows(point.size * window)
+        };
+        if let Some(iterations) = self.iterations {
+            counts.batch = iterations;
+            counts.singles = if point.bench.is_pingpong() {
+                iterations
+            } else {
+                0
+            };
+        }
+        counts.warmup = self.warmup.unwrap_or(counts.warmup);
+        BenchOrder {
+            bench: point.bench,
+            size: point.size,
+            counts,
+            window,
+            inject: self.inject,
+            verify: self.verify,
+        }
+    }
+
+    /// Endpoints that all points can use.
+    pub fn open_order(&self, provider: Option<String>) -> OpenOrder {
+        OpenOrder {
+            provider,
+            largest: self.sizes.iter().copied().max().unwrap_or(1),
+            window: self.window,
+        }
+    }
+}
+
+/// As many windows as make a steady figure in some ten milliseconds.
+fn windows(bytes: usize) -> Counts {
+    let batch = (STREAM_BYTES / bytes.max(1)).clamp(4, 500);
+    Counts {
+        warmup: batch.div_ceil(8),
+        batch,
+        singles: 0,
+    }
+}
+
+const STREAM_BYTES: usize = 128 << 20;

@@ -1,0 +1,217 @@
+//! Results: the rows of the JSON object, and tables of them.
+
+use serde::Serialize;
+
+use super::{Contestant, MemoryUse};
+use crate::fabric::BenchOrder;
+use crate::limits::{Distance, Limits, SizeLimit};
+use crate::machine::Machine;
+use crate::stats::{median, spread};
+use crate::timing::Timing;
+
+/// The one object that `--json` prints. Fields are only ever added.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Where it was measured.
+    pub machine: Machine,
+    /// What the machine can do.
+    pub limits: Limits,
+    /// The results.
+    pub rows: Vec<Row>,
+    /// What an idle endpoint takes, by contestant; empty when it was not asked.
+    pub memory: Vec<MemoryUse>,
+}
+
+/// The result of one contestant at one point.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The provider.
+    pub provider: String,
+    /// Whose provider it is, with its version.
+    pub implementation: String,
+    /// The benchmark's name.
+    pub bench: &'static str,
+    /// Of a message, in bytes.
+    pub size: usize,
+    /// Messages on the way at once; 1 for round trips.
+    pub window: usize,
+    /// Whether messages were sent by inject.
+    pub inject: bool,
+    /// Of a round trip, in nanoseconds; `null` for streams.
+    pub rtt_ns: Option<Timing>,
+    /// Millions of bytes per second, in one direction.
+    pub mbps: f64,
+    /// Messages per second, in one direction.
+    pub msgs_per_s: f64,
+    /// Runs that the figures are medians of.
+    pub reps: usize,
+    /// Runs that were left out because the cores' distance changed.
+    pub dropped: usize,
+    /// Quartile distance over median of the runs' times.
+    pub spread: f64,
+    /// Round trip of a cache line around these runs, in nanoseconds.
+    pub cacheline_rtt_ns: f64,
+    /// Mean round trip of the one-line ring around these runs, in nanoseconds.
+    pub ring_rtt_ns: f64,
+    /// What one message takes at the limit, in nanoseconds: the one-line ring up to 56 bytes, two
+    /// copies above; one way for round trips, one message of many for streams. `null` when it was
+    /// never measured at the distance of these runs.
+    pub limit_ns: Option<f64>,
+    /// The time of one message over `limit_ns`.
+    pub ratio: Option<f64>,
+    /// The limit of one core's copies in cache, in millions of bytes per second.
+    pub memcpy_mbps: Option<f64>,
+}
+
+/// Something measured between two looks at the cores' distance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample<T> {
+    value: T,
+    before: Distance,
+    after: Distance,
+}
+
+/// What was measured at a point in one round.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Round {
+    /// What one message takes at the limit, in nanoseconds.
+    pub(super) limit: Sample<f64>,
+    /// The runs, each with its contestant's number.
+    pub(super) runs: Vec<(usize, Sample<Timing>)>,
+}
+
+impl<T> Sample<T> {
+    pub(super) fn new(value: T, before: Distance, after: Distance) -> Self {
+        Self {
+            value,
+            before,
+            after,
+        }
+    }
+
+    /// The cache line's round trip around it.
+    fn line_ns(&self) -> f64 {
+        (self.before.line_ns * self.after.line_ns).sqrt()
+    }
+
+    fn ring_ns(&self) -> f64 {
+        (self.before.ring.mean * self.after.ring.mean).sqrt()
+    }
+
+    /// Whether the distance was `line_ns` before and after it.
+    fn is_at(&self, line_ns: f64) -> bool {
+        [self.before, self.after]
+            .iter()
+            .all(|distance| is_near(distance.line_ns, line_ns))
+    }
+}
+
+impl Row {
+    /// Makes a row of what contestant `number` did at a point. Runs count only at the distance
+    /// that was usual for all contestants there; so do the limits.
+    pub(super) fn new(
+        order: &BenchOrder,
+        contestant: &Contestant,
+        number: usize,
+        rounds: &[Round],
+        limits: &Limits,
+    ) -> Self {
+        let usual = usual_line_ns(rounds);
+        let runs = rounds.iter().flat_map(|round| &round.runs);
+        let own: Vec<_> = runs
+            .filter(|(who, _)| *who == number)
+            .map(|(_, run)| run)
+            .collect();
+        let kept: Vec<_> = own.iter().copied().filter(|run| run.is_at(usual)).collect();
+        let times = figures(&kept, |run| run.value.mean);
+        let pingpong = order.bench.is_pingpong();
+        let message_ns = median(&times) / if pingpong { 2.0 } else { 1.0 };
+        let limit_ns = limit_ns(rounds, usual);
+        Self {
+            provider: contestant.opened.provider.clone(),
+            implementation: contestant.implementation.clone(),
+            bench: order.bench.name(),
+            size: order.size,
+            window: if pingpong { 1 } else { order.window },
+            inject: order.inject && order.size <= contestant.opened.inject_size,
+            rtt_ns: pingpong.then(|| medians(&kept)),
+            mbps: order.size as f64 * 1e3 / message_ns,
+            msgs_per_s: 1e9 / message_ns,
+            reps: kept.len(),
+            dropped: own.len() - kept.len(),
+            spread: spread(&times),
+            cacheline_rtt_ns: median(&figures(&kept, Sample::line_ns)),
+            ring_rtt_ns: median(&figures(&kept, Sample::ring_ns)),
+            limit_ns,
+            ratio: limit_ns.map(|limit| message_ns / limit),
+            memcpy_mbps: SizeLimit::find(&limits.memcpy, order.size).map(|limit| limit.mbps),
+        }
+    }
+
+    /// What one message took, in nanoseconds: one way, or one of a stream.
+    pub fn message_ns(&self) -> f64 {
+        1e9 / self.msgs_per_s
+    }
+}
+
+/// The cache line's round trip that was usual around all runs of a point.
+fn usual_line_ns(rounds: &[Round]) -> f64 {
+    let runs = rounds.iter().flat_map(|round| &round.runs);
+    median(&runs.map(|(_, run)| run.line_ns()).collect::<Vec<_>>())
+}
+
+/// The limit at a distance; none if it was never measured there.
+fn limit_ns(rounds: &[Round], line_ns: f64) -> Option<f64> {
+    let limits = rounds.iter().map(|round| &round.limit);
+    let kept: Vec<_> = limits.filter(|limit| limit.is_at(line_ns)).collect();
+    (!kept.is_empty()).then(|| median(&figures(&kept, |limit| limit.value)))
+}
+
+/// Each figure's median over the runs.
+fn medians(runs: &[&Sample<Timing>]) -> Timing {
+    Timing {
+        mean: median(&figures(runs, |run| run.value.mean)),
+        p50: median(&figures(runs, |run| run.value.p50)),
+        p99: median(&figures(runs, |run| run.value.p99)),
+        min: median(&figures(runs, |run| run.value.min)),
+    }
+}
+
+fn figures<T>(samples: &[&Sample<T>], figure: impl Fn(&Sample<T>) -> f64) -> Vec<f64> {
+    samples.iter().map(|sample| figure(sample)).collect()
+}
+
+/// Whether two distances are the same, as far as a virtual machine can say.
+fn is_near(left: f64, right: f64) -> bool {
+    left <= right * NEAR && right <= left * NEAR
+}
+
+/// Distances of virtual cores differ by a factor of four, and of one place by a tenth.
+const NEAR: f64 = 1.5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(before: f64, after: f64) -> Sample<Timing> {
+        let timing = Timing {
+            mean: 1.0,
+            p50: 1.0,
+            p99: 1.0,
+            min: 1.0,
+        };
+        let distance = |line_ns| Distance {
+            line_ns,
+            ring: timing,
+        };
+        Sample::new(timing, distance(before), distance(after))
+    }
+
+    #[test]
+    fn a_run_counts_only_at_the_usual_distance() {
+        assert!(sample(100.0, 110.0).is_at(100.0));
+        assert!(!sample(100.0, 160.0).is_at(100.0));
+        assert!(!sample(60.0, 100.0).is_at(100.0));
+        assert!(!sample(400.0, 400.0).is_at(100.0));
+    }
+}

@@ -1,0 +1,150 @@
+//! `fabtests bench`: every benchmark at every size, against the limits and against others.
+
+use std::time::Instant;
+
+use clap::ValueEnum;
+
+use super::{PlaceArgs, print};
+use crate::campaign::{Contestant, Libfabric, MemoryUse, Plan, Report, measure};
+use crate::cpu::Placement;
+use crate::fabric::Bench;
+use crate::limits::{Depth, survey};
+use crate::machine::Machine;
+use crate::pair::Pair;
+use crate::progress::Progress;
+use crate::size::Sizes;
+
+/// Arguments of `fabtests bench`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Benchmarks, separated by commas: msg_pingpong, tagged_pingpong, msg_bw, tagged_bw
+    /// [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    bench: Vec<Bench>,
+    /// The provider to measure [default: the best one that discovery finds]
+    #[arg(short, long)]
+    provider: Option<String>,
+    /// Message sizes: 8, 4k, 1m, a list 8,4k or a range of powers of two 1..4m
+    #[arg(short = 'S', long, default_value = "1..4m")]
+    sizes: Sizes,
+    /// Messages on the way at once in msg_bw and tagged_bw; fewer for sizes whose buffers would
+    /// take more than 64 MiB
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    window: u16,
+    /// Round trips or windows of a run [default: what makes a steady figure at each size]
+    #[arg(short = 'I', long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    iterations: Option<u32>,
+    /// Round trips or windows before the clock starts [default: an eighth of the iterations]
+    #[arg(short = 'w', long)]
+    warmup: Option<u32>,
+    /// Runs of each benchmark at each size; medians are printed
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..))]
+    reps: u16,
+    /// Fill every message with a pattern and check it on arrival; the figures contain the checking
+    #[arg(short = 'c', long, conflicts_with = "against")]
+    check: bool,
+    /// Never send by inject, also where a message is small enough
+    #[arg(long)]
+    no_inject: bool,
+    /// Measure somebody else in the same minutes, in turns
+    #[arg(long, value_enum)]
+    against: Option<Rival>,
+    /// Print one JSON object, described in docs/FABTESTS.md
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// Whom to measure against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Rival {
+    /// libfabric's provider of the same name, by a C program that is compiled on the spot
+    Libfabric,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// When a process cannot be started or dies, an operation fails, or the time is over.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let placement = args.place.placement()?;
+    let deadline = args.place.deadline();
+    let machine = Machine::describe(placement);
+    let plan = args.plan();
+    let progress = Progress::on_terminal();
+
+    let rival = args
+        .against
+        .map(|Rival::Libfabric| Libfabric::compile())
+        .transpose()?;
+    let mut gauge = Pair::start(placement, deadline)?;
+    let limits = survey(
+        &mut gauge,
+        Depth::Beside,
+        &plan.sizes,
+        LIMIT_ROUNDS,
+        progress,
+    )?;
+    let order = plan.open_order(args.provider.clone());
+    let own = Pair::start(placement, deadline)?;
+    let mut contestants = vec![Contestant::open(OWN.to_owned(), own, order.clone())?];
+    let provider = contestants[0].opened.provider.clone();
+    if let Some(rival) = &rival {
+        let pair = rival.start(&provider, placement, deadline)?;
+        contestants.push(Contestant::open(rival.version().to_owned(), pair, order)?);
+    }
+    let rows = measure(&plan, &mut gauge, &mut contestants, &limits, progress)?;
+    drop((gauge, contestants));
+    let report = Report {
+        machine,
+        limits,
+        rows,
+        memory: memory(&provider, rival.as_ref(), placement, deadline)?,
+    };
+    print::report(&report, args.json)
+}
+
+impl Args {
+    fn plan(&self) -> Plan {
+        let mut benches = self.bench.clone();
+        if benches.is_empty() {
+            benches = Bench::ALL.to_vec();
+        }
+        benches.dedup();
+        Plan {
+            benches,
+            sizes: self.sizes.as_slice().to_vec(),
+            window: self.window.into(),
+            iterations: self.iterations.map(|count| count as usize),
+            warmup: self.warmup.map(|count| count as usize),
+            reps: self.reps.into(),
+            inject: !self.no_inject,
+            verify: self.check,
+        }
+    }
+}
+
+/// What an idle endpoint costs, in fresh processes.
+fn memory(
+    provider: &str,
+    rival: Option<&Libfabric>,
+    placement: Placement,
+    deadline: Instant,
+) -> anyhow::Result<Vec<MemoryUse>> {
+    let own = Pair::start(placement, deadline)?;
+    let mut memory = vec![MemoryUse::of(
+        OWN.to_owned(),
+        own,
+        Some(provider.to_owned()),
+    )?];
+    if let Some(rival) = rival {
+        let pair = rival.start(provider, placement, deadline)?;
+        memory.push(MemoryUse::of(rival.version().to_owned(), pair, None)?);
+    }
+    Ok(memory)
+}
+
+/// This project, as a contestant.
+pub(super) const OWN: &str = concat!("selvedge ", env!("CARGO_PKG_VERSION"));
+pub(super) const LIMIT_ROUNDS: usize = 3;

@@ -1,0 +1,207 @@
+//! Printing a report: as JSON or as tables.
+
+use std::collections::BTreeSet;
+
+use comfy_table::Table;
+
+use crate::campaign::{MemoryUse, Report, Row};
+use crate::size;
+use crate::table::{self, figure, optional};
+
+/// Prints a report on standard output.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub(super) fn report(report: &Report, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(report)?);
+        return Ok(());
+    }
+    println!("{}", report.machine.headline());
+    println!("{}", limits(report));
+    let mut benches: Vec<_> = report.rows.iter().map(|row| row.bench).collect();
+    benches.dedup();
+    for bench in benches {
+        let rows: Vec<_> = report
+            .rows
+            .iter()
+            .filter(|row| row.bench == bench)
+            .collect();
+        println!("\n{bench} over {}", contestants(&rows));
+        println!("{}", bench_table(&rows));
+        say_dropped(&rows);
+    }
+    if !report.memory.is_empty() {
+        println!("\nmemory of an idle endpoint, KiB");
+        println!("{}", memory_table(&report.memory));
+    }
+    Ok(())
+}
+
+/// One line: the limits that stand above the tables.
+fn limits(report: &Report) -> String {
+    let limits = &report.limits;
+    format!(
+        "limits: cache line {} ns and one-line ring {} ns (p50 {} ns) per round trip; ring {} M \
+         messages/s",
+        optional(limits.cacheline_rtt_ns),
+        optional(limits.ring_rtt_mean_ns),
+        optional(limits.ring_rtt_ns),
+        optional(limits.ring_msgs_per_s.map(|rate| rate / 1e6)),
+    )
+}
+
+fn contestants(rows: &[&Row]) -> String {
+    let names: BTreeSet<_> = rows
+        .iter()
+        .map(|row| (&row.implementation, &row.provider))
+        .collect();
+    let names: Vec<_> = names
+        .iter()
+        .map(|(who, provider)| format!("{provider} of {who}"))
+        .collect();
+    names.join(", ")
+}
+
+fn bench_table(rows: &[&Row]) -> Table {
+    let own: Vec<_> = rows
+        .iter()
+        .filter(|row| row.implementation == rows[0].implementation)
+        .collect();
+    let rivals: Vec<_> = rows
+        .iter()
+        .filter(|row| row.implementation != rows[0].implementation)
+        .collect();
+    let pingpong = rows[0].rtt_ns.is_some();
+    if !rivals.is_empty() {
+        let pairs = own.into_iter().zip(rivals);
+        return versus_table(pingpong, pairs.map(|(own, rival)| (*own, *rival)));
+    }
+    let own = own.into_iter().copied();
+    if pingpong {
+        pingpong_table(own)
+    } else {
+        stream_table(own)
+    }
+}
+
+fn pingpong_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
+    let mut table = table::new(&[
+        "size",
+        "one way us\np50",
+        "\np99",
+        "MB/s",
+        "k msgs/s",
+        "round trip ns\nmean",
+        "ring ns",
+        "limit us\none way",
+        "x limit",
+        "memcpy\nMB/s",
+        "spread\n%",
+    ]);
+    for row in rows {
+        let Some(rtt) = row.rtt_ns else { continue };
+        table.add_row([
+            size::text(row.size),
+            figure(rtt.p50 / 2e3),
+            figure(rtt.p99 / 2e3),
+            figure(row.mbps),
+            figure(row.msgs_per_s / 1e3),
+            figure(rtt.mean),
+            figure(row.ring_rtt_ns),
+            optional(row.limit_ns.map(|ns| ns / 1e3)),
+            optional(row.ratio),
+            optional(row.memcpy_mbps),
+            figure(row.spread * 100.0),
+        ]);
+    }
+    table
+}
+
+fn stream_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
+    let mut table = table::new(&[
+        "size",
+        "window",
+        "ns per\nmessage",
+        "M msgs/s",
+        "MB/s",
+        "limit ns\nper message",
+        "x limit",
+        "memcpy\nMB/s",
+        "spread\n%",
+    ]);
+    for row in rows {
+        table.add_row([
+            size::text(row.size),
+            row.window.to_string(),
+            figure(row.message_ns()),
+            figure(row.msgs_per_s / 1e6),
+            figure(row.mbps),
+            optional(row.limit_ns),
+            optional(row.ratio),
+            optional(row.memcpy_mbps),
+            figure(row.spread * 100.0),
+        ]);
+    }
+    table
+}
+
+fn versus_table<'a>(pingpong: bool, pairs: impl Iterator<Item = (&'a Row, &'a Row)>) -> Table {
+    let what = if pingpong {
+        "one way us"
+    } else {
+        "us per message"
+    };
+    let mut table = table::new(&[
+        "size",
+        &format!("{what}\nours"),
+        "\ntheirs",
+        "ours/theirs",
+        "MB/s\nours",
+        "\ntheirs",
+        "limit us",
+        "x limit\nours",
+        "\ntheirs",
+        "spread %\nours",
+        "\ntheirs",
+    ]);
+    for (own, rival) in pairs {
+        table.add_row([
+            size::text(own.size),
+            figure(own.message_ns() / 1e3),
+            figure(rival.message_ns() / 1e3),
+            figure(own.message_ns() / rival.message_ns()),
+            figure(own.mbps),
+            figure(rival.mbps),
+            optional(own.limit_ns.map(|ns| ns / 1e3)),
+            optional(own.ratio),
+            optional(rival.ratio),
+            figure(own.spread * 100.0),
+            figure(rival.spread * 100.0),
+        ]);
+    }
+    table
+}
+
+fn memory_table(uses: &[MemoryUse]) -> Table {
+    let mut table = table::new(&["", "PSS", "RSS", "of it shared", "address space"]);
+    for memory in uses {
+        table.add_row([
+            memory.implementation.clone(),
+            memory.pss_kib.to_string(),
+            memory.rss_kib.to_string(),
+            memory.shm_kib.to_string(),
+            memory.mapped_kib.to_string(),
+        ]);
+    }
+    table
+}
+
+/// Says so when runs were left out: then the figures stand on fewer.
+fn say_dropped(rows: &[&Row]) {
+    let dropped: usize = rows.iter().map(|row| row.dropped).sum();
+    if dropped > 0 {
+        let all: usize = rows.iter().map(|row| row.reps + row.dropped).sum();
+        println!("{dropped} of {all} runs left out: the cores changed their distance meanwhile");
+    }
+}

@@ -1,0 +1,183 @@
+//! Streams: the active side sends a window of messages, the passive side acknowledges it.
+//!
+//! The receiver has two windows of receives posted when a run begins. When a window has arrived, it
+//! is acknowledged first and its receives are posted again then: the sender finds the other window
+//! posted. Up to a window of completions is read at a time.
+
+use anyhow::ensure;
+use selvedge::cq;
+
+use super::BenchOrder;
+use super::face::{Face, Purpose};
+use super::station::Station;
+use super::wire::{Done, Run, RxSlot, TxSlot};
+use crate::clock::Clock;
+use crate::pair::Side;
+use crate::timing::{Timing, stream};
+
+pub(super) fn run<F: Face>(
+    station: &mut Station,
+    side: Side,
+    clock: Clock,
+    order: BenchOrder,
+) -> anyhow::Result<Timing> {
+    let inject_size = if order.inject {
+        station.inject_size()
+    } else {
+        0
+    };
+    let windows = order.counts.total();
+    let (run, rx, tx) = Run::<F>::begin(station, order.size.max(ACK), order.window)?;
+    let mut flow = Flow {
+        run,
+        size: order.size,
+        window: order.window,
+        inject_payload: order.size <= inject_size,
+        inject_ack: ACK <= inject_size,
+        verify: order.verify,
+        to_post: match side {
+            Side::Active => windows,
+            Side::Passive => windows * order.window,
+        },
+        posted: 0,
+        sent: 0,
+        received: 0,
+        wanted: 0,
+        expected: vec![0; 2 * order.window],
+        rx,
+        tx,
+        entries: vec![cq::Entry::default(); order.window],
+    };
+    let timing = match side {
+        Side::Active => {
+            flow.post(2, ACK, Purpose::Ack)?;
+            stream(clock, order.counts, order.window, || flow.send_window())?
+        }
+        Side::Passive => {
+            flow.post(2 * order.window, order.size, Purpose::Payload)?;
+            stream(clock, order.counts, order.window, || flow.receive_window())?
+        }
+    };
+    flow.run.end();
+    Ok(timing)
+}
+
+#[derive(Debug)]
+struct Flow<'a, F> {
+    run: Run<'a, F>,
+    size: usize,
+    window: usize,
+    inject_payload: bool,
+    inject_ack: bool,
+    verify: bool,
+    /// Receives that are still to be posted: none is left over at the end.
+    to_post: usize,
+    posted: u64,
+    sent: u64,
+    received: u64,
+    /// Messages that have to arrive before the present window is over.
+    wanted: u64,
+    /// Number of the message that each receive buffer waits for.
+    expected: Vec<u64>,
+    /// Receive buffers that are free.
+    rx: Vec<RxSlot>,
+    /// Send buffers that are free.
+    tx: Vec<TxSlot>,
+    entries: Vec<cq::Entry>,
+}
+
+impl<F: Face> Flow<'_, F> {
+    /// Sends a window and waits until all of it is sent and acknowledged.
+    #[inline]
+    fn send_window(&mut self) -> anyhow::Result<()> {
+        if self.verify {
+            self.fill();
+        }
+        if self.inject_payload {
+            for slot in &self.tx {
+                self.run.inject(slot, self.size, Purpose::Payload)?;
+            }
+        } else {
+            for slot in self.tx.drain(..) {
+                self.run.send(slot, self.size, Purpose::Payload)?;
+            }
+        }
+        self.wanted += 1;
+        self.wait(ACK, |_, _| Ok(()))?;
+        self.post(1, ACK, Purpose::Ack)
+    }
+
+    /// Receives a window, acknowledges it, and posts its receives again.
+    #[inline]
+    fn receive_window(&mut self) -> anyhow::Result<()> {
+        self.wanted += self.window as u64;
+        self.wait(self.size, Self::check)?;
+        if self.inject_ack {
+            self.run.inject(&self.tx[0], ACK, Purpose::Ack)?;
+        } else {
+            let slot = self.tx.pop().expect("`wait` returns with all send buffers");
+            self.run.send(slot, ACK, Purpose::Ack)?;
+        }
+        self.post(self.window, self.size, Purpose::Payload)?;
+        self.wait(self.size, Self::check)
+    }
+
+    /// Posts up to `count` receives of `len` bytes.
+    #[inline]
+    fn post(&mut self, count: usize, len: usize, purpose: Purpose) -> anyhow::Result<()> {
+        let count = count.min(self.to_post);
+        self.to_post -= count;
+        let first = self.rx.len() - count;
+        for slot in self.rx.drain(first..) {
+            self.expected[slot.index()] = self.posted;
+            self.posted += 1;
+            self.run.recv(slot, len, purpose)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all wanted messages of `len` bytes have arrived and everything is sent.
+    #[inline]
+    fn wait(
+        &mut self,
+        expected: usize,
+        check: fn(&Self, &RxSlot) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        while self.received < self.wanted || self.tx.len() < self.window {
+            let count = self.run.read(&mut self.entries)?;
+            for entry in &self.entries[..count] {
+                match self.run.done(entry)? {
+                    Done::Sent(slot) => self.tx.push(slot),
+                    Done::Received(slot, len) => {
+                        ensure!(
+                            len == expected,
+                            "{len} bytes arrived of a message of {expected}"
+                        );
+                        if self.verify {
+                            check(self, &slot)?;
+                        }
+                        self.received += 1;
+                        self.rx.push(slot);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn fill(&mut self) {
+        for slot in &self.tx {
+            self.run.fill(slot, self.size, self.sent);
+            self.sent += 1;
+        }
+    }
+
+    #[cold]
+    fn check(&self, slot: &RxSlot) -> anyhow::Result<()> {
+        self.run.check(slot, self.size, self.expected[slot.index()])
+    }
+}
+
+/// Bytes of an acknowledgement.
+const ACK: usize = 4;

@@ -1,0 +1,148 @@
+//! Benchmarks over a fabric: endpoints, and the loops that are the same for every provider.
+//!
+//! The loops see nothing but [`selvedge::Endpoint`] and [`selvedge::CompletionQueue`]. Every
+//! contestant's loop does the same, step by step; docs/FABTESTS.md has them in words.
+
+mod bandwidth;
+mod face;
+pub mod letter;
+mod pattern;
+mod pingpong;
+mod station;
+mod wire;
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::bail;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Clock;
+use crate::pair::Side;
+use crate::timing::{Counts, Timing};
+
+pub use station::{Opened, Station};
+
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bench {
+    /// Untagged messages, one to and one fro.
+    MsgPingpong,
+    /// Tagged messages, one to and one fro.
+    TaggedPingpong,
+    /// Untagged messages, a window of them at a time in one direction.
+    MsgBw,
+    /// Tagged messages, a window of them at a time in one direction.
+    TaggedBw,
+}
+
+impl Bench {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::MsgPingpong,
+        Self::TaggedPingpong,
+        Self::MsgBw,
+        Self::TaggedBw,
+    ];
+
+    /// The name on the command line and in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MsgPingpong => "msg_pingpong",
+            Self::TaggedPingpong => "tagged_pingpong",
+            Self::MsgBw => "msg_bw",
+            Self::TaggedBw => "tagged_bw",
+        }
+    }
+
+    /// Whether it measures round trips; otherwise it measures a stream of messages.
+    pub const fn is_pingpong(self) -> bool {
+        matches!(self, Self::MsgPingpong | Self::TaggedPingpong)
+    }
+}
+
+impl fmt::Display for Bench {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Bench {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match Self::ALL.into_iter().find(|bench| bench.name() == text) {
+            Some(bench) => Ok(bench),
+            None => {
+                let names = Self::ALL.map(Self::name).join(", ");
+                bail!("there is no bench {text:?}: there are {names}")
+            }
+        }
+    }
+}
+
+/// What an endpoint is opened for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenOrder {
+    /// The provider to use; none for the best one.
+    pub provider: Option<String>,
+    /// The largest message, in bytes.
+    pub largest: usize,
+    /// Messages on the way at once.
+    pub window: usize,
+}
+
+/// One run of a benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BenchOrder {
+    /// Which one.
+    pub bench: Bench,
+    /// Of a message, in bytes.
+    pub size: usize,
+    /// How many round trips, or windows of messages.
+    pub counts: Counts,
+    /// Messages on the way at once, at most: see [`fitting_window`].
+    pub window: usize,
+    /// Send by inject where the message is small enough for it.
+    pub inject: bool,
+    /// Fill every message with a pattern and check it where it arrives.
+    pub verify: bool,
+}
+
+/// Messages on the way at once for messages of `size` bytes, when `window` is asked for: fewer
+/// where the buffers of a full window would take more than 64 MiB on the receiving side.
+pub fn fitting_window(window: usize, size: usize) -> usize {
+    window.min(ARENA / (2 * wire::stride(size))).max(1)
+}
+
+/// Bytes that the send buffers of the largest and of every smaller size need.
+fn side_bytes(window: usize, largest: usize) -> usize {
+    // The window shrinks only where a message's size makes up for it.
+    let stride = wire::stride(largest);
+    stride
+        .max((window * stride).min(ARENA / 2))
+        .max(letter::LETTER)
+}
+
+/// Takes one side's part in a run. Only the active side's timing counts: of a round trip, or of
+/// one message of a stream.
+///
+/// # Errors
+/// What the provider says, or that a message arrived wrong.
+pub fn run(
+    station: &mut Station,
+    side: Side,
+    clock: Clock,
+    order: BenchOrder,
+) -> anyhow::Result<Timing> {
+    match order.bench {
+        Bench::MsgPingpong => pingpong::run::<face::Untagged>(station, side, clock, order),
+        Bench::TaggedPingpong => pingpong::run::<face::Tagged>(station, side, clock, order),
+        Bench::MsgBw => bandwidth::run::<face::Untagged>(station, side, clock, order),
+        Bench::TaggedBw => bandwidth::run::<face::Tagged>(station, side, clock, order),
+    }
+}
+
+/// Bytes of receive buffers, unless a single message is larger.
+const ARENA: usize = 64 << 20;
