@@ -5,65 +5,93 @@
 //! takes the other's first hello and ignores the second: they say the same.
 //!
 //! A peer is lost when its socket ends or its process dies, or when it breaks the protocol. What it
-//! had sent by then is still received; everything else that it had a part in fails.
+//! had committed by then is still received, as soon as there is room for it; everything else that
+//! it had a part in fails. Its name is free for a next life after that.
 
 use std::time::{Duration, Instant};
 
+use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
 use selvedge_kit::srx::Source;
 
 use crate::cma::Target;
 use crate::config::Protocol;
-use crate::control::News;
-use crate::liveness::pidfd;
-use crate::peer::{Inbox, OpBody, Outbox, Peer, State as PeerState};
-use crate::proto::iov::Stage;
-use crate::rendezvous::{ConnectError, Heard, Hello, Link, Packet};
+use crate::control::{News, Stranger};
+use crate::liveness::is_ready;
+use crate::packet::{Hello, Introduction, Packet};
+use crate::peer::{Inbox, Outbox, Peer, State as PeerState};
+use crate::proto::iov::{self, Stage};
+use crate::rendezvous::{ContactError, Heard, Link};
 use crate::smr::bounce::{BounceReceiver, Shape};
 use crate::state::State;
 
 /// How long a post to a peer that is gone is refused without looking for it again.
 const DEAD_PAUSE: Duration = Duration::from_millis(10);
+/// Sockets between two endpoints: one that we opened, one that the peer did.
+const LINKS_MAX: usize = 2;
+/// Rounds of segments that a peer that is gone may have left; more than its bounce memory holds.
+const LAST_ROUNDS: usize = 1024;
 
 impl State {
     /// Makes sure that a message to the peer can be written: there is an outbox, and somebody has
     /// it or is looked for.
     ///
     /// # Errors
-    /// [`Errno::NotConn`] for a peer that is gone and not back.
+    /// [`Errno::NotConn`] for a peer that is gone and not back; what was short, if something was.
     #[cold]
     pub(crate) fn reach(&mut self, index: usize) -> Result {
         let now = Instant::now();
         match self.peers[index].state {
             PeerState::Linked | PeerState::Waiting { .. } => Ok(()),
-            PeerState::Idle => self.begin(index, now, true),
-            PeerState::Dead { next_try } if now < next_try => Err(Errno::NotConn),
-            PeerState::Dead { .. } => self.begin(index, now, false),
+            PeerState::Idle => self.reach_first(index, now),
+            PeerState::Dead { next_try } if now >= next_try => self.reach_again(index, now),
+            PeerState::Dead { .. } | PeerState::Ending { .. } => Err(Errno::NotConn),
         }
     }
 
-    /// Looks for the peer; with `patient`, also when it is not there yet.
-    fn begin(&mut self, index: usize, now: Instant, patient: bool) -> Result {
-        let link = match Link::connect(&self.peers[index].name) {
-            Ok(link) => Some(link),
-            Err(ConnectError::NotYet) if patient => None,
-            Err(ConnectError::NotYet) => {
-                let next_try = now + DEAD_PAUSE;
-                self.peers[index].state = PeerState::Dead { next_try };
-                return Err(Errno::NotConn);
-            }
-            Err(ConnectError::Failed(error)) => return Err(report(&error)),
-        };
-        self.ensure_outbox(index).map_err(|e| report(&e))?;
-        match link {
-            Some(link) => self.link_up(index, link).map_err(|e| report(&e)),
-            None => {
+    /// Looks for a peer that was never met, and waits for it if it is not there yet.
+    fn reach_first(&mut self, index: usize, now: Instant) -> Result {
+        match self.introduce(index) {
+            Ok(()) => Ok(()),
+            Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
+            Err(ContactError::NotYet(_)) => {
+                self.ensure_outbox(index).map_err(|e| report(&e))?;
                 let deadline = now + self.config.peer_timeout;
                 self.peers[index].state = PeerState::Waiting { deadline };
-                self.control.waiting.push(index as u32);
+                self.control.wait_for(index);
                 Ok(())
             }
         }
+    }
+
+    /// Looks once for a peer that is gone.
+    fn reach_again(&mut self, index: usize, now: Instant) -> Result {
+        match self.introduce(index) {
+            Ok(()) => Ok(()),
+            Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
+            Err(ContactError::NotYet(_)) => {
+                let next_try = now + DEAD_PAUSE;
+                self.peers[index].state = PeerState::Dead { next_try };
+                self.peers[index].out = None;
+                Err(Errno::NotConn)
+            }
+        }
+    }
+
+    /// Nothing stays of a contact that did not come about.
+    fn give_back(&mut self, index: usize, error: &Error) -> Errno {
+        self.peers[index].out = None;
+        report(error)
+    }
+
+    /// Connects to the peer and says hello: from here on it has our outbox.
+    fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
+        let link = Link::connect(&self.peers[index].name)?;
+        self.ensure_outbox(index)?;
+        self.control.watch_peer(link.fd(), index)?;
+        self.greet(index, &link)?;
+        self.link_up(index, link);
+        Ok(())
     }
 
     fn ensure_outbox(&mut self, index: usize) -> Result<(), Error> {
@@ -74,28 +102,23 @@ impl State {
         Ok(())
     }
 
-    /// Says hello over a socket and keeps it: from here on the peer has our outbox.
-    fn link_up(&mut self, index: usize, link: Link) -> Result<(), Error> {
+    fn greet(&mut self, index: usize, link: &Link) -> Result<(), ContactError> {
+        let out = self.peers[index].outbox();
+        self.control.greet(link, index, &out.region, &self.config)
+    }
+
+    /// Keeps a socket over which the peer has our outbox, and reports the sends that waited for
+    /// the peer to exist.
+    fn link_up(&mut self, index: usize, link: Link) {
         let peer = &mut self.peers[index];
-        let out = peer.out.as_ref().expect("made before the contact");
-        self.control
-            .greet(&link, index, &out.region, &self.config)?;
-        self.control.watch_peer(link.fd(), index)?;
-        if peer.pidfd.is_none()
-            && let Some(fd) = pidfd(link.peer_pid())
-        {
-            self.control.watch_peer(&fd, index)?;
-            peer.pidfd = Some(fd);
+        if peer.pidfd.is_none() {
+            peer.pidfd = link
+                .peer_pidfd()
+                .filter(|fd| self.control.watch_peer(fd, index).is_ok());
         }
         peer.links.push(link);
         peer.state = PeerState::Linked;
-        self.release_held(index);
-        Ok(())
-    }
-
-    /// Reports the sends that waited for the peer to exist.
-    fn release_held(&mut self, index: usize) {
-        for held in std::mem::take(&mut self.peers[index].held) {
+        for held in std::mem::take(&mut peer.held) {
             let what = held.kind.sent();
             match held.reports {
                 true => self.ep.tx_done(held.context, what, held.flags),
@@ -112,85 +135,143 @@ impl State {
                 News::Peer(index) => self.hear(index),
             }
         }
-        if !self.control.waiting.is_empty() {
-            self.look_for_waited(now);
+        for index in self.control.due(now) {
+            self.search(index, now);
         }
-        if !self.control.strangers.is_empty() {
-            self.control.drop_silent(now);
+        for index in std::mem::take(&mut self.ending) {
+            self.bury(index as usize);
+        }
+        for (link, introduction) in self.control.take_early() {
+            self.welcome(link, introduction);
+        }
+        self.control.drop_silent(now);
+    }
+
+    /// Tries again to find a peer that did not exist, or gives it up.
+    fn search(&mut self, index: usize, now: Instant) {
+        let PeerState::Waiting { deadline } = self.peers[index].state else {
+            return;
+        };
+        match self.introduce(index) {
+            Ok(()) => {}
+            Err(ContactError::NotYet(_)) if now < deadline => self.control.wait_for(index),
+            Err(ContactError::NotYet(why)) => self.lose(index, Errno::ConnRefused, why),
+            Err(ContactError::Failed(error)) => {
+                self.lose(index, report(&error), "it cannot be connected to");
+            }
         }
     }
 
     fn meet_strangers(&mut self, now: Instant) {
-        loop {
-            match self.control.listener.accept() {
-                Ok(Some(link)) => self.control.keep_stranger(link, now),
-                Ok(None) => break,
-                Err(error) => {
-                    report(&error);
-                    break;
-                }
+        self.control.accept(now);
+        for mut stranger in self.control.take_strangers() {
+            match stranger.link.receive() {
+                Ok(Heard::Nothing) => self.control.keep_stranger(stranger),
+                Ok(Heard::End) => {}
+                Ok(Heard::Packet(packet)) => self.hear_stranger(stranger, *packet),
+                Err(error) => refuse(stranger.link, &error),
             }
         }
-        let strangers = std::mem::take(&mut self.control.strangers);
-        for stranger in strangers {
-            match stranger.link.receive() {
-                Ok(Heard::Nothing) => self.control.strangers.push(stranger),
-                Ok(Heard::End) => {}
-                Ok(Heard::Packet(packet)) => {
-                    if let Err(error) = self.welcome(stranger.link, *packet) {
-                        report(&error);
-                    }
-                }
-                Err(error) => drop(report(&error)),
-            }
+    }
+
+    fn hear_stranger(&mut self, stranger: Stranger, packet: Packet) {
+        if let Packet::Hello(introduction) = packet {
+            self.welcome(stranger.link, introduction);
+        } else {
+            let what = "a stranger did not say hello first";
+            refuse(stranger.link, &Error::new(Errno::Proto, what));
         }
     }
 
     /// A connection has said hello.
-    fn welcome(&mut self, link: Link, packet: Packet) -> Result<(), Error> {
-        let Packet::Hello(hello, region, bell) = packet else {
-            return Err(Error::new(
-                Errno::Proto,
-                "a stranger did not say hello first",
-            ));
-        };
-        self.control.accepts(&hello)?;
-        let index = self.peer_named(&hello.name);
-        if self.is_same_life(index, &hello)? {
-            self.control.watch_peer(link.fd(), index)?;
-            self.peers[index].links.push(link);
-            return Ok(());
+    fn welcome(&mut self, link: Link, introduction: Introduction) {
+        if let Err(error) = self.control.accepts(&introduction.hello) {
+            return refuse(link, &error);
         }
-        let inbox = Inbox::attach(&hello, region, bell)?;
-        self.ensure_outbox(index)?;
-        self.adopt(index, &hello, inbox, &link);
-        self.link_up(index, link)
-    }
-
-    /// Whether we know this life of the peer already. If we know an earlier one, that one is over.
-    fn is_same_life(&mut self, index: usize, hello: &Hello) -> Result<bool, Error> {
+        let index = self.peer_named(&introduction.hello.name);
         // What the peer said over the socket that we opened comes first.
         self.hear(index);
-        match self.peers[index].incarnation {
-            None => Ok(false),
-            Some(known) if known == hello.incarnation => Ok(true),
-            Some(_) => {
-                let what = format!(
-                    "somebody calls itself {} while that endpoint is alive",
-                    hello.name
-                );
-                Err(Error::new(Errno::AddrInUse, what))
+        let peer = &self.peers[index];
+        let is_known = peer.incarnation == Some(introduction.hello.incarnation);
+        let is_ending = matches!(peer.state, PeerState::Ending { .. });
+        // The last words of an earlier life, perhaps: the answer to our own hello will tell.
+        let is_doubtful = peer.incarnation.is_none() && !peer.links.is_empty() && link.is_over();
+        let welcomed = match peer.incarnation {
+            _ if is_ending || is_doubtful => return self.control.keep_early(link, introduction),
+            Some(_) if is_known => self.add_link(index, link),
+            Some(_) => Err((link, taken(&peer.name))),
+            None => self.accept(index, link, introduction),
+        };
+        if let Err((link, error)) = welcomed {
+            refuse(link, &error);
+        }
+    }
+
+    /// Keeps a second socket to a peer that is known already.
+    fn add_link(&mut self, index: usize, link: Link) -> Result<(), (Link, Error)> {
+        let peer = &mut self.peers[index];
+        if peer.links.len() >= LINKS_MAX {
+            let what = format!("{} connects again and again", peer.name);
+            return Err((link, Error::new(Errno::Proto, what)));
+        }
+        match self.control.watch_peer(link.fd(), index) {
+            Ok(()) => peer.links.push(link),
+            Err(error) => return Err((link, error)),
+        }
+        Ok(())
+    }
+
+    /// Takes over what a hello brought, and answers it.
+    fn accept(
+        &mut self,
+        index: usize,
+        link: Link,
+        introduction: Introduction,
+    ) -> Result<(), (Link, Error)> {
+        let is_met = !matches!(
+            self.peers[index].state,
+            PeerState::Idle | PeerState::Dead { .. }
+        );
+        match self.answer_hello(index, &link, introduction) {
+            Ok((hello, inbox)) => {
+                self.link_up(index, link);
+                self.adopt(index, &hello, inbox);
+                Ok(())
+            }
+            Err(error) => {
+                if !is_met {
+                    self.peers[index].out = None;
+                }
+                Err((link, error))
             }
         }
     }
 
-    /// Takes over what a hello brought.
-    fn adopt(&mut self, index: usize, hello: &Hello, inbox: Inbox, link: &Link) {
+    fn answer_hello(
+        &mut self,
+        index: usize,
+        link: &Link,
+        introduction: Introduction,
+    ) -> Result<(Hello, Inbox), Error> {
+        let (hello, inbox) = attach(introduction)?;
+        self.ensure_outbox(index)?;
+        self.control.watch_peer(link.fd(), index)?;
+        match self.greet(index, link) {
+            Ok(()) => {}
+            // Gone already. Its messages are received, then its end is noticed.
+            Err(ContactError::NotYet(_)) => {}
+            Err(ContactError::Failed(error)) => return Err(error),
+        }
+        Ok((hello, inbox))
+    }
+
+    /// Begins a life of the peer: from here on its commands are read.
+    fn adopt(&mut self, index: usize, hello: &Hello, inbox: Inbox) {
         let peer = &mut self.peers[index];
         peer.incarnation = Some(hello.incarnation);
         peer.inbox = Some(inbox);
         if self.config.protocol != Protocol::Bounce {
-            peer.cma = probe(peer, hello, link);
+            peer.cma = probe(peer, hello);
         }
         self.warm_up(index);
     }
@@ -198,60 +279,30 @@ impl State {
     /// Hears what a peer says, and notices its end.
     pub(crate) fn hear(&mut self, index: usize) {
         loop {
-            let Some(peer) = self.peers.get(index) else {
-                return;
-            };
-            let mut packets = Vec::new();
-            let mut is_over = peer.pidfd.as_ref().is_some_and(is_readable);
-            for (place, link) in peer.links.iter().enumerate() {
-                match link.receive() {
-                    Ok(Heard::Nothing) => {}
-                    Ok(Heard::End) => is_over = true,
-                    Ok(Heard::Packet(packet)) => packets.push((place, *packet)),
-                    Err(error) => {
-                        report(&error);
-                        is_over = true;
+            match next_packet(&mut self.peers[index]) {
+                Ok(Heard::Nothing) => return,
+                Ok(Heard::End) => {
+                    return self.end(index, Errno::ConnReset, "it has closed or died");
+                }
+                Ok(Heard::Packet(packet)) => match *packet {
+                    Packet::Refusal { errno, why } => {
+                        return self.refused(index, errno, &why);
                     }
-                }
-            }
-            let is_quiet = packets.is_empty();
-            for (place, packet) in packets {
-                if let Err(error) = self.understand(index, place, packet) {
-                    report(&error);
-                    self.quarantine(index, "a packet that makes no sense");
-                    return;
-                }
-            }
-            if is_quiet && is_over && self.drain(index) {
-                self.lose(index, Errno::ConnReset, "it has closed or died");
-            }
-            if is_quiet {
-                return;
+                    packet => {
+                        if let Err(error) = self.understand(index, packet) {
+                            return self.cut_off(index, &error);
+                        }
+                    }
+                },
+                Err(error) => return self.cut_off(index, &error),
             }
         }
     }
 
-    fn understand(&mut self, index: usize, place: usize, packet: Packet) -> Result<(), Error> {
+    fn understand(&mut self, index: usize, packet: Packet) -> Result<(), Error> {
+        let peer = &mut self.peers[index];
         match packet {
-            Packet::Hello(hello, region, bell) => {
-                let peer = &self.peers[index];
-                if peer.incarnation == Some(hello.incarnation) {
-                    return Ok(());
-                }
-                if peer.incarnation.is_some() || hello.name != peer.name {
-                    let what = format!("{} answers as {}", peer.name, hello.name);
-                    return Err(Error::new(Errno::Proto, what));
-                }
-                self.control.accepts(&hello)?;
-                let inbox = Inbox::attach(&hello, region, bell)?;
-                let pid = probe(&self.peers[index], &hello, &self.peers[index].links[place]);
-                let peer = &mut self.peers[index];
-                peer.incarnation = Some(hello.incarnation);
-                peer.inbox = Some(inbox);
-                peer.cma = pid.filter(|_| self.config.protocol != Protocol::Bounce);
-                self.warm_up(index);
-                Ok(())
-            }
+            Packet::Hello(introduction) => self.hear_answer(index, introduction),
             Packet::Bounce {
                 segment_count,
                 segment_size,
@@ -261,34 +312,49 @@ impl State {
                     count: segment_count as usize,
                     size: segment_size as usize,
                 };
-                self.peers[index].bounce = Some(BounceReceiver::attach(fd, shape)?);
+                if peer.bounce.is_some() {
+                    return Err(Error::new(Errno::Proto, "it has two bounce regions"));
+                }
+                peer.bounce = Some(BounceReceiver::attach(fd, shape)?);
                 Ok(())
             }
+            Packet::Abort { msg_id, errno } => {
+                let src = peer.fi_addr(&self.av);
+                match iov::aborted(peer, &self.ep, src, msg_id, errno) {
+                    true => Ok(()),
+                    false => Err(Error::new(Errno::Proto, "it aborts what was not asked for")),
+                }
+            }
+            Packet::Refusal { .. } => unreachable!("taken by the caller"),
         }
     }
 
-    /// Tries again to find the peers that did not exist, and gives up on those that never will.
-    fn look_for_waited(&mut self, now: Instant) {
-        for index in std::mem::take(&mut self.control.waiting) {
-            let place = index as usize;
-            let PeerState::Waiting { deadline } = self.peers[place].state else {
-                continue;
-            };
-            match Link::connect(&self.peers[place].name) {
-                Ok(link) => {
-                    if let Err(error) = self.link_up(place, link) {
-                        self.lose(place, report(&error), "saying hello failed");
-                    }
-                }
-                Err(ConnectError::NotYet) if now < deadline => self.control.waiting.push(index),
-                Err(ConnectError::NotYet) => {
-                    self.lose(place, Errno::ConnRefused, "no endpoint has this name");
-                }
-                Err(ConnectError::Failed(error)) => {
-                    self.lose(place, report(&error), "it cannot be connected to");
-                }
-            }
+    /// The peer has answered our hello, or says over a second socket what it said over the first.
+    fn hear_answer(&mut self, index: usize, introduction: Introduction) -> Result<(), Error> {
+        let (peer, hello) = (&self.peers[index], &introduction.hello);
+        if peer.incarnation == Some(hello.incarnation) {
+            return Ok(());
         }
+        if peer.incarnation.is_some() || hello.name != peer.name {
+            let what = format!("{} answers as {}", peer.name, hello.name);
+            return Err(Error::new(Errno::Proto, what));
+        }
+        self.control.accepts(hello)?;
+        let (hello, inbox) = attach(introduction)?;
+        self.adopt(index, &hello, inbox);
+        Ok(())
+    }
+
+    /// The peer does not want to talk to us.
+    fn refused(&mut self, index: usize, errno: Errno, why: &str) {
+        let name = &self.peers[index].name;
+        log::warn!(target: "selvedge::shm::ep_ctrl", "{name} refuses to talk ({errno}): {why}");
+        self.lose(index, Errno::ConnRefused, &format!("it refuses: {why}"));
+    }
+
+    fn cut_off(&mut self, index: usize, error: &Error) {
+        let what = error.to_string();
+        self.quarantine(index, &what);
     }
 
     /// Stops believing a peer that broke the protocol.
@@ -296,67 +362,117 @@ impl State {
     pub(crate) fn quarantine(&mut self, index: usize, what: &str) {
         let name = &self.peers[index].name;
         log::warn!(target: "selvedge::shm::ep_data", "{name} is cut off: {what}");
-        self.peers[index].inbox = None;
         self.lose(index, Errno::ConnReset, what);
     }
 
-    /// Ends a peer's life: fails everything that it has a part in.
+    /// The peer is gone. What it had committed is received first, now or when there is room.
+    fn end(&mut self, index: usize, errno: Errno, why: &'static str) {
+        let peer = &mut self.peers[index];
+        // Its memory is gone, or its own again.
+        peer.cma = None;
+        let last = peer
+            .inbox
+            .as_ref()
+            .map_or(0, |inbox| inbox.rx.position() + inbox.rx.capacity());
+        let is_drained = self.drain(index, last);
+        if matches!(self.peers[index].state, PeerState::Dead { .. }) {
+            return;
+        }
+        self.sever(index, errno, why);
+        if is_drained {
+            self.forget(index, errno, why);
+        } else {
+            self.peers[index].state = PeerState::Ending { errno, why, last };
+            self.ending.push(index as u32);
+        }
+    }
+
+    /// Goes on receiving what a peer that is gone has left, and ends its life after the last.
+    fn bury(&mut self, index: usize) {
+        let PeerState::Ending { errno, why, last } = self.peers[index].state else {
+            return;
+        };
+        match self.drain(index, last) {
+            true => self.forget(index, errno, why),
+            false => self.ending.push(index as u32),
+        }
+    }
+
+    /// Takes what a peer that is gone had committed, up to its command number `last`. `false`
+    /// while there is no room for all of it.
+    fn drain(&mut self, index: usize, last: u64) -> bool {
+        let taken = |state: &Self| state.peers[index].inbox.as_ref().map(|i| i.rx.position());
+        let budget = taken(self).map_or(0, |position| last - position);
+        self.poll(index, budget as usize);
+        for _ in 0..LAST_ROUNDS {
+            if !matches!(self.move_transfer(index), Ok(1..)) {
+                break;
+            }
+        }
+        let inbox = self.peers[index].inbox.as_ref();
+        inbox.is_none_or(|inbox| inbox.rx.position() >= last || inbox.rx.peek().is_none())
+    }
+
+    /// Ends a peer's life at once, whatever it had committed.
     #[cold]
     pub(crate) fn lose(&mut self, index: usize, errno: Errno, why: &str) {
+        self.sever(index, errno, why);
+        self.forget(index, errno, why);
+    }
+
+    /// Fails everything that was sent to the peer, and says no more to it.
+    fn sever(&mut self, index: usize, errno: Errno, why: &str) {
+        self.cool_off(index);
         let peer = &mut self.peers[index];
         let addr = peer.fi_addr(&self.av);
         let detail = format!("{}: {why}", peer.name);
         peer.life = peer.life.wrapping_add(1);
+        peer.links.clear();
+        peer.pidfd = None;
+        peer.cma = None;
+        let held = std::mem::take(&mut peer.held);
+        for held in held {
+            let what = held.kind.sent();
+            self.ep
+                .tx_failed(held.context, what, errno, addr, detail.clone());
+        }
+        let Some(mut out) = peer.out.take() else {
+            return;
+        };
+        // The peer may live and be at copying: it learns that the copy is void before the sends
+        // fail and their memory is used for something else.
+        out.region.close();
+        for op in out.ops.drain() {
+            self.ep
+                .tx_failed(op.context, op.kind.sent(), errno, addr, detail.clone());
+        }
+    }
+
+    /// Fails everything that was to come from the peer, and lets its memory go.
+    fn forget(&mut self, index: usize, errno: Errno, why: &str) {
+        let peer = &mut self.peers[index];
+        let addr = peer.fi_addr(&self.av);
+        let detail = format!("{}: {why}", peer.name);
         peer.state = PeerState::Dead {
             next_try: Instant::now(),
         };
         peer.incarnation = None;
-        peer.links.clear();
-        peer.pidfd = None;
-        peer.cma = None;
         peer.inbox = None;
         peer.bounce = None;
-        let out = peer.out.take();
-        let held = std::mem::take(&mut peer.held);
-        let incoming = std::mem::take(&mut peer.incoming);
-        self.forget_turns(index);
-        let ep = &self.ep;
-        for held in held {
-            ep.tx_failed(held.context, held.kind.sent(), errno, addr, detail.clone());
-        }
-        for op in out
-            .into_iter()
-            .flat_map(|mut out| out.ops.drain().collect::<Vec<_>>())
-        {
-            if !matches!(op.body, OpBody::Reported) {
-                ep.tx_failed(op.context, op.kind.sent(), errno, addr, detail.clone());
-            }
-        }
-        for (_, message) in incoming {
+        for (_, message) in std::mem::take(&mut peer.incoming) {
             if let Stage::Moving(moving) = message.stage {
-                ep.rx_failed(moving.posted, errno, addr, detail.clone());
+                self.ep
+                    .rx_failed(moving.posted, errno, addr, detail.clone());
             }
         }
         for posted in self.inbound.fail_source(Source(index as u32)) {
-            ep.rx_failed(posted, errno, addr, detail.clone());
+            self.ep.rx_failed(posted, errno, addr, detail.clone());
         }
     }
 
-    /// Takes what a peer that is gone had committed. `false` while there is no room for all of it;
-    /// its end is noticed again then.
-    fn drain(&mut self, index: usize) -> bool {
-        while self.poll(index, usize::MAX) > 0 {}
-        while matches!(self.move_transfer(index), Ok(moved) if moved > 0) {}
-        let inbox = self.peers[index].inbox.as_ref();
-        inbox.is_none_or(|inbox| inbox.rx.peek().is_none())
-    }
-
-    fn forget_turns(&mut self, index: usize) {
+    fn cool_off(&mut self, index: usize) {
         self.hot.retain(|&hot| hot as usize != index);
         self.peers[index].is_hot = false;
-        self.control
-            .waiting
-            .retain(|&waiting| waiting as usize != index);
     }
 
     /// Ends every contact. Nothing of ours is touched by a peer afterwards: a copy that is under
@@ -374,9 +490,37 @@ impl State {
     }
 }
 
+/// What a peer says next, over whichever socket. Its end comes after everything else.
+fn next_packet(peer: &mut Peer) -> Result<Heard, Error> {
+    let mut is_over = peer
+        .pidfd
+        .as_ref()
+        .is_some_and(|fd| is_ready(fd, PollFlags::POLLIN));
+    for link in &mut peer.links {
+        match link.receive()? {
+            Heard::Nothing => {}
+            Heard::End => is_over = true,
+            packet @ Heard::Packet(_) => return Ok(packet),
+        }
+    }
+    Ok(if is_over { Heard::End } else { Heard::Nothing })
+}
+
+/// Maps what came with a hello.
+fn attach(introduction: Introduction) -> Result<(Hello, Inbox), Error> {
+    let Introduction {
+        hello,
+        region,
+        bell,
+    } = introduction;
+    let inbox = Inbox::attach(&hello, region, bell)?;
+    Ok((hello, inbox))
+}
+
 /// Whether the peer's memory can be read.
-fn probe(peer: &Peer, hello: &Hello, link: &Link) -> Option<Target> {
-    let target = Target::probe(link.peer_pid(), hello.nonce_addr, hello.nonce);
+fn probe(peer: &Peer, hello: &Hello) -> Option<Target> {
+    let pid = peer.links.first().map_or(0, Link::peer_pid);
+    let target = Target::probe(pid, hello.nonce_addr, hello.nonce);
     if let Err(errno) = target {
         log::info!(
             target: "selvedge::shm::ep_ctrl",
@@ -386,13 +530,15 @@ fn probe(peer: &Peer, hello: &Hello, link: &Link) -> Option<Target> {
     target.ok()
 }
 
-fn is_readable(fd: &std::os::fd::OwnedFd) -> bool {
-    use std::os::fd::AsFd;
+fn taken(name: &crate::name::Name) -> Error {
+    let what = format!("somebody calls itself {name} while that endpoint is alive");
+    Error::new(Errno::AddrInUse, what)
+}
 
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
+/// Ends a connection that cannot become a peer's.
+fn refuse(link: Link, error: &Error) {
+    report(error);
+    link.refuse(error);
 }
 
 /// Logs an error where it is decided; what is left is its number.

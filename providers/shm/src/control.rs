@@ -1,6 +1,7 @@
 //! What an endpoint listens to besides shared memory: its rendezvous socket, the sockets to its
 //! peers, and their process descriptors, behind one `epoll(7)` descriptor.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -11,16 +12,21 @@ use selvedge::{Errno, Error};
 
 use crate::config::Config;
 use crate::name::Name;
-use crate::rendezvous::{Hello, Link, Listener};
+use crate::packet::{Hello, Introduction};
+use crate::rendezvous::{ContactError, Link, Listener};
 use crate::smr::Memory;
 use crate::smr::doorbell::Doorbell;
 
-/// Connections that have not said hello yet and are kept all the same.
+/// Connections that are kept before they have become a peer's.
 const STRANGERS_MAX: usize = 64;
 /// How long a connection may take to say hello.
 const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
-/// Events of one look.
+/// Events of one look, and connections that are taken in it.
 const EVENTS: usize = 32;
+/// Between two searches for peers that do not exist yet.
+const SEARCH_INTERVAL: Duration = Duration::from_micros(500);
+/// Peers that are looked for in one search.
+const SEARCH: usize = 16;
 
 /// The sockets of an endpoint, and what it says about itself there.
 #[derive(Debug)]
@@ -34,9 +40,14 @@ pub(crate) struct Control {
     pub(crate) doorbell: Doorbell,
     doorbell_memory: Memory,
     /// Connections that have not said hello.
-    pub(crate) strangers: Vec<Stranger>,
+    strangers: Vec<Stranger>,
+    /// Those that have, and whose name is still an earlier life's.
+    early: Vec<(Link, Introduction)>,
     /// Peers that do not exist yet and are waited for.
-    pub(crate) waiting: Vec<u32>,
+    waiting: VecDeque<u32>,
+    next_search: Instant,
+    /// Whether the last connection could not be taken.
+    is_short: bool,
 }
 
 /// A connection that has not said hello.
@@ -75,7 +86,10 @@ impl Control {
             doorbell,
             doorbell_memory,
             strangers: Vec::new(),
-            waiting: Vec::new(),
+            early: Vec::new(),
+            waiting: VecDeque::new(),
+            next_search: Instant::now(),
+            is_short: false,
         };
         control.watch(control.listener.fd(), STRANGERS)?;
         Ok(control)
@@ -88,7 +102,7 @@ impl Control {
         index: usize,
         region: &crate::smr::Region,
         config: &Config,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ContactError> {
         let hello = Hello {
             ep_type: self.ep_type as u32,
             incarnation: self.incarnation,
@@ -120,20 +134,73 @@ impl Control {
         self.watch(fd, index as u64)
     }
 
-    /// Keeps a connection until it says hello.
-    pub(crate) fn keep_stranger(&mut self, link: Link, now: Instant) {
+    /// Takes new connections; what to do with each is the caller's business.
+    pub(crate) fn accept(&mut self, now: Instant) {
+        for _ in 0..EVENTS {
+            match self.listener.accept() {
+                Ok(Some(link)) => self.keep_stranger(Stranger { link, since: now }),
+                Ok(None) => break,
+                // Said once: it is likely to fail again at the next look.
+                Err(_) if std::mem::replace(&mut self.is_short, true) => return,
+                Err(error) => {
+                    log::warn!(target: "selvedge::shm::ep_ctrl", "{}: {error}", self.name);
+                    return;
+                }
+            }
+        }
+        self.is_short = false;
+    }
+
+    /// Keeps a connection until it says hello. The one that is silent for longest makes room.
+    pub(crate) fn keep_stranger(&mut self, stranger: Stranger) {
         if self.strangers.len() >= STRANGERS_MAX {
             self.strangers.remove(0);
         }
-        if self.watch(link.fd(), STRANGERS).is_ok() {
-            self.strangers.push(Stranger { link, since: now });
+        match self.watch(stranger.link.fd(), STRANGERS) {
+            Ok(()) => self.strangers.push(stranger),
+            Err(error) => stranger.link.refuse(&error),
         }
+    }
+
+    /// The connections that have not said hello.
+    pub(crate) fn take_strangers(&mut self) -> Vec<Stranger> {
+        std::mem::take(&mut self.strangers)
+    }
+
+    /// Keeps a connection whose name is still an earlier life's.
+    pub(crate) fn keep_early(&mut self, link: Link, introduction: Introduction) {
+        if self.early.len() < STRANGERS_MAX {
+            self.early.push((link, introduction));
+        } else {
+            let what = format!("{} has too many connections that wait", self.name);
+            link.refuse(&Error::new(Errno::Busy, what));
+        }
+    }
+
+    /// The connections whose names were still an earlier life's.
+    pub(crate) fn take_early(&mut self) -> Vec<(Link, Introduction)> {
+        std::mem::take(&mut self.early)
     }
 
     /// Drops the connections that have been silent for too long.
     pub(crate) fn drop_silent(&mut self, now: Instant) {
         self.strangers
             .retain(|stranger| now.duration_since(stranger.since) < STRANGER_PATIENCE);
+    }
+
+    /// Looks for a peer from now on.
+    pub(crate) fn wait_for(&mut self, index: usize) {
+        self.waiting.push_back(index as u32);
+    }
+
+    /// The peers that are to be looked for now; those that are not found must be waited for again.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<usize> {
+        if self.waiting.is_empty() || now < self.next_search {
+            return Vec::new();
+        }
+        self.next_search = now + SEARCH_INTERVAL;
+        let count = SEARCH.min(self.waiting.len());
+        self.waiting.drain(..count).map(|i| i as usize).collect()
     }
 
     /// What there is news of, without waiting.

@@ -12,6 +12,7 @@ mod endpoint;
 mod liveness;
 mod msg;
 mod name;
+mod packet;
 mod peer;
 mod progress;
 mod proto;

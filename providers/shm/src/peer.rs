@@ -17,8 +17,9 @@ use crate::choice::Choice;
 use crate::cma::Target;
 use crate::config::Config;
 use crate::name::Name;
+use crate::packet::Hello;
 use crate::proto::iov::Incoming;
-use crate::rendezvous::{Hello, Link};
+use crate::rendezvous::Link;
 use crate::smr::bounce::{BounceReceiver, BounceSender};
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{BadCredit, Credit, Receiver, Sender, Slot};
@@ -68,6 +69,13 @@ pub(crate) enum State {
     },
     /// It has our outbox.
     Linked,
+    /// It is gone, and there was no room yet for all that it had committed.
+    Ending {
+        errno: Errno,
+        why: &'static str,
+        /// The number behind its last command.
+        last: u64,
+    },
     /// It is gone; a later post tries anew.
     Dead {
         /// Not before this.
@@ -132,8 +140,6 @@ pub(crate) struct Op {
 pub(crate) enum OpBody {
     /// The bytes are with the peer; it has to confirm.
     Sent,
-    /// The completion was reported; the peer's answer is the end of it.
-    Reported,
     /// The peer takes the bytes from our memory, or asks us to bounce them.
     Offered {
         buf: TxBuf,
@@ -278,7 +284,7 @@ impl Outbox {
         })
     }
 
-    /// Whether an operation was granted and all its bytes are in segments, or is no more.
+    /// Whether no more bytes of an operation can go into segments.
     pub(crate) fn is_filled(&mut self, msg_id: u32) -> bool {
         match self.ops.get_mut(msg_id).map(|op| &op.body) {
             Some(OpBody::Offered { buf, filled, .. }) => *filled == buf.len(),

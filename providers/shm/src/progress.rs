@@ -30,7 +30,11 @@ impl State {
     pub(crate) fn progress(&mut self, budget: usize) -> usize {
         let mut done = 0;
         for turn in 0..self.hot.len() {
-            let index = self.hot[turn] as usize;
+            // A peer that is polled may be cut off and be hot no more.
+            let Some(&index) = self.hot.get(turn) else {
+                break;
+            };
+            let index = index as usize;
             done += self.poll(index, budget - done);
             if done >= budget {
                 self.yield_turn(turn);
@@ -206,13 +210,10 @@ impl State {
         let peer = &mut peers[index];
         let addr = peer.fi_addr(av);
         let mut moved = sar::take_answers(peer, config, ep, addr)?;
-        moved += usize::from(sar::stream(peer, ep));
+        moved += usize::from(sar::stream(peer));
         moved += sar::receive(peer, ep, addr)?;
         if let Some(msg_id) = moving(peer, Way::Cma) {
             moved += usize::from(iov::step(peer, ep, addr, msg_id));
-        }
-        if moved == 0 && peer.bounce.is_none() && moving(peer, Way::Bounce).is_some() {
-            self.hear(index);
         }
         Ok(moved)
     }

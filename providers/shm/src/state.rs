@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub(crate) hot: Vec<u32>,
     /// Peers with large messages or unanswered sends under way.
     pub(crate) active: Vec<u32>,
+    /// Peers that are gone and have left messages for which there was no room.
+    pub(crate) ending: Vec<u32>,
     pub(crate) turn: Turn,
 }
 
@@ -43,7 +45,7 @@ pub(crate) struct State {
 pub(crate) struct Inbound {
     msgs: Matcher<Unexpected>,
     tags: Matcher<Unexpected>,
-    /// Bytes of unexpected messages.
+    /// Memory of unexpected messages, in bytes.
     bytes: usize,
     limit: usize,
 }
@@ -106,6 +108,7 @@ impl State {
             addr_epoch: 0,
             hot: Vec::new(),
             active: Vec::new(),
+            ending: Vec::new(),
             turn: Turn {
                 ticks: 0,
                 last_control: Instant::now(),
@@ -200,13 +203,29 @@ impl State {
     #[inline]
     pub(crate) fn recv(&mut self, mut posted: Posted, src: FiAddr) -> Result {
         if src != FiAddr::UNSPEC {
-            posted.src = Source(self.peer_at(src)? as u32);
+            let index = self.peer_at(src)?;
+            posted.src = Source(index as u32);
+            self.expect_from(index, &posted)?;
         }
         let matcher = self.inbound.matcher(posted.kind);
         if let Some((posted, env, unexpected)) = matcher.post(posted) {
             self.meet(posted, env, unexpected);
         }
         Ok(())
+    }
+
+    /// Whether a message from this peer alone can come: one that is gone and has left none is
+    /// looked for, as for a send.
+    #[inline]
+    fn expect_from(&mut self, index: usize, posted: &Posted) -> Result {
+        if !matches!(self.peers[index].state, PeerState::Dead { .. }) {
+            return Ok(());
+        }
+        let matcher = self.inbound.matcher(posted.kind);
+        if matcher.peek(posted.src, posted.tag).is_some() {
+            return Ok(());
+        }
+        self.reach(index)
     }
 
     /// A receive takes a message that waited for it.
@@ -217,7 +236,7 @@ impl State {
         let src = peer.fi_addr(&self.av);
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.inbound.bytes -= bytes.len();
+                self.inbound.bytes -= cost(bytes.len());
                 let fits = posted.buf.write(0, &bytes);
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);
@@ -302,13 +321,13 @@ impl Inbound {
 
     /// Whether `len` more bytes may wait for their receive. One message always may.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        self.bytes == 0 || self.bytes.saturating_add(len) <= self.limit
+        self.bytes == 0 || self.bytes.saturating_add(cost(len)) <= self.limit
     }
 
     /// Keeps a message until its receive is posted.
     #[cold]
     pub(crate) fn keep(&mut self, kind: Kind, env: Envelope, bytes: Box<[u8]>, ack: Option<Ack>) {
-        self.bytes += bytes.len();
+        self.bytes += cost(bytes.len());
         self.matcher(kind)
             .store(env, Unexpected::Bytes { bytes, ack });
     }
@@ -325,4 +344,10 @@ impl Inbound {
         }
         failed
     }
+}
+
+/// What an unexpected message of `len` bytes counts for: an empty one takes memory too.
+const fn cost(len: usize) -> usize {
+    const ENTRY: usize = 128;
+    len.saturating_add(ENTRY)
 }

@@ -238,12 +238,19 @@ pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> bool {
     if moving.way != Way::Cma {
         return false;
     }
-    let target = peer.cma.expect("this way was chosen because it is open");
+    let Some(target) = peer.cma else {
+        return false;
+    };
     let pieces = incoming.pieces;
     match pull(&target, &pieces, moving) {
         Ok(()) if moving.done < moving.posted.buf.len().min(moving.env.len) => {}
         Ok(()) => pulled(peer, ep, src, msg_id),
-        Err(Errno::Fault) => give_up(peer, ep, src, msg_id, Errno::Fault),
+        // Memory of a device, for instance: the sender itself can read it.
+        Err(Errno::Fault) => {
+            moving.way = Way::Bounce;
+            moving.done = 0;
+            bounce(peer, ep, src, msg_id);
+        }
         Err(errno) => fall_back(peer, ep, src, errno),
     }
     true
@@ -331,6 +338,21 @@ fn give_up(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) {
     peer.answer(peer.life, msg_id, answer);
     let detail = format!("the bytes of {}'s message could not be read", peer.name);
     ep.rx_failed(moving.posted, errno, src, detail);
+}
+
+/// The sender cannot bounce the message that it was asked to. `false` when it was not asked.
+pub(crate) fn aborted(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) -> bool {
+    let is_asked = peer.incoming.get(&msg_id).is_some_and(
+        |incoming| matches!(&incoming.stage, Stage::Moving(moving) if moving.way == Way::Bounce),
+    );
+    if !is_asked {
+        return false;
+    }
+    if let Some(moving) = end(peer, msg_id) {
+        let detail = format!("{} could not send the bytes of its message", peer.name);
+        ep.rx_failed(moving.posted, errno, src, detail);
+    }
+    true
 }
 
 /// Takes a message that is on its way out of the table, unless unasked segments still come.

@@ -7,13 +7,13 @@
 use selvedge::{Errno, FiAddr};
 use selvedge_kit::Ep;
 
-use super::{ACKED, iov, status};
+use super::{iov, status};
 use crate::choice::{Choice, Way};
 use crate::cmd::Nonsense;
 use crate::config::Config;
+use crate::packet::{encode_abort, encode_bounce};
 use crate::peer::{Op, OpBody, Outbox, Peer};
 use crate::proto::iov::Stage;
-use crate::rendezvous::encode_bounce;
 use crate::smr::bounce::{BounceSender, Filled, Shape};
 use crate::smr::resp_queue::Resp;
 
@@ -74,6 +74,17 @@ fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Tells the peer that the segments it asked for will not come.
+fn abort(peer: &Peer, msg_id: u32, errno: Errno) {
+    log::warn!(
+        target: "selvedge::shm::ep_data",
+        "no bounce memory for {}: {errno}; a message to it has failed", peer.name
+    );
+    let packet = encode_abort(msg_id, errno);
+    // A peer that this does not reach is gone, which will be noticed.
+    let _ = peer.links.first().map(|link| link.send(&packet, &[]));
+}
+
 fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
     let out = peer.out.as_mut().ok_or(Errno::NotConn)?;
     if out.bounce.is_some() {
@@ -93,7 +104,7 @@ fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
 
 /// Fills segments for the operations that were granted, one each in turn, while there are free
 /// ones. Says whether it filled any.
-pub(crate) fn stream(peer: &mut Peer, ep: &Ep) -> bool {
+pub(crate) fn stream(peer: &mut Peer) -> bool {
     let Some(out) = &mut peer.out else {
         return false;
     };
@@ -101,9 +112,7 @@ pub(crate) fn stream(peer: &mut Peer, ep: &Ep) -> bool {
     while let Some(msg_id) = out.streams.pop_front() {
         let filled = fill(out, msg_id);
         moved |= filled;
-        if out.is_filled(msg_id) {
-            report_early(out, ep, msg_id);
-        } else {
+        if !out.is_filled(msg_id) {
             out.streams.push_front(msg_id);
             if !filled {
                 break;
@@ -112,16 +121,6 @@ pub(crate) fn stream(peer: &mut Peer, ep: &Ep) -> bool {
         }
     }
     moved
-}
-
-/// Every byte is in a segment: the sender's memory is its own again.
-fn report_early(out: &mut Outbox, ep: &Ep, msg_id: u32) {
-    if let Some(op) = out.ops.get_mut(msg_id)
-        && !op.flags.intersects(ACKED)
-    {
-        op.body = OpBody::Reported;
-        ep.tx_done(op.context, op.kind.sent(), op.flags);
-    }
 }
 
 /// Takes the peer's answers. Says how many there were.
@@ -155,7 +154,10 @@ fn take_answer(
         status::BOUNCE => match grant(peer, config, msg_id) {
             Ok(()) => Ok(()),
             Err(Errno::Proto) => Err(Nonsense("a request to bounce what is not offered")),
-            Err(errno) => fail(peer, ep, dest, msg_id, errno),
+            Err(errno) => {
+                abort(peer, msg_id, errno);
+                fail(peer, ep, dest, msg_id, errno)
+            }
         },
         status::DONE => complete(peer, ep, msg_id, Way::Cma),
         status::BOUNCED => complete(peer, ep, msg_id, Way::Bounce),
@@ -178,7 +180,6 @@ fn give_back(peer: &mut Peer, segment: u32) -> Result<(), Nonsense> {
 fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonsense> {
     let op = remove(peer, msg_id)?;
     match &op.body {
-        OpBody::Reported => {}
         OpBody::Sent => ep.tx_done(op.context, op.kind.sent(), op.flags),
         OpBody::Offered { buf, .. } => {
             let bit = 1 << Choice::class(buf.len());
@@ -195,10 +196,8 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonse
 
 fn fail(peer: &mut Peer, ep: &Ep, dest: FiAddr, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
     let op = remove(peer, msg_id)?;
-    if !matches!(op.body, OpBody::Reported) {
-        let detail = format!("{} could not receive the message", peer.name);
-        ep.tx_failed(op.context, op.kind.sent(), errno, dest, detail);
-    }
+    let detail = format!("{} could not receive the message", peer.name);
+    ep.tx_failed(op.context, op.kind.sent(), errno, dest, detail);
     Ok(())
 }
 
@@ -228,22 +227,33 @@ pub(crate) fn receive(peer: &mut Peer, ep: &Ep, src: FiAddr) -> Result<usize, No
             return Ok(taken);
         }
         bounce.take();
-        absorb(peer, ep, src, filled);
+        let most = bounce.shape().count;
+        absorb(peer, ep, src, filled, most)?;
     }
     Ok(BATCH)
 }
 
-/// Does with one segment what its message's stage asks for.
-fn absorb(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
+/// Does with one segment what its message's stage asks for. A message can have `most` at once.
+fn absorb(
+    peer: &mut Peer,
+    ep: &Ep,
+    src: FiAddr,
+    filled: Filled,
+    most: usize,
+) -> Result<(), Nonsense> {
     let Some(incoming) = peer.incoming.get_mut(&filled.msg_id) else {
-        return;
+        return Ok(());
     };
     incoming.eager = incoming.eager.saturating_sub(1);
     match &mut incoming.stage {
         Stage::Moving(moving) if moving.way == Way::Bounce => copy_out(peer, ep, src, filled),
+        Stage::Moving(_) | Stage::Unmatched if incoming.kept.len() >= most => {
+            return Err(Nonsense("a segment that is announced twice"));
+        }
         Stage::Moving(_) | Stage::Unmatched => incoming.kept.push(filled),
         Stage::Discarding => discard(peer, filled),
     }
+    Ok(())
 }
 
 /// Takes the segments that came before the message's way was chosen.

@@ -173,6 +173,11 @@ impl BounceReceiver {
         })
     }
 
+    /// How the memory is divided.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
     /// The next announcement, not yet taken. `Err` for one that makes no sense.
     pub fn peek(&self) -> Result<Option<Filled>, &'static str> {
         let first = (self.tail as usize & (self.shape.ring_len() - 1)) * 2;
