@@ -67,16 +67,10 @@ impl<U> Matcher<U> {
     /// `None` leaves nothing behind: [`Self::store`] keeps the message.
     #[inline]
     pub fn arrive(&mut self, env: &Envelope) -> Option<Posted> {
-        if self.posted.is_empty() {
-            return None;
-        }
+        let (oldest, number) = self.posted.first()?;
         examine();
-        let by_mask = &self.by_mask;
-        let head = self
-            .posted
-            .pop_if(|rx, number| rx.accepts(env) && !by_mask.has(number));
-        if head.is_some() {
-            return head;
+        if oldest.accepts(env) && !self.by_mask.has(number) {
+            return self.posted.pop();
         }
         self.arrive_behind_head(env)
     }
