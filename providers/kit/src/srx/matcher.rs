@@ -55,8 +55,10 @@ impl<U> Matcher<U> {
     /// receive is kept.
     #[inline]
     pub fn post(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
-        if !self.unexpected.is_empty() {
-            return self.post_to_unexpected(rx);
+        if !self.unexpected.is_empty()
+            && let Some((env, payload)) = self.take_for(rx.src, rx.tag)
+        {
+            return Some((rx, env, payload));
         }
         self.posted.push(rx);
         None
@@ -144,13 +146,11 @@ impl<U> Matcher<U> {
         self.posted.is_empty() && self.unexpected.is_empty()
     }
 
+    /// As [`Self::take`], apart from the short way of [`Self::post`], whose receive stays in
+    /// registers because it is not passed here.
     #[cold]
-    fn post_to_unexpected(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
-        if let Some((env, payload)) = self.take(rx.src, rx.tag) {
-            return Some((rx, env, payload));
-        }
-        self.posted.push(rx);
-        None
+    fn take_for(&mut self, src: Source, tag: TagMatch) -> Option<(Envelope, U)> {
+        self.take(src, tag)
     }
 
     /// Finds the receive when it is not the oldest, or the oldest is indexed.

@@ -116,7 +116,8 @@ impl<T> Queue<T> {
         let slot = self.free;
         let node = &mut self.nodes[slot as usize];
         self.free = node.next;
-        node.value = Some(value);
+        // The node was free: there is no earlier value, which the compiler would look for.
+        std::mem::forget(node.value.replace(value));
         node.number = self.pushes;
         node.prev = self.tail;
         node.next = NONE;
