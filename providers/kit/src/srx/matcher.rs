@@ -9,7 +9,7 @@ use selvedge::{Context, TagMatch};
 use super::by_mask::ByMask;
 use super::queue::{Queue, Slot};
 use super::views::{NoView, Views};
-use super::{Envelope, Posted, Source, examine};
+use super::{Envelope, Posted, SHORT, Source, examine};
 
 /// Posted receives and unexpected messages of one endpoint and interface.
 ///
@@ -35,7 +35,7 @@ pub(super) struct Unexpected<U> {
 
 impl<U> Unexpected<U> {
     /// Whether such a receive takes this message.
-    const fn is_taken_by(&self, src: Source, tag: TagMatch) -> bool {
+    pub(super) const fn is_taken_by(&self, src: Source, tag: TagMatch) -> bool {
         tag.accepts(self.env.tag) && src.accepts(self.env.src)
     }
 }
@@ -159,23 +159,10 @@ impl<U> Matcher<U> {
         let head = self.posted.head();
         let slot = if self.posted.get(head)?.accepts(env) {
             head
-        } else if self.posted.len() <= SHORT {
-            self.scan_posted(env)?
         } else {
-            self.look_up_posted(env)?
+            self.by_mask.first(&self.posted, env)?
         };
         self.take_posted(slot)
-    }
-
-    fn scan_posted(&self, env: &Envelope) -> Option<Slot> {
-        let mut behind_head = self.posted.iter().skip(1).inspect(|_| examine());
-        let found = behind_head.find(|(_, rx)| rx.accepts(env));
-        found.map(|(slot, _)| slot)
-    }
-
-    fn look_up_posted(&mut self, env: &Envelope) -> Option<Slot> {
-        self.by_mask.catch_up(&self.posted);
-        self.by_mask.first(&self.posted, env)
     }
 
     fn take_posted(&mut self, slot: Slot) -> Option<Posted> {
@@ -228,9 +215,6 @@ impl<U> Default for Matcher<U> {
         Self::new()
     }
 }
-
-/// A queue of this length is searched from the front faster than an index is kept.
-const SHORT: usize = 16;
 
 #[cfg(test)]
 mod tests {
