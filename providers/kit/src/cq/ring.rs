@@ -15,7 +15,8 @@ use crate::lock::{Lock, Mode};
 
 /// A completion queue for one or many endpoints.
 ///
-/// Reading an empty queue first drives the endpoints that are attached. Providers ask
+/// Reading an empty queue first drives the endpoints that are attached, and a read without an array
+/// always does. Providers ask
 /// [`Self::room`] before they take on work that will complete here; what is pushed beyond it is
 /// kept all the same.
 pub struct CqRing {
@@ -101,10 +102,10 @@ impl CqRing {
             .saturating_sub(self.waiting.load(Ordering::Relaxed))
     }
 
-    /// Takes what waits, after driving the endpoints if nothing does. `src` may be empty.
+    /// Takes what waits, after driving the endpoints if nothing does or nothing is wanted. `src` may be empty.
     #[inline]
     fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        if self.waiting.load(Ordering::Relaxed) == 0 {
+        if out.is_empty() || self.waiting.load(Ordering::Relaxed) == 0 {
             self.drive(out.len());
             if self.waiting.load(Ordering::Relaxed) == 0 {
                 return Ok(0);
@@ -279,6 +280,8 @@ mod tests {
         cq.attach(Arc::new(Source(Arc::clone(&cq))));
         assert_eq!(cq.read(&mut []), Ok(0));
         assert_eq!(cq.room(), 1024 - BUDGET);
+        assert_eq!(cq.read(&mut []), Ok(0));
+        assert_eq!(cq.room(), 1024 - 2 * BUDGET);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! A list in order of arrival whose members can be removed from the middle.
 
-use super::examine;
-
 /// A member's place; it is given out again after the member's removal.
 pub(super) type Slot = u32;
 
@@ -23,10 +21,6 @@ pub(super) struct Queue<T> {
     len: usize,
     pushes: u64,
 }
-
-/// A search ended before the end of the queue.
-#[derive(Debug)]
-pub(super) struct TooMany;
 
 #[derive(Debug)]
 struct Node<T> {
@@ -102,27 +96,6 @@ impl<T> Queue<T> {
         std::iter::successors(member(slot), move |&(slot, _)| member(self.next(slot)))
     }
 
-    /// The first of at most `most` members from `slot` on that `wanted` names.
-    ///
-    /// `Err` says that there are more members than were looked at.
-    pub(super) fn find_near(
-        &self,
-        slot: Slot,
-        most: usize,
-        wanted: impl Fn(&T) -> bool,
-    ) -> Result<Option<Slot>, TooMany> {
-        for (looked_at, (slot, value)) in self.iter_from(slot).enumerate() {
-            if looked_at == most {
-                return Err(TooMany);
-            }
-            examine();
-            if wanted(value) {
-                return Ok(Some(slot));
-            }
-        }
-        Ok(None)
-    }
-
     /// The first member with this number or a higher one, found from the end.
     pub(super) fn first_since(&self, number: u64) -> Slot {
         let mut first = NONE;
@@ -143,8 +116,7 @@ impl<T> Queue<T> {
         let slot = self.free;
         let node = &mut self.nodes[slot as usize];
         self.free = node.next;
-        // The node was free: there is no earlier value, which the compiler would look for.
-        std::mem::forget(node.value.replace(value));
+        node.value = Some(value);
         node.number = self.pushes;
         node.prev = self.tail;
         node.next = NONE;
