@@ -21,6 +21,9 @@ use crate::smr::bounce::Filled;
 
 /// Bytes that are copied before other work has its turn.
 const STEP: usize = 1 << 20;
+/// Offers of one peer that are known at a time: those that it waits for, and those that are over but
+/// for segments on their way, of which there are no more than [`MAX_OPS`] either.
+const MAX_OFFERS: usize = 2 * MAX_OPS;
 /// Bytes of one entry of a list of pieces: address and length.
 const ENTRY: usize = 16;
 
@@ -174,7 +177,7 @@ pub(crate) fn accept(peer: &mut Peer, offer: &Offer, len: usize) -> Result<(), N
         kept: Vec::new(),
         stage: Stage::Unmatched,
     };
-    if peer.incoming.len() >= MAX_OPS {
+    if peer.incoming.len() >= MAX_OFFERS {
         return Err(Nonsense("more messages offered than may be outstanding"));
     }
     match peer.incoming.insert(offer.msg_id, incoming) {

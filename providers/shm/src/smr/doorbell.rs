@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use selvedge::Error;
 
 use super::region::{Memory, Writers, map_foreign};
-use super::sync::{Ordering, Words, order};
+use super::sync::{Ordering, Words};
 
 /// Bits of a doorbell. Peers beyond this number share bits.
 pub const BITS: usize = SIZE * 8;
@@ -47,7 +47,8 @@ impl Doorbell {
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let mut set = word.swap(0, order::seen());
+            // Acquire: what was committed before the ring is seen. PAIRS WITH: Bell::ring.
+            let mut set = word.swap(0, Ordering::Acquire);
             while set != 0 {
                 look(index * 64 + set.trailing_zeros() as usize);
                 set &= set - 1;
@@ -86,7 +87,8 @@ impl Bell {
         let word = self.words.at(self.bit / 64);
         let bit = 1 << (self.bit % 64);
         if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, order::ring());
+            // Release: PAIRS WITH: the swap in Doorbell::drain.
+            word.fetch_or(bit, Ordering::Release);
         }
     }
 }

@@ -17,8 +17,6 @@ pub mod cmd_queue;
 pub mod doorbell;
 pub mod inject_pool;
 pub mod layout;
-#[cfg(loom)]
-pub mod model;
 mod region;
 pub mod resp_queue;
 pub(crate) mod sync;

@@ -1,79 +1,92 @@
 //! The atomics of shared memory, behind one shim: the system's, or the model checker's.
 //!
-//! Everything that two processes race on goes through [`Words`], `bytes` and the orderings named
-//! here, so that the same source runs on shared pages and under loom (`--cfg loom`). Under loom a
-//! test can take an ordering away (`model::plant`) to see that the models notice.
+//! Everything that two processes race on goes through [`Words`] and the orderings named here, so
+//! that the same source runs on shared pages and under loom (`--cfg loom`). Under loom an ordering
+//! can be weakened by a test ([`order::plant`]) to see that the model notices.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use self::words::Words;
 
-/// What the protocol needs, or what is left of it where a test has planted a fault.
-#[cfg(not(loom))]
-macro_rules! unless_planted {
-    ($fault:ident, $sound:expr, $faulty:expr) => {
-        $sound
-    };
-}
-
-#[cfg(loom)]
-macro_rules! unless_planted {
-    ($fault:ident, $sound:expr, $faulty:expr) => {
-        if crate::smr::model::is_planted(crate::smr::model::Fault::$fault) {
-            $faulty
-        } else {
-            $sound
-        }
-    };
-}
-
 /// The orderings of the protocol, by what they protect.
 pub(crate) mod order {
-    use super::{Ordering, fence};
+    use super::Ordering;
 
-    /// Makes a slot visible after its content. PAIRS WITH: [`seen`] in `cmd_queue::Receiver`,
-    /// `resp_queue::RespReceiver` and `bounce::BounceReceiver`.
+    /// Makes a slot visible after its content. PAIRS WITH: [`seen`] in `cmd_queue::Receiver`.
     #[inline]
     pub(crate) fn commit() -> Ordering {
-        unless_planted!(Commit, Ordering::Release, Ordering::Relaxed)
+        weakened(Fault::Commit, Ordering::Release)
     }
 
-    /// Reads a slot's content after it was seen to be visible, and reuses what was given back after
-    /// it was seen to be.
+    /// Reads a slot's content after it was seen to be visible.
     #[inline]
     pub(crate) fn seen() -> Ordering {
         Ordering::Acquire
     }
 
     /// Gives slots back after their content was read. PAIRS WITH: [`seen`] in
-    /// `cmd_queue::Credit::read`.
+    /// `cmd_queue::Sender`.
     #[inline]
     pub(crate) fn credit() -> Ordering {
-        unless_planted!(Credit, Ordering::Release, Ordering::Relaxed)
+        weakened(Fault::Credit, Ordering::Release)
     }
 
-    /// Rings after the commit. PAIRS WITH: the swap in `doorbell::Doorbell::drain`.
+    /// Says that the owner has closed, after its last change. PAIRS WITH: [`seen`] in
+    /// `region::Peer::is_closed`.
     #[inline]
-    pub(crate) fn ring() -> Ordering {
-        unless_planted!(Bell, Ordering::Release, Ordering::Relaxed)
+    pub(crate) fn close() -> Ordering {
+        weakened(Fault::Close, Ordering::Release)
     }
 
-    /// Between saying that memory is withdrawn and changing it: a fence, because a release store
-    /// would hold back only what comes before it. PAIRS WITH: [`copied`].
-    #[inline]
-    pub(crate) fn withdrawn() {
-        unless_planted!(Close, fence(Ordering::Release), ());
+    /// What a test can weaken.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Fault {
+        /// The release of a slot.
+        Commit,
+        /// The release of credits.
+        Credit,
+        /// The release of the closed word.
+        Close,
     }
 
-    /// Between copying memory and asking whether it was withdrawn: who has copied a changed byte
-    /// then also sees why. PAIRS WITH: [`withdrawn`].
+    #[cfg(not(loom))]
     #[inline]
-    pub(crate) fn copied() {
-        unless_planted!(Check, fence(Ordering::Acquire), ());
+    fn weakened(_fault: Fault, ordering: Ordering) -> Ordering {
+        ordering
+    }
+
+    #[cfg(loom)]
+    fn weakened(fault: Fault, ordering: Ordering) -> Ordering {
+        if planted::get() == Some(fault) {
+            Ordering::Relaxed
+        } else {
+            ordering
+        }
+    }
+
+    #[cfg(loom)]
+    pub(crate) use planted::plant;
+
+    #[cfg(loom)]
+    mod planted {
+        use std::sync::Mutex;
+
+        use super::Fault;
+
+        static PLANTED: Mutex<Option<Fault>> = Mutex::new(None);
+
+        /// Weakens one ordering for every model that runs until it is called again.
+        pub(crate) fn plant(fault: Option<Fault>) {
+            *PLANTED.lock().expect("no model panics while it holds this") = fault;
+        }
+
+        pub(super) fn get() -> Option<Fault> {
+            *PLANTED.lock().expect("no model panics while it holds this")
+        }
     }
 }
 
@@ -160,37 +173,30 @@ mod words {
     use std::sync::Arc;
 
     use super::AtomicU64;
-    use crate::smr::region::Mapping;
 
     /// A row of 64-bit words that the model checker watches.
     #[derive(Clone, Debug)]
-    pub(crate) struct Words {
-        first: usize,
-        len: usize,
-        mapping: Arc<Mapping>,
-    }
+    pub(crate) struct Words(Arc<[AtomicU64]>);
 
     impl Words {
-        pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
-            Self {
-                first: offset / 8,
-                len,
-                mapping,
-            }
+        /// A row of zeroes.
+        pub(crate) fn zeroed(len: usize) -> Self {
+            Self((0..len).map(|_| AtomicU64::new(0)).collect())
         }
 
+        /// The word at `index`.
         pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
-            assert!(index < self.len);
-            self.mapping.content().word(self.first + index)
+            &self.0[index]
         }
 
+        /// The `N` words from `first` on.
         pub(crate) fn line<const N: usize>(&self, first: usize) -> &[AtomicU64; N] {
-            assert!(first < self.len && N <= self.len - first);
-            self.mapping.content().words(self.first + first)
+            self.0[first..first + N].try_into().expect("N words")
         }
 
+        /// Number of words.
         pub(crate) fn len(&self) -> usize {
-            self.len
+            self.0.len()
         }
     }
 }
