@@ -1,0 +1,594 @@
+//! Two sides, and what a test does with them: post, wait, look at every field.
+
+#![expect(unsafe_code, reason = "tests of the raw face")]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::{
+    AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Domain, Endpoint, Errno,
+    FiAddr, Hints, Info, Iov, IovMut, OpFlags, Registry, Result, TagMatch, av, cq, msg, tagged,
+};
+
+/// The provider that is tested, and what is asked of it.
+pub(crate) struct Sut {
+    registry: Registry,
+    hints: Hints,
+}
+
+impl Sut {
+    pub(crate) fn new(registry: Registry, provider: &str, hints: &Hints) -> Self {
+        Self {
+            registry,
+            hints: hints.clone().provider(provider),
+        }
+    }
+
+    pub(crate) fn info(&self) -> Info {
+        self.registry.infos(&self.hints).unwrap().remove(0)
+    }
+
+    pub(crate) fn side(&self) -> Side {
+        self.side_with(&Queue::default())
+    }
+
+    pub(crate) fn side_with(&self, queue: &Queue) -> Side {
+        let info = self.info();
+        Side::open(&info.open().unwrap(), &info, queue)
+    }
+
+    pub(crate) fn pair(&self) -> Pair {
+        self.pair_with(&Queue::default())
+    }
+
+    pub(crate) fn pair_with(&self, queue: &Queue) -> Pair {
+        Pair::of(self.side_with(queue), self.side_with(queue))
+    }
+}
+
+/// The completion queue of a side; zero and `false` are the defaults.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Queue {
+    pub(crate) size: usize,
+    pub(crate) tx_selective: bool,
+    pub(crate) rx_selective: bool,
+}
+
+/// Two sides that know each other, under different indices.
+pub(crate) struct Pair {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    /// `b` as `a` knows it.
+    pub(crate) to_b: FiAddr,
+    /// `a` as `b` knows it.
+    pub(crate) to_a: FiAddr,
+}
+
+impl Pair {
+    pub(crate) fn of(a: Side, b: Side) -> Self {
+        let to_b = a.knows(&b);
+        b.knows(&b);
+        let to_a = b.knows(&a);
+        Self { a, b, to_b, to_a }
+    }
+
+    /// Waits for a completion of `a`.
+    pub(crate) fn at_a(&self) -> Done {
+        self.a.wait(&[&self.b])
+    }
+
+    /// Waits for a completion of `b`.
+    pub(crate) fn at_b(&self) -> Done {
+        self.b.wait(&[&self.a])
+    }
+
+    /// Drives both sides for a while: whatever can happen has happened then.
+    pub(crate) fn settle(&self) {
+        settle(&[&self.a, &self.b]);
+    }
+
+    /// Asserts that nothing more completes.
+    pub(crate) fn assert_quiet(&self) {
+        self.settle();
+        for side in [&self.a, &self.b] {
+            assert!(side.poll().is_none(), "an unexpected completion");
+        }
+    }
+}
+
+/// Drives the sides until nothing more is likely to move.
+pub(crate) fn settle(sides: &[&Side]) {
+    for _ in 0..TURNS {
+        for side in sides {
+            side.drive();
+        }
+    }
+}
+
+/// An endpoint with all that it needs, and the buffers of what was posted to it.
+pub(crate) struct Side {
+    pub(crate) ep: Arc<dyn Endpoint>,
+    pub(crate) cq: Arc<dyn CompletionQueue>,
+    pub(crate) av: Arc<dyn AddressVector>,
+    /// Behind the endpoint: it is closed before they are freed.
+    sent: Mutex<Buffers>,
+    received: Mutex<Buffers>,
+}
+
+/// The pieces of operations that are under way, by context.
+type Buffers = HashMap<Context, Kept>;
+
+/// What the operations of one context use. Nothing of it is freed before the last of them is done:
+/// they may complete in another order than they were posted.
+#[derive(Default)]
+struct Kept {
+    pieces: Vec<Vec<Vec<u8>>>,
+    done: usize,
+}
+
+impl Side {
+    pub(crate) fn open(domain: &Arc<dyn Domain>, info: &Info, queue: &Queue) -> Self {
+        let cq = domain.cq(&cq::Attr::with_size(queue.size)).unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        bind.tx_selective = queue.tx_selective;
+        bind.rx_selective = queue.rx_selective;
+        Self {
+            ep: domain.endpoint(info, bind).unwrap(),
+            cq,
+            av,
+            sent: Mutex::default(),
+            received: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn knows(&self, other: &Self) -> FiAddr {
+        self.av.insert_one(&other.ep.address().unwrap()).unwrap()
+    }
+
+    /// Posts a send of a copy of its bytes.
+    pub(crate) fn try_send(&self, tx: &Tx) -> Result {
+        let pieces = tx.pieces.clone();
+        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
+        let context = keep(&self.sent, tx.context, pieces);
+        let flags = match tx.data {
+            Some(_) => tx.flags | OpFlags::REMOTE_CQ_DATA,
+            None => tx.flags,
+        };
+        let data = tx.data.unwrap_or(0xdead);
+        let posted = match tx.tag {
+            None => {
+                let msg = msg::SendMsg {
+                    iov: &iov,
+                    desc: &[],
+                    dest: tx.dest,
+                    context,
+                    data,
+                };
+                // SAFETY: `sent` keeps the pieces until the completion or the endpoint's end.
+                unsafe { self.ep.sendmsg(&msg, flags) }
+            }
+            Some(tag) => {
+                let msg = tagged::SendMsg {
+                    iov: &iov,
+                    desc: &[],
+                    dest: tx.dest,
+                    tag,
+                    context,
+                    data,
+                };
+                // SAFETY: as above.
+                unsafe { self.ep.tsendmsg(&msg, flags) }
+            }
+        };
+        posted.inspect_err(|_| forget(&self.sent, context))
+    }
+
+    /// Posts a receive into new buffers.
+    pub(crate) fn try_recv(&self, rx: &Rx) -> Result {
+        let mut pieces: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
+        let iov: Vec<_> = pieces.iter_mut().map(|piece| IovMut::new(piece)).collect();
+        let context = keep(&self.received, rx.context, pieces);
+        let posted = match rx.tag {
+            None => {
+                let msg = msg::RecvMsg {
+                    iov: &iov,
+                    desc: &[],
+                    src: rx.src,
+                    context,
+                };
+                // SAFETY: `received` keeps the pieces until the completion or the endpoint's end.
+                unsafe { self.ep.recvmsg(&msg, rx.flags) }
+            }
+            Some(tag) => {
+                let msg = tagged::RecvMsg {
+                    iov: &iov,
+                    desc: &[],
+                    src: rx.src,
+                    tag,
+                    context,
+                };
+                // SAFETY: as above.
+                unsafe { self.ep.trecvmsg(&msg, rx.flags) }
+            }
+        };
+        posted.inspect_err(|_| forget(&self.received, context))
+    }
+
+    pub(crate) fn send(&self, tx: &Tx) {
+        self.try_send(tx).unwrap();
+    }
+
+    pub(crate) fn recv(&self, rx: &Rx) {
+        self.try_recv(rx).unwrap();
+    }
+
+    /// Posts a send, and drives `others` while there is no room for it.
+    pub(crate) fn send_patiently(&self, tx: &Tx, others: &[&Self]) {
+        let start = Instant::now();
+        while self.try_send(tx) == Err(Errno::Again) {
+            assert!(start.elapsed() < PATIENCE, "no room for a send");
+            self.drive();
+            others.iter().for_each(|other| other.drive());
+        }
+    }
+
+    /// Injects, and drives `others` while there is no room for it.
+    pub(crate) fn inject_patiently(&self, tx: &Tx, others: &[&Self]) {
+        let (bytes, start) = (tx.pieces.concat(), Instant::now());
+        let inject = || match tx.tag {
+            None => self.ep.inject(&bytes, tx.dest, tx.data),
+            Some(tag) => self.ep.tinject(&bytes, tx.dest, tag, tx.data),
+        };
+        while let Err(errno) = inject() {
+            assert_eq!(errno, Errno::Again);
+            assert!(start.elapsed() < PATIENCE, "no room for an inject");
+            self.drive();
+            others.iter().for_each(|other| other.drive());
+        }
+    }
+
+    pub(crate) fn drive(&self) {
+        // An error that waits to be read is as good as silence here.
+        let (Ok(_) | Err(Errno::Avail)) = self.cq.read(&mut []) else {
+            panic!("driving progress");
+        };
+    }
+
+    /// The next completion, if there is one.
+    pub(crate) fn poll(&self) -> Option<Done> {
+        let (mut out, mut src) = ([Entry::default()], [FiAddr(4711)]);
+        match self.cq.read_from(&mut out, &mut src) {
+            Ok(0) => None,
+            Ok(_) => Some(self.done(Ok(out[0]), src[0])),
+            Err(Errno::Avail) => {
+                let error = self.cq.read_err().unwrap();
+                let src = error.src;
+                Some(self.done(Err(error), src))
+            }
+            Err(errno) => panic!("reading completions: {errno}"),
+        }
+    }
+
+    /// The completions that one turn of progress leaves, `most` of them at most.
+    pub(crate) fn take(&self, most: usize) -> Vec<Done> {
+        let (mut out, mut src) = (vec![Entry::default(); most], vec![FiAddr(4711); most]);
+        match self.cq.read_from(&mut out, &mut src) {
+            Ok(count) => (0..count)
+                .map(|place| self.done(Ok(out[place]), src[place]))
+                .collect(),
+            Err(Errno::Avail) => Vec::from_iter(self.poll()),
+            Err(errno) => panic!("reading completions: {errno}"),
+        }
+    }
+
+    /// Drives this side and the others until this one has a completion.
+    pub(crate) fn wait(&self, others: &[&Self]) -> Done {
+        let start = Instant::now();
+        loop {
+            if let Some(done) = self.poll() {
+                return done;
+            }
+            others.iter().for_each(|other| other.drive());
+            assert!(start.elapsed() < PATIENCE, "no completion");
+        }
+    }
+
+    /// All completions that come without anything further being posted.
+    pub(crate) fn drain(&self, others: &[&Self]) -> Vec<Done> {
+        let mut all = Vec::new();
+        let mut silence = 0;
+        while silence < TURNS {
+            others.iter().for_each(|other| other.drive());
+            silence += 1;
+            while let Some(done) = self.poll() {
+                all.push(done);
+                silence = 0;
+            }
+        }
+        all
+    }
+
+    fn done(&self, outcome: Result<Entry, ErrEntry>, src: FiAddr) -> Done {
+        let entry = *entry_of(&outcome);
+        let bytes = match entry.flags.contains(CompletionFlags::SEND) {
+            true => end(&self.sent, entry.context, false),
+            false => end(&self.received, entry.context, true),
+        };
+        Done {
+            outcome,
+            src,
+            bytes,
+        }
+    }
+}
+
+fn keep(buffers: &Mutex<Buffers>, context: u64, pieces: Vec<Vec<u8>>) -> Context {
+    let context = Context(context);
+    let mut buffers = buffers.lock().unwrap();
+    buffers.entry(context).or_default().pieces.push(pieces);
+    context
+}
+
+/// Forgets the post that was refused.
+fn forget(buffers: &Mutex<Buffers>, context: Context) {
+    let mut buffers = buffers.lock().unwrap();
+    let kept = buffers.get_mut(&context).expect("it was just kept");
+    kept.pieces.pop();
+    if kept.pieces.len() == kept.done {
+        buffers.remove(&context);
+    }
+}
+
+/// Ends the oldest operation of this context; a copy of its bytes, if they are wanted.
+fn end(buffers: &Mutex<Buffers>, context: Context, wanted: bool) -> Vec<u8> {
+    let mut buffers = buffers.lock().unwrap();
+    let kept = buffers.get_mut(&context);
+    let kept = kept.expect("a completion of nothing that was posted");
+    let bytes = match wanted {
+        true => kept.pieces[kept.done].concat(),
+        false => Vec::new(),
+    };
+    kept.done += 1;
+    if kept.pieces.len() == kept.done {
+        buffers.remove(&context);
+    }
+    bytes
+}
+
+/// A completion or an error, with the bytes of a receive.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) outcome: Result<Entry, ErrEntry>,
+    pub(crate) src: FiAddr,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Done {
+    pub(crate) fn entry(&self) -> &Entry {
+        entry_of(&self.outcome)
+    }
+
+    pub(crate) fn context(&self) -> u64 {
+        self.entry().context.0
+    }
+
+    /// The error, which it must be.
+    pub(crate) fn error(&self) -> &ErrEntry {
+        self.outcome.as_ref().expect_err("an error was due")
+    }
+
+    /// Asserts that the operation has succeeded with exactly this entry.
+    #[track_caller]
+    pub(crate) fn assert_entry(&self, expected: Entry) {
+        assert_eq!(self.outcome.as_ref().expect("a success was due"), &expected);
+    }
+
+    /// Asserts a receive of exactly these bytes; what is behind them was left alone.
+    #[track_caller]
+    pub(crate) fn assert_bytes(&self, expected: &[u8]) {
+        let (bytes, rest) = self.bytes.split_at(expected.len());
+        assert!(bytes == expected, "{} bytes differ", expected.len());
+        assert!(rest.iter().all(|&byte| byte == BLANK), "bytes behind");
+    }
+}
+
+fn entry_of(outcome: &Result<Entry, ErrEntry>) -> &Entry {
+    match outcome {
+        Ok(entry) => entry,
+        Err(error) => &error.entry,
+    }
+}
+
+/// A send; untagged without a tag.
+#[derive(Clone, Debug)]
+pub(crate) struct Tx {
+    pub(crate) dest: FiAddr,
+    pub(crate) tag: Option<u64>,
+    pub(crate) data: Option<u64>,
+    pub(crate) context: u64,
+    pub(crate) flags: OpFlags,
+    pub(crate) pieces: Vec<Vec<u8>>,
+}
+
+impl Tx {
+    pub(crate) fn msg(dest: FiAddr, bytes: &[u8]) -> Self {
+        Self {
+            dest,
+            tag: None,
+            data: None,
+            context: 0,
+            flags: OpFlags::DEFAULT,
+            pieces: vec![bytes.to_vec()],
+        }
+    }
+
+    pub(crate) fn tagged(dest: FiAddr, tag: u64, bytes: &[u8]) -> Self {
+        Self {
+            tag: Some(tag),
+            ..Self::msg(dest, bytes)
+        }
+    }
+
+    pub(crate) fn context(mut self, context: u64) -> Self {
+        self.context = context;
+        self
+    }
+
+    pub(crate) fn data(mut self, data: u64) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// With these flags in place of the endpoint's.
+    pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// In pieces of these sizes and one of the rest.
+    pub(crate) fn cut(mut self, sizes: &[usize]) -> Self {
+        let mut rest = self.pieces.concat();
+        self.pieces = sizes
+            .iter()
+            .map(|&size| rest.drain(..size.min(rest.len())).collect())
+            .collect();
+        self.pieces.push(rest);
+        self
+    }
+}
+
+/// A receive; untagged without a tag.
+#[derive(Clone, Debug)]
+pub(crate) struct Rx {
+    pub(crate) src: FiAddr,
+    pub(crate) tag: Option<TagMatch>,
+    pub(crate) context: u64,
+    pub(crate) flags: OpFlags,
+    pub(crate) sizes: Vec<usize>,
+}
+
+impl Rx {
+    pub(crate) fn msg(size: usize) -> Self {
+        Self {
+            src: FiAddr::UNSPEC,
+            tag: None,
+            context: 0,
+            flags: OpFlags::DEFAULT,
+            sizes: vec![size],
+        }
+    }
+
+    pub(crate) fn tagged(tag: impl Into<TagMatch>, size: usize) -> Self {
+        Self {
+            tag: Some(tag.into()),
+            ..Self::msg(size)
+        }
+    }
+
+    pub(crate) fn from(mut self, src: FiAddr) -> Self {
+        self.src = src;
+        self
+    }
+
+    pub(crate) fn context(mut self, context: u64) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// With these flags in place of the endpoint's.
+    pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// Into pieces of these sizes and one of the rest.
+    pub(crate) fn cut(mut self, sizes: &[usize]) -> Self {
+        let mut rest: usize = self.sizes.iter().sum();
+        self.sizes.clear();
+        for size in sizes {
+            self.sizes.push(rest.min(*size));
+            rest -= rest.min(*size);
+        }
+        self.sizes.push(rest);
+        self
+    }
+}
+
+/// The entry of a send.
+pub(crate) fn sent(kind: CompletionFlags, context: u64) -> Entry {
+    Entry {
+        context: Context(context),
+        flags: CompletionFlags::SEND | kind,
+        ..Entry::default()
+    }
+}
+
+/// The entry of a receive without data.
+pub(crate) fn received(kind: CompletionFlags, context: u64, len: usize, tag: u64) -> Entry {
+    Entry {
+        context: Context(context),
+        flags: CompletionFlags::RECV | kind,
+        len,
+        tag,
+        ..Entry::default()
+    }
+}
+
+/// The same with data.
+pub(crate) fn with_data(mut entry: Entry, data: u64) -> Entry {
+    entry.flags |= CompletionFlags::REMOTE_CQ_DATA;
+    entry.data = data;
+    entry
+}
+
+/// `len` bytes that differ from those of other seeds.
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let block: Vec<u8> = (0..PERIOD).map(|_| random.next() as u8).collect();
+    let mut bytes = Vec::with_capacity(len + PERIOD);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&block);
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Numbers that look random and are the same in each run (Steele's splitmix64).
+#[derive(Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
+    }
+}
+
+/// What receive buffers are filled with.
+const BLANK: u8 = 0xa5;
+
+/// A prime, so that no two pages or segments of a pattern are the same.
+const PERIOD: usize = 1009;
+
+/// Turns of progress after which nothing more is likely to move.
+const TURNS: usize = 1000;
+
+/// After this long a test does not hang but fails.
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,226 @@
+//! When an operation completes, and whether it says so.
+
+use selvedge::{CompletionFlags, Errno, OpFlags};
+
+use crate::common::{Pair, Queue, Rx, Tx, pattern, received, sent};
+use crate::shm::{self, WAYS};
+
+const MSG: CompletionFlags = CompletionFlags::MSG;
+const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
+
+/// One for each way that a message can take.
+const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
+
+#[test]
+fn a_delivery_is_not_complete_before_its_receive_is() {
+    for level in [OpFlags::DELIVERY_COMPLETE, OpFlags::MATCH_COMPLETE] {
+        for way in WAYS {
+            let pair = shm::by(way).pair();
+            for len in LENGTHS {
+                completes_after_its_receive(&pair, len, level);
+            }
+        }
+    }
+}
+
+fn completes_after_its_receive(pair: &Pair, len: usize, level: OpFlags) {
+    let bytes = pattern(1, len);
+    pair.a
+        .send(&Tx::tagged(pair.to_b, 1, &bytes).flags(level).context(3));
+    pair.assert_quiet();
+    pair.b.recv(&Rx::tagged(2, len).context(4));
+    pair.assert_quiet();
+    pair.b.recv(&Rx::tagged(1, len).context(5));
+    let done = pair.at_a();
+    done.assert_entry(sent(TAGGED, 3));
+    let received = pair.b.poll().expect("the receive completed first");
+    assert_eq!(received.context(), 5);
+    received.assert_bytes(&bytes);
+    pair.b.ep.cancel(selvedge::Context(4)).unwrap();
+    assert_eq!(pair.at_b().error().errno, Errno::Canceled);
+}
+
+#[test]
+fn weaker_levels_are_complete_once_the_message_is_on_its_way() {
+    for level in [OpFlags::INJECT_COMPLETE, OpFlags::TRANSMIT_COMPLETE] {
+        let pair = shm::plain().pair();
+        for len in [0, 48, 4096] {
+            let bytes = pattern(2, len);
+            pair.a
+                .send(&Tx::msg(pair.to_b, &bytes).flags(level).context(3));
+            pair.at_a().assert_entry(sent(MSG, 3));
+            pair.b.recv(&Rx::msg(len));
+            pair.at_b().assert_bytes(&bytes);
+        }
+    }
+}
+
+#[test]
+fn an_injected_delivery_has_its_own_copy_and_waits_for_its_receive() {
+    let pair = shm::plain().pair();
+    let flags = OpFlags::INJECT | OpFlags::DELIVERY_COMPLETE;
+    for len in [0, 48, 4096] {
+        completes_after_its_receive(&pair, len, flags);
+    }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "a buffer that changes right after the post")]
+fn a_buffer_may_be_overwritten_right_after_an_inject() {
+    use selvedge::{Context, Iov, msg};
+
+    let pair = shm::plain().pair();
+    for flags in [OpFlags::empty(), OpFlags::DELIVERY_COMPLETE] {
+        for len in [1, 48, 49, 4096] {
+            let bytes = pattern(5, len);
+            let mut buffer = bytes.clone();
+            let post = msg::SendMsg {
+                iov: &[Iov::new(&buffer)],
+                desc: &[],
+                dest: pair.to_b,
+                context: Context(1),
+                data: 0,
+            };
+            // SAFETY: with `INJECT` the bytes are only needed during the call.
+            unsafe { pair.a.ep.sendmsg(&post, flags | OpFlags::INJECT) }.unwrap();
+            buffer.fill(0);
+            drop(buffer);
+            pair.b.recv(&Rx::msg(len));
+            pair.at_b().assert_bytes(&bytes);
+            let mut out = [selvedge::cq::Entry::default()];
+            while pair.a.cq.read(&mut out).unwrap() == 0 {
+                pair.b.drive();
+            }
+            assert_eq!(out[0], sent(MSG, 1));
+        }
+    }
+}
+
+#[test]
+fn what_is_too_large_to_inject_is_refused() {
+    let sut = shm::plain();
+    let limit = sut.info().tx_attr.inject_size;
+    let pair = sut.pair();
+    let (ep, to, bytes) = (&pair.a.ep, pair.to_b, vec![1; limit + 1]);
+    assert_eq!(ep.inject(&bytes, to, None), Err(Errno::MsgSize));
+    assert_eq!(ep.tinject(&bytes, to, 1, Some(2)), Err(Errno::MsgSize));
+    let tx = Tx::msg(to, &bytes).flags(OpFlags::INJECT);
+    assert_eq!(pair.a.try_send(&tx), Err(Errno::MsgSize));
+    let tx = Tx::tagged(to, 1, &bytes).cut(&[5]).flags(OpFlags::INJECT);
+    assert_eq!(pair.a.try_send(&tx), Err(Errno::MsgSize));
+    pair.b.recv(&Rx::msg(limit));
+    pair.b.recv(&Rx::tagged(1, limit));
+    pair.assert_quiet();
+    ep.inject(&bytes[..limit], to, None).unwrap();
+    pair.at_b().assert_bytes(&bytes[..limit]);
+}
+
+#[test]
+fn flags_that_do_not_belong_to_an_operation_are_refused() {
+    let pair = shm::plain().pair();
+    let bogus = OpFlags::from_bits_retain(1 << 40);
+    for flags in [bogus, OpFlags::PEEK, OpFlags::MULTI_RECV, OpFlags::FENCE] {
+        for tx in [Tx::msg(pair.to_b, b"x"), Tx::tagged(pair.to_b, 1, b"x")] {
+            assert_eq!(pair.a.try_send(&tx.flags(flags)), Err(Errno::BadFlags));
+        }
+    }
+    for flags in [bogus, OpFlags::INJECT, OpFlags::DELIVERY_COMPLETE] {
+        for rx in [Rx::msg(8), Rx::tagged(1, 8)] {
+            assert_eq!(pair.b.try_recv(&rx.flags(flags)), Err(Errno::BadFlags));
+        }
+    }
+    pair.assert_quiet();
+}
+
+#[test]
+fn selective_queues_report_only_what_asks_for_it() {
+    let queue = Queue {
+        tx_selective: true,
+        rx_selective: true,
+        ..Queue::default()
+    };
+    let pair = shm::plain().pair_with(&queue);
+    for len in LENGTHS {
+        let tx = Tx::msg(pair.to_b, &pattern(1, len));
+        pair.b.recv(&Rx::msg(len).context(1));
+        pair.a.send(&tx);
+        pair.assert_quiet();
+        let flags = OpFlags::COMPLETION;
+        pair.b.recv(&Rx::msg(len).context(2).flags(flags));
+        pair.a.send(&tx.clone().context(3).flags(flags));
+        pair.at_b().assert_entry(received(MSG, 2, len, 0));
+        pair.at_a().assert_entry(sent(MSG, 3));
+    }
+}
+
+#[test]
+fn selective_queues_report_every_error() {
+    let queue = Queue {
+        rx_selective: true,
+        ..Queue::default()
+    };
+    let pair = shm::plain().pair_with(&queue);
+    pair.b.recv(&Rx::msg(2).context(1));
+    pair.a.ep.inject(b"long", pair.to_b, None).unwrap();
+    assert_eq!(pair.at_b().error().errno, Errno::Trunc);
+}
+
+#[test]
+fn default_flags_count_for_the_short_forms_alone() {
+    let hints = shm::hints().edit(|info| {
+        info.tx_attr.op_flags = OpFlags::DELIVERY_COMPLETE;
+    });
+    let pair = shm::with(&[], &hints).pair();
+    pair.a.send(&Tx::msg(pair.to_b, b"default").context(1));
+    pair.assert_quiet();
+    let tx = Tx::msg(pair.to_b, b"replaced").context(2);
+    pair.a.send(&tx.flags(OpFlags::empty()));
+    pair.at_a().assert_entry(sent(MSG, 2));
+    pair.b.recv(&Rx::msg(8));
+    pair.at_a().assert_entry(sent(MSG, 1));
+}
+
+#[test]
+fn default_flags_may_ask_selective_queues_for_completions() {
+    let hints = shm::hints().edit(|info| {
+        info.tx_attr.op_flags = OpFlags::COMPLETION;
+        info.rx_attr.op_flags = OpFlags::COMPLETION;
+    });
+    let queue = Queue {
+        tx_selective: true,
+        rx_selective: true,
+        ..Queue::default()
+    };
+    let pair = shm::with(&[], &hints).pair_with(&queue);
+    pair.b.recv(&Rx::msg(8).context(1).flags(OpFlags::empty()));
+    pair.b.recv(&Rx::msg(8).context(2));
+    let tx = Tx::msg(pair.to_b, b"x");
+    pair.a.send(&tx.clone().context(3).flags(OpFlags::empty()));
+    pair.a.send(&tx.context(4));
+    pair.at_b().assert_entry(received(MSG, 2, 1, 0));
+    pair.at_a().assert_entry(sent(MSG, 4));
+    pair.assert_quiet();
+}
+
+#[test]
+fn a_default_inject_limits_the_size_of_the_short_forms() {
+    let hints = shm::hints().edit(|info| info.tx_attr.op_flags = OpFlags::INJECT);
+    let pair = shm::with(&[], &hints).pair();
+    let tx = Tx::msg(pair.to_b, &[0; 5000]);
+    assert_eq!(pair.a.try_send(&tx), Err(Errno::MsgSize));
+    pair.b.recv(&Rx::msg(5000));
+    pair.a.send(&tx.flags(OpFlags::empty()));
+    pair.at_b().assert_bytes(&[0; 5000]);
+}
+
+#[test]
+fn an_empty_read_drives_progress_even_while_completions_wait() {
+    let pair = shm::by("bounce").pair();
+    pair.a.send(&Tx::msg(pair.to_b, b"first"));
+    pair.a.send(&Tx::msg(pair.to_b, &[1; 100_000]));
+    pair.b.recv(&Rx::msg(5));
+    pair.b.recv(&Rx::msg(100_000));
+    pair.at_b();
+    // The sender does not read its completions, but it drives.
+    pair.at_b().assert_bytes(&[1; 100_000]);
+}

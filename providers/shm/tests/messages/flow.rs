@@ -1,0 +1,204 @@
+//! Full queues: senders are told to wait, and nothing is lost, doubled or out of order.
+
+use std::iter;
+
+use selvedge::Errno;
+
+use crate::common::{Pair, Queue, Random, Rx, Sut, Tx, pattern};
+use crate::shm;
+
+/// The number of a message, and more bytes of its own so that it takes any way.
+fn numbered(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.extend(pattern(number, len));
+    bytes
+}
+
+/// Sends until there is no room, counted by completions at the sender or not at all.
+fn flood(pair: &Pair, first: u64, len: usize) -> u64 {
+    let mut number = first;
+    loop {
+        let tx = Tx::msg(pair.to_b, &numbered(number, len)).context(number);
+        match pair.a.try_send(&tx) {
+            Ok(()) => number += 1,
+            Err(errno) => {
+                assert_eq!(errno, Errno::Again);
+                return number;
+            }
+        }
+    }
+}
+
+/// Receives the messages `from..to`, in order.
+fn collect(pair: &Pair, from: u64, to: u64, len: usize) {
+    for number in from..to {
+        pair.b.recv(&Rx::msg(len + 8).context(number));
+    }
+    let mut done: Vec<_> = (from..to).map(|_| pair.at_b()).collect();
+    // Large messages may complete in another order than they match.
+    done.sort_by_key(|done| done.context());
+    for (number, done) in (from..to).zip(done) {
+        assert_eq!(done.context(), number);
+        done.assert_bytes(&numbered(number, len));
+    }
+}
+
+/// Floods and drains by turns; every send completes exactly once.
+fn flood_and_drain(sut: &Sut, len: usize) {
+    let pair = sut.pair();
+    let (mut sent, mut completed) = (0, Vec::new());
+    for round in 0..4 {
+        let before = sent;
+        sent = flood(&pair, sent, len);
+        assert!(sent > before, "no room after draining in round {round}");
+        if round % 2 == 0 {
+            pair.settle();
+            sent = flood(&pair, sent, len);
+        }
+        collect(&pair, before, sent, len);
+        completed.extend(pair.a.drain(&[&pair.b]).iter().map(|done| done.context()));
+    }
+    completed.sort_unstable();
+    assert!(completed.into_iter().eq(0..sent));
+    pair.assert_quiet();
+}
+
+#[test]
+fn a_flood_of_any_size_stops_and_goes_on() {
+    for len in [0, 100, 4000] {
+        flood_and_drain(&shm::plain(), len);
+    }
+    for way in shm::WAYS {
+        flood_and_drain(&shm::by(way), 20_000);
+    }
+}
+
+#[test]
+fn the_smallest_queues_are_enough() {
+    let small = [
+        ("FI_SHM_CMD_COUNT", "16"),
+        ("FI_SHM_POOL_SIZE", "4096"),
+        ("FI_SHM_SEGMENT_COUNT", "2"),
+        ("FI_SHM_SEGMENT_SIZE", "4096"),
+        ("FI_SHM_PROTOCOL", "bounce"),
+    ];
+    for len in [0, 100, 4000, 20_000] {
+        flood_and_drain(&shm::with(&small, &shm::hints()), len);
+    }
+}
+
+#[test]
+fn small_inject_sizes_are_enough() {
+    let small = [
+        ("FI_SHM_INLINE_SIZE", "0"),
+        ("FI_SHM_INJECT_SIZE", "64"),
+        ("FI_SHM_POOL_SIZE", "4096"),
+    ];
+    for len in [0, 50, 100] {
+        flood_and_drain(&shm::with(&small, &shm::hints()), len);
+    }
+}
+
+#[test]
+fn unexpected_messages_beyond_their_limit_make_the_sender_wait() {
+    let params = [("FI_SHM_UNEXPECTED_SIZE", "10000")];
+    let pair = shm::with(&params, &shm::hints()).pair();
+    let mut sent = 0;
+    loop {
+        let before = sent;
+        sent = flood(&pair, sent, 1000);
+        pair.a.drain(&[&pair.b]);
+        if sent == before {
+            break;
+        }
+    }
+    // What the receiver keeps, and what its queues hold.
+    assert!(sent < 400, "{sent} messages found room");
+    collect(&pair, 0, sent, 1000);
+    let more = flood(&pair, sent, 1000);
+    assert!(more > sent);
+    collect(&pair, sent, more, 1000);
+}
+
+#[test]
+fn a_message_larger_than_the_limit_is_kept_when_it_is_alone() {
+    let params = [("FI_SHM_UNEXPECTED_SIZE", "100")];
+    let pair = shm::with(&params, &shm::hints()).pair();
+    for number in 0..3 {
+        pair.a
+            .send(&Tx::tagged(pair.to_b, number, &numbered(number, 4000)));
+    }
+    pair.settle();
+    for number in 0..3 {
+        pair.b.recv(&Rx::tagged(number, 4008));
+        pair.at_b().assert_bytes(&numbered(number, 4000));
+    }
+}
+
+#[test]
+fn a_full_completion_queue_makes_posts_wait_and_receives_too() {
+    let queue = Queue {
+        size: 4,
+        ..Queue::default()
+    };
+    let pair = shm::plain().pair_with(&queue);
+    assert_eq!(flood(&pair, 0, 0), 4);
+    let mut sent = 4;
+    for number in 0..40 {
+        pair.b.recv(&Rx::msg(8).context(number));
+    }
+    while sent < 40 {
+        let full = flood(&pair, sent, 0);
+        assert!(full <= sent + 4);
+        sent = full;
+        pair.b.drive();
+        while pair.a.poll().is_some() {}
+    }
+    // Nothing was read yet at the receiver: its queue holds a few, the others wait.
+    for number in 0..sent.min(40) {
+        let done = pair.at_b();
+        assert_eq!(done.context(), number);
+        done.assert_bytes(&number.to_le_bytes());
+    }
+}
+
+#[test]
+fn injects_wait_for_room_too() {
+    let pair = shm::plain().pair();
+    let mut sent = 0_u64;
+    while pair.a.ep.inject(&sent.to_le_bytes(), pair.to_b, None) == Ok(()) {
+        sent += 1;
+    }
+    assert!(sent > 16);
+    collect(&pair, 0, sent, 0);
+    pair.a
+        .ep
+        .inject(&sent.to_le_bytes(), pair.to_b, None)
+        .unwrap();
+    collect(&pair, sent, sent + 1, 0);
+}
+
+#[test]
+fn floods_in_both_directions_do_not_stop_each_other() {
+    let pair = shm::plain().pair();
+    let mut random = Random::new(5);
+    let mut done = [Vec::new(), Vec::new()];
+    for number in 0..3000 {
+        let len = random.pick(&[1, 30, 500, 4000, 9000]);
+        for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
+            at.recv(&Rx::tagged(number, len).context(number));
+            let tx = Tx::tagged(to, number, &pattern(number, len)).context(number);
+            from.send_patiently(&tx, &[at]);
+        }
+        done[0].extend(iter::from_fn(|| pair.a.poll()));
+        done[1].extend(iter::from_fn(|| pair.b.poll()));
+    }
+    done[0].extend(pair.a.drain(&[&pair.b]));
+    done[1].extend(pair.b.drain(&[&pair.a]));
+    for done in done {
+        assert_eq!(done.len(), 6000);
+        for done in done.iter().filter(|done| !done.bytes.is_empty()) {
+            assert!(done.bytes == pattern(done.context(), done.bytes.len()));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Large messages: they neither block small ones nor each other.
+
+use selvedge::{CompletionFlags, OpFlags};
+
+use crate::common::{Pair, Rx, Tx, pattern, received, sent};
+use crate::shm::{self, WAYS};
+
+const MSG: CompletionFlags = CompletionFlags::MSG;
+const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
+
+const LARGE: usize = 64 << 20;
+
+/// One small message there and one back.
+fn ping_pong(pair: &Pair) {
+    for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
+        at.recv(&Rx::tagged(1, 8).context(1));
+        from.ep.tinject(b"ping", to, 1, None).unwrap();
+        at.wait(&[from]).assert_entry(received(TAGGED, 1, 4, 1));
+    }
+}
+
+#[test]
+fn an_unmatched_large_message_holds_nothing_up() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        let bytes = pattern(1, LARGE);
+        pair.a.send(&Tx::tagged(pair.to_b, 2, &bytes).context(2));
+        for _ in 0..300 {
+            ping_pong(&pair);
+        }
+        pair.b.recv(&Rx::tagged(2, LARGE).context(3));
+        pair.at_b().assert_bytes(&bytes);
+        pair.at_a().assert_entry(sent(TAGGED, 2));
+    }
+}
+
+#[test]
+fn small_messages_pass_a_large_one_that_is_moving() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        ping_pong(&pair);
+        let bytes = pattern(1, LARGE);
+        pair.b.recv(&Rx::msg(LARGE).context(2));
+        pair.a.send(&Tx::msg(pair.to_b, &bytes).context(3));
+        // Each would meet the large one's completion first if it had to wait for it.
+        for _ in 0..5 {
+            ping_pong(&pair);
+        }
+        let done = pair.at_b();
+        done.assert_entry(received(MSG, 2, LARGE, 0));
+        done.assert_bytes(&bytes);
+        pair.at_a().assert_entry(sent(MSG, 3));
+    }
+}
+
+#[test]
+fn several_large_messages_may_be_under_way_in_both_directions() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        let len = |tag: u64| 500_000 * (tag as usize % 5 + 1) + 13;
+        for tag in 0..8 {
+            for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
+                at.recv(&Rx::tagged(tag, len(tag)).context(tag));
+                let bytes = pattern(tag, len(tag));
+                from.send(&Tx::tagged(to, tag, &bytes).context(100));
+            }
+        }
+        for (side, other) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
+            let done = side.drain(&[other]);
+            assert_eq!(done.len(), 16);
+            for done in done.iter().filter(|done| done.context() < 100) {
+                let tag = done.context();
+                done.assert_entry(received(TAGGED, tag, len(tag), tag));
+                done.assert_bytes(&pattern(tag, len(tag)));
+            }
+        }
+    }
+}
+
+/// Confirmed messages leave later ones of their size filling segments unasked.
+#[test]
+fn a_full_window_of_large_messages_follows_another() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        let bytes = pattern(1, 40_000);
+        let tx = Tx::msg(pair.to_b, &bytes).flags(OpFlags::DELIVERY_COMPLETE);
+        for _ in 0..4 {
+            pair.b.recv(&Rx::msg(40_000));
+            pair.a.send(&tx);
+            pair.at_b().assert_bytes(&bytes);
+            pair.at_a().outcome.expect("delivered");
+        }
+        let (mut posted, mut done) = (0, 0);
+        while done < 2000 {
+            while pair.a.try_send(&tx.clone().context(posted)).is_ok() {
+                pair.b.recv(&Rx::msg(40_000).context(posted));
+                posted += 1;
+            }
+            for received in pair.b.take(1000) {
+                received.outcome.as_ref().expect("delivered");
+                received.assert_bytes(&bytes);
+            }
+            for sent in pair.a.take(1000) {
+                sent.outcome.expect("delivered");
+                done += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn unexpected_large_messages_that_fill_segments_unasked_hold_nothing_up() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        let bytes = pattern(1, 100_000);
+        let tx = Tx::msg(pair.to_b, &bytes).flags(OpFlags::DELIVERY_COMPLETE);
+        for _ in 0..3 {
+            pair.b.recv(&Rx::msg(100_000));
+            pair.a.send(&tx);
+            pair.at_b();
+            pair.at_a();
+        }
+        for context in 0..20 {
+            pair.a.send(&tx.clone().context(context));
+        }
+        pair.settle();
+        ping_pong(&pair);
+        let other = pattern(2, 100_000);
+        pair.b.recv(&Rx::tagged(2, 100_000).context(4));
+        pair.a.send(&Tx::tagged(pair.to_b, 2, &other).context(50));
+        pair.at_b().assert_bytes(&other);
+        for context in 0..20 {
+            pair.b.recv(&Rx::msg(100_000).context(context));
+            let done = pair.at_b();
+            assert_eq!(done.context(), context);
+            done.assert_bytes(&bytes);
+        }
+        assert_eq!(pair.a.drain(&[&pair.b]).len(), 21);
+    }
+}

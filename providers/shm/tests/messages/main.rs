@@ -1,0 +1,17 @@
+//! What messages and tags mean, between endpoints of one process.
+//!
+//! [`common`] knows no provider; [`shm`] names the one that is tested and sets its parameters.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod common;
+mod completions;
+mod flow;
+mod large;
+mod matching;
+mod names;
+mod shapes;
+mod shm;
+mod sources;
+mod truncation;
+mod verbs;

@@ -1,0 +1,306 @@
+//! Which message meets which receive.
+
+use selvedge::{CompletionFlags, Context, Errno, FiAddr, TagMatch};
+
+use crate::common::{Pair, Rx, Side, Tx, pattern, received, sent};
+use crate::shm::{self, WAYS};
+
+const MSG: CompletionFlags = CompletionFlags::MSG;
+const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
+
+/// Sizes that take different ways, so that later messages are faster than earlier ones.
+const MIXED: [usize; 7] = [2_000_000, 8, 5000, 0, 300_000, 48, 2000];
+
+/// What `count` receives of `pair.b` took: lengths by context.
+fn taken(pair: &Pair, count: usize) -> Vec<(u64, usize)> {
+    let mut taken: Vec<_> = (0..count)
+        .map(|_| pair.at_b())
+        .map(|done| (done.context(), done.outcome.expect("a success").len))
+        .collect();
+    taken.sort_unstable();
+    taken
+}
+
+fn numbered(lengths: &[usize]) -> Vec<(u64, usize)> {
+    (0..).zip(lengths.iter().copied()).collect()
+}
+
+#[test]
+fn messages_of_one_sender_match_in_order_whatever_their_size() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        for context in 0..7 {
+            pair.b.recv(&Rx::msg(2_000_000).context(context));
+        }
+        for len in MIXED {
+            pair.a.send(&Tx::msg(pair.to_b, &pattern(1, len)));
+        }
+        assert_eq!(taken(&pair, 7), numbered(&MIXED));
+    }
+}
+
+#[test]
+fn unexpected_messages_match_in_the_order_of_their_sends() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        for len in MIXED {
+            pair.a.send(&Tx::tagged(pair.to_b, 1, &pattern(1, len)));
+        }
+        pair.settle();
+        for context in 0..7 {
+            pair.b
+                .recv(&Rx::tagged(TagMatch::ANY, 2_000_000).context(context));
+        }
+        assert_eq!(taken(&pair, 7), numbered(&MIXED));
+    }
+}
+
+#[test]
+fn unexpected_messages_may_be_received_in_another_order() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        for (tag, len) in (0..).zip(MIXED) {
+            pair.a.send(&Tx::tagged(pair.to_b, tag, &pattern(tag, len)));
+        }
+        pair.settle();
+        for tag in [6, 2, 4, 0, 5, 1, 3] {
+            let len = MIXED[tag as usize];
+            pair.b.recv(&Rx::tagged(tag, len).context(tag));
+            let done = pair.at_b();
+            done.assert_entry(received(TAGGED, tag, len, tag));
+            done.assert_bytes(&pattern(tag, len));
+        }
+    }
+}
+
+#[test]
+fn long_queues_of_either_kind_keep_their_order() {
+    let pair = shm::plain().pair();
+    let tags: Vec<u64> = (0..200).map(|i| i * 7 % 13).collect();
+    for is_late in [false, true] {
+        let post = || {
+            for (context, &tag) in (0..).zip(&tags) {
+                pair.b.recv(&Rx::tagged(tag, 8).context(context));
+            }
+        };
+        let send = || {
+            for (number, &tag) in (0_u64..).zip(&tags) {
+                let tx = Tx::tagged(pair.to_b, tag, &number.to_le_bytes());
+                pair.a.inject_patiently(&tx, &[&pair.b]);
+            }
+        };
+        match is_late {
+            false => [&post as &dyn Fn(), &send].map(|step| step()),
+            true => [&send as &dyn Fn(), &post].map(|step| step()),
+        };
+        for _ in &tags {
+            let done = pair.at_b();
+            done.assert_bytes(&done.context().to_le_bytes());
+        }
+    }
+}
+
+#[test]
+fn ignored_bits_of_a_tag_do_not_matter_and_all_others_do() {
+    let pair = shm::plain().pair();
+    let masked = TagMatch {
+        tag: 0xab00,
+        ignore: 0xf0f0,
+    };
+    pair.b.recv(&Rx::tagged(masked, 8).context(1));
+    for other in [0xab01, 0xaa00, 0x1_ab00, 1 << 63 | 0xab00, 0] {
+        pair.a.ep.tinject(b"other", pair.to_b, other, None).unwrap();
+    }
+    pair.assert_quiet();
+    pair.a.ep.tinject(b"same", pair.to_b, 0x5bc0, None).unwrap();
+    pair.at_b().assert_entry(received(TAGGED, 1, 4, 0x5bc0));
+    for number in 0..5 {
+        pair.b.recv(&Rx::tagged(TagMatch::ANY, 8).context(number));
+    }
+    let tags: Vec<_> = (0..5).map(|_| pair.at_b().entry().tag).collect();
+    assert_eq!(tags, [0xab01, 0xaa00, 0x1_ab00, 1 << 63 | 0xab00, 0]);
+}
+
+#[test]
+fn of_several_receives_the_one_posted_first_takes_the_message() {
+    let pair = shm::plain().pair();
+    let low = TagMatch {
+        tag: 0,
+        ignore: 0xff,
+    };
+    let tags = [low, TagMatch::exact(7), TagMatch::ANY, TagMatch::exact(7)];
+    for (context, tag) in (0..).zip(tags) {
+        pair.b.recv(&Rx::tagged(tag, 8).context(context));
+    }
+    for tag in [7, 7, 0x100, 7] {
+        pair.a.ep.tinject(b"x", pair.to_b, tag, None).unwrap();
+    }
+    let order = [(0, 7), (1, 7), (2, 0x100), (3, 7)];
+    for (context, tag) in order {
+        pair.at_b().assert_entry(received(TAGGED, context, 1, tag));
+    }
+}
+
+/// A receiver and two senders: the receiver's names for them, and theirs for it.
+struct Three {
+    rx: Side,
+    tx: [Side; 2],
+    from: [FiAddr; 2],
+    to: [FiAddr; 2],
+}
+
+impl Three {
+    fn open() -> Self {
+        let sut = shm::plain();
+        let (rx, tx) = (sut.side(), [sut.side(), sut.side()]);
+        Self {
+            from: [rx.knows(&tx[0]), rx.knows(&tx[1])],
+            to: [tx[0].knows(&rx), tx[1].knows(&rx)],
+            rx,
+            tx,
+        }
+    }
+
+    fn send(&self, sender: usize, tag: Option<u64>, text: &str) {
+        let (ep, to) = (&self.tx[sender].ep, self.to[sender]);
+        match tag {
+            None => ep.inject(text.as_bytes(), to, None),
+            Some(tag) => ep.tinject(text.as_bytes(), to, tag, None),
+        }
+        .unwrap();
+        // What one sends after the other arrives after it.
+        crate::common::settle(&[&self.rx, &self.tx[0], &self.tx[1]]);
+    }
+
+    /// Context, source and text of the next receive.
+    fn next(&self) -> (u64, FiAddr, String) {
+        let done = self.rx.wait(&[&self.tx[0], &self.tx[1]]);
+        let len = done.outcome.as_ref().expect("a success").len;
+        let text = String::from_utf8(done.bytes[..len].to_vec()).unwrap();
+        (done.context(), done.src, text)
+    }
+}
+
+#[test]
+fn a_directed_receive_waits_for_its_sender() {
+    let three = Three::open();
+    let [first, second] = three.from;
+    for (rx, tag) in [(Rx::msg(8), None), (Rx::tagged(5, 8), Some(5))] {
+        three.rx.recv(&rx.clone().from(second).context(1));
+        three.rx.recv(&rx.clone().context(2));
+        three.rx.recv(&rx.clone().from(first).context(3));
+        three.send(0, tag, "a");
+        three.send(0, tag, "b");
+        three.send(1, tag, "c");
+        assert_eq!(three.next(), (2, first, "a".into()));
+        assert_eq!(three.next(), (3, first, "b".into()));
+        assert_eq!(three.next(), (1, second, "c".into()));
+    }
+}
+
+#[test]
+fn directed_and_undirected_receives_take_in_the_order_of_their_posts() {
+    let three = Three::open();
+    let [first, second] = three.from;
+    for source in [first, FiAddr::UNSPEC, second, FiAddr::UNSPEC, first] {
+        let context = three.rx.av.lookup(source).map_or(0, |_| 10 + source.0);
+        three
+            .rx
+            .recv(&Rx::tagged(1, 8).from(source).context(context));
+    }
+    for (sender, text) in [(1, "a"), (1, "b"), (0, "c"), (1, "d"), (0, "e")] {
+        three.send(sender, Some(1), text);
+    }
+    let any = 0;
+    assert_eq!(three.next(), (any, second, "a".into()));
+    assert_eq!(three.next(), (10 + second.0, second, "b".into()));
+    assert_eq!(three.next(), (10 + first.0, first, "c".into()));
+    assert_eq!(three.next(), (any, second, "d".into()));
+    assert_eq!(three.next(), (10 + first.0, first, "e".into()));
+}
+
+#[test]
+fn directed_receives_pick_their_senders_among_unexpected_messages() {
+    let three = Three::open();
+    let [first, second] = three.from;
+    for (sender, text) in [(0, "a"), (1, "b"), (0, "c"), (1, "d")] {
+        three.send(sender, None, text);
+    }
+    for (source, text) in [
+        (second, "b"),
+        (FiAddr::UNSPEC, "a"),
+        (second, "d"),
+        (first, "c"),
+    ] {
+        three.rx.recv(&Rx::msg(8).from(source));
+        assert_eq!(three.next().2, text);
+    }
+}
+
+#[test]
+fn a_cancelled_receive_completes_once_and_its_message_goes_to_the_next() {
+    let pair = shm::plain().pair();
+    let receives = [
+        Rx::msg(8),
+        Rx::msg(8).from(pair.to_a),
+        Rx::tagged(0, 8),
+        Rx::tagged(TagMatch::ANY, 8).from(pair.to_a),
+    ];
+    for rx in receives {
+        pair.b.recv(&rx.clone().context(1));
+        pair.b.recv(&rx.clone().context(2));
+        assert_eq!(pair.b.ep.cancel(Context(3)), Err(Errno::NoEnt));
+        assert_eq!(pair.b.ep.cancel(Context(1)), Ok(()));
+        assert_eq!(pair.b.ep.cancel(Context(1)), Err(Errno::NoEnt));
+        let done = pair.at_b();
+        assert_eq!(done.error().errno, Errno::Canceled);
+        assert_eq!((done.context(), done.error().olen), (1, 0));
+        done.assert_bytes(b"");
+        let kind = match rx.tag {
+            None => pair.a.ep.inject(b"next", pair.to_b, None).map(|()| MSG),
+            Some(_) => pair
+                .a
+                .ep
+                .tinject(b"next", pair.to_b, 0, None)
+                .map(|()| TAGGED),
+        };
+        assert_eq!(done.entry().flags, CompletionFlags::RECV | kind.unwrap());
+        let done = pair.at_b();
+        done.assert_bytes(b"next");
+        assert_eq!(done.context(), 2);
+        assert_eq!(pair.b.ep.cancel(Context(2)), Err(Errno::NoEnt));
+    }
+    pair.assert_quiet();
+}
+
+#[test]
+fn a_receive_that_has_met_its_message_is_not_cancelled() {
+    for way in ["cma", "bounce"] {
+        let pair = shm::by(way).pair();
+        let bytes = pattern(1, 8 << 20);
+        let tx = Tx::tagged(pair.to_b, 1, &bytes);
+        pair.a.send(&tx);
+        pair.settle();
+        // The message is there: it is met by the post itself.
+        pair.b.recv(&Rx::tagged(1, 8 << 20).context(1));
+        assert_eq!(pair.b.ep.cancel(Context(1)), Err(Errno::NoEnt));
+        let done = pair.at_b();
+        done.assert_entry(received(TAGGED, 1, 8 << 20, 1));
+        done.assert_bytes(&bytes);
+        pair.at_a().assert_entry(sent(TAGGED, 0));
+    }
+}
+
+#[test]
+fn receives_of_one_context_are_cancelled_one_by_one() {
+    let pair = shm::plain().pair();
+    for _ in 0..3 {
+        pair.b.recv(&Rx::tagged(1, 8).context(1));
+    }
+    for _ in 0..3 {
+        pair.b.ep.cancel(Context(1)).unwrap();
+        assert_eq!(pair.at_b().error().errno, Errno::Canceled);
+    }
+    assert_eq!(pair.b.ep.cancel(Context(1)), Err(Errno::NoEnt));
+    pair.assert_quiet();
+}

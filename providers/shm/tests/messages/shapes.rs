@@ -1,0 +1,163 @@
+//! Every size by every way, in pieces that do not fit each other.
+
+use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags};
+
+use crate::common::{Pair, Random, Rx, Tx, pattern, received, sent};
+use crate::shm::{self, SIZES, WAYS};
+
+const MSG: CompletionFlags = CompletionFlags::MSG;
+const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
+
+/// Sends and receives one message, and checks both ends.
+fn exchange(pair: &Pair, tx: &Tx, rx: &Rx) {
+    let bytes = tx.pieces.concat();
+    pair.b.recv(rx);
+    pair.a.send_patiently(tx, &[&pair.b]);
+    let done = pair.at_b();
+    done.assert_entry(received(TAGGED, rx.context, bytes.len(), tx.tag.unwrap()));
+    done.assert_bytes(&bytes);
+    pair.at_a().assert_entry(sent(TAGGED, tx.context));
+}
+
+#[test]
+fn every_size_arrives_by_every_way() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        for round in 0..3 {
+            for size in SIZES {
+                let bytes = pattern(round, size);
+                let tx = Tx::tagged(pair.to_b, 5, &bytes).context(1);
+                exchange(&pair, &tx, &Rx::tagged(5, size).context(2));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_may_be_awaited_in_a_larger_buffer() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        for size in SIZES {
+            let tx = Tx::tagged(pair.to_b, 5, &pattern(7, size));
+            exchange(&pair, &tx, &Rx::tagged(5, size + 5000));
+        }
+    }
+}
+
+/// Up to three cuts through `size` bytes, some of them at the same place.
+fn cuts(random: &mut Random, size: usize) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    for _ in 0..random.below(4) {
+        sizes.push(match random.below(3) {
+            0 => 0,
+            1 => random.below(9),
+            _ => random.below(size + 1),
+        });
+    }
+    sizes
+}
+
+#[test]
+fn pieces_of_both_sides_need_not_agree() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        let mut random = Random::new(1);
+        for _ in 0..8 {
+            for size in SIZES {
+                let (out, into) = (cuts(&mut random, size), cuts(&mut random, size));
+                let tx = Tx::tagged(pair.to_b, 5, &pattern(3, size)).cut(&out);
+                exchange(&pair, &tx, &Rx::tagged(5, size + 2).cut(&into));
+            }
+        }
+    }
+}
+
+#[test]
+fn unexpected_messages_in_pieces_arrive_too() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        let mut random = Random::new(2);
+        for size in SIZES {
+            let bytes = pattern(4, size);
+            let cut = cuts(&mut random, size);
+            pair.a.send(&Tx::msg(pair.to_b, &bytes).cut(&cut));
+            pair.settle();
+            let cut = cuts(&mut random, size);
+            pair.b.recv(&Rx::msg(size).cut(&cut).context(3));
+            let done = pair.at_b();
+            done.assert_entry(received(MSG, 3, size, 0));
+            done.assert_bytes(&bytes);
+            pair.at_a().assert_entry(sent(MSG, 0));
+        }
+    }
+}
+
+#[test]
+fn a_message_without_pieces_is_empty() {
+    let pair = shm::plain().pair();
+    let mut tx = Tx::msg(pair.to_b, b"");
+    tx.pieces.clear();
+    let mut rx = Rx::msg(0);
+    rx.sizes.clear();
+    pair.b.recv(&rx);
+    pair.a.send(&tx);
+    pair.at_b().assert_entry(received(MSG, 0, 0, 0));
+}
+
+#[test]
+fn more_pieces_than_the_limit_are_refused() {
+    let sut = shm::plain();
+    let info = sut.info();
+    let pair = sut.pair();
+    let mut tx = Tx::msg(pair.to_b, b"");
+    tx.pieces = vec![vec![1]; info.tx_attr.iov_limit + 1];
+    assert_eq!(pair.a.try_send(&tx), Err(Errno::Inval));
+    tx.tag = Some(1);
+    assert_eq!(pair.a.try_send(&tx), Err(Errno::Inval));
+    let mut rx = Rx::msg(0);
+    rx.sizes = vec![1; info.rx_attr.iov_limit + 1];
+    assert_eq!(pair.b.try_recv(&rx), Err(Errno::Inval));
+    rx.tag = Some(1.into());
+    assert_eq!(pair.b.try_recv(&rx), Err(Errno::Inval));
+    pair.assert_quiet();
+}
+
+#[test]
+fn every_size_comes_back_from_oneself() {
+    for way in WAYS {
+        let side = shm::by(way).side();
+        let own = side.knows(&side);
+        for size in SIZES {
+            let bytes = pattern(9, size);
+            side.recv(&Rx::msg(size).context(1));
+            side.send_patiently(&Tx::msg(own, &bytes).context(2), &[]);
+            let mut done = [side.wait(&[]), side.wait(&[])];
+            done.sort_by_key(|done| done.context());
+            done[0].assert_entry(received(MSG, 1, size, 0));
+            done[0].assert_bytes(&bytes);
+            assert_eq!(done[0].src, own);
+            done[1].assert_entry(sent(MSG, 2));
+            assert_eq!(done[1].src, FiAddr::UNSPEC);
+        }
+    }
+}
+
+#[test]
+fn more_may_follow_or_not() {
+    let pair = shm::plain().pair();
+    for size in SIZES {
+        let bytes = pattern(11, size);
+        pair.b.recv(&Rx::msg(size).flags(OpFlags::MORE).context(1));
+        pair.b.recv(&Rx::msg(size).context(2));
+        let tx = Tx::msg(pair.to_b, &bytes);
+        pair.a.send(&tx.clone().flags(OpFlags::MORE));
+        let done = pair.at_b();
+        assert_eq!(done.context(), 1);
+        done.assert_bytes(&bytes);
+        pair.a.send(&tx);
+        let done = pair.at_b();
+        assert_eq!(done.context(), 2);
+        done.assert_bytes(&bytes);
+        assert_eq!((pair.at_a().context(), pair.at_a().context()), (0, 0));
+    }
+}

@@ -1,0 +1,64 @@
+//! The shm provider, with the parameters of a test.
+
+use selvedge::info::EpType;
+use selvedge::{Caps, Hints, Registry};
+
+use crate::common::Sut;
+
+/// Every way for large messages, by the value of `FI_SHM_PROTOCOL`.
+pub(crate) const WAYS: [&str; 3] = ["auto", "cma", "bounce"];
+
+/// Sizes on both sides of every threshold: inline with and without data, inject, segment, step.
+pub(crate) const SIZES: [usize; 20] = [
+    0,
+    1,
+    7,
+    8,
+    39,
+    40,
+    41,
+    47,
+    48,
+    49,
+    64,
+    4095,
+    4096,
+    4097,
+    16383,
+    16384,
+    16385,
+    65537,
+    1 << 20,
+    (1 << 20) + 1,
+];
+
+/// Everything that messages and tags can do.
+pub(crate) fn hints() -> Hints {
+    Hints::new()
+        .caps(
+            Caps::MSG
+                | Caps::TAGGED
+                | Caps::SOURCE
+                | Caps::DIRECTED_RECV
+                | Caps::TAGGED_DIRECTED_RECV,
+        )
+        .ep_type(EpType::Rdm)
+}
+
+/// The provider in an environment of these variables.
+pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
+    let registry = Registry::new()
+        .with(&selvedge_shm::PROVIDER)
+        .with_params(params.iter().copied().collect());
+    Sut::new(registry, "shm", hints)
+}
+
+/// The provider with its defaults.
+pub(crate) fn plain() -> Sut {
+    with(&[], &hints())
+}
+
+/// The provider with one way for large messages.
+pub(crate) fn by(way: &str) -> Sut {
+    with(&[("FI_SHM_PROTOCOL", way)], &hints())
+}
