@@ -25,7 +25,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
-enum { LINE = 64, ACK = 4, GROUP_NS = 3000, GROUP_MAX = 32 };
+enum { LINE = 64, ACK = 4, GROUP_NS = 3000, GROUP_MAX = 32, STREAM_GROUP_NS = 200000 };
 enum { TAG_PAYLOAD = 1, TAG_ACK = 2 };
 /* Bytes of receive buffers, unless a single message is larger. */
 static const size_t ARENA = (size_t)64 << 20;
@@ -353,6 +353,15 @@ static struct timing percentiles(const uint64_t *stamps, size_t count)
 	return timing;
 }
 
+/* As src/stats.rs: the mean of the middle two of an even number. */
+static double median(double *values, size_t count)
+{
+	if (!count)
+		return 0;
+	qsort(values, count, sizeof(*values), by_value);
+	return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
 static size_t group_size(double trip_ns)
 {
 	size_t size = (size_t)(GROUP_NS / (trip_ns < 1 ? 1 : trip_ns));
@@ -371,7 +380,7 @@ static double batch_mean(size_t batch, size_t size)
 		means[groups++] = (double)(ticks() - start) * ns_per_tick / (double)group;
 		left -= group;
 	}
-	double mean = quantile(means, groups, 0.5);
+	double mean = median(means, groups);
 	free(means);
 	return mean;
 }
@@ -438,6 +447,20 @@ static inline void receive_window(uint64_t *wanted, bool inject_ack)
 	wait_for(*wanted, s->order.size);
 }
 
+static double stream_mean(const uint64_t *stamps, size_t windows, double window_ns)
+{
+	size_t size = (size_t)(STREAM_GROUP_NS / (window_ns < 1 ? 1 : window_ns));
+	size = size < 1 ? 1 : size > windows ? windows : size;
+	size_t groups = windows / size;
+	double *means = calloc(groups + 1, sizeof(*means));
+	for (size_t at = 0; at < groups; at++)
+		means[at] = (double)(stamps[at * size + size] - stamps[at * size]) * ns_per_tick /
+			    (double)size;
+	double mean = median(means, groups);
+	free(means);
+	return mean;
+}
+
 static struct timing bandwidth(bool inject_ack)
 {
 	struct order *order = &station.order;
@@ -458,7 +481,7 @@ static struct timing bandwidth(bool inject_ack)
 	}
 	uint64_t *first = stamps + order->warmup;
 	struct timing timing = percentiles(first, order->batch);
-	timing.mean = (double)(first[order->batch] - first[0]) * ns_per_tick / (double)order->batch;
+	timing.mean = stream_mean(first, order->batch, timing.p50);
 	free(stamps);
 	double messages = (double)order->window;
 	return (struct timing){ timing.mean / messages, timing.p50 / messages,

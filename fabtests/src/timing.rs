@@ -99,8 +99,8 @@ fn group_size(trip_ns: f64) -> usize {
 }
 
 /// Runs `window`, which moves `messages` messages, `counts.warmup` and then `counts.batch` times;
-/// the timing is per message. Its mean is the whole batch's, interruptions and all; percentiles
-/// are over windows.
+/// the timing is per message. Its mean is the median of the means of groups of windows, each long
+/// enough to contain whatever the provider does now and then; percentiles are over windows.
 ///
 /// # Errors
 /// The first error of `window`.
@@ -120,11 +120,10 @@ pub fn stream(
         window()?;
         *stamp = ticks();
     }
-    let whole = clock.ns(stamps[counts.batch] - stamps[0]) / counts.batch.max(1) as f64;
     let windows = percentiles(clock, &stamps);
     let per_message = |ns: f64| ns / messages as f64;
     Ok(Timing {
-        mean: per_message(whole),
+        mean: per_message(median(&group_means(clock, &stamps, windows.p50))),
         p50: per_message(windows.p50),
         p99: per_message(windows.p99),
         min: per_message(windows.min),
@@ -147,6 +146,15 @@ pub fn one_by_one(clock: Clock, counts: Counts, mut flow: impl FnMut(usize)) -> 
     }
 }
 
+/// Means of groups of windows that follow each other; a shorter rest counts for nothing unless it
+/// is all there is.
+fn group_means(clock: Clock, stamps: &[u64], window_ns: f64) -> Vec<f64> {
+    let windows = stamps.len() - 1;
+    let size = ((STREAM_GROUP_NS / window_ns.max(1.0)) as usize).clamp(1, windows.max(1));
+    let group = |at: usize| clock.ns(stamps[at * size + size] - stamps[at * size]) / size as f64;
+    (0..windows / size).map(group).collect()
+}
+
 fn percentiles(clock: Clock, stamps: &[u64]) -> Timing {
     let mut singles = Histogram::<u64>::new(3).expect("3 digits are allowed");
     for pair in stamps.windows(2) {
@@ -167,6 +175,8 @@ const BATCH_BYTES: usize = 16 << 20;
 /// Makes the clock's share invisible; short against the time between interruptions.
 const GROUP_NS: f64 = 3000.0;
 const GROUP_MAX: usize = 32;
+/// Many windows of small messages, and short against what the system interrupts for.
+const STREAM_GROUP_NS: f64 = 200_000.0;
 
 #[cfg(test)]
 mod tests {
@@ -187,6 +197,38 @@ mod tests {
         .unwrap();
         assert_eq!(trips, counts.total());
         assert!(timing.min <= timing.p50 && timing.p50 <= timing.p99);
+    }
+
+    #[test]
+    fn a_stream_is_timed_per_message() {
+        let counts = Counts {
+            warmup: 1,
+            batch: 9,
+            singles: 0,
+        };
+        let mut windows = 0;
+        let timing = stream(Clock::calibrate(), counts, 1000, || {
+            windows += 1;
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(windows, counts.total());
+        assert!(timing.min >= 99.0 && timing.mean >= timing.min, "{timing:?}");
+    }
+
+    #[test]
+    fn one_interrupted_window_does_not_move_the_mean() {
+        let clock = Clock::calibrate();
+        let ticks = |us: f64| (us * 1e3 / clock.ns(1)) as u64;
+        let lengths = [300.0, 300.0, 9000.0, 300.0, 300.0];
+        let mut stamps = vec![0];
+        for length in lengths {
+            stamps.push(stamps[stamps.len() - 1] + ticks(length));
+        }
+        let means = group_means(clock, &stamps, 300_000.0);
+        assert_eq!(means.len(), lengths.len());
+        assert!((median(&means) - 300_000.0).abs() < 1000.0, "{means:?}");
     }
 
     #[test]
