@@ -214,7 +214,10 @@ mod tests {
         })
         .unwrap();
         assert_eq!(windows, counts.total());
-        assert!(timing.min >= 99.0 && timing.mean >= timing.min, "{timing:?}");
+        assert!(
+            timing.min >= 99.0 && timing.mean >= timing.min,
+            "{timing:?}"
+        );
     }
 
     #[test]

@@ -78,14 +78,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .against
         .map(|Rival::Libfabric| Libfabric::compile())
         .transpose()?;
-    let mut gauge = Pair::start(placement, deadline)?;
-    let limits = survey(
-        &mut gauge,
-        Depth::Beside,
-        &plan.sizes,
-        LIMIT_ROUNDS,
-        progress,
-    )?;
     let order = plan.open_order(args.provider.clone());
     let own = Pair::start(placement, deadline)?;
     let mut contestants = vec![Contestant::open(OWN.to_owned(), own, order.clone())?];
@@ -94,6 +86,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let pair = rival.start(&provider, placement, deadline)?;
         contestants.push(Contestant::open(rival.version().to_owned(), pair, order)?);
     }
+    let mut gauge = Pair::start(placement, deadline)?;
+    let limits = survey(
+        &mut gauge,
+        Depth::Beside,
+        &plan.sizes,
+        LIMIT_ROUNDS,
+        progress,
+    )?;
     let rows = measure(&plan, &mut gauge, &mut contestants, &limits, progress)?;
     drop((gauge, contestants));
     let report = Report {

@@ -75,6 +75,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let plan = args.plan();
     let progress = Progress::on_terminal();
 
+    let contestant = match &args.client {
+        Some(address) => terminals::connect(args, &plan, address)?,
+        None => {
+            let pair = Pair::start(placement, deadline)?;
+            Contestant::open(OWN.to_owned(), pair, plan.open_order(args.provider.clone()))?
+        }
+    };
     let mut gauge = Pair::start(placement, deadline)?;
     let limits = survey(
         &mut gauge,
@@ -83,13 +90,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         LIMIT_ROUNDS,
         progress,
     )?;
-    let contestant = match &args.client {
-        Some(address) => terminals::connect(args, &plan, address)?,
-        None => {
-            let pair = Pair::start(placement, deadline)?;
-            Contestant::open(OWN.to_owned(), pair, plan.open_order(args.provider.clone()))?
-        }
-    };
     let rows = measure(&plan, &mut gauge, &mut [contestant], &limits, progress)?;
     let report = Report {
         machine,
