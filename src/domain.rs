@@ -12,7 +12,20 @@ use crate::{
 /// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
 ///
 /// Objects opened from a domain keep it alive; handles may be dropped in any order.
-pub trait Domain: Any + fmt::Debug + Send + Sync {
+///
+/// # Safety
+/// For implementors: [`crate::owned`] lends memory to what a domain opens, and takes it back at the
+/// word of the domain's queues. So:
+/// - an entry of a queue that carries the context of an outstanding operation, and neither
+///   [`crate::CompletionFlags::REMOTE_READ`] nor [`crate::CompletionFlags::REMOTE_WRITE`], is that
+///   operation's, and is pushed when the endpoint is done with its memory, as
+///   [`crate::Endpoint`] promises. Outstanding is what was posted to an endpoint bound to the queue
+///   and has no entry yet;
+/// - after the last handle of a region was dropped, nobody reads or writes its bytes by its rights;
+/// - [`Self::mr_mode`] has [`MrMode::LOCAL`] if operations on memory without registration could
+///   touch other memory than they name.
+#[expect(unsafe_code, reason = "the safe layer relies on this promise")]
+pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// Opens a completion queue (fi_cq_open(3)).
     ///
     /// # Errors

@@ -122,10 +122,10 @@
 //! 5. Leaking an endpoint leaks its slots with it; leaking a future leaks nothing that the
 //!    endpoint does not free.
 //!
-//! The provider's word is the promise of `unsafe trait` [`crate::Endpoint`]: after the completion
-//! and after the last handle is gone, it never touches the buffer again. Its domain, queues and
-//! memory regions are taken to be of one making with it: a queue reports what the endpoint
-//! completed and nothing else, and a region that was dropped has no more rights.
+//! The provider's word is the promise of two `unsafe` traits. [`crate::Endpoint`]: after the
+//! completion and after the last handle is gone, it never touches the buffer again.
+//! [`crate::Domain`]: its queues say that an operation is done when it is, and a region that was
+//! dropped has no more rights.
 
 mod buf;
 mod completion;

@@ -211,22 +211,24 @@ trait Piece: Copy {
     fn part(self, skip: usize, len: usize) -> Self;
 }
 
+impl<P: Piece> Many<P> {
+    #[cold]
+    fn new(pieces: &[P]) -> Box<Self> {
+        Box::new(Self {
+            total: pieces.iter().fold(0, |sum, p| p.len().saturating_add(sum)),
+            pieces: pieces.into(),
+        })
+    }
+}
+
 impl<P: Piece> Pieces<P> {
     #[inline]
     fn new(pieces: &[P]) -> Self {
         match *pieces {
             [one] => Self::One(one),
             [] => Self::One(P::EMPTY),
-            _ => Self::many(pieces),
+            _ => Self::Many(Many::new(pieces)),
         }
-    }
-
-    #[cold]
-    fn many(pieces: &[P]) -> Self {
-        Self::Many(Box::new(Many {
-            total: pieces.iter().fold(0, |sum, p| p.len().saturating_add(sum)),
-            pieces: pieces.into(),
-        }))
     }
 
     #[inline]

@@ -29,6 +29,9 @@ pub enum Mode {
 /// A value that one thread at a time gets at.
 ///
 /// Not recursive and without poisoning: a panic inside leaves the value as it was then.
+///
+/// Its own and not `std::sync::Mutex` because taking and freeing it costs one atomic
+/// read-modify-write, not two: 2.5 ns against 5.0 on one EPYC core in one run, 0.6 asserted.
 pub struct Lock<T> {
     mode: Mode,
     /// [`FREE`] or [`TAKEN`].

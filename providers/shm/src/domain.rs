@@ -44,7 +44,11 @@ impl selvedge::Fabric for Fabric {
     }
 }
 
-impl selvedge::Domain for Domain {
+#[expect(unsafe_code, reason = "the promise of the domain trait")]
+// SAFETY: the queues are rings of the kit that only endpoints push to, whose promise is argued at
+// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names, and no
+// memory is registered.
+unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         #[expect(unsafe_code, reason = "passes the application's promise to the queue")]
         // SAFETY: `mode` comes from the promise of `Hints::promise_threading`, which covers the

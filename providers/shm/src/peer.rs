@@ -195,10 +195,8 @@ impl Peer {
     /// Makes a command visible to the peer: rings if it does not look anyway.
     #[inline]
     pub(crate) fn announce(&self) {
-        if let Some(inbox) = &self.inbox
-            && !inbox.region.is_attentive()
-        {
-            inbox.bell.ring();
+        if let Some(inbox) = &self.inbox {
+            inbox.region.announce(&inbox.bell);
         }
     }
 

@@ -1,8 +1,8 @@
 //! The posted receives by ignore mask, source and tag.
 
 use super::index::{Index, Key};
-use super::queue::{NONE, Queue, Slot};
-use super::{Envelope, MASKS, Posted, Source, examine};
+use super::queue::{NONE, Queue, Slot, TooMany};
+use super::{Envelope, MASKS, Posted, SHORT, Source, examine};
 
 /// The indices of the posted receives: one per ignore mask, and one list for the receives whose
 /// mask found all of them taken.
@@ -32,9 +32,25 @@ impl ByMask {
         }
     }
 
-    /// Adds the receives that were posted since the last look-up.
-    pub(super) fn catch_up(&mut self, posted: &Queue<Posted>) {
-        for (slot, rx) in posted.iter_from(posted.first_since(self.upto)) {
+    /// The receive that takes the message: the one posted first.
+    pub(super) fn first(&mut self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
+        let indexed = self.first_indexed(posted, env);
+        if indexed.is_some() {
+            return indexed;
+        }
+        let newer = posted.first_since(self.upto);
+        match posted.find_near(newer, SHORT, |rx| rx.accepts(env)) {
+            Ok(slot) => slot,
+            Err(TooMany) => {
+                self.catch_up(posted, newer);
+                self.first_indexed(posted, env)
+            }
+        }
+    }
+
+    /// Adds the receives from `newer` on, which were posted since the last time.
+    fn catch_up(&mut self, posted: &Queue<Posted>, newer: Slot) {
+        for (slot, rx) in posted.iter_from(newer) {
             examine();
             let home = self.home_for(rx.tag.ignore);
             self.set_home(slot, home);
@@ -44,8 +60,8 @@ impl ByMask {
         self.upto = posted.pushes();
     }
 
-    /// The receive that takes the message: over all masks the one posted first.
-    pub(super) fn first(&self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
+    /// Of all masks the receive that was posted first, among those added.
+    fn first_indexed(&self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
         let in_masks = self.masks.iter().flat_map(|Mask { ignore, index }| {
             [env.src, Source::ANY].map(|src| index.first(Key::new(src, env.tag, *ignore)))
         });

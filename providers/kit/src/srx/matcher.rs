@@ -9,7 +9,7 @@ use selvedge::{Context, TagMatch};
 use super::by_mask::ByMask;
 use super::queue::{Queue, Slot};
 use super::views::{NoView, Views};
-use super::{Envelope, Posted, Source, examine};
+use super::{Envelope, Posted, SHORT, Source, examine};
 
 /// Posted receives and unexpected messages of one endpoint and interface.
 ///
@@ -35,7 +35,7 @@ pub(super) struct Unexpected<U> {
 
 impl<U> Unexpected<U> {
     /// Whether such a receive takes this message.
-    const fn is_taken_by(&self, src: Source, tag: TagMatch) -> bool {
+    pub(super) const fn is_taken_by(&self, src: Source, tag: TagMatch) -> bool {
         tag.accepts(self.env.tag) && src.accepts(self.env.src)
     }
 }
@@ -55,8 +55,10 @@ impl<U> Matcher<U> {
     /// receive is kept.
     #[inline]
     pub fn post(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
-        if !self.unexpected.is_empty() {
-            return self.post_to_unexpected(rx);
+        if !self.unexpected.is_empty()
+            && let Some((env, payload)) = self.take_for(rx.src, rx.tag)
+        {
+            return Some((rx, env, payload));
         }
         self.posted.push(rx);
         None
@@ -144,13 +146,11 @@ impl<U> Matcher<U> {
         self.posted.is_empty() && self.unexpected.is_empty()
     }
 
+    /// As [`Self::take`], apart from the short way of [`Self::post`], whose receive stays in
+    /// registers because it is not passed here.
     #[cold]
-    fn post_to_unexpected(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
-        if let Some((env, payload)) = self.take(rx.src, rx.tag) {
-            return Some((rx, env, payload));
-        }
-        self.posted.push(rx);
-        None
+    fn take_for(&mut self, src: Source, tag: TagMatch) -> Option<(Envelope, U)> {
+        self.take(src, tag)
     }
 
     /// Finds the receive when it is not the oldest, or the oldest is indexed.
@@ -159,23 +159,10 @@ impl<U> Matcher<U> {
         let head = self.posted.head();
         let slot = if self.posted.get(head)?.accepts(env) {
             head
-        } else if self.posted.len() <= SHORT {
-            self.scan_posted(env)?
         } else {
-            self.look_up_posted(env)?
+            self.by_mask.first(&self.posted, env)?
         };
         self.take_posted(slot)
-    }
-
-    fn scan_posted(&self, env: &Envelope) -> Option<Slot> {
-        let mut behind_head = self.posted.iter().skip(1).inspect(|_| examine());
-        let found = behind_head.find(|(_, rx)| rx.accepts(env));
-        found.map(|(slot, _)| slot)
-    }
-
-    fn look_up_posted(&mut self, env: &Envelope) -> Option<Slot> {
-        self.by_mask.catch_up(&self.posted);
-        self.by_mask.first(&self.posted, env)
     }
 
     fn take_posted(&mut self, slot: Slot) -> Option<Posted> {
@@ -228,9 +215,6 @@ impl<U> Default for Matcher<U> {
         Self::new()
     }
 }
-
-/// A queue of this length is searched from the front faster than an index is kept.
-const SHORT: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -123,3 +123,6 @@ thread_local! {
 /// look for a message, that are indexed at a time. Programs use one to three; each costs a look-up
 /// or two for a member that is not met at the head.
 const MASKS: usize = 8;
+
+/// So many members are searched one by one faster than an index of them is kept.
+const SHORT: usize = 16;

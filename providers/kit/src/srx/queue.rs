@@ -1,5 +1,7 @@
 //! A list in order of arrival whose members can be removed from the middle.
 
+use super::examine;
+
 /// A member's place; it is given out again after the member's removal.
 pub(super) type Slot = u32;
 
@@ -21,6 +23,10 @@ pub(super) struct Queue<T> {
     len: usize,
     pushes: u64,
 }
+
+/// A search ended before the end of the queue.
+#[derive(Debug)]
+pub(super) struct TooMany;
 
 #[derive(Debug)]
 struct Node<T> {
@@ -96,6 +102,27 @@ impl<T> Queue<T> {
         std::iter::successors(member(slot), move |&(slot, _)| member(self.next(slot)))
     }
 
+    /// The first of at most `most` members from `slot` on that `wanted` names.
+    ///
+    /// `Err` says that there are more members than were looked at.
+    pub(super) fn find_near(
+        &self,
+        slot: Slot,
+        most: usize,
+        wanted: impl Fn(&T) -> bool,
+    ) -> Result<Option<Slot>, TooMany> {
+        for (looked_at, (slot, value)) in self.iter_from(slot).enumerate() {
+            if looked_at == most {
+                return Err(TooMany);
+            }
+            examine();
+            if wanted(value) {
+                return Ok(Some(slot));
+            }
+        }
+        Ok(None)
+    }
+
     /// The first member with this number or a higher one, found from the end.
     pub(super) fn first_since(&self, number: u64) -> Slot {
         let mut first = NONE;
@@ -116,7 +143,8 @@ impl<T> Queue<T> {
         let slot = self.free;
         let node = &mut self.nodes[slot as usize];
         self.free = node.next;
-        node.value = Some(value);
+        // The node was free: there is no earlier value, which the compiler would look for.
+        std::mem::forget(node.value.replace(value));
         node.number = self.pushes;
         node.prev = self.tail;
         node.next = NONE;

@@ -4,8 +4,8 @@ use selvedge::TagMatch;
 
 use super::index::{Index, Key};
 use super::matcher::Unexpected;
-use super::queue::{NONE, Queue, Slot};
-use super::{Envelope, MASKS, Source, examine};
+use super::queue::{NONE, Queue, Slot, TooMany};
+use super::{Envelope, MASKS, SHORT, Source, examine};
 
 /// One index for each pair of ignore mask and directedness that was asked for.
 #[derive(Debug, Default)]
@@ -24,10 +24,19 @@ impl Views {
         tag: TagMatch,
     ) -> Result<Option<Slot>, NoView> {
         let view = self.choose(src != Source::ANY, tag.ignore)?;
-        view.catch_up(unexpected);
-        examine();
-        let slot = view.index.first(Key::new(src, tag.tag, tag.ignore));
-        Ok((slot != NONE).then_some(slot))
+        let key = Key::new(src, tag.tag, tag.ignore);
+        let indexed = view.first_indexed(key);
+        if indexed.is_some() {
+            return Ok(indexed);
+        }
+        let newer = unexpected.first_since(view.upto);
+        match unexpected.find_near(newer, SHORT, |message| message.is_taken_by(src, tag)) {
+            Ok(slot) => Ok(slot),
+            Err(TooMany) => {
+                view.catch_up(unexpected, newer);
+                Ok(view.first_indexed(key))
+            }
+        }
     }
 
     /// Removes the message with this number from every index that it is in.
@@ -73,9 +82,16 @@ struct View {
 }
 
 impl View {
-    /// Adds the messages that arrived since the last look-up.
-    fn catch_up<U>(&mut self, unexpected: &Queue<Unexpected<U>>) {
-        for (slot, message) in unexpected.iter_from(unexpected.first_since(self.upto)) {
+    /// The message with this key that arrived first, among those added.
+    fn first_indexed(&self, key: Key) -> Option<Slot> {
+        examine();
+        let slot = self.index.first(key);
+        (slot != NONE).then_some(slot)
+    }
+
+    /// Adds the messages from `newer` on, which arrived since the last time.
+    fn catch_up<U>(&mut self, unexpected: &Queue<Unexpected<U>>, newer: Slot) {
+        for (slot, message) in unexpected.iter_from(newer) {
             examine();
             self.index.add(self.key(&message.env), slot);
         }

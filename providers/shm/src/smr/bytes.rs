@@ -50,6 +50,8 @@ impl Bytes {
     pub fn copy_in(&self, at: usize, from: &[u8]) {
         assert!(self.mapping.is_writable());
         let to = self.stretch(at, from.len());
+        #[cfg(loom)]
+        self.mapping.content().wrote(self.offset + at, from.len());
         // SAFETY: `stretch` checked that the target is mapped and long enough, and it is writable;
         // `from` is private memory, so the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
@@ -62,6 +64,8 @@ impl Bytes {
     #[inline]
     pub fn copy_out<'a>(&self, at: usize, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         let from = self.stretch(at, to.len());
+        #[cfg(loom)]
+        self.mapping.content().read(self.offset + at, to.len());
         // SAFETY: `stretch` checked that the source is mapped and long enough; `to` is private
         // memory, so the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast(), to.len()) };

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use selvedge::Error;
 
 use super::region::{Memory, Writers, map_foreign};
-use super::sync::{Ordering, Words};
+use super::sync::{Ordering, Words, order};
 
 /// Bits of a doorbell. Peers beyond this number share bits.
 pub const BITS: usize = SIZE * 8;
@@ -47,8 +47,7 @@ impl Doorbell {
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            // Acquire: what was committed before the ring is seen. PAIRS WITH: Bell::ring.
-            let mut set = word.swap(0, Ordering::Acquire);
+            let mut set = word.swap(0, order::seen());
             while set != 0 {
                 look(index * 64 + set.trailing_zeros() as usize);
                 set &= set - 1;
@@ -87,8 +86,7 @@ impl Bell {
         let word = self.words.at(self.bit / 64);
         let bit = 1 << (self.bit % 64);
         if word.load(Ordering::Relaxed) & bit == 0 {
-            // Release: PAIRS WITH: the swap in Doorbell::drain.
-            word.fetch_or(bit, Ordering::Release);
+            word.fetch_or(bit, order::ring());
         }
     }
 }

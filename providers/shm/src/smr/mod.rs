@@ -17,6 +17,8 @@ pub mod cmd_queue;
 pub mod doorbell;
 pub mod inject_pool;
 pub mod layout;
+#[cfg(loom)]
+pub mod model;
 mod region;
 pub mod resp_queue;
 pub(crate) mod sync;

@@ -18,6 +18,7 @@ use selvedge::{Errno, Error};
 
 use super::bytes::Bytes;
 use super::cmd_queue::{Credit, Receiver, SLOT_WORDS, Sender};
+use super::doorbell::Bell;
 use super::inject_pool::InjectPool;
 use super::layout::{HEADER_SIZE, MAGIC, NAME_MAX, PEER_ADDR, Sizes, VERSION, word};
 use super::resp_queue::{RespReceiver, RespSender};
@@ -27,6 +28,8 @@ use super::sync::{Ordering, Words, order};
 pub struct Mapping {
     memory: MmapRaw,
     writable: bool,
+    #[cfg(loom)]
+    content: Arc<super::model::Content>,
 }
 
 impl Mapping {
@@ -37,6 +40,8 @@ impl Mapping {
         Ok(Arc::new(Self {
             memory,
             writable: true,
+            #[cfg(loom)]
+            content: super::model::Content::of(file, len),
         }))
     }
 
@@ -47,6 +52,8 @@ impl Mapping {
         Ok(Arc::new(Self {
             memory,
             writable: false,
+            #[cfg(loom)]
+            content: super::model::Content::of(file, len),
         }))
     }
 
@@ -68,6 +75,12 @@ impl Mapping {
     /// Whether this process may write.
     pub(crate) fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    /// What the model checker watches in place of the memory.
+    #[cfg(loom)]
+    pub(crate) fn content(&self) -> &super::model::Content {
+        &self.content
     }
 
     /// Bytes mapped.
@@ -293,11 +306,19 @@ impl Region {
     /// every copy out of the owner's memory, and throws the copy away. To be called before the
     /// owner reuses memory that a command names.
     pub fn close(&self) {
-        self.header.at(word::CLOSED).store(1, order::close());
+        self.header.at(word::CLOSED).store(1, Ordering::Relaxed);
+        order::withdrawn();
     }
 
     fn words(&self, offset: usize, len: usize) -> Words {
         Words::new(self.memory.mapping().clone(), offset, len)
+    }
+}
+
+/// A region that is no more is closed: whoever forgets it lets go of what it names.
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -373,10 +394,20 @@ impl PeerRegion {
         self.header.at(word::ATTENTIVE).load(Ordering::Relaxed) != 0
     }
 
+    /// Tells the peer of what was just committed for it: rings, unless it polls anyway. The peer
+    /// may stop to do so at this very moment and miss it; its sweep then finds the news.
+    #[inline]
+    pub fn announce(&self, bell: &Bell) {
+        if !self.is_attentive() {
+            bell.ring();
+        }
+    }
+
     /// Whether the peer has closed. Read after a copy out of its memory: `false` says that the
     /// copy is good.
     pub fn is_closed(&self) -> bool {
-        self.header.at(word::CLOSED).load(order::seen()) != 0
+        order::copied();
+        self.header.at(word::CLOSED).load(Ordering::Relaxed) != 0
     }
 
     /// The name and index that the peer's owner has for us.

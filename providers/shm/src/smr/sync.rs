@@ -1,92 +1,79 @@
 //! The atomics of shared memory, behind one shim: the system's, or the model checker's.
 //!
-//! Everything that two processes race on goes through [`Words`] and the orderings named here, so
-//! that the same source runs on shared pages and under loom (`--cfg loom`). Under loom an ordering
-//! can be weakened by a test ([`order::plant`]) to see that the model notices.
+//! Everything that two processes race on goes through [`Words`], `bytes` and the orderings named
+//! here, so that the same source runs on shared pages and under loom (`--cfg loom`). Under loom a
+//! test can take an ordering away (`model::plant`) to see that the models notice.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
 pub(crate) use self::words::Words;
 
+/// What the protocol needs, or what is left of it where a test has planted a fault.
+#[cfg(not(loom))]
+macro_rules! unless_planted {
+    ($fault:ident, $sound:expr, $faulty:expr) => {
+        $sound
+    };
+}
+
+#[cfg(loom)]
+macro_rules! unless_planted {
+    ($fault:ident, $sound:expr, $faulty:expr) => {
+        if crate::smr::model::is_planted(crate::smr::model::Fault::$fault) {
+            $faulty
+        } else {
+            $sound
+        }
+    };
+}
+
 /// The orderings of the protocol, by what they protect.
 pub(crate) mod order {
-    use super::Ordering;
+    use super::{Ordering, fence};
 
-    /// Makes a slot visible after its content. PAIRS WITH: [`seen`] in `cmd_queue::Receiver`.
+    /// Makes a slot visible after its content. PAIRS WITH: [`seen`] in `cmd_queue::Receiver`,
+    /// `resp_queue::RespReceiver` and `bounce::BounceReceiver`.
     #[inline]
     pub(crate) fn commit() -> Ordering {
-        weakened(Fault::Commit, Ordering::Release)
+        unless_planted!(Commit, Ordering::Release, Ordering::Relaxed)
     }
 
-    /// Reads a slot's content after it was seen to be visible.
+    /// Reads a slot's content after it was seen to be visible, and reuses what was given back after
+    /// it was seen to be.
     #[inline]
     pub(crate) fn seen() -> Ordering {
         Ordering::Acquire
     }
 
     /// Gives slots back after their content was read. PAIRS WITH: [`seen`] in
-    /// `cmd_queue::Sender`.
+    /// `cmd_queue::Credit::read`.
     #[inline]
     pub(crate) fn credit() -> Ordering {
-        weakened(Fault::Credit, Ordering::Release)
+        unless_planted!(Credit, Ordering::Release, Ordering::Relaxed)
     }
 
-    /// Says that the owner has closed, after its last change. PAIRS WITH: [`seen`] in
-    /// `region::Peer::is_closed`.
+    /// Rings after the commit. PAIRS WITH: the swap in `doorbell::Doorbell::drain`.
     #[inline]
-    pub(crate) fn close() -> Ordering {
-        weakened(Fault::Close, Ordering::Release)
+    pub(crate) fn ring() -> Ordering {
+        unless_planted!(Bell, Ordering::Release, Ordering::Relaxed)
     }
 
-    /// What a test can weaken.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) enum Fault {
-        /// The release of a slot.
-        Commit,
-        /// The release of credits.
-        Credit,
-        /// The release of the closed word.
-        Close,
-    }
-
-    #[cfg(not(loom))]
+    /// Between saying that memory is withdrawn and changing it: a fence, because a release store
+    /// would hold back only what comes before it. PAIRS WITH: [`copied`].
     #[inline]
-    fn weakened(_fault: Fault, ordering: Ordering) -> Ordering {
-        ordering
+    pub(crate) fn withdrawn() {
+        unless_planted!(Close, fence(Ordering::Release), ());
     }
 
-    #[cfg(loom)]
-    fn weakened(fault: Fault, ordering: Ordering) -> Ordering {
-        if planted::get() == Some(fault) {
-            Ordering::Relaxed
-        } else {
-            ordering
-        }
-    }
-
-    #[cfg(loom)]
-    pub(crate) use planted::plant;
-
-    #[cfg(loom)]
-    mod planted {
-        use std::sync::Mutex;
-
-        use super::Fault;
-
-        static PLANTED: Mutex<Option<Fault>> = Mutex::new(None);
-
-        /// Weakens one ordering for every model that runs until it is called again.
-        pub(crate) fn plant(fault: Option<Fault>) {
-            *PLANTED.lock().expect("no model panics while it holds this") = fault;
-        }
-
-        pub(super) fn get() -> Option<Fault> {
-            *PLANTED.lock().expect("no model panics while it holds this")
-        }
+    /// Between copying memory and asking whether it was withdrawn: who has copied a changed byte
+    /// then also sees why. PAIRS WITH: [`withdrawn`].
+    #[inline]
+    pub(crate) fn copied() {
+        unless_planted!(Check, fence(Ordering::Acquire), ());
     }
 }
 
@@ -173,30 +160,37 @@ mod words {
     use std::sync::Arc;
 
     use super::AtomicU64;
+    use crate::smr::region::Mapping;
 
     /// A row of 64-bit words that the model checker watches.
     #[derive(Clone, Debug)]
-    pub(crate) struct Words(Arc<[AtomicU64]>);
+    pub(crate) struct Words {
+        first: usize,
+        len: usize,
+        mapping: Arc<Mapping>,
+    }
 
     impl Words {
-        /// A row of zeroes.
-        pub(crate) fn zeroed(len: usize) -> Self {
-            Self((0..len).map(|_| AtomicU64::new(0)).collect())
+        pub(crate) fn new(mapping: Arc<Mapping>, offset: usize, len: usize) -> Self {
+            Self {
+                first: offset / 8,
+                len,
+                mapping,
+            }
         }
 
-        /// The word at `index`.
         pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
-            &self.0[index]
+            assert!(index < self.len);
+            self.mapping.content().word(self.first + index)
         }
 
-        /// The `N` words from `first` on.
         pub(crate) fn line<const N: usize>(&self, first: usize) -> &[AtomicU64; N] {
-            self.0[first..first + N].try_into().expect("N words")
+            assert!(first < self.len && N <= self.len - first);
+            self.mapping.content().words(self.first + first)
         }
 
-        /// Number of words.
         pub(crate) fn len(&self) -> usize {
-            self.0.len()
+            self.len
         }
     }
 }

@@ -1,0 +1,116 @@
+//! Bounce memory: segments are refilled only after they were copied out and given back.
+
+use loom::thread;
+use selvedge_shm::smr::bounce::{BounceReceiver, BounceSender, Filled, Shape};
+use selvedge_shm::smr::model::Fault;
+use selvedge_shm::smr::resp_queue::{Resp, RespSender};
+
+use super::{catches, explore, fails, region, seen, wait};
+
+const SHAPE: Shape = Shape { count: 2, size: 64 };
+/// One segment more than there are.
+const SEGMENTS: u8 = 3;
+
+/// When the consumer gives a segment back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    CopyFirst,
+    GiveBackFirst,
+}
+
+fn memory() -> (BounceSender, BounceReceiver) {
+    let sender = BounceSender::create(SHAPE).unwrap();
+    let fd = sender.memory().fd().try_clone_to_owned().unwrap();
+    let receiver = BounceReceiver::attach(fd, SHAPE).unwrap();
+    (sender, receiver)
+}
+
+fn fill(sender: &mut BounceSender, content: u8) -> usize {
+    sender.fill(u32::from(content), 64, |bytes, at, len| {
+        bytes.copy_in(at, &vec![content; len]);
+    })
+}
+
+fn give_back(answers: &mut RespSender, filled: Filled) {
+    let (msg_id, status) = (filled.segment, 3);
+    answers.push(Resp { msg_id, status });
+}
+
+fn take(from: &mut BounceReceiver, answers: &mut RespSender, order: Order) -> Option<u8> {
+    let filled = from.peek().unwrap()?;
+    from.take();
+    if order == Order::GiveBackFirst {
+        give_back(answers, filled);
+    }
+    let mut bytes = [std::mem::MaybeUninit::uninit(); 64];
+    let bytes = from.bytes().copy_out(from.start(filled), &mut bytes);
+    assert_eq!((filled.msg_id, filled.len), (u32::from(bytes[0]), 64));
+    assert!(bytes.iter().all(|&byte| byte == bytes[0]));
+    if order == Order::CopyFirst {
+        give_back(answers, filled);
+    }
+    Some(bytes[0])
+}
+
+fn segments_pass(order: Order) {
+    let theirs = region();
+    let (mut sender, mut receiver) = memory();
+    let mut answers = seen(&theirs).resp_receiver();
+    let producer = thread::spawn(move || {
+        for content in 0..SEGMENTS {
+            if sender.free() == 0 {
+                let answer = wait(|| answers.pop());
+                assert!(sender.give_back(answer.msg_id));
+            }
+            assert_eq!(fill(&mut sender, content), 64);
+        }
+    });
+    let mut out = theirs.resp_sender();
+    for content in 0..SEGMENTS {
+        let got = wait(|| take(&mut receiver, &mut out, order));
+        assert_eq!(got, content);
+    }
+    producer.join().unwrap();
+}
+
+#[test]
+fn segments_arrive_whole_and_in_order() {
+    explore(|| segments_pass(Order::CopyFirst));
+}
+
+#[test]
+fn a_segment_without_release_is_noticed() {
+    assert!(catches(Fault::Commit, || segments_pass(Order::CopyFirst)));
+}
+
+#[test]
+fn a_segment_that_is_given_back_before_its_copy_is_noticed() {
+    assert!(fails(|| segments_pass(Order::GiveBackFirst)));
+}
+
+/// A producer that dies before it announces its second segment has sent one: what it copied into
+/// the segment is not seen.
+fn producer_dies() {
+    let theirs = region();
+    let (mut sender, mut receiver) = memory();
+    let producer = thread::spawn(move || {
+        fill(&mut sender, 0);
+        let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            sender.fill(1, 64, |bytes, at, _| {
+                bytes.copy_in(at, &[1; 32]);
+                std::panic::resume_unwind(Box::new("the process dies here"));
+            })
+        }));
+        assert!(died.is_err());
+    });
+    let mut out = theirs.resp_sender();
+    let got = wait(|| take(&mut receiver, &mut out, Order::CopyFirst));
+    assert_eq!(got, 0);
+    producer.join().unwrap();
+    assert_eq!(receiver.peek(), Ok(None));
+}
+
+#[test]
+fn a_producer_that_dies_while_it_fills_has_sent_what_came_before() {
+    explore(producer_dies);
+}

@@ -1,0 +1,111 @@
+//! Closing: a peer never uses what it copied from memory that its owner may have reused.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+use selvedge_shm::smr::Region;
+use selvedge_shm::smr::model::Fault;
+
+use super::{catches, explore, fails, region, seen};
+
+const MESSAGE: u64 = 1;
+const REUSED: u64 = 2;
+
+/// The owner's memory that a command names; the peer copies it without asking.
+type Buffer = Arc<[AtomicU64; 2]>;
+
+fn buffer() -> Buffer {
+    Arc::new([AtomicU64::new(MESSAGE), AtomicU64::new(MESSAGE)])
+}
+
+fn reuse(buffer: &Buffer) {
+    buffer
+        .iter()
+        .for_each(|w| w.store(REUSED, Ordering::Relaxed));
+}
+
+fn copy(buffer: &Buffer) -> [u64; 2] {
+    [0, 1].map(|word| buffer[word].load(Ordering::Relaxed))
+}
+
+/// The owner lets go of a buffer while a peer copies from it.
+fn owner_withdraws(withdraw: fn(Region)) {
+    let (ours, buffer) = (region(), buffer());
+    let (from, named) = (seen(&ours), Arc::clone(&buffer));
+    let owner = thread::spawn(move || {
+        withdraw(ours);
+        reuse(&buffer);
+    });
+    let copied = copy(&named);
+    if !from.is_closed() {
+        assert_eq!(copied, [MESSAGE; 2]);
+    }
+    owner.join().unwrap();
+    assert!(from.is_closed() || copied == [MESSAGE; 2]);
+}
+
+fn owner_closes() {
+    owner_withdraws(|region| region.close());
+}
+
+#[test]
+fn a_copy_from_memory_that_was_reused_is_thrown_away() {
+    explore(owner_closes);
+}
+
+#[test]
+fn dropping_a_region_closes_it() {
+    explore(|| owner_withdraws(drop));
+}
+
+#[test]
+fn reuse_without_a_fence_behind_closing_is_noticed() {
+    assert!(catches(Fault::Close, owner_closes));
+}
+
+#[test]
+fn a_check_without_a_fence_before_it_is_noticed() {
+    assert!(catches(Fault::Check, owner_closes));
+}
+
+#[test]
+fn reuse_without_closing_is_noticed() {
+    assert!(fails(|| owner_withdraws(std::mem::forget)));
+}
+
+/// An owner that dies or is stopped before it closes has not reused anything: copies are good.
+fn owner_dies() {
+    let (ours, buffer) = (region(), buffer());
+    let (from, named) = (seen(&ours), Arc::clone(&buffer));
+    let owner = thread::spawn(move || {
+        std::mem::forget((ours, buffer));
+    });
+    assert_eq!(copy(&named), [MESSAGE; 2]);
+    assert!(!from.is_closed());
+    owner.join().unwrap();
+    assert!(!from.is_closed());
+}
+
+#[test]
+fn copies_from_an_owner_that_died_before_closing_are_good() {
+    explore(owner_dies);
+}
+
+/// An owner that is stopped between closing and reusing: copies may be thrown away, never wrong.
+fn owner_stops_after_closing() {
+    let (ours, buffer) = (region(), buffer());
+    let (from, named) = (seen(&ours), Arc::clone(&buffer));
+    let owner = thread::spawn(move || {
+        ours.close();
+        std::mem::forget((ours, buffer));
+    });
+    assert_eq!(copy(&named), [MESSAGE; 2]);
+    owner.join().unwrap();
+    assert!(from.is_closed());
+}
+
+#[test]
+fn an_owner_that_stops_after_closing_is_closed() {
+    explore(owner_stops_after_closing);
+}
