@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::fabric::LARGEST;
+
 /// A list of message sizes in bytes, ascending and without repetition.
 ///
 /// Written as `8`, `4k`, `1m`, as a list `1,64,4k`, or as a range of powers of two `1..4m` (both
@@ -89,9 +91,6 @@ fn parse(text: &str) -> anyhow::Result<usize> {
         ),
     }
 }
-
-/// What both processes' buffers can hold without crowding a small machine.
-const LARGEST: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {

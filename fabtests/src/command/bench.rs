@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(short = 'I', long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     iterations: Option<u32>,
     /// Round trips or windows before the clock starts [default: an eighth of the iterations]
-    #[arg(short = 'w', long)]
+    #[arg(short = 'w', long, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     warmup: Option<u32>,
     /// Runs of each benchmark at each size; medians are printed
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..))]

@@ -25,7 +25,7 @@ pub struct Args {
     /// Untagged messages
     #[arg(long, conflicts_with = "tagged")]
     pub msg: bool,
-    /// Tagged messages [default]
+    /// Tagged messages; the default
     #[arg(long)]
     pub tagged: bool,
     /// The provider to use [default: the best one that discovery finds]
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(short = 'I', long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub iterations: Option<u32>,
     /// Round trips before the clock starts [default: an eighth of the iterations]
-    #[arg(short = 'w', long)]
+    #[arg(short = 'w', long, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub warmup: Option<u32>,
     /// Runs at each size; medians are printed
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]

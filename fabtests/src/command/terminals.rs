@@ -66,6 +66,7 @@ pub(super) fn serve(args: &Args) -> anyhow::Result<()> {
                 station.set_peer(&address)?;
             }
             Letter::Run(order) => {
+                order.check()?;
                 fabric::run(&mut station, Side::Passive, clock, order)?;
             }
             Letter::Bye => return Ok(()),

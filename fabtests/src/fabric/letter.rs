@@ -1,6 +1,6 @@
 //! Text between two stations, over the fabric itself: how two commands in two terminals agree.
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use selvedge::cq;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -51,7 +51,7 @@ pub fn receive<T: DeserializeOwned>(
     }
     let done = run.done(&entry[0])?;
     let Done::Received(slot, len) = done else {
-        unreachable!("nothing was sent")
+        bail!("a send completed where none was posted")
     };
     let text = run.text(&slot, len);
     run.end();

@@ -14,7 +14,7 @@ mod wire;
 use std::fmt;
 use std::str::FromStr;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
@@ -110,6 +110,34 @@ pub struct BenchOrder {
     pub verify: bool,
 }
 
+impl BenchOrder {
+    /// Refuses what no command of ours would order: it came from somebody else's process.
+    ///
+    /// # Errors
+    /// The number that is out of range.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let Counts {
+            warmup,
+            batch,
+            singles,
+        } = self.counts;
+        ensure!(
+            (1..=LARGEST).contains(&self.size),
+            "size {} is out of range",
+            self.size
+        );
+        ensure!(
+            (1..=WIDEST).contains(&self.window),
+            "window {} is out of range",
+            self.window
+        );
+        for count in [warmup, batch, singles] {
+            ensure!(count <= LONGEST, "a run of {count} is out of range");
+        }
+        Ok(())
+    }
+}
+
 /// Messages on the way at once for messages of `size` bytes, when `window` is asked for: fewer
 /// where the buffers of a full window would take more than 64 MiB on the receiving side.
 pub fn fitting_window(window: usize, size: usize) -> usize {
@@ -144,5 +172,58 @@ pub fn run(
     }
 }
 
+/// Largest message, in bytes: what both processes' buffers can hold without crowding a small
+/// machine.
+pub const LARGEST: usize = 64 << 20;
+/// Most messages on the way at once.
+pub const WIDEST: usize = 4096;
+/// Most round trips or windows of a part of a run.
+const LONGEST: usize = 10_000_000;
 /// Bytes of receive buffers, unless a single message is larger.
 const ARENA: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order() -> BenchOrder {
+        BenchOrder {
+            bench: Bench::MsgBw,
+            size: 8,
+            counts: Counts::for_size(8),
+            window: 64,
+            inject: true,
+            verify: false,
+        }
+    }
+
+    #[test]
+    fn orders_out_of_range_are_refused_with_the_number() {
+        order().check().unwrap();
+        let mut large = order();
+        large.size = usize::MAX;
+        let mut wide = order();
+        wide.window = 0;
+        let mut long = order();
+        long.counts.singles = usize::MAX;
+        for (order, number) in [(large, usize::MAX), (wide, 0), (long, usize::MAX)] {
+            let error = order.check().unwrap_err().to_string();
+            assert!(error.contains(&number.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_size_has_room_for_its_window() {
+        for largest in [1, 64, 4096, 1 << 20, 4 << 20, LARGEST] {
+            let side = side_bytes(64, largest);
+            for size in [1, 60, 4096, 1 << 20, LARGEST] {
+                if size <= largest {
+                    assert!(
+                        fitting_window(64, size) * wire::stride(size) <= side,
+                        "{size}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -10,7 +10,7 @@ use selvedge::{
 use serde::{Deserialize, Serialize};
 
 use super::wire::Wire;
-use super::{OpenOrder, side_bytes};
+use super::{LARGEST, OpenOrder, WIDEST, side_bytes};
 use crate::cpu::Idle;
 
 /// An open endpoint, its queue and its peer.
@@ -72,8 +72,16 @@ impl Station {
     /// Has buffers for other sizes than it was opened for.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// When there is no memory; when either number is out of range.
     pub fn resize(&mut self, window: usize, largest: usize) -> anyhow::Result<()> {
+        ensure!(
+            largest <= LARGEST,
+            "a largest message of {largest} bytes is out of range"
+        );
+        ensure!(
+            window <= WIDEST,
+            "a window of {window} messages is out of range"
+        );
         self.wire = Wire::new(side_bytes(window, largest))?;
         Ok(())
     }

@@ -52,14 +52,14 @@ pub(super) struct Layout {
     pub(super) stream_to_active: Stream,
 }
 
-/// A mapping of a [`Layout`].
+/// A mapping of everything that the processes share.
 #[derive(Debug)]
 pub struct Segment {
     map: MmapRaw,
 }
 
 impl Segment {
-    /// Makes memory for a [`Layout`], all zero, to be mapped by both processes.
+    /// Makes memory, all zero, to be mapped by both processes.
     ///
     /// # Errors
     /// The system's, when there is no memory.
