@@ -299,7 +299,11 @@ mod tests {
                 thread::spawn(move || {
                     for _ in 0..rounds {
                         let mut value = lock.lock();
-                        *value += 1;
+                        let seen = *value;
+                        if seen.is_multiple_of(50) {
+                            thread::yield_now();
+                        }
+                        *value = seen + 1;
                     }
                 })
             })
