@@ -391,7 +391,7 @@ impl Done {
     pub(crate) fn assert_bytes(&self, expected: &[u8]) {
         let (bytes, rest) = self.bytes.split_at(expected.len());
         assert!(bytes == expected, "{} bytes differ", expected.len());
-        assert!(rest.iter().all(|&byte| byte == BLANK), "bytes behind");
+        assert!(rest == vec![BLANK; rest.len()], "bytes behind");
     }
 }
 

@@ -9,6 +9,7 @@ mod completions;
 mod flow;
 mod large;
 mod matching;
+mod model;
 mod names;
 mod shapes;
 mod shm;
