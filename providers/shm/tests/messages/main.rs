@@ -6,6 +6,7 @@
 
 mod common;
 mod completions;
+mod crowd;
 mod flow;
 mod large;
 mod matching;
