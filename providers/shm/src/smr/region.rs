@@ -62,7 +62,7 @@ impl Mapping {
     /// # Panics
     /// When they do not lie inside the mapping.
     #[inline]
-    pub(crate) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+    pub(super) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         let total = self.memory.len();
         assert!(
             offset <= total && len <= total - offset,

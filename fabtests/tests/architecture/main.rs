@@ -1,0 +1,46 @@
+//! docs/ARCHITECTURE.md is true to the sources where that can be checked.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a page that is not there fails the test"
+)]
+
+mod imports;
+mod sources;
+mod unsafe_code;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The checkout.
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    root.expect("fabtests lies in the workspace").to_owned()
+}
+
+/// The rows of the table under `heading`, each with the code words of its first two cells.
+fn table(heading: &str) -> Vec<[BTreeSet<String>; 2]> {
+    let page = fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    let section = page.split_once(&format!("\n{heading}\n"));
+    let (_, section) = section.unwrap_or_else(|| panic!("no section {heading}"));
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let rows: Vec<_> = rows.map(cells).collect();
+    assert!(!rows.is_empty(), "no rows under {heading}");
+    rows
+}
+
+fn cells(row: &str) -> [BTreeSet<String>; 2] {
+    let mut cells = row.split('|').skip(1).map(code_words);
+    [cells.next().unwrap(), cells.next().unwrap()]
+}
+
+/// What stands between backticks.
+fn code_words(text: &str) -> BTreeSet<String> {
+    text.split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}

@@ -1,0 +1,60 @@
+//! Where unsafe code is, and what reaches into shared memory.
+
+use std::collections::BTreeSet;
+
+use crate::{sources, table};
+
+/// The name of the lint that the workspace denies; a file that needs it has to say so.
+const LINT: &str = "unsafe_code";
+/// The files that make addresses of memory that a peer maps too.
+const INTO_SHARED_MEMORY: [&str; 2] = [
+    "providers/shm/src/smr/bytes.rs",
+    "providers/shm/src/smr/sync.rs",
+];
+/// Stands in for shared memory under the model checker, and is compiled for nothing else.
+const MODEL: &str = "providers/shm/src/smr/model.rs";
+
+#[test]
+fn unsafe_code_is_where_the_table_says_and_nowhere_else() {
+    let listed: BTreeSet<_> = table("## Where unsafe code lives")
+        .into_iter()
+        .flat_map(|[files, _]| files)
+        .collect();
+    let found: BTreeSet<_> = sources::shipped()
+        .into_iter()
+        .filter(|(_, text)| text.contains(LINT))
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(found, listed);
+}
+
+/// Words that are atomics and bytes that are copied is all that two processes share: the types that
+/// would be locks, pointers or functions have no business in the modules that lay it out.
+#[test]
+fn shared_memory_holds_no_locks_and_no_pointers() {
+    let forbidden = [
+        "Mutex",
+        "RwLock",
+        "Condvar",
+        "pthread",
+        "futex",
+        "AtomicPtr",
+    ];
+    for (path, text) in sources::under("providers/shm/src/smr") {
+        let found = forbidden.iter().find(|word| text.contains(**word));
+        assert!(
+            path == MODEL || found.is_none(),
+            "{path}: {found:?} next to shared memory"
+        );
+    }
+}
+
+#[test]
+fn two_files_reach_into_shared_memory() {
+    let reaching: BTreeSet<_> = sources::under("providers/shm/src")
+        .into_iter()
+        .filter(|(_, text)| text.contains("mapping.at("))
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(reaching, INTO_SHARED_MEMORY.map(str::to_owned).into());
+}
