@@ -127,12 +127,17 @@ impl Ep {
         if len < env.len {
             return self.rx_trunc(posted, env, len, src);
         }
-        let reports = self.rx_all || posted.flags.contains(OpFlags::COMPLETION);
-        let entry = received(posted, env, len);
+        let flags = posted.flags;
+        self.rx_report(received(posted, env, len), flags, src);
+    }
+
+    /// Reports a whole message whose receive, posted with the resolved flags `op`, is no more.
+    #[inline(always)]
+    pub fn rx_report(&self, entry: Entry, op: OpFlags, src: FiAddr) {
         if let Some(cntr) = &self.cntrs.recv {
             cntr.add(1);
         }
-        if reports {
+        if self.rx_all || op.contains(OpFlags::COMPLETION) {
             self.rx_cq.push(entry, src);
         }
     }

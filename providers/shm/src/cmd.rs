@@ -89,22 +89,19 @@ impl Header {
         op | op_src << 8 | flags << 16 | len << 24
     }
 
-    /// Sends `len` bytes inside the command; `fill` puts them there, from the given word on.
+    /// Sends `len` bytes inside the command. `payload` holds them in whole words.
     #[inline(always)]
-    pub(crate) fn commit_inline(
-        &self,
-        mut slot: Slot<'_>,
-        len: usize,
-        fill: impl FnOnce(&mut Slot<'_>, usize),
-    ) {
+    pub(crate) fn commit_inline(&self, mut slot: Slot<'_>, payload: &[u64], len: usize) {
         debug_assert!(len <= inline_room(self.data.is_some()));
         slot.put(1, self.tag);
-        match self.data {
-            None => fill(&mut slot, 2),
-            Some(data) => {
-                slot.put(2, data);
-                fill(&mut slot, 3);
-            }
+        let mut word = 2;
+        if let Some(data) = self.data {
+            slot.put(2, data);
+            word = 3;
+        }
+        for &bytes in payload {
+            slot.put(word, bytes);
+            word += 1;
         }
         slot.commit(self.head(SRC_INLINE, 0, len as u32));
     }
@@ -138,6 +135,25 @@ impl Header {
         slot.put(3, len);
     }
 }
+
+/// The kind and length of a message that is inside its command and carries no data: the usual one.
+/// Its tag is in word 1, its payload begins at word [`PLAIN_PAYLOAD`].
+#[inline(always)]
+pub(crate) fn plain(slot: &Received<'_>) -> Option<(Kind, usize)> {
+    let head = slot.head();
+    let kind = match head & 0x00ff_ffff {
+        0 => Kind::Msg,
+        1 => Kind::Tagged,
+        _ => return None,
+    };
+    let len = (head >> 24) as usize;
+    (len <= INLINE_MAX).then_some((kind, len))
+}
+
+/// Where the payload of a plain command begins.
+pub(crate) const PLAIN_PAYLOAD: usize = 2;
+
+const _: () = assert!(SRC_INLINE == 0, "plain commands are recognised by it");
 
 /// Reads a command of peer `src`.
 #[inline]

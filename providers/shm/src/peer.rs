@@ -193,7 +193,7 @@ impl Peer {
     }
 
     /// Makes a command visible to the peer: rings if it does not look anyway.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn announce(&self) {
         if let Some(inbox) = &self.inbox {
             inbox.region.announce(&inbox.bell);
@@ -318,7 +318,7 @@ impl Outbox {
     }
 
     /// Remembers how far the pool was used when the last slot was committed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn mark_last(&mut self) {
         self.mark(self.tx.position() - 1);
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use selvedge::cq::Entry;
 use selvedge_kit::srx::Source;
 
 use crate::choice::Way;
@@ -57,13 +58,22 @@ impl State {
     }
 
     /// Takes up to `budget` commands of one peer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self, index: usize, budget: usize) -> usize {
+        let peer = &self.peers[index];
+        match &peer.inbox {
+            Some(inbox) if inbox.rx.peek().is_some() => self.take_some(index, budget),
+            _ => 0,
+        }
+    }
+
+    #[inline(never)]
+    fn take_some(&mut self, index: usize, budget: usize) -> usize {
         let budget = budget.min(self.ep.rx_cq.room());
-        let mut taken = 0;
+        let mut taken = self.take_plain(index, budget);
         while taken < budget {
             match self.take(index) {
-                Ok(true) => taken += 1,
+                Ok(true) => taken += 1 + self.take_plain(index, budget - taken - 1),
                 Ok(false) => break,
                 Err(Nonsense(what)) => {
                     self.quarantine(index, what);
@@ -72,16 +82,54 @@ impl State {
             }
         }
         let peer = &mut self.peers[index];
-        if taken > 0
-            && let (Some(inbox), Some(out)) = (&mut peer.inbox, &peer.out)
-        {
+        if let (Some(inbox), Some(out)) = (&mut peer.inbox, &peer.out) {
             inbox.publish(&out.credit);
         }
         taken
     }
 
-    /// Takes one command, if there is one and its message has a place.
-    #[inline]
+    /// Takes commands that are as usual: the message is inside, and the oldest receive is for it.
+    /// Stops at the first that is not.
+    #[inline(always)]
+    fn take_plain(&mut self, index: usize, budget: usize) -> usize {
+        let peer = &mut self.peers[index];
+        let addr = peer.fi_addr(&self.av);
+        let Some(inbox) = &mut peer.inbox else {
+            return 0;
+        };
+        for taken in 0..budget {
+            let Some(slot) = inbox.rx.peek() else {
+                return taken;
+            };
+            let Some((kind, len)) = cmd::plain(&slot) else {
+                return taken;
+            };
+            let tag = slot.word(1);
+            let matcher = self.inbound.matcher(kind);
+            let Some(posted) = matcher.oldest(Source(index as u32), tag) else {
+                return taken;
+            };
+            if posted.buf.len() < len {
+                return taken;
+            }
+            inline::receive(&slot, cmd::PLAIN_PAYLOAD, len, &mut posted.buf);
+            let flags = posted.flags;
+            let entry = Entry {
+                context: posted.context,
+                flags: kind.received(),
+                len,
+                tag,
+                ..Entry::default()
+            };
+            matcher.drop_oldest();
+            inbox.rx.release();
+            self.ep.rx_report(entry, flags, addr);
+        }
+        budget
+    }
+
+    /// Takes one command of any kind, if there is one and its message has a place.
+    #[inline(never)]
     fn take(&mut self, index: usize) -> Result<bool, Nonsense> {
         let peer = &mut self.peers[index];
         let Some(inbox) = &mut peer.inbox else {

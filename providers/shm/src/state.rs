@@ -200,18 +200,23 @@ impl State {
     }
 
     /// Posts a receive from the peer at `src`, or from any.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recv(&mut self, mut posted: Posted, src: FiAddr) -> Result {
         if src != FiAddr::UNSPEC {
-            let index = self.peer_at(src)?;
-            posted.src = Source(index as u32);
-            self.expect_from(index, &posted)?;
+            self.direct(&mut posted, src)?;
         }
         let matcher = self.inbound.matcher(posted.kind);
         if let Some((posted, env, unexpected)) = matcher.post(posted) {
             self.meet(posted, env, unexpected);
         }
         Ok(())
+    }
+
+    /// Makes a receive wait for the peer at `src` alone.
+    fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
+        let index = self.peer_at(src)?;
+        posted.src = Source(index as u32);
+        self.expect_from(index, posted)
     }
 
     /// Whether a message from this peer alone can come: one that is gone and has left none is

@@ -53,7 +53,7 @@ impl<U> Matcher<U> {
 
     /// Posts a receive. If a message has been waiting for it, both come back; otherwise the
     /// receive is kept.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
         if !self.unexpected.is_empty()
             && let Some((env, payload)) = self.take_for(rx.src, rx.tag)
@@ -75,6 +75,22 @@ impl<U> Matcher<U> {
             return self.posted.pop();
         }
         self.arrive_behind_head(env)
+    }
+
+    /// The oldest receive, if it takes a message with this source and tag: [`Self::arrive`] for the
+    /// usual case and without moving the receive. [`Self::drop_oldest`] takes it out.
+    #[inline(always)]
+    pub fn oldest(&mut self, src: Source, tag: u64) -> Option<&mut Posted> {
+        let (oldest, number) = self.posted.first_mut()?;
+        examine();
+        let takes = oldest.tag.accepts(tag) && oldest.src.accepts(src);
+        (takes && !self.by_mask.has(number)).then_some(oldest)
+    }
+
+    /// Takes out what [`Self::oldest`] has found; its buffer is not reached any more.
+    #[inline(always)]
+    pub fn drop_oldest(&mut self) {
+        drop(self.posted.pop());
     }
 
     /// Keeps a message for which [`Self::arrive`] found no receive.

@@ -185,6 +185,13 @@ impl<T> Queue<T> {
         Some((node.value.as_ref()?, node.number))
     }
 
+    /// The first member, to be changed, and its number.
+    #[inline(always)]
+    pub(super) fn first_mut(&mut self) -> Option<(&mut T, u64)> {
+        let node = self.nodes.get_mut(self.head as usize)?;
+        Some((node.value.as_mut()?, node.number))
+    }
+
     /// Removes the first member.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<T> {

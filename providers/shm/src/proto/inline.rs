@@ -10,29 +10,33 @@ const WORDS: usize = INLINE_MAX / 8;
 /// Puts the message into a command. The caller has checked that it fits, and reserved a slot.
 #[inline(always)]
 pub(crate) fn send(slot: Slot<'_>, header: &Header, buf: &TxBuf) {
-    let len = buf.len();
-    header.commit_inline(slot, len, |slot, word| match len {
-        8 => slot.put(word, buf.word()),
-        _ => gather(slot, word, buf),
-    });
+    match buf.len() {
+        8 => header.commit_inline(slot, &[buf.word()], 8),
+        len => gather(slot, header, buf, len),
+    }
 }
 
-fn gather(slot: &mut Slot<'_>, word: usize, buf: &TxBuf) {
+#[inline(never)]
+fn gather(slot: Slot<'_>, header: &Header, buf: &TxBuf, len: usize) {
     let mut bytes = [[0; 8]; WORDS];
-    let len = buf.read(0, bytes.as_flattened_mut());
-    for (index, bytes) in bytes[..len.div_ceil(8)].iter().enumerate() {
-        slot.put(word + index, u64::from_ne_bytes(*bytes));
-    }
+    buf.read(0, bytes.as_flattened_mut());
+    let words = bytes.map(u64::from_ne_bytes);
+    header.commit_inline(slot, &words[..len.div_ceil(8)], len);
 }
 
 /// Copies `len` bytes, from word `word` of the command on, to where they belong. Says how many
 /// fitted.
-#[inline]
+#[inline(always)]
 pub(crate) fn receive(slot: &Received<'_>, word: usize, len: usize, buf: &mut RxBuf) -> usize {
     match len {
         8 => buf.write_word(slot.word(word)),
-        _ => buf.write(0, &payload(slot, word, len).as_flattened()[..len]),
+        _ => scatter(slot, word, len, buf),
     }
+}
+
+#[inline(never)]
+fn scatter(slot: &Received<'_>, word: usize, len: usize, buf: &mut RxBuf) -> usize {
+    buf.write(0, &payload(slot, word, len).as_flattened()[..len])
 }
 
 /// The payload of a command whose message has to wait.

@@ -142,9 +142,32 @@ mod words {
             unsafe { line.cast().as_ref() }
         }
 
+        /// Asks for the cache line of the word at `index`, to write to it soon. A hint.
+        #[inline(always)]
+        pub(crate) fn prepare(&self, index: usize) {
+            #[cfg(target_arch = "x86_64")]
+            prefetch_for_writing(self.at(index));
+            let _ = index;
+        }
+
         /// Number of words.
         pub(crate) fn len(&self) -> usize {
             self.len
+        }
+    }
+
+    /// The intrinsic becomes a prefetch for reading unless the compiler may assume a newer
+    /// processor; the instruction itself is a no-op where it is not known.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn prefetch_for_writing(word: &AtomicU64) {
+        // SAFETY: a prefetch has no effect that a program could see, whatever the address.
+        unsafe {
+            std::arch::asm!(
+                "prefetchw [{}]",
+                in(reg) word.as_ptr(),
+                options(nostack, preserves_flags)
+            );
         }
     }
 
@@ -188,6 +211,9 @@ mod words {
             assert!(first < self.len && N <= self.len - first);
             self.mapping.content().words(self.first + first)
         }
+
+        /// Nothing to the model.
+        pub(crate) fn prepare(&self, _index: usize) {}
 
         pub(crate) fn len(&self) -> usize {
             self.len
