@@ -86,6 +86,15 @@ impl<T: Clone + Eq + Hash> Table<T> {
             .map(|&index| FiAddr(index as u64))
     }
 
+    /// Every peer with its index, in the order of indices.
+    pub fn peers(&self) -> Vec<(FiAddr, T)> {
+        let entries = self.entries.lock();
+        let slots = (0..).map(FiAddr).zip(&entries.slots);
+        slots
+            .filter_map(|(addr, slot)| Some((addr, slot.clone()?)))
+            .collect()
+    }
+
     /// Number of peers.
     pub fn len(&self) -> usize {
         self.entries.lock().by_value.len()

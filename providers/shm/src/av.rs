@@ -29,6 +29,15 @@ impl Av {
         self.table.find(name).unwrap_or(FiAddr::UNSPEC)
     }
 
+    /// Every name, in the order of indices.
+    pub(crate) fn names(&self) -> Vec<Name> {
+        self.table
+            .peers()
+            .into_iter()
+            .map(|(_, name)| name)
+            .collect()
+    }
+
     /// The name behind an index.
     pub(crate) fn name(&self, addr: FiAddr) -> Option<Name> {
         self.table.lookup(addr)

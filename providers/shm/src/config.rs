@@ -9,7 +9,7 @@ use crate::cmd::INLINE_MAX;
 use crate::smr::Sizes;
 
 /// Every parameter, with its default and what it does.
-pub(crate) static PARAMS: [Spec; 12] = [
+pub(crate) static PARAMS: [Spec; 13] = [
     Spec::size("FI_SHM_TX_SIZE", 1024, "sends that may be outstanding").within(1, 1 << 20),
     Spec::size(
         "FI_SHM_RX_SIZE",
@@ -74,6 +74,11 @@ pub(crate) static PARAMS: [Spec; 12] = [
         Duration::from_millis(800),
         "how long a send waits for a peer that has not started",
     ),
+    Spec::flag(
+        "FI_SHM_EAGER_EXCHANGE",
+        false,
+        "make contact with every address that is inserted, not at the first message to it",
+    ),
 ];
 
 /// How large messages travel.
@@ -100,6 +105,7 @@ pub(crate) struct Config {
     pub(crate) protocol: Protocol,
     pub(crate) unexpected_size: usize,
     pub(crate) peer_timeout: Duration,
+    pub(crate) eager_exchange: bool,
 }
 
 /// Answers that a peer may owe us at once; the region has room for as many.
@@ -130,6 +136,7 @@ impl Config {
             protocol: protocol(&params)?,
             unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
             peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?,
+            eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,
         })
     }
 }

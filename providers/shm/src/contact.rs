@@ -85,7 +85,7 @@ impl State {
     }
 
     /// Connects to the peer and says hello: from here on it has our outbox.
-    fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
+    pub(crate) fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
         let link = Link::connect(&self.peers[index].name)?;
         self.ensure_outbox(index)?;
         self.control.watch_peer(link.fd(), index)?;
@@ -97,7 +97,8 @@ impl State {
     fn ensure_outbox(&mut self, index: usize) -> Result<(), Error> {
         let peer = &mut self.peers[index];
         if peer.out.is_none() {
-            peer.out = Some(Outbox::create(&peer.name, index as u32, &self.config)?);
+            let addr = peer.fi_addr(&self.av);
+            peer.out = Some(Outbox::create(&peer.name, addr, &self.config)?);
         }
         Ok(())
     }

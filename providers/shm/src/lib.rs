@@ -9,6 +9,7 @@ mod contact;
 mod control;
 mod domain;
 mod endpoint;
+mod exchange;
 mod liveness;
 mod msg;
 mod name;

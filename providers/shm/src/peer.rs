@@ -186,10 +186,18 @@ impl Peer {
     pub(crate) fn fi_addr(&mut self, av: &crate::av::Av) -> FiAddr {
         let epoch = av.epoch();
         if self.fi_epoch != epoch {
-            self.fi_epoch = epoch;
-            self.fi_addr = av.find(&self.name);
+            self.look_up(av, epoch);
         }
         self.fi_addr
+    }
+
+    #[cold]
+    fn look_up(&mut self, av: &crate::av::Av, epoch: u64) {
+        self.fi_epoch = epoch;
+        self.fi_addr = av.find(&self.name);
+        if let Some(out) = &self.out {
+            out.region.set_peer_index(self.fi_addr.0);
+        }
     }
 
     /// Makes a command visible to the peer: rings if it does not look anyway.
@@ -262,12 +270,13 @@ impl Peer {
 }
 
 impl Outbox {
-    /// Makes the memory for the peer called `name`, whose index with us is `index`.
-    pub(crate) fn create(name: &Name, index: u32, config: &Config) -> Result<Self, Error> {
+    /// Makes the memory for the peer called `name`, which has index `addr` in our address vector.
+    pub(crate) fn create(name: &Name, addr: FiAddr, config: &Config) -> Result<Self, Error> {
         let region = Region::create(&Attr {
             sizes: config.region,
-            peer: (name.as_str(), u64::from(index)),
+            peer: name.as_str(),
         })?;
+        region.set_peer_index(addr.0);
         Ok(Self {
             tx: region.cmd_sender(),
             pool: region.inject_pool(),

@@ -288,6 +288,9 @@ impl State {
             self.turn.last_control = now;
             self.sweep();
             self.look_at_sockets(now);
+            if self.config.eager_exchange {
+                self.exchange_addresses(now);
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use crate::av::Av;
 use crate::cmd::Header;
 use crate::config::Config;
 use crate::control::Control;
+use crate::exchange::Exchange;
 use crate::name::Name;
 use crate::peer::{Held, Peer, State as PeerState};
 use crate::proto::{self, Sent, iov, status};
@@ -38,6 +39,7 @@ pub(crate) struct State {
     /// Peers that are gone and have left messages for which there was no room.
     pub(crate) ending: Vec<u32>,
     pub(crate) turn: Turn,
+    pub(crate) exchange: Exchange,
 }
 
 /// The two sides of receive matching.
@@ -114,6 +116,7 @@ impl State {
                 last_control: Instant::now(),
                 sweep: 0,
             },
+            exchange: Exchange::default(),
         }
     }
 

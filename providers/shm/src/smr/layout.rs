@@ -4,7 +4,7 @@
 //! byte 0      header: identity and offsets, written once before the region is shared
 //!      128    credit line: cursors over the peer's region, written by this region's owner
 //!      256    state line: closed
-//!      320    peer_addr: the peer's name and its index in the owner's map
+//!      320    peer_addr: the peer's index in the owner's map, and its name
 //!      512    resp_queue: answers to the peer's commands
 //!      ...    cmd_queue:  commands to the peer, one cache line each
 //!      ...    inject_pool: payloads of those commands
@@ -43,8 +43,10 @@ pub(crate) mod word {
 
 /// Bytes in front of the response queue.
 pub(crate) const HEADER_SIZE: usize = 512;
-/// Where the peer's address entry begins.
+/// Where the peer's address entry begins: its index. The owner may change it at any time.
 pub(crate) const PEER_ADDR: usize = 320;
+/// Where the peer's name begins, written once and ended by a zero.
+pub(crate) const PEER_NAME: usize = PEER_ADDR + 8;
 /// Bytes of a name, without the terminating zero.
 pub const NAME_MAX: usize = 88;
 /// Bytes of one command slot.
@@ -99,4 +101,4 @@ impl Sizes {
 }
 
 const _: () = assert!(word::CREDIT * 8 == 128 && word::CLOSED * 8 == 256);
-const _: () = assert!(PEER_ADDR + 8 + NAME_MAX < HEADER_SIZE);
+const _: () = assert!(PEER_NAME + NAME_MAX < HEADER_SIZE);

@@ -17,6 +17,7 @@ pub mod cmd_queue;
 pub mod doorbell;
 pub mod inject_pool;
 pub mod layout;
+mod map;
 #[cfg(loom)]
 pub mod model;
 mod region;
@@ -24,4 +25,5 @@ pub mod resp_queue;
 pub(crate) mod sync;
 
 pub use layout::Sizes;
+pub use map::{Addr, Map, UNSPEC};
 pub use region::{Attr, Mapping, Memory, PeerRegion, Region, Writers};

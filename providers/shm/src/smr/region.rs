@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use super::bytes::Bytes;
 use super::cmd_queue::{Credit, Receiver, SLOT_WORDS, Sender};
 use super::doorbell::Bell;
 use super::inject_pool::InjectPool;
-use super::layout::{HEADER_SIZE, MAGIC, NAME_MAX, PEER_ADDR, Sizes, VERSION, word};
+use super::layout::{HEADER_SIZE, MAGIC, NAME_MAX, PEER_ADDR, PEER_NAME, Sizes, VERSION, word};
+use super::map::{Addr, UNSPEC};
 use super::resp_queue::{RespReceiver, RespSender};
 use super::sync::{Ordering, Words, order};
 
@@ -191,8 +193,8 @@ fn refused(why: &str) -> Error {
 pub struct Attr<'a> {
     /// How large its parts are.
     pub sizes: Sizes,
-    /// The peer it is for, and that peer's index in the owner's map.
-    pub peer: (&'a str, u64),
+    /// The name of the peer that it is for.
+    pub peer: &'a str,
 }
 
 /// The owner's end of a region (`smr_create`).
@@ -211,7 +213,7 @@ impl Region {
     /// system's, when memory is short.
     pub fn create(attr: &Attr<'_>) -> Result<Self, Error> {
         let sizes = attr.sizes;
-        let (name, index) = attr.peer;
+        let name = attr.peer;
         if !sizes.are_sane() || sizes.total() > Sizes::MAX_TOTAL {
             return Err(Error::new(Errno::Inval, format!("region with {sizes:?}")));
         }
@@ -229,7 +231,8 @@ impl Region {
             sizes,
         };
         region.write_header();
-        region.write_peer(name, index);
+        region.write_peer_name(name);
+        region.set_peer_index(UNSPEC);
         Ok(region)
     }
 
@@ -251,12 +254,21 @@ impl Region {
         }
     }
 
-    fn write_peer(&self, name: &str, index: u64) {
+    fn write_peer_name(&self, name: &str) {
+        let bytes = Bytes::new(self.memory.mapping().clone(), PEER_NAME, NAME_MAX + 1);
+        bytes.copy_in(0, name.as_bytes());
+    }
+
+    /// The name of the peer that it was made for.
+    pub fn peer_name(&self) -> String {
+        name_in(self.memory.mapping())
+    }
+
+    /// Tells the peer its index in the owner's map; [`UNSPEC`] when it has none.
+    pub fn set_peer_index(&self, index: u64) {
         self.header
             .at(PEER_ADDR / 8)
             .store(index, Ordering::Relaxed);
-        let bytes = Bytes::new(self.memory.mapping().clone(), PEER_ADDR + 8, NAME_MAX + 1);
-        bytes.copy_in(0, name.as_bytes());
     }
 
     /// The sizes it was made with.
@@ -267,6 +279,16 @@ impl Region {
     /// The descriptor to hand to the peer.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.memory.fd()
+    }
+
+    /// What the peer needs to map it: a descriptor of its own, and the layout.
+    ///
+    /// # Errors
+    /// The system's, when descriptors are short.
+    pub fn share(&self) -> Result<(OwnedFd, Sizes), Error> {
+        let fd = self.fd().try_clone_to_owned();
+        let fd = fd.map_err(|e| failed("sharing a region".into(), e))?;
+        Ok((fd, self.sizes))
     }
 
     /// A number of the descriptor, to tell regions apart in logs.
@@ -410,17 +432,25 @@ impl PeerRegion {
         self.header.at(word::CLOSED).load(Ordering::Relaxed) != 0
     }
 
-    /// The name and index that the peer's owner has for us.
-    pub fn peer_addr(&self) -> (String, u64) {
+    /// The name that the region's owner calls us by, and our index in its map.
+    pub fn peer_addr(&self) -> Addr {
         let index = self.header.at(PEER_ADDR / 8).load(Ordering::Relaxed);
-        let mut name = [std::mem::MaybeUninit::uninit(); NAME_MAX];
-        let bytes = Bytes::new(self.mapping.clone(), PEER_ADDR + 8, NAME_MAX);
-        let name = bytes.copy_out(0, &mut name);
-        let len = name.iter().position(|&b| b == 0).unwrap_or(NAME_MAX);
-        (String::from_utf8_lossy(&name[..len]).into_owned(), index)
+        Addr {
+            name: name_in(&self.mapping),
+            index: (index != UNSPEC).then_some(index),
+        }
     }
 
     fn words(&self, offset: usize, len: usize) -> Words {
         Words::new(self.mapping.clone(), offset, len)
     }
+}
+
+/// The name of the peer that a region was made for.
+fn name_in(mapping: &Arc<Mapping>) -> String {
+    let mut name = [MaybeUninit::uninit(); NAME_MAX];
+    let bytes = Bytes::new(mapping.clone(), PEER_NAME, NAME_MAX);
+    let name = bytes.copy_out(0, &mut name);
+    let len = name.iter().position(|&b| b == 0).unwrap_or(NAME_MAX);
+    String::from_utf8_lossy(&name[..len]).into_owned()
 }

@@ -33,14 +33,14 @@ const SIZES: Sizes = Sizes {
 
 /// Memory of one process for another.
 fn region() -> Region {
-    let peer = ("peer", 0);
-    Region::create(&Attr { sizes: SIZES, peer }).unwrap()
+    let (sizes, peer) = (SIZES, "peer");
+    Region::create(&Attr { sizes, peer }).unwrap()
 }
 
 /// The other process's view of it.
 fn seen(region: &Region) -> PeerRegion {
-    let fd = region.fd().try_clone_to_owned().unwrap();
-    PeerRegion::attach(fd, region.sizes()).unwrap()
+    let (fd, sizes) = region.share().unwrap();
+    PeerRegion::attach(fd, sizes).unwrap()
 }
 
 /// Runs a model through all its interleavings with up to three preemptions.

@@ -1,0 +1,302 @@
+//! The map: which peers there are, by which index, and where their regions are mapped (`smr_map`).
+//!
+//! Every process writes only to memory of its own. So an exchange of addresses is this: each side
+//! writes into the region that it has made for the other which index the other has in its map, and
+//! reads from the other's region which index it has there itself.
+//!
+//! How a region gets from one process to the other is no business of the map's, which knows no
+//! protocol: [`Map::map_to_region`] asks its caller.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+use selvedge::{Errno, Error};
+
+use super::layout::NAME_MAX;
+use super::{PeerRegion, Region, Sizes};
+
+/// The index of an endpoint that a map does not have.
+pub const UNSPEC: u64 = u64::MAX;
+
+/// A peer's name, and the index by which the peer knows us (`smr_addr`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Addr {
+    /// The peer's name.
+    pub name: String,
+    /// Our index in the peer's map; `None` (UNSPEC) while the peer has none for us, or has not told.
+    pub index: Option<u64>,
+}
+
+impl fmt::Display for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "{} {index}", self.name),
+            None => write!(f, "{} UNSPEC", self.name),
+        }
+    }
+}
+
+/// Peers by index and by name.
+///
+/// # Examples
+///
+/// Two endpoints of one process, which pass each other their regions by hand:
+///
+/// ```
+/// use selvedge_shm::smr::{Attr, Map, Region, Sizes};
+///
+/// let sizes = Sizes { cmd_count: 16, resp_count: 16, inject_size: 4096 };
+/// let a_for_b = Region::create(&Attr { sizes, peer: "b" })?;
+/// let b_for_a = Region::create(&Attr { sizes, peer: "a" })?;
+///
+/// let mut a = Map::new(8);
+/// a.add("b", 5)?;
+/// a.map_to_region(5, |_| b_for_a.share())?;
+/// assert_eq!(a.map_to_endpoint(&a_for_b, 5)?.to_string(), "b UNSPEC");
+///
+/// let mut b = Map::new(8);
+/// b.add("a", 2)?;
+/// b.map_to_region(2, |_| a_for_b.share())?;
+/// assert_eq!(b.map_to_endpoint(&b_for_a, 2)?.to_string(), "a 5");
+/// assert_eq!(a.addr(5).expect("was added").to_string(), "b 2");
+/// # Ok::<(), selvedge::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Map {
+    peers: Vec<Option<Entry>>,
+    names: HashMap<String, u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    region: Option<PeerRegion>,
+}
+
+impl Map {
+    /// A map for up to `peer_count` peers, whose indices are below that (`smr_map_create`).
+    pub fn new(peer_count: usize) -> Self {
+        Self {
+            peers: (0..peer_count).map(|_| None).collect(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// Adds the peer called `name` under index `id` (`smr_map_add`). That does not say that the
+    /// peer exists, or that its region is mapped.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when the index is too large or another peer's, when the name has an index
+    /// already, or when it is longer than [`NAME_MAX`] bytes. Nothing has changed then.
+    pub fn add(&mut self, name: &str, id: u64) -> Result<(), Error> {
+        let refused = |why: String| Err(Error::new(Errno::Inval, format!("peer {name:?}: {why}")));
+        if name.len() > NAME_MAX {
+            return refused(format!("a name has at most {NAME_MAX} bytes"));
+        }
+        if let Some(known) = self.find(name) {
+            return refused(format!("it has index {known}"));
+        }
+        let count = self.peers.len();
+        match usize::try_from(id)
+            .ok()
+            .and_then(|id| self.peers.get_mut(id))
+        {
+            None => refused(format!("index {id} in a map for {count}")),
+            Some(Some(other)) => refused(format!("index {id} belongs to {:?}", other.name)),
+            Some(free) => {
+                let (name, region) = (name.to_owned(), None);
+                self.names.insert(name.clone(), id);
+                *free = Some(Entry { name, region });
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes a peer and unmaps its region.
+    ///
+    /// # Errors
+    /// [`Errno::NoEnt`] when no peer has this index.
+    pub fn remove(&mut self, id: u64) -> Result<(), Error> {
+        let name = self.entry(id)?.name.clone();
+        self.names.remove(&name);
+        self.peers[id as usize] = None;
+        Ok(())
+    }
+
+    /// Maps the region that a peer has made for us (`smr_map_to_region`), if that was not done
+    /// before. `find` is told the peer's name and says where its region is and how it is laid out;
+    /// it fails with [`Errno::Again`] while the peer has not initialised it.
+    ///
+    /// # Errors
+    /// [`Errno::NoEnt`] when no peer has this index; `find`'s; [`Errno::Proto`] when what it found
+    /// is no region.
+    pub fn map_to_region(
+        &mut self,
+        id: u64,
+        find: impl FnOnce(&str) -> Result<(OwnedFd, Sizes), Error>,
+    ) -> Result<&PeerRegion, Error> {
+        let entry = self.entry_mut(id)?;
+        let region = match entry.region.take() {
+            Some(region) => region,
+            None => {
+                let (fd, sizes) = find(&entry.name)?;
+                PeerRegion::attach(fd, sizes)?
+            }
+        };
+        Ok(entry.region.insert(region))
+    }
+
+    /// Exchanges addresses with the peer whose index is `index` (`smr_map_to_endpoint`): tells it
+    /// its index, through the region that we have made for it, and says what it has told us.
+    ///
+    /// # Errors
+    /// [`Errno::NoEnt`] when no peer has this index; [`Errno::Inval`] when the region was made for
+    /// another peer.
+    pub fn map_to_endpoint(&self, region: &Region, index: u64) -> Result<Addr, Error> {
+        let name = &self.entry(index)?.name;
+        let made_for = region.peer_name();
+        if made_for != *name {
+            let what = format!("the region for {made_for:?}, used for {name:?}");
+            return Err(Error::new(Errno::Inval, what));
+        }
+        region.set_peer_index(index);
+        Ok(self.addr(index).expect("was found above"))
+    }
+
+    /// The index of a peer by its name.
+    pub fn find(&self, name: &str) -> Option<u64> {
+        self.names.get(name).copied()
+    }
+
+    /// A peer's name and what it has told us of our index. That may change until it has.
+    pub fn addr(&self, id: u64) -> Option<Addr> {
+        self.entry(id).ok().map(Entry::addr)
+    }
+
+    /// The region of a peer, once it is mapped.
+    pub fn region(&self, id: u64) -> Option<&PeerRegion> {
+        self.entry(id).ok()?.region.as_ref()
+    }
+
+    /// Every peer with its index, in the order of indices.
+    pub fn peers(&self) -> impl Iterator<Item = (u64, Addr)> {
+        (0..)
+            .zip(&self.peers)
+            .filter_map(|(id, entry)| Some((id, entry.as_ref()?.addr())))
+    }
+
+    fn entry(&self, id: u64) -> Result<&Entry, Error> {
+        let slot = usize::try_from(id).ok().and_then(|id| self.peers.get(id));
+        slot.and_then(Option::as_ref).ok_or_else(|| unknown(id))
+    }
+
+    fn entry_mut(&mut self, id: u64) -> Result<&mut Entry, Error> {
+        let slot = usize::try_from(id).ok();
+        slot.and_then(|id| self.peers.get_mut(id))
+            .and_then(Option::as_mut)
+            .ok_or_else(|| unknown(id))
+    }
+}
+
+impl Entry {
+    fn addr(&self) -> Addr {
+        Addr {
+            name: self.name.clone(),
+            index: self.region.as_ref().and_then(|r| r.peer_addr().index),
+        }
+    }
+}
+
+fn unknown(id: u64) -> Error {
+    Error::new(Errno::NoEnt, format!("no peer has index {id}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::smr::Attr;
+
+    const SIZES: Sizes = Sizes {
+        cmd_count: 2,
+        resp_count: 2,
+        inject_size: 64,
+    };
+
+    fn region(peer: &str) -> Region {
+        Region::create(&Attr { sizes: SIZES, peer }).unwrap()
+    }
+
+    #[test]
+    fn names_and_indices_are_unique() {
+        let mut map = Map::new(2);
+        map.add("a", 1).unwrap();
+        for (name, id) in [("a", 0), ("b", 1), ("b", 2), ("b", UNSPEC)] {
+            assert_eq!(map.add(name, id).unwrap_err().errno(), Errno::Inval);
+        }
+        let long = "x".repeat(NAME_MAX + 1);
+        assert_eq!(map.add(&long, 0).unwrap_err().errno(), Errno::Inval);
+        assert_eq!((map.find("a"), map.find("b")), (Some(1), None));
+        map.remove(1).unwrap();
+        map.add("b", 1).unwrap();
+        assert_eq!(map.find("a"), None);
+    }
+
+    #[test]
+    fn an_added_peer_is_not_mapped() {
+        let mut map = Map::new(1);
+        map.add("a", 0).unwrap();
+        assert!(map.region(0).is_none());
+        assert_eq!(map.addr(0).unwrap().index, None);
+    }
+
+    #[test]
+    fn mapping_is_tried_again_until_it_works_and_then_kept() {
+        let (mut map, theirs) = (Map::new(1), region("us"));
+        map.add("a", 0).unwrap();
+        let again = map.map_to_region(0, |_| Err(Error::new(Errno::Again, "not yet")));
+        assert_eq!(again.unwrap_err().errno(), Errno::Again);
+        map.map_to_region(0, |name| {
+            assert_eq!(name, "a");
+            theirs.share()
+        })
+        .unwrap();
+        map.map_to_region(0, |_| panic!("it is mapped")).unwrap();
+    }
+
+    #[test]
+    fn unknown_indices_are_refused_by_value() {
+        let mut map = Map::new(1);
+        for id in [0, 1, UNSPEC] {
+            let error = map.map_to_endpoint(&region("a"), id).unwrap_err();
+            assert_eq!(error.errno(), Errno::NoEnt);
+            assert!(error.to_string().contains(&id.to_string()), "{error}");
+            assert!(map.map_to_region(id, |_| panic!("no such peer")).is_err());
+        }
+    }
+
+    #[test]
+    fn a_region_for_somebody_else_is_refused() {
+        let mut map = Map::new(1);
+        map.add("a", 0).unwrap();
+        let error = map.map_to_endpoint(&region("b"), 0).unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval);
+    }
+
+    #[test]
+    fn each_side_learns_the_index_that_the_other_has_given_it() {
+        let (ours, theirs) = (region("them"), region("us"));
+        let (mut our_map, mut their_map) = (Map::new(9), Map::new(9));
+        our_map.add("them", 3).unwrap();
+        their_map.add("us", 8).unwrap();
+        our_map.map_to_region(3, |_| theirs.share()).unwrap();
+        let told = our_map.map_to_endpoint(&ours, 3).unwrap();
+        assert_eq!(told.index, None);
+        their_map.map_to_region(8, |_| ours.share()).unwrap();
+        let told = their_map.map_to_endpoint(&theirs, 8).unwrap();
+        assert_eq!(told.index, Some(3));
+        assert_eq!(our_map.addr(3).unwrap().index, Some(8));
+        let peers: Vec<_> = our_map.peers().map(|(id, a)| (id, a.to_string())).collect();
+        assert_eq!(peers, [(3, "them 8".to_owned())]);
+    }
+}

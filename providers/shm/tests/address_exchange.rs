@@ -1,0 +1,352 @@
+//! The address exchange, step by step as in OFIWG's slides on shared memory (19 to 23): four
+//! endpoints insert each other one after the other, and after every step each table says which
+//! peers there are and which index the endpoint has with them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+use std::any::Any;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write, stdin};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use selvedge::param::Params;
+use selvedge::{
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Domain, FiAddr, Hints, Registry, av,
+    cq,
+};
+
+/// The slides' endpoints, clockwise from the upper left.
+const NAMES: [&str; 4] = ["11111:0:0", "22222:0:0", "33333:0:0", "44444:0:0"];
+/// Nothing here takes a hundredth of it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Set in a child that is one of the endpoints.
+const CHILD: &str = "SELVEDGE_TEST_ENDPOINT";
+
+/// What one endpoint knows: by index, the peer and our index with it.
+type Table = Vec<String>;
+
+/// One step of the slides: who inserts the three others, and all tables after it.
+struct Step {
+    slide: u32,
+    inserts: usize,
+    tables: [&'static [&'static str]; 4],
+}
+
+const STEPS: [Step; 4] = [
+    Step {
+        slide: 20,
+        inserts: 0,
+        tables: [
+            &["22222:0:0 UNSPEC", "33333:0:0 UNSPEC", "44444:0:0 UNSPEC"],
+            &[],
+            &[],
+            &[],
+        ],
+    },
+    Step {
+        slide: 21,
+        inserts: 3,
+        tables: [
+            &["22222:0:0 UNSPEC", "33333:0:0 UNSPEC", "44444:0:0 0"],
+            &[],
+            &[],
+            &["11111:0:0 2", "22222:0:0 UNSPEC", "33333:0:0 UNSPEC"],
+        ],
+    },
+    Step {
+        slide: 22,
+        inserts: 2,
+        tables: [
+            &["22222:0:0 UNSPEC", "33333:0:0 0", "44444:0:0 0"],
+            &[],
+            &["11111:0:0 1", "22222:0:0 UNSPEC", "44444:0:0 2"],
+            &["11111:0:0 2", "22222:0:0 UNSPEC", "33333:0:0 2"],
+        ],
+    },
+    Step {
+        slide: 23,
+        inserts: 1,
+        tables: [
+            &["22222:0:0 0", "33333:0:0 0", "44444:0:0 0"],
+            &["11111:0:0 0", "33333:0:0 1", "44444:0:0 1"],
+            &["11111:0:0 1", "22222:0:0 1", "44444:0:0 2"],
+            &["11111:0:0 2", "22222:0:0 2", "33333:0:0 2"],
+        ],
+    },
+];
+
+/// The four endpoints, wherever they are.
+trait Fleet {
+    fn insert(&mut self, who: usize, name: &str);
+    /// All tables, after every endpoint has made some progress.
+    fn tables(&mut self) -> [Table; 4];
+}
+
+fn walk(fleet: &mut impl Fleet) {
+    assert_eq!(fleet.tables(), [const { Table::new() }; 4], "slide 19");
+    for step in &STEPS {
+        for other in NAMES {
+            if other != NAMES[step.inserts] {
+                fleet.insert(step.inserts, other);
+            }
+        }
+        let picture = step
+            .tables
+            .map(|t| t.iter().map(ToString::to_string).collect());
+        let tables = settle(fleet, &picture);
+        print(step.slide, &tables);
+        assert_eq!(tables, picture, "slide {}", step.slide);
+    }
+}
+
+/// The tables once they are like the picture and stay so, or when that takes too long.
+fn settle(fleet: &mut impl Fleet, picture: &[Table; 4]) -> [Table; 4] {
+    const STAYS: usize = 30;
+    let deadline = Instant::now() + PATIENCE;
+    let mut like = 0;
+    loop {
+        let tables = fleet.tables();
+        like = if tables == *picture { like + 1 } else { 0 };
+        if like > STAYS || Instant::now() > deadline {
+            return tables;
+        }
+    }
+}
+
+fn print(slide: u32, tables: &[Table; 4]) {
+    println!("slide {slide}");
+    for (name, table) in NAMES.iter().zip(tables) {
+        println!("  {name}: {}", table.join(", "));
+    }
+}
+
+/// One endpoint with all that it needs.
+struct Node {
+    ep: Arc<selvedge_shm::Endpoint>,
+    cq: Arc<dyn CompletionQueue>,
+    av: Arc<dyn AddressVector>,
+    _domain: Arc<dyn Domain>,
+}
+
+impl Node {
+    fn open(name: &str, eager: &str) -> Self {
+        let params: Params = [("FI_SHM_EAGER_EXCHANGE", eager)].into_iter().collect();
+        let registry = Registry::new()
+            .with(&selvedge_shm::PROVIDER)
+            .with_params(params);
+        let mut info = registry
+            .infos(&Hints::new().caps(Caps::MSG))
+            .unwrap()
+            .remove(0);
+        info.src_addr = Some(Address::Str(name.into()));
+        let domain = info.open().unwrap();
+        let cq = domain.cq(&cq::Attr::default()).unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        let ep: Arc<dyn Any + Send + Sync> = domain.endpoint(&info, bind).unwrap();
+        Self {
+            ep: ep.downcast().unwrap(),
+            cq,
+            av,
+            _domain: domain,
+        }
+    }
+
+    fn insert(&self, name: &str) -> FiAddr {
+        self.av.insert_one(&Address::Str(name.into())).unwrap()
+    }
+
+    /// Enough to look at the clock, and at the sockets.
+    fn progress(&self) {
+        for _ in 0..100 {
+            assert_eq!(self.cq.read(&mut []), Ok(0));
+        }
+    }
+
+    fn table(&self) -> Table {
+        self.ep
+            .peer_table()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+}
+
+impl Fleet for [Node; 4] {
+    fn insert(&mut self, who: usize, name: &str) {
+        self[who].insert(name);
+    }
+
+    fn tables(&mut self) -> [Table; 4] {
+        self.iter().for_each(Node::progress);
+        [0, 1, 2, 3].map(|who| self[who].table())
+    }
+}
+
+/// The slides' names are taken on the whole machine while this is held.
+fn own_the_names() -> File {
+    let path = std::env::temp_dir().join("selvedge-address-exchange.lock");
+    let file = File::create(path).unwrap();
+    file.lock().unwrap();
+    file
+}
+
+#[test]
+fn four_endpoints_fill_their_tables_as_on_the_slides() {
+    let _lock = own_the_names();
+    walk(&mut NAMES.map(|name| Node::open(name, "1")));
+}
+
+/// An endpoint in a process of its own, which obeys lines on its standard input.
+struct Remote {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Remote {
+    fn start(name: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_child_is_one_endpoint", "--nocapture"])
+            .env(CHILD, name)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut remote = Self {
+            orders: child.stdin.take().unwrap(),
+            answers: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        };
+        remote.ask("ready");
+        remote
+    }
+
+    /// Gives an order and waits for its answer; lines of the test harness are passed over.
+    fn ask(&mut self, order: &str) -> String {
+        writeln!(self.orders, "{order}").unwrap();
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.answers.read_line(&mut line).unwrap(), 0, "it died");
+            if let Some((_, answer)) = line.trim_end().split_once("answer:") {
+                return answer.to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Fleet for [Remote; 4] {
+    fn insert(&mut self, who: usize, name: &str) {
+        self[who].ask(&format!("insert {name}"));
+    }
+
+    fn tables(&mut self) -> [Table; 4] {
+        self.each_mut().map(|remote| {
+            let table = remote.ask("table");
+            let lines = table.split(',').filter(|line| !line.is_empty());
+            lines.map(str::to_owned).collect()
+        })
+    }
+}
+
+#[test]
+fn four_processes_fill_their_tables_as_on_the_slides() {
+    let _lock = own_the_names();
+    walk(&mut NAMES.map(Remote::start));
+}
+
+#[test]
+fn a_child_is_one_endpoint() {
+    if let Ok(name) = std::env::var(CHILD) {
+        obey(&Node::open(&name, "1"), &lines());
+    }
+}
+
+/// Does what it is told, and makes progress meanwhile; until the parent is gone.
+fn obey(node: &Node, orders: &Receiver<String>) {
+    loop {
+        node.progress();
+        let answer = match orders.recv_timeout(Duration::from_millis(1)) {
+            Ok(order) => match order.strip_prefix("insert ") {
+                Some(name) => node.insert(name).0.to_string(),
+                None if order == "table" => node.table().join(","),
+                None => order,
+            },
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        println!("answer:{answer}");
+    }
+}
+
+fn lines() -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let lines = stdin().lines().map_while(Result::ok);
+        lines
+            .take_while(|line| sender.send(line.clone()).is_ok())
+            .count()
+    });
+    receiver
+}
+
+/// Makes progress on both until the first one's table looks like this.
+fn until(node: &Node, other: &Node, table: &[&str]) {
+    let deadline = Instant::now() + PATIENCE;
+    while node.table() != table {
+        assert!(Instant::now() < deadline, "{:?}", node.table());
+        node.progress();
+        other.progress();
+    }
+}
+
+fn name(purpose: &str) -> String {
+    format!("{}:{purpose}", std::process::id())
+}
+
+#[test]
+fn inserting_makes_no_contact_unless_asked_to() {
+    let (a, b) = (Node::open(&name("a"), "0"), Node::open(&name("b"), "0"));
+    a.insert(&name("b"));
+    b.insert(&name("a"));
+    for _ in 0..100 {
+        a.progress();
+        b.progress();
+    }
+    assert_eq!(a.table(), [name("b") + " UNSPEC"]);
+    assert_eq!(b.table(), [name("a") + " UNSPEC"]);
+}
+
+#[test]
+fn a_first_message_exchanges_addresses_too() {
+    let (a, b) = (Node::open(&name("m"), "0"), Node::open(&name("n"), "0"));
+    b.insert(&name("somebody"));
+    let to_b = a.insert(&name("n"));
+    b.insert(&name("m"));
+    selvedge::Msg::inject(&*a.ep, b"hello", to_b, None).unwrap();
+    until(&a, &b, &[&(name("n") + " 1")]);
+}
+
+#[test]
+fn a_peer_that_comes_later_is_met() {
+    let a = Node::open(&name("early"), "1");
+    a.insert(&name("late"));
+    for _ in 0..100 {
+        a.progress();
+    }
+    assert_eq!(a.table(), [name("late") + " UNSPEC"]);
+    let b = Node::open(&name("late"), "0");
+    b.insert(&name("early"));
+    until(&b, &a, &[&(name("early") + " 0")]);
+    until(&a, &b, &[&(name("late") + " 0")]);
+}
