@@ -169,7 +169,11 @@ pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, Nonsense> {
         return Err(Nonsense("unknown flags"));
     }
     let has_data = flags & HAS_DATA != 0;
-    let tag = slot.word(1);
+    // An untagged receive accepts no tag but this.
+    let tag = match kind {
+        Kind::Msg => 0,
+        Kind::Tagged => slot.word(1),
+    };
     let data = if has_data { slot.word(2) } else { 0 };
     let (len, body) = match head >> 8 & 0xff {
         SRC_INLINE => inline_body(head, has_data)?,

@@ -8,7 +8,7 @@
 //! had committed by then is still received, as soon as there is room for it; everything else that
 //! it had a part in fails. Its name is free for a next life after that.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
@@ -25,8 +25,6 @@ use crate::rendezvous::{ContactError, Heard, Link};
 use crate::smr::bounce::{BounceReceiver, Shape};
 use crate::state::State;
 
-/// How long a post to a peer that is gone is refused without looking for it again.
-const DEAD_PAUSE: Duration = Duration::from_millis(10);
 /// Sockets between two endpoints: one that we opened, one that the peer did.
 const LINKS_MAX: usize = 2;
 /// Rounds of segments that a peer that is gone may have left; more than its bounce memory holds.
@@ -40,23 +38,22 @@ impl State {
     /// [`Errno::NotConn`] for a peer that is gone and not back; what was short, if something was.
     #[cold]
     pub(crate) fn reach(&mut self, index: usize) -> Result {
-        let now = Instant::now();
         match self.peers[index].state {
             PeerState::Linked | PeerState::Waiting { .. } => Ok(()),
-            PeerState::Idle => self.reach_first(index, now),
-            PeerState::Dead { next_try } if now >= next_try => self.reach_again(index, now),
-            PeerState::Dead { .. } | PeerState::Ending { .. } => Err(Errno::NotConn),
+            PeerState::Idle => self.reach_first(index),
+            PeerState::Dead => self.reach_again(index),
+            PeerState::Ending { .. } => Err(Errno::NotConn),
         }
     }
 
     /// Looks for a peer that was never met, and waits for it if it is not there yet.
-    fn reach_first(&mut self, index: usize, now: Instant) -> Result {
+    fn reach_first(&mut self, index: usize) -> Result {
         match self.introduce(index) {
             Ok(()) => Ok(()),
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
             Err(ContactError::NotYet(_)) => {
                 self.ensure_outbox(index).map_err(|e| report(&e))?;
-                let deadline = now + self.config.peer_timeout;
+                let deadline = Instant::now() + self.config.peer_timeout;
                 self.peers[index].state = PeerState::Waiting { deadline };
                 self.control.wait_for(index);
                 Ok(())
@@ -65,13 +62,11 @@ impl State {
     }
 
     /// Looks once for a peer that is gone.
-    fn reach_again(&mut self, index: usize, now: Instant) -> Result {
+    fn reach_again(&mut self, index: usize) -> Result {
         match self.introduce(index) {
             Ok(()) => Ok(()),
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
             Err(ContactError::NotYet(_)) => {
-                let next_try = now + DEAD_PAUSE;
-                self.peers[index].state = PeerState::Dead { next_try };
                 self.peers[index].out = None;
                 Err(Errno::NotConn)
             }
@@ -195,8 +190,9 @@ impl State {
         let peer = &self.peers[index];
         let is_known = peer.incarnation == Some(introduction.hello.incarnation);
         let is_ending = matches!(peer.state, PeerState::Ending { .. });
-        // The last words of an earlier life, perhaps: the answer to our own hello will tell.
-        let is_doubtful = peer.incarnation.is_none() && !peer.links.is_empty() && link.is_over();
+        // The last words of an earlier life than the one that we talk to or wait for, perhaps.
+        let is_sought = matches!(peer.state, PeerState::Linked | PeerState::Waiting { .. });
+        let is_doubtful = peer.incarnation.is_none() && is_sought && link.is_over();
         let welcomed = match peer.incarnation {
             _ if is_ending || is_doubtful => return self.control.keep_early(link, introduction),
             Some(_) if is_known => self.add_link(index, link),
@@ -229,10 +225,7 @@ impl State {
         link: Link,
         introduction: Introduction,
     ) -> Result<(), (Link, Error)> {
-        let is_met = !matches!(
-            self.peers[index].state,
-            PeerState::Idle | PeerState::Dead { .. }
-        );
+        let is_met = !matches!(self.peers[index].state, PeerState::Idle | PeerState::Dead);
         match self.answer_hello(index, &link, introduction) {
             Ok((hello, inbox)) => {
                 self.link_up(index, link);
@@ -350,7 +343,11 @@ impl State {
     fn refused(&mut self, index: usize, errno: Errno, why: &str) {
         let name = &self.peers[index].name;
         log::warn!(target: "selvedge::shm::ep_ctrl", "{name} refuses to talk ({errno}): {why}");
-        self.lose(index, Errno::ConnRefused, &format!("it refuses: {why}"));
+        self.lose(
+            index,
+            Errno::ConnRefused,
+            &format!("it refuses: {why}: {errno}"),
+        );
     }
 
     fn cut_off(&mut self, index: usize, error: &Error) {
@@ -376,7 +373,7 @@ impl State {
             .as_ref()
             .map_or(0, |inbox| inbox.rx.position() + inbox.rx.capacity());
         let is_drained = self.drain(index, last);
-        if matches!(self.peers[index].state, PeerState::Dead { .. }) {
+        if self.peers[index].state == PeerState::Dead {
             return;
         }
         self.sever(index, errno, why);
@@ -454,9 +451,7 @@ impl State {
         let peer = &mut self.peers[index];
         let addr = peer.fi_addr(&self.av);
         let detail = format!("{}: {why}", peer.name);
-        peer.state = PeerState::Dead {
-            next_try: Instant::now(),
-        };
+        peer.state = PeerState::Dead;
         peer.incarnation = None;
         peer.inbox = None;
         peer.bounce = None;

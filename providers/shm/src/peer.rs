@@ -77,10 +77,7 @@ pub(crate) enum State {
         last: u64,
     },
     /// It is gone; a later post tries anew.
-    Dead {
-        /// Not before this.
-        next_try: Instant,
-    },
+    Dead,
 }
 
 /// A send whose bytes are in the outbox of a peer that does not exist yet.
