@@ -6,11 +6,9 @@
 
 mod common;
 mod completions;
-mod crowd;
 mod flow;
 mod large;
 mod matching;
-mod model;
 mod names;
 mod shapes;
 mod shm;

@@ -1,0 +1,221 @@
+//! Closing with operations outstanding, and in every order.
+
+use selvedge::{Errno, FiAddr};
+
+use crate::process::{Puppet, Watchdog, alone};
+use crate::side::{Kind, Side, content, info};
+use crate::tally::{Tally, memory, private};
+
+/// Ways by which a large message may go.
+const PROTOCOLS: [&str; 3] = ["auto", "cma", "bounce"];
+
+fn pair(protocol: &str) -> (Side, Side, FiAddr, FiAddr) {
+    let params = [("FI_SHM_PROTOCOL", protocol)];
+    let (a, b) = (Side::with(None, &params), Side::with(None, &params));
+    let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
+    (a, b, to_b, to_a)
+}
+
+#[test]
+fn a_sender_that_closes_leaves_right_bytes_or_an_error() {
+    let _watchdog = Watchdog::new();
+    for protocol in PROTOCOLS {
+        for len in [8, 3000, 100_000, 4_000_000] {
+            for steps in [0, 1, 2, 5, 20, 100] {
+                let (mut a, mut b, to_b, to_a) = pair(protocol);
+                b.recv(Kind::Tagged, to_a, len, 1).unwrap();
+                b.recv(Kind::Tagged, to_a, len, 3).unwrap();
+                for number in [1, 2, 3] {
+                    a.send(Kind::Tagged, to_b, len, number).unwrap();
+                }
+                for _ in 0..steps {
+                    a.drive();
+                    b.drive();
+                }
+                // Its buffers are filled with poison.
+                drop(a);
+                for _ in 0..2 {
+                    let event = b.next();
+                    match &event.error {
+                        None => assert!(event.bytes == content(event.context, len), "poison"),
+                        Some(error) => assert_eq!(error.errno, Errno::ConnReset),
+                    }
+                    assert!(len > 4096 || event.error.is_none(), "{event:?}");
+                }
+                // What was here and wanted by nobody still is.
+                match b.recv(Kind::Tagged, to_a, len, 2) {
+                    Err(errno) => assert!(errno == Errno::NotConn && len > 4096),
+                    Ok(()) => {
+                        let event = b.next();
+                        let is_good = event.error.is_none() && event.bytes == content(2, len);
+                        assert!(is_good || len > 4096 && event.errno() == Errno::ConnReset);
+                    }
+                }
+                assert!(b.is_idle());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_receiver_that_closes_fails_what_it_had_not_confirmed() {
+    let _watchdog = Watchdog::new();
+    for protocol in PROTOCOLS {
+        for len in [8, 3000, 4_000_000] {
+            for steps in [0, 1, 2, 5, 20, 100] {
+                let (mut a, mut b, to_b, to_a) = pair(protocol);
+                b.recv(Kind::Tagged, to_a, len, 1).unwrap();
+                for number in [1, 2] {
+                    a.send(Kind::Delivered, to_b, len, number).unwrap();
+                }
+                for _ in 0..steps {
+                    a.drive();
+                    b.drive();
+                }
+                drop(b);
+                let mut errors = 0;
+                while !a.is_idle() {
+                    let event = a.next();
+                    match &event.error {
+                        None => assert_eq!(event.context, 1, "2 was never received"),
+                        Some(error) => {
+                            assert_eq!((error.errno, event.src), (Errno::ConnReset, to_b));
+                            errors += 1;
+                        }
+                    }
+                }
+                assert!(errors >= 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn both_sides_may_close_at_once() {
+    let _watchdog = Watchdog::new();
+    for round in 0..300 {
+        let (mut a, mut b, to_b, to_a) = pair(PROTOCOLS[round % 3]);
+        for (number, len) in (1..).zip([8, 3000, 500_000]) {
+            a.send(Kind::Delivered, to_b, len, number).unwrap();
+            b.send(Kind::Tagged, to_a, len, number).unwrap();
+            b.recv(Kind::Tagged, to_a, len, number + 10).unwrap();
+        }
+        for _ in 0..round % 7 {
+            a.drive();
+            b.drive();
+        }
+        let other = std::thread::spawn(move || drop(a));
+        drop(b);
+        other.join().unwrap();
+    }
+}
+
+#[test]
+fn handles_may_be_dropped_in_any_order() {
+    let _watchdog = Watchdog::new();
+    for order in 0..24 {
+        let (mut a, mut b, to_b, to_a) = pair("auto");
+        a.send(Kind::Tagged, to_b, 100_000, 1).unwrap();
+        b.recv(Kind::Tagged, to_a, 100_000, 1).unwrap();
+        let name = a.name();
+        let (ep, cq, av, domain) = a.into_handles();
+        let mut handles: Vec<Option<Box<dyn Send>>> = vec![
+            Some(Box::new(ep)),
+            Some(Box::new(cq)),
+            Some(Box::new(av)),
+            Some(Box::new(domain)),
+        ];
+        let mut left: Vec<_> = (0..4).collect();
+        let mut code = order;
+        while !left.is_empty() {
+            let place = left.remove(code % left.len());
+            code /= 4 - left.len();
+            handles[place] = None;
+            b.drive();
+        }
+        b.next();
+        Side::named(&name);
+    }
+}
+
+#[test]
+fn ten_thousand_endpoints_leave_nothing() {
+    alone(|| {
+        let mut peer = Side::new();
+        let name = peer.name();
+        let start = std::time::Instant::now();
+        let mut baseline = None;
+        for round in 0..10_000 {
+            let mut side = Side::new();
+            if round % 100 == 0 {
+                let to_peer = side.insert(&name);
+                peer.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
+                side.send(Kind::Delivered, to_peer, 8, 1).unwrap();
+                side.next_with(&mut [&mut peer]).ok();
+                peer.next().ok();
+            }
+            drop(side);
+            peer.drive();
+            if round == 1000 {
+                (0..1000).for_each(|_| peer.drive());
+                baseline = Some((Tally::now(), private()));
+            }
+        }
+        println!("10,000 endpoints: {:?}", start.elapsed());
+        (0..1000).for_each(|_| peer.drive());
+        let (tally, private_before) = baseline.unwrap();
+        assert_eq!(Tally::now(), tally);
+        let grown = private().saturating_sub(private_before);
+        assert!(grown < 2 << 20, "memory has grown by {grown} bytes");
+    });
+}
+
+#[test]
+fn an_idle_endpoint_takes_little_memory() {
+    alone(|| {
+        const COUNT: usize = 100;
+        let info = info(selvedge::info::EpType::Rdm, &[]);
+        drop(Side::open(None, &info).unwrap());
+        let before = memory();
+        let sides: Vec<_> = (0..COUNT)
+            .map(|_| Side::open(None, &info).unwrap())
+            .collect();
+        // Committed and never touched: not part of what the process is charged for.
+        let shared = Tally::now().shared;
+        let each = (memory() - before + shared) / COUNT;
+        println!("an idle endpoint: {} KiB", each / 1024);
+        assert!(each <= 256 << 10, "{each} bytes");
+        drop(sides);
+    });
+}
+
+#[test]
+fn a_peer_that_closes_and_a_peer_that_exits_are_the_same() {
+    let _watchdog = Watchdog::new();
+    for order in ["close", "exit"] {
+        let mut side = Side::new();
+        let name = crate::contact::unique(order);
+        let mut puppet = Puppet::named(&name);
+        let (them, us) = (
+            side.insert(&name),
+            puppet.ask(&format!("insert {}", side.name())),
+        );
+        puppet.ask(&format!("send Tagged {us} 8 1"));
+        puppet.ask(&format!("send Tagged {us} 2000 2"));
+        puppet.ask(&format!("send Tagged {us} 200000 3"));
+        puppet.tell(order);
+        if order == "close" {
+            assert_eq!(puppet.answer(), "ok");
+        }
+        for (number, len) in (1..).zip([8, 2000, 200_000]) {
+            side.recv(Kind::Tagged, FiAddr::UNSPEC, len, number)
+                .unwrap();
+        }
+        side.recv(Kind::Tagged, them, 8, 4).unwrap();
+        assert_eq!(side.next().ok().bytes, content(1, 8));
+        assert_eq!(side.next().ok().bytes, content(2, 2000));
+        let mut failed = [side.next(), side.next()].map(|e| (e.context, e.errno()));
+        failed.sort_unstable_by_key(|&(context, _)| context);
+        assert_eq!(failed, [(3, Errno::ConnReset), (4, Errno::ConnReset)]);
+    }
+}

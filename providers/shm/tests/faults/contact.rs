@@ -1,0 +1,227 @@
+//! First contact: addresses of all sorts, peers that are not there, late, twice there, or there at
+//! the same instant.
+
+use selvedge::info::EpType;
+use selvedge::{Address, Errno, FiAddr, Hints, Registry};
+
+use crate::process::{Puppet, Watchdog};
+use crate::side::{Kind, Side, content, info};
+
+/// A name that no other test has.
+pub(crate) fn unique(what: &str) -> String {
+    format!("{}-{what}", std::process::id())
+}
+
+#[test]
+fn an_unknown_address_is_refused_at_once() {
+    let mut side = Side::new();
+    for addr in [FiAddr(0), FiAddr(77), FiAddr::NOTAVAIL, FiAddr::UNSPEC] {
+        for kind in Kind::ALL {
+            assert_eq!(side.send(kind, addr, 8, 1), Err(Errno::Inval), "{addr:?}");
+        }
+    }
+    let known = side.insert(unique("known"));
+    side.av.remove(&[known]).unwrap();
+    assert_eq!(side.send(Kind::Tagged, known, 8, 1), Err(Errno::Inval));
+    assert_eq!(side.recv(Kind::Tagged, known, 8, 1), Err(Errno::Inval));
+}
+
+#[test]
+fn malformed_addresses_are_refused_by_value() {
+    let side = Side::new();
+    for text in [
+        "",
+        "fi_shm://",
+        "two words",
+        "fi_tcp://host:1",
+        "a\nb",
+        &"x".repeat(89),
+    ] {
+        let mut out = [FiAddr(7)];
+        let inserted = side.av.insert(&[Address::Str(text.into())], &mut out);
+        assert_eq!((inserted, out[0]), (Ok(0), FiAddr::NOTAVAIL), "{text:?}");
+        let error = Side::open(Some(text), &info(EpType::Rdm, &[]))
+            .err()
+            .unwrap();
+        assert_eq!(error.errno(), Errno::Inval);
+        let name = text.strip_prefix("fi_shm://").unwrap_or(text);
+        assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+    }
+}
+
+#[test]
+fn a_wrong_provider_name_is_refused_by_value() {
+    let registry = Registry::new().with(&selvedge_shm::PROVIDER);
+    let error = registry.infos(&Hints::new().provider("shmm")).unwrap_err();
+    assert_eq!(error.errno(), Errno::NoData);
+    assert!(error.to_string().contains("shmm"), "{error}");
+}
+
+#[test]
+fn a_name_belongs_to_one_endpoint_at_a_time() {
+    let _watchdog = Watchdog::new();
+    let name = unique("once");
+    let first = Side::named(&name);
+    let error = Side::open(Some(&name), &info(EpType::Rdm, &[]))
+        .err()
+        .unwrap();
+    assert_eq!(error.errno(), Errno::AddrInUse);
+    assert!(error.to_string().contains(&name), "{error}");
+    drop(first);
+    drop(Side::named(&name));
+    let mut puppet = Puppet::named(&name);
+    assert!(Side::open(Some(&name), &info(EpType::Rdm, &[])).is_err());
+    puppet.kill();
+    Side::named(&name);
+}
+
+#[test]
+fn a_peer_that_is_not_there_fails_what_was_sent_to_it() {
+    let _watchdog = Watchdog::new();
+    let name = unique("absent");
+    for kind in Kind::ALL {
+        for len in [8, 1000, 1_000_000] {
+            let mut side = Side::new();
+            let absent = side.insert(&name);
+            match side.send(kind, absent, len, 1) {
+                Err(Errno::MsgSize) if len > 4096 => continue,
+                sent => sent.unwrap(),
+            }
+            let event = side.next();
+            assert_eq!((event.errno(), event.src), (Errno::ConnRefused, absent));
+            let detail = event.error.unwrap().detail;
+            assert!(detail.contains(&name), "{detail}");
+            assert_eq!(side.send(kind, absent, len, 2), Err(Errno::NotConn));
+        }
+    }
+}
+
+#[test]
+fn receives_from_a_peer_that_is_not_there_fail_once_it_is_looked_for() {
+    let _watchdog = Watchdog::new();
+    let mut side = Side::new();
+    let absent = side.insert(unique("absent-too"));
+    side.recv(Kind::Tagged, absent, 8, 1).unwrap();
+    side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 2).unwrap();
+    side.send(Kind::Tagged, absent, 8, 3).unwrap();
+    let mut failed = [side.next(), side.next()].map(|event| (event.context, event.errno()));
+    failed.sort_unstable_by_key(|&(context, _)| context);
+    assert_eq!(failed, [(1, Errno::ConnRefused), (3, Errno::ConnRefused)]);
+    assert_eq!(side.recv(Kind::Tagged, absent, 8, 4), Err(Errno::NotConn));
+    side.ep.cancel(selvedge::Context(2)).unwrap();
+    assert_eq!(side.next().errno(), Errno::Canceled);
+}
+
+#[test]
+fn a_peer_that_starts_late_gets_everything_in_order() {
+    let _watchdog = Watchdog::new();
+    let name = unique("late");
+    let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
+    let late = side.insert(&name);
+    let lens = [8, 1000, 100_000, 8, 4096, 300_000, 16, 8];
+    for (number, len) in (1..).zip(lens) {
+        side.send(Kind::Msg, late, len, number).unwrap();
+    }
+    side.drive();
+    assert!(side.poll().is_none(), "nobody can have received anything");
+    let mut puppet = Puppet::named(&name);
+    for number in 1..=lens.len() {
+        puppet.ask(&format!("recv Msg 300000 {number}"));
+    }
+    puppet.ask("drive on");
+    for _ in lens {
+        side.next().ok();
+    }
+    puppet.ask("drive off");
+    let mut answers: Vec<_> = lens.map(|_| puppet.ask("next")).into();
+    answers.sort();
+    let expected = (1..).zip(lens);
+    let expected: Vec<_> = expected
+        .map(|(n, len)| format!("done {n} {len} good"))
+        .collect();
+    assert_eq!(answers, expected);
+    assert!(side.is_idle());
+}
+
+#[test]
+fn both_sides_may_connect_at_the_same_instant() {
+    let _watchdog = Watchdog::new();
+    for round in 0..1000 {
+        let (mut a, mut b) = (Side::new(), Side::new());
+        let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
+        a.recv(Kind::Tagged, to_b, 8, 1).unwrap();
+        b.recv(Kind::Tagged, to_a, 8, 2).unwrap();
+        // Neither has read anything when the other connects.
+        a.send(Kind::Delivered, to_b, 8, 2).unwrap();
+        b.send(Kind::Delivered, to_a, 8, 1).unwrap();
+        if round % 2 == 0 {
+            std::mem::swap(&mut a, &mut b);
+        }
+        for _ in 0..2 {
+            a.next_with(&mut [&mut b]).ok();
+            b.next_with(&mut [&mut a]).ok();
+        }
+    }
+}
+
+#[test]
+fn two_processes_may_connect_at_the_same_instant() {
+    let _watchdog = Watchdog::new();
+    let mut puppet = Puppet::start();
+    for round in 0..200 {
+        let mut side = Side::new();
+        puppet.ask(&format!("open {}", unique(&format!("instant{round}"))));
+        let us = puppet.ask(&format!("insert {}", side.name()));
+        let them = side.insert(unique(&format!("instant{round}")));
+        side.recv(Kind::Tagged, them, 8, 1).unwrap();
+        puppet.ask("recv Tagged 8 2");
+        puppet.tell(&format!("send Delivered {us} 8 1"));
+        side.send(Kind::Delivered, them, 8, 2).unwrap();
+        assert_eq!(puppet.answer(), "ok");
+        puppet.ask("drive on");
+        let mut got = [side.next().ok().context, side.next().ok().context];
+        got.sort_unstable();
+        assert_eq!(got, [1, 2]);
+        puppet.ask("drive off");
+        for _ in 0..2 {
+            let answer = puppet.ask("next");
+            assert!(answer.starts_with("done"), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_may_send_to_itself() {
+    let _watchdog = Watchdog::new();
+    let mut side = Side::new();
+    let own = side.insert(side.name());
+    for (number, len) in (1..).zip([8, 1000, 500_000]) {
+        side.recv(Kind::Tagged, own, len, number).unwrap();
+        side.send(Kind::Tagged, own, len, number).unwrap();
+        let events = [side.next().ok(), side.next().ok()];
+        let received = events.iter().find(|event| !event.bytes.is_empty()).unwrap();
+        assert!(received.bytes == content(number, len));
+    }
+}
+
+#[test]
+fn endpoints_of_different_types_do_not_talk() {
+    let _watchdog = Watchdog::new();
+    let mut reliable = Side::new();
+    let mut datagram = Side::open(None, &info(EpType::Dgram, &[])).unwrap();
+    let to_datagram = reliable.insert(datagram.name());
+    reliable.send(Kind::Tagged, to_datagram, 8, 1).unwrap();
+    reliable.recv(Kind::Tagged, to_datagram, 8, 2).unwrap();
+    assert_eq!(reliable.next().ok().context, 1, "it was on its way");
+    let event = reliable.next_with(&mut [&mut datagram]);
+    assert_eq!((event.context, event.errno()), (2, Errno::ConnRefused));
+    let detail = event.error.unwrap().detail;
+    assert!(
+        detail.contains("FI_EP_DGRAM") && detail.contains("FI_EP_RDM"),
+        "{detail}"
+    );
+    let to_reliable = datagram.insert(reliable.name());
+    datagram.send(Kind::Delivered, to_reliable, 8, 3).unwrap();
+    let event = datagram.next_with(&mut [&mut reliable]);
+    assert_eq!((event.context, event.errno()), (3, Errno::ConnRefused));
+}

@@ -1,0 +1,408 @@
+//! Peers that are killed or stopped: before, during and after transfers of every kind.
+
+use nix::sys::signal::Signal;
+use selvedge::{Errno, FiAddr};
+
+use crate::contact::unique;
+use crate::process::{Puppet, Watchdog, alone};
+use crate::side::{ANY, Kind, Side, content};
+use crate::tally::{Tally, private};
+
+/// A way for a message.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    kind: Kind,
+    len: usize,
+    protocol: &'static str,
+    /// Whether the sender's completion waits for the receiver.
+    is_confirmed: bool,
+}
+
+/// Every way that there is.
+const WAYS: [Way; 10] = [
+    way(Kind::Msg, 8, "auto", false),
+    way(Kind::Tagged, 40, "auto", false),
+    way(Kind::Inject, 8, "auto", false),
+    way(Kind::TaggedInject, 2000, "auto", false),
+    way(Kind::Tagged, 4000, "auto", false),
+    way(Kind::Delivered, 8, "auto", true),
+    way(Kind::Delivered, 4000, "auto", true),
+    way(Kind::Tagged, 3_000_000, "cma", true),
+    way(Kind::Msg, 1_000_000, "bounce", true),
+    way(Kind::Tagged, 1_000_000, "bounce", true),
+];
+
+const fn way(kind: Kind, len: usize, protocol: &'static str, is_confirmed: bool) -> Way {
+    Way {
+        kind,
+        len,
+        protocol,
+        is_confirmed,
+    }
+}
+
+impl Way {
+    /// A side and a puppet that know each other: their addresses are the last two.
+    fn meet(self, what: &str) -> (Side, Puppet, FiAddr, String) {
+        let params = [("FI_SHM_PROTOCOL", self.protocol)];
+        let side = Side::with(None, &params);
+        let (mut puppet, name) = (Puppet::start(), unique(what));
+        puppet.ask(&format!("open {name} FI_SHM_PROTOCOL={}", self.protocol));
+        let them = side.insert(&name);
+        let us = puppet.ask(&format!("insert {}", side.name()));
+        (side, puppet, them, us)
+    }
+
+    fn is_injected(self) -> bool {
+        matches!(self.kind, Kind::Inject | Kind::TaggedInject)
+    }
+}
+
+/// Exchanges a message in each direction.
+fn get_acquainted(side: &mut Side, puppet: &mut Puppet, them: FiAddr, us: &str) {
+    puppet.ask("recv Tagged 8 900");
+    puppet.ask(&format!("send Tagged {us} 8 901"));
+    side.recv(Kind::Tagged, them, 8, 901).unwrap();
+    side.send(Kind::Delivered, them, 8, 900).unwrap();
+    puppet.ask("drive on");
+    side.next().ok();
+    side.next().ok();
+    puppet.ask("drive off");
+    assert!(puppet.ask("next").starts_with("done"));
+    assert!(puppet.ask("next").starts_with("done"));
+}
+
+/// Drives until the side knows that the peer is gone.
+#[track_caller]
+fn notice(side: &mut Side, them: FiAddr) {
+    side.until(|side| side.send(Kind::Inject, them, 1, 0) == Err(Errno::NotConn));
+    side.forget(0);
+}
+
+#[test]
+fn sends_to_a_peer_that_is_killed_fail_unless_they_were_done() {
+    let _watchdog = Watchdog::new();
+    for way in WAYS {
+        for is_acquainted in [false, true] {
+            let (mut side, mut puppet, them, us) = way.meet("killed-receiver");
+            if is_acquainted {
+                get_acquainted(&mut side, &mut puppet, them, &us);
+            }
+            side.recv(Kind::Tagged, them, 8, 100).unwrap();
+            for number in 1..=3 {
+                side.send(way.kind, them, way.len, number).unwrap();
+            }
+            side.drive();
+            puppet.kill();
+            let done = match way.is_confirmed || way.is_injected() {
+                true => 0,
+                false => 3,
+            };
+            for number in 1..=done {
+                assert_eq!(side.next().ok().context, number, "{way:?}");
+            }
+            let failing = if way.is_confirmed { 3 } else { 0 };
+            let mut failed: Vec<_> = (0..=failing).map(|_| side.next()).collect();
+            failed.sort_by_key(|event| event.context);
+            for (event, expected) in failed.iter().zip((1..=failing).chain([100])) {
+                assert_eq!((event.context, event.src), (expected, them), "{way:?}");
+                assert_eq!(event.errno(), Errno::ConnReset, "{way:?}");
+                let detail = &event.error.as_ref().unwrap().detail;
+                assert!(detail.contains("killed-receiver"), "{detail}");
+            }
+            assert_eq!(side.send(way.kind, them, way.len, 5), Err(Errno::NotConn));
+            assert_eq!(side.recv(way.kind, them, way.len, 6), Err(Errno::NotConn));
+            assert!(side.is_idle(), "{way:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_peer_had_committed_when_it_was_killed_is_received() {
+    let _watchdog = Watchdog::new();
+    for way in WAYS {
+        for is_expected in [false, true] {
+            let (mut side, mut puppet, them, us) = way.meet("killed-sender");
+            if is_expected {
+                (1..=4).for_each(|n| side.recv(way.kind, them, way.len, n).unwrap());
+            }
+            for number in 1..=3 {
+                let Way { kind, len, .. } = way;
+                puppet.ask(&format!("send {kind:?} {us} {len} {number}"));
+            }
+            puppet.kill();
+            let is_small = way.len <= 4096;
+            if !is_expected {
+                notice(&mut side, them);
+                for number in 1..=3 {
+                    let expected = if is_small {
+                        Ok(())
+                    } else {
+                        Err(Errno::NotConn)
+                    };
+                    let posted = side.recv(way.kind, them, way.len, number);
+                    assert_eq!(posted, expected, "{way:?}");
+                }
+                assert_eq!(side.recv(way.kind, them, 1, 4), Err(Errno::NotConn));
+            }
+            for number in 1..=if is_small { 3 } else { 0 } {
+                let event = side.next().ok();
+                assert_eq!((event.context, event.src), (number, them));
+                assert!(event.bytes == content(number, way.len), "{way:?}");
+            }
+            while !side.is_idle() {
+                let event = side.next();
+                assert_eq!(
+                    (event.errno(), event.src),
+                    (Errno::ConnReset, them),
+                    "{way:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_name_is_a_new_peer_after_its_process_was_killed() {
+    let _watchdog = Watchdog::new();
+    let name = unique("phoenix");
+    let mut side = Side::new();
+    let them = side.insert(&name);
+    for life in 1..=20 {
+        let mut puppet = Puppet::named(&name);
+        let us = puppet.ask(&format!("insert {}", side.name()));
+        let first = life * 100;
+        // Without a look in between: the life before may not have been seen to end.
+        puppet.ask(&format!("send Tagged {us} 8 {first}"));
+        side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, first).unwrap();
+        let event = loop {
+            let event = side.next();
+            if event.context == first {
+                break event.ok();
+            }
+            assert_eq!(event.errno(), Errno::ConnReset);
+        };
+        assert_eq!(event.bytes, content(first, 8));
+        puppet.ask(&format!("recv Tagged 8 {}", first + 1));
+        puppet.ask("drive on");
+        side.send(Kind::Delivered, them, 8, first + 1).unwrap();
+        side.next().ok();
+        puppet.ask("drive off");
+        assert_eq!(puppet.ask("next"), format!("done {first}"));
+        assert_eq!(puppet.ask("next"), format!("done {} 8 good", first + 1));
+        // For nobody: the next life must not see it.
+        side.send(Kind::Tagged, them, 8, first + 101).unwrap();
+        side.next().ok();
+        side.send(Kind::Delivered, them, 8, first + 3).unwrap();
+        puppet.kill();
+        if life % 2 == 0 {
+            assert_eq!(side.next().errno(), Errno::ConnReset);
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_is_left_by_a_dead_peer_is_not_taken_for_the_next_one() {
+    let _watchdog = Watchdog::new();
+    for is_next_there in [false, true] {
+        let name = unique("corpse");
+        let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "30s")]);
+        let them = side.insert(&name);
+        let mut first = Puppet::named(&name);
+        let us = first.ask(&format!("insert {}", side.name()));
+        first.ask(&format!("send Tagged {us} 8 1"));
+        first.kill();
+        let mut next = is_next_there.then(|| Puppet::named(&name));
+        side.send(Kind::Tagged, them, 8, 2).unwrap();
+        side.send(Kind::Delivered, them, 8, 3).unwrap();
+        (0..1000).for_each(|_| side.drive());
+        let next = next.get_or_insert_with(|| Puppet::named(&name));
+        next.ask("recv Tagged 8 2");
+        next.ask("recv Tagged 8 3");
+        next.ask("drive on");
+        assert_eq!(side.next().ok().context, 2);
+        assert_eq!(side.next().ok().context, 3);
+        next.ask("drive off");
+        assert_eq!(next.ask("next"), "done 2 8 good");
+        assert_eq!(next.ask("next"), "done 3 8 good");
+    }
+}
+
+#[test]
+fn a_stopped_peer_holds_things_up_and_loses_nothing() {
+    let _watchdog = Watchdog::new();
+    for len in [8, 2000, 100_000] {
+        let name = unique("stopped");
+        let mut puppet = Puppet::named(&name);
+        puppet.ask(&format!("sink {len} 0"));
+        let mut side = Side::new();
+        let them = side.insert(&name);
+        let (mut next, mut done) = (0, 0);
+        for round in 0..20 {
+            if round % 2 == 0 {
+                puppet.signal(Signal::SIGSTOP);
+            }
+            for _ in 0..if len > 4096 { 40 } else { 1000 } {
+                match side.send(Kind::Tagged, them, len, next) {
+                    Ok(()) => next += 1,
+                    Err(errno) => assert_eq!(errno, Errno::Again),
+                }
+                while side.poll().is_some_and(|event| event.error.is_none()) {
+                    done += 1;
+                }
+            }
+            puppet.signal(Signal::SIGCONT);
+        }
+        while side.send(Kind::Delivered, them, len, next) == Err(Errno::Again) {
+            done += u64::from(side.poll().is_some());
+        }
+        while done <= next {
+            side.next().ok();
+            done += 1;
+        }
+        assert!(side.is_idle());
+    }
+}
+
+/// Random numbers, by a seed that is printed.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn seeded() -> Self {
+        let seed = std::env::var("FAULTS_SEED")
+            .ok()
+            .and_then(|s| s.parse().ok());
+        let seed = seed.unwrap_or_else(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.unwrap().as_micros() as u64
+        });
+        println!("FAULTS_SEED={seed}");
+        Self(seed | 1)
+    }
+
+    pub(crate) fn word(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        (self.word() >> 16) % end
+    }
+}
+
+/// How often the short form of the random tests kills.
+const KILLS: u64 = 150;
+
+#[test]
+fn peers_killed_at_random_points_harm_nobody_and_leave_nothing() {
+    alone(|| {
+        let mut random = Random::seeded();
+        let mut side = Side::new();
+        let (mut other, mut bystander) = (Side::new(), Side::new());
+        let to_bystander = other.insert(bystander.name());
+        let name = unique("mayfly");
+        let them = side.insert(&name);
+        let mut baseline = None;
+        for round in 0..KILLS {
+            live_and_die(&mut side, them, &name, &mut random);
+            for number in 0..20 {
+                bystander
+                    .recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number)
+                    .unwrap();
+                other
+                    .send(Kind::Delivered, to_bystander, 3000, number)
+                    .unwrap();
+                other.next_with(&mut [&mut bystander]).ok();
+                assert!(bystander.next().ok().bytes == content(number, 3000));
+            }
+            if round == 20 {
+                baseline = Some((Tally::now(), private()));
+            }
+        }
+        let (tally, memory) = baseline.unwrap();
+        assert_eq!(Tally::now(), tally);
+        assert!(
+            private() < memory + (2 << 20),
+            "{memory} grew to {}",
+            private()
+        );
+    });
+}
+
+/// One peer under this name: it streams to us, or we to it, until it is killed.
+fn live_and_die(side: &mut Side, them: FiAddr, name: &str, random: &mut Random) {
+    let way = WAYS[random.below(WAYS.len() as u64) as usize];
+    let len = way.len.min(300_000);
+    let mut puppet = Puppet::start();
+    puppet.ask(&format!("open {name} FI_SHM_PROTOCOL={}", way.protocol));
+    let us = puppet.ask(&format!("insert {}", side.name()));
+    let steps = random.below(if len > 4096 { 300 } else { 3000 });
+    if random.below(2) == 0 {
+        let kind = match way.kind {
+            Kind::Msg => Kind::Tagged,
+            Kind::Inject => Kind::TaggedInject,
+            kind => kind,
+        };
+        puppet.ask(&format!("stream {kind:?} {us} {len}"));
+        receive_for(side, len, steps);
+    } else {
+        puppet.ask(&format!("sink {len} 0"));
+        send_for(side, them, len, steps);
+    }
+    puppet.kill();
+    notice(side, them);
+    finish(side, them, len);
+}
+
+/// Receives the peer's stream for a while: every message, once, in order.
+fn receive_for(side: &mut Side, len: usize, steps: u64) {
+    side.recv(Kind::Tagged, FiAddr::UNSPEC, len, ANY).unwrap();
+    let mut next = 0;
+    for _ in 0..steps {
+        if let Some(event) = side.poll() {
+            let event = event.ok();
+            assert_eq!(event.tag, next);
+            assert!(
+                event.bytes == content(next, len),
+                "message {next} is garbled"
+            );
+            next += 1;
+            side.recv(Kind::Tagged, FiAddr::UNSPEC, len, ANY).unwrap();
+        }
+    }
+}
+
+fn send_for(side: &mut Side, them: FiAddr, len: usize, steps: u64) {
+    let mut next = 0;
+    for _ in 0..steps {
+        match side.send(Kind::Tagged, them, len, next) {
+            Ok(()) => next += 1,
+            Err(errno) => assert_eq!(errno, Errno::Again),
+        }
+        while let Some(event) = side.poll() {
+            event.ok();
+        }
+    }
+}
+
+/// Takes what the peer has left, until nothing of it is outstanding.
+fn finish(side: &mut Side, them: FiAddr, len: usize) {
+    let mut is_open = true;
+    while is_open || !side.is_idle() {
+        while let Some(event) = side.poll() {
+            let is_good = match &event.error {
+                Some(error) => matches!(
+                    error.errno,
+                    Errno::ConnReset | Errno::ConnRefused | Errno::Canceled
+                ),
+                None => event.bytes.is_empty() || event.bytes == content(event.tag, len),
+            };
+            assert!(is_good, "{:?} of message {}", event.error, event.tag);
+        }
+        // The receive from anybody outlives the peer, unless one of its messages had met it.
+        let _ = side.ep.cancel(selvedge::Context(ANY));
+        is_open = side.is_idle() && side.recv(Kind::Tagged, them, len, ANY).is_ok();
+    }
+}

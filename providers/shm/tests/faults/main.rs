@@ -1,0 +1,22 @@
+//! Faults, with real processes: peers that are absent, killed, stopped, short of something, closing
+//! or hostile. Nothing may hang, crash, leak or disturb others, and every operation completes.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod closing;
+mod contact;
+mod death;
+mod denial;
+mod hostile;
+mod process;
+mod puppet;
+mod shortage;
+mod side;
+mod tally;
+
+/// Not a test: the other process of the tests, which obeys what it is told over its standard input.
+#[test]
+#[ignore = "started by other tests"]
+fn puppet() {
+    puppet::obey();
+}

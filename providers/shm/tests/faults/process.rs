@@ -1,0 +1,132 @@
+//! Processes: puppets that a test drives line by line, tests that run alone in a process of their
+//! own, and the watchdog over both.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How long any test may take before its process is ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Set in a process that runs one test alone.
+const ALONE: &str = "FAULTS_ALONE";
+
+/// Ends the process if the test does not end.
+pub(crate) struct Watchdog(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
+
+impl Watchdog {
+    pub(crate) fn new() -> Self {
+        let (alive, over) = channel();
+        let name = std::thread::current().name().unwrap_or("?").to_owned();
+        std::thread::spawn(move || {
+            if over.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("{name}: still not over after {PATIENCE:?}");
+                std::process::abort();
+            }
+        });
+        Self(alive)
+    }
+}
+
+/// Runs a test in a process of its own, whose descriptors, mappings and limits are not shared with
+/// other tests. Called by the test itself, once.
+pub(crate) fn alone(test: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        let _watchdog = Watchdog::new();
+        return test();
+    }
+    let name = std::thread::current().name().unwrap().to_owned();
+    let output = again(&[&name, "--exact"]).env(ALONE, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    print!("{text}");
+    assert!(
+        output.status.success(),
+        "{}\n{text}\n{errors}",
+        output.status
+    );
+}
+
+/// This test binary once more.
+fn again(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(args).args(["--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// A process with an endpoint that does what it is told. Killed when dropped.
+pub(crate) struct Puppet {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Puppet {
+    pub(crate) fn start() -> Self {
+        let mut child = again(&["puppet", "--exact", "--ignored"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            input: child.stdin.take().unwrap(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    /// A puppet with an endpoint called `name`.
+    pub(crate) fn named(name: &str) -> Self {
+        let mut puppet = Self::start();
+        puppet.ask(&format!("open {name}"));
+        puppet
+    }
+
+    /// Gives an order without waiting for the answer.
+    pub(crate) fn tell(&mut self, order: &str) {
+        writeln!(self.input, "{order}").unwrap();
+    }
+
+    /// The answer to an order.
+    pub(crate) fn answer(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "puppet died");
+            if let Some(answer) = line.strip_prefix('@') {
+                return answer.trim_end().to_owned();
+            }
+        }
+    }
+
+    /// Gives an order and waits until it is obeyed.
+    pub(crate) fn ask(&mut self, order: &str) -> String {
+        self.tell(order);
+        self.answer()
+    }
+
+    /// Kills it; it is gone when this returns.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+}
+
+impl Drop for Puppet {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

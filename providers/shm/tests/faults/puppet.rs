@@ -1,0 +1,142 @@
+//! The obeying end of [`crate::process::Puppet`].
+
+use std::io::{BufRead, Stdin, Write};
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use selvedge::{Errno, FiAddr};
+
+use crate::denial;
+use crate::side::{self, Kind, Side, content};
+
+/// Obeys orders until there are no more.
+pub(crate) fn obey() {
+    prctl::set_pdeathsig(Signal::SIGKILL).unwrap();
+    nix::unistd::alarm::set(60);
+    let mut puppet = Strings {
+        side: None,
+        drives: false,
+    };
+    // Behind the words that the test harness prints without ending the line.
+    println!();
+    let input = std::io::stdin();
+    while let Some(order) = puppet.next_order(&input) {
+        let words: Vec<_> = order.split_whitespace().collect();
+        let answer = puppet.act(words[0], &words[1..]);
+        println!("@{answer}");
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+struct Strings {
+    side: Option<Side>,
+    /// Whether progress is driven between orders.
+    drives: bool,
+}
+
+impl Strings {
+    fn next_order(&mut self, input: &Stdin) -> Option<String> {
+        while self.drives && !is_ready(input) {
+            self.side().drive();
+            std::thread::yield_now();
+        }
+        let mut line = String::new();
+        (input.lock().read_line(&mut line).unwrap() > 0).then_some(line)
+    }
+
+    fn act(&mut self, order: &str, args: &[&str]) -> String {
+        match order {
+            "open" => {
+                let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
+                let info = side::info(selvedge::info::EpType::Rdm, &params);
+                self.side = Some(Side::open(Some(args[0]), &info).unwrap());
+            }
+            "insert" => return self.side().insert(args[0]).0.to_string(),
+            "send" => {
+                let kind = Kind::parse(args[0]);
+                let (dest, len, tag) = (FiAddr(number(args[1])), number(args[2]), number(args[3]));
+                return word(self.side().send(kind, dest, len as usize, tag));
+            }
+            "recv" => {
+                let kind = Kind::parse(args[0]);
+                let (len, tag) = (number(args[1]), number(args[2]));
+                return word(self.side().recv(kind, FiAddr::UNSPEC, len as usize, tag));
+            }
+            "next" => return self.next(),
+            "drive" => self.drives = args[0] == "on",
+            "stream" => self.stream(args),
+            "sink" => self.sink(args),
+            "close" => self.side = None,
+            "deny" => denial::deny(args[0], number(args[1]) as i32),
+            "hide" => prctl::set_dumpable(false).unwrap(),
+            "exit" => std::process::exit(0),
+            _ => panic!("{order}?"),
+        }
+        "ok".into()
+    }
+
+    fn side(&mut self) -> &mut Side {
+        self.side.as_mut().unwrap()
+    }
+
+    fn next(&mut self) -> String {
+        let event = self.side().next();
+        match event.error {
+            Some(error) => format!("fail {} {:?} {}", event.context, error.errno, error.detail),
+            None if event.bytes.is_empty() => format!("done {}", event.context),
+            None => {
+                let is_good = event.bytes == content(event.context, event.bytes.len());
+                let word = if is_good { "good" } else { "bad" };
+                format!("done {} {} {word}", event.context, event.bytes.len())
+            }
+        }
+    }
+
+    /// Sends messages one after the other, without end: `kind dest len window`.
+    fn stream(&mut self, args: &[&str]) {
+        let kind = Kind::parse(args[0]);
+        let (dest, len) = (FiAddr(number(args[1])), number(args[2]) as usize);
+        println!("@ok");
+        let mut next = 0;
+        loop {
+            match self.side().send(kind, dest, len, next) {
+                Ok(()) => next += 1,
+                Err(Errno::Again) => {}
+                Err(errno) => panic!("{errno}"),
+            }
+            while self.side().poll().is_some() {}
+        }
+    }
+
+    /// Receives tagged messages in order, without end: `len first`.
+    fn sink(&mut self, args: &[&str]) {
+        let (len, first) = (number(args[0]) as usize, number(args[1]));
+        println!("@ok");
+        let mut next = first;
+        loop {
+            let posted = self.side().recv(Kind::Tagged, FiAddr::UNSPEC, len, next);
+            posted.unwrap();
+            let event = self.side().next().ok();
+            assert!(
+                event.bytes == content(next, len),
+                "message {next} is garbled"
+            );
+            next += 1;
+        }
+    }
+}
+
+fn number(word: &str) -> u64 {
+    word.parse().unwrap()
+}
+
+fn word(result: Result<(), Errno>) -> String {
+    result.map_or_else(|errno| format!("{errno:?}"), |()| "ok".into())
+}
+
+fn is_ready(input: &Stdin) -> bool {
+    let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
+}

@@ -1,0 +1,185 @@
+//! Shortages: of descriptors, of address space, of /dev/shm.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, IntoRawFd};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use selvedge::info::EpType;
+use selvedge::{Errno, FiAddr};
+
+use crate::contact::unique;
+use crate::denial::deny;
+use crate::process::{Puppet, alone};
+use crate::side::{Kind, Side, content, info};
+use crate::tally::Tally;
+
+/// Lets the process have `more` descriptors than it has now, and no others.
+fn limit_descriptors(more: usize) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let fds = std::fs::read_dir("/proc/self/fd").unwrap();
+    let numbers = fds.map(|fd| fd.unwrap().file_name().to_str().unwrap().parse().unwrap());
+    let highest: i32 = numbers.max().unwrap();
+    // The limit is on the number, not on the count: fill the gaps below.
+    let mut fillers = std::iter::repeat_with(|| File::open("/dev/null").unwrap().into_raw_fd());
+    let last = fillers.find(|&fd| fd >= highest).unwrap();
+    let limit = last as u64 + 1 + more as u64;
+    setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
+    let next = File::open("/dev/null").map(|file| file.as_raw_fd());
+    assert_eq!(next.is_ok(), more > 0);
+}
+
+fn exchange(a: &mut Side, b: &mut Side, to_b: FiAddr, number: u64) {
+    b.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number).unwrap();
+    a.send(Kind::Delivered, to_b, 3000, number).unwrap();
+    a.next_with(&mut [b]).ok();
+    assert!(b.next().ok().bytes == content(number, 3000));
+}
+
+#[test]
+fn when_descriptors_are_short_new_peers_get_an_error_and_old_ones_go_on() {
+    alone(|| {
+        let (mut a, mut b) = (Side::new(), Side::new());
+        let to_b = a.insert(b.name());
+        exchange(&mut a, &mut b, to_b, 1);
+        let mut puppets: Vec<_> = (0..3)
+            .map(|n| Puppet::named(&unique(&format!("new{n}"))))
+            .collect();
+        for (more, puppet) in puppets.iter_mut().enumerate() {
+            limit_descriptors(more);
+            let us = puppet.ask(&format!("insert {}", b.name()));
+            puppet.ask(&format!("send Delivered {us} 8 {}", more + 1));
+            puppet.ask("drive on");
+            for number in 2..200 {
+                exchange(&mut a, &mut b, to_b, number);
+            }
+            puppet.ask("drive off");
+            let answer = puppet.ask("next");
+            let said = format!("fail {} ConnRefused", more + 1);
+            assert!(answer.starts_with(&said), "{answer}");
+            assert!(
+                answer.contains("descriptor") || answer.contains("turned away"),
+                "{answer}"
+            );
+            // We ourselves get to know it at the post.
+            let new = a.insert(unique(&format!("new{more}")));
+            if more < 2 {
+                assert_eq!(a.send(Kind::Tagged, new, 8, 9), Err(Errno::MFile));
+            }
+            let error = Side::open(None, &info(EpType::Rdm, &[])).err().unwrap();
+            assert_eq!(error.errno(), Errno::MFile, "{error}");
+        }
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+        let new = a.insert(unique("new0"));
+        puppets[0].ask("recv Tagged 8 50");
+        puppets[0].ask("drive on");
+        a.send(Kind::Delivered, new, 8, 50).unwrap();
+        a.next().ok();
+    });
+}
+
+#[test]
+fn a_bounce_that_memory_is_short_for_fails_on_both_sides() {
+    alone(|| {
+        let params = [("FI_SHM_PROTOCOL", "bounce")];
+        let (mut a, mut b) = (Side::with(None, &params), Side::with(None, &params));
+        let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
+        exchange(&mut a, &mut b, to_b, 1);
+        deny("memfd_create", libc::ENOMEM);
+        b.recv(Kind::Tagged, to_a, 1 << 20, 2).unwrap();
+        a.send(Kind::Tagged, to_b, 1 << 20, 2).unwrap();
+        let event = a.next_with(&mut [&mut b]);
+        assert_eq!((event.errno(), event.src), (Errno::NoMem, to_b));
+        let event = b.next_with(&mut [&mut a]);
+        assert_eq!((event.errno(), event.src), (Errno::NoMem, to_a));
+        exchange(&mut a, &mut b, to_b, 3);
+    });
+}
+
+#[test]
+fn contacts_that_memory_is_short_for_leave_nothing() {
+    for call in [
+        "memfd_create",
+        "fallocate",
+        "mmap",
+        "fcntl",
+        "epoll_ctl",
+        "socket",
+    ] {
+        std::thread::spawn(move || {
+            let (mut a, mut b, mut c) = (Side::new(), Side::new(), Side::new());
+            let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
+            let c_to_a = c.insert(a.name());
+            exchange(&mut a, &mut b, to_b, 1);
+            // Its hello waits for us.
+            c.send(Kind::Delivered, c_to_a, 8, 1).unwrap();
+            deny(call, libc::ENOMEM);
+            if call != "socket" {
+                let event = c.next_with(&mut [&mut a]);
+                assert_eq!((event.errno(), event.src), (Errno::ConnRefused, c_to_a));
+                let detail = event.error.unwrap().detail;
+                assert!(detail.contains("refuses"), "{call}: {detail}");
+            }
+            let posted = a.send(Kind::Tagged, to_c, 8, 2);
+            assert_eq!(posted, Err(Errno::NoMem), "{call}");
+            for number in 10..20 {
+                exchange(&mut a, &mut b, to_b, number);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+}
+
+#[test]
+fn address_space_that_is_short_is_named() {
+    alone(|| {
+        let kept = Side::new();
+        let before = Tally::now();
+        let (_, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
+        let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = status.split_whitespace().next().unwrap().parse().unwrap();
+        setrlimit(Resource::RLIMIT_AS, pages * 4096 + (64 << 10), hard).unwrap();
+        let large = [("FI_SHM_POOL_SIZE", "64m")];
+        let mut side = Side::with(None, &large);
+        let own = side.insert(kept.name());
+        let sent = side.send(Kind::Tagged, own, 8, 1);
+        setrlimit(Resource::RLIMIT_AS, hard, hard).unwrap();
+        assert_eq!(sent, Err(Errno::NoMem));
+        side.send(Kind::Tagged, own, 8, 1).unwrap();
+        drop(side);
+        assert_eq!(Tally::now(), before);
+    });
+}
+
+#[test]
+fn a_tiny_dev_shm_does_not_matter() {
+    use nix::sched::{CloneFlags, unshare};
+
+    alone(|| {
+        let is_own = unshare(CloneFlags::CLONE_NEWNS).is_ok()
+            || unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).is_ok();
+        if !is_own || !mount_tiny() {
+            return println!("skipped: no mount namespace of our own is allowed here");
+        }
+        std::fs::write("/dev/shm/full", vec![1; 1 << 20]).unwrap_err();
+        let (mut a, mut b) = (Side::new(), Side::new());
+        let to_b = a.insert(b.name());
+        for number in 1..100 {
+            exchange(&mut a, &mut b, to_b, number);
+        }
+        b.recv(Kind::Tagged, FiAddr::UNSPEC, 3 << 20, 200).unwrap();
+        a.send(Kind::Tagged, to_b, 3 << 20, 200).unwrap();
+        assert!(b.next_with(&mut [&mut a]).ok().bytes == content(200, 3 << 20));
+    });
+}
+
+/// Puts a file system of 64 KiB over /dev/shm, for this process alone.
+fn mount_tiny() -> bool {
+    let run = |args: &[&str]| {
+        let status = std::process::Command::new("mount").args(args).status();
+        status.is_ok_and(|status| status.success())
+    };
+    run(&["--make-rprivate", "/"]) && run(&["-t", "tmpfs", "-o", "size=64k", "tmpfs", "/dev/shm"])
+}

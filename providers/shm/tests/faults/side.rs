@@ -1,0 +1,347 @@
+//! An endpoint with all that it needs, and the buffers of its operations.
+
+#![expect(unsafe_code, reason = "tests of the raw face")]
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::info::EpType;
+use selvedge::param::Params;
+use selvedge::{
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint,
+    Errno, Error, FiAddr, Hints, Info, Iov, IovMut, MsgExt, OpFlags, Registry, TagMatch, TaggedExt,
+    av, cq, msg, tagged,
+};
+
+/// What can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Msg,
+    Tagged,
+    Inject,
+    TaggedInject,
+    /// Tagged, complete when it has been received.
+    Delivered,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Msg,
+        Self::Tagged,
+        Self::Inject,
+        Self::TaggedInject,
+        Self::Delivered,
+    ];
+
+    pub(crate) fn parse(word: &str) -> Self {
+        let named = |kind: &Self| format!("{kind:?}") == word;
+        Self::ALL.into_iter().find(named).unwrap()
+    }
+
+    fn is_tagged(self) -> bool {
+        !matches!(self, Self::Msg | Self::Inject)
+    }
+}
+
+/// Dropped from the top down: the endpoint before the buffers.
+pub(crate) struct Side {
+    pub(crate) ep: Arc<dyn Endpoint>,
+    pub(crate) cq: Arc<dyn CompletionQueue>,
+    pub(crate) av: Arc<dyn AddressVector>,
+    domain: Arc<dyn Domain>,
+    sent: HashMap<u64, Buffer>,
+    posted: HashMap<u64, Box<[u8]>>,
+    events: VecDeque<Event>,
+}
+
+/// What is being sent; filled with poison when it is dropped, so that whoever reads it too late
+/// does not read the right bytes.
+struct Buffer(Box<[u8]>);
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.0.fill(0xde);
+    }
+}
+
+/// The parts of a side.
+pub(crate) type Handles = (
+    Arc<dyn Endpoint>,
+    Arc<dyn CompletionQueue>,
+    Arc<dyn AddressVector>,
+    Arc<dyn Domain>,
+);
+
+/// A completion.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) context: u64,
+    pub(crate) src: FiAddr,
+    pub(crate) tag: u64,
+    /// What was received; empty for a send.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) error: Option<ErrEntry>,
+}
+
+impl Event {
+    /// What went wrong, which must be something.
+    pub(crate) fn errno(&self) -> Errno {
+        self.error.as_ref().map(|e| e.errno).unwrap()
+    }
+
+    /// Nothing went wrong.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert!(self.error.is_none(), "{self:?}");
+        self
+    }
+}
+
+pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
+    let params: Params = params.iter().copied().collect();
+    let registry = Registry::new()
+        .with(&selvedge_shm::PROVIDER)
+        .with_params(params);
+    let caps = Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
+    let hints = Hints::new().caps(caps).ep_type(ep_type);
+    registry.infos(&hints).unwrap().remove(0)
+}
+
+impl Side {
+    /// An endpoint under the default name.
+    pub(crate) fn new() -> Self {
+        Self::with(None, &[])
+    }
+
+    pub(crate) fn named(name: &str) -> Self {
+        Self::with(Some(name), &[])
+    }
+
+    pub(crate) fn with(name: Option<&str>, params: &[(&str, &str)]) -> Self {
+        Self::open(name, &info(EpType::Rdm, params)).unwrap()
+    }
+
+    pub(crate) fn open(name: Option<&str>, info: &Info) -> Result<Self, Error> {
+        let mut info = info.clone();
+        info.src_addr = name.map(|name| Address::Str(name.into()));
+        let domain = info.open()?;
+        let cq = domain.cq(&cq::Attr::default())?;
+        let av = domain.av(&av::Attr::default())?;
+        let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        Ok(Self {
+            ep: domain.endpoint(&info, bind)?,
+            cq,
+            av,
+            domain,
+            sent: HashMap::new(),
+            posted: HashMap::new(),
+            events: VecDeque::new(),
+        })
+    }
+
+    /// The handles by themselves; buffers of operations that are outstanding are never freed.
+    pub(crate) fn into_handles(self) -> Handles {
+        std::mem::forget((self.sent, self.posted));
+        (self.ep, self.cq, self.av, self.domain)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.ep.address().unwrap().to_string()
+    }
+
+    pub(crate) fn insert(&self, name: impl Display) -> FiAddr {
+        let address = Address::Str(name.to_string());
+        self.av.insert_one(&address).unwrap()
+    }
+
+    /// Sends the message number `number`, of `len` bytes; the number is tag and context.
+    pub(crate) fn send(
+        &mut self,
+        kind: Kind,
+        dest: FiAddr,
+        len: usize,
+        number: u64,
+    ) -> Result<(), Errno> {
+        let bytes: Box<[u8]> = content(number, len).into();
+        let iov = [Iov::new(&bytes)];
+        let (context, desc) = (Context(number), [Desc::NONE]);
+        let flags = match kind {
+            Kind::Delivered => OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION,
+            _ => OpFlags::DEFAULT,
+        };
+        match kind {
+            Kind::Inject => return self.ep.inject(&bytes, dest, None),
+            Kind::TaggedInject => return self.ep.tinject(&bytes, dest, number, None),
+            _ if kind.is_tagged() => {
+                let msg = tagged::SendMsg {
+                    iov: &iov,
+                    desc: &desc,
+                    dest,
+                    tag: number,
+                    context,
+                    data: 0,
+                };
+                // SAFETY: the buffer is kept until its completion or the end of the endpoint.
+                unsafe { self.ep.tsendmsg(&msg, flags) }?;
+            }
+            _ => {
+                let msg = msg::SendMsg {
+                    iov: &iov,
+                    desc: &desc,
+                    dest,
+                    context,
+                    data: 0,
+                };
+                // SAFETY: as above.
+                unsafe { self.ep.sendmsg(&msg, flags) }?;
+            }
+        }
+        self.sent.insert(number, Buffer(bytes));
+        Ok(())
+    }
+
+    /// Posts a receive for a message of this kind; `number` is tag and context,
+    /// or [`ANY`].
+    pub(crate) fn recv(
+        &mut self,
+        kind: Kind,
+        src: FiAddr,
+        len: usize,
+        number: u64,
+    ) -> Result<(), Errno> {
+        let mut bytes = vec![0xee; len].into_boxed_slice();
+        let iov = IovMut::new(&mut bytes);
+        let context = Context(number);
+        match kind.is_tagged() {
+            true => {
+                let tag = match number {
+                    ANY => TagMatch::ANY,
+                    number => TagMatch::exact(number),
+                };
+                // SAFETY: the buffer is kept until its completion or the end of the endpoint.
+                unsafe { self.ep.trecv(iov, Desc::NONE, src, tag, context) }?;
+            }
+            // SAFETY: as above.
+            false => unsafe { self.ep.recv(iov, Desc::NONE, src, context) }?,
+        }
+        self.posted.insert(number, bytes);
+        Ok(())
+    }
+
+    /// Moves things on without waiting for anything.
+    pub(crate) fn drive(&mut self) {
+        while let Some(event) = self.read() {
+            self.events.push_back(event);
+        }
+    }
+
+    /// The next completion if there is one.
+    pub(crate) fn poll(&mut self) -> Option<Event> {
+        self.drive();
+        self.events.pop_front()
+    }
+
+    fn read(&mut self) -> Option<Event> {
+        let (mut entry, mut src) = ([Entry::default()], [FiAddr::UNSPEC]);
+        match self.cq.read_from(&mut entry, &mut src) {
+            Ok(0) => None,
+            Ok(_) => Some(self.event(entry[0], src[0], None)),
+            Err(Errno::Avail) => {
+                let error = self.cq.read_err().unwrap();
+                Some(self.event(error.entry, error.src, Some(error)))
+            }
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+
+    fn event(&mut self, entry: Entry, src: FiAddr, error: Option<ErrEntry>) -> Event {
+        use selvedge::CompletionFlags as Flags;
+
+        let context = entry.context.0;
+        let mut bytes = Vec::new();
+        if entry.flags.contains(Flags::RECV) {
+            bytes = self.posted.remove(&context).unwrap().into_vec();
+            bytes.truncate(entry.len);
+        } else {
+            self.sent.remove(&context);
+        }
+        Event {
+            context,
+            src,
+            tag: entry.tag,
+            bytes,
+            error,
+        }
+    }
+
+    /// Drives until there is a completion.
+    #[track_caller]
+    pub(crate) fn next(&mut self) -> Event {
+        self.next_with(&mut [])
+    }
+
+    /// Drives, the others too, until there is a completion.
+    #[track_caller]
+    pub(crate) fn next_with(&mut self, others: &mut [&mut Self]) -> Event {
+        let start = Instant::now();
+        loop {
+            if let Some(event) = self.poll() {
+                return event;
+            }
+            others.iter_mut().for_each(|other| other.drive());
+            assert!(start.elapsed() < STUCK, "no completion");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Drives until `done` holds.
+    #[track_caller]
+    pub(crate) fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            self.drive();
+            assert!(start.elapsed() < STUCK, "it does not come true");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Drops the completions with this context.
+    pub(crate) fn forget(&mut self, context: u64) {
+        self.drive();
+        self.events.retain(|event| event.context != context);
+    }
+
+    /// Drops the completions that there are.
+    pub(crate) fn clear(&mut self) {
+        self.drive();
+        self.events.clear();
+    }
+
+    /// Nothing is outstanding: every completion of a send or receive has been looked at.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.sent.is_empty() && self.posted.is_empty() && self.events.is_empty()
+    }
+}
+
+/// The number of a receive that takes every tag.
+pub(crate) const ANY: u64 = u64::MAX;
+
+/// When a test says where it is stuck, before its watchdog does without.
+const STUCK: Duration = Duration::from_secs(20);
+
+/// The bytes of a message: no two messages have the same.
+pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
