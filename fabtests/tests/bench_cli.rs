@@ -170,6 +170,11 @@ fn children_end_with_a_killed_parent() {
     let _turn = turn();
     let mut pingpong = Running::start(&["pingpong", "-S", "8", "-I", "10000000", "--reps", "100"]);
     let children = pingpong.wait_for_children(4);
+    // A stopped process does not notice that its orders have ended: only the kernel can end it.
+    // The first two have tied themselves to their parent before the others are started.
+    for &child in &children[..2] {
+        kill(Pid::from_raw(child), Signal::SIGSTOP).unwrap();
+    }
     pingpong.0.kill().unwrap();
     pingpong.0.wait().unwrap();
     wait_until(|| children.iter().all(|&child| !is_alive(child)));

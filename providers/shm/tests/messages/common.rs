@@ -135,10 +135,18 @@ impl Side {
         let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         bind.tx_selective = queue.tx_selective;
         bind.rx_selective = queue.rx_selective;
+        Self::around(domain.endpoint(info, bind).unwrap(), &cq, &av)
+    }
+
+    pub(crate) fn around(
+        ep: Arc<dyn Endpoint>,
+        cq: &Arc<dyn CompletionQueue>,
+        av: &Arc<dyn AddressVector>,
+    ) -> Self {
         Self {
-            ep: domain.endpoint(info, bind).unwrap(),
-            cq,
-            av,
+            ep,
+            cq: Arc::clone(cq),
+            av: Arc::clone(av),
             sent: Mutex::default(),
             received: Mutex::default(),
         }
@@ -391,7 +399,7 @@ impl Done {
     pub(crate) fn assert_bytes(&self, expected: &[u8]) {
         let (bytes, rest) = self.bytes.split_at(expected.len());
         assert!(bytes == expected, "{} bytes differ", expected.len());
-        assert!(rest.iter().all(|&byte| byte == BLANK), "bytes behind");
+        assert!(rest == vec![BLANK; rest.len()], "bytes behind");
     }
 }
 

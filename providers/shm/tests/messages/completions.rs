@@ -224,3 +224,38 @@ fn an_empty_read_drives_progress_even_while_completions_wait() {
     // The sender does not read its completions, but it drives.
     pair.at_b().assert_bytes(&[1; 100_000]);
 }
+
+#[test]
+#[expect(unsafe_code, reason = "two queues of which one is read")]
+fn each_queue_of_an_endpoint_drives_all_of_it() {
+    use selvedge::{Bindings, Context, Desc, Iov, MsgExt, av, cq};
+
+    let sut = shm::by("bounce");
+    let (info, b) = (sut.info(), sut.side());
+    let domain = info.open().unwrap();
+    let [tx_cq, rx_cq] = [0, 1].map(|_| domain.cq(&cq::Attr::default()).unwrap());
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let to = av.insert_one(&b.ep.address().unwrap()).unwrap();
+    let mut bind = Bindings::new(tx_cq.clone(), av);
+    bind.rx_cq = rx_cq.clone();
+    let ep = domain.endpoint(&info, bind).unwrap();
+    let bytes = pattern(1, 300_000);
+    for (driven, other) in [(&tx_cq, &rx_cq), (&rx_cq, &tx_cq)] {
+        b.recv(&Rx::msg(bytes.len()));
+        // SAFETY: the bytes live until the send is complete.
+        unsafe { ep.send(Iov::new(&bytes), Desc::NONE, to, Context(1)) }.unwrap();
+        let done = loop {
+            driven.read(&mut []).unwrap();
+            if let Some(done) = b.poll() {
+                break done;
+            }
+        };
+        done.assert_bytes(&bytes);
+        let mut out = [cq::Entry::default(); 2];
+        while tx_cq.read(&mut out).unwrap() == 0 {
+            other.read(&mut []).unwrap();
+        }
+        assert_eq!(out[0], sent(MSG, 1));
+        assert_eq!(rx_cq.read(&mut out), Ok(0));
+    }
+}

@@ -6,9 +6,11 @@
 
 mod common;
 mod completions;
+mod crowd;
 mod flow;
 mod large;
 mod matching;
+mod model;
 mod names;
 mod shapes;
 mod shm;
