@@ -148,7 +148,9 @@ impl State {
     /// Sends a message for which something has to be done first, or which is not small.
     #[inline(never)]
     fn send_patiently(&mut self, index: usize, buf: TxBuf, send: &Send) -> Result {
-        self.reach(index)?;
+        if self.peers[index].state != PeerState::Linked {
+            self.reach(index)?;
+        }
         let peer = &mut self.peers[index];
         if peer.inbox.is_none() && peer.is_full() {
             // The peer may have said by now where it gives slots back.

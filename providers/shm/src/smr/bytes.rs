@@ -8,7 +8,11 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
+use super::prefetch;
 use super::region::Mapping;
+
+/// Cache lines that a writer asks for beforehand.
+const AHEAD: usize = 4;
 
 /// A stretch of a mapping that holds payload.
 #[derive(Clone, Debug)]
@@ -72,6 +76,25 @@ impl Bytes {
         let filled: *mut [MaybeUninit<u8>] = to;
         // SAFETY: every byte of `to` was just written, and the borrow of `to` is passed on.
         unsafe { &mut *(filled as *mut [u8]) }
+    }
+
+    /// Asks for the cache lines from `at` on, to write to them soon. A hint: it may point anywhere.
+    #[inline]
+    pub fn prepare(&self, at: usize) {
+        for line in 0..AHEAD {
+            prefetch::for_writing(self.near(at + line * 64));
+        }
+    }
+
+    /// Asks for the cache line at `at`, to read it soon. A hint: it may point anywhere.
+    #[inline]
+    pub fn fetch(&self, at: usize) {
+        prefetch::for_reading(self.near(at));
+    }
+
+    fn near(&self, at: usize) -> *const u8 {
+        let first = self.mapping.at(self.offset, 0).as_ptr();
+        first.wrapping_add(at.min(self.len)).cast_const()
     }
 
     #[inline]

@@ -14,6 +14,8 @@ const LINE: u64 = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
     size: u64,
+    /// Where the next payload goes, if it fits before the end.
+    offset: u64,
     /// Bytes passed so far, gaps included.
     position: u64,
 }
@@ -23,6 +25,7 @@ impl Walk {
     pub fn new(size: usize) -> Self {
         Self {
             size: size as u64,
+            offset: 0,
             position: 0,
         }
     }
@@ -32,30 +35,32 @@ impl Walk {
         self.position
     }
 
-    /// Where a payload of `len` bytes goes: its offset, and the position behind it. `None` when
-    /// the pool is smaller than that.
+    /// Where the next payload goes, if it fits before the end.
+    pub fn offset(&self) -> usize {
+        self.offset as usize
+    }
+
+    /// Passes a payload of `len` bytes and says where it lies. `None` when the pool is smaller
+    /// than that; nothing is passed then.
     #[inline]
-    fn step(&self, len: usize) -> Option<(usize, u64)> {
+    pub fn pass(&mut self, len: usize) -> Option<usize> {
         let len = (len as u64).checked_next_multiple_of(LINE)?;
         if len > self.size {
             return None;
         }
-        let offset = self.position % self.size;
-        let gap = if offset + len > self.size {
-            self.size - offset
-        } else {
+        let left = self.size - self.offset;
+        if len > left {
+            self.position += left;
+            self.offset = 0;
+        }
+        let start = self.offset;
+        self.position += len;
+        self.offset = if len == self.size - start {
             0
+        } else {
+            start + len
         };
-        let start = if gap > 0 { 0 } else { offset };
-        Some((start as usize, self.position + gap + len))
-    }
-
-    /// Passes a payload of `len` bytes and says where it lies.
-    #[inline]
-    pub fn pass(&mut self, len: usize) -> Option<usize> {
-        let (offset, behind) = self.step(len)?;
-        self.position = behind;
-        Some(offset)
+        Some(start as usize)
     }
 }
 
@@ -81,11 +86,13 @@ impl InjectPool {
     /// Makes room for `len` bytes: their offset, or `None` while there is not enough.
     #[inline]
     pub fn claim(&mut self, len: usize) -> Option<usize> {
-        let (offset, behind) = self.walk.step(len)?;
-        if behind - self.freed > self.walk.size {
+        let mut walk = self.walk;
+        let offset = walk.pass(len)?;
+        if walk.position - self.freed > walk.size {
             return None;
         }
-        self.walk.position = behind;
+        self.walk = walk;
+        self.bytes.prepare(walk.offset());
         Some(offset)
     }
 

@@ -21,6 +21,7 @@ mod map;
 #[cfg(loom)]
 pub mod model;
 mod region;
+mod prefetch;
 pub mod resp_queue;
 pub(crate) mod sync;
 

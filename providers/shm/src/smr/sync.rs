@@ -88,6 +88,7 @@ mod words {
     use std::sync::Arc;
 
     use super::AtomicU64;
+    use crate::smr::prefetch;
     use crate::smr::region::Mapping;
 
     /// A row of 64-bit words in a mapping.
@@ -145,29 +146,12 @@ mod words {
         /// Asks for the cache line of the word at `index`, to write to it soon. A hint.
         #[inline(always)]
         pub(crate) fn prepare(&self, index: usize) {
-            #[cfg(target_arch = "x86_64")]
-            prefetch_for_writing(self.at(index));
-            let _ = index;
+            prefetch::for_writing(self.at(index).as_ptr().cast());
         }
 
         /// Number of words.
         pub(crate) fn len(&self) -> usize {
             self.len
-        }
-    }
-
-    /// The intrinsic becomes a prefetch for reading unless the compiler may assume a newer
-    /// processor; the instruction itself is a no-op where it is not known.
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    fn prefetch_for_writing(word: &AtomicU64) {
-        // SAFETY: a prefetch has no effect that a program could see, whatever the address.
-        unsafe {
-            std::arch::asm!(
-                "prefetchw [{}]",
-                in(reg) word.as_ptr(),
-                options(nostack, preserves_flags)
-            );
         }
     }
 

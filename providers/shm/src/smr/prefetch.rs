@@ -1,0 +1,35 @@
+//! Hints to the processor that a cache line will be used soon.
+//!
+//! In a stream, the lines of several messages are then on their way between the processors at
+//! once, instead of one after the other.
+
+#![expect(unsafe_code, reason = "processor hints without effect on memory")]
+
+/// Asks for the line at `address`, to write to it.
+#[inline(always)]
+pub(crate) fn for_writing(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect that a program could see, whatever the address. (The
+    // intrinsic becomes a prefetch for reading unless the compiler may assume a newer processor;
+    // the instruction itself is a no-op where it is not known.)
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) address,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    let _ = address;
+}
+
+/// Asks for the line at `address`, to read it.
+#[inline(always)]
+pub(crate) fn for_reading(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    let _ = address;
+}
