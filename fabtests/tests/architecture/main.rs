@@ -5,6 +5,7 @@
     reason = "a page that is not there fails the test"
 )]
 
+mod first_program;
 mod imports;
 mod sources;
 mod unsafe_code;
