@@ -8,6 +8,7 @@
 mod first_program;
 mod imports;
 mod sources;
+mod test_names;
 mod unsafe_code;
 
 use std::collections::BTreeSet;

@@ -20,8 +20,8 @@ pub mod layout;
 mod map;
 #[cfg(loom)]
 pub mod model;
-mod region;
 mod prefetch;
+mod region;
 pub mod resp_queue;
 pub(crate) mod sync;
 

@@ -1,0 +1,36 @@
+//! The tests that the documents name as holding a promise.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::{code_words, root, sources};
+
+#[test]
+fn tests_that_documents_name_exist() {
+    let folders = ["src", "tests", "providers", "fabtests"];
+    let sources: String = folders
+        .into_iter()
+        .flat_map(sources::under)
+        .map(|(_, text)| text)
+        .collect();
+    let missing: Vec<_> = named()
+        .into_iter()
+        .filter(|name| !sources.contains(&format!("fn {name}(")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Every word of the documents that looks like the name of a test: a sentence with underscores.
+fn named() -> BTreeSet<String> {
+    let pages = fs::read_dir(root().join("docs")).unwrap();
+    pages
+        .map(|page| fs::read_to_string(page.unwrap().path()).unwrap())
+        .flat_map(|text| code_words(&text))
+        .filter(|word| is_sentence(word))
+        .collect()
+}
+
+fn is_sentence(word: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    word.bytes().all(is_plain) && word.matches('_').count() >= 4
+}
