@@ -228,7 +228,7 @@ impl State {
     /// looked for, as for a send.
     #[inline]
     fn expect_from(&mut self, index: usize, posted: &Posted) -> Result {
-        if !matches!(self.peers[index].state, PeerState::Dead { .. }) {
+        if !matches!(self.peers[index].state, PeerState::Dead) {
             return Ok(());
         }
         let matcher = self.inbound.matcher(posted.kind);
