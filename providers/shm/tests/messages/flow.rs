@@ -202,3 +202,26 @@ fn floods_in_both_directions_do_not_stop_each_other() {
         }
     }
 }
+
+#[test]
+fn what_was_sent_before_a_sender_closed_arrives() {
+    for had_contact in [false, true] {
+        let Pair { a, b, to_b, .. } = shm::plain().pair();
+        if had_contact {
+            a.ep.inject(&numbered(9, 0), to_b, None).unwrap();
+            b.recv(&Rx::msg(8));
+            b.wait(&[&a]).assert_bytes(&numbered(9, 0));
+        }
+        for number in 0..5 {
+            let len = 700 * number as usize;
+            a.send(&Tx::msg(to_b, &numbered(number, len)));
+            a.wait(&[]);
+        }
+        drop(a);
+        for number in 0..5 {
+            b.recv(&Rx::msg(3000));
+            let len = 700 * number as usize;
+            b.wait(&[]).assert_bytes(&numbered(number, len));
+        }
+    }
+}
