@@ -121,6 +121,8 @@ pub(crate) struct Inbox {
     pub(crate) bell: Bell,
     published: u64,
     published_pool: u64,
+    /// Whether the last message had its payload in the pool: the next one probably has, too.
+    pub(crate) payload_expected: bool,
 }
 
 /// An operation that the peer has to answer.
@@ -355,7 +357,17 @@ impl Inbox {
             region,
             published: 0,
             published_pool: 0,
+            payload_expected: false,
         })
+    }
+
+    /// Keeps the line where the next payload would begin coming, while the command is awaited: both
+    /// then arrive together.
+    #[inline(always)]
+    pub(crate) fn expect_payload(&self) {
+        if self.payload_expected {
+            self.pool.fetch(self.walk.offset());
+        }
     }
 
     /// Gives consumed slots and payloads back when it is worth a write that the peer will read.

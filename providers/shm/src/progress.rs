@@ -63,7 +63,11 @@ impl State {
         let peer = &self.peers[index];
         match &peer.inbox {
             Some(inbox) if inbox.rx.peek().is_some() => self.take_some(index, budget),
-            _ => 0,
+            Some(inbox) => {
+                inbox.expect_payload();
+                0
+            }
+            None => 0,
         }
     }
 
@@ -72,6 +76,7 @@ impl State {
         let budget = budget.min(self.ep.rx_cq.room());
         let mut taken = self.take_plain(index, budget);
         while taken < budget {
+            self.publish_credit(index);
             match self.take(index) {
                 Ok(true) => taken += 1 + self.take_plain(index, budget - taken - 1),
                 Ok(false) => break,
@@ -81,11 +86,17 @@ impl State {
                 }
             }
         }
+        self.publish_credit(index);
+        taken
+    }
+
+    /// Lets the peer use again what was consumed, once it is worth it.
+    #[inline]
+    fn publish_credit(&mut self, index: usize) {
         let peer = &mut self.peers[index];
         if let (Some(inbox), Some(out)) = (&mut peer.inbox, &peer.out) {
             inbox.publish(&out.credit);
         }
-        taken
     }
 
     /// Takes commands that are as usual: the message is inside, and the oldest receive is for it.
@@ -113,6 +124,7 @@ impl State {
                 return taken;
             }
             inline::receive(&slot, cmd::PLAIN_PAYLOAD, len, &mut posted.buf);
+            inbox.payload_expected = false;
             let flags = posted.flags;
             let entry = Entry {
                 context: posted.context,
@@ -189,6 +201,7 @@ impl State {
             return Ok(false);
         };
         let walked = inbox.walk;
+        inbox.payload_expected = true;
         let at = inject::locate(inbox, offset, env.len)?;
         match self.inbound.matcher(cmd.kind).arrive(env) {
             Some(mut posted) => {
