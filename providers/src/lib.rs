@@ -1,4 +1,21 @@
 //! The one table of built-in providers, in order of preference. It holds no logic.
+//!
+//! Each provider is a feature of its own; `default` has all of them. A registry takes providers
+//! from elsewhere just as well:
+//!
+//! ```
+//! use selvedge::{Hints, Provider, Registry};
+//!
+//! fn with_one_more(other: &'static dyn Provider) -> Registry {
+//!     selvedge_providers::builtin().with(other)
+//! }
+//!
+//! let infos = selvedge_providers::builtin().infos(&Hints::new())?;
+//! println!("{} ways to communicate", infos.len());
+//! # Ok::<(), selvedge::Error>(())
+//! ```
+
+#![deny(missing_docs)]
 
 use selvedge::Registry;
 

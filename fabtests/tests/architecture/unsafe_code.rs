@@ -11,6 +11,8 @@ const INTO_SHARED_MEMORY: [&str; 2] = [
     "providers/shm/src/smr/bytes.rs",
     "providers/shm/src/smr/sync.rs",
 ];
+/// Where the atomics of shared memory come from: the system's, or the model checker's.
+const SHIM: &str = "providers/shm/src/smr/sync.rs";
 /// Stands in for shared memory under the model checker, and is compiled for nothing else.
 const MODEL: &str = "providers/shm/src/smr/model.rs";
 
@@ -58,4 +60,14 @@ fn two_files_reach_into_shared_memory() {
         .map(|(path, _)| path)
         .collect();
     assert_eq!(reaching, INTO_SHARED_MEMORY.map(str::to_owned).into());
+}
+
+#[test]
+fn the_model_checker_sees_every_atomic_of_shared_memory() {
+    for (path, text) in sources::under("providers/shm/src/smr") {
+        assert!(
+            path == SHIM || path == MODEL || !text.contains("sync::atomic"),
+            "{path} takes atomics past {SHIM}"
+        );
+    }
 }

@@ -1,4 +1,36 @@
 //! The shm provider: endpoints of one machine, over shared memory.
+//!
+//! ```text
+//!   endpoint A                                        endpoint B
+//!   outbox to B: commands, payloads, answers  ---->   maps it read-only
+//!   maps it read-only  <----  outbox to A: commands, payloads, answers
+//!                  \______ socket: hello, end ______/
+//! ```
+//!
+//! Each process writes only to memory of its own. A message is a command in the outbox: with the
+//! payload inside, beside it, or still in the sender's memory, from where the receiver copies it or
+//! has it bounced. Who dies takes nothing with it but what it had not committed.
+//!
+//! [`PROVIDER`] goes into a registry; [`Endpoint`] is public for those who want its methods without
+//! a dynamic call. Below the provider are the primitives, [`smr`], which speak no protocol and are
+//! there for any provider.
+//!
+//! What the provider promises is in docs/PROVIDERS.md, every byte that two processes share in
+//! docs/WIRE.md, and the way of a message through these files in docs/ARCHITECTURE.md.
+//!
+//! # Examples
+//!
+//! ```
+//! use selvedge::{Caps, Hints, Registry};
+//!
+//! let registry = Registry::new().with(&selvedge_shm::PROVIDER);
+//! let info = registry.infos(&Hints::new().caps(Caps::TAGGED))?.remove(0);
+//! let domain = info.open()?;
+//! # drop(domain);
+//! # Ok::<(), selvedge::Error>(())
+//! ```
+
+#![deny(missing_docs)]
 
 mod av;
 mod choice;
