@@ -228,3 +228,84 @@ fn slot_count(slots: &Words) -> u64 {
 fn stamp(position: u64) -> u32 {
     (position as u32).wrapping_add(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::smr::region::{Memory, Writers};
+
+    const COUNT: u64 = 4;
+
+    /// Both ends of a queue in which `position` commands have passed.
+    fn queue(position: u64) -> (Sender, Receiver) {
+        let memory = Memory::create(4096, Writers::Owner).unwrap();
+        let slots = Words::new(memory.mapping().clone(), 0, COUNT as usize * SLOT_WORDS);
+        let (mut tx, mut rx) = (Sender::new(slots.clone()), Receiver::new(slots));
+        if position > 0 {
+            // The lap before leaves its stamps behind.
+            tx.head = position - COUNT;
+            tx.limit = position;
+            (0..COUNT).for_each(|_| tx.claim().unwrap().commit(u32::MAX));
+            rx.tail = position;
+            tx.refresh(position).unwrap();
+        }
+        (tx, rx)
+    }
+
+    #[test]
+    fn a_fresh_queue_is_empty() {
+        assert!(queue(0).1.peek().is_none());
+    }
+
+    #[test]
+    fn a_slot_that_is_dropped_sends_nothing() {
+        let (mut tx, rx) = queue(0);
+        tx.claim().unwrap().put(1, 7);
+        assert!(rx.peek().is_none());
+        assert_eq!((tx.position(), tx.room()), (0, COUNT));
+    }
+
+    #[test]
+    fn a_full_queue_has_no_slot_until_some_were_given_back() {
+        let (mut tx, mut rx) = queue(0);
+        (0..COUNT).for_each(|_| tx.claim().unwrap().commit(0));
+        assert!(tx.claim().is_none());
+        rx.release();
+        tx.refresh(rx.position()).unwrap();
+        assert_eq!((tx.room(), tx.consumed()), (1, 1));
+        tx.claim().unwrap().commit(0);
+        assert!(tx.claim().is_none());
+    }
+
+    #[test]
+    fn commands_pass_where_the_stamp_wraps_around() {
+        let start = u64::from(u32::MAX) - 1;
+        let (mut tx, mut rx) = queue(start);
+        for position in start..start + 2 * COUNT {
+            assert!(
+                rx.peek().is_none(),
+                "what {position} replaces is not taken for new"
+            );
+            let mut slot = tx.claim().unwrap();
+            slot.put(7, position);
+            slot.commit(position as u32);
+            let slot = rx.peek().unwrap();
+            assert_eq!((slot.head(), slot.word(7)), (position as u32, position));
+            rx.release();
+            tx.refresh(rx.position()).unwrap();
+        }
+    }
+
+    #[test]
+    fn impossible_credit_is_refused_and_changes_nothing() {
+        let (mut tx, _) = queue(0);
+        (0..3).for_each(|_| tx.claim().unwrap().commit(0));
+        tx.refresh(2).unwrap();
+        for lie in [0, 1, 4, u64::MAX] {
+            assert_eq!(tx.refresh(lie), Err(BadCredit(lie)));
+            assert_eq!((tx.consumed(), tx.room()), (2, 3));
+        }
+        tx.refresh(2).unwrap();
+        tx.refresh(3).unwrap();
+    }
+}

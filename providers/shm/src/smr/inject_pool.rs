@@ -88,7 +88,8 @@ impl InjectPool {
     pub fn claim(&mut self, len: usize) -> Option<usize> {
         let mut walk = self.walk;
         let offset = walk.pass(len)?;
-        if walk.position - self.freed > walk.size {
+        // A gap costs room like a payload, but not in an empty pool: there it keeps nothing apart.
+        if walk.position - self.freed > walk.size && self.freed != self.walk.position {
             return None;
         }
         self.walk = walk;
@@ -118,7 +119,20 @@ impl InjectPool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::ops::Range;
+
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::smr::region::{Memory, Writers};
+
+    const SIZE: usize = 1024;
+
+    fn pool() -> InjectPool {
+        let memory = Memory::create(4096, Writers::Owner).unwrap();
+        InjectPool::new(Bytes::new(memory.mapping().clone(), 0, SIZE))
+    }
 
     #[test]
     fn a_payload_that_does_not_fit_before_the_end_starts_over() {
@@ -135,5 +149,63 @@ mod tests {
         assert_eq!(walk.pass(257), None);
         assert_eq!(walk.pass(usize::MAX), None);
         assert_eq!(walk.pass(256), Some(0));
+    }
+
+    #[test]
+    fn an_empty_pool_takes_what_is_as_large_as_itself() {
+        let mut pool = pool();
+        for len in [64, SIZE, 1, SIZE, SIZE - 64] {
+            assert!(pool.claim(len).is_some(), "{len} bytes");
+            assert_eq!(pool.claim(SIZE), None);
+            pool.free_to(pool.position());
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Claim(usize),
+        Free,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            2 => (1..SIZE + 65).prop_map(Step::Claim),
+            3 => (1..SIZE / 4).prop_map(Step::Claim),
+            5 => Just(Step::Free),
+        ]
+    }
+
+    fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+        a.start < b.end && b.start < a.end
+    }
+
+    proptest! {
+        #[test]
+        fn both_ends_walk_one_path_and_payloads_never_overlap(
+            steps in proptest::collection::vec(step(), 1..200),
+        ) {
+            let (mut pool, mut walk) = (pool(), Walk::new(SIZE));
+            let mut kept = VecDeque::<(Range<usize>, u64)>::new();
+            for step in steps {
+                match step {
+                    Step::Claim(len) => {
+                        let Some(start) = pool.claim(len) else {
+                            prop_assert!(len > SIZE || !kept.is_empty(), "an empty pool has room");
+                            continue;
+                        };
+                        let place = start..start + len;
+                        prop_assert!(place.end <= SIZE);
+                        prop_assert!(kept.iter().all(|(other, _)| !overlap(other, &place)));
+                        kept.push_back((place, pool.position()));
+                    }
+                    Step::Free => {
+                        let Some((place, behind)) = kept.pop_front() else { continue };
+                        prop_assert_eq!(walk.pass(place.len()), Some(place.start));
+                        prop_assert_eq!(walk.position(), behind);
+                        pool.free_to(behind);
+                    }
+                }
+            }
+        }
     }
 }

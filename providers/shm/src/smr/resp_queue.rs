@@ -74,3 +74,55 @@ impl RespReceiver {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::smr::region::{Memory, Writers};
+
+    const COUNT: u32 = 4;
+
+    fn queue() -> (RespSender, RespReceiver) {
+        let memory = Memory::create(4096, Writers::Owner).unwrap();
+        let words = Words::new(memory.mapping().clone(), 0, COUNT as usize * 2);
+        (RespSender::new(words.clone()), RespReceiver::new(words))
+    }
+
+    fn resp(number: u32) -> Resp {
+        Resp {
+            msg_id: number,
+            status: !number,
+        }
+    }
+
+    #[test]
+    fn answers_keep_their_order_over_many_laps() {
+        let (mut out, mut answers) = queue();
+        for first in (0..10 * COUNT).step_by(3) {
+            (first..first + 3).for_each(|number| out.push(resp(number)));
+            for number in first..first + 3 {
+                assert_eq!(answers.pop(), Some(resp(number)));
+            }
+            assert_eq!(answers.pop(), None);
+        }
+    }
+
+    #[test]
+    fn a_full_queue_loses_nothing() {
+        let (mut out, mut answers) = queue();
+        (0..COUNT).for_each(|number| out.push(resp(number)));
+        assert!((0..COUNT).all(|number| answers.pop() == Some(resp(number))));
+        assert_eq!(answers.pop(), None);
+    }
+
+    #[test]
+    fn more_answers_than_were_asked_for_are_not_taken_for_others() {
+        let (mut out, mut answers) = queue();
+        (0..=COUNT).for_each(|number| out.push(resp(number)));
+        assert_eq!(
+            answers.pop(),
+            None,
+            "its place says that it is of a later lap"
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! What a peer may hand over in place of a region: everything that is none is refused.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use selvedge::{Errno, Error};
+use selvedge_shm::smr::bounce::{BounceReceiver, Shape};
+use selvedge_shm::smr::doorbell::{Bell, Doorbell};
+use selvedge_shm::smr::layout::VERSION;
+use selvedge_shm::smr::{Attr, PeerRegion, Region, Sizes};
+
+const SIZES: Sizes = Sizes {
+    cmd_count: 16,
+    resp_count: 16,
+    inject_size: 4096,
+};
+const NAME: &CStr = c"forged";
+
+fn region() -> Region {
+    let (sizes, peer) = (SIZES, "peer");
+    Region::create(&Attr { sizes, peer }).unwrap()
+}
+
+/// The bytes of a real region.
+fn image() -> Vec<u8> {
+    let region = region();
+    std::fs::read(format!("/proc/self/fd/{}", region.id())).unwrap()
+}
+
+/// A memfd with these bytes and seals.
+fn forged(bytes: &[u8], seals: SealFlag) -> OwnedFd {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let mut file = File::from(memfd_create(NAME, flags).unwrap());
+    file.write_all(bytes).unwrap();
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+    file.into()
+}
+
+fn sealed(bytes: &[u8]) -> OwnedFd {
+    forged(bytes, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW)
+}
+
+fn attach(fd: OwnedFd) -> Result<PeerRegion, Error> {
+    PeerRegion::attach(fd, SIZES)
+}
+
+/// The attempt fails, and says why.
+fn refused<T>(result: Result<T, Error>, why: &str) {
+    let Err(error) = result else {
+        panic!("accepted, although {why}")
+    };
+    assert_eq!(error.errno(), Errno::Proto, "{error}");
+    assert!(error.to_string().contains(why), "{error}");
+}
+
+#[test]
+fn a_copy_of_a_region_is_one() {
+    assert!(attach(sealed(&image())).is_ok());
+}
+
+#[test]
+fn memory_that_may_shrink_or_grow_is_refused() {
+    for seals in [
+        SealFlag::empty(),
+        SealFlag::F_SEAL_GROW,
+        SealFlag::F_SEAL_SHRINK,
+    ] {
+        refused(attach(forged(&image(), seals)), "sealed");
+    }
+}
+
+#[test]
+fn descriptors_that_are_no_memory_are_refused() {
+    let path = std::env::temp_dir().join(format!("selvedge-attach-{}", std::process::id()));
+    let mut file = File::create_new(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    file.write_all(&image()).unwrap();
+    refused(attach(file.into()), "seal");
+    let (reader, writer) = std::io::pipe().unwrap();
+    refused(attach(reader.into()), "seal");
+    refused(attach(writer.into()), "seal");
+    refused(attach(File::open("/dev/null").unwrap().into()), "seal");
+    refused(attach(File::open("/").unwrap().into()), "seal");
+}
+
+#[test]
+fn another_size_is_refused_by_number() {
+    let whole = image();
+    let longer = [whole.as_slice(), &[0; 4096]].concat();
+    let shorter = &whole[..whole.len() - 4096];
+    for bytes in [shorter, &longer, &whole[..whole.len() - 1], &[]] {
+        let len = bytes.len().to_string();
+        refused(attach(sealed(bytes)), &format!("{len} bytes"));
+    }
+}
+
+#[test]
+fn another_magic_or_version_is_refused_by_value() {
+    let mut bytes = image();
+    bytes[0] ^= 1;
+    refused(attach(sealed(&bytes)), "first word");
+    let mut bytes = image();
+    bytes[8] = 99;
+    refused(attach(sealed(&bytes)), "99");
+    refused(attach(sealed(&bytes)), &VERSION.to_string());
+}
+
+#[test]
+fn impossible_layouts_are_refused() {
+    let huge = Sizes::MAX_TOTAL;
+    for (cmd_count, resp_count, inject_size) in [
+        (0, 16, 4096),
+        (3, 16, 4096),
+        (1 << 21, 16, 4096),
+        (16, 0, 4096),
+        (16, 3, 4096),
+        (16, 16, 1),
+        (16, 16, huge),
+        (16, 16, usize::MAX - 63),
+        (usize::MAX, usize::MAX, usize::MAX),
+    ] {
+        let sizes = Sizes {
+            cmd_count,
+            resp_count,
+            inject_size,
+        };
+        let (fd, _) = region().share().unwrap();
+        refused(PeerRegion::attach(fd, sizes), "should have");
+        let error = Region::create(&Attr { sizes, peer: "x" }).unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval);
+    }
+}
+
+#[test]
+fn a_region_cannot_be_opened_for_writing_by_a_peer() {
+    let (fd, _) = region().share().unwrap();
+    let mut file = File::from(fd);
+    assert!(file.write_all(b"x").is_err(), "it is sealed");
+    assert!(file.set_len(0).is_err(), "it is sealed");
+}
+
+#[test]
+fn what_is_no_doorbell_is_refused() {
+    let (_, memory) = Doorbell::create().unwrap();
+    let real = memory.fd().try_clone_to_owned().unwrap();
+    assert!(Bell::attach(real, usize::MAX).is_ok());
+    refused(Bell::attach(sealed(&[0; 64]), 0), "64 bytes");
+    refused(Bell::attach(sealed(&image()), 0), "bytes");
+    refused(
+        Bell::attach(forged(&[0; 4096], SealFlag::empty()), 0),
+        "sealed",
+    );
+}
+
+#[test]
+fn what_is_no_bounce_memory_is_refused() {
+    for (count, size) in [(0, 4096), (1025, 4096), (2, 0), (2, 65), (2, 1 << 30)] {
+        let attempt = BounceReceiver::attach(sealed(&[0; 4096]), Shape { count, size });
+        refused(attempt, "bounce");
+    }
+    let shape = Shape {
+        count: 2,
+        size: 4096,
+    };
+    refused(BounceReceiver::attach(sealed(&image()), shape), "bytes");
+}
