@@ -3,6 +3,29 @@
 //! The producer owns the segments and announces each filled one through a ring of its own, so that
 //! large messages neither wait for small ones nor hold them up. The consumer may keep a segment and
 //! gives it back by number, in any order, through the response queue.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::mem::MaybeUninit;
+//!
+//! use selvedge_shm::smr::bounce::{BounceReceiver, BounceSender, Shape};
+//!
+//! let shape = Shape { count: 2, size: 4096 };
+//! let mut sender = BounceSender::create(shape)?;
+//! let fd = sender.memory().fd().try_clone_to_owned().expect("a spare descriptor");
+//! let mut receiver = BounceReceiver::attach(fd, shape)?;
+//!
+//! let took = sender.fill(7, 5, |segments, at, len| segments.copy_in(at, &b"hello"[..len]));
+//! assert_eq!((took, sender.free()), (5, 1));
+//!
+//! let filled = receiver.peek().expect("no nonsense").expect("it was filled");
+//! let mut bytes = [MaybeUninit::uninit(); 5];
+//! assert_eq!(receiver.bytes().copy_out(receiver.start(filled), &mut bytes), b"hello");
+//! receiver.take();
+//! assert!(sender.give_back(filled.segment));
+//! # Ok::<(), selvedge::Error>(())
+//! ```
 
 use std::os::fd::OwnedFd;
 
@@ -210,5 +233,64 @@ impl BounceReceiver {
     /// Where a segment begins.
     pub fn start(&self, filled: Filled) -> usize {
         filled.segment as usize * self.shape.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { count: 3, size: 64 };
+
+    fn memory() -> (BounceSender, BounceReceiver) {
+        let sender = BounceSender::create(SHAPE).unwrap();
+        let fd = sender.memory().fd().try_clone_to_owned().unwrap();
+        (sender, BounceReceiver::attach(fd, SHAPE).unwrap())
+    }
+
+    fn fill(sender: &mut BounceSender, msg_id: u32) -> usize {
+        sender.fill(msg_id, 1000, |_, _, _| {})
+    }
+
+    #[test]
+    fn segments_go_back_in_any_order() {
+        let (mut sender, mut receiver) = memory();
+        let mut kept = Vec::new();
+        for msg_id in 0..10 {
+            assert_eq!(fill(&mut sender, msg_id), SHAPE.size);
+            let filled = receiver.peek().unwrap().unwrap();
+            assert_eq!((filled.msg_id, filled.len), (msg_id, 64));
+            receiver.take();
+            kept.push(filled.segment);
+            if kept.len() == 3 {
+                assert_eq!(fill(&mut sender, 99), 0, "none is free");
+                assert!(sender.give_back(kept.remove(1)));
+            }
+        }
+        assert_eq!(receiver.peek(), Ok(None));
+    }
+
+    #[test]
+    fn a_segment_is_given_back_once() {
+        let (mut sender, _) = memory();
+        fill(&mut sender, 0);
+        assert!(!sender.give_back(3));
+        assert!(!sender.give_back(u32::MAX));
+        assert!(sender.give_back(0));
+        assert!(!sender.give_back(0), "it is free");
+        assert_eq!(sender.free(), 3);
+    }
+
+    #[test]
+    fn segments_outside_the_memory_are_nonsense() {
+        for (segment, len) in [(3, 1), (u32::MAX, 1), (0, 65), (0, u32::MAX)] {
+            let (mut sender, receiver) = memory();
+            sender.announce(Filled {
+                msg_id: 0,
+                segment,
+                len,
+            });
+            assert!(receiver.peek().is_err());
+        }
     }
 }

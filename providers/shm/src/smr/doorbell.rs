@@ -4,6 +4,22 @@
 //! else, because the owner also looks at every queue now and then. A peer rings only while the
 //! owner says that it does not poll the peer's queue anyway, so that the usual send touches no word
 //! that others write.
+//!
+//! # Examples
+//!
+//! ```
+//! use selvedge_shm::smr::doorbell::{Bell, Doorbell};
+//!
+//! let (doorbell, memory) = Doorbell::create()?;
+//! // In the peer, which has been told that its number is 3:
+//! let fd = memory.fd().try_clone_to_owned().expect("a spare descriptor");
+//! Bell::attach(fd, 3)?.ring();
+//!
+//! let mut rung = Vec::new();
+//! doorbell.drain(64, |number| rung.push(number));
+//! assert_eq!(rung, [3]);
+//! # Ok::<(), selvedge::Error>(())
+//! ```
 
 use std::os::fd::OwnedFd;
 
