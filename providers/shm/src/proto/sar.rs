@@ -61,7 +61,7 @@ fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     ensure_bounce(peer, config)?;
     let out = peer.outbox();
     let Some(Op {
-        body: OpBody::Offered { granted, .. },
+        body: OpBody::Offered { buf, granted, .. },
         ..
     }) = out.ops.get_mut(msg_id)
     else {
@@ -70,6 +70,7 @@ fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
     if std::mem::replace(granted, true) {
         return Err(Errno::Proto);
     }
+    out.bounced |= 1 << Choice::class(buf.len());
     out.streams.push_back(msg_id);
     Ok(())
 }
@@ -182,11 +183,8 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonse
     match &op.body {
         OpBody::Sent => ep.tx_done(op.context, op.kind.sent(), op.flags),
         OpBody::Offered { buf, .. } => {
-            let bit = 1 << Choice::class(buf.len());
-            let out = peer.outbox();
-            match way {
-                Way::Cma => out.bounced &= !bit,
-                Way::Bounce => out.bounced |= bit,
+            if way == Way::Cma {
+                peer.outbox().bounced &= !(1 << Choice::class(buf.len()));
             }
             ep.tx_done(op.context, op.kind.sent(), op.flags);
         }
