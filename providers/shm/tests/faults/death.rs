@@ -44,7 +44,10 @@ const fn way(kind: Kind, len: usize, protocol: &'static str, is_confirmed: bool)
 impl Way {
     /// A side and a puppet that know each other: their addresses are the last two.
     fn meet(self, what: &str) -> (Side, Puppet, FiAddr, String) {
-        let params = [("FI_SHM_PROTOCOL", self.protocol)];
+        let params = [
+            ("FI_SHM_PROTOCOL", self.protocol),
+            ("FI_SHM_PEER_TIMEOUT", "50ms"),
+        ];
         let side = Side::with(None, &params);
         let (mut puppet, name) = (Puppet::start(), unique(what));
         puppet.ask(&format!("open {name} FI_SHM_PROTOCOL={}", self.protocol));
@@ -226,6 +229,48 @@ fn a_connection_that_is_left_by_a_dead_peer_is_not_taken_for_the_next_one() {
         assert_eq!(next.ask("next"), "done 2 8 good");
         assert_eq!(next.ask("next"), "done 3 8 good");
     }
+}
+
+#[test]
+fn what_there_is_no_room_for_yet_outlives_its_sender() {
+    let _watchdog = Watchdog::new();
+    let name = unique("hoarder");
+    let mut side = Side::with(None, &[("FI_SHM_UNEXPECTED_SIZE", "16k")]);
+    let them = side.insert(&name);
+    let mut first = Puppet::named(&name);
+    let us = first.ask(&format!("insert {}", side.name()));
+    let mut count = 0;
+    while first.ask(&format!("send TaggedInject {us} 3000 {}", count + 1)) == "ok" {
+        count += 1;
+    }
+    side.recv(Kind::Tagged, them, 3000, 1000).unwrap();
+    side.send(Kind::Delivered, them, 8, 2000).unwrap();
+    (0..1000).for_each(|_| side.drive());
+    first.kill();
+    // What we sent fails although there is more to receive than there is room for.
+    let event = side.next();
+    assert_eq!((event.context, event.errno()), (2000, Errno::ConnReset));
+    assert_eq!(side.send(Kind::Tagged, them, 8, 2001), Err(Errno::NotConn));
+    // The next life has to wait for the end of this one.
+    let mut second = Puppet::named(&name);
+    let us = second.ask(&format!("insert {}", side.name()));
+    second.ask(&format!("send TaggedInject {us} 3000 5000"));
+    second.ask("drive on");
+    side.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, 5000).unwrap();
+    (0..1000).for_each(|_| side.drive());
+    for number in 1..=count {
+        side.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number)
+            .unwrap();
+    }
+    for _ in 0..count + 2 {
+        let event = side.next();
+        match event.context {
+            1000 => assert_eq!(event.errno(), Errno::ConnReset),
+            number => assert!(event.ok().bytes == content(number, 3000), "{number}"),
+        }
+    }
+    side.send(Kind::Tagged, them, 8, 2002).unwrap();
+    side.next().ok();
 }
 
 #[test]

@@ -150,6 +150,37 @@ fn processes_that_hide_their_memory_are_bounced_from() {
     });
 }
 
+#[test]
+fn a_process_that_cannot_see_ours_bounces_from_us() {
+    use nix::sched::{CloneFlags, unshare};
+
+    alone(|| {
+        // Children are born into the new one; they do not see us, and know no number of ours.
+        if unshare(CloneFlags::CLONE_NEWPID).is_err() {
+            return println!("skipped: no process namespace of our own is allowed here");
+        }
+        let mut side = Side::new();
+        let mut puppet = Puppet::named(&format!("{}p", std::process::id()));
+        let to_us = puppet.ask(&format!("insert {}", side.name()));
+        let them = side.insert(format!("{}p", std::process::id()));
+        receive_large(&mut side, &mut puppet, &to_us, 1..5);
+        for number in 10..15 {
+            puppet.ask(&format!("recv Tagged {LARGE} {number}"));
+            side.send(Kind::Tagged, them, LARGE, number).unwrap();
+            puppet.ask("drive on");
+            side.next().ok();
+            puppet.ask("drive off");
+            assert_eq!(puppet.ask("next"), format!("done {number} {LARGE} good"));
+        }
+        puppet.ask(&format!("send Tagged {to_us} 8 20"));
+        puppet.kill();
+        side.recv(Kind::Tagged, them, 8, 20).unwrap();
+        side.recv(Kind::Tagged, them, 8, 21).unwrap();
+        assert_eq!(side.next().ok().context, 20);
+        assert_eq!(side.next().errno(), Errno::ConnReset);
+    });
+}
+
 /// Becomes a user without privileges, before whom memory can be hidden.
 fn drop_privileges() -> nix::Result<()> {
     nix::unistd::setgid(nix::unistd::Gid::from_raw(65534))?;

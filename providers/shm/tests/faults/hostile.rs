@@ -17,7 +17,7 @@ use selvedge_shm::smr::doorbell::{Bell, Doorbell};
 use selvedge_shm::smr::inject_pool::Walk;
 use selvedge_shm::smr::layout::VERSION;
 use selvedge_shm::smr::resp_queue::{Resp, RespSender};
-use selvedge_shm::smr::{Attr, Memory, Region, Sizes, Writers};
+use selvedge_shm::smr::{Attr, Memory, PeerRegion, Region, Sizes, Writers};
 
 use crate::contact::unique;
 use crate::death::Random;
@@ -305,6 +305,8 @@ fn silent_connections_do_not_keep_others_out() {
 struct Intruder {
     hostile: Hostile,
     region: Region,
+    /// The victim's memory for us.
+    theirs: PeerRegion,
     tx: Sender,
     resp: RespSender,
     bell: Option<Bell>,
@@ -327,7 +329,11 @@ impl Intruder {
             None => panic!("not let in"),
         });
         let bell = answer.pop().and_then(|fd| Bell::attach(fd, 0).ok());
+        let theirs = answer
+            .pop()
+            .map(|fd| PeerRegion::attach(fd, SIZES).unwrap());
         Self {
+            theirs: theirs.unwrap(),
             tx: region.cmd_sender(),
             resp: region.resp_sender(),
             bell,
@@ -415,6 +421,150 @@ impl Intruder {
         // Announced again although the victim may still have it.
         let _ = bounce.give_back(random.below(16) as u32);
     }
+}
+
+#[test]
+fn nobody_takes_the_name_of_a_peer_that_lives() {
+    alone(|| {
+        let mut scene = Scene::new();
+        let name = scene.other.name();
+        let name = name.strip_prefix("fi_shm://").unwrap();
+        let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
+        for incarnation in 0..20 {
+            let hostile = Hostile::connect(&scene.victim);
+            hostile.say(&hello(name, incarnation, &7), &[region.fd(), bell.fd()]);
+            hostile.is_cut_off_by(&mut scene.victim);
+            scene.goes_on();
+        }
+    });
+}
+
+#[test]
+fn a_peer_has_two_sockets_and_one_bounce_region_at_most() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let name = unique("greedy");
+        let mut intruder = Intruder::enter(&mut scene.victim, &name, 5, &nonce);
+        let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
+        let fds = [region.fd(), bell.fd()];
+        let more: Vec<_> = (0..3).map(|_| Hostile::connect(&scene.victim)).collect();
+        for hostile in &more {
+            hostile.say(&hello(&name, 5, &nonce), &fds);
+        }
+        more[1].is_cut_off_by(&mut scene.victim);
+        more[2].is_cut_off_by(&mut scene.victim);
+        let is_open = |hostile: &Hostile| hostile.hear().is_some();
+        assert!(is_open(&more[0]) && is_open(&intruder.hostile));
+        let mut random = Random::seeded();
+        intruder.segment(&mut random);
+        (0..1000).for_each(|_| scene.victim.drive());
+        assert!(is_open(&intruder.hostile));
+        intruder.bounce = None;
+        intruder.segment(&mut random);
+        intruder.hostile.is_cut_off_by(&mut scene.victim);
+        scene.goes_on();
+    });
+}
+
+#[test]
+fn a_peer_that_greets_again_and_again_is_cut_off() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let name = unique("polite");
+        let intruder = Intruder::enter(&mut scene.victim, &name, 5, &nonce);
+        let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
+        intruder
+            .hostile
+            .say(&hello(&name, 5, &nonce), &[region.fd(), bell.fd()]);
+        intruder.hostile.is_cut_off_by(&mut scene.victim);
+        scene.goes_on();
+    });
+}
+
+#[test]
+fn peers_are_cut_off_while_others_are_polled() {
+    alone(|| {
+        let nonce = Box::new(9_u64);
+        let (mut victim, mut other) = (Side::new(), Side::new());
+        let mut intruder = Intruder::enter(&mut victim, &unique("first"), 5, &nonce);
+        let to_victim = other.insert(victim.name());
+        other.send(Kind::Delivered, to_victim, 8, 1).unwrap();
+        victim.recv(Kind::Delivered, FiAddr::UNSPEC, 8, 1).unwrap();
+        other.next_with(&mut [&mut victim]).ok();
+        victim.next().ok();
+        intruder.tx.claim().unwrap().commit(u32::MAX);
+        intruder.hostile.is_cut_off_by(&mut victim);
+        let mut scene = Scene {
+            victim,
+            other,
+            to_victim,
+            number: 1,
+        };
+        scene.goes_on();
+    });
+}
+
+#[test]
+fn what_was_offered_to_a_peer_that_is_cut_off_is_void() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let name = unique("slow");
+        let mut intruder = Intruder::enter(&mut scene.victim, &name, 5, &nonce);
+        let them = scene.victim.insert(&name);
+        scene.victim.send(Kind::Tagged, them, 1 << 20, 1).unwrap();
+        intruder.tx.claim().unwrap().commit(u32::MAX);
+        assert_eq!(scene.victim.next().errno(), Errno::ConnReset);
+        // It may be at reading what it was offered, and must know that it is no message.
+        assert!(intruder.theirs.is_closed());
+        scene.goes_on();
+    });
+}
+
+#[test]
+fn segments_of_a_message_that_nobody_receives_do_not_pile_up_without_end() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let mut intruder = Intruder::enter(&mut scene.victim, &unique("heap"), 5, &nonce);
+        let mut slot = intruder.tx.claim().unwrap();
+        slot.put(3, u64::from(u32::MAX));
+        slot.put(4, 1 << 32);
+        slot.put(6, u64::from(u32::MAX));
+        slot.commit(1 | 2 << 8);
+        let mut random = Random::seeded();
+        intruder.segment(&mut random);
+        // The ring of announcements must not be overtaken before it is mapped.
+        (0..1000).for_each(|_| scene.victim.drive());
+        scene.victim.until(|_| {
+            let bounce = intruder.bounce.as_mut().unwrap();
+            bounce.fill(0, 64, |_, _, _| {});
+            let _ = (0..16).filter(|&segment| bounce.give_back(segment)).count();
+            intruder.hostile.hear().is_none()
+        });
+        scene.goes_on();
+    });
+}
+
+#[test]
+fn empty_messages_that_nobody_receives_do_not_pile_up_without_end() {
+    alone(|| {
+        let params = [("FI_SHM_UNEXPECTED_SIZE", "64k")];
+        let (mut victim, nonce) = (Side::with(None, &params), Box::new(9_u64));
+        let mut intruder = Intruder::enter(&mut victim, &unique("flood"), 5, &nonce);
+        let before = private();
+        for _ in 0..200_000 {
+            let _ = intruder.tx.refresh(intruder.tx.position());
+            if let Some(mut slot) = intruder.tx.claim() {
+                slot.put(1, 77);
+                slot.commit(1);
+            }
+            victim.drive();
+        }
+        assert!(
+            private() < before + (4 << 20),
+            "{before} grew to {}",
+            private()
+        );
+    });
 }
 
 /// A packet with a good beginning.
