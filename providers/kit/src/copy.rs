@@ -67,7 +67,7 @@ impl RxBuf {
 
     /// Puts eight bytes at the front, as far as they fit; says how many did. The most frequent
     /// message has this length, and a store is much less than a call.
-    #[inline]
+    #[inline(always)]
     pub fn write_word(&mut self, word: u64) -> usize {
         match &self.0 {
             Pieces::One(piece) if piece.len >= 8 => {
@@ -141,7 +141,7 @@ impl TxBuf {
     }
 
     /// The first eight bytes; those that are missing are zero.
-    #[inline]
+    #[inline(always)]
     pub fn word(&self) -> u64 {
         match &self.0 {
             Pieces::One(piece) if piece.len >= 8 => {

@@ -10,7 +10,7 @@ use selvedge::{
     Info, OpFlags,
 };
 
-use crate::cq::{CqRing, Progress};
+use crate::cq::{CqRing, Progress, Sink};
 use crate::srx::{Envelope, Posted};
 
 /// The resolved bindings of an endpoint, and how its operations report that they are done.
@@ -128,17 +128,17 @@ impl Ep {
             return self.rx_trunc(posted, env, len, src);
         }
         let flags = posted.flags;
-        self.rx_report(received(posted, env, len), flags, src);
+        self.rx_report(received(posted, env, len), flags, src, &mut Sink::none());
     }
 
     /// Reports a whole message whose receive, posted with the resolved flags `op`, is no more.
     #[inline(always)]
-    pub fn rx_report(&self, entry: Entry, op: OpFlags, src: FiAddr) {
+    pub fn rx_report(&self, entry: Entry, op: OpFlags, src: FiAddr, sink: &mut Sink<'_>) {
         if let Some(cntr) = &self.cntrs.recv {
             cntr.add(1);
         }
         if self.rx_all || op.contains(OpFlags::COMPLETION) {
-            self.rx_cq.push(entry, src);
+            sink.push(&self.rx_cq, entry, src);
         }
     }
 

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
+use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::Source;
 
 use crate::cma::Target;
@@ -401,7 +402,7 @@ impl State {
     fn drain(&mut self, index: usize, last: u64) -> bool {
         let taken = |state: &Self| state.peers[index].inbox.as_ref().map(|i| i.rx.position());
         let budget = taken(self).map_or(0, |position| last - position);
-        self.poll(index, budget as usize);
+        self.poll(index, budget as usize, &mut Sink::none());
         for _ in 0..LAST_ROUNDS {
             if !matches!(self.move_transfer(index), Ok(1..)) {
                 break;

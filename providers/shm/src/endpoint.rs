@@ -10,7 +10,7 @@ use selvedge::{
     Result, Rma,
 };
 use selvedge_kit::Ep;
-use selvedge_kit::cq::Progress;
+use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::lock::{Lock, Mode};
 
 use crate::av::Av;
@@ -37,8 +37,8 @@ pub(crate) struct Inner {
 
 impl Progress for Inner {
     #[inline]
-    fn progress(&self, budget: usize) -> usize {
-        self.state.lock().progress(budget)
+    fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        self.state.lock().progress(budget, sink)
     }
 }
 

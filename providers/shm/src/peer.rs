@@ -335,6 +335,7 @@ impl Outbox {
     fn mark(&mut self, position: u64) {
         let slot = self.slot_of(position);
         self.marks[slot] = self.pool.position();
+        self.tx.look_ahead();
     }
 
     #[inline]

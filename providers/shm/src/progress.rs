@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use selvedge::cq::Entry;
+use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::Source;
 
 use crate::choice::Way;
@@ -28,7 +29,7 @@ const SWEEP: usize = 64;
 impl State {
     /// Moves what can move; takes about `budget` messages at most. Says how much there was.
     #[inline]
-    pub(crate) fn progress(&mut self, budget: usize) -> usize {
+    pub(crate) fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut done = 0;
         for turn in 0..self.hot.len() {
             // A peer that is polled may be cut off and be hot no more.
@@ -36,7 +37,7 @@ impl State {
                 break;
             };
             let index = index as usize;
-            done += self.poll(index, budget - done);
+            done += self.poll(index, budget - done, sink);
             if done >= budget {
                 self.yield_turn(turn);
                 break;
@@ -59,10 +60,10 @@ impl State {
 
     /// Takes up to `budget` commands of one peer.
     #[inline(always)]
-    pub(crate) fn poll(&mut self, index: usize, budget: usize) -> usize {
+    pub(crate) fn poll(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let peer = &self.peers[index];
         match &peer.inbox {
-            Some(inbox) if inbox.rx.peek().is_some() => self.take_some(index, budget),
+            Some(inbox) if inbox.rx.peek().is_some() => self.take_some(index, budget, sink),
             Some(inbox) => {
                 inbox.expect_payload();
                 0
@@ -72,13 +73,13 @@ impl State {
     }
 
     #[inline(never)]
-    fn take_some(&mut self, index: usize, budget: usize) -> usize {
+    fn take_some(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let budget = budget.min(self.ep.rx_cq.room());
-        let mut taken = self.take_plain(index, budget);
+        let mut taken = self.take_plain(index, budget, sink);
         while taken < budget {
             self.publish_credit(index);
             match self.take(index) {
-                Ok(true) => taken += 1 + self.take_plain(index, budget - taken - 1),
+                Ok(true) => taken += 1 + self.take_plain(index, budget - taken - 1, sink),
                 Ok(false) => break,
                 Err(Nonsense(what)) => {
                     self.quarantine(index, what);
@@ -102,7 +103,7 @@ impl State {
     /// Takes commands that are as usual: the message is inside, and the oldest receive is for it.
     /// Stops at the first that is not.
     #[inline(always)]
-    fn take_plain(&mut self, index: usize, budget: usize) -> usize {
+    fn take_plain(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let peer = &mut self.peers[index];
         let addr = peer.fi_addr(&self.av);
         let Some(inbox) = &mut peer.inbox else {
@@ -135,7 +136,7 @@ impl State {
             };
             matcher.drop_oldest();
             inbox.rx.release();
-            self.ep.rx_report(entry, flags, addr);
+            self.ep.rx_report(entry, flags, addr, sink);
         }
         budget
     }

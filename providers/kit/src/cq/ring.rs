@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use selvedge::cq::{Attr, Entry, ErrEntry};
 use selvedge::{CompletionQueue, Errno, Error, FiAddr, Result, wait};
 
-use super::Progress;
 use super::store::Store;
+use super::{Progress, Sink};
 use crate::lock::{Lock, Mode};
 
 /// A completion queue for one or many endpoints.
@@ -105,9 +105,12 @@ impl CqRing {
     /// Takes what waits, after driving the endpoints if nothing does or nothing is wanted. `src` may be empty.
     #[inline]
     fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        if out.is_empty() || self.waiting.load(Ordering::Relaxed) == 0 {
-            self.drive(out.len());
-            if self.waiting.load(Ordering::Relaxed) == 0 {
+        if out.is_empty() || self.is_empty() {
+            let filled = self.drive(out, src);
+            if filled > 0 {
+                return Ok(filled);
+            }
+            if self.is_empty() {
                 return Ok(0);
             }
         }
@@ -118,15 +121,24 @@ impl CqRing {
     }
 
     /// Drives the attached endpoints, unless another thread is at it: that one's messages show up
-    /// here all the same.
-    fn drive(&self, wanted: usize) {
+    /// here all the same. Says how many completions went straight to `out`.
+    #[inline]
+    fn drive(&self, out: &mut [Entry], src: &mut [FiAddr]) -> usize {
         let Some(driven) = self.driven.try_lock() else {
-            return;
+            return 0;
         };
-        let budget = if wanted == 0 { BUDGET } else { wanted };
+        let budget = if out.is_empty() { BUDGET } else { out.len() };
+        let mut sink = Sink::new(self, out, src);
         for ep in driven.iter() {
-            ep.progress(budget);
+            ep.progress(budget, &mut sink);
         }
+        sink.filled()
+    }
+
+    /// Whether neither a completion nor an error waits.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0
     }
 
     /// Publishes how much waits; called under the store's lock.
@@ -252,7 +264,7 @@ mod tests {
     struct Source(Arc<CqRing>);
 
     impl Progress for Source {
-        fn progress(&self, budget: usize) -> usize {
+        fn progress(&self, budget: usize, _: &mut Sink<'_>) -> usize {
             for number in 0..budget {
                 self.0.push(entry(number as u64), FiAddr(3));
             }

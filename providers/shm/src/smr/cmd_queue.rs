@@ -73,13 +73,19 @@ impl Sender {
         if self.head >= self.limit {
             return None;
         }
-        let ahead = self.head.wrapping_add(AHEAD) & self.mask;
-        self.slots.prepare(ahead as usize * SLOT_WORDS);
         let first = (self.head & self.mask) as usize * SLOT_WORDS;
         Some(Slot {
             line: self.slots.line(first),
             head: &mut self.head,
         })
+    }
+
+    /// Asks for the cache line of a later slot. To be called once a slot was committed, when nobody
+    /// waits for it.
+    #[inline(always)]
+    pub fn look_ahead(&self) {
+        let ahead = self.head.wrapping_add(AHEAD) & self.mask;
+        self.slots.prepare(ahead as usize * SLOT_WORDS);
     }
 
     /// Slots that are known to be free.

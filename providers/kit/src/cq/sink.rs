@@ -1,0 +1,122 @@
+//! The short way of a completion: straight into the array of the reader who drives progress.
+
+use selvedge::FiAddr;
+use selvedge::cq::Entry;
+
+use super::CqRing;
+
+/// The array of a reader that waits while its queue drives progress.
+#[derive(Debug)]
+pub struct Sink<'a> {
+    reader: Option<&'a CqRing>,
+    out: &'a mut [Entry],
+    src: &'a mut [FiAddr],
+    filled: usize,
+}
+
+impl<'a> Sink<'a> {
+    /// Nobody waits: everything goes to its queue.
+    pub fn none() -> Self {
+        Self {
+            reader: None,
+            out: &mut [],
+            src: &mut [],
+            filled: 0,
+        }
+    }
+
+    /// A reader of `queue` waits for entries in `out`, and for their sources in `src` if that is
+    /// not empty.
+    pub(super) fn new(queue: &'a CqRing, out: &'a mut [Entry], src: &'a mut [FiAddr]) -> Self {
+        Self {
+            reader: Some(queue),
+            out,
+            src,
+            filled: 0,
+        }
+    }
+
+    /// Entries that the reader got.
+    pub(super) fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Reports a completion of `queue`: to the reader, if it is the one who waits, nothing older is
+    /// in the queue, and there is room; else to the queue.
+    #[inline(always)]
+    pub fn push(&mut self, queue: &CqRing, entry: Entry, src: FiAddr) {
+        let waits = self
+            .reader
+            .is_some_and(|reader| std::ptr::eq(reader, queue));
+        match self.out.get_mut(self.filled) {
+            Some(slot) if waits && queue.is_empty() => {
+                *slot = entry;
+                if let Some(slot) = self.src.get_mut(self.filled) {
+                    *slot = src;
+                }
+                self.filled += 1;
+            }
+            _ => queue.push(entry, src),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use selvedge::{CompletionQueue, Context, cq::Attr};
+
+    use super::*;
+    use crate::lock::Mode;
+
+    #[expect(unsafe_code, reason = "a thread-safe queue promises nothing")]
+    fn queue() -> Arc<CqRing> {
+        // SAFETY: no promise is made in this mode.
+        unsafe { CqRing::open(&Attr::default(), Mode::Safe) }.unwrap()
+    }
+
+    fn entry(number: u64) -> Entry {
+        Entry {
+            context: Context(number),
+            ..Entry::default()
+        }
+    }
+
+    #[test]
+    fn the_waiting_reader_gets_what_fits_and_the_queue_the_rest() {
+        let cq = queue();
+        let (mut out, mut src) = ([Entry::default(); 2], [FiAddr::UNSPEC; 2]);
+        let mut sink = Sink::new(&cq, &mut out, &mut src);
+        for number in 0..3 {
+            sink.push(&cq, entry(number), FiAddr(number));
+        }
+        assert_eq!(sink.filled(), 2);
+        assert_eq!((out, src), ([entry(0), entry(1)], [FiAddr(0), FiAddr(1)]));
+        let mut rest = [Entry::default(); 2];
+        assert_eq!(cq.read(&mut rest), Ok(1));
+        assert_eq!(rest[0], entry(2));
+    }
+
+    #[test]
+    fn nothing_overtakes_what_is_in_the_queue() {
+        let cq = queue();
+        cq.push(entry(0), FiAddr::UNSPEC);
+        let mut out = [Entry::default(); 2];
+        let mut sink = Sink::new(&cq, &mut out, &mut []);
+        sink.push(&cq, entry(1), FiAddr::UNSPEC);
+        assert_eq!(sink.filled(), 0);
+        assert_eq!(cq.read(&mut out), Ok(2));
+        assert_eq!(out, [entry(0), entry(1)]);
+    }
+
+    #[test]
+    fn a_reader_of_another_queue_gets_nothing() {
+        let (mine, other) = (queue(), queue());
+        let mut out = [Entry::default(); 1];
+        let mut sink = Sink::new(&mine, &mut out, &mut []);
+        sink.push(&other, entry(7), FiAddr::UNSPEC);
+        assert_eq!(sink.filled(), 0);
+        assert_eq!(other.read(&mut out), Ok(1));
+    }
+}
