@@ -43,6 +43,7 @@ mod domain;
 mod endpoint;
 mod exchange;
 mod liveness;
+mod loss;
 mod msg;
 mod name;
 mod packet;

@@ -53,7 +53,8 @@ pub(crate) fn alone(test: impl FnOnce()) {
 
 /// This test binary once more.
 fn again(args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    // By this name it is there even if its file has been replaced.
+    let mut command = Command::new("/proc/self/exe");
     command.args(args).args(["--nocapture", "--test-threads=1"]);
     command
 }

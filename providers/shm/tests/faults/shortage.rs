@@ -8,7 +8,7 @@ use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr};
 
 use crate::contact::unique;
-use crate::denial::deny;
+use crate::denial::{deny, in_a_thread};
 use crate::process::{Puppet, alone};
 use crate::side::{Kind, Side, content, info};
 use crate::tally::Tally;
@@ -99,37 +99,65 @@ fn a_bounce_that_memory_is_short_for_fails_on_both_sides() {
 
 #[test]
 fn contacts_that_memory_is_short_for_leave_nothing() {
-    for call in [
-        "memfd_create",
-        "fallocate",
-        "mmap",
-        "fcntl",
-        "epoll_ctl",
-        "socket",
-    ] {
-        std::thread::spawn(move || {
-            let (mut a, mut b, mut c) = (Side::new(), Side::new(), Side::new());
-            let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
-            let c_to_a = c.insert(a.name());
-            exchange(&mut a, &mut b, to_b, 1);
-            // Its hello waits for us.
-            c.send(Kind::Delivered, c_to_a, 8, 1).unwrap();
-            deny(call, libc::ENOMEM);
-            if call != "socket" {
-                let event = c.next_with(&mut [&mut a]);
-                assert_eq!((event.errno(), event.src), (Errno::ConnRefused, c_to_a));
-                let detail = event.error.unwrap().detail;
-                assert!(detail.contains("refuses"), "{call}: {detail}");
-            }
-            let posted = a.send(Kind::Tagged, to_c, 8, 2);
-            assert_eq!(posted, Err(Errno::NoMem), "{call}");
-            for number in 10..20 {
-                exchange(&mut a, &mut b, to_b, number);
-            }
-        })
-        .join()
-        .unwrap();
-    }
+    alone(|| {
+        let calls = ["memfd_create", "fallocate", "mmap", "fcntl", "epoll_ctl"];
+        calls.into_iter().for_each(no_contact_without);
+    });
+}
+
+fn no_contact_without(call: &'static str) {
+    in_a_thread(move || {
+        let (mut a, mut b, mut c) = (Side::new(), Side::new(), Side::new());
+        let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
+        let c_to_a = c.insert(a.name());
+        exchange(&mut a, &mut b, to_b, 1);
+        let before = Tally::now();
+        // Its hello waits for us.
+        c.send(Kind::Delivered, c_to_a, 8, 1).unwrap();
+        deny(call, libc::ENOMEM);
+        let event = c.next_with(&mut [&mut a]);
+        assert_eq!((event.errno(), event.src), (Errno::ConnRefused, c_to_a));
+        let detail = event.error.unwrap().detail;
+        assert!(detail.contains("refuses"), "{call}: {detail}");
+        assert_eq!(
+            a.send(Kind::Tagged, to_c, 8, 2),
+            Err(Errno::NoMem),
+            "{call}"
+        );
+        assert_eq!(Tally::now(), before, "{call}");
+        for number in 10..20 {
+            exchange(&mut a, &mut b, to_b, number);
+        }
+    });
+}
+
+#[test]
+fn contacts_that_the_system_refuses_fail_at_the_post() {
+    alone(|| {
+        let calls = [
+            ("socket", Errno::NoMem),
+            ("connect", Errno::Acces),
+            ("sendmsg", Errno::Perm),
+        ];
+        calls
+            .into_iter()
+            .for_each(|(call, errno)| fails_at_the_post(call, errno));
+    });
+}
+
+fn fails_at_the_post(call: &'static str, errno: Errno) {
+    in_a_thread(move || {
+        let (mut a, mut b, c) = (Side::new(), Side::new(), Side::new());
+        let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
+        exchange(&mut a, &mut b, to_b, 1);
+        let before = Tally::now();
+        deny(call, errno.as_raw());
+        assert_eq!(a.send(Kind::Tagged, to_c, 8, 2), Err(errno), "{call}");
+        assert_eq!(Tally::now(), before, "{call}");
+        for number in 10..20 {
+            exchange(&mut a, &mut b, to_b, number);
+        }
+    });
 }
 
 #[test]

@@ -1,0 +1,164 @@
+//! Loss: how the life of a peer ends.
+//!
+//! A peer is lost when its socket ends or its process dies, or when it breaks the protocol. What it
+//! had committed by then is still received, as soon as there is room for it; everything else that
+//! it had a part in fails. Its name is free for a next life after that.
+
+use selvedge::{Errno, Error};
+use selvedge_kit::cq::Sink;
+use selvedge_kit::srx::Source;
+
+use crate::peer::State as PeerState;
+use crate::proto::iov::Stage;
+use crate::state::State;
+
+/// Rounds of segments that a peer that is gone may have left; more than its bounce memory holds.
+const LAST_ROUNDS: usize = 1024;
+
+impl State {
+    /// The peer does not want to talk to us.
+    pub(crate) fn refused(&mut self, index: usize, errno: Errno, why: &str) {
+        let name = &self.peers[index].name;
+        log::warn!(target: "selvedge::shm::ep_ctrl", "{name} refuses to talk ({errno}): {why}");
+        self.lose(
+            index,
+            Errno::ConnRefused,
+            &format!("it refuses: {why}: {errno}"),
+        );
+    }
+
+    pub(crate) fn cut_off(&mut self, index: usize, error: &Error) {
+        let what = error.to_string();
+        self.quarantine(index, &what);
+    }
+
+    /// Stops believing a peer that broke the protocol.
+    #[cold]
+    pub(crate) fn quarantine(&mut self, index: usize, what: &str) {
+        let name = &self.peers[index].name;
+        log::warn!(target: "selvedge::shm::ep_data", "{name} is cut off: {what}");
+        self.lose(index, Errno::ConnReset, what);
+    }
+
+    /// The peer is gone. What it had committed is received first, now or when there is room.
+    pub(crate) fn end(&mut self, index: usize, errno: Errno, why: &'static str) {
+        let peer = &mut self.peers[index];
+        // Its memory is gone, or its own again.
+        peer.cma = None;
+        let last = peer
+            .inbox
+            .as_ref()
+            .map_or(0, |inbox| inbox.rx.position() + inbox.rx.capacity());
+        let is_drained = self.drain(index, last);
+        if self.peers[index].state == PeerState::Dead {
+            return;
+        }
+        self.sever(index, errno, why);
+        if is_drained {
+            self.forget(index, errno, why);
+        } else {
+            self.peers[index].state = PeerState::Ending { errno, why, last };
+            self.ending.push(index as u32);
+        }
+    }
+
+    /// Goes on receiving what a peer that is gone has left, and ends its life after the last.
+    pub(crate) fn bury(&mut self, index: usize) {
+        let PeerState::Ending { errno, why, last } = self.peers[index].state else {
+            return;
+        };
+        match self.drain(index, last) {
+            true => self.forget(index, errno, why),
+            false => self.ending.push(index as u32),
+        }
+    }
+
+    /// Takes what a peer that is gone had committed, up to its command number `last`. `false`
+    /// while there is no room for all of it.
+    fn drain(&mut self, index: usize, last: u64) -> bool {
+        let taken = |state: &Self| state.peers[index].inbox.as_ref().map(|i| i.rx.position());
+        let budget = taken(self).map_or(0, |position| last - position);
+        self.poll(index, budget as usize, &mut Sink::none());
+        for _ in 0..LAST_ROUNDS {
+            if !matches!(self.move_transfer(index), Ok(1..)) {
+                break;
+            }
+        }
+        let inbox = self.peers[index].inbox.as_ref();
+        inbox.is_none_or(|inbox| inbox.rx.position() >= last || inbox.rx.peek().is_none())
+    }
+
+    /// Ends a peer's life at once, whatever it had committed.
+    #[cold]
+    pub(crate) fn lose(&mut self, index: usize, errno: Errno, why: &str) {
+        self.sever(index, errno, why);
+        self.forget(index, errno, why);
+    }
+
+    /// Fails everything that was sent to the peer, and says no more to it.
+    fn sever(&mut self, index: usize, errno: Errno, why: &str) {
+        self.cool_off(index);
+        let peer = &mut self.peers[index];
+        let addr = peer.fi_addr(&self.av);
+        let detail = format!("{}: {why}", peer.name);
+        peer.life = peer.life.wrapping_add(1);
+        peer.links.clear();
+        peer.pidfd = None;
+        peer.cma = None;
+        let held = std::mem::take(&mut peer.held);
+        for held in held {
+            let what = held.kind.sent();
+            self.ep
+                .tx_failed(held.context, what, errno, addr, detail.clone());
+        }
+        let Some(mut out) = peer.out.take() else {
+            return;
+        };
+        // The peer may live and be at copying: it learns that the copy is void before the sends
+        // fail and their memory is used for something else.
+        out.region.close();
+        for op in out.ops.drain() {
+            self.ep
+                .tx_failed(op.context, op.kind.sent(), errno, addr, detail.clone());
+        }
+    }
+
+    /// Fails everything that was to come from the peer, and lets its memory go.
+    fn forget(&mut self, index: usize, errno: Errno, why: &str) {
+        let peer = &mut self.peers[index];
+        let addr = peer.fi_addr(&self.av);
+        let detail = format!("{}: {why}", peer.name);
+        peer.state = PeerState::Dead;
+        peer.incarnation = None;
+        peer.inbox = None;
+        peer.bounce = None;
+        for (_, message) in std::mem::take(&mut peer.incoming) {
+            if let Stage::Moving(moving) = message.stage {
+                self.ep
+                    .rx_failed(moving.posted, errno, addr, detail.clone());
+            }
+        }
+        for posted in self.inbound.fail_source(Source(index as u32)) {
+            self.ep.rx_failed(posted, errno, addr, detail.clone());
+        }
+    }
+
+    fn cool_off(&mut self, index: usize) {
+        self.hot.retain(|&hot| hot as usize != index);
+        self.peers[index].is_hot = false;
+    }
+
+    /// Ends every contact. Nothing of ours is touched by a peer afterwards: a copy that is under
+    /// way is thrown away by whoever makes it.
+    pub(crate) fn close(&mut self) {
+        for peer in &mut self.peers {
+            if let Some(out) = &peer.out {
+                out.region.close();
+            }
+            peer.links.clear();
+            peer.incoming.clear();
+            peer.out = None;
+            peer.inbox = None;
+        }
+    }
+}
