@@ -13,6 +13,9 @@ use crate::proto::iov::Stage;
 use crate::proto::{inject, inline, iov, sar};
 use crate::state::{Ack, State, Unexpected};
 
+/// How often the hot peers are looked at before a call that finds nothing returns. Whoever waits
+/// calls again at once: a message then meets a look, and not the way into the library.
+const LOOKS: usize = 8;
 /// Peers that are polled directly. Beyond it, a peer has to ring first.
 const HOT_MAX: usize = 8;
 /// Empty polls between two looks at the clock.
@@ -31,15 +34,9 @@ impl State {
     #[inline]
     pub(crate) fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut done = 0;
-        for turn in 0..self.hot.len() {
-            // A peer that is polled may be cut off and be hot no more.
-            let Some(&index) = self.hot.get(turn) else {
-                break;
-            };
-            let index = index as usize;
-            done += self.poll(index, budget - done, sink);
-            if done >= budget {
-                self.yield_turn(turn);
+        for _ in 0..LOOKS {
+            done = self.poll_hot(budget, sink);
+            if done > 0 || !self.active.is_empty() {
                 break;
             }
         }
@@ -47,6 +44,24 @@ impl State {
             done += self.move_transfers();
         }
         self.look_around(done);
+        done
+    }
+
+    /// Takes commands of the hot peers, up to the budget.
+    #[inline(always)]
+    fn poll_hot(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let mut done = 0;
+        for turn in 0..self.hot.len() {
+            // A peer that is polled may be cut off and be hot no more.
+            let Some(&index) = self.hot.get(turn) else {
+                break;
+            };
+            done += self.poll(index as usize, budget - done, sink);
+            if done >= budget {
+                self.yield_turn(turn);
+                break;
+            }
+        }
         done
     }
 
