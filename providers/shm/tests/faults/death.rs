@@ -338,7 +338,7 @@ impl Random {
 }
 
 /// How often the short form of the random tests kills.
-const KILLS: u64 = 150;
+const KILLS: u64 = 100;
 
 #[test]
 fn peers_killed_at_random_points_harm_nobody_and_leave_nothing() {

@@ -575,7 +575,7 @@ fn noise(random: &mut Random) -> Vec<u8> {
 }
 
 /// Lives of hostile peers in the short form.
-const LIVES: u128 = 300;
+const LIVES: u128 = 200;
 
 #[test]
 fn random_commands_harm_nobody_else_and_leave_nothing() {

@@ -14,7 +14,7 @@ use crate::side::{self, Kind, Side, content};
 /// Obeys orders until there are no more.
 pub(crate) fn obey() {
     prctl::set_pdeathsig(Signal::SIGKILL).unwrap();
-    nix::unistd::alarm::set(60);
+    nix::unistd::alarm::set(300);
     let mut puppet = Strings {
         side: None,
         drives: false,

@@ -330,7 +330,7 @@ impl Side {
 pub(crate) const ANY: u64 = u64::MAX;
 
 /// When a test says where it is stuck, before its watchdog does without.
-const STUCK: Duration = Duration::from_secs(20);
+const STUCK: Duration = Duration::from_secs(100);
 
 /// The bytes of a message: no two messages have the same.
 pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
