@@ -5,7 +5,7 @@
 //! receiver measures both ways and takes the better one, and tries the other now and then in case
 //! the world has changed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A way for the bytes of a large message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,24 +20,37 @@ pub(crate) enum Way {
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     classes: [Class; CLASSES],
+    /// When the last large message of the peer was complete.
+    last_done: Instant,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Class {
-    /// Nanoseconds per message, smoothed; 0 where nothing was measured.
-    cma: f32,
-    bounce: f32,
+    cma: Mean,
+    bounce: Mean,
     /// Messages seen.
     seen: u32,
+}
+
+/// Nanoseconds per message, the younger ones weighing more.
+///
+/// A mean of sums and not of single times: of messages that are under way together, the last ones
+/// seem to take no time at all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    nanos: f32,
+    messages: f32,
 }
 
 /// Powers of two from 4 KiB up; the last class takes everything beyond.
 const CLASSES: usize = 16;
 /// Messages of a run over one way. The first of a run is not measured: the sender prepares for the
 /// way that the message before took.
-const RUN: u32 = 4;
-/// Between two trials of the slower way.
-const TRIAL_INTERVAL: u32 = 512;
+const RUN: u32 = 8;
+/// Runs between two trials of the slower way; the first trials come sooner.
+const TRIAL_INTERVAL: u32 = 64;
+/// What a message keeps of its weight when the next one comes.
+const MEMORY: f32 = 0.9;
 
 impl Choice {
     /// The class of a size.
@@ -49,47 +62,35 @@ impl Choice {
     /// The way for the next message of `len` bytes.
     pub(crate) fn next(&mut self, len: usize) -> Way {
         let class = &mut self.classes[Self::class(len)];
-        let turn = class.seen;
+        let run = class.seen / RUN;
         class.seen = class.seen.wrapping_add(1);
-        match class.trial(turn) {
-            Some(way) => way,
-            None => class.better(),
+        match run {
+            0 => Way::Bounce,
+            1 => Way::Cma,
+            _ if run.is_power_of_two() || run.is_multiple_of(TRIAL_INTERVAL) => class.worse(),
+            _ => class.better(),
         }
     }
 
-    /// Learns how long a message took from its match to its completion.
-    pub(crate) fn learn(&mut self, len: usize, way: Way, took: Duration) {
+    /// Learns from a message that met its receive at `since` and is complete now: it took the time
+    /// since then, or since the message before it was complete, whichever is less.
+    pub(crate) fn learn(&mut self, len: usize, way: Way, since: Instant, now: Instant) {
+        let took = now.duration_since(since.max(self.last_done));
+        self.last_done = now;
         let class = &mut self.classes[Self::class(len)];
         if class.seen % RUN == 1 {
             return;
         }
-        let took = (took.as_nanos() as f32).max(1.0);
-        let known = match way {
-            Way::Cma => &mut class.cma,
-            Way::Bounce => &mut class.bounce,
-        };
-        // A better time counts at once: the slower ones were disturbed.
-        *known = match *known {
-            0.0 => took,
-            before if took < before => before * 0.5 + took * 0.5,
-            before => before * 0.9 + took.min(before * 4.0) * 0.1,
-        };
+        match way {
+            Way::Cma => class.cma.add(took),
+            Way::Bounce => class.bounce.add(took),
+        }
     }
 }
 
 impl Class {
-    /// The way to try in this turn, if it is one for trying.
-    fn trial(&self, turn: u32) -> Option<Way> {
-        match turn {
-            _ if turn < RUN => Some(Way::Bounce),
-            _ if turn < 2 * RUN => Some(Way::Cma),
-            _ if turn % TRIAL_INTERVAL < RUN => Some(self.worse()),
-            _ => None,
-        }
-    }
-
     fn better(&self) -> Way {
-        if self.bounce < self.cma {
+        if self.bounce.nanos() < self.cma.nanos() {
             Way::Bounce
         } else {
             Way::Cma
@@ -104,15 +105,27 @@ impl Class {
     }
 }
 
+impl Mean {
+    fn add(&mut self, took: Duration) {
+        self.nanos = self.nanos * MEMORY + took.as_nanos() as f32;
+        self.messages = self.messages * MEMORY + 1.0;
+    }
+
+    /// Per message; nothing where none was measured, so that it is measured.
+    fn nanos(&self) -> f32 {
+        if self.messages > 0.0 {
+            self.nanos / self.messages
+        } else {
+            0.0
+        }
+    }
+}
+
 impl Default for Choice {
     fn default() -> Self {
-        let class = Class {
-            cma: 0.0,
-            bounce: 0.0,
-            seen: 0,
-        };
         Self {
-            classes: [class; CLASSES],
+            classes: [Class::default(); CLASSES],
+            last_done: Instant::now(),
         }
     }
 }
@@ -121,7 +134,8 @@ impl Default for Choice {
 mod tests {
     use super::*;
 
-    /// Sends `count` messages that take the given times; how many were bounced.
+    /// Sends `count` messages, one after the other, that take the given nanoseconds; how many were
+    /// bounced.
     fn run(choice: &mut Choice, count: u32, cma: u64, bounce: u64) -> u32 {
         let mut bounced = 0;
         for _ in 0..count {
@@ -131,7 +145,8 @@ mod tests {
                 Way::Bounce => bounce,
             };
             bounced += u32::from(way == Way::Bounce);
-            choice.learn(65536, way, Duration::from_nanos(took));
+            let since = choice.last_done;
+            choice.learn(65536, way, since, since + Duration::from_nanos(took));
         }
         bounced
     }
@@ -139,17 +154,43 @@ mod tests {
     #[test]
     fn the_faster_way_is_taken() {
         let mut choice = Choice::default();
-        assert!(run(&mut choice, 1000, 5000, 2000) > 950);
+        assert!(run(&mut choice, 1000, 5000, 2000) > 900);
         let mut choice = Choice::default();
-        assert!(run(&mut choice, 1000, 2000, 5000) < 50);
+        assert!(run(&mut choice, 1000, 2000, 5000) < 100);
     }
 
     #[test]
     fn a_change_of_the_world_is_noticed() {
         let mut choice = Choice::default();
         run(&mut choice, 1000, 5000, 2000);
-        run(&mut choice, 2000, 1000, 8000);
+        run(&mut choice, 1000, 1000, 8000);
         assert!(run(&mut choice, 1000, 1000, 8000) < 50);
+    }
+
+    #[test]
+    fn messages_under_way_together_are_not_charged_for_each_other() {
+        let mut choice = Choice::default();
+        run(&mut choice, 2 * RUN, 3000, 3000);
+        // A window of messages that all met their receives at once and are complete one after the
+        // other, 1000 ns each.
+        let since = choice.last_done;
+        for number in 1..=64 {
+            let now = since + Duration::from_nanos(1000 * number);
+            choice.next(65536);
+            choice.learn(65536, Way::Bounce, since, now);
+        }
+        assert_eq!(choice.classes[Choice::class(65536)].better(), Way::Bounce);
+    }
+
+    #[test]
+    fn messages_that_are_complete_together_share_their_time() {
+        let mut mean = Mean::default();
+        for _ in 0..100 {
+            mean.add(Duration::from_nanos(8000));
+            (0..7).for_each(|_| mean.add(Duration::ZERO));
+        }
+        let nanos = mean.nanos();
+        assert!((500.0..1500.0).contains(&nanos), "{nanos}");
     }
 
     #[test]

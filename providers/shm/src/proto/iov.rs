@@ -287,7 +287,7 @@ fn pulled(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
         return;
     };
     peer.choice
-        .learn(moving.env.len, Way::Cma, moving.since.elapsed());
+        .learn(moving.env.len, Way::Cma, moving.since, Instant::now());
     finish(peer, ep, src, msg_id, moving, status::DONE);
 }
 
@@ -302,7 +302,7 @@ pub(crate) fn finish(
 ) {
     if moving.way == Way::Bounce {
         peer.choice
-            .learn(moving.env.len, Way::Bounce, moving.since.elapsed());
+            .learn(moving.env.len, Way::Bounce, moving.since, Instant::now());
     }
     let fits = moving.env.len.min(moving.posted.buf.len());
     peer.answer(peer.life, msg_id, status);

@@ -58,7 +58,7 @@ impl Bytes {
         self.mapping.content().wrote(self.offset + at, from.len());
         // SAFETY: `stretch` checked that the target is mapped and long enough, and it is writable;
         // `from` is private memory, so the two do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
     /// Copies bytes out from `at`, filling `to`.
@@ -72,7 +72,7 @@ impl Bytes {
         self.mapping.content().read(self.offset + at, to.len());
         // SAFETY: `stretch` checked that the source is mapped and long enough; `to` is private
         // memory, so the two do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().cast(), to.len()) };
+        unsafe { copy(from, to.as_mut_ptr().cast(), to.len()) };
         let filled: *mut [MaybeUninit<u8>] = to;
         // SAFETY: every byte of `to` was just written, and the borrow of `to` is passed on.
         unsafe { &mut *(filled as *mut [u8]) }
@@ -106,3 +106,33 @@ impl Bytes {
         self.mapping.at(self.offset + at, len).as_ptr()
     }
 }
+
+/// Copies `len` bytes that do not overlap.
+///
+/// The C library leaves copies of more than about 2 KiB to a string instruction of the processor,
+/// which on some is 16 times slower (measured on AMD Zen 3: 5.4 instead of 0.33 microseconds for
+/// 16 KiB) where the target lies 1 to 31 bytes behind the source within their pages. That is usual
+/// here: our memory begins with pages, and large buffers from `malloc` 16 bytes behind.
+///
+/// # Safety
+/// As [`std::ptr::copy_nonoverlapping`].
+#[inline]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    let behind = to.addr().wrapping_sub(from.addr()) % 4096;
+    let step = match behind {
+        1..32 => CHUNK,
+        _ => len,
+    };
+    let mut done = 0;
+    while done < len {
+        let now = step.min(len - done);
+        let (from, to) = (from.wrapping_add(done), to.wrapping_add(done));
+        // SAFETY: `done + now` is at most `len`, so both stretches are inside those that the caller
+        // vouched for.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, now) };
+        done += now;
+    }
+}
+
+/// Bytes that are copied without the string instruction.
+const CHUNK: usize = 2048;
