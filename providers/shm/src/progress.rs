@@ -18,6 +18,10 @@ use crate::state::{Ack, State, Unexpected};
 const LOOKS: usize = 8;
 /// Peers that are polled directly. Beyond it, a peer has to ring first.
 const HOT_MAX: usize = 8;
+/// Payloads whose first cache line is fetched while the next one is awaited, in bytes. It saves a
+/// round trip of the line; a larger payload is still being written when its line would be taken
+/// away, which costs more.
+const EXPECTED_MAX: usize = 512;
 /// Empty polls between two looks at the clock.
 const IDLE_TICKS: usize = 16;
 /// Messages between two looks at the clock.
@@ -217,7 +221,7 @@ impl State {
             return Ok(false);
         };
         let walked = inbox.walk;
-        inbox.payload_expected = true;
+        inbox.payload_expected = env.len <= EXPECTED_MAX;
         let at = inject::locate(inbox, offset, env.len)?;
         match self.inbound.matcher(cmd.kind).arrive(env) {
             Some(mut posted) => {
