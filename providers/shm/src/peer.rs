@@ -308,12 +308,14 @@ impl Outbox {
     fn refresh(&mut self, inbox: Option<&Inbox>) -> Result<(), Errno> {
         let Some(inbox) = inbox else { return Ok(()) };
         let consumed = inbox.credit.read();
+        if consumed == self.tx.consumed() {
+            // The mark of the last one may be overwritten already: the queue may be full.
+            return Ok(());
+        }
         self.tx
             .refresh(consumed)
             .map_err(|BadCredit(_)| Errno::Proto)?;
-        if let Some(last) = consumed.checked_sub(1) {
-            self.pool.free_to(self.marks[self.slot_of(last)]);
-        }
+        self.pool.free_to(self.marks[self.slot_of(consumed - 1)]);
         Ok(())
     }
 

@@ -74,6 +74,20 @@ fn a_flood_of_any_size_stops_and_goes_on() {
 }
 
 #[test]
+fn a_queue_that_is_never_empty_goes_on() {
+    let pair = shm::plain().pair();
+    let (mut sent, mut received) = (0, 0);
+    for _ in 0..12 {
+        sent = flood(&pair, sent, 100);
+        collect(&pair, received, received + 100, 100);
+        received += 100;
+        while pair.a.poll().is_some() {}
+    }
+    assert!(sent > received, "the queue was full to the end");
+    collect(&pair, received, sent, 100);
+}
+
+#[test]
 fn the_smallest_queues_are_enough() {
     let small = [
         ("FI_SHM_CMD_COUNT", "16"),
