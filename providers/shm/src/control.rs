@@ -107,7 +107,6 @@ impl Control {
             ep_type: self.ep_type as u32,
             incarnation: self.incarnation,
             bell: index as u32,
-            index: index as u64,
             sizes: config.region,
             nonce_addr: std::ptr::from_ref(&*self.nonce).expose_provenance() as u64,
             nonce: *self.nonce,

@@ -26,8 +26,6 @@ pub(crate) struct Hello {
     pub(crate) incarnation: u128,
     /// The receiver's bit on the sender's doorbell.
     pub(crate) bell: u32,
-    /// The receiver's index in the sender's map.
-    pub(crate) index: u64,
     /// How the region that comes along is laid out.
     pub(crate) sizes: Sizes,
     /// Where `nonce` stands in the sender's memory: to try cross-memory attach by.
@@ -84,7 +82,6 @@ impl Hello {
         out.u32(self.ep_type);
         out.bytes(&self.incarnation.to_le_bytes());
         out.u32(self.bell);
-        out.u64(self.index);
         out.u32(self.sizes.cmd_count as u32);
         out.u32(self.sizes.resp_count as u32);
         out.u32(self.sizes.inject_size as u32);
@@ -99,7 +96,6 @@ impl Hello {
             ep_type: input.u32()?,
             incarnation: u128::from_le_bytes(input.array()?),
             bell: input.u32()?,
-            index: input.u64()?,
             sizes: Sizes {
                 cmd_count: input.u32()? as usize,
                 resp_count: input.u32()? as usize,
@@ -283,7 +279,6 @@ mod tests {
             ep_type: 3,
             incarnation: 0x1234_5678_9abc_def0_1122_3344_5566_7788,
             bell: 7,
-            index: 9,
             sizes: Sizes {
                 cmd_count: 256,
                 resp_count: 256,
@@ -312,7 +307,7 @@ mod tests {
     #[test]
     fn every_truncation_of_a_hello_is_refused() {
         let packet = hello().encode();
-        let needed = 16 + 4 + 16 + 4 + 8 + 12 + 16 + 4 + 5;
+        let needed = 16 + 4 + 16 + 4 + 12 + 16 + 4 + 5;
         for len in 0..needed {
             assert_eq!(
                 parse(&packet[..len], fds()).unwrap_err().errno(),

@@ -158,7 +158,6 @@ fn hello(name: &str, incarnation: u128, nonce: &u64) -> Vec<u8> {
     packet.extend((EpType::Rdm as u32).to_le_bytes());
     packet.extend(incarnation.to_le_bytes());
     packet.extend(0_u32.to_le_bytes());
-    packet.extend(0_u64.to_le_bytes());
     for size in [SIZES.cmd_count, SIZES.resp_count, SIZES.inject_size] {
         packet.extend((size as u32).to_le_bytes());
     }
@@ -190,7 +189,7 @@ fn garbled_greetings_are_refused_and_cost_nothing() {
         let before = Tally::now();
         for len in 0..good.len() {
             let hostile = Hostile::connect(&scene.victim);
-            hostile.say(&good[..len.min(80)], &fds);
+            hostile.say(&good[..len.min(72)], &fds);
             hostile.is_cut_off_by(&mut scene.victim);
         }
         for _ in 0..2000 {
