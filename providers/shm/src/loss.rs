@@ -132,6 +132,7 @@ impl State {
         peer.incarnation = None;
         peer.inbox = None;
         peer.bounce = None;
+        peer.early.clear();
         for (_, message) in std::mem::take(&mut peer.incoming) {
             if let Stage::Moving(moving) = message.stage {
                 self.ep

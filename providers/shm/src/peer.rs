@@ -20,7 +20,7 @@ use crate::name::Name;
 use crate::packet::Hello;
 use crate::proto::iov::Incoming;
 use crate::rendezvous::Link;
-use crate::smr::bounce::{BounceReceiver, BounceSender};
+use crate::smr::bounce::{BounceReceiver, BounceSender, Filled};
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{BadCredit, Credit, Receiver, Sender, Slot};
 use crate::smr::doorbell::Bell;
@@ -48,6 +48,8 @@ pub(crate) struct Peer {
     /// Large messages of the peer, by its numbers for them.
     pub(crate) incoming: FxHashMap<u32, Incoming>,
     pub(crate) bounce: Option<BounceReceiver>,
+    /// Segments of messages whose commands have not been read yet.
+    pub(crate) early: Vec<Filled>,
     pub(crate) choice: Choice,
     /// Whether the endpoint polls this peer at every turn.
     pub(crate) is_hot: bool,
@@ -172,6 +174,7 @@ impl Peer {
             held: Vec::new(),
             incoming: FxHashMap::default(),
             bounce: None,
+            early: Vec::new(),
             choice: Choice::default(),
             is_hot: false,
             is_active: false,

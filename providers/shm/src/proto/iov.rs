@@ -171,10 +171,13 @@ fn word_at(inbox: &Inbox, at: usize) -> u64 {
 /// Keeps an offer until its message is received.
 pub(crate) fn accept(peer: &mut Peer, offer: &Offer, len: usize) -> Result<(), Nonsense> {
     let inbox = peer.inbox.as_mut().expect("the offer came from it");
+    let pieces = Pieces::read(offer, len, inbox)?;
+    let is_its = |filled: &mut Filled| filled.msg_id == offer.msg_id;
+    let kept: Vec<_> = peer.early.extract_if(.., is_its).collect();
     let incoming = Incoming {
-        pieces: Pieces::read(offer, len, inbox)?,
-        eager: offer.eager,
-        kept: Vec::new(),
+        pieces,
+        eager: offer.eager.saturating_sub(kept.len() as u32),
+        kept,
         stage: Stage::Unmatched,
     };
     if peer.incoming.len() >= MAX_OFFERS {

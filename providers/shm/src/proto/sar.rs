@@ -220,10 +220,6 @@ pub(crate) fn receive(peer: &mut Peer, ep: &Ep, src: FiAddr) -> Result<usize, No
         let Some(filled) = bounce.peek().map_err(Nonsense)? else {
             return Ok(taken);
         };
-        if !peer.incoming.contains_key(&filled.msg_id) {
-            // Its command has not been read yet: commands and segments come by two ways.
-            return Ok(taken);
-        }
         bounce.take();
         let most = bounce.shape().count;
         absorb(peer, ep, src, filled, most)?;
@@ -231,7 +227,7 @@ pub(crate) fn receive(peer: &mut Peer, ep: &Ep, src: FiAddr) -> Result<usize, No
     Ok(BATCH)
 }
 
-/// Does with one segment what its message's stage asks for. A message can have `most` at once.
+/// Does with one segment what its message's stage asks for. The peer has `most` in all.
 fn absorb(
     peer: &mut Peer,
     ep: &Ep,
@@ -240,17 +236,23 @@ fn absorb(
     most: usize,
 ) -> Result<(), Nonsense> {
     let Some(incoming) = peer.incoming.get_mut(&filled.msg_id) else {
-        return Ok(());
+        // Its command has not been read yet: commands and segments come by two ways.
+        return keep(&mut peer.early, filled, most);
     };
     incoming.eager = incoming.eager.saturating_sub(1);
     match &mut incoming.stage {
         Stage::Moving(moving) if moving.way == Way::Bounce => copy_out(peer, ep, src, filled),
-        Stage::Moving(_) | Stage::Unmatched if incoming.kept.len() >= most => {
-            return Err(Nonsense("a segment that is announced twice"));
-        }
-        Stage::Moving(_) | Stage::Unmatched => incoming.kept.push(filled),
+        Stage::Moving(_) | Stage::Unmatched => keep(&mut incoming.kept, filled, most)?,
         Stage::Discarding => discard(peer, filled),
     }
+    Ok(())
+}
+
+fn keep(kept: &mut Vec<Filled>, filled: Filled, most: usize) -> Result<(), Nonsense> {
+    if kept.len() >= most {
+        return Err(Nonsense("a segment that is announced twice"));
+    }
+    kept.push(filled);
     Ok(())
 }
 
@@ -272,12 +274,14 @@ fn copy_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
     let Stage::Moving(moving) = &mut incoming.stage else {
         return;
     };
+    // The buffer may be longer than the message, the segment must not be.
+    let len = (filled.len as usize).min(moving.env.len - moving.done);
     let mut at = bounce.start(filled);
-    for piece in moving.posted.buf.pieces(moving.done, filled.len as usize) {
+    for piece in moving.posted.buf.pieces(moving.done, len) {
         bounce.bytes().copy_out(at, piece);
         at += piece.len();
     }
-    moving.done += filled.len as usize;
+    moving.done += len;
     let is_last = moving.done >= moving.env.len;
     peer.answer(peer.life, filled.segment, status::SEGMENT);
     if is_last && let Some(moving) = iov::end(peer, filled.msg_id) {

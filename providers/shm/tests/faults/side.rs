@@ -212,7 +212,7 @@ impl Side {
         len: usize,
         number: u64,
     ) -> Result<(), Errno> {
-        let mut bytes = vec![0xee; len].into_boxed_slice();
+        let mut bytes = vec![BLANK; len].into_boxed_slice();
         let iov = IovMut::new(&mut bytes);
         let context = Context(number);
         match kind.is_tagged() {
@@ -264,7 +264,8 @@ impl Side {
         let mut bytes = Vec::new();
         if entry.flags.contains(Flags::RECV) {
             bytes = self.posted.remove(&context).unwrap().into_vec();
-            bytes.truncate(entry.len);
+            let behind = bytes.split_off(entry.len);
+            assert!(error.is_some() || behind.iter().all(|&byte| byte == BLANK));
         } else {
             self.sent.remove(&context);
         }
@@ -328,6 +329,9 @@ impl Side {
 
 /// The number of a receive that takes every tag.
 pub(crate) const ANY: u64 = u64::MAX;
+
+/// What receive buffers are filled with.
+const BLANK: u8 = 0xee;
 
 /// When a test says where it is stuck, before its watchdog does without.
 const STUCK: Duration = Duration::from_secs(100);

@@ -108,6 +108,40 @@ fn a_full_window_of_large_messages_follows_another() {
     }
 }
 
+/// The segments of a message may come long before its command: that one waits for room.
+#[test]
+fn segments_of_a_message_that_waits_for_room_hold_nothing_up() {
+    let params = [
+        ("FI_SHM_PROTOCOL", "bounce"),
+        ("FI_SHM_UNEXPECTED_SIZE", "2000"),
+    ];
+    let pair = shm::with(&params, &shm::hints()).pair();
+    const LEN: usize = 1 << 20;
+    let bytes = pattern(1, LEN);
+    let large = |tag| Tx::tagged(pair.to_b, tag, &bytes).context(tag);
+    pair.b.recv(&Rx::tagged(0, LEN));
+    pair.a.send(&large(0));
+    pair.at_b();
+    pair.at_a();
+    pair.b.recv(&Rx::tagged(1, LEN).context(1));
+    pair.a.send(&large(1));
+    for _ in 0..4 {
+        pair.a.send(&Tx::msg(pair.to_b, &bytes[..1000]));
+        pair.at_a();
+    }
+    pair.a.send(&large(2));
+    let done = pair.at_b();
+    done.assert_entry(received(TAGGED, 1, LEN, 1));
+    done.assert_bytes(&bytes);
+    for _ in 0..4 {
+        pair.b.recv(&Rx::msg(1000));
+        pair.at_b().assert_bytes(&bytes[..1000]);
+    }
+    pair.b.recv(&Rx::tagged(2, LEN).context(2));
+    pair.at_b().assert_bytes(&bytes);
+    assert_eq!(pair.a.drain(&[&pair.b]).len(), 2);
+}
+
 #[test]
 fn unexpected_large_messages_that_fill_segments_unasked_hold_nothing_up() {
     for way in WAYS {
