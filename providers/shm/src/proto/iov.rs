@@ -171,6 +171,12 @@ fn word_at(inbox: &Inbox, at: usize) -> u64 {
 /// Keeps an offer until its message is received.
 pub(crate) fn accept(peer: &mut Peer, offer: &Offer, len: usize) -> Result<(), Nonsense> {
     let inbox = peer.inbox.as_mut().expect("the offer came from it");
+    if peer.incoming.contains_key(&offer.msg_id) {
+        return Err(Nonsense("msg_id of a message that is under way"));
+    }
+    if peer.incoming.len() >= MAX_OFFERS {
+        return Err(Nonsense("more messages offered than may be outstanding"));
+    }
     let pieces = Pieces::read(offer, len, inbox)?;
     let is_its = |filled: &mut Filled| filled.msg_id == offer.msg_id;
     let kept: Vec<_> = peer.early.extract_if(.., is_its).collect();
@@ -180,13 +186,8 @@ pub(crate) fn accept(peer: &mut Peer, offer: &Offer, len: usize) -> Result<(), N
         kept,
         stage: Stage::Unmatched,
     };
-    if peer.incoming.len() >= MAX_OFFERS {
-        return Err(Nonsense("more messages offered than may be outstanding"));
-    }
-    match peer.incoming.insert(offer.msg_id, incoming) {
-        None => Ok(()),
-        Some(_) => Err(Nonsense("msg_id of a message that is under way")),
-    }
+    peer.incoming.insert(offer.msg_id, incoming);
+    Ok(())
 }
 
 /// The message has met a receive: chooses its way and takes the first step.

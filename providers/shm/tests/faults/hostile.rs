@@ -571,6 +571,21 @@ fn segments_that_are_longer_than_their_message_leave_the_rest_of_the_buffer_alon
 }
 
 #[test]
+fn a_receive_fails_when_its_message_is_offered_again_under_way() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let mut intruder = Intruder::enter(&mut scene.victim, &unique("twice"), 5, &nonce);
+        let any = FiAddr::UNSPEC;
+        scene.victim.recv(Kind::Msg, any, 100_000, 77).unwrap();
+        offer(&mut intruder.tx, 100_000, 1, 0);
+        offer(&mut intruder.tx, 100_000, 1, 0);
+        let event = scene.victim.next();
+        assert_eq!((event.context, event.errno()), (77, Errno::ConnReset));
+        scene.goes_on();
+    });
+}
+
+#[test]
 fn segments_of_messages_that_were_never_offered_do_not_pile_up_without_end() {
     alone(|| {
         let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
