@@ -180,15 +180,12 @@ fn give_back(peer: &mut Peer, segment: u32) -> Result<(), Nonsense> {
 
 fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonsense> {
     let op = remove(peer, msg_id)?;
-    match &op.body {
-        OpBody::Sent => ep.tx_done(op.context, op.kind.sent(), op.flags),
-        OpBody::Offered { buf, .. } => {
-            if way == Way::Cma {
-                peer.outbox().bounced &= !(1 << Choice::class(buf.len()));
-            }
-            ep.tx_done(op.context, op.kind.sent(), op.flags);
-        }
+    if let OpBody::Offered { buf, .. } = op.body
+        && way == Way::Cma
+    {
+        peer.outbox().bounced &= !(1 << Choice::class(buf.len()));
     }
+    ep.tx_done(op.context, op.kind.sent(), op.flags);
     Ok(())
 }
 
