@@ -340,11 +340,13 @@ impl State {
         }
     }
 
-    /// Warms up quiet peers that have news but were not heard: the doorbell is only a hint.
+    /// Warms up quiet peers that have news but were not heard: the doorbell is only a hint. No more
+    /// than can be hot together: the next sweep begins with the others.
     fn sweep(&mut self) {
         if self.peers.len() <= self.hot.len() {
             return;
         }
+        let mut warmed = 0;
         for _ in 0..SWEEP.min(self.peers.len()) {
             self.turn.sweep = (self.turn.sweep + 1) % self.peers.len();
             let index = self.turn.sweep;
@@ -352,6 +354,10 @@ impl State {
             let inbox = peer.inbox.as_ref().filter(|_| !peer.is_hot);
             if inbox.is_some_and(|inbox| inbox.rx.peek().is_some()) {
                 self.warm_up(index);
+                warmed += 1;
+            }
+            if warmed == HOT_MAX {
+                break;
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use selvedge::info::EpType;
 use selvedge::{Bindings, CompletionFlags, FiAddr, av, cq};
@@ -80,6 +81,32 @@ fn many_senders_reach_one_receiver_and_hear_back() {
         side.recv(&Rx::tagged(1, 4));
         rx.ep.tinject(b"back", to, 1, None).unwrap();
         side.wait(&[&rx]).assert_bytes(b"back");
+    }
+}
+
+#[test]
+fn senders_whose_queues_are_always_full_all_have_their_turn() {
+    const SENDERS: usize = 20;
+    let sut = shm::plain();
+    let rx = sut.side();
+    let tx: Vec<_> = (0..SENDERS).map(|_| sut.side()).collect();
+    let to: Vec<_> = tx.iter().map(|side| side.knows(&rx)).collect();
+    let back: Vec<_> = tx.iter().map(|side| rx.knows(side)).collect();
+    let fill = |sender: usize| {
+        let signed = (sender as u64).to_le_bytes();
+        while tx[sender].ep.inject(&signed, to[sender], None).is_ok() {}
+    };
+    (0..SENDERS).for_each(fill);
+    let start = Instant::now();
+    let mut heard = vec![0; SENDERS];
+    // More than what a queue holds: each was polled, left alone and polled again.
+    while heard.iter().any(|&count| count < 600) {
+        assert!(start.elapsed() < Duration::from_secs(20), "{heard:?}");
+        rx.recv(&Rx::msg(8));
+        let done = rx.wait(&[]);
+        let sender = back.iter().position(|&src| src == done.src).unwrap();
+        heard[sender] += 1;
+        fill(sender);
     }
 }
 
