@@ -294,7 +294,7 @@ impl State {
         moved += usize::from(sar::stream(peer));
         moved += sar::receive(peer, ep, addr)?;
         if let Some(msg_id) = moving(peer, Way::Cma) {
-            moved += usize::from(iov::step(peer, ep, addr, msg_id));
+            moved += iov::step(peer, ep, addr, msg_id);
         }
         Ok(moved)
     }

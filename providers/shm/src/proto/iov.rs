@@ -21,6 +21,8 @@ use crate::smr::bounce::Filled;
 
 /// Bytes that are copied before other work has its turn.
 const STEP: usize = 1 << 20;
+/// Bytes that are copied in about the time of a small message.
+const MESSAGE_WORTH: usize = 4096;
 /// Offers of one peer that are known at a time: those that it waits for, and those that are over but
 /// for segments on their way, of which there are no more than [`MAX_OPS`] either.
 const MAX_OFFERS: usize = 2 * MAX_OPS;
@@ -233,23 +235,25 @@ fn choose(peer: &mut Peer, config: &Config, len: usize) -> Way {
     }
 }
 
-/// Copies the next part of a message that is copied from the sender's memory. Says whether there
-/// was anything to do.
-pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> bool {
+/// Copies the next part of a message that is copied from the sender's memory. Says how many small
+/// messages could have been received meanwhile; 0 when there was nothing to do.
+pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
-        return false;
+        return 0;
     };
     let Stage::Moving(moving) = &mut incoming.stage else {
-        return false;
+        return 0;
     };
     if moving.way != Way::Cma {
-        return false;
+        return 0;
     }
     let Some(target) = peer.cma else {
-        return false;
+        return 0;
     };
-    let pieces = incoming.pieces;
-    match pull(&target, &pieces, moving) {
+    let (pieces, before) = (incoming.pieces, moving.done);
+    let result = pull(&target, &pieces, moving);
+    let work = 1 + (moving.done - before) / MESSAGE_WORTH;
+    match result {
         Ok(()) if moving.done < moving.posted.buf.len().min(moving.env.len) => {}
         Ok(()) => pulled(peer, ep, src, msg_id),
         // Memory of a device, for instance: the sender itself can read it.
@@ -260,7 +264,7 @@ pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> bool {
         }
         Err(errno) => fall_back(peer, ep, src, errno),
     }
-    true
+    work
 }
 
 /// Copies up to [`STEP`] bytes.

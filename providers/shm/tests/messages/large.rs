@@ -54,6 +54,21 @@ fn small_messages_pass_a_large_one_that_is_moving() {
 }
 
 #[test]
+fn a_new_peer_is_heard_while_a_large_message_is_moving() {
+    let sut = shm::by("cma");
+    let pair = sut.pair();
+    ping_pong(&pair);
+    pair.b.recv(&Rx::msg(LARGE).context(2));
+    pair.a.send(&Tx::msg(pair.to_b, &vec![7; LARGE]).context(3));
+    let late = sut.side();
+    let to_b = late.knows(&pair.b);
+    pair.b.recv(&Rx::tagged(1, 8).context(1));
+    late.ep.tinject(b"late", to_b, 1, None).unwrap();
+    assert_eq!(pair.at_b().context(), 1);
+    assert_eq!(pair.at_b().context(), 2);
+}
+
+#[test]
 fn several_large_messages_may_be_under_way_in_both_directions() {
     for way in WAYS {
         let pair = shm::by(way).pair();
