@@ -111,6 +111,9 @@ pub(crate) struct Config {
 /// Answers that a peer may owe us at once; the region has room for as many.
 pub(crate) const RESP_COUNT: usize = 512;
 
+/// A hundred years: clocks do not count to every time that can be written.
+const LONGEST_WAIT: Duration = Duration::from_hours(100 * 365 * 24);
+
 impl Config {
     /// Reads the environment.
     ///
@@ -135,7 +138,7 @@ impl Config {
             segment_count: params.size("FI_SHM_SEGMENT_COUNT")?,
             protocol: protocol(&params)?,
             unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
-            peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?,
+            peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?.min(LONGEST_WAIT),
             eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,
         })
     }

@@ -97,6 +97,18 @@ fn a_peer_that_is_not_there_fails_what_was_sent_to_it() {
 }
 
 #[test]
+fn the_longest_wait_for_a_peer_is_no_error() {
+    let _watchdog = Watchdog::new();
+    let params = [("FI_SHM_PEER_TIMEOUT", "18446744073709551615s")];
+    let mut side = Side::with(None, &params);
+    let name = unique("very-late");
+    let late = side.insert(&name);
+    side.send(Kind::Tagged, late, 8, 1).unwrap();
+    let mut late = Side::named(&name);
+    side.next_with(&mut [&mut late]).ok();
+}
+
+#[test]
 fn receives_from_a_peer_that_is_not_there_fail_once_it_is_looked_for() {
     let _watchdog = Watchdog::new();
     let mut side = Side::new();
