@@ -102,7 +102,8 @@ impl CqRing {
             .saturating_sub(self.waiting.load(Ordering::Relaxed))
     }
 
-    /// Takes what waits, after driving the endpoints if nothing does or nothing is wanted. `src` may be empty.
+    /// Takes what waits, after driving the endpoints if nothing does or nothing is wanted. `src`
+    /// may be empty.
     #[inline]
     fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         if out.is_empty() || self.is_empty() {

@@ -13,7 +13,6 @@ use selvedge::{CompletionFlags, Context, Errno, FiAddr, Result};
 /// single-threaded, 22 with `ArrayQueue`, which pays two atomic read-modify-writes per entry where a
 /// lock pays one per push and one per batch. An `ArrayQueue` also takes all its memory at once, can
 /// be full, and cannot keep errors in their place between entries.
-///
 #[derive(Debug)]
 pub(super) struct Store {
     slots: Box<[Slot]>,
