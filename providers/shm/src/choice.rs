@@ -8,9 +8,10 @@
 use std::time::{Duration, Instant};
 
 /// A way for the bytes of a large message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Way {
     /// The receiver copies from the sender's memory.
+    #[default]
     Cma,
     /// Both copy, through bounce segments.
     Bounce,
@@ -28,6 +29,7 @@ pub(crate) struct Choice {
 struct Class {
     cma: Mean,
     bounce: Mean,
+    on_trial: Way,
     /// Messages seen.
     seen: u32,
 }
@@ -62,12 +64,12 @@ impl Choice {
     /// The way for the next message of `len` bytes.
     pub(crate) fn next(&mut self, len: usize) -> Way {
         let class = &mut self.classes[Self::class(len)];
-        let run = class.seen / RUN;
+        let (run, turn) = (class.seen / RUN, class.seen % RUN);
         class.seen = class.seen.wrapping_add(1);
         match run {
             0 => Way::Bounce,
             1 => Way::Cma,
-            _ if run.is_power_of_two() || run.is_multiple_of(TRIAL_INTERVAL) => class.worse(),
+            _ if run.is_power_of_two() || run.is_multiple_of(TRIAL_INTERVAL) => class.tried(turn),
             _ => class.better(),
         }
     }
@@ -81,10 +83,7 @@ impl Choice {
         if class.seen % RUN == 1 {
             return;
         }
-        match way {
-            Way::Cma => class.cma.add(took),
-            Way::Bounce => class.bounce.add(took),
-        }
+        class.mean(way).add(took);
     }
 }
 
@@ -97,10 +96,23 @@ impl Class {
         }
     }
 
-    fn worse(&self) -> Way {
-        match self.better() {
-            Way::Cma => Way::Bounce,
-            Way::Bounce => Way::Cma,
+    /// The way that is on trial, the slower one so far. What was known of it is forgotten at the
+    /// beginning: it may come from another time.
+    fn tried(&mut self, turn: u32) -> Way {
+        if turn == 0 {
+            self.on_trial = match self.better() {
+                Way::Cma => Way::Bounce,
+                Way::Bounce => Way::Cma,
+            };
+            *self.mean(self.on_trial) = Mean::default();
+        }
+        self.on_trial
+    }
+
+    fn mean(&mut self, way: Way) -> &mut Mean {
+        match way {
+            Way::Cma => &mut self.cma,
+            Way::Bounce => &mut self.bounce,
         }
     }
 }
@@ -168,6 +180,14 @@ mod tests {
     }
 
     #[test]
+    fn one_trial_is_enough_to_return_to_a_way_that_has_become_fast() {
+        let mut choice = Choice::default();
+        run(&mut choice, 4 * RUN * TRIAL_INTERVAL, 500, 50_000);
+        run(&mut choice, RUN * (TRIAL_INTERVAL + 1), 500, 200);
+        assert_eq!(run(&mut choice, RUN, 500, 200), RUN);
+    }
+
+    #[test]
     fn messages_under_way_together_are_not_charged_for_each_other() {
         let mut choice = Choice::default();
         run(&mut choice, 2 * RUN, 3000, 3000);
@@ -176,7 +196,6 @@ mod tests {
         let since = choice.last_done;
         for number in 1..=64 {
             let now = since + Duration::from_nanos(1000 * number);
-            choice.next(65536);
             choice.learn(65536, Way::Bounce, since, now);
         }
         assert_eq!(choice.classes[Choice::class(65536)].better(), Way::Bounce);
