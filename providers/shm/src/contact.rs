@@ -179,7 +179,7 @@ impl State {
         if let Err(error) = self.control.accepts(&introduction.hello) {
             return refuse(link, &error);
         }
-        let index = self.peer_named(&introduction.hello.name);
+        let index = self.peer_met(&introduction.hello.name);
         // What the peer said over the socket that we opened comes first.
         self.hear(index);
         let peer = &self.peers[index];

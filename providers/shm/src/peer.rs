@@ -28,7 +28,8 @@ use crate::smr::inject_pool::{InjectPool, Walk};
 use crate::smr::resp_queue::{Resp, RespReceiver, RespSender};
 use crate::smr::{Attr, PeerRegion, Region};
 
-/// One other endpoint, under its name. It may die and come back: see [`Peer::life`].
+/// One other endpoint, under its name. It may die and come back: see [`Peer::life`]. Once it is gone
+/// for good, another endpoint may take its place.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) name: Name,
@@ -181,6 +182,16 @@ impl Peer {
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
         }
+    }
+
+    /// Gives the place of a peer that is gone to one with another name.
+    pub(crate) fn become_another(&mut self, name: Name) {
+        let (life, is_active) = (self.life, self.is_active);
+        *self = Self {
+            life,
+            is_active,
+            ..Self::new(name)
+        };
     }
 
     /// The peer's index in the address vector, looked up again when that has changed.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
+use selvedge::{Context, Errno, FiAddr, OpFlags, Result, TagMatch};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::srx::{Envelope, Kind, Matcher, Posted, Source};
@@ -25,7 +25,8 @@ pub(crate) struct State {
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
     pub(crate) control: Control,
-    /// Every peer that was ever met or addressed; the index is the peer's [`Source`].
+    /// The peers that were met or addressed; the index is the peer's [`Source`]. Places of peers
+    /// that are gone for good are used again.
     pub(crate) peers: Vec<Peer>,
     pub(crate) names: FxHashMap<Name, u32>,
     /// Peers by index of the address vector; [`NOBODY`] where it was not looked up yet.
@@ -74,8 +75,10 @@ pub(crate) struct Turn {
     /// Polls that found nothing, or messages, since the clock was read.
     pub(crate) ticks: usize,
     pub(crate) last_control: Instant,
-    /// The first peer of the next sweep.
+    /// The peer that was looked at last in a sweep.
     pub(crate) sweep: usize,
+    /// The peer that was looked at last for a place that is not needed any more.
+    reuse: usize,
 }
 
 /// A send, as far as all kinds have it in common.
@@ -115,6 +118,7 @@ impl State {
                 ticks: 0,
                 last_control: Instant::now(),
                 sweep: 0,
+                reuse: 0,
             },
             exchange: Exchange::default(),
         }
@@ -299,6 +303,36 @@ impl State {
         index
     }
 
+    /// The peer that a stranger says it is. If nobody has had the name, it takes the place of a
+    /// peer that is gone for good, so that strangers who come and go do not pile up.
+    pub(crate) fn peer_met(&mut self, name: &Name) -> usize {
+        if self.names.contains_key(name) {
+            return self.peer_named(name);
+        }
+        let Some(index) = self.find_forgotten() else {
+            return self.peer_named(name);
+        };
+        self.names.remove(&self.peers[index].name);
+        self.names.insert(name.clone(), index as u32);
+        self.peers[index].become_another(name.clone());
+        index
+    }
+
+    /// Looks at the next few peers for one that is gone, has left nothing and is not in the address
+    /// vector.
+    fn find_forgotten(&mut self) -> Option<usize> {
+        const LOOKS: usize = 4;
+        (0..LOOKS.min(self.peers.len())).find_map(|_| {
+            self.turn.reuse = (self.turn.reuse + 1) % self.peers.len();
+            let index = self.turn.reuse;
+            let peer = &mut self.peers[index];
+            let is_forgotten = peer.state == PeerState::Dead
+                && peer.fi_addr(&self.av) == FiAddr::UNSPEC
+                && !self.inbound.has_left(Source(index as u32));
+            is_forgotten.then_some(index)
+        })
+    }
+
     /// Looks after the transfers with a peer from now on.
     pub(crate) fn activate(&mut self, index: usize) {
         let peer = &mut self.peers[index];
@@ -340,6 +374,13 @@ impl Inbound {
         self.bytes += cost(bytes.len());
         self.matcher(kind)
             .store(env, Unexpected::Bytes { bytes, ack });
+    }
+
+    /// Whether a message of this source waits for its receive.
+    fn has_left(&mut self, source: Source) -> bool {
+        [&mut self.msgs, &mut self.tags]
+            .into_iter()
+            .any(|matcher| matcher.peek(source, TagMatch::ANY).is_some())
     }
 
     /// Forgets the receives that name a source, and the offers of a source that is gone. Messages

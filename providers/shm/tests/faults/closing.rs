@@ -139,6 +139,26 @@ fn handles_may_be_dropped_in_any_order() {
 }
 
 #[test]
+fn strangers_that_come_and_go_leave_no_memory() {
+    alone(|| {
+        let mut host = Side::new();
+        let mut baseline = 0;
+        for round in 0..6000 {
+            let mut guest = Side::new();
+            let to_host = guest.insert(host.name());
+            host.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
+            guest.send(Kind::Tagged, to_host, 8, 1).unwrap();
+            host.next_with(&mut [&mut guest]).ok();
+            if round == 1000 {
+                baseline = private();
+            }
+        }
+        let grown = private().saturating_sub(baseline);
+        assert!(grown < 1 << 20, "memory has grown by {grown} bytes");
+    });
+}
+
+#[test]
 fn ten_thousand_endpoints_leave_nothing() {
     alone(|| {
         let mut peer = Side::new();
