@@ -159,6 +159,30 @@ fn strangers_that_come_and_go_leave_no_memory() {
 }
 
 #[test]
+fn what_a_stranger_has_left_stays_its_own_when_others_come() {
+    alone(|| {
+        let mut host = Side::new();
+        let mut first = Side::new();
+        let name = first.name();
+        let to_host = first.insert(host.name());
+        first.send(Kind::Tagged, to_host, 8, 99).unwrap();
+        first.next_with(&mut [&mut host]).ok();
+        drop(first);
+        for _ in 0..10 {
+            let mut guest = Side::new();
+            let to_host = guest.insert(host.name());
+            host.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
+            guest.send(Kind::Tagged, to_host, 8, 1).unwrap();
+            host.next_with(&mut [&mut guest]).ok();
+        }
+        let first = host.insert(name);
+        host.recv(Kind::Tagged, first, 8, 99).unwrap();
+        let event = host.next().ok();
+        assert_eq!((event.src, event.bytes), (first, content(99, 8)));
+    });
+}
+
+#[test]
 fn ten_thousand_endpoints_leave_nothing() {
     alone(|| {
         let mut peer = Side::new();
