@@ -368,8 +368,9 @@ fn peers_killed_at_random_points_harm_nobody_and_leave_nothing() {
         }
         let (tally, memory) = baseline.unwrap();
         assert_eq!(Tally::now(), tally);
+        // The allocator keeps some of the large buffers; one lost in every life would be 20 MiB.
         assert!(
-            private() < memory + (2 << 20),
+            private() < memory + (8 << 20),
             "{memory} grew to {}",
             private()
         );
@@ -402,11 +403,15 @@ fn live_and_die(side: &mut Side, them: FiAddr, name: &str, random: &mut Random) 
 }
 
 /// Receives the peer's stream for a while: every message, once, in order.
+///
+/// It waits for the first one: what a peer has left that died before it was met is received later,
+/// when the next peer under its name may be there already.
 fn receive_for(side: &mut Side, len: usize, steps: u64) {
     side.recv(Kind::Tagged, FiAddr::UNSPEC, len, ANY).unwrap();
+    let mut event = Some(side.next());
     let mut next = 0;
     for _ in 0..steps {
-        if let Some(event) = side.poll() {
+        if let Some(event) = event {
             let event = event.ok();
             assert_eq!(event.tag, next);
             assert!(
@@ -416,6 +421,7 @@ fn receive_for(side: &mut Side, len: usize, steps: u64) {
             next += 1;
             side.recv(Kind::Tagged, FiAddr::UNSPEC, len, ANY).unwrap();
         }
+        event = side.poll();
     }
 }
 
