@@ -118,8 +118,11 @@ impl State {
         // fail and their memory is used for something else.
         out.region.close();
         for op in out.ops.drain() {
+            let (context, what) = (op.context, op.kind.sent());
+            // The buffer goes before the completion comes.
+            drop(op);
             self.ep
-                .tx_failed(op.context, op.kind.sent(), errno, addr, detail.clone());
+                .tx_failed(context, what, errno, addr, detail.clone());
         }
     }
 
