@@ -1,9 +1,9 @@
 //! The suite that validates Selvedge's providers, its tools and its benchmarks.
 
 pub mod buffer;
-pub mod campaign;
 pub mod clock;
 pub mod command;
+pub mod comparison;
 pub mod cpu;
 pub mod fabric;
 pub mod fi_info;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 
 use super::{PlaceArgs, print};
-use crate::campaign::{Contestant, Libfabric, MemoryUse, Plan, Report, measure};
+use crate::comparison::{Contestant, Libfabric, MemoryUse, Plan, Report, measure};
 use crate::cpu::Placement;
 use crate::fabric::Bench;
 use crate::limits::{Depth, survey};

@@ -4,7 +4,7 @@ use clap::ArgGroup;
 
 use super::bench::{LIMIT_ROUNDS, OWN};
 use super::{PlaceArgs, print, terminals};
-use crate::campaign::{Contestant, Plan, Report, measure};
+use crate::comparison::{Contestant, Plan, Report, measure};
 use crate::fabric::Bench;
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use comfy_table::Table;
 
-use crate::campaign::{MemoryUse, Report, Row};
+use crate::comparison::{MemoryUse, Report, Row};
 use crate::size;
 use crate::table::{self, figure, optional};
 

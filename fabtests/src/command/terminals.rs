@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::OWN;
 use super::pingpong::Args;
-use crate::campaign::{Contestant, Plan, Runner};
 use crate::clock::Clock;
+use crate::comparison::{Contestant, Plan, Runner};
 use crate::cpu::{Placement, pin};
 use crate::fabric::{self, BenchOrder, OpenOrder, Station, letter};
 use crate::pair::Side;

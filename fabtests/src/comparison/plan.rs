@@ -1,4 +1,4 @@
-//! What a campaign measures.
+//! What a comparison measures.
 
 use crate::fabric::{Bench, BenchOrder, OpenOrder, fitting_window};
 use crate::timing::Counts;
