@@ -221,6 +221,16 @@ impl Peer {
         }
     }
 
+    /// Asks for the cache line of the next command to the peer, which looks at it all the time: if
+    /// the message that has just come is answered, the line comes while the message is being taken,
+    /// and not while the answer waits for it.
+    #[inline(always)]
+    pub(crate) fn expect_answer(&self) {
+        if let Some(out) = &self.out {
+            out.tx.prepare();
+        }
+    }
+
     /// Makes sure of a command slot and of `len` bytes of the pool, and says where those are. The
     /// command must follow ([`Self::slot`]).
     ///

@@ -82,7 +82,10 @@ impl State {
     pub(crate) fn poll(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let peer = &self.peers[index];
         match &peer.inbox {
-            Some(inbox) if inbox.rx.peek().is_some() => self.take_some(index, budget, sink),
+            Some(inbox) if inbox.rx.peek().is_some() => {
+                peer.expect_answer();
+                self.take_some(index, budget, sink)
+            }
             Some(inbox) => {
                 inbox.expect_payload();
                 0

@@ -80,12 +80,23 @@ impl Sender {
         })
     }
 
+    /// Asks for the cache line of the next slot. To be called when something else is done first.
+    #[inline(always)]
+    pub fn prepare(&self) {
+        self.prepare_at(self.head);
+    }
+
     /// Asks for the cache line of a later slot. To be called once a slot was committed, when nobody
     /// waits for it.
     #[inline(always)]
     pub fn look_ahead(&self) {
-        let ahead = self.head.wrapping_add(AHEAD) & self.mask;
-        self.slots.prepare(ahead as usize * SLOT_WORDS);
+        self.prepare_at(self.head.wrapping_add(AHEAD));
+    }
+
+    #[inline(always)]
+    fn prepare_at(&self, position: u64) {
+        self.slots
+            .prepare((position & self.mask) as usize * SLOT_WORDS);
     }
 
     /// Slots that are known to be free.
