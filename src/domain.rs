@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::{
-    AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info, IovMut,
-    MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
+    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info,
+    IovMut, MemoryRegion, MrMode, Result, alloc, atomic, av, cntr, cq, mr,
 };
 
 /// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
@@ -82,6 +82,17 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
             Errno::NoSys,
             format!("{self:?} does not register memory"),
         ))
+    }
+
+    /// Makes memory, registered from its birth on: special memory where the provider has it, which
+    /// peers of the machine reach by loads and stores. Domains without it make ordinary memory, and
+    /// register that if peers or [`MrMode::LOCAL`] ask for it.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when there is no such memory; those of
+    /// [`Self::reg`].
+    fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
+        alloc::ordinary(self, len, attr)
     }
 
     /// Which atomics the domain carries (fi_query_atomic(3)).

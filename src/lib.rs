@@ -83,7 +83,7 @@
 //! | [`log`] | messages for people (`FI_LOG_*`) |
 //! | [`msg`], [`tagged`], [`rma`], [`atomic`] | what an [`Endpoint`] does: [`Msg`], [`Tagged`], [`Rma`], [`Atomic`] |
 //! | [`cq`], [`cntr`], [`eq`], [`wait`] | how it is learnt that something is done: [`CompletionQueue`], [`Counter`], [`EventQueue`], and how to sleep until then |
-//! | [`av`], [`mr`] | [`AddressVector`], [`MemoryRegion`] |
+//! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
 //!
 //! The objects themselves ([`Provider`], [`Registry`], [`Fabric`], [`Domain`], [`Endpoint`],
 //! [`PassiveEndpoint`]), the flag sets, [`Address`], [`Iov`] and the two errors ([`Errno`] for what
@@ -92,6 +92,7 @@
 #![deny(missing_docs)]
 
 mod addr;
+pub mod alloc;
 pub mod atomic;
 pub mod av;
 mod cm;
@@ -110,6 +111,7 @@ pub mod log;
 pub mod mr;
 pub mod msg;
 pub mod owned;
+mod pages;
 pub mod param;
 mod provider;
 mod registry;
@@ -120,6 +122,7 @@ mod verdict;
 pub mod wait;
 
 pub use addr::{AddrFormat, Address, FiAddr};
+pub use alloc::Allocation;
 pub use atomic::Atomic;
 pub use av::AddressVector;
 pub use cm::{ConnectionManagement, PassiveEndpoint};

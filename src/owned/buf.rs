@@ -84,8 +84,9 @@ impl Deref for Buf {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: the slab holds `capacity >= len` initialised bytes from `base` on, and lives as
-        // long as `self`. They are this buffer's alone, because the pool gives an index out once;
-        // a buffer that an operation uses is inside the endpoint, where nobody can borrow it.
+        // long as `self`. They are this buffer's alone, because the pool gives an index out once and
+        // its memory is made without a peer's right to write; a buffer that an operation uses is
+        // inside the endpoint, where nobody can borrow it.
         unsafe { slice::from_raw_parts(self.base(), self.len) }
     }
 }

@@ -13,7 +13,8 @@
 //!                              drop: back to the pool
 //! ```
 //!
-//! - A [`Pool`] is one slab of equal buffers, registered once where the domain wants that.
+//! - A [`Pool`] is one slab of equal buffers, registered once where the domain wants that. It may lie
+//!   in special memory ([`Pool::special`]), which peers copy large messages from by themselves.
 //! - An [`Endpoint`] is posted to and polled: [`Endpoint::poll`] adds [`Completion`]s to a list
 //!   that is used again and again. Nothing is allocated for an operation.
 //! - An [`AsyncEndpoint`] has the same operations as futures, for any executor.
@@ -130,7 +131,6 @@
 mod buf;
 mod completion;
 mod endpoint;
-mod pages;
 mod pool;
 mod window;
 
@@ -151,7 +151,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Makes sure that dropping this handle drops the object: what dropping promises depends on it.
-fn sole<T: fmt::Debug + ?Sized>(mut object: Arc<T>, kind: &str) -> Result<Arc<T>, Error> {
+pub(crate) fn sole<T: fmt::Debug + ?Sized>(
+    mut object: Arc<T>,
+    kind: &str,
+) -> Result<Arc<T>, Error> {
     if Arc::get_mut(&mut object).is_some() {
         return Ok(object);
     }

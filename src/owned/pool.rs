@@ -2,16 +2,16 @@
 
 #![expect(
     unsafe_code,
-    reason = "registration is a promise about the slab's lifetime"
+    reason = "the address of the slab goes to other threads with it"
 )]
 
 use std::fmt;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use super::buf::Buf;
-use super::pages::Pages;
 use super::{lock, sole};
-use crate::{Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
+use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, alloc};
 
 /// Buffers start on their own cache lines, so that neighbours in different hands do not slow each
 /// other down.
@@ -49,8 +49,34 @@ impl Pool {
     /// [`Errno::NoMem`] when there is no such memory; the domain's, when it wants memory
     /// registered and does not register this.
     pub fn new(domain: &dyn Domain, size: usize, count: usize) -> Result<Self, Error> {
+        let (stride, len) = layout(size, count)?;
+        let memory = alloc::ordinary(domain, len, &alloc::Attr::default())?;
         Ok(Self {
-            slab: Arc::new(Slab::new(domain, size, count)?),
+            slab: Arc::new(Slab::new(memory, size, stride, count)),
+        })
+    }
+
+    /// Makes such a pool in memory of the domain's ([`Domain::alloc`]). Where that is special, peers
+    /// of the machine copy large messages right out of it, without a system call. Peers never write
+    /// to it.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and [`Errno::Inval`] for remote rights: a [`super::Window`] is for those.
+    pub fn special(
+        domain: &dyn Domain,
+        size: usize,
+        count: usize,
+        attr: &alloc::Attr,
+    ) -> Result<Self, Error> {
+        let (stride, len) = layout(size, count)?;
+        let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+        if attr.access.intersects(remote) {
+            let what = format!("a pool with the rights {:?}", attr.access);
+            return Err(Error::new(Errno::Inval, what));
+        }
+        let memory = sole(domain.alloc(len, attr)?, "allocation")?;
+        Ok(Self {
+            slab: Arc::new(Slab::new(memory, size, stride, count)),
         })
     }
 
@@ -82,34 +108,38 @@ impl fmt::Debug for Pool {
 
 /// The memory of a pool, and the list of the buffers that nobody has.
 pub(super) struct Slab {
-    // Before the memory, so that it is deregistered first.
-    region: Option<Arc<dyn MemoryRegion>>,
-    pages: Pages,
+    memory: Arc<dyn Allocation>,
+    base: Base,
     size: usize,
     stride: usize,
     free: Mutex<Vec<u32>>,
 }
 
+/// The first byte of the slab, kept so that no dynamic call is needed for it.
+struct Base(NonNull<u8>);
+
+// SAFETY: an address; who uses which bytes is decided by who has the buffer.
+unsafe impl Send for Base {}
+// SAFETY: as above.
+unsafe impl Sync for Base {}
+
 impl Slab {
-    fn new(domain: &dyn Domain, size: usize, count: usize) -> Result<Self, Error> {
-        let (stride, len) = layout(size, count)?;
-        let pages = Pages::new(len, "a pool")?;
-        let wanted = domain.mr_mode().contains(MrMode::LOCAL);
-        let region = wanted.then(|| register(domain, &pages, len)).transpose()?;
+    fn new(memory: Arc<dyn Allocation>, size: usize, stride: usize, count: usize) -> Self {
         let last = u32::try_from(count).expect("checked by layout");
-        Ok(Self {
-            region,
-            pages,
+        Self {
+            base: Base(NonNull::new(memory.base()).expect("memory is never at address zero")),
+            memory,
             size,
             stride,
             // Taken from the end: the lowest buffer first.
             free: Mutex::new((0..last).rev().collect()),
-        })
+        }
     }
 
     /// The first byte of a buffer.
     pub(super) fn base(&self, index: u32) -> *mut u8 {
-        self.pages.base().wrapping_add(index as usize * self.stride)
+        let base = self.base.0.as_ptr();
+        base.wrapping_add(index as usize * self.stride)
     }
 
     /// Bytes of a buffer.
@@ -119,9 +149,7 @@ impl Slab {
 
     /// What local operations name the memory by.
     pub(super) fn desc(&self) -> Desc {
-        self.region
-            .as_ref()
-            .map_or(Desc::NONE, |region| region.desc())
+        self.memory.desc()
     }
 
     /// Takes a buffer back.
@@ -144,20 +172,4 @@ fn layout(size: usize, count: usize) -> Result<(usize, usize), Error> {
         .filter(|&len| isize::try_from(len).is_ok())
         .ok_or_else(|| refuse(Errno::NoMem))?;
     Ok((stride, len))
-}
-
-/// Registers the slab for local use alone.
-fn register(
-    domain: &dyn Domain,
-    pages: &Pages,
-    len: usize,
-) -> Result<Arc<dyn MemoryRegion>, Error> {
-    let attr = mr::Attr {
-        access: MrAccess::SEND | MrAccess::RECV | MrAccess::READ | MrAccess::WRITE,
-        ..mr::Attr::default()
-    };
-    let region = [IovMut::from_raw(pages.base().cast(), len)];
-    // SAFETY: the slab drops the only handle of the region before the pages, and without remote
-    // rights nobody touches the bytes but the operations that a buffer is moved into.
-    sole(unsafe { domain.reg(&region, &attr) }?, "memory region")
 }

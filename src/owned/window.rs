@@ -1,16 +1,12 @@
 //! Windows: memory that peers read and write.
 
-#![expect(
-    unsafe_code,
-    reason = "registration is a promise about the window's lifetime"
-)]
+#![expect(unsafe_code, reason = "words of memory that peers may write")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::pages::Pages;
 use super::sole;
-use crate::{Domain, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr};
+use crate::{Allocation, Domain, Errno, Error, MrAccess, Result, alloc};
 
 const WORD: usize = size_of::<u64>();
 
@@ -20,14 +16,13 @@ const WORD: usize = size_of::<u64>();
 /// copied in and out instead, or its words are loaded and stored one by one. A copy is made of
 /// single aligned words: it may see some words before and some after a peer's write.
 ///
-/// Dropping it takes the rights away first and the memory after.
+/// It lies in memory of the domain's ([`Domain::alloc`]); where that is special, peers of the machine
+/// reach it by loads and stores, without this process's help. Dropping it takes the rights away
+/// first and the memory after.
 #[derive(Debug)]
 pub struct Window {
-    // Before the memory, so that no peer has rights over it when it goes.
-    region: Arc<dyn MemoryRegion>,
-    pages: Pages,
+    memory: Arc<dyn Allocation>,
     len: usize,
-    first_addr: u64,
 }
 
 impl Window {
@@ -38,31 +33,16 @@ impl Window {
     /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] when there is no such memory;
     /// those of [`Domain::reg`].
     pub fn new(domain: &dyn Domain, len: usize, access: MrAccess, key: u64) -> Result<Self, Error> {
-        if len == 0 {
-            return Err(Error::new(Errno::Inval, "a window of 0 bytes"));
-        }
-        let pages = Pages::new(len, "a window")?;
-        let attr = mr::Attr {
-            access,
-            requested_key: key,
-            ..mr::Attr::default()
-        };
-        let memory = [IovMut::from_raw(pages.base().cast(), len)];
-        // SAFETY: the window drops the only handle of the region before the pages, and touches the
-        // bytes through atomics alone.
-        let region = sole(unsafe { domain.reg(&memory, &attr) }?, "memory region")?;
-        let by_address = domain.mr_mode().contains(MrMode::VIRT_ADDR);
-        let first_addr = if by_address {
-            pages.base().addr() as u64
-        } else {
-            0
-        };
-        Ok(Self {
-            region,
-            pages,
-            len,
-            first_addr,
-        })
+        Self::with(domain, len, &alloc::Attr::new(access).with_key(key))
+    }
+
+    /// Makes a window of `len` zeros as `attr` says.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with(domain: &dyn Domain, len: usize, attr: &alloc::Attr) -> Result<Self, Error> {
+        let memory = sole(domain.alloc(len, attr)?, "allocation")?;
+        Ok(Self { memory, len })
     }
 
     /// Length in bytes; never 0.
@@ -76,12 +56,12 @@ impl Window {
 
     /// What peers name the window by.
     pub fn key(&self) -> u64 {
-        self.region.key()
+        self.memory.key()
     }
 
     /// What peers name the byte at `offset` by: [`crate::rma::RmaIov::addr`].
     pub fn addr(&self, offset: usize) -> u64 {
-        self.first_addr + offset as u64
+        self.memory.remote_addr() + offset as u64
     }
 
     /// Copies `bytes` to `offset`.
@@ -130,7 +110,17 @@ impl Window {
             return Err(Errno::Inval);
         }
         self.check(offset, WORD)?;
-        Ok(self.pages.word(offset / WORD))
+        Ok(self.word_at(offset / WORD))
+    }
+
+    /// The `index`th eight bytes, of which the first is within the window.
+    fn word_at(&self, index: usize) -> &AtomicU64 {
+        assert!(index * WORD < self.len);
+        let word = self.memory.base().wrapping_add(index * WORD);
+        // SAFETY: the memory is in whole pages from a page's beginning on, so the word that its
+        // `len` bytes reach into is all there, and aligned. It lives as long as `self`. This process
+        // touches it through atomics alone; what peers do is outside of its memory model.
+        unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
     fn check(&self, offset: usize, len: usize) -> Result {
@@ -147,7 +137,7 @@ impl Window {
         Ok(std::iter::from_fn(move || {
             let at = offset + done;
             let piece = Piece {
-                word: (done < len).then(|| self.pages.word(at / WORD))?,
+                word: (done < len).then(|| self.word_at(at / WORD))?,
                 start: at % WORD,
                 len: (WORD - at % WORD).min(len - done),
                 done,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 
 use selvedge::owned::Pool;
-use selvedge::{Domain as _, Errno, MrMode};
+use selvedge::{Domain as _, Errno, MrAccess, MrMode, alloc};
 
 use crate::loopback::Net;
 
@@ -116,4 +116,29 @@ fn a_domain_is_not_kept_by_its_pools() {
     assert_eq!(Arc::strong_count(&domain), 1);
     drop(domain);
     assert!(pool.take().is_some());
+}
+
+#[test]
+fn a_pool_lies_in_memory_of_the_domain_where_that_is_wanted() {
+    let net = Net::new();
+    let attr = alloc::Attr::default().with_huge_pages();
+    let pool = Pool::special(&*net.domain, 100, 2, &attr).unwrap();
+    let mut buf = pool.take().unwrap();
+    buf.write(b"hello").unwrap();
+    drop(pool);
+    assert_eq!(&buf[..], b"hello");
+    let memory = net.domain.alloc(100, &attr).unwrap();
+    assert_eq!((memory.len(), memory.key()), (100, alloc::NO_KEY));
+    assert!(!memory.is_special());
+}
+
+#[test]
+fn a_pool_that_peers_could_change_is_refused() {
+    let domain = Net::new().domain;
+    for access in [MrAccess::REMOTE_READ, MrAccess::REMOTE_WRITE] {
+        let attr = alloc::Attr::new(access);
+        let error = Pool::special(&*domain, 64, 1, &attr).unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval);
+        assert!(error.to_string().contains("REMOTE"), "{error}");
+    }
 }

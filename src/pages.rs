@@ -14,28 +14,23 @@ const WORDS_PER_PAGE: usize = PAGE / size_of::<AtomicU64>();
 /// It is made of atomics, so that it may be shared between threads and written through pointers
 /// while handles to it exist; who may use plain reads and writes on which bytes is the owner's
 /// business.
-pub(super) struct Pages(Vec<Page>);
+pub(crate) struct Pages(Vec<Page>);
 
 impl Pages {
-    /// Memory for `len` bytes; `what` names it in errors.
-    pub(super) fn new(len: usize, what: &str) -> Result<Self, Error> {
+    /// Memory for `len` bytes.
+    pub(crate) fn new(len: usize) -> Result<Self, Error> {
         let count = len.div_ceil(PAGE);
         let mut pages = Vec::new();
         pages.try_reserve_exact(count).map_err(|error| {
-            Error::new(Errno::NoMem, format!("{what} of {len} bytes")).because(error)
+            Error::new(Errno::NoMem, format!("memory of {len} bytes")).because(error)
         })?;
         pages.resize_with(count, Page::default);
         Ok(Self(pages))
     }
 
     /// The first byte. The pointer may be written through, and stays valid when `self` moves.
-    pub(super) fn base(&self) -> *mut u8 {
+    pub(crate) fn base(&self) -> *mut u8 {
         self.0.as_ptr().cast::<u8>().cast_mut()
-    }
-
-    /// The `index`th eight bytes.
-    pub(super) fn word(&self, index: usize) -> &AtomicU64 {
-        &self.0[index / WORDS_PER_PAGE].0[index % WORDS_PER_PAGE]
     }
 }
 
