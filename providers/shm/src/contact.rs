@@ -107,6 +107,9 @@ impl State {
                 .peer_pidfd()
                 .filter(|fd| self.control.watch_peer(fd, index).is_ok());
         }
+        if peer.links.is_empty() {
+            self.shared.exports.join(&link);
+        }
         peer.links.push(link);
         peer.state = PeerState::Linked;
         for held in std::mem::take(&mut peer.held) {
@@ -120,6 +123,7 @@ impl State {
 
     /// Looks at the sockets: new connections, what peers say, and who is gone.
     pub(crate) fn look_at_sockets(&mut self, now: Instant) {
+        self.shared.exports.catch_up();
         for news in self.control.news() {
             match news {
                 News::Strangers => self.meet_strangers(now),

@@ -12,6 +12,7 @@ use selvedge_kit::lock::Mode;
 use crate::av::Av;
 use crate::config::Config;
 use crate::endpoint;
+use crate::exports::Exports;
 use crate::name::Name;
 
 /// The memory of this machine.
@@ -25,6 +26,14 @@ pub(crate) struct Domain {
     /// The second part of default endpoint names.
     index: u32,
     next_endpoint: AtomicU32,
+    shared: Arc<Shared>,
+}
+
+/// What the endpoints of a domain have in common. It has locks of its own, which hold whatever was
+/// promised about threads.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) exports: Exports,
 }
 
 /// Counts the domains of this process.
@@ -40,6 +49,7 @@ impl selvedge::Fabric for Fabric {
             },
             index: NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed),
             next_endpoint: AtomicU32::new(0),
+            shared: Arc::default(),
         }))
     }
 }
@@ -70,7 +80,8 @@ unsafe impl selvedge::Domain for Domain {
             }
         };
         let config = self.config.clone();
-        let endpoint = endpoint::Endpoint::open(info, &bind, name, config, self.mode)?;
+        let shared = Arc::clone(&self.shared);
+        let endpoint = endpoint::Endpoint::open(info, &bind, name, config, self.mode, shared)?;
         Ok(Arc::new(endpoint))
     }
 }

@@ -16,6 +16,7 @@ use selvedge_kit::lock::{Lock, Mode};
 use crate::av::Av;
 use crate::config::Config;
 use crate::control::Control;
+use crate::domain::Shared;
 use crate::name::Name;
 use crate::state::State;
 
@@ -49,12 +50,13 @@ impl Endpoint {
         name: Name,
         config: Config,
         mode: Mode,
+        shared: Arc<Shared>,
     ) -> Result<Self, Error> {
         let ep = Ep::resolve(bind, info)?;
         let av = own_av(bind)?;
         let control = Control::open(name.clone(), checked_type(info)?)?;
         let inject_size = config.inject_size;
-        let state = State::new(config, ep, av, control);
+        let state = State::new(config, ep, av, control, shared);
         let inner = Arc::new(Inner {
             state: locked(mode, state),
         });

@@ -42,6 +42,7 @@ mod control;
 mod domain;
 mod endpoint;
 mod exchange;
+mod exports;
 mod liveness;
 mod loss;
 mod msg;

@@ -9,7 +9,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nix::errno::Errno as Sys;
 use nix::poll::PollFlags;
@@ -115,10 +115,14 @@ impl Drop for Spare {
 /// The socket between two endpoints.
 #[derive(Debug)]
 pub(crate) struct Link {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     /// Whether the peer's hello has come this way.
     has_heard_hello: bool,
 }
+
+/// Says things over a link from any thread, as long as the link is there.
+#[derive(Debug)]
+pub(crate) struct Speaker(Weak<OwnedFd>);
 
 /// Why a contact did not come about.
 #[derive(Debug)]
@@ -148,7 +152,7 @@ impl From<ContactError> for Errno {
 impl Link {
     fn new(fd: OwnedFd) -> Self {
         Self {
-            fd,
+            fd: Arc::new(fd),
             has_heard_hello: false,
         }
     }
@@ -204,24 +208,12 @@ impl Link {
         packet: &packet::Bytes,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), ContactError> {
-        let iov = [IoSlice::new(packet)];
-        let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        let rights = [ControlMessage::ScmRights(&fds)];
-        let rights = if fds.is_empty() { &[][..] } else { &rights };
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        loop {
-            match sendmsg::<UnixAddr>(self.fd.as_raw_fd(), &iov, rights, flags, None) {
-                Ok(_) => return Ok(()),
-                Err(Sys::EINTR) => {}
-                Err(Sys::EPIPE | Sys::ECONNRESET | Sys::ENOTCONN) => {
-                    return Err(ContactError::NotYet("it has just closed or died"));
-                }
-                Err(Sys::EAGAIN | Sys::ETOOMANYREFS | Sys::ENOBUFS) => {
-                    return Err(ContactError::NotYet("too many greetings are on their way"));
-                }
-                Err(error) => return Err(failed("sending to a peer".into(), error).into()),
-            }
-        }
+        send(&self.fd, packet, fds)
+    }
+
+    /// Who may send packets without having the link.
+    pub(crate) fn speaker(&self) -> Speaker {
+        Speaker(Arc::downgrade(&self.fd))
     }
 
     /// Says why there will be no contact, if the peer still listens, and ends it.
@@ -289,6 +281,47 @@ impl Link {
 
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.fd
+    }
+}
+
+impl Speaker {
+    /// Sends a packet with its descriptors; `None` when the link is closed.
+    pub(crate) fn send(
+        &self,
+        packet: &packet::Bytes,
+        fds: &[BorrowedFd<'_>],
+    ) -> Option<Result<(), ContactError>> {
+        self.0.upgrade().map(|fd| send(&fd, packet, fds))
+    }
+
+    /// Whether the link is still there.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+fn send(
+    socket: &OwnedFd,
+    packet: &packet::Bytes,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), ContactError> {
+    let iov = [IoSlice::new(packet)];
+    let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let rights = if fds.is_empty() { &[][..] } else { &rights };
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    loop {
+        match sendmsg::<UnixAddr>(socket.as_raw_fd(), &iov, rights, flags, None) {
+            Ok(_) => return Ok(()),
+            Err(Sys::EINTR) => {}
+            Err(Sys::EPIPE | Sys::ECONNRESET | Sys::ENOTCONN) => {
+                return Err(ContactError::NotYet("it has just closed or died"));
+            }
+            Err(Sys::EAGAIN | Sys::ETOOMANYREFS | Sys::ENOBUFS) => {
+                return Err(ContactError::NotYet("too many greetings are on their way"));
+            }
+            Err(error) => return Err(failed("sending to a peer".into(), error).into()),
+        }
     }
 }
 

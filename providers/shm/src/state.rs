@@ -13,6 +13,7 @@ use crate::av::Av;
 use crate::cmd::Header;
 use crate::config::Config;
 use crate::control::Control;
+use crate::domain::Shared;
 use crate::exchange::Exchange;
 use crate::name::Name;
 use crate::peer::{Held, Peer, State as PeerState};
@@ -25,6 +26,8 @@ pub(crate) struct State {
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
     pub(crate) control: Control,
+    /// What all endpoints of the domain have in common.
+    pub(crate) shared: Arc<Shared>,
     /// The peers that were met or addressed; the index is the peer's [`Source`]. Places of peers
     /// that are gone for good are used again.
     pub(crate) peers: Vec<Peer>,
@@ -95,7 +98,13 @@ pub(crate) struct Send {
 const NOBODY: u32 = u32::MAX;
 
 impl State {
-    pub(crate) fn new(config: Config, ep: Ep, av: Arc<Av>, control: Control) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        ep: Ep,
+        av: Arc<Av>,
+        control: Control,
+        shared: Arc<Shared>,
+    ) -> Self {
         Self {
             inbound: Inbound {
                 msgs: Matcher::new(),
@@ -107,6 +116,7 @@ impl State {
             ep,
             av,
             control,
+            shared,
             peers: Vec::new(),
             names: FxHashMap::default(),
             addrs: Vec::new(),
