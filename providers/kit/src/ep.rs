@@ -10,6 +10,7 @@ use selvedge::{
     Info, OpFlags,
 };
 
+use crate::cntr::Cntr;
 use crate::cq::{CqRing, Progress, Sink};
 use crate::srx::{Envelope, Posted};
 
@@ -29,14 +30,55 @@ pub struct Ep {
     rx_all: bool,
     tx_default: OpFlags,
     rx_default: OpFlags,
-    cntrs: Counters,
+    cntrs: Cntrs,
+}
+
+/// The counters of an endpoint, resolved.
+#[derive(Debug)]
+struct Cntrs {
+    send: Option<Arc<Cntr>>,
+    recv: Option<Arc<Cntr>>,
+    read: Option<Arc<Cntr>>,
+    write: Option<Arc<Cntr>>,
+    remote_read: Option<Arc<Cntr>>,
+    remote_write: Option<Arc<Cntr>>,
+}
+
+/// The queues and counters that drive an endpoint, apart from it: detaching waits for progress,
+/// which takes the endpoint's own lock.
+#[derive(Debug)]
+pub struct Drivers {
+    cqs: [Arc<CqRing>; 2],
+    cntrs: Vec<Arc<Cntr>>,
+}
+
+impl Drivers {
+    /// Has the queues and counters drive `progress`.
+    pub fn attach(&self, progress: &Arc<dyn Progress>) {
+        for cq in &self.cqs {
+            cq.attach(Arc::clone(progress));
+        }
+        for cntr in &self.cntrs {
+            cntr.attach(Arc::clone(progress));
+        }
+    }
+
+    /// Ends what [`Self::attach`] began; no call of `progress` from there is running afterwards.
+    pub fn detach(&self, progress: &Arc<dyn Progress>) {
+        for cq in &self.cqs {
+            cq.detach(progress);
+        }
+        for cntr in &self.cntrs {
+            cntr.detach(progress);
+        }
+    }
 }
 
 impl Ep {
     /// Resolves what an endpoint was bound to.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a completion queue of another provider.
+    /// [`Errno::Inval`] for a completion queue or counter of another provider.
     pub fn resolve(bind: &Bindings, info: &Info) -> Result<Self, Error> {
         Ok(Self {
             tx_cq: own_cq(&bind.tx_cq, "tx_cq")?,
@@ -45,20 +87,16 @@ impl Ep {
             rx_all: !bind.rx_selective,
             tx_default: info.tx_attr.op_flags,
             rx_default: info.rx_attr.op_flags,
-            cntrs: bind.cntrs.clone(),
+            cntrs: Cntrs::resolve(&bind.cntrs)?,
         })
     }
 
-    /// Has the queues drive `progress`.
-    pub fn attach(&self, progress: &Arc<dyn Progress>) {
-        self.tx_cq.attach(Arc::clone(progress));
-        self.rx_cq.attach(Arc::clone(progress));
-    }
-
-    /// Ends what [`Self::attach`] began; no call of `progress` by the queues is running afterwards.
-    pub fn detach(&self, progress: &Arc<dyn Progress>) {
-        self.tx_cq.detach(progress);
-        self.rx_cq.detach(progress);
+    /// What drives the endpoint.
+    pub fn drivers(&self) -> Drivers {
+        Drivers {
+            cqs: [Arc::clone(&self.tx_cq), Arc::clone(&self.rx_cq)],
+            cntrs: self.cntrs.iter().map(Arc::clone).collect(),
+        }
     }
 
     /// The flags of a send or another own operation, with the endpoint's defaults where
@@ -74,11 +112,11 @@ impl Ep {
         resolved(flags, self.rx_default)
     }
 
-    /// An own operation with the resolved flags `op` is done. `what` says which, for instance
-    /// [`crate::srx::Kind::sent`].
+    /// An own operation of `len` bytes with the resolved flags `op` is done. `what` says which, for
+    /// instance [`crate::srx::Kind::sent`].
     #[inline(always)]
-    pub fn tx_done(&self, context: Context, what: CompletionFlags, op: OpFlags) {
-        self.tx_counted(what);
+    pub fn tx_done(&self, context: Context, what: CompletionFlags, op: OpFlags, len: usize) {
+        self.tx_counted(what, len);
         if self.tx_all || op.contains(OpFlags::COMPLETION) {
             let entry = Entry {
                 context,
@@ -91,10 +129,32 @@ impl Ep {
 
     /// An own operation of the kind that never completes (fi_inject(3)) is done: it only counts.
     #[inline]
-    pub fn tx_counted(&self, what: CompletionFlags) {
+    pub fn tx_counted(&self, what: CompletionFlags, len: usize) {
         if let Some(cntr) = self.tx_cntr(what) {
-            cntr.add(1);
+            cntr.count(len);
         }
+    }
+
+    /// A peer has read `len` bytes of this endpoint's memory.
+    #[inline]
+    pub fn peer_read(&self, len: usize) {
+        if let Some(cntr) = &self.cntrs.remote_read {
+            cntr.count(len);
+        }
+    }
+
+    /// A peer has written `len` bytes of this endpoint's memory.
+    #[inline]
+    pub fn peer_wrote(&self, len: usize) {
+        if let Some(cntr) = &self.cntrs.remote_write {
+            cntr.count(len);
+        }
+    }
+
+    /// Whether anybody counts what peers read or write.
+    #[inline]
+    pub fn counts_peers(&self) -> bool {
+        self.cntrs.remote_read.is_some() || self.cntrs.remote_write.is_some()
     }
 
     /// An own operation to `peer` has failed; `detail` says which peer and what happened.
@@ -135,7 +195,7 @@ impl Ep {
     #[inline(always)]
     pub fn rx_report(&self, entry: Entry, op: OpFlags, src: FiAddr, sink: &mut Sink<'_>) {
         if let Some(cntr) = &self.cntrs.recv {
-            cntr.add(1);
+            cntr.count(entry.len);
         }
         if self.rx_all || op.contains(OpFlags::COMPLETION) {
             sink.push(&self.rx_cq, entry, src);
@@ -178,7 +238,7 @@ impl Ep {
     }
 
     #[inline]
-    fn tx_cntr(&self, what: CompletionFlags) -> Option<&Arc<dyn Counter>> {
+    fn tx_cntr(&self, what: CompletionFlags) -> Option<&Arc<Cntr>> {
         let cntrs = &self.cntrs;
         if what.contains(CompletionFlags::SEND) {
             cntrs.send.as_ref()
@@ -187,6 +247,31 @@ impl Ep {
         } else {
             cntrs.write.as_ref()
         }
+    }
+}
+
+impl Cntrs {
+    fn resolve(bound: &Counters) -> Result<Self, Error> {
+        Ok(Self {
+            send: own_cntr(bound.send.as_ref(), "send")?,
+            recv: own_cntr(bound.recv.as_ref(), "recv")?,
+            read: own_cntr(bound.read.as_ref(), "read")?,
+            write: own_cntr(bound.write.as_ref(), "write")?,
+            remote_read: own_cntr(bound.remote_read.as_ref(), "remote_read")?,
+            remote_write: own_cntr(bound.remote_write.as_ref(), "remote_write")?,
+        })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<Cntr>> {
+        let all = [
+            &self.send,
+            &self.recv,
+            &self.read,
+            &self.write,
+            &self.remote_read,
+            &self.remote_write,
+        ];
+        all.into_iter().flatten()
     }
 }
 
@@ -227,6 +312,15 @@ fn own_cq(cq: &Arc<dyn CompletionQueue>, name: &str) -> Result<Arc<CqRing>, Erro
     any.downcast().map_err(|_| foreign(name, cq))
 }
 
+fn own_cntr(bound: Option<&Arc<dyn Counter>>, name: &str) -> Result<Option<Arc<Cntr>>, Error> {
+    let Some(cntr) = bound else {
+        return Ok(None);
+    };
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Counter>::clone(cntr);
+    let own = any.downcast();
+    own.map(Some).map_err(|_| foreign(name, cntr))
+}
+
 fn foreign(name: &str, cq: &dyn fmt::Debug) -> Error {
     let what = format!("endpoint: {name} {cq:?} was opened from another provider's domain");
     Error::new(Errno::Inval, what)
@@ -234,9 +328,8 @@ fn foreign(name: &str, cq: &dyn fmt::Debug) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use selvedge::{Address, AddressVector, IovMut, Result, TagMatch, cq};
+    use selvedge::cntr::Events;
+    use selvedge::{Address, AddressVector, IovMut, Result, TagMatch, cntr, cq};
 
     use super::*;
     use crate::copy::RxBuf;
@@ -277,36 +370,33 @@ mod tests {
         }
     }
 
-    #[derive(Debug, Default)]
-    struct Tally {
-        good: AtomicU64,
-        bad: AtomicU64,
-    }
+    #[derive(Debug)]
+    struct ForeignCounter;
 
-    impl Counter for Tally {
+    impl Counter for ForeignCounter {
         fn read(&self) -> u64 {
-            self.good.load(Ordering::Relaxed)
+            0
         }
 
         fn read_err(&self) -> u64 {
-            self.bad.load(Ordering::Relaxed)
+            0
         }
 
-        fn add(&self, value: u64) {
-            self.good.fetch_add(value, Ordering::Relaxed);
-        }
+        fn add(&self, _: u64) {}
 
-        fn add_err(&self, value: u64) {
-            self.bad.fetch_add(value, Ordering::Relaxed);
-        }
+        fn add_err(&self, _: u64) {}
 
-        fn set(&self, value: u64) {
-            self.good.store(value, Ordering::Relaxed);
-        }
+        fn set(&self, _: u64) {}
 
-        fn set_err(&self, value: u64) {
-            self.bad.store(value, Ordering::Relaxed);
-        }
+        fn set_err(&self, _: u64) {}
+    }
+
+    #[expect(unsafe_code, reason = "opens with the real locks")]
+    fn open_cntr(events: Events) -> Arc<Cntr> {
+        let mut attr = cntr::Attr::default();
+        attr.events = events;
+        // SAFETY: the safe mode asks for nothing.
+        unsafe { Cntr::open(&attr, Mode::Safe) }.unwrap()
     }
 
     #[expect(unsafe_code, reason = "opens with the real locks")]
@@ -383,7 +473,7 @@ mod tests {
     #[test]
     fn a_send_completes_without_a_length() {
         let ep = ep();
-        ep.tx_done(Context(3), Kind::Tagged.sent(), OpFlags::empty());
+        ep.tx_done(Context(3), Kind::Tagged.sent(), OpFlags::empty(), 8);
         let expected = Entry {
             context: Context(3),
             flags: CompletionFlags::SEND | CompletionFlags::TAGGED,
@@ -424,8 +514,8 @@ mod tests {
     #[test]
     fn under_selective_completion_success_is_reported_on_request_alone() {
         let ep = selective_ep();
-        ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty());
-        ep.tx_done(Context(2), Kind::Msg.sent(), OpFlags::COMPLETION);
+        ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty(), 8);
+        ep.tx_done(Context(2), Kind::Msg.sent(), OpFlags::COMPLETION, 8);
         ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
         ep.rx_done(receive(OpFlags::COMPLETION), &MESSAGE, 8, FiAddr(4));
         let sent = entries(&ep.tx_cq);
@@ -472,17 +562,54 @@ mod tests {
     fn counters_count_what_queues_do_not_report() {
         let mut bind = bindings();
         bind.tx_selective = true;
-        let (send, recv) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
-        bind.cntrs.send = Some(Arc::<Tally>::clone(&send));
-        bind.cntrs.recv = Some(Arc::<Tally>::clone(&recv));
+        let (send, recv) = (open_cntr(Events::Comp), open_cntr(Events::Bytes));
+        bind.cntrs.send = Some(Arc::<Cntr>::clone(&send));
+        bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
         let ep = Ep::resolve(&bind, &Info::default()).unwrap();
-        ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty());
-        ep.tx_counted(Kind::Msg.sent());
+        ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty(), 8);
+        ep.tx_counted(Kind::Msg.sent(), 8);
         ep.tx_failed(Context(1), Kind::Msg.sent(), Errno::Io, FiAddr(0), "");
         ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
         ep.rx_failed(receive(OpFlags::empty()), Errno::Io, FiAddr(0), "");
         assert_eq!((send.read(), send.read_err()), (2, 1));
-        assert_eq!((recv.read(), recv.read_err()), (1, 1));
+        assert_eq!((recv.read(), recv.read_err()), (8, 1));
         assert_eq!(ep.tx_cq.room(), 1023);
+    }
+    #[test]
+    fn each_class_of_operations_has_its_counter() {
+        let all: Vec<_> = (0..6).map(|_| open_cntr(Events::Bytes)).collect();
+        let mut bind = bindings();
+        let cntrs = &mut bind.cntrs;
+        let places = [
+            &mut cntrs.send,
+            &mut cntrs.recv,
+            &mut cntrs.read,
+            &mut cntrs.write,
+            &mut cntrs.remote_read,
+            &mut cntrs.remote_write,
+        ];
+        for (place, cntr) in places.into_iter().zip(&all) {
+            *place = Some(Arc::<Cntr>::clone(cntr));
+        }
+        let ep = Ep::resolve(&bind, &Info::default()).unwrap();
+        let none = OpFlags::empty();
+        ep.tx_done(Context(1), Kind::Msg.sent(), none, 1);
+        ep.rx_done(receive(none), &MESSAGE, 8, FiAddr(4));
+        let (rma, atomic) = (CompletionFlags::RMA, CompletionFlags::ATOMIC);
+        ep.tx_done(Context(1), rma | CompletionFlags::READ, none, 3);
+        ep.tx_done(Context(1), atomic | CompletionFlags::WRITE, none, 4);
+        ep.peer_read(5);
+        ep.peer_wrote(6);
+        let counted: Vec<_> = all.iter().map(|cntr| cntr.read()).collect();
+        assert_eq!(counted, [1, 8, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_counter_of_another_provider_is_refused_by_name() {
+        let mut bind = bindings();
+        bind.cntrs.remote_write = Some(Arc::new(ForeignCounter));
+        let error = Ep::resolve(&bind, &Info::default()).unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval);
+        assert!(error.what().contains("remote_write"), "{error}");
     }
 }

@@ -7,6 +7,7 @@
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
 //! | [`cq::CqRing`] | the ready-made completion queue |
+//! | [`cntr::Cntr`] | the ready-made counter |
 //! | [`av::Table`] | the table behind an address vector |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
 //!
@@ -16,10 +17,12 @@
 
 pub mod attr;
 pub mod av;
+pub mod cntr;
 pub mod copy;
 pub mod cq;
+mod driven;
 mod ep;
 pub mod lock;
 pub mod srx;
 
-pub use ep::Ep;
+pub use ep::{Drivers, Ep};

@@ -115,8 +115,8 @@ impl State {
         for held in std::mem::take(&mut peer.held) {
             let what = held.kind.sent();
             match held.reports {
-                true => self.ep.tx_done(held.context, what, held.flags),
-                false => self.ep.tx_counted(what),
+                true => self.ep.tx_done(held.context, what, held.flags, held.len),
+                false => self.ep.tx_counted(what, held.len),
             }
         }
     }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge::info::Threading;
-use selvedge::{AddressVector, Bindings, CompletionQueue, Endpoint, Error, Info, Result, av, cq};
+use selvedge::{
+    AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Error, Info, Result, av, cntr, cq,
+};
+use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::CqRing;
 use selvedge_kit::lock::Mode;
 
@@ -65,6 +68,16 @@ unsafe impl selvedge::Domain for Domain {
         // queues of this domain and the endpoints bound to them.
         let ring = unsafe { CqRing::open(attr, self.mode) };
         Ok(ring?)
+    }
+
+    fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
+        #[expect(
+            unsafe_code,
+            reason = "passes the application's promise to the counter"
+        )]
+        // SAFETY: as for queues; the promise covers the domain's counters too.
+        let cntr = unsafe { Cntr::open(attr, self.mode) };
+        Ok(cntr?)
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {

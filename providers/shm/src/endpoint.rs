@@ -9,9 +9,9 @@ use selvedge::{
     Address, AddressVector, Atomic, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info,
     Result, Rma,
 };
-use selvedge_kit::Ep;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::lock::{Lock, Mode};
+use selvedge_kit::{Drivers, Ep};
 
 use crate::av::Av;
 use crate::config::Config;
@@ -23,14 +23,15 @@ use crate::state::State;
 /// An endpoint of the shm provider.
 pub struct Endpoint {
     pub(crate) inner: Arc<Inner>,
-    /// What the completion queues know the endpoint by.
+    /// What queues and counters know the endpoint by.
     progress: Arc<dyn Progress>,
+    drivers: Drivers,
     name: Name,
     inject_size: usize,
     max_msg_size: usize,
 }
 
-/// What the completion queues drive.
+/// What queues and counters drive.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) state: Lock<State>,
@@ -61,10 +62,12 @@ impl Endpoint {
             state: locked(mode, state),
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
-        inner.state.lock().ep.attach(&progress);
+        let drivers = inner.state.lock().ep.drivers();
+        drivers.attach(&progress);
         Ok(Self {
             inner,
             progress,
+            drivers,
             name,
             inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
@@ -131,13 +134,8 @@ impl Atomic for Endpoint {}
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        let (tx_cq, rx_cq) = {
-            let state = self.inner.state.lock();
-            (Arc::clone(&state.ep.tx_cq), Arc::clone(&state.ep.rx_cq))
-        };
         // Without our lock: a queue waits here until its call of our progress is over.
-        tx_cq.detach(&self.progress);
-        rx_cq.detach(&self.progress);
+        self.drivers.detach(&self.progress);
         self.inner.state.lock().close();
     }
 }

@@ -91,6 +91,8 @@ pub(crate) struct Held {
     pub(crate) flags: OpFlags,
     /// Whether success is reported.
     pub(crate) reports: bool,
+    /// Bytes of the message.
+    pub(crate) len: usize,
 }
 
 /// Our memory for a peer.
@@ -134,6 +136,8 @@ pub(crate) struct Op {
     pub(crate) kind: Kind,
     pub(crate) context: Context,
     pub(crate) flags: OpFlags,
+    /// Bytes of the message.
+    pub(crate) len: usize,
     pub(crate) body: OpBody,
 }
 
@@ -466,6 +470,7 @@ mod tests {
             kind: Kind::Msg,
             context: Context(0),
             flags: OpFlags::empty(),
+            len: 0,
             body: OpBody::Sent,
         }
     }

@@ -107,6 +107,9 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.resource_mgmt = ResourceMgmt::Enabled;
     domain.cq_data_size = 8;
     domain.cq_cnt = 1 << 16;
+    domain.cntr_cnt = 1 << 16;
+    domain.max_cntr_value = u64::MAX;
+    domain.max_err_cntr_value = u64::MAX;
     domain.ep_cnt = 1 << 16;
     domain.tx_ctx_cnt = 1 << 16;
     domain.rx_ctx_cnt = 1 << 16;

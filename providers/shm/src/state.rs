@@ -153,7 +153,7 @@ impl State {
             proto::inline::send(slot, &send.header, &buf);
             out.mark_last();
             peer.announce();
-            self.report(send);
+            self.report(send, buf.len());
             return Ok(());
         }
         self.send_patiently(index, buf, send)
@@ -170,7 +170,7 @@ impl State {
             // The peer may have said by now where it gives slots back.
             self.hear(index);
         }
-        let peer = &mut self.peers[index];
+        let (peer, len) = (&mut self.peers[index], buf.len());
         match proto::send(
             peer,
             &self.config,
@@ -179,7 +179,7 @@ impl State {
             send.context,
             send.flags,
         ) {
-            Ok(Sent::Done) => self.sent(index, send),
+            Ok(Sent::Done) => self.sent(index, send, len),
             Ok(Sent::Later) => {
                 peer.announce();
                 self.activate(index);
@@ -194,7 +194,7 @@ impl State {
     }
 
     /// The bytes of a message are with the peer, or will be once it exists.
-    fn sent(&mut self, index: usize, send: &Send) {
+    fn sent(&mut self, index: usize, send: &Send, len: usize) {
         let peer = &mut self.peers[index];
         if peer.state != PeerState::Linked {
             peer.held.push(Held {
@@ -202,19 +202,20 @@ impl State {
                 context: send.context,
                 flags: send.flags,
                 reports: send.reports,
+                len,
             });
             return;
         }
         peer.announce();
-        self.report(send);
+        self.report(send, len);
     }
 
     #[inline(always)]
-    fn report(&self, send: &Send) {
+    fn report(&self, send: &Send, len: usize) {
         let what = send.header.kind.sent();
         match send.reports {
-            true => self.ep.tx_done(send.context, what, send.flags),
-            false => self.ep.tx_counted(what),
+            true => self.ep.tx_done(send.context, what, send.flags, len),
+            false => self.ep.tx_counted(what, len),
         }
     }
 

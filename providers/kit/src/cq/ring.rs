@@ -11,6 +11,7 @@ use selvedge::{CompletionQueue, Errno, Error, FiAddr, Result, wait};
 
 use super::store::Store;
 use super::{Progress, Sink};
+use crate::driven::Driven;
 use crate::lock::{Lock, Mode};
 
 /// A completion queue for one or many endpoints.
@@ -25,8 +26,8 @@ pub struct CqRing {
     waiting: AtomicUsize,
     /// Entries that it was opened for.
     size: usize,
-    /// Held while progress runs, which pushes: taken before `store`, never after it.
-    driven: Lock<Vec<Arc<dyn Progress>>>,
+    /// Its lock is held while progress runs, which pushes: taken before `store`, never after it.
+    driven: Driven,
     wait_obj: wait::Object,
     signalled: AtomicBool,
 }
@@ -47,7 +48,7 @@ impl CqRing {
         // the store's lock twice.
         let store = unsafe { Lock::with_mode(mode, Store::new()) };
         // SAFETY: as above; `Progress` must not come back to the queue that drives it but to push.
-        let driven = unsafe { Lock::with_mode(mode, Vec::new()) };
+        let driven = unsafe { Driven::new(mode) };
         Ok(Arc::new(Self {
             store,
             waiting: AtomicUsize::new(0),
@@ -63,20 +64,13 @@ impl CqRing {
 
     /// Has the queue drive `ep` from now on. Attaching twice is attaching once.
     pub fn attach(&self, ep: Arc<dyn Progress>) {
-        let mut driven = self.driven.lock();
-        if !driven.iter().any(|other| is_same(other, &ep)) {
-            driven.push(ep);
-        }
+        self.driven.attach(ep);
     }
 
     /// Ends what [`Self::attach`] began. When it returns, no call of `ep`'s progress by this queue
     /// is running, nor will one start.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
-        let mut driven = self.driven.lock();
-        let place = driven.iter().position(|other| is_same(other, ep));
-        let gone = place.map(|place| driven.swap_remove(place));
-        drop(driven);
-        drop(gone);
+        self.driven.detach(ep);
     }
 
     /// Adds a completion; `src` is the source of a received message.
@@ -125,14 +119,9 @@ impl CqRing {
     /// here all the same. Says how many completions went straight to `out`.
     #[inline]
     fn drive(&self, out: &mut [Entry], src: &mut [FiAddr]) -> usize {
-        let Some(driven) = self.driven.try_lock() else {
-            return 0;
-        };
         let budget = if out.is_empty() { BUDGET } else { out.len() };
         let mut sink = Sink::new(self, out, src);
-        for ep in driven.iter() {
-            ep.progress(budget, &mut sink);
-        }
+        self.driven.drive(budget, &mut sink);
         sink.filled()
     }
 
@@ -223,11 +212,6 @@ fn checked_wait(object: wait::Object) -> Result<wait::Object, Error> {
             format!("completion queue: wait object {object:?} is not offered"),
         )),
     }
-}
-
-/// Compares addresses alone: one type may have several tables of functions.
-fn is_same(a: &Arc<dyn Progress>, b: &Arc<dyn Progress>) -> bool {
-    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
 const DEFAULT_SIZE: usize = 1024;

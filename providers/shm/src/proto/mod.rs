@@ -83,6 +83,7 @@ pub(crate) fn send(
         kind: header.kind,
         context,
         flags,
+        len,
         body: OpBody::Sent,
     };
     if len <= config.inject_size {

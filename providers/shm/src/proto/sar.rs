@@ -185,7 +185,7 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonse
     {
         peer.outbox().bounced &= !(1 << Choice::class(buf.len()));
     }
-    ep.tx_done(op.context, op.kind.sent(), op.flags);
+    ep.tx_done(op.context, op.kind.sent(), op.flags, op.len);
     Ok(())
 }
 

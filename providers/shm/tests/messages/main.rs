@@ -6,6 +6,7 @@
 
 mod common;
 mod completions;
+mod counters;
 mod crowd;
 mod flow;
 mod large;

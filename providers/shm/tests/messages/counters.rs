@@ -1,0 +1,154 @@
+//! What counters count, and that reading them is enough to make progress.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use selvedge::cntr::{self, Events};
+use selvedge::{
+    AddressVector, Bindings, Context, Counter, Counters, Domain, Errno, OpFlags, av, cq, wait,
+};
+
+use crate::common::{Pair, Rx, Side, Tx, pattern};
+use crate::shm::{self, WAYS};
+
+/// One for each way that a message can take.
+const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
+
+/// A side whose queue reports nothing that succeeds, and its counters.
+struct Counted {
+    side: Side,
+    sent: Arc<dyn Counter>,
+    received: Arc<dyn Counter>,
+}
+
+impl Counted {
+    fn open(way: &str, events: Events) -> Self {
+        let info = shm::by(way).info();
+        let domain = info.open().unwrap();
+        let cq = domain.cq(&cq::Attr::default()).unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        let (sent, received) = (open(&domain, events), open(&domain, events));
+        let mut bind = Bindings::new(Arc::clone(&cq), Arc::<dyn AddressVector>::clone(&av));
+        (bind.tx_selective, bind.rx_selective) = (true, true);
+        bind.cntrs = Counters::default();
+        bind.cntrs.send = Some(Arc::clone(&sent));
+        bind.cntrs.recv = Some(Arc::clone(&received));
+        let ep = domain.endpoint(&info, bind).unwrap();
+        Self {
+            side: Side::around(ep, &cq, &av),
+            sent,
+            received,
+        }
+    }
+}
+
+fn open(domain: &Arc<dyn Domain>, events: Events) -> Arc<dyn Counter> {
+    let mut attr = cntr::Attr::default();
+    attr.events = events;
+    attr.wait_obj = wait::Object::Unspec;
+    domain.cntr(&attr).unwrap()
+}
+
+/// Reads both, for the progress that is in it, until they are what they should be.
+fn reach(counters: [(&Arc<dyn Counter>, u64); 2]) {
+    let start = Instant::now();
+    while counters.map(|(cntr, value)| cntr.read() == value) != [true; 2] {
+        assert!(start.elapsed() < Duration::from_secs(20), "{counters:?}");
+    }
+}
+
+/// Every kind of send once to a receive that was posted: how many that were, and how many bytes.
+fn exchange(a: &Side, b: &Side, lengths: &[usize]) -> (u64, u64) {
+    let to_b = a.knows(b);
+    let (mut count, mut bytes) = (0, 0);
+    for &len in lengths {
+        let message = pattern(1, len);
+        for tag in [None, Some(7)] {
+            let tx = Tx::msg(to_b, &message);
+            for flags in [OpFlags::empty(), OpFlags::DELIVERY_COMPLETE] {
+                b.recv(&rx(tag, len));
+                let mut tx = tx.clone().flags(flags);
+                tx.tag = tag;
+                a.send_patiently(&tx, &[b]);
+                count += 1;
+            }
+            if len <= 4096 {
+                b.recv(&rx(tag, len));
+                let mut tx = tx.clone();
+                tx.tag = tag;
+                a.inject_patiently(&tx, &[b]);
+                count += 1;
+            }
+        }
+        bytes += len as u64 * if len <= 4096 { 6 } else { 4 };
+    }
+    (count, bytes)
+}
+
+fn rx(tag: Option<u64>, len: usize) -> Rx {
+    match tag {
+        None => Rx::msg(len),
+        Some(tag) => Rx::tagged(tag, len),
+    }
+}
+
+#[test]
+fn counters_count_every_send_and_receive_though_no_queue_reports_them() {
+    for way in WAYS {
+        let (a, b) = (
+            Counted::open(way, Events::Comp),
+            Counted::open(way, Events::Comp),
+        );
+        let (count, _) = exchange(&a.side, &b.side, &LENGTHS);
+        reach([(&a.sent, count), (&b.received, count)]);
+        assert_eq!((b.sent.read(), a.received.read()), (0, 0));
+        assert!(a.side.poll().is_none() && b.side.poll().is_none());
+    }
+}
+
+#[test]
+fn counters_of_bytes_count_bytes_of_messages_of_every_size() {
+    for way in WAYS {
+        let (a, b) = (
+            Counted::open(way, Events::Bytes),
+            Counted::open(way, Events::Bytes),
+        );
+        let (_, bytes) = exchange(&a.side, &b.side, &LENGTHS);
+        reach([(&a.sent, bytes), (&b.received, bytes)]);
+    }
+}
+
+#[test]
+fn counters_count_errors_apart_and_one_by_one() {
+    let (a, b) = (
+        Counted::open("auto", Events::Bytes),
+        Counted::open("auto", Events::Bytes),
+    );
+    let pair = Pair::of(a.side, b.side);
+    pair.b.recv(&Rx::msg(8).context(1));
+    pair.b.ep.cancel(Context(1)).unwrap();
+    pair.b.recv(&Rx::msg(8).context(2));
+    pair.a.send(&Tx::msg(pair.to_b, &pattern(1, 20)));
+    for errno in [Errno::Canceled, Errno::Trunc] {
+        assert_eq!(pair.at_b().error().errno, errno);
+    }
+    assert_eq!((b.received.read(), b.received.read_err()), (0, 2));
+    assert_eq!((a.sent.read(), a.sent.read_err()), (20, 0));
+}
+
+#[test]
+fn a_wait_for_a_counter_makes_the_progress_that_it_needs() {
+    let (a, b) = (
+        Counted::open("auto", Events::Comp),
+        Counted::open("auto", Events::Comp),
+    );
+    let sender = std::thread::spawn(move || {
+        let (count, _) = exchange(&a.side, &b.side, &[0, 48, 4096]);
+        (a, b, count)
+    });
+    let (a, b, count) = sender.join().unwrap();
+    b.received
+        .wait(count, Some(Duration::from_secs(20)))
+        .unwrap();
+    a.sent.wait(count, Some(Duration::from_secs(20))).unwrap();
+}
