@@ -6,58 +6,37 @@ use std::ffi::c_void;
 
 use crate::{Context, Desc, Errno, FiAddr, OpFlags, Result};
 
-/// What an atomic does to the target (fi_atomic(3), with libfabric's numbers).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-#[expect(missing_docs, reason = "the names are the man page's")]
-pub enum Op {
-    Min = 0,
-    Max,
-    Sum,
-    Prod,
-    Lor,
-    Land,
-    Bor,
-    Band,
-    Lxor,
-    Bxor,
-    AtomicRead,
-    AtomicWrite,
-    Cswap,
-    CswapNe,
-    CswapLe,
-    CswapLt,
-    CswapGe,
-    CswapGt,
-    Mswap,
-    Diff,
+macro_rules! numbered {
+    ($(#[$meta:meta])* $name:ident: $($variant:ident)+) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        #[expect(missing_docs, reason = "the names are the man page's")]
+        pub enum $name { $($variant),+ }
+
+        impl $name {
+            /// All of them, in the order of libfabric's numbers, which begin at 0.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The one with this number.
+            pub fn from_raw(number: u32) -> Option<Self> {
+                Self::ALL.get(number as usize).copied()
+            }
+        }
+    };
 }
 
-/// The type of the elements (fi_atomic(3), with libfabric's numbers).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-#[expect(missing_docs, reason = "the names are the man page's")]
-pub enum Datatype {
-    Int8 = 0,
-    Uint8,
-    Int16,
-    Uint16,
-    Int32,
-    Uint32,
-    Int64,
-    Uint64,
-    Float,
-    Double,
-    FloatComplex,
-    DoubleComplex,
-    LongDouble,
-    LongDoubleComplex,
-    Int128,
-    Uint128,
-    Float16,
-    Bfloat16,
-    Float8E4m3,
-    Float8E5m2,
+numbered! {
+    /// What an atomic does to the target (fi_atomic(3), with libfabric's numbers).
+    Op: Min Max Sum Prod Lor Land Bor Band Lxor Bxor AtomicRead AtomicWrite
+        Cswap CswapNe CswapLe CswapLt CswapGe CswapGt Mswap Diff
+}
+
+numbered! {
+    /// The type of the elements (fi_atomic(3), with libfabric's numbers).
+    Datatype: Int8 Uint8 Int16 Uint16 Int32 Uint32 Int64 Uint64
+        Float Double FloatComplex DoubleComplex LongDouble LongDoubleComplex
+        Int128 Uint128 Float16 Bfloat16 Float8E4m3 Float8E5m2
 }
 
 impl Datatype {
@@ -94,6 +73,22 @@ pub struct IocMut {
     pub count: usize,
 }
 
+impl Ioc {
+    /// Describes `count` elements from `addr` on.
+    #[inline]
+    pub const fn from_raw(addr: *const c_void, count: usize) -> Self {
+        Self { addr, count }
+    }
+}
+
+impl IocMut {
+    /// Describes `count` elements from `addr` on.
+    #[inline]
+    pub const fn from_raw(addr: *mut c_void, count: usize) -> Self {
+        Self { addr, count }
+    }
+}
+
 /// Elements in a peer's memory: `struct fi_rma_ioc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -125,6 +120,21 @@ pub struct AtomicMsg<'a> {
     pub context: Context,
     /// Reaches the peer's completion, under [`OpFlags::REMOTE_CQ_DATA`].
     pub data: u64,
+}
+
+/// What a short form does, to elements that lie side by side: the arguments that they all have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The peer.
+    pub dest: FiAddr,
+    /// The first element, as in [`RmaIoc`].
+    pub addr: u64,
+    /// The region's key.
+    pub key: u64,
+    /// The type of every element.
+    pub datatype: Datatype,
+    /// What is done.
+    pub op: Op,
 }
 
 /// Which of the three families an operation belongs to, for [`Atomic::valid`].
@@ -191,6 +201,17 @@ pub trait Atomic {
         Err(Errno::NoSys)
     }
 
+    /// Posts an atomic without a result on as many elements as `buf` holds, with a copy of it
+    /// (fi_inject_atomic(3)): no completion here.
+    ///
+    /// # Errors
+    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Inval`] when `buf` does not hold
+    /// whole elements; [`Errno::Again`] when a queue is full.
+    fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
+        let _ = (buf, target);
+        Err(Errno::NoSys)
+    }
+
     /// Whether this endpoint carries the operation, and how many elements a call may have
     /// (fi_atomicvalid(3) and its kin).
     ///
@@ -199,5 +220,173 @@ pub trait Atomic {
     fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
         let _ = (family, datatype, op);
         Err(Errno::OpNotSupp)
+    }
+}
+
+/// Short forms of [`Atomic`], under the man page's names, with the endpoint's default flags.
+///
+/// Those that end in `v` take lists; the target is in one piece in all of them.
+pub trait AtomicExt: Atomic {
+    /// fi_atomic(3).
+    ///
+    /// # Safety
+    /// As [`Atomic::atomicmsg`].
+    #[inline]
+    unsafe fn atomic(&self, buf: Ioc, desc: Desc, target: &Target, context: Context) -> Result {
+        // SAFETY: the caller makes the promise of `atomicmsg` for `buf`.
+        unsafe { self.atomicv(&[buf], &[desc], target, context) }
+    }
+
+    /// fi_atomicv(3).
+    ///
+    /// # Safety
+    /// As [`Atomic::atomicmsg`].
+    #[inline]
+    unsafe fn atomicv(
+        &self,
+        iov: &[Ioc],
+        desc: &[Desc],
+        target: &Target,
+        context: Context,
+    ) -> Result {
+        let rma_iov = [target.elements(iov)];
+        let msg = target.msg(iov, desc, &rma_iov, context);
+        // SAFETY: the caller makes the promise of `atomicmsg` for every element of `iov`.
+        unsafe { self.atomicmsg(&msg, OpFlags::DEFAULT) }
+    }
+
+    /// fi_fetch_atomic(3).
+    ///
+    /// # Safety
+    /// As [`Atomic::fetch_atomicmsg`].
+    #[inline]
+    unsafe fn fetch_atomic(
+        &self,
+        buf: (Ioc, Desc),
+        result: (IocMut, Desc),
+        target: &Target,
+        context: Context,
+    ) -> Result {
+        let (iov, desc) = ([buf.0], [buf.1]);
+        let (result, result_desc) = ([result.0], [result.1]);
+        // SAFETY: the caller makes the promise of `fetch_atomicmsg` for `buf` and `result`.
+        unsafe { self.fetch_atomicv((&iov, &desc), (&result, &result_desc), target, context) }
+    }
+
+    /// fi_fetch_atomicv(3).
+    ///
+    /// # Safety
+    /// As [`Atomic::fetch_atomicmsg`].
+    #[inline]
+    unsafe fn fetch_atomicv(
+        &self,
+        (iov, desc): (&[Ioc], &[Desc]),
+        (result, result_desc): (&[IocMut], &[Desc]),
+        target: &Target,
+        context: Context,
+    ) -> Result {
+        let rma_iov = [target.elements(iov)];
+        let msg = target.msg(iov, desc, &rma_iov, context);
+        // SAFETY: the caller makes the promise of `fetch_atomicmsg` for both lists.
+        unsafe { self.fetch_atomicmsg(&msg, result, result_desc, OpFlags::DEFAULT) }
+    }
+
+    /// fi_compare_atomic(3).
+    ///
+    /// # Safety
+    /// As [`Atomic::compare_atomicmsg`].
+    #[inline]
+    unsafe fn compare_atomic(
+        &self,
+        buf: (Ioc, Desc),
+        compare: (Ioc, Desc),
+        result: (IocMut, Desc),
+        target: &Target,
+        context: Context,
+    ) -> Result {
+        let (iov, desc) = ([buf.0], [buf.1]);
+        let (compare, compare_desc) = ([compare.0], [compare.1]);
+        let (result, result_desc) = ([result.0], [result.1]);
+        let (buf, compare) = ((&iov[..], &desc[..]), (&compare[..], &compare_desc[..]));
+        // SAFETY: the caller makes the promise of `compare_atomicmsg` for all three.
+        unsafe { self.compare_atomicv(buf, compare, (&result, &result_desc), target, context) }
+    }
+
+    /// fi_compare_atomicv(3).
+    ///
+    /// # Safety
+    /// As [`Atomic::compare_atomicmsg`].
+    #[inline]
+    unsafe fn compare_atomicv(
+        &self,
+        (iov, desc): (&[Ioc], &[Desc]),
+        (compare, compare_desc): (&[Ioc], &[Desc]),
+        (result, result_desc): (&[IocMut], &[Desc]),
+        target: &Target,
+        context: Context,
+    ) -> Result {
+        let rma_iov = [target.elements(iov)];
+        let msg = target.msg(iov, desc, &rma_iov, context);
+        let flags = OpFlags::DEFAULT;
+        // SAFETY: the caller makes the promise of `compare_atomicmsg` for all three lists.
+        unsafe { self.compare_atomicmsg(&msg, compare, compare_desc, result, result_desc, flags) }
+    }
+}
+
+impl<T: Atomic + ?Sized> AtomicExt for T {}
+
+impl Target {
+    /// As many elements as `iov` has in all.
+    #[inline]
+    fn elements(&self, iov: &[Ioc]) -> RmaIoc {
+        let count = iov.iter().fold(0, |sum, ioc| ioc.count.saturating_add(sum));
+        RmaIoc {
+            addr: self.addr,
+            count,
+            key: self.key,
+        }
+    }
+
+    #[inline]
+    fn msg<'a>(
+        &self,
+        iov: &'a [Ioc],
+        desc: &'a [Desc],
+        rma_iov: &'a [RmaIoc],
+        context: Context,
+    ) -> AtomicMsg<'a> {
+        AtomicMsg {
+            iov,
+            desc,
+            dest: self.dest,
+            rma_iov,
+            datatype: self.datatype,
+            op: self.op,
+            context,
+            data: 0,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Ioc>() == 16);
+const _: () = assert!(size_of::<RmaIoc>() == 24);
+const _: () = assert!(Op::Diff as u32 == 19 && Op::ALL.len() == 20);
+const _: () = assert!(Datatype::Float8E5m2 as u32 == 19 && Datatype::ALL.len() == 20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_and_types_have_the_numbers_of_the_man_page() {
+        for (number, op) in (0..).zip(Op::ALL) {
+            assert_eq!((*op as u32, Op::from_raw(number)), (number, Some(*op)));
+        }
+        for (number, datatype) in (0..).zip(Datatype::ALL) {
+            assert_eq!(*datatype as u32, number);
+            assert_eq!(Datatype::from_raw(number), Some(*datatype));
+        }
+        assert_eq!((Op::from_raw(20), Datatype::from_raw(20)), (None, None));
+        assert_eq!((Op::Cswap as u32, Datatype::Int128 as u32), (12, 14));
     }
 }

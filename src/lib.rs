@@ -123,7 +123,7 @@ pub mod wait;
 
 pub use addr::{AddrFormat, Address, FiAddr};
 pub use alloc::Allocation;
-pub use atomic::Atomic;
+pub use atomic::{Atomic, AtomicExt};
 pub use av::AddressVector;
 pub use cm::{ConnectionManagement, PassiveEndpoint};
 pub use cntr::Counter;

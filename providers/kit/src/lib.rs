@@ -6,6 +6,7 @@
 //! | [`lock::Lock`] | a lock that vanishes when the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
+//! | [`atomic::Kernel`] | the operations of fi_atomic(3) on memory that is mapped here |
 //! | [`cq::CqRing`] | the ready-made completion queue |
 //! | [`cntr::Cntr`] | the ready-made counter |
 //! | [`av::Table`] | the table behind an address vector |
@@ -15,6 +16,7 @@
 
 #![deny(missing_docs)]
 
+pub mod atomic;
 pub mod attr;
 pub mod av;
 pub mod cntr;

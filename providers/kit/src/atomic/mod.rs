@@ -1,0 +1,262 @@
+//! Atomics as instructions of this processor: what carries out fi_atomic(3) on memory that is
+//! mapped here.
+//!
+//! A [`Kernel`] is one operation on one type. There is one if and only if it can be carried out:
+//! [`query`] and the execution ask the same table. How operands get here, who may do what, and
+//! which memory is meant is the provider's part.
+//!
+//! # What an operation does
+//!
+//! Each element is changed by one atomic access of the processor, so that nothing is lost between
+//! kernels, other processes and the owner's own atomics of the same size: a native read-modify-write
+//! for sums, differences and bits of integers, a loop of compare-exchange for the rest. Elements of
+//! a vector are changed one after the other; the vector as a whole is not atomic.
+//!
+//! - Integers wrap around.
+//! - Floating-point numbers are added and multiplied with one rounding, to the nearest and ties to
+//!   even. The product of complex numbers is `(ac - bd, ad + bc)`, each step rounded.
+//! - Numbers compare as in C: `-0` equals `+0`, and a NaN equals nothing, is less than nothing, and
+//!   is true. So [`Op::Min`] and [`Op::Max`] leave the target as it is if either number is a NaN,
+//!   [`Op::Cswap`] swaps `-0` for a compared `+0` and never a NaN, and [`Op::CswapNe`] always swaps
+//!   a NaN. A target that an operation leaves keeps its bits.
+//! - Which NaN comes out of a calculation is not said.
+//! - [`Datatype::Float8E4m3`] and [`Datatype::Float8E5m2`] are those of arXiv 2209.05433 (OCP FP8):
+//!   the former has no infinity, and what is too large becomes a NaN.
+//! - [`Datatype::LongDouble`] is the C compiler's for this processor: 80 bits in 16 bytes on x86-64,
+//!   IEEE binary128 on others. Its unused bytes are no part of the value; after a calculation they
+//!   are 0.
+//!
+//! # What there is not
+//!
+//! Types of 16 bytes where the processor has no atomics of that size (found out at run time), and
+//! [`Datatype::LongDoubleComplex`], for whose 32 bytes no processor has any. Bits of anything but
+//! integers, and the order of complex numbers, do not exist.
+
+mod complex;
+mod number;
+mod soft;
+mod word;
+
+use std::fmt;
+
+use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::{Errno, MrAccess};
+
+use complex::Complex;
+use number::Number;
+use soft::{Bfloat16, E4m3, E5m2, Float16};
+use word::Vector;
+
+/// One operation on one type, which can be carried out.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    family: Family,
+    datatype: Datatype,
+    op: Op,
+    run: Run,
+}
+
+type Run = fn(Family, Op, Vector<'_>);
+
+/// The private bytes of an operation: as many elements in each as are changed, in any alignment.
+#[derive(Debug)]
+pub struct Args<'a> {
+    /// The operands; [`Op::AtomicRead`] does not look at them.
+    pub operand: &'a [u8],
+    /// What [`Family::Compare`] compares with; empty otherwise.
+    pub compare: &'a [u8],
+    /// Where the earlier values go; empty for [`Family::Base`].
+    pub result: &'a mut [u8],
+}
+
+/// A target whose address no atomic of its size can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unaligned {
+    /// The address.
+    pub addr: u64,
+    /// What it should be a multiple of.
+    pub align: usize,
+}
+
+/// Whether the operation can be carried out (fi_query_atomic(3)).
+///
+/// # Errors
+/// [`Errno::OpNotSupp`] where it cannot.
+pub fn query(family: Family, datatype: Datatype, op: Op) -> Result<Kernel, Errno> {
+    let row = row(datatype).ok_or(Errno::OpNotSupp)?;
+    if !(row.carries)(family, op) {
+        return Err(Errno::OpNotSupp);
+    }
+    Ok(Kernel {
+        family,
+        datatype,
+        op,
+        run: row.run,
+    })
+}
+
+impl Kernel {
+    /// Size of an element in bytes, and the alignment of its address.
+    #[inline]
+    pub const fn size(&self) -> usize {
+        self.datatype.size()
+    }
+
+    /// Whether earlier values come back.
+    #[inline]
+    pub fn has_result(&self) -> bool {
+        self.family != Family::Base
+    }
+
+    /// Whether there are values to compare with.
+    #[inline]
+    pub fn has_compare(&self) -> bool {
+        self.family == Family::Compare
+    }
+
+    /// Whether there are operands.
+    #[inline]
+    pub fn has_operand(&self) -> bool {
+        self.op != Op::AtomicRead
+    }
+
+    /// Whether the target has to be mapped for writing: a word of 16 bytes may be read by an
+    /// instruction that could write it.
+    #[inline]
+    pub fn writes(&self) -> bool {
+        self.op != Op::AtomicRead || self.size() == 16
+    }
+
+    /// The rights over the target that it takes (fi_atomic(3): to fetch is to read).
+    #[inline]
+    pub fn access(&self) -> MrAccess {
+        match (self.family, self.op) {
+            (Family::Base, _) => MrAccess::REMOTE_WRITE,
+            (_, Op::AtomicRead) => MrAccess::REMOTE_READ,
+            _ => MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
+        }
+    }
+
+    /// Whether elements may lie at this address.
+    ///
+    /// # Errors
+    /// The address and what it should be a multiple of.
+    #[inline]
+    pub fn check(&self, addr: u64) -> Result<(), Unaligned> {
+        let align = self.size();
+        if addr.is_multiple_of(align as u64) {
+            return Ok(());
+        }
+        Err(Unaligned { addr, align })
+    }
+
+    /// Changes `count` elements from `target` on, one after the other.
+    ///
+    /// # Safety
+    /// - `target` is valid for reads and writes of `count` elements; reads alone are enough where
+    ///   [`Self::writes`] says so;
+    /// - as long as this runs, no reference to those bytes exists that assumes that they do not
+    ///   change, and whoever accesses them at the same time does so from another process, or by
+    ///   atomics of the same size.
+    ///
+    /// # Errors
+    /// [`Unaligned`], before anything is touched.
+    ///
+    /// # Panics
+    /// When `args` do not hold `count` elements each.
+    #[inline]
+    #[expect(
+        unsafe_code,
+        reason = "the target is an address that the caller vouches for"
+    )]
+    pub unsafe fn apply(
+        &self,
+        target: *mut u8,
+        count: usize,
+        args: Args<'_>,
+    ) -> Result<(), Unaligned> {
+        self.check(target.addr() as u64)?;
+        let Args {
+            operand,
+            compare,
+            result,
+        } = args;
+        let len = count * self.size();
+        let operand = &operand[..if self.has_operand() { len } else { 0 }];
+        let compare = &compare[..if self.has_compare() { len } else { 0 }];
+        let result = self.has_result().then(|| &mut result[..len]);
+        // SAFETY: the alignment was just checked; the rest is the caller's promise.
+        let vector = unsafe { Vector::new(target, count, operand, compare, result) };
+        (self.run)(self.family, self.op, vector);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Kernel({:?} {:?} {:?})",
+            self.family, self.op, self.datatype
+        )
+    }
+}
+
+impl fmt::Display for Unaligned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addr, align } = self;
+        write!(f, "atomic target {addr:#x} is no multiple of {align}")
+    }
+}
+
+/// What the table says of a type.
+struct Row {
+    carries: fn(Family, Op) -> bool,
+    run: Run,
+}
+
+fn row(datatype: Datatype) -> Option<Row> {
+    if datatype.size() == 16 && !word::has_16_bytes() {
+        return None;
+    }
+    Some(match datatype {
+        Datatype::Int8 => of::<i8>(),
+        Datatype::Uint8 => of::<u8>(),
+        Datatype::Int16 => of::<i16>(),
+        Datatype::Uint16 => of::<u16>(),
+        Datatype::Int32 => of::<i32>(),
+        Datatype::Uint32 => of::<u32>(),
+        Datatype::Int64 => of::<i64>(),
+        Datatype::Uint64 => of::<u64>(),
+        Datatype::Int128 => of::<i128>(),
+        Datatype::Uint128 => of::<u128>(),
+        Datatype::Float => of::<f32>(),
+        Datatype::Double => of::<f64>(),
+        Datatype::FloatComplex => of::<Complex<f32>>(),
+        Datatype::DoubleComplex => of::<Complex<f64>>(),
+        Datatype::Float16 => of::<Float16>(),
+        Datatype::Bfloat16 => of::<Bfloat16>(),
+        Datatype::Float8E4m3 => of::<E4m3>(),
+        Datatype::Float8E5m2 => of::<E5m2>(),
+        Datatype::LongDouble => return long_double(),
+        Datatype::LongDoubleComplex => return None,
+    })
+}
+
+/// Where the C compiler has yet another `long double`, there is none here.
+const fn long_double() -> Option<Row> {
+    cfg_select! {
+        all(target_os = "linux", target_arch = "x86_64") => Some(of::<soft::X87>()),
+        all(target_os = "linux", any(target_arch = "aarch64", target_arch = "riscv64")) => {
+            Some(of::<soft::Binary128>())
+        }
+        _ => None,
+    }
+}
+
+const fn of<N: Number>() -> Row {
+    Row {
+        carries: |family, op| number::plan::<N>(family, op).is_some(),
+        run: number::run::<N>,
+    }
+}

@@ -1,0 +1,211 @@
+//! The kernels of fi_atomic(3), held against an oracle of their own.
+
+#![expect(
+    clippy::unwrap_used,
+    unsafe_code,
+    reason = "tests may use the raw layer, and fail by panicking"
+)]
+
+mod oracle;
+mod threads;
+
+use oracle::Format;
+use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::{Errno, MrAccess};
+use selvedge_kit::atomic::{Args, Kernel, query};
+
+pub(crate) const FAMILIES: [Family; 3] = [Family::Base, Family::Fetch, Family::Compare];
+
+/// What fi_atomic(3) lists for the family and defines for the type, written down a second time.
+fn is_defined(family: Family, datatype: Datatype, op: Op) -> bool {
+    let of_family = match op {
+        Op::AtomicRead => family == Family::Fetch,
+        Op::Cswap
+        | Op::CswapNe
+        | Op::CswapLe
+        | Op::CswapLt
+        | Op::CswapGe
+        | Op::CswapGt
+        | Op::Mswap => family == Family::Compare,
+        _ => family != Family::Compare,
+    };
+    let of_type = match op {
+        Op::Bor | Op::Band | Op::Bxor | Op::Mswap => {
+            matches!(oracle::format(datatype), Format::Integer { .. })
+        }
+        Op::Min | Op::Max | Op::CswapLe | Op::CswapLt | Op::CswapGe | Op::CswapGt => {
+            !matches!(oracle::format(datatype), Format::Complex(_))
+        }
+        _ => true,
+    };
+    of_family && of_type
+}
+
+/// Every combination that there is: (family, type, operation).
+pub(crate) fn all() -> impl Iterator<Item = (Family, Datatype, Op)> {
+    FAMILIES.into_iter().flat_map(|family| {
+        Datatype::ALL.iter().flat_map(move |&datatype| {
+            let ops = Op::ALL.iter();
+            ops.map(move |&op| (family, datatype, op))
+        })
+    })
+}
+
+#[test]
+fn what_is_carried_is_what_the_man_page_defines() {
+    for (family, datatype, op) in all() {
+        let carried = query(family, datatype, op).is_ok();
+        let expected = datatype != Datatype::LongDoubleComplex && is_defined(family, datatype, op);
+        assert_eq!(carried, expected, "{family:?} {datatype:?} {op:?}");
+    }
+    let refused = query(Family::Base, Datatype::LongDoubleComplex, Op::Sum);
+    assert_eq!(refused.unwrap_err(), Errno::OpNotSupp);
+}
+
+/// Runs a kernel on one element: the target afterwards, and what it says was there before.
+fn run(kernel: &Kernel, target: u128, compare: u128, operand: u128) -> (u128, Option<u128>) {
+    #[repr(align(16))]
+    struct Memory([u8; 16]);
+    let size = kernel.size();
+    let mut memory = Memory(target.to_le_bytes());
+    let (operand, compare) = (operand.to_le_bytes(), compare.to_le_bytes());
+    let mut result = [0; 16];
+    let args = Args {
+        operand: &operand[..size],
+        compare: &compare[..size],
+        result: &mut result[..size],
+    };
+    // SAFETY: the memory is ours alone, and larger than an element.
+    unsafe { kernel.apply(memory.0.as_mut_ptr(), 1, args) }.unwrap();
+    let old = kernel.has_result().then(|| u128::from_le_bytes(result));
+    (u128::from_le_bytes(memory.0), old)
+}
+
+#[test]
+fn every_operation_does_to_every_type_what_the_man_page_says() {
+    for (family, datatype, op) in all() {
+        let Ok(kernel) = query(family, datatype, op) else {
+            continue;
+        };
+        let samples = oracle::samples(datatype);
+        let compares = match kernel.has_compare() {
+            true => &samples[..],
+            false => &samples[..1],
+        };
+        let mut changed = false;
+        for &target in &samples {
+            for (&compare, &operand) in compares
+                .iter()
+                .flat_map(|c| samples.iter().map(move |o| (c, o)))
+            {
+                let (after, old) = run(&kernel, target, compare, operand);
+                let what = format!("{kernel:?}: {target:#x} {compare:#x} {operand:#x}");
+                assert!(old.is_none_or(|old| old == target), "{what} had {old:?}");
+                let expected = oracle::apply(datatype, op, target, compare, operand);
+                assert!(
+                    oracle::is_same(datatype, after, expected),
+                    "{what} is {after:#x}, should be {expected:#x}"
+                );
+                changed |= !oracle::is_same(datatype, after, target);
+            }
+        }
+        assert_eq!(
+            changed,
+            op != Op::AtomicRead,
+            "{kernel:?} leaves everything as it is"
+        );
+    }
+}
+
+/// Any two operations of a type differ on some sample, so that one taken for the other is noticed.
+#[test]
+fn the_samples_tell_operations_apart() {
+    for &datatype in Datatype::ALL {
+        let samples = oracle::samples(datatype);
+        let ops = Op::ALL
+            .iter()
+            .filter(|op| FAMILIES.iter().any(|f| is_defined(*f, datatype, **op)));
+        let outcomes: Vec<Vec<u128>> = ops
+            .map(|&op| {
+                let pairs = samples
+                    .iter()
+                    .flat_map(|&t| samples.iter().map(move |&o| (t, o)));
+                pairs
+                    .map(|(t, o)| oracle::apply(datatype, op, t, samples[3], o))
+                    .collect()
+            })
+            .collect();
+        for (index, outcome) in outcomes.iter().enumerate() {
+            assert!(
+                !outcomes[..index].contains(outcome),
+                "{datatype:?}: number {index}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_vector_is_changed_element_by_element_and_no_further() {
+    let kernel = query(Family::Fetch, Datatype::Uint32, Op::Sum).unwrap();
+    let mut memory = [1_u32, 2, 3, u32::MAX, 5];
+    let operand: Vec<u8> = [10_u32, 20, 30]
+        .iter()
+        .flat_map(|n| n.to_ne_bytes())
+        .collect();
+    let mut result = [0; 12];
+    let args = Args {
+        operand: &operand,
+        compare: &[],
+        result: &mut result,
+    };
+    // SAFETY: three elements from the second on are inside the array, which is ours alone.
+    unsafe { kernel.apply(memory[1..].as_mut_ptr().cast(), 3, args) }.unwrap();
+    assert_eq!(memory, [1, 12, 23, 29, 5]);
+    let earlier: Vec<u32> = result
+        .as_chunks()
+        .0
+        .iter()
+        .map(|b| u32::from_ne_bytes(*b))
+        .collect();
+    assert_eq!(earlier, [2, 3, u32::MAX]);
+}
+
+#[test]
+fn an_unaligned_target_is_refused_with_its_address_and_left_alone() {
+    #[repr(align(16))]
+    struct Memory([u8; 32]);
+    for (family, datatype, op) in all() {
+        let Ok(kernel) = query(family, datatype, op) else {
+            continue;
+        };
+        if kernel.size() == 1 {
+            continue;
+        }
+        let mut memory = Memory([7; 32]);
+        let (ones, mut result) = ([1; 16], [0; 16]);
+        let at = memory.0[kernel.size() / 2..].as_mut_ptr();
+        let args = Args {
+            operand: &ones,
+            compare: &ones,
+            result: &mut result,
+        };
+        // SAFETY: an element is inside the array, which is ours alone.
+        let refused = unsafe { kernel.apply(at, 1, args) }.unwrap_err();
+        assert_eq!(refused.addr, at.addr() as u64);
+        assert!(
+            refused.to_string().contains(&format!("{:#x}", at.addr())),
+            "{refused}"
+        );
+        assert_eq!(memory.0, [7; 32]);
+    }
+}
+
+#[test]
+fn to_fetch_is_to_read_and_to_change_is_to_write() {
+    let access = |family, op| query(family, Datatype::Int64, op).unwrap().access();
+    let both = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+    assert_eq!(access(Family::Base, Op::Sum), MrAccess::REMOTE_WRITE);
+    assert_eq!(access(Family::Fetch, Op::AtomicRead), MrAccess::REMOTE_READ);
+    assert_eq!(access(Family::Fetch, Op::AtomicWrite), both);
+    assert_eq!(access(Family::Compare, Op::Cswap), both);
+}
