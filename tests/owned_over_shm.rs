@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use selvedge::owned::{AsyncEndpoint, Buf, Completions, Endpoint, Pool};
-use selvedge::{AddressVector, Caps, Context, Domain, Errno, FiAddr, Hints, Info, av};
+use selvedge::{AddressVector, Caps, Context, Domain, Errno, FiAddr, Hints, Info, alloc, av};
 
 const SIZES: [usize; 7] = [0, 1, 64, 4096, 16 << 10, 256 << 10, 4 << 20];
 
@@ -91,11 +91,23 @@ fn assert_message(buf: &Buf, len: usize, seed: usize) {
 
 #[test]
 fn polled_endpoints_exchange_messages_of_every_size() {
-    under_watchdog(|| {
+    exchange_every_size(Shm::pool);
+}
+
+#[test]
+fn buffers_in_special_memory_are_exchanged_at_every_size() {
+    exchange_every_size(|shm, size, count| {
+        let attr = alloc::Attr::default();
+        Pool::special(&*shm.domain, size.max(1), count, &attr).unwrap()
+    });
+}
+
+fn exchange_every_size(pool: fn(&Shm, usize, usize) -> Pool) {
+    under_watchdog(move || {
         let shm = Shm::open();
         let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
         for (seed, size) in SIZES.into_iter().enumerate() {
-            let pool = shm.pool(size, 2);
+            let pool = pool(&shm, size, 2);
             let tag = seed as u64;
             b.trecv(pool.take().unwrap(), a_addr, tag, Context(1))
                 .unwrap();

@@ -15,6 +15,9 @@ pub(crate) enum Way {
     Cma,
     /// Both copy, through bounce segments.
     Bounce,
+    /// The receiver copies from special memory, which it has mapped. Nothing is learnt about it: it
+    /// is one copy without a system call, and taken wherever there is such memory.
+    Special,
 }
 
 /// What was learnt about one peer.
@@ -83,7 +86,9 @@ impl Choice {
         if class.seen % RUN == 1 {
             return;
         }
-        class.mean(way).add(took);
+        if let Some(mean) = class.mean(way) {
+            mean.add(took);
+        }
     }
 }
 
@@ -100,19 +105,21 @@ impl Class {
     /// beginning: it may come from another time.
     fn tried(&mut self, turn: u32) -> Way {
         if turn == 0 {
-            self.on_trial = match self.better() {
+            let slower = match self.better() {
                 Way::Cma => Way::Bounce,
-                Way::Bounce => Way::Cma,
+                _ => Way::Cma,
             };
-            *self.mean(self.on_trial) = Mean::default();
+            self.on_trial = slower;
+            self.mean(slower).map(std::mem::take);
         }
         self.on_trial
     }
 
-    fn mean(&mut self, way: Way) -> &mut Mean {
+    fn mean(&mut self, way: Way) -> Option<&mut Mean> {
         match way {
-            Way::Cma => &mut self.cma,
-            Way::Bounce => &mut self.bounce,
+            Way::Cma => Some(&mut self.cma),
+            Way::Bounce => Some(&mut self.bounce),
+            Way::Special => None,
         }
     }
 }
@@ -154,7 +161,7 @@ mod tests {
             let way = choice.next(65536);
             let took = match way {
                 Way::Cma => cma,
-                Way::Bounce => bounce,
+                _ => bounce,
             };
             bounced += u32::from(way == Way::Bounce);
             let since = choice.last_done;

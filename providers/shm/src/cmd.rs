@@ -6,7 +6,8 @@
 //! inline   word 2: data, if the flag says so; the payload in the words behind
 //! inject   word 2: data, 3: size, 4: offset into the inject pool, 5: msg_id
 //! iov      word 2: data, 3: size, 4: msg_id | count << 32, 5: address, or the offset of the list,
-//!          6: how many bounce segments follow unasked
+//!          6: how many bounce segments follow unasked, 7: the block of special memory that the only
+//!          piece lies in, or 0
 //! ```
 //!
 //! A peer wrote it: every word is loaded once, and only what was parsed is used.
@@ -66,6 +67,8 @@ pub(crate) struct Offer {
     pub(crate) place: u64,
     /// Bounce segments that the sender fills without being asked.
     pub(crate) eager: u32,
+    /// The block of special memory that the only piece lies in; 0 for none.
+    pub(crate) block: u64,
 }
 
 /// Why a command makes no sense.
@@ -126,6 +129,7 @@ impl Header {
         slot.put(4, u64::from(offer.msg_id) | u64::from(offer.count) << 32);
         slot.put(5, offer.place);
         slot.put(6, u64::from(offer.eager));
+        slot.put(7, offer.block);
         slot.commit(self.head(SRC_IOV, 0, 0));
     }
 
@@ -220,6 +224,7 @@ fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), Nonsense> {
         count,
         place: slot.word(5),
         eager: u32::try_from(slot.word(6)).map_err(|_| Nonsense("number of segments"))?,
+        block: slot.word(7),
     };
     Ok((len, Body::Iov(offer)))
 }

@@ -309,6 +309,11 @@ impl State {
                 peer.bounce = Some(BounceReceiver::attach(fd, shape)?);
                 Ok(())
             }
+            Packet::Block { place, fd } => peer.blocks.learn(place, fd),
+            Packet::Release { block } => {
+                peer.blocks.release(block);
+                Ok(())
+            }
             Packet::Abort { msg_id, errno } => {
                 let src = peer.fi_addr(&self.av);
                 match iov::aborted(peer, &self.ep, src, msg_id, errno) {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge::info::Threading;
 use selvedge::{
-    AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Error, Info, Result, av, cntr, cq,
+    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, Info, Result,
+    alloc, av, cntr, cq,
 };
 use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::CqRing;
@@ -17,6 +18,7 @@ use crate::config::Config;
 use crate::endpoint;
 use crate::exports::Exports;
 use crate::name::Name;
+use crate::special::{self, Special};
 
 /// The memory of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,7 @@ pub(crate) struct Domain {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) exports: Exports,
+    pub(crate) special: Special,
 }
 
 /// Counts the domains of this process.
@@ -96,6 +99,10 @@ unsafe impl selvedge::Domain for Domain {
         let shared = Arc::clone(&self.shared);
         let endpoint = endpoint::Endpoint::open(info, &bind, name, config, self.mode, shared)?;
         Ok(Arc::new(endpoint))
+    }
+
+    fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
+        special::Held::create(&self.shared, len, attr)
     }
 }
 

@@ -5,11 +5,6 @@
 //! that come later, behind the hello. A peer whose socket is full gets it as soon as there is room.
 //! It does not repeat itself: a notice that a peer was never told is not withdrawn from it either.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "memory that peers may reach is what will be told")
-)]
-
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -54,6 +54,7 @@ mod proto;
 mod provider;
 mod rendezvous;
 pub mod smr;
+mod special;
 mod state;
 
 pub use endpoint::Endpoint;

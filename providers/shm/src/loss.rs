@@ -136,6 +136,7 @@ impl State {
         peer.inbox = None;
         peer.bounce = None;
         peer.early.clear();
+        peer.blocks.clear();
         for (_, message) in std::mem::take(&mut peer.incoming) {
             if let Stage::Moving(moving) = message.stage {
                 self.ep
@@ -163,6 +164,7 @@ impl State {
             peer.incoming.clear();
             peer.out = None;
             peer.inbox = None;
+            peer.blocks.clear();
         }
     }
 }

@@ -10,6 +10,7 @@ use selvedge::{Errno, Error};
 use crate::name::Name;
 use crate::smr::Sizes;
 use crate::smr::layout::{MAGIC, NAME_MAX, VERSION};
+use crate::special::Place;
 
 /// Bytes of every packet.
 pub(crate) const SIZE: usize = 256;
@@ -55,6 +56,15 @@ pub(crate) enum Packet {
         segment_size: u32,
         fd: OwnedFd,
     },
+    /// Comes with the descriptor of a block of special memory.
+    Block {
+        place: Place,
+        fd: OwnedFd,
+    },
+    /// The block with this number is no more.
+    Release {
+        block: u64,
+    },
     /// The bytes of this message, which was asked for in segments, will not come.
     Abort {
         msg_id: u32,
@@ -71,6 +81,8 @@ const KIND_HELLO: u32 = 1;
 const KIND_BOUNCE: u32 = 2;
 const KIND_ABORT: u32 = 3;
 const KIND_REFUSAL: u32 = 4;
+const KIND_BLOCK: u32 = 6;
+const KIND_RELEASE: u32 = 7;
 
 /// Bytes of a refusal's text at most.
 const WHY_MAX: usize = SIZE - 24;
@@ -117,6 +129,23 @@ pub(crate) fn encode_bounce(segment_count: u32, segment_size: u32) -> Bytes {
     let mut out = Writer::new(KIND_BOUNCE);
     out.u32(segment_count);
     out.u32(segment_size);
+    out.packet
+}
+
+/// The packet that comes with a block of special memory.
+pub(crate) fn encode_block(place: &Place) -> Bytes {
+    let mut out = Writer::new(KIND_BLOCK);
+    out.u64(place.block);
+    out.u64(place.base);
+    out.u64(place.len);
+    out.u32(u32::from(place.writable));
+    out.packet
+}
+
+/// The packet that says that a block is no more.
+pub(crate) fn encode_release(block: u64) -> Bytes {
+    let mut out = Writer::new(KIND_RELEASE);
+    out.u64(block);
     out.packet
 }
 
@@ -167,6 +196,18 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
             segment_count: input.u32()?,
             segment_size: input.u32()?,
             fd: fd()?,
+        }),
+        KIND_BLOCK => Ok(Packet::Block {
+            place: Place {
+                block: input.u64()?,
+                base: input.u64()?,
+                len: input.u64()?,
+                writable: input.u32()? != 0,
+            },
+            fd: fd()?,
+        }),
+        KIND_RELEASE => Ok(Packet::Release {
+            block: input.u64()?,
         }),
         KIND_ABORT => Ok(Packet::Abort {
             msg_id: input.u32()?,
@@ -302,6 +343,20 @@ mod tests {
             panic!("not a hello")
         };
         assert_eq!(heard.hello, hello());
+    }
+
+    #[test]
+    fn a_block_survives_the_wire() {
+        let said = Place {
+            block: 1 << 40,
+            base: 0x7fff_0000_1000,
+            len: 1 << 33,
+            writable: true,
+        };
+        let Packet::Block { place, .. } = parse(&encode_block(&said), fds()).unwrap() else {
+            panic!("not a block")
+        };
+        assert_eq!(place, said);
     }
 
     #[test]

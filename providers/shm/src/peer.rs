@@ -27,6 +27,7 @@ use crate::smr::doorbell::Bell;
 use crate::smr::inject_pool::{InjectPool, Walk};
 use crate::smr::resp_queue::{Resp, RespReceiver, RespSender};
 use crate::smr::{Attr, PeerRegion, Region};
+use crate::special::Blocks;
 
 /// One other endpoint, under its name. It may die and come back: see [`Peer::life`]. Once it is gone
 /// for good, another endpoint may take its place.
@@ -52,6 +53,10 @@ pub(crate) struct Peer {
     /// Segments of messages whose commands have not been read yet.
     pub(crate) early: Vec<Filled>,
     pub(crate) choice: Choice,
+    /// Its special memory.
+    pub(crate) blocks: Blocks,
+    /// Whether something waits for what the peer may have said over the socket.
+    pub(crate) wants_news: bool,
     /// Whether the endpoint polls this peer at every turn.
     pub(crate) is_hot: bool,
     /// Whether the endpoint looks after transfers with this peer at every turn.
@@ -181,6 +186,8 @@ impl Peer {
             bounce: None,
             early: Vec::new(),
             choice: Choice::default(),
+            blocks: Blocks::default(),
+            wants_news: false,
             is_hot: false,
             is_active: false,
             fi_addr: FiAddr::UNSPEC,

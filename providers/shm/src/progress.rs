@@ -269,6 +269,9 @@ impl State {
         let mut place = 0;
         while let Some(&index) = self.active.get(place) {
             let index = index as usize;
+            if std::mem::take(&mut self.peers[index].wants_news) {
+                self.hear(index);
+            }
             match self.move_transfer(index) {
                 Ok(moved) => done += moved,
                 Err(Nonsense(what)) => self.quarantine(index, what),
@@ -296,7 +299,7 @@ impl State {
         let mut moved = sar::take_answers(peer, config, ep, addr)?;
         moved += usize::from(sar::stream(peer));
         moved += sar::receive(peer, ep, addr)?;
-        if let Some(msg_id) = moving(peer, Way::Cma) {
+        if let Some(msg_id) = pulled(peer) {
             moved += iov::step(peer, ep, addr, msg_id);
         }
         Ok(moved)
@@ -394,12 +397,12 @@ impl State {
     }
 }
 
-/// A message that is on its way into a receive this way.
-fn moving(peer: &Peer, way: Way) -> Option<u32> {
+/// A message that is on its way into a receive by copies that the receiver makes alone.
+fn pulled(peer: &Peer) -> Option<u32> {
     peer.incoming
         .iter()
         .find_map(|(&msg_id, incoming)| match &incoming.stage {
-            Stage::Moving(moving) if moving.way == way => Some(msg_id),
+            Stage::Moving(moving) if moving.way != Way::Bounce => Some(msg_id),
             _ => None,
         })
 }

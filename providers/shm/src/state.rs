@@ -174,6 +174,7 @@ impl State {
         match proto::send(
             peer,
             &self.config,
+            &self.shared.special,
             &send.header,
             buf,
             send.context,

@@ -3,6 +3,9 @@
 //! The sender offers ([`send`]); the receiver, once the message has met a receive, chooses the way
 //! ([`start`]) and answers when it is done. Copies are made in steps, so that a large message does
 //! not keep the small ones waiting.
+//!
+//! If the memory is special and mapped by the receiver, it copies from its mapping, without a system
+//! call; that works where cross-memory attach is denied, too.
 
 use std::mem::MaybeUninit;
 use std::time::Instant;
@@ -13,11 +16,13 @@ use selvedge_kit::copy::TxBuf;
 use selvedge_kit::srx::{Envelope, Posted};
 
 use super::{MAX_OPS, inject, sar, status};
-use crate::choice::Way;
+use crate::choice::{Choice, Way};
+use crate::cma::Target;
 use crate::cmd::{Header, IOV_LIMIT, Nonsense, Offer};
 use crate::config::{Config, Protocol};
 use crate::peer::{Inbox, Op, OpBody, Peer};
 use crate::smr::bounce::Filled;
+use crate::special::{Blocks, Special};
 
 /// Bytes that are copied before other work has its turn.
 const STEP: usize = 1 << 20;
@@ -26,13 +31,14 @@ const MESSAGE_WORTH: usize = 4096;
 /// Offers of one peer that are known at a time: those that it waits for, and those that are over but
 /// for segments on their way, of which there are no more than [`MAX_OPS`] either.
 const MAX_OFFERS: usize = 2 * MAX_OPS;
-/// Bytes of one entry of a list of pieces: address and length.
-const ENTRY: usize = 16;
+/// Bytes of one entry of a list of pieces: address, length, block of special memory.
+const ENTRY: usize = 24;
 
 /// Offers a message to the peer.
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
+    special: &Special,
     header: &Header,
     buf: TxBuf,
     mut op: Op,
@@ -40,8 +46,11 @@ pub(crate) fn send(
     if peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let (len, pieces) = (buf.len(), Pieces::of(&buf));
-    let eager = sar::eager_segments(peer, config, len);
+    let (len, pieces) = (buf.len(), Pieces::of(&buf, special));
+    let eager = match pieces.are_special() {
+        true => 0,
+        false => sar::eager_segments(peer, config, len),
+    };
     let place = pieces.publish(peer)?;
     op.body = OpBody::Offered {
         buf,
@@ -54,6 +63,7 @@ pub(crate) fn send(
         count: pieces.count as u32,
         place,
         eager,
+        block: pieces.list[0].block,
     };
     header.commit_iov(peer.slot(), len, offer);
     for _ in 0..eager {
@@ -99,52 +109,85 @@ pub(crate) struct Moving {
 #[derive(Clone, Copy, Debug)]
 struct Pieces {
     count: usize,
-    list: [(u64, u64); IOV_LIMIT],
+    list: [Piece; IOV_LIMIT],
+}
+
+/// A stretch of the sender's memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Piece {
+    addr: u64,
+    len: u64,
+    /// The block of special memory that it lies in; 0 for none.
+    block: u64,
 }
 
 impl Pieces {
-    fn of(buf: &TxBuf) -> Self {
+    fn of(buf: &TxBuf, special: &Special) -> Self {
         let mut pieces = Self {
             count: 0,
-            list: [(0, 0); IOV_LIMIT],
+            list: [Piece::default(); IOV_LIMIT],
         };
         for piece in buf.pieces(0, buf.len()) {
-            let addr = piece.as_ptr().expose_provenance() as u64;
-            pieces.list[pieces.count] = (addr, piece.len() as u64);
+            let (addr, len) = (
+                piece.as_ptr().expose_provenance() as u64,
+                piece.len() as u64,
+            );
+            let block = special.block_of(addr, len).unwrap_or(0);
+            pieces.list[pieces.count] = Piece { addr, len, block };
             pieces.count += 1;
         }
         pieces
+    }
+
+    /// Whether all of them lie in special memory.
+    fn are_special(&self) -> bool {
+        self.list[..self.count].iter().all(|piece| piece.block != 0)
+    }
+
+    /// Whether all of them lie in special memory that is mapped here.
+    fn are_mapped(&self, blocks: &Blocks) -> bool {
+        let mut pieces = self.list[..self.count].iter();
+        pieces.all(|piece| blocks.find(piece.block, piece.addr, piece.len).is_some())
     }
 
     /// Reserves a command, and puts the list where the peer finds it.
     fn publish(&self, peer: &mut Peer) -> Result<u64> {
         if self.count == 1 {
             peer.reserve(0)?;
-            return Ok(self.list[0].0);
+            return Ok(self.list[0].addr);
         }
         let place = peer.reserve(self.count * ENTRY)?;
-        for (index, (addr, len)) in self.list[..self.count].iter().enumerate() {
+        let payload = peer.outbox().payload();
+        for (index, piece) in self.list[..self.count].iter().enumerate() {
             let at = place + index * ENTRY;
-            let payload = peer.outbox().payload();
-            payload.copy_in(at, &addr.to_le_bytes());
-            payload.copy_in(at + 8, &len.to_le_bytes());
+            payload.copy_in(at, &piece.addr.to_le_bytes());
+            payload.copy_in(at + 8, &piece.len.to_le_bytes());
+            payload.copy_in(at + 16, &piece.block.to_le_bytes());
         }
         Ok(place as u64)
     }
 
     fn read(offer: &Offer, len: usize, inbox: &mut Inbox) -> Result<Self, Nonsense> {
         let count = offer.count as usize;
-        let mut list = [(0, 0); IOV_LIMIT];
+        let mut list = [Piece::default(); IOV_LIMIT];
         if count == 1 {
-            list[0] = (offer.place, len as u64);
+            list[0] = Piece {
+                addr: offer.place,
+                len: len as u64,
+                block: offer.block,
+            };
             return Ok(Self { count, list });
         }
         let at = inject::locate(inbox, offer.place, count * ENTRY)?;
         let mut sum = 0_u64;
         for (index, piece) in list[..count].iter_mut().enumerate() {
             let at = at + index * ENTRY;
-            *piece = (word_at(inbox, at), word_at(inbox, at + 8));
-            sum = sum.checked_add(piece.1).ok_or(Nonsense("piece length"))?;
+            *piece = Piece {
+                addr: word_at(inbox, at),
+                len: word_at(inbox, at + 8),
+                block: word_at(inbox, at + 16),
+            };
+            sum = sum.checked_add(piece.len).ok_or(Nonsense("piece length"))?;
         }
         if sum != len as u64 {
             return Err(Nonsense("pieces that do not add up"));
@@ -153,12 +196,16 @@ impl Pieces {
     }
 
     /// The stretch of the sender's memory that begins `offset` bytes into the message.
-    fn at(&self, mut offset: u64) -> Option<(u64, u64)> {
-        for &(addr, len) in &self.list[..self.count] {
-            if offset < len {
-                return Some((addr.checked_add(offset)?, len - offset));
+    fn at(&self, mut offset: u64) -> Option<Piece> {
+        for piece in &self.list[..self.count] {
+            if offset < piece.len {
+                return Some(Piece {
+                    addr: piece.addr.checked_add(offset)?,
+                    len: piece.len - offset,
+                    block: piece.block,
+                });
             }
-            offset -= len;
+            offset -= piece.len;
         }
         None
     }
@@ -202,10 +249,17 @@ pub(crate) fn start(
     posted: Posted,
     env: Envelope,
 ) {
-    let way = choose(peer, config, env.len);
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
         return ep.rx_failed(posted, Errno::ConnReset, src, "the sender is gone");
     };
+    let way = match incoming.pieces.are_special() {
+        true => Way::Special,
+        false => choose(&mut peer.choice, peer.cma.is_some(), config, env.len),
+    };
+    if way == Way::Special && !incoming.pieces.are_mapped(&peer.blocks) {
+        // The news of the block comes over the socket, which the message has overtaken.
+        peer.wants_news = true;
+    }
     let moving = Moving {
         posted,
         env,
@@ -215,7 +269,8 @@ pub(crate) fn start(
     };
     incoming.stage = Stage::Moving(moving);
     match way {
-        Way::Cma => drop(step(peer, ep, src, msg_id)),
+        Way::Special if peer.wants_news => {}
+        Way::Cma | Way::Special => drop(step(peer, ep, src, msg_id)),
         Way::Bounce => bounce(peer, ep, src, msg_id),
     }
 }
@@ -226,13 +281,21 @@ fn bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     sar::absorb_kept(peer, ep, src, msg_id);
 }
 
-fn choose(peer: &mut Peer, config: &Config, len: usize) -> Way {
+fn choose(choice: &mut Choice, has_cma: bool, config: &Config, len: usize) -> Way {
     match config.protocol {
-        _ if peer.cma.is_none() => Way::Bounce,
+        _ if !has_cma => Way::Bounce,
         Protocol::Bounce => Way::Bounce,
         Protocol::Cma => Way::Cma,
-        Protocol::Auto => peer.choice.next(len),
+        Protocol::Auto => choice.next(len),
     }
+}
+
+/// Where the receiver copies from.
+enum From<'a> {
+    /// The memory of the sender's process.
+    Process(Target),
+    /// What of it is mapped here.
+    Blocks(&'a Blocks),
 }
 
 /// Copies the next part of a message that is copied from the sender's memory. Says how many small
@@ -244,18 +307,22 @@ pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize 
     let Stage::Moving(moving) = &mut incoming.stage else {
         return 0;
     };
-    if moving.way != Way::Cma {
-        return 0;
-    }
-    let Some(target) = peer.cma else {
-        return 0;
+    let from = match (moving.way, peer.cma) {
+        (Way::Special, _) => From::Blocks(&peer.blocks),
+        (Way::Cma, Some(target)) => From::Process(target),
+        _ => return 0,
     };
     let (pieces, before) = (incoming.pieces, moving.done);
-    let result = pull(&target, &pieces, moving);
+    let result = pull(&from, &pieces, moving);
     let work = 1 + (moving.done - before) / MESSAGE_WORTH;
     match result {
         Ok(()) if moving.done < moving.posted.buf.len().min(moving.env.len) => {}
         Ok(()) => pulled(peer, ep, src, msg_id),
+        // A block that cannot be mapped here: it is memory like any other then.
+        Err(Errno::Fault) if moving.way == Way::Special && peer.cma.is_some() => {
+            moving.way = Way::Cma;
+            moving.done = 0;
+        }
         // Memory of a device, for instance: the sender itself can read it.
         Err(Errno::Fault) => {
             moving.way = Way::Bounce;
@@ -268,21 +335,37 @@ pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize 
 }
 
 /// Copies up to [`STEP`] bytes.
-fn pull(target: &crate::cma::Target, pieces: &Pieces, moving: &mut Moving) -> Result {
+fn pull(from: &From<'_>, pieces: &Pieces, moving: &mut Moving) -> Result {
     let want = moving.env.len - moving.done;
     let offset = moving.done;
     for to in moving.posted.buf.pieces(offset, want.min(STEP)) {
         let mut to = to;
         while !to.is_empty() {
-            let (from, len) = pieces.at(moving.done as u64).ok_or(Errno::Fault)?;
-            let len = usize::try_from(len).map_or(to.len(), |len| len.min(to.len()));
+            let piece = pieces.at(moving.done as u64).ok_or(Errno::Fault)?;
+            let len = usize::try_from(piece.len).map_or(to.len(), |len| len.min(to.len()));
             let (now, later) = to.split_at_mut(len);
-            target.read(from, now)?;
+            from.read(&piece, now)?;
             moving.done += len;
             to = later;
         }
     }
     Ok(())
+}
+
+impl From<'_> {
+    /// Fills `to` with bytes of a piece that has as many.
+    fn read(&self, piece: &Piece, to: &mut [MaybeUninit<u8>]) -> Result {
+        match self {
+            Self::Process(target) => target.read(piece.addr, to),
+            Self::Blocks(blocks) => {
+                let (bytes, at) = blocks
+                    .find(piece.block, piece.addr, to.len() as u64)
+                    .ok_or(Errno::Fault)?;
+                bytes.copy_out(at, to);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// The last byte was copied. The copy is good if the sender had not closed by then.
@@ -295,7 +378,7 @@ fn pulled(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
         return;
     };
     peer.choice
-        .learn(moving.env.len, Way::Cma, moving.since, Instant::now());
+        .learn(moving.env.len, moving.way, moving.since, Instant::now());
     finish(peer, ep, src, msg_id, moving, status::DONE);
 }
 

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`inline`] | what fits the command | both |
 //! | [`inject`] | up to `FI_SHM_INJECT_SIZE` | both, through the inject pool |
-//! | [`iov`] | the rest | the receiver, out of the sender's memory |
+//! | [`iov`] | the rest | the receiver, out of the sender's memory: special memory that it has mapped, or by cross-memory attach |
 //! | [`sar`] | the rest where that is slower or not allowed | both, through bounce segments |
 
 pub(crate) mod inject;
@@ -18,6 +18,7 @@ use selvedge_kit::copy::TxBuf;
 use crate::cmd::{Header, inline_room};
 use crate::config::Config;
 use crate::peer::{Op, OpBody, Peer};
+use crate::special::Special;
 
 /// Answers to commands (`smr_resp.status`): what happened, in the lowest byte.
 pub(crate) mod status {
@@ -67,6 +68,7 @@ pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpF
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
+    special: &Special,
     header: &Header,
     buf: TxBuf,
     context: Context,
@@ -92,6 +94,6 @@ pub(crate) fn send(
     if flags.contains(OpFlags::INJECT) {
         return Err(Errno::MsgSize);
     }
-    iov::send(peer, config, header, buf, op)?;
+    iov::send(peer, config, special, header, buf, op)?;
     Ok(Sent::Later)
 }

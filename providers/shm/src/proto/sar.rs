@@ -180,8 +180,11 @@ fn give_back(peer: &mut Peer, segment: u32) -> Result<(), Nonsense> {
 
 fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonsense> {
     let op = remove(peer, msg_id)?;
-    if let OpBody::Offered { buf, .. } = op.body
+    // A peer that took its copy from special memory, for which no segments are filled unasked, has
+    // said nothing about other messages of this size.
+    if let OpBody::Offered { buf, filled, .. } = op.body
         && way == Way::Cma
+        && filled > 0
     {
         peer.outbox().bounced &= !(1 << Choice::class(buf.len()));
     }

@@ -46,13 +46,23 @@ impl Bytes {
         self.len == 0
     }
 
+    /// Whether this process may write them.
+    pub fn is_writable(&self) -> bool {
+        self.mapping.is_writable()
+    }
+
+    /// The first byte, for an owner who uses the memory as its own.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.stretch(0, self.len)
+    }
+
     /// Copies private bytes in at `at`.
     ///
     /// # Panics
     /// When they do not fit, or when the mapping is read-only.
     #[inline]
     pub fn copy_in(&self, at: usize, from: &[u8]) {
-        assert!(self.mapping.is_writable());
+        assert!(self.is_writable());
         let to = self.stretch(at, from.len());
         #[cfg(loom)]
         self.mapping.content().wrote(self.offset + at, from.len());

@@ -9,6 +9,7 @@
 //! - [`resp_queue`]: answers (`smr_resp`);
 //! - [`doorbell`]: a hint which queues have news;
 //! - [`bounce`]: segments for payloads of any size;
+//! - [`special`]: memory that its owner uses as its own and that peers map;
 //! - [`bytes`]: copies in and out.
 //!
 //! The rules they keep: no lock, no pointer and no function in shared memory; every process writes
@@ -76,6 +77,7 @@ pub mod model;
 mod prefetch;
 mod region;
 pub mod resp_queue;
+pub mod special;
 pub(crate) mod sync;
 
 pub use layout::Sizes;

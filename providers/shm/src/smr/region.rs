@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use selvedge::{Errno, Error};
@@ -36,7 +36,7 @@ pub struct Mapping {
 
 impl Mapping {
     /// Maps `len` bytes of `file` for reading and writing.
-    fn writable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
+    pub(super) fn writable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
         let memory = MmapOptions::new().len(len).map_raw(file);
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes"), e))?;
         Ok(Arc::new(Self {
@@ -72,6 +72,11 @@ impl Mapping {
         );
         let first = self.memory.as_mut_ptr().wrapping_add(offset);
         NonNull::new(first).expect("a mapping is never at address zero")
+    }
+
+    /// Tells the kernel how the memory will be used.
+    pub(super) fn advise(&self, advice: Advice) -> std::io::Result<()> {
+        self.memory.advise(advice)
     }
 
     /// Whether this process may write.
@@ -168,7 +173,7 @@ pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc
     }
 }
 
-fn seal(file: &File, writers: Writers) -> nix::Result<()> {
+pub(super) fn seal(file: &File, writers: Writers) -> nix::Result<()> {
     let sizes = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
     if writers == Writers::Owner {
         // Kernels before 5.1 do not know this seal; peers then could write, and only to our loss.
@@ -178,7 +183,7 @@ fn seal(file: &File, writers: Writers) -> nix::Result<()> {
     fcntl(file, FcntlArg::F_ADD_SEALS(sizes | SealFlag::F_SEAL_SEAL)).map(drop)
 }
 
-fn failed(what: String, cause: impl Into<std::io::Error>) -> Error {
+pub(super) fn failed(what: String, cause: impl Into<std::io::Error>) -> Error {
     let cause = cause.into();
     let errno = cause.raw_os_error().map_or(Errno::NoMem, Errno::from_raw);
     Error::new(errno, what).because(cause)

@@ -12,6 +12,7 @@ mod process;
 mod puppet;
 mod shortage;
 mod side;
+mod special;
 mod tally;
 
 /// Not a test: the other process of the tests, which obeys what it is told over its standard input.

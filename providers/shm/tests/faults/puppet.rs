@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use selvedge::{Errno, FiAddr};
+use selvedge::{Errno, FiAddr, MrAccess};
 
 use crate::denial;
 use crate::side::{self, Kind, Side, content};
@@ -58,6 +58,22 @@ impl Strings {
                 let kind = Kind::parse(args[0]);
                 let (dest, len, tag) = (FiAddr(number(args[1])), number(args[2]), number(args[3]));
                 return word(self.side().send(kind, dest, len as usize, tag));
+            }
+            "alloc" => {
+                let (block, len, access) = (number(args[0]), number(args[1]), number(args[2]));
+                let access = MrAccess::from_bits_retain(access);
+                let made = self.side().alloc(block, len as usize, access);
+                return word(made.map_err(|error| error.errno()));
+            }
+            "free" => drop(self.side().blocks.remove(&number(args[0]))),
+            "sendfrom" => {
+                let (block, dest, len) =
+                    (number(args[0]), FiAddr(number(args[1])), number(args[2]));
+                let (tag, pieces) = (number(args[3]), number(args[4]) as usize);
+                return word(
+                    self.side()
+                        .send_special(block, dest, len as usize, tag, pieces),
+                );
             }
             "recv" => {
                 let kind = Kind::parse(args[0]);

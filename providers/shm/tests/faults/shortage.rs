@@ -14,7 +14,7 @@ use crate::side::{Kind, Side, content, info};
 use crate::tally::Tally;
 
 /// Lets the process have `more` descriptors than it has now, and no others.
-fn limit_descriptors(more: usize) {
+pub(crate) fn limit_descriptors(more: usize) {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
     let fds = std::fs::read_dir("/proc/self/fd").unwrap();

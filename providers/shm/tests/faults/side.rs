@@ -11,9 +11,9 @@ use selvedge::cq::{Entry, ErrEntry};
 use selvedge::info::EpType;
 use selvedge::param::Params;
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint,
-    Errno, Error, FiAddr, Hints, Info, Iov, IovMut, MsgExt, OpFlags, Registry, TagMatch, TaggedExt,
-    av, cq, msg, tagged,
+    Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Context, Desc, Domain,
+    Endpoint, Errno, Error, FiAddr, Hints, Info, Iov, IovMut, MrAccess, MsgExt, OpFlags, Registry,
+    TagMatch, TaggedExt, alloc, av, cq, msg, tagged,
 };
 
 /// What can be sent.
@@ -51,7 +51,9 @@ pub(crate) struct Side {
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Arc<dyn AddressVector>,
-    domain: Arc<dyn Domain>,
+    pub(crate) domain: Arc<dyn Domain>,
+    /// Special memory, by the numbers that tests give it.
+    pub(crate) blocks: HashMap<u64, Arc<dyn Allocation>>,
     sent: HashMap<u64, Buffer>,
     posted: HashMap<u64, Box<[u8]>>,
     events: VecDeque<Event>,
@@ -136,6 +138,7 @@ impl Side {
             cq,
             av,
             domain,
+            blocks: HashMap::new(),
             sent: HashMap::new(),
             posted: HashMap::new(),
             events: VecDeque::new(),
@@ -201,6 +204,49 @@ impl Side {
         }
         self.sent.insert(number, Buffer(bytes));
         Ok(())
+    }
+
+    /// Makes special memory under a number of the test's.
+    pub(crate) fn alloc(&mut self, block: u64, len: usize, access: MrAccess) -> Result<(), Error> {
+        let attr = alloc::Attr::new(access).with_key(block);
+        let memory = self.domain.alloc(len, &attr)?;
+        self.blocks.insert(block, memory);
+        Ok(())
+    }
+
+    /// Sends the tagged message number `number`, of `len` bytes, from the end of a block of special
+    /// memory, in `pieces` parts.
+    pub(crate) fn send_special(
+        &mut self,
+        block: u64,
+        dest: FiAddr,
+        len: usize,
+        number: u64,
+        pieces: usize,
+    ) -> Result<(), Errno> {
+        let memory = &self.blocks[&block];
+        let first = memory.base().wrapping_add(memory.len() - len);
+        let bytes = content(number, len);
+        // SAFETY: the block has as many bytes, and the tests use none for two messages at a time.
+        unsafe { first.copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        let part = len.div_ceil(pieces);
+        let iov: Vec<_> = (0..pieces)
+            .map(|piece| {
+                let (start, end) = (piece * part, len.min((piece + 1) * part));
+                Iov::from_raw(first.wrapping_add(start).cast(), end - start)
+            })
+            .collect();
+        let msg = tagged::SendMsg {
+            iov: &iov,
+            desc: &[],
+            dest,
+            tag: number,
+            context: Context(number),
+            data: 0,
+        };
+        // SAFETY: the block is kept until the end of the endpoint, or is freed when nothing is
+        // under way any more.
+        unsafe { self.ep.tsendmsg(&msg, OpFlags::DEFAULT) }
     }
 
     /// Posts a receive for a message of this kind; `number` is tag and context,

@@ -1,0 +1,240 @@
+//! Blocks: memory that its owner uses as its own and that peers map.
+//!
+//! A block is one sealed file, committed in full when it is made. Its owner has it by a raw
+//! address, as any other memory. Peers map it to read, or, if it was made for that, to write, too.
+//! Nothing is ever allocated inside of a block that was given back: whoever still has it mapped
+//! touches pages that nobody else uses.
+//!
+//! # Examples
+//!
+//! ```
+//! use selvedge_shm::smr::special::{PageSize, PeerBlock, Block};
+//! use selvedge_shm::smr::Writers;
+//!
+//! let (ours, fd) = Block::create(100, Writers::Anybody, PageSize::Ordinary)?;
+//! let theirs = PeerBlock::attach(fd, ours.len(), true)?;
+//! theirs.bytes().copy_in(92, b"from afar");
+//! # Ok::<(), selvedge::Error>(())
+//! ```
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use memmap2::Advice;
+use nix::errno::Errno as Sys;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::ftruncate;
+use selvedge::{Errno, Error};
+
+use super::Writers;
+use super::bytes::Bytes;
+use super::region::{Mapping, failed, map_foreign, seal};
+
+/// Bytes of a page, and of a huge one.
+const PAGE: usize = 4096;
+const HUGE_PAGE: usize = 2 << 20;
+
+/// In which pages memory is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageSize {
+    /// The usual ones.
+    Ordinary,
+    /// Huge ones, where the system has some and the memory is large enough for one.
+    Huge,
+}
+
+/// The owner's end of a block.
+#[derive(Debug)]
+pub struct Block {
+    bytes: Bytes,
+}
+
+impl Block {
+    /// Makes at least `len` zeroed bytes; the descriptor is for peers.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for a length of zero; [`Errno::NoMem`] for more than the system has; the
+    /// system's, when memory or descriptors are short. Nothing is left then.
+    pub fn create(len: usize, writers: Writers, pages: PageSize) -> Result<(Self, OwnedFd), Error> {
+        check(len)?;
+        let (file, len) = match pages {
+            PageSize::Huge if len >= HUGE_PAGE => reserved(len).or_else(|_| advised(len)),
+            _ => memory_file(MFdFlags::empty()).and_then(|fd| committed(fd, len, PAGE)),
+        }
+        .map_err(|cause| failed(format!("special memory of {len} bytes"), cause))?;
+        let mapping = Mapping::writable(&file, len)?;
+        seal(&file, writers).map_err(|cause| failed("sealing special memory".into(), cause))?;
+        let bytes = Bytes::new(mapping, 0, len);
+        Ok((Self { bytes }, file.into()))
+    }
+
+    /// The first byte: the owner's memory, of which it decides itself who uses it how.
+    pub fn base(&self) -> *mut u8 {
+        self.bytes.as_ptr()
+    }
+
+    /// Bytes that it has: whole pages.
+    #[expect(clippy::len_without_is_empty, reason = "no block is empty")]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Whether there can be so much memory. The kernel gives out what it does not have and ends some
+/// process when it is used, so it is asked how much it has.
+fn check(len: usize) -> Result<(), Error> {
+    if len == 0 {
+        return Err(Error::new(Errno::Inval, "special memory of 0 bytes"));
+    }
+    let available = available().unwrap_or(isize::MAX as u64);
+    if len as u64 > available {
+        let what = format!("special memory of {len} bytes, of which {available} are available");
+        return Err(Error::new(Errno::NoMem, what));
+    }
+    Ok(())
+}
+
+/// Memory that can be had without hurting anybody, as the kernel estimates it.
+fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kibibytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let swap = kibibytes("SwapFree:").unwrap_or(0);
+    Some((kibibytes("MemAvailable:")? + swap) << 10)
+}
+
+fn memory_file(more: MFdFlags) -> nix::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    memfd_create("selvedge-special", flags | more)
+}
+
+/// Memory in huge pages that the administrator has reserved.
+fn reserved(len: usize) -> nix::Result<(File, usize)> {
+    let fd = memory_file(MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB)?;
+    committed(fd, len, HUGE_PAGE)
+}
+
+/// Memory for which the kernel uses huge pages if it is set up to (`shmem_enabled`) and finds some:
+/// it decides when a page is touched, so that comes before the commitment.
+fn advised(len: usize) -> nix::Result<(File, usize)> {
+    let file = File::from(memory_file(MFdFlags::empty())?);
+    let whole = len.checked_next_multiple_of(HUGE_PAGE).ok_or(Sys::ENOMEM)?;
+    ftruncate(&file, whole as i64)?;
+    if let Ok(mapping) = Mapping::writable(&file, whole) {
+        // Hints: what they do not achieve is made good for by the commitment.
+        let _ = mapping.advise(Advice::HugePage);
+        let _ = mapping.advise(Advice::PopulateWrite);
+    }
+    committed(file.into(), whole, HUGE_PAGE)
+}
+
+fn committed(fd: OwnedFd, len: usize, page: usize) -> nix::Result<(File, usize)> {
+    let len = len.checked_next_multiple_of(page).ok_or(Sys::ENOMEM)?;
+    let size = i64::try_from(len).map_err(|_| Sys::ENOMEM)?;
+    loop {
+        match fallocate(&fd, FallocateFlags::empty(), 0, size) {
+            Err(Sys::EINTR) => {}
+            other => return other.map(|()| (fd.into(), len)),
+        }
+    }
+}
+
+/// A block of a peer, mapped.
+#[derive(Debug)]
+pub struct PeerBlock {
+    bytes: Bytes,
+}
+
+impl PeerBlock {
+    /// Maps `len` bytes that a peer has handed over.
+    ///
+    /// # Errors
+    /// [`Errno::Proto`] when it is no sealed memory of this length; the system's, when there is no
+    /// room for it.
+    pub fn attach(fd: OwnedFd, len: usize, writable: bool) -> Result<Self, Error> {
+        let mapping: Arc<Mapping> = map_foreign(fd, len, writable)?;
+        Ok(Self {
+            bytes: Bytes::new(mapping, 0, len),
+        })
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Whether they may be written.
+    pub fn is_writable(&self) -> bool {
+        self.bytes.is_writable()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    fn create(len: usize, writers: Writers) -> (Block, OwnedFd) {
+        Block::create(len, writers, PageSize::Ordinary).unwrap()
+    }
+
+    #[test]
+    fn both_ends_see_the_same_bytes() {
+        let (ours, fd) = create(5000, Writers::Anybody);
+        assert_eq!((ours.len(), ours.base().addr() % 4096), (8192, 0));
+        let theirs = PeerBlock::attach(fd, 8192, true).unwrap();
+        theirs.bytes().copy_in(4998, b"hello");
+        let mut seen = [MaybeUninit::uninit(); 7];
+        assert_eq!(ours.bytes.copy_out(4997, &mut seen), b"\0hello\0");
+    }
+
+    #[test]
+    fn memory_that_peers_may_not_write_cannot_be_mapped_for_it() {
+        let (ours, fd) = create(4096, Writers::Owner);
+        let other = fd.try_clone().unwrap();
+        let refused = PeerBlock::attach(other, 4096, true).unwrap_err();
+        assert_eq!(refused.errno(), Errno::Perm);
+        let theirs = PeerBlock::attach(fd, 4096, false).unwrap();
+        assert!(!theirs.is_writable());
+        ours.bytes.copy_in(0, b"ours");
+        let mut seen = [MaybeUninit::uninit(); 4];
+        assert_eq!(theirs.bytes().copy_out(0, &mut seen), b"ours");
+    }
+
+    #[test]
+    fn a_block_of_another_length_is_refused() {
+        let (_ours, fd) = create(8192, Writers::Owner);
+        let refused = PeerBlock::attach(fd, 4096, false).unwrap_err();
+        assert_eq!(refused.errno(), Errno::Proto);
+    }
+
+    #[test]
+    fn more_than_there_is_is_refused_by_the_number() {
+        for len in [1 << 46, isize::MAX as usize, usize::MAX] {
+            let refused = Block::create(len, Writers::Owner, PageSize::Huge).unwrap_err();
+            assert_eq!(refused.errno(), Errno::NoMem, "{refused}");
+            assert!(refused.what().contains(&len.to_string()), "{refused}");
+        }
+        let refused = Block::create(0, Writers::Owner, PageSize::Ordinary).unwrap_err();
+        assert_eq!(refused.errno(), Errno::Inval);
+    }
+
+    #[test]
+    fn huge_pages_are_a_hint() {
+        for len in [1, HUGE_PAGE, HUGE_PAGE + 1] {
+            let (ours, fd) = Block::create(len, Writers::Anybody, PageSize::Huge).unwrap();
+            let least = len.next_multiple_of(if len < HUGE_PAGE { PAGE } else { HUGE_PAGE });
+            assert_eq!(ours.len(), least);
+            let theirs = PeerBlock::attach(fd, ours.len(), true).unwrap();
+            theirs.bytes().copy_in(len - 1, b"x");
+            let mut seen = [MaybeUninit::uninit(); 1];
+            assert_eq!(ours.bytes.copy_out(len - 1, &mut seen), b"x");
+        }
+    }
+}

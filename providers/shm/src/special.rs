@@ -1,0 +1,318 @@
+//! Special memory: what a domain makes for its application, and what its peers map of it.
+//!
+//! Each allocation is a *block* of its own, announced to all peers ([`Exports`]) with its address in
+//! the owner's process. A peer that has it mapped copies messages out of it by itself ([`Blocks`]),
+//! and reads and writes what its keys allow. When the owner frees the block, peers let go of it.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustc_hash::FxHashMap;
+use selvedge::{Allocation, Desc, Errno, Error, MemoryRegion, MrAccess, alloc};
+
+use crate::domain::Shared;
+use crate::packet::{encode_block, encode_release};
+use crate::smr::Writers;
+use crate::smr::bytes::Bytes;
+use crate::smr::special::{Block, PageSize, PeerBlock};
+
+/// Blocks of one peer that are mapped at a time; those beyond are reached another way.
+const BLOCKS_MAX: usize = 1 << 14;
+
+/// Where a block lies, as its owner tells its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its number, which no other block of the domain ever has; never 0.
+    pub(crate) block: u64,
+    /// Its address in the owner's process.
+    pub(crate) base: u64,
+    /// Its length in bytes.
+    pub(crate) len: u64,
+    /// Whether peers may write to it.
+    pub(crate) writable: bool,
+}
+
+/// The blocks of a domain, by address.
+#[derive(Debug, Default)]
+pub(crate) struct Special {
+    last: AtomicU64,
+    by_base: RwLock<BTreeMap<u64, Place>>,
+    /// How many there are: most programs have none, and look no further.
+    count: AtomicUsize,
+}
+
+impl Special {
+    /// The block that the `len` bytes at an address of this process are part of.
+    #[inline]
+    pub(crate) fn block_of(&self, addr: u64, len: u64) -> Option<u64> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.look_up(addr, len)
+    }
+
+    #[cold]
+    fn look_up(&self, addr: u64, len: u64) -> Option<u64> {
+        let by_base = self.by_base.read().unwrap_or_else(PoisonError::into_inner);
+        let (_, place) = by_base.range(..=addr).next_back()?;
+        place.offset_of(addr, len).map(|_| place.block)
+    }
+
+    fn add(&self, place: Place) {
+        self.change(|by_base| by_base.insert(place.base, place));
+    }
+
+    fn remove(&self, base: u64) {
+        self.change(|by_base| by_base.remove(&base));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, Place>) -> Option<Place>) {
+        let mut by_base = self.by_base.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut by_base);
+        self.count.store(by_base.len(), Ordering::Relaxed);
+    }
+}
+
+impl Place {
+    /// Where in the block the `len` bytes at an address of its owner's are.
+    #[inline]
+    pub(crate) fn offset_of(&self, addr: u64, len: u64) -> Option<usize> {
+        let offset = addr.checked_sub(self.base)?;
+        let is_inside = offset <= self.len && len <= self.len - offset;
+        is_inside.then_some(offset as usize)
+    }
+}
+
+/// Special memory in the hands of the application.
+#[derive(Debug)]
+pub(crate) struct Held {
+    shared: Arc<Shared>,
+    memory: Block,
+    place: Place,
+    /// The number of the announcement.
+    notice: u64,
+    /// What was asked for.
+    len: usize,
+}
+
+impl Held {
+    /// Makes memory and tells the peers.
+    ///
+    /// # Errors
+    /// As [`Block::create`].
+    pub(crate) fn create(
+        shared: &Arc<Shared>,
+        len: usize,
+        attr: &alloc::Attr,
+    ) -> Result<Arc<dyn Allocation>, Error> {
+        let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+        if attr.access.intersects(remote) {
+            let what = "the shm provider does not register memory for peers yet";
+            return Err(Error::new(Errno::NoSys, what));
+        }
+        let pages = match attr.huge_pages {
+            true => PageSize::Huge,
+            false => PageSize::Ordinary,
+        };
+        let writable = attr.access.contains(MrAccess::REMOTE_WRITE);
+        let writers = match writable {
+            true => Writers::Anybody,
+            false => Writers::Owner,
+        };
+        let (memory, fd) = Block::create(len, writers, pages)?;
+        let place = Place {
+            block: shared.special.last.fetch_add(1, Ordering::Relaxed) + 1,
+            base: memory.base().expose_provenance() as u64,
+            len: memory.len() as u64,
+            writable,
+        };
+        shared.special.add(place);
+        Ok(Arc::new(Self {
+            shared: Arc::clone(shared),
+            memory,
+            place,
+            notice: shared.exports.publish(encode_block(&place), Some(fd)),
+            len,
+        }))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Before the address may be another's.
+        self.shared.special.remove(self.place.base);
+        let farewell = encode_release(self.place.block);
+        self.shared.exports.withdraw(self.notice, farewell);
+    }
+}
+
+impl MemoryRegion for Held {
+    fn key(&self) -> u64 {
+        alloc::NO_KEY
+    }
+
+    fn desc(&self) -> Desc {
+        Desc::NONE
+    }
+}
+
+#[expect(unsafe_code, reason = "the promise of the memory trait")]
+// SAFETY: the block is whole pages of zeroed memory, mapped until `self` is dropped and not used by
+// this provider but for the operations that name it. Peers have a descriptor that is sealed against
+// writing, unless `REMOTE_WRITE` was asked for.
+unsafe impl Allocation for Held {
+    fn base(&self) -> *mut u8 {
+        self.memory.base()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn remote_addr(&self) -> u64 {
+        0
+    }
+
+    fn is_special(&self) -> bool {
+        true
+    }
+}
+
+/// The blocks of a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    by_number: FxHashMap<u64, Foreign>,
+}
+
+/// A block of a peer.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    place: Place,
+    memory: PeerBlock,
+}
+
+impl Blocks {
+    /// A peer has announced a block: maps it. One that cannot be mapped is reached another way.
+    ///
+    /// # Errors
+    /// [`Errno::Proto`] for what is no block.
+    pub(crate) fn learn(&mut self, place: Place, fd: OwnedFd) -> Result<(), Error> {
+        let nonsense = || {
+            Error::new(
+                Errno::Proto,
+                format!("its memory makes no sense: {place:?}"),
+            )
+        };
+        let len = usize::try_from(place.len).map_err(|_| nonsense())?;
+        if place.block == 0 || place.base.checked_add(place.len).is_none() {
+            return Err(nonsense());
+        }
+        if self.by_number.contains_key(&place.block) || self.by_number.len() >= BLOCKS_MAX {
+            return Ok(());
+        }
+        match PeerBlock::attach(fd, len, place.writable) {
+            Ok(memory) => drop(
+                self.by_number
+                    .insert(place.block, Foreign { place, memory }),
+            ),
+            Err(error) if error.errno() == Errno::Proto => return Err(error),
+            Err(error) => log::info!(target: "selvedge::shm::mr", "{error}"),
+        }
+        Ok(())
+    }
+
+    /// A peer has freed a block.
+    pub(crate) fn release(&mut self, block: u64) {
+        self.by_number.remove(&block);
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        self.by_number.clear();
+    }
+
+    /// Where the `len` bytes at the peer's address `addr` are mapped here, if they are all in this
+    /// block.
+    #[inline]
+    pub(crate) fn find(&self, block: u64, addr: u64, len: u64) -> Option<(&Bytes, usize)> {
+        let foreign = self.by_number.get(&block)?;
+        let offset = foreign.place.offset_of(addr, len)?;
+        Some((foreign.memory.bytes(), offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(block: u64, base: u64) -> Place {
+        Place {
+            block,
+            base,
+            len: 4096,
+            writable: false,
+        }
+    }
+
+    #[test]
+    fn an_address_is_found_in_its_block_alone() {
+        let special = Special::default();
+        assert_eq!(special.block_of(0x1000, 1), None);
+        special.add(place(1, 0x1000));
+        special.add(place(2, 0x3000));
+        let table = [
+            (0x1000, 4096, Some(1)),
+            (0x1fff, 1, Some(1)),
+            (0x1fff, 2, None),
+            (0x2000, 1, None),
+            (0x0fff, 1, None),
+            (0x3001, 4095, Some(2)),
+            (0x3001, u64::MAX, None),
+            (u64::MAX, 1, None),
+        ];
+        for (addr, len, block) in table {
+            assert_eq!(special.block_of(addr, len), block, "{len} at {addr:#x}");
+        }
+        special.remove(0x1000);
+        assert_eq!(special.block_of(0x1000, 1), None);
+        assert_eq!(special.block_of(0x3000, 1), Some(2));
+    }
+
+    #[test]
+    fn what_a_peer_says_of_its_blocks_is_checked() {
+        let (memory, fd) = Block::create(8192, Writers::Owner, PageSize::Ordinary).unwrap();
+        let sound = Place {
+            len: memory.len() as u64,
+            ..place(7, 0x7000_0000)
+        };
+        let mut blocks = Blocks::default();
+        for wrong in [
+            Place { block: 0, ..sound },
+            Place { len: 4096, ..sound },
+            Place { len: 0, ..sound },
+            Place {
+                base: u64::MAX - 1,
+                ..sound
+            },
+        ] {
+            let refused = blocks.learn(wrong, fd.try_clone().unwrap()).unwrap_err();
+            assert_eq!(refused.errno(), Errno::Proto, "{wrong:?}");
+        }
+        let unmappable = Place {
+            writable: true,
+            ..sound
+        };
+        blocks.learn(unmappable, fd.try_clone().unwrap()).unwrap();
+        assert!(blocks.find(7, sound.base, 1).is_none());
+        blocks.learn(sound, fd.try_clone().unwrap()).unwrap();
+        blocks.learn(sound, fd).unwrap();
+        assert_eq!(blocks.find(7, sound.base + 8190, 2).unwrap().1, 8190);
+        assert!(blocks.find(7, sound.base + 8190, 3).is_none());
+        assert!(blocks.find(7, sound.base - 1, 1).is_none());
+        assert!(blocks.find(8, sound.base, 1).is_none());
+        blocks.release(7);
+        assert!(blocks.find(7, sound.base, 1).is_none());
+    }
+}
