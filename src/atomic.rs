@@ -249,7 +249,7 @@ pub trait AtomicExt: Atomic {
         target: &Target,
         context: Context,
     ) -> Result {
-        let rma_iov = [target.elements(iov)];
+        let rma_iov = [target.elements(count_of(iov))];
         let msg = target.msg(iov, desc, &rma_iov, context);
         // SAFETY: the caller makes the promise of `atomicmsg` for every element of `iov`.
         unsafe { self.atomicmsg(&msg, OpFlags::DEFAULT) }
@@ -285,7 +285,7 @@ pub trait AtomicExt: Atomic {
         target: &Target,
         context: Context,
     ) -> Result {
-        let rma_iov = [target.elements(iov)];
+        let rma_iov = [target.elements(count_of(iov))];
         let msg = target.msg(iov, desc, &rma_iov, context);
         // SAFETY: the caller makes the promise of `fetch_atomicmsg` for both lists.
         unsafe { self.fetch_atomicmsg(&msg, result, result_desc, OpFlags::DEFAULT) }
@@ -325,7 +325,7 @@ pub trait AtomicExt: Atomic {
         target: &Target,
         context: Context,
     ) -> Result {
-        let rma_iov = [target.elements(iov)];
+        let rma_iov = [target.elements(count_of(iov))];
         let msg = target.msg(iov, desc, &rma_iov, context);
         let flags = OpFlags::DEFAULT;
         // SAFETY: the caller makes the promise of `compare_atomicmsg` for all three lists.
@@ -336,10 +336,9 @@ pub trait AtomicExt: Atomic {
 impl<T: Atomic + ?Sized> AtomicExt for T {}
 
 impl Target {
-    /// As many elements as `iov` has in all.
+    /// The elements, as a call with flags takes them.
     #[inline]
-    fn elements(&self, iov: &[Ioc]) -> RmaIoc {
-        let count = iov.iter().fold(0, |sum, ioc| ioc.count.saturating_add(sum));
+    pub(crate) fn elements(&self, count: usize) -> RmaIoc {
         RmaIoc {
             addr: self.addr,
             count,
@@ -348,7 +347,7 @@ impl Target {
     }
 
     #[inline]
-    fn msg<'a>(
+    pub(crate) fn msg<'a>(
         &self,
         iov: &'a [Ioc],
         desc: &'a [Desc],
@@ -366,6 +365,12 @@ impl Target {
             data: 0,
         }
     }
+}
+
+/// Elements in all.
+#[inline]
+fn count_of(iov: &[Ioc]) -> usize {
+    iov.iter().fold(0, |sum, ioc| ioc.count.saturating_add(sum))
 }
 
 const _: () = assert!(size_of::<Ioc>() == 16);

@@ -18,7 +18,8 @@
 //! - An [`Endpoint`] is posted to and polled: [`Endpoint::poll`] adds [`Completion`]s to a list
 //!   that is used again and again. Nothing is allocated for an operation.
 //! - An [`AsyncEndpoint`] has the same operations as futures, for any executor.
-//! - A [`Window`] is memory that peers may read and write; it is never lent as a slice.
+//! - A [`Window`] is memory that peers may read and write; it is never lent as a slice. Atomics
+//!   ([`Endpoint::fetch_atomic`]) change that of a peer.
 //!
 //! What this layer leaves out is what one buffer per operation cannot say: lists of pieces,
 //! buffers that take many messages, borrowed slices. The raw layer ([`crate::Msg`] and its kin)

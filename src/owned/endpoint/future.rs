@@ -6,8 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 
+use super::atomics::AtomicPost;
 use super::port::{BATCH, Finished, Port, Post};
 use super::slots::Key;
+use crate::atomic::Target;
 use crate::owned::{Buf, Failed, Received};
 use crate::{Address, AddressVector, Domain, Errno, Error, FiAddr, Info, Result, TagMatch};
 
@@ -132,6 +134,42 @@ impl AsyncEndpoint {
         self.port.tinject(bytes, dest, tag, data)
     }
 
+    /// Changes a peer's memory by the operands in `buf` (fi_atomic(3)), and gives the buffer back.
+    pub fn atomic(&self, buf: Buf, target: Target) -> Sending<'_> {
+        self.sending(Post::Atomic(AtomicPost::Base { target }), buf)
+    }
+
+    /// Changes a peer's memory by `operand` (fi_fetch_atomic(3)), and gives `buf` back with what was
+    /// there before: see [`super::Endpoint::fetch_atomic`].
+    pub fn fetch_atomic<'a>(&'a self, buf: Buf, operand: &'a [u8], target: Target) -> Sending<'a> {
+        self.sending(Post::Atomic(AtomicPost::Fetch { operand, target }), buf)
+    }
+
+    /// Compares a peer's memory with `compare` and changes it by `operand` where that says so
+    /// (fi_compare_atomic(3)); gives `buf` back with what was there before.
+    pub fn compare_atomic<'a>(
+        &'a self,
+        buf: Buf,
+        operand: &'a [u8],
+        compare: &'a [u8],
+        target: Target,
+    ) -> Sending<'a> {
+        let post = AtomicPost::Compare {
+            operand,
+            compare,
+            target,
+        };
+        self.sending(Post::Atomic(post), buf)
+    }
+
+    /// Changes a peer's memory by a copy of `operand` (fi_inject_atomic(3)): no buffer, no waiting.
+    ///
+    /// # Errors
+    /// As [`crate::Atomic::inject_atomic`].
+    pub fn inject_atomic(&self, operand: &[u8], target: Target) -> Result {
+        self.port.inject_atomic(operand, &target)
+    }
+
     /// Does what the poll of any future does: drives progress, wakes the futures whose operations
     /// are done, and returns the buffers of those that were dropped. Says how many completions it
     /// met; one call reads a bounded number, and never waits.
@@ -150,11 +188,11 @@ impl AsyncEndpoint {
         count
     }
 
-    fn sending(&self, what: Post, buf: Buf) -> Sending<'_> {
+    fn sending<'a>(&'a self, what: Post<'a>, buf: Buf) -> Sending<'a> {
         Sending(Operation::new(self, what, buf))
     }
 
-    fn receiving(&self, what: Post, buf: Buf) -> Receiving<'_> {
+    fn receiving<'a>(&'a self, what: Post<'a>, buf: Buf) -> Receiving<'a> {
         Receiving(Operation::new(self, what, buf))
     }
 
@@ -189,9 +227,9 @@ fn deliver(mut finished: Finished<Task>) -> (After, Option<Finished<Task>>) {
     }
 }
 
-/// The future of a send: gives the buffer back.
+/// The future of a send or an atomic: gives the buffer back.
 #[derive(Debug)]
-#[must_use = "nothing is sent before the future is polled"]
+#[must_use = "nothing is posted before the future is polled"]
 pub struct Sending<'a>(Operation<'a>);
 
 impl Future for Sending<'_> {
@@ -219,7 +257,7 @@ impl Future for Receiving<'_> {
 #[derive(Debug)]
 struct Operation<'a> {
     ep: &'a AsyncEndpoint,
-    what: Post,
+    what: Post<'a>,
     stage: Stage,
 }
 
@@ -231,7 +269,7 @@ enum Stage {
 }
 
 impl<'a> Operation<'a> {
-    fn new(ep: &'a AsyncEndpoint, what: Post, buf: Buf) -> Self {
+    fn new(ep: &'a AsyncEndpoint, what: Post<'a>, buf: Buf) -> Self {
         let stage = Stage::Unposted(buf);
         Self { ep, what, stage }
     }

@@ -1,5 +1,6 @@
 //! The endpoint of the safe layer that is polled.
 
+mod atomics;
 mod future;
 mod port;
 pub(super) mod slots;
@@ -8,8 +9,10 @@ pub use future::{AsyncEndpoint, Receiving, Sending};
 
 use std::sync::Arc;
 
+use self::atomics::AtomicPost;
 use self::port::{Finished, Port, Post};
 use super::{Buf, Completion, Completions, Handle, Refused};
+use crate::atomic::Target;
 use crate::{Address, AddressVector, Context, Domain, Error, FiAddr, Info, Result, TagMatch};
 
 /// An endpoint that is posted to and polled.
@@ -151,6 +154,63 @@ impl Endpoint {
         self.port.tinject(bytes, dest, tag, data)
     }
 
+    /// Changes a peer's memory by the operands in `buf`, as many elements as there are
+    /// (fi_atomic(3)).
+    ///
+    /// # Errors
+    /// As [`Self::send`]; [`crate::Errno::Inval`] when the bytes are no whole elements,
+    /// [`crate::Errno::OpNotSupp`] where the operation is not carried. What the peer does not allow
+    /// is reported by the completion.
+    pub fn atomic(&self, buf: Buf, target: Target, context: Context) -> Result<Handle, Refused> {
+        self.post_atomic(AtomicPost::Base { target }, buf, context)
+    }
+
+    /// Changes a peer's memory by a copy of `operand`, and puts what was there before into `buf`
+    /// (fi_fetch_atomic(3)). An [`crate::atomic::Op::AtomicRead`] takes no operand, and reads as many
+    /// elements as the length of `buf` says.
+    ///
+    /// # Errors
+    /// As [`Self::atomic`]; [`crate::Errno::TooSmall`] when `buf` has too little room.
+    pub fn fetch_atomic(
+        &self,
+        buf: Buf,
+        operand: &[u8],
+        target: Target,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        self.post_atomic(AtomicPost::Fetch { operand, target }, buf, context)
+    }
+
+    /// Compares a peer's memory with `compare` and changes it by a copy of `operand` where that says
+    /// so; puts what was there before into `buf` (fi_compare_atomic(3)).
+    ///
+    /// # Errors
+    /// As [`Self::fetch_atomic`].
+    pub fn compare_atomic(
+        &self,
+        buf: Buf,
+        operand: &[u8],
+        compare: &[u8],
+        target: Target,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        let post = AtomicPost::Compare {
+            operand,
+            compare,
+            target,
+        };
+        self.post_atomic(post, buf, context)
+    }
+
+    /// Changes a peer's memory by a copy of `operand` (fi_inject_atomic(3)): no buffer, no
+    /// completion.
+    ///
+    /// # Errors
+    /// As [`crate::Atomic::inject_atomic`].
+    pub fn inject_atomic(&self, operand: &[u8], target: Target) -> Result {
+        self.port.inject_atomic(operand, &target)
+    }
+
     /// Drives progress, adds completions to `done` while there is room, and says how many it
     /// holds now. What `done` held before stays in front. One call reads a bounded number, and
     /// never waits.
@@ -176,7 +236,16 @@ impl Endpoint {
         self.port.cancel(handle.0)
     }
 
-    fn post(&self, what: Post, buf: Buf, context: Context) -> Result<Handle, Refused> {
+    fn post_atomic(
+        &self,
+        post: AtomicPost<'_>,
+        buf: Buf,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        self.post(Post::Atomic(post), buf, context)
+    }
+
+    fn post(&self, what: Post<'_>, buf: Buf, context: Context) -> Result<Handle, Refused> {
         self.port.post(what, buf, context).map(Handle)
     }
 }

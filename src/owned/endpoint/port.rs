@@ -10,7 +10,9 @@ use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::atomics::AtomicPost;
 use super::slots::{Key, Slots};
+use crate::atomic::Target;
 use crate::owned::{Buf, Received, Refused, lock, sole};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Desc, Domain,
@@ -60,7 +62,7 @@ impl<O> fmt::Debug for Port<O> {
 
 /// What to post.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Post {
+pub(super) enum Post<'a> {
     Send {
         dest: FiAddr,
         data: Option<u64>,
@@ -77,11 +79,20 @@ pub(super) enum Post {
         src: FiAddr,
         tag: TagMatch,
     },
+    Atomic(AtomicPost<'a>),
 }
 
-impl Post {
-    const fn receives(self) -> bool {
-        matches!(self, Self::Recv { .. } | Self::Trecv { .. })
+impl Post<'_> {
+    /// What the buffer will hold.
+    ///
+    /// # Errors
+    /// [`Errno::TooSmall`] when that does not fit.
+    fn content(self, buf: &Buf) -> Result<Content> {
+        Ok(match self {
+            Self::Recv { .. } | Self::Trecv { .. } => Content::Message,
+            Self::Atomic(post) => post.results(buf)?.map_or(Content::Same, Content::Bytes),
+            Self::Send { .. } | Self::Tsend { .. } => Content::Same,
+        })
     }
 }
 
@@ -107,15 +118,28 @@ enum State<O> {
 struct Operation<O> {
     owner: O,
     buf: Buf,
-    receives: bool,
+    content: Content,
+}
+
+/// What is in a buffer when its operation is done.
+#[derive(Clone, Copy, Debug)]
+enum Content {
+    /// What was in it before.
+    Same,
+    /// A message, of the length that the completion says.
+    Message,
+    /// So many bytes.
+    Bytes(usize),
 }
 
 impl<O> Operation<O> {
     fn finish(mut self, entry: &cq::Entry, outcome: Outcome) -> Finished<O> {
-        if self.receives {
-            let len = entry.len.min(self.buf.capacity());
-            self.buf.set_len(len).expect("not above the capacity");
-        }
+        let len = match self.content {
+            Content::Same => self.buf.len(),
+            Content::Message => entry.len.min(self.buf.capacity()),
+            Content::Bytes(len) => len,
+        };
+        self.buf.set_len(len).expect("not above the capacity");
         Finished {
             owner: self.owner,
             buf: self.buf,
@@ -158,12 +182,16 @@ impl<O> Port<O> {
     }
 
     /// Posts an operation with its buffer.
-    pub(super) fn post(&self, what: Post, buf: Buf, owner: O) -> Result<Key, Refused> {
+    pub(super) fn post(&self, what: Post<'_>, buf: Buf, owner: O) -> Result<Key, Refused> {
+        let content = match what.content(&buf) {
+            Ok(content) => content,
+            Err(errno) => return Err(Refused { errno, buf }),
+        };
         let memory = Memory::of(&buf);
         let inserted = self.slots().insert(State::Posted(Operation {
             owner,
             buf,
-            receives: what.receives(),
+            content,
         }));
         let key = inserted.map_err(|state| refused(Errno::Again, state))?;
         // SAFETY: `memory` is the buffer's that was just moved into the slot named by `key`. It
@@ -243,6 +271,10 @@ impl<O> Port<O> {
         self.ep.tinject(bytes, dest, tag, data)
     }
 
+    pub(super) fn inject_atomic(&self, operand: &[u8], target: &Target) -> Result {
+        self.ep.inject_atomic(operand, target)
+    }
+
     pub(super) fn address(&self) -> Result<Address> {
         self.ep.address()
     }
@@ -278,7 +310,7 @@ impl<O> Port<O> {
     /// # Safety
     /// `memory` is valid, and nobody else touches it, until this function fails, the completion
     /// with `context` has been read, or `self.ep` has been dropped.
-    unsafe fn submit(&self, what: Post, memory: &Memory, context: Context) -> Result {
+    unsafe fn submit(&self, what: Post<'_>, memory: &Memory, context: Context) -> Result {
         let (message, room, desc) = (&[memory.message], &[memory.room], &[memory.desc]);
         match what {
             Post::Send { dest, data } => {
@@ -325,6 +357,8 @@ impl<O> Port<O> {
                 // SAFETY: the caller makes the promise of `trecvmsg`.
                 unsafe { self.ep.trecvmsg(&msg, OpFlags::empty()) }
             }
+            // SAFETY: the caller makes the promise of the three calls for `memory`.
+            Post::Atomic(post) => unsafe { post.submit(&*self.ep, self.tx_flags, memory, context) },
         }
     }
 
@@ -337,10 +371,10 @@ impl<O> Port<O> {
 }
 
 /// The memory of a buffer that is about to move into its slot.
-struct Memory {
-    message: Iov,
-    room: IovMut,
-    desc: Desc,
+pub(super) struct Memory {
+    pub(super) message: Iov,
+    pub(super) room: IovMut,
+    pub(super) desc: Desc,
 }
 
 impl Memory {

@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use selvedge::atomic::{AtomicMsg, Ioc, IocMut};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{
     Address, AddressVector, Atomic, Bindings, CompletionQueue, Context, Desc, Errno, Error, FiAddr,
@@ -285,4 +286,40 @@ impl Tagged for Endpoint {
 }
 
 impl Rma for Endpoint {}
-impl Atomic for Endpoint {}
+
+impl Atomic for Endpoint {
+    unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, _: OpFlags) -> Result {
+        self.wire().atomic(self.id, msg, None, None)
+    }
+
+    unsafe fn fetch_atomicmsg(
+        &self,
+        msg: &AtomicMsg<'_>,
+        result: &[IocMut],
+        _: &[Desc],
+        flags: OpFlags,
+    ) -> Result {
+        assert!(
+            flags.contains(OpFlags::INJECT),
+            "operands are lent for the call"
+        );
+        self.wire().atomic(self.id, msg, None, Some(result[0]))
+    }
+
+    unsafe fn compare_atomicmsg(
+        &self,
+        msg: &AtomicMsg<'_>,
+        compare: &[Ioc],
+        _: &[Desc],
+        result: &[IocMut],
+        _: &[Desc],
+        flags: OpFlags,
+    ) -> Result {
+        assert!(
+            flags.contains(OpFlags::INJECT),
+            "operands are lent for the call"
+        );
+        self.wire()
+            .atomic(self.id, msg, Some(compare[0]), Some(result[0]))
+    }
+}

@@ -3,9 +3,11 @@
 #![expect(unsafe_code, reason = "a provider copies between its users' buffers")]
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
+use selvedge::atomic::{AtomicMsg, Ioc, IocMut};
 use selvedge::{
     CompletionFlags, Context, Errno, FiAddr, Iov, IovMut, Result, TagMatch, cq::Entry, cq::ErrEntry,
 };
@@ -198,6 +200,53 @@ impl Wire {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
+    /// Carries out an atomic on 64-bit words at once: a sum, an exchange under a condition, or a read.
+    pub(super) fn atomic(
+        &mut self,
+        at: u64,
+        msg: &AtomicMsg<'_>,
+        compare: Option<Ioc>,
+        result: Option<IocMut>,
+    ) -> Result {
+        self.refusal()?;
+        let target = msg.rma_iov[0];
+        let region = self.regions[&target.key];
+        assert!(target.addr as usize + target.count * 8 <= region.len);
+        let first = region.base.wrapping_byte_add(target.addr as usize);
+        for index in 0..target.count {
+            let given = |ioc: &Ioc| word(ioc, index);
+            // SAFETY: the word lies in a region that is registered and therefore alive, and whose
+            // owner expects peers to change it.
+            let cell = unsafe { AtomicU64::from_ptr(first.cast::<u64>().wrapping_add(index)) };
+            let old = match (msg.iov.first().map(given), compare.as_ref().map(given)) {
+                (Some(operand), Some(compare)) => cell
+                    .compare_exchange(compare, operand, Ordering::AcqRel, Ordering::Acquire)
+                    .unwrap_or_else(|old| old),
+                (Some(operand), None) => cell.fetch_add(operand, Ordering::AcqRel),
+                (None, _) => cell.load(Ordering::Acquire),
+            };
+            if let Some(result) = result {
+                assert!(index < result.count);
+                // SAFETY: results have room for as many words, until the completion.
+                unsafe {
+                    result
+                        .addr
+                        .cast::<u64>()
+                        .wrapping_add(index)
+                        .write_unaligned(old)
+                };
+            }
+        }
+        self.contexts.push(msg.context);
+        let entry = Entry {
+            context: msg.context,
+            flags: CompletionFlags::ATOMIC,
+            ..Entry::default()
+        };
+        self.push(at, Ok((entry, FiAddr::UNSPEC)));
+        Ok(())
+    }
+
     fn refusal(&mut self) -> Result {
         self.knobs.refusals.pop_front().map_or(Ok(()), Err)
     }
@@ -289,6 +338,12 @@ impl Wire {
         queue.events.push_back(event);
         assert!(queue.events.len() <= queue.size, "completion queue overrun");
     }
+}
+
+fn word(ioc: &Ioc, index: usize) -> u64 {
+    assert!(index < ioc.count);
+    // SAFETY: operands are valid during the call, and there are `count` of them.
+    unsafe { ioc.addr.cast::<u64>().wrapping_add(index).read_unaligned() }
 }
 
 /// Where a message goes.
