@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use selvedge::cntr::{Attr, Events};
 use selvedge::{Counter, Errno, Error, Result, wait};
 
+use crate::birth::Birth;
 use crate::cq::{Progress, Sink};
 use crate::driven::Driven;
 use crate::lock::Mode;
@@ -16,8 +17,10 @@ use crate::lock::Mode;
 /// A counter of the operations of one or many endpoints, or of their bytes.
 ///
 /// Reading it drives the endpoints that are attached. Errors are counted one by one, also where
-/// bytes are counted. Numbers wrap around.
+/// bytes are counted. Numbers wrap around. In a forked child it counts nothing, and a wait fails with
+/// [`Errno::BadF`].
 pub struct Cntr {
+    birth: Birth,
     good: AtomicU64,
     bad: AtomicU64,
     events: Events,
@@ -39,6 +42,7 @@ impl Cntr {
         // SAFETY: passed on from the caller; progress only adds to counters.
         let driven = unsafe { Driven::new(mode) };
         Ok(Arc::new(Self {
+            birth: Birth::here(),
             good: AtomicU64::new(0),
             bad: AtomicU64::new(0),
             events: attr.events,
@@ -103,6 +107,7 @@ impl Counter for Cntr {
         if self.wait_obj == wait::Object::None {
             return Err(Errno::NoSys);
         }
+        self.birth.check()?;
         let start = Instant::now();
         let errors = self.bad.load(Ordering::Acquire);
         loop {

@@ -3,6 +3,7 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`attr::check`] | holds what a provider offers against what is asked for |
+//! | [`birth::Birth`] | the process that an object belongs to, told from children forked from it |
 //! | [`lock::Lock`] | a lock that vanishes when the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
@@ -19,6 +20,7 @@
 pub mod atomic;
 pub mod attr;
 pub mod av;
+pub mod birth;
 pub mod cntr;
 pub mod copy;
 pub mod cq;

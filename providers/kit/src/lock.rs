@@ -11,6 +11,7 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{hint, ptr};
@@ -30,6 +31,9 @@ pub enum Mode {
 ///
 /// Not recursive and without poisoning: a panic inside leaves the value as it was then.
 ///
+/// A value that is dropped while the lock is taken is not dropped but forgotten: in a forked child,
+/// another thread of the parent may have been changing it.
+///
 /// Its own and not `std::sync::Mutex` because taking and freeing it costs one atomic
 /// read-modify-write, not two: 2.5 ns against 5.0 on one EPYC core in one run, 0.6 asserted.
 pub struct Lock<T> {
@@ -38,7 +42,7 @@ pub struct Lock<T> {
     state: AtomicU32,
     /// Threads that sleep until `state` is free.
     sleepers: AtomicU32,
-    value: UnsafeCell<T>,
+    value: UnsafeCell<ManuallyDrop<T>>,
 }
 
 /// Access to the value of a [`Lock`]; dropping it frees the lock.
@@ -78,7 +82,7 @@ impl<T> Lock<T> {
             mode,
             state: AtomicU32::new(FREE),
             sleepers: AtomicU32::new(0),
-            value: UnsafeCell::new(value),
+            value: UnsafeCell::new(ManuallyDrop::new(value)),
         }
     }
 
@@ -116,13 +120,15 @@ impl<T> Lock<T> {
     }
 
     /// The value of a lock that nobody shares.
-    pub const fn get_mut(&mut self) -> &mut T {
+    pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
     /// Takes the value out.
     pub fn into_inner(self) -> T {
-        self.value.into_inner()
+        let mut lock = ManuallyDrop::new(self);
+        // SAFETY: the lock is never dropped or used again, so the value is taken once.
+        unsafe { ManuallyDrop::take(lock.value.get_mut()) }
     }
 
     const fn guard(&self) -> Guard<'_, T> {
@@ -184,6 +190,15 @@ impl<T> Lock<T> {
             }
             Mode::Asserted if cfg!(debug_assertions) => self.state.store(FREE, Ordering::Relaxed),
             Mode::Asserted => {}
+        }
+    }
+}
+
+impl<T> Drop for Lock<T> {
+    fn drop(&mut self) {
+        if *self.state.get_mut() == FREE {
+            // SAFETY: dropped here and nowhere else: `into_inner` forgets the lock.
+            unsafe { ManuallyDrop::drop(self.value.get_mut()) };
         }
     }
 }
@@ -342,6 +357,20 @@ mod tests {
         assert!(lock.try_lock().is_none());
         drop(guard);
         assert!(lock.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_value_that_somebody_is_changing_is_not_dropped() {
+        let value = Arc::new(());
+        for is_taken in [false, true] {
+            let lock = Lock::new(Arc::clone(&value));
+            if is_taken {
+                std::mem::forget(lock.lock());
+            }
+            drop(lock);
+            assert_eq!(Arc::strong_count(&value) == 2, is_taken);
+        }
+        assert_eq!(Arc::strong_count(&Lock::new(value).into_inner()), 2);
     }
 
     #[test]

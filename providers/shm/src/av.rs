@@ -2,18 +2,21 @@
 
 use selvedge::{Address, AddressVector, Errno, FiAddr, Result, av};
 use selvedge_kit::av::Table;
+use selvedge_kit::birth::Birth;
 
 use crate::name::Name;
 
 /// Names of peers. Inserting one makes no contact with it.
 #[derive(Debug)]
 pub(crate) struct Av {
+    birth: Birth,
     table: Table<Name>,
 }
 
 impl Av {
     pub(crate) fn open(attr: &av::Attr) -> Self {
         Self {
+            birth: Birth::here(),
             table: Table::with_capacity(attr.count),
         }
     }
@@ -46,6 +49,7 @@ impl Av {
 
 impl AddressVector for Av {
     fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
+        self.birth.check()?;
         let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
         let mut inserted = 0;
         for (addr, slot) in addrs.iter().zip(out) {
@@ -64,10 +68,12 @@ impl AddressVector for Av {
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {
+        self.birth.check()?;
         self.table.remove(addrs)
     }
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
+        self.birth.check()?;
         self.name(addr)
             .map(|name| name.to_address())
             .ok_or(Errno::Inval)

@@ -9,6 +9,7 @@ use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, Info, Result,
     alloc, av, cntr, cq,
 };
+use selvedge_kit::birth::Birth;
 use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::CqRing;
 use selvedge_kit::lock::Mode;
@@ -32,6 +33,7 @@ pub(crate) struct Domain {
     index: u32,
     next_endpoint: AtomicU32,
     shared: Arc<Shared>,
+    birth: Birth,
 }
 
 /// What the endpoints of a domain have in common. It has locks of its own, which hold whatever was
@@ -56,6 +58,7 @@ impl selvedge::Fabric for Fabric {
             index: NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed),
             next_endpoint: AtomicU32::new(0),
             shared: Arc::default(),
+            birth: Birth::here(),
         }))
     }
 }
@@ -66,6 +69,7 @@ impl selvedge::Fabric for Fabric {
 // memory is registered.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
+        self.check_birth()?;
         #[expect(unsafe_code, reason = "passes the application's promise to the queue")]
         // SAFETY: `mode` comes from the promise of `Hints::promise_threading`, which covers the
         // queues of this domain and the endpoints bound to them.
@@ -74,6 +78,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
+        self.check_birth()?;
         #[expect(
             unsafe_code,
             reason = "passes the application's promise to the counter"
@@ -84,10 +89,12 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
+        self.check_birth()?;
         Ok(Arc::new(Av::open(attr)))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+        self.check_birth()?;
         let name = match &info.src_addr {
             Some(address) => Name::try_from(address)?,
             None => {
@@ -103,6 +110,17 @@ unsafe impl selvedge::Domain for Domain {
 
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
         special::Held::create(&self.shared, len, attr)
+    }
+}
+
+impl Domain {
+    /// # Errors
+    /// [`selvedge::Errno::BadF`] in a forked child, which has to open a domain of its own.
+    fn check_birth(&self) -> Result<(), Error> {
+        self.birth.check().map_err(|errno| {
+            let what = format!("{self:?} belongs to the process that this one was forked from");
+            Error::new(errno, what)
+        })
     }
 }
 

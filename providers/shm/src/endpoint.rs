@@ -9,6 +9,7 @@ use selvedge::{
     Address, AddressVector, Atomic, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info,
     Result, Rma,
 };
+use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::{Drivers, Ep};
@@ -34,13 +35,16 @@ pub struct Endpoint {
 /// What queues and counters drive.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) state: Lock<State>,
+    /// Out of reach for children that are forked from this process.
+    pub(crate) state: Native<State>,
 }
 
 impl Progress for Inner {
     #[inline]
     fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
-        self.state.lock().progress(budget, sink)
+        self.state
+            .lock()
+            .map_or(0, |mut state| state.progress(budget, sink))
     }
 }
 
@@ -59,10 +63,12 @@ impl Endpoint {
         let inject_size = config.inject_size;
         let state = State::new(config, ep, av, control, shared);
         let inner = Arc::new(Inner {
-            state: locked(mode, state),
+            state: Native::new(locked(mode, state)),
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
-        let drivers = inner.state.lock().ep.drivers();
+        let state = inner.state.lock().expect("was made by this process");
+        let drivers = state.ep.drivers();
+        drop(state);
         drivers.attach(&progress);
         Ok(Self {
             inner,
@@ -115,7 +121,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn cancel(&self, context: Context) -> Result {
-        self.inner.state.lock().cancel(context)
+        self.inner.state.lock()?.cancel(context)
     }
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
@@ -134,9 +140,16 @@ impl Atomic for Endpoint {}
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        // In a forked child there is nothing to end: all of it is the parent's. The child's copy is
+        // forgotten; its queues still name it.
+        if self.inner.state.lock().is_err() {
+            return;
+        }
         // Without our lock: a queue waits here until its call of our progress is over.
         self.drivers.detach(&self.progress);
-        self.inner.state.lock().close();
+        if let Ok(mut state) = self.inner.state.lock() {
+            state.close();
+        }
     }
 }
 

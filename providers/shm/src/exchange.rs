@@ -30,7 +30,7 @@ impl Endpoint {
     /// unknown until there was contact with the peer (see `FI_SHM_EAGER_EXCHANGE`) and the peer has
     /// inserted this endpoint.
     ///
-    /// Makes no progress and no contact.
+    /// Makes no progress and no contact. Empty in a child that was forked from the endpoint's process.
     ///
     /// # Examples
     ///
@@ -48,7 +48,9 @@ impl Endpoint {
     /// }
     /// ```
     pub fn peer_table(&self) -> Vec<Addr> {
-        let state = self.inner.state.lock();
+        let Ok(state) = self.inner.state.lock() else {
+            return Vec::new();
+        };
         let names = state.av.names();
         names.iter().map(|name| state.addr_of(name)).collect()
     }

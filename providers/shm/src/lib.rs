@@ -43,6 +43,7 @@ mod domain;
 mod endpoint;
 mod exchange;
 mod exports;
+mod inherit;
 mod liveness;
 mod loss;
 mod msg;

@@ -86,7 +86,7 @@ impl Endpoint {
         if !TX_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        let mut state = self.inner.state.lock();
+        let mut state = self.inner.state.lock()?;
         let send = Send {
             header,
             dest,
@@ -120,7 +120,7 @@ impl Endpoint {
             flags: OpFlags::INJECT,
             reports: false,
         };
-        self.inner.state.lock().send(buf, &send)
+        self.inner.state.lock()?.send(buf, &send)
     }
 
     #[inline(always)]
@@ -136,7 +136,7 @@ impl Endpoint {
         if !RX_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        let mut state = self.inner.state.lock();
+        let mut state = self.inner.state.lock()?;
         let posted = Posted {
             buf,
             src: Source::ANY,

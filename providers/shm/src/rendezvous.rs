@@ -14,12 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nix::errno::Errno as Sys;
 use nix::poll::PollFlags;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind,
-    connect, getsockopt, listen, recvmsg, sendmsg, socket, sockopt,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
+    accept4, bind, connect, getsockopt, listen, recvmsg, sendmsg, shutdown, socket, sockopt,
 };
 use nix::unistd::geteuid;
 use selvedge::{Errno, Error};
 
+use crate::inherit::Uninherited;
 use crate::liveness::{is_ready, pidfd};
 use crate::name::Name;
 use crate::packet::{self, Packet};
@@ -32,7 +33,7 @@ const MAX_FDS: usize = 253;
 /// Where an endpoint can be found.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    fd: OwnedFd,
+    fd: Uninherited,
 }
 
 impl Listener {
@@ -44,6 +45,7 @@ impl Listener {
         let backlog = Backlog::new(BACKLOG).map_err(|e| failed(what(), e))?;
         listen(&fd, backlog).map_err(|e| failed(what(), e))?;
         Spare::refill();
+        let fd = Uninherited::new(fd);
         Ok(Self { fd })
     }
 
@@ -82,7 +84,7 @@ impl Listener {
     }
 
     pub(crate) fn fd(&self) -> &OwnedFd {
-        &self.fd
+        self.fd.fd()
     }
 }
 
@@ -115,14 +117,14 @@ impl Drop for Spare {
 /// The socket between two endpoints.
 #[derive(Debug)]
 pub(crate) struct Link {
-    fd: Arc<OwnedFd>,
+    fd: Arc<Uninherited>,
     /// Whether the peer's hello has come this way.
     has_heard_hello: bool,
 }
 
 /// Says things over a link from any thread, as long as the link is there.
 #[derive(Debug)]
-pub(crate) struct Speaker(Weak<OwnedFd>);
+pub(crate) struct Speaker(Weak<Uninherited>);
 
 /// Why a contact did not come about.
 #[derive(Debug)]
@@ -152,7 +154,7 @@ impl From<ContactError> for Errno {
 impl Link {
     fn new(fd: OwnedFd) -> Self {
         Self {
-            fd: Arc::new(fd),
+            fd: Arc::new(Uninherited::new(fd)),
             has_heard_hello: false,
         }
     }
@@ -178,18 +180,18 @@ impl Link {
 
     /// A descriptor that becomes readable when the peer's process dies.
     pub(crate) fn peer_pidfd(&self) -> Option<OwnedFd> {
-        getsockopt(&self.fd, sockopt::PeerPidfd)
+        getsockopt(self.fd.fd(), sockopt::PeerPidfd)
             .ok()
             .or_else(|| pidfd(self.peer_pid()))
     }
 
     /// The peer's process, as the kernel knows it; 0 when it is in a namespace that we cannot see.
     pub(crate) fn peer_pid(&self) -> i32 {
-        getsockopt(&self.fd, sockopt::PeerCredentials).map_or(0, |c| c.pid())
+        getsockopt(self.fd.fd(), sockopt::PeerCredentials).map_or(0, |c| c.pid())
     }
 
     fn check_user(&self) -> Result<(), Error> {
-        let peer = getsockopt(&self.fd, sockopt::PeerCredentials)
+        let peer = getsockopt(self.fd.fd(), sockopt::PeerCredentials)
             .map_err(|e| failed("asking who the peer is".into(), e))?;
         let own = geteuid().as_raw();
         if peer.uid() != own {
@@ -276,11 +278,19 @@ impl Link {
 
     /// Whether the peer has closed its end or died.
     pub(crate) fn is_over(&self) -> bool {
-        is_ready(&self.fd, PollFlags::from_bits_retain(libc::POLLRDHUP))
+        is_ready(self.fd.fd(), PollFlags::from_bits_retain(libc::POLLRDHUP))
     }
 
     pub(crate) fn fd(&self) -> &OwnedFd {
-        &self.fd
+        self.fd.fd()
+    }
+}
+
+/// Ends the connection for everybody: a child may hold a copy of the descriptor. (The child's copy of
+/// a link is never dropped: see the end of `Endpoint`.)
+impl Drop for Link {
+    fn drop(&mut self) {
+        let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
     }
 }
 
@@ -301,7 +311,7 @@ impl Speaker {
 }
 
 fn send(
-    socket: &OwnedFd,
+    socket: &Uninherited,
     packet: &packet::Bytes,
     fds: &[BorrowedFd<'_>],
 ) -> Result<(), ContactError> {

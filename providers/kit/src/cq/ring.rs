@@ -11,6 +11,7 @@ use selvedge::{CompletionQueue, Errno, Error, FiAddr, Result, wait};
 
 use super::store::Store;
 use super::{Progress, Sink};
+use crate::birth::Birth;
 use crate::driven::Driven;
 use crate::lock::{Lock, Mode};
 
@@ -20,7 +21,11 @@ use crate::lock::{Lock, Mode};
 /// always does. Providers ask
 /// [`Self::room`] before they take on work that will complete here; what is pushed beyond it is
 /// kept all the same.
+///
+/// It belongs to the process that opened it: in a forked child, every call fails with
+/// [`Errno::BadF`].
 pub struct CqRing {
+    birth: Birth,
     store: Lock<Store>,
     /// What waits in `store`, errors included: it lets a poll of an empty queue pass its lock by.
     waiting: AtomicUsize,
@@ -50,6 +55,7 @@ impl CqRing {
         // SAFETY: as above; `Progress` must not come back to the queue that drives it but to push.
         let driven = unsafe { Driven::new(mode) };
         Ok(Arc::new(Self {
+            birth: Birth::here(),
             store,
             waiting: AtomicUsize::new(0),
             size: checked_size(attr.size)?,
@@ -106,9 +112,10 @@ impl CqRing {
                 return Ok(filled);
             }
             if self.is_empty() {
-                return Ok(0);
+                return self.birth.check().map(|()| 0);
             }
         }
+        self.birth.check()?;
         let mut store = self.store.lock();
         let taken = store.take(out, src);
         self.note(&store);
@@ -151,6 +158,7 @@ impl CompletionQueue for CqRing {
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
+        self.birth.check()?;
         let mut store = self.store.lock();
         let error = store.take_err();
         self.note(&store);
@@ -179,6 +187,7 @@ impl CompletionQueue for CqRing {
         if self.wait_obj == wait::Object::None {
             return Err(Errno::NoSys);
         }
+        self.birth.check()?;
         self.signalled.store(true, Ordering::Release);
         Ok(())
     }

@@ -104,6 +104,7 @@ impl BounceSender {
     /// The system's, when memory is short.
     pub fn create(shape: Shape) -> Result<Self, Error> {
         let memory = Memory::create(shape.total(), Writers::Owner)?;
+        memory.mapping().withhold();
         let mapping = memory.mapping();
         Ok(Self {
             ring: Words::new(mapping.clone(), 0, shape.ring_len() * 2),
@@ -187,6 +188,7 @@ impl BounceReceiver {
             return Err(Error::new(selvedge::Errno::Proto, what));
         }
         let mapping = map_foreign(fd, shape.total(), false)?;
+        mapping.withhold();
         let len = shape.count * shape.size;
         Ok(Self {
             ring: Words::new(mapping.clone(), 0, shape.ring_len() * 2),

@@ -47,6 +47,7 @@ impl Doorbell {
     /// The system's, when memory is short.
     pub fn create() -> Result<(Self, Memory), Error> {
         let memory = Memory::create(SIZE, Writers::Anybody)?;
+        memory.mapping().withhold();
         let words = Words::new(memory.mapping().clone(), 0, SIZE / 8);
         Ok((Self::new(words), memory))
     }
@@ -86,6 +87,7 @@ impl Bell {
     /// [`selvedge::Errno::Proto`] when it is none.
     pub fn attach(fd: OwnedFd, number: usize) -> Result<Self, Error> {
         let mapping = map_foreign(fd, SIZE, true)?;
+        mapping.withhold();
         Ok(Self::new(Words::new(mapping, 0, SIZE / 8), number))
     }
 

@@ -7,15 +7,16 @@
 
 use std::fmt;
 use std::fs::File;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use selvedge::{Errno, Error};
+use selvedge_kit::birth::Birth;
 
 use super::bytes::Bytes;
 use super::cmd_queue::{Credit, Receiver, SLOT_WORDS, Sender};
@@ -28,8 +29,11 @@ use super::sync::{Ordering, Words, order};
 
 /// Memory that is mapped until the last user lets go.
 pub struct Mapping {
-    memory: MmapRaw,
+    memory: ManuallyDrop<MmapRaw>,
     writable: bool,
+    birth: Birth,
+    /// Whether forked children have a hole in its place.
+    withheld: OnceLock<bool>,
     #[cfg(loom)]
     content: Arc<super::model::Content>,
 }
@@ -39,24 +43,44 @@ impl Mapping {
     pub(super) fn writable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
         let memory = MmapOptions::new().len(len).map_raw(file);
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes"), e))?;
-        Ok(Arc::new(Self {
-            memory,
-            writable: true,
-            #[cfg(loom)]
-            content: super::model::Content::of(file, len),
-        }))
+        Ok(Self::new(memory, true, file))
     }
 
     /// Maps `len` bytes of `file` for reading.
     fn readable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
         let memory = MmapOptions::new().len(len).map_raw_read_only(file);
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes of a peer"), e))?;
-        Ok(Arc::new(Self {
-            memory,
-            writable: false,
+        Ok(Self::new(memory, false, file))
+    }
+
+    #[cfg_attr(
+        not(loom),
+        expect(unused_variables, reason = "models look at the file")
+    )]
+    fn new(memory: MmapRaw, writable: bool, file: &File) -> Arc<Self> {
+        Arc::new(Self {
             #[cfg(loom)]
-            content: super::model::Content::of(file, len),
-        }))
+            content: super::model::Content::of(file, memory.len()),
+            memory: ManuallyDrop::new(memory),
+            writable,
+            birth: Birth::here(),
+            withheld: OnceLock::new(),
+        })
+    }
+
+    /// Keeps the memory from processes that are forked from this one: they have a hole in its
+    /// place, so that nothing they do changes what peers see, and it does not stay when this
+    /// process is gone. For memory that nobody gets at without asking where he is
+    /// ([`selvedge_kit::birth::Native`]).
+    pub(crate) fn withhold(&self) {
+        // A kernel that refuses leaves children a mapping that they do not use.
+        self.withheld
+            .get_or_init(|| self.memory.advise(Advice::DontFork).is_ok());
+    }
+
+    /// Whether this process has it: a forked child may not.
+    fn is_here(&self) -> bool {
+        self.birth.is_here()
     }
 
     /// The address of `len` bytes at `offset`.
@@ -94,6 +118,21 @@ impl Mapping {
     pub(crate) fn len(&self) -> usize {
         self.memory.len()
     }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // In a child the addresses may be somebody else's by now.
+        if self.is_here() || self.withheld.get() != Some(&true) {
+            unmap(&mut self.memory);
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "unmaps unless that is another process's")]
+fn unmap(memory: &mut ManuallyDrop<MmapRaw>) {
+    // SAFETY: called once, by the end of the mapping that holds it.
+    unsafe { ManuallyDrop::drop(memory) };
 }
 
 impl fmt::Debug for Mapping {
@@ -229,6 +268,7 @@ impl Region {
             ));
         }
         let memory = Memory::create(sizes.total(), Writers::Owner)?;
+        memory.mapping().withhold();
         let header = Words::new(memory.mapping().clone(), 0, HEADER_SIZE / 8);
         let region = Self {
             memory,
@@ -342,10 +382,13 @@ impl Region {
     }
 }
 
-/// A region that is no more is closed: whoever forgets it lets go of what it names.
+/// A region that is no more is closed: whoever forgets it lets go of what it names. The copy that a
+/// forked child has is not the region.
 impl Drop for Region {
     fn drop(&mut self) {
-        self.close();
+        if self.memory.mapping().is_here() {
+            self.close();
+        }
     }
 }
 
@@ -367,6 +410,7 @@ impl PeerRegion {
             return Err(refused(&format!("it should have {sizes:?}")));
         }
         let mapping = map_foreign(fd, sizes.total(), false)?;
+        mapping.withhold();
         let header = Words::new(mapping.clone(), 0, HEADER_SIZE / 8);
         let region = Self {
             mapping,

@@ -10,9 +10,9 @@ use crate::tally::{Tally, private};
 
 /// A way for a message.
 #[derive(Clone, Copy, Debug)]
-struct Way {
-    kind: Kind,
-    len: usize,
+pub(crate) struct Way {
+    pub(crate) kind: Kind,
+    pub(crate) len: usize,
     protocol: &'static str,
     /// Whether the sender's completion waits for the receiver.
     is_confirmed: bool,
@@ -42,8 +42,13 @@ const fn way(kind: Kind, len: usize, protocol: &'static str, is_confirmed: bool)
 }
 
 impl Way {
+    /// One small, one through the pool, one of each kind of large.
+    pub(crate) fn some() -> [Self; 4] {
+        [WAYS[1], WAYS[4], WAYS[7], WAYS[8]]
+    }
+
     /// A side and a puppet that know each other: their addresses are the last two.
-    fn meet(self, what: &str) -> (Side, Puppet, FiAddr, String) {
+    pub(crate) fn meet(self, what: &str) -> (Side, Puppet, FiAddr, String) {
         let params = [
             ("FI_SHM_PROTOCOL", self.protocol),
             ("FI_SHM_PEER_TIMEOUT", "50ms"),
@@ -62,7 +67,7 @@ impl Way {
 }
 
 /// Exchanges a message in each direction.
-fn get_acquainted(side: &mut Side, puppet: &mut Puppet, them: FiAddr, us: &str) {
+pub(crate) fn get_acquainted(side: &mut Side, puppet: &mut Puppet, them: FiAddr, us: &str) {
     puppet.ask("recv Tagged 8 900");
     puppet.ask(&format!("send Tagged {us} 8 901"));
     side.recv(Kind::Tagged, them, 8, 901).unwrap();
@@ -77,7 +82,7 @@ fn get_acquainted(side: &mut Side, puppet: &mut Puppet, them: FiAddr, us: &str) 
 
 /// Drives until the side knows that the peer is gone.
 #[track_caller]
-fn notice(side: &mut Side, them: FiAddr) {
+pub(crate) fn notice(side: &mut Side, them: FiAddr) {
     side.until(|side| side.send(Kind::Inject, them, 1, 0) == Err(Errno::NotConn));
     side.forget(0);
 }

@@ -7,6 +7,7 @@ mod closing;
 mod contact;
 mod death;
 mod denial;
+mod fork;
 mod hostile;
 mod process;
 mod puppet;

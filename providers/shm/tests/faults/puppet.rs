@@ -1,7 +1,8 @@
 //! The obeying end of [`crate::process::Puppet`].
 
-use std::io::{BufRead, Stdin, Write};
+use std::io::{BufRead, Read, Stdin, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -9,6 +10,7 @@ use nix::sys::signal::Signal;
 use selvedge::{Errno, FiAddr, MrAccess};
 
 use crate::denial;
+use crate::fork::Fork;
 use crate::side::{self, Kind, Side, content};
 
 /// Obeys orders until there are no more.
@@ -82,7 +84,11 @@ impl Strings {
             }
             "next" => return self.next(),
             "drive" => self.drives = args[0] == "on",
-            "stream" => self.stream(args),
+            "stream" => self.stream(args, u64::MAX),
+            "stream-exec" => self.stream(args, number(args[3])),
+            "fork" if args[0] == "Libc" => return child(Fork::Libc).to_string(),
+            "fork" => return child(Fork::Kernel).to_string(),
+            "exec" => become_another(),
             "sink" => self.sink(args),
             "close" => self.side = None,
             "deny" => denial::deny(args[0], number(args[1]) as i32),
@@ -110,13 +116,13 @@ impl Strings {
         }
     }
 
-    /// Sends messages one after the other, without end: `kind dest len window`.
-    fn stream(&mut self, args: &[&str]) {
+    /// Sends messages one after the other, `kind dest len`, and becomes another program after some.
+    fn stream(&mut self, args: &[&str], count: u64) {
         let kind = Kind::parse(args[0]);
         let (dest, len) = (FiAddr(number(args[1])), number(args[2]) as usize);
         println!("@ok");
         let mut next = 0;
-        loop {
+        while next < count {
             match self.side().send(kind, dest, len, next) {
                 Ok(()) => next += 1,
                 Err(Errno::Again) => {}
@@ -124,6 +130,7 @@ impl Strings {
             }
             while self.side().poll().is_some() {}
         }
+        become_another()
     }
 
     /// Receives tagged messages in order, without end: `len first`.
@@ -142,6 +149,31 @@ impl Strings {
             next += 1;
         }
     }
+}
+
+/// Makes a child that does nothing, for a minute at most; it runs when this returns.
+fn child(how: Fork) -> i32 {
+    let (mut here, mut there) = UnixStream::pair().unwrap();
+    let pid = how.call();
+    assert!(pid >= 0);
+    if pid == 0 {
+        nix::unistd::alarm::set(60);
+        there.write_all(b"!").unwrap();
+        loop {
+            nix::unistd::pause();
+        }
+    }
+    here.read_exact(&mut [0]).unwrap();
+    pid
+}
+
+/// The process goes on as another program.
+#[expect(unsafe_code, reason = "executes")]
+fn become_another() -> ! {
+    let args = [c"sleep".as_ptr(), c"60".as_ptr(), std::ptr::null()];
+    // SAFETY: a null-terminated list of strings.
+    unsafe { libc::execvp(args[0], args.as_ptr()) };
+    panic!("{}", std::io::Error::last_os_error());
 }
 
 fn number(word: &str) -> u64 {

@@ -151,6 +151,10 @@ impl Side {
         (self.ep, self.cq, self.av, self.domain)
     }
 
+    pub(crate) fn domain(&self) -> &Arc<dyn Domain> {
+        &self.domain
+    }
+
     pub(crate) fn name(&self) -> String {
         self.ep.address().unwrap().to_string()
     }

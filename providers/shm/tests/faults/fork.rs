@@ -1,0 +1,470 @@
+//! Processes that fork and exec: children get errors, and nothing they do reaches the parent.
+
+#![expect(unsafe_code, reason = "forks")]
+
+use std::os::fd::AsRawFd;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use selvedge::{Address, Bindings, Context, Errno, FiAddr, av, cq};
+
+use crate::contact::unique;
+use crate::death::{Way, get_acquainted, notice};
+use crate::process::{Puppet, Watchdog, alone};
+use crate::side::{Kind, Side, content};
+
+/// How a child is made: libc lets us take the sockets from it, the kernel does not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fork {
+    Libc,
+    Kernel,
+}
+
+impl Fork {
+    /// As fork(2).
+    pub(crate) fn call(self) -> i32 {
+        match self {
+            // SAFETY: children of tests use only this thread and the allocator.
+            Self::Libc => unsafe { libc::fork() },
+            // SAFETY: as above; no stack and nothing else is passed.
+            Self::Kernel => unsafe {
+                libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32
+            },
+        }
+    }
+}
+
+/// Forks the test; the child runs `act` and ends without what the test would do at its end.
+fn fork(act: impl FnOnce()) -> Pid {
+    fork_by(Fork::Libc, act)
+}
+
+fn fork_by(how: Fork, act: impl FnOnce()) -> Pid {
+    match how.call() {
+        0 => {
+            let is_good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).is_ok();
+            leave(i32::from(!is_good))
+        }
+        pid => Pid::from_raw(pid),
+    }
+}
+
+fn leave(code: i32) -> ! {
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(code) }
+}
+
+#[track_caller]
+fn reap(child: Pid) {
+    assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+}
+
+/// Every call on what was opened before the fork is refused, and changes nothing.
+fn use_everything(side: &mut Side, them: FiAddr) {
+    for kind in Kind::ALL {
+        for len in [8, 2000, 100_000] {
+            let is_inject = matches!(kind, Kind::Inject | Kind::TaggedInject);
+            if len <= 4096 || !is_inject {
+                assert_eq!(side.send(kind, them, len, 70), Err(Errno::BadF));
+            }
+            assert_eq!(side.recv(kind, them, len, 71), Err(Errno::BadF));
+            assert_eq!(side.recv(kind, FiAddr::UNSPEC, len, 72), Err(Errno::BadF));
+        }
+    }
+    assert_eq!(side.ep.cancel(Context(1)), Err(Errno::BadF));
+    let mut entries = [cq::Entry::default(); 4];
+    assert_eq!(side.cq.read(&mut entries), Err(Errno::BadF));
+    assert_eq!(side.cq.read(&mut []), Err(Errno::BadF));
+    assert!(matches!(side.cq.read_err(), Err(Errno::BadF)));
+    let name = Address::Str("fi_shm://anybody".into());
+    assert_eq!(side.av.insert_one(&name), Err(Errno::BadF));
+    assert_eq!(side.av.remove(&[them]), Err(Errno::BadF));
+    assert_eq!(side.av.lookup(them), Err(Errno::BadF));
+    let info = crate::side::info(selvedge::info::EpType::Rdm, &[]);
+    let domain = side.domain();
+    assert_eq!(
+        domain.cq(&cq::Attr::default()).unwrap_err().errno(),
+        Errno::BadF
+    );
+    assert_eq!(
+        domain.av(&av::Attr::default()).unwrap_err().errno(),
+        Errno::BadF
+    );
+    let bind = Bindings::new(side.cq.clone(), side.av.clone());
+    let error = domain.endpoint(&info, bind).unwrap_err();
+    assert_eq!(error.errno(), Errno::BadF, "{error}");
+}
+
+/// What a child does with its copy of the parent's endpoint, and how it ends.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    UseAndExit,
+    DropAndExit,
+    /// With everything that a program does at its end.
+    ExitProperly,
+    Killed,
+    Crashes,
+    Executes,
+}
+
+const FATES: [Fate; 6] = [
+    Fate::UseAndExit,
+    Fate::DropAndExit,
+    Fate::ExitProperly,
+    Fate::Killed,
+    Fate::Crashes,
+    Fate::Executes,
+];
+
+impl Fate {
+    /// Runs in the child, with all that the parent has.
+    fn meet(self, mut side: Side, them: FiAddr) {
+        match self {
+            Self::UseAndExit => {
+                use_everything(&mut side, them);
+                std::mem::forget(side);
+            }
+            Self::DropAndExit => {
+                use_everything(&mut side, them);
+                drop(side);
+            }
+            // SAFETY: the test's threads do not exist here, and none of its handlers waits.
+            Self::ExitProperly => unsafe { libc::exit(0) },
+            Self::Killed => kill(Pid::this(), Signal::SIGKILL).unwrap(),
+            Self::Crashes => {
+                let limit = nix::sys::resource::Resource::RLIMIT_CORE;
+                nix::sys::resource::setrlimit(limit, 0, 0).unwrap();
+                // SAFETY: ends the process by a signal.
+                unsafe { libc::abort() }
+            }
+            Self::Executes => {
+                let args = [c"true".as_ptr(), std::ptr::null()];
+                // SAFETY: a null-terminated list of strings.
+                unsafe { libc::execvp(args[0], args.as_ptr()) };
+            }
+        }
+    }
+
+    /// Forks children that meet this fate while the parent goes on having `side`.
+    fn befall(self, side: &mut Side, them: FiAddr) {
+        self.befall_by(Fork::Libc, side, them);
+        self.befall_by(Fork::Kernel, side, them);
+    }
+
+    fn befall_by(self, how: Fork, side: &mut Side, them: FiAddr) {
+        // SAFETY: the copy is used and dropped in the child alone, which has its own memory.
+        let copy = unsafe { std::ptr::read(side) };
+        let copy = std::mem::ManuallyDrop::new(copy);
+        let copy = move || std::mem::ManuallyDrop::into_inner(copy);
+        let child = fork_by(how, || self.meet(copy(), them));
+        let status = waitpid(child, None).unwrap();
+        match self {
+            Self::Killed | Self::Crashes => {
+                assert!(matches!(status, WaitStatus::Signaled(..)), "{status:?}");
+            }
+            _ => assert_eq!(status, WaitStatus::Exited(child, 0), "{self:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_child_of_an_idle_endpoint_harms_nothing() {
+    alone(|| {
+        let mut side = Side::new();
+        let name = unique("late");
+        let them = side.insert(&name);
+        FATES.iter().for_each(|fate| fate.befall(&mut side, them));
+        let mut puppet = Puppet::named(&name);
+        let us = puppet.ask(&format!("insert {}", side.name()));
+        get_acquainted(&mut side, &mut puppet, them, &us);
+    });
+}
+
+#[test]
+fn a_child_of_an_endpoint_with_peers_harms_nothing() {
+    alone(|| {
+        for way in Way::some() {
+            let (mut side, mut puppet, them, us) = way.meet("forked");
+            get_acquainted(&mut side, &mut puppet, them, &us);
+            for fate in FATES {
+                fate.befall(&mut side, them);
+                get_acquainted(&mut side, &mut puppet, them, &us);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_child_that_is_born_while_messages_move_harms_nothing() {
+    alone(|| {
+        for way in Way::some() {
+            let (mut side, mut puppet, them, us) = way.meet("busy");
+            for (round, fate) in (0..).zip(FATES) {
+                let number = 10 + round;
+                puppet.ask(&format!("recv Tagged {} {number}", way.len));
+                puppet.ask(&format!("send Tagged {us} {} {number}", way.len));
+                side.send(Kind::Delivered, them, way.len, number).unwrap();
+                let numbers = [number, number + 100];
+                side.recv(Kind::Tagged, them, way.len, number).unwrap();
+                puppet.ask("drive on");
+                // Some of it has moved.
+                (0..3).for_each(|_| side.drive());
+                fate.befall(&mut side, them);
+                let mut sent = 0;
+                for _ in numbers {
+                    let event = side.next().ok();
+                    assert_eq!(event.context, number);
+                    sent += usize::from(event.bytes.is_empty());
+                    let is_good = event.bytes.is_empty() || event.bytes == content(number, way.len);
+                    assert!(is_good, "{fate:?}");
+                }
+                assert_eq!(sent, 1);
+                puppet.ask("drive off");
+                let mut answers = [puppet.ask("next"), puppet.ask("next")];
+                answers.sort();
+                let expected = [
+                    format!("done {number}"),
+                    format!("done {number} {} good", way.len),
+                ];
+                assert_eq!(answers, expected);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_child_that_is_born_while_its_parent_closes_harms_nothing() {
+    alone(|| {
+        for round in 0..60 {
+            let mut other = Side::new();
+            let mut side = Side::new();
+            let (them, us) = (side.insert(other.name()), other.insert(side.name()));
+            side.send(Kind::Tagged, them, 8, 1).unwrap();
+            other.recv(Kind::Tagged, us, 8, 1).unwrap();
+            other.next_with(&mut [&mut side]).ok();
+            let queue = side.cq.clone();
+            let child = std::thread::scope(|scope| {
+                let closing = scope.spawn(move || drop(side));
+                (0..round * 20).for_each(|_| std::hint::spin_loop());
+                let child = fork(move || {
+                    assert_eq!(queue.read(&mut [cq::Entry::default()]), Err(Errno::BadF));
+                    drop(queue);
+                });
+                closing.join().unwrap();
+                child
+            });
+            reap(child);
+            notice(&mut other, us);
+        }
+    });
+}
+
+#[test]
+fn a_child_may_open_a_fabric_of_its_own() {
+    alone(|| {
+        let mut side = Side::new();
+        let name = unique("own");
+        let child_name = unique("child");
+        let mut puppet = Puppet::named(&name);
+        let them = side.insert(&name);
+        let us = puppet.ask(&format!("insert {}", side.name()));
+        get_acquainted(&mut side, &mut puppet, them, &us);
+        let parent = side.name();
+        let child = fork(|| {
+            let mut own = Side::named(&child_name);
+            let up = own.insert(&parent);
+            for number in 1..=3 {
+                own.recv(Kind::Tagged, up, 300_000, number).unwrap();
+                own.send(Kind::Delivered, up, 300_000, number).unwrap();
+                own.next().ok();
+                own.next().ok();
+            }
+            // And is the parent of another one.
+            let grandchild = fork(|| {
+                assert_eq!(own.send(Kind::Tagged, up, 8, 9), Err(Errno::BadF));
+                drop(Side::new());
+            });
+            reap(grandchild);
+            own.send(Kind::Delivered, up, 8, 9).unwrap();
+            own.next().ok();
+        });
+        let down = side.insert(&child_name);
+        for number in 1..=3 {
+            side.recv(Kind::Tagged, FiAddr::UNSPEC, 300_000, number)
+                .unwrap();
+            let event = side.next().ok();
+            assert_eq!((event.src, event.bytes), (down, content(number, 300_000)));
+            side.send(Kind::Delivered, down, 300_000, number).unwrap();
+            side.next().ok();
+        }
+        side.recv(Kind::Tagged, down, 8, 9).unwrap();
+        side.next().ok();
+        side.recv(Kind::Tagged, down, 8, 10).unwrap();
+        assert_eq!(side.next().errno(), Errno::ConnReset);
+        reap(child);
+        get_acquainted(&mut side, &mut puppet, them, &us);
+    });
+}
+
+#[test]
+fn the_end_of_a_parent_is_noticed_while_its_child_lives() {
+    let _watchdog = Watchdog::new();
+    for kind in [Fork::Libc, Fork::Kernel] {
+        for is_killed in [true, false] {
+            let name = unique("parent");
+            let mut puppet = Puppet::named(&name);
+            let mut side = Side::new();
+            let them = side.insert(&name);
+            let us = puppet.ask(&format!("insert {}", side.name()));
+            get_acquainted(&mut side, &mut puppet, them, &us);
+            let child: i32 = puppet.ask(&format!("fork {kind:?}")).parse().unwrap();
+            side.recv(Kind::Tagged, them, 8, 5).unwrap();
+            if is_killed {
+                puppet.kill();
+            } else {
+                puppet.ask("close");
+            }
+            assert_eq!(
+                side.next().errno(),
+                Errno::ConnReset,
+                "{kind:?} {is_killed}"
+            );
+            assert!(kill(Pid::from_raw(child), None).is_ok());
+            if matches!(kind, Fork::Libc) {
+                // The name is free, too.
+                let mut next = Puppet::named(&name);
+                let us = next.ask(&format!("insert {}", side.name()));
+                get_acquainted(&mut side, &mut next, them, &us);
+            }
+            kill(Pid::from_raw(child), Signal::SIGKILL).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_child_s_copy_of_a_region_is_not_the_region() {
+    use selvedge_shm::smr::{Attr, PeerRegion, Region, Sizes};
+
+    alone(|| {
+        let sizes = Sizes {
+            cmd_count: 16,
+            resp_count: 16,
+            inject_size: 4096,
+        };
+        let region = Region::create(&Attr { sizes, peer: "a" }).unwrap();
+        let (fd, sizes) = region.share().unwrap();
+        let peer = PeerRegion::attach(fd, sizes).unwrap();
+        // SAFETY: dropped in the child, which has its own copy, and later in the parent.
+        let copy = std::mem::ManuallyDrop::new(unsafe { std::ptr::read(&raw const region) });
+        reap(fork(move || drop(std::mem::ManuallyDrop::into_inner(copy))));
+        assert!(!peer.is_closed());
+        drop(region);
+        assert!(peer.is_closed());
+    });
+}
+
+#[test]
+fn the_sockets_of_a_parent_are_not_inherited() {
+    alone(|| {
+        let side = Side::new();
+        let sockets = |what: &str| {
+            let fds = std::fs::read_dir("/proc/self/fd").unwrap();
+            fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+                .filter(|link| link.to_string_lossy().starts_with(what))
+                .collect::<Vec<_>>()
+        };
+        let before = sockets("socket:");
+        assert!(!before.is_empty());
+        reap(fork(|| {
+            let after = sockets("socket:");
+            let kept = before.iter().filter(|link| after.contains(link)).count();
+            // But the one that is there to be let go.
+            assert!(kept <= 1, "{before:?} {after:?}");
+        }));
+        drop(side);
+    });
+}
+
+#[test]
+fn exec_is_the_end_of_a_peer() {
+    let _watchdog = Watchdog::new();
+    for way in Way::some() {
+        let (mut side, mut puppet, them, us) = way.meet("exec");
+        get_acquainted(&mut side, &mut puppet, them, &us);
+        // One large message is on its way out of the memory that is about to go.
+        puppet.ask(&format!("send Tagged {us} {} 1", 8 << 20));
+        side.recv(Kind::Tagged, them, 8 << 20, 1).unwrap();
+        side.recv(Kind::Tagged, them, 8, 2).unwrap();
+        side.send(Kind::Delivered, them, way.len, 3).unwrap();
+        (0..3).for_each(|_| side.drive());
+        puppet.tell("exec");
+        for _ in 0..3 {
+            let event = side.next();
+            if event.context == 1 && event.error.is_none() {
+                // It was faster.
+                assert!(event.bytes == content(1, 8 << 20));
+                continue;
+            }
+            assert_eq!(event.errno(), Errno::ConnReset, "{way:?}");
+        }
+        assert!(side.is_idle());
+        assert_eq!(side.send(Kind::Tagged, them, 8, 4), Err(Errno::NotConn));
+        // It is the same process, and it lives.
+        assert_eq!(
+            waitpid(Pid::from_raw(puppet.pid()), Some(WaitPidFlag::WNOHANG)),
+            Ok(WaitStatus::StillAlive)
+        );
+    }
+}
+
+#[test]
+fn an_exec_under_traffic_garbles_nothing() {
+    let _watchdog = Watchdog::new();
+    for round in 0..10 {
+        let name = unique("executor");
+        let mut puppet = Puppet::start();
+        puppet.ask(&format!("open {name} FI_SHM_PROTOCOL=cma"));
+        let mut side = Side::with(None, &[("FI_SHM_PROTOCOL", "cma")]);
+        let them = side.insert(&name);
+        let us = puppet.ask(&format!("insert {}", side.name()));
+        puppet.ask(&format!("stream-exec Tagged {us} 300000 {}", 5 + round * 7));
+        let mut next = 0;
+        loop {
+            if side.recv(Kind::Tagged, them, 300_000, next).is_err() {
+                break;
+            }
+            let event = side.next();
+            if event.error.is_some() {
+                assert_eq!(event.errno(), Errno::ConnReset);
+                break;
+            }
+            assert!(event.bytes == content(next, 300_000), "message {next}");
+            next += 1;
+        }
+        assert!(side.is_idle());
+    }
+}
+
+#[test]
+fn descriptors_of_an_endpoint_are_closed_on_exec() {
+    alone(|| {
+        let side = Side::new();
+        let other = Side::new();
+        let _peer = side.insert(other.name());
+        for fd in std::fs::read_dir("/proc/self/fd").unwrap() {
+            let fd = fd.unwrap();
+            let link = std::fs::read_link(fd.path()).unwrap_or_default();
+            let link = link.to_string_lossy().into_owned();
+            let is_ours = ["socket:", "anon_inode:", "/memfd:"]
+                .iter()
+                .any(|start| link.starts_with(start));
+            let number: i32 = fd.file_name().to_string_lossy().parse().unwrap();
+            if is_ours && number > std::io::stderr().as_raw_fd() {
+                // SAFETY: asks about a number.
+                let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+                assert!(flags & libc::FD_CLOEXEC != 0, "{link}");
+            }
+        }
+    });
+}
