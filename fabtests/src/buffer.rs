@@ -1,13 +1,23 @@
 //! Buffers by the rules that hold for every contestant: page-aligned, and every page touched.
 
+#![expect(unsafe_code, reason = "memory of a domain as a slice")]
+
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use memmap2::MmapMut;
+use selvedge::{Allocation, Domain, alloc};
 
-/// Private memory that starts at a page.
+/// Memory that starts at a page, and that no peer writes to.
 #[derive(Debug)]
-pub struct Pages(MmapMut);
+pub struct Pages(Memory);
+
+#[derive(Debug)]
+enum Memory {
+    Private(MmapMut),
+    Special(Arc<dyn Allocation>),
+}
 
 impl Pages {
     /// `len` bytes, written once.
@@ -18,7 +28,18 @@ impl Pages {
         let mut map = MmapMut::map_anon(len.max(1))
             .with_context(|| format!("cannot get a buffer of {len} bytes"))?;
         map.fill(0x5a);
-        Ok(Self(map))
+        Ok(Self(Memory::Private(map)))
+    }
+
+    /// `len` bytes of the domain's memory, written once.
+    ///
+    /// # Errors
+    /// The domain's, when there is no memory.
+    pub fn special(domain: &dyn Domain, len: usize) -> anyhow::Result<Self> {
+        let memory = domain.alloc(len.max(1), &alloc::Attr::default())?;
+        let mut pages = Self(Memory::Special(memory));
+        pages.fill(0x5a);
+        Ok(pages)
     }
 }
 
@@ -26,12 +47,25 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Memory::Private(map) => map,
+            // SAFETY: the bytes are valid and initialised while the handle lives, this value is the
+            // only one that gives them out, and without rights for peers nobody else writes them.
+            Memory::Special(memory) => unsafe {
+                std::slice::from_raw_parts(memory.base(), memory.len())
+            },
+        }
     }
 }
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0
+        match &mut self.0 {
+            Memory::Private(map) => map,
+            // SAFETY: as above, and `&mut self` is the only borrow.
+            Memory::Special(memory) => unsafe {
+                std::slice::from_raw_parts_mut(memory.base(), memory.len())
+            },
+        }
     }
 }

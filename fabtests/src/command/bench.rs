@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use super::{PlaceArgs, print};
 use crate::comparison::{Contestant, Libfabric, MemoryUse, Plan, Report, measure};
 use crate::cpu::Placement;
-use crate::fabric::Bench;
+use crate::fabric::{Bench, OpenOrder};
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
 use crate::pair::Pair;
@@ -46,6 +46,9 @@ pub struct Args {
     /// Never send by inject, also where a message is small enough
     #[arg(long)]
     no_inject: bool,
+    /// Have our buffers in special memory, which the peer copies large messages from by itself
+    #[arg(long)]
+    special: bool,
     /// Measure somebody else in the same minutes, in turns
     #[arg(long, value_enum)]
     against: Option<Rival>,
@@ -84,6 +87,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let provider = contestants[0].opened.provider.clone();
     if let Some(rival) = &rival {
         let pair = rival.start(&provider, placement, deadline)?;
+        let order = OpenOrder {
+            special: false,
+            ..order
+        };
         contestants.push(Contestant::open(rival.version().to_owned(), pair, order)?);
     }
     let mut gauge = Pair::start(placement, deadline)?;
@@ -121,6 +128,7 @@ impl Args {
             reps: self.reps.into(),
             inject: !self.no_inject,
             verify: self.check,
+            special: self.special,
         }
     }
 }

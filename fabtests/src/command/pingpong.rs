@@ -117,6 +117,7 @@ impl Args {
             reps: self.reps.into(),
             inject: !self.no_inject,
             verify: self.check,
+            special: false,
         }
     }
 }

@@ -41,6 +41,7 @@ impl MemoryUse {
             provider,
             largest: 1,
             window: 64,
+            special: false,
         }))?;
         let after = Footprint::of(active)?;
         Ok(Self {

@@ -22,6 +22,8 @@ pub struct Plan {
     pub inject: bool,
     /// Check every message.
     pub verify: bool,
+    /// Have our buffers in memory that the domain makes.
+    pub special: bool,
 }
 
 /// One benchmark at one size.
@@ -73,6 +75,7 @@ impl Plan {
             provider,
             largest: self.sizes.iter().copied().max().unwrap_or(1),
             window: self.window,
+            special: self.special,
         }
     }
 }

@@ -91,6 +91,9 @@ pub struct OpenOrder {
     pub largest: usize,
     /// Messages on the way at once.
     pub window: usize,
+    /// Have the buffers in memory that the domain makes.
+    #[serde(default)]
+    pub special: bool,
 }
 
 /// One run of a benchmark.

@@ -58,13 +58,18 @@ impl Station {
         let ep = domain
             .endpoint(&info, bindings)
             .with_context(|| format!("cannot open an endpoint of {name}"))?;
+        let side = side_bytes(order.window, order.largest);
+        let wire = match order.special {
+            true => Wire::special(&*domain, side)?,
+            false => Wire::new(side)?,
+        };
         Ok(Self {
             ep,
             cq,
             av,
             info,
             peer: FiAddr::UNSPEC,
-            wire: Wire::new(side_bytes(order.window, order.largest))?,
+            wire,
             idle,
         })
     }

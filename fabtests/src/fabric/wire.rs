@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use anyhow::{anyhow, bail, ensure};
-use selvedge::{CompletionQueue, Context, Endpoint, Errno, FiAddr, Iov, IovMut, cq};
+use selvedge::{CompletionQueue, Context, Domain, Endpoint, Errno, FiAddr, Iov, IovMut, cq};
 
 use super::face::{Face, Purpose};
 use super::pattern;
@@ -75,11 +75,21 @@ impl Wire {
     /// # Errors
     /// When there is no memory.
     pub(super) fn new(side: usize) -> anyhow::Result<Self> {
-        Ok(Self {
-            rx: Pages::new(2 * side)?,
-            tx: Pages::new(side)?,
-            running: false,
-        })
+        Ok(Self::over(Pages::new(2 * side)?, Pages::new(side)?))
+    }
+
+    /// The same in memory of the domain's.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub(super) fn special(domain: &dyn Domain, side: usize) -> anyhow::Result<Self> {
+        let rx = Pages::special(domain, 2 * side)?;
+        Ok(Self::over(rx, Pages::special(domain, side)?))
+    }
+
+    fn over(rx: Pages, tx: Pages) -> Self {
+        let running = false;
+        Self { rx, tx, running }
     }
 }
 
