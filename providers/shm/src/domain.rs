@@ -109,6 +109,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
+        self.check_birth()?;
         special::Held::create(&self.shared, len, attr)
     }
 }

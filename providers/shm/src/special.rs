@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
 use selvedge::{Allocation, Desc, Errno, Error, MemoryRegion, MrAccess, alloc};
+use selvedge_kit::birth::Birth;
 
 use crate::domain::Shared;
 use crate::packet::{encode_block, encode_release};
@@ -95,6 +96,7 @@ pub(crate) struct Held {
     notice: u64,
     /// What was asked for.
     len: usize,
+    birth: Birth,
 }
 
 impl Held {
@@ -135,12 +137,17 @@ impl Held {
             place,
             notice: shared.exports.publish(encode_block(&place), Some(fd)),
             len,
+            birth: Birth::here(),
         }))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
+        // To a forked child it is the parent's.
+        if !self.birth.is_here() {
+            return;
+        }
         // Before the address may be another's.
         self.shared.special.remove(self.place.base);
         let farewell = encode_release(self.place.block);

@@ -3,7 +3,8 @@
 //! A block is one sealed file, committed in full when it is made. Its owner has it by a raw
 //! address, as any other memory. Peers map it to read, or, if it was made for that, to write, too.
 //! Nothing is ever allocated inside of a block that was given back: whoever still has it mapped
-//! touches pages that nobody else uses.
+//! touches pages that nobody else uses. Forked children have a hole in its place: with a copy, which
+//! would be no copy, they would change the parent's memory.
 //!
 //! # Examples
 //!
@@ -19,7 +20,6 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use memmap2::Advice;
 use nix::errno::Errno as Sys;
@@ -65,6 +65,7 @@ impl Block {
         }
         .map_err(|cause| failed(format!("special memory of {len} bytes"), cause))?;
         let mapping = Mapping::writable(&file, len)?;
+        mapping.withhold();
         seal(&file, writers).map_err(|cause| failed("sealing special memory".into(), cause))?;
         let bytes = Bytes::new(mapping, 0, len);
         Ok((Self { bytes }, file.into()))
@@ -156,7 +157,8 @@ impl PeerBlock {
     /// [`Errno::Proto`] when it is no sealed memory of this length; the system's, when there is no
     /// room for it.
     pub fn attach(fd: OwnedFd, len: usize, writable: bool) -> Result<Self, Error> {
-        let mapping: Arc<Mapping> = map_foreign(fd, len, writable)?;
+        let mapping = map_foreign(fd, len, writable)?;
+        mapping.withhold();
         Ok(Self {
             bytes: Bytes::new(mapping, 0, len),
         })

@@ -36,7 +36,7 @@ impl Fork {
 }
 
 /// Forks the test; the child runs `act` and ends without what the test would do at its end.
-fn fork(act: impl FnOnce()) -> Pid {
+pub(crate) fn fork(act: impl FnOnce()) -> Pid {
     fork_by(Fork::Libc, act)
 }
 
@@ -56,7 +56,7 @@ fn leave(code: i32) -> ! {
 }
 
 #[track_caller]
-fn reap(child: Pid) {
+pub(crate) fn reap(child: Pid) {
     assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
 }
 
@@ -91,6 +91,8 @@ fn use_everything(side: &mut Side, them: FiAddr) {
         domain.av(&av::Attr::default()).unwrap_err().errno(),
         Errno::BadF
     );
+    let attr = selvedge::alloc::Attr::default();
+    assert_eq!(domain.alloc(1, &attr).unwrap_err().errno(), Errno::BadF);
     let bind = Bindings::new(side.cq.clone(), side.av.clone());
     let error = domain.endpoint(&info, bind).unwrap_err();
     assert_eq!(error.errno(), Errno::BadF, "{error}");

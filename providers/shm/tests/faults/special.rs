@@ -6,6 +6,7 @@ use selvedge::{Errno, FiAddr, MrAccess};
 
 use crate::contact::unique;
 use crate::denial::deny;
+use crate::fork::{fork, reap};
 use crate::process::{Puppet, alone};
 use crate::shortage::limit_descriptors;
 use crate::side::{Kind, Side, content};
@@ -155,6 +156,29 @@ fn memory_that_is_short_is_an_error_and_leaves_nothing() {
         assert_eq!(mapped(), 0);
         us.alloc(1, 4096, MrAccess::empty()).unwrap();
         assert_eq!(mapped(), 1);
+    });
+}
+
+#[test]
+fn a_child_does_not_reach_special_memory_of_its_parent() {
+    alone(|| {
+        let mut us = Side::new();
+        let (mut puppet, index, them) = met(&mut us);
+        puppet.ask("alloc 1 8192 0");
+        us.alloc(1, 8192, MrAccess::empty()).unwrap();
+        us.until(|_| mapped() == 2);
+        puppet.ask("recv Tagged 8192 5");
+        us.send_special(1, them, 8000, 5, 1).unwrap();
+        let child = fork(|| {
+            assert_eq!(mapped(), 0);
+            us.blocks.clear();
+        });
+        reap(child);
+        assert_eq!(mapped(), 2);
+        puppet.tell("next");
+        assert_eq!(us.next().ok().context, 5);
+        assert_eq!(puppet.answer(), "done 5 8000 good");
+        receive(&mut us, &mut puppet, &index, 1, 8000, 1);
     });
 }
 
