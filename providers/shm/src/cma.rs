@@ -4,12 +4,11 @@
 //! nonce along with the bytes, so that they are known to come from the very process that named the
 //! address, and not from one that got its number afterwards.
 
-use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 
-use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use selvedge::{Errno, Result};
+use selvedge_kit::copy::Shared;
 
 /// A process that may be read from.
 #[derive(Clone, Copy, Debug)]
@@ -44,42 +43,62 @@ impl Target {
     /// As [`Self::probe`]; [`Errno::Fault`] when the bytes are not there. The content of `to` is
     /// unspecified then.
     pub(crate) fn read(&self, from: u64, to: &mut [MaybeUninit<u8>]) -> Result {
+        self.read_raw(from, to.as_mut_ptr().cast(), to.len())
+    }
+
+    /// Fills memory that others may be looking at, likewise.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    #[expect(dead_code, reason = "the operations come with the next change")]
+    pub(crate) fn read_shared(&self, from: u64, to: Shared) -> Result {
+        self.read_raw(from, to.as_ptr(), to.len())
+    }
+
+    fn read_raw(&self, from: u64, to: *mut u8, len: usize) -> Result {
+        let from = usize::try_from(from).map_err(|_| Errno::Fault)?;
         let mut done = 0;
         loop {
-            let base = usize::try_from(from).ok().and_then(|f| f.checked_add(done));
-            let base = base.ok_or(Errno::Fault)?;
-            match self.read_once(base, &mut to[done..])? {
-                _ if to.is_empty() => return Ok(()),
+            let base = from.checked_add(done).ok_or(Errno::Fault)?;
+            match self.read_once(base, to.wrapping_add(done), len - done)? {
+                _ if len == 0 => return Ok(()),
                 0 => return Err(Errno::Fault),
                 read => done += read,
             }
-            if done == to.len() {
+            if done == len {
                 return Ok(());
             }
         }
     }
 
     /// One call; the bytes that it read behind the nonce.
-    fn read_once(&self, base: usize, to: &mut [MaybeUninit<u8>]) -> Result<usize> {
-        let mut nonce = [0; 8];
-        let remote = [
-            RemoteIoVec {
-                base: self.nonce_addr,
-                len: nonce.len(),
+    #[expect(unsafe_code, reason = "the kernel writes where the caller may")]
+    fn read_once(&self, base: usize, to: *mut u8, len: usize) -> Result<usize> {
+        let mut nonce = [0_u8; 8];
+        let remote = [piece(self.nonce_addr, nonce.len()), piece(base, len)];
+        let local = [
+            libc::iovec {
+                iov_base: nonce.as_mut_ptr().cast(),
+                iov_len: nonce.len(),
             },
-            RemoteIoVec {
-                base,
-                len: to.len(),
+            libc::iovec {
+                iov_base: to.cast(),
+                iov_len: len,
             },
         ];
-        let mut local = [
-            IoSliceMut::new(&mut nonce),
-            IoSliceMut::new(target_view(to)),
-        ];
+        let pid = self.pid.as_raw();
         let read = loop {
-            match process_vm_readv(self.pid, &mut local, &remote) {
-                Err(nix::errno::Errno::EINTR) => {}
-                other => break other.map_err(|e| Errno::from_raw(e as i32))?,
+            // SAFETY: the lists have two entries each. The kernel writes to the local pieces alone:
+            // `nonce`, and `len` bytes at `to`, which the private callers have from a slice or a
+            // `Shared` that is valid for writes. The remote ones are numbers to this process.
+            let read =
+                unsafe { libc::process_vm_readv(pid, local.as_ptr(), 2, remote.as_ptr(), 2, 0) };
+            match usize::try_from(read) {
+                Ok(read) => break read,
+                Err(_) => match nix::errno::Errno::last() {
+                    nix::errno::Errno::EINTR => {}
+                    errno => return Err(Errno::from_raw(errno as i32)),
+                },
             }
         };
         if read < nonce.len() || u64::from_ne_bytes(nonce) != self.nonce {
@@ -89,13 +108,12 @@ impl Target {
     }
 }
 
-/// The kernel writes into the slice and never reads it; the wrapper wants initialised bytes.
-#[expect(unsafe_code, reason = "a view for a system call that only writes")]
-fn target_view(bytes: &mut [MaybeUninit<u8>]) -> &mut [u8] {
-    let whole: *mut [MaybeUninit<u8>] = bytes;
-    // SAFETY: `u8` and `MaybeUninit<u8>` have one layout, the borrow is passed on, and the only
-    // use of the view is as the target of a system call: no uninitialised byte is read.
-    unsafe { &mut *(whole as *mut [u8]) }
+/// A stretch of another process's memory.
+fn piece(base: usize, len: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(base),
+        iov_len: len,
+    }
 }
 
 #[cfg(test)]

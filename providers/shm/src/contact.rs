@@ -94,8 +94,15 @@ impl State {
     }
 
     fn greet(&mut self, index: usize, link: &Link) -> Result<(), ContactError> {
-        let out = self.peers[index].outbox();
-        self.control.greet(link, index, &out.region, &self.config)
+        let peer = &mut self.peers[index];
+        let is_first = peer.links.is_empty();
+        let region = &peer.outbox().region;
+        let (control, config, domain) = (&self.control, &self.config, &self.shared);
+        let greet = || control.greet(link, index, region, config, domain.keys.chunks());
+        match is_first {
+            true => domain.exports.introduce(link, greet),
+            false => greet(),
+        }
     }
 
     /// Keeps a socket over which the peer has our outbox, and reports the sends that waited for
@@ -106,9 +113,6 @@ impl State {
             peer.pidfd = link
                 .peer_pidfd()
                 .filter(|fd| self.control.watch_peer(fd, index).is_ok());
-        }
-        if peer.links.is_empty() {
-            self.shared.exports.join(&link);
         }
         peer.links.push(link);
         peer.state = PeerState::Linked;
@@ -263,6 +267,7 @@ impl State {
         let peer = &mut self.peers[index];
         peer.incarnation = Some(hello.incarnation);
         peer.inbox = Some(inbox);
+        peer.keys.expect(hello.key_chunks as usize);
         if self.config.protocol != Protocol::Bounce {
             peer.cma = probe(peer, hello);
         }
@@ -314,6 +319,7 @@ impl State {
                 peer.blocks.release(block);
                 Ok(())
             }
+            Packet::Keys { chunk, fd } => peer.keys.attach(chunk as usize, fd),
             Packet::Abort { msg_id, errno } => {
                 let src = peer.fi_addr(&self.av);
                 match iov::aborted(peer, &self.ep, src, msg_id, errno) {

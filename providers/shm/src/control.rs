@@ -102,6 +102,7 @@ impl Control {
         index: usize,
         region: &crate::smr::Region,
         config: &Config,
+        key_chunks: usize,
     ) -> Result<(), ContactError> {
         let hello = Hello {
             ep_type: self.ep_type as u32,
@@ -110,6 +111,7 @@ impl Control {
             sizes: config.region,
             nonce_addr: std::ptr::from_ref(&*self.nonce).expose_provenance() as u64,
             nonce: *self.nonce,
+            key_chunks: key_chunks as u32,
             name: self.name.clone(),
         };
         link.send(&hello.encode(), &[region.fd(), self.doorbell_memory.fd()])

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge::info::Threading;
 use selvedge::{
-    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, Info, Result,
-    alloc, av, cntr, cq,
+    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, Info, IovMut,
+    MemoryRegion, MrMode, Result, alloc, av, cntr, cq,
 };
 use selvedge_kit::birth::Birth;
 use selvedge_kit::cntr::Cntr;
@@ -18,6 +18,7 @@ use crate::av::Av;
 use crate::config::Config;
 use crate::endpoint;
 use crate::exports::Exports;
+use crate::mr::{self, Keys};
 use crate::name::Name;
 use crate::special::{self, Special};
 
@@ -38,10 +39,21 @@ pub(crate) struct Domain {
 
 /// What the endpoints of a domain have in common. It has locks of its own, which hold whatever was
 /// promised about threads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) exports: Exports,
     pub(crate) special: Special,
+    pub(crate) keys: Keys,
+}
+
+impl Shared {
+    pub(crate) fn new(mode: MrMode) -> Self {
+        Self {
+            exports: Exports::default(),
+            special: Special::default(),
+            keys: Keys::new(mode),
+        }
+    }
 }
 
 /// Counts the domains of this process.
@@ -57,16 +69,17 @@ impl selvedge::Fabric for Fabric {
             },
             index: NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed),
             next_endpoint: AtomicU32::new(0),
-            shared: Arc::default(),
             birth: Birth::here(),
+            shared: Arc::new(Shared::new(info.domain_attr.mr_mode)),
         }))
     }
 }
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
 // SAFETY: the queues are rings of the kit that only endpoints push to, whose promise is argued at
-// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names, and no
-// memory is registered.
+// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. A
+// region's memory is used under the lock of `Keys`, or by peers that ask afterwards whether its row
+// still counts; dropping its handle withdraws the row under that lock.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         self.check_birth()?;
@@ -111,6 +124,19 @@ unsafe impl selvedge::Domain for Domain {
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
         self.check_birth()?;
         special::Held::create(&self.shared, len, attr)
+    }
+
+    fn mr_mode(&self) -> MrMode {
+        self.shared.keys.mode()
+    }
+
+    #[expect(unsafe_code, reason = "the caller's promise about the memory")]
+    unsafe fn reg(
+        &self,
+        region: &[IovMut],
+        attr: &selvedge::mr::Attr,
+    ) -> Result<Arc<dyn MemoryRegion>, Error> {
+        mr::register(&self.shared, region, attr)
     }
 }
 

@@ -78,9 +78,15 @@ impl Exports {
         self.speak(&mut inner);
     }
 
-    /// Tells a peer, which has our hello, everything that stands, and whatever comes.
-    pub(crate) fn join(&self, link: &Link) {
+    /// Says hello to a peer by `greet`, and tells it everything that stands, and whatever comes.
+    /// Nothing is published in between.
+    pub(crate) fn introduce(
+        &self,
+        link: &Link,
+        greet: impl FnOnce() -> Result<(), ContactError>,
+    ) -> Result<(), ContactError> {
         let mut inner = self.lock();
+        greet()?;
         let standing = inner.standing.iter();
         let pending = standing.map(|(&number, notice)| (number, Arc::clone(notice)));
         let listener = Listener {
@@ -89,6 +95,7 @@ impl Exports {
         };
         inner.listeners.push(listener);
         self.speak(&mut inner);
+        Ok(())
     }
 
     /// Tells those whose sockets were full what they have missed.
@@ -166,14 +173,14 @@ mod tests {
     fn those_that_are_there_and_those_that_come_hear_what_stands() {
         let exports = Exports::default();
         let (ours, mut theirs) = links("a");
-        exports.join(&ours);
+        exports.introduce(&ours, || Ok(())).unwrap();
         let first = exports.publish(packet(1), None);
         exports.publish(packet(2), None);
         assert_eq!(heard(&mut theirs), [1, 2]);
         exports.withdraw(first, packet(3));
         assert_eq!(heard(&mut theirs), [3]);
         let (late, mut latest) = links("b");
-        exports.join(&late);
+        exports.introduce(&late, || Ok(())).unwrap();
         assert_eq!(heard(&mut latest), [2]);
     }
 
@@ -181,7 +188,7 @@ mod tests {
     fn what_does_not_fit_comes_later_and_what_is_over_by_then_never() {
         let exports = Exports::default();
         let (ours, mut theirs) = links("c");
-        exports.join(&ours);
+        exports.introduce(&ours, || Ok(())).unwrap();
         let numbers: Vec<_> = (0..2000)
             .map(|n| exports.publish(packet(n), None))
             .collect();
@@ -202,7 +209,7 @@ mod tests {
     fn a_link_that_is_dropped_is_closed_and_forgotten() {
         let exports = Exports::default();
         let (ours, mut theirs) = links("d");
-        exports.join(&ours);
+        exports.introduce(&ours, || Ok(())).unwrap();
         drop(ours);
         assert!(matches!(theirs.receive(), Ok(Heard::End)));
         exports.publish(packet(1), None);

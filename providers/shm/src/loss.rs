@@ -10,6 +10,7 @@ use selvedge_kit::srx::Source;
 
 use crate::peer::State as PeerState;
 use crate::proto::iov::Stage;
+use crate::rma::access::PeerKeys;
 use crate::state::State;
 
 /// Rounds of segments that a peer that is gone may have left; more than its bounce memory holds.
@@ -137,6 +138,7 @@ impl State {
         peer.bounce = None;
         peer.early.clear();
         peer.blocks.clear();
+        peer.keys = PeerKeys::default();
         for (_, message) in std::mem::take(&mut peer.incoming) {
             if let Stage::Moving(moving) = message.stage {
                 self.ep

@@ -33,6 +33,8 @@ pub(crate) struct Hello {
     pub(crate) nonce_addr: u64,
     /// A random number.
     pub(crate) nonce: u64,
+    /// Key chunks that follow.
+    pub(crate) key_chunks: u32,
     /// The sender's name.
     pub(crate) name: Name,
 }
@@ -65,6 +67,11 @@ pub(crate) enum Packet {
     Release {
         block: u64,
     },
+    /// Comes with the descriptor of a chunk of the sender's key table.
+    Keys {
+        chunk: u32,
+        fd: OwnedFd,
+    },
     /// The bytes of this message, which was asked for in segments, will not come.
     Abort {
         msg_id: u32,
@@ -83,6 +90,7 @@ const KIND_ABORT: u32 = 3;
 const KIND_REFUSAL: u32 = 4;
 const KIND_BLOCK: u32 = 6;
 const KIND_RELEASE: u32 = 7;
+const KIND_KEYS: u32 = 5;
 
 /// Bytes of a refusal's text at most.
 const WHY_MAX: usize = SIZE - 24;
@@ -99,6 +107,7 @@ impl Hello {
         out.u32(self.sizes.inject_size as u32);
         out.u64(self.nonce_addr);
         out.u64(self.nonce);
+        out.u32(self.key_chunks);
         out.text(self.name.as_str());
         out.packet
     }
@@ -115,6 +124,7 @@ impl Hello {
             },
             nonce_addr: input.u64()?,
             nonce: input.u64()?,
+            key_chunks: input.u32()?,
             name: {
                 let text = input.text(NAME_MAX)?;
                 let text = std::str::from_utf8(text).map_err(|_| nonsense("its name"))?;
@@ -146,6 +156,13 @@ pub(crate) fn encode_block(place: &Place) -> Bytes {
 pub(crate) fn encode_release(block: u64) -> Bytes {
     let mut out = Writer::new(KIND_RELEASE);
     out.u64(block);
+    out.packet
+}
+
+/// The packet that comes with a chunk of the key table.
+pub(crate) fn encode_keys(chunk: u32) -> Bytes {
+    let mut out = Writer::new(KIND_KEYS);
+    out.u32(chunk);
     out.packet
 }
 
@@ -208,6 +225,10 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
         }),
         KIND_RELEASE => Ok(Packet::Release {
             block: input.u64()?,
+        }),
+        KIND_KEYS => Ok(Packet::Keys {
+            chunk: input.u32()?,
+            fd: fd()?,
         }),
         KIND_ABORT => Ok(Packet::Abort {
             msg_id: input.u32()?,
@@ -327,6 +348,7 @@ mod tests {
             },
             nonce_addr: 0x7fff_0000_1000,
             nonce: 42,
+            key_chunks: 3,
             name: Name::plain("1:2:3").unwrap(),
         }
     }
@@ -362,7 +384,7 @@ mod tests {
     #[test]
     fn every_truncation_of_a_hello_is_refused() {
         let packet = hello().encode();
-        let needed = 16 + 4 + 16 + 4 + 12 + 16 + 4 + 5;
+        let needed = 16 + 4 + 16 + 4 + 12 + 16 + 4 + 4 + 5;
         for len in 0..needed {
             assert_eq!(
                 parse(&packet[..len], fds()).unwrap_err().errno(),

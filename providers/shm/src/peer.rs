@@ -20,6 +20,7 @@ use crate::name::Name;
 use crate::packet::Hello;
 use crate::proto::iov::Incoming;
 use crate::rendezvous::Link;
+use crate::rma::access::PeerKeys;
 use crate::smr::bounce::{BounceReceiver, BounceSender, Filled};
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{BadCredit, Credit, Receiver, Sender, Slot};
@@ -57,6 +58,8 @@ pub(crate) struct Peer {
     pub(crate) blocks: Blocks,
     /// Whether something waits for what the peer may have said over the socket.
     pub(crate) wants_news: bool,
+    /// What the peer lets us do with its memory.
+    pub(crate) keys: PeerKeys,
     /// Whether the endpoint polls this peer at every turn.
     pub(crate) is_hot: bool,
     /// Whether the endpoint looks after transfers with this peer at every turn.
@@ -188,6 +191,7 @@ impl Peer {
             choice: Choice::default(),
             blocks: Blocks::default(),
             wants_news: false,
+            keys: PeerKeys::default(),
             is_hot: false,
             is_active: false,
             fi_addr: FiAddr::UNSPEC,

@@ -10,6 +10,7 @@
 //! - [`doorbell`]: a hint which queues have news;
 //! - [`bounce`]: segments for payloads of any size;
 //! - [`special`]: memory that its owner uses as its own and that peers map;
+//! - [`keys`]: what peers may do with memory that was registered;
 //! - [`bytes`]: copies in and out.
 //!
 //! The rules they keep: no lock, no pointer and no function in shared memory; every process writes
@@ -70,6 +71,7 @@ pub mod bytes;
 pub mod cmd_queue;
 pub mod doorbell;
 pub mod inject_pool;
+pub mod keys;
 pub mod layout;
 mod map;
 #[cfg(loom)]

@@ -164,6 +164,7 @@ fn hello(name: &str, incarnation: u128, nonce: &u64) -> Vec<u8> {
     let addr = std::ptr::from_ref(nonce).expose_provenance() as u64;
     packet.extend(addr.to_le_bytes());
     packet.extend(nonce.to_le_bytes());
+    packet.extend(0_u32.to_le_bytes());
     packet.extend((name.len() as u32).to_le_bytes());
     packet.extend(name.as_bytes());
     packet.resize(256, 0);
@@ -189,7 +190,7 @@ fn garbled_greetings_are_refused_and_cost_nothing() {
         let before = Tally::now();
         for len in 0..good.len() {
             let hostile = Hostile::connect(&scene.victim);
-            hostile.say(&good[..len.min(72)], &fds);
+            hostile.say(&good[..len.min(76)], &fds);
             hostile.is_cut_off_by(&mut scene.victim);
         }
         for _ in 0..2000 {

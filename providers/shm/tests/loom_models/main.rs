@@ -15,6 +15,7 @@
 mod bounce;
 mod close;
 mod doorbell;
+mod keys;
 mod pool;
 mod resp;
 mod ring;

@@ -1,0 +1,458 @@
+//! Memory registration: the regions of a domain, in a table of keys that peers map.
+//!
+//! The table is made at the first registration with remote rights and grows by chunks. Every peer
+//! gets them (`exports`) before a key of theirs is out.
+//!
+//! Two ways to use a region, and how each ends before its memory may be used for something else:
+//! this process does so under the table's lock ([`Keys::with`]), which withdrawal takes too; a peer
+//! that copies from it asks afterwards whether the row still counts.
+
+#![cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the operations come with the next change")
+)]
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustc_hash::FxHashMap;
+use selvedge::rma::RmaIov;
+use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr};
+use selvedge_kit::copy;
+
+use crate::domain::Shared;
+use crate::exports::Exports;
+use crate::packet::encode_keys;
+use crate::smr::keys::{Chunk, Denied, Kind, RIGHT_READ, RIGHT_WRITE, Row, place_of, rows_of};
+
+/// Pieces of a registered region.
+pub(crate) const MR_IOV_LIMIT: usize = 1;
+/// The key of a region that peers may not use (`FI_KEY_NOTAVAIL`).
+const NO_KEY: u64 = u64::MAX;
+/// The bits of a provider's key that are the row's number; the others are random. An application's
+/// key that is a small number gets the row of this number too, if it is free.
+const ROW_BITS: u32 = 20;
+const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
+
+/// The regions of a domain.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    mode: MrMode,
+    table: RwLock<Table>,
+    /// Chunks of the table that peers are told of, or will be at once.
+    chunks: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    chunks: Vec<Chunk>,
+    rows: Vec<Option<Entry>>,
+    free: BTreeSet<u32>,
+    by_key: FxHashMap<u64, u32>,
+}
+
+/// A region, as this process sees it.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    row: Row,
+    /// The address of the first byte.
+    first: usize,
+}
+
+/// A registered region.
+struct Region {
+    domain: Arc<Shared>,
+    key: u64,
+    /// Of its row.
+    number: Option<u32>,
+}
+
+/// The regions, looked at by somebody who uses their memory: none is withdrawn meanwhile.
+#[derive(Debug)]
+pub(crate) struct Regions<'a>(RwLockReadGuard<'a, Table>);
+
+impl Keys {
+    /// An empty table; `mode` says how the application wants to address and name memory.
+    pub(crate) fn new(mode: MrMode) -> Self {
+        let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
+        let mode = match mode.contains(MrMode::BASIC) {
+            true => mode | basic,
+            false => mode,
+        };
+        Self {
+            mode,
+            table: RwLock::default(),
+            chunks: AtomicUsize::new(0),
+        }
+    }
+
+    /// How memory is addressed and named.
+    pub(crate) fn mode(&self) -> MrMode {
+        self.mode
+    }
+
+    /// How many chunks a peer has to have before it says that a key is nobody's.
+    pub(crate) fn chunks(&self) -> usize {
+        self.chunks.load(Ordering::Acquire)
+    }
+
+    /// What peers name the first byte of a region by, which is at address `first` of this process.
+    pub(crate) fn start(&self, first: u64, attr: &mr::Attr) -> u64 {
+        match self.mode.contains(MrMode::VIRT_ADDR) {
+            true => first,
+            false => attr.offset,
+        }
+    }
+
+    /// The regions, to use their memory with. Held no longer than a step of a copy takes.
+    pub(crate) fn regions(&self) -> Regions<'_> {
+        Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn table(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes sure that a row is free, and tells all peers if that takes a new chunk.
+    fn make_room(&self, table: &mut Table, exports: &Exports) -> Result<(), Error> {
+        if !table.free.is_empty() {
+            return Ok(());
+        }
+        let number = table.chunks.len();
+        let fd = table.grow()?;
+        self.chunks.store(number + 1, Ordering::Release);
+        exports.publish(encode_keys(number as u32), Some(fd));
+        Ok(())
+    }
+}
+
+/// Registers private memory of this process.
+///
+/// # Errors
+/// [`Errno::NoKey`] when the wanted key is taken, [`Errno::Inval`] for a list that is no region; the
+/// system's, when memory for the table is short.
+pub(crate) fn register(
+    domain: &Arc<Shared>,
+    memory: &[IovMut],
+    attr: &mr::Attr,
+) -> Result<Arc<dyn MemoryRegion>, Error> {
+    let &[piece] = memory else {
+        let count = memory.len();
+        let what = format!("a region of {count} pieces; the shm provider takes {MR_IOV_LIMIT}");
+        return Err(Error::new(Errno::Inval, what));
+    };
+    let first = piece.base.expose_provenance() as u64;
+    let len = piece.len as u64;
+    let is_whole = first == 0 && piece.len == usize::MAX;
+    if !is_whole && first.checked_add(len).is_none() {
+        let what = format!("a region of {len} bytes at {first:#x}");
+        return Err(Error::new(Errno::Inval, what));
+    }
+    let row = Row {
+        key: attr.requested_key,
+        start: domain.keys.start(first, attr),
+        len,
+        rights: rights(attr.access),
+        kind: if is_whole { Kind::Whole } else { Kind::Plain },
+        memory: first,
+        segment: 0,
+    };
+    add(domain, row, piece.base.expose_provenance())
+}
+
+/// Adds a region to the table, under the key in `row` or, where the provider chooses keys, one of
+/// ours. Its first byte is at address `first` of this process. Without rights for peers it has no
+/// key.
+///
+/// # Errors
+/// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
+pub(crate) fn add(
+    domain: &Arc<Shared>,
+    row: Row,
+    first: usize,
+) -> Result<Arc<dyn MemoryRegion>, Error> {
+    let (mut key, mut number) = (NO_KEY, None);
+    if row.rights != 0 {
+        let keys = &domain.keys;
+        let mut table = keys.table();
+        keys.make_room(&mut table, &domain.exports)?;
+        let by_provider = keys.mode.contains(MrMode::PROV_KEY);
+        let added = table.insert(row, first, by_provider)?;
+        (key, number) = (added.0, Some(added.1));
+    }
+    Ok(Arc::new(Region {
+        domain: Arc::clone(domain),
+        key,
+        number,
+    }))
+}
+
+impl Table {
+    fn insert(
+        &mut self,
+        mut row: Row,
+        first: usize,
+        by_provider: bool,
+    ) -> Result<(u64, u32), Error> {
+        let number = match by_provider {
+            true => self.free.first().copied(),
+            false => self.preferred(row.key)?,
+        };
+        let number = number.expect("a row is free");
+        if by_provider {
+            row.key = random() << ROW_BITS | u64::from(number);
+        }
+        self.free.remove(&number);
+        self.by_key.insert(row.key, number);
+        self.rows[number as usize] = Some(Entry { row, first });
+        let (chunk, place) = place_of(number as usize);
+        self.chunks[chunk].publish(place, &row);
+        Ok((row.key, number))
+    }
+
+    /// The row for an application's key: of the same number if possible.
+    fn preferred(&self, key: u64) -> Result<Option<u32>, Error> {
+        if self.by_key.contains_key(&key) || key == NO_KEY {
+            let what = format!("the key {key:#x} is taken");
+            return Err(Error::new(Errno::NoKey, what));
+        }
+        let same = u32::try_from(key & ROW_MASK).expect("20 bits");
+        let same = self.free.get(&same).or_else(|| self.free.first());
+        Ok(same.copied())
+    }
+
+    /// Adds a chunk; a descriptor of it.
+    fn grow(&mut self) -> Result<OwnedFd, Error> {
+        let number = self.chunks.len();
+        let chunk = Chunk::create(number)?;
+        let fd = chunk.memory().fd().try_clone_to_owned().map_err(|cause| {
+            let errno = cause.raw_os_error().map_or(Errno::MFile, Errno::from_raw);
+            Error::new(errno, "sharing a chunk of keys").because(cause)
+        })?;
+        self.chunks.push(chunk);
+        let first = self.rows.len() as u32;
+        self.rows.resize(self.rows.len() + rows_of(number), None);
+        self.free.extend(first..self.rows.len() as u32);
+        Ok(fd)
+    }
+
+    fn remove(&mut self, number: u32) {
+        let (chunk, place) = place_of(number as usize);
+        self.chunks[chunk].withdraw(place);
+        if let Some(entry) = self.rows[number as usize].take() {
+            self.by_key.remove(&entry.row.key);
+        }
+        self.free.insert(number);
+    }
+
+    fn find(&self, key: u64) -> Option<&Entry> {
+        let hint = self.rows.get(hint(key));
+        let hint = hint.and_then(|entry| entry.as_ref().filter(|entry| entry.row.key == key));
+        hint.or_else(|| {
+            let number = *self.by_key.get(&key)?;
+            self.rows[number as usize].as_ref()
+        })
+    }
+}
+
+impl Regions<'_> {
+    /// The memory that a peer names and wants to use with these rights.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) fn locate(&self, piece: &RmaIov, rights: u32) -> Result<copy::Shared, Denied> {
+        let entry = self.0.find(piece.key).ok_or(Denied::Key)?;
+        let row = &entry.row;
+        let memory = row.locate(piece.addr, piece.len as u64, rights)?;
+        let offset = usize::try_from(memory - row.memory).map_err(|_| Denied::Bounds)?;
+        Ok(shared(entry.first + offset, piece.len))
+    }
+}
+
+#[expect(unsafe_code, reason = "registration is the promise about the memory")]
+fn shared(first: usize, len: usize) -> copy::Shared {
+    let first = std::ptr::with_exposed_provenance_mut(first);
+    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and for remote
+    // rights touched through no exclusive reference, until the region is dropped, which waits for
+    // the lock that `Regions` holds. `Row::locate` has checked that these are bytes of the region.
+    unsafe { copy::Shared::new(first, len) }
+}
+
+/// The rights of peers.
+pub(crate) fn rights(access: MrAccess) -> u32 {
+    let right = |flag, right| if access.contains(flag) { right } else { 0 };
+    right(MrAccess::REMOTE_READ, RIGHT_READ) | right(MrAccess::REMOTE_WRITE, RIGHT_WRITE)
+}
+
+/// Where a key's row probably is.
+pub(crate) const fn hint(key: u64) -> usize {
+    (key & ROW_MASK) as usize
+}
+
+/// A random number: the standard library seeds its hashers from the system.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+impl MemoryRegion for Region {
+    fn key(&self) -> u64 {
+        self.key
+    }
+
+    fn desc(&self) -> Desc {
+        Desc::NONE
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.domain.keys.table().remove(number);
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shm region, key {:#x}", self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr(access: MrAccess, key: u64) -> mr::Attr {
+        let mut attr = mr::Attr::default();
+        attr.access = access;
+        attr.requested_key = key;
+        attr
+    }
+
+    fn piece(key: u64, addr: u64, len: usize) -> RmaIov {
+        RmaIov { addr, len, key }
+    }
+
+    fn domain(mode: MrMode) -> Arc<Shared> {
+        Arc::new(Shared::new(mode))
+    }
+
+    /// Memory that is never freed.
+    fn memory(len: usize) -> (IovMut, usize) {
+        let bytes = Box::leak(vec![0_u8; len].into_boxed_slice());
+        let iov = IovMut::new(bytes);
+        (iov, iov.base.addr())
+    }
+
+    fn located(keys: &Arc<Shared>, piece: &RmaIov, rights: u32) -> Result<usize, Denied> {
+        let found = keys.keys.regions().locate(piece, rights);
+        found.map(|shared| shared.as_ptr().addr())
+    }
+
+    #[test]
+    fn a_region_is_addressed_by_offset_or_by_address() {
+        let (iov, first) = memory(64);
+        for (mode, start) in [
+            (MrMode::empty(), 0),
+            (MrMode::VIRT_ADDR, first as u64),
+            (MrMode::BASIC, first as u64),
+        ] {
+            let keys = domain(mode);
+            let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_READ, 5)).unwrap();
+            let at = piece(region.key(), start + 60, 4);
+            assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first + 60));
+            let beyond = piece(region.key(), start + 60, 5);
+            assert_eq!(located(&keys, &beyond, RIGHT_READ), Err(Denied::Bounds));
+            assert_eq!(located(&keys, &at, RIGHT_WRITE), Err(Denied::Rights));
+        }
+    }
+
+    #[test]
+    fn an_application_s_key_belongs_to_one_region_at_a_time() {
+        let keys = domain(MrMode::empty());
+        let (iov, _) = memory(64);
+        let reg = |key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, key));
+        for key in [0, 1, 7, 1 << 20, 1 << 40, u64::MAX - 1] {
+            let region = reg(key).unwrap();
+            assert_eq!(region.key(), key);
+            let taken = reg(key).unwrap_err();
+            assert_eq!(taken.errno(), Errno::NoKey);
+            assert!(taken.what().contains(&format!("{key:#x}")), "{taken}");
+            drop(region);
+            assert!(located(&keys, &piece(key, 0, 1), RIGHT_WRITE).is_err());
+            assert_eq!(reg(key).unwrap().key(), key);
+        }
+    }
+
+    #[test]
+    fn the_provider_s_keys_are_never_the_same() {
+        let keys = domain(MrMode::PROV_KEY);
+        let (iov, _) = memory(64);
+        let mut seen = BTreeSet::new();
+        for _ in 0..1000 {
+            let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3)).unwrap();
+            assert!(
+                seen.insert(region.key()),
+                "the row is used again, the key is not"
+            );
+        }
+    }
+
+    #[test]
+    fn the_table_grows_as_far_as_it_is_needed() {
+        let keys = domain(MrMode::empty());
+        let (iov, first) = memory(1000);
+        let regions: Vec<_> = (0..1000)
+            .map(|key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3 * key)))
+            .collect();
+        for key in 0..1000 {
+            let at = piece(3 * key, key, 1);
+            assert_eq!(located(&keys, &at, RIGHT_WRITE), Ok(first + key as usize));
+        }
+        assert_eq!(keys.keys.regions().0.chunks.len(), 5);
+        drop(regions);
+        assert!(keys.keys.regions().0.by_key.is_empty());
+    }
+
+    #[test]
+    fn regions_without_rights_for_peers_share_no_keys_and_make_no_table() {
+        let keys = domain(MrMode::empty());
+        let (iov, _) = memory(64);
+        let local = MrAccess::READ | MrAccess::SEND;
+        let first = register(&keys, &[iov], &attr(local, 1)).unwrap();
+        let second = register(&keys, &[iov], &attr(local, 1)).unwrap();
+        assert_eq!((first.key(), second.key()), (NO_KEY, NO_KEY));
+        assert!(keys.keys.regions().0.chunks.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_region_is_refused_by_value() {
+        let keys = domain(MrMode::empty());
+        let (iov, _) = memory(64);
+        let wraps = IovMut::from_raw(std::ptr::without_provenance_mut(usize::MAX - 4), 8);
+        for (memory, named) in [
+            (&[][..], "0 pieces"),
+            (&[iov, iov][..], "2 pieces"),
+            (&[wraps][..], "8 bytes"),
+        ] {
+            let refused = register(&keys, memory, &attr(MrAccess::REMOTE_READ, 1));
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.errno(), Errno::Inval);
+            assert!(refused.what().contains(named), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_whole_address_space_is_a_region() {
+        let keys = domain(MrMode::empty());
+        let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
+        let region = register(&keys, &[all], &attr(MrAccess::REMOTE_READ, 1)).unwrap();
+        let (_, first) = memory(64);
+        let at = piece(region.key(), first as u64, 64);
+        assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first));
+    }
+}

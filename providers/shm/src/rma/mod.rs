@@ -1,0 +1,3 @@
+//! One-sided operations.
+
+pub(crate) mod access;
