@@ -1,5 +1,6 @@
 //! Addresses: what an endpoint is called, and the handle an address vector gives for it.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -79,6 +80,19 @@ impl Address {
             Self::Str(name) => Some(name),
             Self::Ip(_) => None,
         }
+    }
+
+    /// The address as bytes: a string with a zero behind it. An IP address is written out.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.to_string().into_bytes();
+        bytes.push(0);
+        bytes
+    }
+
+    /// Reads what [`Self::to_bytes`] wrote; `None` if it is cut short or anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let text = CStr::from_bytes_with_nul(bytes).ok()?;
+        text.to_str().ok()?.parse().ok()
     }
 }
 

@@ -54,19 +54,25 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
         }
     }
 
-    /// Adds the addresses that `node` and `service` resolve to (fi_av_insertsvc(3)).
+    /// Adds the address that `node` and `service` resolve to, as fi_getinfo(3) resolves them
+    /// (fi_av_insertsvc(3)). Either may be empty, for none.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where addresses are not resolved from names.
+    /// [`Errno::Inval`] when they name nothing; [`Errno::NoSys`] where addresses are not resolved
+    /// from names.
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
         let _ = (node, service);
         Err(Errno::NoSys)
     }
 
-    /// Adds `nodes` x `services` consecutive addresses (fi_av_insertsym(3)).
+    /// Adds the addresses of `services` services on each of `nodes` nodes, in the order of nodes
+    /// (fi_av_insertsym(3)). The names are counted up from those given, by the number at their end.
+    /// `out` and the answer are as for [`Self::insert`].
     ///
     /// # Errors
-    /// [`Errno::NoSys`] where addresses are not resolved from names.
+    /// [`Errno::Inval`] when `out` is too short, or a name that has to be counted has no number at
+    /// its end; nothing was inserted then. [`Errno::NoSys`] where addresses are not resolved from
+    /// names.
     fn insert_symmetric(
         &self,
         node: &str,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::{CompletionFlags, Context, Errno, FiAddr, Result, wait};
+use crate::{Address, CompletionFlags, Context, Errno, FiAddr, Result, wait};
 
 /// How a completion queue is opened (`struct fi_cq_attr`).
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ pub struct Entry {
     pub flags: CompletionFlags,
     /// Bytes received; 0 for a send.
     pub len: usize,
-    /// Where a multi-receive buffer took the message; 0 otherwise.
+    /// The address at which a multi-receive buffer took the message; 0 otherwise.
     pub buf: usize,
     /// The peer's data, under [`CompletionFlags::REMOTE_CQ_DATA`].
     pub data: u64,
@@ -49,7 +49,8 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ErrEntry {
-    /// What an entry would have said.
+    /// What an entry would have said. Of a message that has arrived all the same
+    /// ([`Errno::Trunc`], [`Errno::AddrNotAvail`]) it says everything.
     pub entry: Entry,
     /// Bytes that did not fit the receive buffer.
     pub olen: usize,
@@ -61,6 +62,10 @@ pub struct ErrEntry {
     pub src: FiAddr,
     /// The provider's sentence: which peer, what happened.
     pub detail: String,
+    /// More, in a form that belongs to `errno`, at most `domain_attr.max_err_data` bytes. With
+    /// [`Errno::AddrNotAvail`] it is the address of a sender that is not in the address vector:
+    /// see [`Self::sender`].
+    pub err_data: Vec<u8>,
 }
 
 impl ErrEntry {
@@ -73,7 +78,14 @@ impl ErrEntry {
             prov_errno: errno.as_raw(),
             src: FiAddr::UNSPEC,
             detail: detail.into(),
+            err_data: Vec::new(),
         }
+    }
+
+    /// The address of a sender that is not in the address vector, under
+    /// [`crate::Caps::SOURCE_ERR`]. Once it is inserted, its messages complete as all others.
+    pub fn sender(&self) -> Option<Address> {
+        Address::from_bytes(&self.err_data)
     }
 }
 

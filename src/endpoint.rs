@@ -17,7 +17,8 @@ use crate::{
 /// # Safety
 /// For implementors: after an operation's completion has been pushed, and after the last handle
 /// was dropped, the implementation never again touches that operation's buffers, neither itself
-/// nor through a peer that acts for it.
+/// nor through a peer that acts for it. Of a multi-receive buffer that is the completion with
+/// [`crate::CompletionFlags::MULTI_RECV`], and for the bytes of one message in it, its own.
 #[expect(unsafe_code, reason = "the safe layer relies on this promise")]
 pub unsafe trait Endpoint:
     Any + fmt::Debug + Send + Sync + Msg + Tagged + Rma + Atomic

@@ -53,10 +53,16 @@ pub trait Msg {
 
     /// Posts a receive (fi_recvmsg(3)).
     ///
+    /// With [`OpFlags::MULTI_RECV`] one piece of memory takes one message behind the other, each with
+    /// a completion that says where it is ([`crate::cq::Entry::buf`]), until less than
+    /// [`crate::EpOption::MinMultiRecv`] is left.
+    ///
     /// # Safety
     /// Every byte named by `msg.iov` stays valid, and is neither read nor written by the caller,
     /// until the completion that carries `msg.context` has been read or the endpoint has been
-    /// dropped.
+    /// dropped. With [`OpFlags::MULTI_RECV`] until the completion with
+    /// [`crate::CompletionFlags::MULTI_RECV`], success or error; but the bytes of a message that a
+    /// completion names may be read from then on.
     unsafe fn recvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
         let _ = (msg, flags);
         Err(Errno::NoSys)

@@ -86,6 +86,11 @@ pub trait Tagged {
 
     /// Posts a tagged receive (fi_trecvmsg(3)).
     ///
+    /// [`OpFlags::MULTI_RECV`] as in [`crate::Msg::recvmsg`]. With [`OpFlags::PEEK`] the memory is
+    /// not used: the completion tells of the message that such a receive would take, or is an error
+    /// with [`Errno::NoMsg`]. [`OpFlags::CLAIM`] with it sets the message aside for a receive with
+    /// the same context and [`OpFlags::CLAIM`] alone, and [`OpFlags::DISCARD`] with either drops it.
+    ///
     /// # Safety
     /// As [`crate::Msg::recvmsg`].
     unsafe fn trecvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {

@@ -125,8 +125,8 @@ impl From<Refused> for Errno {
 pub struct Failed {
     /// The buffer given to the operation.
     pub buf: Buf,
-    /// How it ended.
-    pub entry: cq::ErrEntry,
+    /// How it ended. Boxed, because errors are rare and results are many.
+    pub entry: Box<cq::ErrEntry>,
 }
 
 impl fmt::Display for Failed {
@@ -146,6 +146,9 @@ impl From<Failed> for Errno {
 impl From<Refused> for Failed {
     fn from(Refused { errno, buf }: Refused) -> Self {
         let entry = cq::ErrEntry::new(cq::Entry::default(), errno, "operation refused");
-        Self { buf, entry }
+        Self {
+            buf,
+            entry: Box::new(entry),
+        }
     }
 }

@@ -151,6 +151,20 @@ impl<T: Clone + Eq + Hash> Entries<T> {
     }
 }
 
+/// `count` names, counted up from the first by the number at its end; `None` if there has to be one
+/// and is not. Leading zeros stay: `node09` is followed by `node10`.
+pub fn counted(first: &str, count: usize) -> Option<Vec<String>> {
+    if count <= 1 {
+        return Some(vec![first.to_owned(); count]);
+    }
+    let stem = first.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = &first[stem.len()..];
+    let number: u64 = digits.parse().ok()?;
+    let last = number.checked_add(count as u64 - 1)?;
+    let name = |number| format!("{stem}{number:0width$}", width = digits.len());
+    Some((number..=last).map(name).collect())
+}
+
 /// A hint of the application's is no reason to allocate more than this many slots at once.
 const EAGER: usize = 4096;
 
@@ -211,6 +225,33 @@ mod tests {
         assert_eq!(table.find(&"a"), None);
         assert_eq!(table.lookup(FiAddr(0)), None);
         assert_eq!(table.insert("a"), FiAddr(0));
+    }
+
+    #[test]
+    fn names_are_counted_by_the_number_at_their_end() {
+        for (first, count, last) in [
+            ("host9", 3, "host11"),
+            ("node008", 3, "node010"),
+            ("5000", 2, "5001"),
+            ("10.1.1.1", 2, "10.1.1.2"),
+            ("1:07", 1, "1:07"),
+            ("none", 1, "none"),
+        ] {
+            let names = counted(first, count).unwrap();
+            assert_eq!(names.len(), count);
+            assert_eq!(names[0], first);
+            assert_eq!(names[count - 1], last);
+        }
+        assert_eq!(counted("none", 0), Some(Vec::new()));
+        for uncountable in [
+            "none",
+            "",
+            "a1b",
+            "18446744073709551615",
+            "99999999999999999999",
+        ] {
+            assert_eq!(counted(uncountable, 2), None);
+        }
     }
 
     #[test]

@@ -10,7 +10,12 @@
     reason = "turns addresses that a caller vouched for into slices"
 )]
 
+mod multi;
+
+pub use multi::{MultiBuf, Part};
+
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, ptr, slice};
 
@@ -296,6 +301,8 @@ impl fmt::Debug for TxBuf {
 enum Pieces<P> {
     One(P),
     Many(Box<Many<P>>),
+    /// A part of a multi-receive buffer, which stays in use as long as it has parts.
+    Part(Box<(P, Arc<multi::Whole>)>),
 }
 
 struct Many<P> {
@@ -338,6 +345,7 @@ impl<P: Piece> Pieces<P> {
         match self {
             Self::One(one) => one.len(),
             Self::Many(many) => many.total,
+            Self::Part(part) => part.0.len(),
         }
     }
 
@@ -345,6 +353,7 @@ impl<P: Piece> Pieces<P> {
         match self {
             Self::One(one) => slice::from_ref(one),
             Self::Many(many) => &many.pieces,
+            Self::Part(part) => slice::from_ref(&part.0),
         }
     }
 

@@ -6,18 +6,20 @@ use std::sync::Arc;
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{
-    Bindings, CompletionFlags, CompletionQueue, Context, Counter, Counters, Errno, Error, FiAddr,
-    Info, OpFlags,
+    Address, Bindings, Caps, CompletionFlags, CompletionQueue, Context, Counter, Counters, Errno,
+    Error, FiAddr, Info, OpFlags, TagMatch,
 };
 
 use crate::cntr::Cntr;
+use crate::copy::Part;
 use crate::cq::{CqRing, Progress, Sink};
-use crate::srx::{Envelope, Posted};
+use crate::srx::{Envelope, Kind, Posted};
 
 /// The resolved bindings of an endpoint, and how its operations report that they are done.
 ///
 /// Under selective completion only operations with [`OpFlags::COMPLETION`] report success; errors
-/// always do. Counters count both.
+/// always do, and so does the last message of a multi-receive buffer, which gives the buffer back.
+/// Counters count both.
 #[derive(Debug)]
 pub struct Ep {
     /// Where sends and other own operations complete.
@@ -30,6 +32,11 @@ pub struct Ep {
     rx_all: bool,
     tx_default: OpFlags,
     rx_default: OpFlags,
+    tagged_rx_default: OpFlags,
+    /// Whether messages of unknown sources are reported as errors ([`Caps::SOURCE_ERR`]).
+    source_err: bool,
+    /// Bytes of provider data that an error entry has at most.
+    max_err_data: usize,
     cntrs: Cntrs,
 }
 
@@ -87,6 +94,9 @@ impl Ep {
             rx_all: !bind.rx_selective,
             tx_default: info.tx_attr.op_flags,
             rx_default: info.rx_attr.op_flags,
+            tagged_rx_default: info.rx_attr.op_flags.difference(OpFlags::MULTI_RECV),
+            source_err: (info.caps | info.rx_attr.caps).contains(Caps::SOURCE_ERR),
+            max_err_data: info.domain_attr.max_err_data,
             cntrs: Cntrs::resolve(&bind.cntrs)?,
         })
     }
@@ -106,10 +116,14 @@ impl Ep {
         resolved(flags, self.tx_default)
     }
 
-    /// The flags of a receive, likewise.
+    /// The flags of a receive, likewise. A default [`OpFlags::MULTI_RECV`] is for untagged receives;
+    /// tagged ones have to say it.
     #[inline]
-    pub const fn rx_flags(&self, flags: OpFlags) -> OpFlags {
-        resolved(flags, self.rx_default)
+    pub const fn rx_flags(&self, kind: Kind, flags: OpFlags) -> OpFlags {
+        match kind {
+            Kind::Msg => resolved(flags, self.rx_default),
+            Kind::Tagged => resolved(flags, self.tagged_rx_default),
+        }
     }
 
     /// An own operation of `len` bytes with the resolved flags `op` is done. `what` says which, for
@@ -187,8 +201,32 @@ impl Ep {
         if len < env.len {
             return self.rx_trunc(posted, env, len, src);
         }
-        let flags = posted.flags;
-        self.rx_report(received(posted, env, len), flags, src, &mut Sink::none());
+        let (entry, flags) = received(posted, env, len);
+        self.rx_report(entry, flags, src, &mut Sink::none());
+    }
+
+    /// Whether a message of this source is to be reported with [`Self::rx_unknown`]: its sender is
+    /// not in the address vector, and the application wants to know who that is.
+    #[inline(always)]
+    pub fn is_unknown(&self, src: FiAddr) -> bool {
+        src == FiAddr::UNSPEC && self.source_err
+    }
+
+    /// As [`Self::rx_done`], for a message whose sender is not in the address vector: an error that
+    /// carries its address, in the form that address vectors take.
+    #[cold]
+    pub fn rx_unknown(&self, posted: Posted, env: &Envelope, len: usize, address: &Address) {
+        let mut error = match len < env.len {
+            true => truncated(posted, env, len),
+            false => {
+                let (entry, _) = received(posted, env, len);
+                let detail = format!("{address}, which sent it, is not in the address vector");
+                ErrEntry::new(entry, Errno::AddrNotAvail, detail)
+            }
+        };
+        error.err_data = address.to_bytes();
+        error.err_data.truncate(self.max_err_data);
+        self.rx_error(error, FiAddr::UNSPEC);
     }
 
     /// Reports a whole message whose receive, posted with the resolved flags `op`, is no more.
@@ -205,14 +243,7 @@ impl Ep {
     /// A receive took the `len` bytes of a longer message that fitted.
     #[cold]
     pub fn rx_trunc(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
-        let olen = env.len - len;
-        let detail = format!(
-            "message of {} bytes, receive of {len}: {olen} lost",
-            env.len
-        );
-        let mut error = ErrEntry::new(received(posted, env, len), Errno::Trunc, detail);
-        error.olen = olen;
-        self.rx_error(error, src);
+        self.rx_error(truncated(posted, env, len), src);
     }
 
     /// A receive has failed before or in the middle of a message; `detail` says which peer and what
@@ -221,12 +252,47 @@ impl Ep {
     pub fn rx_failed(&self, posted: Posted, errno: Errno, src: FiAddr, detail: impl Into<String>) {
         let entry = Entry {
             context: posted.context,
-            flags: posted.kind.received(),
+            flags: posted.kind.received() | released(posted.buf.end()),
             tag: posted.tag.tag,
             ..Entry::default()
         };
-        drop(posted);
         self.rx_error(ErrEntry::new(entry, errno, detail), src);
+    }
+
+    /// A look for a message, claim or discard is done: this is the message. It always reports, and
+    /// counts nothing.
+    #[cold]
+    pub fn rx_peeked(
+        &self,
+        context: Context,
+        kind: Kind,
+        env: &Envelope,
+        more: CompletionFlags,
+        src: FiAddr,
+    ) {
+        let entry = Entry {
+            context,
+            flags: kind.received() | data_flag(env) | more,
+            len: env.len,
+            buf: 0,
+            data: env.data,
+            tag: env.tag,
+        };
+        self.rx_cq.push(entry, src);
+    }
+
+    /// A look for a message has found none.
+    #[cold]
+    pub fn rx_no_message(&self, context: Context, kind: Kind, tag: TagMatch) {
+        let entry = Entry {
+            context,
+            flags: kind.received(),
+            tag: tag.tag,
+            ..Entry::default()
+        };
+        let detail = "no message waits for such a receive";
+        self.rx_cq
+            .push_err(ErrEntry::new(entry, Errno::NoMsg, detail));
     }
 
     fn rx_error(&self, mut error: ErrEntry, src: FiAddr) {
@@ -275,27 +341,69 @@ impl Cntrs {
     }
 }
 
-/// The entry of a message that was received; takes the receive, so that nothing touches its buffer
-/// once the entry can be read.
+/// The entry of a message that was received, and the flags that decide whether it is reported; takes
+/// the receive, so that nothing touches its buffer once the entry can be read.
 #[inline(always)]
-fn received(posted: Posted, env: &Envelope, len: usize) -> Entry {
+fn received(posted: Posted, env: &Envelope, len: usize) -> (Entry, OpFlags) {
     let Posted {
-        buf, context, kind, ..
-    } = posted;
-    drop(buf);
-    let data = if env.has_data {
-        CompletionFlags::REMOTE_CQ_DATA
-    } else {
-        CompletionFlags::empty()
-    };
-    Entry {
+        buf,
         context,
-        flags: kind.received() | data,
+        kind,
+        flags,
+        ..
+    } = posted;
+    let entry = Entry {
+        context,
+        flags: kind.received() | data_flag(env),
         len,
         buf: 0,
         data: env.data,
         tag: env.tag,
+    };
+    match buf.end() {
+        None => (entry, flags),
+        Some(part) => in_multi(entry, flags, part),
     }
+}
+
+#[inline(always)]
+fn data_flag(env: &Envelope) -> CompletionFlags {
+    if env.has_data {
+        CompletionFlags::REMOTE_CQ_DATA
+    } else {
+        CompletionFlags::empty()
+    }
+}
+
+/// The same for a message in a multi-receive buffer.
+#[cold]
+fn in_multi(mut entry: Entry, mut flags: OpFlags, part: Part) -> (Entry, OpFlags) {
+    entry.buf = part.start;
+    entry.flags |= released(Some(part));
+    if part.is_last {
+        flags |= OpFlags::COMPLETION;
+    }
+    (entry, flags)
+}
+
+/// What the last entry of a multi-receive buffer says.
+fn released(part: Option<Part>) -> CompletionFlags {
+    match part {
+        Some(Part { is_last: true, .. }) => CompletionFlags::MULTI_RECV,
+        _ => CompletionFlags::empty(),
+    }
+}
+
+fn truncated(posted: Posted, env: &Envelope, len: usize) -> ErrEntry {
+    let olen = env.len - len;
+    let detail = format!(
+        "message of {} bytes, receive of {len}: {olen} lost",
+        env.len
+    );
+    let (entry, _) = received(posted, env, len);
+    let mut error = ErrEntry::new(entry, Errno::Trunc, detail);
+    error.olen = olen;
+    error
 }
 
 #[inline]
@@ -555,7 +663,7 @@ mod tests {
         let full = OpFlags::COMPLETION | OpFlags::REMOTE_CQ_DATA;
         assert_eq!(ep.tx_flags(short), full);
         assert_eq!(ep.tx_flags(OpFlags::INJECT), OpFlags::INJECT);
-        assert_eq!(ep.rx_flags(short), OpFlags::REMOTE_CQ_DATA);
+        assert_eq!(ep.rx_flags(Kind::Msg, short), OpFlags::REMOTE_CQ_DATA);
     }
 
     #[test]
@@ -611,5 +719,40 @@ mod tests {
         let error = Ep::resolve(&bind, &Info::default()).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
         assert!(error.what().contains("remote_write"), "{error}");
+    }
+
+    #[test]
+    fn a_stranger_is_told_of_in_so_many_bytes() {
+        let mut info = Info::default();
+        info.domain_attr.max_err_data = 6;
+        assert!(!ep().is_unknown(FiAddr::UNSPEC));
+        info.caps = Caps::SOURCE_ERR;
+        let ep = Ep::resolve(&bindings(), &info).unwrap();
+        assert!(ep.is_unknown(FiAddr::UNSPEC) && !ep.is_unknown(FiAddr(0)));
+        for (name, sender) in [("abcde", Some("abcde")), ("abcdef", None)] {
+            let address = Address::Str(name.into());
+            ep.rx_unknown(receive(OpFlags::empty()), &MESSAGE, 8, &address);
+            let error = error(&ep.rx_cq);
+            assert_eq!(error.errno, Errno::AddrNotAvail);
+            assert_eq!(error.err_data.len(), 6);
+            let expected = sender.map(|name| Address::Str(name.into()));
+            assert_eq!(error.sender(), expected);
+            assert!(error.detail.contains(name));
+        }
+    }
+
+    #[test]
+    fn a_look_that_finds_nothing_is_an_error_and_counts_nothing() {
+        let mut bind = bindings();
+        let recv = open_cntr(Events::default());
+        bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
+        let ep = Ep::resolve(&bind, &Info::default()).unwrap();
+        ep.rx_no_message(Context(4), Kind::Tagged, TagMatch::exact(5));
+        let error = error(&ep.rx_cq);
+        assert_eq!((error.errno, error.entry.tag), (Errno::NoMsg, 5));
+        let none = CompletionFlags::empty();
+        ep.rx_peeked(Context(4), Kind::Tagged, &MESSAGE, none, FiAddr(4));
+        assert_eq!(entries(&ep.rx_cq)[0].0.len, 8);
+        assert_eq!((recv.read(), recv.read_err()), (0, 0));
     }
 }

@@ -1,10 +1,10 @@
 //! The address vector: names by index.
 
 use selvedge::{Address, AddressVector, Errno, FiAddr, Result, av};
-use selvedge_kit::av::Table;
+use selvedge_kit::av::{Table, counted};
 use selvedge_kit::birth::Birth;
 
-use crate::name::Name;
+use crate::name::{Name, service_address};
 
 /// Names of peers. Inserting one makes no contact with it.
 #[derive(Debug)]
@@ -65,6 +65,33 @@ impl AddressVector for Av {
             };
         }
         Ok(inserted)
+    }
+
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
+        let given = |name: &'_ str| (!name.is_empty()).then_some(name.to_owned());
+        let (node, service) = (given(node), given(service));
+        let address = service_address(node.as_deref(), service.as_deref());
+        self.insert_one(&address.ok_or(Errno::Inval)?)
+    }
+
+    fn insert_symmetric(
+        &self,
+        node: &str,
+        nodes: usize,
+        service: &str,
+        services: usize,
+        out: &mut [FiAddr],
+    ) -> Result<usize> {
+        let count = nodes.checked_mul(services).ok_or(Errno::Inval)?;
+        let out = out.get_mut(..count).ok_or(Errno::Inval)?;
+        let nodes = counted(node, nodes).ok_or(Errno::Inval)?;
+        let services = counted(service, services).ok_or(Errno::Inval)?;
+        let addresses: Vec<_> = nodes
+            .iter()
+            .flat_map(|node| services.iter().map(move |service| (node, service)))
+            .map(|(node, service)| Address::Str(format!("{node}:{service}")))
+            .collect();
+        self.insert(&addresses, out)
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {

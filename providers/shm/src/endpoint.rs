@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::domain::Shared;
 use crate::name::Name;
+use crate::receive::Manner;
 use crate::state::State;
 
 /// An endpoint of the shm provider.
@@ -61,7 +62,8 @@ impl Endpoint {
         let av = own_av(bind)?;
         let control = Control::open(name.clone(), checked_type(info)?)?;
         let inject_size = config.inject_size;
-        let state = State::new(config, ep, av, control, shared);
+        let manner = Manner::new(info, &config);
+        let state = State::new(config, manner, ep, av, control, shared);
         let inner = Arc::new(Inner {
             state: Native::new(locked(mode, state)),
         });
@@ -124,8 +126,19 @@ unsafe impl selvedge::Endpoint for Endpoint {
         self.inner.state.lock()?.cancel(context)
     }
 
+    fn set(&self, option: EpOption) -> Result {
+        match option {
+            EpOption::MinMultiRecv(least) => self.inner.state.lock()?.manner.least = least,
+            _ => return Err(Errno::NoProtoOpt),
+        }
+        Ok(())
+    }
+
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         Ok(match name {
+            EpOptionName::MinMultiRecv => {
+                EpOption::MinMultiRecv(self.inner.state.lock()?.manner.least)
+            }
             EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(self.max_msg_size),
             EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(self.max_msg_size),
             EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(self.inject_size),

@@ -54,6 +54,7 @@ mod peer;
 mod progress;
 mod proto;
 mod provider;
+mod receive;
 mod rendezvous;
 mod rma;
 pub mod smr;

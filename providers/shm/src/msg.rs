@@ -8,6 +8,7 @@ use selvedge_kit::srx::{Kind, Posted, Source};
 
 use crate::cmd::{Header, IOV_LIMIT};
 use crate::endpoint::Endpoint;
+use crate::receive;
 use crate::state::Send;
 
 /// Flags that an endpoint may add to its sends by default.
@@ -18,13 +19,12 @@ pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::DELIVERY_COMPLETE)
     .union(OpFlags::MATCH_COMPLETE);
 /// Flags that an endpoint may add to its receives by default.
-pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION;
+pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MULTI_RECV);
 
 const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::REMOTE_CQ_DATA)
     .union(OpFlags::MORE);
-const RX_FLAGS: OpFlags = RX_DEFAULTS.union(OpFlags::DEFAULT).union(OpFlags::MORE);
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 impl Msg for Endpoint {
@@ -133,18 +133,19 @@ impl Endpoint {
         context: Context,
         flags: OpFlags,
     ) -> Result {
-        if !RX_FLAGS.contains(flags) {
-            return Err(Errno::BadFlags);
-        }
         let mut state = self.inner.state.lock()?;
+        let flags = state.ep.rx_flags(kind, flags);
         let posted = Posted {
             buf,
             src: Source::ANY,
             tag,
             context,
-            flags: state.ep.rx_flags(flags),
+            flags,
             kind,
         };
+        if !receive::PLAIN.contains(flags) {
+            return state.recv_otherwise(posted, src);
+        }
         state.recv(posted, src)
     }
 }

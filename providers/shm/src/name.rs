@@ -12,6 +12,9 @@ use crate::smr::layout::NAME_MAX;
 /// The scheme that this provider prints.
 const SCHEME: &str = "fi_shm://";
 
+/// Bytes of the longest address, with the zero behind it.
+pub(crate) const ADDRESS_MAX: usize = SCHEME.len() + NAME_MAX + 1;
+
 /// The name of an endpoint, without a scheme.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Name(Box<str>);
@@ -44,6 +47,19 @@ impl Name {
     pub(crate) fn to_address(&self) -> Address {
         Address::Str(format!("{SCHEME}{self}"))
     }
+}
+
+/// The address that a node and a service name: one alone is a name, both are `node:service`.
+pub(crate) fn service_address(node: Option<&str>, service: Option<&str>) -> Option<Address> {
+    let named = match (node, service) {
+        (None, None) => return None,
+        (Some(name), None) | (None, Some(name)) => name.to_owned(),
+        (Some(node), Some(service)) => format!("{node}:{service}"),
+    };
+    Some(Address::Str(match named.contains("://") {
+        true => named,
+        false => format!("{SCHEME}{named}"),
+    }))
 }
 
 impl TryFrom<&Address> for Name {

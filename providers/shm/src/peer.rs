@@ -60,6 +60,8 @@ pub(crate) struct Peer {
     pub(crate) wants_news: bool,
     /// What the peer lets us do with its memory.
     pub(crate) keys: PeerKeys,
+    /// Memory of its messages that wait for a receive, in bytes.
+    pub(crate) kept: usize,
     /// Whether the endpoint polls this peer at every turn.
     pub(crate) is_hot: bool,
     /// Whether the endpoint looks after transfers with this peer at every turn.
@@ -192,6 +194,7 @@ impl Peer {
             blocks: Blocks::default(),
             wants_news: false,
             keys: PeerKeys::default(),
+            kept: 0,
             is_hot: false,
             is_active: false,
             fi_addr: FiAddr::UNSPEC,

@@ -11,6 +11,7 @@ use crate::cmd::{self, Body, Cmd, Nonsense};
 use crate::peer::{Inbox, Peer};
 use crate::proto::iov::Stage;
 use crate::proto::{inject, inline, iov, sar};
+use crate::receive;
 use crate::state::{Ack, State, Unexpected};
 
 /// How often the hot peers are looked at before a call that finds nothing returns. Whoever waits
@@ -128,6 +129,9 @@ impl State {
     fn take_plain(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let peer = &mut self.peers[index];
         let addr = peer.fi_addr(&self.av);
+        if self.ep.is_unknown(addr) {
+            return 0;
+        }
         let Some(inbox) = &mut peer.inbox else {
             return 0;
         };
@@ -166,6 +170,7 @@ impl State {
     /// Takes one command of any kind, if there is one and its message has a place.
     #[inline(never)]
     fn take(&mut self, index: usize) -> Result<bool, Nonsense> {
+        let others = self.peers.len() - 1;
         let peer = &mut self.peers[index];
         let Some(inbox) = &mut peer.inbox else {
             return Ok(false);
@@ -183,12 +188,13 @@ impl State {
                 let fits = inline::receive(&slot, word, env.len, &mut posted.buf);
                 inbox.rx.release();
                 let src = peer.fi_addr(&self.av);
-                self.ep.rx_done(posted, env, fits, src);
+                receive::report(peer, &self.ep, src, posted, env, fits);
             }
-            None if self.inbound.has_room(env.len) => {
+            None if self.inbound.has_room(env.len, peer.kept, others) => {
                 let bytes = inline::keep(&slot, word, env.len);
                 inbox.rx.release();
-                self.inbound.keep(cmd.kind, cmd.env, bytes, None);
+                self.inbound
+                    .keep(cmd.kind, cmd.env, bytes, None, &mut peer.kept);
             }
             None => return Ok(false),
         }
@@ -218,6 +224,7 @@ impl State {
         offset: u64,
         ack: Option<u32>,
     ) -> Result<bool, Nonsense> {
+        let others = self.peers.len() - 1;
         let (peer, env) = (&mut self.peers[index], &cmd.env);
         let life = peer.life;
         let Some(inbox) = &mut peer.inbox else {
@@ -234,13 +241,14 @@ impl State {
                     peer.answer(life, msg_id, crate::proto::status::DONE);
                 }
                 let src = peer.fi_addr(&self.av);
-                self.ep.rx_done(posted, env, fits, src);
+                receive::report(peer, &self.ep, src, posted, env, fits);
             }
-            None if self.inbound.has_room(env.len) => {
+            None if self.inbound.has_room(env.len, peer.kept, others) => {
                 let bytes = inject::keep(inbox, at, env.len);
                 inbox.rx.release();
                 let ack = ack.map(|msg_id| Ack { life, msg_id });
-                self.inbound.keep(cmd.kind, cmd.env, bytes, ack);
+                self.inbound
+                    .keep(cmd.kind, cmd.env, bytes, ack, &mut peer.kept);
             }
             None => {
                 inbox.walk = walked;
@@ -258,7 +266,10 @@ impl State {
                 let src = peer.fi_addr(&self.av);
                 iov::start(peer, &self.config, &self.ep, src, msg_id, posted, cmd.env);
             }
-            None => matcher.store(cmd.env, Unexpected::Offer { msg_id }),
+            None => {
+                let life = self.peers[index].life;
+                matcher.store(cmd.env, Unexpected::Offer { life, msg_id });
+            }
         }
     }
 
@@ -334,7 +345,7 @@ impl State {
     }
 
     /// Warms up the peers that have rung.
-    fn answer_bells(&mut self) {
+    pub(crate) fn answer_bells(&mut self) {
         if self.peers.len() <= self.hot.len() {
             return;
         }

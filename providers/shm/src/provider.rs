@@ -11,6 +11,7 @@ use selvedge_kit::attr;
 use crate::cmd::IOV_LIMIT;
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
+use crate::name::service_address;
 
 /// The shm provider, for a [`selvedge::Registry`].
 #[derive(Clone, Copy, Debug)]
@@ -46,20 +47,9 @@ impl Provider for Shm {
     }
 }
 
-/// The addresses that `node` and `service` name: a node alone is a name, with a service it is
-/// `node:service`.
+/// The addresses that `node` and `service` name.
 fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
-    let named = match (query.node, query.service) {
-        (None, None) => return (None, None),
-        (Some(node), None) => node.to_owned(),
-        (None, Some(service)) => service.to_owned(),
-        (Some(node), Some(service)) => format!("{node}:{service}"),
-    };
-    let address = match named.contains("://") {
-        true => named,
-        false => format!("fi_shm://{named}"),
-    };
-    let address = Some(Address::Str(address));
+    let address = service_address(query.node, query.service);
     match query.flags.contains(InfoFlags::SOURCE) {
         true => (address, None),
         false => (None, address),
@@ -73,8 +63,12 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         | Caps::TAGGED
         | Caps::RECV
         | Caps::SOURCE
+        | Caps::SOURCE_ERR
         | Caps::DIRECTED_RECV
-        | Caps::TAGGED_DIRECTED_RECV;
+        | Caps::TAGGED_DIRECTED_RECV
+        | Caps::EXACT_DIRECTED_RECV
+        | Caps::MULTI_RECV
+        | Caps::TAGGED_MULTI_RECV;
     let mut info = Info::default();
     info.caps = tx_caps | rx_caps | Caps::LOCAL_COMM;
     info.addr_format = AddrFormat::Str;
@@ -106,6 +100,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.data_progress = Progress::Manual;
     domain.resource_mgmt = ResourceMgmt::Enabled;
     domain.cq_data_size = 8;
+    domain.max_err_data = crate::name::ADDRESS_MAX;
     domain.cq_cnt = 1 << 16;
     domain.cntr_cnt = 1 << 16;
     domain.max_cntr_value = u64::MAX;

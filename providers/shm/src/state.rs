@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use selvedge::{Context, Errno, FiAddr, OpFlags, Result, TagMatch};
+use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::srx::{Envelope, Kind, Matcher, Posted, Source};
@@ -18,6 +18,7 @@ use crate::exchange::Exchange;
 use crate::name::Name;
 use crate::peer::{Held, Peer, State as PeerState};
 use crate::proto::{self, Sent, iov, status};
+use crate::receive::{self, Manner};
 
 /// Everything that an endpoint is.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct State {
     addrs: Vec<u32>,
     addr_epoch: u64,
     pub(crate) inbound: Inbound,
+    pub(crate) manner: Manner,
     /// Peers whose commands are polled at every turn.
     pub(crate) hot: Vec<u32>,
     /// Peers with large messages or unanswered sends under way.
@@ -61,8 +63,8 @@ pub(crate) struct Inbound {
 pub(crate) enum Unexpected {
     /// It is here; the sender may want to know when it has been received.
     Bytes { bytes: Box<[u8]>, ack: Option<Ack> },
-    /// It is with the sender.
-    Offer { msg_id: u32 },
+    /// It is with the sender, as long as that lives.
+    Offer { life: u32, msg_id: u32 },
 }
 
 /// A sender that wants to know when its message has been received.
@@ -100,12 +102,14 @@ const NOBODY: u32 = u32::MAX;
 impl State {
     pub(crate) fn new(
         config: Config,
+        manner: Manner,
         ep: Ep,
         av: Arc<Av>,
         control: Control,
         shared: Arc<Shared>,
     ) -> Self {
         Self {
+            manner,
             inbound: Inbound {
                 msgs: Matcher::new(),
                 tags: Matcher::new(),
@@ -223,7 +227,7 @@ impl State {
     /// Posts a receive from the peer at `src`, or from any.
     #[inline(always)]
     pub(crate) fn recv(&mut self, mut posted: Posted, src: FiAddr) -> Result {
-        if src != FiAddr::UNSPEC {
+        if src != self.manner.any {
             self.direct(&mut posted, src)?;
         }
         let matcher = self.inbound.matcher(posted.kind);
@@ -233,8 +237,11 @@ impl State {
         Ok(())
     }
 
-    /// Makes a receive wait for the peer at `src` alone.
-    fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
+    /// Makes a receive wait for the peer at `src` alone, if it may.
+    pub(crate) fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
+        if !self.manner.directs(posted.kind) {
+            return Ok(());
+        }
         let index = self.peer_at(src)?;
         posted.src = Source(index as u32);
         self.expect_from(index, posted)
@@ -256,20 +263,24 @@ impl State {
 
     /// A receive takes a message that waited for it.
     #[cold]
-    fn meet(&mut self, mut posted: Posted, env: Envelope, unexpected: Unexpected) {
+    pub(crate) fn meet(&mut self, mut posted: Posted, env: Envelope, unexpected: Unexpected) {
         let index = env.src.0 as usize;
         let peer = &mut self.peers[index];
         let src = peer.fi_addr(&self.av);
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.inbound.bytes -= cost(bytes.len());
+                self.inbound.free(bytes.len(), &mut peer.kept);
                 let fits = posted.buf.write(0, &bytes);
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);
                 }
-                self.ep.rx_done(posted, &env, fits, src);
+                receive::report(peer, &self.ep, src, posted, &env, fits);
             }
-            Unexpected::Offer { msg_id } => {
+            Unexpected::Offer { life, .. } if life != peer.life => {
+                let detail = format!("{} is gone, and its message with it", peer.name);
+                self.ep.rx_failed(posted, Errno::ConnReset, src, detail);
+            }
+            Unexpected::Offer { msg_id, .. } => {
                 iov::start(peer, &self.config, &self.ep, src, msg_id, posted, env);
             }
         }
@@ -375,28 +386,50 @@ impl Inbound {
         }
     }
 
-    /// Whether `len` more bytes may wait for their receive. One message always may.
-    pub(crate) fn has_room(&self, len: usize) -> bool {
-        self.bytes == 0 || self.bytes.saturating_add(cost(len)) <= self.limit
+    /// Whether `len` more bytes of a peer may wait for their receive. `kept` is what it has waiting,
+    /// and `others` is how many peers there are besides.
+    ///
+    /// What is kept back for the others they can have even if one peer has flooded all the rest; one
+    /// message of each may always wait.
+    pub(crate) fn has_room(&self, len: usize, kept: usize, others: usize) -> bool {
+        let share = (self.limit / 2 / (others + 1)).min(SHARE);
+        let open = self.limit - share * others;
+        kept == 0
+            || kept.saturating_add(cost(len)) <= share
+            || self.bytes.saturating_add(cost(len)) <= open
     }
 
-    /// Keeps a message until its receive is posted.
+    /// Keeps a message until its receive is posted; `kept` is what its sender has waiting.
     #[cold]
-    pub(crate) fn keep(&mut self, kind: Kind, env: Envelope, bytes: Box<[u8]>, ack: Option<Ack>) {
+    pub(crate) fn keep(
+        &mut self,
+        kind: Kind,
+        env: Envelope,
+        bytes: Box<[u8]>,
+        ack: Option<Ack>,
+        kept: &mut usize,
+    ) {
+        *kept += cost(bytes.len());
         self.bytes += cost(bytes.len());
         self.matcher(kind)
             .store(env, Unexpected::Bytes { bytes, ack });
+    }
+
+    /// A message of `len` bytes waits no longer.
+    pub(crate) fn free(&mut self, len: usize, kept: &mut usize) {
+        *kept -= cost(len);
+        self.bytes -= cost(len);
     }
 
     /// Whether a message of this source waits for its receive.
     fn has_left(&mut self, source: Source) -> bool {
         [&mut self.msgs, &mut self.tags]
             .into_iter()
-            .any(|matcher| matcher.peek(source, TagMatch::ANY).is_some())
+            .any(|matcher| matcher.has_from(source))
     }
 
     /// Forgets the receives that name a source, and the offers of a source that is gone. Messages
-    /// that are here stay.
+    /// that are here stay, and so do claimed offers: whoever claimed one is told.
     pub(crate) fn fail_source(&mut self, source: Source) -> Vec<Posted> {
         let mut failed = Vec::new();
         for matcher in [&mut self.msgs, &mut self.tags] {
@@ -408,6 +441,10 @@ impl Inbound {
         failed
     }
 }
+
+/// Memory of unexpected messages that every peer can have, in bytes, unless the limit is too small
+/// for that: some hundreds of small messages.
+const SHARE: usize = 64 << 10;
 
 /// What an unexpected message of `len` bytes counts for: an empty one takes memory too.
 const fn cost(len: usize) -> usize {

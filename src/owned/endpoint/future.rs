@@ -319,7 +319,7 @@ impl<'a> Operation<'a> {
         self.stage = Stage::Over;
         Poll::Ready(match outcome {
             Ok(received) => Ok((buf, received)),
-            Err(entry) => Err(Failed { buf, entry: *entry }),
+            Err(entry) => Err(Failed { buf, entry }),
         })
     }
 }

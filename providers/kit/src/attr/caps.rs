@@ -27,11 +27,16 @@ pub(super) fn implied(asked: Caps) -> Caps {
     caps
 }
 
+/// Capabilities that a program has to be prepared for: one turns messages into errors, the other
+/// forbids receives from any peer.
+const MANNERS: Caps = Caps::SOURCE_ERR.union(Caps::EXACT_DIRECTED_RECV);
+
 /// What is given: what is meant, and whatever costs nothing. [`Caps::SOURCE`] costs a lookup for
-/// each message, so it counts as asked for only. Asking for no kind of transfer asks for all.
+/// each message, so it counts as asked for only; so do [`MANNERS`], even where nothing is asked
+/// for. Asking for no kind of transfer asks for all.
 pub(super) fn granted(asked: Caps, has: Caps) -> Caps {
     if asked.is_empty() {
-        return has;
+        return has & !MANNERS;
     }
     let kinds = if asked.intersects(KINDS) {
         Caps::empty()
@@ -67,5 +72,5 @@ pub(super) fn granted_part(asked: Caps, has: Caps, whole: Caps) -> Caps {
 }
 
 fn free(has: Caps) -> Caps {
-    has & Caps::SECONDARY & !Caps::SOURCE
+    has & Caps::SECONDARY & !(Caps::SOURCE | MANNERS)
 }

@@ -81,6 +81,11 @@ impl ByMask {
         slot
     }
 
+    /// Receives with a lower number have been added.
+    pub(super) const fn upto(&self) -> u64 {
+        self.upto
+    }
+
     /// Whether the receive with this number has been added.
     #[inline]
     pub(super) const fn has(&self, number: u64) -> bool {

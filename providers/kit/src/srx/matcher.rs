@@ -7,6 +7,7 @@
 use selvedge::{Context, TagMatch};
 
 use super::by_mask::ByMask;
+use super::multi::Multis;
 use super::queue::{Queue, Slot};
 use super::views::{NoView, Views};
 use super::{Envelope, Posted, SHORT, Source, examine};
@@ -18,13 +19,26 @@ use super::{Envelope, Posted, SHORT, Source, examine};
 /// The cost of a verb does not grow with the number of receives or messages, as long as there are
 /// no more than eight different ignore masks at a time among the receives, or different pairs
 /// of mask and directedness among those that look for a message; the rest is searched from the
-/// front. [`Self::cancel`] and the verbs that work on many members look at all of them.
+/// front, and so are multi-receive buffers and claimed messages. [`Self::cancel`] and the verbs that
+/// work on many members look at all of them.
 #[derive(Debug)]
 pub struct Matcher<U> {
     posted: Queue<Posted>,
     by_mask: ByMask,
+    multis: Multis,
+    /// Receives with a lower number are not for the short way: they are indexed, or there are
+    /// multi-receive buffers, which may come before them.
+    short_from: u64,
     unexpected: Queue<Unexpected<U>>,
     views: Views,
+    claimed: Vec<Claimed<U>>,
+}
+
+/// A message that only the receive with this context takes.
+#[derive(Debug)]
+struct Claimed<U> {
+    context: Context,
+    message: Unexpected<U>,
 }
 
 #[derive(Debug)]
@@ -46,8 +60,11 @@ impl<U> Matcher<U> {
         Self {
             posted: Queue::new(),
             by_mask: ByMask::new(),
+            multis: Multis::default(),
+            short_from: 0,
             unexpected: Queue::new(),
             views: Views::default(),
+            claimed: Vec::new(),
         }
     }
 
@@ -69,9 +86,11 @@ impl<U> Matcher<U> {
     /// `None` leaves nothing behind: [`Self::store`] keeps the message.
     #[inline]
     pub fn arrive(&mut self, env: &Envelope) -> Option<Posted> {
-        let (oldest, number) = self.posted.first()?;
+        let Some((oldest, number)) = self.posted.first() else {
+            return self.arrive_in_multi(env);
+        };
         examine();
-        if oldest.accepts(env) && !self.by_mask.has(number) {
+        if oldest.accepts(env) && number >= self.short_from {
             return self.posted.pop();
         }
         self.arrive_behind_head(env)
@@ -84,7 +103,7 @@ impl<U> Matcher<U> {
         let (oldest, number) = self.posted.first_mut()?;
         examine();
         let takes = oldest.tag.accepts(tag) && oldest.src.accepts(src);
-        (takes && !self.by_mask.has(number)).then_some(oldest)
+        (takes && number >= self.short_from).then_some(oldest)
     }
 
     /// Takes out what [`Self::oldest`] has found; its buffer is not reached any more.
@@ -111,14 +130,68 @@ impl<U> Matcher<U> {
         self.take_unexpected(slot)
     }
 
-    /// Takes back the first receive posted with this context.
-    pub fn cancel(&mut self, context: Context) -> Option<Posted> {
-        let (slot, _) = self.posted.iter().find(|(_, rx)| rx.context == context)?;
-        self.take_posted(slot)
+    /// Posts a multi-receive buffer, which is given back when less than `least` bytes of it are
+    /// left. [`Self::feed`] has to follow until it gives nothing.
+    ///
+    /// # Errors
+    /// The receive, if its buffer has more than one piece.
+    #[cold]
+    pub fn post_multi(&mut self, rx: Posted, least: usize) -> Result<(), Posted> {
+        self.multis.add(rx, self.posted.pushes(), least)?;
+        self.note_short_way();
+        Ok(())
     }
 
-    /// Takes back the receives that wait for this peer alone, in the order of their posts: it will
-    /// send no more.
+    /// The next message that has been waiting for the multi-receive buffer that was just posted,
+    /// with a receive for it.
+    #[cold]
+    pub fn feed(&mut self) -> Option<(Posted, Envelope, U)> {
+        let (place, rx) = self.multis.newest()?;
+        let (src, tag) = (rx.src, rx.tag);
+        let (env, payload) = self.take(src, tag)?;
+        let rx = self.multis.cut(place, env.len);
+        self.note_short_way();
+        Some((rx, env, payload))
+    }
+
+    /// Sets the first unexpected message that such a receive would take aside, for
+    /// [`Self::take_claimed`] with this context.
+    #[cold]
+    pub fn claim(&mut self, src: Source, tag: TagMatch, context: Context) -> Option<Envelope> {
+        let (env, payload) = self.take(src, tag)?;
+        let message = Unexpected { env, payload };
+        self.claimed.push(Claimed { context, message });
+        Some(env)
+    }
+
+    /// Takes the message that was claimed first with this context.
+    #[cold]
+    pub fn take_claimed(&mut self, context: Context) -> Option<(Envelope, U)> {
+        let is_its = |claimed: &Claimed<U>| claimed.context == context;
+        let place = self.claimed.iter().position(is_its)?;
+        let Unexpected { env, payload } = self.claimed.remove(place).message;
+        Some((env, payload))
+    }
+
+    /// Whether a message of this source waits, claimed or not.
+    pub fn has_from(&mut self, src: Source) -> bool {
+        let claimed = |claimed: &Claimed<U>| claimed.message.env.src == src;
+        self.claimed.iter().any(claimed) || self.find_unexpected(src, TagMatch::ANY).is_some()
+    }
+
+    /// Takes back the first receive posted with this context, or a multi-receive buffer.
+    pub fn cancel(&mut self, context: Context) -> Option<Posted> {
+        let posted = self.posted.iter().find(|(_, rx)| rx.context == context);
+        if let Some(slot) = posted.map(|(slot, _)| slot) {
+            return self.take_posted(slot);
+        }
+        let rx = self.multis.cancel(context);
+        self.note_short_way();
+        rx
+    }
+
+    /// Takes back the receives that wait for this peer alone, in the order of their posts and
+    /// multi-receive buffers last: it will send no more.
     pub fn fail_source(&mut self, src: Source) -> Vec<Posted> {
         self.take_posted_if(|rx| rx.src == src)
     }
@@ -135,31 +208,31 @@ impl<U> Matcher<U> {
         taken.flatten().collect()
     }
 
-    /// Takes back every receive, in the order of their posts.
+    /// Takes back every receive, in the order of their posts and multi-receive buffers last.
     pub fn drain_posted(&mut self) -> Vec<Posted> {
         self.take_posted_if(|_| true)
     }
 
-    /// Takes out every unexpected message, in the order of their arrival.
+    /// Takes out every unexpected message that is not claimed, in the order of their arrival.
     pub fn drain_unexpected(&mut self) -> Vec<(Envelope, U)> {
         self.drop_unexpected(|_, _| true)
     }
 
     /// Receives that wait.
     #[inline]
-    pub const fn posted_len(&self) -> usize {
-        self.posted.len()
+    pub fn posted_len(&self) -> usize {
+        self.posted.len() + self.multis.len()
     }
 
-    /// Messages that wait.
+    /// Messages that wait, claimed ones included.
     #[inline]
-    pub const fn unexpected_len(&self) -> usize {
-        self.unexpected.len()
+    pub fn unexpected_len(&self) -> usize {
+        self.unexpected.len() + self.claimed.len()
     }
 
     /// Whether nothing waits on either side.
-    pub const fn is_empty(&self) -> bool {
-        self.posted.is_empty() && self.unexpected.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.posted_len() == 0 && self.unexpected_len() == 0
     }
 
     /// As [`Self::take`], apart from the short way of [`Self::post`], whose receive stays in
@@ -169,16 +242,43 @@ impl<U> Matcher<U> {
         self.take(src, tag)
     }
 
-    /// Finds the receive when it is not the oldest, or the oldest is indexed.
+    /// Finds the receive when it is not the oldest, the oldest is indexed, or there are
+    /// multi-receive buffers.
     #[cold]
     fn arrive_behind_head(&mut self, env: &Envelope) -> Option<Posted> {
         let head = self.posted.head();
         let slot = if self.posted.get(head)?.accepts(env) {
-            head
+            Some(head)
         } else {
-            self.by_mask.first(&self.posted, env)?
+            self.by_mask.first(&self.posted, env)
         };
+        self.note_short_way();
+        let Some(slot) = slot else {
+            return self.arrive_in_multi(env);
+        };
+        if !self.multis.is_empty()
+            && let Some(place) = self.multis.find(env)
+            && self.multis.is_before(place, self.posted.number(slot))
+        {
+            return self.arrive_in_multi(env);
+        }
         self.take_posted(slot)
+    }
+
+    /// Finds the multi-receive buffer for a message that no other receive takes first.
+    #[cold]
+    fn arrive_in_multi(&mut self, env: &Envelope) -> Option<Posted> {
+        let place = self.multis.find(env)?;
+        let rx = self.multis.cut(place, env.len);
+        self.note_short_way();
+        Some(rx)
+    }
+
+    fn note_short_way(&mut self) {
+        self.short_from = match self.multis.is_empty() {
+            true => self.by_mask.upto(),
+            false => u64::MAX,
+        };
     }
 
     fn take_posted(&mut self, slot: Slot) -> Option<Posted> {
@@ -194,7 +294,10 @@ impl<U> Matcher<U> {
         let named = self.posted.iter().filter(|(_, rx)| which(rx));
         let slots: Vec<_> = named.map(|(slot, _)| slot).collect();
         let taken = slots.into_iter().map(|slot| self.take_posted(slot));
-        taken.flatten().collect()
+        let mut taken: Vec<_> = taken.flatten().collect();
+        taken.extend(self.multis.take(which));
+        self.note_short_way();
+        taken
     }
 
     fn find_unexpected(&mut self, src: Source, tag: TagMatch) -> Option<Slot> {
@@ -234,18 +337,25 @@ impl<U> Default for Matcher<U> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use proptest::prelude::*;
-    use selvedge::OpFlags;
+    use selvedge::{IovMut, OpFlags};
 
     use super::super::{EXAMINED, Kind, MASKS};
     use super::*;
     use crate::copy::RxBuf;
 
-    #[expect(unsafe_code, reason = "a receive of no bytes")]
     fn receive(src: Source, tag: TagMatch, context: u64) -> Posted {
+        multi_receive(src, tag, context, 0)
+    }
+
+    #[expect(unsafe_code, reason = "a receive whose bytes are never reached")]
+    fn multi_receive(src: Source, tag: TagMatch, context: u64, len: usize) -> Posted {
+        let bytes = IovMut::from_raw(std::ptr::dangling_mut(), len);
         Posted {
-            // SAFETY: there are no bytes.
-            buf: unsafe { RxBuf::new(&[]) },
+            // SAFETY: the matcher moves the buffer and reaches into none.
+            buf: unsafe { RxBuf::new(&[bytes]) },
             src,
             tag,
             context: Context(context),
@@ -258,7 +368,7 @@ mod tests {
         Envelope {
             src: Source(src),
             tag,
-            len: 0,
+            len: tag as usize % 5,
             data: 0,
             has_data: false,
         }
@@ -277,6 +387,9 @@ mod tests {
     struct Oracle {
         posted: Vec<(u64, Source, TagMatch)>,
         unexpected: Vec<(u64, Envelope)>,
+        /// What is left of multi-receive buffers.
+        room: HashMap<u64, usize>,
+        claimed: Vec<(u64, u64)>,
     }
 
     impl Oracle {
@@ -302,14 +415,60 @@ mod tests {
             if at.is_none() {
                 self.unexpected.push((id, env));
             }
-            at.map(|at| self.posted.remove(at).0)
+            at.map(|at| self.meet(at, env.len))
+        }
+
+        /// The receive at this place takes a message: for good, unless it is a multi-receive buffer
+        /// that has enough left.
+        fn meet(&mut self, at: usize, len: usize) -> u64 {
+            let id = self.posted[at].0;
+            if let Some(room) = self.room.get_mut(&id) {
+                *room = room.saturating_sub(len);
+                if *room >= LEAST {
+                    return id;
+                }
+            }
+            self.posted.remove(at).0
+        }
+
+        /// The messages that a new multi-receive buffer takes.
+        fn post_multi(&mut self, id: u64, src: Source, tag: TagMatch, room: usize) -> Vec<u64> {
+            self.posted.push((id, src, tag));
+            self.room.insert(id, room);
+            let mut taken = Vec::new();
+            while self.posted.last().is_some_and(|last| last.0 == id)
+                && let Some(at) = self.find(src, tag)
+            {
+                let (message, env) = self.unexpected.remove(at);
+                self.meet(self.posted.len() - 1, env.len);
+                taken.push(message);
+            }
+            taken
+        }
+
+        fn claim(&mut self, id: u64, src: Source, tag: TagMatch) -> Option<u64> {
+            let message = self.unexpected.remove(self.find(src, tag)?).0;
+            self.claimed.push((id % CLAIMS, message));
+            Some(message)
+        }
+
+        fn take_claimed(&mut self, context: u64) -> Option<u64> {
+            let place = self.claimed.iter().position(|&(id, _)| id == context)?;
+            Some(self.claimed.remove(place).1)
+        }
+
+        /// In the order in which the matcher gives receives back.
+        fn multis_last(&self, mut ids: Vec<u64>) -> Vec<u64> {
+            ids.sort_by_key(|id| (self.room.contains_key(id), *id));
+            ids
         }
 
         fn take_posted(&mut self, which: impl Fn(u64, Source) -> bool) -> Vec<u64> {
             let gone = self
                 .posted
                 .extract_if(.., |&mut (id, src, _)| which(id, src));
-            gone.map(|(id, ..)| id).collect()
+            let gone = gone.map(|(id, ..)| id).collect();
+            self.multis_last(gone)
         }
 
         fn take_unexpected(&mut self, which: impl Fn(Source) -> bool) -> Vec<u64> {
@@ -321,6 +480,9 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Post(Source, TagMatch),
+        PostMulti(Source, TagMatch, usize),
+        Claim(Source, TagMatch),
+        TakeClaimed(u64),
         Arrive(Source, u64),
         Peek(Source, TagMatch),
         Take(Source, TagMatch),
@@ -341,6 +503,10 @@ mod tests {
         };
         prop_oneof![
             posts * 20 => (source(), tags()).prop_map(|(src, tag)| Step::Post(src, tag)),
+            posts => (source(), tags(), 0..20usize)
+                .prop_map(|(src, tag, room)| Step::PostMulti(src, tag, room)),
+            5 => (source(), tags()).prop_map(|(src, tag)| Step::Claim(src, tag)),
+            5 => (0..CLAIMS).prop_map(Step::TakeClaimed),
             arrivals * 20 => (sender(), 0..64u64).prop_map(|(src, tag)| Step::Arrive(src, tag)),
             5 => (source(), tags()).prop_map(|(src, tag)| Step::Peek(src, tag)),
             5 => (source(), tags()).prop_map(|(src, tag)| Step::Take(src, tag)),
@@ -368,7 +534,8 @@ mod tests {
             for (id, step) in steps.into_iter().enumerate() {
                 run(&mut matcher, &mut oracle, id as u64, step)?;
                 prop_assert_eq!(matcher.posted_len(), oracle.posted.len());
-                prop_assert_eq!(matcher.unexpected_len(), oracle.unexpected.len());
+                let waiting = oracle.unexpected.len() + oracle.claimed.len();
+                prop_assert_eq!(matcher.unexpected_len(), waiting);
             }
         }
     }
@@ -383,6 +550,22 @@ mod tests {
             Step::Post(src, tag) => {
                 let met = matcher.post(receive(src, tag, id));
                 prop_assert_eq!(met.map(|(.., payload)| payload), oracle.post(id, src, tag));
+            }
+            Step::PostMulti(src, tag, room) => {
+                let rx = multi_receive(src, tag, id, room);
+                prop_assert!(matcher.post_multi(rx, LEAST).is_ok());
+                let fed = std::iter::from_fn(|| matcher.feed());
+                let fed: Vec<_> = fed.map(|(.., payload)| payload).collect();
+                prop_assert_eq!(fed, oracle.post_multi(id, src, tag, room));
+            }
+            Step::Claim(src, tag) => {
+                let claimed = matcher.claim(src, tag, Context(id % CLAIMS));
+                prop_assert_eq!(claimed.is_some(), oracle.claim(id, src, tag).is_some());
+            }
+            Step::TakeClaimed(context) => {
+                let taken = matcher.take_claimed(Context(context));
+                let taken = taken.map(|(_, payload)| payload);
+                prop_assert_eq!(taken, oracle.take_claimed(context));
             }
             Step::Arrive(src, tag) => {
                 let env = message(src.0, tag);
@@ -424,11 +607,17 @@ mod tests {
                 prop_assert_eq!(posted, oracle.take_posted(|_, _| true));
                 let unexpected = payloads(&matcher.drain_unexpected());
                 prop_assert_eq!(unexpected, oracle.take_unexpected(|_| true));
-                prop_assert!(matcher.is_empty());
+                prop_assert_eq!(matcher.is_empty(), oracle.claimed.is_empty());
             }
         }
         Ok(())
     }
+
+    /// Bytes of a multi-receive buffer below which it is given back.
+    const LEAST: usize = 3;
+
+    /// Contexts that messages are claimed with.
+    const CLAIMS: u64 = 4;
 
     const MANY: u64 = 10_000;
 

@@ -6,11 +6,13 @@
 //!
 //! A receive accepts a message when the tags agree outside the ignored bits and the receive names
 //! the message's source or any. Of several receives the one posted first takes the message; of
-//! several messages the one that arrived first is taken.
+//! several messages the one that arrived first is taken. A multi-receive buffer takes one message
+//! after the other, until too little of it is left; a claimed message is taken by its context alone.
 
 mod by_mask;
 mod index;
 mod matcher;
+mod multi;
 mod queue;
 mod views;
 

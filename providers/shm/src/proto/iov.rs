@@ -21,6 +21,7 @@ use crate::cma::Target;
 use crate::cmd::{Header, IOV_LIMIT, Nonsense, Offer};
 use crate::config::{Config, Protocol};
 use crate::peer::{Inbox, Op, OpBody, Peer};
+use crate::receive;
 use crate::smr::bounce::Filled;
 use crate::special::{Blocks, Special};
 
@@ -397,7 +398,7 @@ pub(crate) fn finish(
     }
     let fits = moving.env.len.min(moving.posted.buf.len());
     peer.answer(peer.life, msg_id, status);
-    ep.rx_done(moving.posted, &moving.env, fits, src);
+    receive::report(peer, ep, src, moving.posted, &moving.env, fits);
 }
 
 /// Cross-memory attach does not work with this peer after all: it bounces, from now on.

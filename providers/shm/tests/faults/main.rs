@@ -8,6 +8,7 @@ mod contact;
 mod death;
 mod denial;
 mod fork;
+mod held;
 mod hostile;
 mod process;
 mod puppet;

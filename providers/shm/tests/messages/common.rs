@@ -125,7 +125,21 @@ type Buffers = HashMap<Context, Kept>;
 #[derive(Default)]
 struct Kept {
     pieces: Vec<Vec<Vec<u8>>>,
+    /// Whether this is a multi-receive buffer, which an entry has to give back.
+    is_multi: bool,
     done: usize,
+}
+
+impl Kept {
+    /// The part of the multi-receive buffer that the entry names.
+    fn part(&self, entry: &Entry) -> Vec<u8> {
+        if entry.buf == 0 {
+            return Vec::new();
+        }
+        let whole = &self.pieces[self.done][0];
+        let from = entry.buf - whole.as_ptr().addr();
+        whole[from..from + entry.len].to_vec()
+    }
 }
 
 impl Side {
@@ -199,6 +213,10 @@ impl Side {
         let mut pieces: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
         let iov: Vec<_> = pieces.iter_mut().map(|piece| IovMut::new(piece)).collect();
         let context = keep(&self.received, rx.context, pieces);
+        if rx.flags.contains(OpFlags::MULTI_RECV) {
+            let mut received = self.received.lock().unwrap();
+            received.entry(context).or_default().is_multi = true;
+        }
         let posted = match rx.tag {
             None => {
                 let msg = msg::RecvMsg {
@@ -322,8 +340,8 @@ impl Side {
     fn done(&self, outcome: Result<Entry, ErrEntry>, src: FiAddr) -> Done {
         let entry = *entry_of(&outcome);
         let bytes = match entry.flags.contains(CompletionFlags::SEND) {
-            true => end(&self.sent, entry.context, false),
-            false => end(&self.received, entry.context, true),
+            true => end(&self.sent, &entry, false),
+            false => end(&self.received, &entry, true),
         };
         Done {
             outcome,
@@ -351,14 +369,19 @@ fn forget(buffers: &Mutex<Buffers>, context: Context) {
 }
 
 /// Ends the oldest operation of this context; a copy of its bytes, if they are wanted.
-fn end(buffers: &Mutex<Buffers>, context: Context, wanted: bool) -> Vec<u8> {
+fn end(buffers: &Mutex<Buffers>, entry: &Entry, wanted: bool) -> Vec<u8> {
+    let context = entry.context;
     let mut buffers = buffers.lock().unwrap();
     let kept = buffers.get_mut(&context);
     let kept = kept.expect("a completion of nothing that was posted");
     let bytes = match wanted {
+        true if kept.is_multi => kept.part(entry),
         true => kept.pieces[kept.done].concat(),
         false => Vec::new(),
     };
+    if kept.is_multi && !entry.flags.contains(CompletionFlags::MULTI_RECV) {
+        return bytes;
+    }
     kept.done += 1;
     if kept.pieces.len() == kept.done {
         buffers.remove(&context);

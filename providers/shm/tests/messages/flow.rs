@@ -239,3 +239,49 @@ fn what_was_sent_before_a_sender_closed_arrives() {
         }
     }
 }
+
+#[test]
+fn a_sender_that_floods_leaves_the_others_their_share() {
+    let params = [("FI_SHM_UNEXPECTED_SIZE", "1m")];
+    let sut = shm::with(&params, &shm::hints());
+    let (pair, others) = (sut.pair(), [sut.side(), sut.side()]);
+    let to = others.each_ref().map(|other| other.knows(&pair.b));
+    // All of them are known before the flood.
+    for (other, &to) in others.iter().zip(&to) {
+        pair.b.recv(&Rx::tagged(1, 8));
+        other.send(&Tx::tagged(to, 1, b"here"));
+        pair.b.wait(&[other]);
+        other.wait(&[&pair.b]);
+    }
+    let mut flooded = 0;
+    loop {
+        let before = flooded;
+        flooded = flood(&pair, flooded, 1000);
+        pair.settle();
+        pair.a.drain(&[&pair.b]);
+        if flooded == before {
+            break;
+        }
+    }
+    assert!(
+        flooded > 500,
+        "only {flooded} messages of the flood were kept"
+    );
+    // Each has room for more than its queue holds, so its queue does not fill.
+    let each = 300;
+    for (other, &to) in others.iter().zip(&to) {
+        for number in 0..each {
+            let tx = Tx::tagged(to, 2, &numbered(number, 16));
+            other.send_patiently(&tx, &[&pair.b]);
+            other.wait(&[&pair.b]);
+        }
+    }
+    for other in &others {
+        for number in 0..each {
+            let from = pair.b.knows(other);
+            pair.b.recv(&Rx::tagged(2, 24).from(from));
+            pair.b.wait(&[]).assert_bytes(&numbered(number, 16));
+        }
+    }
+    collect(&pair, 0, flooded, 1000);
+}

@@ -1,8 +1,8 @@
 //! Who a message is from, while address vectors change.
 
-use selvedge::{Address, CompletionFlags, Errno, FiAddr};
+use selvedge::{Address, Caps, CompletionFlags, Errno, FiAddr, Hints, OpFlags};
 
-use crate::common::{Pair, Rx, Side, Tx, pattern, sent, settle};
+use crate::common::{Pair, Rx, Side, Tx, pattern, received, sent, settle, with_data};
 use crate::shm;
 
 /// The source of a message of `len` bytes.
@@ -121,4 +121,191 @@ fn nobody_is_no_destination() {
         assert_eq!(a.ep.tinject(b"x", dest, 1, None), Err(Errno::Inval));
     }
     assert_eq!(a.try_recv(&Rx::msg(1).from(FiAddr(99))), Err(Errno::Inval));
+}
+
+#[test]
+fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
+    let Side { av, .. } = shm::plain().side();
+    let name = |addr| av.lookup(addr).unwrap().to_string();
+    let addr = av.insert_service("host", "7").unwrap();
+    assert_eq!(name(addr), "fi_shm://host:7");
+    assert_eq!(av.insert_service("host:7", ""), Ok(addr));
+    assert_eq!(av.insert_service("", "fi_ns://host:7"), Ok(addr));
+    for (node, service) in [("", ""), ("a b", ""), ("fi_tcp://x", "1")] {
+        assert_eq!(av.insert_service(node, service), Err(Errno::Inval));
+    }
+    let mut out = [FiAddr::NOTAVAIL; 5];
+    assert_eq!(av.insert_symmetric("host9", 2, "08", 2, &mut out), Ok(4));
+    let names = out.map(|addr| av.lookup(addr).map(|address| address.to_string()).ok());
+    let expected = ["host9:08", "host9:09", "host10:08", "host10:09"];
+    for (name, expected) in names.iter().zip(expected) {
+        assert_eq!(name.as_deref(), Some(&*format!("fi_shm://{expected}")));
+    }
+    assert_eq!(out[4], FiAddr::NOTAVAIL);
+    // What is there keeps its index.
+    let mut again = [FiAddr::NOTAVAIL; 2];
+    assert_eq!(av.insert_symmetric("host10", 1, "09", 2, &mut again), Ok(2));
+    assert_eq!(again[0], out[3]);
+    let before = av.insert_service("none", "1").unwrap();
+    for (node, nodes, service, services) in [
+        ("host9", 3, "1", 2),
+        ("host", 2, "1", 1),
+        ("host9", 1, "x", 2),
+        ("host9", usize::MAX, "1", 2),
+    ] {
+        let answer = av.insert_symmetric(node, nodes, service, services, &mut out);
+        assert_eq!(answer, Err(Errno::Inval));
+    }
+    let next = av.insert_service("none", "2").unwrap();
+    assert_eq!(
+        next.0,
+        before.0 + 1,
+        "a range that is refused inserts nothing"
+    );
+    assert_eq!(av.insert_symmetric("host9", 0, "1", 5, &mut []), Ok(0));
+}
+
+/// With these capabilities besides messages and tags.
+fn side_with(caps: Caps) -> Side {
+    let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED | caps);
+    shm::with(&[], &hints).side()
+}
+
+#[test]
+fn a_message_of_a_stranger_comes_with_its_address_once_that_is_asked_for() {
+    let (a, b) = (
+        shm::plain().side(),
+        side_with(Caps::SOURCE | Caps::SOURCE_ERR),
+    );
+    let (to, address) = (a.knows(&b), a.ep.address().unwrap());
+    for is_late in [false, true] {
+        for len in LENGTHS {
+            let tx = Tx::tagged(to, 5, &pattern(1, len)).data(9);
+            let rx = Rx::tagged(5, len).context(3);
+            match is_late {
+                false => b.recv(&rx),
+                true => a.send(&tx),
+            }
+            settle(&[&a, &b]);
+            match is_late {
+                false => a.send(&tx),
+                true => b.recv(&rx),
+            }
+            let done = b.wait(&[&a]);
+            let error = done.error();
+            assert_eq!(error.errno, Errno::AddrNotAvail);
+            let entry = received(CompletionFlags::TAGGED, 3, len, 5);
+            assert_eq!(error.entry, with_data(entry, 9));
+            assert_eq!(
+                (error.src, error.sender()),
+                (FiAddr::UNSPEC, Some(address.clone()))
+            );
+            assert!(error.err_data.len() <= b_limit());
+            done.assert_bytes(&pattern(1, len));
+            a.wait(&[&b]);
+        }
+    }
+    // A message that is cut says both.
+    b.recv(&Rx::msg(2));
+    a.send(&Tx::msg(to, b"long"));
+    let done = b.wait(&[&a]);
+    assert_eq!((done.error().errno, done.error().olen), (Errno::Trunc, 2));
+    let sender = done.error().sender().expect("it says who sent it");
+    a.wait(&[&b]);
+    let from = b.av.insert_one(&sender).unwrap();
+    for len in LENGTHS {
+        assert_eq!(source(&a, to, &b, len), from);
+    }
+}
+
+/// Bytes that an error entry may carry.
+fn b_limit() -> usize {
+    shm::plain().info().domain_attr.max_err_data
+}
+
+#[test]
+fn without_the_capability_strangers_are_no_error_and_sources_mean_nothing() {
+    let (a, b) = (shm::plain().side(), side_with(Caps::empty()));
+    let (to, itself) = (a.knows(&b), b.knows(&b));
+    // Directed at somebody else, at nobody, and at an index that there is not.
+    for src in [itself, FiAddr::UNSPEC, FiAddr(77)] {
+        b.recv(&Rx::tagged(1, 8).from(src));
+        b.recv(&Rx::msg(8).from(src));
+        a.send(&Tx::tagged(to, 1, b"tagged"));
+        b.wait(&[&a]).assert_bytes(b"tagged");
+        a.send(&Tx::msg(to, b"untagged"));
+        b.wait(&[&a]).assert_bytes(b"untagged");
+    }
+}
+
+#[test]
+fn tagged_receives_alone_may_be_directed() {
+    let (a, b) = (shm::plain().side(), side_with(Caps::TAGGED_DIRECTED_RECV));
+    let (to, itself, from) = (a.knows(&b), b.knows(&b), b.knows(&a));
+    b.recv(&Rx::tagged(1, 8).from(itself).context(1));
+    b.recv(&Rx::tagged(1, 8).from(from).context(2));
+    b.recv(&Rx::msg(8).from(itself).context(3));
+    a.send(&Tx::tagged(to, 1, b"tagged"));
+    assert_eq!(b.wait(&[&a]).context(), 2);
+    a.send(&Tx::msg(to, b"untagged"));
+    assert_eq!(b.wait(&[&a]).context(), 3);
+}
+
+#[test]
+fn an_exact_directed_receive_has_to_name_its_peer() {
+    let caps = Caps::EXACT_DIRECTED_RECV;
+    let b = side_with(caps | Caps::DIRECTED_RECV);
+    let a = shm::plain().side();
+    let (to, from) = (a.knows(&b), b.knows(&a));
+    let flags = OpFlags::MULTI_RECV;
+    for rx in [Rx::msg(8), Rx::tagged(1, 8), Rx::msg(8).flags(flags)] {
+        assert_eq!(b.try_recv(&rx), Err(Errno::Inval));
+    }
+    b.recv(&Rx::msg(8).from(from));
+    a.send(&Tx::msg(to, b"directed"));
+    b.wait(&[&a]).assert_bytes(b"directed");
+    // As a modifier of what only tagged receives have, it is for those alone.
+    let b = side_with(caps | Caps::TAGGED_DIRECTED_RECV);
+    assert_eq!(b.try_recv(&Rx::tagged(1, 8)), Err(Errno::Inval));
+    b.recv(&Rx::msg(8));
+}
+
+#[test]
+fn a_directed_receive_outlives_the_index_that_it_was_posted_with() {
+    let sut = shm::plain();
+    let (a, b, c) = (sut.side(), sut.side(), sut.side());
+    let (a_to_b, c_to_b) = (a.knows(&b), c.knows(&b));
+    let from = b.knows(&a);
+    for len in LENGTHS {
+        b.recv(&Rx::msg(len).from(from).context(1));
+        b.av.remove(&[from]).unwrap();
+        assert_eq!(b.knows(&c), from);
+        b.recv(&Rx::msg(len).from(from).context(2));
+        c.send(&Tx::msg(c_to_b, &pattern(2, len)));
+        let done = b.wait(&[&a, &c]);
+        assert_eq!((done.context(), done.src), (2, from));
+        a.send(&Tx::msg(a_to_b, &pattern(1, len)));
+        let done = b.wait(&[&a, &c]);
+        assert_eq!((done.context(), done.src), (1, FiAddr::UNSPEC));
+        done.assert_bytes(&pattern(1, len));
+        b.av.remove(&[from]).unwrap();
+        assert_eq!(b.knows(&a), from);
+    }
+}
+
+#[test]
+fn a_message_that_came_before_its_sender_was_known_meets_a_directed_receive() {
+    let sut = shm::plain();
+    let (a, b) = (sut.side(), sut.side());
+    let to = a.knows(&b);
+    for len in LENGTHS {
+        a.send(&Tx::tagged(to, 3, &pattern(1, len)));
+        settle(&[&a, &b]);
+        let from = b.knows(&a);
+        b.recv(&Rx::tagged(3, len).from(from));
+        let done = b.wait(&[&a]);
+        assert_eq!(done.src, from);
+        done.assert_bytes(&pattern(1, len));
+        b.av.remove(&[from]).unwrap();
+    }
 }

@@ -1,0 +1,239 @@
+//! Looking for messages, claiming and discarding them.
+
+use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
+
+use crate::common::{Pair, Queue, Rx, Tx, pattern, received, sent, settle, with_data};
+use crate::shm::{self, WAYS};
+
+const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
+const PEEK: OpFlags = OpFlags::PEEK;
+const CLAIM: OpFlags = OpFlags::CLAIM;
+const DISCARD: OpFlags = OpFlags::DISCARD;
+
+/// One for each way that a message can take.
+const LENGTHS: [usize; 6] = [0, 8, 49, 4096, 4097, 200_000];
+
+/// A look for a message with this tag; it has no buffer.
+fn look(tag: impl Into<TagMatch>, flags: OpFlags) -> Rx {
+    Rx::tagged(tag, 0).flags(flags)
+}
+
+/// Asserts that no such message waits.
+fn assert_none(pair: &Pair, rx: &Rx) {
+    pair.b.recv(rx);
+    let done = pair.b.poll().expect("a look is done at once");
+    let error = done.error();
+    assert_eq!(error.errno, Errno::NoMsg);
+    let tag = rx.tag.map_or(0, |tag| tag.tag);
+    assert_eq!(error.entry, received(TAGGED, rx.context, 0, tag));
+}
+
+#[test]
+fn a_peek_tells_of_a_message_and_leaves_it() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        for len in LENGTHS {
+            let bytes = pattern(1, len);
+            assert_none(&pair, &look(5, PEEK).context(1));
+            pair.a
+                .send(&Tx::tagged(pair.to_b, 5, &bytes).data(99).context(2));
+            for _ in 0..2 {
+                pair.settle();
+                pair.b.recv(&look(5, PEEK).context(3));
+                let done = pair.b.poll().expect("a look is done at once");
+                done.assert_entry(with_data(received(TAGGED, 3, len, 5), 99));
+                assert_eq!(done.src, pair.to_a);
+            }
+            pair.b.recv(&Rx::tagged(5, len).context(4));
+            let done = pair.at_b();
+            done.assert_entry(with_data(received(TAGGED, 4, len, 5), 99));
+            done.assert_bytes(&bytes);
+            pair.at_a().assert_entry(sent(TAGGED, 2));
+            assert_none(&pair, &look(5, PEEK).context(5));
+        }
+    }
+}
+
+#[test]
+fn a_peek_finds_what_was_sent_before_it_without_other_progress() {
+    let pair = shm::plain().pair();
+    pair.a.send(&Tx::tagged(pair.to_b, 1, b"meet"));
+    pair.b.recv(&Rx::tagged(1, 4));
+    pair.at_b();
+    pair.a.send(&Tx::tagged(pair.to_b, 5, b"sent"));
+    pair.b.recv(&look(5, PEEK).context(3));
+    let done = pair.b.poll().expect("a look is done at once");
+    done.assert_entry(received(TAGGED, 3, 4, 5));
+}
+
+#[test]
+fn a_peek_sees_the_oldest_message_that_its_tag_and_source_accept() {
+    let sut = shm::plain();
+    let (pair, c) = (sut.pair(), sut.side());
+    let (to_b, to_c) = (c.knows(&pair.b), pair.b.knows(&c));
+    pair.a.send(&Tx::tagged(pair.to_b, 0x11, b"1"));
+    settle(&[&pair.a, &pair.b]);
+    c.send(&Tx::tagged(to_b, 0x12, b"22"));
+    settle(&[&c, &pair.b]);
+    pair.a.send(&Tx::tagged(pair.to_b, 0x12, b"333"));
+    settle(&[&pair.a, &pair.b]);
+    let masked = TagMatch {
+        tag: 0x10,
+        ignore: 0xf,
+    };
+    let any = FiAddr::UNSPEC;
+    for (tag, src, len) in [
+        (masked, any, 1),
+        (masked, to_c, 2),
+        (TagMatch::exact(0x12), any, 2),
+        (TagMatch::exact(0x12), pair.to_a, 3),
+        (TagMatch::ANY, pair.to_a, 1),
+    ] {
+        pair.b.recv(&look(tag, PEEK).from(src));
+        assert_eq!(pair.b.poll().unwrap().entry().len, len);
+    }
+    assert_none(&pair, &look(0x11, PEEK).from(to_c));
+    let unknown = look(0x11, PEEK).from(FiAddr(99));
+    assert_eq!(pair.b.try_recv(&unknown), Err(Errno::Inval));
+}
+
+#[test]
+fn a_claimed_message_is_for_its_claimant_alone() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        for len in LENGTHS {
+            let (first, second) = (pattern(1, len), pattern(2, len));
+            for bytes in [&first, &second] {
+                pair.a.send(&Tx::tagged(pair.to_b, 5, bytes).data(7));
+            }
+            pair.settle();
+            pair.b.recv(&look(5, PEEK | CLAIM).context(3));
+            let mut claimed = with_data(received(TAGGED, 3, len, 5), 7);
+            claimed.flags |= CompletionFlags::CLAIM;
+            pair.b.poll().unwrap().assert_entry(claimed);
+            // Neither a look nor a receive meets it.
+            pair.b.recv(&Rx::tagged(5, len).context(4));
+            let done = pair.at_b();
+            assert_eq!(done.context(), 4);
+            done.assert_bytes(&second);
+            assert_none(&pair, &look(5, PEEK).context(6));
+            let other = Rx::tagged(5, len).context(4).flags(CLAIM);
+            assert_eq!(pair.b.try_recv(&other), Err(Errno::NoMsg));
+            pair.b.recv(&Rx::tagged(5, len).context(3).flags(CLAIM));
+            let done = pair.at_b();
+            done.assert_entry(with_data(received(TAGGED, 3, len, 5), 7));
+            done.assert_bytes(&first);
+            assert_eq!(pair.a.drain(&[&pair.b]).len(), 2);
+        }
+    }
+}
+
+#[test]
+fn a_claimed_message_may_be_cut() {
+    for way in WAYS {
+        let pair = shm::by(way).pair();
+        for len in [8, 4096, 200_000] {
+            let bytes = pattern(1, len);
+            pair.a.send(&Tx::tagged(pair.to_b, 5, &bytes));
+            pair.settle();
+            pair.b.recv(&look(5, PEEK | CLAIM).context(3));
+            assert_eq!(pair.b.poll().unwrap().entry().len, len);
+            pair.b.recv(&Rx::tagged(5, len - 3).context(3).flags(CLAIM));
+            let done = pair.at_b();
+            assert_eq!((done.error().errno, done.error().olen), (Errno::Trunc, 3));
+            done.assert_bytes(&bytes[..len - 3]);
+        }
+    }
+}
+
+#[test]
+fn a_discarded_message_is_gone_and_its_send_completes() {
+    for way in WAYS {
+        for len in LENGTHS {
+            let pair = shm::by(way).pair();
+            let (first, second) = (pattern(1, len), pattern(2, len));
+            let level = OpFlags::DELIVERY_COMPLETE;
+            for (context, flags) in [(1, PEEK | DISCARD), (2, PEEK | CLAIM)] {
+                let tx = Tx::tagged(pair.to_b, 5, &first).flags(level);
+                pair.a.send(&tx.context(context));
+                pair.assert_quiet();
+                pair.b.recv(&look(5, flags).context(9));
+                let seen = pair.b.poll().expect("a look is done at once");
+                assert_eq!((seen.context(), seen.entry().len), (9, len));
+                if flags.contains(CLAIM) {
+                    pair.assert_quiet();
+                    pair.b.recv(&look(5, CLAIM | DISCARD).context(9));
+                    let seen = pair.b.poll().expect("so is a discard");
+                    assert_eq!((seen.context(), seen.entry().len), (9, len));
+                }
+                pair.at_a().assert_entry(sent(TAGGED, context));
+            }
+            // What follows is whole, also behind segments that came unasked.
+            for _ in 0..3 {
+                pair.b.recv(&Rx::tagged(5, len).context(4));
+                pair.a.send(&Tx::tagged(pair.to_b, 5, &second));
+                pair.at_b().assert_bytes(&second);
+                pair.at_a();
+                pair.a.send(&Tx::tagged(pair.to_b, 5, &first));
+                pair.settle();
+                pair.b.recv(&look(5, PEEK | DISCARD));
+                assert_eq!(pair.at_b().entry().len, len);
+                pair.at_a();
+            }
+            assert_none(&pair, &look(5, PEEK));
+            pair.assert_quiet();
+        }
+    }
+}
+
+#[test]
+fn messages_of_one_context_are_claimed_first_come_first_served() {
+    let pair = shm::plain().pair();
+    for number in 0..3u8 {
+        pair.a.send(&Tx::tagged(pair.to_b, 5, &[number]));
+    }
+    pair.settle();
+    for _ in 0..3 {
+        pair.b.recv(&look(5, PEEK | CLAIM).context(3));
+        pair.b.poll().unwrap();
+    }
+    for number in 0..3u8 {
+        pair.b.recv(&Rx::tagged(5, 1).context(3).flags(CLAIM));
+        pair.at_b().assert_bytes(&[number]);
+    }
+}
+
+#[test]
+fn looks_are_reported_by_selective_queues_too() {
+    let queue = Queue {
+        rx_selective: true,
+        ..Queue::default()
+    };
+    let pair = shm::plain().pair_with(&queue);
+    pair.a.send(&Tx::tagged(pair.to_b, 5, b"x"));
+    pair.settle();
+    pair.b.recv(&look(5, PEEK | CLAIM).context(3));
+    assert_eq!(pair.b.poll().unwrap().entry().len, 1);
+    pair.b.recv(&look(5, CLAIM | DISCARD).context(3));
+    assert_eq!(pair.b.poll().unwrap().entry().len, 1);
+}
+
+#[test]
+fn flags_that_do_not_go_together_are_refused() {
+    let pair = shm::plain().pair();
+    for flags in [
+        DISCARD,
+        PEEK | CLAIM | DISCARD,
+        PEEK | OpFlags::MULTI_RECV,
+        CLAIM | OpFlags::MULTI_RECV,
+        PEEK | OpFlags::INJECT,
+    ] {
+        assert_eq!(pair.b.try_recv(&look(5, flags)), Err(Errno::BadFlags));
+    }
+    // Untagged messages are not looked for (fi_msg(3)).
+    for flags in [PEEK, CLAIM, PEEK | CLAIM, PEEK | DISCARD] {
+        let rx = Rx::msg(0).flags(flags);
+        assert_eq!(pair.b.try_recv(&rx), Err(Errno::BadFlags));
+    }
+    pair.assert_quiet();
+}
