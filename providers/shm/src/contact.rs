@@ -117,11 +117,7 @@ impl State {
         peer.links.push(link);
         peer.state = PeerState::Linked;
         for held in std::mem::take(&mut peer.held) {
-            let what = held.kind.sent();
-            match held.reports {
-                true => self.ep.tx_done(held.context, what, held.flags, held.len),
-                false => self.ep.tx_counted(what, held.len),
-            }
+            held.done(&self.ep);
         }
     }
 

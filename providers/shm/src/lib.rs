@@ -56,6 +56,7 @@ mod proto;
 mod provider;
 mod receive;
 mod rendezvous;
+mod report;
 mod rma;
 pub mod smr;
 mod special;

@@ -108,9 +108,7 @@ impl State {
         peer.cma = None;
         let held = std::mem::take(&mut peer.held);
         for held in held {
-            let what = held.kind.sent();
-            self.ep
-                .tx_failed(held.context, what, errno, addr, detail.clone());
+            held.failed(&self.ep, errno, addr, detail.clone());
         }
         let Some(mut out) = peer.out.take() else {
             return;
@@ -119,11 +117,10 @@ impl State {
         // fail and their memory is used for something else.
         out.region.close();
         for op in out.ops.drain() {
-            let (context, what) = (op.context, op.kind.sent());
+            let report = op.report;
             // The buffer goes before the completion comes.
             drop(op);
-            self.ep
-                .tx_failed(context, what, errno, addr, detail.clone());
+            report.failed(&self.ep, errno, addr, detail.clone());
         }
     }
 

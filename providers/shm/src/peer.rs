@@ -9,9 +9,8 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use selvedge::{Context, Errno, Error, FiAddr, OpFlags};
+use selvedge::{Errno, Error, FiAddr};
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::srx::Kind;
 
 use crate::choice::Choice;
 use crate::cma::Target;
@@ -20,6 +19,7 @@ use crate::name::Name;
 use crate::packet::Hello;
 use crate::proto::iov::Incoming;
 use crate::rendezvous::Link;
+use crate::report::Report;
 use crate::rma::access::PeerKeys;
 use crate::smr::bounce::{BounceReceiver, BounceSender, Filled};
 use crate::smr::bytes::Bytes;
@@ -47,7 +47,7 @@ pub(crate) struct Peer {
     /// The process to copy from, where that is allowed.
     pub(crate) cma: Option<Target>,
     /// Sends that wait for the peer to exist.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<Report>,
     /// Large messages of the peer, by its numbers for them.
     pub(crate) incoming: FxHashMap<u32, Incoming>,
     pub(crate) bounce: Option<BounceReceiver>,
@@ -93,18 +93,6 @@ pub(crate) enum State {
     Dead,
 }
 
-/// A send whose bytes are in the outbox of a peer that does not exist yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub(crate) kind: Kind,
-    pub(crate) context: Context,
-    pub(crate) flags: OpFlags,
-    /// Whether success is reported.
-    pub(crate) reports: bool,
-    /// Bytes of the message.
-    pub(crate) len: usize,
-}
-
 /// Our memory for a peer.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -143,11 +131,7 @@ pub(crate) struct Inbox {
 /// An operation that the peer has to answer.
 #[derive(Debug)]
 pub(crate) struct Op {
-    pub(crate) kind: Kind,
-    pub(crate) context: Context,
-    pub(crate) flags: OpFlags,
-    /// Bytes of the message.
-    pub(crate) len: usize,
+    pub(crate) report: Report,
     pub(crate) body: OpBody,
 }
 
@@ -477,14 +461,19 @@ impl Ops {
 
 #[cfg(test)]
 mod tests {
+    use selvedge::{CompletionFlags, Context, OpFlags};
+
     use super::*;
 
     fn op() -> Op {
         Op {
-            kind: Kind::Msg,
-            context: Context(0),
-            flags: OpFlags::empty(),
-            len: 0,
+            report: Report {
+                what: CompletionFlags::SEND,
+                context: Context(0),
+                flags: OpFlags::empty(),
+                completes: true,
+                len: 0,
+            },
             body: OpBody::Sent,
         }
     }

@@ -16,9 +16,10 @@ use crate::control::Control;
 use crate::domain::Shared;
 use crate::exchange::Exchange;
 use crate::name::Name;
-use crate::peer::{Held, Peer, State as PeerState};
+use crate::peer::{Peer, State as PeerState};
 use crate::proto::{self, Sent, iov, status};
 use crate::receive::{self, Manner};
+use crate::report::Report;
 
 /// Everything that an endpoint is.
 #[derive(Debug)]
@@ -95,6 +96,20 @@ pub(crate) struct Send {
     pub(crate) flags: OpFlags,
     /// Whether success is reported (fi_inject(3) does not).
     pub(crate) reports: bool,
+}
+
+impl Send {
+    /// How a message of `len` bytes is told of.
+    #[inline(always)]
+    fn report(&self, len: usize) -> Report {
+        Report {
+            what: self.header.kind.sent(),
+            context: self.context,
+            flags: self.flags,
+            completes: self.reports,
+            len,
+        }
+    }
 }
 
 const NOBODY: u32 = u32::MAX;
@@ -202,13 +217,7 @@ impl State {
     fn sent(&mut self, index: usize, send: &Send, len: usize) {
         let peer = &mut self.peers[index];
         if peer.state != PeerState::Linked {
-            peer.held.push(Held {
-                kind: send.header.kind,
-                context: send.context,
-                flags: send.flags,
-                reports: send.reports,
-                len,
-            });
+            peer.held.push(send.report(len));
             return;
         }
         peer.announce();
@@ -217,11 +226,7 @@ impl State {
 
     #[inline(always)]
     fn report(&self, send: &Send, len: usize) {
-        let what = send.header.kind.sent();
-        match send.reports {
-            true => self.ep.tx_done(send.context, what, send.flags, len),
-            false => self.ep.tx_counted(what, len),
-        }
+        send.report(len).done(&self.ep);
     }
 
     /// Posts a receive from the peer at `src`, or from any.

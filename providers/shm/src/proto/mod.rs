@@ -18,6 +18,7 @@ use selvedge_kit::copy::TxBuf;
 use crate::cmd::{Header, inline_room};
 use crate::config::Config;
 use crate::peer::{Op, OpBody, Peer};
+use crate::report::Report;
 use crate::special::Special;
 
 /// Answers to commands (`smr_resp.status`): what happened, in the lowest byte.
@@ -81,13 +82,15 @@ pub(crate) fn send(
         return Ok(Sent::Done);
     }
     let acked = flags.intersects(ACKED);
-    let op = Op {
-        kind: header.kind,
+    let report = Report {
+        what: header.kind.sent(),
         context,
         flags,
+        completes: true,
         len,
-        body: OpBody::Sent,
     };
+    let body = OpBody::Sent;
+    let op = Op { report, body };
     if len <= config.inject_size {
         return inject::send(peer, header, &buf, acked.then_some(op));
     }

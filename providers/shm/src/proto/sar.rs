@@ -188,14 +188,15 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonse
     {
         peer.outbox().bounced &= !(1 << Choice::class(buf.len()));
     }
-    ep.tx_done(op.context, op.kind.sent(), op.flags, op.len);
+    op.report.done(ep);
     Ok(())
 }
 
 fn fail(peer: &mut Peer, ep: &Ep, dest: FiAddr, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
-    let op = remove(peer, msg_id)?;
+    // The buffer goes before the completion comes.
+    let report = remove(peer, msg_id)?.report;
     let detail = format!("{} could not receive the message", peer.name);
-    ep.tx_failed(op.context, op.kind.sent(), errno, dest, detail);
+    report.failed(ep, errno, dest, detail);
     Ok(())
 }
 

@@ -1,12 +1,15 @@
 //! The only place where payload bytes enter and leave shared memory.
 //!
 //! Plain copies: the protocol lets nobody write bytes that another may read, and a peer that does
-//! so all the same garbles its own message. No reference to the bytes is ever made.
+//! so all the same garbles its own message. Memory that both sides change at the same time is
+//! changed by atomics. No reference to the bytes is ever made.
 
 #![expect(unsafe_code, reason = "copies between private and shared memory")]
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+
+use selvedge_kit::atomic::{Args, Kernel, Unaligned};
 
 use super::prefetch;
 use super::region::Mapping;
@@ -86,6 +89,32 @@ impl Bytes {
         let filled: *mut [MaybeUninit<u8>] = to;
         // SAFETY: every byte of `to` was just written, and the borrow of `to` is passed on.
         unsafe { &mut *(filled as *mut [u8]) }
+    }
+
+    /// Changes `count` elements from `at` on by atomics of the processor, whoever else does so at
+    /// the same time.
+    ///
+    /// # Errors
+    /// [`Unaligned`], with an address of this process's, before anything is touched.
+    ///
+    /// # Panics
+    /// When they do not fit, or are to be written and the mapping is read-only.
+    #[inline]
+    pub fn apply(
+        &self,
+        at: usize,
+        kernel: &Kernel,
+        count: usize,
+        args: Args<'_>,
+    ) -> Result<(), Unaligned> {
+        assert!(self.is_writable() || !kernel.writes());
+        let len = count.checked_mul(kernel.size());
+        let target = self.stretch(at, len.expect("elements outside the stretch"));
+        // SAFETY: `stretch` checked that the elements are mapped, and they are writable where that
+        // is needed. No reference to the bytes exists; this process reaches mapped memory of a peer
+        // by copies and such atomics alone, and what other processes do at the same time is outside
+        // of its memory model: each element is one access of the processor.
+        unsafe { kernel.apply(target, count, args) }
     }
 
     /// Asks for the cache lines from `at` on, to write to them soon. A hint: it may point anywhere.
