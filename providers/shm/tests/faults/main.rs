@@ -10,6 +10,7 @@ mod denial;
 mod fork;
 mod held;
 mod hostile;
+mod keys;
 mod process;
 mod puppet;
 mod shortage;
