@@ -315,6 +315,7 @@ impl State {
             Packet::Block { place, fd } => peer.blocks.learn(place, fd),
             Packet::Release { block } => {
                 peer.blocks.release(block);
+                peer.windows.clear();
                 Ok(())
             }
             Packet::Keys { chunk, fd } => peer.keys.attach(chunk as usize, fd),

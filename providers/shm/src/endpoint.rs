@@ -7,7 +7,7 @@ use std::sync::Arc;
 use selvedge::info::EpType;
 use selvedge::{
     Address, AddressVector, Atomic, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info,
-    Result, Rma,
+    Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
@@ -150,7 +150,6 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 }
 
-impl Rma for Endpoint {}
 impl Atomic for Endpoint {}
 
 impl Drop for Endpoint {

@@ -146,6 +146,7 @@ impl State {
         peer.bounce = None;
         peer.early.clear();
         peer.blocks.clear();
+        peer.windows.clear();
         peer.keys = PeerKeys::default();
         for (_, message) in std::mem::take(&mut peer.incoming) {
             if let Stage::Moving(moving) = message.stage {
@@ -175,6 +176,7 @@ impl State {
             peer.out = None;
             peer.inbox = None;
             peer.blocks.clear();
+            peer.windows.clear();
         }
     }
 }

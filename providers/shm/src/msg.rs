@@ -160,7 +160,7 @@ fn header(kind: Kind, tag: u64, data: u64, flags: OpFlags) -> Header {
 /// As [`TxBuf::new`].
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline]
-unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
+pub(crate) unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
     if iov.len() > IOV_LIMIT {
         return Err(Errno::Inval);
     }
@@ -176,7 +176,7 @@ unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
 /// As [`RxBuf::new`].
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
 #[inline]
-unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
+pub(crate) unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
     if iov.len() > IOV_LIMIT {
         return Err(Errno::Inval);
     }

@@ -7,6 +7,7 @@ mod closing;
 mod contact;
 mod death;
 mod denial;
+mod direct;
 mod fork;
 mod held;
 mod hostile;
