@@ -282,6 +282,11 @@ impl Peer {
         self.out.as_ref().map_or(0, |out| out.ops.len())
     }
 
+    /// Whether an operation to the peer is not complete yet.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        !self.held.is_empty() || self.outstanding() > 0
+    }
+
     /// Answers a command of the peer, if its life is still the one in which it asked.
     pub(crate) fn answer(&mut self, life: u32, msg_id: u32, status: u32) {
         if self.life == life

@@ -59,7 +59,7 @@ fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
 
 /// All that the provider can do with this type of endpoint.
 fn info(ep_type: EpType, config: &Config) -> Info {
-    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND;
+    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::FENCE;
     let rx_caps = Caps::MSG
         | Caps::TAGGED
         | Caps::RECV
