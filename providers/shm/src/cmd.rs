@@ -145,13 +145,15 @@ impl Header {
 #[inline(always)]
 pub(crate) fn plain(slot: &Received<'_>) -> Option<(Kind, usize)> {
     let head = slot.head();
-    let kind = match head & 0x00ff_ffff {
-        0 => Kind::Msg,
-        1 => Kind::Tagged,
-        _ => return None,
-    };
     let len = (head >> 24) as usize;
-    (len <= INLINE_MAX).then_some((kind, len))
+    if head & 0x00ff_fffe != 0 || len > INLINE_MAX {
+        return None;
+    }
+    let kind = match head & 1 {
+        0 => Kind::Msg,
+        _ => Kind::Tagged,
+    };
+    Some((kind, len))
 }
 
 /// Where the payload of a plain command begins.

@@ -1,5 +1,7 @@
 //! The short way of a completion: straight into the array of the reader who drives progress.
 
+use std::{ptr, slice};
+
 use selvedge::FiAddr;
 use selvedge::cq::Entry;
 
@@ -9,9 +11,10 @@ use super::CqRing;
 #[derive(Debug)]
 pub struct Sink<'a> {
     reader: Option<&'a CqRing>,
-    out: &'a mut [Entry],
-    src: &'a mut [FiAddr],
-    filled: usize,
+    /// What is left of the reader's arrays.
+    out: slice::IterMut<'a, Entry>,
+    src: slice::IterMut<'a, FiAddr>,
+    room: usize,
 }
 
 impl<'a> Sink<'a> {
@@ -19,45 +22,46 @@ impl<'a> Sink<'a> {
     pub fn none() -> Self {
         Self {
             reader: None,
-            out: &mut [],
-            src: &mut [],
-            filled: 0,
+            out: [].iter_mut(),
+            src: [].iter_mut(),
+            room: 0,
         }
     }
 
     /// A reader of `queue` waits for entries in `out`, and for their sources in `src` if that is
     /// not empty.
+    #[inline]
     pub(super) fn new(queue: &'a CqRing, out: &'a mut [Entry], src: &'a mut [FiAddr]) -> Self {
         Self {
             reader: Some(queue),
-            out,
-            src,
-            filled: 0,
+            room: out.len(),
+            out: out.iter_mut(),
+            src: src.iter_mut(),
         }
     }
 
     /// Entries that the reader got.
+    #[inline]
     pub(super) fn filled(&self) -> usize {
-        self.filled
+        self.room - self.out.len()
     }
 
     /// Reports a completion of `queue`: to the reader, if it is the one who waits, nothing older is
     /// in the queue, and there is room; else to the queue.
     #[inline(always)]
     pub fn push(&mut self, queue: &CqRing, entry: Entry, src: FiAddr) {
-        let waits = self
-            .reader
-            .is_some_and(|reader| std::ptr::eq(reader, queue));
-        match self.out.get_mut(self.filled) {
-            Some(slot) if waits && queue.is_empty() => {
-                *slot = entry;
-                if let Some(slot) = self.src.get_mut(self.filled) {
-                    *slot = src;
-                }
-                self.filled += 1;
+        let waits = self.reader.is_some_and(|reader| ptr::eq(reader, queue));
+        if waits
+            && queue.is_empty()
+            && let Some(slot) = self.out.next()
+        {
+            *slot = entry;
+            if let Some(slot) = self.src.next() {
+                *slot = src;
             }
-            _ => queue.push(entry, src),
+            return;
         }
+        queue.push(entry, src);
     }
 }
 

@@ -20,8 +20,8 @@ pub(super) struct Queue<T> {
     tail: Slot,
     /// The first of the unused nodes, linked by `next`.
     free: Slot,
-    len: usize,
     pushes: u64,
+    removals: u64,
 }
 
 /// A search ended before the end of the queue.
@@ -43,14 +43,14 @@ impl<T> Queue<T> {
             head: NONE,
             tail: NONE,
             free: NONE,
-            len: 0,
             pushes: 0,
+            removals: 0,
         }
     }
 
     #[inline]
     pub(super) const fn len(&self) -> usize {
-        self.len
+        (self.pushes - self.removals) as usize
     }
 
     #[inline]
@@ -154,7 +154,6 @@ impl<T> Queue<T> {
         }
         self.tail = slot;
         self.pushes += 1;
-        self.len += 1;
     }
 
     /// Removes the member at a place; `None` as for [`Self::get`].
@@ -174,7 +173,7 @@ impl<T> Queue<T> {
             Some(next) => next.prev = prev,
             None => self.tail = prev,
         }
-        self.len -= 1;
+        self.removals += 1;
         value
     }
 
@@ -204,7 +203,7 @@ impl<T> Queue<T> {
             Some(head) => head.prev = NONE,
             None => self.tail = NONE,
         }
-        self.len -= 1;
+        self.removals += 1;
         value
     }
 

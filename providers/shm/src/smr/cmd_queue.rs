@@ -8,20 +8,19 @@
 //!
 //! The queue checks nothing that a slot says: that is the reader's business.
 
-use super::sync::{AtomicU64, Ordering, Words, order};
+use super::sync::{AtomicU64, LINE_WORDS, Lines, Ordering, Words, order};
 
 /// How many slots ahead a sender asks for the cache line. In a stream, the lines of several slots
 /// are then on their way from the consumer at once, instead of one after the other.
 const AHEAD: u64 = 4;
 
 /// Words of one slot.
-pub const SLOT_WORDS: usize = 8;
+pub const SLOT_WORDS: usize = LINE_WORDS;
 
 /// The producing end.
 #[derive(Debug)]
 pub struct Sender {
-    slots: Words,
-    mask: u64,
+    slots: Lines,
     /// Position of the next slot.
     head: u64,
     /// Position up to which slots are known to be free.
@@ -31,8 +30,7 @@ pub struct Sender {
 /// The consuming end.
 #[derive(Debug)]
 pub struct Receiver {
-    slots: Words,
-    mask: u64,
+    slots: Lines,
     /// Position of the next slot.
     tail: u64,
 }
@@ -58,12 +56,11 @@ pub struct BadCredit(pub u64);
 impl Sender {
     /// An empty queue over `slots`, a power of two of [`SLOT_WORDS`] each.
     pub(crate) fn new(slots: Words) -> Self {
-        let count = slot_count(&slots);
+        let slots = Lines::new(slots);
         Self {
-            slots,
-            mask: count - 1,
             head: 0,
-            limit: count,
+            limit: slots.count(),
+            slots,
         }
     }
 
@@ -73,9 +70,8 @@ impl Sender {
         if self.head >= self.limit {
             return None;
         }
-        let first = (self.head & self.mask) as usize * SLOT_WORDS;
         Some(Slot {
-            line: self.slots.line(first),
+            line: self.slots.at(self.head),
             head: &mut self.head,
         })
     }
@@ -83,20 +79,14 @@ impl Sender {
     /// Asks for the cache line of the next slot. To be called when something else is done first.
     #[inline(always)]
     pub fn prepare(&self) {
-        self.prepare_at(self.head);
+        self.slots.prepare(self.head);
     }
 
     /// Asks for the cache line of a later slot. To be called once a slot was committed, when nobody
     /// waits for it.
     #[inline(always)]
     pub fn look_ahead(&self) {
-        self.prepare_at(self.head.wrapping_add(AHEAD));
-    }
-
-    #[inline(always)]
-    fn prepare_at(&self, position: u64) {
-        self.slots
-            .prepare((position & self.mask) as usize * SLOT_WORDS);
+        self.slots.prepare(self.head.wrapping_add(AHEAD));
     }
 
     /// Slots that are known to be free.
@@ -114,7 +104,7 @@ impl Sender {
     /// Position up to which the consumer has given slots back.
     #[inline]
     pub fn consumed(&self) -> u64 {
-        self.limit - (self.mask + 1)
+        self.limit - self.slots.count()
     }
 
     /// Learns from the consumer's cursor which slots are free again.
@@ -125,7 +115,7 @@ impl Sender {
         if consumed < self.consumed() || consumed > self.head {
             return Err(BadCredit(consumed));
         }
-        self.limit = consumed + self.mask + 1;
+        self.limit = consumed + self.slots.count();
         Ok(())
     }
 }
@@ -150,10 +140,8 @@ impl Slot<'_> {
 impl Receiver {
     /// The consuming end of an untouched queue over `slots`.
     pub(crate) fn new(slots: Words) -> Self {
-        let count = slot_count(&slots);
         Self {
-            slots,
-            mask: count - 1,
+            slots: Lines::new(slots),
             tail: 0,
         }
     }
@@ -161,8 +149,7 @@ impl Receiver {
     /// The next committed slot; it stays until [`Receiver::release`].
     #[inline]
     pub fn peek(&self) -> Option<Received<'_>> {
-        let first = (self.tail & self.mask) as usize * SLOT_WORDS;
-        let line = self.slots.line(first);
+        let line = self.slots.at(self.tail);
         let word = line[0].load(order::seen());
         ((word >> 32) as u32 == stamp(self.tail)).then_some(Received {
             line,
@@ -186,7 +173,7 @@ impl Receiver {
     /// Number of slots.
     #[inline]
     pub fn capacity(&self) -> u64 {
-        self.mask + 1
+        self.slots.count()
     }
 }
 
@@ -228,15 +215,6 @@ impl Credit {
     pub fn read(&self) -> u64 {
         self.words.at(self.index).load(order::seen())
     }
-}
-
-fn slot_count(slots: &Words) -> u64 {
-    let count = slots.len() / SLOT_WORDS;
-    assert!(
-        count.is_power_of_two(),
-        "{count} slots are not a power of two"
-    );
-    count as u64
 }
 
 /// What the commit word of `position` carries: never that of the same slot one lap before, and

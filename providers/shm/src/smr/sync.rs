@@ -4,13 +4,74 @@
 //! here, so that the same source runs on shared pages and under loom (`--cfg loom`). Under loom a
 //! test can take an ordering away (`model::plant`) to see that the models notice.
 
+use std::hint;
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-pub(crate) use self::words::{Words, load_word, store_word};
+pub(crate) use self::words::Words;
+
+/// Words of a cache line.
+pub(crate) const LINE_WORDS: usize = 8;
+
+/// A ring of cache lines, as many as a power of two.
+#[derive(Clone, Debug)]
+pub(crate) struct Lines {
+    words: Words,
+    mask: u64,
+}
+
+impl Lines {
+    /// The lines that `words` are.
+    ///
+    /// # Panics
+    /// When their number is no power of two.
+    pub(crate) fn new(words: Words) -> Self {
+        let count = words.len() / LINE_WORDS;
+        assert!(
+            count.is_power_of_two() && words.len() == count * LINE_WORDS,
+            "{} words are not a power of two of lines",
+            words.len()
+        );
+        Self {
+            words,
+            mask: count as u64 - 1,
+        }
+    }
+
+    /// The line at a position, which counts on from lap to lap.
+    #[inline(always)]
+    pub(crate) fn at(&self, position: u64) -> &[AtomicU64; LINE_WORDS] {
+        self.words.line(self.first_word(position))
+    }
+
+    /// Asks for the line at a position, to write to it soon. A hint.
+    #[inline(always)]
+    pub(crate) fn prepare(&self, position: u64) {
+        self.words.prepare(self.first_word(position));
+    }
+
+    /// Number of lines.
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        self.mask + 1
+    }
+
+    #[inline(always)]
+    #[expect(
+        unsafe_code,
+        reason = "spares the hot path a check of what the mask ensures"
+    )]
+    fn first_word(&self, position: u64) -> usize {
+        let first = (position & self.mask) as usize * LINE_WORDS;
+        let len = self.words.len();
+        // SAFETY: there are `mask + 1` whole lines by `new`, the only place that sets either.
+        unsafe { hint::assert_unchecked(first < len && LINE_WORDS <= len - first) };
+        first
+    }
+}
 
 /// What the protocol needs, or what is left of it where a test has planted a fault.
 #[cfg(not(loom))]
@@ -69,20 +130,6 @@ pub(crate) mod order {
         unless_planted!(Close, fence(Ordering::Release), ());
     }
 
-    /// Before bytes are put into memory that a peer looks at: who sees them, in an order of its own,
-    /// also sees what was put before.
-    #[inline(always)]
-    pub(crate) fn before_put() {
-        fence(Ordering::Release);
-    }
-
-    /// After bytes were got out of memory that a peer puts into: what is read afterwards is not
-    /// older.
-    #[inline(always)]
-    pub(crate) fn after_get() {
-        fence(Ordering::Acquire);
-    }
-
     /// Between copying memory and asking whether it was withdrawn: who has copied a changed byte
     /// then also sees why. PAIRS WITH: [`withdrawn`].
     #[inline]
@@ -101,7 +148,7 @@ mod words {
     use std::ptr::NonNull;
     use std::sync::Arc;
 
-    use super::{AtomicU64, Ordering};
+    use super::AtomicU64;
     use crate::smr::prefetch;
     use crate::smr::region::Mapping;
 
@@ -148,7 +195,7 @@ mod words {
         }
 
         /// The `N` words from `first` on.
-        #[inline]
+        #[inline(always)]
         pub(crate) fn line<const N: usize>(&self, first: usize) -> &[AtomicU64; N] {
             assert!(first < self.len && N <= self.len - first);
             // SAFETY: inside the row by the check above.
@@ -164,43 +211,10 @@ mod words {
         }
 
         /// Number of words.
+        #[inline(always)]
         pub(crate) fn len(&self) -> usize {
             self.len
         }
-    }
-
-    /// Stores a word for peers to see after everything before it, at once if it is aligned.
-    ///
-    /// # Safety
-    /// The eight bytes are valid for writes, and nobody has a reference to them that forbids it.
-    #[inline(always)]
-    pub(crate) unsafe fn store_word(to: *mut u64, word: u64) {
-        if !to.is_aligned() {
-            super::order::before_put();
-            // SAFETY: the caller vouches for the bytes.
-            return unsafe { to.write_unaligned(word) };
-        }
-        // SAFETY: as above, and aligned.
-        let to = unsafe { AtomicU64::from_ptr(to) };
-        to.store(word, Ordering::Release);
-    }
-
-    /// Loads a word before everything that is read after it, at once if it is aligned.
-    ///
-    /// # Safety
-    /// The eight bytes are valid for reads, and nobody has a reference to them that forbids it.
-    #[inline(always)]
-    pub(crate) unsafe fn load_word(from: *const u64) -> u64 {
-        if !from.is_aligned() {
-            // SAFETY: the caller vouches for the bytes.
-            let word = unsafe { from.read_unaligned() };
-            super::order::after_get();
-            return word;
-        }
-        // SAFETY: as above, and aligned. A load of this size and order does not write, so memory
-        // that is mapped read-only will do.
-        let from = unsafe { AtomicU64::from_ptr(from.cast_mut()) };
-        from.load(Ordering::Acquire)
     }
 
     impl fmt::Debug for Words {
@@ -250,17 +264,5 @@ mod words {
         pub(crate) fn len(&self) -> usize {
             self.len
         }
-    }
-
-    /// No model has memory that is put into.
-    #[expect(unsafe_code, reason = "as the function that it stands for")]
-    pub(crate) unsafe fn store_word(_to: *mut u64, _word: u64) {
-        unimplemented!("memory without a model");
-    }
-
-    /// As above.
-    #[expect(unsafe_code, reason = "as the function that it stands for")]
-    pub(crate) unsafe fn load_word(_from: *const u64) -> u64 {
-        unimplemented!("memory without a model");
     }
 }
