@@ -38,6 +38,16 @@ impl RxBuf {
         Self(Pieces::new(iov))
     }
 
+    /// Takes over the memory of a receive in one piece. Who knows that it is one has nothing to
+    /// free, and the compiler sees that.
+    ///
+    /// # Safety
+    /// As [`Self::new`].
+    #[inline(always)]
+    pub unsafe fn one(piece: IovMut) -> Self {
+        Self(Pieces::One(piece))
+    }
+
     /// Bytes in all. A sum that does not fit, which no real memory has, counts as the largest.
     #[inline]
     pub fn len(&self) -> usize {
@@ -112,6 +122,15 @@ impl TxBuf {
     #[inline]
     pub unsafe fn new(iov: &[Iov]) -> Self {
         Self(Pieces::new(iov))
+    }
+
+    /// Takes over the memory of a send in one piece, as [`RxBuf::one`] does.
+    ///
+    /// # Safety
+    /// As [`Self::new`].
+    #[inline(always)]
+    pub unsafe fn one(piece: Iov) -> Self {
+        Self(Pieces::One(piece))
     }
 
     /// Bytes in all. A sum that does not fit, which no real memory has, counts as the largest.

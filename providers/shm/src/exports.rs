@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::complaint::complain;
 use crate::packet;
 use crate::rendezvous::{ContactError, Link, Speaker};
 
@@ -129,7 +128,7 @@ impl Listener {
                 Some(Err(ContactError::NotYet(_))) => return self.speaker.is_there(),
                 Some(Err(ContactError::Failed(error))) => {
                     // Nothing that another try mends, and the peer can do without.
-                    complain("selvedge::shm::mr", format_args!("{error}"));
+                    log::warn!(target: "selvedge::shm::mr", "{error}");
                     self.pending.pop_front();
                 }
                 None => return false,

@@ -159,7 +159,7 @@ pub(crate) fn register(
         rights: rights(attr.access),
         kind: if is_whole { Kind::Whole } else { Kind::Plain },
         memory: first,
-        block: 0,
+        segment: 0,
     };
     add(domain, row, piece.base.expose_provenance())
 }

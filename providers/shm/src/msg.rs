@@ -24,25 +24,22 @@ pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MULTI
 const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::REMOTE_CQ_DATA)
-    .union(OpFlags::FENCE)
     .union(OpFlags::MORE);
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 impl Msg for Endpoint {
     #[inline]
     unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
-        // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
-        let buf = unsafe { tx_buf(msg.iov)? };
         let header = header(Kind::Msg, 0, msg.data, flags);
-        self.post_send(buf, header, msg.dest, msg.context, flags)
+        // SAFETY: passed on from the caller.
+        unsafe { self.post_send(msg.iov, header, msg.dest, msg.context, flags) }
     }
 
     #[inline]
     unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
-        // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
-        let buf = unsafe { rx_buf(msg.iov)? };
         let tag = TagMatch::exact(0);
-        self.post_recv(Kind::Msg, buf, tag, msg.src, msg.context, flags)
+        // SAFETY: passed on from the caller.
+        unsafe { self.post_recv(Kind::Msg, msg.iov, tag, msg.src, msg.context, flags) }
     }
 
     #[inline]
@@ -55,17 +52,15 @@ impl Msg for Endpoint {
 impl Tagged for Endpoint {
     #[inline]
     unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
-        // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
-        let buf = unsafe { tx_buf(msg.iov)? };
         let header = header(Kind::Tagged, msg.tag, msg.data, flags);
-        self.post_send(buf, header, msg.dest, msg.context, flags)
+        // SAFETY: passed on from the caller.
+        unsafe { self.post_send(msg.iov, header, msg.dest, msg.context, flags) }
     }
 
     #[inline]
     unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
-        // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
-        let buf = unsafe { rx_buf(msg.iov)? };
-        self.post_recv(Kind::Tagged, buf, msg.tag, msg.src, msg.context, flags)
+        // SAFETY: passed on from the caller.
+        unsafe { self.post_recv(Kind::Tagged, msg.iov, msg.tag, msg.src, msg.context, flags) }
     }
 
     #[inline]
@@ -75,10 +70,13 @@ impl Tagged for Endpoint {
 }
 
 impl Endpoint {
+    /// # Safety
+    /// As [`TxBuf::new`].
+    #[expect(unsafe_code, reason = "the promise becomes a value here")]
     #[inline(always)]
-    fn post_send(
+    unsafe fn post_send(
         &self,
-        buf: TxBuf,
+        iov: &[Iov],
         header: Header,
         dest: FiAddr,
         context: Context,
@@ -88,14 +86,26 @@ impl Endpoint {
             return Err(Errno::BadFlags);
         }
         let mut state = self.inner.state.lock()?;
-        let send = Send {
+        let flags = state.ep.tx_flags(flags);
+        // Made anew for each use: what is handed on stays in memory, and this not in registers.
+        let send = || Send {
             header,
             dest,
             context,
-            flags: state.ep.tx_flags(flags),
+            flags,
             reports: true,
         };
-        state.send(buf, &send)
+        if let &[piece] = iov
+            && piece.len == 8
+        {
+            // SAFETY: passed on from the caller.
+            let word = unsafe { TxBuf::one(piece) }.word();
+            if state.send_word(word, &send()) {
+                return Ok(());
+            }
+        }
+        // SAFETY: as above.
+        state.send(unsafe { tx_buf(iov)? }, &send())
     }
 
     #[inline]
@@ -113,22 +123,29 @@ impl Endpoint {
         )]
         // SAFETY: `bytes` is borrowed for the whole call, and an injected message is copied before
         // it returns: `proto::send` keeps no buffer of a message with `INJECT`.
-        let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
-        let send = Send {
+        let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
+        let send = || Send {
             header: Header { kind, tag, data },
             dest,
             context: Context::default(),
             flags: OpFlags::INJECT,
             reports: false,
         };
-        self.inner.state.lock()?.send(buf, &send)
+        let mut state = self.inner.state.lock()?;
+        if buf.len() == 8 && state.send_word(buf.word(), &send()) {
+            return Ok(());
+        }
+        state.send(buf, &send())
     }
 
+    /// # Safety
+    /// As [`RxBuf::new`].
+    #[expect(unsafe_code, reason = "the promise becomes a value here")]
     #[inline(always)]
-    fn post_recv(
+    unsafe fn post_recv(
         &self,
         kind: Kind,
-        buf: RxBuf,
+        iov: &[IovMut],
         tag: TagMatch,
         src: FiAddr,
         context: Context,
@@ -136,7 +153,8 @@ impl Endpoint {
     ) -> Result {
         let mut state = self.inner.state.lock()?;
         let flags = state.ep.rx_flags(kind, flags);
-        let posted = Posted {
+        // Made anew for each use, as in `post_send`.
+        let posted = |buf| Posted {
             buf,
             src: Source::ANY,
             tag,
@@ -144,10 +162,16 @@ impl Endpoint {
             flags,
             kind,
         };
-        if !receive::PLAIN.contains(flags) {
-            return state.recv_otherwise(posted, src);
+        if let &[piece] = iov
+            && src == state.manner.any
+            && receive::PLAIN.contains(flags)
+        {
+            // SAFETY: passed on from the caller.
+            state.recv(posted(unsafe { RxBuf::one(piece) }));
+            return Ok(());
         }
-        state.recv(posted, src)
+        // SAFETY: as above.
+        state.recv_from(src, posted(unsafe { rx_buf(iov)? }))
     }
 }
 
@@ -160,8 +184,8 @@ fn header(kind: Kind, tag: u64, data: u64, flags: OpFlags) -> Header {
 /// # Safety
 /// As [`TxBuf::new`].
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
-#[inline]
-pub(crate) unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
+#[cold]
+unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
     if iov.len() > IOV_LIMIT {
         return Err(Errno::Inval);
     }
@@ -176,8 +200,8 @@ pub(crate) unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
 /// # Safety
 /// As [`RxBuf::new`].
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
-#[inline]
-pub(crate) unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
+#[cold]
+unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
     if iov.len() > IOV_LIMIT {
         return Err(Errno::Inval);
     }

@@ -21,7 +21,6 @@ use crate::proto::iov::Incoming;
 use crate::rendezvous::Link;
 use crate::report::Report;
 use crate::rma::access::PeerKeys;
-use crate::rma::direct::Windows;
 use crate::smr::bounce::{BounceReceiver, BounceSender, Filled};
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{BadCredit, Credit, Receiver, Sender, Slot};
@@ -57,8 +56,6 @@ pub(crate) struct Peer {
     pub(crate) choice: Choice,
     /// Its special memory.
     pub(crate) blocks: Blocks,
-    /// What of it our one-sided operations used last.
-    pub(crate) windows: Windows,
     /// Whether something waits for what the peer may have said over the socket.
     pub(crate) wants_news: bool,
     /// What the peer lets us do with its memory.
@@ -179,7 +176,6 @@ impl Peer {
             early: Vec::new(),
             choice: Choice::default(),
             blocks: Blocks::default(),
-            windows: Windows::default(),
             wants_news: false,
             keys: PeerKeys::default(),
             kept: 0,
@@ -282,11 +278,6 @@ impl Peer {
         self.out.as_ref().map_or(0, |out| out.ops.len())
     }
 
-    /// Whether an operation to the peer is not complete yet.
-    pub(crate) fn has_unfinished(&self) -> bool {
-        !self.held.is_empty() || self.outstanding() > 0
-    }
-
     /// Answers a command of the peer, if its life is still the one in which it asked.
     pub(crate) fn answer(&mut self, life: u32, msg_id: u32, status: u32) {
         if self.life == life
@@ -368,7 +359,7 @@ impl Outbox {
         self.mark(self.tx.position() - 1);
     }
 
-    #[inline]
+    #[inline(always)]
     fn mark(&mut self, position: u64) {
         let slot = self.slot_of(position);
         self.marks[slot] = self.pool.position();

@@ -45,8 +45,6 @@ pub(crate) struct State {
     pub(crate) active: Vec<u32>,
     /// Peers that are gone and have left messages for which there was no room.
     pub(crate) ending: Vec<u32>,
-    /// Places of peers that are gone for good, or were when they were noted down.
-    vacant: Vec<u32>,
     pub(crate) turn: Turn,
     pub(crate) exchange: Exchange,
 }
@@ -145,7 +143,6 @@ impl State {
             hot: Vec::new(),
             active: Vec::new(),
             ending: Vec::new(),
-            vacant: Vec::new(),
             turn: Turn {
                 ticks: 0,
                 last_control: Instant::now(),
@@ -156,34 +153,35 @@ impl State {
         }
     }
 
-    /// Sends a message.
-    ///
-    /// The usual case is all in line here: a small message, a peer that has our outbox, and room
-    /// in it. Whatever the message does not wait for comes after it was committed.
+    /// Sends eight bytes if nothing has to be done first: the most frequent message, all in line.
+    /// Whatever it does not wait for comes after it was committed. Says whether it was sent;
+    /// [`Self::send`] knows why not.
     #[inline(always)]
+    pub(crate) fn send_word(&mut self, word: u64, send: &Send) -> bool {
+        let has_room = !send.reports || self.ep.tx_cq.room() > 0;
+        if has_room
+            && proto::is_inline(&self.config, &send.header, 8, send.flags)
+            && let Some(peer) = self.known_peer(send.dest)
+            && peer.state == PeerState::Linked
+            && let Some(out) = &mut peer.out
+            && let Some(slot) = out.tx.claim()
+        {
+            send.header.commit_inline(slot, &[word], 8);
+            out.mark_last();
+            peer.announce();
+            self.report(send, 8);
+            return true;
+        }
+        false
+    }
+
+    /// Sends a message.
+    #[inline(never)]
     pub(crate) fn send(&mut self, buf: TxBuf, send: &Send) -> Result {
         if send.reports && self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);
         }
         let index = self.peer_at(send.dest)?;
-        let peer = &mut self.peers[index];
-        if peer.state == PeerState::Linked
-            && proto::is_inline(&self.config, &send.header, buf.len(), send.flags)
-            && let Some(out) = &mut peer.out
-            && let Some(slot) = out.tx.claim()
-        {
-            proto::inline::send(slot, &send.header, &buf);
-            out.mark_last();
-            peer.announce();
-            self.report(send, buf.len());
-            return Ok(());
-        }
-        self.send_patiently(index, buf, send)
-    }
-
-    /// Sends a message for which something has to be done first, or which is not small.
-    #[inline(never)]
-    fn send_patiently(&mut self, index: usize, buf: TxBuf, send: &Send) -> Result {
         if self.peers[index].state != PeerState::Linked {
             self.reach(index)?;
         }
@@ -232,16 +230,25 @@ impl State {
         send.report(len).done(&self.ep);
     }
 
-    /// Posts a receive from the peer at `src`, or from any.
+    /// Posts a plain receive from any peer.
     #[inline(always)]
-    pub(crate) fn recv(&mut self, mut posted: Posted, src: FiAddr) -> Result {
-        if src != self.manner.any {
-            self.direct(&mut posted, src)?;
-        }
+    pub(crate) fn recv(&mut self, posted: Posted) {
         let matcher = self.inbound.matcher(posted.kind);
         if let Some((posted, env, unexpected)) = matcher.post(posted) {
             self.meet(posted, env, unexpected);
         }
+    }
+
+    /// Posts a receive from the peer at `src`, or from any.
+    #[inline(never)]
+    pub(crate) fn recv_from(&mut self, src: FiAddr, mut posted: Posted) -> Result {
+        if !receive::PLAIN.contains(posted.flags) {
+            return self.recv_otherwise(posted, src);
+        }
+        if src != self.manner.any {
+            self.direct(&mut posted, src)?;
+        }
+        self.recv(posted);
         Ok(())
     }
 
@@ -297,13 +304,24 @@ impl State {
     /// The peer at an index of the address vector.
     #[inline]
     pub(crate) fn peer_at(&mut self, addr: FiAddr) -> Result<usize> {
-        if self.av.epoch() == self.addr_epoch
-            && let Some(&index) = self.addrs.get(addr.0 as usize)
-            && index != NOBODY
-        {
-            return Ok(index as usize);
+        match self.known_index(addr) {
+            Some(index) if index != NOBODY => Ok(index as usize),
+            _ => self.look_up(addr),
         }
-        self.look_up(addr)
+    }
+
+    /// The peer at an index of the address vector, if it was looked up before.
+    #[inline(always)]
+    fn known_peer(&mut self, addr: FiAddr) -> Option<&mut Peer> {
+        let index = self.known_index(addr)?;
+        self.peers.get_mut(index as usize)
+    }
+
+    /// What was found out about an index of the address vector, [`NOBODY`] included.
+    #[inline(always)]
+    fn known_index(&self, addr: FiAddr) -> Option<u32> {
+        (self.av.epoch() == self.addr_epoch).then_some(())?;
+        self.addrs.get(addr.0 as usize).copied()
     }
 
     #[cold]
@@ -340,7 +358,7 @@ impl State {
         if self.names.contains_key(name) {
             return self.peer_named(name);
         }
-        let Some(index) = self.vacancy() else {
+        let Some(index) = self.find_forgotten() else {
             return self.peer_named(name);
         };
         self.names.remove(&self.peers[index].name);
@@ -349,36 +367,19 @@ impl State {
         index
     }
 
-    /// The place of a peer that is gone for good: one that was noted down, or one of the next few.
-    fn vacancy(&mut self) -> Option<usize> {
+    /// Looks at the next few peers for one that is gone, has left nothing and is not in the address
+    /// vector.
+    fn find_forgotten(&mut self) -> Option<usize> {
         const LOOKS: usize = 4;
-        while let Some(index) = self.vacant.pop() {
-            if self.is_forgotten(index as usize) {
-                return Some(index as usize);
-            }
-        }
         (0..LOOKS.min(self.peers.len())).find_map(|_| {
             self.turn.reuse = (self.turn.reuse + 1) % self.peers.len();
             let index = self.turn.reuse;
-            self.is_forgotten(index).then_some(index)
+            let peer = &mut self.peers[index];
+            let is_forgotten = peer.state == PeerState::Dead
+                && peer.fi_addr(&self.av) == FiAddr::UNSPEC
+                && !self.inbound.has_left(Source(index as u32));
+            is_forgotten.then_some(index)
         })
-    }
-
-    /// Whether a peer is gone, has left nothing and is not in the address vector.
-    fn is_forgotten(&mut self, index: usize) -> bool {
-        let peer = &mut self.peers[index];
-        peer.state == PeerState::Dead
-            && peer.fi_addr(&self.av) == FiAddr::UNSPEC
-            && !self.inbound.has_left(Source(index as u32))
-    }
-
-    /// A stranger was not accepted: if nobody else asks for a peer with its name, there is none.
-    pub(crate) fn dismiss(&mut self, index: usize) {
-        let peer = &mut self.peers[index];
-        if peer.state == PeerState::Idle && peer.fi_addr(&self.av) == FiAddr::UNSPEC {
-            peer.state = PeerState::Dead;
-            self.vacant.push(index as u32);
-        }
     }
 
     /// Looks after the transfers with a peer from now on.

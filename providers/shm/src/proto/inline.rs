@@ -8,16 +8,9 @@ use crate::smr::cmd_queue::{Received, Slot};
 const WORDS: usize = INLINE_MAX / 8;
 
 /// Puts the message into a command. The caller has checked that it fits, and reserved a slot.
-#[inline(always)]
+/// Eight bytes usually do not come here: `State::send_word`.
 pub(crate) fn send(slot: Slot<'_>, header: &Header, buf: &TxBuf) {
-    match buf.len() {
-        8 => header.commit_inline(slot, &[buf.word()], 8),
-        len => gather(slot, header, buf, len),
-    }
-}
-
-#[inline(never)]
-fn gather(slot: Slot<'_>, header: &Header, buf: &TxBuf, len: usize) {
+    let len = buf.len();
     let mut bytes = [[0; 8]; WORDS];
     buf.read(0, bytes.as_flattened_mut());
     let words = bytes.map(u64::from_ne_bytes);

@@ -1,5 +1,3 @@
 //! One-sided operations.
 
 pub(crate) mod access;
-pub(crate) mod direct;
-mod post;

@@ -9,7 +9,6 @@ mod completions;
 mod counters;
 mod crowd;
 mod flow;
-mod huge;
 mod large;
 mod matching;
 mod model;
