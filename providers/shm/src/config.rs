@@ -6,10 +6,11 @@ use selvedge::Error;
 use selvedge::param::{Params, Spec};
 
 use crate::cmd::INLINE_MAX;
+use crate::complaint;
 use crate::smr::Sizes;
 
 /// Every parameter, with its default and what it does.
-pub(crate) static PARAMS: [Spec; 13] = [
+pub(crate) static PARAMS: &[Spec] = &[
     Spec::size("FI_SHM_TX_SIZE", 1024, "sends that may be outstanding").within(1, 1 << 20),
     Spec::size(
         "FI_SHM_RX_SIZE",
@@ -79,6 +80,28 @@ pub(crate) static PARAMS: [Spec; 13] = [
         false,
         "make contact with every address that is inserted, not at the first message to it",
     ),
+    Spec::size(
+        "FI_SHM_HOT_PEERS",
+        8,
+        "peers whose queues are polled at every turn; others have to ring",
+    )
+    .within(1, 1024),
+    Spec::size(
+        "FI_SHM_PENDING",
+        64,
+        "connections that an endpoint keeps while they have not said who they are",
+    )
+    .within(1, 4096),
+    Spec::time(
+        "FI_SHM_HELLO_TIMEOUT",
+        Duration::from_secs(1),
+        "how long a connection may take to say who it is",
+    ),
+    Spec::size(
+        "FI_SHM_LOG_RATE",
+        complaint::DEFAULT_RATE,
+        "warnings in a second that peers can cause, for the whole process",
+    ),
 ];
 
 /// How large messages travel.
@@ -106,6 +129,9 @@ pub(crate) struct Config {
     pub(crate) unexpected_size: usize,
     pub(crate) peer_timeout: Duration,
     pub(crate) eager_exchange: bool,
+    pub(crate) hot_peers: usize,
+    pub(crate) strangers: usize,
+    pub(crate) hello_timeout: Duration,
 }
 
 /// Answers that a peer may owe us at once; the region has room for as many.
@@ -120,7 +146,8 @@ impl Config {
     /// # Errors
     /// The first bad value, by name.
     pub(crate) fn read(params: &Params) -> Result<Self, Error> {
-        let params = params.with(&PARAMS);
+        let params = params.with(PARAMS);
+        complaint::set_rate(params.size("FI_SHM_LOG_RATE")?);
         let inject_size = params.size("FI_SHM_INJECT_SIZE")?;
         // Four payloads of the largest size: one may be lost to the gap at the end.
         let pool = params.size("FI_SHM_POOL_SIZE")?.max(4 * inject_size);
@@ -140,6 +167,9 @@ impl Config {
             unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
             peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?.min(LONGEST_WAIT),
             eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,
+            hot_peers: params.size("FI_SHM_HOT_PEERS")?,
+            strangers: params.size("FI_SHM_PENDING")?,
+            hello_timeout: params.time("FI_SHM_HELLO_TIMEOUT")?,
         })
     }
 }

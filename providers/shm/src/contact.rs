@@ -12,6 +12,7 @@ use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
 
 use crate::cma::Target;
+use crate::complaint::complain;
 use crate::config::Protocol;
 use crate::control::{News, Stranger};
 use crate::liveness::is_ready;
@@ -200,6 +201,7 @@ impl State {
         };
         if let Err((link, error)) = welcomed {
             refuse(link, &error);
+            self.dismiss(index);
         }
     }
 
@@ -313,6 +315,7 @@ impl State {
             Packet::Block { place, fd } => peer.blocks.learn(place, fd),
             Packet::Release { block } => {
                 peer.blocks.release(block);
+                peer.windows.clear();
                 Ok(())
             }
             Packet::Keys { chunk, fd } => peer.keys.attach(chunk as usize, fd),
@@ -397,6 +400,6 @@ fn refuse(link: Link, error: &Error) {
 
 /// Logs an error where it is decided; what is left is its number.
 fn report(error: &Error) -> Errno {
-    log::warn!(target: "selvedge::shm::ep_ctrl", "{error}");
+    complain("selvedge::shm::ep_ctrl", format_args!("{error}"));
     error.errno()
 }

@@ -10,6 +10,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use selvedge::info::EpType;
 use selvedge::{Errno, Error};
 
+use crate::auth::AuthKey;
+use crate::complaint::complain;
 use crate::config::Config;
 use crate::name::Name;
 use crate::packet::{Hello, Introduction};
@@ -17,10 +19,6 @@ use crate::rendezvous::{ContactError, Link, Listener};
 use crate::smr::Memory;
 use crate::smr::doorbell::Doorbell;
 
-/// Connections that are kept before they have become a peer's.
-const STRANGERS_MAX: usize = 64;
-/// How long a connection may take to say hello.
-const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
 /// Events of one look, and connections that are taken in it.
 const EVENTS: usize = 32;
 /// Between two searches for peers that do not exist yet.
@@ -34,11 +32,16 @@ pub(crate) struct Control {
     pub(crate) name: Name,
     pub(crate) incarnation: u128,
     ep_type: EpType,
+    key: AuthKey,
     nonce: Box<u64>,
     pub(crate) listener: Listener,
     epoll: Epoll,
     pub(crate) doorbell: Doorbell,
     doorbell_memory: Memory,
+    /// Connections that are kept before they have become a peer's, and how long each may take to
+    /// say hello.
+    strangers_max: usize,
+    hello_timeout: Duration,
     /// Connections that have not said hello.
     strangers: Vec<Stranger>,
     /// Those that have, and whose name is still an earlier life's.
@@ -71,7 +74,12 @@ const STRANGERS: u64 = u64::MAX;
 
 impl Control {
     /// Takes the name and gets ready to be met.
-    pub(crate) fn open(name: Name, ep_type: EpType) -> Result<Self, Error> {
+    pub(crate) fn open(
+        name: Name,
+        ep_type: EpType,
+        key: AuthKey,
+        config: &Config,
+    ) -> Result<Self, Error> {
         let listener = Listener::bind(&name)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
             .map_err(|e| failed("watching sockets", e))?;
@@ -80,6 +88,9 @@ impl Control {
             name,
             incarnation: u128::from(random()) << 64 | u128::from(random()),
             ep_type,
+            key,
+            strangers_max: config.strangers,
+            hello_timeout: config.hello_timeout,
             nonce: Box::new(random()),
             listener,
             epoll,
@@ -113,12 +124,17 @@ impl Control {
             nonce: *self.nonce,
             key_chunks: key_chunks as u32,
             name: self.name.clone(),
+            key: self.key,
         };
         link.send(&hello.encode(), &[region.fd(), self.doorbell_memory.fd()])
     }
 
-    /// Whether a hello is from an endpoint of our kind.
+    /// Whether a hello is from an endpoint of our kind and with our key.
     pub(crate) fn accepts(&self, hello: &Hello) -> Result<(), Error> {
+        if hello.key != self.key {
+            let what = format!("{} has not the auth_key of {}", hello.name, self.name);
+            return Err(Error::new(Errno::KeyRejected, what));
+        }
         if hello.ep_type == self.ep_type as u32 {
             return Ok(());
         }
@@ -144,7 +160,10 @@ impl Control {
                 // Said once: it is likely to fail again at the next look.
                 Err(_) if std::mem::replace(&mut self.is_short, true) => return,
                 Err(error) => {
-                    log::warn!(target: "selvedge::shm::ep_ctrl", "{}: {error}", self.name);
+                    complain(
+                        "selvedge::shm::ep_ctrl",
+                        format_args!("{}: {error}", self.name),
+                    );
                     return;
                 }
             }
@@ -154,7 +173,7 @@ impl Control {
 
     /// Keeps a connection until it says hello. The one that is silent for longest makes room.
     pub(crate) fn keep_stranger(&mut self, stranger: Stranger) {
-        if self.strangers.len() >= STRANGERS_MAX {
+        if self.strangers.len() >= self.strangers_max {
             self.strangers.remove(0);
         }
         match self.watch(stranger.link.fd(), STRANGERS) {
@@ -170,7 +189,7 @@ impl Control {
 
     /// Keeps a connection whose name is still an earlier life's.
     pub(crate) fn keep_early(&mut self, link: Link, introduction: Introduction) {
-        if self.early.len() < STRANGERS_MAX {
+        if self.early.len() < self.strangers_max {
             self.early.push((link, introduction));
         } else {
             let what = format!("{} has too many connections that wait", self.name);
@@ -185,8 +204,9 @@ impl Control {
 
     /// Drops the connections that have been silent for too long.
     pub(crate) fn drop_silent(&mut self, now: Instant) {
+        let patience = self.hello_timeout;
         self.strangers
-            .retain(|stranger| now.duration_since(stranger.since) < STRANGER_PATIENCE);
+            .retain(|stranger| now.duration_since(stranger.since) < patience);
     }
 
     /// Looks for a peer from now on.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use selvedge::info::EpType;
 use selvedge::{
     Address, AddressVector, Atomic, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info,
-    Result, Rma,
+    Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::{Drivers, Ep};
 
+use crate::auth::AuthKey;
 use crate::av::Av;
 use crate::config::Config;
 use crate::control::Control;
@@ -60,7 +61,8 @@ impl Endpoint {
     ) -> Result<Self, Error> {
         let ep = Ep::resolve(bind, info)?;
         let av = own_av(bind)?;
-        let control = Control::open(name.clone(), checked_type(info)?)?;
+        let key = AuthKey::of(info)?;
+        let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
         let inject_size = config.inject_size;
         let manner = Manner::new(info, &config);
         let state = State::new(config, manner, ep, av, control, shared);
@@ -148,7 +150,6 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 }
 
-impl Rma for Endpoint {}
 impl Atomic for Endpoint {}
 
 impl Drop for Endpoint {

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::complaint::complain;
 use crate::packet;
 use crate::rendezvous::{ContactError, Link, Speaker};
 
@@ -128,7 +129,7 @@ impl Listener {
                 Some(Err(ContactError::NotYet(_))) => return self.speaker.is_there(),
                 Some(Err(ContactError::Failed(error))) => {
                     // Nothing that another try mends, and the peer can do without.
-                    log::warn!(target: "selvedge::shm::mr", "{error}");
+                    complain("selvedge::shm::mr", format_args!("{error}"));
                     self.pending.pop_front();
                 }
                 None => return false,

@@ -32,10 +32,12 @@
 
 #![deny(missing_docs)]
 
+mod auth;
 mod av;
 mod choice;
 mod cma;
 mod cmd;
+mod complaint;
 mod config;
 mod contact;
 mod control;

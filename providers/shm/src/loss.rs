@@ -8,6 +8,7 @@ use selvedge::{Errno, Error};
 use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::Source;
 
+use crate::complaint::complain;
 use crate::peer::State as PeerState;
 use crate::proto::iov::Stage;
 use crate::rma::access::PeerKeys;
@@ -20,7 +21,10 @@ impl State {
     /// The peer does not want to talk to us.
     pub(crate) fn refused(&mut self, index: usize, errno: Errno, why: &str) {
         let name = &self.peers[index].name;
-        log::warn!(target: "selvedge::shm::ep_ctrl", "{name} refuses to talk ({errno}): {why}");
+        complain(
+            "selvedge::shm::ep_ctrl",
+            format_args!("{name} refuses to talk ({errno}): {why}"),
+        );
         self.lose(
             index,
             Errno::ConnRefused,
@@ -30,6 +34,10 @@ impl State {
 
     pub(crate) fn cut_off(&mut self, index: usize, error: &Error) {
         let what = error.to_string();
+        if error.errno() == Errno::KeyRejected {
+            complain("selvedge::shm::ep_ctrl", format_args!("{what}"));
+            return self.lose(index, Errno::ConnRefused, &what);
+        }
         self.quarantine(index, &what);
     }
 
@@ -37,7 +45,10 @@ impl State {
     #[cold]
     pub(crate) fn quarantine(&mut self, index: usize, what: &str) {
         let name = &self.peers[index].name;
-        log::warn!(target: "selvedge::shm::ep_data", "{name} is cut off: {what}");
+        complain(
+            "selvedge::shm::ep_data",
+            format_args!("{name} is cut off: {what}"),
+        );
         self.lose(index, Errno::ConnReset, what);
     }
 
@@ -135,6 +146,7 @@ impl State {
         peer.bounce = None;
         peer.early.clear();
         peer.blocks.clear();
+        peer.windows.clear();
         peer.keys = PeerKeys::default();
         for (_, message) in std::mem::take(&mut peer.incoming) {
             if let Stage::Moving(moving) = message.stage {
@@ -164,6 +176,7 @@ impl State {
             peer.out = None;
             peer.inbox = None;
             peer.blocks.clear();
+            peer.windows.clear();
         }
     }
 }

@@ -159,7 +159,7 @@ pub(crate) fn register(
         rights: rights(attr.access),
         kind: if is_whole { Kind::Whole } else { Kind::Plain },
         memory: first,
-        segment: 0,
+        block: 0,
     };
     add(domain, row, piece.base.expose_provenance())
 }

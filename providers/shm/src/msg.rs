@@ -24,6 +24,7 @@ pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MULTI
 const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::REMOTE_CQ_DATA)
+    .union(OpFlags::FENCE)
     .union(OpFlags::MORE);
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
@@ -184,8 +185,8 @@ fn header(kind: Kind, tag: u64, data: u64, flags: OpFlags) -> Header {
 /// # Safety
 /// As [`TxBuf::new`].
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
-#[cold]
-unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
+#[inline]
+pub(crate) unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
     if iov.len() > IOV_LIMIT {
         return Err(Errno::Inval);
     }
@@ -200,8 +201,8 @@ unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
 /// # Safety
 /// As [`RxBuf::new`].
 #[expect(unsafe_code, reason = "the promise becomes a value here")]
-#[cold]
-unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
+#[inline]
+pub(crate) unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
     if iov.len() > IOV_LIMIT {
         return Err(Errno::Inval);
     }

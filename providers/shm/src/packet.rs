@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 
 use selvedge::{Errno, Error};
 
+use crate::auth::{AuthKey, KEY_MAX};
 use crate::name::Name;
 use crate::smr::Sizes;
 use crate::smr::layout::{MAGIC, NAME_MAX, VERSION};
@@ -37,6 +38,8 @@ pub(crate) struct Hello {
     pub(crate) key_chunks: u32,
     /// The sender's name.
     pub(crate) name: Name,
+    /// Only endpoints with one key talk.
+    pub(crate) key: AuthKey,
 }
 
 /// A hello with what comes along.
@@ -108,7 +111,8 @@ impl Hello {
         out.u64(self.nonce_addr);
         out.u64(self.nonce);
         out.u32(self.key_chunks);
-        out.text(self.name.as_str());
+        out.text(self.name.as_str().as_bytes());
+        out.text(self.key.as_bytes());
         out.packet
     }
 
@@ -130,6 +134,7 @@ impl Hello {
                 let text = std::str::from_utf8(text).map_err(|_| nonsense("its name"))?;
                 Name::plain(text)?
             },
+            key: AuthKey::new(input.text(KEY_MAX)?).ok_or_else(|| nonsense("its key"))?,
         })
     }
 }
@@ -179,7 +184,7 @@ pub(crate) fn encode_refusal(error: &Error) -> Bytes {
     let mut out = Writer::new(KIND_REFUSAL);
     out.u32(error.errno().as_raw() as u32);
     let what = error.what();
-    out.text(&what[..what.floor_char_boundary(WHY_MAX)]);
+    out.text(&what.as_bytes()[..what.floor_char_boundary(WHY_MAX)]);
     out.packet
 }
 
@@ -273,9 +278,9 @@ impl Writer {
         self.bytes(&value.to_le_bytes());
     }
 
-    fn text(&mut self, text: &str) {
+    fn text(&mut self, text: &[u8]) {
         self.u32(text.len() as u32);
-        self.bytes(text.as_bytes());
+        self.bytes(text);
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
@@ -350,6 +355,7 @@ mod tests {
             nonce: 42,
             key_chunks: 3,
             name: Name::plain("1:2:3").unwrap(),
+            key: AuthKey::new(b"key").unwrap(),
         }
     }
 
@@ -382,9 +388,20 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_names_and_keys_have_room() {
+        let mut longest = hello();
+        longest.name = Name::plain(&"n".repeat(NAME_MAX)).unwrap();
+        longest.key = AuthKey::new(&[7; KEY_MAX]).unwrap();
+        let Packet::Hello(heard) = parse(&longest.encode(), fds()).unwrap() else {
+            panic!("not a hello")
+        };
+        assert_eq!(heard.hello, longest);
+    }
+
+    #[test]
     fn every_truncation_of_a_hello_is_refused() {
         let packet = hello().encode();
-        let needed = 16 + 4 + 16 + 4 + 12 + 16 + 4 + 4 + 5;
+        let needed = 16 + 4 + 16 + 4 + 12 + 16 + 4 + 4 + 5 + 4 + 3;
         for len in 0..needed {
             assert_eq!(
                 parse(&packet[..len], fds()).unwrap_err().errno(),

@@ -21,6 +21,7 @@ use crate::proto::iov::Incoming;
 use crate::rendezvous::Link;
 use crate::report::Report;
 use crate::rma::access::PeerKeys;
+use crate::rma::direct::Windows;
 use crate::smr::bounce::{BounceReceiver, BounceSender, Filled};
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{BadCredit, Credit, Receiver, Sender, Slot};
@@ -56,6 +57,8 @@ pub(crate) struct Peer {
     pub(crate) choice: Choice,
     /// Its special memory.
     pub(crate) blocks: Blocks,
+    /// What of it our one-sided operations used last.
+    pub(crate) windows: Windows,
     /// Whether something waits for what the peer may have said over the socket.
     pub(crate) wants_news: bool,
     /// What the peer lets us do with its memory.
@@ -176,6 +179,7 @@ impl Peer {
             early: Vec::new(),
             choice: Choice::default(),
             blocks: Blocks::default(),
+            windows: Windows::default(),
             wants_news: false,
             keys: PeerKeys::default(),
             kept: 0,
@@ -276,6 +280,11 @@ impl Peer {
     /// Operations that the peer owes us an answer for.
     pub(crate) fn outstanding(&self) -> usize {
         self.out.as_ref().map_or(0, |out| out.ops.len())
+    }
+
+    /// Whether an operation to the peer is not complete yet.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        !self.held.is_empty() || self.outstanding() > 0
     }
 
     /// Answers a command of the peer, if its life is still the one in which it asked.

@@ -17,8 +17,6 @@ use crate::state::{Ack, State, Unexpected};
 /// How often the hot peers are looked at before a call that finds nothing returns. Whoever waits
 /// calls again at once: a message then meets a look, and not the way into the library.
 const LOOKS: usize = 8;
-/// Peers that are polled directly. Beyond it, a peer has to ring first.
-const HOT_MAX: usize = 8;
 /// Payloads whose first cache line is fetched while the next one is awaited, in bytes. It saves a
 /// round trip of the line; a larger payload is still being written when its line would be taken
 /// away, which costs more.
@@ -373,7 +371,7 @@ impl State {
                 self.warm_up(index);
                 warmed += 1;
             }
-            if warmed == HOT_MAX {
+            if warmed == self.config.hot_peers {
                 break;
             }
         }
@@ -392,7 +390,7 @@ impl State {
         }
         out.region.set_attentive(true);
         peer.is_hot = true;
-        if self.hot.len() >= HOT_MAX {
+        if self.hot.len() >= self.config.hot_peers {
             let oldest = self.hot.remove(0) as usize;
             self.cool_down(oldest);
         }

@@ -8,6 +8,7 @@ use selvedge::{
 };
 use selvedge_kit::attr;
 
+use crate::auth::KEY_MAX;
 use crate::cmd::IOV_LIMIT;
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
@@ -27,7 +28,7 @@ impl Provider for Shm {
     }
 
     fn params(&self) -> &'static [param::Spec] {
-        &PARAMS
+        PARAMS
     }
 
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
@@ -58,7 +59,7 @@ fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
 
 /// All that the provider can do with this type of endpoint.
 fn info(ep_type: EpType, config: &Config) -> Info {
-    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND;
+    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::FENCE;
     let rx_caps = Caps::MSG
         | Caps::TAGGED
         | Caps::RECV
@@ -90,11 +91,14 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.ep_attr.protocol = Protocol::Shm;
     info.ep_attr.protocol_version = crate::smr::layout::VERSION;
     info.ep_attr.max_msg_size = isize::MAX as usize;
+    // How long a key may be; the answer has the one that was asked for.
+    info.ep_attr.auth_key = vec![0; KEY_MAX];
     info.ep_attr.tx_ctx_cnt = 1;
     info.ep_attr.rx_ctx_cnt = 1;
 
     let domain = &mut info.domain_attr;
     domain.name = "shm".into();
+    domain.auth_key = vec![0; KEY_MAX];
     domain.threading = Threading::Safe;
     domain.control_progress = Progress::Manual;
     domain.data_progress = Progress::Manual;

@@ -20,6 +20,7 @@ use nix::sys::socket::{
 use nix::unistd::geteuid;
 use selvedge::{Errno, Error};
 
+use crate::complaint::complain;
 use crate::inherit::Uninherited;
 use crate::liveness::{is_ready, pidfd};
 use crate::name::Name;
@@ -58,7 +59,7 @@ impl Listener {
             match self.accept_any() {
                 Ok(link) => match link.check_user() {
                     Ok(()) => return Ok(Some(link)),
-                    Err(error) => log::warn!(target: "selvedge::shm::ep_ctrl", "{error}"),
+                    Err(error) => complain("selvedge::shm::ep_ctrl", format_args!("{error}")),
                 },
                 Err(Sys::EAGAIN) => return Ok(None),
                 Err(Sys::EINTR | Sys::ECONNABORTED) => {}

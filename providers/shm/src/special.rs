@@ -14,9 +14,11 @@ use selvedge::{Allocation, Desc, Errno, Error, MemoryRegion, MrAccess, alloc};
 use selvedge_kit::birth::Birth;
 
 use crate::domain::Shared;
+use crate::mr;
 use crate::packet::{encode_block, encode_release};
 use crate::smr::Writers;
 use crate::smr::bytes::Bytes;
+use crate::smr::keys::{Kind, Row};
 use crate::smr::special::{Block, PageSize, PeerBlock};
 
 /// Blocks of one peer that are mapped at a time; those beyond are reached another way.
@@ -88,6 +90,15 @@ impl Place {
 
 /// Special memory in the hands of the application.
 #[derive(Debug)]
+struct Registered {
+    // Before the memory: its key goes first.
+    region: Arc<dyn MemoryRegion>,
+    remote_addr: u64,
+    held: Held,
+}
+
+/// The memory itself, announced to the peers.
+#[derive(Debug)]
 pub(crate) struct Held {
     shared: Arc<Shared>,
     memory: Block,
@@ -100,20 +111,15 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Makes memory and tells the peers.
+    /// Makes memory, tells the peers, and registers it.
     ///
     /// # Errors
-    /// As [`Block::create`].
+    /// As [`Block::create`], and as [`mr::add`].
     pub(crate) fn create(
         shared: &Arc<Shared>,
         len: usize,
         attr: &alloc::Attr,
     ) -> Result<Arc<dyn Allocation>, Error> {
-        let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
-        if attr.access.intersects(remote) {
-            let what = "the shm provider does not register memory for peers yet";
-            return Err(Error::new(Errno::NoSys, what));
-        }
         let pages = match attr.huge_pages {
             true => PageSize::Huge,
             false => PageSize::Ordinary,
@@ -130,15 +136,51 @@ impl Held {
             len: memory.len() as u64,
             writable,
         };
+        let held = Self::announce(shared, memory, place, fd, len);
+        let region = mr::add(shared, held.row(attr), place.base as usize)?;
+        let remote_addr = shared
+            .keys
+            .start(place.base, &selvedge::mr::Attr::default());
+        Ok(Arc::new(Registered {
+            region,
+            remote_addr,
+            held,
+        }))
+    }
+
+    /// Tells the peers, before a key for the memory is out.
+    fn announce(
+        shared: &Arc<Shared>,
+        memory: Block,
+        place: Place,
+        fd: OwnedFd,
+        len: usize,
+    ) -> Self {
         shared.special.add(place);
-        Ok(Arc::new(Self {
+        Self {
             shared: Arc::clone(shared),
             memory,
             place,
             notice: shared.exports.publish(encode_block(&place), Some(fd)),
             len,
             birth: Birth::here(),
-        }))
+        }
+    }
+
+    /// What the key table says of it.
+    fn row(&self, attr: &alloc::Attr) -> Row {
+        Row {
+            key: attr.requested_key,
+            start: self
+                .shared
+                .keys
+                .start(self.place.base, &selvedge::mr::Attr::default()),
+            len: self.len as u64,
+            rights: mr::rights(attr.access),
+            kind: Kind::Special,
+            memory: self.place.base,
+            block: self.place.block,
+        }
     }
 }
 
@@ -155,9 +197,9 @@ impl Drop for Held {
     }
 }
 
-impl MemoryRegion for Held {
+impl MemoryRegion for Registered {
     fn key(&self) -> u64 {
-        alloc::NO_KEY
+        self.region.key()
     }
 
     fn desc(&self) -> Desc {
@@ -169,17 +211,17 @@ impl MemoryRegion for Held {
 // SAFETY: the block is whole pages of zeroed memory, mapped until `self` is dropped and not used by
 // this provider but for the operations that name it. Peers have a descriptor that is sealed against
 // writing, unless `REMOTE_WRITE` was asked for.
-unsafe impl Allocation for Held {
+unsafe impl Allocation for Registered {
     fn base(&self) -> *mut u8 {
-        self.memory.base()
+        self.held.memory.base()
     }
 
     fn len(&self) -> usize {
-        self.len
+        self.held.len
     }
 
     fn remote_addr(&self) -> u64 {
-        0
+        self.remote_addr
     }
 
     fn is_special(&self) -> bool {

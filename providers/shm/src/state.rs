@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub(crate) active: Vec<u32>,
     /// Peers that are gone and have left messages for which there was no room.
     pub(crate) ending: Vec<u32>,
+    /// Places of peers that are gone for good, or were when they were noted down.
+    vacant: Vec<u32>,
     pub(crate) turn: Turn,
     pub(crate) exchange: Exchange,
 }
@@ -143,6 +145,7 @@ impl State {
             hot: Vec::new(),
             active: Vec::new(),
             ending: Vec::new(),
+            vacant: Vec::new(),
             turn: Turn {
                 ticks: 0,
                 last_control: Instant::now(),
@@ -358,7 +361,7 @@ impl State {
         if self.names.contains_key(name) {
             return self.peer_named(name);
         }
-        let Some(index) = self.find_forgotten() else {
+        let Some(index) = self.vacancy() else {
             return self.peer_named(name);
         };
         self.names.remove(&self.peers[index].name);
@@ -367,19 +370,36 @@ impl State {
         index
     }
 
-    /// Looks at the next few peers for one that is gone, has left nothing and is not in the address
-    /// vector.
-    fn find_forgotten(&mut self) -> Option<usize> {
+    /// The place of a peer that is gone for good: one that was noted down, or one of the next few.
+    fn vacancy(&mut self) -> Option<usize> {
         const LOOKS: usize = 4;
+        while let Some(index) = self.vacant.pop() {
+            if self.is_forgotten(index as usize) {
+                return Some(index as usize);
+            }
+        }
         (0..LOOKS.min(self.peers.len())).find_map(|_| {
             self.turn.reuse = (self.turn.reuse + 1) % self.peers.len();
             let index = self.turn.reuse;
-            let peer = &mut self.peers[index];
-            let is_forgotten = peer.state == PeerState::Dead
-                && peer.fi_addr(&self.av) == FiAddr::UNSPEC
-                && !self.inbound.has_left(Source(index as u32));
-            is_forgotten.then_some(index)
+            self.is_forgotten(index).then_some(index)
         })
+    }
+
+    /// Whether a peer is gone, has left nothing and is not in the address vector.
+    fn is_forgotten(&mut self, index: usize) -> bool {
+        let peer = &mut self.peers[index];
+        peer.state == PeerState::Dead
+            && peer.fi_addr(&self.av) == FiAddr::UNSPEC
+            && !self.inbound.has_left(Source(index as u32))
+    }
+
+    /// A stranger was not accepted: if nobody else asks for a peer with its name, there is none.
+    pub(crate) fn dismiss(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        if peer.state == PeerState::Idle && peer.fi_addr(&self.av) == FiAddr::UNSPEC {
+            peer.state = PeerState::Dead;
+            self.vacant.push(index as u32);
+        }
     }
 
     /// Looks after the transfers with a peer from now on.

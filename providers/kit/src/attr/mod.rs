@@ -20,8 +20,9 @@ use compare::{at_most, duties, equal, name, ranked, subset};
 ///
 /// In the result, capabilities are reduced to the ones asked for and those that cost nothing,
 /// queue sizes, list lengths and the inject size to what was asked, the registration mode to the
-/// duties that the capabilities need, and default operation flags are the application's. What was
-/// not asked for stays the provider's.
+/// duties that the capabilities need, and default operation flags and authorization keys are the
+/// application's; a provider's keys say by their length how long one may be. What was not asked for
+/// stays the provider's.
 ///
 /// # Errors
 /// The first attribute that refuses, in this order: names, endpoint, capabilities and duties,
@@ -265,7 +266,7 @@ fn fit_endpoint(ep: &mut EpAttr, asked: &EpAttr) {
     set(&mut ep.tx_ctx_cnt, asked.tx_ctx_cnt);
     set(&mut ep.rx_ctx_cnt, asked.rx_ctx_cnt);
     set(&mut ep.mem_tag_format, asked.mem_tag_format);
-    set(&mut ep.auth_key, asked.auth_key.clone());
+    ep.auth_key.clone_from(&asked.auth_key);
 }
 
 /// An application that asks for a weaker guarantee sees the one it asked for.
@@ -275,7 +276,7 @@ fn fit_domain(domain: &mut DomainAttr, asked: &DomainAttr) {
     set(&mut domain.data_progress, asked.data_progress);
     set(&mut domain.resource_mgmt, asked.resource_mgmt);
     set(&mut domain.av_type, asked.av_type);
-    set(&mut domain.auth_key, asked.auth_key.clone());
+    domain.auth_key.clone_from(&asked.auth_key);
 }
 
 fn fit_tx(tx: &mut TxAttr, asked: &TxAttr, caps: Caps) {

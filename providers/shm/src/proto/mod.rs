@@ -40,9 +40,10 @@ pub(crate) mod status {
 pub(crate) const MAX_OPS: usize = 128;
 
 /// Flags that ask for more than the sender can know by itself.
-const ACKED: OpFlags = OpFlags::DELIVERY_COMPLETE
-    .union(OpFlags::MATCH_COMPLETE)
-    .union(OpFlags::COMMIT_COMPLETE);
+const ACKED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
+
+/// Flags of messages that do not go right away.
+const CONSIDERED: OpFlags = ACKED.union(OpFlags::FENCE);
 
 /// What became of a message that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,14 +59,14 @@ pub(crate) enum Sent {
 pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpFlags) -> bool {
     len <= config.inline_size
         && len <= inline_room(header.data.is_some())
-        && !flags.intersects(ACKED)
+        && !flags.intersects(CONSIDERED)
 }
 
 /// Sends a message the way that suits its size.
 ///
 /// # Errors
-/// [`Errno::Again`] while there is no room; [`Errno::MsgSize`] for an injected one that is too
-/// large.
+/// [`Errno::Again`] while there is no room, or something has to be finished before a fenced one;
+/// [`Errno::MsgSize`] for an injected one that is too large.
 pub(crate) fn send(
     peer: &mut Peer,
     config: &Config,
@@ -76,6 +77,10 @@ pub(crate) fn send(
     flags: OpFlags,
 ) -> Result<Sent> {
     let len = buf.len();
+    if flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
+        return Err(Errno::Again);
+    }
+    let flags = flags.difference(OpFlags::FENCE);
     if is_inline(config, header, len, flags) {
         peer.reserve(0)?;
         inline::send(peer.slot(), header, &buf);

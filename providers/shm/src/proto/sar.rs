@@ -10,6 +10,7 @@ use selvedge_kit::Ep;
 use super::{iov, status};
 use crate::choice::{Choice, Way};
 use crate::cmd::Nonsense;
+use crate::complaint::complain;
 use crate::config::Config;
 use crate::packet::{encode_abort, encode_bounce};
 use crate::peer::{Op, OpBody, Outbox, Peer};
@@ -77,9 +78,12 @@ fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
 
 /// Tells the peer that the segments it asked for will not come.
 fn abort(peer: &Peer, msg_id: u32, errno: Errno) {
-    log::warn!(
-        target: "selvedge::shm::ep_data",
-        "no bounce memory for {}: {errno}; a message to it has failed", peer.name
+    complain(
+        "selvedge::shm::ep_data",
+        format_args!(
+            "no bounce memory for {}: {errno}; a message to it has failed",
+            peer.name
+        ),
     );
     let packet = encode_abort(msg_id, errno);
     // A peer that this does not reach is gone, which will be noticed.

@@ -11,7 +11,7 @@ use selvedge::rma::RmaIov;
 use selvedge::{Errno, Error};
 
 use crate::mr::hint;
-use crate::smr::keys::{Denied, MAX_CHUNKS, PeerChunk, Row, place_of};
+use crate::smr::keys::{Denied, MAX_CHUNKS, PeerChunk, Row, Seen, place_of};
 
 /// A peer's key table.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct PeerKeys {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) row: Row,
-    /// Where the piece begins: an address in the peer's process, or an offset in the segment.
+    /// Where the piece begins: an address in the peer's process.
     pub(crate) memory: u64,
     number: u32,
     generation: u64,
@@ -80,6 +80,12 @@ impl PeerKeys {
     pub(crate) fn is_current(&self, grant: &Grant) -> bool {
         let (chunk, place) = place_of(grant.number as usize);
         self.chunks[chunk].is_current(place, grant.generation)
+    }
+
+    /// The row of a grant, to ask about it later.
+    pub(crate) fn seen(&self, grant: &Grant) -> Seen {
+        let (chunk, place) = place_of(grant.number as usize);
+        self.chunks[chunk].seen(place, grant.generation)
     }
 
     #[inline]

@@ -1,3 +1,5 @@
 //! One-sided operations.
 
 pub(crate) mod access;
+pub(crate) mod direct;
+mod post;

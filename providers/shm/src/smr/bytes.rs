@@ -7,12 +7,14 @@
 #![expect(unsafe_code, reason = "copies between private and shared memory")]
 
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use selvedge_kit::atomic::{Args, Kernel, Unaligned};
 
 use super::prefetch;
 use super::region::Mapping;
+use super::sync::{self, order};
 
 /// Cache lines that a writer asks for beforehand.
 const AHEAD: usize = 4;
@@ -91,32 +93,6 @@ impl Bytes {
         unsafe { &mut *(filled as *mut [u8]) }
     }
 
-    /// Changes `count` elements from `at` on by atomics of the processor, whoever else does so at
-    /// the same time.
-    ///
-    /// # Errors
-    /// [`Unaligned`], with an address of this process's, before anything is touched.
-    ///
-    /// # Panics
-    /// When they do not fit, or are to be written and the mapping is read-only.
-    #[inline]
-    pub fn apply(
-        &self,
-        at: usize,
-        kernel: &Kernel,
-        count: usize,
-        args: Args<'_>,
-    ) -> Result<(), Unaligned> {
-        assert!(self.is_writable() || !kernel.writes());
-        let len = count.checked_mul(kernel.size());
-        let target = self.stretch(at, len.expect("elements outside the stretch"));
-        // SAFETY: `stretch` checked that the elements are mapped, and they are writable where that
-        // is needed. No reference to the bytes exists; this process reaches mapped memory of a peer
-        // by copies and such atomics alone, and what other processes do at the same time is outside
-        // of its memory model: each element is one access of the processor.
-        unsafe { kernel.apply(target, count, args) }
-    }
-
     /// Asks for the cache lines from `at` on, to write to them soon. A hint: it may point anywhere.
     #[inline]
     pub fn prepare(&self, at: usize) {
@@ -143,6 +119,152 @@ impl Bytes {
             "bytes outside the stretch"
         );
         self.mapping.at(self.offset + at, len).as_ptr()
+    }
+}
+
+/// A stretch of a mapping that is a peer's memory as much as ours: its bytes may change at any time.
+///
+/// Eight aligned bytes are stored and loaded at once. What this thread wrote before is seen by
+/// whoever sees what is put here, and what is got here comes before whatever this thread reads
+/// afterwards.
+#[derive(Clone, Debug)]
+pub struct Span {
+    first: NonNull<u8>,
+    len: usize,
+    writable: bool,
+    /// Keeps the bytes mapped.
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: the bytes are copied without references to them, and `_mapping` keeps them mapped.
+unsafe impl Send for Span {}
+// SAFETY: as above; that others write them at the same time is expected.
+unsafe impl Sync for Span {}
+
+impl Bytes {
+    /// The `len` bytes from `at` on, if they are inside.
+    pub fn span(&self, at: usize, len: usize) -> Option<Span> {
+        (at <= self.len && len <= self.len - at).then(|| Span {
+            first: self.mapping.at(self.offset + at, len),
+            len,
+            writable: self.is_writable(),
+            _mapping: Arc::clone(&self.mapping),
+        })
+    }
+}
+
+impl Span {
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether they may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Stores a word at `at`.
+    ///
+    /// # Panics
+    /// When it does not fit, or the bytes are read-only.
+    #[inline(always)]
+    pub fn put_word(&self, at: usize, word: u64) {
+        let to = self.target(at, 8);
+        // SAFETY: `target` checked that eight bytes there are mapped and writable; nobody reaches
+        // them through references.
+        unsafe { sync::store_word(to.cast(), word) };
+    }
+
+    /// Loads the word at `at`.
+    ///
+    /// # Panics
+    /// When it is not inside.
+    #[inline(always)]
+    pub fn word(&self, at: usize) -> u64 {
+        let from = self.stretch(at, 8);
+        // SAFETY: `stretch` checked that eight bytes there are mapped; nobody reaches them through
+        // references.
+        unsafe { sync::load_word(from.cast()) }
+    }
+
+    /// Copies private bytes in at `at`.
+    ///
+    /// # Panics
+    /// When they do not fit, or the bytes are read-only.
+    #[inline]
+    pub fn put(&self, at: usize, from: &[u8]) {
+        if let Ok(word) = from.try_into() {
+            return self.put_word(at, u64::from_ne_bytes(word));
+        }
+        let to = self.target(at, from.len());
+        order::before_put();
+        // SAFETY: `target` checked that the bytes are mapped, enough and writable; `from` is at
+        // addresses of its own.
+        unsafe { copy(from.as_ptr(), to, from.len()) };
+    }
+
+    /// Copies bytes out from `at` on, filling `to`.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    #[inline]
+    pub fn get(&self, at: usize, to: &mut [MaybeUninit<u8>]) {
+        if to.len() == 8 {
+            to.write_copy_of_slice(&self.word(at).to_ne_bytes());
+            return;
+        }
+        let from = self.stretch(at, to.len());
+        // SAFETY: `stretch` checked that the bytes are mapped and enough; `to` is private memory.
+        unsafe { copy(from, to.as_mut_ptr().cast(), to.len()) };
+        order::after_get();
+    }
+
+    /// Changes `count` elements from `at` on by atomics of the processor, whoever else does so at
+    /// the same time.
+    ///
+    /// # Errors
+    /// [`Unaligned`], with an address of this process's, before anything is touched.
+    ///
+    /// # Panics
+    /// When they do not fit, or are to be written and the mapping is read-only.
+    #[inline]
+    pub fn apply(
+        &self,
+        at: usize,
+        kernel: &Kernel,
+        count: usize,
+        args: Args<'_>,
+    ) -> Result<(), Unaligned> {
+        assert!(self.writable || !kernel.writes(), "read-only");
+        let len = count.checked_mul(kernel.size());
+        let target = self.stretch(at, len.expect("elements outside the stretch"));
+        // SAFETY: `stretch` checked that the elements are mapped, and they are writable where that
+        // is needed. No reference to the bytes exists; this process reaches mapped memory of a peer
+        // by copies and such atomics alone, and what other processes do at the same time is outside
+        // of its memory model: each element is one access of the processor.
+        unsafe { kernel.apply(target, count, args) }
+    }
+
+    #[inline(always)]
+    fn target(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(self.writable, "read-only");
+        self.stretch(at, len)
+    }
+
+    #[inline(always)]
+    fn stretch(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(
+            at <= self.len && len <= self.len - at,
+            "bytes outside the stretch"
+        );
+        self.first.as_ptr().wrapping_add(at)
     }
 }
 

@@ -20,7 +20,7 @@
 //!     rights: RIGHT_READ,
 //!     kind: Kind::Plain,
 //!     memory: 0x7fff_0000_0000,
-//!     segment: 0,
+//!     block: 0,
 //! };
 //! chunk.publish(3, &row);
 //! let (copy, generation) = seen.read(3).expect("it was published");
@@ -63,10 +63,10 @@ pub struct Row {
     pub rights: u32,
     /// What kind of memory it is.
     pub kind: Kind,
-    /// Where it is: its address in the owner's process, or its offset in the segment.
+    /// Its address in the owner's process.
     pub memory: u64,
-    /// The segment that it is part of, for special memory.
-    pub segment: u64,
+    /// The block that it is, for special memory.
+    pub block: u64,
 }
 
 /// What kind of memory a region is.
@@ -184,7 +184,7 @@ impl Chunk {
         self.generations[place] += 1;
         debug_assert!(self.counts(place), "the row counts already");
         let what = u64::from(row.rights) | u64::from(row.kind as u32) << 32;
-        let words = [row.key, row.start, row.len, what, row.memory, row.segment];
+        let words = [row.key, row.start, row.len, what, row.memory, row.block];
         for (word, value) in line[1..].iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
@@ -272,10 +272,19 @@ impl PeerChunk {
             rights: what as u32,
             kind: kind((what >> 32) as u32)?,
             memory: word(5),
-            segment: word(6),
+            block: word(6),
         };
         self.is_current(place, generation)
             .then_some((row, generation))
+    }
+
+    /// The row at `place` that was read with this generation, to ask about it later.
+    pub fn seen(&self, place: usize, generation: u64) -> Seen {
+        Seen {
+            rows: self.rows.clone(),
+            place,
+            generation,
+        }
     }
 
     /// Whether the row at `place` still counts and is the one that was read with this generation.
@@ -285,6 +294,23 @@ impl PeerChunk {
     pub fn is_current(&self, place: usize, generation: u64) -> bool {
         order::copied();
         self.rows.at(place * ROW_WORDS).load(Ordering::Relaxed) == generation
+    }
+}
+
+/// A row that was read once, to ask whether it still counts.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    rows: Words,
+    place: usize,
+    generation: u64,
+}
+
+impl Seen {
+    /// Whether the row still counts and is the one that was read.
+    #[inline(always)]
+    pub fn is_current(&self) -> bool {
+        let generation = self.rows.at(self.place * ROW_WORDS).load(order::seen());
+        generation == self.generation
     }
 }
 
@@ -308,7 +334,7 @@ mod tests {
         rights: RIGHT_READ,
         kind: Kind::Plain,
         memory: 0x7000_0000,
-        segment: 0,
+        block: 0,
     };
 
     #[test]

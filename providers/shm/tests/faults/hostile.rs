@@ -6,8 +6,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
-    connect, recvmsg, sendmsg, socket,
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
+    UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, socket,
 };
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr};
@@ -79,24 +79,35 @@ impl Scene {
 }
 
 /// One end of a connection to an endpoint, held by nobody good.
-struct Hostile {
+pub(crate) struct Hostile {
     socket: OwnedFd,
 }
 
 impl Hostile {
     fn connect(victim: &Side) -> Self {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
-        let name = victim.name();
+        let (socket, name) = (packet_socket(), victim.name());
         let name = name.strip_prefix("fi_shm://").unwrap();
-        let path = format!("selvedge-shm/{}/{name}", nix::unistd::geteuid());
-        let addr = UnixAddr::new_abstract(path.as_bytes()).unwrap();
-        connect(socket.as_raw_fd(), &addr).unwrap();
+        connect(socket.as_raw_fd(), &rendezvous(name)).unwrap();
         Self { socket }
     }
 
+    /// Has a name; whoever looks for it can be taken by [`Self::accept`].
+    pub(crate) fn listen(name: &str) -> Self {
+        let socket = packet_socket();
+        bind(socket.as_raw_fd(), &rendezvous(name)).unwrap();
+        listen(&socket, Backlog::new(10).unwrap()).unwrap();
+        Self { socket }
+    }
+
+    pub(crate) fn accept(&self) -> Self {
+        let socket = accept4(self.socket.as_raw_fd(), SockFlag::SOCK_NONBLOCK).unwrap();
+        Self {
+            socket: accepted(socket),
+        }
+    }
+
     /// Sends a packet; the victim may have hung up already.
-    fn say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
+    pub(crate) fn say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
         let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&fds)];
         let rights = if fds.is_empty() { &[][..] } else { &rights };
@@ -131,6 +142,23 @@ impl Hostile {
     }
 }
 
+fn packet_socket() -> OwnedFd {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap()
+}
+
+/// Where an endpoint of this user listens.
+fn rendezvous(name: &str) -> UnixAddr {
+    let path = format!("selvedge-shm/{}/{name}", nix::unistd::geteuid());
+    UnixAddr::new_abstract(path.as_bytes()).unwrap()
+}
+
+#[expect(unsafe_code, reason = "the kernel has just given the descriptor to us")]
+fn accepted(fd: i32) -> OwnedFd {
+    // SAFETY: accepted just now, and owned by nothing else.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
 #[expect(
     unsafe_code,
     reason = "the kernel has just given the descriptors to us"
@@ -153,7 +181,7 @@ fn packet(kind: u32) -> Vec<u8> {
 }
 
 /// A hello that is in order.
-fn hello(name: &str, incarnation: u128, nonce: &u64) -> Vec<u8> {
+pub(crate) fn hello(name: &str, incarnation: u128, nonce: &u64) -> Vec<u8> {
     let mut packet = packet(HELLO);
     packet.extend((EpType::Rdm as u32).to_le_bytes());
     packet.extend(incarnation.to_le_bytes());
@@ -171,7 +199,7 @@ fn hello(name: &str, incarnation: u128, nonce: &u64) -> Vec<u8> {
     packet
 }
 
-fn region() -> Region {
+pub(crate) fn region() -> Region {
     let attr = Attr {
         sizes: SIZES,
         peer: "victim",
@@ -266,6 +294,28 @@ fn descriptors_that_are_not_what_they_should_be_are_refused() {
         }
         scene.goes_on();
         assert_eq!(Tally::now(), before);
+    });
+}
+
+#[test]
+fn strangers_with_ever_new_names_and_bad_regions_leave_no_memory() {
+    alone(|| {
+        let mut scene = Scene::new();
+        let bell = Doorbell::create().unwrap().1;
+        let bad = File::open("/dev/null").unwrap();
+        let mut baseline = 0;
+        for round in 0..6000 {
+            let hostile = Hostile::connect(&scene.victim);
+            let hello = hello(&format!("stranger{round}"), 1, &7);
+            hostile.say(&hello, &[bad.as_fd(), bell.fd()]);
+            hostile.is_cut_off_by(&mut scene.victim);
+            if round == 1000 {
+                baseline = private();
+            }
+        }
+        let grown = private().saturating_sub(baseline);
+        assert!(grown < 1 << 20, "memory has grown by {grown} bytes");
+        scene.goes_on();
     });
 }
 

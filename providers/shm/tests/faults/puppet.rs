@@ -67,6 +67,33 @@ impl Strings {
                 let made = self.side().alloc(block, len as usize, access);
                 return word(made.map_err(|error| error.errno()));
             }
+            // The words of the block from an offset on, read without any call of the library.
+            "look" => {
+                let (block, offset, count) = (number(args[0]), number(args[1]), number(args[2]));
+                return self.side().look(block, offset as usize, count as usize);
+            }
+            "wait" => {
+                let (block, offset, word) = (number(args[0]), number(args[1]), number(args[2]));
+                while self.side().word(block, offset as usize) != word {
+                    std::hint::spin_loop();
+                }
+            }
+            "put" => {
+                let (block, offset, word) = (number(args[0]), number(args[1]), number(args[2]));
+                self.side().set_word(block, offset as usize, word);
+            }
+            // Frees and makes the same block, without end.
+            "recycle" => {
+                let (block, len, access) = (number(args[0]), number(args[1]), number(args[2]));
+                let access = MrAccess::from_bits_retain(access);
+                println!("@ok");
+                loop {
+                    self.side().blocks.remove(&block);
+                    self.side().alloc(block, len as usize, access).unwrap();
+                    self.side().set_word(block, 0, 1);
+                    self.side().drive();
+                }
+            }
             "free" => drop(self.side().blocks.remove(&number(args[0]))),
             "sendfrom" => {
                 let (block, dest, len) =

@@ -5,11 +5,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::info::EpType;
 use selvedge::param::Params;
+use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
     Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Context, Desc, Domain,
     Endpoint, Errno, Error, FiAddr, Hints, Info, Iov, IovMut, MrAccess, MsgExt, OpFlags, Registry,
@@ -253,6 +255,74 @@ impl Side {
         unsafe { self.ep.tsendmsg(&msg, OpFlags::DEFAULT) }
     }
 
+    /// A word of a block of ours.
+    pub(crate) fn word(&self, block: u64, offset: usize) -> u64 {
+        self.atomic(block, offset).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_word(&self, block: u64, offset: usize, word: u64) {
+        self.atomic(block, offset).store(word, Ordering::Release);
+    }
+
+    fn atomic(&self, block: u64, offset: usize) -> &AtomicU64 {
+        let memory = &self.blocks[&block];
+        assert!(offset.is_multiple_of(8) && offset + 8 <= memory.len());
+        let word = memory.base().wrapping_add(offset).cast();
+        // SAFETY: inside of the block, which lives as long as `self` keeps it, and aligned.
+        unsafe { AtomicU64::from_ptr(word) }
+    }
+
+    /// Words of a block of ours, in one line.
+    pub(crate) fn look(&self, block: u64, offset: usize, count: usize) -> String {
+        let words = (0..count).map(|word| self.word(block, offset + 8 * word).to_string());
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Writes to a peer's memory from buffers of our own; `number` is the context.
+    pub(crate) fn write(
+        &mut self,
+        dest: FiAddr,
+        pieces: &[RmaIov],
+        bytes: &[u8],
+        number: u64,
+    ) -> Result<(), Errno> {
+        let bytes: Box<[u8]> = bytes.into();
+        let msg = WriteMsg {
+            iov: &[Iov::new(&bytes)],
+            desc: &[],
+            dest,
+            rma_iov: pieces,
+            context: Context(number),
+            data: 0,
+        };
+        // SAFETY: the buffer is kept until its completion or the end of the endpoint.
+        unsafe { self.ep.writemsg(&msg, OpFlags::COMPLETION) }?;
+        self.sent.insert(number, Buffer(bytes));
+        Ok(())
+    }
+
+    /// Reads a peer's memory; `number` is the context.
+    pub(crate) fn read_from(
+        &mut self,
+        src: FiAddr,
+        pieces: &[RmaIov],
+        len: usize,
+        number: u64,
+    ) -> Result<(), Errno> {
+        let mut bytes = vec![BLANK; len].into_boxed_slice();
+        let msg = ReadMsg {
+            iov: &[IovMut::new(&mut bytes)],
+            desc: &[],
+            src,
+            rma_iov: pieces,
+            context: Context(number),
+        };
+        // SAFETY: the buffer is kept until its completion or the end of the endpoint.
+        unsafe { self.ep.readmsg(&msg, OpFlags::COMPLETION) }?;
+        self.posted.insert(number, bytes);
+        Ok(())
+    }
+
     /// Posts a receive for a message of this kind; `number` is tag and context,
     /// or [`ANY`].
     pub(crate) fn recv(
@@ -312,7 +382,9 @@ impl Side {
 
         let context = entry.context.0;
         let mut bytes = Vec::new();
-        if entry.flags.contains(Flags::RECV) {
+        if entry.flags.contains(Flags::READ) {
+            bytes = self.posted.remove(&context).unwrap().into_vec();
+        } else if entry.flags.contains(Flags::RECV) {
             bytes = self.posted.remove(&context).unwrap().into_vec();
             let behind = bytes.split_off(entry.len);
             assert!(error.is_some() || behind.iter().all(|&byte| byte == BLANK));

@@ -22,7 +22,7 @@ fn mapped() -> usize {
 }
 
 /// A puppet, which knows us by the index that comes with it, and our index for it.
-fn met(us: &mut Side) -> (Puppet, String, FiAddr) {
+pub(crate) fn met(us: &mut Side) -> (Puppet, String, FiAddr) {
     let name = unique("owner");
     let mut puppet = Puppet::named(&name);
     let index = puppet.ask(&format!("insert {}", us.name()));

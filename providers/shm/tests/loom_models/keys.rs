@@ -28,7 +28,7 @@ fn row(number: u64) -> Row {
         rights: RIGHT_READ,
         kind: Kind::Plain,
         memory: number,
-        segment: number,
+        block: number,
     }
 }
 

@@ -9,6 +9,7 @@ mod completions;
 mod counters;
 mod crowd;
 mod flow;
+mod huge;
 mod large;
 mod matching;
 mod model;

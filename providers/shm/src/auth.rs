@@ -1,0 +1,106 @@
+//! Authorization keys (`auth_key` of fi_endpoint(3) and fi_domain(3)): only endpoints with one key
+//! talk.
+//!
+//! A key keeps jobs of one user apart. It is no secret before that user: it stands in the hello and
+//! in the endpoint's memory. It is never logged, and compared in constant time.
+
+use std::fmt;
+use std::hint::black_box;
+
+use selvedge::{Errno, Error, Info};
+
+/// Bytes of a key at most: what has room in a hello.
+pub(crate) const KEY_MAX: usize = 64;
+
+/// A key, or none, which only equals none.
+#[derive(Clone, Copy)]
+pub(crate) struct AuthKey {
+    len: usize,
+    /// Zero-filled.
+    bytes: [u8; KEY_MAX],
+}
+
+impl AuthKey {
+    /// The key of an endpoint: its own, or its domain's.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for one that is too long.
+    pub(crate) fn of(info: &Info) -> Result<Self, Error> {
+        let own = &info.ep_attr.auth_key;
+        let key = match own.is_empty() {
+            true => &info.domain_attr.auth_key,
+            false => own,
+        };
+        Self::new(key).ok_or_else(|| {
+            let what = format!("auth_key: {} bytes, at most {KEY_MAX}", key.len());
+            Error::new(Errno::Inval, what)
+        })
+    }
+
+    /// The key with these bytes, if there are not too many.
+    pub(crate) fn new(key: &[u8]) -> Option<Self> {
+        let mut bytes = [0; KEY_MAX];
+        bytes.get_mut(..key.len())?.copy_from_slice(key);
+        let len = key.len();
+        Some(Self { len, bytes })
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// In a time that does not depend on how much of the keys is equal.
+impl PartialEq for AuthKey {
+    fn eq(&self, other: &Self) -> bool {
+        let pairs = self.bytes.iter().zip(&other.bytes);
+        let differing = pairs.fold(0, |bits, (a, b)| black_box(bits | (a ^ b)));
+        differing == 0 && self.len == other.len
+    }
+}
+
+impl Eq for AuthKey {}
+
+impl fmt::Debug for AuthKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AuthKey({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(bytes: &[u8]) -> AuthKey {
+        AuthKey::new(bytes).unwrap()
+    }
+
+    #[test]
+    fn keys_are_equal_byte_by_byte_and_in_length() {
+        assert_eq!(key(b"abc"), key(b"abc"));
+        for other in [&b""[..], b"ab", b"abc\0", b"abd", b"bbc", &[0; KEY_MAX]] {
+            assert_ne!(key(b"abc"), key(other));
+        }
+        assert_ne!(key(b""), key(b"\0"));
+        assert!(AuthKey::new(&[1; KEY_MAX]).is_some());
+        assert!(AuthKey::new(&[1; KEY_MAX + 1]).is_none());
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        assert_eq!(format!("{:?}", key(b"secret")), "AuthKey(6 bytes)");
+    }
+
+    #[test]
+    fn an_endpoint_without_a_key_has_its_domain_s() -> Result<(), Error> {
+        let mut info = Info::default();
+        assert_eq!(AuthKey::of(&info)?, key(b""));
+        info.domain_attr.auth_key = b"domain".into();
+        assert_eq!(AuthKey::of(&info)?, key(b"domain"));
+        info.ep_attr.auth_key = b"own".into();
+        assert_eq!(AuthKey::of(&info)?, key(b"own"));
+        info.ep_attr.auth_key = vec![1; KEY_MAX + 1];
+        assert_eq!(AuthKey::of(&info).unwrap_err().errno(), Errno::Inval);
+        Ok(())
+    }
+}

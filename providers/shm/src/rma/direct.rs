@@ -1,0 +1,220 @@
+//! Direct: one-sided operations on special memory, by loads and stores of this process.
+//!
+//! No command, no system call, and no help of the owner: key, bounds and rights are checked against
+//! its table, then the bytes are copied where they belong, all before the post returns. What was
+//! looked up is kept as a *window* onto the region, and believed as long as the table's row is the
+//! one that it was made from.
+//!
+//! The check comes before the copy and not behind it: a block that is freed meanwhile is mapped
+//! here until we let go of it, and never used for anything else. What is read from it then is what
+//! it held, and what is written is lost, as if the operation had come before, or after, the end.
+
+use selvedge::rma::RmaIov;
+use selvedge_kit::copy::{RxBuf, TxBuf};
+
+use crate::cmd::IOV_LIMIT;
+use crate::peer::Peer;
+use crate::smr::bytes::Span;
+use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE, Seen};
+
+/// Windows that are kept of one peer, by the lowest bits of their keys.
+const WINDOWS: usize = 8;
+
+/// The regions of a peer that were used last.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    /// Empty until there is one.
+    kept: Vec<Option<Window>>,
+}
+
+/// A region of special memory that is mapped here.
+#[derive(Clone, Debug)]
+struct Window {
+    key: u64,
+    /// What its first byte is named by.
+    start: u64,
+    rights: u32,
+    span: Span,
+    row: Seen,
+}
+
+/// Where an access goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) span: Span,
+    pub(crate) at: usize,
+}
+
+impl Windows {
+    /// Forgets them all, and lets their memory go.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    #[inline(always)]
+    fn find(&self, piece: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
+        let window = self.kept.get(slot(piece.key))?.as_ref()?;
+        if window.key != piece.key || window.rights & rights != rights {
+            return None;
+        }
+        let at = piece.addr.wrapping_sub(window.start) as usize;
+        let is_inside = at <= window.span.len() && piece.len <= window.span.len() - at;
+        (is_inside && window.row.is_current()).then_some((&window.span, at))
+    }
+}
+
+#[inline(always)]
+const fn slot(key: u64) -> usize {
+    key as usize % WINDOWS
+}
+
+impl Peer {
+    /// Puts a message into the peer's memory at once, if all of it is special, mapped here, and may
+    /// be written. `false`, and nothing has happened, if it has to go another way or is not allowed.
+    #[inline(always)]
+    pub(crate) fn write_directly(&mut self, buf: &TxBuf, pieces: &[RmaIov]) -> bool {
+        if let [piece] = pieces
+            && let Some((span, at)) = self.windows.find(piece, RIGHT_WRITE)
+            && piece.len == buf.len()
+        {
+            put(span, at, buf);
+            return true;
+        }
+        self.write_pieces(buf, pieces)
+    }
+
+    /// Gets a message out of the peer's memory at once, likewise.
+    #[inline(always)]
+    pub(crate) fn read_directly(&mut self, buf: &mut RxBuf, pieces: &[RmaIov]) -> bool {
+        if let [piece] = pieces
+            && let Some((span, at)) = self.windows.find(piece, RIGHT_READ)
+            && piece.len == buf.len()
+        {
+            get(span, at, buf);
+            return true;
+        }
+        self.read_pieces(buf, pieces)
+    }
+
+    /// Where a piece of the peer's memory is mapped here, if it is special and may be used like
+    /// this: for atomics.
+    #[inline]
+    pub(crate) fn place_directly(&mut self, piece: &RmaIov, rights: u32) -> Option<Place> {
+        if self.windows.find(piece, rights).is_none() {
+            self.open_window(piece, rights)?;
+        }
+        let (span, at) = self.windows.find(piece, rights)?;
+        let span = span.clone();
+        Some(Place { span, at })
+    }
+
+    #[inline(never)]
+    fn write_pieces(&mut self, buf: &TxBuf, pieces: &[RmaIov]) -> bool {
+        let Some(places) = self.places(pieces, buf.len(), RIGHT_WRITE) else {
+            return false;
+        };
+        let mut done = 0;
+        for (place, piece) in places.iter().flatten().zip(pieces) {
+            let mut at = place.at;
+            for part in buf.pieces(done, piece.len) {
+                place.span.put(at, part);
+                at += part.len();
+            }
+            done += piece.len;
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn read_pieces(&mut self, buf: &mut RxBuf, pieces: &[RmaIov]) -> bool {
+        let Some(places) = self.places(pieces, buf.len(), RIGHT_READ) else {
+            return false;
+        };
+        let mut done = 0;
+        for (place, piece) in places.iter().flatten().zip(pieces) {
+            let mut at = place.at;
+            for part in buf.pieces(done, piece.len) {
+                place.span.get(at, part);
+                at += part.len();
+            }
+            done += piece.len;
+        }
+        true
+    }
+
+    /// Where all pieces are, if they are as long as the message.
+    fn places(
+        &mut self,
+        pieces: &[RmaIov],
+        len: usize,
+        rights: u32,
+    ) -> Option<[Option<Place>; IOV_LIMIT]> {
+        let mut places = [const { None }; IOV_LIMIT];
+        let mut sum = 0_usize;
+        if pieces.len() > IOV_LIMIT {
+            return None;
+        }
+        for (place, piece) in places.iter_mut().zip(pieces) {
+            sum = sum.checked_add(piece.len)?;
+            *place = Some(self.place_directly(piece, rights)?);
+        }
+        (sum == len).then_some(places)
+    }
+
+    /// Looks a region up, and keeps the window onto it.
+    #[cold]
+    fn open_window(&mut self, piece: &RmaIov, rights: u32) -> Option<()> {
+        let grant = self.keys.check(piece, rights).ok()?;
+        let row = &grant.row;
+        if row.kind != Kind::Special {
+            return None;
+        }
+        let (bytes, at) = self.blocks.find(row.block, row.memory, row.len)?;
+        let window = Window {
+            key: row.key,
+            start: row.start,
+            rights: row.rights,
+            span: bytes.span(at, usize::try_from(row.len).ok()?)?,
+            row: self.keys.seen(&grant),
+        };
+        if rights & RIGHT_WRITE != 0 && !window.span.is_writable() {
+            return None;
+        }
+        self.windows.kept.resize(WINDOWS, None);
+        self.windows.kept[slot(piece.key)] = Some(window);
+        Some(())
+    }
+}
+
+#[inline(always)]
+fn put(span: &Span, at: usize, buf: &TxBuf) {
+    if buf.len() == 8 {
+        return span.put_word(at, buf.word());
+    }
+    put_long(span, at, buf);
+}
+
+#[inline(never)]
+fn put_long(span: &Span, mut at: usize, buf: &TxBuf) {
+    for part in buf.pieces(0, buf.len()) {
+        span.put(at, part);
+        at += part.len();
+    }
+}
+
+#[inline(always)]
+fn get(span: &Span, at: usize, buf: &mut RxBuf) {
+    if buf.len() == 8 {
+        buf.write_word(span.word(at));
+        return;
+    }
+    get_long(span, at, buf);
+}
+
+#[inline(never)]
+fn get_long(span: &Span, mut at: usize, buf: &mut RxBuf) {
+    for part in buf.pieces(0, buf.len()) {
+        span.get(at, part);
+        at += part.len();
+    }
+}

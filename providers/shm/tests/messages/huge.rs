@@ -1,0 +1,134 @@
+//! Messages beyond 4 GiB, out of little memory that is mapped again and again, and into such.
+
+#![expect(unsafe_code, reason = "tests of the raw face, and mappings")]
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use selvedge::cq::Entry;
+use selvedge::{Context, FiAddr, Iov, IovMut, OpFlags, msg};
+
+use crate::common::{pattern, received, sent};
+use crate::shm;
+
+/// Addresses for `len` bytes that all lie in the same few.
+struct Lap {
+    file: File,
+    base: *mut libc::c_void,
+    len: usize,
+    period: usize,
+}
+
+impl Lap {
+    fn new(len: usize, period: usize) -> Self {
+        // SAFETY: the name is a literal.
+        let fd = unsafe { libc::memfd_create(c"lap".as_ptr(), libc::MFD_CLOEXEC) };
+        assert!(fd >= 0, "no memory file");
+        // SAFETY: the descriptor was just made, and nobody else has it.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(period as u64).unwrap();
+        let base = map(ptr::null_mut(), len, libc::MAP_ANONYMOUS, -1);
+        for at in (0..len).step_by(period) {
+            let part = period.min(len - at);
+            map(
+                base.wrapping_byte_add(at),
+                part,
+                libc::MAP_FIXED,
+                file.as_raw_fd(),
+            );
+        }
+        Self {
+            file,
+            base,
+            len,
+            period,
+        }
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.period];
+        self.file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+}
+
+impl Drop for Lap {
+    fn drop(&mut self) {
+        // SAFETY: the whole of the mapping that `new` made, and the test is over.
+        unsafe { libc::munmap(self.base, self.len) };
+    }
+}
+
+fn map(at: *mut libc::c_void, len: usize, how: i32, fd: i32) -> *mut libc::c_void {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let how = how | libc::MAP_SHARED | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, or one over the part of a mapping that is the caller's.
+    let mapped = unsafe { libc::mmap(at, len, rights, how, fd, 0) };
+    assert_ne!(mapped, libc::MAP_FAILED, "no mapping of {len} bytes");
+    mapped
+}
+
+/// No multiples of each other, and neither divides 4 GiB: a position that lost its upper bits would
+/// show.
+const FROM: usize = 12 << 20;
+const INTO: usize = 20 << 20;
+const LEN: usize = (4 << 30) + (50 << 20) + 4321;
+
+/// When a test does not hang but fails.
+const PATIENCE: Duration = Duration::from_secs(200);
+
+#[test]
+fn messages_beyond_four_gibibytes_arrive_whole() {
+    let (from, into) = (Lap::new(LEN, FROM), Lap::new(LEN, INTO));
+    let bytes = pattern(1, FROM);
+    from.file.write_all_at(&bytes, 0).unwrap();
+    // Of the bytes that fell on the same place the last is seen.
+    let last = |place: usize| (LEN - 1 - place) / INTO * INTO + place;
+    let expected: Vec<_> = (0..INTO).map(|place| bytes[last(place) % FROM]).collect();
+    for way in ["cma", "bounce"] {
+        into.file.set_len(0).unwrap();
+        into.file.set_len(INTO as u64).unwrap();
+        exchange(way, &from, &into);
+        assert!(into.contents() == expected, "{way}: bytes differ");
+    }
+}
+
+fn exchange(way: &str, from: &Lap, into: &Lap) {
+    let pair = shm::by(way).pair();
+    let (head, rest) = (4097, LEN - 4097);
+    let tail = from.base.wrapping_byte_add(head);
+    let send = msg::SendMsg {
+        iov: &[Iov::from_raw(from.base, head), Iov::from_raw(tail, rest)],
+        desc: &[],
+        dest: pair.to_b,
+        context: Context(1),
+        data: 0,
+    };
+    let recv = msg::RecvMsg {
+        iov: &[IovMut::from_raw(into.base, LEN)],
+        desc: &[],
+        src: FiAddr::UNSPEC,
+        context: Context(2),
+    };
+    // SAFETY: the mapping outlives the endpoints of this function, and nobody reads it before the
+    // completion.
+    unsafe { pair.b.ep.recvmsg(&recv, OpFlags::empty()) }.unwrap();
+    // SAFETY: as above, and nobody writes to it.
+    unsafe { pair.a.ep.sendmsg(&send, OpFlags::empty()) }.unwrap();
+    let start = Instant::now();
+    let mut done = [None; 2];
+    while done.contains(&None) {
+        for (side, done) in [&pair.a, &pair.b].into_iter().zip(&mut done) {
+            let mut out = [Entry::default()];
+            if side.cq.read(&mut out).unwrap() > 0 {
+                *done = Some(out[0]);
+            }
+        }
+        assert!(start.elapsed() < PATIENCE, "{way}: no completion");
+    }
+    let kind = selvedge::CompletionFlags::MSG;
+    assert_eq!(done, [Some(sent(kind, 1)), Some(received(kind, 2, LEN, 0))]);
+}
