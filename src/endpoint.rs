@@ -18,7 +18,8 @@ use crate::{
 /// For implementors: after an operation's completion has been pushed, and after the last handle
 /// was dropped, the implementation never again touches that operation's buffers, neither itself
 /// nor through a peer that acts for it. Of a multi-receive buffer that is the completion with
-/// [`crate::CompletionFlags::MULTI_RECV`], and for the bytes of one message in it, its own.
+/// [`crate::CompletionFlags::MULTI_RECV`], and for the bytes of one message in it, its own; its
+/// completions name bytes of that buffer, and none twice.
 #[expect(unsafe_code, reason = "the safe layer relies on this promise")]
 pub unsafe trait Endpoint:
     Any + fmt::Debug + Send + Sync + Msg + Tagged + Rma + Atomic

@@ -11,8 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use selvedge::owned::{AsyncEndpoint, Buf, Completions, Endpoint, Pool};
-use selvedge::{AddressVector, Caps, Context, Domain, Errno, FiAddr, Hints, Info, alloc, av};
+use selvedge::owned::{AsyncEndpoint, Buf, Completion, Completions, Endpoint, Pool};
+use selvedge::{
+    AddressVector, Caps, CompletionFlags, Context, Domain, EpOption, Errno, FiAddr, Hints, Info,
+    TagMatch, alloc, av,
+};
 
 const SIZES: [usize; 7] = [0, 1, 64, 4096, 16 << 10, 256 << 10, 4 << 20];
 
@@ -141,6 +144,133 @@ fn awaited_endpoints_exchange_messages_of_every_size() {
             let (sent, received, ()) = block_on(async { futures::join!(ping, pong, echo) });
             assert_message(&sent.unwrap(), size, seed);
             assert_message(&received.unwrap().0, size, seed);
+        }
+    });
+}
+
+/// The next completion of `at`, while `other` goes on.
+fn next(at: &Endpoint, other: &Endpoint) -> Completion {
+    let (mut done, mut none) = (Completions::with_capacity(1), Completions::with_capacity(1));
+    while at.poll(&mut done).unwrap() == 0 {
+        other.poll(&mut none).unwrap();
+        assert!(none.is_empty(), "a completion at the other side");
+    }
+    done.drain().next().unwrap()
+}
+
+fn is_last(done: &Completion) -> bool {
+    let flags = match &done.result {
+        Ok(received) => received.flags,
+        Err(error) => error.entry.flags,
+    };
+    flags.contains(CompletionFlags::MULTI_RECV)
+}
+
+#[test]
+fn messages_of_one_buffer_are_buffers_of_their_own_that_keep_it() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, _), (b, b_addr)) = (shm.polled(), shm.polled());
+        for tag in [None, Some(TagMatch::ANY)] {
+            let (pool, lens) = (shm.pool(300_000, 1), [8, 4000, 200_000, 0, 95_992]);
+            b.set(EpOption::MinMultiRecv(1)).unwrap();
+            let buf = pool.take().unwrap();
+            b.recv_multi(buf, FiAddr::UNSPEC, tag, Context(7)).unwrap();
+            let mut parts = Vec::new();
+            for (seed, len) in lens.into_iter().enumerate() {
+                let outgoing = shm.pool(len, 1);
+                let (message, word) = (message(&outgoing, len, seed), Context(1));
+                match tag {
+                    None => a.send(message, b_addr, word).unwrap(),
+                    Some(_) => a.tsend(message, b_addr, 5, word).unwrap(),
+                };
+                let (mut at_a, mut at_b) =
+                    (Completions::with_capacity(1), Completions::with_capacity(1));
+                while a.poll(&mut at_a).unwrap() + b.poll(&mut at_b).unwrap() < 2 {}
+                let done = at_b.drain().next().unwrap();
+                assert_eq!(is_last(&done), seed == lens.len() - 1);
+                assert_eq!(done.result.as_ref().unwrap().len, len);
+                // What is written to one part is in no other.
+                let mut part = done.buf;
+                assert_message(&part, len, seed);
+                assert_eq!(part.set_len(len + 1), Err(Errno::TooSmall));
+                part.iter_mut().for_each(|byte| *byte = !*byte);
+                parts.push(part);
+            }
+            for (seed, part) in parts.iter_mut().enumerate() {
+                part.iter_mut().for_each(|byte| *byte = !*byte);
+                assert_message(part, lens[seed], seed);
+            }
+            while parts.pop().is_some() {
+                assert_eq!(pool.available(), usize::from(parts.is_empty()));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_buffer_for_many_messages_comes_back_when_it_is_cancelled_or_its_endpoint_is_dropped() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, _), (b, b_addr)) = (shm.polled(), shm.polled());
+        let pool = shm.pool(100_000, 1);
+        for is_cancelled in [true, false] {
+            let (buf, any) = (pool.take().unwrap(), FiAddr::UNSPEC);
+            let posted = b.recv_multi(buf, any, None, Context(7)).unwrap();
+            a.inject(b"hello", b_addr, None).unwrap();
+            let part = next(&b, &a).buf;
+            assert_eq!(pool.available(), 0);
+            if is_cancelled {
+                b.cancel(posted).unwrap();
+                let done = next(&b, &a);
+                assert!(is_last(&done) && done.buf.is_empty());
+                assert_eq!(done.result.unwrap_err().errno, Errno::Canceled);
+                assert_eq!(pool.available(), 0);
+                drop(done.buf);
+            } else {
+                drop((a, b));
+                assert_eq!(&part[..], b"hello");
+                drop(part);
+                assert_eq!(pool.available(), 1);
+                return;
+            }
+            assert_eq!(&part[..], b"hello");
+            drop(part);
+            assert_eq!(pool.available(), 1);
+        }
+    });
+}
+
+#[test]
+fn safe_code_looks_at_messages_and_drops_them() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
+        let pool = shm.pool(100_000, 3);
+        let looked = |discards: bool| {
+            let mut buf = pool.take().unwrap();
+            buf.write(b"kept").unwrap();
+            match discards {
+                true => b.tdiscard(buf, a_addr, 5, Context(3)).unwrap(),
+                false => b.tpeek(buf, a_addr, 5, Context(3)).unwrap(),
+            };
+            let mut done = Completions::with_capacity(1);
+            while b.poll(&mut done).unwrap() == 0 {}
+            let done = done.drain().next().unwrap();
+            assert_eq!((done.context, &done.buf[..]), (Context(3), &b"kept"[..]));
+            done.result
+                .map(|received| (received.tag, received.len, received.data))
+        };
+        for len in [8, 100_000] {
+            assert_eq!(looked(false).unwrap_err().errno, Errno::NoMsg);
+            let message = message(&pool, len, 1);
+            a.tsenddata(message, 9, b_addr, 5, Context(1)).unwrap();
+            while looked(false).is_err() {}
+            for discards in [false, true] {
+                assert_eq!(looked(discards).unwrap(), (5, len, Some(9)));
+            }
+            assert_eq!(looked(true).unwrap_err().errno, Errno::NoMsg);
+            next(&a, &b).result.unwrap();
         }
     });
 }

@@ -15,10 +15,25 @@ use crate::{Desc, Errno, Iov, IovMut, Result};
 /// It dereferences to the bytes of its message: as many as its *length* says, which is 0 after
 /// [`super::Pool::take`] and never above its *capacity*. A send sends these bytes. A receive
 /// offers the whole capacity and sets the length to what has arrived.
+///
+/// The messages of a multi-receive ([`super::Endpoint::recv_multi`]) are parts of one buffer, each a
+/// `Buf` of its own; it returns to the pool with the last of them.
 pub struct Buf {
     slab: Arc<Slab>,
     len: usize,
     index: u32,
+    part: Option<Box<Part>>,
+}
+
+/// Which part of a buffer this is.
+struct Part {
+    start: usize,
+    capacity: usize,
+    #[expect(
+        dead_code,
+        reason = "the buffer returns to its pool with the last part"
+    )]
+    whole: Arc<Buf>,
 }
 
 impl Buf {
@@ -28,12 +43,36 @@ impl Buf {
             slab,
             len: 0,
             index,
+            part: None,
+        }
+    }
+
+    /// The part of `whole` that begins at the address `start`, `len` bytes, all of them message, or
+    /// as many as there are.
+    ///
+    /// Nobody has these bytes: no other part was made of them, and no operation uses them any more.
+    pub(super) fn part(whole: &Arc<Self>, start: usize, len: usize) -> Self {
+        let start = start.saturating_sub(whole.base().addr());
+        let start = start.min(whole.capacity());
+        let len = len.min(whole.capacity() - start);
+        Self {
+            slab: Arc::clone(&whole.slab),
+            len,
+            index: whole.index,
+            part: Some(Box::new(Part {
+                start,
+                capacity: len,
+                whole: Arc::clone(whole),
+            })),
         }
     }
 
     /// Bytes that fit.
     pub fn capacity(&self) -> usize {
-        self.slab.size()
+        match &self.part {
+            None => self.slab.size(),
+            Some(part) => part.capacity,
+        }
     }
 
     /// Replaces the message by a copy of `bytes`.
@@ -75,7 +114,8 @@ impl Buf {
     }
 
     fn base(&self) -> *mut u8 {
-        self.slab.base(self.index)
+        let start = self.part.as_ref().map_or(0, |part| part.start);
+        self.slab.base(self.index).wrapping_add(start)
     }
 }
 
@@ -86,7 +126,9 @@ impl Deref for Buf {
         // SAFETY: the slab holds `capacity >= len` initialised bytes from `base` on, and lives as
         // long as `self`. They are this buffer's alone, because the pool gives an index out once and
         // its memory is made without a peer's right to write; a buffer that an operation uses is
-        // inside the endpoint, where nobody can borrow it.
+        // inside the endpoint, where nobody can borrow it. A part is within its buffer, which lives
+        // as long and which nobody can borrow any more, and is made of bytes that no other part has:
+        // the endpoint's completions name none twice.
         unsafe { slice::from_raw_parts(self.base(), self.len) }
     }
 }
@@ -110,8 +152,10 @@ impl fmt::Debug for Buf {
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        self.slab.release(self.index);
+        if self.part.is_none() {
+            self.slab.release(self.index);
+        }
     }
 }
 
-const _: () = assert!(size_of::<Buf>() == 24);
+const _: () = assert!(size_of::<Buf>() == 32);

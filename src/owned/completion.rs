@@ -32,6 +32,8 @@ pub struct Received {
     pub data: Option<u64>,
     /// What completed.
     pub flags: CompletionFlags,
+    /// Bytes that arrived; of a message that was looked at, bytes that it has.
+    pub len: usize,
 }
 
 impl Received {
@@ -43,6 +45,7 @@ impl Received {
             tag: entry.tag,
             data: carries_data.then_some(entry.data),
             flags: entry.flags,
+            len: entry.len,
         }
     }
 }

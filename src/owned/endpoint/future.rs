@@ -48,7 +48,7 @@ pub struct AsyncEndpoint {
 }
 
 /// Who is told when an operation is done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Task {
     /// A future that was polled with this waker.
     Waiting(Waker),

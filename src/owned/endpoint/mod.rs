@@ -13,7 +13,9 @@ use self::atomics::AtomicPost;
 use self::port::{Finished, Port, Post};
 use super::{Buf, Completion, Completions, Handle, Refused};
 use crate::atomic::Target;
-use crate::{Address, AddressVector, Context, Domain, Error, FiAddr, Info, Result, TagMatch};
+use crate::{
+    Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, Result, TagMatch,
+};
 
 /// An endpoint that is posted to and polled.
 ///
@@ -135,6 +137,68 @@ impl Endpoint {
     ) -> Result<Handle, Refused> {
         let tag = tag.into();
         self.post(Post::Trecv { src, tag }, buf, context)
+    }
+
+    /// Receives messages into `buf`, one behind the other, until little of it is left (fi_recvmsg(3)
+    /// with `FI_MULTI_RECV`); `src` as in [`Self::recv`], `tag` for tagged messages.
+    ///
+    /// Each message has a completion with this `context`, whose buffer is the part of `buf` that the
+    /// message has, and no more. The last one says [`crate::CompletionFlags::MULTI_RECV`], be it in
+    /// [`super::Received::flags`] or in those of an error's entry; post another buffer then. `buf`
+    /// returns to its pool when that has come and all parts are dropped.
+    /// [`crate::EpOption::MinMultiRecv`] sets what is little ([`Self::set`]).
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn recv_multi(
+        &self,
+        buf: Buf,
+        src: FiAddr,
+        tag: Option<TagMatch>,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        self.post(Post::RecvMulti { src, tag }, buf, context)
+    }
+
+    /// Looks for the message that [`Self::trecv`] would take (fi_trecvmsg(3) with `FI_PEEK`). `buf`
+    /// is not used, and comes back with the completion: with the tag, data, source and length of the
+    /// message, or [`crate::Errno::NoMsg`].
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn tpeek(
+        &self,
+        buf: Buf,
+        src: FiAddr,
+        tag: impl Into<TagMatch>,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        let (tag, discards) = (tag.into(), false);
+        self.post(Post::Tpeek { src, tag, discards }, buf, context)
+    }
+
+    /// As [`Self::tpeek`], and drops the message (`FI_DISCARD`).
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn tdiscard(
+        &self,
+        buf: Buf,
+        src: FiAddr,
+        tag: impl Into<TagMatch>,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        let (tag, discards) = (tag.into(), true);
+        self.post(Post::Tpeek { src, tag, discards }, buf, context)
+    }
+
+    /// Changes an option (fi_setopt(3)).
+    ///
+    /// # Errors
+    /// [`crate::Errno::NoProtoOpt`] where the option is unknown; [`crate::Errno::Inval`] for a bad
+    /// value.
+    pub fn set(&self, option: EpOption) -> Result {
+        self.port.set(option)
     }
 
     /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`): no buffer, no

@@ -16,8 +16,8 @@ use crate::atomic::Target;
 use crate::owned::{Buf, Received, Refused, lock, sole};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Desc, Domain,
-    Endpoint, Errno, Error, FiAddr, Info, Iov, IovMut, Mode, OpFlags, Result, TagMatch, cq, msg,
-    tagged,
+    Endpoint, EpOption, Errno, Error, FiAddr, Info, Iov, IovMut, Mode, OpFlags, Result, TagMatch,
+    cq, msg, tagged,
 };
 
 /// Entries that one read takes: enough to spread its cost, little enough to stay in the cache.
@@ -79,6 +79,17 @@ pub(super) enum Post<'a> {
         src: FiAddr,
         tag: TagMatch,
     },
+    /// Messages one behind the other; tagged with `tag`.
+    RecvMulti {
+        src: FiAddr,
+        tag: Option<TagMatch>,
+    },
+    /// A look at the message that such a receive would take, which is then dropped if `discards`.
+    Tpeek {
+        src: FiAddr,
+        tag: TagMatch,
+        discards: bool,
+    },
     Atomic(AtomicPost<'a>),
 }
 
@@ -91,7 +102,8 @@ impl Post<'_> {
         Ok(match self {
             Self::Recv { .. } | Self::Trecv { .. } => Content::Message,
             Self::Atomic(post) => post.results(buf)?.map_or(Content::Same, Content::Bytes),
-            Self::Send { .. } | Self::Tsend { .. } => Content::Same,
+            Self::Send { .. } | Self::Tsend { .. } | Self::Tpeek { .. } => Content::Same,
+            Self::RecvMulti { .. } => Content::Messages,
         })
     }
 }
@@ -110,6 +122,8 @@ pub(super) type Outcome = Result<Received, Box<cq::ErrEntry>>;
 #[derive(Debug)]
 enum State<O> {
     Posted(Operation<O>),
+    /// Messages have come into parts of the buffer, and more may.
+    Parted(O, Arc<Buf>),
     /// Waits to be collected.
     Finished(Finished<O>),
 }
@@ -130,6 +144,8 @@ enum Content {
     Message,
     /// So many bytes.
     Bytes(usize),
+    /// Messages, in parts of it.
+    Messages,
 }
 
 impl<O> Operation<O> {
@@ -138,6 +154,7 @@ impl<O> Operation<O> {
             Content::Same => self.buf.len(),
             Content::Message => entry.len.min(self.buf.capacity()),
             Content::Bytes(len) => len,
+            Content::Messages => 0,
         };
         self.buf.set_len(len).expect("not above the capacity");
         Finished {
@@ -154,7 +171,7 @@ struct Batch {
     sources: [FiAddr; BATCH],
 }
 
-impl<O> Port<O> {
+impl<O: Clone> Port<O> {
     /// Opens the endpoint and a queue that has room for every operation that may be outstanding.
     pub(super) fn open(
         domain: &dyn Domain,
@@ -196,8 +213,9 @@ impl<O> Port<O> {
         let key = inserted.map_err(|state| refused(Errno::Again, state))?;
         // SAFETY: `memory` is the buffer's that was just moved into the slot named by `key`. It
         // leaves the slot in `withdraw`, after an error, with which nothing was kept; in
-        // `finish`, after the completion with this key; or when `self.slots` is dropped, after
-        // `self.ep`, whose only handle is ours.
+        // `finish`, after the completion with this key, of a multi-receive the last; or when
+        // `self.slots` is dropped, after `self.ep`, whose only handle is ours. Parts of it are lent
+        // before, of bytes that a completion has named.
         let posted = unsafe { self.submit(what, &memory, key.into()) };
         match posted {
             Ok(()) => Ok(key),
@@ -248,6 +266,7 @@ impl<O> Port<O> {
                 let before = mem::replace(&mut op.owner, owner);
                 (Some(State::Posted(op)), Err(before))
             }
+            State::Parted(before, buf) => (Some(State::Parted(owner, buf)), Err(before)),
         });
         collected.expect("a slot is its owner's until it is collected")
     }
@@ -255,6 +274,10 @@ impl<O> Port<O> {
     /// Tries to take a posted operation back.
     pub(super) fn cancel(&self, key: Key) -> Result {
         self.ep.cancel(key.into())
+    }
+
+    pub(super) fn set(&self, option: EpOption) -> Result {
+        self.ep.set(option)
     }
 
     pub(super) fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
@@ -347,15 +370,36 @@ impl<O> Port<O> {
                 unsafe { self.ep.tsendmsg(&msg, self.send_flags(data)) }
             }
             Post::Trecv { src, tag } => {
-                let msg = tagged::RecvMsg {
+                let msg = trecv_msg(room, desc, src, tag, context);
+                // SAFETY: the caller makes the promise of `trecvmsg`.
+                unsafe { self.ep.trecvmsg(&msg, OpFlags::empty()) }
+            }
+            Post::RecvMulti { src, tag: None } => {
+                let msg = msg::RecvMsg {
                     iov: room,
                     desc,
                     src,
-                    tag,
                     context,
                 };
+                // SAFETY: the caller makes the promise of `recvmsg`.
+                unsafe { self.ep.recvmsg(&msg, OpFlags::MULTI_RECV) }
+            }
+            Post::RecvMulti {
+                src,
+                tag: Some(tag),
+            } => {
+                let msg = trecv_msg(room, desc, src, tag, context);
                 // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, OpFlags::empty()) }
+                unsafe { self.ep.trecvmsg(&msg, OpFlags::MULTI_RECV) }
+            }
+            Post::Tpeek { src, tag, discards } => {
+                let msg = trecv_msg(room, desc, src, tag, context);
+                let flags = match discards {
+                    true => OpFlags::PEEK | OpFlags::DISCARD,
+                    false => OpFlags::PEEK,
+                };
+                // SAFETY: the caller makes the promise of `trecvmsg`.
+                unsafe { self.ep.trecvmsg(&msg, flags) }
             }
             // SAFETY: the caller makes the promise of the three calls for `memory`.
             Post::Atomic(post) => unsafe { post.submit(&*self.ep, self.tx_flags, memory, context) },
@@ -367,6 +411,22 @@ impl<O> Port<O> {
             Some(_) => self.tx_flags | OpFlags::REMOTE_CQ_DATA,
             None => self.tx_flags,
         }
+    }
+}
+
+fn trecv_msg<'a>(
+    iov: &'a [IovMut],
+    desc: &'a [Desc],
+    src: FiAddr,
+    tag: TagMatch,
+    context: Context,
+) -> tagged::RecvMsg<'a> {
+    tagged::RecvMsg {
+        iov,
+        desc,
+        src,
+        tag,
+        context,
     }
 }
 
@@ -388,7 +448,7 @@ impl Memory {
 }
 
 /// Hands a completion to the operation that it belongs to.
-fn finish<O>(
+fn finish<O: Clone>(
     slots: &mut Slots<State<O>>,
     entry: &cq::Entry,
     outcome: Outcome,
@@ -398,15 +458,42 @@ fn finish<O>(
         return;
     }
     slots.update(Key::from(entry.context), |state| match state {
+        State::Posted(op) if matches!(op.content, Content::Messages) => {
+            let whole = Arc::new(op.buf);
+            (part(op.owner, whole, entry, outcome, deliver), ())
+        }
         State::Posted(op) => (deliver(op.finish(entry, outcome)).map(State::Finished), ()),
+        State::Parted(owner, whole) => (part(owner, whole, entry, outcome, deliver), ()),
         finished => (Some(finished), ()),
     });
+}
+
+/// Hands on one message of a multi-receive; what its slot holds from then on.
+fn part<O: Clone>(
+    owner: O,
+    whole: Arc<Buf>,
+    entry: &cq::Entry,
+    outcome: Outcome,
+    deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
+) -> Option<State<O>> {
+    let is_last = entry.flags.contains(CompletionFlags::MULTI_RECV);
+    let kept = deliver(Finished {
+        owner: owner.clone(),
+        buf: Buf::part(&whole, entry.buf, entry.len),
+        outcome,
+    });
+    match kept {
+        Some(kept) if is_last => Some(State::Finished(kept)),
+        _ if is_last => None,
+        _ => Some(State::Parted(owner, whole)),
+    }
 }
 
 fn refused<O>(errno: Errno, state: State<O>) -> Refused {
     let buf = match state {
         State::Posted(op) => op.buf,
         State::Finished(finished) => finished.buf,
+        State::Parted(..) => unreachable!("a refused post has no messages"),
     };
     Refused { errno, buf }
 }
