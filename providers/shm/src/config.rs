@@ -1,5 +1,7 @@
 //! The provider's run-time parameters, `FI_SHM_*`.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use selvedge::Error;
@@ -80,6 +82,11 @@ pub(crate) static PARAMS: &[Spec] = &[
         false,
         "make contact with every address that is inserted, not at the first message to it",
     ),
+    Spec::text(
+        "FI_SHM_DIR",
+        "",
+        "directory where endpoints meet; without it they need one network namespace",
+    ),
     Spec::size(
         "FI_SHM_HOT_PEERS",
         8,
@@ -129,6 +136,8 @@ pub(crate) struct Config {
     pub(crate) unexpected_size: usize,
     pub(crate) peer_timeout: Duration,
     pub(crate) eager_exchange: bool,
+    /// Where endpoints meet, if not in the abstract namespace.
+    pub(crate) directory: Option<Arc<Path>>,
     pub(crate) hot_peers: usize,
     pub(crate) strangers: usize,
     pub(crate) hello_timeout: Duration,
@@ -167,11 +176,17 @@ impl Config {
             unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
             peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?.min(LONGEST_WAIT),
             eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,
+            directory: directory(&params)?,
             hot_peers: params.size("FI_SHM_HOT_PEERS")?,
             strangers: params.size("FI_SHM_PENDING")?,
             hello_timeout: params.time("FI_SHM_HELLO_TIMEOUT")?,
         })
     }
+}
+
+fn directory(params: &Params) -> Result<Option<Arc<Path>>, Error> {
+    let path = params.text("FI_SHM_DIR")?;
+    Ok((!path.is_empty()).then(|| Path::new(&path).into()))
 }
 
 fn protocol(params: &Params) -> Result<Protocol, Error> {

@@ -77,7 +77,7 @@ impl State {
 
     /// Connects to the peer and says hello: from here on it has our outbox.
     pub(crate) fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
-        let link = Link::connect(&self.peers[index].name)?;
+        let link = Link::connect(&self.peers[index].name, self.config.directory.as_deref())?;
         self.ensure_outbox(index)?;
         self.control.watch_peer(link.fd(), index)?;
         self.greet(index, &link)?;
@@ -141,6 +141,7 @@ impl State {
             self.welcome(link, introduction);
         }
         self.control.drop_silent(now);
+        self.control.tend(now);
     }
 
     /// Tries again to find a peer that did not exist, or gives it up.

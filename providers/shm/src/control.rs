@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -13,6 +15,7 @@ use selvedge::{Errno, Error};
 use crate::auth::AuthKey;
 use crate::complaint::complain;
 use crate::config::Config;
+use crate::directory;
 use crate::name::Name;
 use crate::packet::{Hello, Introduction};
 use crate::rendezvous::{ContactError, Link, Listener};
@@ -35,6 +38,9 @@ pub(crate) struct Control {
     key: AuthKey,
     nonce: Box<u64>,
     pub(crate) listener: Listener,
+    /// Where the name is, if it is a file, and when to see next whether it still is.
+    directory: Option<Arc<Path>>,
+    next_tending: Instant,
     epoll: Epoll,
     pub(crate) doorbell: Doorbell,
     doorbell_memory: Memory,
@@ -80,7 +86,8 @@ impl Control {
         key: AuthKey,
         config: &Config,
     ) -> Result<Self, Error> {
-        let listener = Listener::bind(&name)?;
+        let directory = config.directory.clone();
+        let listener = Listener::bind(&name, directory.as_deref())?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
             .map_err(|e| failed("watching sockets", e))?;
         let (doorbell, doorbell_memory) = Doorbell::create()?;
@@ -93,6 +100,8 @@ impl Control {
             hello_timeout: config.hello_timeout,
             nonce: Box::new(random()),
             listener,
+            directory,
+            next_tending: Instant::now() + directory::INTERVAL,
             epoll,
             doorbell,
             doorbell_memory,
@@ -169,6 +178,43 @@ impl Control {
             }
         }
         self.is_short = false;
+    }
+
+    /// Listens anew when somebody has removed the files of our name.
+    pub(crate) fn tend(&mut self, now: Instant) {
+        let Some(directory) = &self.directory else {
+            return;
+        };
+        if now < self.next_tending {
+            return;
+        }
+        self.next_tending = now + directory::INTERVAL;
+        if self.listener.is_lost() {
+            let directory = Arc::clone(directory);
+            self.listen_anew(&directory, now);
+        }
+    }
+
+    #[cold]
+    fn listen_anew(&mut self, directory: &Path, now: Instant) {
+        let anew = self.listener.bind_again(&self.name, directory);
+        let anew = anew.and_then(|listener| {
+            self.watch(listener.fd(), STRANGERS)?;
+            Ok(listener)
+        });
+        match anew {
+            Ok(listener) => {
+                // Who has come to the old socket is not sent away; nobody comes there any more.
+                while let Ok(Some(link)) = self.listener.accept() {
+                    self.keep_stranger(Stranger { link, since: now });
+                }
+                self.listener = listener;
+            }
+            Err(error) => complain(
+                "selvedge::shm::ep_ctrl",
+                format_args!("{} cannot be found any more: {error}", self.name),
+            ),
+        }
     }
 
     /// Keeps a connection until it says hello. The one that is silent for longest makes room.

@@ -150,8 +150,8 @@ mod tests {
     /// Two ends of a connection.
     fn links(name: &str) -> (Link, Link) {
         let name = Name::plain(&format!("exports-{}-{name}", std::process::id())).unwrap();
-        let rendezvous = Rendezvous::bind(&name).unwrap();
-        let ours = Link::connect(&name).unwrap();
+        let rendezvous = Rendezvous::bind(&name, None).unwrap();
+        let ours = Link::connect(&name, None).unwrap();
         (ours, rendezvous.accept().unwrap().unwrap())
     }
 

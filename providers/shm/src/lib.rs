@@ -41,6 +41,7 @@ mod complaint;
 mod config;
 mod contact;
 mod control;
+mod directory;
 mod domain;
 mod endpoint;
 mod exchange;

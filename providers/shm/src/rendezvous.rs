@@ -1,7 +1,7 @@
 //! The rendezvous: how two endpoints meet before they share memory.
 //!
 //! An endpoint listens on a Unix socket in the abstract namespace, so its name dies with it,
-//! however it dies. Whoever has a first message for it connects and sends a hello together with the
+//! however it dies; or, with `FI_SHM_DIR`, in a directory. Whoever has a first message for it connects and sends a hello together with the
 //! descriptors of its region and its doorbell; the answer is a hello too. The socket stays open for
 //! life: its end is the news that the peer is gone.
 //!
@@ -9,6 +9,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nix::errno::Errno as Sys;
@@ -21,6 +22,7 @@ use nix::unistd::geteuid;
 use selvedge::{Errno, Error};
 
 use crate::complaint::complain;
+use crate::directory::{Claim, Directory};
 use crate::inherit::Uninherited;
 use crate::liveness::{is_ready, pidfd};
 use crate::name::Name;
@@ -35,19 +37,51 @@ const MAX_FDS: usize = 253;
 #[derive(Debug)]
 pub(crate) struct Listener {
     fd: Uninherited,
+    /// The right to the name, where it is a file.
+    claim: Option<Claim>,
 }
 
 impl Listener {
-    /// Takes the name.
-    pub(crate) fn bind(name: &Name) -> Result<Self, Error> {
+    /// Takes the name, in a directory if there is one.
+    pub(crate) fn bind(name: &Name, directory: Option<&Path>) -> Result<Self, Error> {
+        let Some(path) = directory else {
+            return Self::listen_at(name, &abstract_addr(name)?, None);
+        };
+        let directory = Directory::open(path)?;
+        let claim = Claim::take(&directory, name)?;
+        Self::listen_in(&directory, name, claim)
+    }
+
+    /// Takes the name again after its files were removed.
+    pub(crate) fn bind_again(&mut self, name: &Name, path: &Path) -> Result<Self, Error> {
+        let directory = Directory::open(path)?;
+        let claim = match self.claim.take_if(|claim| claim.is_in(&directory)) {
+            Some(claim) => claim,
+            None => Claim::take(&directory, name)?,
+        };
+        Self::listen_in(&directory, name, claim)
+    }
+
+    fn listen_in(directory: &Directory, name: &Name, claim: Claim) -> Result<Self, Error> {
+        claim.clear(directory)?;
+        Self::listen_at(name, &directory.addr(name)?, Some(claim))
+    }
+
+    fn listen_at(name: &Name, addr: &UnixAddr, claim: Option<Claim>) -> Result<Self, Error> {
         let what = || format!("listening as {}", name.to_address());
         let fd = packet_socket().map_err(|e| failed(what(), e))?;
-        bind(fd.as_raw_fd(), &socket_addr(name)?).map_err(|e| failed(what(), e))?;
+        bind(fd.as_raw_fd(), addr).map_err(|e| failed(what(), e))?;
         let backlog = Backlog::new(BACKLOG).map_err(|e| failed(what(), e))?;
         listen(&fd, backlog).map_err(|e| failed(what(), e))?;
         Spare::refill();
         let fd = Uninherited::new(fd);
-        Ok(Self { fd })
+        Ok(Self { fd, claim })
+    }
+
+    /// Whether nobody can come any more because the name's files were removed; for one in a
+    /// directory.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.claim.as_ref().is_none_or(|claim| !claim.is_whole())
     }
 
     /// Takes the next connection of our own user; `None` when nobody waits.
@@ -160,11 +194,16 @@ impl Link {
         }
     }
 
-    /// Connects to the endpoint called `name`.
-    pub(crate) fn connect(name: &Name) -> Result<Self, ContactError> {
+    /// Connects to the endpoint called `name`, in a directory if there is one.
+    pub(crate) fn connect(name: &Name, directory: Option<&Path>) -> Result<Self, ContactError> {
         let what = || format!("connecting to {}", name.to_address());
+        let directory = directory.map(Directory::open).transpose()?;
+        let addr = match &directory {
+            Some(directory) => directory.addr(name)?,
+            None => abstract_addr(name)?,
+        };
         let fd = packet_socket().map_err(|e| failed(what(), e))?;
-        match connect(fd.as_raw_fd(), &socket_addr(name)?) {
+        match connect(fd.as_raw_fd(), &addr) {
             Ok(()) => {}
             Err(Sys::ECONNREFUSED | Sys::ENOENT) => {
                 return Err(ContactError::NotYet("no endpoint has this name"));
@@ -372,7 +411,7 @@ fn packet_socket() -> nix::Result<OwnedFd> {
     socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
 }
 
-fn socket_addr(name: &Name) -> Result<UnixAddr, Error> {
+fn abstract_addr(name: &Name) -> Result<UnixAddr, Error> {
     let path = format!("selvedge-shm/{}/{name}", geteuid());
     UnixAddr::new_abstract(path.as_bytes())
         .map_err(|e| failed(format!("the address {}", name.to_address()), e))

@@ -55,8 +55,19 @@ pub(crate) fn alone(test: impl FnOnce()) {
 fn again(args: &[&str]) -> Command {
     // By this name it is there even if its file has been replaced.
     let mut command = Command::new("/proc/self/exe");
-    command.args(args).args(["--nocapture", "--test-threads=1"]);
+    command.args(args).args(ALONE_AND_LOUD);
     command
+}
+
+/// Arguments of a test that runs alone and says what it has to say.
+const ALONE_AND_LOUD: [&str; 2] = ["--nocapture", "--test-threads=1"];
+/// Arguments of a puppet.
+const PUPPET: [&str; 3] = ["puppet", "--exact", "--ignored"];
+
+/// Says, past the harness, which shows only what tests that fail have said, that a test cannot run.
+pub(crate) fn skipped(why: &str) {
+    let name = std::thread::current().name().unwrap_or("?").to_owned();
+    let _ = writeln!(std::io::stderr(), "{name}: skipped: {why}");
 }
 
 /// A process with an endpoint that does what it is told. Killed when dropped.
@@ -68,7 +79,18 @@ pub(crate) struct Puppet {
 
 impl Puppet {
     pub(crate) fn start() -> Self {
-        let mut child = again(&["puppet", "--exact", "--ignored"])
+        Self::run(again(&PUPPET))
+    }
+
+    /// A puppet that a command starts which takes a program and its arguments at the end.
+    pub(crate) fn start_by(mut command: Command) -> Self {
+        command.arg(std::env::current_exe().unwrap());
+        command.args(PUPPET).args(ALONE_AND_LOUD);
+        Self::run(command)
+    }
+
+    fn run(mut command: Command) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

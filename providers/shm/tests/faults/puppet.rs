@@ -55,6 +55,14 @@ impl Strings {
                 let info = side::info(selvedge::info::EpType::Rdm, &params);
                 self.side = Some(Side::open(Some(args[0]), &info).unwrap());
             }
+            "try-open" => {
+                let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
+                let info = side::info(selvedge::info::EpType::Rdm, &params);
+                match Side::open(Some(args[0]), &info) {
+                    Ok(side) => self.side = Some(side),
+                    Err(error) => return format!("{:?}", error.errno()),
+                }
+            }
             "insert" => return self.side().insert(args[0]).0.to_string(),
             "send" => {
                 let kind = Kind::parse(args[0]);
