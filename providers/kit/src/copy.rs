@@ -21,6 +21,8 @@ use std::{fmt, ptr, slice};
 
 use selvedge::{Iov, IovMut};
 
+use crate::atomic::{Args, Kernel, Unaligned};
+
 /// Where one message goes: the memory of a posted receive.
 pub struct RxBuf(Pieces<IovMut>);
 
@@ -131,6 +133,12 @@ impl TxBuf {
     #[inline(always)]
     pub unsafe fn one(piece: Iov) -> Self {
         Self(Pieces::One(piece))
+    }
+
+    /// No bytes.
+    #[inline]
+    pub fn empty() -> Self {
+        Self(Pieces::One(Iov::EMPTY))
     }
 
     /// Bytes in all. A sum that does not fit, which no real memory has, counts as the largest.
@@ -276,6 +284,19 @@ impl Shared {
                 unsafe { out.assume_init_mut() }
             }
         }
+    }
+
+    /// Changes its elements by atomics of the processor, whoever else does so at the same time.
+    ///
+    /// # Errors
+    /// [`Unaligned`], before anything is touched.
+    pub fn apply(self, kernel: &Kernel, args: Args<'_>) -> Result<(), Unaligned> {
+        let count = self.len / kernel.size();
+        // SAFETY: `new`'s caller vouched for the bytes, of which these are whole elements, and has
+        // no reference to them that forbids changes. That the owner's own accesses at the same time
+        // are atomics of the same size, where it cares what comes out, is what registration with
+        // remote rights asks of it.
+        unsafe { kernel.apply(self.first, count, args) }
     }
 
     /// The bytes as one word, if they are that.

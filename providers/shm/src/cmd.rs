@@ -21,13 +21,21 @@ pub(crate) const IOV_LIMIT: usize = 4;
 /// Payload bytes of a command that carries no data; 8 fewer with data.
 pub(crate) const INLINE_MAX: usize = (SLOT_WORDS - 2) * 8;
 
+/// Operations, as slots number them: up to this one they are messages.
+pub(crate) const OP_LAST_MESSAGE: u32 = 1;
+pub(crate) const OP_ATOMIC: u32 = 4;
+pub(crate) const OP_FETCH_ATOMIC: u32 = 5;
+pub(crate) const OP_COMPARE_ATOMIC: u32 = 6;
+/// The answer to any of them.
+pub(crate) const OP_ATOMIC_RESULT: u32 = 9;
+
 /// `data` is valid.
-const HAS_DATA: u32 = 1;
+pub(crate) const HAS_DATA: u32 = 1;
 /// The sender wants to know when the message has been received.
 const ACK: u32 = 2;
 
-const SRC_INLINE: u32 = 0;
-const SRC_INJECT: u32 = 1;
+pub(crate) const SRC_INLINE: u32 = 0;
+pub(crate) const SRC_INJECT: u32 = 1;
 const SRC_IOV: u32 = 2;
 
 /// The part of a command that all kinds have.
@@ -75,6 +83,12 @@ pub(crate) struct Offer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense(pub(crate) &'static str);
 
+/// The command's half of a slot's first word.
+#[inline(always)]
+pub(crate) const fn head(op: u32, op_src: u32, flags: u32, len: u32) -> u32 {
+    op | op_src << 8 | flags << 16 | len << 24
+}
+
 /// The most payload that fits a command with this header.
 #[inline]
 pub(crate) const fn inline_room(has_data: bool) -> usize {
@@ -89,7 +103,7 @@ impl Header {
             Kind::Tagged => 1,
         };
         let flags = more_flags | if self.data.is_some() { HAS_DATA } else { 0 };
-        op | op_src << 8 | flags << 16 | len << 24
+        head(op, op_src, flags, len)
     }
 
     /// Sends `len` bytes inside the command. `payload` holds them in whole words.
@@ -231,7 +245,7 @@ fn iov_body(slot: &Received<'_>) -> Result<(usize, Body), Nonsense> {
     Ok((len, Body::Iov(offer)))
 }
 
-fn length(word: u64) -> Result<usize, Nonsense> {
+pub(crate) fn length(word: u64) -> Result<usize, Nonsense> {
     usize::try_from(word)
         .ok()
         .filter(|&len| len <= isize::MAX as usize)

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::info::Threading;
 use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, Info, IovMut,
@@ -14,6 +15,7 @@ use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::CqRing;
 use selvedge_kit::lock::Mode;
 
+use crate::atomic;
 use crate::av::Av;
 use crate::config::Config;
 use crate::endpoint;
@@ -124,6 +126,10 @@ unsafe impl selvedge::Domain for Domain {
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
         self.check_birth()?;
         special::Held::create(&self.shared, len, attr)
+    }
+
+    fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
+        atomic::attr(self.config.inject_size, family, datatype, op)
     }
 
     fn mr_mode(&self) -> MrMode {

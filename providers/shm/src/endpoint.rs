@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use selvedge::info::EpType;
 use selvedge::{
-    Address, AddressVector, Atomic, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info,
-    Result,
+    Address, AddressVector, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
@@ -30,7 +29,7 @@ pub struct Endpoint {
     progress: Arc<dyn Progress>,
     drivers: Drivers,
     name: Name,
-    inject_size: usize,
+    pub(crate) inject_size: usize,
     max_msg_size: usize,
 }
 
@@ -144,13 +143,13 @@ unsafe impl selvedge::Endpoint for Endpoint {
             EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(self.max_msg_size),
             EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(self.max_msg_size),
             EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(self.inject_size),
+            EpOptionName::MaxAtomicSize => EpOption::MaxAtomicSize(self.inject_size),
+            EpOptionName::InjectAtomicSize => EpOption::InjectAtomicSize(self.inject_size),
             EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(self.inject_size),
             _ => return Err(Errno::NoProtoOpt),
         })
     }
 }
-
-impl Atomic for Endpoint {}
 
 impl Drop for Endpoint {
     fn drop(&mut self) {

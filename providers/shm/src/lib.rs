@@ -32,6 +32,7 @@
 
 #![deny(missing_docs)]
 
+mod atomic;
 mod auth;
 mod av;
 mod choice;

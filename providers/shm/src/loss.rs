@@ -8,6 +8,7 @@ use selvedge::{Errno, Error};
 use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::Source;
 
+use crate::atomic::Backlog;
 use crate::complaint::complain;
 use crate::peer::State as PeerState;
 use crate::proto::iov::Stage;
@@ -118,6 +119,7 @@ impl State {
         peer.pidfd = None;
         peer.cma = None;
         let held = std::mem::take(&mut peer.held);
+        std::mem::take(&mut peer.atomics).fail(&self.ep, errno, addr, &detail);
         for held in held {
             held.failed(&self.ep, errno, addr, detail.clone());
         }
@@ -173,6 +175,7 @@ impl State {
             }
             peer.links.clear();
             peer.incoming.clear();
+            peer.atomics = Backlog::default();
             peer.out = None;
             peer.inbox = None;
             peer.blocks.clear();

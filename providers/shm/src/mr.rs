@@ -7,11 +7,6 @@
 //! this process does so under the table's lock ([`Keys::with`]), which withdrawal takes too; a peer
 //! that copies from it asks afterwards whether the row still counts.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the operations come with the next change")
-)]
-
 use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

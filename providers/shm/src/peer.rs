@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error, FiAddr};
 use selvedge_kit::copy::TxBuf;
 
+use crate::atomic::{Backlog, Question};
 use crate::choice::Choice;
 use crate::cma::Target;
 use crate::config::Config;
@@ -47,6 +48,8 @@ pub(crate) struct Peer {
     pub(crate) pidfd: Option<OwnedFd>,
     /// The process to copy from, where that is allowed.
     pub(crate) cma: Option<Target>,
+    /// Atomics to it and of it that wait for something.
+    pub(crate) atomics: Backlog,
     /// Sends that wait for the peer to exist.
     pub(crate) held: Vec<Report>,
     /// Large messages of the peer, by its numbers for them.
@@ -151,6 +154,8 @@ pub(crate) enum OpBody {
         /// Whether the peer wants them all.
         granted: bool,
     },
+    /// The peer changes its memory, and tells what came of it.
+    Atomic(Question),
 }
 
 /// Outstanding operations by `msg_id`: index and generation, so that a late or forged answer does
@@ -173,6 +178,7 @@ impl Peer {
             links: Vec::new(),
             pidfd: None,
             cma: None,
+            atomics: Backlog::default(),
             held: Vec::new(),
             incoming: FxHashMap::default(),
             bounce: None,
@@ -284,7 +290,7 @@ impl Peer {
 
     /// Whether an operation to the peer is not complete yet.
     pub(crate) fn has_unfinished(&self) -> bool {
-        !self.held.is_empty() || self.outstanding() > 0
+        !self.held.is_empty() || self.outstanding() > 0 || !self.atomics.is_idle()
     }
 
     /// Answers a command of the peer, if its life is still the one in which it asked.
@@ -299,7 +305,7 @@ impl Peer {
     /// Whether anything is on its way in either direction that polling commands does not move.
     pub(crate) fn has_transfers(&self) -> bool {
         let sending = self.out.as_ref().is_some_and(|out| !out.ops.is_empty());
-        sending || !self.incoming.is_empty()
+        sending || !self.incoming.is_empty() || !self.atomics.is_empty()
     }
 }
 

@@ -6,6 +6,7 @@ use selvedge::cq::Entry;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::Source;
 
+use crate::atomic::answer;
 use crate::choice::Way;
 use crate::cmd::{self, Body, Cmd, Nonsense};
 use crate::peer::{Inbox, Peer};
@@ -176,6 +177,10 @@ impl State {
         let Some(slot) = inbox.rx.peek() else {
             return Ok(false);
         };
+        let op = slot.head() & 0xff;
+        if op > cmd::OP_LAST_MESSAGE {
+            return self.take_one_sided(index, op);
+        }
         let cmd = cmd::parse(&slot, Source(index as u32))?;
         let Body::Inline { word } = cmd.body else {
             return self.take_long(index, &cmd);
@@ -195,6 +200,17 @@ impl State {
                     .keep(cmd.kind, cmd.env, bytes, None, &mut peer.kept);
             }
             None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Takes a command that is no message.
+    #[cold]
+    fn take_one_sided(&mut self, index: usize, op: u32) -> Result<bool, Nonsense> {
+        match op {
+            cmd::OP_ATOMIC..=cmd::OP_COMPARE_ATOMIC => self.take_atomic(index)?,
+            cmd::OP_ATOMIC_RESULT => self.take_atomic_result(index)?,
+            _ => return Err(Nonsense("unknown op")),
         }
         Ok(true)
     }
@@ -296,6 +312,7 @@ impl State {
     }
 
     pub(crate) fn move_transfer(&mut self, index: usize) -> Result<usize, Nonsense> {
+        let waited = self.carry_out_waiting(index);
         let Self {
             peers,
             ep,
@@ -305,7 +322,8 @@ impl State {
         } = self;
         let peer = &mut peers[index];
         let addr = peer.fi_addr(av);
-        let mut moved = sar::take_answers(peer, config, ep, addr)?;
+        let mut moved = waited + answer::pay(peer)?;
+        moved += sar::take_answers(peer, config, ep, addr)?;
         moved += usize::from(sar::stream(peer));
         moved += sar::receive(peer, ep, addr)?;
         if let Some(msg_id) = pulled(peer) {

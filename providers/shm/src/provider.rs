@@ -57,12 +57,27 @@ fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
     }
 }
 
+/// Atomics of one endpoint to another are carried out in the order of their posts.
+const ATOMIC_ORDER: MsgOrder = MsgOrder::ATOMIC_RAR
+    .union(MsgOrder::ATOMIC_RAW)
+    .union(MsgOrder::ATOMIC_WAR)
+    .union(MsgOrder::ATOMIC_WAW);
+
 /// All that the provider can do with this type of endpoint.
 fn info(ep_type: EpType, config: &Config) -> Info {
-    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::FENCE;
+    let tx_caps = Caps::MSG
+        | Caps::TAGGED
+        | Caps::SEND
+        | Caps::FENCE
+        | Caps::ATOMIC
+        | Caps::READ
+        | Caps::WRITE;
     let rx_caps = Caps::MSG
         | Caps::TAGGED
         | Caps::RECV
+        | Caps::ATOMIC
+        | Caps::REMOTE_READ
+        | Caps::REMOTE_WRITE
         | Caps::SOURCE
         | Caps::SOURCE_ERR
         | Caps::DIRECTED_RECV
@@ -76,14 +91,15 @@ fn info(ep_type: EpType, config: &Config) -> Info {
 
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = crate::msg::TX_DEFAULTS;
-    info.tx_attr.msg_order = MsgOrder::SAS;
+    info.tx_attr.msg_order = MsgOrder::SAS | ATOMIC_ORDER;
     info.tx_attr.inject_size = config.inject_size;
     info.tx_attr.size = config.tx_size;
     info.tx_attr.iov_limit = IOV_LIMIT;
+    info.tx_attr.rma_iov_limit = IOV_LIMIT;
 
     info.rx_attr.caps = rx_caps;
     info.rx_attr.op_flags = crate::msg::RX_DEFAULTS;
-    info.rx_attr.msg_order = MsgOrder::SAS;
+    info.rx_attr.msg_order = MsgOrder::SAS | ATOMIC_ORDER;
     info.rx_attr.size = config.rx_size;
     info.rx_attr.iov_limit = IOV_LIMIT;
 
@@ -104,6 +120,8 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.data_progress = Progress::Manual;
     domain.resource_mgmt = ResourceMgmt::Enabled;
     domain.cq_data_size = 8;
+    domain.mr_key_size = size_of::<u64>();
+    domain.mr_iov_limit = crate::mr::MR_IOV_LIMIT;
     domain.max_err_data = crate::name::ADDRESS_MAX;
     domain.cq_cnt = 1 << 16;
     domain.cntr_cnt = 1 << 16;

@@ -102,6 +102,24 @@ impl Kernel {
         self.datatype.size()
     }
 
+    /// Which of the three families it is of.
+    #[inline]
+    pub const fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The type of the elements.
+    #[inline]
+    pub const fn datatype(&self) -> Datatype {
+        self.datatype
+    }
+
+    /// What it does.
+    #[inline]
+    pub const fn op(&self) -> Op {
+        self.op
+    }
+
     /// Whether earlier values come back.
     #[inline]
     pub fn has_result(&self) -> bool {

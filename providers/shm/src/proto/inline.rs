@@ -37,6 +37,14 @@ pub(crate) fn keep(slot: &Received<'_>, word: usize, len: usize) -> Box<[u8]> {
     payload(slot, word, len).as_flattened()[..len].into()
 }
 
+/// Up to eight bytes as a word of a command.
+#[inline]
+pub(crate) fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(word)
+}
+
 fn payload(slot: &Received<'_>, word: usize, len: usize) -> [[u8; 8]; WORDS] {
     let mut bytes = [[0; 8]; WORDS];
     for (index, bytes) in bytes[..len.div_ceil(8)].iter_mut().enumerate() {

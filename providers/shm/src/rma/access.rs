@@ -2,8 +2,6 @@
 //!
 //! Looked up before anything moves. The peer checks again whatever reaches it as a command.
 
-#![expect(dead_code, reason = "the operations come with the next change")]
-
 use std::os::fd::OwnedFd;
 
 use rustc_hash::FxHashMap;
@@ -76,6 +74,7 @@ impl PeerKeys {
 
     /// Whether a grant still holds. To be asked after every copy out of the peer's memory: `true`
     /// says that the copy is good.
+    #[expect(dead_code, reason = "copies come with the next change")]
     #[inline]
     pub(crate) fn is_current(&self, grant: &Grant) -> bool {
         let (chunk, place) = place_of(grant.number as usize);

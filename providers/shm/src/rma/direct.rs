@@ -97,13 +97,19 @@ impl Peer {
     }
 
     /// Where a piece of the peer's memory is mapped here, if it is special and may be used like
-    /// this: for atomics.
+    /// this.
     #[inline]
-    pub(crate) fn place_directly(&mut self, piece: &RmaIov, rights: u32) -> Option<Place> {
+    pub(crate) fn find_directly(&mut self, piece: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
         if self.windows.find(piece, rights).is_none() {
             self.open_window(piece, rights)?;
         }
-        let (span, at) = self.windows.find(piece, rights)?;
+        self.windows.find(piece, rights)
+    }
+
+    /// The same, to keep.
+    #[inline]
+    pub(crate) fn place_directly(&mut self, piece: &RmaIov, rights: u32) -> Option<Place> {
+        let (span, at) = self.find_directly(piece, rights)?;
         let span = span.clone();
         Some(Place { span, at })
     }

@@ -1,0 +1,233 @@
+//! Answers: what a peer tells of an atomic that it was asked for, with earlier values or an error.
+//!
+//! An answer is a command itself, of the one who was asked: earlier values are inside if they are
+//! few, or in the inject pool. Where there is no room for it, it waits with its sender
+//! ([`super::Backlog`]), who goes on taking commands all the same: else two endpoints that ask each
+//! other for much would wait for each other.
+//!
+//! ```text
+//! word 1   msg_id of what is answered | error number << 32, 0 if it was done
+//! inline   the bytes from word 2 on
+//! inject   word 3: how many, 4: offset into the inject pool
+//! ```
+
+use std::fmt;
+
+use selvedge::atomic::RmaIoc;
+use selvedge::{Errno, Result};
+use selvedge_kit::atomic::Kernel;
+use selvedge_kit::copy::RxBuf;
+
+use crate::cmd::{self, INLINE_MAX, Nonsense};
+use crate::peer::{Inbox, Op, OpBody, Peer};
+use crate::proto::{MAX_OPS, inject, inline};
+use crate::report::Report;
+use crate::smr::cmd_queue::Received;
+use crate::state::State;
+
+/// What was asked: where earlier values go, and what is said in the sentence of an error.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) addr: u64,
+    pub(crate) key: u64,
+    /// Bytes there.
+    pub(crate) len: usize,
+    pub(crate) result: Option<RxBuf>,
+}
+
+impl Question {
+    /// About one target.
+    pub(super) fn new(kernel: &Kernel, target: &RmaIoc) -> Self {
+        Self {
+            addr: target.addr,
+            key: target.key,
+            len: target.count.saturating_mul(kernel.size()),
+            result: None,
+        }
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addr, key, len, .. } = self;
+        write!(f, "{len} bytes at {addr:#x}, key {key:#x}")
+    }
+}
+
+/// An answer to a command.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    msg_id: u32,
+    errno: Option<Errno>,
+    bytes: Box<[u8]>,
+}
+
+/// Answers a command of the peer's present life: with bytes, or with an error.
+///
+/// # Errors
+/// When the peer asks for more than it may have outstanding, or lies about what it has consumed.
+pub(crate) fn answer(peer: &mut Peer, msg_id: u32, result: Result<&[u8]>) -> Result<(), Nonsense> {
+    let (errno, bytes) = match result {
+        Ok(bytes) => (None, bytes),
+        Err(errno) => (Some(errno), &[][..]),
+    };
+    if peer.atomics.owed.is_empty() && send(peer, msg_id, errno, bytes)? {
+        peer.announce();
+        return Ok(());
+    }
+    if peer.atomics.owed.len() >= MAX_OPS {
+        return Err(Nonsense("more questions than may be outstanding"));
+    }
+    peer.atomics.owed.push_back(Answer {
+        msg_id,
+        errno,
+        bytes: bytes.into(),
+    });
+    Ok(())
+}
+
+/// Sends the answers that there is room for. Says how many.
+///
+/// # Errors
+/// When the peer lies about what it has consumed.
+pub(crate) fn pay(peer: &mut Peer) -> Result<usize, Nonsense> {
+    let mut sent = 0;
+    while let Some(answer) = peer.atomics.owed.pop_front() {
+        if !send(peer, answer.msg_id, answer.errno, &answer.bytes)? {
+            peer.atomics.owed.push_front(answer);
+            break;
+        }
+        sent += 1;
+    }
+    if sent > 0 {
+        peer.announce();
+    }
+    Ok(sent)
+}
+
+/// Sends an answer, if there is room for it.
+fn send(
+    peer: &mut Peer,
+    msg_id: u32,
+    errno: Option<Errno>,
+    bytes: &[u8],
+) -> Result<bool, Nonsense> {
+    let is_inline = bytes.len() <= INLINE_MAX;
+    let offset = match peer.reserve(if is_inline { 0 } else { bytes.len() }) {
+        Ok(offset) => offset,
+        Err(Errno::Proto) => return Err(Nonsense("credit for commands that were never sent")),
+        // Whoever is gone needs no answer.
+        Err(Errno::NotConn) => return Ok(true),
+        Err(_) => return Ok(false),
+    };
+    if !is_inline {
+        peer.outbox().payload().copy_in(offset, bytes);
+    }
+    let mut slot = peer.slot();
+    let errno = errno.map_or(0, |errno| errno.as_raw() as u32);
+    slot.put(1, u64::from(msg_id) | u64::from(errno) << 32);
+    if is_inline {
+        for (word, chunk) in (2..).zip(bytes.chunks(8)) {
+            slot.put(word, inline::word(chunk));
+        }
+        slot.commit(cmd::head(
+            cmd::OP_ATOMIC_RESULT,
+            cmd::SRC_INLINE,
+            0,
+            bytes.len() as u32,
+        ));
+    } else {
+        slot.put(3, bytes.len() as u64);
+        slot.put(4, offset as u64);
+        slot.commit(cmd::head(cmd::OP_ATOMIC_RESULT, cmd::SRC_INJECT, 0, 0));
+    }
+    Ok(true)
+}
+
+impl State {
+    /// Takes the answer that is the peer's next command.
+    ///
+    /// # Errors
+    /// When it makes no sense, or answers nothing.
+    pub(crate) fn take_atomic_result(&mut self, index: usize) -> Result<(), Nonsense> {
+        let peer = &mut self.peers[index];
+        let src = peer.fi_addr(&self.av);
+        let inbox = peer.inbox.as_mut().expect("the command came from it");
+        let slot = inbox.rx.peek().expect("it was seen");
+        let word = slot.word(1);
+        let (msg_id, errno) = (word as u32, (word >> 32) as i32);
+        let (small, large);
+        let bytes: &[u8] = match slot.head() >> 8 & 0xff {
+            cmd::SRC_INLINE => {
+                small = inline_bytes(&slot)?;
+                &small.0[..small.1]
+            }
+            cmd::SRC_INJECT => {
+                let (len, offset) = (cmd::length(slot.word(3))?, slot.word(4));
+                large = inject_bytes(inbox, len, offset)?;
+                &large
+            }
+            _ => return Err(Nonsense("unknown op_src of an answer")),
+        };
+        inbox.rx.release();
+        let Some((report, question)) = asked(peer, msg_id)? else {
+            return Ok(());
+        };
+        if errno != 0 {
+            let detail = format!("{}: {question}: the peer refuses", peer.name);
+            // The buffer goes before the completion comes.
+            drop(question);
+            report.failed(&self.ep, Errno::from_raw(errno), src, detail);
+            return Ok(());
+        }
+        if question.result.as_ref().map_or(0, RxBuf::len) != bytes.len() {
+            return Err(Nonsense("earlier values of another number"));
+        }
+        if let Some(mut result) = question.result {
+            result.write(0, bytes);
+        }
+        report.done(&self.ep);
+        Ok(())
+    }
+}
+
+/// The operation that an answer is for, which is over; nothing if all of them have failed already,
+/// because the peer is gone.
+fn asked(peer: &mut Peer, msg_id: u32) -> Result<Option<(Report, Question)>, Nonsense> {
+    let Some(out) = &mut peer.out else {
+        return Ok(None);
+    };
+    let ops = &mut out.ops;
+    match ops.get_mut(msg_id).map(|op| &op.body) {
+        Some(OpBody::Atomic(_)) => {}
+        _ => return Err(Nonsense("an answer to what was not asked")),
+    }
+    match ops.remove(msg_id) {
+        Some(Op {
+            report,
+            body: OpBody::Atomic(question),
+        }) => {
+            peer.atomics.unanswered -= 1;
+            Ok(Some((report, question)))
+        }
+        _ => unreachable!("it was just found"),
+    }
+}
+
+fn inline_bytes(slot: &Received<'_>) -> Result<([u8; INLINE_MAX], usize), Nonsense> {
+    let len = (slot.head() >> 24) as usize;
+    if len > INLINE_MAX {
+        return Err(Nonsense("inline length beyond the command"));
+    }
+    let mut bytes = [0; INLINE_MAX];
+    let words = bytes.as_chunks_mut().0;
+    for (index, word) in words.iter_mut().enumerate().take(len.div_ceil(8)) {
+        *word = slot.word(2 + index).to_ne_bytes();
+    }
+    Ok((bytes, len))
+}
+
+fn inject_bytes(inbox: &mut Inbox, len: usize, offset: u64) -> Result<Box<[u8]>, Nonsense> {
+    let at = inject::locate(inbox, offset, len)?;
+    Ok(inject::keep(inbox, at, len))
+}

@@ -1,0 +1,297 @@
+//! Atomic commands: what cannot be done directly is done by the peer, which answers
+//! ([`super::answer`]).
+//!
+//! ```text
+//! word 1   datatype, operation, number of targets (one byte each) | elements of the only one << 32
+//! word 2   msg_id | bytes of the payload << 32
+//! word 3   the only target's key, 4: its address
+//! inline   with data: 5 the data, the payload from word 6 on; without: the payload from word 5 on
+//! inject   word 5: offset of the payload, 6: the data
+//! payload  if there are several targets: address, number of elements and key of each; the
+//!          operands; what is compared with
+//! ```
+
+use selvedge::atomic::{Datatype, Family, Op as Operation, RmaIoc};
+use selvedge::cq::Entry;
+use selvedge::{CompletionFlags, Errno, Result};
+use selvedge_kit::atomic::{Args, Kernel, query};
+
+use super::{Payload, Question, Refused, Request, Targets, answer, rights, stretch};
+use crate::cmd::{self, HAS_DATA, IOV_LIMIT, Nonsense};
+use crate::peer::{Inbox, Op, OpBody, Peer};
+use crate::proto::{MAX_OPS, inject, inline};
+use crate::smr::cmd_queue::{Received, SLOT_WORDS};
+use crate::smr::keys::Denied;
+use crate::state::State;
+
+/// Where a payload inside of a command begins, and how long it may be.
+const FIRST: usize = 5;
+const INLINE_MAX: usize = (SLOT_WORDS - FIRST) * 8;
+/// Bytes of a target in a list.
+const ENTRY: usize = 24;
+
+/// Asks the peer to carry a request out; its results will come there.
+///
+/// # Errors
+/// [`Errno::Again`] while there is no room; [`Errno::Proto`] when the peer lies about what it has
+/// consumed.
+pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
+    if peer.outstanding() >= MAX_OPS {
+        return Err(Errno::Again);
+    }
+    let targets = request.targets.as_slice();
+    let list = if targets.len() > 1 { targets } else { &[] };
+    let payload = request.payload.as_slice();
+    let len = list.len() * ENTRY + payload.len();
+    let room = INLINE_MAX - if request.data.is_some() { 8 } else { 0 };
+    let is_inline = len <= room && list.is_empty();
+    let offset = peer.reserve(if is_inline { 0 } else { len })?;
+    if !is_inline {
+        let bytes = peer.outbox().payload();
+        for (index, target) in list.iter().enumerate() {
+            let words = [target.addr, target.count as u64, target.key];
+            let entry = words.map(u64::to_ne_bytes);
+            bytes.copy_in(offset + index * ENTRY, entry.as_flattened());
+        }
+        bytes.copy_in(offset + list.len() * ENTRY, payload);
+    }
+    let mut question = Question::new(&request.kernel, &targets[0]);
+    question.result = request.result.take();
+    let msg_id = peer.outbox().ops.insert(Op {
+        report: request.report,
+        body: OpBody::Atomic(question),
+    });
+    peer.atomics.unanswered += 1;
+    let mut slot = peer.slot();
+    let (datatype, op) = (request.kernel.datatype() as u64, request.kernel.op() as u64);
+    let first = &targets[0];
+    slot.put(
+        1,
+        datatype | op << 8 | (targets.len() as u64) << 16 | (first.count as u64) << 32,
+    );
+    slot.put(2, u64::from(msg_id) | (len as u64) << 32);
+    slot.put(3, first.key);
+    slot.put(4, first.addr);
+    let flags = if request.data.is_some() { HAS_DATA } else { 0 };
+    let op = cmd::OP_ATOMIC + request.kernel.family() as u32;
+    if is_inline {
+        let mut word = FIRST;
+        if let Some(data) = request.data {
+            slot.put(word, data);
+            word += 1;
+        }
+        for chunk in payload.chunks(8) {
+            slot.put(word, inline::word(chunk));
+            word += 1;
+        }
+        slot.commit(cmd::head(op, cmd::SRC_INLINE, flags, len as u32));
+    } else {
+        slot.put(FIRST, offset as u64);
+        slot.put(FIRST + 1, request.data.unwrap_or(0));
+        slot.commit(cmd::head(op, cmd::SRC_INJECT, flags, 0));
+    }
+    Ok(())
+}
+
+/// An atomic command of a peer, checked as far as that does not depend on our memory.
+struct Command {
+    kernel: Kernel,
+    targets: Targets,
+    payload: Payload,
+    data: Option<u64>,
+    msg_id: u32,
+}
+
+impl State {
+    /// Carries out the atomic command that is the peer's next.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    #[cold]
+    pub(crate) fn take_atomic(&mut self, index: usize) -> Result<(), Nonsense> {
+        let peer = &mut self.peers[index];
+        let inbox = peer.inbox.as_mut().expect("the command came from it");
+        let command = Command::take(inbox)?;
+        let outcome = self.execute(&command);
+        if outcome.is_ok() {
+            self.tell(index, &command);
+        }
+        let earlier = outcome.as_ref().map(Payload::as_slice);
+        let answer = earlier.map_err(|refused| refused.errno());
+        answer::answer(&mut self.peers[index], command.msg_id, answer)?;
+        if !self.peers[index].atomics.is_empty() {
+            self.activate(index);
+        }
+        Ok(())
+    }
+
+    /// Changes our memory, if the peer may; what was there before, if that was asked for.
+    fn execute(&self, command: &Command) -> Result<Payload, Refused> {
+        let Command {
+            kernel,
+            targets,
+            payload,
+            ..
+        } = command;
+        let regions = self.shared.keys.regions();
+        let mut memory = Vec::with_capacity(targets.as_slice().len());
+        for target in targets.as_slice() {
+            let piece = stretch(kernel, target).ok_or(Refused::Denied(Denied::Bounds))?;
+            let place = regions.locate(&piece, rights(kernel));
+            let place = place.map_err(Refused::Denied)?;
+            let address = place.as_ptr().addr() as u64;
+            kernel.check(address).map_err(Refused::Unaligned)?;
+            memory.push(place);
+        }
+        let len = memory.iter().map(|place| place.len()).sum();
+        // What fits half of the pool always finds its place there.
+        if kernel.has_result() && len > self.config.region.inject_size / 2 {
+            return Err(Refused::TooLong);
+        }
+        let mut earlier = Payload::zeroed(0, if kernel.has_result() { len } else { 0 });
+        let (operand, compare) = payload.parts();
+        let mut done = 0;
+        for place in memory {
+            let args = Args {
+                operand: operand.get(done..).unwrap_or(&[]),
+                compare: compare.get(done..).unwrap_or(&[]),
+                result: earlier.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
+            };
+            place.apply(kernel, args).map_err(Refused::Unaligned)?;
+            done += place.len();
+        }
+        Ok(earlier)
+    }
+
+    /// Counts what a peer has done, and reports it if the peer wants that.
+    fn tell(&mut self, index: usize, command: &Command) {
+        let elements = command.targets.as_slice().iter().map(|target| target.count);
+        let len = elements.sum::<usize>() * command.kernel.size();
+        let direction = match command.kernel.has_result() {
+            true => CompletionFlags::REMOTE_READ,
+            false => CompletionFlags::REMOTE_WRITE,
+        };
+        match command.kernel.has_result() {
+            true => self.ep.peer_read(len),
+            false => self.ep.peer_wrote(len),
+        }
+        if let Some(data) = command.data {
+            let entry = Entry {
+                flags: CompletionFlags::ATOMIC | direction | CompletionFlags::REMOTE_CQ_DATA,
+                len,
+                data,
+                ..Entry::default()
+            };
+            let src = self.peers[index].fi_addr(&self.av);
+            self.ep.rx_cq.push(entry, src);
+        }
+    }
+}
+
+impl Command {
+    /// Reads the next command, which is an atomic, and lets go of it.
+    fn take(inbox: &mut Inbox) -> Result<Self, Nonsense> {
+        let slot = inbox.rx.peek().expect("it was seen");
+        let (kernel, targets, first) = Self::parse(&slot)?;
+        let flags = slot.head() >> 16 & 0xff;
+        if flags & !HAS_DATA != 0 {
+            return Err(Nonsense("unknown flags of an atomic"));
+        }
+        let has_data = flags & HAS_DATA != 0;
+        let word = slot.word(2);
+        let (msg_id, len) = (word as u32, (word >> 32) as usize);
+        let (bytes, data) = match slot.head() >> 8 & 0xff {
+            cmd::SRC_INLINE => {
+                let first = FIRST + usize::from(has_data);
+                if targets > 1 || len > (SLOT_WORDS - first) * 8 {
+                    return Err(Nonsense("inline length beyond the command"));
+                }
+                (inline::keep(&slot, first, len), slot.word(FIRST))
+            }
+            cmd::SRC_INJECT => {
+                let (offset, data) = (slot.word(FIRST), slot.word(FIRST + 1));
+                let at = inject::locate(inbox, offset, len)?;
+                (inject::keep(inbox, at, len), data)
+            }
+            _ => return Err(Nonsense("unknown op_src of an atomic")),
+        };
+        let command = Self::assemble(kernel, targets, first, &bytes)?;
+        inbox.rx.release();
+        Ok(Self {
+            msg_id,
+            data: has_data.then_some(data),
+            ..command
+        })
+    }
+
+    /// The operation, the number of targets, and the only one if it is.
+    fn parse(slot: &Received<'_>) -> Result<(Kernel, usize, RmaIoc), Nonsense> {
+        let word = slot.word(1);
+        let family = match slot.head() & 0xff {
+            cmd::OP_ATOMIC => Family::Base,
+            cmd::OP_FETCH_ATOMIC => Family::Fetch,
+            _ => Family::Compare,
+        };
+        let (datatype, op) = (word as u8, (word >> 8) as u8);
+        let kernel = Datatype::from_raw(datatype.into())
+            .zip(Operation::from_raw(op.into()))
+            .and_then(|(datatype, op)| query(family, datatype, op).ok());
+        let kernel = kernel.ok_or(Nonsense("an atomic that does not exist"))?;
+        let targets = usize::from((word >> 16) as u8);
+        if !(1..=IOV_LIMIT).contains(&targets) {
+            return Err(Nonsense("number of targets"));
+        }
+        let first = RmaIoc {
+            addr: slot.word(4),
+            count: (word >> 32) as usize,
+            key: slot.word(3),
+        };
+        Ok((kernel, targets, first))
+    }
+
+    /// Puts targets and operands together, which have to fit each other.
+    fn assemble(
+        kernel: Kernel,
+        targets: usize,
+        first: RmaIoc,
+        bytes: &[u8],
+    ) -> Result<Self, Nonsense> {
+        let list = if targets > 1 { targets * ENTRY } else { 0 };
+        let (list, values) = bytes
+            .split_at_checked(list)
+            .ok_or(Nonsense("a list of targets beyond the payload"))?;
+        let targets = match targets {
+            1 => Targets::One(first),
+            _ => Targets::Many(list.as_chunks().0.iter().map(entry).collect()),
+        };
+        let counts = targets.as_slice().iter().map(|target| target.count);
+        let count = counts.fold(0_usize, usize::saturating_add);
+        let len = count.checked_mul(kernel.size());
+        let len = len.filter(|&len| len > 0 && len <= isize::MAX as usize);
+        let len = len.ok_or(Nonsense("number of elements"))?;
+        let operand = if kernel.has_operand() { len } else { 0 };
+        let compare = if kernel.has_compare() { len } else { 0 };
+        if values.len() != operand + compare {
+            return Err(Nonsense("operands that are not as many as targets"));
+        }
+        let mut payload = Payload::zeroed(operand, values.len());
+        payload.as_mut_slice().copy_from_slice(values);
+        Ok(Self {
+            kernel,
+            targets,
+            payload,
+            data: None,
+            msg_id: 0,
+        })
+    }
+}
+
+fn entry(bytes: &[u8; ENTRY]) -> RmaIoc {
+    let words = bytes.as_chunks().0;
+    let word = |index: usize| u64::from_ne_bytes(words[index]);
+    RmaIoc {
+        addr: word(0),
+        count: usize::try_from(word(1)).unwrap_or(usize::MAX),
+        key: word(2),
+    }
+}

@@ -1,0 +1,48 @@
+//! Direct atomics: on special memory of a peer, by us.
+
+use selvedge_kit::atomic::Args;
+
+use super::{Payload, Request, rights, stretch};
+use crate::peer::Peer;
+
+impl Peer {
+    /// Carries the request out at once, if all of its targets are special, mapped here, and may be
+    /// changed like this. `false`, and nothing has happened, if it has to go another way or is not
+    /// allowed.
+    #[inline]
+    pub(super) fn apply_directly(&mut self, request: &mut Request) -> bool {
+        let kernel = request.kernel;
+        let targets = request.targets.as_slice();
+        let is_mapped = |target| {
+            let piece = stretch(&kernel, target);
+            let place = piece.and_then(|piece| self.find_directly(&piece, rights(&kernel)));
+            place.is_some_and(|(span, at)| {
+                (span.is_writable() || !kernel.writes()) && kernel.check(at as u64).is_ok()
+            })
+        };
+        if !targets.iter().all(is_mapped) {
+            return false;
+        }
+        let (operand, compare) = request.payload.parts();
+        let mut earlier = Payload::zeroed(0, request.result.as_ref().map_or(0, |room| room.len()));
+        let mut done = 0;
+        for target in targets {
+            let piece = stretch(&kernel, target).expect("every target was just found");
+            // A region that has just gone is left alone; its end may come before or after this.
+            if let Some((span, at)) = self.find_directly(&piece, rights(&kernel)) {
+                let args = Args {
+                    operand: operand.get(done..).unwrap_or(&[]),
+                    compare: compare.get(done..).unwrap_or(&[]),
+                    result: earlier.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
+                };
+                let applied = span.apply(at, &kernel, target.count, args);
+                applied.expect("blocks begin with pages, and the place in them was checked");
+            }
+            done += piece.len;
+        }
+        if let Some(result) = &mut request.result {
+            result.write(0, earlier.as_slice());
+        }
+        true
+    }
+}

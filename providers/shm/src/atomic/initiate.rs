@@ -1,0 +1,176 @@
+//! The initiator's side: what is checked first, which way is taken, and what waits for the peer.
+
+use selvedge::atomic::RmaIoc;
+use selvedge::{Errno, OpFlags, Result};
+
+use super::{Question, Refused, Request, command, rights, stretch};
+use crate::peer::{Peer, State as PeerState};
+use crate::proto::MAX_OPS;
+use crate::smr::keys::{Denied, Kind};
+use crate::state::State;
+
+impl State {
+    /// Carries an atomic out, or sees to it.
+    ///
+    /// # Errors
+    /// Those of a send. What the peer does not allow fails by completion.
+    #[inline]
+    pub(crate) fn atomic(&mut self, mut request: Request) -> Result {
+        if request.report.completes && self.ep.tx_cq.room() == 0 {
+            return Err(Errno::Again);
+        }
+        let index = self.peer_at(request.dest)?;
+        let peer = &mut self.peers[index];
+        if request.data.is_none()
+            && !request.report.flags.contains(OpFlags::FENCE)
+            && peer.atomics.is_idle()
+            && peer.apply_directly(&mut request)
+        {
+            request.report.done(&self.ep);
+            return Ok(());
+        }
+        self.atomic_patiently(index, request)
+    }
+
+    /// Carries out what cannot be carried out at once.
+    #[inline(never)]
+    fn atomic_patiently(&mut self, index: usize, mut request: Request) -> Result {
+        let peer = &self.peers[index];
+        if request.report.flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
+            return Err(Errno::Again);
+        }
+        if is_met(peer) && peer.atomics.waiting.is_empty() {
+            return self.carry_out(index, &mut request);
+        }
+        self.meet_first(index, request)
+    }
+
+    /// The peer has not said yet where its memory is.
+    #[cold]
+    fn meet_first(&mut self, index: usize, mut request: Request) -> Result {
+        self.reach(index)?;
+        self.hear(index);
+        self.carry_out_waiting(index);
+        let peer = &mut self.peers[index];
+        if peer.atomics.waiting.is_empty() && is_met(peer) {
+            return self.carry_out(index, &mut request);
+        }
+        if !matches!(peer.state, PeerState::Linked | PeerState::Waiting { .. }) {
+            return Err(Errno::NotConn);
+        }
+        if peer.atomics.waiting.len() >= MAX_OPS {
+            return Err(Errno::Again);
+        }
+        peer.atomics.waiting.push_back(request);
+        self.activate(index);
+        Ok(())
+    }
+
+    /// Carries out what waited, once the peer has said hello. Says how many there were.
+    pub(crate) fn carry_out_waiting(&mut self, index: usize) -> usize {
+        let mut done = 0;
+        while is_met(&self.peers[index])
+            && let Some(mut request) = self.peers[index].atomics.waiting.pop_front()
+        {
+            let dest = request.dest;
+            match self.carry_out(index, &mut request) {
+                Ok(()) => done += 1,
+                Err(Errno::Again) => {
+                    self.peers[index].atomics.waiting.push_front(request);
+                    break;
+                }
+                Err(errno) => {
+                    let detail = format!("{}: it is gone", self.peers[index].name);
+                    request.failed(&self.ep, errno, dest, detail);
+                }
+            }
+        }
+        done
+    }
+
+    fn carry_out(&mut self, index: usize, request: &mut Request) -> Result {
+        let is_special = match self.check(index, request) {
+            Ok(is_special) => is_special,
+            Err((refused, target)) => {
+                self.refuse(index, request, refused, &target);
+                return Ok(());
+            }
+        };
+        if is_special && request.data.is_none() && self.peers[index].atomics.is_idle() {
+            // The memory itself may be on its way to us.
+            self.hear(index);
+            if self.peers[index].apply_directly(request) {
+                request.report.done(&self.ep);
+                return Ok(());
+            }
+        }
+        self.command(index, request)
+    }
+
+    /// Whether the peer's key table allows it, and all targets are special memory. If it does not,
+    /// the peer is heard first: it may have registered the memory, and its word be on its way.
+    ///
+    /// # Errors
+    /// Why not, and of which target.
+    fn check(&mut self, index: usize, request: &Request) -> Result<bool, (Refused, RmaIoc)> {
+        match check(&mut self.peers[index], request) {
+            Ok(is_special) => Ok(is_special),
+            Err(_) => {
+                self.hear(index);
+                check(&mut self.peers[index], request)
+            }
+        }
+    }
+
+    /// Has the peer carry it out.
+    #[inline(never)]
+    fn command(&mut self, index: usize, request: &mut Request) -> Result {
+        let peer = &mut self.peers[index];
+        match command::send(peer, request) {
+            Ok(()) => {
+                peer.announce();
+                self.activate(index);
+                Ok(())
+            }
+            Err(Errno::Proto) => {
+                self.quarantine(index, "credit for commands that were never sent");
+                Err(Errno::NotConn)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, index: usize, request: &mut Request, refused: Refused, target: &RmaIoc) {
+        // The buffer goes before the completion comes.
+        drop(request.result.take());
+        let (name, question) = (
+            &self.peers[index].name,
+            Question::new(&request.kernel, target),
+        );
+        let detail = format!("{name}: {question}: {}", refused.text());
+        let report = request.report;
+        report.failed(&self.ep, refused.errno(), request.dest, detail);
+    }
+}
+
+/// Whether the peer has said hello and where its memory is.
+#[inline]
+fn is_met(peer: &Peer) -> bool {
+    peer.state == PeerState::Linked && peer.inbox.is_some() && peer.keys.are_complete()
+}
+
+fn check(peer: &mut Peer, request: &Request) -> Result<bool, (Refused, RmaIoc)> {
+    let mut is_special = true;
+    for target in request.targets.as_slice() {
+        let refused = |refused| (refused, *target);
+        let piece = stretch(&request.kernel, target)
+            .ok_or_else(|| refused(Refused::Denied(Denied::Bounds)))?;
+        let grant = peer.keys.check(&piece, rights(&request.kernel));
+        let grant = grant.map_err(|denied| refused(Refused::Denied(denied)))?;
+        let aligned = request.kernel.check(grant.memory);
+        aligned.map_err(|unaligned| refused(Refused::Unaligned(unaligned)))?;
+        is_special &= grant.row.kind == Kind::Special;
+    }
+    Ok(is_special)
+}

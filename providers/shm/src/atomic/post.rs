@@ -1,0 +1,204 @@
+//! Posting atomics: the caller's promise becomes values, and what can be known is checked.
+
+use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
+use selvedge::{Atomic, Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
+use selvedge_kit::atomic::{Kernel, query};
+use selvedge_kit::copy::{RxBuf, TxBuf};
+
+use super::{Payload, Request, Targets, sent};
+use crate::cmd::IOV_LIMIT;
+use crate::endpoint::Endpoint;
+use crate::msg::TX_DEFAULTS;
+use crate::report::Report;
+
+const FLAGS: OpFlags = TX_DEFAULTS
+    .union(OpFlags::DEFAULT)
+    .union(OpFlags::REMOTE_CQ_DATA)
+    .union(OpFlags::MORE);
+
+/// What is carried, and how much at a time: what a command and its answer have room for.
+///
+/// # Errors
+/// [`Errno::OpNotSupp`] for what is not carried.
+pub(crate) fn attr(inject_size: usize, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
+    query(family, datatype, op).map(|kernel| Attr {
+        count: limit(inject_size, &kernel),
+        size: kernel.size(),
+    })
+}
+
+fn limit(inject_size: usize, kernel: &Kernel) -> usize {
+    let values = if kernel.has_compare() { 2 } else { 1 };
+    inject_size / values / kernel.size()
+}
+
+#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+impl Atomic for Endpoint {
+    unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
+        let kernel = query(Family::Base, msg.datatype, msg.op)?;
+        // SAFETY: the caller's promise about the operands is passed on.
+        let request = unsafe { request(kernel, msg, &[], None, flags)? };
+        self.post_atomic(request)
+    }
+
+    unsafe fn fetch_atomicmsg(
+        &self,
+        msg: &AtomicMsg<'_>,
+        result: &[IocMut],
+        _result_desc: &[Desc],
+        flags: OpFlags,
+    ) -> Result {
+        let kernel = query(Family::Fetch, msg.datatype, msg.op)?;
+        // SAFETY: the caller's promise about operands and results is passed on.
+        let request = unsafe { request(kernel, msg, &[], Some(result), flags)? };
+        self.post_atomic(request)
+    }
+
+    unsafe fn compare_atomicmsg(
+        &self,
+        msg: &AtomicMsg<'_>,
+        compare: &[Ioc],
+        _compare_desc: &[Desc],
+        result: &[IocMut],
+        _result_desc: &[Desc],
+        flags: OpFlags,
+    ) -> Result {
+        let kernel = query(Family::Compare, msg.datatype, msg.op)?;
+        // SAFETY: the caller's promise about operands, comparisons and results is passed on.
+        let request = unsafe { request(kernel, msg, compare, Some(result), flags)? };
+        self.post_atomic(request)
+    }
+
+    fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
+        let kernel = query(Family::Base, target.datatype, target.op)?;
+        if !buf.len().is_multiple_of(kernel.size()) {
+            return Err(Errno::Inval);
+        }
+        let count = buf.len() / kernel.size();
+        let at = RmaIoc {
+            addr: target.addr,
+            count,
+            key: target.key,
+        };
+        // SAFETY: `buf` is borrowed for the whole call, and gathered here.
+        let operand = unsafe { TxBuf::new(&[Iov::new(buf)]) };
+        self.post_atomic(Request {
+            kernel,
+            dest: target.dest,
+            targets: Targets::new(&[at])?,
+            payload: Payload::gather(&operand, &TxBuf::empty()),
+            result: None,
+            data: None,
+            report: Report {
+                what: sent(&kernel),
+                context: Context::default(),
+                flags: OpFlags::INJECT,
+                completes: false,
+                len: buf.len(),
+            },
+        })
+    }
+
+    fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
+        attr(self.inject_size, family, datatype, op)
+    }
+}
+
+impl Endpoint {
+    #[inline]
+    fn post_atomic(&self, mut request: Request) -> Result {
+        let report = &mut request.report;
+        if !FLAGS.contains(report.flags) {
+            return Err(Errno::BadFlags);
+        }
+        if report.len == 0 {
+            return Err(Errno::Inval);
+        }
+        if report.len > limit(self.inject_size, &request.kernel) * request.kernel.size() {
+            return Err(Errno::MsgSize);
+        }
+        let mut state = self.inner.state.lock()?;
+        report.flags = state.ep.tx_flags(report.flags);
+        state.atomic(request)
+    }
+}
+
+/// # Safety
+/// As [`Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
+#[expect(unsafe_code, reason = "the promise becomes values here")]
+#[inline]
+unsafe fn request(
+    kernel: Kernel,
+    msg: &AtomicMsg<'_>,
+    compare: &[Ioc],
+    result: Option<&[IocMut]>,
+    flags: OpFlags,
+) -> Result<Request> {
+    let targets = Targets::new(msg.rma_iov)?;
+    // The man page gives a read operands that mean nothing.
+    let operand = if kernel.has_operand() { msg.iov } else { &[] };
+    // SAFETY: passed on from the caller.
+    let operand = unsafe { read_from(&kernel, operand)? };
+    // SAFETY: as above.
+    let compare = unsafe { read_from(&kernel, compare)? };
+    let result = match result {
+        // SAFETY: as above.
+        Some(result) => Some(unsafe { write_to(&kernel, result)? }),
+        None => None,
+    };
+    let counts = targets.as_slice().iter().map(|target| target.count);
+    let count = counts.fold(0, |sum: usize, count| sum.saturating_add(count));
+    let len = count.checked_mul(kernel.size()).ok_or(Errno::MsgSize)?;
+    let fits = |wanted, has: usize| has == if wanted { len } else { 0 };
+    if !fits(kernel.has_operand(), operand.len())
+        || !fits(kernel.has_compare(), compare.len())
+        || !fits(kernel.has_result(), result.as_ref().map_or(0, RxBuf::len))
+    {
+        return Err(Errno::Inval);
+    }
+    Ok(Request {
+        kernel,
+        dest: msg.dest,
+        targets,
+        payload: Payload::gather(&operand, &compare),
+        result,
+        data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data),
+        report: Report {
+            what: sent(&kernel),
+            context: msg.context,
+            flags,
+            completes: true,
+            len,
+        },
+    })
+}
+
+/// # Safety
+/// As [`TxBuf::new`], for the elements.
+#[expect(unsafe_code, reason = "the promise becomes a value here")]
+#[inline]
+unsafe fn read_from(kernel: &Kernel, list: &[Ioc]) -> Result<TxBuf> {
+    let mut iov = [Iov::new(&[]); IOV_LIMIT];
+    let iov = iov.get_mut(..list.len()).ok_or(Errno::Inval)?;
+    for (iov, ioc) in iov.iter_mut().zip(list) {
+        let len = ioc.count.checked_mul(kernel.size()).ok_or(Errno::MsgSize)?;
+        *iov = Iov::from_raw(ioc.addr, len);
+    }
+    // SAFETY: passed on from the caller.
+    Ok(unsafe { TxBuf::new(iov) })
+}
+
+/// # Safety
+/// As [`RxBuf::new`], for the elements.
+#[expect(unsafe_code, reason = "the promise becomes a value here")]
+#[inline]
+unsafe fn write_to(kernel: &Kernel, list: &[IocMut]) -> Result<RxBuf> {
+    let mut iov = [IovMut::new(&mut []); IOV_LIMIT];
+    let iov = iov.get_mut(..list.len()).ok_or(Errno::Inval)?;
+    for (iov, ioc) in iov.iter_mut().zip(list) {
+        let len = ioc.count.checked_mul(kernel.size()).ok_or(Errno::MsgSize)?;
+        *iov = IovMut::from_raw(ioc.addr, len);
+    }
+    // SAFETY: passed on from the caller.
+    Ok(unsafe { RxBuf::new(iov) })
+}

@@ -1,0 +1,156 @@
+//! What is not allowed: an error with key and address, and nothing changed.
+
+use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::{Context, Errno, FiAddr, OpFlags};
+
+use crate::pair::{Call, Kind, Memory, Pair, RIGHTS};
+
+const KEY: u64 = 0x7e57;
+
+#[test]
+fn a_wrong_key_place_or_alignment_is_told_with_key_and_address() {
+    let pair = Pair::new();
+    let one = 1_u64.to_ne_bytes();
+    for kind in Kind::ALL {
+        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);
+        for family in [Family::Base, Family::Fetch] {
+            for (key, addr, count, errno) in [
+                (KEY + 1, 0, 1, Errno::KeyRejected),
+                (u64::MAX, 0, 1, Errno::KeyRejected),
+                (KEY, 64, 1, Errno::Fault),
+                (KEY, 57, 1, Errno::Fault),
+                (KEY, u64::MAX - 7, 1, Errno::Fault),
+                (KEY, 4, 1, Errno::Inval),
+                (KEY, 1, 1, Errno::Inval),
+            ] {
+                let room = if family == Family::Base {
+                    &[][..]
+                } else {
+                    &[1]
+                };
+                let (operands, targets) = ([&one[..]], [(addr, count)]);
+                let mut call = pair.sum(family, &memory, &operands, room, &targets);
+                call.key = key;
+                call.post(&pair.a, 5).unwrap();
+                let error = pair.at_a().unwrap_err();
+                assert_eq!(
+                    (error.errno, error.entry.context),
+                    (errno, Context(5)),
+                    "{error:?}"
+                );
+                assert_eq!(error.src, pair.to_b);
+                for wanted in [format!("{key:#x}"), format!("{addr:#x}")] {
+                    assert!(error.detail.contains(&wanted), "{error:?}");
+                }
+            }
+        }
+        assert_eq!(memory.bytes(), [0; 64]);
+    }
+}
+
+#[test]
+fn when_one_target_of_a_list_is_wrong_none_is_changed() {
+    let pair = Pair::new();
+    let ones = 1_u64.to_ne_bytes().repeat(3);
+    for kind in Kind::ALL {
+        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);
+        for wrong in [60, 64, 1 << 40] {
+            let targets = [(0, 1), (8, 1), (wrong, 1)];
+            let operands = [&ones[..]];
+            pair.sum(Family::Base, &memory, &operands, &[], &targets)
+                .post(&pair.a, 5)
+                .unwrap();
+            let error = pair.at_a().unwrap_err();
+            assert!(error.detail.contains(&format!("{wrong:#x}")), "{error:?}");
+        }
+        assert_eq!(memory.bytes(), [0; 64]);
+    }
+}
+
+#[test]
+fn memory_whose_registration_has_ended_is_refused() {
+    let pair = Pair::new();
+    let one = 1_u64.to_ne_bytes();
+    for kind in Kind::ALL {
+        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);
+        let operands = [&one[..]];
+        let call = pair.sum(Family::Base, &memory, &operands, &[], &[(0, 1)]);
+        call.post(&pair.a, 1).unwrap();
+        pair.at_a().unwrap();
+        drop(memory);
+        call.post(&pair.a, 2).unwrap();
+        assert_eq!(pair.at_a().unwrap_err().errno, Errno::KeyRejected);
+    }
+}
+
+/// The region is withdrawn between the initiator's look at the table and the target's.
+#[test]
+fn the_target_looks_again() {
+    let pair = Pair::new();
+    let one = 1_u64.to_ne_bytes();
+    let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
+    let operands = [&one[..]];
+    let call = pair.sum(Family::Fetch, &memory, &operands, &[1], &[(0, 1)]);
+    call.post(&pair.a, 1).unwrap();
+    pair.at_a().unwrap();
+    call.post(&pair.a, 2).unwrap();
+    drop(memory);
+    let error = pair.at_a().unwrap_err();
+    assert_eq!(
+        (error.errno, error.entry.context),
+        (Errno::KeyRejected, Context(2))
+    );
+    assert!(error.detail.contains("0x7e57"), "{error:?}");
+}
+
+#[test]
+fn calls_that_make_no_sense_are_refused_at_once() {
+    let pair = Pair::new();
+    let memory = Memory::new(&pair.b, Kind::Plain, 64, RIGHTS, KEY);
+    let ones = 1_u64.to_ne_bytes().repeat(2);
+    let (one, two) = (&ones[..8], &ones[..]);
+    let sum = |operand: &[&[u8]],
+               result: &[usize],
+               targets: &[(u64, usize)],
+               change: fn(&mut Call<'_>)| {
+        let mut call = pair.sum(Family::Fetch, &memory, operand, result, targets);
+        change(&mut call);
+        call.post(&pair.a, 1).err()
+    };
+    let same = |_: &mut Call<'_>| {};
+    let inval = Some(Errno::Inval);
+    assert_eq!(sum(&[one], &[1], &[], same), inval);
+    assert_eq!(sum(&[], &[], &[(0, 0)], same), inval);
+    assert_eq!(sum(&[two], &[1], &[(0, 1)], same), inval);
+    assert_eq!(sum(&[one], &[2], &[(0, 1)], same), inval);
+    assert_eq!(sum(&[one], &[1], &[(0, 2)], same), inval);
+    assert_eq!(sum(&[one; 5], &[5], &[(0, 5)], same), inval);
+    assert_eq!(sum(&[one], &[1], &[(0, 1); 5], same), inval);
+    assert_eq!(
+        sum(&[one], &[1], &[(0, usize::MAX)], same),
+        Some(Errno::MsgSize)
+    );
+    let nobody = |call: &mut Call<'_>| call.dest = FiAddr(77);
+    assert_eq!(sum(&[one], &[1], &[(0, 1)], nobody), inval);
+    let tagged = |call: &mut Call<'_>| call.flags = OpFlags::TAGGED;
+    assert_eq!(sum(&[one], &[1], &[(0, 1)], tagged), Some(Errno::BadFlags));
+    let complex = |call: &mut Call<'_>| {
+        (call.datatype, call.op) = (Datatype::FloatComplex, Op::Max);
+    };
+    assert_eq!(
+        sum(&[one], &[1], &[(0, 1)], complex),
+        Some(Errno::OpNotSupp)
+    );
+    let target = pair.target(&memory, 0);
+    assert_eq!(
+        pair.a.ep.inject_atomic(&ones[..9], &target),
+        Err(Errno::Inval)
+    );
+    assert_eq!(pair.a.ep.inject_atomic(&[], &target), Err(Errno::Inval));
+    assert_eq!(
+        pair.a.ep.inject_atomic(&[0; 8192], &target),
+        Err(Errno::MsgSize)
+    );
+    pair.settle();
+    assert!(pair.a.poll().is_none() && memory.bytes() == [0; 64]);
+}
