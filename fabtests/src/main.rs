@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fabtests::command::{bench, limits, pingpong};
+use fabtests::command::{bench, doctor, limits, pingpong};
 use fabtests::pair::role;
 
 /// Measures and validates Selvedge's providers on this machine
@@ -23,8 +23,13 @@ enum Command {
     Bench(bench::Args),
     /// Show what this machine can do between two processes, without any fabric
     Limits(limits::Args),
+    /// Say what this machine allows, what that means for speed, and what to do; the code is 0 if
+    /// shm works at full speed, 1 if it could be faster, 3 if it does not work
+    Doctor(doctor::Args),
     #[command(hide = true)]
     Role(role::Args),
+    #[command(hide = true)]
+    Attach(doctor::AttachArgs),
 }
 
 fn main() -> ExitCode {
@@ -33,9 +38,15 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Role(args) => role::run(&args),
+        Command::Attach(args) => doctor::attach(&args),
+        Command::Doctor(args) => return or_complain(doctor::run(&args)),
     };
+    or_complain(result.map(|()| ExitCode::SUCCESS))
+}
+
+fn or_complain(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("fabtests: {error:#}");
             ExitCode::FAILURE

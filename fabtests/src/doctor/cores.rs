@@ -1,0 +1,131 @@
+//! Processors: how many, how far from each other, and how fast.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::memory::first_line;
+use super::{Finding, Verdict};
+use crate::cpu::{Placement, allowed, pin};
+
+/// Round trips of a cache line that are measured at once, and how long batches are measured.
+const BATCH: u64 = 200;
+const MEASURING: Duration = Duration::from_millis(300);
+/// Beyond this many nanoseconds for a round trip two cores have no cache in common, on any
+/// processor that was seen.
+const FAR: f64 = 180.0;
+
+/// The distance of two cores, as a message feels it.
+pub(super) fn cores() -> Finding {
+    const NAME: &str = "cores";
+    let count = allowed().map_or(1, |cores| cores.len());
+    let pair = Placement::choose().ok().and_then(Placement::cores);
+    let Some([one, two]) = pair.filter(|_| count > 1) else {
+        return Finding::new(
+            NAME,
+            Verdict::Slow,
+            "this process may use one core",
+            "two processes take turns: a message costs a switch between them",
+        )
+        .advise("Give the job more cores (taskset, cpuset of the control group).");
+    };
+    let (near, far) = match distance(one, two) {
+        Ok(distance) => distance,
+        Err(error) => {
+            let found = format!("{count} cores; their distance cannot be measured: {error:#}");
+            return Finding::new(
+                NAME,
+                Verdict::Note,
+                found,
+                "processes cannot be bound to cores",
+            );
+        }
+    };
+    let found = format!(
+        "{count} cores; a cache line goes from core {one} to {two} and back in {near:.0} to \
+         {far:.0} ns"
+    );
+    if far > 2.0 * near {
+        return Finding::new(
+            NAME,
+            Verdict::Note,
+            found,
+            "the distance changes while it is measured, so figures do: compare only what was \
+             measured in turns",
+        )
+        .advise("On a virtual machine, bind its processors to those of the host.");
+    }
+    let meaning = match near > FAR {
+        true => {
+            "these cores have no cache in common: small messages cost about that much, and \
+                 cores that share one would be faster"
+        }
+        false => "these cores are near each other",
+    };
+    Finding::good(NAME, found, meaning)
+}
+
+/// Nanoseconds of a round trip: the quartiles of batches, so that a batch in which the system did
+/// something else does not count.
+fn distance(one: usize, two: usize) -> anyhow::Result<(f64, f64)> {
+    let word = AtomicU64::new(0);
+    const OVER: u64 = u64::MAX;
+    let mut batches = thread::scope(|scope| {
+        let echo = scope.spawn(|| -> anyhow::Result<()> {
+            let pinned = pin(two);
+            loop {
+                match word.load(Ordering::Acquire) {
+                    OVER => return pinned,
+                    asked if asked % 2 == 1 => word.store(asked + 1, Ordering::Release),
+                    _ => std::hint::spin_loop(),
+                }
+            }
+        });
+        let measured = scope.spawn(|| {
+            let batches = pin(one).map(|()| batches(&word));
+            word.store(OVER, Ordering::Release);
+            batches
+        });
+        let batches = measured.join().expect("measuring does not panic");
+        echo.join().expect("echoing does not panic")?;
+        batches
+    })?;
+    batches.sort_by(f64::total_cmp);
+    let quarter = |part: usize| batches[batches.len() * part / 4];
+    Ok((quarter(1), quarter(3)))
+}
+
+fn batches(word: &AtomicU64) -> Vec<f64> {
+    let (start, mut batches, mut turn) = (Instant::now(), Vec::new(), 1);
+    while batches.is_empty() || start.elapsed() < MEASURING {
+        let begin = Instant::now();
+        for _ in 0..BATCH {
+            word.store(turn, Ordering::Release);
+            while word.load(Ordering::Acquire) == turn {}
+            turn += 2;
+        }
+        batches.push(begin.elapsed().as_nanos() as f64 / BATCH as f64);
+    }
+    batches
+}
+
+/// What decides the frequency.
+pub(super) fn frequency() -> Finding {
+    const NAME: &str = "frequency";
+    let governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    match governor.as_str() {
+        "" => Finding::good(
+            NAME,
+            "the kernel does not manage it",
+            "the host or the hardware decides",
+        ),
+        "performance" => Finding::good(NAME, "governor: performance", "cores do not slow down"),
+        other => Finding::new(
+            NAME,
+            Verdict::Note,
+            format!("governor: {other}"),
+            "the first messages after a pause may be slower",
+        )
+        .advise("For steady figures: cpupower frequency-set -g performance."),
+    }
+}

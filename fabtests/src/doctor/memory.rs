@@ -1,0 +1,143 @@
+//! Memory: what can be shared, and from where.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use memmap2::MmapOptions;
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::statvfs::statvfs;
+
+use super::{Finding, Verdict};
+
+const MIB: u64 = 1 << 20;
+
+/// Anonymous memory files, committed and sealed as the provider needs them.
+pub(super) fn sealed() -> Finding {
+    const NAME: &str = "shared memory";
+    match try_seals() {
+        Ok(true) => Finding::good(
+            NAME,
+            "memfd_create, fallocate and all seals work",
+            "peers map each other's memory read-only, and nothing is left when they die",
+        ),
+        Ok(false) => Finding::new(
+            NAME,
+            Verdict::Note,
+            "memfd_create and fallocate work; the kernel lacks the seal against later writers",
+            "a broken peer could write to memory that it should only read, to its own loss",
+        )
+        .advise("Linux 5.1 or later has the seal."),
+        Err((call, cause)) => Finding::new(
+            NAME,
+            Verdict::Broken,
+            format!("{call} fails: {cause}"),
+            "no endpoint can be opened",
+        )
+        .advise(match cause {
+            Errno::EPERM | Errno::ENOSYS => {
+                "A system call filter is the usual reason: let memfd_create and fallocate through."
+            }
+            _ => "Memory is short: see the limits of the control group and of the machine.",
+        }),
+    }
+}
+
+/// Whether new writable mappings are refused, too.
+fn try_seals() -> Result<bool, (&'static str, Errno)> {
+    let file = memory_file(MFdFlags::empty(), MIB)?;
+    let len = MIB as usize;
+    let own = MmapOptions::new().len(len).map_raw(&file);
+    let _own = own.map_err(|_| ("mmap", Errno::last()))?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+    let future = SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
+    let _ = fcntl(&file, FcntlArg::F_ADD_SEALS(future));
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|e| ("F_ADD_SEALS", e))?;
+    let theirs = MmapOptions::new().len(len).map_raw_read_only(&file);
+    let _theirs = theirs.map_err(|_| ("mmap for reading", Errno::last()))?;
+    Ok(MmapOptions::new().len(len).map_raw(&file).is_err())
+}
+
+fn memory_file(more: MFdFlags, len: u64) -> Result<File, (&'static str, Errno)> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | more;
+    let fd: OwnedFd = memfd_create("fabtests-doctor", flags).map_err(|e| ("memfd_create", e))?;
+    let committed = fallocate(&fd, FallocateFlags::empty(), 0, len as i64);
+    committed.map_err(|e| ("fallocate", e))?;
+    Ok(fd.into())
+}
+
+/// Huge pages for special memory.
+pub(super) fn huge_pages() -> Finding {
+    const NAME: &str = "huge pages";
+    let flags = MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB;
+    let found = match memory_file(flags, 2 * MIB) {
+        Ok(_) => {
+            return Finding::good(
+                NAME,
+                "a reserved huge page can be had",
+                "special memory that asks for huge pages gets them",
+            );
+        }
+        Err((call, cause)) => format!("{call} fails: {cause}"),
+    };
+    let shmem = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    let is_advised = ["[advise]", "[always]", "[within_size]", "[force]"]
+        .iter()
+        .any(|mode| shmem.contains(mode));
+    if is_advised {
+        return Finding::good(
+            NAME,
+            format!(
+                "none are reserved ({found}); the kernel makes them for shared memory: {shmem}"
+            ),
+            "special memory that asks for huge pages usually gets them",
+        );
+    }
+    Finding::new(
+        NAME,
+        Verdict::Note,
+        format!("none are reserved ({found}), and the kernel makes none for shared memory"),
+        "special memory has ordinary pages; everything else does not use huge ones",
+    )
+    .advise(
+        "Reserve some (sysctl vm.nr_hugepages), or write advise to \
+         /sys/kernel/mm/transparent_hugepage/shmem_enabled.",
+    )
+}
+
+/// Memory that may be locked.
+pub(super) fn locked() -> Finding {
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
+    let limit = match limit {
+        RLIM_INFINITY => "any amount".to_owned(),
+        limit => format!("{} KiB", limit >> 10),
+    };
+    Finding::good(
+        "locked memory",
+        format!("{limit} may be locked"),
+        "shm locks none",
+    )
+}
+
+/// The file system that other implementations keep their memory in.
+pub(super) fn dev_shm() -> Finding {
+    let found = statvfs("/dev/shm").map_or_else(
+        |cause| format!("not there: {cause}"),
+        |stat| {
+            let free = stat.blocks_available() * stat.fragment_size();
+            format!("{} MiB free", free / MIB)
+        },
+    );
+    Finding::good(
+        "/dev/shm",
+        found,
+        "shm does not use it, so its size does not matter",
+    )
+}
+
+pub(super) fn first_line(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}

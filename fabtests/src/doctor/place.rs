@@ -1,0 +1,83 @@
+//! The surroundings: containers and their limits.
+
+use std::fs;
+
+use super::memory::first_line;
+use super::{Finding, Verdict};
+use crate::cpu::allowed;
+
+/// Namespaces that are not the machine's own, as far as a process can tell.
+pub(super) fn namespaces() -> Finding {
+    const NAME: &str = "namespaces";
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let depth = pids.map_or(1, |pids| pids.split_whitespace().count());
+    let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let users: Vec<_> = users.split_whitespace().collect();
+    let owns_users = users.len() == 3 && users != ["0", "0", "4294967295"];
+    let is_container = fs::exists("/.dockerenv").unwrap_or(false)
+        || fs::exists("/run/.containerenv").unwrap_or(false);
+    let mut signs = Vec::new();
+    if depth > 1 {
+        signs.push("a process namespace");
+    }
+    if owns_users {
+        signs.push("a user namespace");
+    }
+    if is_container {
+        signs.push("a container's mark");
+    }
+    if signs.is_empty() {
+        return Finding::good(
+            NAME,
+            "no sign of a container",
+            "all processes of this user can meet",
+        );
+    }
+    Finding::new(
+        NAME,
+        Verdict::Note,
+        format!("inside {}", signs.join(" and ")),
+        "processes of this container meet as always; those of another one are met in a directory, \
+         and large messages between them are copied twice",
+    )
+    .advise("Share a directory between the containers and set FI_SHM_DIR to it in all of them.")
+}
+
+/// How much of the processors the control group grants.
+pub(super) fn quota() -> Finding {
+    const NAME: &str = "processor quota";
+    let cores = allowed().map_or(1, |cores| cores.len());
+    let max = first_line(&format!("/sys/fs/cgroup{}/cpu.max", own_group()));
+    let mut words = max.split_whitespace().map(str::parse::<f64>);
+    let granted = match (words.next(), words.next()) {
+        (Some(Ok(quota)), Some(Ok(period))) if period > 0.0 => quota / period,
+        _ => {
+            return Finding::good(
+                NAME,
+                "no limit was found",
+                "processes run as long as they like",
+            );
+        }
+    };
+    let found = format!("{granted:.2} processors of {cores}");
+    if granted >= cores as f64 {
+        return Finding::good(NAME, found, "as many as there are");
+    }
+    Finding::new(
+        NAME,
+        Verdict::Slow,
+        found,
+        "processes that poll are stopped in mid-stream when the quota is used up",
+    )
+    .advise("Raise cpu.max, or have processes wait instead of polling.")
+}
+
+/// The control group of this process, in the unified hierarchy.
+fn own_group() -> String {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    own.filter(|path| *path != "/")
+        .unwrap_or_default()
+        .to_owned()
+}

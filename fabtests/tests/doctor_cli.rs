@@ -1,0 +1,193 @@
+//! `fabtests doctor` as its users see it: on this machine as it is, and with something taken away.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(
+    unsafe_code,
+    reason = "takes rights away from the process that is started"
+)]
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const NAMES: [&str; 14] = [
+    "messages",
+    "shared memory",
+    "rendezvous",
+    "cross-memory attach",
+    "peers that die",
+    "cores",
+    "frequency",
+    "processor quota",
+    "descriptors",
+    "huge pages",
+    "locked memory",
+    "/dev/shm",
+    "membarrier",
+    "namespaces",
+];
+
+fn doctor(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+    command.arg("doctor").args(args);
+    command
+}
+
+/// The report of a doctor from whose process `take` takes something.
+fn with(take: impl FnMut() -> io::Result<()> + Send + Sync + 'static) -> (Output, Value) {
+    let mut command = doctor(&["--json"]);
+    // SAFETY: what is taken is taken by system calls alone.
+    let output = unsafe { command.pre_exec(take) }.output().unwrap();
+    let report = serde_json::from_slice(&output.stdout).unwrap();
+    (output, report)
+}
+
+fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let findings = report["findings"].as_array().unwrap();
+    findings
+        .iter()
+        .find(|finding| finding["name"] == name)
+        .unwrap()
+}
+
+#[track_caller]
+fn check_code(output: &Output, report: &Value) {
+    let expected = match (&report["works"], &report["full_speed"]) {
+        (Value::Bool(true), Value::Bool(true)) => 0,
+        (Value::Bool(true), Value::Bool(false)) => 1,
+        _ => 3,
+    };
+    assert_eq!(output.status.code(), Some(expected), "{report}");
+}
+
+/// Has the kernel answer `errno` to a system call, in this process and those that it starts.
+fn deny(call: i64, errno: i32) -> io::Result<()> {
+    let step = |code: u32, k: u32, jt, jf| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut program = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            call as u32,
+            0,
+            1,
+        ),
+        step(
+            libc::BPF_RET | libc::BPF_K,
+            libc::SECCOMP_RET_ERRNO | errno as u32,
+            0,
+            0,
+        ),
+        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    nix::sys::prctl::set_no_new_privs()?;
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: a valid program, which the kernel copies.
+    match unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[test]
+fn the_report_has_every_finding_and_the_code_agrees() {
+    let (output, report) = with(|| Ok(()));
+    check_code(&output, &report);
+    assert_eq!(report["works"], true, "{report}");
+    let names: Vec<_> = report["findings"].as_array().unwrap().iter().collect();
+    assert_eq!(names.len(), NAMES.len());
+    for (finding, name) in names.iter().zip(NAMES) {
+        assert_eq!(finding["name"], name);
+        let verdict = finding["verdict"].as_str().unwrap();
+        assert!(
+            ["good", "note", "slow", "broken"].contains(&verdict),
+            "{finding}"
+        );
+        for field in ["found", "meaning"] {
+            assert!(!finding[field].as_str().unwrap().is_empty(), "{finding}");
+        }
+        let advice = &finding["advice"];
+        assert!(
+            advice.is_null() || advice.as_str().unwrap().ends_with('.'),
+            "{finding}"
+        );
+    }
+    let text = doctor(&[]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    for name in NAMES {
+        assert!(text.contains(&format!("  {name}: ")), "{text}");
+    }
+}
+
+#[test]
+fn without_cross_memory_attach_shm_is_slower() {
+    let (output, report) = with(|| deny(libc::SYS_process_vm_readv, libc::EPERM));
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    let finding = finding(&report, "cross-memory attach");
+    assert_eq!(finding["verdict"], "slow");
+    let meaning = finding["meaning"].as_str().unwrap();
+    assert!(
+        meaning.contains("bounce") && finding["advice"].is_string(),
+        "{finding}"
+    );
+}
+
+#[test]
+fn without_memory_files_shm_does_not_work() {
+    let (output, report) = with(|| deny(libc::SYS_memfd_create, libc::ENOSYS));
+    assert_eq!(output.status.code(), Some(3), "{report}");
+    for name in ["shared memory", "messages"] {
+        assert_eq!(finding(&report, name)["verdict"], "broken");
+    }
+    let found = finding(&report, "shared memory")["found"].as_str().unwrap();
+    assert!(found.contains("memfd_create"), "{found}");
+}
+
+#[test]
+fn without_pidfds_the_end_of_sockets_has_to_do() {
+    let (output, report) = with(|| {
+        deny(libc::SYS_pidfd_open, libc::ENOSYS)?;
+        deny(libc::SYS_getsockopt, libc::ENOPROTOOPT)
+    });
+    // Credentials are asked for by the same call.
+    assert_eq!(output.status.code(), Some(3), "{report}");
+    assert_eq!(finding(&report, "peers that die")["verdict"], "note");
+    assert_eq!(finding(&report, "rendezvous")["verdict"], "broken");
+}
+
+#[test]
+fn few_descriptors_are_few_peers() {
+    let (output, report) = with(|| Ok(setrlimit(Resource::RLIMIT_NOFILE, 64, 64)?));
+    check_code(&output, &report);
+    let finding = finding(&report, "descriptors");
+    assert_eq!(finding["verdict"], "note");
+    assert!(
+        finding["found"].as_str().unwrap().starts_with("64 "),
+        "{finding}"
+    );
+}
+
+#[test]
+fn one_core_is_slow() {
+    let this = Pid::from_raw(0);
+    let allowed = sched_getaffinity(this).unwrap();
+    let core = (0..CpuSet::count()).find(|&core| allowed.is_set(core).unwrap());
+    let mut one = CpuSet::new();
+    one.set(core.unwrap()).unwrap();
+    let (output, report) = with(move || Ok(sched_setaffinity(this, &one)?));
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert_eq!(finding(&report, "cores")["verdict"], "slow");
+}
