@@ -42,7 +42,7 @@ impl Counts {
 }
 
 /// What a run of round trips took, in nanoseconds per round trip.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// Median of the means of the batch's groups.
     pub mean: f64,
@@ -52,6 +52,18 @@ pub struct Timing {
     pub p99: f64,
     /// Shortest of the singles.
     pub min: f64,
+}
+
+impl Timing {
+    /// Makes a timing of several means; percentiles are over these.
+    pub fn of(means: &[f64]) -> Self {
+        Self {
+            mean: median(means),
+            p50: median(means),
+            p99: means.iter().copied().fold(0.0, f64::max),
+            min: means.iter().copied().fold(f64::INFINITY, f64::min),
+        }
+    }
 }
 
 /// Runs `trip` as often as `counts` says.

@@ -62,6 +62,41 @@ fn bench_prints_the_documented_object() {
 }
 
 #[test]
+fn remote_memory_is_measured_on_request() {
+    let _turn = turn();
+    let benches = ["rma_put", "rma_get"];
+    let report = json(&[
+        "bench",
+        "--bench",
+        "rma_put,rma_get",
+        "-S",
+        "1,8,5000",
+        "-I",
+        "20",
+        "--reps",
+        "1",
+        "--json",
+    ]);
+    let points = benches
+        .iter()
+        .flat_map(|&bench| [(bench, 1), (bench, 8), (bench, 5000)]);
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), 6);
+    for (row, (bench, size)) in rows.iter().zip(points) {
+        assert_eq!(
+            (text(row, "bench"), number(row, "size")),
+            (bench, f64::from(size))
+        );
+        assert!(
+            number(row, "msgs_per_s") > 0.0 && number(row, "limit_ns") > 0.0,
+            "{row}"
+        );
+    }
+    let refused = failure(&["bench", "--bench", "rma_get", "--against", "libfabric"]);
+    assert!(refused.contains("rma_get"), "{refused}");
+}
+
+#[test]
 fn data_that_is_sent_without_inject_arrives_whole_at_every_kind_of_size() {
     let _turn = turn();
     let sizes = "1,7,64,1000,4096,40000,300000";

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use anyhow::bail;
 use clap::ValueEnum;
 
 use super::{PlaceArgs, print};
@@ -18,7 +19,7 @@ use crate::size::Sizes;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Benchmarks, separated by commas: msg_pingpong, tagged_pingpong, msg_bw, tagged_bw
-    /// [default: all]
+    /// [default: these], rma_put, rma_get
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     bench: Vec<Bench>,
     /// The provider to measure [default: the best one that discovery finds]
@@ -77,6 +78,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let plan = args.plan();
     let progress = Progress::on_terminal();
 
+    let remote = plan.benches.iter().find(|bench| bench.is_remote());
+    if let (Some(bench), true) = (remote, args.against.is_some()) {
+        bail!("{bench} is not measured against others");
+    }
     let rival = args
         .against
         .map(|Rival::Libfabric| Libfabric::compile())
@@ -116,7 +121,7 @@ impl Args {
     fn plan(&self) -> Plan {
         let mut benches = self.bench.clone();
         if benches.is_empty() {
-            benches = Bench::ALL.to_vec();
+            benches = Bench::MESSAGES.to_vec();
         }
         benches.dedup();
         Plan {

@@ -42,6 +42,7 @@ impl MemoryUse {
             largest: 1,
             window: 64,
             special: false,
+            remote: false,
         }))?;
         let after = Footprint::of(active)?;
         Ok(Self {

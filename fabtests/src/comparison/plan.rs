@@ -76,6 +76,7 @@ impl Plan {
             largest: self.sizes.iter().copied().max().unwrap_or(1),
             window: self.window,
             special: self.special,
+            remote: self.benches.iter().any(|bench| bench.is_remote()),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::row::{Round, Row, Sample};
 use super::{Contestant, Plan};
-use crate::fabric::BenchOrder;
+use crate::fabric::{Bench, BenchOrder};
 use crate::limits::{Flow, Limits, distance, point_limit};
 use crate::pair::Pair;
 use crate::progress::Progress;
@@ -58,10 +58,11 @@ fn round(
     turns: &[usize],
     contestants: &mut [Contestant],
 ) -> anyhow::Result<Round> {
-    let flow = if order.bench.is_pingpong() {
-        Flow::ThereAndBack
-    } else {
-        Flow::OneWay
+    let flow = match order.bench {
+        Bench::RmaPut => Flow::Put,
+        Bench::RmaGet => Flow::Get,
+        bench if bench.is_pingpong() => Flow::ThereAndBack,
+        _ => Flow::OneWay,
     };
     let mut before = distance(gauge)?;
     let limit_ns = point_limit(gauge, flow, order.size)?;

@@ -8,6 +8,7 @@ mod face;
 pub mod letter;
 mod pattern;
 mod pingpong;
+mod remote;
 mod station;
 mod wire;
 
@@ -21,6 +22,7 @@ use crate::clock::Clock;
 use crate::pair::Side;
 use crate::timing::{Counts, Timing};
 
+pub(crate) use remote::{LINES, STRIDE};
 pub use station::{Opened, Station};
 
 /// A benchmark.
@@ -35,11 +37,25 @@ pub enum Bench {
     MsgBw,
     /// Tagged messages, a window of them at a time in one direction.
     TaggedBw,
+    /// Puts into special memory, one to and one fro, each seen by whoever looks at the memory.
+    RmaPut,
+    /// Gets out of special memory, one after the other; of up to 64 bytes, each from a line that the
+    /// target has just written.
+    RmaGet,
 }
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 6] = [
+        Self::MsgPingpong,
+        Self::TaggedPingpong,
+        Self::MsgBw,
+        Self::TaggedBw,
+        Self::RmaPut,
+        Self::RmaGet,
+    ];
+    /// Those that everybody has.
+    pub const MESSAGES: [Self; 4] = [
         Self::MsgPingpong,
         Self::TaggedPingpong,
         Self::MsgBw,
@@ -53,12 +69,22 @@ impl Bench {
             Self::TaggedPingpong => "tagged_pingpong",
             Self::MsgBw => "msg_bw",
             Self::TaggedBw => "tagged_bw",
+            Self::RmaPut => "rma_put",
+            Self::RmaGet => "rma_get",
         }
     }
 
-    /// Whether it measures round trips; otherwise it measures a stream of messages.
+    /// Whether it measures round trips; otherwise it measures one message or access after the other.
     pub const fn is_pingpong(self) -> bool {
-        matches!(self, Self::MsgPingpong | Self::TaggedPingpong)
+        matches!(
+            self,
+            Self::MsgPingpong | Self::TaggedPingpong | Self::RmaPut
+        )
+    }
+
+    /// Whether it is about remote memory.
+    pub const fn is_remote(self) -> bool {
+        matches!(self, Self::RmaPut | Self::RmaGet)
     }
 }
 
@@ -94,6 +120,9 @@ pub struct OpenOrder {
     /// Have the buffers in memory that the domain makes.
     #[serde(default)]
     pub special: bool,
+    /// Have memory that the peer may read and write.
+    #[serde(default)]
+    pub remote: bool,
 }
 
 /// One run of a benchmark.
@@ -172,6 +201,7 @@ pub fn run(
         Bench::TaggedPingpong => pingpong::run::<face::Tagged>(station, side, clock, order),
         Bench::MsgBw => bandwidth::run::<face::Untagged>(station, side, clock, order),
         Bench::TaggedBw => bandwidth::run::<face::Tagged>(station, side, clock, order),
+        Bench::RmaPut | Bench::RmaGet => remote::run(station, side, clock, order),
     }
 }
 

@@ -9,6 +9,7 @@ use selvedge::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::remote::Window;
 use super::wire::Wire;
 use super::{LARGEST, OpenOrder, WIDEST, side_bytes};
 use crate::cpu::Idle;
@@ -24,6 +25,8 @@ pub struct Station {
     peer: FiAddr,
     wire: Wire,
     idle: Idle,
+    /// Memory for the peer, if there are benchmarks that want it.
+    window: Option<Window>,
 }
 
 /// What an open endpoint says of itself.
@@ -71,6 +74,10 @@ impl Station {
             peer: FiAddr::UNSPEC,
             wire,
             idle,
+            window: match order.remote {
+                true => Some(Window::new(&*domain, order.largest)?),
+                false => None,
+            },
         })
     }
 
@@ -125,6 +132,21 @@ impl Station {
         self.info.tx_attr.inject_size
     }
 
+    /// The endpoint, its queue, its peer, and memory for the peer to access.
+    ///
+    /// # Errors
+    /// When it was opened without such memory, or with too little.
+    pub(super) fn remote(&mut self, size: usize) -> anyhow::Result<RemoteParts<'_>> {
+        let window = self.window.as_mut().context("no memory for the peer")?;
+        ensure!(window.fits(size), "accesses of {size} bytes are too large");
+        Ok(RemoteParts {
+            ep: &*self.ep,
+            cq: &*self.cq,
+            peer: self.peer,
+            window,
+        })
+    }
+
     /// The endpoint, its queue, its peer and its buffers.
     pub(super) fn parts(&mut self) -> Parts<'_> {
         Parts {
@@ -134,6 +156,15 @@ impl Station {
             wire: &mut self.wire,
         }
     }
+}
+
+/// What a loop over remote memory works with.
+#[derive(Debug)]
+pub(super) struct RemoteParts<'a> {
+    pub(super) ep: &'a dyn Endpoint,
+    pub(super) cq: &'a dyn CompletionQueue,
+    pub(super) peer: FiAddr,
+    pub(super) window: &'a mut Window,
 }
 
 /// What a loop works with.

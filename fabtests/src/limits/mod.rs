@@ -5,6 +5,7 @@
 
 mod cma;
 mod line;
+mod load;
 mod memcpy;
 pub(crate) mod report;
 mod ring;
@@ -33,6 +34,8 @@ pub use wake::EventFds;
 pub enum Probe {
     /// A cache line is handed over and back.
     Line,
+    /// Lines that one process has written are loaded by the other, one after the other.
+    Load,
     /// A message of 56 bytes travels the one-line ring and another one comes back.
     Ring,
     /// As [`Self::Ring`], with 8 bytes.
@@ -96,6 +99,7 @@ pub struct Ground<'a> {
     idle: Idle,
     clock: Clock,
     line: line::Line<'a>,
+    loads: load::Loads<'a>,
     ring: ring::Ends<'a>,
     stream: stream::Ends<'a>,
     cma: cma::Window<'a>,
@@ -134,6 +138,7 @@ impl<'a> Ground<'a> {
             idle,
             clock: Clock::calibrate(),
             line: line::Line::new(layout, idle),
+            loads: load::Loads::new(layout, idle),
             ring: ring::Ends::new(layout, side, idle),
             stream: stream::Ends::new(layout, side, idle),
             cma: cma::Window::new(layout),
@@ -170,6 +175,7 @@ impl<'a> Ground<'a> {
         let (clock, idle) = (self.clock, self.idle);
         let timing = match probe {
             Probe::Line => self.line.measure(clock, counts),
+            Probe::Load => Ok(self.loads.measure(clock, counts)),
             Probe::Ring => self.ring.measure::<{ ring::PAYLOAD }>(clock, counts),
             Probe::RingSmall => self.ring.measure::<8>(clock, counts),
             Probe::RingRate => Ok(self.ring.measure_rate::<{ ring::PAYLOAD }>(clock, counts)),
@@ -209,6 +215,7 @@ impl<'a> Ground<'a> {
         let idle = self.idle;
         match probe {
             Probe::Line => self.line.answer(counts),
+            Probe::Load => self.loads.answer(counts),
             Probe::Ring => self.ring.answer::<{ ring::PAYLOAD }>(counts),
             Probe::RingSmall => self.ring.answer::<8>(counts),
             Probe::RingRate => self.ring.answer_rate::<{ ring::PAYLOAD }>(counts),

@@ -15,6 +15,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::ring::Lane;
 use super::stream::Stream;
+use crate::fabric::LINES;
 
 /// A word alone on its cache line.
 #[derive(Debug)]
@@ -50,6 +51,12 @@ pub(super) struct Layout {
     pub(super) stream_to_passive: Stream,
     /// Ring of bytes.
     pub(super) stream_to_active: Stream,
+    /// How often the passive process has written `lines`.
+    pub(super) lines_written: Line,
+    /// How often the active process has read them.
+    pub(super) lines_read: Line,
+    /// Written by the passive process.
+    pub(super) lines: [Line; LINES],
 }
 
 /// A mapping of everything that the processes share.

@@ -75,26 +75,38 @@ pub enum Flow {
     ThereAndBack,
     /// In one direction, without waiting.
     OneWay,
+    /// Each one is written where the other core looks for it.
+    Put,
+    /// Each one is read where the other core has written it.
+    Get,
 }
 
 /// Measures what one message of `size` bytes takes at the limit, in nanoseconds: one way of a round
 /// trip, or one message of many. It is the one-line ring for what fits a line, and two copies
-/// with the best of the chunks above.
+/// with the best of the chunks above; for remote memory, a plain store or load, and one copy.
 ///
 /// # Errors
 /// As [`Pair::order`].
 pub fn point_limit(pair: &mut Pair, flow: Flow, size: usize) -> anyhow::Result<f64> {
-    let mut best = f64::INFINITY;
-    for probe in limit_probes(flow, size) {
-        let mut counts = counts(probe);
-        counts.singles = 0;
-        if let Outcome::Took(timing) = pair.measure(&Order::Probe(probe, counts))? {
-            best = best.min(timing.mean);
+    let mut best = |probes: Vec<Probe>| -> anyhow::Result<f64> {
+        let mut best = f64::INFINITY;
+        for probe in probes {
+            let mut counts = counts(probe);
+            counts.singles = 0;
+            if let Outcome::Took(timing) = pair.measure(&Order::Probe(probe, counts))? {
+                best = best.min(timing.mean);
+            }
         }
-    }
+        Ok(best)
+    };
     Ok(match flow {
-        Flow::ThereAndBack => best / 2.0,
-        Flow::OneWay => best,
+        Flow::ThereAndBack => best(limit_probes(flow, size))? / 2.0,
+        Flow::OneWay => best(limit_probes(flow, size))?,
+        // A plain store made visible; what is longer is copied as well.
+        Flow::Put if size <= 8 => best(vec![Probe::Line])? / 2.0,
+        Flow::Put => best(vec![Probe::Line])? / 2.0 + best(vec![Probe::Memcpy { size }])?,
+        Flow::Get if size <= 64 => best(vec![Probe::Load])?,
+        Flow::Get => best(vec![Probe::Memcpy { size }])?,
     })
 }
 
@@ -109,6 +121,7 @@ fn limit_probes(flow: Flow, size: usize) -> Vec<Probe> {
         Flow::OneWay => chunks(size)
             .map(|chunk| Probe::TwoCopyRate { size, chunk })
             .collect(),
+        Flow::Put | Flow::Get => Vec::new(),
     }
 }
 
@@ -143,7 +156,7 @@ fn chunks(size: usize) -> impl Iterator<Item = usize> {
 
 fn counts(probe: Probe) -> Counts {
     match probe {
-        Probe::Line | Probe::Ring | Probe::RingSmall => Counts::for_size(64),
+        Probe::Line | Probe::Load | Probe::Ring | Probe::RingSmall => Counts::for_size(64),
         Probe::RingRate | Probe::RingRateSmall => Counts {
             warmup: 1000,
             batch: 40_000,
