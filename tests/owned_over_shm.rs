@@ -11,10 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use selvedge::owned::{AsyncEndpoint, Buf, Completion, Completions, Endpoint, Pool};
+use selvedge::owned::{
+    AsyncEndpoint, Buf, Completion, Completions, Endpoint, Pool, Remote, Window,
+};
 use selvedge::{
     AddressVector, Caps, CompletionFlags, Context, Domain, EpOption, Errno, FiAddr, Hints, Info,
-    TagMatch, alloc, av,
+    MrAccess, TagMatch, alloc, av,
 };
 
 const SIZES: [usize; 7] = [0, 1, 64, 4096, 16 << 10, 256 << 10, 4 << 20];
@@ -123,6 +125,58 @@ fn exchange_every_size(pool: fn(&Shm, usize, usize) -> Pool) {
             assert_eq!(received.result.unwrap().src, a_addr);
             assert_message(&received.buf, size, seed);
         }
+    });
+}
+
+/// Two endpoints, a window of the first one's domain, and where it begins to the second.
+fn with_a_window(shm: &Shm, len: usize) -> (Endpoint, Endpoint, Window, Remote) {
+    let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
+    let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+    let window = Window::new(&*shm.domain, len, access, 5).unwrap();
+    let pool = shm.pool(8, 2);
+    a.trecv(pool.take().unwrap(), b_addr, 1, Context(1))
+        .unwrap();
+    b.tsend(message(&pool, 8, 1), a_addr, 1, Context(2))
+        .unwrap();
+    let mut done = Completions::with_capacity(2);
+    while a.poll(&mut done).unwrap() + b.poll(&mut done).unwrap() < 4 {}
+    let place = Remote {
+        peer: a_addr,
+        addr: window.addr(0),
+        key: window.key(),
+    };
+    (a, b, window, place)
+}
+
+#[test]
+fn windows_are_written_and_read_by_peers() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let (_a, b, window, place) = with_a_window(&shm, 1 << 20);
+        for (seed, size) in [1, 8, 100, 4096, 1 << 20].into_iter().enumerate() {
+            let pool = shm.pool(size, 2);
+            b.write(message(&pool, size, seed), place, Context(3))
+                .unwrap();
+            let mut room = pool.take().unwrap();
+            room.set_len(size).unwrap();
+            b.read(room, place, Context(4)).unwrap();
+            let mut done = Completions::with_capacity(2);
+            while b.poll(&mut done).unwrap() < 2 {}
+            for completion in done.drain() {
+                completion.result.unwrap();
+                assert_message(&completion.buf, size, seed);
+            }
+        }
+        b.inject_write(&7_u64.to_ne_bytes(), place, None).unwrap();
+        assert_eq!(window.load_u64(0), Ok(7));
+        window.store_u64(0, 8).unwrap();
+        let pool = shm.pool(8, 1);
+        let mut room = pool.take().unwrap();
+        room.set_len(8).unwrap();
+        b.read(room, place, Context(5)).unwrap();
+        let mut done = Completions::with_capacity(1);
+        while b.poll(&mut done).unwrap() < 1 {}
+        assert_eq!(&done.drain().next().unwrap().buf[..], 8_u64.to_ne_bytes());
     });
 }
 

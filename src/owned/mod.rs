@@ -18,7 +18,8 @@
 //! - An [`Endpoint`] is posted to and polled: [`Endpoint::poll`] adds [`Completion`]s to a list
 //!   that is used again and again. Nothing is allocated for an operation.
 //! - An [`AsyncEndpoint`] has the same operations as futures, for any executor.
-//! - A [`Window`] is memory that peers may read and write; it is never lent as a slice. Atomics
+//! - A [`Window`] is memory that peers may read and write; it is never lent as a slice. [`Remote`]
+//!   names a place in a peer's. Atomics
 //!   ([`Endpoint::fetch_atomic`]) change that of a peer.
 //!
 //! What this layer leaves out is what one buffer per operation cannot say: lists of pieces,
@@ -137,7 +138,7 @@ mod window;
 
 pub use buf::Buf;
 pub use completion::{Completion, Completions, Failed, Handle, Received, Refused};
-pub use endpoint::{AsyncEndpoint, Endpoint, Receiving, Sending};
+pub use endpoint::{AsyncEndpoint, Endpoint, Receiving, Remote, Sending};
 pub use pool::Pool;
 pub use window::Window;
 

@@ -8,6 +8,7 @@ use std::task::{self, Poll, Waker};
 
 use super::atomics::AtomicPost;
 use super::port::{BATCH, Finished, Port, Post};
+use super::remote::{Remote, RemotePost};
 use super::slots::Key;
 use crate::atomic::Target;
 use crate::owned::{Buf, Failed, Received};
@@ -132,6 +133,33 @@ impl AsyncEndpoint {
     /// As [`Self::inject`].
     pub fn tinject(&self, bytes: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
         self.port.tinject(bytes, dest, tag, data)
+    }
+
+    /// Writes the message in `buf` to a peer's memory (fi_write(3)), and gives the buffer back.
+    pub fn write(&self, buf: Buf, to: Remote) -> Sending<'_> {
+        let data = None;
+        self.sending(Post::Remote(RemotePost::Write { to, data }), buf)
+    }
+
+    /// The same, with `data` for a completion of the peer's (fi_writedata(3)).
+    pub fn writedata(&self, buf: Buf, data: u64, to: Remote) -> Sending<'_> {
+        let data = Some(data);
+        self.sending(Post::Remote(RemotePost::Write { to, data }), buf)
+    }
+
+    /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as its length says, and gives
+    /// it back.
+    pub fn read(&self, buf: Buf, from: Remote) -> Sending<'_> {
+        self.sending(Post::Remote(RemotePost::Read { from }), buf)
+    }
+
+    /// Writes a copy of `bytes` to a peer's memory (fi_inject_write(3), and fi_inject_writedata(3)
+    /// with `data`): no buffer, no waiting.
+    ///
+    /// # Errors
+    /// As [`crate::Rma::inject_write`].
+    pub fn inject_write(&self, bytes: &[u8], to: Remote, data: Option<u64>) -> Result {
+        self.port.inject_write(bytes, to, data)
     }
 
     /// Changes a peer's memory by the operands in `buf` (fi_atomic(3)), and gives the buffer back.

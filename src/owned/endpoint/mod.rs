@@ -3,14 +3,17 @@
 mod atomics;
 mod future;
 mod port;
+mod remote;
 pub(super) mod slots;
 
 pub use future::{AsyncEndpoint, Receiving, Sending};
+pub use remote::Remote;
 
 use std::sync::Arc;
 
 use self::atomics::AtomicPost;
 use self::port::{Finished, Port, Post};
+use self::remote::RemotePost;
 use super::{Buf, Completion, Completions, Handle, Refused};
 use crate::atomic::Target;
 use crate::{
@@ -216,6 +219,47 @@ impl Endpoint {
     /// As [`Self::inject`].
     pub fn tinject(&self, bytes: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
         self.port.tinject(bytes, dest, tag, data)
+    }
+
+    /// Writes the message in `buf` to a peer's memory (fi_write(3)).
+    ///
+    /// # Errors
+    /// As [`Self::send`]. What the peer does not allow is reported by the completion.
+    pub fn write(&self, buf: Buf, to: Remote, context: Context) -> Result<Handle, Refused> {
+        let data = None;
+        self.post(Post::Remote(RemotePost::Write { to, data }), buf, context)
+    }
+
+    /// The same, with `data` for a completion of the peer's (fi_writedata(3)).
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn writedata(
+        &self,
+        buf: Buf,
+        data: u64,
+        to: Remote,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        let data = Some(data);
+        self.post(Post::Remote(RemotePost::Write { to, data }), buf, context)
+    }
+
+    /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as its length says.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn read(&self, buf: Buf, from: Remote, context: Context) -> Result<Handle, Refused> {
+        self.post(Post::Remote(RemotePost::Read { from }), buf, context)
+    }
+
+    /// Writes a copy of `bytes` to a peer's memory (fi_inject_write(3), and fi_inject_writedata(3)
+    /// with `data`): no buffer, no completion.
+    ///
+    /// # Errors
+    /// As [`crate::Rma::inject_write`].
+    pub fn inject_write(&self, bytes: &[u8], to: Remote, data: Option<u64>) -> Result {
+        self.port.inject_write(bytes, to, data)
     }
 
     /// Changes a peer's memory by the operands in `buf`, as many elements as there are

@@ -11,6 +11,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::atomics::AtomicPost;
+use super::remote::{Remote, RemotePost};
 use super::slots::{Key, Slots};
 use crate::atomic::Target;
 use crate::owned::{Buf, Received, Refused, lock, sole};
@@ -91,6 +92,7 @@ pub(super) enum Post<'a> {
         discards: bool,
     },
     Atomic(AtomicPost<'a>),
+    Remote(RemotePost),
 }
 
 impl Post<'_> {
@@ -102,7 +104,9 @@ impl Post<'_> {
         Ok(match self {
             Self::Recv { .. } | Self::Trecv { .. } => Content::Message,
             Self::Atomic(post) => post.results(buf)?.map_or(Content::Same, Content::Bytes),
-            Self::Send { .. } | Self::Tsend { .. } | Self::Tpeek { .. } => Content::Same,
+            Self::Send { .. } | Self::Tsend { .. } | Self::Tpeek { .. } | Self::Remote(_) => {
+                Content::Same
+            }
             Self::RecvMulti { .. } => Content::Messages,
         })
     }
@@ -294,6 +298,10 @@ impl<O: Clone> Port<O> {
         self.ep.tinject(bytes, dest, tag, data)
     }
 
+    pub(super) fn inject_write(&self, bytes: &[u8], to: Remote, data: Option<u64>) -> Result {
+        self.ep.inject_write(bytes, to.peer, to.addr, to.key, data)
+    }
+
     pub(super) fn inject_atomic(&self, operand: &[u8], target: &Target) -> Result {
         self.ep.inject_atomic(operand, target)
     }
@@ -403,6 +411,8 @@ impl<O: Clone> Port<O> {
             }
             // SAFETY: the caller makes the promise of the three calls for `memory`.
             Post::Atomic(post) => unsafe { post.submit(&*self.ep, self.tx_flags, memory, context) },
+            // SAFETY: as above, of two calls.
+            Post::Remote(post) => unsafe { post.submit(&*self.ep, self.tx_flags, memory, context) },
         }
     }
 
