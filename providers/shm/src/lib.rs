@@ -50,6 +50,7 @@ mod exports;
 mod inherit;
 mod liveness;
 mod loss;
+mod more;
 mod mr;
 mod msg;
 mod name;

@@ -72,6 +72,8 @@ pub(crate) struct Peer {
     pub(crate) is_hot: bool,
     /// Whether the endpoint looks after transfers with this peer at every turn.
     pub(crate) is_active: bool,
+    /// Whether there are commands that it was not told of, because more were to follow.
+    pub(crate) is_untold: bool,
     fi_addr: FiAddr,
     fi_epoch: u64,
 }
@@ -191,6 +193,7 @@ impl Peer {
             kept: 0,
             is_hot: false,
             is_active: false,
+            is_untold: false,
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
         }
@@ -222,14 +225,6 @@ impl Peer {
         self.fi_addr = av.find(&self.name);
         if let Some(out) = &self.out {
             out.region.set_peer_index(self.fi_addr.0);
-        }
-    }
-
-    /// Makes a command visible to the peer: rings if it does not look anyway.
-    #[inline(always)]
-    pub(crate) fn announce(&self) {
-        if let Some(inbox) = &self.inbox {
-            inbox.region.announce(&inbox.bell);
         }
     }
 
@@ -305,7 +300,8 @@ impl Peer {
     /// Whether anything is on its way in either direction that polling commands does not move.
     pub(crate) fn has_transfers(&self) -> bool {
         let sending = self.out.as_ref().is_some_and(|out| !out.ops.is_empty());
-        sending || !self.incoming.is_empty() || !self.atomics.is_empty()
+        let receiving = !self.incoming.is_empty() || !self.atomics.is_empty();
+        sending || receiving || self.is_untold
     }
 }
 

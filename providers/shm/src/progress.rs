@@ -322,7 +322,7 @@ impl State {
         } = self;
         let peer = &mut peers[index];
         let addr = peer.fi_addr(av);
-        let mut moved = waited + answer::pay(peer)?;
+        let mut moved = waited + answer::pay(peer)? + usize::from(peer.end_run());
         moved += sar::take_answers(peer, config, ep, addr)?;
         moved += usize::from(sar::stream(peer));
         moved += sar::receive(peer, ep, addr)?;

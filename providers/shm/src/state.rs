@@ -171,7 +171,9 @@ impl State {
         {
             send.header.commit_inline(slot, &[word], 8);
             out.mark_last();
-            peer.announce();
+            if !peer.is_looking() {
+                self.ring_at(send.dest, send.flags);
+            }
             self.report(send, 8);
             return true;
         }
@@ -205,7 +207,7 @@ impl State {
         ) {
             Ok(Sent::Done) => self.sent(index, send, len),
             Ok(Sent::Later) => {
-                peer.announce();
+                self.announce(index, send.flags);
                 self.activate(index);
             }
             Err(Errno::Proto) => {
@@ -224,7 +226,7 @@ impl State {
             peer.held.push(send.report(len));
             return;
         }
-        peer.announce();
+        self.announce(index, send.flags);
         self.report(send, len);
     }
 
