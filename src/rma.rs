@@ -119,6 +119,34 @@ pub trait RmaExt: Rma {
         unsafe { self.readmsg(&msg, OpFlags::DEFAULT) }
     }
 
+    /// fi_readv(3): several pieces of local memory, one stretch of the peer's.
+    ///
+    /// # Safety
+    /// As [`Rma::readmsg`].
+    #[inline]
+    unsafe fn readv(
+        &self,
+        iov: &[IovMut],
+        desc: &[Desc],
+        src: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        let len = iov
+            .iter()
+            .fold(0_usize, |sum, piece| sum.saturating_add(piece.len));
+        let msg = ReadMsg {
+            iov,
+            desc,
+            src,
+            rma_iov: &[RmaIov { addr, len, key }],
+            context,
+        };
+        // SAFETY: the caller makes the promise of `readmsg` for `iov`.
+        unsafe { self.readmsg(&msg, OpFlags::DEFAULT) }
+    }
+
     /// fi_write(3).
     ///
     /// # Safety
@@ -133,21 +161,76 @@ pub trait RmaExt: Rma {
         key: u64,
         context: Context,
     ) -> Result {
-        let rma_iov = &[RmaIov {
-            addr,
-            len: buf.len,
-            key,
-        }];
+        // SAFETY: the caller makes the promise of `writemsg` for `buf`.
+        unsafe { self.writev(&[buf], &[desc], dest, addr, key, context) }
+    }
+
+    /// fi_writev(3): several pieces of local memory, one stretch of the peer's.
+    ///
+    /// # Safety
+    /// As [`Rma::writemsg`].
+    #[inline]
+    unsafe fn writev(
+        &self,
+        iov: &[Iov],
+        desc: &[Desc],
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        let len = iov
+            .iter()
+            .fold(0_usize, |sum, piece| sum.saturating_add(piece.len));
+        let msg = WriteMsg {
+            iov,
+            desc,
+            dest,
+            rma_iov: &[RmaIov { addr, len, key }],
+            context,
+            data: 0,
+        };
+        // SAFETY: the caller makes the promise of `writemsg` for `iov`.
+        unsafe { self.writemsg(&msg, OpFlags::DEFAULT) }
+    }
+
+    /// fi_writedata(3).
+    ///
+    /// # Safety
+    /// As [`Rma::writemsg`].
+    #[expect(clippy::too_many_arguments, reason = "the man page's")]
+    #[inline]
+    unsafe fn writedata(
+        &self,
+        buf: Iov,
+        desc: Desc,
+        data: u64,
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        let len = buf.len;
         let msg = WriteMsg {
             iov: &[buf],
             desc: &[desc],
             dest,
-            rma_iov,
+            rma_iov: &[RmaIov { addr, len, key }],
             context,
-            data: 0,
+            data,
         };
+        let flags = OpFlags::DEFAULT | OpFlags::REMOTE_CQ_DATA;
         // SAFETY: the caller makes the promise of `writemsg` for `buf`.
-        unsafe { self.writemsg(&msg, OpFlags::DEFAULT) }
+        unsafe { self.writemsg(&msg, flags) }
+    }
+
+    /// fi_inject_writedata(3).
+    ///
+    /// # Errors
+    /// As [`Rma::inject_write`].
+    #[inline]
+    fn inject_writedata(&self, buf: &[u8], data: u64, dest: FiAddr, addr: u64, key: u64) -> Result {
+        self.inject_write(buf, dest, addr, key, Some(data))
     }
 }
 

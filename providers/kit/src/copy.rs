@@ -299,6 +299,20 @@ impl Shared {
         unsafe { kernel.apply(self.first, count, args) }
     }
 
+    /// Copies bytes out, likewise, to a slice.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    #[inline]
+    pub fn read_into(self, out: &mut [u8]) {
+        let from = self.part(0, out.len());
+        match from.word() {
+            Some(word) => out.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes()),
+            // SAFETY: as in `write`, the other way round.
+            None => unsafe { ptr::copy(from.first, out.as_mut_ptr(), out.len()) },
+        }
+    }
+
     /// The bytes as one word, if they are that.
     fn word(&self) -> Option<&AtomicU64> {
         let word: *mut u64 = self.first.cast();

@@ -50,7 +50,6 @@ impl Target {
     ///
     /// # Errors
     /// As [`Self::read`].
-    #[expect(dead_code, reason = "the operations come with the next change")]
     pub(crate) fn read_shared(&self, from: u64, to: Shared) -> Result {
         self.read_raw(from, to.as_ptr(), to.len())
     }

@@ -32,11 +32,11 @@ pub(crate) const OP_ATOMIC_RESULT: u32 = 9;
 /// `data` is valid.
 pub(crate) const HAS_DATA: u32 = 1;
 /// The sender wants to know when the message has been received.
-const ACK: u32 = 2;
+pub(crate) const ACK: u32 = 2;
 
 pub(crate) const SRC_INLINE: u32 = 0;
 pub(crate) const SRC_INJECT: u32 = 1;
-const SRC_IOV: u32 = 2;
+pub(crate) const SRC_IOV: u32 = 2;
 
 /// The part of a command that all kinds have.
 #[derive(Clone, Copy, Debug)]

@@ -189,6 +189,14 @@ fn directory(params: &Params) -> Result<Option<Arc<Path>>, Error> {
     Ok((!path.is_empty()).then(|| Path::new(&path).into()))
 }
 
+impl Config {
+    /// Command slots that are kept back for answers, which is also how many of them a peer may be
+    /// asked for at a time: then neither waits for the other's queue to have room.
+    pub(crate) fn kept_slots(&self) -> u64 {
+        self.region.cmd_count as u64 / 8
+    }
+}
+
 fn protocol(params: &Params) -> Result<Protocol, Error> {
     if params.flag("FI_SHM_DISABLE_CMA")? {
         return Ok(Protocol::Bounce);

@@ -35,7 +35,7 @@ impl State {
     #[cold]
     pub(crate) fn reach(&mut self, index: usize) -> Result {
         match self.peers[index].state {
-            PeerState::Linked | PeerState::Waiting { .. } => Ok(()),
+            PeerState::Linked | PeerState::Behind | PeerState::Waiting { .. } => Ok(()),
             PeerState::Idle => self.reach_first(index),
             PeerState::Dead => self.reach_again(index),
             PeerState::Ending { .. } => Err(Errno::NotConn),
@@ -89,7 +89,11 @@ impl State {
         let peer = &mut self.peers[index];
         if peer.out.is_none() {
             let addr = peer.fi_addr(&self.av);
-            peer.out = Some(Outbox::create(&peer.name, addr, &self.config)?);
+            let out = Outbox::create(&peer.name, addr, &self.config)?;
+            if self.ep.counts_peers() {
+                out.region.want_notices();
+            }
+            peer.out = Some(out);
         }
         Ok(())
     }
@@ -116,7 +120,10 @@ impl State {
                 .filter(|fd| self.control.watch_peer(fd, index).is_ok());
         }
         peer.links.push(link);
-        peer.state = PeerState::Linked;
+        peer.state = match peer.later.is_empty() {
+            true => PeerState::Linked,
+            false => PeerState::Behind,
+        };
         for held in std::mem::take(&mut peer.held) {
             held.done(&self.ep);
         }
@@ -192,7 +199,10 @@ impl State {
         let is_known = peer.incarnation == Some(introduction.hello.incarnation);
         let is_ending = matches!(peer.state, PeerState::Ending { .. });
         // The last words of an earlier life than the one that we talk to or wait for, perhaps.
-        let is_sought = matches!(peer.state, PeerState::Linked | PeerState::Waiting { .. });
+        let is_sought = matches!(
+            peer.state,
+            PeerState::Linked | PeerState::Behind | PeerState::Waiting { .. }
+        );
         let is_doubtful = peer.incarnation.is_none() && is_sought && link.is_over();
         let welcomed = match peer.incarnation {
             _ if is_ending || is_doubtful => return self.control.keep_early(link, introduction),
@@ -265,6 +275,8 @@ impl State {
     fn adopt(&mut self, index: usize, hello: &Hello, inbox: Inbox) {
         let peer = &mut self.peers[index];
         peer.incarnation = Some(hello.incarnation);
+        peer.wants_notices = inbox.region.wants_notices();
+        peer.is_careful = peer.wants_notices;
         peer.inbox = Some(inbox);
         peer.keys.expect(hello.key_chunks as usize);
         if self.config.protocol != Protocol::Bounce {
@@ -273,8 +285,14 @@ impl State {
         self.warm_up(index);
     }
 
-    /// Hears what a peer says, and notices its end.
+    /// Hears what a peer says, and does what has waited for it.
     pub(crate) fn hear(&mut self, index: usize) {
+        self.listen(index);
+        self.go_on(index);
+    }
+
+    /// Hears what a peer says, and notices its end.
+    pub(crate) fn listen(&mut self, index: usize) {
         loop {
             match next_packet(&mut self.peers[index]) {
                 Ok(Heard::Nothing) => return,

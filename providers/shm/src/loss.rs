@@ -123,6 +123,9 @@ impl State {
         for held in held {
             held.failed(&self.ep, errno, addr, detail.clone());
         }
+        for later in std::mem::take(&mut peer.later) {
+            later.fail(&self.ep, errno, addr, detail.clone());
+        }
         let Some(mut out) = peer.out.take() else {
             return;
         };
@@ -130,10 +133,7 @@ impl State {
         // fail and their memory is used for something else.
         out.region.close();
         for op in out.ops.drain() {
-            let report = op.report;
-            // The buffer goes before the completion comes.
-            drop(op);
-            report.failed(&self.ep, errno, addr, detail.clone());
+            op.fail(&self.ep, errno, addr, detail.clone());
         }
     }
 
@@ -152,8 +152,7 @@ impl State {
         peer.keys = PeerKeys::default();
         for (_, message) in std::mem::take(&mut peer.incoming) {
             if let Stage::Moving(moving) = message.stage {
-                self.ep
-                    .rx_failed(moving.posted, errno, addr, detail.clone());
+                moving.into.fail(&self.ep, errno, addr, detail.clone());
             }
         }
         for posted in self.inbound.fail_source(Source(index as u32)) {
@@ -176,6 +175,7 @@ impl State {
             peer.links.clear();
             peer.incoming.clear();
             peer.atomics = Backlog::default();
+            peer.later.clear();
             peer.out = None;
             peer.inbox = None;
             peer.blocks.clear();

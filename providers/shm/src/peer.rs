@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error, FiAddr};
-use selvedge_kit::copy::TxBuf;
+use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::atomic::{Backlog, Question};
 use crate::choice::Choice;
@@ -21,8 +21,10 @@ use crate::packet::Hello;
 use crate::proto::iov::Incoming;
 use crate::rendezvous::Link;
 use crate::report::Report;
+use crate::rma::Later;
 use crate::rma::access::PeerKeys;
 use crate::rma::direct::Windows;
+use crate::rma::read::Reply;
 use crate::smr::bounce::{BounceReceiver, BounceSender, Filled};
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{BadCredit, Credit, Receiver, Sender, Slot};
@@ -52,6 +54,13 @@ pub(crate) struct Peer {
     pub(crate) atomics: Backlog,
     /// Sends that wait for the peer to exist.
     pub(crate) held: Vec<Report>,
+    /// One-sided operations that wait for the peer's hello, and what came behind them.
+    pub(crate) later: VecDeque<Later>,
+    /// Whether a one-sided operation takes more than a copy: the peer is to be told of it, or it has
+    /// to come behind a fenced one.
+    pub(crate) is_careful: bool,
+    /// Whether the peer counts what one-sided operations do without it.
+    pub(crate) wants_notices: bool,
     /// Large messages of the peer, by its numbers for them.
     pub(crate) incoming: FxHashMap<u32, Incoming>,
     pub(crate) bounce: Option<BounceReceiver>,
@@ -90,6 +99,9 @@ pub(crate) enum State {
     },
     /// It has our outbox.
     Linked,
+    /// It has our outbox; one-sided operations wait for its hello, and everything else has to wait
+    /// behind them.
+    Behind,
     /// It is gone, and there was no room yet for all that it had committed.
     Ending {
         errno: Errno,
@@ -158,6 +170,10 @@ pub(crate) enum OpBody {
     },
     /// The peer changes its memory, and tells what came of it.
     Atomic(Question),
+    /// The peer sends bytes, which go here.
+    Asked { buf: RxBuf },
+    /// The peer has asked for these bytes of ours, which go to it in segments.
+    Reply { memory: Reply, filled: usize },
 }
 
 /// Outstanding operations by `msg_id`: index and generation, so that a late or forged answer does
@@ -166,6 +182,8 @@ pub(crate) enum OpBody {
 pub(crate) struct Ops {
     slots: Vec<(u16, Option<Op>)>,
     free: Vec<u16>,
+    /// Operations that wait for bytes of the peer.
+    asked: usize,
 }
 
 impl Peer {
@@ -182,6 +200,9 @@ impl Peer {
             cma: None,
             atomics: Backlog::default(),
             held: Vec::new(),
+            later: VecDeque::new(),
+            is_careful: false,
+            wants_notices: false,
             incoming: FxHashMap::default(),
             bounce: None,
             early: Vec::new(),
@@ -266,6 +287,28 @@ impl Peer {
         self.out.as_ref().is_some_and(|out| out.tx.room() == 0)
     }
 
+    /// Makes sure of a slot for an answer to a command of the peer, for which there is always room
+    /// as long as both keep to the rules. `false` while there is none.
+    pub(crate) fn reserve_answer(&mut self) -> bool {
+        let Some(out) = &mut self.out else {
+            return false;
+        };
+        if out.tx.claim_kept().is_none() && out.refresh(self.inbox.as_ref()).is_err() {
+            return false;
+        }
+        let has_room = out.tx.claim_kept().is_some();
+        if has_room {
+            out.mark(out.tx.position());
+        }
+        has_room
+    }
+
+    /// The slot that [`Self::reserve_answer`] has made sure of.
+    pub(crate) fn answer_slot(&mut self) -> Slot<'_> {
+        let slot = self.outbox().tx.claim_kept();
+        slot.expect("a slot was reserved")
+    }
+
     /// The slot that [`Self::reserve`] has made sure of.
     #[inline]
     pub(crate) fn slot(&mut self) -> Slot<'_> {
@@ -285,7 +328,8 @@ impl Peer {
 
     /// Whether an operation to the peer is not complete yet.
     pub(crate) fn has_unfinished(&self) -> bool {
-        !self.held.is_empty() || self.outstanding() > 0 || !self.atomics.is_idle()
+        let is_idle = self.held.is_empty() && self.later.is_empty() && self.atomics.is_idle();
+        !is_idle || self.outstanding() > 0
     }
 
     /// Answers a command of the peer, if its life is still the one in which it asked.
@@ -300,8 +344,8 @@ impl Peer {
     /// Whether anything is on its way in either direction that polling commands does not move.
     pub(crate) fn has_transfers(&self) -> bool {
         let sending = self.out.as_ref().is_some_and(|out| !out.ops.is_empty());
-        let receiving = !self.incoming.is_empty() || !self.atomics.is_empty();
-        sending || receiving || self.is_untold
+        let is_idle = self.incoming.is_empty() && self.later.is_empty() && self.atomics.is_empty();
+        sending || !is_idle || self.is_untold
     }
 }
 
@@ -313,8 +357,10 @@ impl Outbox {
             peer: name.as_str(),
         })?;
         region.set_peer_index(addr.0);
+        let mut tx = region.cmd_sender();
+        tx.keep_back(config.kept_slots());
         Ok(Self {
-            tx: region.cmd_sender(),
+            tx,
             pool: region.inject_pool(),
             marks: vec![0; config.region.cmd_count].into(),
             resp: region.resp_sender(),
@@ -329,9 +375,14 @@ impl Outbox {
 
     /// Whether no more bytes of an operation can go into segments.
     pub(crate) fn is_filled(&mut self, msg_id: u32) -> bool {
-        match self.ops.get_mut(msg_id).map(|op| &op.body) {
-            Some(OpBody::Offered { buf, filled, .. }) => *filled == buf.len(),
-            _ => true,
+        match self.ops.get_mut(msg_id) {
+            Some(op) => match &op.body {
+                OpBody::Offered { filled, .. } | OpBody::Reply { filled, .. } => {
+                    *filled == op.report.len
+                }
+                OpBody::Sent | OpBody::Atomic(_) | OpBody::Asked { .. } => true,
+            },
+            None => true,
         }
     }
 
@@ -434,8 +485,14 @@ impl Ops {
         self.slots.len() - self.free.len()
     }
 
+    /// Operations that wait for bytes of the peer.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked
+    }
+
     /// Keeps an operation; its `msg_id`.
     pub(crate) fn insert(&mut self, op: Op) -> u32 {
+        self.asked += usize::from(matches!(op.body, OpBody::Asked { .. }));
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
             (self.slots.len() - 1) as u16
@@ -458,12 +515,15 @@ impl Ops {
         let (generation, slot) = &mut self.slots[usize::from(msg_id as u16)];
         *generation = generation.wrapping_add(1);
         self.free.push(msg_id as u16);
-        slot.take()
+        let op = slot.take()?;
+        self.asked -= usize::from(matches!(op.body, OpBody::Asked { .. }));
+        Some(op)
     }
 
     /// Ends all of them.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Op> {
         self.free.clear();
+        self.asked = 0;
         std::mem::take(&mut self.slots)
             .into_iter()
             .filter_map(|(_, op)| op)

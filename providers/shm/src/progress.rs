@@ -10,6 +10,7 @@ use crate::atomic::answer;
 use crate::choice::Way;
 use crate::cmd::{self, Body, Cmd, Nonsense};
 use crate::peer::{Inbox, Peer};
+use crate::proto::into::Into;
 use crate::proto::iov::Stage;
 use crate::proto::{inject, inline, iov, sar};
 use crate::receive;
@@ -205,12 +206,12 @@ impl State {
     }
 
     /// Takes a command that is no message.
-    #[cold]
+    #[inline(never)]
     fn take_one_sided(&mut self, index: usize, op: u32) -> Result<bool, Nonsense> {
         match op {
             cmd::OP_ATOMIC..=cmd::OP_COMPARE_ATOMIC => self.take_atomic(index)?,
             cmd::OP_ATOMIC_RESULT => self.take_atomic_result(index)?,
-            _ => return Err(Nonsense("unknown op")),
+            _ => return self.take_access(index),
         }
         Ok(true)
     }
@@ -278,7 +279,8 @@ impl State {
             Some(posted) => {
                 let peer = &mut self.peers[index];
                 let src = peer.fi_addr(&self.av);
-                iov::start(peer, &self.config, &self.ep, src, msg_id, posted, cmd.env);
+                let (into, len) = (Into::Receive(posted, cmd.env), cmd.env.len);
+                iov::start(peer, &self.config, &self.ep, src, msg_id, into, len);
             }
             None => {
                 let life = self.peers[index].life;
@@ -297,6 +299,7 @@ impl State {
             if std::mem::take(&mut self.peers[index].wants_news) {
                 self.hear(index);
             }
+            self.go_on(index);
             match self.move_transfer(index) {
                 Ok(moved) => done += moved,
                 Err(Nonsense(what)) => self.quarantine(index, what),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
 use selvedge::{
-    AddrFormat, Address, Caps, Error, Info, InfoFlags, MsgOrder, Provider, Query, Result, param,
+    AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query, Result,
+    param,
 };
 use selvedge_kit::attr;
 
@@ -12,7 +13,10 @@ use crate::auth::KEY_MAX;
 use crate::cmd::IOV_LIMIT;
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
+use crate::mr::MR_IOV_LIMIT;
 use crate::name::service_address;
+use crate::rma::places::RMA_IOV_LIMIT;
+use crate::smr::keys::{FIRST_ROWS, MAX_CHUNKS, rows_of};
 
 /// The shm provider, for a [`selvedge::Registry`].
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +71,7 @@ const ATOMIC_ORDER: MsgOrder = MsgOrder::ATOMIC_RAR
 fn info(ep_type: EpType, config: &Config) -> Info {
     let tx_caps = Caps::MSG
         | Caps::TAGGED
+        | Caps::RMA
         | Caps::SEND
         | Caps::FENCE
         | Caps::ATOMIC
@@ -74,10 +79,12 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         | Caps::WRITE;
     let rx_caps = Caps::MSG
         | Caps::TAGGED
+        | Caps::RMA
         | Caps::RECV
         | Caps::ATOMIC
         | Caps::REMOTE_READ
         | Caps::REMOTE_WRITE
+        | Caps::RMA_EVENT
         | Caps::SOURCE
         | Caps::SOURCE_ERR
         | Caps::DIRECTED_RECV
@@ -95,7 +102,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.tx_attr.inject_size = config.inject_size;
     info.tx_attr.size = config.tx_size;
     info.tx_attr.iov_limit = IOV_LIMIT;
-    info.tx_attr.rma_iov_limit = IOV_LIMIT;
+    info.tx_attr.rma_iov_limit = RMA_IOV_LIMIT;
 
     info.rx_attr.caps = rx_caps;
     info.rx_attr.op_flags = crate::msg::RX_DEFAULTS;
@@ -119,9 +126,11 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.control_progress = Progress::Manual;
     domain.data_progress = Progress::Manual;
     domain.resource_mgmt = ResourceMgmt::Enabled;
+    domain.mr_mode = MrMode::BASIC | MrMode::SCALABLE;
+    domain.mr_key_size = 8;
+    domain.mr_iov_limit = MR_IOV_LIMIT;
+    domain.mr_cnt = rows_of(MAX_CHUNKS) - FIRST_ROWS;
     domain.cq_data_size = 8;
-    domain.mr_key_size = size_of::<u64>();
-    domain.mr_iov_limit = crate::mr::MR_IOV_LIMIT;
     domain.max_err_data = crate::name::ADDRESS_MAX;
     domain.cq_cnt = 1 << 16;
     domain.cntr_cnt = 1 << 16;

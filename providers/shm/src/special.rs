@@ -277,6 +277,12 @@ impl Blocks {
         self.by_number.remove(&block);
     }
 
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
         self.by_number.clear();

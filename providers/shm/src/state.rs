@@ -17,6 +17,7 @@ use crate::domain::Shared;
 use crate::exchange::Exchange;
 use crate::name::Name;
 use crate::peer::{Peer, State as PeerState};
+use crate::proto::into::Into;
 use crate::proto::{self, Sent, iov, status};
 use crate::receive::{self, Manner};
 use crate::report::Report;
@@ -189,6 +190,7 @@ impl State {
         let index = self.peer_at(send.dest)?;
         if self.peers[index].state != PeerState::Linked {
             self.reach(index)?;
+            self.wait_behind(index)?;
         }
         let peer = &mut self.peers[index];
         if peer.inbox.is_none() && peer.is_full() {
@@ -301,7 +303,8 @@ impl State {
                 self.ep.rx_failed(posted, Errno::ConnReset, src, detail);
             }
             Unexpected::Offer { msg_id, .. } => {
-                iov::start(peer, &self.config, &self.ep, src, msg_id, posted, env);
+                let into = Into::Receive(posted, env);
+                iov::start(peer, &self.config, &self.ep, src, msg_id, into, env.len);
             }
         }
     }

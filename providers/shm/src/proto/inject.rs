@@ -6,6 +6,8 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use super::{MAX_OPS, Sent};
 use crate::cmd::{Header, Nonsense};
 use crate::peer::{Inbox, Op, Peer};
+use crate::smr::bytes::Bytes;
+use crate::smr::inject_pool::Walk;
 
 /// Copies the message into the pool and says where. With `op`, the peer confirms that it was
 /// received.
@@ -30,14 +32,37 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
     Ok(sent)
 }
 
+/// The path through a peer's pool, and what lies along it.
+#[derive(Debug)]
+pub(crate) struct Passage<'a> {
+    walk: &'a mut Walk,
+    bytes: &'a Bytes,
+}
+
+impl<'a> Passage<'a> {
+    pub(crate) fn new(walk: &'a mut Walk, bytes: &'a Bytes) -> Self {
+        Self { walk, bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> &'a Bytes {
+        self.bytes
+    }
+
+    /// Checks that a payload of `len` bytes lies where the path leads, and passes it.
+    #[inline]
+    pub(crate) fn pass(&mut self, offset: u64, len: usize) -> Result<usize, Nonsense> {
+        match self.walk.pass(len) {
+            _ if len == 0 => Ok(0),
+            Some(at) if at as u64 == offset => Ok(at),
+            _ => Err(Nonsense("payload outside its place in the inject pool")),
+        }
+    }
+}
+
 /// Checks that a payload of `len` bytes lies where the path through the pool leads, and passes it.
 #[inline]
 pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize, Nonsense> {
-    match inbox.walk.pass(len) {
-        _ if len == 0 => Ok(0),
-        Some(at) if at as u64 == offset => Ok(at),
-        _ => Err(Nonsense("payload outside its place in the inject pool")),
-    }
+    Passage::new(&mut inbox.walk, &inbox.pool).pass(offset, len)
 }
 
 /// Copies a payload to where it belongs. Says how many bytes fitted.

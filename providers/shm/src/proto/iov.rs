@@ -13,16 +13,16 @@ use std::time::Instant;
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::srx::{Envelope, Posted};
 
+use super::into::{Into, To};
 use super::{MAX_OPS, inject, sar, status};
 use crate::choice::{Choice, Way};
 use crate::cma::Target;
 use crate::cmd::{Header, IOV_LIMIT, Nonsense, Offer};
 use crate::config::{Config, Protocol};
 use crate::peer::{Inbox, Op, OpBody, Peer};
-use crate::receive;
 use crate::smr::bounce::Filled;
+use crate::smr::bytes::Bytes;
 use crate::special::{Blocks, Special};
 
 /// Bytes that are copied before other work has its turn.
@@ -33,7 +33,7 @@ const MESSAGE_WORTH: usize = 4096;
 /// for segments on their way, of which there are no more than [`MAX_OPS`] either.
 const MAX_OFFERS: usize = 2 * MAX_OPS;
 /// Bytes of one entry of a list of pieces: address, length, block of special memory.
-const ENTRY: usize = 24;
+pub(crate) const ENTRY: usize = 24;
 
 /// Offers a message to the peer.
 pub(crate) fn send(
@@ -67,10 +67,16 @@ pub(crate) fn send(
         block: pieces.list[0].block,
     };
     header.commit_iov(peer.slot(), len, offer);
-    for _ in 0..eager {
-        sar::fill(peer.outbox(), msg_id);
-    }
+    fill_eager(peer, msg_id, eager);
     Ok(())
+}
+
+/// Fills the segments that follow unasked.
+pub(crate) fn fill_eager(peer: &mut Peer, msg_id: u32, eager: u32) {
+    for _ in 0..eager {
+        // Private memory is never denied.
+        let _ = sar::fill(peer.outbox(), msg_id);
+    }
 }
 
 /// A large message of a peer, from its offer to its end.
@@ -98,8 +104,9 @@ pub(crate) enum Stage {
 /// A message on its way into a receive.
 #[derive(Debug)]
 pub(crate) struct Moving {
-    pub(crate) posted: Posted,
-    pub(crate) env: Envelope,
+    pub(crate) into: Into,
+    /// Bytes of the message.
+    pub(crate) len: usize,
     pub(crate) way: Way,
     /// Bytes of the message that have passed, those that did not fit included.
     pub(crate) done: usize,
@@ -108,8 +115,8 @@ pub(crate) struct Moving {
 
 /// Where a message lies in the sender's memory.
 #[derive(Clone, Copy, Debug)]
-struct Pieces {
-    count: usize,
+pub(crate) struct Pieces {
+    pub(crate) count: usize,
     list: [Piece; IOV_LIMIT],
 }
 
@@ -123,7 +130,15 @@ struct Piece {
 }
 
 impl Pieces {
-    fn of(buf: &TxBuf, special: &Special) -> Self {
+    /// No pieces: the bytes are not copied from there.
+    fn none() -> Self {
+        Self {
+            count: 0,
+            list: [Piece::default(); IOV_LIMIT],
+        }
+    }
+
+    pub(crate) fn of(buf: &TxBuf, special: &Special) -> Self {
         let mut pieces = Self {
             count: 0,
             list: [Piece::default(); IOV_LIMIT],
@@ -141,7 +156,7 @@ impl Pieces {
     }
 
     /// Whether all of them lie in special memory.
-    fn are_special(&self) -> bool {
+    pub(crate) fn are_special(&self) -> bool {
         self.list[..self.count].iter().all(|piece| piece.block != 0)
     }
 
@@ -158,14 +173,16 @@ impl Pieces {
             return Ok(self.list[0].addr);
         }
         let place = peer.reserve(self.count * ENTRY)?;
-        let payload = peer.outbox().payload();
-        for (index, piece) in self.list[..self.count].iter().enumerate() {
-            let at = place + index * ENTRY;
-            payload.copy_in(at, &piece.addr.to_le_bytes());
-            payload.copy_in(at + 8, &piece.len.to_le_bytes());
-            payload.copy_in(at + 16, &piece.block.to_le_bytes());
-        }
+        self.put(peer.outbox().payload(), place);
         Ok(place as u64)
+    }
+
+    /// Writes the list to the inject pool.
+    pub(crate) fn put(&self, payload: &Bytes, place: usize) {
+        for (index, piece) in self.list[..self.count].iter().enumerate() {
+            let words = [piece.addr, piece.len, piece.block];
+            put_words(payload, place + index * ENTRY, words);
+        }
     }
 
     fn read(offer: &Offer, len: usize, inbox: &mut Inbox) -> Result<Self, Nonsense> {
@@ -180,14 +197,21 @@ impl Pieces {
             return Ok(Self { count, list });
         }
         let at = inject::locate(inbox, offer.place, count * ENTRY)?;
+        Self::get(&inbox.pool, at, count, len)
+    }
+
+    /// Reads a list out of the inject pool.
+    pub(crate) fn get(
+        payload: &Bytes,
+        at: usize,
+        count: usize,
+        len: usize,
+    ) -> Result<Self, Nonsense> {
+        let mut list = [Piece::default(); IOV_LIMIT];
         let mut sum = 0_u64;
         for (index, piece) in list[..count].iter_mut().enumerate() {
-            let at = at + index * ENTRY;
-            *piece = Piece {
-                addr: word_at(inbox, at),
-                len: word_at(inbox, at + 8),
-                block: word_at(inbox, at + 16),
-            };
+            let [addr, len, block] = words_at(payload, at + index * ENTRY);
+            *piece = Piece { addr, len, block };
             sum = sum.checked_add(piece.len).ok_or(Nonsense("piece length"))?;
         }
         if sum != len as u64 {
@@ -212,31 +236,68 @@ impl Pieces {
     }
 }
 
-fn word_at(inbox: &Inbox, at: usize) -> u64 {
-    let mut bytes = [MaybeUninit::uninit(); 8];
-    let bytes: &[u8] = inbox.pool.copy_out(at, &mut bytes);
-    u64::from_le_bytes(bytes.try_into().expect("eight bytes were asked for"))
+/// One entry of a list.
+pub(crate) fn put_words(payload: &Bytes, at: usize, words: [u64; 3]) {
+    payload.copy_in(at, words.map(u64::to_le_bytes).as_flattened());
+}
+
+/// One entry of a list.
+pub(crate) fn words_at(payload: &Bytes, at: usize) -> [u64; 3] {
+    let mut bytes = [MaybeUninit::uninit(); ENTRY];
+    let bytes: &[u8] = payload.copy_out(at, &mut bytes);
+    let (words, _) = bytes.as_chunks::<8>();
+    [0, 1, 2].map(|word| u64::from_le_bytes(words[word]))
 }
 
 /// Keeps an offer until its message is received.
 pub(crate) fn accept(peer: &mut Peer, offer: &Offer, len: usize) -> Result<(), Nonsense> {
     let inbox = peer.inbox.as_mut().expect("the offer came from it");
-    if peer.incoming.contains_key(&offer.msg_id) {
+    let pieces = Pieces::read(offer, len, inbox)?;
+    expect(peer, offer.msg_id, offer.eager, pieces)
+}
+
+/// Expects the bytes of a message, which lie in these pieces of the peer's memory.
+pub(crate) fn expect(
+    peer: &mut Peer,
+    msg_id: u32,
+    eager: u32,
+    pieces: Pieces,
+) -> Result<(), Nonsense> {
+    if peer.incoming.contains_key(&msg_id) {
         return Err(Nonsense("msg_id of a message that is under way"));
     }
     if peer.incoming.len() >= MAX_OFFERS {
         return Err(Nonsense("more messages offered than may be outstanding"));
     }
-    let pieces = Pieces::read(offer, len, inbox)?;
-    let is_its = |filled: &mut Filled| filled.msg_id == offer.msg_id;
+    let is_its = |filled: &mut Filled| filled.msg_id == msg_id;
     let kept: Vec<_> = peer.early.extract_if(.., is_its).collect();
     let incoming = Incoming {
         pieces,
-        eager: offer.eager.saturating_sub(kept.len() as u32),
+        eager: eager.saturating_sub(kept.len() as u32),
         kept,
         stage: Stage::Unmatched,
     };
-    peer.incoming.insert(offer.msg_id, incoming);
+    peer.incoming.insert(msg_id, incoming);
+    Ok(())
+}
+
+/// Expects bytes that we have asked for, in segments of this number.
+pub(crate) fn expect_stream(
+    peer: &mut Peer,
+    stream: u32,
+    into: Into,
+    len: usize,
+) -> Result<(), Nonsense> {
+    expect(peer, stream, 0, Pieces::none())?;
+    if let Some(incoming) = peer.incoming.get_mut(&stream) {
+        incoming.stage = Stage::Moving(Moving {
+            into,
+            len,
+            way: Way::Bounce,
+            done: 0,
+            since: Instant::now(),
+        });
+    }
     Ok(())
 }
 
@@ -247,23 +308,23 @@ pub(crate) fn start(
     ep: &Ep,
     src: FiAddr,
     msg_id: u32,
-    posted: Posted,
-    env: Envelope,
+    into: Into,
+    len: usize,
 ) {
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
-        return ep.rx_failed(posted, Errno::ConnReset, src, "the sender is gone");
+        return into.fail(ep, Errno::ConnReset, src, "the sender is gone".into());
     };
     let way = match incoming.pieces.are_special() {
         true => Way::Special,
-        false => choose(&mut peer.choice, peer.cma.is_some(), config, env.len),
+        false => choose(&mut peer.choice, peer.cma.is_some(), config, len),
     };
     if way == Way::Special && !incoming.pieces.are_mapped(&peer.blocks) {
         // The news of the block comes over the socket, which the message has overtaken.
         peer.wants_news = true;
     }
     let moving = Moving {
-        posted,
-        env,
+        into,
+        len,
         way,
         done: 0,
         since: Instant::now(),
@@ -317,7 +378,7 @@ pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize 
     let result = pull(&from, &pieces, moving);
     let work = 1 + (moving.done - before) / MESSAGE_WORTH;
     match result {
-        Ok(()) if moving.done < moving.posted.buf.len().min(moving.env.len) => {}
+        Ok(()) if moving.done < moving.into.takes(moving.len) => {}
         Ok(()) => pulled(peer, ep, src, msg_id),
         // A block that cannot be mapped here: it is memory like any other then.
         Err(Errno::Fault) if moving.way == Way::Special && peer.cma.is_some() => {
@@ -337,32 +398,38 @@ pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize 
 
 /// Copies up to [`STEP`] bytes.
 fn pull(from: &From<'_>, pieces: &Pieces, moving: &mut Moving) -> Result {
-    let want = moving.env.len - moving.done;
-    let offset = moving.done;
-    for to in moving.posted.buf.pieces(offset, want.min(STEP)) {
-        let mut to = to;
-        while !to.is_empty() {
-            let piece = pieces.at(moving.done as u64).ok_or(Errno::Fault)?;
-            let len = usize::try_from(piece.len).map_or(to.len(), |len| len.min(to.len()));
-            let (now, later) = to.split_at_mut(len);
-            from.read(&piece, now)?;
-            moving.done += len;
-            to = later;
+    let want = (moving.len - moving.done).min(STEP);
+    let mut done = moving.done;
+    let result = moving.into.stretches(moving.done, want, &mut |mut to| {
+        let mut at = 0;
+        while at < to.len() {
+            let piece = pieces.at(done as u64).ok_or(Errno::Fault)?;
+            let left = to.len() - at;
+            let len = usize::try_from(piece.len).map_or(left, |len| len.min(left));
+            from.read(&piece, to.part(at, len))?;
+            at += len;
+            done += len;
         }
-    }
-    Ok(())
+        Ok(())
+    });
+    moving.done = match moving.into.refusal() {
+        Some(_) => moving.len,
+        None => done,
+    };
+    result
 }
 
 impl From<'_> {
     /// Fills `to` with bytes of a piece that has as many.
-    fn read(&self, piece: &Piece, to: &mut [MaybeUninit<u8>]) -> Result {
-        match self {
-            Self::Process(target) => target.read(piece.addr, to),
-            Self::Blocks(blocks) => {
+    fn read(&self, piece: &Piece, to: To<'_>) -> Result {
+        match (self, to) {
+            (Self::Process(target), To::Private(to)) => target.read(piece.addr, to),
+            (Self::Process(target), To::Shared(to)) => target.read_shared(piece.addr, to),
+            (Self::Blocks(blocks), to) => {
                 let (bytes, at) = blocks
                     .find(piece.block, piece.addr, to.len() as u64)
                     .ok_or(Errno::Fault)?;
-                bytes.copy_out(at, to);
+                to.copy_from(bytes, at);
                 Ok(())
             }
         }
@@ -379,7 +446,7 @@ fn pulled(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
         return;
     };
     peer.choice
-        .learn(moving.env.len, moving.way, moving.since, Instant::now());
+        .learn(moving.len, moving.way, moving.since, Instant::now());
     finish(peer, ep, src, msg_id, moving, status::DONE);
 }
 
@@ -394,11 +461,11 @@ pub(crate) fn finish(
 ) {
     if moving.way == Way::Bounce {
         peer.choice
-            .learn(moving.env.len, Way::Bounce, moving.since, Instant::now());
+            .learn(moving.len, Way::Bounce, moving.since, Instant::now());
     }
-    let fits = moving.env.len.min(moving.posted.buf.len());
+    let status = moving.into.refusal().map_or(status, status::failed);
     peer.answer(peer.life, msg_id, status);
-    receive::report(peer, ep, src, moving.posted, &moving.env, fits);
+    moving.into.finish(peer, ep, src);
 }
 
 /// Cross-memory attach does not work with this peer after all: it bounces, from now on.
@@ -429,10 +496,9 @@ fn give_up(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) {
     let Some(moving) = end(peer, msg_id) else {
         return;
     };
-    let answer = status::FAILED | (errno.as_raw() as u32) << 8;
-    peer.answer(peer.life, msg_id, answer);
+    peer.answer(peer.life, msg_id, status::failed(errno));
     let detail = format!("the bytes of {}'s message could not be read", peer.name);
-    ep.rx_failed(moving.posted, errno, src, detail);
+    moving.into.fail(ep, errno, src, detail);
 }
 
 /// The sender cannot bounce the message that it was asked to. `false` when it was not asked.
@@ -445,7 +511,7 @@ pub(crate) fn aborted(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno:
     }
     if let Some(moving) = end(peer, msg_id) {
         let detail = format!("{} could not send the bytes of its message", peer.name);
-        ep.rx_failed(moving.posted, errno, src, detail);
+        moving.into.fail(ep, errno, src, detail);
     }
     true
 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod inject;
 pub(crate) mod inline;
+pub(crate) mod into;
 pub(crate) mod iov;
 pub(crate) mod sar;
 
@@ -33,6 +34,11 @@ pub(crate) mod status {
     pub(crate) const SEGMENT: u32 = 3;
     /// The message was not received; the error number is in the upper bits.
     pub(crate) const FAILED: u32 = 4;
+
+    /// It was not received, and why.
+    pub(crate) fn failed(errno: selvedge::Errno) -> u32 {
+        FAILED | (errno.as_raw() as u32) << 8
+    }
 }
 
 /// Operations that one peer may owe us an answer for. Each is answered twice at most, and every
@@ -40,7 +46,7 @@ pub(crate) mod status {
 pub(crate) const MAX_OPS: usize = 128;
 
 /// Flags that ask for more than the sender can know by itself.
-const ACKED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
+pub(crate) const ACKED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
 
 /// Flags of messages that do not go right away.
 const CONSIDERED: OpFlags = ACKED.union(OpFlags::FENCE);

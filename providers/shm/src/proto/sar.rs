@@ -16,6 +16,7 @@ use crate::packet::{encode_abort, encode_bounce};
 use crate::peer::{Op, OpBody, Outbox, Peer};
 use crate::proto::iov::Stage;
 use crate::smr::bounce::{BounceSender, Filled, Shape};
+use crate::smr::keys::Denied;
 use crate::smr::resp_queue::Resp;
 
 /// Segments that are taken from one peer before others have their turn.
@@ -35,26 +36,34 @@ pub(crate) fn eager_segments(peer: &Peer, config: &Config, len: usize) -> u32 {
 
 /// Fills the next segment of an operation, if there are bytes left and a segment is free. Says
 /// whether it did.
-pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> bool {
+///
+/// # Errors
+/// Why memory of ours that the peer asked for may not be read any more.
+pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
     let (Some(bounce), Some(op)) = (&mut out.bounce, out.ops.get_mut(msg_id)) else {
-        return false;
+        return Ok(false);
     };
-    let OpBody::Offered { buf, filled, .. } = &mut op.body else {
-        return false;
-    };
-    let left = buf.len() - *filled;
-    if left == 0 {
-        return false;
-    }
-    let from = *filled;
-    let took = bounce.fill(msg_id, left, |segments, mut at, len| {
-        for piece in buf.pieces(from, len) {
-            segments.copy_in(at, piece);
-            at += piece.len();
+    let total = op.report.len;
+    let took = match &mut op.body {
+        OpBody::Offered { buf, filled, .. } if *filled < total => {
+            let from = *filled;
+            let took = bounce.fill(msg_id, total - from, |segments, mut at, len| {
+                for piece in buf.pieces(from, len) {
+                    segments.copy_in(at, piece);
+                    at += piece.len();
+                }
+            });
+            *filled += took;
+            took
         }
-    });
-    *filled += took;
-    took > 0
+        OpBody::Reply { memory, filled } if *filled < total => {
+            let took = memory.fill(bounce, msg_id, *filled, total)?;
+            *filled += took;
+            took
+        }
+        _ => 0,
+    };
+    Ok(took > 0)
 }
 
 /// The peer wants the message in segments.
@@ -85,12 +94,17 @@ fn abort(peer: &Peer, msg_id: u32, errno: Errno) {
             peer.name
         ),
     );
+    withdraw(peer, msg_id, errno);
+}
+
+/// Takes back what is on its way in segments.
+fn withdraw(peer: &Peer, msg_id: u32, errno: Errno) {
     let packet = encode_abort(msg_id, errno);
     // A peer that this does not reach is gone, which will be noticed.
     let _ = peer.links.first().map(|link| link.send(&packet, &[]));
 }
 
-fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
+pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
     let out = peer.out.as_mut().ok_or(Errno::NotConn)?;
     if out.bounce.is_some() {
         return Ok(());
@@ -115,7 +129,14 @@ pub(crate) fn stream(peer: &mut Peer) -> bool {
     };
     let mut moved = false;
     while let Some(msg_id) = out.streams.pop_front() {
-        let filled = fill(out, msg_id);
+        let filled = match fill(out, msg_id) {
+            Ok(filled) => filled,
+            Err(denied) => {
+                out.ops.remove(msg_id);
+                withdraw(peer, msg_id, denied.errno());
+                return true;
+            }
+        };
         moved |= filled;
         if !out.is_filled(msg_id) {
             out.streams.push_front(msg_id);
@@ -186,21 +207,20 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonse
     let op = remove(peer, msg_id)?;
     // A peer that took its copy from special memory, for which no segments are filled unasked, has
     // said nothing about other messages of this size.
-    if let OpBody::Offered { buf, filled, .. } = op.body
+    if let OpBody::Offered { filled, .. } = op.body
         && way == Way::Cma
         && filled > 0
     {
-        peer.outbox().bounced &= !(1 << Choice::class(buf.len()));
+        peer.outbox().bounced &= !(1 << Choice::class(op.report.len));
     }
-    op.report.done(ep);
+    op.succeed(ep);
     Ok(())
 }
 
 fn fail(peer: &mut Peer, ep: &Ep, dest: FiAddr, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
-    // The buffer goes before the completion comes.
-    let report = remove(peer, msg_id)?.report;
+    let op = remove(peer, msg_id)?;
     let detail = format!("{} could not receive the message", peer.name);
-    report.failed(ep, errno, dest, detail);
+    op.fail(ep, errno, dest, detail);
     Ok(())
 }
 
@@ -280,14 +300,17 @@ fn copy_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
         return;
     };
     // The buffer may be longer than the message, the segment must not be.
-    let len = (filled.len as usize).min(moving.env.len - moving.done);
+    let len = (filled.len as usize).min(moving.len - moving.done);
     let mut at = bounce.start(filled);
-    for piece in moving.posted.buf.pieces(moving.done, len) {
-        bounce.bytes().copy_out(at, piece);
-        at += piece.len();
-    }
+    // Copies out of segments do not fail.
+    let _ = moving.into.stretches(moving.done, len, &mut |to| {
+        let len = to.len();
+        to.copy_from(bounce.bytes(), at);
+        at += len;
+        Ok(())
+    });
     moving.done += len;
-    let is_last = moving.done >= moving.env.len;
+    let is_last = moving.done >= moving.len;
     peer.answer(peer.life, filled.segment, status::SEGMENT);
     if is_last && let Some(moving) = iov::end(peer, filled.msg_id) {
         iov::finish(peer, ep, src, filled.msg_id, moving, status::BOUNCED);

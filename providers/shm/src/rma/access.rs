@@ -74,7 +74,6 @@ impl PeerKeys {
 
     /// Whether a grant still holds. To be asked after every copy out of the peer's memory: `true`
     /// says that the copy is good.
-    #[expect(dead_code, reason = "copies come with the next change")]
     #[inline]
     pub(crate) fn is_current(&self, grant: &Grant) -> bool {
         let (chunk, place) = place_of(grant.number as usize);

@@ -69,6 +69,12 @@ const fn slot(key: u64) -> usize {
 }
 
 impl Peer {
+    /// Whether any special memory of the peer's is mapped here.
+    #[inline]
+    pub(crate) fn has_blocks(&self) -> bool {
+        !self.blocks.is_empty()
+    }
+
     /// Puts a message into the peer's memory at once, if all of it is special, mapped here, and may
     /// be written. `false`, and nothing has happened, if it has to go another way or is not allowed.
     #[inline(always)]
@@ -157,7 +163,7 @@ impl Peer {
     ) -> Option<[Option<Place>; IOV_LIMIT]> {
         let mut places = [const { None }; IOV_LIMIT];
         let mut sum = 0_usize;
-        if pieces.len() > IOV_LIMIT {
+        if !(1..=IOV_LIMIT).contains(&pieces.len()) {
             return None;
         }
         for (place, piece) in places.iter_mut().zip(pieces) {

@@ -6,29 +6,30 @@ use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, Iov, OpFlags, Result, Rma};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use crate::cmd::IOV_LIMIT;
+use super::places::Places;
+use super::{Access, Local};
 use crate::endpoint::Endpoint;
 use crate::msg::{TX_DEFAULTS, rx_buf, tx_buf};
+use crate::report::Report;
 use crate::state::State;
-
-const WRITE_FLAGS: OpFlags = TX_DEFAULTS.union(OpFlags::DEFAULT).union(OpFlags::MORE);
-const READ_FLAGS: OpFlags = OpFlags::COMPLETION
-    .union(OpFlags::DEFAULT)
-    .union(OpFlags::MORE);
 
 const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);
 const READ: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::READ);
 
-/// A one-sided operation, as far as all kinds have it in common.
+const READ_FLAGS: OpFlags = TX_DEFAULTS
+    .union(OpFlags::DEFAULT)
+    .union(OpFlags::FENCE)
+    .union(OpFlags::MORE);
+const WRITE_FLAGS: OpFlags = READ_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
+
+/// A one-sided operation as it is posted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Access<'a> {
-    pub(crate) peer: FiAddr,
+struct Post<'a> {
+    peer: FiAddr,
     /// The peer's memory.
-    pub(crate) pieces: &'a [RmaIov],
-    pub(crate) context: Context,
-    pub(crate) flags: OpFlags,
-    /// Whether success is reported (fi_inject_write(3) does not).
-    pub(crate) reports: bool,
+    pieces: &'a [RmaIov],
+    data: Option<u64>,
+    report: Report,
 }
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
@@ -36,19 +37,24 @@ impl Rma for Endpoint {
     #[inline]
     unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
-        let mut buf = unsafe { rx_buf(msg.iov)? };
+        let buf = unsafe { rx_buf(msg.iov)? };
         if !READ_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
         let mut state = self.inner.state.lock()?;
-        let access = Access {
+        let post = Post {
             peer: msg.src,
-            pieces: checked(msg.rma_iov, buf.len())?,
-            context: msg.context,
-            flags: state.ep.tx_flags(flags),
-            reports: true,
+            pieces: msg.rma_iov,
+            data: None,
+            report: Report {
+                what: READ,
+                context: msg.context,
+                flags: state.ep.tx_flags(flags),
+                completes: true,
+                len: buf.len(),
+            },
         };
-        state.read(&mut buf, &access)
+        state.post_read(buf, &post)
     }
 
     #[inline]
@@ -58,15 +64,21 @@ impl Rma for Endpoint {
         if !WRITE_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
+        let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
         let mut state = self.inner.state.lock()?;
-        let access = Access {
+        let post = Post {
             peer: msg.dest,
-            pieces: checked(msg.rma_iov, buf.len())?,
-            context: msg.context,
-            flags: state.ep.tx_flags(flags),
-            reports: true,
+            pieces: msg.rma_iov,
+            data: has_data.then_some(msg.data),
+            report: Report {
+                what: WRITE,
+                context: msg.context,
+                flags: state.ep.tx_flags(flags),
+                completes: true,
+                len: buf.len(),
+            },
         };
-        state.write(&buf, &access)
+        state.post_write(buf, &post)
     }
 
     #[inline]
@@ -78,107 +90,77 @@ impl Rma for Endpoint {
         key: u64,
         data: Option<u64>,
     ) -> Result {
-        if data.is_some() {
-            return Err(Errno::NoSys);
-        }
-        // SAFETY: `bytes` is borrowed for the whole call, and an injected write is copied before it
-        // returns.
+        // SAFETY: `bytes` is borrowed for the whole call, and an operation with `INJECT` keeps no
+        // buffer beyond it: what is not sent at once is copied.
         let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
         let len = bytes.len();
-        let access = Access {
+        let post = Post {
             peer: dest,
             pieces: &[RmaIov { addr, len, key }],
-            context: Context::default(),
-            flags: OpFlags::INJECT,
-            reports: false,
+            data,
+            report: Report {
+                what: WRITE,
+                context: Context::default(),
+                flags: OpFlags::INJECT,
+                completes: false,
+                len,
+            },
         };
-        self.inner.state.lock()?.write(&buf, &access)
-    }
-}
-
-/// The peer's pieces, if there are no more than may be and they are as long as ours.
-#[inline(always)]
-fn checked(pieces: &[RmaIov], len: usize) -> Result<&[RmaIov]> {
-    let sum = match pieces {
-        [one] => one.len,
-        _ if pieces.len() > IOV_LIMIT => return Err(Errno::Inval),
-        _ => pieces
-            .iter()
-            .fold(0, |sum, piece| piece.len.saturating_add(sum)),
-    };
-    match sum == len {
-        true => Ok(pieces),
-        false => Err(Errno::Inval),
+        self.inner.state.lock()?.post_write(buf, &post)
     }
 }
 
 impl State {
-    /// Writes to a peer's memory: at once, if that can be.
+    /// Writes to a peer's memory: at once, if that is all there is to do.
     #[inline(always)]
-    pub(crate) fn write(&mut self, buf: &TxBuf, access: &Access<'_>) -> Result {
-        if access.reports && self.ep.tx_cq.room() == 0 {
+    fn post_write(&mut self, buf: TxBuf, post: &Post<'_>) -> Result {
+        if post.report.completes && self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);
         }
-        let index = self.peer_at(access.peer)?;
-        if !self.peers[index].write_directly(buf, access.pieces) {
-            return self.write_patiently(index, buf, access);
+        let index = self.peer_at(post.peer)?;
+        let peer = &mut self.peers[index];
+        if !peer.is_careful && post.is_plain() && peer.write_directly(&buf, post.pieces) {
+            post.report.done(&self.ep);
+            return Ok(());
         }
-        match access.reports {
-            true => self
-                .ep
-                .tx_done(access.context, WRITE, access.flags, buf.len()),
-            false => self.ep.tx_counted(WRITE, buf.len()),
-        }
-        Ok(())
+        self.access(post.access()?, Local::From(buf))
     }
 
-    /// Reads a peer's memory: at once, if that can be.
+    /// Reads a peer's memory: at once, if that is all there is to do.
     #[inline(always)]
-    pub(crate) fn read(&mut self, buf: &mut RxBuf, access: &Access<'_>) -> Result {
+    fn post_read(&mut self, mut buf: RxBuf, post: &Post<'_>) -> Result {
         if self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);
         }
-        let index = self.peer_at(access.peer)?;
-        if !self.peers[index].read_directly(buf, access.pieces) {
-            return self.read_patiently(index, buf, access);
+        let index = self.peer_at(post.peer)?;
+        let peer = &mut self.peers[index];
+        if !peer.is_careful && post.is_plain() && peer.read_directly(&mut buf, post.pieces) {
+            drop(buf);
+            post.report.done(&self.ep);
+            return Ok(());
         }
-        self.ep
-            .tx_done(access.context, READ, access.flags, buf.len());
-        Ok(())
+        self.access(post.access()?, Local::To(buf))
+    }
+}
+
+impl Post<'_> {
+    /// Whether the bytes are all that there is to it.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.data.is_none() && !self.report.flags.contains(OpFlags::FENCE)
     }
 
-    /// Writes what cannot be written at once.
-    #[inline(never)]
-    fn write_patiently(&mut self, index: usize, buf: &TxBuf, access: &Access<'_>) -> Result {
-        self.get_ready(index)?;
-        if !self.peers[index].write_directly(buf, access.pieces) {
-            return Err(Errno::NoSys);
+    /// The operation, whose places have as many bytes as its buffer.
+    fn access(&self) -> Result<Access> {
+        let places = Places::new(self.pieces)?;
+        if places.len() != self.report.len {
+            return Err(Errno::Inval);
         }
-        match access.reports {
-            true => self
-                .ep
-                .tx_done(access.context, WRITE, access.flags, buf.len()),
-            false => self.ep.tx_counted(WRITE, buf.len()),
-        }
-        Ok(())
-    }
-
-    /// Reads what cannot be read at once.
-    #[inline(never)]
-    fn read_patiently(&mut self, index: usize, buf: &mut RxBuf, access: &Access<'_>) -> Result {
-        self.get_ready(index)?;
-        if !self.peers[index].read_directly(buf, access.pieces) {
-            return Err(Errno::NoSys);
-        }
-        self.ep
-            .tx_done(access.context, READ, access.flags, buf.len());
-        Ok(())
-    }
-
-    /// Hears what the peer has said of its memory.
-    fn get_ready(&mut self, index: usize) -> Result {
-        self.reach(index)?;
-        self.hear(index);
-        Ok(())
+        Ok(Access {
+            places,
+            peer: self.peer,
+            data: self.data,
+            report: self.report,
+        })
     }
 }

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use selvedge_kit::atomic::{Args, Kernel, Unaligned};
+use selvedge_kit::copy::Shared;
 
 use super::prefetch;
 use super::region::Mapping;
@@ -91,6 +92,34 @@ impl Bytes {
         let filled: *mut [MaybeUninit<u8>] = to;
         // SAFETY: every byte of `to` was just written, and the borrow of `to` is passed on.
         unsafe { &mut *(filled as *mut [u8]) }
+    }
+
+    /// Copies bytes out from `at` to memory that others may be looking at, filling it.
+    ///
+    /// # Panics
+    /// When there are not as many.
+    #[inline]
+    pub fn copy_to(&self, at: usize, to: Shared) {
+        let from = self.stretch(at, to.len());
+        #[cfg(loom)]
+        self.mapping.content().read(self.offset + at, to.len());
+        // SAFETY: `stretch` checked that the source is mapped and long enough, and `Shared` vouches
+        // for the target. They do not overlap: a peer's memory for us is mapped read-only here.
+        unsafe { copy(from, to.as_ptr(), to.len()) };
+    }
+
+    /// Copies bytes in at `at` from memory that others may be changing.
+    ///
+    /// # Panics
+    /// When they do not fit, or when the mapping is read-only.
+    #[inline]
+    pub fn copy_from(&self, at: usize, from: Shared) {
+        assert!(self.is_writable());
+        let to = self.stretch(at, from.len());
+        #[cfg(loom)]
+        self.mapping.content().wrote(self.offset + at, from.len());
+        // SAFETY: as in `copy_to`, the other way round: our own segments are never registered.
+        unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
     /// Asks for the cache lines from `at` on, to write to them soon. A hint: it may point anywhere.

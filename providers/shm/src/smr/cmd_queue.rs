@@ -25,6 +25,8 @@ pub struct Sender {
     head: u64,
     /// Position up to which slots are known to be free.
     limit: u64,
+    /// Slots that are kept back ([`Self::keep_back`]).
+    kept: u64,
 }
 
 /// The consuming end.
@@ -60,8 +62,24 @@ impl Sender {
         Self {
             head: 0,
             limit: slots.count(),
+            kept: 0,
             slots,
         }
+    }
+
+    /// Keeps slots back for what must always find room ([`Self::claim_kept`]). To be called once,
+    /// while the queue is empty, with fewer than there are.
+    pub fn keep_back(&mut self, slots: u64) {
+        self.kept = slots;
+        self.limit -= slots;
+    }
+
+    /// As [`Self::claim`], and may take what is kept back.
+    pub fn claim_kept(&mut self) -> Option<Slot<'_>> {
+        (self.head < self.limit + self.kept).then(|| Slot {
+            line: self.slots.at(self.head),
+            head: &mut self.head,
+        })
     }
 
     /// Takes the next slot if one is known to be free.
@@ -92,7 +110,7 @@ impl Sender {
     /// Slots that are known to be free.
     #[inline]
     pub fn room(&self) -> u64 {
-        self.limit - self.head
+        self.limit.saturating_sub(self.head)
     }
 
     /// Position of the next slot: how many were committed so far.
@@ -104,7 +122,7 @@ impl Sender {
     /// Position up to which the consumer has given slots back.
     #[inline]
     pub fn consumed(&self) -> u64 {
-        self.limit - self.slots.count()
+        self.limit + self.kept - self.slots.count()
     }
 
     /// Learns from the consumer's cursor which slots are free again.
@@ -115,7 +133,7 @@ impl Sender {
         if consumed < self.consumed() || consumed > self.head {
             return Err(BadCredit(consumed));
         }
-        self.limit = consumed + self.slots.count();
+        self.limit = consumed + self.slots.count() - self.kept;
         Ok(())
     }
 }

@@ -33,6 +33,9 @@ pub(crate) mod word {
     pub(crate) const CMD_COUNT: usize = 6;
     pub(crate) const INJECT_OFFSET: usize = 7;
     pub(crate) const INJECT_SIZE: usize = 8;
+    /// What the owner wants to be told of: 1 = one-sided operations that the peer
+    /// has carried out by itself.
+    pub(crate) const WANTS: usize = 9;
     /// How many of the peer's commands the owner has consumed.
     pub(crate) const CREDIT: usize = 16;
     /// Whether the owner polls the peer's queue anyway: then nobody needs to ring.

@@ -369,6 +369,11 @@ impl Region {
             .store(u64::from(attentive), Ordering::Relaxed);
     }
 
+    /// Says that the owner wants to be told of what the peer reads or writes without it.
+    pub fn want_notices(&self) {
+        self.header.at(word::WANTS).store(1, Ordering::Relaxed);
+    }
+
     /// Says that nothing named by this region may be used any more: the peer checks this after
     /// every copy out of the owner's memory, and throws the copy away. To be called before the
     /// owner reuses memory that a command names.
@@ -472,6 +477,12 @@ impl PeerRegion {
         if !self.is_attentive() {
             bell.ring();
         }
+    }
+
+    /// Whether the peer wants to be told of what is read or written without it.
+    #[inline]
+    pub fn wants_notices(&self) -> bool {
+        self.header.at(word::WANTS).load(Ordering::Relaxed) != 0
     }
 
     /// Whether the peer has closed. Read after a copy out of its memory: `false` says that the

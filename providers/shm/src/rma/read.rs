@@ -1,0 +1,224 @@
+//! Read: the initiator copies out of the peer's memory by itself, or asks the peer for the bytes.
+//!
+//! By itself it copies with `process_vm_readv(2)`, and asks afterwards whether the region was still
+//! registered: if not, the bytes are thrown away and the read fails. Where that call is denied, or
+//! is not to be used, the peer answers with the bytes: inside a command or in bounce segments.
+
+use std::sync::Arc;
+
+use selvedge::{Errno, Result};
+use selvedge_kit::copy::RxBuf;
+
+use super::cmd::{
+    Notice, RESULT_MAX, Read, commit_failure, commit_read, commit_result, commit_stream,
+};
+use super::places::Places;
+use super::{Access, Grants, Local, Refused};
+use crate::config::Protocol;
+use crate::domain::Shared;
+use crate::peer::{Op, OpBody, Peer};
+use crate::proto::{MAX_OPS, Sent, sar};
+use crate::smr::bounce::BounceSender;
+use crate::smr::keys::{Denied, RIGHT_READ};
+use crate::state::State;
+
+/// Bytes of a read that are copied at once, before it is asked whether the region is still there.
+const STEP: usize = 1 << 20;
+
+/// Registered memory that goes to a peer in segments, looked up for each of them anew.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    domain: Arc<Shared>,
+    places: Places,
+}
+
+impl Reply {
+    /// Fills a segment with the bytes from `from` on; says how many.
+    ///
+    /// # Errors
+    /// Why the memory may not be read any more.
+    pub(crate) fn fill(
+        &self,
+        bounce: &mut BounceSender,
+        msg_id: u32,
+        from: usize,
+        len: usize,
+    ) -> Result<usize, Denied> {
+        let regions = self.domain.keys.regions();
+        let most = bounce.shape().size;
+        let parts = self.places.clip(from, most);
+        let parts: Result<Vec<_>, _> = parts
+            .map(|place| regions.locate(&place, RIGHT_READ))
+            .collect();
+        let parts = parts?;
+        Ok(bounce.fill(msg_id, len - from, |segments, mut at, _| {
+            for part in parts {
+                segments.copy_from(at, part);
+                at += part.len();
+            }
+        }))
+    }
+}
+
+impl State {
+    /// Makes a read that the peer's table allows.
+    pub(super) fn read(
+        &mut self,
+        index: usize,
+        access: &Access,
+        mut buf: RxBuf,
+        grants: &Grants,
+    ) -> Result<Sent, Refused> {
+        if access.is_fenced() {
+            return self.ask(index, access, buf);
+        }
+        let peer = &mut self.peers[index];
+        if let Err(errno) = peer.reserve_notice(None) {
+            return Err((errno, Local::To(buf)));
+        }
+        let is_direct = peer.has_blocks() && peer.read_directly(&mut buf, access.places.all());
+        if !is_direct && self.copy_out(index, access, &mut buf, grants).is_err() {
+            return self.ask(index, access, buf);
+        }
+        drop(buf);
+        self.peers[index].notify(Notice {
+            wrote: false,
+            data: None,
+            len: access.places.len(),
+        });
+        Ok(Sent::Done)
+    }
+
+    /// Copies all of it. If the region goes meanwhile, or cannot be copied from, the peer is asked:
+    /// it knows what is true.
+    fn copy_out(&self, index: usize, access: &Access, buf: &mut RxBuf, grants: &Grants) -> Result {
+        let peer = &self.peers[index];
+        let target = peer.cma.ok_or(Errno::Perm)?;
+        if self.config.protocol == Protocol::Bounce {
+            return Err(Errno::Perm);
+        }
+        let mut done = 0;
+        for (place, grant) in access.places.all().iter().zip(&grants.list) {
+            let grant = grant.as_ref().ok_or(Errno::Inval)?;
+            let mut from = grant.memory;
+            let mut left = place.len;
+            while left > 0 {
+                let step = left.min(STEP);
+                for to in buf.pieces(done, step) {
+                    target.read(from, to)?;
+                    from += to.len() as u64;
+                }
+                if !peer.keys.is_current(grant) {
+                    return Err(Errno::KeyRejected);
+                }
+                done += step;
+                left -= step;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the peer for the bytes.
+    fn ask(&mut self, index: usize, access: &Access, buf: RxBuf) -> Result<Sent, Refused> {
+        let peer = &mut self.peers[index];
+        match self.config.may_ask(peer) {
+            Ok(()) => {}
+            Err(errno) => return Err((errno, Local::To(buf))),
+        }
+        let list = access.places.list_len();
+        let at = match peer.reserve(list) {
+            Ok(at) => at,
+            Err(errno) => return Err((errno, Local::To(buf))),
+        };
+        if list > 0 {
+            access.places.put(peer.outbox().payload(), at);
+        }
+        let op = access.op(OpBody::Asked { buf });
+        let msg_id = peer.outbox().ops.insert(op);
+        commit_read(peer.slot(), &access.places, at, msg_id);
+        Ok(Sent::Later)
+    }
+
+    /// Answers a peer that wants bytes of ours. `false` while there is no room for the answer.
+    pub(super) fn answer_read(&mut self, index: usize, read: &Read) -> bool {
+        let peer = &mut self.peers[index];
+        if !peer.reserve_answer() {
+            return false;
+        }
+        let len = read.places.len();
+        if len > RESULT_MAX {
+            let reply = Reply {
+                domain: Arc::clone(&self.shared),
+                places: read.places,
+            };
+            let allowed = is_allowed(&self.shared, &read.places);
+            let result = allowed.map(|()| (reply, len)).map_err(Denied::errno);
+            return self.answer_stream(index, read.msg_id, result);
+        }
+        let mut bytes = [[0; 8]; RESULT_MAX / 8];
+        match copy_in(&self.shared, &read.places, bytes.as_flattened_mut()) {
+            Ok(()) => {
+                let words = bytes.map(u64::from_ne_bytes);
+                let slot = peer.answer_slot();
+                commit_result(slot, read.msg_id, &words[..len.div_ceil(8)], len);
+                self.ep.peer_read(len);
+            }
+            Err(denied) => commit_failure(peer.answer_slot(), read.msg_id, denied.errno()),
+        }
+        peer.announce();
+        true
+    }
+
+    /// Answers a peer with bytes in segments, or says why not. A slot is reserved.
+    fn answer_stream(
+        &mut self,
+        index: usize,
+        msg_id: u32,
+        reply: Result<(Reply, usize), Errno>,
+    ) -> bool {
+        let peer = &mut self.peers[index];
+        let started = reply.and_then(|(reply, len)| {
+            sar::ensure_bounce(peer, &self.config)?;
+            let out = peer.outbox();
+            let stream = out.ops.insert(Op::reply(reply, len));
+            out.streams.push_back(stream);
+            Ok((len, stream))
+        });
+        match started {
+            Ok((len, stream)) => commit_stream(peer.answer_slot(), msg_id, len, stream),
+            Err(errno) => commit_failure(peer.answer_slot(), msg_id, errno),
+        }
+        peer.announce();
+        self.activate(index);
+        true
+    }
+}
+
+impl crate::config::Config {
+    /// Whether the peer may be asked for one more answer.
+    pub(crate) fn may_ask(&self, peer: &Peer) -> Result {
+        let asked = peer.out.as_ref().map_or(0, |out| out.ops.asked());
+        match asked as u64 >= self.kept_slots() || peer.outstanding() >= MAX_OPS {
+            true => Err(Errno::Again),
+            false => Ok(()),
+        }
+    }
+}
+
+fn is_allowed(domain: &Shared, places: &Places) -> Result<(), Denied> {
+    let regions = domain.keys.regions();
+    let mut all = places.all().iter();
+    all.try_for_each(|place| regions.locate(place, RIGHT_READ).map(drop))
+}
+
+/// Copies registered memory to `bytes`.
+fn copy_in(domain: &Shared, places: &Places, bytes: &mut [u8]) -> Result<(), Denied> {
+    let regions = domain.keys.regions();
+    let mut done = 0;
+    for place in places.all() {
+        let from = regions.locate(place, RIGHT_READ)?;
+        from.read_into(&mut bytes[done..done + place.len]);
+        done += place.len;
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! What peers' one-sided commands do here.
+
+use selvedge_kit::Ep;
+
+use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Write, parse, pool};
+use super::write::{self, Arrival};
+use crate::cmd::Nonsense;
+use crate::complaint::complain;
+use crate::peer::OpBody;
+use crate::proto::into::Into;
+use crate::proto::iov;
+use crate::smr::keys::Denied;
+use crate::state::State;
+
+impl State {
+    /// Takes one command of a read or a write. `false` while there is no room for its answer.
+    #[inline(never)]
+    pub(crate) fn take_access(&mut self, index: usize) -> Result<bool, Nonsense> {
+        let Some(inbox) = &mut self.peers[index].inbox else {
+            return Ok(false);
+        };
+        let walked = inbox.walk;
+        let (Some(slot), mut passage) = pool(inbox) else {
+            return Ok(false);
+        };
+        match parse(&slot, &mut passage)? {
+            OneSided::Write(write) => self.take_write(index, &write)?,
+            OneSided::Read(read) => {
+                if !self.answer_read(index, &read) {
+                    if let Some(inbox) = &mut self.peers[index].inbox {
+                        inbox.walk = walked;
+                    }
+                    return Ok(false);
+                }
+                self.release(index);
+            }
+            OneSided::Result(answer) => self.take_result(index, &answer)?,
+            OneSided::Notify(notice) => {
+                self.release(index);
+                self.take_notice(index, notice);
+            }
+        }
+        Ok(true)
+    }
+
+    fn release(&mut self, index: usize) {
+        if let Some(inbox) = &mut self.peers[index].inbox {
+            inbox.rx.release();
+        }
+    }
+
+    #[inline]
+    fn take_write(&mut self, index: usize, write: &Write) -> Result<(), Nonsense> {
+        let peer = &mut self.peers[index];
+        let Some(inbox) = &mut peer.inbox else {
+            return Ok(());
+        };
+        let (result, ack) = match write.body {
+            Body::Iov {
+                msg_id,
+                eager,
+                pieces,
+            } => {
+                inbox.rx.release();
+                return self.take_offer(index, write, msg_id, eager, pieces);
+            }
+            Body::Inline { word } => {
+                let slot = inbox.rx.peek().expect("it is being taken");
+                (write::put_inline(&slot, write, word, &self.shared), None)
+            }
+            Body::Inject { at, ack } => (write::put_injected(inbox, write, at, &self.shared), ack),
+        };
+        inbox.rx.release();
+        if let Some(msg_id) = ack {
+            peer.answer(peer.life, msg_id, write::answer(result));
+        }
+        match result {
+            Ok(()) => {
+                let src = peer.fi_addr(&self.av);
+                let arrival = Arrival {
+                    data: write.data,
+                    len: write.places.len(),
+                };
+                arrival.report(&self.ep, src);
+            }
+            Err(denied) => refuse(peer.name.as_str(), denied),
+        }
+        Ok(())
+    }
+
+    /// Bytes that we have asked for, or the news that they do not come.
+    fn take_result(&mut self, index: usize, answer: &Answer) -> Result<(), Nonsense> {
+        let peer = &mut self.peers[index];
+        let (Some(inbox), Some(out)) = (&mut peer.inbox, &mut peer.out) else {
+            return Ok(());
+        };
+        let asked = out.ops.get_mut(answer.msg_id);
+        let is_asked = asked.is_some_and(|op| match (&op.body, &answer.outcome) {
+            (OpBody::Asked { .. }, Outcome::Inline { len } | Outcome::Stream { len, .. }) => {
+                *len == op.report.len
+            }
+            (OpBody::Asked { .. }, Outcome::Failed(_)) => true,
+            _ => false,
+        });
+        let op = out.ops.remove(answer.msg_id).filter(|_| is_asked);
+        let mut op = op.ok_or(Nonsense("an answer to nothing"))?;
+        let slot = inbox.rx.peek().expect("it is being taken");
+        let src = match &answer.outcome {
+            Outcome::Inline { len } => {
+                let words: Vec<u64> = (0..len.div_ceil(8)).map(|w| slot.word(2 + w)).collect();
+                if let OpBody::Asked { buf } = &mut op.body {
+                    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+                    buf.write(0, &bytes[..*len]);
+                }
+                inbox.rx.release();
+                op.succeed(&self.ep);
+                return Ok(());
+            }
+            Outcome::Stream { .. } | Outcome::Failed(_) => {
+                inbox.rx.release();
+                peer.fi_addr(&self.av)
+            }
+        };
+        let peer = &mut self.peers[index];
+        match answer.outcome {
+            Outcome::Stream { len, stream } => {
+                iov::expect_stream(peer, stream, Into::Answer(Box::new(op)), len)?;
+                self.activate(index);
+                let peer = &mut self.peers[index];
+                crate::proto::sar::absorb_kept(peer, &self.ep, src, stream);
+            }
+            Outcome::Failed(errno) => {
+                let detail = format!("{} refuses the access: {errno}", peer.name);
+                op.fail(&self.ep, errno, src, detail);
+            }
+            Outcome::Inline { .. } => unreachable!("taken above"),
+        }
+        Ok(())
+    }
+
+    /// A peer has used our memory by itself, and says so.
+    fn take_notice(&mut self, index: usize, notice: Notice) {
+        let src = self.peers[index].fi_addr(&self.av);
+        report(&self.ep, notice, src);
+    }
+}
+
+fn report(ep: &Ep, notice: Notice, src: selvedge::FiAddr) {
+    let Notice { wrote, data, len } = notice;
+    match wrote {
+        true => Arrival { data, len }.report(ep, src),
+        false => ep.peer_read(len),
+    }
+}
+
+/// A write that the peer's own look at the table should have prevented.
+#[cold]
+fn refuse(name: &str, denied: Denied) {
+    complain(
+        "selvedge::shm::ep_data",
+        format_args!("{name}: a write was refused: {}", denied.text()),
+    );
+}

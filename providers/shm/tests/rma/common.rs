@@ -1,0 +1,353 @@
+//! Two sides, one of which lets the other at its memory.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::param::Params;
+use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::{
+    Address, AddressVector, Bindings, Caps, CompletionFlags, CompletionQueue, Context, Domain,
+    Endpoint, Errno, FiAddr, Hints, Info, Iov, IovMut, MemoryRegion, MrAccess, MrMode, OpFlags,
+    Registry, Result, av, cq, mr,
+};
+
+/// After this long a test does not hang but fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
+
+/// The ways of reads and of large writes.
+pub(crate) const WAYS: [&str; 2] = ["cma", "bounce"];
+
+pub(crate) fn info(params: &[(&str, &str)], mode: MrMode) -> Info {
+    let params: Params = params.iter().copied().collect();
+    let registry = Registry::new()
+        .with(&selvedge_shm::PROVIDER)
+        .with_params(params);
+    let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::RMA_EVENT);
+    registry.infos(&hints.mr_mode(mode)).unwrap().remove(0)
+}
+
+/// An endpoint with all that it needs.
+pub(crate) struct Side {
+    pub(crate) ep: Arc<dyn Endpoint>,
+    pub(crate) cq: Arc<dyn CompletionQueue>,
+    pub(crate) av: Arc<dyn AddressVector>,
+    pub(crate) domain: Arc<dyn Domain>,
+}
+
+impl Side {
+    pub(crate) fn open(info: &Info, bind: impl FnOnce(&dyn Domain, &mut Bindings)) -> Self {
+        let domain = info.open().unwrap();
+        let cq = domain.cq(&cq::Attr::default()).unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        let mut bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        bind(&*domain, &mut bindings);
+        Self {
+            ep: domain.endpoint(info, bindings).unwrap(),
+            cq,
+            av,
+            domain,
+        }
+    }
+
+    pub(crate) fn knows(&self, other: &Self) -> FiAddr {
+        self.insert(&other.ep.address().unwrap().to_string())
+    }
+
+    pub(crate) fn insert(&self, name: &str) -> FiAddr {
+        self.av.insert_one(&Address::Str(name.into())).unwrap()
+    }
+
+    pub(crate) fn drive(&self) {
+        let (Ok(_) | Err(Errno::Avail)) = self.cq.read(&mut []) else {
+            panic!("driving progress");
+        };
+    }
+
+    /// The next completion, if there is one.
+    pub(crate) fn poll(&self) -> Option<Result<Entry, ErrEntry>> {
+        let mut out = [Entry::default()];
+        match self.cq.read(&mut out) {
+            Ok(0) => None,
+            Ok(_) => Some(Ok(out[0])),
+            Err(Errno::Avail) => Some(Err(self.cq.read_err().unwrap())),
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+
+    /// Drives this side and another until this one has a completion.
+    #[track_caller]
+    pub(crate) fn wait(&self, other: &Self) -> Result<Entry, ErrEntry> {
+        until(|| {
+            other.drive();
+            self.poll()
+        })
+    }
+
+    /// Registers memory of the test's.
+    pub(crate) fn reg(&self, memory: &Memory, access: MrAccess, key: u64) -> Arc<dyn MemoryRegion> {
+        let mut attr = mr::Attr::default();
+        (attr.access, attr.requested_key) = (access, key);
+        // SAFETY: the memory is never freed, and reached by raw pointers alone.
+        unsafe { self.domain.reg(&[memory.iov()], &attr) }.unwrap()
+    }
+}
+
+/// Tries until there is something.
+#[track_caller]
+pub(crate) fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "it does not come");
+        std::thread::yield_now();
+    }
+}
+
+/// Memory that peers may use; never freed.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    first: *mut u8,
+    pub(crate) len: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(len: usize) -> Self {
+        let words = vec![0_u64; len.div_ceil(8)].leak();
+        Self {
+            first: words.as_mut_ptr().cast(),
+            len,
+        }
+    }
+
+    pub(crate) fn filled(bytes: &[u8]) -> Self {
+        let memory = Self::new(bytes.len());
+        memory.put(0, bytes);
+        memory
+    }
+
+    pub(crate) fn iov(&self) -> IovMut {
+        IovMut::from_raw(self.first.cast(), self.len)
+    }
+
+    pub(crate) fn addr(&self) -> u64 {
+        self.first.expose_provenance() as u64
+    }
+
+    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.len);
+        let to = self.first.wrapping_add(at);
+        // SAFETY: inside of memory that is never freed.
+        unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    pub(crate) fn get(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        // SAFETY: as above.
+        unsafe { std::ptr::copy(self.first, bytes.as_mut_ptr(), self.len) };
+        bytes
+    }
+}
+
+/// A side, and another that has registered memory under key 7.
+pub(crate) struct Pair {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    /// `b` as `a` knows it.
+    pub(crate) to_b: FiAddr,
+    pub(crate) memory: Memory,
+    pub(crate) region: Arc<dyn MemoryRegion>,
+}
+
+pub(crate) const KEY: u64 = 7;
+
+impl Pair {
+    pub(crate) fn new(way: &str, len: usize) -> Self {
+        Self::with(&[("FI_SHM_PROTOCOL", way)], len)
+    }
+
+    pub(crate) fn with(params: &[(&str, &str)], len: usize) -> Self {
+        let info = info(params, MrMode::empty());
+        let (a, b) = (Side::open(&info, |_, _| ()), Side::open(&info, |_, _| ()));
+        Self::of(a, b, len)
+    }
+
+    pub(crate) fn of(a: Side, b: Side, len: usize) -> Self {
+        let to_b = a.knows(&b);
+        b.knows(&a);
+        let memory = Memory::new(len);
+        let region = b.reg(&memory, BOTH, KEY);
+        Self {
+            a,
+            b,
+            to_b,
+            memory,
+            region,
+        }
+    }
+
+    pub(crate) fn place(&self, addr: u64, len: usize) -> RmaIov {
+        let key = self.region.key();
+        RmaIov { addr, len, key }
+    }
+
+    /// Writes pieces to places and waits for the completion.
+    #[track_caller]
+    pub(crate) fn write(&self, write: &Write<'_>) -> Result<Entry, ErrEntry> {
+        patiently(&self.b, || write.post(&self.a.ep, self.to_b));
+        self.a.wait(&self.b)
+    }
+
+    /// Reads places into pieces of these sizes.
+    #[track_caller]
+    pub(crate) fn read(&self, places: &[RmaIov], sizes: &[usize]) -> Result<Vec<u8>, ErrEntry> {
+        read(&self.a, &self.b, self.to_b, places, sizes)
+    }
+
+    /// Drives both sides for a while: whatever can happen has happened then.
+    pub(crate) fn settle(&self) {
+        for _ in 0..2000 {
+            self.a.drive();
+            self.b.drive();
+        }
+    }
+}
+
+#[track_caller]
+pub(crate) fn read(
+    a: &Side,
+    b: &Side,
+    to_b: FiAddr,
+    places: &[RmaIov],
+    sizes: &[usize],
+) -> Result<Vec<u8>, ErrEntry> {
+    let mut pieces: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![0xee; size]).collect();
+    let iov: Vec<_> = pieces.iter_mut().map(|piece| IovMut::new(piece)).collect();
+    let msg = ReadMsg {
+        iov: &iov,
+        desc: &[],
+        src: to_b,
+        rma_iov: places,
+        context: Context(5),
+    };
+    // SAFETY: the pieces live until the completion, which is waited for.
+    patiently(b, || unsafe { a.ep.readmsg(&msg, OpFlags::DEFAULT) });
+    let entry = a.wait(b)?;
+    assert_eq!(entry.context, Context(5));
+    assert_eq!(entry.flags, CompletionFlags::RMA | CompletionFlags::READ);
+    Ok(pieces.concat())
+}
+
+/// Posts, and drives the other side while there is no room.
+#[track_caller]
+pub(crate) fn patiently(other: &Side, mut post: impl FnMut() -> Result) {
+    until(|| match post() {
+        Ok(()) => Some(()),
+        Err(Errno::Again) => {
+            other.drive();
+            None
+        }
+        Err(errno) => panic!("{errno}"),
+    });
+}
+
+/// A write.
+#[derive(Clone)]
+pub(crate) struct Write<'a> {
+    pub(crate) pieces: &'a [&'a [u8]],
+    pub(crate) places: &'a [RmaIov],
+    pub(crate) data: Option<u64>,
+    pub(crate) flags: OpFlags,
+    pub(crate) context: u64,
+}
+
+impl<'a> Write<'a> {
+    pub(crate) fn new(pieces: &'a [&'a [u8]], places: &'a [RmaIov]) -> Self {
+        Self {
+            pieces,
+            places,
+            data: None,
+            flags: OpFlags::DEFAULT,
+            context: 9,
+        }
+    }
+
+    /// With these flags in place of the endpoint's.
+    pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    pub(crate) fn data(mut self, data: u64) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// Posts it. The pieces have to stay where they are.
+    pub(crate) fn post(&self, ep: &Arc<dyn Endpoint>, dest: FiAddr) -> Result {
+        let iov: Vec<_> = self.pieces.iter().map(|piece| Iov::new(piece)).collect();
+        let msg = WriteMsg {
+            iov: &iov,
+            desc: &[],
+            dest,
+            rma_iov: self.places,
+            context: Context(self.context),
+            data: self.data.unwrap_or(0xdead),
+        };
+        let flags = match self.data {
+            Some(_) => self.flags | OpFlags::REMOTE_CQ_DATA,
+            None => self.flags,
+        };
+        // SAFETY: the callers wait for the completion before they let go of the pieces.
+        unsafe { ep.writemsg(&msg, flags) }
+    }
+}
+
+/// The entry of a write.
+pub(crate) fn written(context: u64) -> Entry {
+    Entry {
+        context: Context(context),
+        flags: CompletionFlags::RMA | CompletionFlags::WRITE,
+        ..Entry::default()
+    }
+}
+
+/// What the target is told of a write with data.
+pub(crate) fn told(data: u64, len: usize) -> Entry {
+    Entry {
+        flags: CompletionFlags::RMA
+            | CompletionFlags::REMOTE_WRITE
+            | CompletionFlags::REMOTE_CQ_DATA,
+        len,
+        data,
+        ..Entry::default()
+    }
+}
+
+/// Numbers that look random and are the same in each run (Steele's splitmix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..len.div_ceil(8))
+            .flat_map(|_| self.next().to_le_bytes())
+            .collect();
+        bytes.truncate(len);
+        bytes
+    }
+}

@@ -1,0 +1,11 @@
+//! Remote memory access over the shm provider, in one process and between two.
+
+#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(clippy::unwrap_used, reason = "tests may panic")]
+
+mod common;
+mod events;
+mod process;
+mod random;
+mod refusals;
+mod verbs;

@@ -1,0 +1,254 @@
+//! What is not allowed: key, bounds, rights, and regions that go.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use selvedge::rma::RmaIov;
+use selvedge::{Context, Desc, Errno, IovMut, MrAccess, MrMode, OpFlags, RmaExt};
+
+use crate::common::{KEY, Memory, Pair, Side, WAYS, Write, info, patiently, read};
+
+const READ_ONLY: u64 = 20;
+const WRITE_ONLY: u64 = 21;
+
+#[test]
+fn violations_are_error_completions_with_key_and_address() {
+    for way in WAYS {
+        let pair = Pair::new(way, 4096);
+        let memory = Memory::new(4096);
+        let _read = pair.b.reg(&memory, MrAccess::REMOTE_READ, READ_ONLY);
+        let _write = pair.b.reg(&memory, MrAccess::REMOTE_WRITE, WRITE_ONLY);
+        let table = [
+            // key, address, length, error of a write, error of a read
+            (KEY, 0, 4096, None, None),
+            (KEY, 4096, 0, None, None),
+            (KEY, 4090, 7, Some(Errno::Fault), Some(Errno::Fault)),
+            (KEY, 4097, 0, Some(Errno::Fault), Some(Errno::Fault)),
+            (KEY, u64::MAX, 8, Some(Errno::Fault), Some(Errno::Fault)),
+            (KEY, u64::MAX - 7, 8, Some(Errno::Fault), Some(Errno::Fault)),
+            (KEY, 1, 100_000, Some(Errno::Fault), Some(Errno::Fault)),
+            (READ_ONLY, 0, 8, Some(Errno::Acces), None),
+            (WRITE_ONLY, 0, 8, None, Some(Errno::Acces)),
+            (8, 0, 8, Some(Errno::KeyRejected), Some(Errno::KeyRejected)),
+            (
+                u64::MAX,
+                0,
+                8,
+                Some(Errno::KeyRejected),
+                Some(Errno::KeyRejected),
+            ),
+            (
+                1 << 40,
+                0,
+                8,
+                Some(Errno::KeyRejected),
+                Some(Errno::KeyRejected),
+            ),
+        ];
+        for (key, addr, len, writing, reading) in table {
+            let place = [RmaIov { addr, len, key }];
+            let bytes = vec![1; len];
+            let written = pair.write(&Write::new(&[&bytes], &place));
+            let was_read = pair.read(&place, &[len]);
+            for (error, expected) in [(written.err(), writing), (was_read.err(), reading)] {
+                assert_eq!(error.as_ref().map(|e| e.errno), expected, "{place:?}");
+                let Some(error) = error else { continue };
+                assert_eq!(error.src, pair.to_b);
+                for named in [format!("{key:#x}"), format!("{addr:#x}"), len.to_string()] {
+                    assert!(error.detail.contains(&named), "{}", error.detail);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_bad_place_keeps_all_bytes_back() {
+    let pair = Pair::new("auto", 4096);
+    let places = [pair.place(0, 4), pair.place(4094, 4)];
+    let error = pair
+        .write(&Write::new(&[b"12345678"], &places))
+        .unwrap_err();
+    assert_eq!(error.errno, Errno::Fault);
+    pair.settle();
+    assert!(pair.memory.get().iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_violation_of_an_inject_is_reported_without_a_context() {
+    let pair = Pair::new("auto", 64);
+    pair.a
+        .ep
+        .inject_write(b"12345678", pair.to_b, 60, KEY, None)
+        .unwrap();
+    let error = pair.a.wait(&pair.b).unwrap_err();
+    assert_eq!(
+        (error.errno, error.entry.context),
+        (Errno::Fault, Context(0))
+    );
+}
+
+#[test]
+fn a_post_that_makes_no_sense_is_refused_at_once() {
+    let pair = Pair::new("auto", 64);
+    let five = [pair.place(0, 1); 5];
+    let post = |pieces: &[&[u8]], places: &[RmaIov], flags| {
+        let write = Write {
+            flags,
+            ..Write::new(pieces, places)
+        };
+        write.post(&pair.a.ep, pair.to_b)
+    };
+    let none = OpFlags::empty();
+    assert_eq!(post(&[b"12345"], &five, none), Err(Errno::Inval));
+    assert_eq!(post(&[b"12345"], &five[..4], none), Err(Errno::Inval));
+    assert_eq!(post(&[b""], &[], none), Err(Errno::Inval));
+    assert_eq!(
+        post(&[&b"1"[..]; 5], &[pair.place(0, 5)], none),
+        Err(Errno::Inval)
+    );
+    assert_eq!(
+        post(&[b"1"], &five[..1], OpFlags::PEEK),
+        Err(Errno::BadFlags)
+    );
+    assert!(pair.a.poll().is_none());
+}
+
+#[test]
+fn a_key_ends_with_its_region() {
+    for way in WAYS {
+        let mut pair = Pair::new(way, 64);
+        let place = [pair.place(0, 8)];
+        pair.write(&Write::new(&[b"12345678"], &place)).unwrap();
+        pair.settle();
+        let spare = pair.b.reg(&pair.memory, MrAccess::REMOTE_READ, 1000);
+        pair.region = spare;
+        let write = pair.write(&Write::new(&[b"87654321"], &place));
+        assert_eq!(write.unwrap_err().errno, Errno::KeyRejected);
+        assert_eq!(
+            pair.read(&place, &[8]).unwrap_err().errno,
+            Errno::KeyRejected
+        );
+        assert_eq!(&pair.memory.get()[..8], b"12345678");
+    }
+}
+
+/// The writer has looked before the region went; the target looks too.
+#[test]
+fn a_write_on_its_way_to_a_region_that_goes_is_refused_by_the_target() {
+    for (way, len) in [
+        ("cma", 8),
+        ("cma", 1000),
+        ("cma", 100_000),
+        ("bounce", 100_000),
+    ] {
+        let mut pair = Pair::new(way, 100_000);
+        pair.read(&[pair.place(0, 8)], &[8]).unwrap();
+        let bytes = vec![1; len];
+        let (pieces, place) = ([&bytes[..]], [pair.place(0, len)]);
+        let write =
+            Write::new(&pieces, &place).flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
+        patiently(&pair.b, || write.post(&pair.a.ep, pair.to_b));
+        pair.region = pair.b.reg(&pair.memory, MrAccess::REMOTE_READ, 1000);
+        let error = pair.a.wait(&pair.b).unwrap_err();
+        assert_eq!(error.errno, Errno::KeyRejected, "{way} {len}");
+        assert!(pair.memory.get().iter().all(|&byte| byte == 0));
+        // Nothing is left of it.
+        let place = [RmaIov {
+            addr: 0,
+            len: 8,
+            key: 1000,
+        }];
+        assert_eq!(pair.read(&place, &[8]).unwrap(), [0; 8]);
+    }
+}
+
+/// The owner registers, fills, and takes back without end; what is read is what was registered.
+#[test]
+fn reads_never_see_what_was_put_where_a_region_was() {
+    for way in WAYS {
+        let pair = Pair::new(way, 64);
+        let memory = Memory::new(200_000);
+        let over = Arc::new(AtomicBool::new(false));
+        let (stop, domain) = (Arc::clone(&over), Arc::clone(&pair.b.domain));
+        let owner = std::thread::spawn(move || {
+            let memory = memory;
+            while !stop.load(Ordering::Relaxed) {
+                memory.put(0, &vec![1; 200_000]);
+                let mut attr = selvedge::mr::Attr::default();
+                (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 50);
+                // SAFETY: never freed.
+                let region = unsafe { domain.reg(&[memory.iov()], &attr) }.unwrap();
+                std::thread::yield_now();
+                drop(region);
+                memory.put(0, &vec![2; 200_000]);
+            }
+        });
+        let (mut good, mut bad) = (0, 0);
+        while good < 200 || bad < 20 {
+            let place = [RmaIov {
+                addr: 0,
+                len: 200_000,
+                key: 50,
+            }];
+            match read(&pair.a, &pair.b, pair.to_b, &place, &[200_000]) {
+                Ok(bytes) => {
+                    assert!(bytes.iter().all(|&byte| byte == 1), "{way}");
+                    good += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.errno, Errno::KeyRejected, "{way}");
+                    bad += 1;
+                }
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        owner.join().unwrap();
+    }
+}
+
+// SAFETY: the memory is never freed; the tests keep their threads apart.
+unsafe impl Send for Memory {}
+
+#[test]
+fn a_key_that_is_taken_is_refused_by_name() {
+    let side = Side::open(&info(&[], MrMode::empty()), |_, _| ());
+    let memory = Memory::new(64);
+    let _first = side.reg(&memory, MrAccess::REMOTE_READ, 77);
+    let mut attr = selvedge::mr::Attr::default();
+    (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 77);
+    // SAFETY: never freed.
+    let refused = unsafe { side.domain.reg(&[memory.iov()], &attr) }.unwrap_err();
+    assert_eq!(refused.errno(), Errno::NoKey);
+    assert!(refused.what().contains("0x4d"), "{refused}");
+}
+
+#[test]
+fn keys_that_come_later_are_found() {
+    let pair = Pair::new("cma", 64);
+    pair.read(&[pair.place(0, 8)], &[8]).unwrap();
+    let memory = Memory::filled(&[9; 512]);
+    // Beyond the first chunks of the table, in numbers that are not those of rows.
+    let regions: Vec<_> = (0..300)
+        .map(|n| {
+            pair.b
+                .reg(&memory, MrAccess::REMOTE_READ, (1 << 30) + 7 * n)
+        })
+        .collect();
+    let mut bytes = [0; 8];
+    for region in regions {
+        let room = IovMut::new(&mut bytes);
+        // SAFETY: the buffer outlives the completion.
+        let posted = unsafe {
+            pair.a
+                .ep
+                .read(room, Desc::NONE, pair.to_b, 5, region.key(), Context(1))
+        };
+        posted.unwrap();
+        pair.a
+            .poll()
+            .expect("the target need not do anything")
+            .unwrap();
+        assert_eq!(bytes, [9; 8]);
+    }
+}

@@ -1,0 +1,402 @@
+//! Every form of reads and writes, in every size class and both ways.
+
+use selvedge::rma::ReadMsg;
+use selvedge::{
+    Caps, Context, Desc, Errno, FiAddr, Iov, IovMut, MrMode, MsgOrder, OpFlags, RmaExt, TagMatch,
+    TaggedExt,
+};
+
+use crate::common::{
+    KEY, Memory, Pair, Random, Side, WAYS, Write, info, patiently, told, until, written,
+};
+
+/// Inside a command with and without data, in the pool, offered, in steps.
+const SIZES: [usize; 13] = [
+    0, 1, 7, 8, 32, 33, 40, 41, 4096, 4097, 65_536, 300_001, 2_500_000,
+];
+
+#[test]
+fn the_provider_says_what_it_can_do() {
+    let info = info(&[], MrMode::empty());
+    assert!(info.caps.contains(Caps::RMA | Caps::RMA_EVENT));
+    assert!(info.caps.contains(Caps::READ | Caps::WRITE));
+    assert!(info.caps.contains(Caps::REMOTE_READ | Caps::REMOTE_WRITE));
+    assert_eq!(info.tx_attr.rma_iov_limit, 4);
+    let rma = MsgOrder::all() - MsgOrder::ATOMIC_RAR - MsgOrder::ATOMIC_RAW;
+    let rma = rma - MsgOrder::ATOMIC_WAR - MsgOrder::ATOMIC_WAW;
+    assert_eq!(info.tx_attr.msg_order & rma, MsgOrder::SAS);
+    assert_eq!(info.domain_attr.mr_mode, MrMode::empty());
+    assert_eq!(info.domain_attr.mr_key_size, 8);
+}
+
+#[test]
+fn accepted_duties_of_registration_are_given_back_as_far_as_they_are_needed() {
+    let all = MrMode::VIRT_ADDR | MrMode::PROV_KEY | MrMode::ALLOCATED;
+    for (accepted, mode) in [
+        (all, MrMode::empty()),
+        (MrMode::BASIC, MrMode::BASIC),
+        (MrMode::SCALABLE, MrMode::SCALABLE),
+    ] {
+        assert_eq!(info(&[], accepted).domain_attr.mr_mode, mode);
+    }
+}
+
+#[test]
+fn writes_and_reads_of_every_size_arrive() {
+    for way in WAYS {
+        let pair = Pair::new(way, 3_000_000);
+        let mut random = Random(1);
+        for len in SIZES {
+            let bytes = random.bytes(len);
+            let at = random.below(100) as u64;
+            let place = [pair.place(at, len)];
+            let done = pair.write(&Write::new(&[&bytes], &place)).unwrap();
+            assert_eq!(done, written(9), "{way} {len}");
+            pair.settle();
+            let there = pair.memory.get();
+            assert!(there[at as usize..][..len] == bytes, "{way} {len}");
+            let read = pair.read(&place, &[len]).unwrap();
+            assert!(read == bytes, "{way} {len}");
+        }
+    }
+}
+
+#[test]
+fn several_pieces_go_to_several_places() {
+    for way in WAYS {
+        let pair = Pair::new(way, 1_000_000);
+        let mut random = Random(2);
+        for len in [24, 4000, 400_000] {
+            let (bytes, third) = (random.bytes(len), len / 3);
+            let (one, rest) = bytes.split_at(third);
+            let (two, three) = rest.split_at(5);
+            let places = [
+                pair.place(600_000, 3),
+                pair.place(10, 0),
+                pair.place(100_000, len - 10),
+                pair.place(7, 7),
+            ];
+            let done = pair.write(&Write::new(&[one, two, &[], three], &places));
+            assert_eq!(done.unwrap(), written(9));
+            pair.settle();
+            let there = pair.memory.get();
+            assert_eq!(there[600_000..][..3], bytes[..3]);
+            assert!(there[100_000..][..len - 10] == bytes[3..len - 7]);
+            assert_eq!(there[7..][..7], bytes[len - 7..]);
+            let read = pair.read(&places, &[1, len - 2, 0, 1]).unwrap();
+            assert!(read == bytes, "{way} {len}");
+        }
+    }
+}
+
+#[test]
+fn data_reaches_the_target_behind_the_bytes() {
+    for way in WAYS {
+        let pair = Pair::new(way, 3_000_000);
+        let mut random = Random(3);
+        for len in SIZES {
+            let bytes = random.bytes(len);
+            let (pieces, place) = ([&bytes[..]], [pair.place(0, len)]);
+            let write = Write::new(&pieces, &place).data(0x1234_5678_9abc_def0);
+            patiently(&pair.b, || write.post(&pair.a.ep, pair.to_b));
+            let entry = pair.b.wait(&pair.a).unwrap();
+            assert_eq!(entry, told(0x1234_5678_9abc_def0, len), "{way} {len}");
+            assert!(pair.memory.get()[..len] == bytes, "the bytes are there");
+            assert_eq!(pair.a.wait(&pair.b).unwrap(), written(9));
+        }
+    }
+}
+
+#[test]
+fn the_short_forms_do_what_the_man_page_says() {
+    let pair = Pair::new("auto", 4096);
+    let (ep, dest) = (&pair.a.ep, pair.to_b);
+    let bytes = *b"sixteen bytes!!!";
+    let iov = [Iov::new(&bytes[..4]), Iov::new(&bytes[4..])];
+    // SAFETY: the buffers outlive the completions, which are waited for.
+    unsafe { ep.write(iov[0], Desc::NONE, dest, 0, KEY, Context(1)) }.unwrap();
+    // SAFETY: as above.
+    unsafe { ep.writev(&iov, &[], dest, 100, KEY, Context(2)) }.unwrap();
+    // SAFETY: as above.
+    unsafe { ep.writedata(iov[1], Desc::NONE, 77, dest, 200, KEY, Context(3)) }.unwrap();
+    ep.inject_write(&bytes, dest, 300, KEY, None).unwrap();
+    ep.inject_writedata(&bytes, 78, dest, 400, KEY).unwrap();
+    let contexts: Vec<_> = (0..3)
+        .map(|_| pair.a.wait(&pair.b).unwrap().context.0)
+        .collect();
+    assert_eq!(contexts, [1, 2, 3]);
+    assert_eq!(pair.b.wait(&pair.a).unwrap(), told(77, 12));
+    assert_eq!(pair.b.wait(&pair.a).unwrap(), told(78, 16));
+    let there = pair.memory.get();
+    assert_eq!(there[..4], bytes[..4]);
+    assert_eq!(there[100..116], bytes);
+    assert_eq!(there[200..212], bytes[4..]);
+    assert_eq!(
+        (&there[300..316], &there[400..416]),
+        (&bytes[..], &bytes[..])
+    );
+    assert!(pair.a.poll().is_none(), "injects do not complete");
+
+    let (mut one, mut two) = ([0; 3], [0; 13]);
+    let room = [IovMut::new(&mut one), IovMut::new(&mut two)];
+    // SAFETY: as above.
+    unsafe { ep.readv(&room, &[], dest, 100, KEY, Context(4)) }.unwrap();
+    assert_eq!(pair.a.wait(&pair.b).unwrap().context, Context(4));
+    assert_eq!([&one[..], &two[..]].concat(), bytes);
+    let mut all = [0; 16];
+    // SAFETY: as above.
+    unsafe {
+        ep.read(
+            IovMut::new(&mut all),
+            Desc::NONE,
+            dest,
+            400,
+            KEY,
+            Context(5),
+        )
+    }
+    .unwrap();
+    assert_eq!(pair.a.wait(&pair.b).unwrap().context, Context(5));
+    assert_eq!(all, bytes);
+}
+
+#[test]
+fn reads_need_nothing_from_a_target_that_was_met() {
+    let pair = Pair::new("cma", 1 << 20);
+    pair.memory.put(0, b"here");
+    pair.read(&[pair.place(0, 4)], &[4]).unwrap();
+    pair.memory.put(0, b"anew");
+    let mut bytes = vec![0; 1 << 20];
+    let room = IovMut::new(&mut bytes);
+    // SAFETY: the buffer outlives the completion.
+    unsafe {
+        pair.a
+            .ep
+            .read(room, Desc::NONE, pair.to_b, 0, KEY, Context(1))
+    }
+    .unwrap();
+    let done = until(|| pair.a.poll());
+    assert_eq!(done.unwrap().context, Context(1));
+    assert_eq!(&bytes[..4], b"anew");
+}
+
+#[test]
+fn an_endpoint_reads_and_writes_its_own_memory() {
+    for way in WAYS {
+        let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
+        let side = Side::open(&info, |_, _| ());
+        let to_self = side.knows(&side);
+        let memory = Memory::new(100_000);
+        let _region = side.reg(&memory, crate::common::BOTH, KEY);
+        for len in [8, 4000, 100_000] {
+            let bytes = Random(len as u64).bytes(len);
+            let (pieces, place) = (
+                [&bytes[..]],
+                [selvedge::rma::RmaIov {
+                    addr: 0,
+                    len,
+                    key: KEY,
+                }],
+            );
+            let write =
+                Write::new(&pieces, &place).flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
+            patiently(&side, || write.post(&side.ep, to_self));
+            side.wait(&side).unwrap();
+            assert!(memory.get()[..len] == bytes);
+            let read = crate::common::read(&side, &side, to_self, &place, &[len]).unwrap();
+            assert!(read == bytes);
+        }
+    }
+}
+
+#[test]
+fn addresses_and_keys_are_as_the_mode_says() {
+    for mode in [MrMode::VIRT_ADDR, MrMode::PROV_KEY, MrMode::BASIC] {
+        let mut info = info(&[], MrMode::empty());
+        info.domain_attr.mr_mode = mode;
+        let pair = Pair::of(
+            Side::open(&info, |_, _| ()),
+            Side::open(&info, |_, _| ()),
+            64,
+        );
+        let by_address = pair.b.domain.mr_mode().contains(MrMode::VIRT_ADDR);
+        let by_provider = pair.b.domain.mr_mode().contains(MrMode::PROV_KEY);
+        assert_eq!(by_provider, pair.region.key() != KEY);
+        let first = if by_address { pair.memory.addr() } else { 0 };
+        pair.write(&Write::new(&[b"abc"], &[pair.place(first + 5, 3)]))
+            .unwrap();
+        pair.settle();
+        assert_eq!(&pair.memory.get()[5..8], b"abc");
+        assert_eq!(pair.read(&[pair.place(first + 6, 2)], &[2]).unwrap(), b"bc");
+    }
+}
+
+#[test]
+fn the_whole_address_space_may_be_registered() {
+    for way in WAYS {
+        let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
+        let pair = Pair::of(
+            Side::open(&info, |_, _| ()),
+            Side::open(&info, |_, _| ()),
+            8,
+        );
+        let mut attr = selvedge::mr::Attr::default();
+        (attr.access, attr.requested_key) = (crate::common::BOTH, 99);
+        let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
+        // SAFETY: the test names memory that is never freed.
+        let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
+        for len in [8, 4000, 100_000] {
+            let memory = Memory::new(len);
+            let bytes = Random(len as u64).bytes(len);
+            let place = [selvedge::rma::RmaIov {
+                addr: memory.addr(),
+                len,
+                key: 99,
+            }];
+            pair.write(&Write::new(&[&bytes], &place)).unwrap();
+            pair.settle();
+            assert!(memory.get() == bytes);
+            assert!(pair.read(&place, &[len]).unwrap() == bytes);
+        }
+    }
+}
+
+#[test]
+fn a_delivered_write_is_there_when_it_completes() {
+    for way in WAYS {
+        let pair = Pair::new(way, 100_000);
+        for len in [8, 1000, 100_000] {
+            let bytes = Random(len as u64).bytes(len);
+            let (pieces, place) = ([&bytes[..]], [pair.place(0, len)]);
+            let write =
+                Write::new(&pieces, &place).flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
+            patiently(&pair.b, || write.post(&pair.a.ep, pair.to_b));
+            for _ in 0..100 {
+                assert!(pair.a.poll().is_none(), "the target has done nothing");
+            }
+            pair.a.wait(&pair.b).unwrap();
+            assert!(pair.memory.get()[..len] == bytes);
+        }
+    }
+}
+
+#[test]
+fn an_injected_write_may_be_overwritten_at_once() {
+    let pair = Pair::new("auto", 4096);
+    let mut bytes = vec![3; 4096];
+    pair.a
+        .ep
+        .inject_write(&bytes, pair.to_b, 0, KEY, None)
+        .unwrap();
+    bytes.fill(4);
+    pair.settle();
+    assert!(pair.memory.get() == vec![3; 4096]);
+    let long = vec![0; 4097]; // more than the region has, too
+    let refused = pair.a.ep.inject_write(&long, pair.to_b, 0, KEY, None);
+    assert_eq!(refused, Err(Errno::MsgSize));
+}
+
+/// Small writes are carried out in the order of their posts, also among writes of other sizes.
+#[test]
+fn writes_up_to_the_inject_size_are_in_order() {
+    let pair = Pair::new("auto", 4096);
+    let mut random = Random(4);
+    let mut last = None;
+    let mut inject = |bytes: &[u8], data| {
+        until(|| {
+            let posted = pair.a.ep.inject_write(bytes, pair.to_b, 0, KEY, data);
+            if let Some(entry) = pair.b.poll() {
+                let number = entry.unwrap().data;
+                assert!(last < Some(number), "{number} behind {last:?}");
+                last = Some(number);
+            }
+            posted.is_ok().then_some(())
+        });
+    };
+    for round in 0..2000_u64 {
+        let len = 8 + random.below(4088);
+        inject(&vec![round as u8; len], None);
+        inject(&round.to_ne_bytes(), Some(round));
+    }
+    while last != Some(1999) {
+        last = Some(pair.b.wait(&pair.a).unwrap().data);
+    }
+    assert_eq!(pair.memory.get()[..8], 1999_u64.to_ne_bytes());
+}
+
+/// What is posted first is there first, also while the target has not said hello.
+#[test]
+fn a_message_behind_a_small_write_finds_it_done() {
+    for flood in [0, 300] {
+        let pair = Pair::new("auto", 64);
+        let mut room = [0_u8; 8];
+        let iov = IovMut::new(&mut room);
+        // SAFETY: the buffer outlives the completion, which is waited for.
+        unsafe {
+            pair.b.ep.trecv(
+                iov,
+                Desc::NONE,
+                FiAddr::UNSPEC,
+                TagMatch::exact(6),
+                Context(1),
+            )
+        }
+        .unwrap();
+        for number in 0..=flood {
+            let write = || {
+                pair.a
+                    .ep
+                    .inject_write(b"written!", pair.to_b, 8 * (number % 8), KEY, None)
+            };
+            patiently(&pair.b, write);
+        }
+        patiently(&pair.b, || {
+            pair.a.ep.tinject(b"message!", pair.to_b, 6, None)
+        });
+        let entry = pair.b.wait(&pair.a).unwrap();
+        assert_eq!(entry.context, Context(1));
+        assert_eq!(&pair.memory.get()[..8], b"written!");
+        assert_eq!(&room, b"message!");
+    }
+}
+
+#[test]
+fn a_fenced_read_sees_what_was_written_before() {
+    let pair = Pair::new("cma", 200_000);
+    pair.read(&[pair.place(0, 8)], &[8]).unwrap();
+    let (large, small) = (vec![1; 200_000], [2; 8]);
+    let place = [pair.place(0, 200_000)];
+    let pieces = [&large[..]];
+    Write::new(&pieces, &place)
+        .post(&pair.a.ep, pair.to_b)
+        .unwrap();
+    pair.a
+        .ep
+        .inject_write(&small, pair.to_b, 8, KEY, None)
+        .unwrap();
+    let mut seen = [0; 24];
+    let room = [IovMut::new(&mut seen)];
+    let msg = ReadMsg {
+        iov: &room,
+        desc: &[],
+        src: pair.to_b,
+        rma_iov: &[pair.place(0, 24)],
+        context: Context(3),
+    };
+    let flags = OpFlags::FENCE | OpFlags::COMPLETION;
+    // SAFETY: the buffer outlives the completion, which is waited for.
+    let fenced = || unsafe { pair.a.ep.readmsg(&msg, flags) };
+    assert_eq!(fenced(), Err(Errno::Again), "the large write is not over");
+    assert_eq!(pair.a.wait(&pair.b).unwrap(), written(9));
+    assert_eq!(fenced(), Ok(()));
+    let behind = pair.a.ep.inject_write(&small, pair.to_b, 0, KEY, None);
+    assert_eq!(behind, Err(Errno::Again), "the fenced read is not over");
+    assert_eq!(pair.a.wait(&pair.b).unwrap().context, Context(3));
+    // The two writes went by two ways: either may have been the last.
+    assert_eq!([&seen[..8], &seen[16..]], [&large[..8], &large[..8]]);
+    assert_ne!(seen[8], 0);
+    pair.a
+        .ep
+        .inject_write(&small, pair.to_b, 0, KEY, None)
+        .unwrap();
+}
