@@ -193,7 +193,7 @@ impl Config {
     /// Command slots that are kept back for answers, which is also how many of them a peer may be
     /// asked for at a time: then neither waits for the other's queue to have room.
     pub(crate) fn kept_slots(&self) -> u64 {
-        self.region.cmd_count as u64 / 8
+        (self.region.cmd_count as u64 / 8).min(64)
     }
 }
 

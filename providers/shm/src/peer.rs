@@ -184,6 +184,8 @@ pub(crate) struct Ops {
     free: Vec<u16>,
     /// Operations that wait for bytes of the peer.
     asked: usize,
+    /// Bytes on their way to the peer, which is to say when it has them.
+    replies: usize,
 }
 
 impl Peer {
@@ -480,9 +482,14 @@ impl Ops {
         self.slots.len() == self.free.len()
     }
 
-    /// Operations that are outstanding.
+    /// Operations of ours that are outstanding.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() - self.replies
+    }
+
+    /// What the peer has asked for and does not have yet.
+    pub(crate) fn replies(&self) -> usize {
+        self.replies
     }
 
     /// Operations that wait for bytes of the peer.
@@ -493,6 +500,7 @@ impl Ops {
     /// Keeps an operation; its `msg_id`.
     pub(crate) fn insert(&mut self, op: Op) -> u32 {
         self.asked += usize::from(matches!(op.body, OpBody::Asked { .. }));
+        self.replies += usize::from(matches!(op.body, OpBody::Reply { .. }));
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
             (self.slots.len() - 1) as u16
@@ -517,13 +525,14 @@ impl Ops {
         self.free.push(msg_id as u16);
         let op = slot.take()?;
         self.asked -= usize::from(matches!(op.body, OpBody::Asked { .. }));
+        self.replies -= usize::from(matches!(op.body, OpBody::Reply { .. }));
         Some(op)
     }
 
     /// Ends all of them.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Op> {
         self.free.clear();
-        self.asked = 0;
+        (self.asked, self.replies) = (0, 0);
         std::mem::take(&mut self.slots)
             .into_iter()
             .filter_map(|(_, op)| op)

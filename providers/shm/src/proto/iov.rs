@@ -29,9 +29,9 @@ use crate::special::{Blocks, Special};
 const STEP: usize = 1 << 20;
 /// Bytes that are copied in about the time of a small message.
 const MESSAGE_WORTH: usize = 4096;
-/// Offers of one peer that are known at a time: those that it waits for, and those that are over but
-/// for segments on their way, of which there are no more than [`MAX_OPS`] either.
-const MAX_OFFERS: usize = 2 * MAX_OPS;
+/// Offers of one peer that are known at a time: those that it waits for, those that are over but for
+/// segments on their way, and bytes that we have asked for, of each no more than [`MAX_OPS`].
+const MAX_OFFERS: usize = 3 * MAX_OPS;
 /// Bytes of one entry of a list of pieces: address, length, block of special memory.
 pub(crate) const ENTRY: usize = 24;
 

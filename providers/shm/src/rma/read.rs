@@ -142,7 +142,8 @@ impl State {
     /// Answers a peer that wants bytes of ours. `false` while there is no room for the answer.
     pub(super) fn answer_read(&mut self, index: usize, read: &Read) -> bool {
         let peer = &mut self.peers[index];
-        if !peer.reserve_answer() {
+        let replies = peer.out.as_ref().map_or(0, |out| out.ops.replies());
+        if replies >= MAX_OPS || !peer.reserve_answer() {
             return false;
         }
         let len = read.places.len();

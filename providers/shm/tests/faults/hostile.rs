@@ -4,13 +4,15 @@
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
     UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, socket,
 };
 use selvedge::info::EpType;
-use selvedge::{Errno, FiAddr};
+use selvedge::{Errno, FiAddr, IovMut, MemoryRegion, MrAccess, mr};
 use selvedge_shm::smr::bounce::{BounceSender, Shape};
 use selvedge_shm::smr::cmd_queue::Sender;
 use selvedge_shm::smr::doorbell::{Bell, Doorbell};
@@ -398,7 +400,8 @@ impl Intruder {
     /// Does one thing that a peer could do, more or less in order.
     fn act(&mut self, random: &mut Random, memory: &[u8]) {
         match random.below(1000) {
-            0..850 => self.command(random, memory),
+            0..600 => self.command(random, memory),
+            600..850 => self.one_sided(random, memory),
             850..860 => self.resp.push(Resp {
                 msg_id: random.below(8) as u32 | (random.below(3) as u32) << 16,
                 status: random.below(6) as u32,
@@ -444,6 +447,60 @@ impl Intruder {
                 memory.as_ptr().expose_provenance() as u64 + random.below(2),
             );
             slot.put(6, random.below(10));
+        }
+        slot.commit(head);
+    }
+
+    /// A read, a write, a result or a notice, most of them with the victim's key.
+    fn one_sided(&mut self, random: &mut Random, memory: &[u8]) {
+        let _ = self.tx.refresh(self.tx.position());
+        let Some(mut slot) = self.tx.claim() else {
+            return;
+        };
+        // Once there is no room for the answer to a read, nothing more is taken.
+        let op = match random.below(1000) {
+            0..4 => 3,
+            4..8 => 7,
+            8..200 => 8,
+            _ => 2,
+        };
+        let is_wrong = random.below(300) == 0;
+        let op_src = if op == 2 { random.below(3) as u32 } else { 0 };
+        let key = [KEY, KEY, KEY, 9, random.word()][random.below(5) as usize];
+        let addr = [0, 1, 4000, 4096, random.word()][random.below(5) as usize];
+        let len = [8, 100, 3000, random.below(1 << 13)][random.below(4) as usize];
+        slot.put(1, if op == 8 { random.below(2) } else { key });
+        slot.put(2, addr);
+        (3..8).for_each(|word| slot.put(word, random.word() >> random.below(64)));
+        match (op, op_src) {
+            (2, 1) => {
+                slot.put(4, len);
+                slot.put(5, self.walk.pass(len as usize).unwrap() as u64);
+            }
+            (2, 2) => {
+                let at = self.walk.pass(24).unwrap();
+                let from = memory.as_ptr().expose_provenance() as u64;
+                let piece = [from, len, 0].map(u64::to_le_bytes);
+                let pool = self.region.inject_pool();
+                pool.bytes().copy_in(at, piece.as_flattened());
+                slot.put(4, len);
+                slot.put(5, at as u64);
+                slot.put(6, self.next_id | 1 << 32);
+                slot.put(7, random.below(10));
+                self.next_id += random.below(20).min(1);
+            }
+            (3 | 8, _) => slot.put(3, len),
+            _ => {}
+        }
+        let flags = if op == 2 { random.below(4) as u32 } else { 0 };
+        let inline = if op_src == 0 && op == 2 {
+            random.below(33) as u32
+        } else {
+            0
+        };
+        let mut head = op | op_src << 8 | flags << 16 | inline << 24;
+        if is_wrong {
+            head ^= 1 << random.below(32);
         }
         slot.commit(head);
     }
@@ -695,6 +752,7 @@ fn random_commands_harm_nobody_else_and_leave_nothing() {
         let mut scene = Scene::new();
         let nonce = Box::new(0x5eed_u64);
         let memory = vec![7; 1 << 17];
+        let window = window(&scene.victim);
         let name = unique("intruder");
         let mut baseline = None;
         let mut cut_off = 0;
@@ -718,6 +776,8 @@ fn random_commands_harm_nobody_else_and_leave_nothing() {
             }
         }
         println!("{cut_off} of {LIVES} were cut off");
+        assert!(window.is_whole(), "bytes beside the region were written");
+        assert!(window.was_written(), "nothing was tried");
         let (tally, memory) = baseline.unwrap();
         assert_eq!(Tally::now(), tally);
         assert!(
@@ -727,6 +787,49 @@ fn random_commands_harm_nobody_else_and_leave_nothing() {
         );
         assert!(cut_off > 0);
     });
+}
+
+/// The key of what the victim lets its peers at.
+const KEY: u64 = 3;
+
+/// Registered memory of 4096 bytes with others on both sides.
+struct Window {
+    pages: &'static [AtomicU64],
+    _region: Arc<dyn MemoryRegion>,
+}
+
+#[expect(unsafe_code, reason = "registers memory that is never freed")]
+fn window(victim: &Side) -> Window {
+    let pages: &'static [AtomicU64] = (0..3 * 512)
+        .map(|_| 0xabcd.into())
+        .collect::<Vec<_>>()
+        .leak();
+    let first = pages[512].as_ptr();
+    let mut attr = mr::Attr::default();
+    attr.access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+    attr.requested_key = KEY;
+    let memory = IovMut::from_raw(first.cast(), 4096);
+    // SAFETY: never freed, and looked at through atomics alone.
+    let region = unsafe { victim.domain().reg(&[memory], &attr) };
+    Window {
+        pages,
+        _region: region.unwrap(),
+    }
+}
+
+impl Window {
+    fn is_whole(&self) -> bool {
+        let mut beside = self.pages[..512].iter().chain(&self.pages[1024..]);
+        beside.all(|word| word.load(Ordering::Relaxed) == 0xabcd)
+    }
+
+    /// A word at the beginning, in the middle and at the end was changed.
+    fn was_written(&self) -> bool {
+        let mut words = [512, 512 + 64, 1024 - 12]
+            .map(|word| &self.pages[word])
+            .into_iter();
+        words.all(|word| word.load(Ordering::Relaxed) != 0xabcd)
+    }
 }
 
 /// Takes what a peer that is gone has left, and forgets what failed.
