@@ -5,6 +5,7 @@ pub mod clock;
 pub mod command;
 pub mod comparison;
 pub mod cpu;
+pub mod crowd;
 pub mod doctor;
 pub mod fabric;
 pub mod fi_info;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fabtests::command::{bench, doctor, limits, pingpong};
+use fabtests::command::{bench, crowd, doctor, limits, pingpong};
 use fabtests::pair::role;
 
 /// Measures and validates Selvedge's providers on this machine
@@ -26,8 +26,13 @@ enum Command {
     /// Say what this machine allows, what that means for speed, and what to do; the code is 0 if
     /// shm works at full speed, 1 if it could be faster, 3 if it does not work
     Doctor(doctor::Args),
+    /// Have many processes talk to each other, all to all, and show what meeting costs in time and
+    /// memory
+    Crowd(crowd::Args),
     #[command(hide = true)]
     Role(role::Args),
+    #[command(hide = true)]
+    Member(crowd::MemberArgs),
     #[command(hide = true)]
     Attach(doctor::AttachArgs),
 }
@@ -38,6 +43,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Role(args) => role::run(&args),
+        Command::Crowd(args) => crowd::run(&args),
+        Command::Member(args) => crowd::member(&args),
         Command::Attach(args) => doctor::attach(&args),
         Command::Doctor(args) => return or_complain(doctor::run(&args)),
     };

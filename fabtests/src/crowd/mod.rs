@@ -1,0 +1,216 @@
+//! A crowd: many processes of which each talks to all others.
+//!
+//! How long it takes until everybody has met everybody, what that costs in memory, and how long a
+//! round takes in which each sends one message to each other.
+
+mod member;
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Serialize;
+
+pub use member::run as run_member;
+
+/// What a crowd costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Census {
+    /// Processes, each with one endpoint and all others as its peers.
+    pub processes: usize,
+    /// Milliseconds from the word to begin until everybody has a message of everybody.
+    pub first_contact_ms: f64,
+    /// Milliseconds of a later round of the same messages: the median.
+    pub round_ms: f64,
+    /// Messages that were exchanged.
+    pub messages: u64,
+    /// KiB of all processes together, with pages that they share counted once; before they met, and
+    /// after the last round.
+    pub pss_kib: [u64; 2],
+    /// KiB of shared memory that they have made, whether it was touched or not, after the last round.
+    pub shared_kib: u64,
+    /// Descriptors of one process, at most.
+    pub descriptors: u64,
+}
+
+/// Has so many processes meet, and exchange messages for some more rounds.
+///
+/// # Errors
+/// When a process cannot be started or dies, a message is wrong, or the time is over.
+pub fn gather(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Result<Census> {
+    let mut members = (0..processes)
+        .map(|number| Member::start(number, processes, rounds))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let _watchdog = Watchdog::over(&members, timeout);
+    let names = answers(&mut members)?;
+    let names = names.join(" ");
+    let before = pss(&members)?;
+    members
+        .iter_mut()
+        .try_for_each(|member| member.tell(&names))?;
+    answers(&mut members)?;
+    let begin = Instant::now();
+    members
+        .iter_mut()
+        .try_for_each(|member| member.tell("meet"))?;
+    answers(&mut members)?;
+    let first_contact = begin.elapsed();
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let begin = Instant::now();
+        members
+            .iter_mut()
+            .try_for_each(|member| member.tell("again"))?;
+        answers(&mut members)?;
+        times.push(begin.elapsed());
+    }
+    times.sort();
+    let descriptors = members.iter().map(Member::descriptors).max();
+    let pairs = (processes * (processes - 1)) as u64;
+    Ok(Census {
+        processes,
+        first_contact_ms: millis(first_contact),
+        round_ms: times.get(times.len() / 2).map_or(0.0, |&time| millis(time)),
+        messages: pairs * (u64::from(rounds) + 1),
+        pss_kib: [before, pss(&members)?],
+        shared_kib: shared(&members)?,
+        descriptors: descriptors.unwrap_or(0),
+    })
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e6
+}
+
+/// One line of every member.
+fn answers(members: &mut [Member]) -> anyhow::Result<Vec<String>> {
+    members.iter_mut().map(Member::answer).collect()
+}
+
+fn pss(members: &[Member]) -> anyhow::Result<u64> {
+    members.iter().map(Member::pss).sum()
+}
+
+/// KiB of all memory files that the provider has made, each counted once.
+fn shared(members: &[Member]) -> anyhow::Result<u64> {
+    let mut files = HashMap::new();
+    for member in members {
+        let path = format!("/proc/{}/maps", member.child.id());
+        let maps = std::fs::read_to_string(&path).with_context(|| path)?;
+        let own = maps.lines().filter_map(memory_file);
+        files.extend(own.map(|(inode, bytes)| (inode.to_owned(), bytes)));
+    }
+    Ok(files.values().sum::<u64>() >> 10)
+}
+
+/// Number and bytes of the memory file that a line of /proc/PID/maps is about.
+fn memory_file(line: &str) -> Option<(&str, u64)> {
+    let mut words = line.split_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let (inode, path) = (words.nth(3)?, words.next()?);
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let is_ours = path.starts_with("/memfd:selvedge");
+    is_ours.then_some((inode, number(end)? - number(start)?))
+}
+
+/// A process of the crowd, killed when dropped.
+struct Member {
+    number: usize,
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Member {
+    fn start(number: usize, processes: usize, rounds: u32) -> anyhow::Result<Self> {
+        let mut child = Command::new("/proc/self/exe")
+            .arg("member")
+            .args([
+                number.to_string(),
+                processes.to_string(),
+                rounds.to_string(),
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting process {number}"))?;
+        Ok(Self {
+            number,
+            input: child.stdin.take().context("no pipe")?,
+            output: BufReader::new(child.stdout.take().context("no pipe")?),
+            child,
+        })
+    }
+
+    fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+        writeln!(self.input, "{line}").with_context(|| format!("process {} died", self.number))
+    }
+
+    fn answer(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        let len = self.output.read_line(&mut line)?;
+        ensure!(len > 0, "process {} died or was killed", self.number);
+        Ok(line.trim().to_owned())
+    }
+
+    fn pss(&self) -> anyhow::Result<u64> {
+        let path = format!("/proc/{}/smaps_rollup", self.child.id());
+        let text = std::fs::read_to_string(&path).with_context(|| path)?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+        let figure = line.and_then(|line| line.split_whitespace().next());
+        Ok(figure.context("no Pss")?.parse()?)
+    }
+
+    fn descriptors(&self) -> u64 {
+        let path = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(path).map_or(0, Iterator::count) as u64
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Kills the processes when the time is over: whoever waits for one of them then hears of it.
+struct Watchdog(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
+
+impl Watchdog {
+    fn over(members: &[Member], timeout: Duration) -> Self {
+        let (alive, over) = channel::<()>();
+        let pids: Vec<_> = members.iter().map(|member| member.child.id()).collect();
+        std::thread::spawn(move || {
+            let ended = over.recv_timeout(timeout);
+            if ended == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                for pid in pids {
+                    let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+                }
+            }
+        });
+        Self(alive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_files_are_told_from_other_mappings() {
+        let line = "7f0000000000-7f0000017000 r--s 00000000 00:01 4711  /memfd:selvedge (deleted)";
+        assert_eq!(memory_file(line), Some(("4711", 0x17000)));
+        let other = "7f0000000000-7f0000001000 r--p 00000000 fe:00 99  /usr/lib/libc.so.6";
+        assert_eq!(memory_file(other), None);
+        assert_eq!(
+            memory_file("7f0000000000-7f0000001000 rw-p 00000000 00:00 0"),
+            None
+        );
+    }
+}
