@@ -19,6 +19,7 @@ mod puppet;
 mod shortage;
 mod side;
 mod special;
+mod states;
 mod tally;
 
 /// Not a test: the other process of the tests, which obeys what it is told over its standard input.

@@ -132,6 +132,19 @@ impl Puppet {
         self.answer()
     }
 
+    /// As [`Self::ask`]; `None` when it dies of the order.
+    pub(crate) fn try_ask(&mut self, order: &str) -> Option<String> {
+        writeln!(self.input, "{order}").ok()?;
+        let mut line = String::new();
+        while self.output.read_line(&mut line).ok()? > 0 {
+            if let Some(answer) = line.strip_prefix('@') {
+                return Some(answer.trim_end().to_owned());
+            }
+            line.clear();
+        }
+        None
+    }
+
     /// Kills it; it is gone when this returns.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
