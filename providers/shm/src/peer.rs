@@ -251,13 +251,14 @@ impl Peer {
         }
     }
 
-    /// Asks for the cache line of the next command to the peer, which looks at it all the time: if
-    /// the message that has just come is answered, the line comes while the message is being taken,
-    /// and not while the answer waits for it.
+    /// Asks for the cache lines that an answer to the peer begins with. The peer looks at them all
+    /// the time; so they come while the message that has just arrived is being taken, and not while
+    /// the answer waits for them.
     #[inline(always)]
     pub(crate) fn expect_answer(&self) {
         if let Some(out) = &self.out {
             out.tx.prepare();
+            out.pool.prepare();
         }
     }
 
@@ -415,6 +416,12 @@ impl Outbox {
         }
         self.refresh(inbox)?;
         self.pool.claim(len).ok_or(Errno::Again)
+    }
+
+    /// Asks for the cache lines of the next payload, once a command has been committed.
+    #[inline]
+    pub(crate) fn look_ahead_in_pool(&self) {
+        self.pool.look_ahead();
     }
 
     /// Remembers how far the pool was used when the last slot was committed.

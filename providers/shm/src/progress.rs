@@ -84,8 +84,12 @@ impl State {
         let peer = &self.peers[index];
         match &peer.inbox {
             Some(inbox) if inbox.rx.peek().is_some() => {
+                // Twice: a peer that is far needs all the time, and one that is near has taken the
+                // lines back meanwhile.
                 peer.expect_answer();
-                self.take_some(index, budget, sink)
+                let taken = self.take_some(index, budget, sink);
+                self.peers[index].expect_answer();
+                taken
             }
             Some(inbox) => {
                 inbox.expect_payload();

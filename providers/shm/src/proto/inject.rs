@@ -29,6 +29,7 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
     };
     let ack = op.map(|op| peer.outbox().ops.insert(op));
     header.commit_inject(peer.slot(), offset, len, ack);
+    peer.outbox().look_ahead_in_pool();
     Ok(sent)
 }
 

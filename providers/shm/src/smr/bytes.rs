@@ -17,9 +17,6 @@ use super::prefetch;
 use super::region::Mapping;
 use super::sync::{self, order};
 
-/// Cache lines that a writer asks for beforehand.
-const AHEAD: usize = 4;
-
 /// A stretch of a mapping that holds payload.
 #[derive(Clone, Debug)]
 pub struct Bytes {
@@ -122,10 +119,11 @@ impl Bytes {
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
-    /// Asks for the cache lines from `at` on, to write to them soon. A hint: it may point anywhere.
+    /// Asks for the cache lines of `len` bytes from `at` on, to write to them soon. A hint: it may
+    /// point anywhere.
     #[inline]
-    pub fn prepare(&self, at: usize) {
-        for line in 0..AHEAD {
+    pub fn prepare(&self, at: usize, len: usize) {
+        for line in 0..len.div_ceil(64) {
             prefetch::for_writing(self.near(at + line * 64));
         }
     }
