@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::{Errno, Result, wait};
@@ -49,5 +50,18 @@ pub trait Counter: Any + fmt::Debug + Send + Sync {
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
         let _ = (threshold, timeout);
         Err(Errno::NoSys)
+    }
+
+    /// Whether it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
+    ///
+    /// # Errors
+    /// [`Errno::Again`] when a number may have changed since it was read: read first.
+    fn try_wait(&self) -> Result {
+        Err(Errno::NoSys)
+    }
+
+    /// The descriptor to poll, for a counter opened with [`wait::Object::Fd`].
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }

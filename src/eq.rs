@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,18 @@ pub struct ErrEntry {
     pub detail: String,
 }
 
+impl ErrEntry {
+    /// An error without data of a peer.
+    pub fn new(context: Context, errno: Errno, detail: impl Into<String>) -> Self {
+        Self {
+            context,
+            errno,
+            data: Vec::new(),
+            detail: detail.into(),
+        }
+    }
+}
+
 /// Where connections and other rare events are reported.
 pub trait EventQueue: Any + fmt::Debug + Send + Sync {
     /// Takes the next event (fi_eq_read(3)).
@@ -103,5 +116,18 @@ pub trait EventQueue: Any + fmt::Debug + Send + Sync {
     fn wait(&self, timeout: Option<Duration>) -> Result<Event> {
         let _ = timeout;
         Err(Errno::NoSys)
+    }
+
+    /// Whether it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
+    ///
+    /// # Errors
+    /// [`Errno::Again`] when there may be events: read first.
+    fn try_wait(&self) -> Result {
+        Err(Errno::NoSys)
+    }
+
+    /// The descriptor to poll, for a queue opened with [`wait::Object::Fd`].
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }

@@ -15,7 +15,7 @@ pub use offer::{Mismatch, Offer};
 use std::sync::Arc;
 
 use crate::param::Params;
-use crate::{AddrFormat, Address, Caps, Domain, Errno, Error, Mode, Provider, Query};
+use crate::{AddrFormat, Address, Caps, Domain, Errno, Error, Fabric, Mode, Provider, Query};
 use origin::Origin;
 
 /// One way to communicate, complete with limits (`struct fi_info`).
@@ -58,11 +58,20 @@ impl Info {
     /// [`Errno::NoDev`] for an `Info` that was made by hand, or out of one that was; the
     /// provider's own errors.
     pub fn open(&self) -> Result<Arc<dyn Domain>, Error> {
+        self.fabric()?.domain(self)
+    }
+
+    /// Opens the fabric alone (fi_fabric(3)): for event queues, and domains that have them in
+    /// common.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn fabric(&self) -> Result<Arc<dyn Fabric>, Error> {
         let provider = self.origin.provider.ok_or_else(|| {
             let what = "an Info that no registry has handed out cannot be opened";
             Error::new(Errno::NoDev, what)
         })?;
-        provider.fabric(self)?.domain(self)
+        provider.fabric(self)
     }
 
     /// The environment that discovery read, for the provider to read its parameters from; one

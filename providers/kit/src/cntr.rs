@@ -1,18 +1,18 @@
 //! The ready-made counter: two numbers, and the endpoints that move them.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use selvedge::cntr::{Attr, Events};
-use selvedge::{Counter, Errno, Error, Result, wait};
+use selvedge::{Counter, Errno, Error, Result};
 
-use crate::birth::Birth;
-use crate::cq::{Progress, Sink};
+use crate::cq::{BUDGET, Progress, Sink};
 use crate::driven::Driven;
 use crate::lock::Mode;
+use crate::wait::{Awaited, SPIN, Waiting};
 
 /// A counter of the operations of one or many endpoints, or of their bytes.
 ///
@@ -20,45 +20,77 @@ use crate::lock::Mode;
 /// bytes are counted. Numbers wrap around. In a forked child it counts nothing, and a wait fails with
 /// [`Errno::BadF`].
 pub struct Cntr {
-    birth: Birth,
     good: AtomicU64,
     bad: AtomicU64,
+    /// The lowest number that somebody who sleeps waits for. All accesses to these three are
+    /// `SeqCst`: whoever counts writes a number and then looks whether it is waited for, whoever
+    /// lies down does it the other way round, and one of the two must see the other.
+    wake_at: AtomicU64,
+    /// Both numbers as they were read last.
+    read: [AtomicU64; 2],
     events: Events,
-    wait_obj: wait::Object,
     driven: Driven,
+    waiting_threads: Waiting,
 }
 
 impl Cntr {
-    /// Opens a counter (fi_cntr_open(3)).
+    /// Opens a counter (fi_cntr_open(3)). Threads that wait look for some microseconds before they
+    /// sleep.
     ///
     /// # Errors
-    /// [`Errno::NoSys`] for a wait object that is not offered, by name.
+    /// [`Errno::NoSys`] for a wait object that is not offered, by name. The system's, when
+    /// descriptors are short.
     ///
     /// # Safety
     /// Under [`Mode::Asserted`], no two threads use the counter, or the endpoints that it counts
     /// for, at once.
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
+        // SAFETY: passed on from the caller.
+        unsafe { Self::open_patient(attr, mode, SPIN) }
+    }
+
+    /// As [`Self::open`]; threads that wait look for `spin` at most before they sleep.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    ///
+    /// # Safety
+    /// As [`Self::open`].
+    #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
+    pub unsafe fn open_patient(
+        attr: &Attr,
+        mode: Mode,
+        spin: Duration,
+    ) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller; progress only adds to counters.
         let driven = unsafe { Driven::new(mode) };
         Ok(Arc::new(Self {
-            birth: Birth::here(),
             good: AtomicU64::new(0),
             bad: AtomicU64::new(0),
+            wake_at: AtomicU64::new(u64::MAX),
+            read: [const { AtomicU64::new(0) }; 2],
             events: attr.events,
-            wait_obj: checked_wait(attr.wait_obj)?,
             driven,
+            waiting_threads: Waiting::open("counter", attr.wait_obj, spin)?,
         }))
     }
 
     /// Has reads drive `ep` from now on. Attaching twice is attaching once.
-    pub fn attach(&self, ep: Arc<dyn Progress>) {
-        self.driven.attach(ep);
+    ///
+    /// # Errors
+    /// The system's, when memory is too short to wait for it; it is not attached then.
+    pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
+        self.driven.attach(Arc::clone(ep));
+        self.waiting_threads
+            .add(&**ep)
+            .inspect_err(|_| self.driven.detach(ep))
     }
 
     /// Ends what [`Self::attach`] began. When it returns, no call of `ep`'s progress by this
     /// counter is running, nor will one start.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
+        self.waiting_threads.remove(&**ep);
         self.driven.detach(ep);
     }
 
@@ -71,57 +103,138 @@ impl Cntr {
         }
     }
 
+    /// Has whoever sleeps here look at its endpoints again.
+    pub(crate) fn wake(&self) {
+        self.waiting_threads.wake();
+    }
+
     fn drive(&self) {
         self.driven.drive(BUDGET, &mut Sink::none());
+    }
+
+    fn good(&self) -> u64 {
+        self.good.load(Ordering::SeqCst)
+    }
+
+    fn bad(&self) -> u64 {
+        self.bad.load(Ordering::SeqCst)
     }
 }
 
 impl Counter for Cntr {
     fn read(&self) -> u64 {
         self.drive();
-        self.good.load(Ordering::Acquire)
+        let good = self.good();
+        self.read[0].store(good, Ordering::Relaxed);
+        good
     }
 
     fn read_err(&self) -> u64 {
         self.drive();
-        self.bad.load(Ordering::Acquire)
+        let bad = self.bad();
+        self.read[1].store(bad, Ordering::Relaxed);
+        bad
     }
 
     fn add(&self, value: u64) {
-        self.good.fetch_add(value, Ordering::Release);
+        let good = self.good.fetch_add(value, Ordering::SeqCst);
+        if good.wrapping_add(value) >= self.wake_at.load(Ordering::SeqCst) {
+            self.wake();
+        }
     }
 
     fn add_err(&self, value: u64) {
-        self.bad.fetch_add(value, Ordering::Release);
+        self.bad.fetch_add(value, Ordering::SeqCst);
+        self.wake();
     }
 
     fn set(&self, value: u64) {
-        self.good.store(value, Ordering::Release);
+        self.good.store(value, Ordering::SeqCst);
+        self.wake();
     }
 
     fn set_err(&self, value: u64) {
-        self.bad.store(value, Ordering::Release);
+        self.bad.store(value, Ordering::SeqCst);
+        self.wake();
     }
 
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
-        if self.wait_obj == wait::Object::None {
-            return Err(Errno::NoSys);
+        let mut threshold = Threshold {
+            cntr: self,
+            good: threshold,
+            bad: self.bad(),
+        };
+        let found = self
+            .waiting_threads
+            .wait(&self.driven, timeout, &mut threshold)?;
+        found.unwrap_or(Err(Errno::TimedOut))
+    }
+
+    fn try_wait(&self) -> Result {
+        self.waiting_threads
+            .try_wait(&self.driven, &mut Change(self))
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.waiting_threads.fd()
+    }
+}
+
+/// A thread that waits for a number, or for another number of errors than there were.
+struct Threshold<'a> {
+    cntr: &'a Cntr,
+    good: u64,
+    bad: u64,
+}
+
+impl Awaited for Threshold<'_> {
+    type Found = Result;
+
+    fn read(&mut self) -> Option<Result> {
+        self.cntr.drive();
+        self.look()
+    }
+
+    fn look(&mut self) -> Option<Result> {
+        if self.cntr.good() >= self.good {
+            return Some(Ok(()));
         }
-        self.birth.check()?;
-        let start = Instant::now();
-        let errors = self.bad.load(Ordering::Acquire);
-        loop {
-            if self.read() >= threshold {
-                return Ok(());
-            }
-            if self.bad.load(Ordering::Acquire) != errors {
-                return Err(Errno::Avail);
-            }
-            if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
-                return Err(Errno::TimedOut);
-            }
-            thread::yield_now();
-        }
+        (self.cntr.bad() != self.bad).then_some(Err(Errno::Avail))
+    }
+
+    fn watch(&mut self) -> bool {
+        self.cntr.wake_at.fetch_min(self.good, Ordering::SeqCst);
+        self.look().is_some()
+    }
+
+    fn unwatch(&mut self) {
+        self.cntr.wake_at.store(u64::MAX, Ordering::SeqCst);
+    }
+}
+
+/// Somebody who wants to know of any change since the last read.
+struct Change<'a>(&'a Cntr);
+
+impl Awaited for Change<'_> {
+    type Found = ();
+
+    fn read(&mut self) -> Option<()> {
+        self.0.drive();
+        self.look()
+    }
+
+    fn look(&mut self) -> Option<()> {
+        let read = self.0.read.each_ref().map(|n| n.load(Ordering::Relaxed));
+        ([self.0.good(), self.0.bad()] != read).then_some(())
+    }
+
+    fn watch(&mut self) -> bool {
+        self.0.wake_at.store(0, Ordering::SeqCst);
+        self.look().is_some()
+    }
+
+    fn unwatch(&mut self) {
+        self.0.wake_at.store(u64::MAX, Ordering::SeqCst);
     }
 }
 
@@ -135,22 +248,12 @@ impl fmt::Debug for Cntr {
     }
 }
 
-fn checked_wait(object: wait::Object) -> Result<wait::Object, Error> {
-    match object {
-        wait::Object::None | wait::Object::Unspec | wait::Object::Yield => Ok(object),
-        _ => Err(Error::new(
-            Errno::NoSys,
-            format!("counter: wait object {object:?} is not offered"),
-        )),
-    }
-}
-
-/// Messages that a read lets each endpoint take.
-const BUDGET: usize = 64;
-
 #[cfg(test)]
 mod tests {
     use std::sync::Weak;
+    use std::thread;
+
+    use selvedge::wait;
 
     use super::*;
 
@@ -200,8 +303,8 @@ mod tests {
     fn reading_drives_what_is_attached_and_nothing_else() {
         let cntr = open(Events::Bytes, wait::Object::None).unwrap();
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::downgrade(&cntr)));
-        cntr.attach(Arc::clone(&ep));
-        cntr.attach(Arc::clone(&ep));
+        cntr.attach(&ep).unwrap();
+        cntr.attach(&ep).unwrap();
         assert_eq!(cntr.read(), 8);
         assert_eq!(cntr.read_err(), 0);
         cntr.detach(&ep);
@@ -222,7 +325,7 @@ mod tests {
         assert_eq!(first.join().unwrap(), Ok(()));
         assert_eq!(second.join().unwrap(), Ok(()));
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::downgrade(&cntr)));
-        cntr.attach(Arc::clone(&ep));
+        cntr.attach(&ep).unwrap();
         assert_eq!(cntr.wait(100, None), Ok(()));
         cntr.detach(&ep);
     }
@@ -240,15 +343,16 @@ mod tests {
         let cntr = open(Events::Comp, wait::Object::Unspec).unwrap();
         cntr.add_err(5);
         assert_eq!(cntr.wait(1, Some(Duration::ZERO)), Err(Errno::TimedOut));
-        cntr.attach(Arc::new(Failing(Arc::downgrade(&cntr))));
+        let failing: Arc<dyn Progress> = Arc::new(Failing(Arc::downgrade(&cntr)));
+        cntr.attach(&failing).unwrap();
         assert_eq!(cntr.wait(1, None), Err(Errno::Avail));
     }
 
     #[test]
-    fn waiting_for_a_number_needs_a_wait_object_that_is_offered() {
+    fn waiting_for_a_number_needs_a_wait_object() {
         let cntr = open(Events::Comp, wait::Object::None).unwrap();
         assert_eq!(cntr.wait(0, None), Err(Errno::NoSys));
-        let error = open(Events::Comp, wait::Object::Fd).unwrap_err();
-        assert!(error.what().contains("Fd"), "{error}");
+        assert_eq!(cntr.try_wait(), Err(Errno::NoSys));
+        assert!(cntr.wait_fd().is_none());
     }
 }

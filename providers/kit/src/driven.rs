@@ -2,14 +2,22 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cq::{Progress, Sink};
 use crate::lock::{Lock, Mode};
+use crate::wait::Rest;
 
 /// A list of endpoints' inner parts, and the lock that keeps progress to one thread at a time.
 pub(crate) struct Driven {
     /// Held while progress runs.
-    list: Lock<Vec<Arc<dyn Progress>>>,
+    list: Lock<Vec<Attached>>,
+}
+
+struct Attached {
+    ep: Arc<dyn Progress>,
+    /// What [`Progress::rest`] remembers for those who sleep here.
+    seen: u64,
 }
 
 impl Driven {
@@ -25,11 +33,18 @@ impl Driven {
         Self { list }
     }
 
+    /// An empty list that any thread may use at any time.
+    pub(crate) fn shared() -> Self {
+        Self {
+            list: Lock::new(Vec::new()),
+        }
+    }
+
     /// Adds one. Attaching twice is attaching once.
     pub(crate) fn attach(&self, ep: Arc<dyn Progress>) {
         let mut list = self.list.lock();
-        if !list.iter().any(|other| is_same(other, &ep)) {
-            list.push(ep);
+        if !list.iter().any(|other| is_same(&other.ep, &ep)) {
+            list.push(Attached { ep, seen: 0 });
         }
     }
 
@@ -37,20 +52,45 @@ impl Driven {
     /// start.
     pub(crate) fn detach(&self, ep: &Arc<dyn Progress>) {
         let mut list = self.list.lock();
-        let place = list.iter().position(|other| is_same(other, ep));
+        let place = list.iter().position(|other| is_same(&other.ep, ep));
         let gone = place.map(|place| list.swap_remove(place));
         drop(list);
         drop(gone);
     }
 
     /// Drives them all, unless another thread is at it: that one's messages show up all the same.
+    /// Says how much there was.
     #[inline(always)]
-    pub(crate) fn drive(&self, budget: usize, sink: &mut Sink<'_>) {
-        let Some(list) = self.list.try_lock() else {
-            return;
-        };
-        for ep in list.iter() {
-            ep.progress(budget, sink);
+    pub(crate) fn drive(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let mut done = 0;
+        if let Some(list) = self.list.try_lock() {
+            for attached in list.iter() {
+                done += attached.ep.progress(budget, sink);
+            }
+        }
+        done
+    }
+
+    /// Whether a thread may sleep; `anew` when it has not asked before for this wait.
+    pub(crate) fn rest(&self, anew: bool) -> Rest {
+        let mut bound: Option<Duration> = None;
+        for attached in self.list.lock().iter_mut() {
+            if anew {
+                attached.seen = 0;
+            }
+            match attached.ep.rest(&mut attached.seen) {
+                Rest::Moved => return Rest::Moved,
+                Rest::UntilWoken => {}
+                Rest::AtMost(most) => bound = Some(bound.map_or(most, |bound| bound.min(most))),
+            }
+        }
+        bound.map_or(Rest::UntilWoken, Rest::AtMost)
+    }
+
+    /// A thread that has slept was woken.
+    pub(crate) fn woken(&self) {
+        for attached in self.list.lock().iter() {
+            attached.ep.woken();
         }
     }
 }

@@ -61,13 +61,16 @@ pub struct Drivers {
 
 impl Drivers {
     /// Has the queues and counters drive `progress`.
-    pub fn attach(&self, progress: &Arc<dyn Progress>) {
-        for cq in &self.cqs {
-            cq.attach(Arc::clone(progress));
-        }
-        for cntr in &self.cntrs {
-            cntr.attach(Arc::clone(progress));
-        }
+    ///
+    /// # Errors
+    /// The system's, when memory is too short to wait for it; it is attached nowhere then.
+    pub fn attach(&self, progress: &Arc<dyn Progress>) -> Result<(), Error> {
+        let attached = self
+            .cqs
+            .iter()
+            .try_for_each(|cq| cq.attach(progress))
+            .and_then(|()| self.cntrs.iter().try_for_each(|cntr| cntr.attach(progress)));
+        attached.inspect_err(|_| self.detach(progress))
     }
 
     /// Ends what [`Self::attach`] began; no call of `progress` from there is running afterwards.
@@ -107,6 +110,15 @@ impl Ep {
             cqs: [Arc::clone(&self.tx_cq), Arc::clone(&self.rx_cq)],
             cntrs: self.cntrs.iter().map(Arc::clone).collect(),
         }
+    }
+
+    /// Has everybody who sleeps at a queue or counter of this endpoint ask again whether it may
+    /// ([`Progress::rest`]).
+    #[cold]
+    pub fn wake(&self) {
+        self.tx_cq.wake();
+        self.rx_cq.wake();
+        self.cntrs.iter().for_each(|cntr| cntr.wake());
     }
 
     /// The flags of a send or another own operation, with the endpoint's defaults where

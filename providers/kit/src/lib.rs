@@ -10,6 +10,8 @@
 //! | [`atomic::Kernel`] | the operations of fi_atomic(3) on memory that is mapped here |
 //! | [`cq::CqRing`] | the ready-made completion queue |
 //! | [`cntr::Cntr`] | the ready-made counter |
+//! | [`eq::Queue`] | the ready-made event queue |
+//! | [`wait::Rest`] | what an endpoint says to a thread that wants to sleep |
 //! | [`av::Table`] | the table behind an address vector |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
 //!
@@ -26,7 +28,9 @@ pub mod copy;
 pub mod cq;
 mod driven;
 mod ep;
+pub mod eq;
 pub mod lock;
 pub mod srx;
+pub mod wait;
 
 pub use ep::{Drivers, Ep};

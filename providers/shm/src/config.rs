@@ -109,6 +109,11 @@ pub(crate) static PARAMS: &[Spec] = &[
         complaint::DEFAULT_RATE,
         "warnings in a second that peers can cause, for the whole process",
     ),
+    Spec::time(
+        "FI_SHM_SPIN_TIME",
+        Duration::from_micros(20),
+        "how long a thread that waits looks before it sleeps, at most",
+    ),
 ];
 
 /// How large messages travel.
@@ -141,6 +146,7 @@ pub(crate) struct Config {
     pub(crate) hot_peers: usize,
     pub(crate) strangers: usize,
     pub(crate) hello_timeout: Duration,
+    pub(crate) spin_time: Duration,
 }
 
 /// Answers that a peer may owe us at once; the region has room for as many.
@@ -180,6 +186,7 @@ impl Config {
             hot_peers: params.size("FI_SHM_HOT_PEERS")?,
             strangers: params.size("FI_SHM_PENDING")?,
             hello_timeout: params.time("FI_SHM_HELLO_TIMEOUT")?,
+            spin_time: params.time("FI_SHM_SPIN_TIME")?,
         })
     }
 }

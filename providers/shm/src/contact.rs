@@ -34,12 +34,14 @@ impl State {
     /// [`Errno::NotConn`] for a peer that is gone and not back; what was short, if something was.
     #[cold]
     pub(crate) fn reach(&mut self, index: usize) -> Result {
-        match self.peers[index].state {
-            PeerState::Linked | PeerState::Behind | PeerState::Waiting { .. } => Ok(()),
+        let reached = match self.peers[index].state {
+            PeerState::Linked | PeerState::Behind | PeerState::Waiting { .. } => return Ok(()),
             PeerState::Idle => self.reach_first(index),
             PeerState::Dead => self.reach_again(index),
-            PeerState::Ending { .. } => Err(Errno::NotConn),
-        }
+            PeerState::Ending { .. } => return Err(Errno::NotConn),
+        };
+        self.stir();
+        reached
     }
 
     /// Looks for a peer that was never met, and waits for it if it is not there yet.
@@ -344,6 +346,10 @@ impl State {
                     true => Ok(()),
                     false => Err(Error::new(Errno::Proto, "it aborts what was not asked for")),
                 }
+            }
+            Packet::Wake => {
+                self.was_woken_by(index);
+                Ok(())
             }
             Packet::Refusal { .. } => unreachable!("taken by the caller"),
         }

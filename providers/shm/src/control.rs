@@ -41,7 +41,7 @@ pub(crate) struct Control {
     /// Where the name is, if it is a file, and when to see next whether it still is.
     directory: Option<Arc<Path>>,
     next_tending: Instant,
-    epoll: Epoll,
+    epoll: Arc<Epoll>,
     pub(crate) doorbell: Doorbell,
     doorbell_memory: Memory,
     /// Connections that are kept before they have become a peer's, and how long each may take to
@@ -89,7 +89,8 @@ impl Control {
         let directory = config.directory.clone();
         let listener = Listener::bind(&name, directory.as_deref())?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
-            .map_err(|e| failed("watching sockets", e))?;
+            .map_err(|e| failed("watching sockets", e))?
+            .into();
         let (doorbell, doorbell_memory) = Doorbell::create()?;
         let control = Self {
             name,
@@ -113,6 +114,21 @@ impl Control {
         };
         control.watch(control.listener.fd(), STRANGERS)?;
         Ok(control)
+    }
+
+    /// What becomes ready when there is news.
+    pub(crate) fn epoll(&self) -> Arc<Epoll> {
+        Arc::clone(&self.epoll)
+    }
+
+    /// Whether somebody is looked for, or has to be looked at again without further notice.
+    pub(crate) fn is_restless(&self) -> bool {
+        !self.waiting.is_empty() || !self.early.is_empty()
+    }
+
+    /// How long nobody needs to look, if not for ever: a name that is a file may be taken away.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.directory.as_ref().map(|_| directory::INTERVAL)
     }
 
     /// Says hello: who we are, and the memory that the peer needs to talk to us.

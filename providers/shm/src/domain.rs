@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::info::Threading;
 use selvedge::{
-    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, Info, IovMut,
-    MemoryRegion, MrMode, Result, alloc, av, cntr, cq,
+    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue,
+    Info, IovMut, MemoryRegion, MrMode, Result, alloc, av, cntr, cq, eq,
 };
 use selvedge_kit::birth::Birth;
 use selvedge_kit::cntr::Cntr;
@@ -75,6 +75,10 @@ impl selvedge::Fabric for Fabric {
             shared: Arc::new(Shared::new(info.domain_attr.mr_mode)),
         }))
     }
+
+    fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
+        Ok(selvedge_kit::eq::Queue::open(attr)?)
+    }
 }
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
@@ -88,7 +92,7 @@ unsafe impl selvedge::Domain for Domain {
         #[expect(unsafe_code, reason = "passes the application's promise to the queue")]
         // SAFETY: `mode` comes from the promise of `Hints::promise_threading`, which covers the
         // queues of this domain and the endpoints bound to them.
-        let ring = unsafe { CqRing::open(attr, self.mode) };
+        let ring = unsafe { CqRing::open_patient(attr, self.mode, self.config.spin_time) };
         Ok(ring?)
     }
 
@@ -99,7 +103,7 @@ unsafe impl selvedge::Domain for Domain {
             reason = "passes the application's promise to the counter"
         )]
         // SAFETY: as for queues; the promise covers the domain's counters too.
-        let cntr = unsafe { Cntr::open(attr, self.mode) };
+        let cntr = unsafe { Cntr::open_patient(attr, self.mode, self.config.spin_time) };
         Ok(cntr?)
     }
 

@@ -2,8 +2,11 @@
 
 use std::any::Any;
 use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
+use nix::sys::epoll::Epoll;
 use selvedge::info::EpType;
 use selvedge::{
     Address, AddressVector, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Result,
@@ -11,6 +14,7 @@ use selvedge::{
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::lock::{Lock, Mode};
+use selvedge_kit::wait::Rest;
 use selvedge_kit::{Drivers, Ep};
 
 use crate::auth::AuthKey;
@@ -38,6 +42,8 @@ pub struct Endpoint {
 pub(crate) struct Inner {
     /// Out of reach for children that are forked from this process.
     pub(crate) state: Native<State>,
+    /// What becomes ready with news while somebody sleeps.
+    epoll: Arc<Epoll>,
 }
 
 impl Progress for Inner {
@@ -46,6 +52,22 @@ impl Progress for Inner {
         self.state
             .lock()
             .map_or(0, |mut state| state.progress(budget, sink))
+    }
+
+    fn rest(&self, seen: &mut u64) -> Rest {
+        // A child that is forked from this process never gets here: its queues do not wait.
+        let state = self.state.lock();
+        state.map_or(Rest::AtMost(Duration::ZERO), |mut state| state.rest(seen))
+    }
+
+    fn woken(&self) {
+        if let Ok(mut state) = self.state.lock() {
+            state.woken();
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.0.as_fd())
     }
 }
 
@@ -62,17 +84,18 @@ impl Endpoint {
         let av = own_av(bind)?;
         let key = AuthKey::of(info)?;
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
-        let inject_size = config.inject_size;
+        let (inject_size, epoll) = (config.inject_size, control.epoll());
         let manner = Manner::new(info, &config);
         let state = State::new(config, manner, ep, av, control, shared);
         let inner = Arc::new(Inner {
             state: Native::new(locked(mode, state)),
+            epoll,
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
         let state = inner.state.lock().expect("was made by this process");
         let drivers = state.ep.drivers();
         drop(state);
-        drivers.attach(&progress);
+        drivers.attach(&progress)?;
         Ok(Self {
             inner,
             progress,

@@ -107,6 +107,11 @@ impl Exports {
         }
     }
 
+    /// Whether a packet waits for room in a socket.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Relaxed)
+    }
+
     /// Sends what is pending, and forgets who is gone.
     fn speak(&self, inner: &mut Inner) {
         inner.listeners.retain_mut(Listener::hear);

@@ -62,6 +62,7 @@ mod provider;
 mod receive;
 mod rendezvous;
 mod report;
+mod rest;
 mod rma;
 pub mod smr;
 mod special;

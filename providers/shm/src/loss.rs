@@ -163,6 +163,7 @@ impl State {
     fn cool_off(&mut self, index: usize) {
         self.hot.retain(|&hot| hot as usize != index);
         self.peers[index].is_hot = false;
+        self.peers[index].wakes_us = false;
     }
 
     /// Ends every contact. Nothing of ours is touched by a peer afterwards: a copy that is under

@@ -58,9 +58,7 @@ impl Peer {
     /// Tells the peer of what was committed for it.
     pub(crate) fn ring(&mut self) {
         self.is_untold = false;
-        if let Some(inbox) = &self.inbox {
-            inbox.region.announce(&inbox.bell);
-        }
+        self.call();
     }
 
     /// Ends a run whose last message has not come. Says whether there was one.

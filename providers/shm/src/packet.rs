@@ -80,6 +80,8 @@ pub(crate) enum Packet {
         msg_id: u32,
         errno: Errno,
     },
+    /// Something was committed for an endpoint that sleeps.
+    Wake,
     /// The last word to somebody whose hello was not accepted.
     Refusal {
         errno: Errno,
@@ -94,6 +96,7 @@ const KIND_REFUSAL: u32 = 4;
 const KIND_BLOCK: u32 = 6;
 const KIND_RELEASE: u32 = 7;
 const KIND_KEYS: u32 = 5;
+const KIND_WAKE: u32 = 8;
 
 /// Bytes of a refusal's text at most.
 const WHY_MAX: usize = SIZE - 24;
@@ -179,6 +182,11 @@ pub(crate) fn encode_abort(msg_id: u32, errno: Errno) -> Bytes {
     out.packet
 }
 
+/// The packet that wakes an endpoint.
+pub(crate) fn encode_wake() -> Bytes {
+    Writer::new(KIND_WAKE).packet
+}
+
 /// The packet that refuses a hello.
 pub(crate) fn encode_refusal(error: &Error) -> Bytes {
     let mut out = Writer::new(KIND_REFUSAL);
@@ -239,6 +247,7 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
             msg_id: input.u32()?,
             errno: input.errno()?,
         }),
+        KIND_WAKE => Ok(Packet::Wake),
         KIND_REFUSAL => Ok(Packet::Refusal {
             errno: input.errno()?,
             why: printable(input.text(WHY_MAX)?),

@@ -25,6 +25,7 @@ use crate::rma::Later;
 use crate::rma::access::PeerKeys;
 use crate::rma::direct::Windows;
 use crate::rma::read::Reply;
+use crate::smr::attention::Caller;
 use crate::smr::bounce::{BounceReceiver, BounceSender, Filled};
 use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{BadCredit, Credit, Receiver, Sender, Slot};
@@ -83,6 +84,10 @@ pub(crate) struct Peer {
     pub(crate) is_active: bool,
     /// Whether there are commands that it was not told of, because more were to follow.
     pub(crate) is_untold: bool,
+    /// Whether the peer's next command wakes whoever sleeps here.
+    pub(crate) wakes_us: bool,
+    /// Whether the peer was told to wake us, and was not looked at since.
+    pub(crate) is_unsettled: bool,
     fi_addr: FiAddr,
     fi_epoch: u64,
 }
@@ -142,6 +147,7 @@ pub(crate) struct Inbox {
     pub(crate) resp: RespReceiver,
     credit: Credit,
     pub(crate) bell: Bell,
+    pub(crate) caller: Caller,
     published: u64,
     published_pool: u64,
     /// Whether the last message had its payload in the pool: the next one probably has, too.
@@ -217,6 +223,8 @@ impl Peer {
             is_hot: false,
             is_active: false,
             is_untold: false,
+            wakes_us: false,
+            is_unsettled: false,
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
         }
@@ -341,6 +349,7 @@ impl Peer {
             && let Some(out) = &mut self.out
         {
             out.resp.push(Resp { msg_id, status });
+            self.wake();
         }
     }
 
@@ -454,6 +463,7 @@ impl Inbox {
             resp: region.resp_receiver(),
             credit: region.credit(),
             bell: Bell::attach(bell, hello.bell as usize)?,
+            caller: Caller::default(),
             region,
             published: 0,
             published_pool: 0,

@@ -54,7 +54,7 @@ impl State {
 
     /// Takes commands of the hot peers, up to the budget.
     #[inline(always)]
-    fn poll_hot(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+    pub(crate) fn poll_hot(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut done = 0;
         for turn in 0..self.hot.len() {
             // A peer that is polled may be cut off and be hot no more.
@@ -295,7 +295,7 @@ impl State {
 
     /// Looks after the peers with transfers under way.
     #[cold]
-    fn move_transfers(&mut self) -> usize {
+    pub(crate) fn move_transfers(&mut self) -> usize {
         let mut done = 0;
         let mut place = 0;
         while let Some(&index) = self.active.get(place) {
@@ -355,6 +355,10 @@ impl State {
 
     #[cold]
     fn look_at_clock(&mut self, interval: Duration) {
+        let interval = match self.get_up() {
+            true => Duration::ZERO,
+            false => interval,
+        };
         self.answer_bells();
         let now = Instant::now();
         if now.duration_since(self.turn.last_control) >= interval {
@@ -414,12 +418,14 @@ impl State {
             return;
         }
         out.region.set_attentive(true);
+        peer.wakes_us = false;
         peer.is_hot = true;
         if self.hot.len() >= self.config.hot_peers {
             let oldest = self.hot.remove(0) as usize;
             self.cool_down(oldest);
         }
         self.hot.push(index as u32);
+        self.weaken();
     }
 
     fn cool_down(&mut self, index: usize) {
@@ -428,6 +434,7 @@ impl State {
         if let Some(out) = &peer.out {
             out.region.set_attentive(false);
         }
+        self.leave_quiet(index);
     }
 }
 

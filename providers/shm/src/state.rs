@@ -21,6 +21,7 @@ use crate::proto::into::Into;
 use crate::proto::{self, Sent, iov, status};
 use crate::receive::{self, Manner};
 use crate::report::Report;
+use crate::rest::Bed;
 
 /// Everything that an endpoint is.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct State {
     /// Places of peers that are gone for good, or were when they were noted down.
     vacant: Vec<u32>,
     pub(crate) turn: Turn,
+    /// Whoever sleeps until something comes.
+    pub(crate) bed: Bed,
     pub(crate) exchange: Exchange,
 }
 
@@ -153,6 +156,7 @@ impl State {
                 sweep: 0,
                 reuse: 0,
             },
+            bed: Bed::default(),
             exchange: Exchange::default(),
         }
     }
@@ -196,6 +200,7 @@ impl State {
         if peer.inbox.is_none() && peer.is_full() {
             // The peer may have said by now where it gives slots back.
             self.hear(index);
+            self.stir();
         }
         let (peer, len) = (&mut self.peers[index], buf.len());
         match proto::send(
@@ -305,6 +310,7 @@ impl State {
             Unexpected::Offer { msg_id, .. } => {
                 let into = Into::Receive(posted, env);
                 iov::start(peer, &self.config, &self.ep, src, msg_id, into, env.len);
+                self.stir();
             }
         }
     }
@@ -413,6 +419,7 @@ impl State {
         if !std::mem::replace(&mut peer.is_active, true) {
             self.active.push(index as u32);
         }
+        self.stir();
     }
 
     /// Takes a posted receive back.

@@ -5,9 +5,13 @@ mod sink;
 mod store;
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 pub use ring::CqRing;
 pub use sink::Sink;
+
+use crate::wait::Rest;
 
 /// What a completion queue drives: an endpoint's inner part.
 pub trait Progress: fmt::Debug + Send + Sync {
@@ -17,4 +21,29 @@ pub trait Progress: fmt::Debug + Send + Sync {
     /// It may push completions, those of the queue that drives it through `sink`, but must neither
     /// read that queue nor detach from it.
     fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize;
+
+    /// Whether a thread may sleep that waits for what progress brings.
+    ///
+    /// It may when nothing can move and everything that moves from now on makes [`Self::wait_fd`]
+    /// ready, or wakes the queues and counters of the endpoint ([`crate::Ep::wake`]). A provider
+    /// may keep in `seen` what it knew at the last call for those who sleep at one queue; 0 says
+    /// that the thread has just looked itself.
+    ///
+    /// Without an implementation, threads look and yield instead of sleeping.
+    fn rest(&self, seen: &mut u64) -> Rest {
+        let _ = seen;
+        Rest::AtMost(Duration::ZERO)
+    }
+
+    /// A thread that slept with the leave of [`Self::rest`] was woken, and goes on waiting: moves
+    /// what there is. Progress by somebody who does not sleep is not meant.
+    fn woken(&self) {}
+
+    /// What becomes ready with news while somebody sleeps.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
+
+/// Messages that a read without an array lets each endpoint take.
+pub(crate) const BUDGET: usize = 64;

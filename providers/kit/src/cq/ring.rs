@@ -1,19 +1,20 @@
 //! The completion queue that every provider hands out.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use selvedge::cq::{Attr, Entry, ErrEntry};
-use selvedge::{CompletionQueue, Errno, Error, FiAddr, Result, wait};
+use selvedge::{CompletionQueue, Errno, Error, FiAddr, Result};
 
 use super::store::Store;
-use super::{Progress, Sink};
+use super::{BUDGET, Progress, Sink};
 use crate::birth::Birth;
 use crate::driven::Driven;
 use crate::lock::{Lock, Mode};
+use crate::wait::{Awaited, SPIN, Waiting};
 
 /// A completion queue for one or many endpoints.
 ///
@@ -33,22 +34,39 @@ pub struct CqRing {
     size: usize,
     /// Its lock is held while progress runs, which pushes: taken before `store`, never after it.
     driven: Driven,
-    wait_obj: wait::Object,
-    signalled: AtomicBool,
+    waiting_threads: Waiting,
 }
 
 impl CqRing {
-    /// Opens a queue (fi_cq_open(3)).
+    /// Opens a queue (fi_cq_open(3)). Threads that wait look for some microseconds before they
+    /// sleep.
     ///
     /// # Errors
     /// [`Errno::Inval`] for a size beyond [`Self::MOST`]; [`Errno::NoSys`] for a wait object that
-    /// is not offered. The sentence names the value.
+    /// is not offered. The sentence names the value. The system's, when descriptors are short.
     ///
     /// # Safety
     /// Under [`Mode::Asserted`], no two threads use the queue, or the endpoints that complete on
     /// it, at once.
     #[expect(unsafe_code, reason = "passes the promise about threads to the locks")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
+        // SAFETY: passed on from the caller.
+        unsafe { Self::open_patient(attr, mode, SPIN) }
+    }
+
+    /// As [`Self::open`]; threads that wait look for `spin` at most before they sleep.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    ///
+    /// # Safety
+    /// As [`Self::open`].
+    #[expect(unsafe_code, reason = "passes the promise about threads to the locks")]
+    pub unsafe fn open_patient(
+        attr: &Attr,
+        mode: Mode,
+        spin: Duration,
+    ) -> Result<Arc<Self>, Error> {
         // SAFETY: the caller promises that no two threads are inside; `read` and `push` never take
         // the store's lock twice.
         let store = unsafe { Lock::with_mode(mode, Store::new()) };
@@ -60,8 +78,7 @@ impl CqRing {
             waiting: AtomicUsize::new(0),
             size: checked_size(attr.size)?,
             driven,
-            wait_obj: checked_wait(attr.wait_obj)?,
-            signalled: AtomicBool::new(false),
+            waiting_threads: Waiting::open("completion queue", attr.wait_obj, spin)?,
         }))
     }
 
@@ -69,13 +86,20 @@ impl CqRing {
     pub const MOST: usize = 1 << 24;
 
     /// Has the queue drive `ep` from now on. Attaching twice is attaching once.
-    pub fn attach(&self, ep: Arc<dyn Progress>) {
-        self.driven.attach(ep);
+    ///
+    /// # Errors
+    /// The system's, when memory is too short to wait for it; it is not attached then.
+    pub fn attach(&self, ep: &Arc<dyn Progress>) -> Result<(), Error> {
+        self.driven.attach(Arc::clone(ep));
+        self.waiting_threads
+            .add(&**ep)
+            .inspect_err(|_| self.driven.detach(ep))
     }
 
     /// Ends what [`Self::attach`] began. When it returns, no call of `ep`'s progress by this queue
     /// is running, nor will one start.
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
+        self.waiting_threads.remove(&**ep);
         self.driven.detach(ep);
     }
 
@@ -83,16 +107,22 @@ impl CqRing {
     #[inline(always)]
     pub fn push(&self, entry: Entry, src: FiAddr) {
         let mut store = self.store.lock();
-        store.push(entry, src);
+        let is_watched = store.push(entry, src);
         self.note(&store);
+        if is_watched {
+            self.waiting_threads.wake();
+        }
     }
 
     /// Adds an error behind the completions pushed so far.
     #[cold]
     pub fn push_err(&self, error: ErrEntry) {
         let mut store = self.store.lock();
-        store.push_err(error);
+        let is_watched = store.push_err(error);
         self.note(&store);
+        if is_watched {
+            self.waiting_threads.wake();
+        }
     }
 
     /// Completions that fit before the queue is as full as it was opened for.
@@ -100,6 +130,11 @@ impl CqRing {
     pub fn room(&self) -> usize {
         self.size
             .saturating_sub(self.waiting.load(Ordering::Relaxed))
+    }
+
+    /// Has whoever sleeps here look at its endpoints again.
+    pub(crate) fn wake(&self) {
+        self.waiting_threads.wake();
     }
 
     /// Takes what waits, after driving the endpoints if nothing does or nothing is wanted. `src`
@@ -116,6 +151,12 @@ impl CqRing {
             }
         }
         self.birth.check()?;
+        self.take_stored(out, src)
+    }
+
+    /// Takes what waits, without driving anybody.
+    #[inline]
+    fn take_stored(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         let mut store = self.store.lock();
         let taken = store.take(out, src);
         self.note(&store);
@@ -166,30 +207,66 @@ impl CompletionQueue for CqRing {
     }
 
     fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
-        if self.wait_obj == wait::Object::None {
-            return Err(Errno::NoSys);
-        }
-        let start = Instant::now();
-        loop {
-            match self.read(out)? {
-                0 => {}
-                count => return Ok(count),
-            }
-            let late = timeout.is_some_and(|timeout| start.elapsed() >= timeout);
-            if late || self.signalled.swap(false, Ordering::Acquire) {
-                return Err(Errno::Again);
-            }
-            thread::yield_now();
-        }
+        let mut reader = Reader { cq: self, out };
+        let found = self
+            .waiting_threads
+            .wait(&self.driven, timeout, &mut reader)?;
+        found.unwrap_or(Err(Errno::Again))
     }
 
     fn signal(&self) -> Result {
-        if self.wait_obj == wait::Object::None {
-            return Err(Errno::NoSys);
+        self.waiting_threads.signal()
+    }
+
+    fn try_wait(&self) -> Result {
+        let mut reader = Reader {
+            cq: self,
+            out: &mut [],
+        };
+        self.waiting_threads.try_wait(&self.driven, &mut reader)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.waiting_threads.fd()
+    }
+}
+
+/// A thread that waits for entries; without an array, until there are some.
+struct Reader<'a> {
+    cq: &'a CqRing,
+    out: &'a mut [Entry],
+}
+
+impl Reader<'_> {
+    fn found(&self, taken: Result<usize>) -> Option<Result<usize>> {
+        match taken {
+            Ok(0) if !self.out.is_empty() || self.cq.is_empty() => None,
+            taken => Some(taken),
         }
-        self.birth.check()?;
-        self.signalled.store(true, Ordering::Release);
-        Ok(())
+    }
+}
+
+impl Awaited for Reader<'_> {
+    type Found = Result<usize>;
+
+    fn read(&mut self) -> Option<Result<usize>> {
+        let taken = self.cq.take(self.out, &mut []);
+        self.found(taken)
+    }
+
+    fn look(&mut self) -> Option<Result<usize>> {
+        let taken = self.cq.take_stored(self.out, &mut []);
+        self.found(taken)
+    }
+
+    fn watch(&mut self) -> bool {
+        let mut store = self.cq.store.lock();
+        store.watch();
+        store.waiting() > 0
+    }
+
+    fn unwatch(&mut self) {
+        self.cq.store.lock().unwatch();
     }
 }
 
@@ -213,24 +290,13 @@ fn checked_size(size: usize) -> Result<usize, Error> {
     }
 }
 
-fn checked_wait(object: wait::Object) -> Result<wait::Object, Error> {
-    match object {
-        wait::Object::None | wait::Object::Unspec | wait::Object::Yield => Ok(object),
-        _ => Err(Error::new(
-            Errno::NoSys,
-            format!("completion queue: wait object {object:?} is not offered"),
-        )),
-    }
-}
-
 const DEFAULT_SIZE: usize = 1024;
-
-/// Messages that a read without an array lets each endpoint take.
-const BUDGET: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use selvedge::Context;
+    use std::thread;
+
+    use selvedge::{Context, wait};
 
     use super::*;
 
@@ -247,9 +313,9 @@ mod tests {
         }
     }
 
-    fn waiting_cq() -> Arc<CqRing> {
+    fn waiting_cq(object: wait::Object) -> Arc<CqRing> {
         let mut attr = Attr::default();
-        attr.wait_obj = wait::Object::Yield;
+        attr.wait_obj = object;
         open(&attr).unwrap()
     }
 
@@ -270,8 +336,8 @@ mod tests {
     fn a_read_drives_what_is_attached_once_and_as_far_as_asked() {
         let cq = open(&Attr::default()).unwrap();
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
-        cq.attach(Arc::clone(&ep));
-        cq.attach(Arc::clone(&ep));
+        cq.attach(&ep).unwrap();
+        cq.attach(&ep).unwrap();
         let mut out = [Entry::default(); 3];
         assert_eq!(cq.read(&mut out), Ok(3));
         assert_eq!(cq.room(), 1024);
@@ -283,7 +349,8 @@ mod tests {
     #[test]
     fn an_empty_read_only_drives() {
         let cq = open(&Attr::default()).unwrap();
-        cq.attach(Arc::new(Source(Arc::clone(&cq))));
+        let source: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
+        cq.attach(&source).unwrap();
         assert_eq!(cq.read(&mut []), Ok(0));
         assert_eq!(cq.room(), 1024 - BUDGET);
         assert_eq!(cq.read(&mut []), Ok(0));
@@ -327,34 +394,30 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_object_that_is_not_offered_is_refused_by_name() {
-        let mut attr = Attr::default();
-        attr.wait_obj = wait::Object::Fd;
-        let error = open(&attr).unwrap_err();
-        assert_eq!(error.errno(), Errno::NoSys);
-        assert!(error.what().contains("Fd"), "{error}");
-    }
-
-    #[test]
     fn waiting_needs_a_wait_object() {
         let cq = open(&Attr::default()).unwrap();
         assert_eq!(cq.wait(&mut [], None), Err(Errno::NoSys));
         assert_eq!(cq.signal(), Err(Errno::NoSys));
+        assert_eq!(cq.try_wait(), Err(Errno::NoSys));
+        assert!(cq.wait_fd().is_none());
     }
 
     #[test]
     fn a_wait_ends_with_an_entry_a_signal_or_the_time() {
-        let cq = waiting_cq();
-        let mut out = [Entry::default(); 1];
-        assert_eq!(cq.wait(&mut out, Some(Duration::ZERO)), Err(Errno::Again));
-        let waiter = {
-            let cq = Arc::clone(&cq);
-            thread::spawn(move || cq.wait(&mut [Entry::default()], None))
-        };
-        cq.signal().unwrap();
-        assert_eq!(waiter.join().unwrap(), Err(Errno::Again));
-        cq.push(entry(5), FiAddr::UNSPEC);
-        assert_eq!(cq.wait(&mut out, None), Ok(1));
+        for object in [wait::Object::Yield, wait::Object::Unspec, wait::Object::Fd] {
+            let cq = waiting_cq(object);
+            let mut out = [Entry::default(); 1];
+            assert_eq!(cq.wait(&mut out, Some(Duration::ZERO)), Err(Errno::Again));
+            let waiter = {
+                let cq = Arc::clone(&cq);
+                thread::spawn(move || cq.wait(&mut [Entry::default()], None))
+            };
+            cq.signal().unwrap();
+            assert_eq!(waiter.join().unwrap(), Err(Errno::Again));
+            cq.push(entry(5), FiAddr::UNSPEC);
+            assert_eq!(cq.wait(&mut [], None), Ok(0));
+            assert_eq!(cq.wait(&mut out, None), Ok(1));
+        }
     }
 
     #[test]
@@ -370,7 +433,7 @@ mod tests {
         };
         for _ in 0..200 {
             let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
-            cq.attach(Arc::clone(&ep));
+            cq.attach(&ep).unwrap();
             thread::yield_now();
             cq.detach(&ep);
             assert_eq!(Arc::strong_count(&ep), 1);

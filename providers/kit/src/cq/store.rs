@@ -20,6 +20,9 @@ pub(super) struct Store {
     /// a power of two.
     read: usize,
     pushed: usize,
+    /// How many entries may wait before a push has something else to do: grow, or wake somebody.
+    /// As many as there are slots, and none while the store is watched.
+    calm: usize,
     /// Each with the number of entries that were pushed before it.
     errors: VecDeque<(usize, ErrEntry)>,
 }
@@ -36,6 +39,7 @@ impl Store {
             slots: vec![Slot::EMPTY; SMALLEST].into_boxed_slice(),
             read: 0,
             pushed: 0,
+            calm: SMALLEST,
             errors: VecDeque::new(),
         }
     }
@@ -52,18 +56,41 @@ impl Store {
         self.len() + self.errors.len()
     }
 
+    /// Adds an entry. `true` when whoever watches is to be woken.
     #[inline(always)]
-    pub(super) fn push(&mut self, entry: Entry, src: FiAddr) {
-        if self.len() == self.slots.len() {
-            self.grow();
-        }
+    pub(super) fn push(&mut self, entry: Entry, src: FiAddr) -> bool {
+        let is_calm = self.len() < self.calm;
+        let is_watched = !is_calm && self.make_calm();
         let place = self.place(self.pushed);
         self.slots[place] = Slot { entry, src };
         self.pushed = self.pushed.wrapping_add(1);
+        is_watched
     }
 
-    pub(super) fn push_err(&mut self, error: ErrEntry) {
+    /// Adds an error, likewise.
+    pub(super) fn push_err(&mut self, error: ErrEntry) -> bool {
         self.errors.push_back((self.pushed, error));
+        self.unwatch()
+    }
+
+    /// Has the next push say that somebody is to be woken.
+    pub(super) fn watch(&mut self) {
+        self.calm = 0;
+    }
+
+    /// Ends what [`Self::watch`] began; whether it was on.
+    pub(super) fn unwatch(&mut self) -> bool {
+        std::mem::replace(&mut self.calm, self.slots.len()) == 0
+    }
+
+    /// Does what a push has to do first; whether the store was watched.
+    #[cold]
+    fn make_calm(&mut self) -> bool {
+        let was_watched = self.unwatch();
+        if self.len() == self.slots.len() {
+            self.grow();
+        }
+        was_watched
     }
 
     /// Moves entries to `out`, up to the next error, and their sources to `src`, as far as it goes;
@@ -118,6 +145,7 @@ impl Store {
         for (before, _) in &mut self.errors {
             *before = before.wrapping_sub(self.read);
         }
+        self.calm = slots.len();
         self.slots = slots.into_boxed_slice();
         (self.read, self.pushed) = (0, len);
     }
@@ -230,5 +258,27 @@ mod tests {
         assert_eq!(read(&mut store, 9), Err(Errno::Avail));
         assert_eq!(store.take_err().unwrap().entry.context.0, 2);
         assert_eq!(store.waiting(), 0);
+    }
+
+    #[test]
+    fn a_watched_store_says_so_at_the_next_push_alone() {
+        let mut store = Store::new();
+        assert!(!store.push(entry(0), FiAddr(0)));
+        store.watch();
+        assert!(store.push(entry(1), FiAddr(1)));
+        assert!(!store.push(entry(2), FiAddr(2)));
+        store.watch();
+        assert_eq!(read(&mut store, 9).unwrap(), [0, 1, 2]);
+        assert!(store.push_err(error(3)), "reading ends no watch");
+        assert!(!store.push_err(error(4)));
+        store.watch();
+        assert!(store.unwatch());
+        assert!(!store.unwatch());
+        for number in 0..SMALLEST as u64 {
+            assert!(!store.push(entry(number), FiAddr(number)));
+        }
+        store.watch();
+        assert!(store.push(entry(64), FiAddr(64)), "it grows and says so");
+        assert!(!store.push(entry(65), FiAddr(65)));
     }
 }

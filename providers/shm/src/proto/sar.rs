@@ -146,6 +146,9 @@ pub(crate) fn stream(peer: &mut Peer) -> bool {
             out.streams.rotate_left(1);
         }
     }
+    if moved {
+        peer.wake();
+    }
     moved
 }
 

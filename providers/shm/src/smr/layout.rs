@@ -36,10 +36,12 @@ pub(crate) mod word {
     /// What the owner wants to be told of: 1 = one-sided operations that the peer
     /// has carried out by itself.
     pub(crate) const WANTS: usize = 9;
+    /// Whether fences that others make run on the owner's processors too.
+    pub(crate) const FENCED: usize = 10;
     /// How many of the peer's commands the owner has consumed.
     pub(crate) const CREDIT: usize = 16;
-    /// Whether the owner polls the peer's queue anyway: then nobody needs to ring.
-    pub(crate) const ATTENTIVE: usize = 17;
+    /// Whether the owner polls the peer's queue anyway (1), or has to be rung for (0), or sleeps.
+    pub(crate) const ATTENTION: usize = 17;
     /// Not zero once the owner has closed: nothing that the region names may be used any more.
     pub(crate) const CLOSED: usize = 32;
 }

@@ -8,6 +8,7 @@
 //! - [`inject_pool`]: payloads that do not fit a command (`smr_inject_buf`);
 //! - [`resp_queue`]: answers (`smr_resp`);
 //! - [`doorbell`]: a hint which queues have news;
+//! - [`attention`]: who has to ring, and who sleeps and has to be woken;
 //! - [`bounce`]: segments for payloads of any size;
 //! - [`special`]: memory that its owner uses as its own and that peers map;
 //! - [`keys`]: what peers may do with memory that was registered;
@@ -66,6 +67,8 @@
 //! # Ok::<(), selvedge::Error>(())
 //! ```
 
+pub mod attention;
+pub(crate) mod barrier;
 pub mod bounce;
 pub mod bytes;
 pub mod cmd_queue;

@@ -101,6 +101,10 @@ pub enum Fault {
     Credit,
     /// The release of a bell's bit.
     Bell,
+    /// The fence between a commit and the look whether its reader sleeps.
+    Announce,
+    /// The fence between falling asleep and the last look.
+    Sleep,
     /// The owner's fence between closing and reusing its memory.
     Close,
     /// The peer's fence between its copy and its look whether the owner has closed.

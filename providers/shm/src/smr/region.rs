@@ -18,9 +18,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use selvedge::{Errno, Error};
 use selvedge_kit::birth::Birth;
 
+use super::barrier;
 use super::bytes::Bytes;
 use super::cmd_queue::{Credit, Receiver, SLOT_WORDS, Sender};
-use super::doorbell::Bell;
 use super::inject_pool::InjectPool;
 use super::layout::{HEADER_SIZE, MAGIC, NAME_MAX, PEER_ADDR, PEER_NAME, Sizes, VERSION, word};
 use super::map::{Addr, UNSPEC};
@@ -293,7 +293,8 @@ impl Region {
             (word::CMD_COUNT, self.sizes.cmd_count as u64),
             (word::INJECT_OFFSET, self.sizes.inject_offset() as u64),
             (word::INJECT_SIZE, self.sizes.inject_size as u64),
-            (word::ATTENTIVE, 1),
+            (word::FENCED, u64::from(barrier::register())),
+            (word::ATTENTION, 1),
         ] {
             self.header.at(index).store(value, Ordering::Relaxed);
         }
@@ -362,13 +363,6 @@ impl Region {
         Credit::new(self.header.clone(), word::CREDIT)
     }
 
-    /// Says whether the owner polls the peer's queue anyway, so that nobody needs to ring.
-    pub fn set_attentive(&self, attentive: bool) {
-        self.header
-            .at(word::ATTENTIVE)
-            .store(u64::from(attentive), Ordering::Relaxed);
-    }
-
     /// Says that the owner wants to be told of what the peer reads or writes without it.
     pub fn want_notices(&self) {
         self.header.at(word::WANTS).store(1, Ordering::Relaxed);
@@ -380,6 +374,10 @@ impl Region {
     pub fn close(&self) {
         self.header.at(word::CLOSED).store(1, Ordering::Relaxed);
         order::withdrawn();
+    }
+
+    pub(super) fn header(&self) -> &Words {
+        &self.header
     }
 
     fn words(&self, offset: usize, len: usize) -> Words {
@@ -464,21 +462,6 @@ impl PeerRegion {
         Credit::new(self.header.clone(), word::CREDIT)
     }
 
-    /// Whether the peer polls our queue anyway.
-    #[inline]
-    pub fn is_attentive(&self) -> bool {
-        self.header.at(word::ATTENTIVE).load(Ordering::Relaxed) != 0
-    }
-
-    /// Tells the peer of what was just committed for it: rings, unless it polls anyway. The peer
-    /// may stop to do so at this very moment and miss it; its sweep then finds the news.
-    #[inline]
-    pub fn announce(&self, bell: &Bell) {
-        if !self.is_attentive() {
-            bell.ring();
-        }
-    }
-
     /// Whether the peer wants to be told of what is read or written without it.
     #[inline]
     pub fn wants_notices(&self) -> bool {
@@ -499,6 +482,11 @@ impl PeerRegion {
             name: name_in(&self.mapping),
             index: (index != UNSPEC).then_some(index),
         }
+    }
+
+    #[inline(always)]
+    pub(super) fn header(&self) -> &Words {
+        &self.header
     }
 
     fn words(&self, offset: usize, len: usize) -> Words {

@@ -6,7 +6,7 @@
 
 use std::hint;
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -94,6 +94,8 @@ macro_rules! unless_planted {
 
 /// The orderings of the protocol, by what they protect.
 pub(crate) mod order {
+    #[cfg(not(loom))]
+    use super::compiler_fence;
     use super::{Ordering, fence};
 
     /// Makes a slot visible after its content. PAIRS WITH: [`seen`] in `cmd_queue::Receiver`,
@@ -121,6 +123,33 @@ pub(crate) mod order {
     #[inline]
     pub(crate) fn ring() -> Ordering {
         unless_planted!(Bell, Ordering::Release, Ordering::Relaxed)
+    }
+
+    /// Between a commit and the look whether its reader has to be woken. `SeqCst`, because a store
+    /// must not pass a later load, on either side. Only the compiler is told: the processor gets
+    /// its fence from [`asleep`] in the reader's process. PAIRS WITH: [`asleep`].
+    #[inline(always)]
+    pub(crate) fn announced() {
+        #[cfg(not(loom))]
+        compiler_fence(Ordering::SeqCst);
+        #[cfg(loom)]
+        unless_planted!(Announce, fence(Ordering::SeqCst), ());
+    }
+
+    /// Between falling asleep and the last look for what was committed: `SeqCst` for the same
+    /// reason, for this processor and all that may be running a writer. `false` when they could not
+    /// be reached. PAIRS WITH: [`announced`].
+    pub(crate) fn asleep() -> bool {
+        #[cfg(not(loom))]
+        return {
+            fence(Ordering::SeqCst);
+            crate::smr::barrier::everywhere()
+        };
+        #[cfg(loom)]
+        {
+            unless_planted!(Sleep, fence(Ordering::SeqCst), ());
+            true
+        }
     }
 
     /// Between saying that memory is withdrawn and changing it: a fence, because a release store

@@ -18,6 +18,7 @@ mod process;
 mod puppet;
 mod shortage;
 mod side;
+mod sleep;
 mod special;
 mod states;
 mod tally;

@@ -11,7 +11,8 @@ use selvedge::{Errno, FiAddr, MrAccess};
 
 use crate::denial;
 use crate::fork::Fork;
-use crate::side::{self, Kind, Side, content};
+use crate::side::{self, Event, Kind, Side, content};
+use crate::sleep::Pauses;
 
 /// Obeys orders until there are no more.
 pub(crate) fn obey() {
@@ -63,6 +64,17 @@ impl Strings {
                     Err(error) => return format!("{:?}", error.errno()),
                 }
             }
+            "opensleepy" => {
+                let params: Vec<_> = args[1..].iter().filter_map(|p| p.split_once('=')).collect();
+                let info = side::info(selvedge::info::EpType::Rdm, &params);
+                let object = selvedge::wait::Object::Unspec;
+                self.side = Some(Side::open_waiting(Some(args[0]), &info, object).unwrap());
+            }
+            "sleep" => {
+                let event = self.side().sleep(None).unwrap();
+                return described(&event);
+            }
+            "echo" => self.echo(args),
             "insert" => return self.side().insert(args[0]).0.to_string(),
             "send" => {
                 let kind = Kind::parse(args[0]);
@@ -139,15 +151,24 @@ impl Strings {
     }
 
     fn next(&mut self) -> String {
-        let event = self.side().next();
-        match event.error {
-            Some(error) => format!("fail {} {:?} {}", event.context, error.errno, error.detail),
-            None if event.bytes.is_empty() => format!("done {}", event.context),
-            None => {
-                let is_good = event.bytes == content(event.context, event.bytes.len());
-                let word = if is_good { "good" } else { "bad" };
-                format!("done {} {} {word}", event.context, event.bytes.len())
-            }
+        described(&self.side().next())
+    }
+
+    /// Sends back `count` tagged messages of `len` bytes, one after the other, and sleeps in
+    /// between, after pauses of all lengths: `dest len count`.
+    fn echo(&mut self, args: &[&str]) {
+        let (dest, len, count) = (FiAddr(number(args[0])), number(args[1]), number(args[2]));
+        println!("@ok");
+        let mut pauses = Pauses::new(1);
+        for message in 0..count {
+            let side = self.side();
+            let posted = side.recv(Kind::Tagged, dest, len as usize, message);
+            posted.unwrap();
+            pauses.pause();
+            while side.sleep(None).unwrap().ok().bytes.is_empty() {}
+            pauses.pause();
+            side.send(Kind::Tagged, dest, len as usize, message)
+                .unwrap();
         }
     }
 
@@ -209,6 +230,18 @@ fn become_another() -> ! {
     // SAFETY: a null-terminated list of strings.
     unsafe { libc::execvp(args[0], args.as_ptr()) };
     panic!("{}", std::io::Error::last_os_error());
+}
+
+fn described(event: &Event) -> String {
+    match &event.error {
+        Some(error) => format!("fail {} {:?} {}", event.context, error.errno, error.detail),
+        None if event.bytes.is_empty() => format!("done {}", event.context),
+        None => {
+            let is_good = event.bytes == content(event.context, event.bytes.len());
+            let word = if is_good { "good" } else { "bad" };
+            format!("done {} {} {word}", event.context, event.bytes.len())
+        }
+    }
 }
 
 fn number(word: &str) -> u64 {

@@ -15,7 +15,7 @@ use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
     Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Context, Desc, Domain,
     Endpoint, Errno, Error, FiAddr, Hints, Info, Iov, IovMut, MrAccess, MsgExt, OpFlags, Registry,
-    TagMatch, TaggedExt, alloc, av, cq, msg, tagged,
+    TagMatch, TaggedExt, alloc, av, cq, msg, tagged, wait,
 };
 
 /// What can be sent.
@@ -129,10 +129,21 @@ impl Side {
     }
 
     pub(crate) fn open(name: Option<&str>, info: &Info) -> Result<Self, Error> {
+        Self::open_waiting(name, info, wait::Object::None)
+    }
+
+    /// With a queue that a thread can wait at.
+    pub(crate) fn open_waiting(
+        name: Option<&str>,
+        info: &Info,
+        wait_obj: wait::Object,
+    ) -> Result<Self, Error> {
         let mut info = info.clone();
         info.src_addr = name.map(|name| Address::Str(name.into()));
         let domain = info.open()?;
-        let cq = domain.cq(&cq::Attr::default())?;
+        let mut attr = cq::Attr::default();
+        attr.wait_obj = wait_obj;
+        let cq = domain.cq(&attr)?;
         let av = domain.av(&av::Attr::default())?;
         let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         Ok(Self {
@@ -397,6 +408,17 @@ impl Side {
             tag: entry.tag,
             bytes,
             error,
+        }
+    }
+
+    /// Sleeps until there is a completion, or the time is over.
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> Option<Event> {
+        let mut entry = [Entry::default()];
+        match self.cq.wait(&mut entry, timeout) {
+            Ok(_) => Some(self.event(entry[0], FiAddr::UNSPEC, None)),
+            Err(Errno::Avail) => self.read(),
+            Err(Errno::Again) => None,
+            Err(errno) => panic!("{errno}"),
         }
     }
 

@@ -12,6 +12,7 @@
 #![cfg(loom)]
 #![expect(clippy::unwrap_used, reason = "a model that cannot go on may panic")]
 
+mod attention;
 mod bounce;
 mod close;
 mod doorbell;

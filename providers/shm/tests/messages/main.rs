@@ -21,3 +21,4 @@ mod shm;
 mod sources;
 mod truncation;
 mod verbs;
+mod waits;

@@ -1,0 +1,274 @@
+//! The ready-made event queue.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use selvedge::eq::{Attr, ErrEntry, Event};
+use selvedge::{Errno, Error, EventQueue, Result};
+
+use crate::cq::{BUDGET, Progress, Sink};
+use crate::driven::Driven;
+use crate::wait::{Awaited, SPIN, Waiting};
+
+/// A queue of events and errors, in the order in which they came.
+///
+/// Its size bounds what the application writes. What a provider pushes is kept beyond it: no event
+/// is lost. Events are rare, so its lock is always there, whatever was promised about threads.
+pub struct Queue {
+    events: Mutex<VecDeque<Result<Event, ErrEntry>>>,
+    size: usize,
+    driven: Driven,
+    waiting_threads: Waiting,
+}
+
+impl Queue {
+    /// Opens a queue (fi_eq_open(3)).
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] for a wait object that is not offered, by name. The system's, when
+    /// descriptors are short.
+    pub fn open(attr: &Attr) -> Result<Arc<Self>, Error> {
+        Ok(Arc::new(Self {
+            events: Mutex::default(),
+            size: match attr.size {
+                0 => DEFAULT_SIZE,
+                size => size,
+            },
+            driven: Driven::shared(),
+            waiting_threads: Waiting::open("event queue", attr.wait_obj, SPIN)?,
+        }))
+    }
+
+    /// Has reads drive `object` from now on. Attaching twice is attaching once.
+    ///
+    /// # Errors
+    /// The system's, when memory is too short to wait for it; it is not attached then.
+    pub fn attach(&self, object: &Arc<dyn Progress>) -> Result<(), Error> {
+        self.driven.attach(Arc::clone(object));
+        self.waiting_threads
+            .add(&**object)
+            .inspect_err(|_| self.driven.detach(object))
+    }
+
+    /// Ends what [`Self::attach`] began. When it returns, no call of `object`'s progress by this
+    /// queue is running, nor will one start.
+    pub fn detach(&self, object: &Arc<dyn Progress>) {
+        self.waiting_threads.remove(&**object);
+        self.driven.detach(object);
+    }
+
+    /// Adds an event.
+    pub fn push(&self, event: Event) {
+        self.add(Ok(event));
+    }
+
+    /// Adds an error.
+    pub fn push_err(&self, error: ErrEntry) {
+        self.add(Err(error));
+    }
+
+    /// Has whoever sleeps here look at what it drives again.
+    pub fn wake(&self) {
+        self.waiting_threads.wake();
+    }
+
+    fn add(&self, event: Result<Event, ErrEntry>) {
+        self.events().push_back(event);
+        // Whoever lies down says so before it looks at the events a last time.
+        self.wake();
+    }
+
+    fn drive(&self) {
+        self.driven.drive(BUDGET, &mut Sink::none());
+    }
+
+    fn take(&self) -> Result<Event> {
+        let mut events = self.events();
+        match events.front() {
+            None => Err(Errno::Again),
+            Some(Err(_)) => Err(Errno::Avail),
+            Some(Ok(_)) => events.pop_front().and_then(Result::ok).ok_or(Errno::Again),
+        }
+    }
+
+    fn events(&self) -> MutexGuard<'_, VecDeque<Result<Event, ErrEntry>>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EventQueue for Queue {
+    fn read(&self) -> Result<Event> {
+        self.drive();
+        self.take()
+    }
+
+    fn peek(&self) -> Result<Event> {
+        self.drive();
+        match self.events().front() {
+            None => Err(Errno::Again),
+            Some(Err(_)) => Err(Errno::Avail),
+            Some(Ok(event)) => Ok(event.clone()),
+        }
+    }
+
+    fn read_err(&self) -> Result<ErrEntry> {
+        let mut events = self.events();
+        match events.pop_front() {
+            Some(Err(error)) => Ok(error),
+            Some(event) => {
+                events.push_front(event);
+                Err(Errno::Again)
+            }
+            None => Err(Errno::Again),
+        }
+    }
+
+    fn write(&self, event: Event) -> Result {
+        {
+            let mut events = self.events();
+            if events.len() >= self.size {
+                return Err(Errno::Again);
+            }
+            events.push_back(Ok(event));
+        }
+        self.wake();
+        Ok(())
+    }
+
+    fn wait(&self, timeout: Option<Duration>) -> Result<Event> {
+        let found = self
+            .waiting_threads
+            .wait(&self.driven, timeout, &mut Reader(self))?;
+        found.unwrap_or(Err(Errno::Again))
+    }
+
+    fn try_wait(&self) -> Result {
+        self.waiting_threads
+            .try_wait(&self.driven, &mut Reader(self))
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.waiting_threads.fd()
+    }
+}
+
+/// A thread that waits for an event.
+struct Reader<'a>(&'a Queue);
+
+impl Awaited for Reader<'_> {
+    type Found = Result<Event>;
+
+    fn read(&mut self) -> Option<Result<Event>> {
+        self.0.drive();
+        self.look()
+    }
+
+    fn look(&mut self) -> Option<Result<Event>> {
+        match self.0.take() {
+            Err(Errno::Again) => None,
+            found => Some(found),
+        }
+    }
+
+    fn watch(&mut self) -> bool {
+        !self.0.events().is_empty()
+    }
+
+    fn unwatch(&mut self) {}
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}
+
+const DEFAULT_SIZE: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use selvedge::{Context, wait};
+
+    use super::*;
+
+    fn open(wait_obj: wait::Object, size: usize) -> Arc<Queue> {
+        let mut attr = Attr::default();
+        attr.wait_obj = wait_obj;
+        attr.size = size;
+        Queue::open(&attr).unwrap()
+    }
+
+    fn event(number: u64) -> Event {
+        let context = Context(number);
+        Event::Notify { context, data: 0 }
+    }
+
+    fn number(event: &Event) -> u64 {
+        match event {
+            Event::Notify { context, .. } => context.0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn error(number: u64) -> ErrEntry {
+        ErrEntry::new(Context(number), Errno::ConnRefused, "planted")
+    }
+
+    #[test]
+    fn events_and_errors_come_in_their_order_and_can_be_looked_at() {
+        let eq = open(wait::Object::None, 0);
+        assert_eq!(eq.read().unwrap_err(), Errno::Again);
+        assert_eq!(eq.peek().unwrap_err(), Errno::Again);
+        eq.write(event(1)).unwrap();
+        eq.push_err(error(2));
+        eq.push(event(3));
+        assert_eq!(number(&eq.peek().unwrap()), 1);
+        assert_eq!(eq.read_err().unwrap_err(), Errno::Again);
+        assert_eq!(number(&eq.read().unwrap()), 1);
+        assert_eq!(eq.read().unwrap_err(), Errno::Avail);
+        assert_eq!(eq.peek().unwrap_err(), Errno::Avail);
+        assert_eq!(eq.read_err().unwrap().context, Context(2));
+        assert_eq!(number(&eq.read().unwrap()), 3);
+        assert_eq!(eq.read().unwrap_err(), Errno::Again);
+    }
+
+    #[test]
+    fn the_application_writes_as_much_as_the_size_and_the_provider_more() {
+        let eq = open(wait::Object::None, 2);
+        eq.write(event(1)).unwrap();
+        eq.push(event(2));
+        assert_eq!(eq.write(event(3)), Err(Errno::Again));
+        eq.push(event(3));
+        for expected in 1..=3 {
+            assert_eq!(number(&eq.read().unwrap()), expected);
+        }
+        eq.write(event(4)).unwrap();
+    }
+
+    #[test]
+    fn a_wait_for_an_event_ends_with_one_an_error_or_the_time() {
+        for object in [wait::Object::Unspec, wait::Object::Fd, wait::Object::Yield] {
+            let eq = open(object, 0);
+            assert_eq!(eq.wait(Some(Duration::ZERO)).unwrap_err(), Errno::Again);
+            let waiter = {
+                let eq = Arc::clone(&eq);
+                thread::spawn(move || (eq.wait(None), eq.wait(None)))
+            };
+            eq.write(event(7)).unwrap();
+            thread::yield_now();
+            eq.push_err(error(8));
+            let (event, error) = waiter.join().unwrap();
+            assert_eq!(number(&event.unwrap()), 7);
+            assert_eq!(error.unwrap_err(), Errno::Avail);
+        }
+        let eq = open(wait::Object::None, 0);
+        assert_eq!(eq.wait(None).unwrap_err(), Errno::NoSys);
+    }
+}

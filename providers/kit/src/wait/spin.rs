@@ -1,0 +1,126 @@
+//! For how long a thread looks before it sleeps, learnt from how that went.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Looking pays when what is waited for comes within the time that falling asleep and waking take;
+/// it does harm when the processor is needed by whoever is waited for. So the time is doubled when
+/// looking has paid or would have, and halved when it was in vain; and a thread that has found that
+/// others want its processor does not look on.
+#[derive(Debug)]
+pub(super) struct Spin {
+    most: u64,
+    /// In nanoseconds.
+    now: AtomicU64,
+}
+
+/// One thread's looking.
+#[derive(Debug)]
+pub(super) struct Spinning {
+    start: Instant,
+    last: Instant,
+    budget: Duration,
+}
+
+impl Spin {
+    pub(super) fn new(most: Duration) -> Self {
+        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            most,
+            now: AtomicU64::new(most),
+        }
+    }
+
+    pub(super) fn begin(&self, start: Instant) -> Spinning {
+        Spinning {
+            start,
+            last: start,
+            budget: Duration::from_nanos(self.now.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Whether to look once more. Lets others run after the first moments.
+    pub(super) fn goes_on(&self, spinning: &mut Spinning) -> bool {
+        let now = Instant::now();
+        let passed = now - spinning.start;
+        if passed >= spinning.budget || now - spinning.last >= CROWDED {
+            self.halve();
+            return false;
+        }
+        spinning.last = now;
+        if passed >= ALONE {
+            thread::yield_now();
+        }
+        true
+    }
+
+    /// Looking has found something.
+    pub(super) fn paid(&self) {
+        self.double();
+    }
+
+    /// A sleep took this long.
+    pub(super) fn slept(&self, time: Duration) {
+        if time.as_nanos() < u128::from(self.most) {
+            self.double();
+        }
+    }
+
+    fn double(&self) {
+        let now = self.now.load(Ordering::Relaxed);
+        if now < self.most {
+            let more = now.saturating_mul(2).max(LEAST).min(self.most);
+            self.now.store(more, Ordering::Relaxed);
+        }
+    }
+
+    fn halve(&self) {
+        let now = self.now.load(Ordering::Relaxed);
+        self.now.store(now / 2, Ordering::Relaxed);
+    }
+}
+
+/// Looks that lie further apart than this had another thread between them.
+const CROWDED: Duration = Duration::from_micros(5);
+/// How long a thread looks without offering its processor to others: about a round trip between
+/// processors.
+const ALONE: Duration = Duration::from_micros(1);
+/// The shortest time that is worth looking, in nanoseconds.
+const LEAST: u64 = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(spin: &Spin) -> u64 {
+        spin.now.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn looking_gets_shorter_when_it_is_in_vain_and_longer_when_it_pays() {
+        let spin = Spin::new(Duration::from_micros(8));
+        for expected in [4000, 2000, 1000] {
+            let mut spinning = spin.begin(Instant::now());
+            while spin.goes_on(&mut spinning) {}
+            assert_eq!(now(&spin), expected);
+        }
+        spin.paid();
+        assert_eq!(now(&spin), 2000);
+        spin.slept(Duration::from_micros(7));
+        assert_eq!(now(&spin), 4000);
+        spin.slept(Duration::from_micros(9));
+        assert_eq!(now(&spin), 4000);
+        spin.paid();
+        spin.paid();
+        assert_eq!(now(&spin), 8000);
+    }
+
+    #[test]
+    fn no_time_at_all_stays_none() {
+        let spin = Spin::new(Duration::ZERO);
+        assert!(!spin.goes_on(&mut spin.begin(Instant::now())));
+        spin.paid();
+        assert_eq!(now(&spin), 0);
+    }
+}

@@ -1,0 +1,202 @@
+//! Threads that sleep until something comes: nothing that comes may fail to wake them, and until
+//! then they take no time of any processor.
+
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::Signal;
+use selvedge::info::EpType;
+use selvedge::{Errno, FiAddr, wait};
+
+use crate::contact::unique;
+use crate::process::{Puppet, Watchdog};
+use crate::side::{ANY, Kind, Side, info};
+
+/// Pauses of lengths that look random and are the same in each run, from nothing to longer than
+/// anybody looks before falling asleep.
+pub(crate) struct Pauses(u64);
+
+impl Pauses {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn pause(&mut self) {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let turns = match self.0 >> 60 {
+            0..6 => 0,
+            6..15 => self.0 >> 32 & 0x7ff,
+            _ => self.0 >> 32 & 0x7fff,
+        };
+        for _ in 0..turns {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Waits until a thread of the process sleeps in the call that sleepers sleep in.
+fn until_asleep(pid: i32) {
+    let call = libc::SYS_ppoll.to_string();
+    let is_asleep = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        tasks.flatten().any(|task| {
+            let now = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+            now.split(' ').next() == Some(&call)
+        })
+    };
+    while !is_asleep() {
+        std::thread::yield_now();
+    }
+}
+
+fn sleepy(params: &[(&str, &str)]) -> Side {
+    Side::open_waiting(None, &info(EpType::Rdm, params), wait::Object::Unspec).unwrap()
+}
+
+/// A side and a puppet whose queue can be slept at, and who know each other.
+fn meet(what: &str, protocol: &str) -> (Side, Puppet, FiAddr, String) {
+    let side = sleepy(&[("FI_SHM_PROTOCOL", protocol)]);
+    let (mut puppet, name) = (Puppet::start(), unique(what));
+    puppet.ask(&format!("opensleepy {name} FI_SHM_PROTOCOL={protocol}"));
+    let them = side.insert(&name);
+    let us = puppet.ask(&format!("insert {}", side.name()));
+    (side, puppet, them, us)
+}
+
+/// Every way of a message.
+const WAYS: [(Kind, usize, &str); 8] = [
+    (Kind::Msg, 8, "auto"),
+    (Kind::Inject, 8, "auto"),
+    (Kind::Tagged, 4000, "auto"),
+    (Kind::TaggedInject, 2000, "auto"),
+    (Kind::Delivered, 8, "auto"),
+    (Kind::Delivered, 4000, "auto"),
+    (Kind::Tagged, 3_000_000, "cma"),
+    (Kind::Tagged, 3_000_000, "bounce"),
+];
+
+#[test]
+fn a_sleeper_is_woken_by_a_message_of_every_way() {
+    let _watchdog = Watchdog::new();
+    for (kind, len, protocol) in WAYS {
+        let (mut side, mut puppet, them, _) = meet("wake", protocol);
+        for number in 0..20 {
+            puppet.ask(&format!("recv {kind:?} {len} {number}"));
+            puppet.tell("sleep");
+            until_asleep(puppet.pid());
+            while side.send(kind, them, len, number) == Err(Errno::Again) {
+                side.drive();
+            }
+            // A small message is on its way when the call returns. The others need our help, and
+            // we sleep, too, until it is asked for.
+            if kind == Kind::Delivered || len > 4096 {
+                side.sleep(None).unwrap().ok();
+            }
+            assert_eq!(puppet.answer(), format!("done {number} {len} good"));
+        }
+    }
+}
+
+#[test]
+fn a_sleeper_is_woken_by_its_first_contact_and_by_what_follows_at_once() {
+    let _watchdog = Watchdog::new();
+    for round in 0..20 {
+        let (mut side, mut puppet, them, _) = meet(&format!("first{round}"), "auto");
+        for number in 0..3 {
+            puppet.ask(&format!("recv Tagged 8 {number}"));
+        }
+        for number in 0..3 {
+            puppet.tell("sleep");
+            until_asleep(puppet.pid());
+            // Without any progress in between: the peer's own hello is not heard here.
+            side.send(Kind::TaggedInject, them, 8, number).unwrap();
+            assert_eq!(puppet.answer(), format!("done {number} 8 good"));
+        }
+    }
+}
+
+#[test]
+fn a_sleeper_learns_of_the_death_and_of_the_end_of_a_peer() {
+    let _watchdog = Watchdog::new();
+    for end in ["kill", "close", "exit"] {
+        let (mut side, mut puppet, them, us) = meet("end", "auto");
+        side.recv(Kind::Tagged, them, 8, 1).unwrap();
+        side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 2).unwrap();
+        puppet.ask(&format!("send TaggedInject {us} 8 2"));
+        assert_eq!(side.sleep(None).unwrap().ok().context, 2);
+        let pid = nix::unistd::getpid().as_raw();
+        let sleeper = std::thread::spawn(move || side.sleep(None).unwrap());
+        until_asleep(pid);
+        match end {
+            "kill" => puppet.kill(),
+            "close" => drop(puppet.ask("close")),
+            _ => puppet.tell("exit"),
+        }
+        assert_eq!(sleeper.join().unwrap().errno(), Errno::ConnReset, "{end}");
+    }
+}
+
+#[test]
+fn a_sender_that_sleeps_learns_that_nobody_comes() {
+    let _watchdog = Watchdog::new();
+    let mut side = sleepy(&[("FI_SHM_PEER_TIMEOUT", "50ms")]);
+    let nobody = side.insert(unique("nobody"));
+    side.send(Kind::Tagged, nobody, 8, 1).unwrap();
+    assert_eq!(side.sleep(None).unwrap().errno(), Errno::ConnRefused);
+}
+
+#[test]
+fn a_sleeper_takes_next_to_no_time_of_its_processor() {
+    const SLEEP: Duration = Duration::from_millis(500);
+    let _watchdog = Watchdog::new();
+    let (mut side, mut puppet, them, us) = meet("idle", "auto");
+    side.recv(Kind::Tagged, them, 8, 1).unwrap();
+    puppet.ask(&format!("send Tagged {us} 8 1"));
+    side.sleep(None).unwrap().ok();
+    side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, ANY).unwrap();
+    let before = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+    assert!(side.sleep(Some(SLEEP)).is_none());
+    let after = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+    let switches = after.voluntary_context_switches() - before.voluntary_context_switches();
+    assert!(switches < 50, "it woke {switches} times");
+    let used = |usage: &nix::sys::resource::Usage| {
+        let (user, system) = (usage.user_time(), usage.system_time());
+        (user.tv_sec() + system.tv_sec()) * 1_000_000 + user.tv_usec() + system.tv_usec()
+    };
+    let used = used(&after) - used(&before);
+    assert!(used < 50_000, "{used} us of its processor");
+}
+
+#[test]
+fn no_wake_up_is_lost_however_the_two_sides_race() {
+    const COUNT: u64 = 10_000;
+    let _watchdog = Watchdog::new();
+    for (len, count) in [(8, COUNT), (3000, COUNT / 3), (20_000, COUNT / 10)] {
+        let (mut side, mut puppet, them, us) = meet("hammer", "auto");
+        puppet.ask(&format!("echo {us} {len} {count}"));
+        let mut pauses = Pauses::new(len);
+        for number in 0..count {
+            side.recv(Kind::Tagged, them, len as usize, number).unwrap();
+            pauses.pause();
+            side.send(Kind::Tagged, them, len as usize, number).unwrap();
+            pauses.pause();
+            while side.sleep(None).unwrap().ok().bytes.is_empty() {}
+        }
+    }
+}
+
+#[test]
+fn a_stopped_sleeper_is_woken_when_it_goes_on() {
+    let _watchdog = Watchdog::new();
+    let (mut side, mut puppet, them, _) = meet("stop", "auto");
+    puppet.ask("recv Tagged 8 1");
+    puppet.tell("sleep");
+    until_asleep(puppet.pid());
+    puppet.signal(Signal::SIGSTOP);
+    side.send(Kind::TaggedInject, them, 8, 1).unwrap();
+    puppet.signal(Signal::SIGCONT);
+    assert_eq!(puppet.answer(), "done 1 8 good");
+}

@@ -1,0 +1,391 @@
+//! Threads of one process that sleep at queues and counters, and those that wake them.
+
+use std::os::fd::AsFd;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use selvedge::cq::Entry;
+use selvedge::{
+    AddressVector, Bindings, CompletionQueue, Context, Counter, Domain, Endpoint, Errno, Info, av,
+    cntr, cq, eq, wait,
+};
+
+use crate::common::{Pair, Rx, Side, Tx, pattern};
+use crate::shm::{self, WAYS};
+
+/// One for each way that a message can take.
+const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
+
+/// Runs `work` in a thread; comes back when that thread sleeps in the kernel as sleepers do.
+fn asleep<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let (sender, receiver) = channel();
+    let thread = thread::spawn(move || {
+        sender.send(nix::unistd::gettid()).unwrap();
+        work()
+    });
+    let path = format!("/proc/self/task/{}/syscall", receiver.recv().unwrap());
+    let call = libc::SYS_ppoll.to_string();
+    let is_asleep = || {
+        let now = std::fs::read_to_string(&path).unwrap_or_default();
+        now.split(' ').next() == Some(&call)
+    };
+    while !is_asleep() && !thread.is_finished() {
+        thread::yield_now();
+    }
+    thread
+}
+
+fn queue(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn CompletionQueue> {
+    let mut attr = cq::Attr::default();
+    attr.wait_obj = wait_obj;
+    domain.cq(&attr).unwrap()
+}
+
+fn counter(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn Counter> {
+    let mut attr = cntr::Attr::default();
+    attr.wait_obj = wait_obj;
+    domain.cntr(&attr).unwrap()
+}
+
+/// What an endpoint is opened with.
+struct Place {
+    info: Info,
+    domain: Arc<dyn Domain>,
+    av: Arc<dyn AddressVector>,
+}
+
+impl Place {
+    fn new(way: &str) -> Self {
+        let info = shm::by(way).info();
+        let domain = info.open().unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        Self { info, domain, av }
+    }
+
+    fn bindings(&self, cq: &Arc<dyn CompletionQueue>) -> Bindings {
+        Bindings::new(Arc::clone(cq), Arc::clone(&self.av))
+    }
+
+    fn endpoint(&self, bind: Bindings) -> Arc<dyn Endpoint> {
+        self.domain.endpoint(&self.info, bind).unwrap()
+    }
+
+    /// A side with one queue.
+    fn side(&self, wait_obj: wait::Object) -> Side {
+        let cq = queue(&self.domain, wait_obj);
+        Side::around(self.endpoint(self.bindings(&cq)), &cq, &self.av)
+    }
+}
+
+fn side(way: &str, wait_obj: wait::Object) -> Side {
+    Place::new(way).side(wait_obj)
+}
+
+fn wait_one(cq: &Arc<dyn CompletionQueue>) -> Entry {
+    let mut entry = [Entry::default()];
+    assert_eq!(cq.wait(&mut entry, None), Ok(1));
+    entry[0]
+}
+
+#[test]
+fn a_sleeping_thread_is_woken_by_messages_of_every_size() {
+    for way in WAYS {
+        let pair = Pair::of(
+            side(way, wait::Object::None),
+            side(way, wait::Object::Unspec),
+        );
+        for len in LENGTHS {
+            pair.b.recv(&Rx::tagged(1, len).context(7));
+            let cq = Arc::clone(&pair.b.cq);
+            let sleeper = asleep(move || wait_one(&cq));
+            pair.a.send(&Tx::tagged(pair.to_b, 1, &pattern(1, len)));
+            assert_eq!(pair.a.wait(&[]).entry().len, 0);
+            let entry = sleeper.join().unwrap();
+            assert_eq!((entry.context, entry.len), (Context(7), len));
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_sleeps_is_woken_by_what_another_thread_posts() {
+    let pair = Pair::of(
+        side("auto", wait::Object::Unspec),
+        side("auto", wait::Object::None),
+    );
+    // The completion of a send that is done at once.
+    let cq = Arc::clone(&pair.a.cq);
+    let sleeper = asleep(move || wait_one(&cq));
+    pair.a.send(&Tx::msg(pair.to_b, &[1; 8]).context(3));
+    assert_eq!(sleeper.join().unwrap().context, Context(3));
+    // A receive that meets a large message that was offered before.
+    let message = pattern(2, 8 << 20);
+    pair.b.send(&Tx::tagged(pair.to_a, 1, &message));
+    pair.settle();
+    let cq = Arc::clone(&pair.a.cq);
+    let sleeper = asleep(move || wait_one(&cq));
+    pair.a.recv(&Rx::tagged(1, message.len()).context(4));
+    pair.b.wait(&[]);
+    assert_eq!(sleeper.join().unwrap().context, Context(4));
+    // A receive that is cancelled.
+    pair.a.recv(&Rx::tagged(1, 8).context(5));
+    let cq = Arc::clone(&pair.a.cq);
+    let sleeper = asleep(move || cq.wait(&mut [Entry::default()], None));
+    pair.a.ep.cancel(Context(5)).unwrap();
+    assert_eq!(sleeper.join().unwrap(), Err(Errno::Avail));
+}
+
+#[test]
+fn threads_that_sleep_at_two_queues_of_an_endpoint_are_both_woken() {
+    let place = Place::new("auto");
+    let cqs = [0, 1].map(|_| queue(&place.domain, wait::Object::Unspec));
+    let mut bind = place.bindings(&cqs[0]);
+    bind.rx_cq = Arc::clone(&cqs[1]);
+    let a = Side::around(place.endpoint(bind), &cqs[0], &place.av);
+    let b = side("auto", wait::Object::None);
+    let (to_b, to_a) = (a.knows(&b), b.knows(&a));
+    for round in 0..20 {
+        a.recv(&Rx::tagged(1, 8).context(round));
+        let rx = {
+            let cq = Arc::clone(&cqs[1]);
+            asleep(move || wait_one(&cq))
+        };
+        let tx = {
+            let cq = Arc::clone(&cqs[0]);
+            asleep(move || wait_one(&cq))
+        };
+        b.send(&Tx::tagged(to_a, 1, &[0; 8]));
+        assert_eq!(rx.join().unwrap().context, Context(round));
+        a.send(&Tx::tagged(to_b, 2, &[0; 8]).context(round));
+        assert_eq!(tx.join().unwrap().context, Context(round));
+        b.recv(&Rx::tagged(2, 8));
+        b.drain(&[]);
+    }
+}
+
+#[test]
+fn a_sleeper_misses_nothing_when_somebody_else_polls_and_stops() {
+    let place = Place::new("auto");
+    let polled = queue(&place.domain, wait::Object::None);
+    let slept_at = queue(&place.domain, wait::Object::Unspec);
+    let mut bind = place.bindings(&polled);
+    bind.rx_cq = Arc::clone(&slept_at);
+    let a = Side::around(place.endpoint(bind), &polled, &place.av);
+    let b = side("auto", wait::Object::None);
+    let (_, to_a) = (a.knows(&b), b.knows(&a));
+    for round in 0..60 {
+        a.recv(&Rx::tagged(1, 8).context(round));
+        let cq = Arc::clone(&slept_at);
+        let sleeper = asleep(move || wait_one(&cq));
+        for _ in 0..round {
+            assert_eq!(polled.read(&mut []), Ok(0));
+        }
+        b.send(&Tx::tagged(to_a, 1, &[0; 8]));
+        assert_eq!(sleeper.join().unwrap().context, Context(round));
+        b.drain(&[]);
+    }
+}
+
+#[test]
+fn many_threads_at_one_queue_get_one_entry_each() {
+    const THREADS: u64 = 6;
+    let pair = Pair::of(
+        side("auto", wait::Object::None),
+        side("auto", wait::Object::Unspec),
+    );
+    for _ in 0..10 {
+        let sleepers: Vec<_> = (0..THREADS)
+            .map(|number| {
+                pair.b.recv(&Rx::msg(8).context(number));
+                let cq = Arc::clone(&pair.b.cq);
+                asleep(move || wait_one(&cq).context.0)
+            })
+            .collect();
+        for _ in 0..THREADS {
+            pair.a.send(&Tx::msg(pair.to_b, &[0; 8]));
+        }
+        let mut woken: Vec<_> = sleepers.into_iter().map(|s| s.join().unwrap()).collect();
+        woken.sort_unstable();
+        assert_eq!(woken, Vec::from_iter(0..THREADS));
+        pair.a.drain(&[]);
+    }
+}
+
+#[test]
+fn a_signal_wakes_a_thread_that_sleeps() {
+    let side = side("auto", wait::Object::Unspec);
+    let cq = Arc::clone(&side.cq);
+    let sleeper = asleep(move || cq.wait(&mut [Entry::default()], None));
+    side.cq.signal().unwrap();
+    assert_eq!(sleeper.join().unwrap(), Err(Errno::Again));
+}
+
+#[test]
+fn a_counter_wakes_whoever_waits_for_its_number() {
+    let place = Place::new("auto");
+    let cq = queue(&place.domain, wait::Object::None);
+    let received = counter(&place.domain, wait::Object::Unspec);
+    let mut bind = place.bindings(&cq);
+    bind.rx_selective = true;
+    bind.cntrs.recv = Some(Arc::clone(&received));
+    let b = Side::around(place.endpoint(bind), &cq, &place.av);
+    let a = side("auto", wait::Object::None);
+    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    for round in 1..=8 {
+        let sleepers = [3, 1, 2].map(|count| {
+            b.recv(&Rx::msg(8).context(round * 3 + count));
+            let (cntr, threshold) = (Arc::clone(&received), round * 3 + count - 3);
+            asleep(move || cntr.wait(threshold, None))
+        });
+        for _ in 0..3 {
+            a.send(&Tx::msg(to_b, &[0; 8]));
+        }
+        for sleeper in sleepers {
+            assert_eq!(sleeper.join().unwrap(), Ok(()));
+        }
+        a.drain(&[]);
+    }
+}
+
+/// Sleeps in `poll(2)` on the descriptor, as fi_trywait(3) has it, until `read` finds something.
+fn poll_for<T>(
+    try_wait: impl Fn() -> selvedge::Result,
+    fd: impl AsFd,
+    read: impl Fn() -> Option<T>,
+) -> T {
+    loop {
+        if let Some(found) = read() {
+            return found;
+        }
+        match try_wait() {
+            Ok(()) => {
+                let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+                assert_eq!(poll(&mut fds, PollTimeout::NONE), Ok(1));
+            }
+            Err(errno) => assert_eq!(errno, Errno::Again),
+        }
+    }
+}
+
+#[test]
+fn the_descriptor_of_a_queue_is_ready_when_there_is_something() {
+    for way in WAYS {
+        let (a, b) = (side(way, wait::Object::None), side(way, wait::Object::Fd));
+        let pair = Pair::of(a, b);
+        for len in LENGTHS {
+            for _ in 0..5 {
+                pair.b.recv(&Rx::tagged(1, len).context(7));
+                let cq = Arc::clone(&pair.b.cq);
+                let reader = thread::spawn(move || {
+                    let fd = cq.wait_fd().unwrap();
+                    let read = || {
+                        let mut entry = [Entry::default()];
+                        (cq.read(&mut entry).unwrap() == 1).then_some(entry[0])
+                    };
+                    poll_for(|| cq.try_wait(), fd, read)
+                });
+                let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len));
+                pair.a.send_patiently(&tx, &[]);
+                pair.a.wait(&[]);
+                assert_eq!(reader.join().unwrap().context, Context(7));
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_may_sleep_on_a_descriptor_while_there_is_something() {
+    let pair = Pair::of(
+        side("auto", wait::Object::None),
+        side("auto", wait::Object::Fd),
+    );
+    pair.b.recv(&Rx::msg(8));
+    pair.settle();
+    assert_eq!(pair.b.cq.try_wait(), Ok(()));
+    pair.a.send(&Tx::msg(pair.to_b, &[0; 8]));
+    assert_eq!(pair.b.cq.try_wait(), Err(Errno::Again));
+    assert_eq!(pair.b.cq.try_wait(), Err(Errno::Again), "it is still there");
+    pair.b.wait(&[]);
+    pair.b.cq.signal().unwrap();
+    assert_eq!(pair.b.cq.try_wait(), Err(Errno::Again));
+    assert_eq!(pair.b.cq.try_wait(), Ok(()));
+}
+
+#[test]
+fn the_descriptor_of_a_counter_is_ready_when_a_number_changes() {
+    let place = Place::new("auto");
+    let cq = queue(&place.domain, wait::Object::None);
+    let sent = counter(&place.domain, wait::Object::Fd);
+    let mut bind = place.bindings(&cq);
+    bind.cntrs.send = Some(Arc::clone(&sent));
+    let a = Side::around(place.endpoint(bind), &cq, &place.av);
+    let b = side("auto", wait::Object::None);
+    let (to_b, _) = (a.knows(&b), b.knows(&a));
+    let reader = {
+        let cntr = Arc::clone(&sent);
+        thread::spawn(move || {
+            let fd = cntr.wait_fd().unwrap();
+            poll_for(|| cntr.try_wait(), fd, || (cntr.read() == 5).then_some(()))
+        })
+    };
+    for _ in 0..5 {
+        a.send(&Tx::msg(to_b, &[0; 8]));
+    }
+    reader.join().unwrap();
+    assert_eq!(sent.try_wait(), Ok(()));
+    sent.set_err(1);
+    assert_eq!(sent.try_wait(), Err(Errno::Again));
+    assert_eq!(sent.read_err(), 1);
+    assert_eq!(sent.try_wait(), Ok(()));
+}
+
+#[test]
+fn an_endpoint_that_is_opened_later_wakes_who_slept_before() {
+    let place = Place::new("auto");
+    let cq = queue(&place.domain, wait::Object::Unspec);
+    let sleeper = {
+        let cq = Arc::clone(&cq);
+        asleep(move || wait_one(&cq))
+    };
+    let b = Side::around(place.endpoint(place.bindings(&cq)), &cq, &place.av);
+    let a = side("auto", wait::Object::None);
+    let to_b = a.knows(&b);
+    b.recv(&Rx::msg(8).context(9));
+    a.send(&Tx::msg(to_b, &[0; 8]));
+    assert_eq!(sleeper.join().unwrap().context, Context(9));
+    drop(b);
+    let mut entry = [Entry::default()];
+    let waited = cq.wait(&mut entry, Some(Duration::from_millis(1)));
+    assert_eq!(waited, Err(Errno::Again), "with no endpoint it still waits");
+}
+
+#[test]
+fn events_of_the_application_go_through_the_fabric_s_queues() {
+    let registry = selvedge::Registry::new().with(&selvedge_shm::PROVIDER);
+    let info = registry.infos(&shm::hints()).unwrap().remove(0);
+    let fabric = info.fabric().unwrap();
+    let mut attr = eq::Attr::default();
+    attr.wait_obj = wait::Object::Unspec;
+    let events = fabric.eq(&attr).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let reader = {
+        let (events, seen) = (Arc::clone(&events), Arc::clone(&seen));
+        asleep(move || {
+            for _ in 0..3 {
+                let eq::Event::Notify { context, data } = events.wait(None).unwrap() else {
+                    panic!("another event");
+                };
+                seen.lock().unwrap().push((context.0, data));
+            }
+        })
+    };
+    for number in 0..3 {
+        let context = Context(number);
+        let data = number * 2;
+        events.write(eq::Event::Notify { context, data }).unwrap();
+    }
+    reader.join().unwrap();
+    assert_eq!(*seen.lock().unwrap(), [(0, 0), (1, 2), (2, 4)]);
+}
