@@ -59,11 +59,18 @@ pub(crate) struct Write {
     pub(crate) body: Body,
 }
 
+/// A write that is inside its command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Small {
+    pub(crate) place: RmaIov,
+    pub(crate) data: Option<u64>,
+    /// Where the payload begins.
+    pub(crate) word: usize,
+}
+
 /// Where the bytes of a write are.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// In the command, from this word on.
-    Inline { word: usize },
     /// In the inject pool. Answered if `ack` is there.
     Inject { at: usize, ack: Option<u32> },
     /// In the writer's memory.
@@ -115,39 +122,21 @@ pub(crate) struct Header<'a> {
 }
 
 impl Header<'_> {
-    #[inline]
-    fn head(&self, op_src: u32, more_flags: u32, len: usize) -> u32 {
+    fn head(&self, op_src: u32, more_flags: u32) -> u32 {
         let lists = if self.places.only().is_some() {
             0
         } else {
             LISTS
         };
         let data = if self.data.is_some() { HAS_DATA } else { 0 };
-        WRITE | op_src << 8 | (lists | data | more_flags) << 16 | (len as u32) << 24
-    }
-
-    /// Writes `len` bytes inside the command. `payload` holds them in whole words.
-    #[inline]
-    pub(crate) fn commit_inline(&self, mut slot: Slot<'_>, payload: &[u64], len: usize) {
-        debug_assert!(len <= write_room(self.data.is_some()));
-        put_places(&mut slot, self.places);
-        let mut word = 3;
-        if let Some(data) = self.data {
-            slot.put(3, data);
-            word = 4;
-        }
-        for &bytes in payload {
-            slot.put(word, bytes);
-            word += 1;
-        }
-        slot.commit(self.head(SRC_INLINE, 0, len));
+        WRITE | op_src << 8 | (lists | data | more_flags) << 16
     }
 
     /// Writes bytes that lie at `offset` of the inject pool, behind the list of places.
     pub(crate) fn commit_inject(&self, mut slot: Slot<'_>, offset: usize, ack: Option<u32>) {
         self.put_long(&mut slot, offset);
         slot.put(6, u64::from(ack.unwrap_or(0)));
-        slot.commit(self.head(SRC_INJECT, if ack.is_some() { ACK } else { 0 }, 0));
+        slot.commit(self.head(SRC_INJECT, if ack.is_some() { ACK } else { 0 }));
     }
 
     /// Offers bytes whose pieces are listed at `offset` of the inject pool, behind the list of
@@ -163,7 +152,7 @@ impl Header<'_> {
         self.put_long(&mut slot, offset);
         slot.put(6, u64::from(msg_id) | (pieces as u64) << 32);
         slot.put(7, u64::from(eager));
-        slot.commit(self.head(SRC_IOV, 0, 0));
+        slot.commit(self.head(SRC_IOV, 0));
     }
 
     fn put_long(&self, slot: &mut Slot<'_>, offset: usize) {
@@ -171,6 +160,46 @@ impl Header<'_> {
         slot.put(3, self.data.unwrap_or(0));
         slot.put(4, self.places.len() as u64);
         slot.put(5, offset as u64);
+    }
+}
+
+impl Small {
+    /// Writes the place's bytes inside the command. `payload` holds them in whole words.
+    #[inline]
+    pub(crate) fn commit(place: &RmaIov, data: Option<u64>, mut slot: Slot<'_>, payload: &[u64]) {
+        debug_assert!(place.len <= write_room(data.is_some()));
+        slot.put(1, place.key);
+        slot.put(2, place.addr);
+        let (mut word, mut flags) = (3, 0);
+        if let Some(data) = data {
+            slot.put(3, data);
+            (word, flags) = (4, HAS_DATA);
+        }
+        for &bytes in payload {
+            slot.put(word, bytes);
+            word += 1;
+        }
+        slot.commit(WRITE | SRC_INLINE << 8 | flags << 16 | (place.len as u32) << 24);
+    }
+
+    /// The write, if the command is one of this kind.
+    #[inline]
+    pub(crate) fn parse(slot: &Received<'_>) -> Option<Self> {
+        let head = slot.head();
+        if head & 0xffff != WRITE | SRC_INLINE << 8 {
+            return None;
+        }
+        let (flags, len) = (head >> 16 & 0xff, (head >> 24) as usize);
+        let has_data = flags & HAS_DATA != 0;
+        if flags & !HAS_DATA != 0 || len > write_room(has_data) {
+            return None;
+        }
+        let (key, addr) = (slot.word(1), slot.word(2));
+        Some(Self {
+            place: RmaIov { addr, len, key },
+            data: has_data.then(|| slot.word(3)),
+            word: if has_data { 4 } else { 3 },
+        })
     }
 }
 
@@ -229,11 +258,12 @@ pub(crate) fn commit_notice(mut slot: Slot<'_>, notice: Notice) {
     slot.commit(NOTIFY | data << 16);
 }
 
-/// Reads a command. What lies in the inject pool is passed.
+/// Reads a command that is no [`Small`] one. What lies in the inject pool is passed.
 pub(crate) fn parse(slot: &Received<'_>, inbox: &mut Pool<'_>) -> Result<OneSided, Nonsense> {
     let head = slot.head();
     let flags = head >> 16 & 0xff;
     match head & 0xff {
+        WRITE if head >> 8 & 0xff == SRC_INLINE => Err(Nonsense("an inline write")),
         WRITE => write(slot, inbox, head, flags).map(OneSided::Write),
         READ if flags & !LISTS == 0 => read(slot, inbox, flags).map(OneSided::Read),
         RESULT if flags == 0 => answer(slot, head).map(OneSided::Result),
@@ -257,21 +287,6 @@ fn write(
     }
     let data = (flags & HAS_DATA != 0).then(|| slot.word(3));
     let named = named(slot, flags)?;
-    if head >> 8 & 0xff == SRC_INLINE {
-        let len = (head >> 24) as usize;
-        let Named::One { key, addr } = named else {
-            return Err(Nonsense("several places of an inline write"));
-        };
-        if len > write_room(data.is_some()) {
-            return Err(Nonsense("inline length beyond the command"));
-        }
-        let word = if data.is_some() { 4 } else { 3 };
-        return Ok(Write {
-            places: Places::one(RmaIov { addr, len, key }),
-            data,
-            body: Body::Inline { word },
-        });
-    }
     let len = length(slot.word(4))?;
     let (offset, word) = (slot.word(5), slot.word(6));
     match head >> 8 & 0xff {

@@ -118,7 +118,7 @@ impl State {
     }
 
     /// Whether nothing has to be waited for.
-    #[inline]
+    #[inline(always)]
     fn is_ready(&self, index: usize) -> bool {
         let peer = &self.peers[index];
         peer.state == PeerState::Linked && peer.inbox.is_some() && peer.keys.are_complete()

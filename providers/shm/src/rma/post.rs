@@ -123,6 +123,10 @@ impl State {
             post.report.done(&self.ep);
             return Ok(());
         }
+        if self.write_inside(index, &buf, post.pieces, post.data, post.report.flags) {
+            post.report.done(&self.ep);
+            return Ok(());
+        }
         self.access(post.access()?, Local::From(buf))
     }
 

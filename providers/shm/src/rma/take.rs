@@ -2,7 +2,7 @@
 
 use selvedge_kit::Ep;
 
-use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Write, parse, pool};
+use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool};
 use super::write::{self, Arrival};
 use crate::cmd::Nonsense;
 use crate::complaint::complain;
@@ -19,6 +19,15 @@ impl State {
         let Some(inbox) = &mut self.peers[index].inbox else {
             return Ok(false);
         };
+        if let Some(slot) = inbox.rx.peek()
+            && let Some(small) = Small::parse(&slot)
+        {
+            let result = write::put_inline(&slot, &small, &self.shared);
+            inbox.rx.release();
+            let (data, len) = (small.data, small.place.len);
+            self.written(index, Arrival { data, len }, result);
+            return Ok(true);
+        }
         let walked = inbox.walk;
         let (Some(slot), mut passage) = pool(inbox) else {
             return Ok(false);
@@ -64,28 +73,28 @@ impl State {
                 inbox.rx.release();
                 return self.take_offer(index, write, msg_id, eager, pieces);
             }
-            Body::Inline { word } => {
-                let slot = inbox.rx.peek().expect("it is being taken");
-                (write::put_inline(&slot, write, word, &self.shared), None)
-            }
             Body::Inject { at, ack } => (write::put_injected(inbox, write, at, &self.shared), ack),
         };
         inbox.rx.release();
         if let Some(msg_id) = ack {
             peer.answer(peer.life, msg_id, write::answer(result));
         }
+        let arrival = Arrival {
+            data: write.data,
+            len: write.places.len(),
+        };
+        self.written(index, arrival, result);
+        Ok(())
+    }
+
+    /// Tells of a write that was taken.
+    #[inline]
+    fn written(&mut self, index: usize, arrival: Arrival, result: Result<(), Denied>) {
+        let peer = &mut self.peers[index];
         match result {
-            Ok(()) => {
-                let src = peer.fi_addr(&self.av);
-                let arrival = Arrival {
-                    data: write.data,
-                    len: write.places.len(),
-                };
-                arrival.report(&self.ep, src);
-            }
+            Ok(()) => arrival.report(&self.ep, peer.fi_addr(&self.av)),
             Err(denied) => refuse(peer.name.as_str(), denied),
         }
-        Ok(())
     }
 
     /// Bytes that we have asked for, or the news that they do not come.

@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use selvedge::cq::Entry;
+use selvedge::rma::RmaIov;
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
 
-use super::cmd::{Header, Notice, Write, write_room};
+use super::cmd::{Header, Notice, Small, Write, write_room};
 use super::{Access, Local, Refused};
 use crate::cmd::Nonsense;
 use crate::domain::Shared;
@@ -21,7 +22,7 @@ use crate::proto::into::{Into, Memory};
 use crate::proto::iov::{ENTRY, Pieces, expect, fill_eager, start};
 use crate::proto::{ACKED, MAX_OPS, Sent, sar, status};
 use crate::smr::cmd_queue::Received;
-use crate::smr::keys::{Denied, RIGHT_WRITE};
+use crate::smr::keys::{Denied, Kind, RIGHT_WRITE};
 use crate::state::State;
 
 /// Words of the longest payload inside a command.
@@ -88,6 +89,33 @@ impl State {
         }
     }
 
+    /// Sends a write of a few bytes if there is nothing else to do: the most frequent one. Says
+    /// whether it was sent; [`State::access`] knows why not.
+    #[inline]
+    pub(super) fn write_inside(
+        &mut self,
+        index: usize,
+        buf: &TxBuf,
+        pieces: &[RmaIov],
+        data: Option<u64>,
+        flags: OpFlags,
+    ) -> bool {
+        let [place] = pieces else { return false };
+        let fits = place.len == buf.len() && place.len <= write_room(data.is_some());
+        if !fits || flags.intersects(ACKED.union(OpFlags::FENCE)) || !self.is_ready(index) {
+            return false;
+        }
+        let peer = &mut self.peers[index];
+        let grant = peer.keys.check(place, RIGHT_WRITE);
+        let is_allowed = grant.is_ok_and(|grant| grant.row.kind != Kind::Special);
+        if peer.is_careful || !is_allowed || peer.reserve(0).is_err() {
+            return false;
+        }
+        send_inside(peer, place, data, buf);
+        peer.announce();
+        true
+    }
+
     /// Writes special memory, and tells the peer if it wants to know. `false` for other memory, and
     /// where the order of operations counts.
     #[inline]
@@ -120,13 +148,7 @@ impl State {
         let acked = access.is_acked();
         if !acked && len <= write_room(data.is_some()) && access.places.only().is_some() {
             peer.reserve(0)?;
-            let mut bytes = [[0; 8]; WORDS];
-            match len {
-                8 => bytes[0] = buf.word().to_ne_bytes(),
-                _ => drop(buf.read(0, bytes.as_flattened_mut())),
-            }
-            let words = bytes.map(u64::from_ne_bytes);
-            header.commit_inline(peer.slot(), &words[..len.div_ceil(8)], len);
+            send_inside(peer, &access.places.all()[0], data, buf);
             return Ok(Some(Sent::Done));
         }
         if len > self.config.inject_size {
@@ -220,6 +242,18 @@ impl State {
     }
 }
 
+/// Sends a write inside its command, for which there is a slot.
+#[inline]
+fn send_inside(peer: &mut Peer, place: &RmaIov, data: Option<u64>, buf: &TxBuf) {
+    if place.len == 8 {
+        return Small::commit(place, data, peer.slot(), &[buf.word()]);
+    }
+    let mut bytes = [[0; 8]; WORDS];
+    buf.read(0, bytes.as_flattened_mut());
+    let words = bytes.map(u64::from_ne_bytes);
+    Small::commit(place, data, peer.slot(), &words[..place.len.div_ceil(8)]);
+}
+
 /// Sends a write through the inject pool.
 fn inject(
     peer: &mut Peer,
@@ -250,13 +284,16 @@ fn inject(
 #[inline]
 pub(super) fn put_inline(
     slot: &Received<'_>,
-    write: &Write,
-    word: usize,
+    small: &Small,
     domain: &Shared,
 ) -> Result<(), Denied> {
     let regions = domain.keys.regions();
-    let place = write.places.only().expect("an inline write has one place");
+    let (place, word) = (&small.place, small.word);
     let target = regions.locate(place, RIGHT_WRITE)?;
+    if place.len == 8 {
+        target.write(&slot.word(word).to_ne_bytes());
+        return Ok(());
+    }
     let mut bytes = [[0; 8]; WORDS];
     for (index, bytes) in bytes[..place.len.div_ceil(8)].iter_mut().enumerate() {
         *bytes = slot.word(word + index).to_ne_bytes();
