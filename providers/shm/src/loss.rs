@@ -118,6 +118,7 @@ impl State {
         peer.links.clear();
         peer.pidfd = None;
         peer.cma = None;
+        peer.windows.clear();
         let held = std::mem::take(&mut peer.held);
         std::mem::take(&mut peer.atomics).fail(&self.ep, errno, addr, &detail);
         for held in held {

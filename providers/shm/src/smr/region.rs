@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs::File;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
@@ -184,10 +185,11 @@ impl Memory {
     }
 }
 
-/// Maps memory that a peer has handed over, after checking that it cannot shrink.
+/// Maps memory that a peer has handed over, after checking that it cannot shrink and is all there:
+/// touching it cannot fail then.
 ///
 /// # Errors
-/// [`Errno::Proto`] when the descriptor is no sealed memory or is not `sizes` long.
+/// [`Errno::Proto`] when the descriptor is no sealed memory, is not `len` long, or not committed.
 pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc<Mapping>, Error> {
     let file = File::from(fd);
     let seals = fcntl(&file, FcntlArg::F_GET_SEALS)
@@ -196,14 +198,17 @@ pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc
     if !SealFlag::from_bits_retain(seals).contains(sealed) {
         return Err(refused("its memory is not sealed against changes of size"));
     }
-    let real = file
+    let metadata = file
         .metadata()
-        .map_err(|e| failed("looking at a peer's memory".into(), e))?
-        .len();
+        .map_err(|e| failed("looking at a peer's memory".into(), e))?;
+    let real = metadata.len();
     if real != len as u64 || len < 4096 {
         return Err(refused(&format!(
             "its memory has {real} bytes and should have {len}"
         )));
+    }
+    if metadata.blocks() * BLOCK < real {
+        return Err(refused("its memory is not committed"));
     }
     if writable {
         Mapping::writable(&file, len)
@@ -211,6 +216,9 @@ pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc
         Mapping::readable(&file, len)
     }
 }
+
+/// Bytes of what stat(2) counts as a block.
+const BLOCK: u64 = 512;
 
 pub(super) fn seal(file: &File, writers: Writers) -> nix::Result<()> {
     let sizes = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;

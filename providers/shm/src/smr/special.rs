@@ -217,6 +217,16 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_is_not_all_there_is_refused() {
+        let file = File::from(memory_file(MFdFlags::empty()).unwrap());
+        ftruncate(&file, 8192).unwrap();
+        seal(&file, Writers::Anybody).unwrap();
+        let refused = PeerBlock::attach(file.into(), 8192, true).unwrap_err();
+        assert_eq!(refused.errno(), Errno::Proto);
+        assert!(refused.what().contains("committed"), "{refused}");
+    }
+
+    #[test]
     fn more_than_there_is_is_refused_by_the_number() {
         for len in [1 << 46, isize::MAX as usize, usize::MAX] {
             let refused = Block::create(len, Writers::Owner, PageSize::Huge).unwrap_err();
