@@ -326,7 +326,7 @@ impl State {
 
     /// The peer at an index of the address vector, if it was looked up before.
     #[inline(always)]
-    fn known_peer(&mut self, addr: FiAddr) -> Option<&mut Peer> {
+    pub(crate) fn known_peer(&mut self, addr: FiAddr) -> Option<&mut Peer> {
         let index = self.known_index(addr)?;
         self.peers.get_mut(index as usize)
     }

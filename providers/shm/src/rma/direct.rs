@@ -10,12 +10,16 @@
 //! it held, and what is written is lost, as if the operation had come before, or after, the end.
 
 use selvedge::rma::RmaIov;
+use selvedge::{FiAddr, OpFlags};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::cmd::IOV_LIMIT;
+use crate::msg::TX_DEFAULTS;
 use crate::peer::Peer;
+use crate::report::Report;
 use crate::smr::bytes::Span;
 use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE, Seen};
+use crate::state::State;
 
 /// Windows that are kept of one peer, by the lowest bits of their keys.
 const WINDOWS: usize = 8;
@@ -38,6 +42,70 @@ struct Window {
     row: Seen,
 }
 
+impl State {
+    /// Puts eight bytes into a peer's memory, if nothing has to be found out before and nothing else
+    /// is to be done: the usual case. `false`, and nothing has happened, otherwise.
+    #[inline(always)]
+    pub(super) fn put_word(
+        &mut self,
+        word: u64,
+        peer: FiAddr,
+        pieces: &[RmaIov],
+        report: &Report,
+    ) -> bool {
+        let has_room = !report.completes || self.ep.tx_cq.room() > 0;
+        if has_room && let Some((span, at)) = self.usual(peer, pieces, RIGHT_WRITE, report.flags) {
+            span.put_word(at, word);
+            report.done(&self.ep);
+            return true;
+        }
+        false
+    }
+
+    /// Gets eight bytes out of a peer's memory, likewise.
+    #[inline(always)]
+    pub(super) fn get_word(
+        &mut self,
+        mut buf: RxBuf,
+        peer: FiAddr,
+        pieces: &[RmaIov],
+        report: &Report,
+    ) -> bool {
+        if self.ep.tx_cq.room() > 0
+            && let Some((span, at)) = self.usual(peer, pieces, RIGHT_READ, report.flags)
+        {
+            buf.write_word(span.word(at));
+            drop(buf);
+            report.done(&self.ep);
+            return true;
+        }
+        false
+    }
+
+    #[inline(always)]
+    fn usual(
+        &mut self,
+        peer: FiAddr,
+        pieces: &[RmaIov],
+        rights: u32,
+        flags: OpFlags,
+    ) -> Option<(&Span, usize)> {
+        let [piece] = pieces else { return None };
+        if piece.len != 8 || !USUAL.contains(flags) {
+            return None;
+        }
+        let peer = self.known_peer(peer)?;
+        if peer.is_careful {
+            return None;
+        }
+        peer.windows.find(piece, rights)
+    }
+}
+
+/// What the usual operation may ask for: all of it is true of one that is done before its post
+/// returns.
+const USUAL: OpFlags = TX_DEFAULTS.union(OpFlags::MORE);
+
 /// Where an access goes.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -54,12 +122,13 @@ impl Windows {
     #[inline(always)]
     fn find(&self, piece: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
         let window = self.kept.get(slot(piece.key))?.as_ref()?;
-        if window.key != piece.key || window.rights & rights != rights {
+        let is_it = window.key == piece.key && window.rights & rights == rights;
+        if !is_it || !window.row.is_current() {
             return None;
         }
         let at = piece.addr.wrapping_sub(window.start) as usize;
         let is_inside = at <= window.span.len() && piece.len <= window.span.len() - at;
-        (is_inside && window.row.is_current()).then_some((&window.span, at))
+        is_inside.then_some((&window.span, at))
     }
 }
 

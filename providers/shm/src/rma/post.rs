@@ -36,47 +36,57 @@ struct Post<'a> {
 impl Rma for Endpoint {
     #[inline]
     unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
-        // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
-        let buf = unsafe { rx_buf(msg.iov)? };
         if !READ_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
         let mut state = self.inner.state.lock()?;
+        let flags = state.ep.tx_flags(flags);
+        if let &[piece] = msg.iov
+            && piece.len == 8
+        {
+            // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
+            let buf = unsafe { RxBuf::one(piece) };
+            let report = report(READ, msg.context, flags, 8);
+            if state.get_word(buf, msg.src, msg.rma_iov, &report) {
+                return Ok(());
+            }
+        }
+        // SAFETY: as above.
+        let buf = unsafe { rx_buf(msg.iov)? };
         let post = Post {
             peer: msg.src,
             pieces: msg.rma_iov,
             data: None,
-            report: Report {
-                what: READ,
-                context: msg.context,
-                flags: state.ep.tx_flags(flags),
-                completes: true,
-                len: buf.len(),
-            },
+            report: report(READ, msg.context, flags, buf.len()),
         };
         state.post_read(buf, &post)
     }
 
     #[inline]
     unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
-        // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
-        let buf = unsafe { tx_buf(msg.iov)? };
         if !WRITE_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
         let mut state = self.inner.state.lock()?;
+        let flags = state.ep.tx_flags(flags);
+        if let &[piece] = msg.iov
+            && piece.len == 8
+        {
+            // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
+            let word = unsafe { TxBuf::one(piece) }.word();
+            let report = report(WRITE, msg.context, flags, 8);
+            if state.put_word(word, msg.dest, msg.rma_iov, &report) {
+                return Ok(());
+            }
+        }
+        // SAFETY: as above.
+        let buf = unsafe { tx_buf(msg.iov)? };
+        let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
         let post = Post {
             peer: msg.dest,
             pieces: msg.rma_iov,
             data: has_data.then_some(msg.data),
-            report: Report {
-                what: WRITE,
-                context: msg.context,
-                flags: state.ep.tx_flags(flags),
-                completes: true,
-                len: buf.len(),
-            },
+            report: report(WRITE, msg.context, flags, buf.len()),
         };
         state.post_write(buf, &post)
     }
@@ -107,6 +117,18 @@ impl Rma for Endpoint {
             },
         };
         self.inner.state.lock()?.post_write(buf, &post)
+    }
+}
+
+/// How an operation that reports success is told of.
+#[inline(always)]
+fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -> Report {
+    Report {
+        what,
+        context,
+        flags,
+        completes: true,
+        len,
     }
 }
 

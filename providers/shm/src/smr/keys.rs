@@ -281,8 +281,7 @@ impl PeerChunk {
     /// The row at `place` that was read with this generation, to ask about it later.
     pub fn seen(&self, place: usize, generation: u64) -> Seen {
         Seen {
-            rows: self.rows.clone(),
-            place,
+            row: self.rows.part(place * ROW_WORDS, ROW_WORDS),
             generation,
         }
     }
@@ -300,8 +299,7 @@ impl PeerChunk {
 /// A row that was read once, to ask whether it still counts.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    rows: Words,
-    place: usize,
+    row: Words,
     generation: u64,
 }
 
@@ -309,8 +307,7 @@ impl Seen {
     /// Whether the row still counts and is the one that was read.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
-        let generation = self.rows.at(self.place * ROW_WORDS).load(order::seen());
-        generation == self.generation
+        self.row.at(0).load(order::seen()) == self.generation
     }
 }
 

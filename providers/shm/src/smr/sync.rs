@@ -237,6 +237,20 @@ mod words {
             unsafe { word.as_ref() }
         }
 
+        /// The `len` words from `first` on, as a row of their own.
+        ///
+        /// # Panics
+        /// When they are not all inside.
+        pub(crate) fn part(&self, first: usize, len: usize) -> Self {
+            assert!(first <= self.len && len <= self.len - first);
+            Self {
+                // SAFETY: inside the row by the check above.
+                first: unsafe { self.first.add(first) },
+                len,
+                mapping: Arc::clone(&self.mapping),
+            }
+        }
+
         /// The `N` words from `first` on.
         #[inline(always)]
         pub(crate) fn line<const N: usize>(&self, first: usize) -> &[AtomicU64; N] {
@@ -328,6 +342,15 @@ mod words {
         pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
             assert!(index < self.len);
             self.mapping.content().word(self.first + index)
+        }
+
+        pub(crate) fn part(&self, first: usize, len: usize) -> Self {
+            assert!(first <= self.len && len <= self.len - first);
+            Self {
+                first: self.first + first,
+                len,
+                mapping: Arc::clone(&self.mapping),
+            }
         }
 
         pub(crate) fn line<const N: usize>(&self, first: usize) -> &[AtomicU64; N] {
