@@ -1,9 +1,9 @@
-//! Random sends, receives and cancels against a model of matching.
+//! Random sends, receives, cancels and looks against a model of matching.
 //!
 //! With one sender, which receive takes which message depends on the order of the sends and on that
 //! of the posts, and not on when either happens: the first receive takes the first message that it
 //! accepts, the second the first of those left, and so on. A cancelled receive counts as one that
-//! was never posted.
+//! was never posted, and a look for a message changes nothing.
 
 use std::collections::HashMap;
 use std::iter;
@@ -25,6 +25,8 @@ struct Direction<'a> {
     inject_size: usize,
     messages: Vec<Message>,
     receives: Vec<Receive>,
+    /// Looks for messages that were posted, and that are over.
+    looks: [u64; 2],
 }
 
 struct Message {
@@ -54,6 +56,7 @@ impl<'a> Direction<'a> {
             inject_size,
             messages: Vec::new(),
             receives: Vec::new(),
+            looks: [0; 2],
         }
     }
 
@@ -73,10 +76,11 @@ impl<'a> Direction<'a> {
     }
 
     fn act(&mut self, random: &mut Random) {
-        match random.below(16) {
+        match random.below(17) {
             0..7 => self.send(random),
             7..13 => self.receive(random_rx(random, self.source)),
             13 => self.cancel(random),
+            14 => self.look(random),
             _ => self.at.drive(),
         }
     }
@@ -129,6 +133,32 @@ impl<'a> Direction<'a> {
         }
     }
 
+    /// Looks for a message, which changes nothing.
+    fn look(&mut self, random: &mut Random) {
+        let tag = TagMatch {
+            tag: random.next() % 4,
+            ignore: random.pick(&[0, 1, u64::MAX]),
+        };
+        let rx = Rx::tagged(tag, 0).context(LOOK + self.looks[0]);
+        self.at.recv(&rx.flags(OpFlags::PEEK));
+        self.looks[0] += 1;
+    }
+
+    /// What was seen is a message that was sent.
+    fn looked(&mut self, done: &Done) {
+        self.looks[1] += 1;
+        let Ok(seen) = done.outcome else {
+            return assert_eq!(done.error().errno, Errno::NoMsg);
+        };
+        let is_it = |message: &Message| {
+            let len: usize = message.tx.pieces.iter().map(Vec::len).sum();
+            (message.tx.tag, message.tx.data.unwrap_or(0), len)
+                == (Some(seen.tag), seen.data, seen.len)
+        };
+        assert!(self.messages.iter().any(is_it), "nobody has sent {seen:?}");
+        assert_eq!(done.src, self.source);
+    }
+
     /// A send is complete.
     fn sent(&mut self, done: &Done) {
         let number = done.context() as usize;
@@ -143,6 +173,9 @@ impl<'a> Direction<'a> {
 
     /// A receive is complete.
     fn received(&mut self, done: Done) {
+        if done.context() >= LOOK {
+            return self.looked(&done);
+        }
         let number = done.context() as usize;
         let before = self.receives[number].done.replace(done);
         assert!(before.is_none(), "receive {number} completed twice");
@@ -179,6 +212,7 @@ impl<'a> Direction<'a> {
                 None => assert_eq!(done.error().errno, Errno::Canceled),
             }
         }
+        assert_eq!(self.looks[0], self.looks[1]);
         for message in &self.messages {
             assert_eq!(message.completions, usize::from(!message.is_silent));
         }
@@ -344,6 +378,9 @@ fn random_operations_follow_the_model_through_the_smallest_queues() {
         }
     }
 }
+
+/// From here on contexts are of looks.
+const LOOK: u64 = 1 << 32;
 
 /// The largest message.
 const LARGEST: usize = SIZES[SIZES.len() - 1];
