@@ -146,6 +146,7 @@ unsafe impl selvedge::Domain for Domain {
         region: &[IovMut],
         attr: &selvedge::mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
+        self.check_birth()?;
         mr::register(&self.shared, region, attr)
     }
 }

@@ -17,6 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
 use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr};
+use selvedge_kit::birth::Birth;
 use selvedge_kit::copy;
 
 use crate::domain::Shared;
@@ -64,6 +65,7 @@ struct Region {
     key: u64,
     /// Of its row.
     number: Option<u32>,
+    birth: Birth,
 }
 
 /// The regions, looked at by somebody who uses their memory: none is withdrawn meanwhile.
@@ -183,6 +185,7 @@ pub(crate) fn add(
         domain: Arc::clone(domain),
         key,
         number,
+        birth: Birth::here(),
     }))
 }
 
@@ -305,7 +308,8 @@ impl MemoryRegion for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
+        // In a forked child the table is the parent's.
+        if let Some(number) = self.number.filter(|_| self.birth.is_here()) {
             self.domain.keys.table().remove(number);
         }
     }
@@ -411,6 +415,30 @@ mod tests {
         assert_eq!(keys.keys.regions().0.chunks.len(), 5);
         drop(regions);
         assert!(keys.keys.regions().0.by_key.is_empty());
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "forks")]
+    fn a_child_that_drops_its_copies_withdraws_nothing() {
+        let keys = domain(MrMode::empty());
+        let (iov, _) = memory(64);
+        let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_READ, 5)).unwrap();
+        let fd = keys.keys.regions().0.chunks[0]
+            .memory()
+            .fd()
+            .try_clone_to_owned();
+        let peer = crate::smr::keys::PeerChunk::attach(fd.unwrap(), 0).unwrap();
+        // SAFETY: the child drops its own copies and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop((region, keys));
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(0) };
+        }
+        nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None).unwrap();
+        assert!(peer.read(5).is_some());
+        drop(region);
+        assert!(peer.read(5).is_none());
     }
 
     #[test]

@@ -206,9 +206,12 @@ impl Chunk {
     }
 }
 
-/// A table that is no more grants nothing.
+/// A table that is no more grants nothing. The copy that a forked child has is not the table.
 impl Drop for Chunk {
     fn drop(&mut self) {
+        if !self.memory.mapping().is_here() {
+            return;
+        }
         for place in 0..self.generations.len() {
             if self.counts(place) {
                 self.withdraw(place);

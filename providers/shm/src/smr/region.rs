@@ -80,7 +80,7 @@ impl Mapping {
     }
 
     /// Whether this process has it: a forked child may not.
-    fn is_here(&self) -> bool {
+    pub(super) fn is_here(&self) -> bool {
         self.birth.is_here()
     }
 

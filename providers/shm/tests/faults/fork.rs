@@ -93,6 +93,9 @@ fn use_everything(side: &mut Side, them: FiAddr) {
     );
     let attr = selvedge::alloc::Attr::default();
     assert_eq!(domain.alloc(1, &attr).unwrap_err().errno(), Errno::BadF);
+    // SAFETY: nothing is registered.
+    let region = unsafe { domain.reg(&[], &selvedge::mr::Attr::default()) };
+    assert_eq!(region.err().map(|e| e.errno()), Some(Errno::BadF));
     let bind = Bindings::new(side.cq.clone(), side.av.clone());
     let error = domain.endpoint(&info, bind).unwrap_err();
     assert_eq!(error.errno(), Errno::BadF, "{error}");
