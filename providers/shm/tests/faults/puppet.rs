@@ -9,6 +9,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use selvedge::{Errno, FiAddr, MrAccess};
 
+use crate::atomics;
 use crate::denial;
 use crate::fork::Fork;
 use crate::side::{self, Event, Kind, Side, content};
@@ -98,6 +99,8 @@ impl Strings {
                     std::hint::spin_loop();
                 }
             }
+            "add" => atomics::add(self.side(), args),
+            "lock" => atomics::lock(self.side(), args),
             "put" => {
                 let (block, offset, word) = (number(args[0]), number(args[1]), number(args[2]));
                 self.side().set_word(block, offset as usize, word);
