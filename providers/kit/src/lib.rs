@@ -13,6 +13,7 @@
 //! | [`eq::Queue`] | the ready-made event queue |
 //! | [`wait::Rest`] | what an endpoint says to a thread that wants to sleep |
 //! | [`av::Table`] | the table behind an address vector |
+//! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
 //!
 //! Nothing here talks to a device, a file or a peer: that is the provider's part.
@@ -21,6 +22,7 @@
 
 pub mod atomic;
 pub mod attr;
+mod auto;
 pub mod av;
 pub mod birth;
 pub mod cntr;
@@ -33,4 +35,5 @@ pub mod lock;
 pub mod srx;
 pub mod wait;
 
+pub use auto::Auto;
 pub use ep::{Drivers, Ep};

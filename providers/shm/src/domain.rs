@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
-use selvedge::info::Threading;
+use selvedge::info::{Progress, Threading};
 use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue,
     Info, IovMut, MemoryRegion, MrMode, Result, alloc, av, cntr, cq, eq,
 };
+use selvedge_kit::Auto;
 use selvedge_kit::birth::Birth;
 use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::CqRing;
@@ -46,16 +47,25 @@ pub(crate) struct Shared {
     pub(crate) exports: Exports,
     pub(crate) special: Special,
     pub(crate) keys: Keys,
+    /// The thread that drives the endpoints, if the application asked for one.
+    pub(crate) auto: Option<Auto>,
 }
 
 impl Shared {
-    pub(crate) fn new(mode: MrMode) -> Self {
+    pub(crate) fn new(mode: MrMode, auto: Option<Auto>) -> Self {
         Self {
             exports: Exports::default(),
             special: Special::default(),
             keys: Keys::new(mode),
+            auto,
         }
     }
+}
+
+/// Whether progress is to be made without the application's calls.
+fn is_automatic(info: &Info) -> bool {
+    let domain = &info.domain_attr;
+    [domain.control_progress, domain.data_progress].contains(&Progress::Auto)
 }
 
 /// Counts the domains of this process.
@@ -63,16 +73,23 @@ static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(0);
 
 impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
+        let config = Config::read(info.params())?;
+        let auto = match is_automatic(info) {
+            true => Some(Auto::start("selvedge-shm", config.spin_time)?),
+            false => None,
+        };
         Ok(Arc::new(Domain {
-            config: Config::read(info.params())?,
+            config,
             mode: match info.threading_promise() {
+                // The thread of automatic progress has promised nothing.
+                _ if auto.is_some() => Mode::Safe,
                 Threading::Domain | Threading::Completion => Mode::Asserted,
                 _ => Mode::Safe,
             },
             index: NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed),
             next_endpoint: AtomicU32::new(0),
             birth: Birth::here(),
-            shared: Arc::new(Shared::new(info.domain_attr.mr_mode)),
+            shared: Arc::new(Shared::new(info.domain_attr.mr_mode, auto)),
         }))
     }
 

@@ -32,6 +32,7 @@ pub struct Endpoint {
     /// What queues and counters know the endpoint by.
     progress: Arc<dyn Progress>,
     drivers: Drivers,
+    shared: Arc<Shared>,
     name: Name,
     pub(crate) inject_size: usize,
     max_msg_size: usize,
@@ -86,7 +87,7 @@ impl Endpoint {
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
         let (inject_size, epoll) = (config.inject_size, control.epoll());
         let manner = Manner::new(info, &config);
-        let state = State::new(config, manner, ep, av, control, shared);
+        let state = State::new(config, manner, ep, av, control, Arc::clone(&shared));
         let inner = Arc::new(Inner {
             state: Native::new(locked(mode, state)),
             epoll,
@@ -96,10 +97,15 @@ impl Endpoint {
         let drivers = state.ep.drivers();
         drop(state);
         drivers.attach(&progress)?;
+        if let Some(auto) = &shared.auto {
+            let attached = auto.attach(&progress);
+            attached.inspect_err(|_| drivers.detach(&progress))?;
+        }
         Ok(Self {
             inner,
             progress,
             drivers,
+            shared,
             name,
             inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
@@ -183,6 +189,9 @@ impl Drop for Endpoint {
         }
         // Without our lock: a queue waits here until its call of our progress is over.
         self.drivers.detach(&self.progress);
+        if let Some(auto) = &self.shared.auto {
+            auto.detach(&self.progress);
+        }
         if let Ok(mut state) = self.inner.state.lock() {
             state.close();
         }

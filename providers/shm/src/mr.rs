@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn domain(mode: MrMode) -> Arc<Shared> {
-        Arc::new(Shared::new(mode))
+        Arc::new(Shared::new(mode, None))
     }
 
     /// Memory that is never freed.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
+use selvedge::info::{
+    DomainAttr, EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version,
+};
 use selvedge::{
     AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query, Result,
     param,
@@ -42,6 +44,7 @@ impl Provider for Shm {
             let mut info = info(ep_type, &config);
             info.src_addr = src.clone();
             info.dest_addr = dest.clone();
+            offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
             attr::check(&info, query)
         });
         Ok(offers.into())
@@ -49,6 +52,15 @@ impl Provider for Shm {
 
     fn fabric(&self, _info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
         Ok(Arc::new(Fabric))
+    }
+}
+
+/// Progress is made by the application's calls, unless it asks for a thread.
+fn offer_progress(has: &mut DomainAttr, asked: &DomainAttr) {
+    let asks = [asked.control_progress, asked.data_progress].contains(&Progress::Auto);
+    if asks {
+        has.control_progress = Progress::Auto;
+        has.data_progress = Progress::Auto;
     }
 }
 

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 mod atomics;
+mod auto;
 mod closing;
 mod contact;
 mod death;

@@ -362,6 +362,12 @@ impl Side {
         Ok(())
     }
 
+    /// As [`Self::recv`] from anybody; where the message will be.
+    pub(crate) fn recv_at(&mut self, kind: Kind, len: usize, number: u64) -> *const u8 {
+        self.recv(kind, FiAddr::UNSPEC, len, number).unwrap();
+        self.posted[&number].as_ptr()
+    }
+
     /// Moves things on without waiting for anything.
     pub(crate) fn drive(&mut self) {
         while let Some(event) = self.read() {

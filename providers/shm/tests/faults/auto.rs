@@ -1,0 +1,132 @@
+//! Automatic progress: a thread where it was asked for, and none anywhere else.
+
+#![expect(
+    unsafe_code,
+    reason = "a buffer that is looked at while it is being received into"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use selvedge::info::{EpType, Progress};
+use selvedge::{Caps, Hints, Info, Registry, wait};
+
+use crate::process::{Watchdog, alone};
+use crate::side::{Kind, Side, content};
+
+fn info(progress: Progress) -> Info {
+    let registry = Registry::new().with(&selvedge_shm::PROVIDER);
+    let hints = Hints::new()
+        .caps(Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV)
+        .ep_type(EpType::Rdm)
+        .edit(|info| info.domain_attr.data_progress = progress);
+    registry.infos(&hints).unwrap().remove(0)
+}
+
+fn side(progress: Progress) -> Side {
+    Side::open_waiting(None, &info(progress), wait::Object::Unspec).unwrap()
+}
+
+/// Threads of automatic progress in this process.
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+    names
+        .filter(|name| {
+            name.as_ref()
+                .is_ok_and(|name| name.trim() == "selvedge-shm")
+        })
+        .count()
+}
+
+/// A thread gives itself its name, and is listed for a moment after it was joined.
+fn until_threads(count: usize) {
+    while threads() != count {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thread_is_there_when_it_was_asked_for_and_ends_with_its_domain() {
+    alone(|| {
+        assert_eq!(
+            info(Progress::Unspec).domain_attr.data_progress,
+            Progress::Manual
+        );
+        let manual = side(Progress::Manual);
+        assert_eq!(threads(), 0);
+        let automatic = side(Progress::Auto);
+        until_threads(1);
+        let (ep, cq, av, domain) = automatic.into_handles();
+        drop((cq, av, domain));
+        assert_eq!(threads(), 1);
+        drop(ep);
+        until_threads(0);
+        drop(manual);
+    });
+}
+
+#[test]
+fn messages_complete_without_any_call_of_the_application() {
+    alone(|| {
+        let (mut a, mut b) = (side(Progress::Auto), side(Progress::Auto));
+        let (to_b, _) = (a.insert(b.name()), b.insert(a.name()));
+        for (number, len) in [(1, 8), (2, 3000), (3, 3_000_000), (4, 40)] {
+            let place = b.recv_at(Kind::Tagged, len, number);
+            a.send(Kind::Tagged, to_b, len, number).unwrap();
+            let expected = content(number, len);
+            // SAFETY: the buffer is kept by `b` until its completion is read; its bytes are looked
+            // at one by one, as something that changes.
+            let byte = |at: usize| unsafe { place.wrapping_add(at).read_volatile() };
+            while !(0..len).all(|at| byte(at) == expected[at]) {
+                std::thread::yield_now();
+            }
+        }
+        // The entries are there to be read, without driving anything.
+        for number in 1..=4 {
+            assert_eq!(b.sleep(None).unwrap().ok().context, number);
+            assert_eq!(a.sleep(None).unwrap().ok().context, number);
+        }
+    });
+}
+
+#[test]
+fn the_thread_sleeps_while_nothing_moves() {
+    alone(|| {
+        let (mut a, mut b) = (side(Progress::Auto), side(Progress::Auto));
+        let (to_b, _) = (a.insert(b.name()), b.insert(a.name()));
+        b.recv(Kind::Tagged, selvedge::FiAddr::UNSPEC, 8, 1)
+            .unwrap();
+        a.send(Kind::Tagged, to_b, 8, 1).unwrap();
+        b.sleep(None).unwrap().ok();
+        std::thread::sleep(Duration::from_millis(50));
+        let before = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+        assert!(b.sleep(Some(Duration::from_millis(500))).is_none());
+        let after = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+        let switches = after.voluntary_context_switches() - before.voluntary_context_switches();
+        assert!(switches < 100, "somebody woke {switches} times");
+    });
+}
+
+#[test]
+fn threads_wait_and_poll_beside_the_automatic_one() {
+    let _watchdog = Watchdog::new();
+    let (mut a, mut b) = (side(Progress::Auto), side(Progress::Auto));
+    let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
+    let echo = std::thread::spawn(move || {
+        for number in 0..100 {
+            b.recv(Kind::Tagged, to_a, 8, number).unwrap();
+            while b.sleep(None).unwrap().ok().bytes.is_empty() {}
+            b.send(Kind::Tagged, to_a, 8, number).unwrap();
+        }
+        b
+    });
+    for number in 0..100 {
+        a.recv(Kind::Tagged, to_b, 8, number).unwrap();
+        a.send(Kind::Tagged, to_b, 8, number).unwrap();
+        while a.next().ok().bytes.is_empty() {}
+    }
+    drop(echo.join().unwrap());
+    drop(Arc::clone(&a.cq));
+}
