@@ -1,6 +1,7 @@
 //! The suite that validates Selvedge's providers, its tools and its benchmarks.
 
 pub mod buffer;
+pub mod campaign;
 pub mod clock;
 pub mod command;
 pub mod comparison;

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fabtests::command::{bench, crowd, doctor, limits, pingpong};
+use fabtests::campaign::actor;
+use fabtests::command::{bench, campaign, crowd, doctor, limits, pingpong};
 use fabtests::pair::role;
 
 /// Measures and validates Selvedge's providers on this machine
@@ -29,12 +30,16 @@ enum Command {
     /// Have many processes talk to each other, all to all, and show what meeting costs in time and
     /// memory
     Crowd(crowd::Args),
+    /// Kill, stop, attack and starve processes on purpose, and count who survives
+    Campaign(campaign::Args),
     #[command(hide = true)]
     Role(role::Args),
     #[command(hide = true)]
     Member(crowd::MemberArgs),
     #[command(hide = true)]
     Attach(doctor::AttachArgs),
+    #[command(hide = true)]
+    Actor(actor::Args),
 }
 
 fn main() -> ExitCode {
@@ -42,10 +47,12 @@ fn main() -> ExitCode {
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Limits(args) => limits::run(&args),
+        Command::Campaign(args) => campaign::run(&args),
         Command::Role(args) => role::run(&args),
         Command::Crowd(args) => crowd::run(&args),
         Command::Member(args) => crowd::member(&args),
         Command::Attach(args) => doctor::attach(&args),
+        Command::Actor(args) => actor::run(&args),
         Command::Doctor(args) => return or_complain(doctor::run(&args)),
     };
     or_complain(result.map(|()| ExitCode::SUCCESS))

@@ -1,6 +1,7 @@
 //! The subcommands of `fabtests`: arguments in, tables or JSON out.
 
 pub mod bench;
+pub mod campaign;
 pub mod crowd;
 pub mod doctor;
 pub mod limits;

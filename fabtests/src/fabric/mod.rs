@@ -6,7 +6,7 @@
 mod bandwidth;
 mod face;
 pub mod letter;
-mod pattern;
+pub(crate) mod pattern;
 mod pingpong;
 mod remote;
 mod station;

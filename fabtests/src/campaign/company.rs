@@ -1,0 +1,79 @@
+//! Operations with others who need not be good: whatever becomes of them, there are always some.
+
+use std::collections::BTreeSet;
+
+use selvedge::{FiAddr, TagMatch};
+
+use super::message::Stamp;
+use super::party::{Kind, Party};
+use super::phoenix::something;
+use super::random::Random;
+
+/// The others, and what is outstanding with them.
+#[derive(Debug)]
+pub(crate) struct Company {
+    others: Vec<FiAddr>,
+    random: Random,
+    open: BTreeSet<u64>,
+    sent: u32,
+}
+
+/// Operations that are outstanding at most.
+const WINDOW: usize = 64;
+/// Turns between two operations.
+const PACE: u64 = 20;
+
+impl Company {
+    /// The endpoints of these names, which need not be there yet.
+    ///
+    /// # Errors
+    /// When a name is none.
+    pub(crate) fn new(party: &Party, others: &[String]) -> anyhow::Result<Self> {
+        let others = others.iter().map(|name| party.insert(name));
+        Ok(Self {
+            others: others.collect::<anyhow::Result<_>>()?,
+            random: Random::new(1),
+            open: BTreeSet::new(),
+            sent: 0,
+        })
+    }
+
+    /// Whether an operation is one of these.
+    pub(crate) fn has(&self, context: u64) -> bool {
+        self.open.contains(&context)
+    }
+
+    /// An operation is over. What others sent is nobody's business.
+    pub(crate) fn book(&mut self, context: u64) {
+        self.open.remove(&context);
+    }
+
+    /// Posts something now and then, to or from one of them, or from anybody.
+    pub(crate) fn turn(&mut self, party: &mut Party) {
+        if self.others.is_empty() || !self.random.once_in(PACE) {
+            return;
+        }
+        if self.open.len() >= WINDOW {
+            let oldest = self.open.first();
+            return oldest.map_or((), |&context| party.cancel(context));
+        }
+        let them = *self.random.pick(&self.others);
+        self.sent = self.sent.wrapping_add(1);
+        let stamp = Stamp::new(0, self.sent);
+        let (kind, len) = something(self.random.word() as u32);
+        let posted = match self.random.below(6) {
+            0 => party.trecv(them, len, TagMatch::ANY),
+            1 => party.recv(them, len),
+            2 => party.recv(FiAddr::UNSPEC, len),
+            3 => party.send(Kind::Msg, them, len, stamp),
+            _ if kind.is_injected() => {
+                // It never completes.
+                let _ = party.send(kind, them, len, stamp);
+                return;
+            }
+            _ => party.send(kind, them, len, stamp),
+        };
+        // Whoever is gone, or has no room, is left alone until the next turn.
+        self.open.extend(posted);
+    }
+}

@@ -1,0 +1,60 @@
+//! Numbers that are worth trying: the ends of every range that somebody might check.
+
+use crate::campaign::random::Random;
+
+/// Where ranges begin and end.
+const ENDS: [u64; 30] = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    39,
+    40,
+    41,
+    48,
+    49,
+    63,
+    64,
+    127,
+    128,
+    129,
+    255,
+    256,
+    512,
+    4095,
+    4096,
+    65_535,
+    65_536,
+    1 << 20,
+    i32::MAX as u64,
+    u32::MAX as u64,
+    i64::MAX as u64,
+    u64::MAX,
+];
+
+/// A number at the end of a range, next to it, or any.
+pub(super) fn number(random: &mut Random) -> u64 {
+    let end = *random.pick(&ENDS);
+    match random.below(8) {
+        0..4 => end,
+        4 => end.wrapping_add(1),
+        5 => end.wrapping_sub(1),
+        6 => end << random.below(64),
+        _ => random.word() >> random.below(64),
+    }
+}
+
+/// Changes a number a little, or beyond recognition.
+pub(super) fn mutate(random: &mut Random, value: u64) -> u64 {
+    match random.below(6) {
+        0 => value ^ 1 << random.below(64),
+        1 => value.wrapping_add(1 << random.below(13)),
+        2 => value.wrapping_sub(1 << random.below(13)),
+        3 => value.swap_bytes(),
+        _ => number(random),
+    }
+}

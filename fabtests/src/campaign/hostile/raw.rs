@@ -1,0 +1,89 @@
+//! Shared memory as an adversary has it: every word of it may be written at any time, by anybody.
+
+#![expect(unsafe_code, reason = "memory that others map, reached by pointers")]
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context as _, ensure};
+use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl, posix_fallocate};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+/// A mapping of a memory file, and the file if it is ours.
+#[derive(Debug)]
+pub(super) struct Raw {
+    map: MmapRaw,
+    fd: OwnedFd,
+}
+
+impl Raw {
+    /// Makes a memory file of `len` bytes, a multiple of 4096, and seals it.
+    pub(super) fn create(len: usize, seals: SealFlag) -> anyhow::Result<Self> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let fd = memfd_create(c"adversary", flags).context("memfd_create(2)")?;
+        let file = File::from(fd.try_clone()?);
+        // Memory that is not committed is refused at once.
+        posix_fallocate(&fd, 0, i64::try_from(len)?)?;
+        let map = MmapOptions::new().len(len).map_raw(&file)?;
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).context("sealing memory")?;
+        Ok(Self { map, fd })
+    }
+
+    /// Maps a file of somebody else for reading, or for writing too.
+    pub(super) fn map(fd: OwnedFd, is_written: bool) -> anyhow::Result<Self> {
+        let file = File::from(fd.try_clone()?);
+        let len = file.metadata()?.len() as usize;
+        ensure!(len >= 4096, "a memory file of {len} bytes");
+        let options = MmapOptions::new();
+        let map = match is_written {
+            true => options.map_raw(&file)?,
+            false => options.map_raw_read_only(&file)?,
+        };
+        Ok(Self { map, fd })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Words in all.
+    pub(super) fn words(&self) -> usize {
+        self.map.len() / 8
+    }
+
+    pub(super) fn load(&self, word: usize) -> u64 {
+        self.word(word).load(Ordering::Acquire)
+    }
+
+    /// Writes a word. Only in memory that may be written.
+    pub(super) fn store(&self, word: usize, value: u64) {
+        self.word(word).store(value, Ordering::Release);
+    }
+
+    /// Turns bits of a word over. Only in memory that may be written.
+    pub(super) fn flip(&self, word: usize, bits: u64) {
+        self.word(word).fetch_xor(bits, Ordering::Relaxed);
+    }
+
+    fn word(&self, word: usize) -> &AtomicU64 {
+        let word = word % self.words();
+        let start: *const AtomicU64 = self.map.as_ptr().cast();
+        // SAFETY: `word` is below the number of words in the mapping.
+        let place = unsafe { start.add(word) };
+        // SAFETY: the mapping begins at a page, so the word is aligned; it lives as long as `self`;
+        // all bits are valid, and whoever else has the file may write to an atomic.
+        unsafe { &*place }
+    }
+}
+
+/// The seals that an honest outbox has.
+pub(super) fn honest() -> SealFlag {
+    common() | SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE)
+}
+
+/// The seals that an honest doorbell has.
+pub(super) fn common() -> SealFlag {
+    SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
+}

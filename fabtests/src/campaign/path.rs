@@ -1,0 +1,139 @@
+//! The way of an operation through its instructions, and the shortest way to one of them.
+//!
+//! A step costs the kernel two switches of processes, so a victim is not stepped to a late
+//! instruction from the beginning: it runs into a trap at or before it that it meets seldom, and is
+//! stepped from there. Victims have no random addresses for that.
+
+use std::collections::HashMap;
+
+use anyhow::Context as _;
+use nix::sys::personality::{self, Persona};
+
+use super::tracee::{Stop, Tracee};
+
+/// The addresses of an operation's instructions, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Path {
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    place: u64,
+    /// How often the operation has been here, this time included.
+    visit: u64,
+}
+
+/// Where to set a trap on the way to an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shortcut {
+    /// The address.
+    pub(crate) place: u64,
+    /// How often the trap is run into.
+    pub(crate) visits: u64,
+    /// Instructions from the beginning to there.
+    pub(crate) at: u64,
+}
+
+/// What running into a trap costs, in steps.
+const TRAP: u64 = 3;
+
+/// Has all processes that are started from now on load at the same addresses.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn fix_addresses() -> anyhow::Result<()> {
+    let persona = personality::get().context("personality(2)")?;
+    personality::set(persona | Persona::ADDR_NO_RANDOMIZE).context("personality(2)")?;
+    Ok(())
+}
+
+impl Path {
+    /// Follows a victim from its mark to the next, while `meanwhile` is done after each step.
+    ///
+    /// # Errors
+    /// When it gets lost.
+    pub(crate) fn follow(
+        tracee: &mut Tracee,
+        mut meanwhile: impl FnMut(u64) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let (mut path, mut visits) = (Self::default(), HashMap::new());
+        loop {
+            let place = tracee.place()?;
+            let visit = visits.entry(place).or_insert(0);
+            *visit += 1;
+            path.steps.push(Step {
+                place,
+                visit: *visit,
+            });
+            if tracee.step()? != Stop::Stepped {
+                return Ok(path);
+            }
+            meanwhile(path.len())?;
+        }
+    }
+
+    /// Instructions in all.
+    pub(crate) fn len(&self) -> u64 {
+        self.steps.len() as u64
+    }
+
+    /// The cheapest way to the point behind `at` instructions, if there is a better one than to
+    /// step there.
+    pub(crate) fn shortcut(&self, at: u64) -> Option<Shortcut> {
+        let before = self.steps.get(..=at as usize)?;
+        let mut best: Option<(u64, Shortcut)> = None;
+        for (behind, step) in before.iter().rev().enumerate() {
+            let behind = behind as u64;
+            let cost = behind + TRAP * step.visit;
+            if best.is_none_or(|(least, _)| cost < least) && cost < at {
+                let shortcut = Shortcut {
+                    place: step.place,
+                    visits: step.visit,
+                    at: at - behind,
+                };
+                best = Some((cost, shortcut));
+            }
+            if best.is_some_and(|(least, _)| behind >= least) {
+                break;
+            }
+        }
+        best.map(|(_, shortcut)| shortcut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(places: &[u64]) -> Path {
+        let mut visits = HashMap::new();
+        let step = |&place| {
+            let visit = visits.entry(place).or_insert(0);
+            *visit += 1;
+            Step {
+                place,
+                visit: *visit,
+            }
+        };
+        Path {
+            steps: places.iter().map(step).collect(),
+        }
+    }
+
+    #[test]
+    fn a_shortcut_leads_to_an_instruction_that_is_seldom_met() {
+        // A loop of two instructions, then two more.
+        let mut places = vec![1];
+        places.extend([10, 11].repeat(50));
+        places.extend([20, 21]);
+        let path = path(&places);
+        let there = path.shortcut(102).unwrap();
+        assert_eq!((there.place, there.visits, there.at), (21, 1, 102));
+        let inside = path.shortcut(99).unwrap();
+        assert_eq!(inside.at + (99 - inside.at), 99);
+        assert!(inside.visits * TRAP + (99 - inside.at) < 99);
+        assert_eq!(path.shortcut(1), None);
+        assert_eq!(path.shortcut(1000), None);
+    }
+}

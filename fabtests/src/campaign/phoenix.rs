@@ -1,0 +1,170 @@
+//! A process that streams to its partner and is streamed to, under a name that others had before
+//! it, until it ends in one way or another.
+
+use std::collections::HashSet;
+
+use anyhow::{bail, ensure};
+use selvedge::{Errno, FiAddr, TagMatch};
+use serde::{Deserialize, Serialize};
+
+use super::actor;
+use super::message::{self, Stamp};
+use super::party::{Kind, Party};
+use super::patience::Patience;
+use super::storm::Storm;
+
+/// What it is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The name of its endpoint.
+    pub(crate) name: String,
+    /// The address of its partner.
+    pub(crate) partner: String,
+    /// How many lives the name had before.
+    pub(crate) life: u32,
+    /// How it ends.
+    pub(crate) end: End,
+    /// Signals per second that interrupt it, if there are any.
+    pub(crate) storm: Option<u32>,
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum End {
+    /// It is killed.
+    Kill,
+    /// It exits without closing anything, after so many messages.
+    Exit(u32),
+    /// It closes its endpoint, after so many messages.
+    Close(u32),
+}
+
+/// Sizes of messages: by inline, inject pool, and offered.
+const SIZES: [usize; 6] = [8, 8, 40, 700, 4000, LARGEST];
+/// Kinds of messages. All have tags, so that one list of receives takes them in order.
+const KINDS: [Kind; 3] = [Kind::Tagged, Kind::TaggedInject, Kind::Delivered];
+/// Room for the largest.
+pub(crate) const LARGEST: usize = 30_000;
+/// Operations of one kind that are outstanding at most.
+pub(crate) const WINDOW: usize = 8;
+/// Largest message that is injected; what is larger stays with its sender until it is received.
+const INJECT: usize = 4096;
+
+/// The kind and size of the message with this number.
+pub(crate) fn something(number: u32) -> (Kind, usize) {
+    let (number, sizes) = (number as usize, SIZES.len());
+    let (len, kind) = (SIZES[number % sizes], KINDS[number / sizes % KINDS.len()]);
+    match kind.is_injected() {
+        true => (kind, len.min(INJECT)),
+        false => (kind, len),
+    }
+}
+
+/// Whether the message with this number dies with its sender if nobody has received it yet.
+pub(crate) fn is_mortal(number: u32) -> bool {
+    something(number).1 > INJECT
+}
+
+struct Phoenix {
+    party: Party,
+    partner: FiAddr,
+    life: u32,
+    /// Messages that were posted.
+    sent: u32,
+    /// Sends that have not completed.
+    open: Vec<u64>,
+    /// Numbers of the partner's messages.
+    received: HashSet<u32>,
+}
+
+pub(super) fn play(order: &Order) -> anyhow::Result<()> {
+    let _storm = order.storm.map(Storm::begin).transpose()?;
+    let party = Party::open(Some(&order.name), &[])?;
+    let mut phoenix = Phoenix {
+        partner: party.insert(&order.partner)?,
+        party,
+        life: order.life,
+        sent: 0,
+        open: Vec::new(),
+        received: HashSet::new(),
+    };
+    for _ in 0..WINDOW {
+        phoenix.post()?;
+    }
+    match order.end {
+        End::Kill => loop {
+            phoenix.turn()?;
+        },
+        End::Exit(count) => {
+            phoenix.stream(count)?;
+            actor::say(&count)?;
+            std::process::exit(0)
+        }
+        End::Close(count) => {
+            phoenix.stream(count)?;
+            drop(phoenix);
+            actor::say(&count)
+        }
+    }
+}
+
+impl Phoenix {
+    /// Sends so many messages and waits for all of them.
+    fn stream(&mut self, count: u32) -> anyhow::Result<()> {
+        let mut patience = Patience::new("room for a stream");
+        while self.sent < count || !self.open.is_empty() {
+            let before = (self.sent, self.open.len());
+            match self.sent < count {
+                true => self.turn()?,
+                false => self.take()?,
+            }
+            if before != (self.sent, self.open.len()) {
+                patience.renew();
+            }
+            patience.check()?;
+        }
+        Ok(())
+    }
+
+    /// Sends a message if there is room, and takes what has arrived.
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let (kind, len) = something(self.sent);
+        if self.open.len() < WINDOW {
+            let stamp = Stamp::new(self.life, self.sent);
+            match self.party.send(kind, self.partner, len, stamp) {
+                Ok(context) => {
+                    self.sent += 1;
+                    if !kind.is_injected() {
+                        self.open.push(context);
+                    }
+                }
+                Err(Errno::Again) => {}
+                Err(errno) => bail!("life {} cannot send: {errno}", self.life),
+            }
+        }
+        self.take()
+    }
+
+    fn take(&mut self) -> anyhow::Result<()> {
+        while let Some(outcome) = self.party.poll()? {
+            ensure!(outcome.error.is_none(), "life {}: {outcome:?}", self.life);
+            let Some(bytes) = outcome.received else {
+                self.open.retain(|&context| context != outcome.context);
+                continue;
+            };
+            // Completions of large messages may be passed by small ones; lives are never mixed.
+            let stamp = message::read(&bytes)?;
+            let is_new = stamp.life == self.life && self.received.insert(stamp.number);
+            ensure!(is_new, "life {} was sent {stamp:?}", self.life);
+            self.post()?;
+        }
+        Ok(())
+    }
+
+    fn post(&mut self) -> anyhow::Result<()> {
+        let any = FiAddr::UNSPEC;
+        self.party.trecv(any, LARGEST, TagMatch::ANY)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! The survivors of a victim: its partner, which is in this process, and somebody else whom the
+//! partner goes on talking to.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use selvedge::{Errno, FiAddr, TagMatch};
+
+use super::echo::Echo;
+use super::message::{self, Stamp};
+use super::operation::{Act, Operation, number};
+use super::part::Part;
+use super::party::{Kind, Outcome, Party};
+use super::patience::Patience;
+use super::tracee::{Stop, Tracee};
+use super::victim;
+
+/// Everybody but the victim, and what is outstanding with it.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    operation: &'static Operation,
+    party: Party,
+    echo: Echo,
+    them: FiAddr,
+    name: String,
+    life: u32,
+    ledger: Ledger,
+}
+
+/// What the partner and one life of the victim have to do with each other.
+#[derive(Debug, Default)]
+struct Ledger {
+    /// Receives for whatever the victim sends, which outlive it.
+    open: Vec<u64>,
+    /// Operations that end with the victim at the latest, and by what they are called.
+    bound: Vec<(u64, &'static str)>,
+    /// Messages that have arrived.
+    received: Vec<Stamp>,
+    /// Whether a message broke off on its way.
+    has_broken: bool,
+    /// Operations that the victim's end has failed.
+    failed: usize,
+    /// Operations that were successful.
+    done: usize,
+}
+
+/// Receives of the victim's messages, whatever life they are of. The last words of a victim that
+/// goes on living are no match.
+const FROM_VICTIM: TagMatch = TagMatch {
+    tag: 0,
+    ignore: 0x7fff_ffff_0000_ffff,
+};
+/// Room for the largest message of a victim.
+const LARGEST: usize = 100_000;
+/// Messages of a victim, and one more that must not come.
+const RECEIVES: usize = 3;
+/// How long the partner listens for what must not come any more.
+const SETTLE: Duration = Duration::from_micros(300);
+
+impl Scene {
+    /// The survivors of victims of one operation.
+    ///
+    /// # Errors
+    /// When they cannot be started.
+    pub(crate) fn new(operation: &'static Operation) -> anyhow::Result<Self> {
+        let mut party = Party::open(None, &operation.params())?;
+        let mut echo = Echo::start(&party, &operation.params())?;
+        echo.exchange(&mut party)?;
+        let name = format!("victim-{}-{}", std::process::id(), operation.name);
+        Ok(Self {
+            operation,
+            them: party.insert(&name)?,
+            name,
+            party,
+            echo,
+            life: 0,
+            ledger: Ledger::default(),
+        })
+    }
+
+    /// The name of all victims.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The next life of the victim, at its mark before the operation. If `is_late`, there are no
+    /// receives for its messages yet.
+    ///
+    /// # Errors
+    /// When it does not get there.
+    pub(crate) fn raise(&mut self, is_traced: bool, is_late: bool) -> anyhow::Result<Tracee> {
+        self.life += 1;
+        self.ledger = Ledger::default();
+        if !is_late {
+            self.post_receives(RECEIVES)?;
+        } else if self.operation.is_acquainted() {
+            self.post_receives(1)?;
+        }
+        let mut tracee = Tracee::start(
+            &Part::Victim(victim::Order {
+                operation: self.operation.name.to_owned(),
+                name: self.name.clone(),
+                partner: self.party.name()?,
+                life: self.life,
+            }),
+            is_traced,
+        )?;
+        let mut patience = Patience::new("a victim at its mark");
+        let mut is_greeted = false;
+        while tracee.look()? != Some(Stop::Marked) {
+            patience.check()?;
+            self.drive()?;
+            if !is_greeted && !self.ledger.received.is_empty() {
+                is_greeted = true;
+                self.greet()?;
+            }
+        }
+        if let Some((kind, len)) = self.operation.receives() {
+            self.send(kind, len, number::OWN, "a message to the victim")?;
+        }
+        Ok(tracee)
+    }
+
+    /// Posts receives for messages of the victim, as many as it may send and one more.
+    ///
+    /// # Errors
+    /// What a post answers.
+    pub(crate) fn post_receives(&mut self, count: usize) -> anyhow::Result<()> {
+        for _ in 0..count {
+            let any = FiAddr::UNSPEC;
+            let tagged = self.party.trecv(any, LARGEST, FROM_VICTIM)?;
+            self.ledger.open.push(tagged);
+        }
+        if matches!(self.operation.sends(), Some((kind, _)) if !kind.is_tagged()) {
+            let untagged = self.party.recv(FiAddr::UNSPEC, LARGEST)?;
+            self.ledger.open.push(untagged);
+        }
+        Ok(())
+    }
+
+    /// Answers the victim's greeting, and posts what only its end, or its last words, can end.
+    fn greet(&mut self) -> anyhow::Result<()> {
+        self.send(Kind::Delivered, 8, number::GREETING, "the greeting")?;
+        self.send(Kind::Delivered, 8, number::WITNESS, "a send that waits")?;
+        let tag = TagMatch::exact(Stamp::new(self.life, number::LAST).word());
+        let last = self.party.trecv(self.them, 8, tag)?;
+        self.ledger.bound.push((last, "a receive that waits"));
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        kind: Kind,
+        len: usize,
+        number: u32,
+        what: &'static str,
+    ) -> anyhow::Result<()> {
+        let stamp = Stamp::new(self.life, number);
+        let sent = self.party.send(kind, self.them, len, stamp).context(what)?;
+        self.ledger.bound.push((sent, what));
+        Ok(())
+    }
+
+    /// Moves things on, and books what has happened.
+    ///
+    /// # Errors
+    /// When something has that must not.
+    pub(crate) fn drive(&mut self) -> anyhow::Result<()> {
+        while let Some(outcome) = self.party.poll()? {
+            self.ledger.book(outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Drives until there is nothing to be expected any more.
+    ///
+    /// # Errors
+    /// As [`Self::drive`].
+    pub(crate) fn settle(&mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + SETTLE;
+        while Instant::now() < until {
+            for _ in 0..100 {
+                self.drive()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages of this life that have arrived.
+    pub(crate) fn received(&self) -> usize {
+        self.ledger.received.len()
+    }
+
+    /// The survivors exchange messages of every size.
+    ///
+    /// # Errors
+    /// When they do not arrive.
+    pub(crate) fn goes_on(&mut self) -> anyhow::Result<()> {
+        self.echo.exchange(&mut self.party)
+    }
+
+    /// Waits until everything that was outstanding with the victim has ended.
+    ///
+    /// # Errors
+    /// When something has not.
+    pub(crate) fn outlive(&mut self) -> anyhow::Result<()> {
+        let mut patience = Patience::new("what was outstanding with the victim");
+        while !self.ledger.bound.is_empty() {
+            let open = &self.ledger.bound;
+            patience.check().with_context(|| format!("{open:?}"))?;
+            self.drive()?;
+        }
+        Ok(())
+    }
+
+    /// The victim is dead, and everything that it had a part in has ended: what it sent must have
+    /// arrived once and in order, at least `certain` messages of it, and nothing else.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn close_the_books(&mut self, certain: usize) -> anyhow::Result<()> {
+        let mut patience = Patience::new("messages that had been sent");
+        while self.ledger.received.len() < certain && !self.ledger.has_broken {
+            patience.check()?;
+            self.drive()?;
+        }
+        self.settle()?;
+        for context in self.ledger.open.clone() {
+            self.party.cancel(context);
+        }
+        let mut patience = Patience::new("receives that were canceled");
+        while !self.party.is_idle() {
+            patience.check()?;
+            self.drive()?;
+        }
+        let first = usize::from(!self.operation.is_acquainted()) as u32;
+        let expected = (first..).map(|number| Stamp::new(self.life, number));
+        let received = &self.ledger.received;
+        let is_good = received.iter().copied().eq(expected.take(received.len()));
+        ensure!(is_good, "{received:?} have arrived in life {}", self.life);
+        let most = usize::from(self.operation.is_acquainted())
+            + usize::from(self.operation.sends().is_some() || self.operation.act == Act::Close);
+        ensure!(received.len() <= most, "{received:?} have arrived");
+        ensure!(received.len() >= certain, "only {received:?} have arrived");
+        Ok(())
+    }
+
+    /// Whether the victim has met its partner, as far as that can have noticed.
+    pub(crate) fn is_bound(&self) -> bool {
+        !self.ledger.bound.is_empty()
+    }
+
+    /// Lets the victim come to the end of its operation, and go on.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(crate) fn finish(&mut self, tracee: &mut Tracee) -> anyhow::Result<()> {
+        let mut patience = Patience::new("the end of a victim's operation");
+        // A victim that was stopped at an instant may have been at its mark.
+        while !tracee.actor().has_spoken()? {
+            match tracee.look()? {
+                Some(Stop::Marked) => tracee.resume()?,
+                Some(Stop::Over) => break,
+                Some(Stop::Stepped) | None => patience.check()?,
+            }
+            self.drive()?;
+        }
+        Ok(())
+    }
+
+    /// The victim goes on living to its natural end: nothing may be lost.
+    ///
+    /// # Errors
+    /// What is.
+    pub(crate) fn live_on(&mut self, mut tracee: Tracee) -> anyhow::Result<()> {
+        let ends = matches!(self.operation.act, Act::Close);
+        if !ends {
+            if !self.operation.is_acquainted() {
+                self.send(Kind::Delivered, 8, number::WITNESS, "a send that waits")?;
+                let tag = TagMatch::exact(Stamp::new(self.life, number::LAST).word());
+                let last = self.party.trecv(FiAddr::UNSPEC, 8, tag)?;
+                self.ledger.bound.push((last, "a receive that waits"));
+            }
+            tracee.actor().tell(&())?;
+        }
+        let mut patience = Patience::new("the natural end of a victim");
+        loop {
+            match tracee.look()? {
+                Some(Stop::Over) => break,
+                Some(Stop::Marked) => tracee.resume()?,
+                Some(Stop::Stepped) => bail!("a victim that runs has stepped"),
+                None => patience.check()?,
+            }
+            self.drive()?;
+        }
+        self.outlive()?;
+        ensure!(
+            ends || self.ledger.failed == 0,
+            "{} failed",
+            self.ledger.failed
+        );
+        ensure!(ends || !self.ledger.has_broken, "a message broke off");
+        Ok(())
+    }
+}
+
+impl Ledger {
+    fn book(&mut self, outcome: Outcome) -> anyhow::Result<()> {
+        let Outcome {
+            context,
+            received,
+            error,
+            ..
+        } = outcome;
+        let is_open = self.open.contains(&context);
+        self.open.retain(|&open| open != context);
+        let bound = self.bound.iter().position(|&(bound, _)| bound == context);
+        let bound = bound.map(|place| self.bound.remove(place));
+        match error.map(|error| error.errno) {
+            None if is_open => self
+                .received
+                .push(message::read(&received.unwrap_or_default())?),
+            None => self.done += 1,
+            Some(Errno::Canceled) if is_open => {}
+            Some(Errno::ConnReset) if is_open && !self.has_broken => self.has_broken = true,
+            Some(Errno::ConnReset) if bound.is_some() => self.failed += 1,
+            Some(errno) => bail!("{bound:?} of the victim's partner ends by {errno}"),
+        }
+        Ok(())
+    }
+}

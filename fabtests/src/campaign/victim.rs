@@ -1,0 +1,174 @@
+//! A process that does one operation between two marks, and dies or stops on the way.
+
+use anyhow::{Context as _, bail, ensure};
+use selvedge::{Errno, FiAddr, TagMatch};
+use serde::{Deserialize, Serialize};
+
+use super::actor;
+use super::message::{self, Stamp};
+use super::operation::{Act, Operation, number};
+use super::party::{Kind, Outcome, Party, discover};
+use super::patience::Patience;
+use super::tracee::mark;
+
+/// What it is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The name of the [`Operation`].
+    pub(crate) operation: String,
+    /// The name of the victim's endpoint.
+    pub(crate) name: String,
+    /// The address of its partner.
+    pub(crate) partner: String,
+    /// How many lives the name had before.
+    pub(crate) life: u32,
+}
+
+/// The victim with its endpoint.
+struct Victim {
+    operation: &'static Operation,
+    party: Party,
+    partner: FiAddr,
+    life: u32,
+}
+
+pub(super) fn play(order: &Order) -> anyhow::Result<()> {
+    let operation = Operation::named(&order.operation).context("no such operation")?;
+    let info = discover(Some(&order.name), &operation.params())?;
+    if operation.act == Act::Open {
+        mark()?;
+    }
+    let party = Party::with(&info)?;
+    if operation.act == Act::Open {
+        mark()?;
+    }
+    let mut victim = Victim {
+        operation,
+        partner: party.insert(&order.partner)?,
+        party,
+        life: order.life,
+    };
+    if operation.is_acquainted() {
+        victim.get_acquainted()?;
+    }
+    if operation.act == Act::Close {
+        return victim.close();
+    }
+    if operation.act != Act::Open {
+        victim.act()?;
+    }
+    actor::say(&())?;
+    actor::listen::<()>()?;
+    victim.live_on()
+}
+
+impl Victim {
+    fn stamp(&self, number: u32) -> Stamp {
+        Stamp::new(self.life, number)
+    }
+
+    fn get_acquainted(&mut self) -> anyhow::Result<()> {
+        let stamp = self.stamp(number::GREETING);
+        self.post(stamp, 8)?;
+        self.send(Kind::Delivered, 8, number::GREETING)?;
+        self.await_all(stamp, 2)
+    }
+
+    /// The operation, between its marks.
+    fn act(&mut self) -> anyhow::Result<()> {
+        let stamp = self.stamp(number::OWN);
+        if let Some((_, len)) = self.operation.receives() {
+            self.post(stamp, len)?;
+            mark()?;
+            let outcome = self.next()?;
+            mark()?;
+            check(outcome, stamp)?;
+        } else if let Some((kind, len)) = self.operation.sends() {
+            let bytes = message::write(stamp, len);
+            mark()?;
+            // The queues are empty: there is room.
+            self.party.send_bytes(kind, self.partner, bytes, stamp)?;
+            let outcome = match kind.is_injected() {
+                true => None,
+                false => Some(self.next()?),
+            };
+            mark()?;
+            outcome.map_or(Ok(()), |outcome| check(outcome, stamp))?;
+        }
+        Ok(())
+    }
+
+    /// The next completion. It is awaited as fast as possible: by a process that is watched.
+    fn next(&mut self) -> anyhow::Result<Outcome> {
+        loop {
+            if let Some(outcome) = self.party.poll()? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    fn close(mut self) -> anyhow::Result<()> {
+        self.post(self.stamp(number::WITNESS), 8)?;
+        self.send(Kind::Tagged, 100_000, number::OWN)?;
+        mark()?;
+        drop(self);
+        mark()
+    }
+
+    /// Takes leave of the partner in peace.
+    fn live_on(&mut self) -> anyhow::Result<()> {
+        let stamp = self.stamp(number::WITNESS);
+        self.post(stamp, 8)?;
+        self.send(Kind::Delivered, 8, number::LAST)?;
+        self.await_all(stamp, 2)
+    }
+
+    /// Posts a receive for one message of the partner.
+    fn post(&mut self, stamp: Stamp, len: usize) -> anyhow::Result<()> {
+        let tag = TagMatch::exact(stamp.word());
+        self.party.trecv(FiAddr::UNSPEC, len, tag)?;
+        Ok(())
+    }
+
+    fn send(&mut self, kind: Kind, len: usize, number: u32) -> anyhow::Result<()> {
+        let stamp = self.stamp(number);
+        loop {
+            match self.party.send(kind, self.partner, len, stamp) {
+                Ok(_) => return Ok(()),
+                Err(Errno::Again) => self.party.drive()?,
+                Err(errno) => bail!("the victim cannot send: {errno}"),
+            }
+        }
+    }
+
+    /// Waits for `count` completions; what is received must be this message.
+    fn await_all(&mut self, stamp: Stamp, mut count: usize) -> anyhow::Result<()> {
+        let mut patience = Patience::new("the partner of a victim");
+        while count > 0 {
+            let Some(outcome) = self.party.poll()? else {
+                patience.check()?;
+                continue;
+            };
+            ensure!(outcome.error.is_none(), "at the victim: {outcome:?}");
+            if let Some(bytes) = outcome.received {
+                ensure!(
+                    message::read(&bytes)? == stamp,
+                    "not {stamp:?} at the victim"
+                );
+            }
+            count -= 1;
+        }
+        Ok(())
+    }
+}
+
+fn check(outcome: Outcome, stamp: Stamp) -> anyhow::Result<()> {
+    ensure!(outcome.error.is_none(), "at the victim: {outcome:?}");
+    if let Some(bytes) = outcome.received {
+        ensure!(
+            message::read(&bytes)? == stamp,
+            "not {stamp:?} at the victim"
+        );
+    }
+    Ok(())
+}

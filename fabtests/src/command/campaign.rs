@@ -1,0 +1,117 @@
+//! `fabtests campaign`: faults on purpose, and a count of who survived.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, ensure};
+
+use crate::campaign::{self, Campaign, Plan, Report};
+use crate::table;
+
+/// Arguments of `fabtests campaign`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Which campaign
+    #[arg(value_enum)]
+    campaign: Campaign,
+    /// Attempts of each row [default: a few, which takes seconds]
+    #[arg(long, value_name = "N")]
+    rounds: Option<u64>,
+    /// Every point that there is: each instruction, each limit
+    #[arg(long, conflicts_with_all = ["rounds", "duration"])]
+    all: bool,
+    /// Go on for so long with each row: 30s, 10m, 8h
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with = "rounds")]
+    duration: Option<Duration>,
+    /// The rows to do, separated by commas, as the report names them [default: all]
+    #[arg(long, value_name = "ROWS", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where random numbers begin, to run a campaign again [default: the time]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print one JSON object, described in docs/FABTESTS.md
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a campaign and prints its report.
+///
+/// # Errors
+/// When it cannot be run, and when something was not survived.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(1, |now| now.as_secs());
+    let seed = args.seed.unwrap_or(now);
+    let plan = Plan {
+        seed,
+        rounds: args.rounds,
+        all: args.all,
+        duration: args.duration,
+        only: args.only.clone(),
+    };
+    let report = campaign::run(args.campaign, &plan)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print(&report);
+    }
+    let (attempted, survived) = (report.attempted(), report.survived());
+    ensure!(
+        report.is_good(),
+        "{survived} of {attempted} were survived; --seed {seed}"
+    );
+    Ok(())
+}
+
+fn print(report: &Report) {
+    let mut table = table::new(&[report.campaign, "attempted", "survived", "figures"]);
+    for row in &report.rows {
+        let figures = row.figures.iter();
+        let figures: Vec<_> = figures
+            .map(|(name, value)| format!("{name} {}", table::figure(*value)))
+            .collect();
+        let counts = [row.attempted, row.survived].map(|count| count.to_string());
+        let [attempted, survived] = counts;
+        table.add_row([row.what.clone(), attempted, survived, figures.join(", ")]);
+    }
+    println!("{table}");
+    for row in &report.rows {
+        for failure in &row.failures {
+            println!("{}: {failure}", row.what);
+        }
+    }
+    for skipped in &report.skipped {
+        println!("skipped: {skipped}");
+    }
+    println!(
+        "{}: {} attempted, {} survived in {:.0} s, seed {}",
+        report.campaign,
+        report.attempted(),
+        report.survived(),
+        report.seconds,
+        report.seed
+    );
+}
+
+/// A number and one of `s`, `m`, `h`.
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    let units = [("s", 1), ("m", 60), ("h", 3600)];
+    let split = |(unit, seconds)| Some((text.strip_suffix(unit)?, seconds));
+    let found = units.into_iter().find_map(split);
+    let (number, seconds) = found.context("a time is written as 30s, 10m or 8h")?;
+    let number: u64 = number.parse()?;
+    Ok(Duration::from_secs(number.saturating_mul(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(duration("90s").unwrap(), Duration::from_secs(90));
+        assert_eq!(duration("10m").unwrap(), Duration::from_secs(600));
+        assert_eq!(duration("8h").unwrap(), Duration::from_secs(28800));
+        assert!(duration("10").is_err());
+        assert!(duration("m").is_err());
+    }
+}

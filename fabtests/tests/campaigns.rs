@@ -1,0 +1,125 @@
+//! The short forms of the campaigns: real processes that are killed, stopped, interrupted and
+//! attacked, and everybody else survives. docs/FABTESTS.md has the long forms.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+#[test]
+fn whoever_is_killed_at_any_instruction_harms_nobody_else() {
+    let rows = campaign(&["kill"]);
+    let expected = [
+        "open",
+        "meet",
+        "be-met",
+        "send-inline",
+        "send-pool",
+        "send-cma",
+        "send-bounce",
+        "close",
+        "receive-inline",
+        "receive-pool",
+        "receive-cma",
+        "receive-bounce",
+    ];
+    assert!(expected.iter().all(|row| rows.contains(*row)), "{rows:?}");
+}
+
+#[test]
+fn whoever_is_stopped_at_any_instruction_holds_nobody_up_and_loses_nothing() {
+    assert!(campaign(&["stop"]).contains("stream"));
+}
+
+#[test]
+fn lives_of_one_name_are_never_mixed_and_what_they_had_sent_comes_first() {
+    let rows = campaign(&["restart"]);
+    assert_eq!(
+        rows,
+        ["kill", "exit", "close", "any"].map(str::to_owned).into()
+    );
+}
+
+#[test]
+fn a_storm_of_signals_loses_nothing() {
+    campaign(&["signals"]);
+}
+
+#[test]
+fn adversaries_harm_nobody_but_themselves() {
+    let report = report(&["hostile"]);
+    for row in report["rows"].as_array().unwrap() {
+        // Whoever is not let in harms nobody, but proves nothing either.
+        assert!(row["figures"]["inputs"].as_f64().unwrap() > 500.0, "{row}");
+    }
+    let rows = survived(&report);
+    assert!(
+        rows.contains("flips") && rows.contains("in-process"),
+        "{rows:?}"
+    );
+}
+
+#[test]
+fn floods_stay_within_what_may_be_kept() {
+    campaign(&["flood"]);
+}
+
+#[test]
+fn the_same_seed_makes_the_same_attack() {
+    let args = [
+        "hostile",
+        "--only",
+        "in-process",
+        "--seed",
+        "7",
+        "--rounds",
+        "3",
+    ];
+    let figures = || report(&args)["rows"][0]["figures"].clone();
+    assert_eq!(figures(), figures());
+}
+
+#[test]
+fn a_campaign_without_attempts_does_not_succeed() {
+    let output = fabtests(&["kill", "--only", "nothing"]);
+    assert!(!output.status.success());
+}
+
+/// Runs a campaign in which everything must be survived; the names of its rows.
+fn campaign(args: &[&str]) -> BTreeSet<String> {
+    survived(&report(args))
+}
+
+/// The names of the rows, in which everything was survived.
+fn survived(report: &Value) -> BTreeSet<String> {
+    let rows = report["rows"].as_array().unwrap();
+    for row in rows {
+        assert!(row["attempted"].as_u64().unwrap() > 0, "{row}");
+        assert_eq!(row["attempted"], row["survived"], "{row}");
+    }
+    for skipped in report["skipped"].as_array().unwrap() {
+        println!("skipped: {skipped}");
+    }
+    let names = rows.iter().map(|row| row["what"].as_str().unwrap());
+    names.map(str::to_owned).collect()
+}
+
+fn report(args: &[&str]) -> Value {
+    let output = fabtests(args);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    serde_json::from_str(&text).unwrap()
+}
+
+fn fabtests(args: &[&str]) -> std::process::Output {
+    // One at a time: several processes spin in each of them.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+    command.arg("campaign").args(args).arg("--json");
+    command.output().unwrap()
+}
