@@ -3,7 +3,7 @@
 //! A thread that waits first looks for a while, because what it waits for is often under way, and
 //! sleeps in the kernel then. Before it does, everything that could move what it waits for has to
 //! say that it will wake the thread ([`crate::cq::Progress::rest`]); whoever pushes meanwhile rings
-//! ([`Waiting::wake`]). How endpoints are woken by their peers is their own business.
+//! (`Waiting::wake`). How endpoints are woken by their peers is their own business.
 
 mod set;
 mod spin;
