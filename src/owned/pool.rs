@@ -18,7 +18,7 @@ use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, alloc};
 const BUFFER_ALIGN: usize = 64;
 
 /// A fixed number of equal buffers in one page-aligned slab, registered once where the domain
-/// wants local memory registered ([`MrMode::LOCAL`]).
+/// wants local memory registered ([`crate::MrMode::LOCAL`]).
 ///
 /// A pool is a handle: clones give out the same buffers. The slab lives as long as the last handle
 /// or buffer. The domain may be dropped before it.
