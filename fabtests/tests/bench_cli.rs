@@ -56,7 +56,7 @@ fn bench_prints_the_documented_object() {
     }
     let memory = array(&report["memory"]);
     assert_eq!(memory.len(), 1);
-    for field in ["pss_kib", "rss_kib", "shm_kib", "mapped_kib"] {
+    for field in ["pss_kib", "file_kib", "rss_kib", "shm_kib", "mapped_kib"] {
         assert!(memory[0][field].is_i64(), "{field} of {}", memory[0]);
     }
 }

@@ -123,17 +123,22 @@ mod tests {
 
     #[test]
     fn a_shortcut_leads_to_an_instruction_that_is_seldom_met() {
-        // A loop of two instructions, then two more.
+        // A loop of ten instructions, then two more.
         let mut places = vec![1];
-        places.extend([10, 11].repeat(50));
+        places.extend((10..20).collect::<Vec<_>>().repeat(20));
         places.extend([20, 21]);
         let path = path(&places);
-        let there = path.shortcut(102).unwrap();
-        assert_eq!((there.place, there.visits, there.at), (21, 1, 102));
-        let inside = path.shortcut(99).unwrap();
-        assert_eq!(inside.at + (99 - inside.at), 99);
-        assert!(inside.visits * TRAP + (99 - inside.at) < 99);
+        let there = path.shortcut(202).unwrap();
+        assert_eq!((there.place, there.visits, there.at), (21, 1, 202));
+        let inside = path.shortcut(150).unwrap();
+        assert_eq!(path.steps[inside.at as usize].place, inside.place);
+        assert!(inside.visits * TRAP + (150 - inside.at) < 150);
         assert_eq!(path.shortcut(1), None);
         assert_eq!(path.shortcut(1000), None);
+    }
+
+    #[test]
+    fn a_tight_loop_is_stepped_through() {
+        assert_eq!(path(&[10, 11].repeat(50)).shortcut(99), None);
     }
 }

@@ -184,11 +184,19 @@ fn versus_table<'a>(pingpong: bool, pairs: impl Iterator<Item = (&'a Row, &'a Ro
 }
 
 fn memory_table(uses: &[MemoryUse]) -> Table {
-    let mut table = table::new(&["", "PSS", "RSS", "of it shared", "address space"]);
+    let mut table = table::new(&[
+        "",
+        "PSS",
+        "of it files",
+        "RSS",
+        "of it shared",
+        "address space",
+    ]);
     for memory in uses {
         table.add_row([
             memory.implementation.clone(),
             memory.pss_kib.to_string(),
+            memory.file_kib.to_string(),
             memory.rss_kib.to_string(),
             memory.shm_kib.to_string(),
             memory.mapped_kib.to_string(),

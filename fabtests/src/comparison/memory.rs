@@ -13,6 +13,8 @@ pub struct MemoryUse {
     pub implementation: String,
     /// Memory in use, shared memory divided by its users.
     pub pss_kib: i64,
+    /// Of it, pages of files: mostly the code that was run for the first time.
+    pub file_kib: i64,
     /// Memory in use.
     pub rss_kib: i64,
     /// Of it, shared memory.
@@ -48,6 +50,7 @@ impl MemoryUse {
         Ok(Self {
             implementation,
             pss_kib: after.pss - before.pss,
+            file_kib: after.file - before.file,
             rss_kib: after.rss - before.rss,
             shm_kib: after.shm - before.shm,
             mapped_kib: after.mapped - before.mapped,
@@ -58,6 +61,7 @@ impl MemoryUse {
 #[derive(Debug)]
 struct Footprint {
     pss: i64,
+    file: i64,
     rss: i64,
     shm: i64,
     mapped: i64,
@@ -72,6 +76,7 @@ impl Footprint {
         let (rollup, status) = (read("smaps_rollup")?, read("status")?);
         Ok(Self {
             pss: kib(&rollup, "Pss:")?,
+            file: kib(&rollup, "Pss_File:")?,
             rss: kib(&rollup, "Rss:")?,
             shm: kib(&status, "RssShmem:")?,
             mapped: kib(&status, "VmSize:")?,
@@ -102,6 +107,6 @@ mod tests {
     #[test]
     fn a_process_has_a_footprint() {
         let own = Footprint::of(std::process::id()).unwrap();
-        assert!(own.pss > 0 && own.rss >= own.pss && own.mapped > own.rss);
+        assert!(own.pss > own.file && own.file > 0 && own.rss >= own.pss && own.mapped > own.rss);
     }
 }
