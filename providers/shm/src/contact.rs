@@ -80,33 +80,11 @@ impl State {
     /// Connects to the peer and says hello: from here on it has our outbox.
     pub(crate) fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
         let link = Link::connect(&self.peers[index].name, self.config.directory.as_deref())?;
-        self.hear_last_words(index);
-        match self.peers[index].state {
-            // It was faster.
-            PeerState::Linked | PeerState::Behind => return Ok(()),
-            PeerState::Ending { .. } => return Err(self.is_ending(index).into()),
-            PeerState::Idle | PeerState::Dead | PeerState::Waiting { .. } => {}
-        }
         self.ensure_outbox(index)?;
         self.control.watch_peer(link.fd(), index)?;
         self.greet(index, &link)?;
         self.link_up(index, link);
         Ok(())
-    }
-
-    /// Receives what a life has left that had this name before the one that we have just connected
-    /// to: if it ever talked to us, it did so before its name was free.
-    fn hear_last_words(&mut self, index: usize) {
-        if matches!(self.peers[index].state, PeerState::Idle | PeerState::Dead) {
-            self.meet_strangers(Instant::now());
-            self.hear(index);
-        }
-    }
-
-    /// There is no room yet for all that the life before has left.
-    fn is_ending(&self, index: usize) -> Error {
-        let what = format!("{} has an earlier life to end", self.peers[index].name);
-        Error::new(Errno::NotConn, what)
     }
 
     fn ensure_outbox(&mut self, index: usize) -> Result<(), Error> {

@@ -237,41 +237,6 @@ fn a_connection_that_is_left_by_a_dead_peer_is_not_taken_for_the_next_one() {
 }
 
 #[test]
-fn what_a_life_had_sent_unheard_is_received_although_the_next_one_is_sent_to_first() {
-    let _watchdog = Watchdog::new();
-    for is_known in [false, true] {
-        let name = unique("unheard");
-        let mut side = Side::new();
-        let them = side.insert(&name);
-        let mut first = Puppet::named(&name);
-        if is_known {
-            let us = first.ask(&format!("insert {}", side.name()));
-            get_acquainted(&mut side, &mut first, them, &us);
-            first.kill();
-            notice(&mut side, them);
-        }
-        drop(first);
-        let mut second = Puppet::named(&name);
-        let us = second.ask(&format!("insert {}", side.name()));
-        second.ask(&format!("send Tagged {us} 8 1"));
-        second.ask(&format!("send Tagged {us} 2000 2"));
-        second.kill();
-        let mut third = Puppet::named(&name);
-        third.ask("recv Tagged 8 3");
-        side.send(Kind::Delivered, them, 8, 3).unwrap();
-        third.ask("drive on");
-        side.next().ok();
-        third.ask("drive off");
-        for (number, len) in [(1, 8), (2, 2000)] {
-            side.recv(Kind::Tagged, FiAddr::UNSPEC, len, number)
-                .unwrap();
-            assert!(side.next().ok().bytes == content(number, len));
-        }
-        assert_eq!(third.ask("next"), "done 3 8 good");
-    }
-}
-
-#[test]
 fn what_there_is_no_room_for_yet_outlives_its_sender() {
     let _watchdog = Watchdog::new();
     let name = unique("hoarder");
