@@ -4,11 +4,11 @@ use selvedge_kit::Ep;
 
 use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool};
 use super::write::{self, Arrival};
-use crate::cmd::Nonsense;
+use crate::cmd::{Nonsense, PLAIN_PAYLOAD};
 use crate::complaint::complain;
 use crate::peer::OpBody;
 use crate::proto::into::Into;
-use crate::proto::iov;
+use crate::proto::{inline, iov};
 use crate::smr::keys::Denied;
 use crate::state::State;
 
@@ -111,15 +111,14 @@ impl State {
             (OpBody::Asked { .. }, Outcome::Failed(_)) => true,
             _ => false,
         });
-        let op = out.ops.remove(answer.msg_id).filter(|_| is_asked);
+        // What was not asked for stays, to fail with the peer.
+        let op = is_asked.then(|| out.ops.remove(answer.msg_id)).flatten();
         let mut op = op.ok_or(Nonsense("an answer to nothing"))?;
         let slot = inbox.rx.peek().expect("it is being taken");
         let src = match &answer.outcome {
             Outcome::Inline { len } => {
-                let words: Vec<u64> = (0..len.div_ceil(8)).map(|w| slot.word(2 + w)).collect();
                 if let OpBody::Asked { buf } = &mut op.body {
-                    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-                    buf.write(0, &bytes[..*len]);
+                    inline::receive(&slot, PLAIN_PAYLOAD, *len, buf);
                 }
                 inbox.rx.release();
                 op.succeed(&self.ep);
