@@ -1,0 +1,190 @@
+//! What every endpoint keeps: its queues, default flags and completion policy.
+
+mod bound;
+mod received;
+
+use std::sync::Arc;
+
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::{
+    Bindings, Caps, CompletionFlags, Context, Counter, Errno, Error, FiAddr, Info, OpFlags,
+};
+
+use crate::cntr::Cntr;
+use crate::cq::CqRing;
+use crate::srx::Kind;
+
+pub use bound::Drivers;
+use bound::{Cntrs, own_cq};
+
+/// The resolved bindings of an endpoint, and how its operations report that they are done.
+///
+/// Under selective completion only operations with [`OpFlags::COMPLETION`] report success; errors
+/// always do, and so does the last message of a multi-receive buffer, which gives the buffer back.
+/// Counters count both.
+#[derive(Debug)]
+pub struct Ep {
+    /// Where sends and other own operations complete.
+    pub tx_cq: Arc<CqRing>,
+    /// Where receives complete; may be the same queue.
+    pub rx_cq: Arc<CqRing>,
+    /// Report every operation on `tx_cq`.
+    tx_all: bool,
+    /// Report every operation on `rx_cq`.
+    rx_all: bool,
+    tx_default: OpFlags,
+    rx_default: OpFlags,
+    tagged_rx_default: OpFlags,
+    /// Whether messages of unknown sources are reported as errors ([`Caps::SOURCE_ERR`]).
+    source_err: bool,
+    /// Bytes of provider data that an error entry has at most.
+    max_err_data: usize,
+    cntrs: Cntrs,
+}
+
+impl Ep {
+    /// Resolves what an endpoint was bound to.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for a completion queue or counter of another provider.
+    pub fn resolve(bind: &Bindings, info: &Info) -> Result<Self, Error> {
+        Ok(Self {
+            tx_cq: own_cq(&bind.tx_cq, "tx_cq")?,
+            rx_cq: own_cq(&bind.rx_cq, "rx_cq")?,
+            tx_all: !bind.tx_selective,
+            rx_all: !bind.rx_selective,
+            tx_default: info.tx_attr.op_flags,
+            rx_default: info.rx_attr.op_flags,
+            tagged_rx_default: info.rx_attr.op_flags.difference(OpFlags::MULTI_RECV),
+            source_err: (info.caps | info.rx_attr.caps).contains(Caps::SOURCE_ERR),
+            max_err_data: info.domain_attr.max_err_data,
+            cntrs: Cntrs::resolve(&bind.cntrs)?,
+        })
+    }
+
+    /// What drives the endpoint.
+    pub fn drivers(&self) -> Drivers {
+        Drivers {
+            cqs: [Arc::clone(&self.tx_cq), Arc::clone(&self.rx_cq)],
+            cntrs: self.cntrs.iter().map(Arc::clone).collect(),
+        }
+    }
+
+    /// Has everybody who sleeps at a queue or counter of this endpoint ask again whether it may
+    /// ([`Progress::rest`]).
+    #[cold]
+    pub fn wake(&self) {
+        self.tx_cq.wake();
+        self.rx_cq.wake();
+        self.cntrs.iter().for_each(|cntr| cntr.wake());
+    }
+
+    /// The flags of a send or another own operation, with the endpoint's defaults where
+    /// [`OpFlags::DEFAULT`] asks for them.
+    #[inline]
+    pub const fn tx_flags(&self, flags: OpFlags) -> OpFlags {
+        resolved(flags, self.tx_default)
+    }
+
+    /// The flags of a receive, likewise. A default [`OpFlags::MULTI_RECV`] is for untagged receives;
+    /// tagged ones have to say it.
+    #[inline]
+    pub const fn rx_flags(&self, kind: Kind, flags: OpFlags) -> OpFlags {
+        match kind {
+            Kind::Msg => resolved(flags, self.rx_default),
+            Kind::Tagged => resolved(flags, self.tagged_rx_default),
+        }
+    }
+
+    /// An own operation of `len` bytes with the resolved flags `op` is done. `what` says which, for
+    /// instance [`crate::srx::Kind::sent`].
+    #[inline(always)]
+    pub fn tx_done(&self, context: Context, what: CompletionFlags, op: OpFlags, len: usize) {
+        self.tx_counted(what, len);
+        if self.tx_all || op.contains(OpFlags::COMPLETION) {
+            let entry = Entry {
+                context,
+                flags: what,
+                ..Entry::default()
+            };
+            self.tx_cq.push(entry, FiAddr::UNSPEC);
+        }
+    }
+
+    /// An own operation of the kind that never completes (fi_inject(3)) is done: it only counts.
+    #[inline]
+    pub fn tx_counted(&self, what: CompletionFlags, len: usize) {
+        if let Some(cntr) = self.tx_cntr(what) {
+            cntr.count(len);
+        }
+    }
+
+    /// A peer has read `len` bytes of this endpoint's memory.
+    #[inline]
+    pub fn peer_read(&self, len: usize) {
+        if let Some(cntr) = &self.cntrs.remote_read {
+            cntr.count(len);
+        }
+    }
+
+    /// A peer has written `len` bytes of this endpoint's memory.
+    #[inline]
+    pub fn peer_wrote(&self, len: usize) {
+        if let Some(cntr) = &self.cntrs.remote_write {
+            cntr.count(len);
+        }
+    }
+
+    /// Whether anybody counts what peers read or write.
+    #[inline]
+    pub fn counts_peers(&self) -> bool {
+        self.cntrs.remote_read.is_some() || self.cntrs.remote_write.is_some()
+    }
+
+    /// An own operation to `peer` has failed; `detail` says which peer and what happened.
+    #[cold]
+    pub fn tx_failed(
+        &self,
+        context: Context,
+        what: CompletionFlags,
+        errno: Errno,
+        peer: FiAddr,
+        detail: impl Into<String>,
+    ) {
+        if let Some(cntr) = self.tx_cntr(what) {
+            cntr.add_err(1);
+        }
+        let entry = Entry {
+            context,
+            flags: what,
+            ..Entry::default()
+        };
+        let mut error = ErrEntry::new(entry, errno, detail);
+        error.src = peer;
+        self.tx_cq.push_err(error);
+    }
+
+    #[inline]
+    fn tx_cntr(&self, what: CompletionFlags) -> Option<&Arc<Cntr>> {
+        let cntrs = &self.cntrs;
+        if what.contains(CompletionFlags::SEND) {
+            cntrs.send.as_ref()
+        } else if what.contains(CompletionFlags::READ) {
+            cntrs.read.as_ref()
+        } else {
+            cntrs.write.as_ref()
+        }
+    }
+}
+
+#[inline]
+const fn resolved(flags: OpFlags, default: OpFlags) -> OpFlags {
+    if flags.contains(OpFlags::DEFAULT) {
+        flags.difference(OpFlags::DEFAULT).union(default)
+    } else {
+        flags
+    }
+}
+
+#[cfg(test)]
+mod tests;

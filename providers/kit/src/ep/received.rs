@@ -1,0 +1,185 @@
+//! How receives report that they are done, or what became of them.
+
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::{Address, CompletionFlags, Context, Counter, Errno, FiAddr, OpFlags, TagMatch};
+
+use super::Ep;
+use crate::copy::Part;
+use crate::cq::Sink;
+use crate::srx::{Envelope, Kind, Posted};
+
+impl Ep {
+    /// A receive is done: `len` bytes of the message are in its buffer, which is the caller's again
+    /// from here on. A message that was longer is reported as truncated.
+    #[inline(always)]
+    pub fn rx_done(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
+        if len < env.len {
+            return self.rx_trunc(posted, env, len, src);
+        }
+        let (entry, flags) = received(posted, env, len);
+        self.rx_report(entry, flags, src, &mut Sink::none());
+    }
+
+    /// Whether a message of this source is to be reported with [`Self::rx_unknown`]: its sender is
+    /// not in the address vector, and the application wants to know who that is.
+    #[inline(always)]
+    pub fn is_unknown(&self, src: FiAddr) -> bool {
+        src == FiAddr::UNSPEC && self.source_err
+    }
+
+    /// As [`Self::rx_done`], for a message whose sender is not in the address vector: an error that
+    /// carries its address, in the form that address vectors take.
+    #[cold]
+    pub fn rx_unknown(&self, posted: Posted, env: &Envelope, len: usize, address: &Address) {
+        let mut error = match len < env.len {
+            true => truncated(posted, env, len),
+            false => {
+                let (entry, _) = received(posted, env, len);
+                let detail = format!("{address}, which sent it, is not in the address vector");
+                ErrEntry::new(entry, Errno::AddrNotAvail, detail)
+            }
+        };
+        error.err_data = address.to_bytes();
+        error.err_data.truncate(self.max_err_data);
+        self.rx_error(error, FiAddr::UNSPEC);
+    }
+
+    /// Reports a whole message whose receive, posted with the resolved flags `op`, is no more.
+    #[inline(always)]
+    pub fn rx_report(&self, entry: Entry, op: OpFlags, src: FiAddr, sink: &mut Sink<'_>) {
+        if let Some(cntr) = &self.cntrs.recv {
+            cntr.count(entry.len);
+        }
+        if self.rx_all || op.contains(OpFlags::COMPLETION) {
+            sink.push(&self.rx_cq, entry, src);
+        }
+    }
+
+    /// A receive took the `len` bytes of a longer message that fitted.
+    #[cold]
+    pub fn rx_trunc(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
+        self.rx_error(truncated(posted, env, len), src);
+    }
+
+    /// A receive has failed before or in the middle of a message; `detail` says which peer and what
+    /// happened.
+    #[cold]
+    pub fn rx_failed(&self, posted: Posted, errno: Errno, src: FiAddr, detail: impl Into<String>) {
+        let entry = Entry {
+            context: posted.context,
+            flags: posted.kind.received() | released(posted.buf.end()),
+            tag: posted.tag.tag,
+            ..Entry::default()
+        };
+        self.rx_error(ErrEntry::new(entry, errno, detail), src);
+    }
+
+    /// A look for a message, claim or discard is done: this is the message. It always reports, and
+    /// counts nothing.
+    #[cold]
+    pub fn rx_peeked(
+        &self,
+        context: Context,
+        kind: Kind,
+        env: &Envelope,
+        more: CompletionFlags,
+        src: FiAddr,
+    ) {
+        let entry = Entry {
+            context,
+            flags: kind.received() | data_flag(env) | more,
+            len: env.len,
+            buf: 0,
+            data: env.data,
+            tag: env.tag,
+        };
+        self.rx_cq.push(entry, src);
+    }
+
+    /// A look for a message has found none.
+    #[cold]
+    pub fn rx_no_message(&self, context: Context, kind: Kind, tag: TagMatch) {
+        let entry = Entry {
+            context,
+            flags: kind.received(),
+            tag: tag.tag,
+            ..Entry::default()
+        };
+        let detail = "no message waits for such a receive";
+        self.rx_cq
+            .push_err(ErrEntry::new(entry, Errno::NoMsg, detail));
+    }
+
+    fn rx_error(&self, mut error: ErrEntry, src: FiAddr) {
+        error.src = src;
+        if let Some(cntr) = &self.cntrs.recv {
+            cntr.add_err(1);
+        }
+        self.rx_cq.push_err(error);
+    }
+}
+
+/// The entry of a message that was received, and the flags that decide whether it is reported; takes
+/// the receive, so that nothing touches its buffer once the entry can be read.
+#[inline(always)]
+fn received(posted: Posted, env: &Envelope, len: usize) -> (Entry, OpFlags) {
+    let Posted {
+        buf,
+        context,
+        kind,
+        flags,
+        ..
+    } = posted;
+    let entry = Entry {
+        context,
+        flags: kind.received() | data_flag(env),
+        len,
+        buf: 0,
+        data: env.data,
+        tag: env.tag,
+    };
+    match buf.end() {
+        None => (entry, flags),
+        Some(part) => in_multi(entry, flags, part),
+    }
+}
+
+#[inline(always)]
+fn data_flag(env: &Envelope) -> CompletionFlags {
+    if env.has_data {
+        CompletionFlags::REMOTE_CQ_DATA
+    } else {
+        CompletionFlags::empty()
+    }
+}
+
+/// The same for a message in a multi-receive buffer.
+#[cold]
+fn in_multi(mut entry: Entry, mut flags: OpFlags, part: Part) -> (Entry, OpFlags) {
+    entry.buf = part.start;
+    entry.flags |= released(Some(part));
+    if part.is_last {
+        flags |= OpFlags::COMPLETION;
+    }
+    (entry, flags)
+}
+
+/// What the last entry of a multi-receive buffer says.
+fn released(part: Option<Part>) -> CompletionFlags {
+    match part {
+        Some(Part { is_last: true, .. }) => CompletionFlags::MULTI_RECV,
+        _ => CompletionFlags::empty(),
+    }
+}
+
+fn truncated(posted: Posted, env: &Envelope, len: usize) -> ErrEntry {
+    let olen = env.len - len;
+    let detail = format!(
+        "message of {} bytes, receive of {len}: {olen} lost",
+        env.len
+    );
+    let (entry, _) = received(posted, env, len);
+    let mut error = ErrEntry::new(entry, Errno::Trunc, detail);
+    error.olen = olen;
+    error
+}

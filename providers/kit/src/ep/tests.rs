@@ -1,0 +1,321 @@
+//! What endpoints report, and where.
+
+use selvedge::cntr::Events;
+use selvedge::{
+    Address, AddressVector, CompletionQueue, Counter, IovMut, Result, TagMatch, cntr, cq,
+};
+
+use super::*;
+use crate::copy::RxBuf;
+use crate::lock::Mode;
+use crate::srx::{Envelope, Kind, Posted, Source};
+
+#[derive(Debug)]
+struct NoPeers;
+
+impl AddressVector for NoPeers {
+    fn insert(&self, _: &[Address], _: &mut [FiAddr]) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn remove(&self, _: &[FiAddr]) -> Result {
+        Err(Errno::Inval)
+    }
+
+    fn lookup(&self, _: FiAddr) -> Result<Address> {
+        Err(Errno::Inval)
+    }
+}
+
+#[derive(Debug)]
+struct Foreign;
+
+impl CompletionQueue for Foreign {
+    fn read(&self, _: &mut [Entry]) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn read_from(&self, _: &mut [Entry], _: &mut [FiAddr]) -> Result<usize> {
+        Ok(0)
+    }
+
+    fn read_err(&self) -> Result<ErrEntry> {
+        Err(Errno::Again)
+    }
+}
+
+#[derive(Debug)]
+struct ForeignCounter;
+
+impl Counter for ForeignCounter {
+    fn read(&self) -> u64 {
+        0
+    }
+
+    fn read_err(&self) -> u64 {
+        0
+    }
+
+    fn add(&self, _: u64) {}
+
+    fn add_err(&self, _: u64) {}
+
+    fn set(&self, _: u64) {}
+
+    fn set_err(&self, _: u64) {}
+}
+
+#[expect(unsafe_code, reason = "opens with the real locks")]
+fn open_cntr(events: Events) -> Arc<Cntr> {
+    let mut attr = cntr::Attr::default();
+    attr.events = events;
+    // SAFETY: the safe mode asks for nothing.
+    unsafe { Cntr::open(&attr, Mode::Safe) }.unwrap()
+}
+
+#[expect(unsafe_code, reason = "opens with the real locks")]
+fn open_cq() -> Arc<CqRing> {
+    // SAFETY: the safe mode asks for nothing.
+    unsafe { CqRing::open(&cq::Attr::default(), Mode::Safe) }.unwrap()
+}
+
+fn bindings() -> Bindings {
+    let mut bind = Bindings::new(open_cq(), Arc::new(NoPeers));
+    bind.rx_cq = open_cq();
+    bind
+}
+
+fn ep() -> Ep {
+    Ep::resolve(&bindings(), &Info::default()).unwrap()
+}
+
+fn selective_ep() -> Ep {
+    let mut bind = bindings();
+    bind.tx_selective = true;
+    bind.rx_selective = true;
+    Ep::resolve(&bind, &Info::default()).unwrap()
+}
+
+#[expect(unsafe_code, reason = "a receive into leaked memory")]
+fn receive(flags: OpFlags) -> Posted {
+    let iov = IovMut::new(Box::leak(Box::new([0; 8])));
+    Posted {
+        // SAFETY: nobody else knows these bytes, and they are never freed.
+        buf: unsafe { RxBuf::new(&[iov]) },
+        src: Source::ANY,
+        tag: TagMatch::exact(5),
+        context: Context(9),
+        flags,
+        kind: Kind::Tagged,
+    }
+}
+
+const MESSAGE: Envelope = Envelope {
+    src: Source(1),
+    tag: 5,
+    len: 8,
+    data: 77,
+    has_data: true,
+};
+
+fn entries(cq: &CqRing) -> Vec<(Entry, FiAddr)> {
+    let mut out = [Entry::default(); 8];
+    let mut src = [FiAddr::UNSPEC; 8];
+    let count = cq.read_from(&mut out, &mut src).unwrap();
+    out.into_iter().zip(src).take(count).collect()
+}
+
+fn error(cq: &CqRing) -> ErrEntry {
+    assert_eq!(cq.read(&mut [Entry::default()]), Err(Errno::Avail));
+    cq.read_err().unwrap()
+}
+
+#[test]
+fn a_queue_of_another_provider_is_refused_by_name() {
+    for name in ["tx_cq", "rx_cq"] {
+        let mut bind = bindings();
+        match name {
+            "tx_cq" => bind.tx_cq = Arc::new(Foreign),
+            _ => bind.rx_cq = Arc::new(Foreign),
+        }
+        let error = Ep::resolve(&bind, &Info::default()).unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval);
+        assert!(error.what().contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_send_completes_without_a_length() {
+    let ep = ep();
+    ep.tx_done(Context(3), Kind::Tagged.sent(), OpFlags::empty(), 8);
+    let expected = Entry {
+        context: Context(3),
+        flags: CompletionFlags::SEND | CompletionFlags::TAGGED,
+        ..Entry::default()
+    };
+    assert_eq!(entries(&ep.tx_cq), [(expected, FiAddr::UNSPEC)]);
+    assert!(entries(&ep.rx_cq).is_empty());
+}
+
+#[test]
+fn a_receive_completes_with_what_the_sender_said() {
+    let ep = ep();
+    ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
+    let expected = Entry {
+        context: Context(9),
+        flags: CompletionFlags::RECV | CompletionFlags::TAGGED | CompletionFlags::REMOTE_CQ_DATA,
+        len: 8,
+        buf: 0,
+        data: 77,
+        tag: 5,
+    };
+    assert_eq!(entries(&ep.rx_cq), [(expected, FiAddr(4))]);
+    assert!(entries(&ep.tx_cq).is_empty());
+}
+
+#[test]
+fn a_longer_message_is_truncated_and_the_loss_is_counted() {
+    let ep = ep();
+    let long = Envelope { len: 20, ..MESSAGE };
+    ep.rx_done(receive(OpFlags::empty()), &long, 8, FiAddr(4));
+    let error = error(&ep.rx_cq);
+    assert_eq!((error.errno, error.olen), (Errno::Trunc, 12));
+    assert_eq!((error.entry.len, error.src), (8, FiAddr(4)));
+}
+
+#[test]
+fn under_selective_completion_success_is_reported_on_request_alone() {
+    let ep = selective_ep();
+    ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty(), 8);
+    ep.tx_done(Context(2), Kind::Msg.sent(), OpFlags::COMPLETION, 8);
+    ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
+    ep.rx_done(receive(OpFlags::COMPLETION), &MESSAGE, 8, FiAddr(4));
+    let sent = entries(&ep.tx_cq);
+    assert_eq!((sent.len(), sent[0].0.context), (1, Context(2)));
+    assert_eq!(entries(&ep.rx_cq).len(), 1);
+}
+
+#[test]
+fn under_selective_completion_errors_are_always_reported() {
+    let ep = selective_ep();
+    let detail = "peer 4 is gone";
+    ep.tx_failed(
+        Context(1),
+        Kind::Msg.sent(),
+        Errno::HostDown,
+        FiAddr(4),
+        detail,
+    );
+    ep.rx_failed(
+        receive(OpFlags::empty()),
+        Errno::Canceled,
+        FiAddr::UNSPEC,
+        "",
+    );
+    let sent = error(&ep.tx_cq);
+    assert_eq!((sent.errno, sent.src), (Errno::HostDown, FiAddr(4)));
+    assert_eq!(sent.detail, detail);
+    assert_eq!(error(&ep.rx_cq).errno, Errno::Canceled);
+}
+
+#[test]
+fn default_flags_are_added_for_the_short_forms_alone() {
+    let mut info = Info::default();
+    info.tx_attr.op_flags = OpFlags::COMPLETION;
+    let ep = Ep::resolve(&bindings(), &info).unwrap();
+    let short = OpFlags::DEFAULT | OpFlags::REMOTE_CQ_DATA;
+    let full = OpFlags::COMPLETION | OpFlags::REMOTE_CQ_DATA;
+    assert_eq!(ep.tx_flags(short), full);
+    assert_eq!(ep.tx_flags(OpFlags::INJECT), OpFlags::INJECT);
+    assert_eq!(ep.rx_flags(Kind::Msg, short), OpFlags::REMOTE_CQ_DATA);
+}
+
+#[test]
+fn counters_count_what_queues_do_not_report() {
+    let mut bind = bindings();
+    bind.tx_selective = true;
+    let (send, recv) = (open_cntr(Events::Comp), open_cntr(Events::Bytes));
+    bind.cntrs.send = Some(Arc::<Cntr>::clone(&send));
+    bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
+    let ep = Ep::resolve(&bind, &Info::default()).unwrap();
+    ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty(), 8);
+    ep.tx_counted(Kind::Msg.sent(), 8);
+    ep.tx_failed(Context(1), Kind::Msg.sent(), Errno::Io, FiAddr(0), "");
+    ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
+    ep.rx_failed(receive(OpFlags::empty()), Errno::Io, FiAddr(0), "");
+    assert_eq!((send.read(), send.read_err()), (2, 1));
+    assert_eq!((recv.read(), recv.read_err()), (8, 1));
+    assert_eq!(ep.tx_cq.room(), 1023);
+}
+#[test]
+fn each_class_of_operations_has_its_counter() {
+    let all: Vec<_> = (0..6).map(|_| open_cntr(Events::Bytes)).collect();
+    let mut bind = bindings();
+    let cntrs = &mut bind.cntrs;
+    let places = [
+        &mut cntrs.send,
+        &mut cntrs.recv,
+        &mut cntrs.read,
+        &mut cntrs.write,
+        &mut cntrs.remote_read,
+        &mut cntrs.remote_write,
+    ];
+    for (place, cntr) in places.into_iter().zip(&all) {
+        *place = Some(Arc::<Cntr>::clone(cntr));
+    }
+    let ep = Ep::resolve(&bind, &Info::default()).unwrap();
+    let none = OpFlags::empty();
+    ep.tx_done(Context(1), Kind::Msg.sent(), none, 1);
+    ep.rx_done(receive(none), &MESSAGE, 8, FiAddr(4));
+    let (rma, atomic) = (CompletionFlags::RMA, CompletionFlags::ATOMIC);
+    ep.tx_done(Context(1), rma | CompletionFlags::READ, none, 3);
+    ep.tx_done(Context(1), atomic | CompletionFlags::WRITE, none, 4);
+    ep.peer_read(5);
+    ep.peer_wrote(6);
+    let counted: Vec<_> = all.iter().map(|cntr| cntr.read()).collect();
+    assert_eq!(counted, [1, 8, 3, 4, 5, 6]);
+}
+
+#[test]
+fn a_counter_of_another_provider_is_refused_by_name() {
+    let mut bind = bindings();
+    bind.cntrs.remote_write = Some(Arc::new(ForeignCounter));
+    let error = Ep::resolve(&bind, &Info::default()).unwrap_err();
+    assert_eq!(error.errno(), Errno::Inval);
+    assert!(error.what().contains("remote_write"), "{error}");
+}
+
+#[test]
+fn a_stranger_is_told_of_in_so_many_bytes() {
+    let mut info = Info::default();
+    info.domain_attr.max_err_data = 6;
+    assert!(!ep().is_unknown(FiAddr::UNSPEC));
+    info.caps = Caps::SOURCE_ERR;
+    let ep = Ep::resolve(&bindings(), &info).unwrap();
+    assert!(ep.is_unknown(FiAddr::UNSPEC) && !ep.is_unknown(FiAddr(0)));
+    for (name, sender) in [("abcde", Some("abcde")), ("abcdef", None)] {
+        let address = Address::Str(name.into());
+        ep.rx_unknown(receive(OpFlags::empty()), &MESSAGE, 8, &address);
+        let error = error(&ep.rx_cq);
+        assert_eq!(error.errno, Errno::AddrNotAvail);
+        assert_eq!(error.err_data.len(), 6);
+        let expected = sender.map(|name| Address::Str(name.into()));
+        assert_eq!(error.sender(), expected);
+        assert!(error.detail.contains(name));
+    }
+}
+
+#[test]
+fn a_look_that_finds_nothing_is_an_error_and_counts_nothing() {
+    let mut bind = bindings();
+    let recv = open_cntr(Events::default());
+    bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
+    let ep = Ep::resolve(&bind, &Info::default()).unwrap();
+    ep.rx_no_message(Context(4), Kind::Tagged, TagMatch::exact(5));
+    let error = error(&ep.rx_cq);
+    assert_eq!((error.errno, error.entry.tag), (Errno::NoMsg, 5));
+    let none = CompletionFlags::empty();
+    ep.rx_peeked(Context(4), Kind::Tagged, &MESSAGE, none, FiAddr(4));
+    assert_eq!(entries(&ep.rx_cq)[0].0.len, 8);
+    assert_eq!((recv.read(), recv.read_err()), (0, 0));
+}
