@@ -15,6 +15,9 @@
 //! | [`av::Table`] | the table behind an address vector |
 //! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
+//! | [`Report`] | how an operation is told of when it is over |
+//! | [`complaint::complain`] | warnings that peers can cause, rationed |
+//! | [`inherit::Uninherited`] | a descriptor that forked children do not get |
 //!
 //! Nothing here talks to a device, a file or a peer: that is the provider's part.
 
@@ -26,14 +29,18 @@ mod auto;
 pub mod av;
 pub mod birth;
 pub mod cntr;
+pub mod complaint;
 pub mod copy;
 pub mod cq;
 mod driven;
 mod ep;
 pub mod eq;
+pub mod inherit;
 pub mod lock;
+mod report;
 pub mod srx;
 pub mod wait;
 
 pub use auto::Auto;
 pub use ep::{Drivers, Ep};
+pub use report::Report;

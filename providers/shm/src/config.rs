@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use selvedge::Error;
 use selvedge::param::{Params, Spec};
+use selvedge_kit::complaint;
 
 use crate::cmd::INLINE_MAX;
-use crate::complaint;
 use crate::smr::Sizes;
 
 /// Every parameter, with its default and what it does.

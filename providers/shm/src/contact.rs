@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
+use selvedge_kit::complaint::complain;
 
 use crate::cma::Target;
-use crate::complaint::complain;
 use crate::config::Protocol;
 use crate::control::{News, Stranger};
 use crate::liveness::is_ready;

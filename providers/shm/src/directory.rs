@@ -17,8 +17,8 @@ use nix::sys::socket::UnixAddr;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 use selvedge::{Errno, Error};
+use selvedge_kit::inherit::Uninherited;
 
-use crate::inherit::Uninherited;
 use crate::name::Name;
 
 /// Between two looks whether an endpoint's files are still there: fast enough for a person, slow

@@ -14,6 +14,7 @@ use selvedge::{
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::lock::{Lock, Mode};
+use selvedge_kit::srx::Manner;
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Drivers, Ep};
 
@@ -23,7 +24,6 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::domain::Shared;
 use crate::name::Name;
-use crate::receive::Manner;
 use crate::state::State;
 
 /// An endpoint of the shm provider.
@@ -86,7 +86,7 @@ impl Endpoint {
         let key = AuthKey::of(info)?;
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
         let (inject_size, epoll) = (config.inject_size, control.epoll());
-        let manner = Manner::new(info, &config);
+        let manner = Manner::new(info, config.inject_size);
         let state = State::new(config, manner, ep, av, control, Arc::clone(&shared));
         let inner = Arc::new(Inner {
             state: Native::new(locked(mode, state)),

@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::complaint::complain;
 use crate::packet;
 use crate::rendezvous::{ContactError, Link, Speaker};
+use selvedge_kit::complaint::complain;
 
 /// The notices of a domain, and who has to hear them.
 #[derive(Debug, Default)]

@@ -5,11 +5,11 @@
 //! it had a part in fails. Its name is free for a next life after that.
 
 use selvedge::{Errno, Error};
+use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::Source;
 
 use crate::atomic::Backlog;
-use crate::complaint::complain;
 use crate::peer::State as PeerState;
 use crate::proto::iov::Stage;
 use crate::rma::access::PeerKeys;

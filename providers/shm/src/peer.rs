@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 use selvedge::{Errno, Error, FiAddr};
+use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::atomic::{Backlog, Question};
@@ -20,7 +21,6 @@ use crate::name::Name;
 use crate::packet::Hello;
 use crate::proto::iov::Incoming;
 use crate::rendezvous::Link;
-use crate::report::Report;
 use crate::rma::Later;
 use crate::rma::access::PeerKeys;
 use crate::rma::direct::Windows;

@@ -198,7 +198,7 @@ impl State {
                 let src = peer.fi_addr(&self.av);
                 receive::report(peer, &self.ep, src, posted, env, fits);
             }
-            None if self.inbound.has_room(env.len, peer.kept, others) => {
+            None if self.inbound.allowance.has_room(env.len, peer.kept, others) => {
                 let bytes = inline::keep(&slot, word, env.len);
                 inbox.rx.release();
                 self.inbound
@@ -262,7 +262,7 @@ impl State {
                 let src = peer.fi_addr(&self.av);
                 receive::report(peer, &self.ep, src, posted, env, fits);
             }
-            None if self.inbound.has_room(env.len, peer.kept, others) => {
+            None if self.inbound.allowance.has_room(env.len, peer.kept, others) => {
                 let bytes = inject::keep(inbox, at, env.len);
                 inbox.rx.release();
                 let ack = ack.map(|msg_id| Ack { life, msg_id });

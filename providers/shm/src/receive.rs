@@ -3,12 +3,11 @@
 //!
 //! Plain receives never come here.
 
-use selvedge::{Caps, CompletionFlags, Errno, FiAddr, Info, OpFlags, Result};
+use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::{Envelope, Kind, Posted, Source};
 
-use crate::config::Config;
 use crate::peer::Peer;
 use crate::proto::{iov, status};
 use crate::state::{State, Unexpected};
@@ -19,45 +18,6 @@ const LOOKING: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISC
 
 /// Messages that are taken from peers when none is found that waits.
 const BUDGET: usize = 64;
-
-/// How an endpoint takes receives.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
-    /// The source that means any peer, without a further look: none where a receive has to name its
-    /// peer.
-    pub(crate) any: FiAddr,
-    directs_msgs: bool,
-    directs_tags: bool,
-    /// Bytes below which a multi-receive buffer is given back.
-    pub(crate) least: usize,
-}
-
-impl Manner {
-    pub(crate) fn new(info: &Info, config: &Config) -> Self {
-        let caps = info.caps | info.rx_attr.caps;
-        let directs_msgs = caps.contains(Caps::DIRECTED_RECV);
-        Self {
-            any: match caps.contains(Caps::EXACT_DIRECTED_RECV) {
-                true => NO_ADDR,
-                false => FiAddr::UNSPEC,
-            },
-            directs_msgs,
-            directs_tags: directs_msgs || caps.contains(Caps::TAGGED_DIRECTED_RECV),
-            least: config.inject_size,
-        }
-    }
-
-    /// Whether receives of this kind may name their source; otherwise what they name means nothing.
-    pub(crate) const fn directs(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Msg => self.directs_msgs,
-            Kind::Tagged => self.directs_tags,
-        }
-    }
-}
-
-/// An index that no address vector gives out.
-const NO_ADDR: FiAddr = FiAddr(u64::MAX - 1);
 
 impl State {
     /// Posts a receive that is not plain.
@@ -162,7 +122,7 @@ impl State {
         let peer = &mut self.peers[env.src.0 as usize];
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.inbound.free(bytes.len(), &mut peer.kept);
+                self.inbound.allowance.free(bytes.len(), &mut peer.kept);
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);
                 }

@@ -20,10 +20,10 @@ use nix::sys::socket::{
 };
 use nix::unistd::geteuid;
 use selvedge::{Errno, Error};
+use selvedge_kit::complaint::complain;
+use selvedge_kit::inherit::Uninherited;
 
-use crate::complaint::complain;
 use crate::directory::{Claim, Directory};
-use crate::inherit::Uninherited;
 use crate::liveness::{is_ready, pidfd};
 use crate::name::Name;
 use crate::packet::{self, Packet};

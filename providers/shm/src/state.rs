@@ -6,8 +6,9 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
+use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::srx::{Envelope, Kind, Matcher, Posted, Source};
+use selvedge_kit::srx::{Allowance, Envelope, Kind, Manner, Matcher, Posted, Source};
 
 use crate::av::Av;
 use crate::cmd::Header;
@@ -19,8 +20,7 @@ use crate::name::Name;
 use crate::peer::{Peer, State as PeerState};
 use crate::proto::into::Into;
 use crate::proto::{self, Sent, iov, status};
-use crate::receive::{self, Manner};
-use crate::report::Report;
+use crate::receive;
 use crate::rest::Bed;
 
 /// Everything that an endpoint is.
@@ -60,9 +60,7 @@ pub(crate) struct State {
 pub(crate) struct Inbound {
     msgs: Matcher<Unexpected>,
     tags: Matcher<Unexpected>,
-    /// Memory of unexpected messages, in bytes.
-    bytes: usize,
-    limit: usize,
+    pub(crate) allowance: Allowance,
 }
 
 /// A message that waits for its receive.
@@ -134,8 +132,7 @@ impl State {
             inbound: Inbound {
                 msgs: Matcher::new(),
                 tags: Matcher::new(),
-                bytes: 0,
-                limit: config.unexpected_size,
+                allowance: Allowance::new(config.unexpected_size),
             },
             config,
             ep,
@@ -296,7 +293,7 @@ impl State {
         let src = peer.fi_addr(&self.av);
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.inbound.free(bytes.len(), &mut peer.kept);
+                self.inbound.allowance.free(bytes.len(), &mut peer.kept);
                 let fits = posted.buf.write(0, &bytes);
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);
@@ -444,19 +441,6 @@ impl Inbound {
         }
     }
 
-    /// Whether `len` more bytes of a peer may wait for their receive. `kept` is what it has waiting,
-    /// and `others` is how many peers there are besides.
-    ///
-    /// What is kept back for the others they can have even if one peer has flooded all the rest; one
-    /// message of each may always wait.
-    pub(crate) fn has_room(&self, len: usize, kept: usize, others: usize) -> bool {
-        let share = (self.limit / 2 / (others + 1)).min(SHARE);
-        let open = self.limit - share * others;
-        kept == 0
-            || kept.saturating_add(cost(len)) <= share
-            || self.bytes.saturating_add(cost(len)) <= open
-    }
-
     /// Keeps a message until its receive is posted; `kept` is what its sender has waiting.
     #[cold]
     pub(crate) fn keep(
@@ -467,16 +451,9 @@ impl Inbound {
         ack: Option<Ack>,
         kept: &mut usize,
     ) {
-        *kept += cost(bytes.len());
-        self.bytes += cost(bytes.len());
+        self.allowance.keep(bytes.len(), kept);
         self.matcher(kind)
             .store(env, Unexpected::Bytes { bytes, ack });
-    }
-
-    /// A message of `len` bytes waits no longer.
-    pub(crate) fn free(&mut self, len: usize, kept: &mut usize) {
-        *kept -= cost(len);
-        self.bytes -= cost(len);
     }
 
     /// Whether a message of this source waits for its receive.
@@ -498,14 +475,4 @@ impl Inbound {
         }
         failed
     }
-}
-
-/// Memory of unexpected messages that every peer can have, in bytes, unless the limit is too small
-/// for that: some hundreds of small messages.
-const SHARE: usize = 64 << 10;
-
-/// What an unexpected message of `len` bytes counts for: an empty one takes memory too.
-const fn cost(len: usize) -> usize {
-    const ENTRY: usize = 128;
-    len.saturating_add(ENTRY)
 }

@@ -9,13 +9,17 @@
 //! several messages the one that arrived first is taken. A multi-receive buffer takes one message
 //! after the other, until too little of it is left; a claimed message is taken by its context alone.
 
+mod allowance;
 mod by_mask;
 mod index;
+mod manner;
 mod matcher;
 mod multi;
 mod queue;
 mod views;
 
+pub use allowance::Allowance;
+pub use manner::Manner;
 pub use matcher::Matcher;
 
 use selvedge::{CompletionFlags, Context, OpFlags, TagMatch};

@@ -15,13 +15,13 @@ use std::fmt;
 
 use selvedge::atomic::RmaIoc;
 use selvedge::{Errno, Result};
+use selvedge_kit::Report;
 use selvedge_kit::atomic::Kernel;
 use selvedge_kit::copy::RxBuf;
 
 use crate::cmd::{self, INLINE_MAX, Nonsense};
 use crate::peer::{Inbox, Op, OpBody, Peer};
 use crate::proto::{MAX_OPS, inject, inline};
-use crate::report::Report;
 use crate::smr::cmd_queue::Received;
 use crate::state::State;
 

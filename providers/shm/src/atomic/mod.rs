@@ -21,11 +21,11 @@ use selvedge::atomic::RmaIoc;
 use selvedge::rma::RmaIov;
 use selvedge::{CompletionFlags, Errno, FiAddr, Result};
 use selvedge_kit::Ep;
+use selvedge_kit::Report;
 use selvedge_kit::atomic::{Kernel, Unaligned};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::cmd::IOV_LIMIT;
-use crate::report::Report;
 use crate::smr::keys::Denied;
 use answer::Answer;
 

@@ -2,6 +2,7 @@
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
 use selvedge::{Atomic, Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
+use selvedge_kit::Report;
 use selvedge_kit::atomic::{Kernel, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
@@ -9,7 +10,6 @@ use super::{Payload, Request, Targets, sent};
 use crate::cmd::IOV_LIMIT;
 use crate::endpoint::Endpoint;
 use crate::msg::TX_DEFAULTS;
-use crate::report::Report;
 
 const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)

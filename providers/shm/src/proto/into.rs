@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
+use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, Shared};
 use selvedge_kit::srx::{Envelope, Posted};
 
 use crate::domain;
 use crate::peer::{Op, OpBody, Peer};
 use crate::receive;
-use crate::report::Report;
 use crate::rma::places::Places;
 use crate::rma::read::Reply;
 use crate::rma::write::Arrival;

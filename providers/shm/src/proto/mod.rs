@@ -14,12 +14,12 @@ pub(crate) mod iov;
 pub(crate) mod sar;
 
 use selvedge::{Context, Errno, OpFlags, Result};
+use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
 
 use crate::cmd::{Header, inline_room};
 use crate::config::Config;
 use crate::peer::{Op, OpBody, Peer};
-use crate::report::Report;
 use crate::special::Special;
 
 /// Answers to commands (`smr_resp.status`): what happened, in the lowest byte.

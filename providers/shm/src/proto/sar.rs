@@ -6,11 +6,11 @@
 
 use selvedge::{Errno, FiAddr};
 use selvedge_kit::Ep;
+use selvedge_kit::complaint::complain;
 
 use super::{iov, status};
 use crate::choice::{Choice, Way};
 use crate::cmd::Nonsense;
-use crate::complaint::complain;
 use crate::config::Config;
 use crate::packet::{encode_abort, encode_bounce};
 use crate::peer::{Op, OpBody, Outbox, Peer};

@@ -11,12 +11,12 @@
 
 use selvedge::rma::RmaIov;
 use selvedge::{FiAddr, OpFlags};
+use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::cmd::IOV_LIMIT;
 use crate::msg::TX_DEFAULTS;
 use crate::peer::Peer;
-use crate::report::Report;
 use crate::smr::bytes::Span;
 use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE, Seen};
 use crate::state::State;

@@ -25,9 +25,9 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::peer::{Op, OpBody, Peer, State as PeerState};
 use crate::proto::{MAX_OPS, Sent};
-use crate::report::Report;
 use crate::smr::keys::{Denied, RIGHT_READ, RIGHT_WRITE};
 use crate::state::State;
+use selvedge_kit::Report;
 
 use access::Grant;
 use cmd::{Notice, commit_notice};

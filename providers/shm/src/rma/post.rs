@@ -4,13 +4,13 @@
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, Iov, OpFlags, Result, Rma};
+use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use super::places::Places;
 use super::{Access, Local};
 use crate::endpoint::Endpoint;
 use crate::msg::{TX_DEFAULTS, rx_buf, tx_buf};
-use crate::report::Report;
 use crate::state::State;
 
 const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);

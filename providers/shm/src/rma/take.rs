@@ -1,11 +1,11 @@
 //! What peers' one-sided commands do here.
 
 use selvedge_kit::Ep;
+use selvedge_kit::complaint::complain;
 
 use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool};
 use super::write::{self, Arrival};
 use crate::cmd::{Nonsense, PLAIN_PAYLOAD};
-use crate::complaint::complain;
 use crate::peer::OpBody;
 use crate::proto::into::Into;
 use crate::proto::{inline, iov};

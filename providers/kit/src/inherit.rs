@@ -15,16 +15,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A descriptor that children do not inherit.
 #[derive(Debug)]
-pub(crate) struct Uninherited(OwnedFd);
+pub struct Uninherited(OwnedFd);
 
 impl Uninherited {
-    pub(crate) fn new(fd: OwnedFd) -> Self {
+    /// Keeps a descriptor from the children that are made from now on.
+    pub fn new(fd: OwnedFd) -> Self {
         hook::install();
         mark(fd.as_raw_fd());
         Self(fd)
     }
 
-    pub(crate) fn fd(&self) -> &OwnedFd {
+    /// The descriptor.
+    pub fn fd(&self) -> &OwnedFd {
         &self.0
     }
 }

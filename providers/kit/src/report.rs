@@ -1,25 +1,27 @@
 //! Reports: how an operation of ours is told of when it is over.
 
+use crate::Ep;
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags};
-use selvedge_kit::Ep;
 
 /// What stands in the completion of an operation, once there is one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Report {
+pub struct Report {
     /// Which operation it is.
-    pub(crate) what: CompletionFlags,
-    pub(crate) context: Context,
-    pub(crate) flags: OpFlags,
+    pub what: CompletionFlags,
+    /// Comes back with it.
+    pub context: Context,
+    /// The resolved flags of the operation.
+    pub flags: OpFlags,
     /// Whether success completes (fi_inject(3) does not). Errors always do.
-    pub(crate) completes: bool,
+    pub completes: bool,
     /// Bytes of the message.
-    pub(crate) len: usize,
+    pub len: usize,
 }
 
 impl Report {
     /// The operation is done; nothing of ours touches its memory any more.
     #[inline(always)]
-    pub(crate) fn done(&self, ep: &Ep) {
+    pub fn done(&self, ep: &Ep) {
         match self.completes {
             true => ep.tx_done(self.context, self.what, self.flags, self.len),
             false => ep.tx_counted(self.what, self.len),
@@ -29,7 +31,7 @@ impl Report {
     /// The operation to `peer` has failed, and nothing of ours touches its memory any more; `detail`
     /// says which peer and what happened.
     #[cold]
-    pub(crate) fn failed(&self, ep: &Ep, errno: Errno, peer: FiAddr, detail: impl Into<String>) {
+    pub fn failed(&self, ep: &Ep, errno: Errno, peer: FiAddr, detail: impl Into<String>) {
         ep.tx_failed(self.context, self.what, errno, peer, detail);
     }
 }

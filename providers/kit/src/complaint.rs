@@ -1,6 +1,6 @@
 //! Complaints: warnings that a peer can cause, of which no peer can cause too many.
 //!
-//! A process says so many of them in a second (`FI_SHM_LOG_RATE`), and then how many it has kept to
+//! A process says so many of them in a second ([`set_rate`]), and then how many it has kept to
 //! itself.
 
 use std::fmt;
@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What `FI_SHM_LOG_RATE` is if nobody says otherwise: enough to see what is wrong with a peer or a
+/// The rate if nobody says otherwise: enough to see what is wrong with a peer or a
 /// few.
-pub(crate) const DEFAULT_RATE: usize = 20;
+pub const DEFAULT_RATE: usize = 20;
 
 /// Complaints in a second.
 static RATE: AtomicUsize = AtomicUsize::new(DEFAULT_RATE);
@@ -18,13 +18,13 @@ static RATE: AtomicUsize = AtomicUsize::new(DEFAULT_RATE);
 static LATELY: Mutex<Lately> = Mutex::new(Lately::new());
 
 /// Sets how many complaints the process may make in a second.
-pub(crate) fn set_rate(rate: usize) {
+pub fn set_rate(rate: usize) {
     RATE.store(rate, Ordering::Relaxed);
 }
 
 /// Complains, unless there were too many complaints lately.
 #[cold]
-pub(crate) fn complain(target: &str, what: fmt::Arguments<'_>) {
+pub fn complain(target: &str, what: fmt::Arguments<'_>) {
     // Who holds the lock may have been left behind by fork(2): nobody is waited for.
     let verdict = LATELY.try_lock().map_or(Some(0), |mut lately| {
         lately.admit(Instant::now(), RATE.load(Ordering::Relaxed))
