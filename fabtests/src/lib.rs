@@ -18,5 +18,6 @@ pub mod pair;
 pub mod progress;
 pub mod size;
 pub mod stats;
+pub mod suite;
 pub mod table;
 pub mod timing;

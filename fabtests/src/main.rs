@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fabtests::campaign::actor;
-use fabtests::command::{bench, campaign, crowd, doctor, limits, pingpong};
+use fabtests::command::{bench, campaign, crowd, doctor, limits, pingpong, run};
 use fabtests::pair::role;
+use fabtests::suite::misbehave;
 
 /// Measures and validates Selvedge's providers on this machine
 #[derive(Debug, Parser)]
@@ -17,6 +18,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Test providers: does each keep what it promises? The code is 0 if all tests pass or are
+    /// skipped as expected
+    Run(run::Args),
     /// Have two processes talk through the fabric, and show latency and bandwidth beside the
     /// machine's limits
     Pingpong(pingpong::Args),
@@ -33,6 +37,8 @@ enum Command {
     /// Kill, stop, attack and starve processes on purpose, and count who survives
     Campaign(campaign::Args),
     #[command(hide = true)]
+    Misbehave(misbehave::Args),
+    #[command(hide = true)]
     Role(role::Args),
     #[command(hide = true)]
     Member(crowd::MemberArgs),
@@ -48,11 +54,13 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Campaign(args) => campaign::run(&args),
+        Command::Misbehave(args) => misbehave::run(&args),
         Command::Role(args) => role::run(&args),
         Command::Crowd(args) => crowd::run(&args),
         Command::Member(args) => crowd::member(&args),
         Command::Attach(args) => doctor::attach(&args),
         Command::Actor(args) => actor::run(&args),
+        Command::Run(args) => return or_complain(run::run(&args)),
         Command::Doctor(args) => return or_complain(doctor::run(&args)),
     };
     or_complain(result.map(|()| ExitCode::SUCCESS))

@@ -8,6 +8,7 @@ pub mod limits;
 pub mod pingpong;
 mod place;
 mod print;
+pub mod run;
 mod terminals;
 
 pub use place::PlaceArgs;

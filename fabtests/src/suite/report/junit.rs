@@ -1,0 +1,76 @@
+//! A run as JUnit's XML, which systems of continuous integration read.
+
+use crate::suite::report::summary::by_provider;
+use crate::suite::run::Outcome;
+use crate::suite::verdict::{Report, Verdict};
+
+/// One test suite for each provider.
+pub fn junit(outcome: &Outcome) -> String {
+    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
+    for (provider, tally) in by_provider(outcome) {
+        let errors = tally.crashed + tally.timeouts;
+        xml += &format!(
+            "<testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{errors}\" \
+             skipped=\"{}\" time=\"{:.3}\">\n",
+            escaped(provider),
+            tally.passed + tally.bad() + tally.skipped,
+            tally.bad() - errors,
+            tally.skipped,
+            tally.seconds
+        );
+        let own = outcome.reports.iter();
+        xml.extend(own.filter(|report| report.provider == provider).map(case));
+        xml += "</testsuite>\n";
+    }
+    xml + "</testsuites>\n"
+}
+
+fn case(report: &Report) -> String {
+    let why = escaped(report.verdict.why().unwrap_or_default());
+    let body = match &report.verdict {
+        Verdict::Pass => String::new(),
+        Verdict::Skip(_) => format!("<skipped message=\"{why}\"/>"),
+        Verdict::Fail(_) | Verdict::Leak(_) => format!("<failure message=\"{why}\"/>"),
+        Verdict::Crash(_) | Verdict::Timeout(_) => format!("<error message=\"{why}\"/>"),
+    };
+    let output = match report.output.join("\n") {
+        none if none.is_empty() => none,
+        output => format!("<system-out>{}</system-out>", escaped(&output)),
+    };
+    format!(
+        "<testcase classname=\"{}\" name=\"{}\" time=\"{:.3}\">{body}{output}</testcase>\n",
+        escaped(&report.provider),
+        escaped(&report.name),
+        report.seconds
+    )
+}
+
+/// Text for attributes and elements; what XML cannot carry is left out.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '&' => escaped += "&amp;",
+            '"' => escaped += "&quot;",
+            '\n' | '\t' => escaped.push(character),
+            odd if odd.is_control() || odd == '\u{fffe}' || odd == '\u{ffff}' => {}
+            plain => escaped.push(plain),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_processes_print_does_not_break_the_file() {
+        assert_eq!(
+            escaped("a<b>&\"c\"\x1b[31m\n"),
+            "a&lt;b&gt;&amp;&quot;c&quot;[31m\n"
+        );
+    }
+}

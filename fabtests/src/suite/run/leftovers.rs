@@ -1,0 +1,51 @@
+//! What tests leave behind: processes of their groups, and files of shared memory.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use nix::unistd::Pid;
+
+/// The processes of a group but for its leader and the dead, as `number (name)`.
+pub(super) fn of_group(group: Pid) -> Vec<String> {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    processes
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .filter(|name| *name != group.to_string())
+        .filter_map(|pid| living_member(&pid, group))
+        .collect()
+}
+
+fn living_member(pid: &str, group: Pid) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in brackets and may contain anything.
+    let (head, tail) = stat.rsplit_once(')')?;
+    let (_, name) = head.split_once('(')?;
+    let mut fields = tail.split_whitespace();
+    let (state, _parent, group_of) = (fields.next()?, fields.next()?, fields.next()?);
+    (state != "Z" && group_of == group.to_string()).then(|| format!("{pid} ({name})"))
+}
+
+/// The files of shared memory: they outlive whoever made them.
+pub(super) fn files() -> BTreeSet<String> {
+    let entries = fs::read_dir("/dev/shm").into_iter().flatten();
+    entries
+        .filter_map(|entry| Some(entry.ok()?.path().to_string_lossy().into_owned()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_by_its_group() {
+        let group = nix::unistd::getpgrp();
+        let own = std::process::id().to_string();
+        let found = living_member(&own, group).unwrap();
+        assert!(found.starts_with(&own), "{found}");
+        assert_eq!(living_member(&own, Pid::from_raw(1 << 30)), None);
+    }
+}

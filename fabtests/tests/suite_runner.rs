@@ -1,0 +1,124 @@
+//! The runner of the suite, with processes that do what tests must not.
+
+#![expect(clippy::unwrap_used, reason = "a run without a report fails the test")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use fabtests::suite::misbehave;
+use serde_json::Value;
+
+fn fabtests(args: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_fabtests");
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let litter = misbehave::litter(child.id());
+    let output = child.wait_with_output().unwrap();
+    let _ = fs::remove_file(litter);
+    output
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The selftests, each with its verdict and the reason.
+fn selftests(more: &[&str]) -> (Output, BTreeMap<String, (String, String)>) {
+    let args = [&["run", "--selftest", "--json"], more].concat();
+    let output = fabtests(&args);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let tests = report["tests"].as_array().unwrap().iter().map(|test| {
+        let field = |name: &str| test[name].as_str().unwrap_or_default().to_owned();
+        (field("name"), (field("verdict"), field("why")))
+    });
+    let tests = tests.collect();
+    (output, tests)
+}
+
+#[test]
+fn every_kind_of_end_has_its_verdict_and_its_reason() {
+    let (output, tests) = selftests(&["--jobs", "1"]);
+    assert!(!output.status.success());
+    let expected = [
+        ("behave", "pass", ""),
+        ("call", "pass", ""),
+        ("fail", "fail", "as it should"),
+        ("exit", "fail", "ended with 1 instead of 0"),
+        ("skip", "skip", "as expected"),
+        ("surprise", "fail", "nobody expects of it: a surprise"),
+        ("no-data", "fail", "No data available"),
+        ("crash", "crash", "SIGABRT"),
+        ("hang", "timeout", "asleep"),
+        ("idle", "fail", "nothing was checked"),
+        ("abandon", "leak", "(sleep)"),
+        ("litter", "leak", "/dev/shm/fabtests-litter"),
+        ("wait", "fail", "process 1 waits for process 0"),
+    ];
+    for (name, verdict, why) in expected {
+        let found = &tests[name];
+        assert_eq!(found.0, verdict, "{name}: {found:?}");
+        assert!(found.1.contains(why), "{name}: {found:?}");
+    }
+    assert_eq!(tests.len(), expected.len());
+}
+
+/// Whoever is left behind by a test dies with it.
+#[test]
+fn nobody_outlives_a_run() {
+    let (_, tests) = selftests(&["--jobs", "4"]);
+    let (_, why) = &tests["abandon"];
+    let pid = why.rsplit(": ").next().unwrap().split(' ').next().unwrap();
+    assert!(pid.parse::<u32>().is_ok(), "{why}");
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    assert_ne!(name.unwrap_or_default(), "sleep\n", "{pid} lives");
+}
+
+#[test]
+fn a_run_ends_with_its_counts_and_says_of_each_failure_how_to_see_it_again() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (junit, page) = (folder.join("junit.xml"), folder.join("page.md"));
+    let paths = [junit.to_str().unwrap(), page.to_str().unwrap()];
+    let output = fabtests(&[
+        "run",
+        "--selftest",
+        "--seed",
+        "7",
+        "--junit",
+        paths[0],
+        "--markdown",
+        paths[1],
+    ]);
+    let shown = text(&output.stdout);
+    let closing = shown.lines().last().unwrap();
+    assert!(
+        closing.starts_with("2 passed, 10 failed, 1 skipped"),
+        "{closing}"
+    );
+    let again = "again: fabtests run quick --seed 7 --filter \"selftest/crash\"";
+    assert!(shown.contains(again), "{shown}");
+    assert!(
+        shown.contains("fabtests: this goes to the standard error"),
+        "{shown}"
+    );
+
+    let junit = fs::read_to_string(junit).unwrap();
+    let counts = "tests=\"13\" failures=\"8\" errors=\"2\" skipped=\"1\"";
+    assert!(junit.contains(counts), "{junit}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("## TIMEOUT: selftest/hang"), "{page}");
+    assert!(page.contains("## Skipped: selftest: as expected"), "{page}");
+}
+
+#[test]
+fn whoever_asks_for_what_is_not_there_is_told() {
+    let output = fabtests(&["run", "-p", "nonsense"]);
+    assert!(text(&output.stderr).contains("no provider \"nonsense\""));
+    let output = fabtests(&["run", "--filter", "nonsense"]);
+    assert!(text(&output.stderr).contains("no test is as you say"));
+}
