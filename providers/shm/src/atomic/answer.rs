@@ -45,6 +45,11 @@ impl Question {
             result: None,
         }
     }
+
+    /// Bytes of earlier values that are wanted.
+    fn room(&self) -> usize {
+        self.result.as_ref().map_or(0, RxBuf::len)
+    }
 }
 
 impl fmt::Display for Question {
@@ -170,7 +175,9 @@ impl State {
             _ => return Err(Nonsense("unknown op_src of an answer")),
         };
         inbox.rx.release();
-        let Some((report, question)) = asked(peer, msg_id)? else {
+        // Values that are too many or too few answer nothing.
+        let len = (errno == 0).then_some(bytes.len());
+        let Some((report, question)) = asked(peer, msg_id, len)? else {
             return Ok(());
         };
         if errno != 0 {
@@ -180,9 +187,6 @@ impl State {
             report.failed(&self.ep, Errno::from_raw(errno), src, detail);
             return Ok(());
         }
-        if question.result.as_ref().map_or(0, RxBuf::len) != bytes.len() {
-            return Err(Nonsense("earlier values of another number"));
-        }
         if let Some(mut result) = question.result {
             result.write(0, bytes);
         }
@@ -191,18 +195,22 @@ impl State {
     }
 }
 
-/// The operation that an answer is for, which is over; nothing if all of them have failed already,
-/// because the peer is gone.
-fn asked(peer: &mut Peer, msg_id: u32) -> Result<Option<(Report, Question)>, Nonsense> {
+/// The operation that an answer with so many bytes of earlier values, or with an error, is for; it is
+/// over. Nothing if all of them have failed already, because the peer is gone.
+fn asked(
+    peer: &mut Peer,
+    msg_id: u32,
+    len: Option<usize>,
+) -> Result<Option<(Report, Question)>, Nonsense> {
     let Some(out) = &mut peer.out else {
         return Ok(None);
     };
-    let ops = &mut out.ops;
-    match ops.get_mut(msg_id).map(|op| &op.body) {
-        Some(OpBody::Atomic(_)) => {}
+    match out.ops.get_mut(msg_id).map(|op| &op.body) {
+        Some(OpBody::Atomic(question)) if len.is_none_or(|len| len == question.room()) => {}
+        Some(OpBody::Atomic(_)) => return Err(Nonsense("earlier values of another number")),
         _ => return Err(Nonsense("an answer to what was not asked")),
     }
-    match ops.remove(msg_id) {
+    match out.ops.remove(msg_id) {
         Some(Op {
             report,
             body: OpBody::Atomic(question),

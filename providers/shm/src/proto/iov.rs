@@ -281,14 +281,13 @@ pub(crate) fn expect(
     Ok(())
 }
 
-/// Expects bytes that we have asked for, in segments of this number.
-pub(crate) fn expect_stream(
-    peer: &mut Peer,
-    stream: u32,
-    into: Into,
-    len: usize,
-) -> Result<(), Nonsense> {
-    expect(peer, stream, 0, Pieces::none())?;
+/// Expects bytes that we have asked for, in segments of this number: [`take_stream`] must follow.
+pub(crate) fn expect_stream(peer: &mut Peer, stream: u32) -> Result<(), Nonsense> {
+    expect(peer, stream, 0, Pieces::none())
+}
+
+/// Says where the bytes of an expected stream go.
+pub(crate) fn take_stream(peer: &mut Peer, stream: u32, into: Into, len: usize) {
     if let Some(incoming) = peer.incoming.get_mut(&stream) {
         incoming.stage = Stage::Moving(Moving {
             into,
@@ -298,7 +297,6 @@ pub(crate) fn expect_stream(
             since: Instant::now(),
         });
     }
-    Ok(())
 }
 
 /// The message has met a receive: chooses its way and takes the first step.

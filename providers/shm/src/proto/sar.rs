@@ -68,20 +68,19 @@ pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
 
 /// The peer wants the message in segments.
 fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
-    ensure_bounce(peer, config)?;
-    let out = peer.outbox();
-    let Some(Op {
-        body: OpBody::Offered { buf, granted, .. },
-        ..
-    }) = out.ops.get_mut(msg_id)
-    else {
-        return Err(Errno::Proto);
-    };
-    if std::mem::replace(granted, true) {
+    let op = peer.out.as_mut().and_then(|out| out.ops.get_mut(msg_id));
+    if !op.is_some_and(|op| matches!(op.body, OpBody::Offered { granted: false, .. })) {
         return Err(Errno::Proto);
     }
-    out.bounced |= 1 << Choice::class(buf.len());
-    out.streams.push_back(msg_id);
+    ensure_bounce(peer, config)?;
+    let out = peer.outbox();
+    if let Some(op) = out.ops.get_mut(msg_id)
+        && let OpBody::Offered { granted, .. } = &mut op.body
+    {
+        *granted = true;
+        out.bounced |= 1 << Choice::class(op.report.len);
+        out.streams.push_back(msg_id);
+    }
     Ok(())
 }
 
@@ -188,8 +187,7 @@ fn take_answer(
                 fail(peer, ep, dest, msg_id, errno)
             }
         },
-        status::DONE => complete(peer, ep, msg_id, Way::Cma),
-        status::BOUNCED => complete(peer, ep, msg_id, Way::Bounce),
+        what @ (status::DONE | status::BOUNCED) => complete(peer, ep, msg_id, what),
         status::FAILED => {
             let errno = Errno::from_raw((status >> 8) as i32);
             fail(peer, ep, dest, msg_id, errno)
@@ -206,12 +204,12 @@ fn give_back(peer: &mut Peer, segment: u32) -> Result<(), Nonsense> {
     }
 }
 
-fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonsense> {
-    let op = remove(peer, msg_id)?;
+fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Nonsense> {
+    let op = remove(peer, msg_id, what)?;
     // A peer that took its copy from special memory, for which no segments are filled unasked, has
     // said nothing about other messages of this size.
     if let OpBody::Offered { filled, .. } = op.body
-        && way == Way::Cma
+        && what == status::DONE
         && filled > 0
     {
         peer.outbox().bounced &= !(1 << Choice::class(op.report.len));
@@ -221,19 +219,39 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, way: Way) -> Result<(), Nonse
 }
 
 fn fail(peer: &mut Peer, ep: &Ep, dest: FiAddr, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
-    let op = remove(peer, msg_id)?;
+    let op = remove(peer, msg_id, status::FAILED)?;
     let detail = format!("{} could not receive the message", peer.name);
     op.fail(ep, errno, dest, detail);
     Ok(())
 }
 
-fn remove(peer: &mut Peer, msg_id: u32) -> Result<Op, Nonsense> {
-    let out = peer.out.as_mut();
-    out.and_then(|out| {
-        out.streams.retain(|&id| id != msg_id);
-        out.ops.remove(msg_id)
-    })
-    .ok_or(Nonsense("an answer to nothing"))
+/// Takes the operation that an answer ends. One that such an answer cannot end stays, to fail with
+/// the peer.
+fn remove(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, Nonsense> {
+    const NOTHING: Nonsense = Nonsense("an answer to nothing");
+    let out = peer.out.as_mut().ok_or(NOTHING)?;
+    let op = out.ops.get_mut(msg_id).ok_or(NOTHING)?;
+    if !is_ended_by(op, what) {
+        return Err(Nonsense("an answer to something else"));
+    }
+    out.streams.retain(|&id| id != msg_id);
+    out.ops.remove(msg_id).ok_or(NOTHING)
+}
+
+/// Whether an answer of this status can be the last word on an operation.
+fn is_ended_by(op: &Op, what: u32) -> bool {
+    match (&op.body, what) {
+        (OpBody::Sent | OpBody::Offered { .. }, status::DONE | status::FAILED) => true,
+        (
+            OpBody::Offered {
+                granted, filled, ..
+            },
+            status::BOUNCED,
+        ) => *granted && *filled == op.report.len,
+        (OpBody::Reply { filled, .. }, status::BOUNCED) => *filled == op.report.len,
+        // Atomics and reads are answered by commands.
+        _ => false,
+    }
 }
 
 /// Takes the segments that the peer has announced. Says how many.

@@ -142,7 +142,11 @@ impl State {
     /// Answers a peer that wants bytes of ours. `false` while there is no room for the answer.
     pub(super) fn answer_read(&mut self, index: usize, read: &Read) -> bool {
         let peer = &mut self.peers[index];
-        let replies = peer.out.as_ref().map_or(0, |out| out.ops.replies());
+        let Some(out) = &peer.out else {
+            // Whoever is gone needs no answer.
+            return true;
+        };
+        let replies = out.ops.replies();
         if replies >= MAX_OPS || !peer.reserve_answer() {
             return false;
         }

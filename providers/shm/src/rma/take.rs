@@ -6,7 +6,7 @@ use selvedge_kit::complaint::complain;
 use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool};
 use super::write::{self, Arrival};
 use crate::cmd::{Nonsense, PLAIN_PAYLOAD};
-use crate::peer::OpBody;
+use crate::peer::{OpBody, Peer};
 use crate::proto::into::Into;
 use crate::proto::{inline, iov};
 use crate::smr::keys::Denied;
@@ -100,39 +100,32 @@ impl State {
     /// Bytes that we have asked for, or the news that they do not come.
     fn take_result(&mut self, index: usize, answer: &Answer) -> Result<(), Nonsense> {
         let peer = &mut self.peers[index];
-        let (Some(inbox), Some(out)) = (&mut peer.inbox, &mut peer.out) else {
+        if peer.out.is_none() {
+            // Whatever it waited for has failed already: the peer is gone.
+            self.release(index);
+            return Ok(());
+        }
+        if !is_asked(peer, answer) {
+            return Err(Nonsense("an answer to nothing"));
+        }
+        if let Outcome::Stream { stream, .. } = answer.outcome {
+            // While the operation is still where it fails with the peer.
+            iov::expect_stream(peer, stream)?;
+        }
+        let op = peer.outbox().ops.remove(answer.msg_id);
+        let (Some(mut op), Some(inbox)) = (op, &mut peer.inbox) else {
             return Ok(());
         };
-        let asked = out.ops.get_mut(answer.msg_id);
-        let is_asked = asked.is_some_and(|op| match (&op.body, &answer.outcome) {
-            (OpBody::Asked { .. }, Outcome::Inline { len } | Outcome::Stream { len, .. }) => {
-                *len == op.report.len
-            }
-            (OpBody::Asked { .. }, Outcome::Failed(_)) => true,
-            _ => false,
-        });
-        // What was not asked for stays, to fail with the peer.
-        let op = is_asked.then(|| out.ops.remove(answer.msg_id)).flatten();
-        let mut op = op.ok_or(Nonsense("an answer to nothing"))?;
-        let slot = inbox.rx.peek().expect("it is being taken");
-        let src = match &answer.outcome {
-            Outcome::Inline { len } => {
-                if let OpBody::Asked { buf } = &mut op.body {
-                    inline::receive(&slot, PLAIN_PAYLOAD, *len, buf);
-                }
-                inbox.rx.release();
-                op.succeed(&self.ep);
-                return Ok(());
-            }
-            Outcome::Stream { .. } | Outcome::Failed(_) => {
-                inbox.rx.release();
-                peer.fi_addr(&self.av)
-            }
-        };
-        let peer = &mut self.peers[index];
+        if let (Outcome::Inline { len }, OpBody::Asked { buf }) = (&answer.outcome, &mut op.body) {
+            let slot = inbox.rx.peek().expect("it is being taken");
+            inline::receive(&slot, PLAIN_PAYLOAD, *len, buf);
+        }
+        inbox.rx.release();
+        let src = peer.fi_addr(&self.av);
         match answer.outcome {
+            Outcome::Inline { .. } => op.succeed(&self.ep),
             Outcome::Stream { len, stream } => {
-                iov::expect_stream(peer, stream, Into::Answer(Box::new(op)), len)?;
+                iov::take_stream(peer, stream, Into::Answer(Box::new(op)), len);
                 self.activate(index);
                 let peer = &mut self.peers[index];
                 crate::proto::sar::absorb_kept(peer, &self.ep, src, stream);
@@ -141,7 +134,6 @@ impl State {
                 let detail = format!("{} refuses the access: {errno}", peer.name);
                 op.fail(&self.ep, errno, src, detail);
             }
-            Outcome::Inline { .. } => unreachable!("taken above"),
         }
         Ok(())
     }
@@ -151,6 +143,22 @@ impl State {
         let src = self.peers[index].fi_addr(&self.av);
         report(&self.ep, notice, src);
     }
+}
+
+/// Whether this is what an operation waits for. One that waits for something else stays, to fail
+/// with the peer.
+fn is_asked(peer: &mut Peer, answer: &Answer) -> bool {
+    let op = peer
+        .out
+        .as_mut()
+        .and_then(|out| out.ops.get_mut(answer.msg_id));
+    op.is_some_and(|op| match (&op.body, &answer.outcome) {
+        (OpBody::Asked { .. }, Outcome::Inline { len } | Outcome::Stream { len, .. }) => {
+            *len == op.report.len
+        }
+        (OpBody::Asked { .. }, Outcome::Failed(_)) => true,
+        _ => false,
+    })
 }
 
 fn report(ep: &Ep, notice: Notice, src: selvedge::FiAddr) {

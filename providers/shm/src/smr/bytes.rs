@@ -197,6 +197,13 @@ impl Span {
         self.writable
     }
 
+    /// Whether elements at `at` lie as their kernel wants them. Where a span begins is the peer's
+    /// word, so that need not be at a multiple of anything.
+    #[inline]
+    pub fn is_aligned(&self, at: usize, kernel: &Kernel) -> bool {
+        kernel.check(self.stretch(at, 0).addr() as u64).is_ok()
+    }
+
     /// Stores a word at `at`.
     ///
     /// # Panics

@@ -16,10 +16,10 @@ use crate::special::met;
 
 const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 /// The block of memory that everybody works on.
-const KEY: u64 = 1;
+pub(crate) const KEY: u64 = 1;
 /// Who changes the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// We do, in special memory.
     Direct,
     /// The target does, which is told so by remote data.
@@ -38,10 +38,10 @@ impl Way {
 
 /// A place in somebody's memory, and how it is reached.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    dest: FiAddr,
-    addr: u64,
-    way: Way,
+pub(crate) struct Place {
+    pub(crate) dest: FiAddr,
+    pub(crate) addr: u64,
+    pub(crate) way: Way,
 }
 
 impl Place {
@@ -62,7 +62,7 @@ impl Place {
 
     /// Posts an atomic on one word; the earlier value will be in what it returns. With something to
     /// compare with, it is a compare-and-swap.
-    fn post(
+    pub(crate) fn post(
         self,
         side: &mut Side,
         op: Op,
@@ -167,7 +167,7 @@ fn workers() -> (Side, [(Puppet, String, Way); 2]) {
 }
 
 /// A completion of ours if there is one, past the side's own books, which are of messages.
-fn poll(side: &Side) -> Option<Result<Entry, ErrEntry>> {
+pub(crate) fn poll(side: &Side) -> Option<Result<Entry, ErrEntry>> {
     let mut entry = [Entry::default()];
     match side.cq.read(&mut entry) {
         Ok(0) => None,

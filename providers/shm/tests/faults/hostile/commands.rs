@@ -1,0 +1,284 @@
+//! Commands, credits and answers at random, and commands without end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use selvedge::{Errno, FiAddr, IovMut, MemoryRegion, MrAccess, mr};
+use selvedge_shm::smr::doorbell::Bell;
+use selvedge_shm::smr::resp_queue::Resp;
+
+use super::{Intruder, Scene, packet};
+use crate::contact::unique;
+use crate::death::Random;
+use crate::process::alone;
+use crate::side::{ANY, Kind, Side};
+use crate::tally::{Tally, private};
+
+impl Intruder {
+    /// Does one thing that a peer could do, more or less in order.
+    fn act(&mut self, random: &mut Random, memory: &[u8]) {
+        match random.below(1000) {
+            0..600 => self.command(random, memory),
+            600..850 => self.one_sided(random, memory),
+            850..860 => self.resp.push(Resp {
+                msg_id: random.below(8) as u32 | (random.below(3) as u32) << 16,
+                status: random.below(6) as u32,
+            }),
+            860..862 => self.region.credit().publish(random.below(4)),
+            862..960 => self.segment(random),
+            960..980 => self.bell.iter().for_each(Bell::ring),
+            980..982 => self.hostile.say(&noise(random), &[]),
+            _ => self.region.set_attentive(random.below(2) == 0),
+        }
+    }
+
+    fn command(&mut self, random: &mut Random, memory: &[u8]) {
+        // As if everything had been consumed.
+        let _ = self.tx.refresh(self.tx.position());
+        let op_src = [0, 0, 0, 1, 1, 2][random.below(6) as usize];
+        let flags = [0, 1, 2, 3][random.below(4) as usize];
+        let mut head = random.below(2) as u32 | op_src << 8 | flags << 16;
+        head |= (random.below(41) as u32) << 24;
+        let is_wrong = random.below(300) == 0;
+        if is_wrong {
+            head ^= 1 << random.below(32);
+        }
+        let Some(mut slot) = self.tx.claim() else {
+            return;
+        };
+        for word in 1..8 {
+            slot.put(word, random.word() >> random.below(64));
+        }
+        if op_src == 1 {
+            let len = random.below(5000);
+            let offset = self.walk.pass(len as usize).unwrap() as u64;
+            slot.put(3, len);
+            slot.put(4, if is_wrong { random.word() } else { offset });
+        }
+        if op_src == 2 {
+            let (len, id) = (random.below(1 << 17), self.next_id);
+            self.next_id += random.below(20).min(1);
+            slot.put(3, len);
+            slot.put(4, id | 1 << 32);
+            slot.put(
+                5,
+                memory.as_ptr().expose_provenance() as u64 + random.below(2),
+            );
+            slot.put(6, random.below(10));
+        }
+        slot.commit(head);
+    }
+
+    /// A read, a write, a result or a notice, most of them with the victim's key.
+    fn one_sided(&mut self, random: &mut Random, memory: &[u8]) {
+        let _ = self.tx.refresh(self.tx.position());
+        let Some(mut slot) = self.tx.claim() else {
+            return;
+        };
+        // Once there is no room for the answer to a read, nothing more is taken.
+        let op = match random.below(1000) {
+            0..4 => 3,
+            4..8 => 7,
+            8..200 => 8,
+            _ => 2,
+        };
+        let is_wrong = random.below(300) == 0;
+        let op_src = if op == 2 { random.below(3) as u32 } else { 0 };
+        let key = [KEY, KEY, KEY, 9, random.word()][random.below(5) as usize];
+        let addr = [0, 1, 4000, 4096, random.word()][random.below(5) as usize];
+        let len = [8, 100, 3000, random.below(1 << 13)][random.below(4) as usize];
+        slot.put(1, if op == 8 { random.below(2) } else { key });
+        slot.put(2, addr);
+        (3..8).for_each(|word| slot.put(word, random.word() >> random.below(64)));
+        match (op, op_src) {
+            (2, 1) => {
+                slot.put(4, len);
+                slot.put(5, self.walk.pass(len as usize).unwrap() as u64);
+            }
+            (2, 2) => {
+                let at = self.walk.pass(24).unwrap();
+                let from = memory.as_ptr().expose_provenance() as u64;
+                let piece = [from, len, 0].map(u64::to_le_bytes);
+                let pool = self.region.inject_pool();
+                pool.bytes().copy_in(at, piece.as_flattened());
+                slot.put(4, len);
+                slot.put(5, at as u64);
+                slot.put(6, self.next_id | 1 << 32);
+                slot.put(7, random.below(10));
+                self.next_id += random.below(20).min(1);
+            }
+            (3 | 8, _) => slot.put(3, len),
+            _ => {}
+        }
+        let flags = if op == 2 { random.below(4) as u32 } else { 0 };
+        let inline = if op_src == 0 && op == 2 {
+            random.below(33) as u32
+        } else {
+            0
+        };
+        let mut head = op | op_src << 8 | flags << 16 | inline << 24;
+        if is_wrong {
+            head ^= 1 << random.below(32);
+        }
+        slot.commit(head);
+    }
+}
+
+#[test]
+fn peers_are_cut_off_while_others_are_polled() {
+    alone(|| {
+        let nonce = Box::new(9_u64);
+        let (mut victim, mut other) = (Side::new(), Side::new());
+        let mut intruder = Intruder::enter(&mut victim, &unique("first"), 5, &nonce);
+        let to_victim = other.insert(victim.name());
+        other.send(Kind::Delivered, to_victim, 8, 1).unwrap();
+        victim.recv(Kind::Delivered, FiAddr::UNSPEC, 8, 1).unwrap();
+        other.next_with(&mut [&mut victim]).ok();
+        victim.next().ok();
+        intruder.tx.claim().unwrap().commit(u32::MAX);
+        intruder.hostile.is_cut_off_by(&mut victim);
+        let mut scene = Scene {
+            victim,
+            other,
+            to_victim,
+            number: 1,
+        };
+        scene.goes_on();
+    });
+}
+
+#[test]
+fn empty_messages_that_nobody_receives_do_not_pile_up_without_end() {
+    alone(|| {
+        let params = [("FI_SHM_UNEXPECTED_SIZE", "64k")];
+        let (mut victim, nonce) = (Side::with(None, &params), Box::new(9_u64));
+        let mut intruder = Intruder::enter(&mut victim, &unique("flood"), 5, &nonce);
+        let before = private();
+        for _ in 0..200_000 {
+            let _ = intruder.tx.refresh(intruder.tx.position());
+            if let Some(mut slot) = intruder.tx.claim() {
+                slot.put(1, 77);
+                slot.commit(1);
+            }
+            victim.drive();
+        }
+        assert!(
+            private() < before + (4 << 20),
+            "{before} grew to {}",
+            private()
+        );
+    });
+}
+
+/// A packet with a good beginning.
+fn noise(random: &mut Random) -> Vec<u8> {
+    let mut noise = packet(random.below(6) as u32);
+    noise.extend((0..60).map(|_| random.word() as u8));
+    noise
+}
+
+/// Lives of hostile peers in the short form.
+const LIVES: u128 = 200;
+
+#[test]
+fn random_commands_harm_nobody_else_and_leave_nothing() {
+    alone(|| {
+        let mut random = Random::seeded();
+        let mut scene = Scene::new();
+        let nonce = Box::new(0x5eed_u64);
+        let memory = vec![7; 1 << 17];
+        let window = window(&scene.victim);
+        let name = unique("intruder");
+        let mut baseline = None;
+        let mut cut_off = 0;
+        for life in 0..LIVES {
+            let mut intruder = Intruder::enter(&mut scene.victim, &name, life, &nonce);
+            let them = scene.victim.insert(&name);
+            for round in 0..random.below(2000) {
+                intruder.act(&mut random, &memory);
+                if round % 8 == 0 {
+                    let _ = scene.victim.recv(Kind::Tagged, them, 3000, ANY - 1 - round);
+                    let _ = scene.victim.send(Kind::Tagged, them, 3000, ANY - 1 - round);
+                }
+                scene.victim.drive();
+            }
+            cut_off += u32::from(intruder.hostile.hear().is_none());
+            scene.goes_on();
+            drop(intruder);
+            take_everything(&mut scene.victim, them);
+            if life == 50 {
+                baseline = Some((Tally::now(), private()));
+            }
+        }
+        println!("{cut_off} of {LIVES} were cut off");
+        assert!(window.is_whole(), "bytes beside the region were written");
+        assert!(window.was_written(), "nothing was tried");
+        let (tally, memory) = baseline.unwrap();
+        assert_eq!(Tally::now(), tally);
+        assert!(
+            private() < memory + (4 << 20),
+            "{memory} grew to {}",
+            private()
+        );
+        assert!(cut_off > 0);
+    });
+}
+
+/// The key of what the victim lets its peers at.
+pub(super) const KEY: u64 = 3;
+
+/// Registered memory of 4096 bytes with others on both sides.
+pub(super) struct Window {
+    pages: &'static [AtomicU64],
+    _region: Arc<dyn MemoryRegion>,
+}
+
+#[expect(unsafe_code, reason = "registers memory that is never freed")]
+pub(super) fn window(victim: &Side) -> Window {
+    let pages: &'static [AtomicU64] = (0..3 * 512)
+        .map(|_| 0xabcd.into())
+        .collect::<Vec<_>>()
+        .leak();
+    let first = pages[512].as_ptr();
+    let mut attr = mr::Attr::default();
+    attr.access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+    attr.requested_key = KEY;
+    let memory = IovMut::from_raw(first.cast(), 4096);
+    // SAFETY: never freed, and looked at through atomics alone.
+    let region = unsafe { victim.domain().reg(&[memory], &attr) };
+    Window {
+        pages,
+        _region: region.unwrap(),
+    }
+}
+
+impl Window {
+    fn is_whole(&self) -> bool {
+        let mut beside = self.pages[..512].iter().chain(&self.pages[1024..]);
+        beside.all(|word| word.load(Ordering::Relaxed) == 0xabcd)
+    }
+
+    /// A word at the beginning, in the middle and at the end was changed.
+    fn was_written(&self) -> bool {
+        let mut words = [512, 512 + 64, 1024 - 12]
+            .map(|word| &self.pages[word])
+            .into_iter();
+        words.all(|word| word.load(Ordering::Relaxed) != 0xabcd)
+    }
+}
+
+/// Takes what a peer that is gone has left, and forgets what failed.
+fn take_everything(victim: &mut Side, them: FiAddr) {
+    victim.until(|victim| victim.send(Kind::Inject, them, 1, 0) == Err(Errno::NotConn));
+    for kind in [Kind::Msg, Kind::Tagged] {
+        victim.until(|victim| match victim.recv(kind, them, 3000, ANY) {
+            Ok(()) => {
+                let _ = victim.next();
+                false
+            }
+            Err(errno) => errno == Errno::NotConn,
+        });
+    }
+    victim.clear();
+    assert!(victim.is_idle());
+}

@@ -1,0 +1,218 @@
+//! Greetings and connections: garbled, false, silent, or too many.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use selvedge::FiAddr;
+use selvedge_shm::smr::doorbell::Doorbell;
+use selvedge_shm::smr::{Memory, Writers};
+
+use super::{Hostile, Intruder, Scene, hello, region};
+use crate::contact::unique;
+use crate::death::Random;
+use crate::process::alone;
+use crate::side::{Kind, Side};
+use crate::tally::{Tally, private};
+
+#[test]
+fn garbled_greetings_are_refused_and_cost_nothing() {
+    alone(|| {
+        let mut random = Random::seeded();
+        let mut scene = Scene::new();
+        let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
+        let fds = [region.fd(), bell.fd()];
+        let good = hello(&unique("garbled"), 1, &7);
+        let before = Tally::now();
+        for len in 0..good.len() {
+            let hostile = Hostile::connect(&scene.victim);
+            hostile.say(&good[..len.min(76)], &fds);
+            hostile.is_cut_off_by(&mut scene.victim);
+        }
+        for _ in 0..2000 {
+            let hostile = Hostile::connect(&scene.victim);
+            let mut bad = good.clone();
+            for _ in 0..=random.below(4) {
+                let place = random.below(100) as usize;
+                bad[place] = random.word() as u8;
+            }
+            // Now and then it is all nonsense, too long, or in order.
+            match random.below(10) {
+                0 => bad.iter_mut().for_each(|byte| *byte = random.word() as u8),
+                1 => bad.resize(5000, 0xff),
+                _ => {}
+            }
+            hostile.say(&bad, &fds);
+            (0..100).for_each(|_| scene.victim.drive());
+            drop(hostile);
+            (0..100).for_each(|_| scene.victim.drive());
+        }
+        scene.goes_on();
+        scene.victim.until(|_| Tally::now() == before);
+    });
+}
+
+#[test]
+fn descriptors_that_are_not_what_they_should_be_are_refused() {
+    alone(|| {
+        let mut scene = Scene::new();
+        let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
+        let (pipe, _writer) = nix::unistd::pipe().unwrap();
+        let directory = File::open("/").unwrap();
+        let device = File::open("/dev/zero").unwrap();
+        let unsealed = nix::sys::memfd::memfd_create("x", nix::sys::memfd::MFdFlags::empty());
+        let unsealed = File::from(unsealed.unwrap());
+        unsealed.set_len(94208).unwrap();
+        let small = Memory::create(4096, Writers::Owner).unwrap();
+        let empty = Memory::create(94208, Writers::Owner).unwrap();
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let listener = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        let wrong = [
+            pipe.as_fd(),
+            directory.as_fd(),
+            device.as_fd(),
+            unsealed.as_fd(),
+            small.fd(),
+            empty.fd(),
+            listener.as_fd(),
+        ];
+        let good = hello(&unique("wrong-fd"), 1, &7);
+        let before = Tally::now();
+        for wrong in wrong {
+            for fds in [
+                vec![wrong, bell.fd()],
+                vec![wrong],
+                vec![],
+                vec![wrong; 100],
+            ] {
+                let hostile = Hostile::connect(&scene.victim);
+                hostile.say(&good, &fds);
+                hostile.is_cut_off_by(&mut scene.victim);
+            }
+        }
+        for wrong in [
+            pipe.as_fd(),
+            directory.as_fd(),
+            unsealed.as_fd(),
+            region.fd(),
+        ] {
+            let hostile = Hostile::connect(&scene.victim);
+            hostile.say(&good, &[region.fd(), wrong]);
+            hostile.is_cut_off_by(&mut scene.victim);
+        }
+        scene.goes_on();
+        assert_eq!(Tally::now(), before);
+    });
+}
+
+#[test]
+fn strangers_with_ever_new_names_and_bad_regions_leave_no_memory() {
+    alone(|| {
+        let mut scene = Scene::new();
+        let bell = Doorbell::create().unwrap().1;
+        let bad = File::open("/dev/null").unwrap();
+        let mut baseline = 0;
+        for round in 0..6000 {
+            let hostile = Hostile::connect(&scene.victim);
+            let hello = hello(&format!("stranger{round}"), 1, &7);
+            hostile.say(&hello, &[bad.as_fd(), bell.fd()]);
+            hostile.is_cut_off_by(&mut scene.victim);
+            if round == 1000 {
+                baseline = private();
+            }
+        }
+        let grown = private().saturating_sub(baseline);
+        assert!(grown < 1 << 20, "memory has grown by {grown} bytes");
+        scene.goes_on();
+    });
+}
+
+#[test]
+fn silent_connections_do_not_keep_others_out() {
+    alone(|| {
+        let mut scene = Scene::new();
+        let before = Tally::now();
+        let mut silent = Vec::new();
+        for round in 0..10 {
+            silent.extend((0..50).map(|_| Hostile::connect(&scene.victim)));
+            scene.goes_on();
+            let mut late = Side::new();
+            let to_victim = late.insert(scene.victim.name());
+            scene
+                .victim
+                .recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1000 + round)
+                .unwrap();
+            late.send(Kind::Delivered, to_victim, 8, 1000 + round)
+                .unwrap();
+            late.next_with(&mut [&mut scene.victim]).ok();
+            scene.victim.next().ok();
+        }
+        // Some are kept, and not one for each.
+        scene
+            .victim
+            .until(|_| Tally::now().fds <= before.fds + silent.len() + 64);
+        // Their patience ends.
+        scene
+            .victim
+            .until(|_| Tally::now().fds == before.fds + silent.len());
+        assert!(silent.iter().all(|hostile| hostile.hear().is_none()));
+    });
+}
+
+#[test]
+fn nobody_takes_the_name_of_a_peer_that_lives() {
+    alone(|| {
+        let mut scene = Scene::new();
+        let name = scene.other.name();
+        let name = name.strip_prefix("fi_shm://").unwrap();
+        let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
+        for incarnation in 0..20 {
+            let hostile = Hostile::connect(&scene.victim);
+            hostile.say(&hello(name, incarnation, &7), &[region.fd(), bell.fd()]);
+            hostile.is_cut_off_by(&mut scene.victim);
+            scene.goes_on();
+        }
+    });
+}
+
+#[test]
+fn a_peer_has_two_sockets_and_one_bounce_region_at_most() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let name = unique("greedy");
+        let mut intruder = Intruder::enter(&mut scene.victim, &name, 5, &nonce);
+        let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
+        let fds = [region.fd(), bell.fd()];
+        let more: Vec<_> = (0..3).map(|_| Hostile::connect(&scene.victim)).collect();
+        for hostile in &more {
+            hostile.say(&hello(&name, 5, &nonce), &fds);
+        }
+        more[1].is_cut_off_by(&mut scene.victim);
+        more[2].is_cut_off_by(&mut scene.victim);
+        let is_open = |hostile: &Hostile| hostile.hear().is_some();
+        assert!(is_open(&more[0]) && is_open(&intruder.hostile));
+        let mut random = Random::seeded();
+        intruder.segment(&mut random);
+        (0..1000).for_each(|_| scene.victim.drive());
+        assert!(is_open(&intruder.hostile));
+        intruder.bounce = None;
+        intruder.segment(&mut random);
+        intruder.hostile.is_cut_off_by(&mut scene.victim);
+        scene.goes_on();
+    });
+}
+
+#[test]
+fn a_peer_that_greets_again_and_again_is_cut_off() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let name = unique("polite");
+        let intruder = Intruder::enter(&mut scene.victim, &name, 5, &nonce);
+        let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
+        intruder
+            .hostile
+            .say(&hello(&name, 5, &nonce), &[region.fd(), bell.fd()]);
+        intruder.hostile.is_cut_off_by(&mut scene.victim);
+        scene.goes_on();
+    });
+}
