@@ -108,6 +108,16 @@ pub trait CompletionQueue: Any + fmt::Debug + Send + Sync {
     /// As [`Self::read`]; [`Errno::Inval`] when `src` is shorter than `out`.
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize>;
 
+    /// As [`Self::read_from`], but takes only what is there already: it drives no progress, if the
+    /// provider can leave that out. It tells a post that was over at once from one that goes on,
+    /// for next to nothing.
+    ///
+    /// # Errors
+    /// As [`Self::read_from`].
+    fn read_ready(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        self.read_from(out, src)
+    }
+
     /// Takes the error at the head (fi_cq_readerr(3)).
     ///
     /// # Errors

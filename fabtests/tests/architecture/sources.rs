@@ -6,11 +6,12 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "src",
     "providers/src",
     "providers/kit/src",
     "providers/shm/src",
+    "util/bmi/src",
     "fabtests/src",
 ];
 

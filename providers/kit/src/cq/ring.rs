@@ -198,6 +198,17 @@ impl CompletionQueue for CqRing {
         self.take(out, src)
     }
 
+    fn read_ready(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        if src.len() < out.len() {
+            return Err(Errno::Inval);
+        }
+        if self.is_empty() {
+            return Ok(0);
+        }
+        self.birth.check()?;
+        self.take_stored(out, src)
+    }
+
     fn read_err(&self) -> Result<ErrEntry> {
         self.birth.check()?;
         let mut store = self.store.lock();
@@ -368,6 +379,20 @@ mod tests {
         assert_eq!(cq.read_from(&mut out, &mut src), Ok(2));
         assert_eq!(src[..2], [FiAddr(7), FiAddr::UNSPEC]);
         assert_eq!(out[1].context, Context(2));
+    }
+
+    #[test]
+    fn what_is_ready_is_read_without_driving_anybody() {
+        let cq = open(&Attr::default()).unwrap();
+        let source: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
+        cq.attach(&source).unwrap();
+        let (mut out, mut src) = ([Entry::default(); 4], [FiAddr(0); 4]);
+        assert_eq!(cq.read_ready(&mut out, &mut src), Ok(0));
+        cq.push(entry(9), FiAddr(7));
+        assert_eq!(cq.read_ready(&mut out, &mut src[..3]), Err(Errno::Inval));
+        assert_eq!(cq.read_ready(&mut out, &mut src), Ok(1));
+        assert_eq!((out[0].context, src[0]), (Context(9), FiAddr(7)));
+        assert_eq!(cq.room(), 1024);
     }
 
     #[test]

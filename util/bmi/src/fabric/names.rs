@@ -1,0 +1,103 @@
+//! Names: what a URL is to a provider.
+//!
+//! A provider that reaches no other machine has no hosts: there, a port names a process of this
+//! machine, and a host without a port is a name by itself.
+
+use nix::sys::utsname::uname;
+use selvedge::{AddrFormat, Address, AddressVector, Caps, Endpoint, FiAddr, Info};
+
+use crate::control::info::{host_of, ipv4_in_range};
+use crate::url::Url;
+use crate::{Code, Error, Result};
+
+/// The node that the ports of providers without hosts belong to.
+const HERE: &str = "bmi";
+/// Ports that are tried, where the provider does not choose one itself.
+const CHOICE: std::ops::Range<u16> = 49152..u16::MAX;
+
+/// Whether hosts mean nothing to a provider.
+fn is_local(info: &Info) -> bool {
+    info.addr_format == AddrFormat::Str && !info.caps.contains(Caps::REMOTE_COMM)
+}
+
+/// Whether a host is this machine by one of the names that every machine has.
+fn is_here(host: &str) -> bool {
+    matches!(host, "localhost" | "127.0.0.1" | "::1" | "0.0.0.0")
+        || uname().is_ok_and(|own| own.nodename() == host)
+}
+
+/// The ports to try for a process that listens at `url`.
+pub(super) fn ports(url: &Url, info: &Info) -> Box<dyn Iterator<Item = Option<u16>>> {
+    let is_named = url.host.as_deref().is_some_and(|host| !is_here(host));
+    match url.port {
+        None if is_local(info) && is_named => Box::new(std::iter::once(None)),
+        Some(0) | None if is_local(info) => {
+            let first = CHOICE.start + (std::process::id() % u32::from(CHOICE.len() as u16)) as u16;
+            Box::new((first..CHOICE.end).chain(CHOICE.start..first).map(Some))
+        }
+        port => Box::new(std::iter::once(port.or(Some(0)))),
+    }
+}
+
+/// Node and service of the own address that peers find at `url`.
+pub(super) fn own(url: &Url, info: &Info, bind_specific: bool) -> (Option<String>, Option<String>) {
+    let service = url.port.map(|port| port.to_string());
+    let node = match is_local(info) {
+        true if url.port.is_some() => Some(HERE.to_owned()),
+        true => url.host.clone(),
+        false => url.host.clone().filter(|_| bind_specific),
+    };
+    (node, service)
+}
+
+/// The URL with the port that an endpoint was given.
+pub(super) fn bound(mut url: Url, ep: &dyn Endpoint) -> Url {
+    if let Ok(Address::Ip(ip)) = ep.address() {
+        url.port = Some(ip.port());
+    }
+    url
+}
+
+/// The index of the peer that a URL names.
+pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<FiAddr, Error> {
+    let service = url.port.map(|port| port.to_string()).unwrap_or_default();
+    let node = match is_local(info) {
+        true if url.port.is_some() => HERE,
+        _ => host_of(url),
+    };
+    av.insert_service(node, &service).map_err(|errno| {
+        let code = match errno.into() {
+            Code::EINVAL | Code::ENODATA => Code::EHOSTNTFD,
+            code => code,
+        };
+        Error::new(code, format!("address {url} names nobody"))
+    })
+}
+
+/// What people know a peer by.
+pub(super) fn host(address: &Address) -> String {
+    match address {
+        Address::Ip(ip) => ip.ip().to_string(),
+        other => {
+            let text = other.to_string();
+            match text.split_once("://") {
+                Some((_, name)) => name.to_owned(),
+                None => text,
+            }
+        }
+    }
+}
+
+/// Whether a peer is in a range; peers without an IP address are in those of this machine.
+pub(super) fn is_in_range(address: &Address, pattern: &str, netmask: Option<u8>) -> Result<bool> {
+    match address {
+        Address::Ip(ip) => match ip.ip() {
+            std::net::IpAddr::V4(host) => ipv4_in_range(host, pattern, netmask),
+            std::net::IpAddr::V6(_) => Err(Code::EOPNOTSUPP),
+        },
+        _ => {
+            let host = pattern.split([':', '/']).next().unwrap_or_default();
+            Ok(host == "*" || is_here(host))
+        }
+    }
+}

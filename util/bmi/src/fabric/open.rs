@@ -1,0 +1,170 @@
+//! Opening: which providers there are, and an endpoint of one of them.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
+
+use selvedge::cq::Entry;
+use selvedge::info::{EpType, Threading, Version};
+use selvedge::{Bindings, Caps, EpOption, FiAddr, Hints, Info, InfoFlags, MsgOrder, av, cq, wait};
+
+use super::peers::Peers;
+use super::unexpected::{self, Slabs};
+use super::{BATCH, Fabric, names};
+use crate::method::{Method, Module, Setup};
+use crate::support::gossip;
+use crate::url::Url;
+use crate::{Code, Error};
+
+/// The methods of the fabric: one for each provider that carries what BMI needs, in the order of
+/// discovery.
+pub fn modules() -> &'static [&'static dyn Module] {
+    static MODULES: OnceLock<Vec<&'static dyn Module>> = OnceLock::new();
+    MODULES.get_or_init(|| discover().into_iter().map(leak).collect())
+}
+
+fn leak(provider: Provider) -> &'static dyn Module {
+    Box::leak(Box::new(provider))
+}
+
+/// One provider.
+#[derive(Debug)]
+struct Provider {
+    name: String,
+}
+
+fn discover() -> Vec<Provider> {
+    let infos = selvedge_providers::builtin().infos(&hints(None));
+    let infos = infos.unwrap_or_else(|error| {
+        gossip::err(format_args!("{error}"));
+        Vec::new()
+    });
+    let mut providers: Vec<Provider> = Vec::new();
+    for info in infos {
+        let name = info.fabric_attr.prov_name;
+        if !providers.iter().any(|provider| provider.name == name) {
+            providers.push(Provider { name });
+        }
+    }
+    providers
+}
+
+/// What BMI needs of a provider.
+#[expect(unsafe_code, reason = "the promise that removes locks")]
+fn hints(provider: Option<&str>) -> Hints {
+    let caps = Caps::MSG
+        | Caps::TAGGED
+        | Caps::TAGGED_DIRECTED_RECV
+        | Caps::EXACT_DIRECTED_RECV
+        | Caps::MULTI_RECV
+        | Caps::SOURCE
+        | Caps::SOURCE_ERR;
+    let mut hints = Hints::new()
+        .ep_type(EpType::Rdm)
+        .caps(caps)
+        .msg_order(MsgOrder::SAS)
+        // Tag and class.
+        .cq_data_size(8);
+    if let Some(provider) = provider {
+        hints = hints.provider(provider);
+    }
+    // SAFETY: a `Fabric` keeps every object of its domain to itself and is used by whoever holds its
+    // station's lock; memory of the domain is dropped under that lock, or when nobody else uses the
+    // domain any more (`memory::Chute`). What sleeps without the lock has but a duplicate of the
+    // descriptor.
+    unsafe { hints.promise_threading(Threading::Domain) }
+}
+
+impl Module for Provider {
+    fn scheme(&self) -> &str {
+        &self.name
+    }
+
+    fn initialize(&self, setup: &Setup) -> Result<Box<dyn Method>, Error> {
+        match &setup.listen {
+            Some(url) => self.listen(url, setup.bind_specific),
+            None => {
+                let info = self.find(None, None)?;
+                Ok(Box::new(Fabric::open(info, None)?))
+            }
+        }
+    }
+}
+
+impl Provider {
+    /// Opens an endpoint that peers find at `url`, at the next free port if it names none.
+    fn listen(&self, url: &Url, bind_specific: bool) -> Result<Box<dyn Method>, Error> {
+        let mut last = None;
+        let any = self.find(None, None)?;
+        for port in names::ports(url, &any) {
+            let own = Url {
+                port,
+                ..url.clone()
+            };
+            let (node, service) = names::own(&own, &any, bind_specific);
+            let info = self.find(node.as_deref(), service.as_deref())?;
+            match Fabric::open(info, Some(own)) {
+                Ok(fabric) => return Ok(Box::new(fabric)),
+                Err(error) if error.code() == Code::EADDRINUSE => last = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let none = || Error::new(Code::EADDRINUSE, format!("{url}: no port is free"));
+        Err(last.unwrap_or_else(none))
+    }
+
+    /// The way to communicate with a local address.
+    fn find(&self, node: Option<&str>, service: Option<&str>) -> Result<Info, Error> {
+        let flags = match node.or(service) {
+            Some(_) => InfoFlags::SOURCE,
+            None => InfoFlags::empty(),
+        };
+        let hints = hints(Some(&self.name));
+        let registry = selvedge_providers::builtin();
+        let infos = registry.getinfo(Version::API, node, service, flags, &hints)?;
+        infos.into_iter().next().ok_or_else(|| {
+            Error::new(
+                Code::ENOPROTOOPT,
+                format!("provider {} is not there", self.name),
+            )
+        })
+    }
+}
+
+impl Fabric {
+    fn open(info: Info, listen: Option<Url>) -> Result<Self, Error> {
+        let domain = info.open()?;
+        let mut attr = cq::Attr::with_size(QUEUE);
+        attr.wait_obj = wait::Object::Fd;
+        let cq = domain.cq(&attr)?;
+        let av = domain.av(&av::Attr::default())?;
+        let ep = domain.endpoint(&info, Bindings::new(Arc::clone(&cq), Arc::clone(&av)))?;
+        ep.set(EpOption::MinMultiRecv(unexpected::SIZE))
+            .map_err(|errno| Error::new(errno.into(), "the least room of a receive buffer"))?;
+        let wait_fd = cq
+            .wait_fd()
+            .map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned());
+        let wait_fd = wait_fd.transpose().map_err(|error| {
+            let code = Code::of_system(error.raw_os_error().unwrap_or_default());
+            Error::new(code, "the descriptor of a completion queue")
+        })?;
+        let listen = listen.map(|url| names::bound(url, &*ep));
+        let mut fabric = Self {
+            ep,
+            cq,
+            av,
+            domain,
+            info,
+            wait_fd,
+            entries: Box::new([Entry::default(); BATCH]),
+            sources: Box::new([FiAddr::UNSPEC; BATCH]),
+            peers: Peers::default(),
+            slabs: Slabs::default(),
+            listen,
+        };
+        fabric.slabs.open(&*fabric.ep)?;
+        Ok(fabric)
+    }
+}
+
+/// Completions that the queue is opened for; what is beyond is kept all the same.
+const QUEUE: usize = 8192;

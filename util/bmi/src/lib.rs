@@ -1,0 +1,64 @@
+//! BMI, the Buffered Message Interface of the Parallel Virtual File System, on the fabric.
+//!
+//! BMI is how clients and servers of a parallel file system talk: a client sends a request that the
+//! server did not expect, and from then on both post sends and receives that meet by peer and tag.
+//! Everything is posted, and tested for later; messages are whole, ordered and reliable; there are
+//! no connections to open.
+//!
+//! | module | what is there |
+//! |---|---|
+//! | [`Bmi`] | an instance: what `BMI_initialize` opens, with the application's interface |
+//! | [`method`] | what whoever carries messages has to do; [`fabric`] has the methods of the fabric |
+//! | [`support`] | what methods are made of: queues, ids, logging |
+//! | [`process`] | the one instance of a process, counted as `BMI_initialize` counts |
+//!
+//! Memory that is sent and received moves into the operation and comes back with its completion
+//! ([`Buffer`]); the C face posts addresses instead ([`Bmi::post_send_raw`] and its kin).
+//!
+//! # Examples
+//!
+//! A server and its client in one process:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use selvedge_bmi::{Bmi, Config, Post, Posted};
+//!
+//! let server = Bmi::initialize(Config::server("shm://NULL:13334"))?;
+//! let client = Bmi::initialize(Config::client())?;
+//! let context = client.open_context()?;
+//! let peer = client.addr_lookup("shm://localhost:13334")?;
+//! let sent = client.post_sendunexpected(Post::new(peer, b"what is new?".to_vec(), 7, context), 0)?;
+//!
+//! let mut requests = Vec::new();
+//! while requests.is_empty() {
+//!     server.testunexpected(1, 0, Duration::from_millis(100), |m| requests.push(m))?;
+//! }
+//! assert_eq!((&*requests[0].buffer, requests[0].tag), (&b"what is new?"[..], 7));
+//! if let Posted::Pending(id) = sent {
+//!     while client.wait(id, context)?.is_none() {}
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![deny(missing_docs)]
+
+mod code;
+mod control;
+pub mod fabric;
+mod ids;
+mod memory;
+pub mod method;
+mod owned;
+pub mod process;
+pub mod support;
+mod url;
+
+pub use code::{Code, Error, Result};
+pub use control::desk::{Desk, Unexpected};
+pub use control::{Bmi, Config, Limit, Post, Posted, WAIT, transports};
+pub use ids::{Addr, CONTEXTS, ContextId, METHODS, OpId, OpKey};
+pub use memory::{Buffer, Memory};
+pub use method::{Method, Module};
+pub use owned::{Buffers, Completion, Refused};
+pub use url::{MAX_ADDR_LEN, Url};

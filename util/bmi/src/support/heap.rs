@@ -1,0 +1,114 @@
+//! Memory of the C library: what is handed to applications that give it back with free(3).
+
+#![expect(unsafe_code, reason = "malloc(3) and free(3)")]
+
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// The bytes of an unexpected message, allocated by malloc(3).
+pub struct HeapBuf {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl HeapBuf {
+    /// A copy of `bytes`; `None` when there is no memory.
+    pub fn copy_of(bytes: &[u8]) -> Option<Self> {
+        // At least one byte: malloc(0) may answer with nothing.
+        // SAFETY: malloc(3) may be called with any size.
+        let base = unsafe { libc::malloc(bytes.len().max(1)) };
+        let base = NonNull::new(base.cast::<u8>())?;
+        // SAFETY: the block was just made with room for all of `bytes`, which it does not overlap.
+        unsafe { base.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        Some(Self {
+            base,
+            len: bytes.len(),
+        })
+    }
+
+    /// Gives the block away: whoever has it frees it with free(3).
+    pub fn into_raw(self) -> *mut u8 {
+        let base = self.base.as_ptr();
+        std::mem::forget(self);
+        base
+    }
+}
+
+impl Deref for HeapBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block is this value's, has `len` bytes, and all were written by `copy_of`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for HeapBuf {
+    fn drop(&mut self) {
+        // SAFETY: the block came from malloc(3) and nobody else has it.
+        unsafe { libc::free(self.base.as_ptr().cast()) };
+    }
+}
+
+impl fmt::Debug for HeapBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HeapBuf({} bytes)", self.len)
+    }
+}
+
+// SAFETY: a block that one value owns.
+unsafe impl Send for HeapBuf {}
+// SAFETY: shared references only read it.
+unsafe impl Sync for HeapBuf {}
+
+/// Zeroed memory that begins at a page, to be given to free(3); `None` when there is none.
+pub fn pages(len: usize) -> Option<NonNull<u8>> {
+    const PAGE: usize = 4096;
+    let mut base = std::ptr::null_mut();
+    // SAFETY: `base` is a place for the answer, and the alignment is a power of two.
+    let refused = unsafe { libc::posix_memalign(&raw mut base, PAGE, len.max(1)) };
+    if refused != 0 {
+        return None;
+    }
+    let base = NonNull::new(base.cast::<u8>())?;
+    // SAFETY: the block was just made with so many bytes.
+    unsafe { base.write_bytes(0, len) };
+    Some(base)
+}
+
+/// Gives a block of the C library back.
+///
+/// # Safety
+/// `base` is null or came from malloc(3) or its kin, was not freed, and is not used any more.
+pub unsafe fn free(base: *mut u8) {
+    // SAFETY: passed on from the caller.
+    unsafe { libc::free(base.cast()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_whole_and_may_be_freed_by_the_c_library() {
+        for bytes in [&b""[..], b"x", &[7; 16384]] {
+            let copy = HeapBuf::copy_of(bytes).unwrap();
+            assert_eq!(&*copy, bytes);
+            let raw = copy.into_raw();
+            // SAFETY: the block is ours since `into_raw`.
+            unsafe { free(raw) };
+        }
+    }
+
+    #[test]
+    fn pages_are_aligned_and_zero() {
+        let base = pages(5000).unwrap();
+        assert_eq!(base.addr().get() % 4096, 0);
+        // SAFETY: 5000 bytes were allocated and zeroed.
+        let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), 5000) };
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        // SAFETY: the block is ours, and `bytes` is not used below.
+        unsafe { free(base.as_ptr()) };
+    }
+}

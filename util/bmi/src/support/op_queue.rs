@@ -1,0 +1,203 @@
+//! Operation queues: first in, first out, and anybody may leave from the middle.
+//!
+//! The links are in the operations, so nothing is allocated and leaving costs the same everywhere.
+//! An operation is in one queue at a time.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::ops::{Link, Op, Ops};
+use crate::ids::OpKey;
+
+/// A queue of operations of one [`Ops`]. Dropping it leaves its operations where they are.
+#[derive(Debug)]
+pub struct OpQueue {
+    number: u32,
+    head: Option<u32>,
+    tail: Option<u32>,
+}
+
+/// What [`OpQueue::search`] looks for; what is `None` does not matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SearchKey {
+    /// The peer.
+    pub addr: Option<crate::Addr>,
+    /// The tag.
+    pub tag: Option<i32>,
+    /// The operation itself.
+    pub op: Option<OpKey>,
+}
+
+impl SearchKey {
+    fn fits(&self, key: OpKey, op: &Op) -> bool {
+        self.addr.is_none_or(|addr| addr == op.addr)
+            && self.tag.is_none_or(|tag| tag == op.tag)
+            && self.op.is_none_or(|wanted| wanted == key)
+    }
+}
+
+impl OpQueue {
+    /// Makes an empty queue (`op_queue_new`).
+    #[expect(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
+        static NUMBERS: AtomicU32 = AtomicU32::new(1);
+        Self {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed).max(1),
+            head: None,
+            tail: None,
+        }
+    }
+
+    /// Destroys the queue and every operation in it (`op_queue_cleanup`).
+    pub fn cleanup(mut self, ops: &mut Ops) {
+        while let Some(key) = self.pop(ops) {
+            drop(ops.dealloc(key));
+        }
+    }
+
+    /// Adds an operation at the tail (`op_queue_add`). Says whether it could: not one that is in a
+    /// queue, or that does not exist.
+    #[inline]
+    pub fn add(&mut self, ops: &mut Ops, key: OpKey) -> bool {
+        let index = key.place();
+        if ops.get(key).is_none() || ops.link(index).queue != 0 {
+            return false;
+        }
+        *ops.link_mut(index) = Link {
+            queue: self.number,
+            before: self.tail,
+            behind: None,
+        };
+        match self.tail.replace(index) {
+            Some(tail) => ops.link_mut(tail).behind = Some(index),
+            None => self.head = Some(index),
+        }
+        true
+    }
+
+    /// Takes an operation out of the queue (`op_queue_remove`). Says whether it was there.
+    #[inline]
+    pub fn remove(&mut self, ops: &mut Ops, key: OpKey) -> bool {
+        if ops.get(key).is_none() || ops.link(key.place()).queue != self.number {
+            return false;
+        }
+        let link = std::mem::take(ops.link_mut(key.place()));
+        match link.before {
+            Some(before) => ops.link_mut(before).behind = link.behind,
+            None => self.head = link.behind,
+        }
+        match link.behind {
+            Some(behind) => ops.link_mut(behind).before = link.before,
+            None => self.tail = link.before,
+        }
+        true
+    }
+
+    /// Takes the operation at the head out of the queue.
+    #[inline]
+    pub fn pop(&mut self, ops: &mut Ops) -> Option<OpKey> {
+        let key = ops.key_at(self.head?);
+        self.remove(ops, key);
+        Some(key)
+    }
+
+    /// The first operation that fits, from the head on (`op_queue_search`).
+    pub fn search(&self, ops: &Ops, wanted: &SearchKey) -> Option<OpKey> {
+        self.iter(ops)
+            .find(|(key, op)| wanted.fits(*key, op))
+            .map(|(key, _)| key)
+    }
+
+    /// Whether nothing is in it (`op_queue_empty`).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// How many are in it (`op_queue_count`): looks at each, so it is for debugging.
+    pub fn count(&self, ops: &Ops) -> usize {
+        self.iter(ops).count()
+    }
+
+    /// Logs every operation in it (`op_queue_dump`), for debugging.
+    pub fn dump(&self, ops: &Ops) {
+        for (key, op) in self.iter(ops) {
+            super::gossip::debug(
+                super::gossip::Mask::OP_LIST,
+                format_args!("op {key:?}: {op:?}"),
+            );
+        }
+    }
+
+    fn iter<'a>(&self, ops: &'a Ops) -> impl Iterator<Item = (OpKey, &'a Op)> {
+        let mut next = self.head;
+        std::iter::from_fn(move || {
+            let index = next?;
+            next = ops.link(index).behind;
+            let key = ops.key_at(index);
+            Some((key, ops.get(key)?))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Addr;
+
+    fn filled(tags: &[i32]) -> (Ops, OpQueue, Vec<OpKey>) {
+        let (mut ops, mut queue) = (Ops::default(), OpQueue::new());
+        let keys = tags.iter().map(|&tag| {
+            let key = ops.alloc(Op::new(Addr(tag as i64 % 2), tag, 0)).unwrap();
+            assert!(queue.add(&mut ops, key));
+            key
+        });
+        let keys = keys.collect();
+        (ops, queue, keys)
+    }
+
+    #[test]
+    fn queues_are_first_in_first_out_and_let_go_anywhere() {
+        let (mut ops, mut queue, keys) = filled(&[1, 2, 3, 4, 5]);
+        assert_eq!(queue.count(&ops), 5);
+        for gone in [2, 0, 4] {
+            assert!(queue.remove(&mut ops, keys[gone]));
+            assert!(!queue.remove(&mut ops, keys[gone]));
+        }
+        assert_eq!(queue.pop(&mut ops), Some(keys[1]));
+        assert!(queue.add(&mut ops, keys[1]));
+        assert_eq!(queue.pop(&mut ops), Some(keys[3]));
+        assert_eq!(queue.pop(&mut ops), Some(keys[1]));
+        assert!(queue.is_empty() && queue.pop(&mut ops).is_none());
+        assert_eq!(ops.len(), 5);
+    }
+
+    #[test]
+    fn a_search_begins_at_the_head() {
+        let (ops, queue, keys) = filled(&[7, 8, 7, 9]);
+        let tag = |tag| SearchKey {
+            tag: Some(tag),
+            ..SearchKey::default()
+        };
+        assert_eq!(queue.search(&ops, &tag(7)), Some(keys[0]));
+        assert_eq!(queue.search(&ops, &tag(6)), None);
+        let mut wanted = tag(7);
+        wanted.op = Some(keys[2]);
+        assert_eq!(queue.search(&ops, &wanted), Some(keys[2]));
+        wanted.addr = Some(Addr(0));
+        assert_eq!(queue.search(&ops, &wanted), None);
+        queue.dump(&ops);
+    }
+
+    #[test]
+    fn an_operation_is_in_one_queue_at_a_time() {
+        let (mut ops, mut queue, keys) = filled(&[1, 2]);
+        let mut other = OpQueue::new();
+        assert!(!other.add(&mut ops, keys[0]));
+        assert!(!other.remove(&mut ops, keys[0]));
+        assert!(ops.dealloc(keys[0]).is_none());
+        assert!(queue.remove(&mut ops, keys[0]) && other.add(&mut ops, keys[0]));
+        queue.cleanup(&mut ops);
+        other.cleanup(&mut ops);
+        assert!(ops.is_empty());
+    }
+}

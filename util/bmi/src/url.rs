@@ -1,0 +1,135 @@
+//! The string form of addresses: `scheme://host:port`.
+//!
+//! A zone behind the scheme (`tcp-fast://host:port`) and alternatives behind commas are read; white
+//! space ends the text. What host and port mean is up to the scheme's method.
+
+use std::fmt;
+
+use crate::{Code, Error};
+
+/// Bytes of the longest text, with the zero that ends it in C.
+pub const MAX_ADDR_LEN: usize = 2048;
+
+/// One alternative of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// Which method.
+    pub scheme: String,
+    /// The machine; `None` for `NULL` and for nothing.
+    pub host: Option<String>,
+    /// The port; `None` where there is none.
+    pub port: Option<u16>,
+}
+
+impl Url {
+    /// Reads a text with all its alternatives.
+    ///
+    /// # Errors
+    /// [`Code::EINVAL`] for a text that is none, [`Code::ENAMETOOLONG`].
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, Error> {
+        if text.len() >= MAX_ADDR_LEN {
+            let what = format!("an address of {} bytes is too long", text.len());
+            return Err(Error::new(Code::ENAMETOOLONG, what));
+        }
+        canonical(text).split(',').map(Self::parse).collect()
+    }
+
+    fn parse(text: &str) -> Result<Self, Error> {
+        let refuse = |why: &str| Error::new(Code::EINVAL, format!("address {text:?}: {why}"));
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| refuse("scheme://host:port is expected"))?;
+        let scheme = scheme.split('-').next().unwrap_or_default();
+        if scheme.is_empty() {
+            return Err(refuse("the scheme is missing"));
+        }
+        let (host, port) = match rest.rsplit_once(':') {
+            // The colons of an address of version 6 are inside of brackets.
+            Some((host, port)) if !port.contains(']') => (host, Some(port)),
+            _ => (rest, None),
+        };
+        let port = match port {
+            Some(port) => Some(port.parse().map_err(|_| refuse("the port is no number"))?),
+            None => None,
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.is_empty() && port.is_none() {
+            return Err(refuse("there is neither host nor port"));
+        }
+        Ok(Self {
+            scheme: scheme.to_owned(),
+            host: (!host.is_empty() && host != "NULL").then(|| host.to_owned()),
+            port,
+        })
+    }
+}
+
+/// The text without what white space ends.
+pub(crate) fn canonical(text: &str) -> &str {
+    text.split_ascii_whitespace().next().unwrap_or_default()
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.host.as_deref().unwrap_or("NULL");
+        match host.contains(':') {
+            true => write!(f, "{}://[{host}]", self.scheme)?,
+            false => write!(f, "{}://{host}", self.scheme)?,
+        }
+        match self.port {
+            Some(port) => write!(f, ":{port}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Url {
+        Url::parse_all(text).unwrap().remove(0)
+    }
+
+    #[test]
+    fn addresses_have_a_scheme_a_host_and_a_port() {
+        let url = one("tcp://node7:3334");
+        assert_eq!((url.scheme.as_str(), url.port), ("tcp", Some(3334)));
+        assert_eq!(url.host.as_deref(), Some("node7"));
+        assert_eq!(one("tcp://NULL:3334\n").to_string(), "tcp://NULL:3334");
+        assert_eq!(one("tcp-zone1://node7:1").scheme, "tcp");
+        assert_eq!(one("shm://name").port, None);
+        assert_eq!(one("tcp://[::1]:80").host.as_deref(), Some("::1"));
+        assert_eq!(one("tcp://[::1]:80").to_string(), "tcp://[::1]:80");
+        let all = Url::parse_all("ib://a:1,tcp://a:2 trailing").unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[1].port, Some(2));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_by_its_text() {
+        for text in [
+            "",
+            "node7",
+            "://a:1",
+            "tcp://",
+            "tcp://a:b",
+            "tcp://a:70000",
+            "tcp://a:1,,",
+        ] {
+            let error = Url::parse_all(text).unwrap_err();
+            assert_eq!(error.code(), Code::EINVAL, "{text:?}");
+        }
+        let long = format!("tcp://{}:1", "x".repeat(MAX_ADDR_LEN));
+        assert_eq!(
+            Url::parse_all(&long).unwrap_err().code(),
+            Code::ENAMETOOLONG
+        );
+        assert!(
+            Url::parse_all("tcp://a:b")
+                .unwrap_err()
+                .to_string()
+                .contains("tcp://a:b")
+        );
+    }
+}
