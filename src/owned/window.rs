@@ -59,6 +59,11 @@ impl Window {
         self.memory.key()
     }
 
+    /// The first byte, for programs in other languages. Peers may write it at any time.
+    pub fn base(&self) -> *mut u8 {
+        self.memory.base()
+    }
+
     /// What peers name the byte at `offset` by: [`crate::rma::RmaIov::addr`].
     pub fn addr(&self, offset: usize) -> u64 {
         self.memory.remote_addr() + offset as u64

@@ -6,13 +6,14 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "src",
     "providers/src",
     "providers/kit/src",
     "providers/shm/src",
     "util/bmi/src",
     "fabtests/src",
+    "util/cheetah/src",
 ];
 
 /// Every file that is shipped: its path from the root, and its text.

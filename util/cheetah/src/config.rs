@@ -1,0 +1,439 @@
+//! How a controller is started: by the program's arguments, by the environment, or in code.
+
+use std::env;
+use std::time::Duration;
+
+use crate::{Error, Result};
+
+/// How the contexts of a program come to be, and what they talk over.
+///
+/// # Examples
+/// ```no_run
+/// use selvedge_cheetah::{Config, Controller};
+///
+/// let controller = Controller::open(&Config::new().fork(4).fabric("shm"))?;
+/// println!("context {} of {}", controller.mycontext(), controller.ncontexts());
+/// # Ok::<(), selvedge_cheetah::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// Contexts to make, by forking; `None` if they are started from outside.
+    pub fork: Option<usize>,
+    /// The provider of the fabric; the first of discovery if empty.
+    pub fabric: String,
+    /// A second fabric, for contexts of one host. `fabric` is for the others then.
+    pub near: String,
+    /// Has a thread of the library's move bytes and ring bells.
+    pub has_thread: bool,
+    /// Started from outside: where this context is, and where it meets the others.
+    pub place: Option<Place>,
+    /// How long a wait or barrier lasts before it fails; for ever if `None`.
+    pub timeout: Option<Duration>,
+    /// How long the contexts have to find each other.
+    pub start_timeout: Option<Duration>,
+}
+
+/// A context that was started from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Place {
+    /// Which context this is.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+    /// What all contexts of one run have in common, and those of no other have.
+    pub job: String,
+    /// Where they meet.
+    pub meeting: Meeting,
+}
+
+/// Where contexts that were started from outside exchange their addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Meeting {
+    /// Nowhere: there is one only.
+    #[default]
+    Alone,
+    /// `host:port`, where context 0 listens.
+    Host(String),
+    /// `host:port`, where somebody else listens: `cheetahrun`.
+    Server(String),
+    /// A file, in which context 0 writes where it listens.
+    File(String),
+    /// The descriptor of a process manager that speaks PMI-1: `mpiexec`.
+    Pmi(i32),
+}
+
+/// The options that a program's arguments may have, each with one or two dashes.
+const NETWORKS: [(&str, &str); 4] = [
+    ("shmem", "shm"),
+    ("tcp", "tcp"),
+    // Whatever is there: the programs that started the contexts know where they are.
+    ("mpi", ""),
+    // User-level messaging: what discovery likes best.
+    ("ulm", ""),
+];
+/// The most contexts that a fork may make.
+const MOST: usize = 1024;
+
+impl Config {
+    /// One context, which talks to itself over whatever there is.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes `contexts` contexts by forking.
+    #[must_use]
+    pub fn fork(mut self, contexts: usize) -> Self {
+        self.fork = Some(contexts);
+        self
+    }
+
+    /// Talks over the fabric of this provider.
+    #[must_use]
+    pub fn fabric(mut self, provider: &str) -> Self {
+        provider.clone_into(&mut self.fabric);
+        self
+    }
+
+    /// Talks over this provider's fabric to contexts of the same host: a controller of two.
+    #[must_use]
+    pub fn near(mut self, provider: &str) -> Self {
+        provider.clone_into(&mut self.near);
+        self
+    }
+
+    /// Has a thread of the library's move bytes and ring bells.
+    #[must_use]
+    pub fn with_thread(mut self) -> Self {
+        self.has_thread = true;
+        self
+    }
+
+    /// Fails waits and barriers after this time.
+    #[must_use]
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.timeout = Some(time);
+        self
+    }
+
+    /// Takes the place that somebody else has made.
+    #[must_use]
+    pub fn at(mut self, rank: usize, size: usize, job: &str, meeting: Meeting) -> Self {
+        self.place = Some(Place {
+            rank,
+            size,
+            job: job.to_owned(),
+            meeting,
+        });
+        self
+    }
+
+    /// Reads the options of a program's arguments and takes them out; the others stay as they are.
+    /// What was started from outside, as the environment says, is not forked.
+    ///
+    /// | option | meaning |
+    /// |---|---|
+    /// | `-shmem` | over the memory of this machine |
+    /// | `-tcp` | over TCP |
+    /// | `-mpi` | started from outside: by `cheetahrun`, by `mpiexec`, or by hand |
+    /// | `-ulm` | over whatever discovery likes best |
+    /// | `-fabric PROVIDER` | over this provider |
+    /// | `-np N` | N contexts |
+    ///
+    /// # Errors
+    /// What makes no sense, with the option and its value; `args` is as it was then.
+    pub fn from_args(args: &mut Vec<String>) -> Result<Self> {
+        Self::from_args_and(args, &|name| env::var(name).ok())
+    }
+
+    fn from_args_and(args: &mut Vec<String>, env: &Lookup<'_>) -> Result<Self> {
+        let mut config = Self::from(env)?;
+        let (options, rest) = Options::take(args)?;
+        config.fabric = match options.fabric {
+            Some(name) => name,
+            None => config.fabric,
+        };
+        if options.wants_outside && config.place.is_none() && options.contexts.is_none() {
+            let what = "-mpi is for contexts that cheetahrun, mpiexec or the environment starts";
+            return Err(Error::usage(what));
+        }
+        match (&config.place, options.contexts) {
+            (Some(place), Some(contexts)) if place.size != contexts => {
+                let what = format!("-np {contexts}, but {} contexts were started", place.size);
+                return Err(Error::usage(what));
+            }
+            (Some(_), _) => {}
+            (None, contexts) => config.fork = contexts,
+        }
+        *args = rest;
+        Ok(config)
+    }
+
+    /// What the environment says:
+    ///
+    /// | variable | meaning |
+    /// |---|---|
+    /// | `CHEETAH_RANK`, `CHEETAH_SIZE` | which context this is, of how many |
+    /// | `CHEETAH_JOB` | what the contexts of this run have in common |
+    /// | `CHEETAH_RENDEZVOUS` | where they meet: `host:port`, or the path of a file |
+    /// | `CHEETAH_SERVER` | `host:port` of a launcher that they meet at |
+    /// | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | as set by `mpiexec` |
+    /// | `CHEETAH_FABRIC` | the provider |
+    /// | `CHEETAH_NEAR` | the provider for contexts of the same host |
+    /// | `CHEETAH_TIMEOUT`, `CHEETAH_START_TIMEOUT` | seconds |
+    /// | `CHEETAH_THREAD` | 1 for a thread of the library's |
+    ///
+    /// # Errors
+    /// What makes no sense, with the variable and its value.
+    pub fn from_env() -> Result<Self> {
+        Self::from(&|name| env::var(name).ok())
+    }
+
+    fn from(env: &Lookup<'_>) -> Result<Self> {
+        Ok(Self {
+            fork: None,
+            fabric: env("CHEETAH_FABRIC").unwrap_or_default(),
+            near: env("CHEETAH_NEAR").unwrap_or_default(),
+            has_thread: env("CHEETAH_THREAD").is_some_and(|value| value == "1"),
+            place: place(env)?,
+            timeout: seconds(env, "CHEETAH_TIMEOUT")?,
+            start_timeout: seconds(env, "CHEETAH_START_TIMEOUT")?,
+        })
+    }
+}
+
+type Lookup<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+fn place(env: &Lookup<'_>) -> Result<Option<Place>> {
+    let by_hand = ["CHEETAH_RANK", "CHEETAH_SIZE"].map(env);
+    let by_pmi = ["PMI_RANK", "PMI_SIZE", "PMI_FD"].map(env);
+    let (rank, size, meeting) = match (by_hand, by_pmi) {
+        ([Some(rank), Some(size)], _) => (rank, size, meeting(env)),
+        ([None, None], [Some(rank), Some(size), Some(fd)]) => {
+            let fd = number("PMI_FD", &fd)?;
+            (rank, size, Meeting::Pmi(fd as i32))
+        }
+        ([None, None], _) => return Ok(None),
+        _ => {
+            let what = "CHEETAH_RANK and CHEETAH_SIZE stand together";
+            return Err(Error::usage(what));
+        }
+    };
+    let (rank, size) = (number("rank", &rank)?, number("size", &size)?);
+    if size == 0 || rank >= size {
+        return Err(Error::usage(format!("rank {rank} of {size} contexts")));
+    }
+    if size > 1 && meeting == Meeting::Alone {
+        let what = format!("{size} contexts, but neither CHEETAH_RENDEZVOUS nor CHEETAH_SERVER");
+        return Err(Error::usage(what));
+    }
+    Ok(Some(Place {
+        rank,
+        size,
+        job: env("CHEETAH_JOB").unwrap_or_default(),
+        meeting,
+    }))
+}
+
+fn meeting(env: &Lookup<'_>) -> Meeting {
+    if let Some(server) = env("CHEETAH_SERVER") {
+        return Meeting::Server(server);
+    }
+    match env("CHEETAH_RENDEZVOUS") {
+        None => Meeting::Alone,
+        Some(place) if place.contains('/') => Meeting::File(place),
+        Some(place) => Meeting::Host(place),
+    }
+}
+
+fn number(what: &str, text: &str) -> Result<usize> {
+    let parsed = text.parse();
+    parsed.map_err(|_| Error::usage(format!("{what} {text:?} is no number of contexts")))
+}
+
+fn seconds(env: &Lookup<'_>, name: &str) -> Result<Option<Duration>> {
+    let Some(text) = env(name) else {
+        return Ok(None);
+    };
+    let parsed = text.parse().ok();
+    let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    match time {
+        Some(time) => Ok(Some(time)),
+        None => Err(Error::usage(format!(
+            "{name}={text:?} is no number of seconds"
+        ))),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Options {
+    fabric: Option<String>,
+    contexts: Option<usize>,
+    wants_outside: bool,
+}
+
+impl Options {
+    /// The options, and what is left without them.
+    fn take(args: &[String]) -> Result<(Self, Vec<String>)> {
+        let mut options = Self::default();
+        let mut rest = Vec::new();
+        let mut args = args.iter();
+        rest.extend(args.next().cloned());
+        while let Some(arg) = args.next() {
+            let name = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'));
+            match name {
+                // What is behind it belongs to the program.
+                Some("") if arg == "--" => {
+                    rest.push(arg.clone());
+                    rest.extend(args.by_ref().cloned());
+                }
+                Some("np") => options.contexts = Some(contexts(args.next())?),
+                Some("fabric") => {
+                    let name = args.next().filter(|name| !name.starts_with('-'));
+                    let name = name.ok_or_else(|| Error::usage("-fabric needs a provider"))?;
+                    options.set_fabric(name)?;
+                }
+                Some(name) => match NETWORKS.iter().find(|network| network.0 == name) {
+                    Some(&(option, provider)) => {
+                        options.wants_outside |= option == "mpi";
+                        options.set_fabric(provider)?;
+                    }
+                    None => rest.push(arg.clone()),
+                },
+                None => rest.push(arg.clone()),
+            }
+        }
+        Ok((options, rest))
+    }
+
+    fn set_fabric(&mut self, name: &str) -> Result {
+        match self.fabric.replace(name.to_owned()) {
+            Some(other) if other != name => {
+                let what = format!("two fabrics, {other:?} and {name:?}: name one");
+                Err(Error::usage(what))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn contexts(value: Option<&String>) -> Result<usize> {
+    let text = value.ok_or_else(|| Error::usage("-np needs a number of contexts"))?;
+    match text.parse() {
+        Ok(contexts @ 1..=MOST) => Ok(contexts),
+        _ => Err(Error::usage(format!(
+            "-np {text}: a number of contexts from 1 to {MOST}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &str, env: &[(&str, &str)]) -> Result<(Config, String)> {
+        let mut args: Vec<_> = args.split(' ').map(str::to_owned).collect();
+        let lookup = |name: &str| {
+            let found = env.iter().find(|variable| variable.0 == name);
+            found.map(|variable| variable.1.to_owned())
+        };
+        let config = Config::from_args_and(&mut args, &lookup)?;
+        Ok((config, args.join(" ")))
+    }
+
+    #[test]
+    fn options_are_taken_out_and_the_others_stay() -> Result {
+        let table = [
+            ("p -shmem -np 4 in.dat", Some(4), "shm", "p in.dat"),
+            ("p -v -np 2 --tcp -x", Some(2), "tcp", "p -v -x"),
+            ("p -fabric verbs -np 1 -n 3", Some(1), "verbs", "p -n 3"),
+            ("p -ulm -np 3", Some(3), "", "p"),
+            ("p a b", None, "", "p a b"),
+            ("p -np 2 -- -np 7", Some(2), "", "p -- -np 7"),
+        ];
+        for (args, fork, fabric, rest) in table {
+            let (config, left) = parse(args, &[])?;
+            assert_eq!(
+                (config.fork, &*config.fabric, &*left),
+                (fork, fabric, rest),
+                "{args}"
+            );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_option_and_value() {
+        let table = [
+            ("p -np 0", "-np 0"),
+            ("p -np -1", "-np -1"),
+            ("p -np 1000000", "-np 1000000"),
+            ("p -np", "-np needs"),
+            ("p -np four", "-np four"),
+            ("p -fabric", "-fabric needs"),
+            ("p -shmem -tcp -np 2", "two fabrics"),
+            ("p -mpi", "-mpi"),
+        ];
+        for (args, part) in table {
+            let text = parse(args, &[]).expect_err(args).to_string();
+            assert!(text.contains(part), "{args}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_environment_says_where_a_context_is() -> Result {
+        let by_hand = [
+            ("CHEETAH_RANK", "1"),
+            ("CHEETAH_SIZE", "3"),
+            ("CHEETAH_JOB", "j"),
+            ("CHEETAH_RENDEZVOUS", "node1:7000"),
+        ];
+        let (config, _) = parse("p -shmem -np 3", &by_hand)?;
+        let place = config.place.expect("a place");
+        assert_eq!((place.rank, place.size, &*place.job), (1, 3, "j"));
+        assert_eq!(place.meeting, Meeting::Host("node1:7000".to_owned()));
+        assert_eq!(config.fork, None);
+        let pmi = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("PMI_FD", "5")];
+        let place = parse("p", &pmi)?.0.place.expect("a place");
+        assert_eq!(place.meeting, Meeting::Pmi(5));
+        Ok(())
+    }
+
+    #[test]
+    fn an_environment_that_makes_no_sense_is_refused() {
+        type Row = (
+            &'static str,
+            &'static [(&'static str, &'static str)],
+            &'static str,
+        );
+        let table: [Row; 5] = [
+            ("p", &[("CHEETAH_RANK", "1")], "stand together"),
+            (
+                "p",
+                &[("CHEETAH_RANK", "3"), ("CHEETAH_SIZE", "3")],
+                "rank 3 of 3",
+            ),
+            (
+                "p",
+                &[("CHEETAH_RANK", "x"), ("CHEETAH_SIZE", "3")],
+                "\"x\"",
+            ),
+            (
+                "p",
+                &[("CHEETAH_RANK", "0"), ("CHEETAH_SIZE", "3")],
+                "CHEETAH_RENDEZVOUS",
+            ),
+            (
+                "p -np 4",
+                &[("CHEETAH_RANK", "0"), ("CHEETAH_SIZE", "1")],
+                "-np 4, but 1",
+            ),
+        ];
+        for (args, env, part) in table {
+            let text = parse(args, env).expect_err(part).to_string();
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

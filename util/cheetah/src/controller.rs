@@ -1,0 +1,619 @@
+//! Controllers: the contexts of a program, and what each of them can do to the others.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::bell::{Bell, BellName};
+use crate::config::Config;
+use crate::copies::Copies;
+use crate::core::{Core, Message};
+use crate::matching::{Channel, Ready};
+use crate::parcel::Parcel;
+use crate::special::Special;
+use crate::wire::Port;
+use crate::{Error, Result};
+
+/// What runs in this context when another one invokes it.
+type Handler = Box<dyn FnMut(&Controller, Call<'_>)>;
+
+/// The contexts of a program, seen from one of them.
+///
+/// A cheap handle: clones are the same controller, and the last one to be dropped finalizes it. A
+/// program may have several, over different fabrics. One thread uses it; see [`Config::with_thread`]
+/// for programs that cannot call often.
+///
+/// # Examples
+/// ```no_run
+/// use selvedge_cheetah::{Config, Controller};
+///
+/// let mut args: Vec<String> = std::env::args().collect();
+/// let controller = Controller::open(&Config::from_args(&mut args)?)?; // -shmem -np 4
+/// let greeted = controller.bell()?;
+/// let rung = greeted.clone();
+/// let greet = controller.register("greet", move |_, call| {
+///     println!("context {} says {}", call.from, String::from_utf8_lossy(call.bytes));
+///     rung.set(rung.value() + 1);
+/// })?;
+/// let next = (controller.mycontext() + 1) % controller.ncontexts();
+/// controller.ainvoke(next, greet, b"hello")?;
+/// controller.wait(&greeted, 1)?;
+/// controller.finalize()?;
+/// # Ok::<(), selvedge_cheetah::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Controller(Rc<Inner>);
+
+struct Inner {
+    core: Rc<Core>,
+    functions: RefCell<Vec<Rc<RefCell<Handler>>>>,
+    channels: RefCell<Vec<Option<Rc<Channel>>>>,
+    /// Messages for handlers that are not built yet.
+    early: RefCell<Vec<Message>>,
+    /// Requests that have met their message outside of a poll.
+    ready: RefCell<VecDeque<Ready>>,
+    /// Whether a handler is running.
+    is_inside: Cell<bool>,
+    calls: Cell<u32>,
+}
+
+/// One invocation, as the function that it runs sees it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Call<'a> {
+    /// The context that calls.
+    pub from: usize,
+    /// The function's number.
+    pub id: u32,
+    /// What it was called with, at a multiple of 16. Gone when the function returns.
+    pub bytes: &'a [u8],
+}
+
+/// A registered function: the same number in all contexts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FunctionId(pub u32);
+
+/// How long one sleep of a wait may last: then somebody else's death has been noticed.
+const SLEEP: Duration = Duration::from_millis(500);
+/// Calls that are no polls run handlers this often.
+const EVERY: u32 = 16;
+
+impl Controller {
+    /// Starts the contexts of a program, or the one that this process is.
+    ///
+    /// When it forks, every context returns from this call: call it early, from the only thread.
+    ///
+    /// # Errors
+    /// Why that does not work.
+    pub fn open(config: &Config) -> Result<Self> {
+        Ok(Self(Rc::new(Inner {
+            core: Rc::new(Core::open(config)?),
+            functions: RefCell::default(),
+            channels: RefCell::default(),
+            early: RefCell::default(),
+            ready: RefCell::default(),
+            is_inside: Cell::new(false),
+            calls: Cell::new(0),
+        })))
+    }
+
+    /// Starts as the program's arguments or the environment say; takes its options out of `args`.
+    ///
+    /// # Errors
+    /// As [`Config::from_args`] and [`Self::open`].
+    pub fn from_args(args: &mut Vec<String>) -> Result<Self> {
+        Self::open(&Config::from_args(args)?)
+    }
+
+    /// Which context this is, from 0 on.
+    pub fn mycontext(&self) -> usize {
+        self.core().mycontext()
+    }
+
+    /// How many contexts there are.
+    pub fn ncontexts(&self) -> usize {
+        self.core().ncontexts()
+    }
+
+    /// Whether it has not been finalized.
+    pub fn is_valid(&self) -> bool {
+        !self.core().is_finalized()
+    }
+
+    /// The providers of its fabrics.
+    pub fn fabrics(&self) -> Vec<String> {
+        self.core().fabrics()
+    }
+
+    /// A new bell of this context, at 0.
+    ///
+    /// # Errors
+    /// [`Error::Finalized`]; when there are too many.
+    pub fn bell(&self) -> Result<Bell> {
+        self.core().bell()
+    }
+
+    /// Registers a function, and says under which number: one more than the last. All contexts register the
+    /// same ones in the same order, which the first barrier checks by name.
+    ///
+    /// # Errors
+    /// [`Error::Finalized`].
+    pub fn register(
+        &self,
+        name: &str,
+        function: impl FnMut(&Self, Call<'_>) + 'static,
+    ) -> Result<FunctionId> {
+        let id = self.core().register(name)?;
+        let handler: Handler = Box::new(function);
+        let functions = &self.0.functions;
+        functions.borrow_mut().push(Rc::new(RefCell::new(handler)));
+        Ok(FunctionId(id))
+    }
+
+    /// Has a function run in another context, or this one, with a copy of `bytes`. What one context
+    /// invokes in another is run in this order.
+    ///
+    /// # Errors
+    /// When there is no such context or function, or the context is gone, or this one has finalized.
+    #[inline]
+    pub fn ainvoke(&self, to: usize, function: FunctionId, bytes: &[u8]) -> Result {
+        self.check_function(to, function)?;
+        self.core().invoke(to, Port::Function(function.0), bytes)?;
+        self.now_and_then()
+    }
+
+    /// As [`Self::ainvoke`], without a copy.
+    ///
+    /// # Safety
+    /// The bytes are valid, and stay as they are, until `bell` has been rung or carries an error.
+    ///
+    /// # Errors
+    /// As [`Self::ainvoke`].
+    #[expect(unsafe_code, reason = "passes a promise on")]
+    pub unsafe fn ainvoke_lent(
+        &self,
+        to: usize,
+        function: FunctionId,
+        bytes: (*const u8, usize),
+        bell: &Bell,
+    ) -> Result {
+        self.check_function(to, function)?;
+        self.check_bell(bell)?;
+        let port = Port::Function(function.0);
+        // SAFETY: the caller's promise; the bell was just seen to be this context's.
+        unsafe { self.core().invoke_lent(to, port, bytes, bell.name()) }?;
+        self.now_and_then()
+    }
+
+    /// Room for a message to context `to`, in special memory where there is such, to be packed in place.
+    ///
+    /// # Errors
+    /// When there is no such context, or this one has finalized.
+    pub fn reserve(&self, to: usize, len: usize) -> Result<Parcel> {
+        let parcel = self.core().reserve(to, len)?;
+        Ok(Parcel::new(Rc::clone(&self.0.core), to, parcel))
+    }
+
+    /// Has a function run with what was packed into a parcel, in the context that it was reserved for.
+    ///
+    /// # Errors
+    /// As [`Self::ainvoke`]; also if another controller has made the parcel.
+    pub fn commit(&self, function: FunctionId, parcel: Parcel) -> Result {
+        self.check_function(parcel.to(), function)?;
+        self.commit_to(Port::Function(function.0), parcel)
+    }
+
+    pub(crate) fn commit_to(&self, port: Port, parcel: Parcel) -> Result {
+        let (to, room) = parcel.into_room(&self.0.core)?;
+        self.core().commit(to, port, room)?;
+        self.now_and_then()
+    }
+
+    /// Special memory of this context: others write and read it by loads and stores.
+    ///
+    /// # Errors
+    /// When there is none, or this context has finalized.
+    pub fn special(&self, len: usize) -> Result<Special> {
+        let window = self.core().allocate(len)?;
+        Ok(Special::new(Rc::clone(&self.0.core), window))
+    }
+
+    /// Copies bytes of this context to `remote`, an address of context `to`'s.
+    ///
+    /// The local bell rings when the bytes may be changed, the remote one when they are there: in that
+    /// order or the other. Puts are in no order with anything.
+    ///
+    /// # Safety
+    /// The bytes are valid, and stay as they are, until the local bell has been rung or carries an
+    /// error; without a bell, until [`Self::finalize`]. At `remote` is memory that nobody minds being
+    /// written, or none; the remote bell is one of that context's, which it has not dropped.
+    ///
+    /// # Errors
+    /// When there is no such context, or it is gone, or this one has finalized. An address that is no
+    /// memory there is an error that the local bell carries, and of the next poll.
+    #[expect(unsafe_code, reason = "passes a promise on")]
+    #[inline]
+    pub unsafe fn put(
+        &self,
+        to: usize,
+        remote: u64,
+        bytes: (*const u8, usize),
+        local_bell: Option<&Bell>,
+        remote_bell: BellName,
+    ) -> Result {
+        let local_bell = self.name_of(local_bell)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.core().put(to, remote, bytes, local_bell, remote_bell) }?;
+        self.now_and_then()
+    }
+
+    /// Copies bytes at `remote`, an address of context `of`'s, into memory of this context.
+    ///
+    /// The local bell rings when they are there, the remote one when they may be changed.
+    ///
+    /// # Safety
+    /// The memory is valid, and nobody else touches it, until the local bell has been rung or carries
+    /// an error; without a bell, until [`Self::finalize`]. The remote bell is one of that context's,
+    /// which it has not dropped.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    #[expect(unsafe_code, reason = "passes a promise on")]
+    pub unsafe fn get(
+        &self,
+        of: usize,
+        remote: u64,
+        room: (*mut u8, usize),
+        local_bell: Option<&Bell>,
+        remote_bell: BellName,
+    ) -> Result {
+        let local_bell = self.name_of(local_bell)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.core().get(of, remote, room, local_bell, remote_bell) }?;
+        self.now_and_then()
+    }
+
+    /// Moves bytes, rings bells, and runs what others have invoked; says how many functions ran. Within
+    /// a handler it runs none.
+    ///
+    /// # Errors
+    /// What has gone wrong since the last poll, one thing at a time; [`Error::Finalized`].
+    #[inline]
+    pub fn poll(&self) -> Result<usize> {
+        self.core().progress()?;
+        let ran = self.dispatch();
+        match self.core().failure() {
+            None => Ok(ran),
+            Some(why) => Err(why),
+        }
+    }
+
+    /// Polls until the bell has been rung so often that it shows `value` or more.
+    ///
+    /// # Errors
+    /// The error that the bell carries; the loss of a context, if the bell has not been rung enough by
+    /// then; [`Error::InHandler`], [`Error::Finalized`]; [`Error::TimedOut`] if the configuration has
+    /// a limit.
+    #[inline]
+    pub fn wait(&self, bell: &Bell, value: i32) -> Result {
+        match bell.value() >= value {
+            true => Ok(()),
+            false => self.wait_until(bell, value, self.core().limit()),
+        }
+    }
+
+    /// As [`Self::wait`], for this time at most.
+    ///
+    /// # Errors
+    /// As [`Self::wait`]; [`Error::TimedOut`] after the time, with the contexts that do not answer.
+    pub fn wait_for(&self, bell: &Bell, value: i32, time: Duration) -> Result {
+        self.wait_until(bell, value, Some(time))
+    }
+
+    fn wait_until(&self, bell: &Bell, value: i32, limit: Option<Duration>) -> Result {
+        let name = bell.name();
+        let what = || format!("wait for {value} rings of a bell at {}", bell.value());
+        self.until("wait", limit, &what, false, || {
+            if bell.value() >= value {
+                return Ok(true);
+            }
+            match self.core().hopeless(Some(name)) {
+                None => Ok(false),
+                Some(why) => {
+                    self.core().forgive(name);
+                    Err(why)
+                }
+            }
+        })
+    }
+
+    /// Waits until all contexts have entered it; handlers run meanwhile.
+    ///
+    /// # Errors
+    /// When not all will come; when they have not registered the same; [`Error::InHandler`],
+    /// [`Error::Finalized`]; [`Error::TimedOut`] if the configuration has a limit.
+    pub fn barrier(&self) -> Result {
+        self.check_outside("barrier")?;
+        self.core().barrier_begin()?;
+        self.end_barrier(self.core().limit())
+    }
+
+    /// As [`Self::barrier`], for this time at most; a barrier that has timed out may be waited for
+    /// again with [`Self::barrier_done`].
+    ///
+    /// # Errors
+    /// As [`Self::barrier`]; [`Error::TimedOut`] after the time, with the contexts that have not come.
+    pub fn barrier_for(&self, time: Duration) -> Result {
+        self.check_outside("barrier")?;
+        self.core().barrier_begin()?;
+        self.end_barrier(Some(time))
+    }
+
+    /// Enters a barrier, and goes on.
+    ///
+    /// # Errors
+    /// As [`Self::barrier`].
+    pub fn barrier_begin(&self) -> Result {
+        self.check_outside("barrier")?;
+        self.core().barrier_begin()
+    }
+
+    /// Whether all have entered the barrier that was begun last; polls.
+    ///
+    /// # Errors
+    /// As [`Self::barrier`].
+    pub fn barrier_done(&self) -> Result<bool> {
+        self.check_outside("barrier")?;
+        if self.core().barrier_done()? {
+            return Ok(true);
+        }
+        self.core().progress()?;
+        self.dispatch();
+        self.core().barrier_done()
+    }
+
+    fn end_barrier(&self, limit: Option<Duration>) -> Result {
+        let what = || "barrier".to_owned();
+        self.until("barrier", limit, &what, true, || self.core().barrier_done())
+    }
+
+    /// Finishes what was begun, meets all others, and closes; a context that has forked others waits
+    /// for them to end. Handlers run meanwhile. The program should end soon afterwards.
+    ///
+    /// # Errors
+    /// What has gone wrong and was not reported; which children have failed; [`Error::InHandler`],
+    /// [`Error::Finalized`].
+    pub fn finalize(&self) -> Result {
+        self.check_outside("finalize")?;
+        let what = || "finalize".to_owned();
+        let mut first = None;
+        let ended = self.until("finalize", self.core().limit(), &what, true, || {
+            if first.is_none() {
+                first = self.core().failure();
+            }
+            self.core().finalize_step()
+        });
+        self.0.functions.take();
+        self.0.channels.take();
+        if ended.is_err() {
+            self.core().abandon_all();
+        }
+        let children = self.core().wait_for_children();
+        match first {
+            Some(why) if ended.is_ok() => Err(why),
+            _ => ended.and(children),
+        }
+    }
+
+    /// Copies that this context has made so far.
+    pub fn copies(&self) -> Copies {
+        self.core().copies()
+    }
+
+    /// Polls until `done`, sleeping when there is nothing to do.
+    fn until(
+        &self,
+        call: &'static str,
+        limit: Option<Duration>,
+        what: &dyn Fn() -> String,
+        is_barrier: bool,
+        mut done: impl FnMut() -> Result<bool>,
+    ) -> Result {
+        self.check_outside(call)?;
+        let mut started = None;
+        loop {
+            self.core().progress_awake()?;
+            self.dispatch();
+            if done()? {
+                return Ok(());
+            }
+            let started = *started.get_or_insert_with(Instant::now);
+            let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));
+            if left == Some(Duration::ZERO) {
+                return Err(self.core().timed_out(&what(), started, is_barrier));
+            }
+            self.core().rest(left.unwrap_or(SLEEP).min(SLEEP));
+        }
+    }
+
+    /// Runs what others have invoked, unless a handler is running.
+    fn dispatch(&self) -> usize {
+        if self.0.is_inside.get() {
+            return 0;
+        }
+        let mut ran = 0;
+        while ran < MOST_AT_ONCE {
+            let next = self.0.ready.borrow_mut().pop_front();
+            if let Some(ready) = next {
+                self.inside(|| ready.run(self));
+            } else if let Some(message) = self.core().next() {
+                self.deliver(message);
+            } else {
+                break;
+            }
+            ran += 1;
+        }
+        ran
+    }
+
+    fn deliver(&self, message: Message) {
+        match message.port() {
+            Port::Function(id) => self.run(id, &message),
+            Port::Channel { channel, tag } => {
+                let known = self.0.channels.borrow().get(channel as usize).cloned();
+                match known {
+                    Some(Some(channel)) => {
+                        let from = message.from();
+                        let ready = channel.arrive(from, tag, message.into_payload());
+                        if let Some(ready) = ready {
+                            self.inside(|| ready.run(self));
+                        }
+                    }
+                    // Its handler has been dropped here.
+                    Some(None) => log::debug!("{:?}: a message for a dropped handler", self.core()),
+                    None => self.0.early.borrow_mut().push(message),
+                }
+            }
+        }
+    }
+
+    fn run(&self, id: u32, message: &Message) {
+        let function = self.0.functions.borrow().get(id as usize).cloned();
+        let Some(function) = function else {
+            return self.core().no_function(message.from(), id);
+        };
+        let call = Call {
+            from: message.from(),
+            id,
+            bytes: message.bytes(),
+        };
+        // No other handler runs meanwhile, so nobody else has it.
+        let mut function = function.borrow_mut();
+        self.inside(|| function(self, call));
+    }
+
+    fn inside(&self, run: impl FnOnce()) {
+        struct Leave<'a>(&'a Cell<bool>);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+        self.0.is_inside.set(true);
+        let _leave = Leave(&self.0.is_inside);
+        run();
+    }
+
+    /// Runs handlers in some of the calls that are no polls.
+    #[inline]
+    pub(crate) fn now_and_then(&self) -> Result {
+        let calls = self.0.calls.get().wrapping_add(1);
+        self.0.calls.set(calls);
+        if calls.is_multiple_of(EVERY) {
+            self.dispatch();
+        }
+        Ok(())
+    }
+
+    /// Gives a handler that was just built what has come for it.
+    pub(crate) fn attach(&self, number: u32, channel: Rc<Channel>) {
+        let mut channels = self.0.channels.borrow_mut();
+        debug_assert_eq!(channels.len(), number as usize);
+        channels.push(Some(channel));
+        drop(channels);
+        let early = std::mem::take(&mut *self.0.early.borrow_mut());
+        for message in early {
+            self.deliver(message);
+        }
+    }
+
+    pub(crate) fn detach(&self, number: u32) {
+        if let Some(channel) = self.0.channels.borrow_mut().get_mut(number as usize) {
+            *channel = None;
+        }
+    }
+
+    /// Runs a request that has met its message as soon as that may be.
+    pub(crate) fn ready(&self, ready: Ready) {
+        self.0.ready.borrow_mut().push_back(ready);
+        self.dispatch();
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.0.core
+    }
+
+    fn check_outside(&self, what: &'static str) -> Result {
+        match self.0.is_inside.get() {
+            true => Err(Error::InHandler(what)),
+            false => Ok(()),
+        }
+    }
+
+    fn check_function(&self, target: usize, function: FunctionId) -> Result {
+        let known = self.0.functions.borrow().len();
+        if (function.0 as usize) < known || !self.is_valid() {
+            return Ok(());
+        }
+        Err(Error::NoFunction {
+            caller: self.mycontext(),
+            target,
+            id: function.0,
+            known: known as u32,
+        })
+    }
+
+    fn check_bell(&self, bell: &Bell) -> Result {
+        match self.core().is_own(bell) || !self.is_valid() {
+            true => Ok(()),
+            false => Err(Error::Garbled(
+                "a bell of another controller cannot be rung here".to_owned(),
+            )),
+        }
+    }
+
+    fn name_of(&self, bell: Option<&Bell>) -> Result<BellName> {
+        let Some(bell) = bell else {
+            return Ok(BellName::NONE);
+        };
+        self.check_bell(bell)?;
+        Ok(bell.name())
+    }
+}
+
+/// Handlers that one poll runs: a flood does not keep the caller for ever.
+const MOST_AT_ONCE: usize = 1024;
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.core.is_finalized() {
+            return;
+        }
+        if std::thread::panicking() {
+            return self.core.abandon_all();
+        }
+        let ended = self.finish();
+        if let Err(why) = ended.and_then(|()| self.core.wait_for_children()) {
+            log::error!("{:?}: {why}", self.core);
+        }
+    }
+}
+
+impl Inner {
+    /// Comes to the common end without handlers, which went with the last handle.
+    fn finish(&self) -> Result {
+        while !self.core.finalize_step()? {
+            while self.core.next().is_some() {}
+            self.core.rest(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.core().fmt(f)
+    }
+}

@@ -1,0 +1,514 @@
+//! A context without its handlers: moves bytes and rings bells, and hands out what was invoked to
+//! whoever pulls it. [`crate::Controller`] runs Rust functions on top of it, the C interface C's.
+
+mod finalize;
+mod patience;
+mod thread;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use selvedge::CompletionQueue;
+use selvedge::owned::Window;
+
+use crate::bell::{Bell, BellName};
+use crate::config::Config;
+use crate::copies::Copies;
+use crate::engine::{Arrival, Bytes, Engine, Get, Order, Parcel, Put};
+use crate::local::Local;
+use crate::recv::Payload;
+use crate::start::{self, family::Family};
+use crate::wire::{Port, Source};
+use crate::{Error, Result};
+use finalize::Stage;
+use patience::Patience;
+use thread::Thread;
+
+/// A context, pulled: see the module.
+///
+/// It may be used by one thread at a time; calls of others wait.
+pub struct Core {
+    shared: Arc<Shared>,
+    // Ended before the engine goes.
+    thread: Option<Thread>,
+    me: usize,
+    size: usize,
+    limit: Option<Duration>,
+    family: Option<Family>,
+}
+
+struct Shared {
+    /// `None` after finalize.
+    engine: Mutex<State>,
+    is_ending: AtomicBool,
+}
+
+struct State {
+    engine: Option<Engine>,
+    stage: Stage,
+    patience: Patience,
+}
+
+/// A message that has arrived. Its bytes are aligned to 16, and its own.
+#[derive(Debug)]
+pub struct Message {
+    arrival: Arrival,
+}
+
+impl Message {
+    /// The context that sent it.
+    pub fn from(&self) -> usize {
+        self.arrival.from
+    }
+
+    /// What it is for.
+    pub fn port(&self) -> Port {
+        self.arrival.port
+    }
+
+    /// What it brings.
+    pub fn bytes(&self) -> &[u8] {
+        self.arrival.payload.bytes()
+    }
+
+    pub(crate) fn into_payload(self) -> Payload {
+        self.arrival.payload
+    }
+}
+
+/// How often calls that are no poll look at what has come: those who never poll get on.
+const EVERY: u32 = 8;
+
+impl Core {
+    /// Starts the context, or the contexts.
+    ///
+    /// # Errors
+    /// Why that does not work.
+    pub fn open(config: &Config) -> Result<Self> {
+        let started = start::start(config)?;
+        let (me, size) = (started.engine.me(), started.engine.size());
+        let shared = Arc::new(Shared {
+            engine: Mutex::new(State {
+                engine: Some(started.engine),
+                stage: Stage::default(),
+                patience: Patience::default(),
+            }),
+            is_ending: AtomicBool::new(false),
+        });
+        let thread = match config.has_thread {
+            true => Some(Thread::start(&shared)?),
+            false => None,
+        };
+        Ok(Self {
+            shared,
+            thread,
+            me,
+            size,
+            limit: config.timeout,
+            family: started.family,
+        })
+    }
+
+    /// Which context this is.
+    pub fn mycontext(&self) -> usize {
+        self.me
+    }
+
+    /// How many there are.
+    pub fn ncontexts(&self) -> usize {
+        self.size
+    }
+
+    /// How long waits last by themselves.
+    pub fn limit(&self) -> Option<Duration> {
+        self.limit
+    }
+
+    /// Moves bytes and rings bells.
+    ///
+    /// # Errors
+    /// [`Error::Finalized`].
+    #[inline]
+    pub fn progress(&self) -> Result {
+        let mut state = self.shared.lock();
+        let state = &mut *state;
+        let engine = state.engine.as_mut().ok_or(Error::Finalized("poll"))?;
+        let stirred = engine.progress() || engine.has_arrivals();
+        if stirred {
+            state.patience.reset();
+        } else if let Some(nap) = state.patience.in_vain() {
+            // Somebody polls and polls: others may need the processor more.
+            if self.thread.is_none() {
+                engine.sleep(nap);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::progress`], for a caller who sleeps by itself when nothing comes.
+    ///
+    /// # Errors
+    /// As [`Self::progress`].
+    #[inline]
+    pub fn progress_awake(&self) -> Result {
+        self.with("poll", |engine| {
+            engine.progress();
+            Ok(())
+        })
+    }
+
+    /// The next message, in the order of each sender's.
+    #[inline]
+    pub fn next(&self) -> Option<Message> {
+        let arrival = self.shared.lock().engine.as_mut()?.next()?;
+        Some(Message { arrival })
+    }
+
+    /// Messages that nobody has pulled.
+    pub fn arrivals(&self) -> usize {
+        let state = self.shared.lock();
+        state.engine.as_ref().map_or(0, Engine::arrivals)
+    }
+
+    /// The oldest failure that was not reported yet.
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.lock().engine.as_mut()?.failure()
+    }
+
+    /// Why a wait for this bell, or for a barrier, will not end; `None` if it may.
+    pub fn hopeless(&self, bell: Option<BellName>) -> Option<Error> {
+        let state = self.shared.lock();
+        state.engine.as_ref()?.hopeless(bell).cloned()
+    }
+
+    /// Forgets the error that a bell carries: it is used for something else now.
+    pub fn forgive(&self, bell: BellName) {
+        if let Some(engine) = &mut self.shared.lock().engine {
+            engine.forgive(bell);
+        }
+    }
+
+    /// Sleeps until something may have come, this time at most.
+    pub fn rest(&self, most: Duration) {
+        if let Some(thread) = &self.thread {
+            return thread.rest(most);
+        }
+        let mut state = self.shared.lock();
+        let engine = state.engine.as_mut();
+        if let Some(engine) = engine.filter(|engine| !engine.has_arrivals()) {
+            engine.sleep(most.min(engine.patience()));
+        }
+    }
+
+    /// A new bell.
+    ///
+    /// # Errors
+    /// [`Error::Finalized`]; when there are too many.
+    pub fn bell(&self) -> Result<Bell> {
+        self.with("bell", |engine| engine.bells().bell(engine.me()))
+    }
+
+    pub(crate) fn is_own(&self, bell: &Bell) -> bool {
+        let state = self.shared.lock();
+        let engine = state.engine.as_ref();
+        engine.is_some_and(|engine| bell.is_of(engine.bells()))
+    }
+
+    /// Registers a function under the next number. `name` is compared with those of other contexts.
+    ///
+    /// # Errors
+    /// [`Error::Finalized`].
+    pub fn register(&self, name: &str) -> Result<u32> {
+        self.with("registering a function", |engine| {
+            Ok(engine.add_function(name))
+        })
+    }
+
+    /// Registers a matching handler under the next number.
+    ///
+    /// # Errors
+    /// [`Error::Finalized`].
+    pub fn channel(&self, name: &str) -> Result<u32> {
+        self.with("building a handler", |engine| Ok(engine.add_channel(name)))
+    }
+
+    /// Puts bytes into another context's memory.
+    ///
+    /// # Safety
+    /// `local` is valid for reads of `len` bytes, which stay as they are until `local_bell` has been
+    /// rung or carries an error. Nobody but operations of the fabric uses what is written, at `remote`
+    /// of context `to`, and nobody is harmed by it: it is memory for that. The remote bell is an integer
+    /// there, the local one here, that only bells are made of.
+    ///
+    /// # Errors
+    /// When there is no such context, or it is gone, or this one has finalized. Other errors come
+    /// with the local bell.
+    #[expect(unsafe_code, reason = "passes a promise on")]
+    #[inline]
+    pub unsafe fn put(
+        &self,
+        to: usize,
+        remote: u64,
+        (local, len): (*const u8, usize),
+        local_bell: BellName,
+        remote_bell: BellName,
+    ) -> Result {
+        let put = Put {
+            to,
+            remote,
+            // SAFETY: the caller's promise.
+            local: unsafe { Local::new(local, len) },
+            local_bell,
+            remote_bell,
+        };
+        self.with("put", |engine| engine.put(&put))
+    }
+
+    /// Gets bytes of another context's memory.
+    ///
+    /// # Safety
+    /// `local` is valid for writes of `len` bytes, which nobody else touches until `local_bell` has
+    /// been rung or carries an error. The bells are as for [`Self::put`].
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    #[expect(unsafe_code, reason = "passes a promise on")]
+    pub unsafe fn get(
+        &self,
+        of: usize,
+        remote: u64,
+        (local, len): (*mut u8, usize),
+        local_bell: BellName,
+        remote_bell: BellName,
+    ) -> Result {
+        let get = Get {
+            of,
+            source: Source {
+                addr: remote,
+                key: 0,
+                len: len as u64,
+            },
+            // SAFETY: the caller's promise.
+            to: unsafe { Local::new(local, len) },
+            local_bell,
+            remote_bell,
+            is_reading: false,
+        };
+        self.with("get", |engine| engine.get(get))
+    }
+
+    /// Invokes `port` of context `to` with a copy of `bytes`.
+    ///
+    /// # Errors
+    /// When there is no such context, or it is gone, or this one has finalized.
+    #[inline]
+    pub fn invoke(&self, to: usize, port: Port, bytes: &[u8]) -> Result {
+        let bell = BellName::NONE;
+        let order = Order { to, port, bell };
+        self.with("ainvoke", |engine| engine.invoke(&order, bytes))
+    }
+
+    /// Invokes with bytes that stay as they are until `bell` has been rung or carries an error.
+    ///
+    /// # Safety
+    /// They do, and are valid until then; the bell is an integer of this context.
+    ///
+    /// # Errors
+    /// As [`Self::invoke`].
+    #[expect(unsafe_code, reason = "passes a promise on")]
+    pub unsafe fn invoke_lent(
+        &self,
+        to: usize,
+        port: Port,
+        (bytes, len): (*const u8, usize),
+        bell: BellName,
+    ) -> Result {
+        let order = Order { to, port, bell };
+        // SAFETY: the caller's promise.
+        let local = unsafe { Local::new(bytes, len) };
+        self.with("ainvoke", |engine| match len <= engine.eager(to)? {
+            true => engine.invoke(&order, local.bytes()),
+            false => engine.invoke_kept(&order, Bytes::Caller(local)),
+        })
+    }
+
+    pub(crate) fn reserve(&self, to: usize, len: usize) -> Result<Parcel> {
+        self.with("reserve", |engine| {
+            engine.check(to)?;
+            Ok(engine.reserve(to, len))
+        })
+    }
+
+    pub(crate) fn commit(&self, to: usize, port: Port, parcel: Parcel) -> Result {
+        let bell = BellName::NONE;
+        let order = Order { to, port, bell };
+        self.with("commit", |engine| {
+            engine.invoke_kept(&order, Bytes::Parcel(parcel))
+        })
+    }
+
+    pub(crate) fn abandon(&self, parcel: Parcel) {
+        if let Some(engine) = &mut self.shared.lock().engine {
+            engine.abandon(parcel);
+        }
+    }
+
+    pub(crate) fn allocate(&self, len: usize) -> Result<Arc<Window>> {
+        self.with("allocating special memory", |engine| engine.allocate(len))
+    }
+
+    pub(crate) fn free(&self, window: Arc<Window>) {
+        if let Some(engine) = &mut self.shared.lock().engine {
+            engine.free(window);
+        }
+    }
+
+    /// Says that a function that was invoked is not registered.
+    pub fn no_function(&self, caller: usize, id: u32) {
+        if let Some(engine) = &mut self.shared.lock().engine {
+            engine.no_function(caller, id);
+        }
+    }
+
+    /// Notes a failure, to be reported by a poll.
+    pub(crate) fn report(&self, why: Error) {
+        if let Some(engine) = &mut self.shared.lock().engine {
+            engine.fail(why);
+        }
+    }
+
+    /// Checks a context's number.
+    pub(crate) fn check(&self, context: usize) -> Result {
+        self.with("request", |engine| engine.check(context))
+    }
+
+    /// Functions that are registered.
+    pub fn functions(&self) -> u32 {
+        let state = self.shared.lock();
+        state.engine.as_ref().map_or(0, Engine::functions)
+    }
+
+    /// Enters a barrier.
+    ///
+    /// # Errors
+    /// When one is under way, or not all can come.
+    pub fn barrier_begin(&self) -> Result {
+        self.with("barrier", Engine::enter_barrier)
+    }
+
+    /// Whether the barrier is over; polls must go on until it is.
+    ///
+    /// # Errors
+    /// When not all can come.
+    pub fn barrier_done(&self) -> Result<bool> {
+        self.with("barrier", |engine| match engine.barrier_is_over() {
+            true => Ok(true),
+            false => engine.hopeless(None).cloned().map_or(Ok(false), Err),
+        })
+    }
+
+    /// Copies made so far.
+    pub fn copies(&self) -> Copies {
+        let state = self.shared.lock();
+        state
+            .engine
+            .as_ref()
+            .map_or_else(Copies::default, Engine::copies)
+    }
+
+    /// The providers of the fabrics.
+    pub fn fabrics(&self) -> Vec<String> {
+        let state = self.shared.lock();
+        let nets = state
+            .engine
+            .as_ref()
+            .map(Engine::nets)
+            .into_iter()
+            .flatten();
+        nets.map(|net| net.provider().to_owned()).collect()
+    }
+
+    /// The error of a wait that has lasted for too long, with the contexts that do not answer, or
+    /// for a barrier, have not entered it.
+    pub fn timed_out(&self, what: &str, since: Instant, is_barrier: bool) -> Error {
+        let asked = self.with("asking", |engine| {
+            let entered = if is_barrier { engine.entered() } else { 0 };
+            Ok((engine.ask_all(), entered))
+        });
+        let Ok((token, entered)) = asked else {
+            return Error::Finalized("waiting");
+        };
+        let until = Instant::now() + ANSWER_TIME;
+        loop {
+            let missing = self.with("asking", |engine| {
+                engine.progress();
+                Ok(engine.missing(token, entered))
+            });
+            let missing = missing.unwrap_or_default();
+            if missing.is_empty() || Instant::now() >= until {
+                return Error::TimedOut {
+                    what: what.to_owned(),
+                    millis: since.elapsed().as_millis() as u64,
+                    missing,
+                };
+            }
+            self.rest(Duration::from_millis(1));
+        }
+    }
+
+    #[inline]
+    fn with<T>(
+        &self,
+        what: &'static str,
+        call: impl FnOnce(&mut Engine) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = self.shared.lock();
+        let state = &mut *state;
+        let engine = state.engine.as_mut().ok_or(Error::Finalized(what))?;
+        let done = call(engine);
+        if state.patience.every(EVERY) {
+            engine.progress();
+        }
+        done
+    }
+}
+
+/// How long the contexts have to say that they are there.
+const ANSWER_TIME: Duration = Duration::from_millis(250);
+
+impl Shared {
+    #[inline]
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+}
+
+impl Engine {
+    /// Sleeps until something has come on any fabric.
+    fn sleep(&self, time: Duration) {
+        match self.nets() {
+            [net] => net.sleep(time),
+            _ => patience::sleep_on_queues(&self.queues(), time),
+        }
+    }
+
+    /// The queues of all fabrics.
+    fn queues(&self) -> Vec<Arc<dyn CompletionQueue>> {
+        self.nets()
+            .iter()
+            .map(|net| Arc::clone(net.queue()))
+            .collect()
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "context {} of {}", self.me, self.size)
+    }
+}

@@ -1,0 +1,145 @@
+//! Gets: bytes of another context's memory that come to ours.
+//!
+//! Special memory is read by us. For other memory the owner is asked: it sends few bytes at once, and
+//! of more it says that they are memory and may be read. The remote bell rings when they have been
+//! copied out.
+
+use super::{Engine, Op};
+use crate::bell::BellName;
+use crate::local::Local;
+use crate::wire::{Said, Source};
+use crate::{Result, memory};
+
+/// A get under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Get {
+    pub(crate) of: usize,
+    /// Where the bytes come from; the key counts when they are read by us.
+    pub(crate) source: Source,
+    pub(crate) to: Local,
+    pub(crate) local_bell: BellName,
+    pub(crate) remote_bell: BellName,
+    /// Whether the fabric has been asked to read.
+    pub(crate) is_reading: bool,
+}
+
+impl Engine {
+    /// Starts a get.
+    ///
+    /// # Errors
+    /// As [`Engine::put`].
+    pub(crate) fn get(&mut self, mut get: Get) -> Result {
+        self.check(get.of)?;
+        if get.of == self.me {
+            self.get_here(&get);
+            return Ok(());
+        }
+        self.check_alive(get.of)?;
+        self.peers[get.of].owes_flush = true;
+        let Source { addr, len, .. } = get.source;
+        let peer = &self.peers[get.of];
+        if let Some(block) = peer.block_of(addr, len) {
+            get.source.key = block.key;
+            get.source.addr = block.base + (addr - block.start);
+            get.is_reading = true;
+            let op = self.add_op(Op::Get(get));
+            self.read_for(op);
+            return Ok(());
+        }
+        get.source.key = peer.key;
+        let token = self.add_op(Op::Get(get));
+        let said = Said::Get {
+            from: addr,
+            len,
+            token,
+            bell: get.remote_bell,
+        };
+        self.send(get.of, &said, &[]);
+        Ok(())
+    }
+
+    fn get_here(&mut self, get: &Get) {
+        let Source { addr, len, .. } = get.source;
+        if memory::copy_within(addr, get.to.address(), len).is_err() {
+            let why = self.bad_pointer(self.me, addr, len, "get");
+            self.muffle(get.local_bell, &why);
+            return self.fail(why);
+        }
+        self.copies.placed(len as usize);
+        self.ring_own(get.remote_bell);
+        self.ring_own(get.local_bell);
+    }
+
+    /// The owner's half: sends the bytes, or has them read.
+    pub(super) fn hear_get(
+        &mut self,
+        from: usize,
+        address: u64,
+        len: u64,
+        token: u64,
+        bell: BellName,
+    ) {
+        let eager = self.nets[self.peers[from].net].eager() as u64;
+        let mut bytes = Vec::new();
+        let is_there = match len <= eager {
+            true => memory::load(address, len as usize, &mut bytes).is_ok(),
+            false => memory::is_readable(address, len),
+        };
+        if !is_there {
+            let why = self.bad_pointer(self.me, address, len, "get");
+            self.muffle(bell, &why);
+            let said = Said::Failed {
+                token,
+                at_source: false,
+            };
+            return self.send(from, &said, &[]);
+        }
+        if self.blocks.contain(address, len) {
+            self.introduce_block(from, address);
+        }
+        if len > eager {
+            return self.send(from, &Said::Readable { token }, &[]);
+        }
+        let said = Said::Bytes {
+            len: len as u32,
+            token,
+        };
+        self.send(from, &said, &bytes);
+        self.copies.packed(bytes.len());
+        self.ring_for(from, bell);
+    }
+
+    /// The bytes have come.
+    pub(super) fn hear_bytes(&mut self, from: usize, token: u64, bytes: &[u8]) {
+        let Some(Op::Get(get)) = self.ops.get(&token) else {
+            return;
+        };
+        if get.of != from || get.source.len != bytes.len() as u64 {
+            return;
+        }
+        get.to.fill(bytes);
+        let bell = get.local_bell;
+        self.ops.remove(&token);
+        self.copies.delivered(bytes.len());
+        self.ring_own(bell);
+    }
+
+    /// They may be read.
+    pub(super) fn hear_readable(&mut self, from: usize, token: u64) {
+        match self.ops.get_mut(&token) {
+            Some(Op::Get(get)) if get.of == from && !get.is_reading => get.is_reading = true,
+            _ => return,
+        }
+        self.read_for(token);
+    }
+
+    /// They have been read.
+    pub(super) fn got(&mut self, get: Get) {
+        self.copies.delivered(get.source.len as usize);
+        if !get.remote_bell.is_none() {
+            let bell = get.remote_bell;
+            self.send(get.of, &Said::Ring { bell }, &[]);
+        }
+        self.ring_own(get.local_bell);
+    }
+}

@@ -1,0 +1,79 @@
+//! What contexts say, and who takes it.
+
+use super::Engine;
+use crate::recv::Part;
+use crate::wire::{self, Said};
+
+impl Engine {
+    /// Takes one message.
+    #[inline]
+    pub(super) fn message(&mut self, from: usize, part: Part) {
+        let message = part.clone();
+        let Some((said, bytes)) = wire::parse(message.bytes()) else {
+            log::warn!(
+                "context {}: {} bytes from context {from} make no sense",
+                self.me,
+                message.bytes().len()
+            );
+            return;
+        };
+        match said {
+            Said::Invoke { port, .. } => self.hear_invoke(from, port, part.piece(bytes)),
+            Said::Put {
+                to, bell, local, ..
+            } => self.hear_put(from, to, bytes, [bell, local]),
+            Said::Ring { bell } => self.ring_for(from, bell),
+            Said::Barrier {
+                round,
+                epoch,
+                registered,
+            } => self.hear_barrier(from, round, epoch, registered),
+            said => self.hear_other(from, said, bytes),
+        }
+    }
+
+    #[inline(never)]
+    fn hear_other(&mut self, from: usize, said: Said, bytes: &[u8]) {
+        match said {
+            Said::InvokeFetch {
+                port,
+                source,
+                token,
+            } => self.hear_invoke_fetch(from, port, source, token),
+            Said::PutFetch {
+                source,
+                to,
+                bell,
+                token,
+            } => self.hear_put_fetch(from, source, to, bell, token),
+            Said::Get {
+                from: address,
+                len,
+                token,
+                bell,
+            } => self.hear_get(from, address, len, token, bell),
+            Said::Bytes { token, .. } => self.hear_bytes(from, token, bytes),
+            Said::Readable { token } => self.hear_readable(from, token),
+            Said::Done { token } => self.hear_done(from, token),
+            Said::Failed { token, at_source } => self.hear_failed(from, token, at_source),
+            Said::PutFailed { to, len, local } => self.hear_put_failed(from, to, len, local),
+            Said::NoFunction { id, known } => self.hear_no_function(from, id, known),
+            Said::Special {
+                start,
+                len,
+                key,
+                base,
+            } => self.hear_special(from, start, len, key, base),
+            Said::Withdrawn { start } => self.hear_withdrawn(from, start),
+            Said::Ask { token } => self.hear_ask(from, token),
+            Said::Answer { token, entered } => self.peers[from].entered = Some((token, entered)),
+            Said::Names { .. } => self.hear_names(from, bytes),
+            Said::Lost { context, .. } => self.hear_lost(context, bytes),
+            Said::Broken { .. } => self.hear_broken(bytes),
+            Said::Flush { token } => self.send(from, &Said::Done { token }, &[]),
+            Said::Bye => self.hear_bye(from),
+            Said::Hello => self.watch(from),
+            Said::Invoke { .. } | Said::Put { .. } | Said::Ring { .. } | Said::Barrier { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,587 @@
+//! The engine of a context: moves bytes, rings bells, and queues what has been invoked. It runs no
+//! code of the application's; whoever drives it takes arrivals from its inbox.
+//!
+//! Everything is done on the thread that calls, under one lock that [`crate::Core`] holds.
+
+mod barrier;
+mod get;
+mod hear;
+mod invoke;
+mod loss;
+mod order;
+mod parcel;
+mod peer;
+mod post;
+mod put;
+mod receive;
+mod special;
+
+pub(crate) use get::Get;
+pub(crate) use invoke::{Bytes, Order};
+pub(crate) use parcel::Parcel;
+pub(crate) use put::Put;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+use selvedge::cq::Entry;
+use selvedge::{CompletionFlags, Context, Errno, FiAddr};
+
+use crate::bell::{BellName, Bells};
+use crate::copies::Copies;
+use crate::net::{self, Net};
+use crate::recv::Payload;
+use crate::wire::{Port, Said};
+use crate::{Error, Result, memory};
+use barrier::Barrier;
+use invoke::{Fetch, Lent};
+use order::Registered;
+use parcel::Parcels;
+use peer::Peer;
+use put::{PutDirect, PutFetch, PutLent};
+use receive::Receives;
+use special::Blocks;
+
+/// Something that was invoked here.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) from: usize,
+    pub(crate) port: Port,
+    pub(crate) payload: Payload,
+}
+
+/// What is known of a context that has just been lost, beyond that.
+pub(crate) type Obituary = Box<dyn Fn(usize) -> Option<String> + Send>;
+
+/// One context.
+pub(crate) struct Engine {
+    // First, because closing an endpoint gives back the memory that the rest holds.
+    nets: Vec<Net>,
+    me: usize,
+    peers: Vec<Peer>,
+    receives: Receives,
+    bells: Arc<Bells>,
+    ops: FxHashMap<u64, Op>,
+    next_op: u64,
+    /// Reads and watches that the fabric had no room for.
+    to_post: VecDeque<u64>,
+    /// Peers with messages that the fabric had no room for.
+    backlog: Vec<usize>,
+    /// Peers that take no messages, why, and since when.
+    suspects: Vec<(usize, Errno, Instant)>,
+    inbox: VecDeque<Arrival>,
+    blocks: Blocks,
+    parcels: Parcels,
+    barrier: Barrier,
+    registered: Registered,
+    /// What went wrong and has not been reported.
+    failures: VecDeque<Error>,
+    /// Why a bell may never ring.
+    muffled: FxHashMap<u64, Error>,
+    /// Why nothing can be relied on any more.
+    broken: Option<Error>,
+    copies: Copies,
+    obituary: Option<Obituary>,
+    /// Handed over by the last poll: there was something.
+    stirred: bool,
+}
+
+/// What completes later.
+#[derive(Debug)]
+enum Op {
+    PutLent(PutLent),
+    PutDirect(PutDirect),
+    PutFetch(PutFetch),
+    Get(Get),
+    Lent(Lent),
+    Fetch(Fetch),
+    Flush { to: usize },
+}
+
+impl Op {
+    /// The context on the other side.
+    fn peer(&self) -> usize {
+        match self {
+            Self::PutLent(op) => op.to,
+            Self::PutDirect(op) => op.to,
+            Self::PutFetch(op) => op.from,
+            Self::Get(op) => op.of,
+            Self::Lent(op) => op.to,
+            Self::Fetch(op) => op.from,
+            Self::Flush { to } => *to,
+        }
+    }
+}
+
+/// What the context of a completion says.
+#[derive(Clone, Copy, Debug)]
+enum Mark {
+    /// A receive buffer.
+    Buffer(usize),
+    /// The end of a peer.
+    Watch(usize),
+    /// An operation.
+    Op(u64),
+    /// A message or put to a peer, whose success nobody is told of.
+    To(usize),
+}
+
+const MARK_SHIFT: u32 = 56;
+
+impl Mark {
+    fn context(self) -> Context {
+        let (kind, number) = match self {
+            Self::Buffer(index) => (0, index as u64),
+            Self::Watch(peer) => (1, peer as u64),
+            Self::Op(op) => (2, op),
+            Self::To(peer) => (3, peer as u64),
+        };
+        Context(kind << MARK_SHIFT | number)
+    }
+
+    fn of(context: Context) -> Self {
+        let number = context.0 & ((1 << MARK_SHIFT) - 1);
+        match context.0 >> MARK_SHIFT {
+            0 => Self::Buffer(number as usize),
+            1 => Self::Watch(number as usize),
+            2 => Self::Op(number),
+            _ => Self::To(number as usize),
+        }
+    }
+}
+
+/// What one context is told of another one at the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Acquaintance {
+    pub(crate) net: usize,
+    pub(crate) address: String,
+    pub(crate) key: u64,
+}
+
+/// Completions taken at once.
+const BATCH: usize = 16;
+/// Batches of one poll: a flood does not keep the caller for ever.
+const BATCHES: usize = 16;
+
+impl Engine {
+    /// Makes contact with the contexts that barriers go by.
+    ///
+    /// # Errors
+    /// What the fabric refuses.
+    pub(crate) fn start(
+        nets: Vec<Net>,
+        me: usize,
+        all: &[Acquaintance],
+        obituary: Option<Obituary>,
+    ) -> Result<Self> {
+        let refused = |error: selvedge::Error| Error::Fabric {
+            context: me,
+            what: error.to_string(),
+        };
+        let mut peers = Vec::new();
+        for known in all {
+            let addr = nets[known.net].add(&known.address).map_err(refused)?;
+            peers.push(Peer::new(known.net, addr, known.key));
+        }
+        let receives = Receives::post(&nets).map_err(|errno| Error::Fabric {
+            context: me,
+            what: format!("receive buffers: {errno}"),
+        })?;
+        let mut engine = Self {
+            nets,
+            me,
+            receives,
+            bells: Bells::new(),
+            ops: FxHashMap::default(),
+            next_op: 0,
+            to_post: VecDeque::new(),
+            backlog: Vec::new(),
+            suspects: Vec::new(),
+            inbox: VecDeque::new(),
+            blocks: Blocks::default(),
+            parcels: Parcels::default(),
+            barrier: Barrier::among(peers.len()),
+            registered: Registered::default(),
+            failures: VecDeque::new(),
+            muffled: FxHashMap::default(),
+            broken: None,
+            copies: Copies::default(),
+            obituary,
+            stirred: false,
+            peers,
+        };
+        for peer in engine.neighbours() {
+            engine.send(peer, &Said::Hello, &[]);
+            engine.watch(peer);
+        }
+        Ok(engine)
+    }
+
+    pub(crate) fn me(&self) -> usize {
+        self.me
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub(crate) fn bells(&self) -> &Arc<Bells> {
+        &self.bells
+    }
+
+    pub(crate) fn copies(&self) -> Copies {
+        self.copies
+    }
+
+    pub(crate) fn nets(&self) -> &[Net] {
+        &self.nets
+    }
+
+    /// Moves bytes and rings bells; says whether anything has happened.
+    #[inline]
+    pub(crate) fn progress(&mut self) -> bool {
+        self.stirred = false;
+        for net in 0..self.nets.len() {
+            self.drain(net);
+        }
+        if !self.suspects.is_empty() {
+            self.lose_suspects();
+        }
+        if !self.backlog.is_empty() || !self.to_post.is_empty() {
+            self.retry();
+        }
+        self.receives.repost(&self.nets);
+        self.stirred
+    }
+
+    /// The next arrival, in the order of each sender's.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<Arrival> {
+        self.inbox.pop_front()
+    }
+
+    pub(crate) fn has_arrivals(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// How many arrivals nobody has taken.
+    pub(crate) fn arrivals(&self) -> usize {
+        self.inbox.len()
+    }
+
+    /// The oldest failure that nobody has been told of.
+    pub(crate) fn failure(&mut self) -> Option<Error> {
+        self.failures.pop_front()
+    }
+
+    /// Why waiting is in vain, if it is.
+    pub(crate) fn hopeless(&self, bell: Option<BellName>) -> Option<&Error> {
+        let muffled = bell.and_then(|bell| self.muffled.get(&bell.address()));
+        muffled.or(self.broken.as_ref())
+    }
+
+    /// Forgets why a bell did not ring: it is used for something else.
+    pub(crate) fn forgive(&mut self, bell: BellName) {
+        self.muffled.remove(&bell.address());
+    }
+
+    /// Whether everything that was started here is done and sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ops.is_empty() && self.backlog.is_empty()
+    }
+
+    /// How long a sleep may last without harm.
+    pub(crate) fn patience(&self) -> Duration {
+        let is_settled = self.backlog.is_empty() && self.suspects.is_empty();
+        match is_settled && self.to_post.is_empty() {
+            true => Duration::from_millis(500),
+            // Nobody says when there is room again.
+            false => Duration::from_micros(200),
+        }
+    }
+
+    #[inline]
+    fn drain(&mut self, net: usize) {
+        let mut done = [Entry::default(); BATCH];
+        let mut from = [FiAddr::UNSPEC; BATCH];
+        for _ in 0..BATCHES {
+            match self.nets[net].poll(&mut done, &mut from) {
+                Ok(0) => return,
+                Ok(count) => {
+                    self.stirred = true;
+                    for index in 0..count {
+                        self.completed(net, &done[index], from[index]);
+                    }
+                    if count < BATCH {
+                        return;
+                    }
+                }
+                Err(Errno::Avail) => {
+                    self.stirred = true;
+                    self.failed(net);
+                }
+                Err(errno) => {
+                    self.fail(Error::Fabric {
+                        context: self.me,
+                        what: format!("completion queue: {errno}"),
+                    });
+                    return;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn completed(&mut self, net: usize, entry: &Entry, from: FiAddr) {
+        let peer = usize::try_from(from.0)
+            .ok()
+            .filter(|&peer| peer < self.peers.len());
+        if entry.flags.contains(CompletionFlags::REMOTE_WRITE) {
+            if let Some(peer) = peer {
+                self.ring_for(peer, BellName::from_word(entry.data));
+            }
+            return;
+        }
+        match Mark::of(entry.context) {
+            Mark::Buffer(index) => {
+                let part = self.receives.received(net, index, entry);
+                match (peer, part) {
+                    (Some(peer), Some(part)) => self.message(peer, part),
+                    _ if entry.len == 0 => {}
+                    _ => log::warn!("context {}: a message of nobody's was dropped", self.me),
+                }
+            }
+            Mark::Op(op) => self.op_done(op),
+            Mark::Watch(_) | Mark::To(_) => {}
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, net: usize) {
+        let Some(error) = self.nets[net].error() else {
+            return;
+        };
+        let detail = format!("{} ({})", error.detail, error.errno);
+        match Mark::of(error.entry.context) {
+            Mark::Watch(peer) | Mark::To(peer) if net::is_loss(error.errno) => {
+                self.lose(peer, &detail);
+            }
+            Mark::To(peer) => self.fail(self.refused(peer, &detail)),
+            Mark::Op(op) => self.op_failed(op, error.errno, &detail),
+            Mark::Buffer(index) => {
+                self.receives.returned(net, index, &error.entry);
+                log::warn!("context {}: receive failed: {detail}", self.me);
+            }
+            Mark::Watch(peer) => self.watch_ended(peer, &detail),
+        }
+    }
+
+    fn op_done(&mut self, number: u64) {
+        match self.ops.remove(&number) {
+            Some(Op::PutDirect(op)) => self.ring_own(op.bell),
+            Some(Op::PutFetch(op)) => self.put_fetched(&op),
+            Some(Op::Get(op)) => self.got(op),
+            Some(Op::Fetch(op)) => self.fetched(number, op),
+            Some(op) => {
+                log::warn!("context {}: {op:?} completes too early", self.me);
+            }
+            None => {}
+        }
+    }
+
+    #[cold]
+    fn op_failed(&mut self, number: u64, errno: Errno, detail: &str) {
+        let Some(op) = self.ops.remove(&number) else {
+            return;
+        };
+        let peer = op.peer();
+        match op {
+            Op::PutFetch(op) => self.put_not_fetched(&op, errno),
+            Op::Fetch(op) => self.not_fetched(number, &op),
+            op => self.give_up(op, &self.refused(peer, detail)),
+        }
+        if net::is_loss(errno) {
+            self.lose(peer, detail);
+        }
+    }
+
+    /// Ends an operation of this context with an error, and reports it.
+    fn give_up(&mut self, op: Op, why: &Error) {
+        self.mute(op, why);
+        self.fail(why.clone());
+    }
+
+    /// Ends an operation of this context with an error that its bell carries.
+    fn mute(&mut self, op: Op, why: &Error) {
+        match op {
+            Op::PutLent(op) => self.muffle(op.bell, why),
+            Op::PutDirect(op) => self.muffle(op.bell, why),
+            Op::Get(op) => self.muffle(op.local_bell, why),
+            Op::Lent(op) => {
+                self.muffle(op.bell, why);
+                self.parcels.take_back(op.bytes);
+            }
+            // Nobody here waits for these.
+            Op::PutFetch(_) | Op::Fetch(_) | Op::Flush { .. } => {}
+        }
+    }
+
+    /// Whether the fabric has memory of this operation.
+    fn is_reading(&self, number: u64) -> bool {
+        let is_posted = match self.ops.get(&number) {
+            Some(Op::PutFetch(_) | Op::Fetch(_) | Op::PutDirect(_)) => true,
+            Some(Op::Get(get)) => get.is_reading,
+            _ => false,
+        };
+        is_posted && !self.to_post.contains(&number)
+    }
+
+    fn add_op(&mut self, op: Op) -> u64 {
+        let number = self.next_op;
+        self.next_op += 1;
+        self.ops.insert(number, op);
+        number
+    }
+
+    /// Sends, or queues behind what could not be sent. It never waits.
+    #[inline]
+    fn send(&mut self, to: usize, said: &Said, bytes: &[u8]) {
+        let peer = &self.peers[to];
+        let head = said.head();
+        if !peer.has_backlog() {
+            let net = &self.nets[peer.net];
+            match net.send(peer.addr, &head, bytes, Mark::To(to).context()) {
+                Ok(()) => return,
+                Err(Errno::Again) => {}
+                Err(errno) => return self.not_sent(to, errno),
+            }
+        }
+        self.queue(to, head.bytes(), bytes);
+    }
+
+    #[cold]
+    fn queue(&mut self, to: usize, head: &[u8], bytes: &[u8]) {
+        let peer = &mut self.peers[to];
+        if peer.is_lost() {
+            return;
+        }
+        if peer.queue(head, bytes) {
+            self.backlog.push(to);
+        }
+    }
+
+    #[cold]
+    fn not_sent(&mut self, to: usize, errno: Errno) {
+        match net::is_loss(errno) {
+            // What it has said before it went is heard first: it may have said goodbye.
+            true => self.suspects.push((to, errno, Instant::now())),
+            false => self.fail(self.refused(to, &errno.to_string())),
+        }
+    }
+
+    #[cold]
+    fn retry(&mut self) {
+        for _ in 0..self.to_post.len() {
+            if let Some(op) = self.to_post.pop_front() {
+                self.read_for(op);
+            }
+        }
+        for to in std::mem::take(&mut self.backlog) {
+            let peer = &mut self.peers[to];
+            let context = Mark::To(to).context();
+            match peer.send_backlog(&self.nets[peer.net], context) {
+                Ok(()) => self.stirred = true,
+                Err(Errno::Again) => self.backlog.push(to),
+                Err(errno) => self.not_sent(to, errno),
+            }
+        }
+    }
+
+    /// Rings a bell of this context.
+    #[inline]
+    fn ring(&mut self, bell: BellName) -> Result<(), ()> {
+        if bell.is_none() {
+            return Ok(());
+        }
+        if let Some(count) = self.bells.named(bell) {
+            count.fetch_add(1, std::sync::atomic::Ordering::Release);
+            return Ok(());
+        }
+        let address = bell.anywhere().ok_or(())?;
+        memory::increment(address, self.blocks.contain(address, 4))
+    }
+
+    /// Rings a bell that another context has named, and tells it if there is none.
+    #[inline]
+    fn ring_for(&mut self, peer: usize, bell: BellName) {
+        if self.ring(bell).is_err() {
+            let said = Said::PutFailed {
+                to: bell.address(),
+                len: 4,
+                local: BellName::NONE,
+            };
+            self.send(peer, &said, &[]);
+        }
+    }
+
+    /// Rings a bell that a call of this context has named.
+    #[inline]
+    fn ring_own(&mut self, bell: BellName) {
+        if self.ring(bell).is_err() {
+            self.fail(self.bad_pointer(self.me, bell.address(), 4, "bell"));
+        }
+    }
+
+    /// Says why a bell may never ring.
+    fn muffle(&mut self, bell: BellName, why: &Error) {
+        if !bell.is_none() {
+            self.muffled.insert(bell.address(), why.clone());
+        }
+    }
+
+    #[cold]
+    pub(crate) fn fail(&mut self, why: Error) {
+        log::debug!("context {}: {why}", self.me);
+        self.failures.push_back(why);
+    }
+
+    fn refused(&self, peer: usize, detail: &str) -> Error {
+        Error::Fabric {
+            context: self.me,
+            what: format!("an operation with context {peer} failed: {detail}"),
+        }
+    }
+
+    fn bad_pointer(&self, context: usize, address: u64, len: u64, what: &'static str) -> Error {
+        let _ = self;
+        Error::BadPointer {
+            context,
+            address,
+            len,
+            what,
+        }
+    }
+
+    /// Checks a context's number.
+    pub(crate) fn check(&self, context: usize) -> Result {
+        if context < self.peers.len() {
+            return Ok(());
+        }
+        Err(Error::NoContext {
+            context,
+            last: self.peers.len() - 1,
+        })
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("me", &self.me)
+            .field("size", &self.peers.len())
+            .field("ops", &self.ops.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! What has been registered, in which order, and whether all contexts have done the same by the first
+//! barrier.
+
+use super::Engine;
+use crate::Error;
+use crate::wire::Said;
+
+/// The functions and handlers of this context.
+#[derive(Debug, Default)]
+pub(super) struct Registered {
+    names: Vec<String>,
+    functions: u32,
+    channels: u32,
+    /// What others had registered at their first barrier, for as long as ours has not come.
+    early: Vec<(usize, u64)>,
+    early_names: Vec<(usize, String)>,
+    is_compared: bool,
+}
+
+impl Registered {
+    pub(super) fn functions(&self) -> u32 {
+        self.functions
+    }
+
+    /// FNV-1a over all names: the same in every process.
+    pub(super) fn digest(&self) -> u64 {
+        let bytes = self.names.iter().flat_map(|name| name.bytes().chain([0]));
+        bytes.fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
+            (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        })
+    }
+}
+
+impl Engine {
+    /// Registers a function under the next number.
+    pub(crate) fn add_function(&mut self, name: &str) -> u32 {
+        self.registered.names.push(format!("function {name}"));
+        self.registered.functions += 1;
+        self.registered.functions - 1
+    }
+
+    /// Registers a handler under the next number.
+    pub(crate) fn add_channel(&mut self, name: &str) -> u32 {
+        self.registered.names.push(format!("handler {name}"));
+        self.registered.channels += 1;
+        self.registered.channels - 1
+    }
+
+    /// How many functions there are.
+    pub(crate) fn functions(&self) -> u32 {
+        self.registered.functions
+    }
+
+    /// The first barrier has come: from here on, names are compared.
+    pub(super) fn compare_registered(&mut self) {
+        self.registered.is_compared = true;
+        for (from, digest) in std::mem::take(&mut self.registered.early) {
+            self.hear_registered(from, digest);
+        }
+        for (from, names) in std::mem::take(&mut self.registered.early_names) {
+            self.hear_names(from, names.as_bytes());
+        }
+    }
+
+    pub(super) fn hear_registered(&mut self, from: usize, digest: u64) {
+        if !self.registered.is_compared {
+            return self.registered.early.push((from, digest));
+        }
+        if digest != self.registered.digest() {
+            let names = self.registered.names.join("\n");
+            let len = names.len().min(self.nets[self.peers[from].net].eager());
+            let said = Said::Names { len: len as u32 };
+            self.send(from, &said, &names.as_bytes()[..len]);
+        }
+    }
+
+    /// The names of a context that has registered other things.
+    #[cold]
+    pub(super) fn hear_names(&mut self, from: usize, text: &[u8]) {
+        let text = String::from_utf8_lossy(text).into_owned();
+        if !self.registered.is_compared {
+            return self.registered.early_names.push((from, text));
+        }
+        let theirs: Vec<_> = text.lines().collect();
+        let what = difference(self.me, &self.registered.names, from, &theirs);
+        let what = what.unwrap_or_else(|| {
+            format!(
+                "contexts {} and {from} differ further than can be told",
+                self.me
+            )
+        });
+        self.break_all(Error::Mismatch(what));
+    }
+}
+
+/// The first difference, in words, the lower context first.
+fn difference(me: usize, mine: &[String], other: usize, theirs: &[&str]) -> Option<String> {
+    let word =
+        |name: Option<&str>| name.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}"));
+    let places = mine.len().max(theirs.len());
+    (0..places).find_map(|place| {
+        let (own, their) = (
+            mine.get(place).map(String::as_str),
+            theirs.get(place).copied(),
+        );
+        let mut sides = [(me, own), (other, their)];
+        sides.sort_unstable_by_key(|side| side.0);
+        let [(low, first), (high, second)] = sides;
+        (own != their).then(|| {
+            format!(
+                "as number {place}, context {low} has {} and context {high} has {}",
+                word(first),
+                word(second)
+            )
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_names_both_sides_and_the_place() {
+        let mine = ["function a", "function b"].map(str::to_owned);
+        let table: [(&[&str], Option<&str>); 3] = [
+            (&["function a", "function b"], None),
+            (
+                &["function a", "function c"],
+                Some("as number 1, context 0 has \"function c\" and context 2 has \"function b\""),
+            ),
+            (
+                &["function a"],
+                Some("as number 1, context 0 has nothing and context 2 has \"function b\""),
+            ),
+        ];
+        for (theirs, expected) in table {
+            assert_eq!(difference(2, &mine, 0, theirs).as_deref(), expected);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What is known of another context, and what waits on its account.
+
+use std::collections::VecDeque;
+
+use selvedge::{Context, FiAddr};
+
+use super::Arrival;
+use crate::net::Net;
+use crate::wire::LINE;
+
+/// Another context, or this one.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) net: usize,
+    pub(super) addr: FiAddr,
+    /// The key of all its memory.
+    pub(super) key: u64,
+    /// Messages that the fabric had no room for.
+    outgoing: VecDeque<Vec<u8>>,
+    /// Its arrivals from the first one on that is still being fetched.
+    pub(super) line: VecDeque<InLine>,
+    /// Special memory of its that it has told us of.
+    pub(super) blocks: Vec<Block>,
+    pub(super) state: State,
+    /// Whether it was sent anything but barriers since the last flush.
+    pub(super) owes_flush: bool,
+    /// Whether a watch is posted that will tell of its end.
+    pub(super) is_watched: bool,
+    /// Barriers that it has entered, when it was last asked: the number of the question, and the
+    /// answer.
+    pub(super) entered: Option<(u64, u64)>,
+}
+
+/// Whether it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Here,
+    /// It has finalized; its end is no loss.
+    Left,
+    Lost,
+}
+
+/// A place in the line of arrivals.
+#[derive(Debug)]
+pub(super) enum InLine {
+    Here(Arrival),
+    /// The operation that fetches it.
+    Coming(u64),
+}
+
+/// Memory of a peer that is written directly.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) key: u64,
+    /// What operations name the first byte by.
+    pub(super) base: u64,
+}
+
+impl Peer {
+    pub(super) fn new(net: usize, addr: FiAddr, key: u64) -> Self {
+        Self {
+            net,
+            addr,
+            key,
+            outgoing: VecDeque::new(),
+            line: VecDeque::new(),
+            blocks: Vec::new(),
+            state: State::Here,
+            owes_flush: false,
+            is_watched: false,
+            entered: None,
+        }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.state == State::Lost
+    }
+
+    #[inline]
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Keeps a message; says whether it is the only one.
+    pub(super) fn queue(&mut self, head: &[u8], bytes: &[u8]) -> bool {
+        let len = (head.len() + bytes.len()).next_multiple_of(LINE);
+        let mut message = Vec::with_capacity(len);
+        message.extend_from_slice(head);
+        message.extend_from_slice(bytes);
+        message.resize(len, 0);
+        self.outgoing.push_back(message);
+        self.outgoing.len() == 1
+    }
+
+    /// Sends what was kept, as far as there is room.
+    ///
+    /// # Errors
+    /// As the fabric's; what was not sent is still kept.
+    pub(super) fn send_backlog(&mut self, net: &Net, context: Context) -> selvedge::Result {
+        while let Some(message) = self.outgoing.front() {
+            net.send_whole(self.addr, message, context)?;
+            self.outgoing.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Nothing will be sent to it any more.
+    pub(super) fn forget(&mut self) {
+        self.outgoing.clear();
+        self.blocks.clear();
+    }
+
+    /// The block that holds all of these bytes.
+    #[inline]
+    pub(super) fn block_of(&self, address: u64, len: u64) -> Option<&Block> {
+        self.blocks.iter().find(|block| block.holds(address, len))
+    }
+}
+
+impl Block {
+    #[inline]
+    pub(super) fn holds(&self, address: u64, len: u64) -> bool {
+        address
+            .checked_sub(self.start)
+            .is_some_and(|offset| offset <= self.len && len <= self.len - offset)
+    }
+}

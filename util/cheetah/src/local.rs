@@ -1,0 +1,59 @@
+//! Memory that the application has lent to an operation.
+
+#![expect(unsafe_code, reason = "a promise of the caller's, kept as a value")]
+
+use selvedge::Iov;
+
+/// Bytes that stay as they are until the operation's local bell has rung, or that nobody but the
+/// operation touches until then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Local {
+    address: u64,
+    len: u64,
+}
+
+impl Local {
+    /// Describes bytes from `address` on.
+    ///
+    /// # Safety
+    /// They are valid, for reads or writes as the operation has it, and keep still, or are touched by
+    /// nobody else, until the operation is done.
+    pub(crate) unsafe fn new(address: *const u8, len: usize) -> Self {
+        Self {
+            address: address.expose_provenance() as u64,
+            len: len as u64,
+        }
+    }
+
+    pub(crate) fn address(self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn len(self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn iov(self) -> Iov {
+        let first = std::ptr::with_exposed_provenance(self.address as usize);
+        Iov::from_raw(first, self.len as usize)
+    }
+
+    /// The bytes, to be copied out at once.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        let first = std::ptr::with_exposed_provenance(self.address as usize);
+        // SAFETY: whoever made this value has promised that they are valid and keep still.
+        unsafe { std::slice::from_raw_parts(first, self.len as usize) }
+    }
+
+    /// Fills them.
+    pub(crate) fn fill(self, bytes: &[u8]) {
+        let len = bytes.len().min(self.len as usize);
+        let first = std::ptr::with_exposed_provenance_mut::<u8>(self.address as usize);
+        // SAFETY: whoever made this value has promised that nobody else touches the bytes; they are
+        // not in a receive buffer.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), first, len) };
+    }
+}

@@ -1,0 +1,304 @@
+//! Matching handlers: a message is met with the request for it, by sender and tag, whichever comes
+//! first.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::Result;
+use crate::controller::{Controller, FunctionId};
+use crate::recv::Payload;
+use crate::serialize::{Cheetah, Serialize};
+use crate::wire::Port;
+
+/// What is done with a message when it has met its request.
+type Action = Box<dyn FnOnce(&Controller, &[u8])>;
+
+/// Sends and requests that are matched by context and tag.
+///
+/// All contexts build their handlers in the same order; what comes for one that is not built yet is
+/// kept for it. Each request takes one message; of one sender and tag they meet in order.
+///
+/// # Examples
+/// ```no_run
+/// use selvedge_cheetah::{Config, Controller, MatchingHandler};
+///
+/// let controller = Controller::open(&Config::new().fork(2))?;
+/// let halo = MatchingHandler::new(&controller)?;
+/// let other = 1 - controller.mycontext();
+/// halo.send(other, 7, &vec![1.0_f64, 2.0])?;
+/// halo.request::<Vec<f64>>(other, 7, |_, row| println!("{row:?}"))?;
+/// controller.barrier()?;
+/// controller.finalize()?;
+/// # Ok::<(), selvedge_cheetah::Error>(())
+/// ```
+pub struct MatchingHandler {
+    controller: Controller,
+    number: u32,
+    channel: Rc<Channel>,
+}
+
+/// What waits for its counterpart.
+#[derive(Default)]
+pub(crate) struct Channel {
+    waiting: RefCell<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    actions: FxHashMap<(usize, i32), VecDeque<Action>>,
+    messages: FxHashMap<(usize, i32), VecDeque<Payload>>,
+}
+
+/// A message and its request.
+pub(crate) struct Ready {
+    payload: Payload,
+    action: Action,
+}
+
+impl Ready {
+    pub(crate) fn run(self, controller: &Controller) {
+        (self.action)(controller, self.payload.bytes());
+    }
+}
+
+/// From this size on, messages are packed into special memory. Smaller ones are packed into ordinary
+/// memory and sent with it: a look at special memory costs a round trip of its own.
+const SPECIAL_FROM: usize = 2048;
+
+impl MatchingHandler {
+    /// Builds the next handler.
+    ///
+    /// # Errors
+    /// [`crate::Error::Finalized`].
+    pub fn new(controller: &Controller) -> Result<Self> {
+        let number = controller.core().channel("matching")?;
+        let channel = Rc::new(Channel::default());
+        controller.attach(number, Rc::clone(&channel));
+        Ok(Self {
+            controller: controller.clone(),
+            number,
+            channel,
+        })
+    }
+
+    /// The controller that it was built on.
+    pub fn controller(&self) -> &Controller {
+        &self.controller
+    }
+
+    /// Sends a value, or a tuple of up to four, to this handler of context `to`. It is packed before
+    /// the call returns.
+    ///
+    /// # Errors
+    /// When there is no such context, or it is gone, or this one has finalized.
+    pub fn send<T: Serialize + ?Sized>(&self, to: usize, tag: i32, value: &T) -> Result {
+        self.send_with::<Cheetah, T>(to, tag, value)
+    }
+
+    /// As [`Self::send`], in the way of another tag of [`Serialize`].
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_with<Tag, T: Serialize<Tag> + ?Sized>(
+        &self,
+        to: usize,
+        tag: i32,
+        value: &T,
+    ) -> Result {
+        let port = Port::Channel {
+            channel: self.number,
+            tag,
+        };
+        let size = value.size();
+        if size >= SPECIAL_FROM && to != self.controller.mycontext() {
+            let mut parcel = self.controller.reserve(to, size)?;
+            value.pack(parcel.bytes_mut());
+            return self.controller.commit_to(port, parcel);
+        }
+        let mut room = [0_u64; SPECIAL_FROM / 8];
+        let mut large = Vec::new();
+        let room = match room.get_mut(..size / 8) {
+            Some(room) => room,
+            None => {
+                large.resize(size / 8, 0);
+                &mut large[..]
+            }
+        };
+        let room = bytemuck::cast_slice_mut(room);
+        value.pack(room);
+        self.controller.core().invoke(to, port, room)?;
+        self.controller.now_and_then()
+    }
+
+    /// Requests the next message of a context and tag that no other request has taken. `then` runs
+    /// with a view of what was sent, in this call or a later one.
+    ///
+    /// # Errors
+    /// When there is no such context, or this one has finalized.
+    pub fn request<T: Serialize + ?Sized>(
+        &self,
+        from: usize,
+        tag: i32,
+        then: impl FnOnce(&Controller, T::View<'_>) + 'static,
+    ) -> Result {
+        self.request_with::<Cheetah, T>(from, tag, then)
+    }
+
+    /// As [`Self::request`], in the way of another tag of [`Serialize`].
+    ///
+    /// # Errors
+    /// As [`Self::request`].
+    pub fn request_with<Tag, T: Serialize<Tag> + ?Sized>(
+        &self,
+        from: usize,
+        tag: i32,
+        then: impl FnOnce(&Controller, T::View<'_>) + 'static,
+    ) -> Result {
+        self.controller.core().check(from)?;
+        let action: Action = Box::new(move |controller, bytes| match T::unpack(bytes) {
+            Ok((view, _)) => then(controller, view),
+            Err(why) => controller.core().report(crate::Error::Garbled(format!(
+                "a message with tag {tag} of context {from}: {why}"
+            ))),
+        });
+        if let Some(ready) = self.channel.request(from, tag, action) {
+            self.controller.ready(ready);
+        }
+        Ok(())
+    }
+
+    /// Requests that wait for a message of context `from`, or of any.
+    pub fn actions(&self, from: Option<usize>) -> usize {
+        count(&self.channel.waiting.borrow().actions, from)
+    }
+
+    /// Messages of context `from`, or of any, that wait for a request.
+    pub fn messages(&self, from: Option<usize>) -> usize {
+        count(&self.channel.waiting.borrow().messages, from)
+    }
+}
+
+impl Drop for MatchingHandler {
+    fn drop(&mut self) {
+        self.controller.detach(self.number);
+    }
+}
+
+impl Channel {
+    /// A message has come: the request for it, if there is one.
+    pub(crate) fn arrive(&self, from: usize, tag: i32, payload: Payload) -> Option<Ready> {
+        let mut waiting = self.waiting.borrow_mut();
+        match take(&mut waiting.actions, (from, tag)) {
+            Some(action) => Some(Ready { payload, action }),
+            None => {
+                let queue = waiting.messages.entry((from, tag)).or_default();
+                queue.push_back(payload);
+                None
+            }
+        }
+    }
+
+    fn request(&self, from: usize, tag: i32, action: Action) -> Option<Ready> {
+        let mut waiting = self.waiting.borrow_mut();
+        match take(&mut waiting.messages, (from, tag)) {
+            Some(payload) => Some(Ready { payload, action }),
+            None => {
+                let queue = waiting.actions.entry((from, tag)).or_default();
+                queue.push_back(action);
+                None
+            }
+        }
+    }
+}
+
+type Queues<T> = FxHashMap<(usize, i32), VecDeque<T>>;
+
+fn take<T>(queues: &mut Queues<T>, key: (usize, i32)) -> Option<T> {
+    let queue = queues.get_mut(&key)?;
+    let item = queue.pop_front();
+    if queue.is_empty() {
+        queues.remove(&key);
+    }
+    item
+}
+
+fn count<T>(queues: &Queues<T>, from: Option<usize>) -> usize {
+    let theirs = queues
+        .iter()
+        .filter(|(key, _)| from.is_none_or(|from| key.0 == from));
+    theirs.map(|(_, queue)| queue.len()).sum()
+}
+
+impl fmt::Debug for MatchingHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "handler {} of {:?}", self.number, self.controller)
+    }
+}
+
+/// A registered function with a type.
+#[derive(Debug)]
+pub struct Function<T: ?Sized> {
+    id: FunctionId,
+    takes: std::marker::PhantomData<fn(&T)>,
+}
+
+impl<T: ?Sized> Clone for Function<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: ?Sized> Copy for Function<T> {}
+
+impl<T: ?Sized> Function<T> {
+    /// The function without its type.
+    pub fn id(&self) -> FunctionId {
+        self.id
+    }
+}
+
+impl Controller {
+    /// Registers a function that takes a value: as [`Self::register`], with the type in its name, so that
+    /// contexts that disagree about it fail at the first barrier.
+    ///
+    /// # Errors
+    /// [`crate::Error::Finalized`].
+    pub fn register_typed<T: Serialize + ?Sized>(
+        &self,
+        name: &str,
+        mut function: impl FnMut(&Self, usize, T::View<'_>) + 'static,
+    ) -> Result<Function<T>> {
+        let name = format!("{name} of {}", std::any::type_name::<T>());
+        let id = self.register(&name, move |controller, call| match T::unpack(call.bytes) {
+            Ok((view, _)) => function(controller, call.from, view),
+            Err(why) => controller.core().report(crate::Error::Garbled(format!(
+                "what context {} invokes function {} with: {why}",
+                call.from, call.id
+            ))),
+        })?;
+        Ok(Function {
+            id,
+            takes: std::marker::PhantomData,
+        })
+    }
+
+    /// Has a function run in another context with a value.
+    ///
+    /// # Errors
+    /// As [`Self::ainvoke`].
+    pub fn ainvoke_typed<T: Serialize + ?Sized>(
+        &self,
+        to: usize,
+        function: Function<T>,
+        value: &T,
+    ) -> Result {
+        let mut room = vec![0_u64; value.size() / 8];
+        let room = bytemuck::cast_slice_mut(&mut room);
+        value.pack(room);
+        self.ainvoke(to, function.id, room)
+    }
+}

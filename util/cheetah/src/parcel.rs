@@ -1,0 +1,70 @@
+//! Parcels: messages that are packed in place.
+
+use std::fmt;
+use std::rc::Rc;
+
+use crate::core::Core;
+use crate::engine;
+use crate::{Error, Result};
+
+/// Room for one message to one context, zeroed or with what an earlier message left behind.
+///
+/// It lies in special memory where the fabric has such: what is packed here is copied once more, by
+/// the target, out of this place. [`crate::Controller::commit`] sends it; dropping it gives the room back.
+pub struct Parcel {
+    core: Rc<Core>,
+    to: usize,
+    room: Option<engine::Parcel>,
+}
+
+impl Parcel {
+    pub(crate) fn new(core: Rc<Core>, to: usize, room: engine::Parcel) -> Self {
+        Self {
+            core,
+            to,
+            room: Some(room),
+        }
+    }
+
+    /// The context that it goes to.
+    pub fn to(&self) -> usize {
+        self.to
+    }
+
+    /// The room, to be packed.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.room {
+            Some(room) => room.bytes_mut(),
+            None => &mut [],
+        }
+    }
+
+    /// Whether it lies in special memory. It does not when that is used up, or for a context that
+    /// has no part in it.
+    pub fn is_special(&self) -> bool {
+        self.room.as_ref().is_some_and(engine::Parcel::is_special)
+    }
+
+    pub(crate) fn into_room(mut self, core: &Rc<Core>) -> Result<(usize, engine::Parcel)> {
+        match self.room.take_if(|_| Rc::ptr_eq(&self.core, core)) {
+            Some(room) => Ok((self.to, room)),
+            None => Err(Error::Garbled(
+                "a parcel of another controller cannot be sent here".to_owned(),
+            )),
+        }
+    }
+}
+
+impl Drop for Parcel {
+    fn drop(&mut self) {
+        if let Some(room) = self.room.take() {
+            self.core.abandon(room);
+        }
+    }
+}
+
+impl fmt::Debug for Parcel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "parcel to context {}", self.to)
+    }
+}

@@ -1,0 +1,97 @@
+//! Special memory: memory of this context that others reach by loads and stores.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use selvedge::owned::Window;
+
+use crate::Result;
+use crate::core::Core;
+
+/// Memory of this context that others put into and get from without its help.
+///
+/// Any pointer into it may be named in a put or get; contexts learn that it is special by the first
+/// one. It is never lent as a slice, because others may write it at any time.
+pub struct Special {
+    core: Rc<Core>,
+    window: Option<Arc<Window>>,
+}
+
+impl Special {
+    pub(crate) fn new(core: Rc<Core>, window: Arc<Window>) -> Self {
+        Self {
+            core,
+            window: Some(window),
+        }
+    }
+
+    /// The address that other contexts name the byte at `offset` by.
+    pub fn address(&self, offset: usize) -> u64 {
+        self.base().wrapping_add(offset).expose_provenance() as u64
+    }
+
+    /// The first byte.
+    pub fn base(&self) -> *mut u8 {
+        self.window().base()
+    }
+
+    /// Length in bytes; never 0.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "there is no empty special memory"
+    )]
+    pub fn len(&self) -> usize {
+        self.window().len()
+    }
+
+    /// Copies `bytes` to `offset`.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadPointer`] when they do not lie within; nothing was copied then.
+    pub fn copy_from(&self, offset: usize, bytes: &[u8]) -> Result {
+        let copied = self.window().copy_from(offset, bytes);
+        copied.map_err(|_| self.outside(offset, bytes.len()))
+    }
+
+    /// Fills `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Self::copy_from`].
+    pub fn copy_to(&self, offset: usize, bytes: &mut [u8]) -> Result {
+        let copied = self.window().copy_to(offset, bytes);
+        copied.map_err(|_| self.outside(offset, bytes.len()))
+    }
+
+    fn outside(&self, offset: usize, len: usize) -> crate::Error {
+        crate::Error::BadPointer {
+            context: self.core.mycontext(),
+            address: self.address(offset),
+            len: len as u64,
+            what: "access to special memory",
+        }
+    }
+
+    fn window(&self) -> &Window {
+        self.window.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl Drop for Special {
+    fn drop(&mut self) {
+        if let Some(window) = self.window.take() {
+            self.core.free(window);
+        }
+    }
+}
+
+impl fmt::Debug for Special {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} bytes of special memory at {:#x}",
+            self.len(),
+            self.address(0)
+        )
+    }
+}

@@ -1,0 +1,245 @@
+//! Contexts that are forked: context 0 is the process that was started, the others its children.
+//!
+//! The fork comes before there is anything that a child must not have: no endpoint, thread or lock.
+//! What was printed is flushed first, so that it is printed once. Context 0 waits for its children at
+//! its end, and fails if one of them has failed.
+
+#![expect(unsafe_code, reason = "fork, wait and exit")]
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::engine::Obituary;
+use crate::{Error, Result};
+
+/// A context that has just come to be.
+pub(crate) struct Born {
+    pub(crate) rank: usize,
+    pub(crate) role: Role,
+    /// A number that the contexts of this run alone know.
+    pub(crate) secret: u64,
+}
+
+/// What a context is to the others.
+pub(crate) enum Role {
+    Parent(Family),
+    /// With a connection to context 0.
+    Child(UnixStream),
+}
+
+/// The children of context 0.
+pub(crate) struct Family {
+    children: Arc<Mutex<Vec<Child>>>,
+    sockets: Vec<UnixStream>,
+}
+
+#[derive(Debug)]
+struct Child {
+    rank: usize,
+    pid: libc::pid_t,
+    /// How it ended, once that is known.
+    end: Option<End>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Exit(i32),
+    Signal(i32),
+}
+
+/// Makes `size` contexts of this process.
+///
+/// # Errors
+/// When there are threads, whose locks a child would find locked for ever; the system's.
+pub(crate) fn fork(size: usize) -> Result<Born> {
+    let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads > 1 {
+        let what = format!("a process with {threads} threads cannot be forked into contexts");
+        return Err(Error::start(what));
+    }
+    flush();
+    let secret = super::random();
+    let children = Arc::new(Mutex::new(Vec::new()));
+    let mut sockets = Vec::new();
+    for rank in 1..size {
+        let pair = UnixStream::pair().map_err(|error| Error::io("a socket", &error))?;
+        // SAFETY: there is one thread, and the child goes on as this process would.
+        match unsafe { libc::fork() } {
+            0 => {
+                return Ok(Born {
+                    rank,
+                    role: Role::Child(pair.1),
+                    secret,
+                });
+            }
+            -1 => {
+                let error = io::Error::last_os_error();
+                let what = format!("context {rank} of {size} cannot be forked");
+                end_all(&children);
+                return Err(Error::io(&what, &error));
+            }
+            pid => lock(&children).push(Child {
+                rank,
+                pid,
+                end: None,
+            }),
+        }
+        sockets.push(pair.0);
+    }
+    wait_at_exit(&children);
+    Ok(Born {
+        rank: 0,
+        role: Role::Parent(Family { children, sockets }),
+        secret,
+    })
+}
+
+impl Family {
+    /// The connections to the children.
+    pub(crate) fn lines(&mut self) -> Vec<UnixStream> {
+        std::mem::take(&mut self.sockets)
+    }
+
+    /// Says how contexts have ended, for those who ask later.
+    pub(crate) fn obituary(&self) -> Obituary {
+        let children = Arc::clone(&self.children);
+        Box::new(move |rank| {
+            let mut children = lock(&children);
+            let child = children.iter_mut().find(|child| child.rank == rank)?;
+            child.look(libc::WNOHANG);
+            child.end.map(|end| format!("it {end}"))
+        })
+    }
+
+    /// Adds to an error of the start what is known of children that have ended.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let mut children = lock(&self.children);
+        let mut ended = Vec::new();
+        for child in children.iter_mut() {
+            child.look(libc::WNOHANG);
+            ended.extend(child.end.map(|end| format!("context {} {end}", child.rank)));
+        }
+        match ended.is_empty() {
+            true => error,
+            false => Error::start(format!("{}: {error}", ended.join(", "))),
+        }
+    }
+
+    /// Waits for all children to end.
+    ///
+    /// # Errors
+    /// Which of them have failed, and how.
+    pub(crate) fn wait(&self) -> Result {
+        match failures(&self.children) {
+            None => Ok(()),
+            Some(what) => Err(Error::Children(what)),
+        }
+    }
+}
+
+impl Child {
+    fn look(&mut self, flags: i32) {
+        if self.end.is_some() {
+            return;
+        }
+        let mut status = 0;
+        loop {
+            // SAFETY: the status is written by the call.
+            let answer = unsafe { libc::waitpid(self.pid, &raw mut status, flags) };
+            if answer == self.pid {
+                self.end = Some(End::of(status));
+            } else if answer < 0 {
+                if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                // Somebody else has waited for it.
+                self.end = Some(End::Exit(0));
+            }
+            return;
+        }
+    }
+}
+
+impl End {
+    fn of(status: i32) -> Self {
+        match libc::WIFSIGNALED(status) {
+            true => Self::Signal(libc::WTERMSIG(status)),
+            false => Self::Exit(libc::WEXITSTATUS(status)),
+        }
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "has ended with exit code {code}"),
+            Self::Signal(signal) => write!(f, "was killed by signal {signal}"),
+        }
+    }
+}
+
+/// What there is to say of those who have failed, when all have ended.
+fn failures(children: &Mutex<Vec<Child>>) -> Option<String> {
+    let mut children = lock(children);
+    let mut failed = Vec::new();
+    for child in children.iter_mut() {
+        child.look(0);
+        let end = child.end.filter(|&end| end != End::Exit(0));
+        failed.extend(end.map(|end| format!("context {} {end}", child.rank)));
+    }
+    (!failed.is_empty()).then(|| failed.join("; "))
+}
+
+fn end_all(children: &Mutex<Vec<Child>>) {
+    for child in lock(children).iter() {
+        // SAFETY: a child of ours that nobody has waited for.
+        unsafe { libc::kill(child.pid, libc::SIGKILL) };
+    }
+    let _ = failures(children);
+}
+
+fn lock(children: &Mutex<Vec<Child>>) -> std::sync::MutexGuard<'_, Vec<Child>> {
+    children.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Everything that has been printed goes out, so that no child prints it again.
+fn flush() {
+    let _ = io::stdout().flush();
+    // SAFETY: all of C's streams.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+}
+
+/// The children of a process.
+type Children = Arc<Mutex<Vec<Child>>>;
+
+/// The families that this process waits for when it exits, and which process that is.
+static AT_EXIT: Mutex<Vec<(u32, Children)>> = Mutex::new(Vec::new());
+
+/// Whoever ends without a word to the controller waits for the children all the same.
+fn wait_at_exit(children: &Arc<Mutex<Vec<Child>>>) {
+    let mut families = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
+    if families.is_empty() {
+        // SAFETY: the function is one of C's kind and does not unwind.
+        unsafe { libc::atexit(reap) };
+    }
+    families.push((process::id(), Arc::clone(children)));
+}
+
+extern "C" fn reap() {
+    let families = {
+        let mut families = AT_EXIT.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *families)
+    };
+    let own = families.iter().filter(|family| family.0 == process::id());
+    let failed: Vec<_> = own.filter_map(|family| failures(&family.1)).collect();
+    if failed.is_empty() {
+        return;
+    }
+    flush();
+    let _ = writeln!(io::stderr(), "cheetah: {}", failed.join("; "));
+    // SAFETY: the process is exiting; what else was to be done at exit has its turn no more.
+    unsafe { libc::_exit(1) };
+}

@@ -1,0 +1,148 @@
+//! How contexts come to be, and learn of each other.
+//!
+//! Each opens its fabrics, and says in one line how it is reached. All lines are exchanged, in one of
+//! three ways: over sockets to context 0, which has forked the others or listens; over sockets to a
+//! launcher; or through a process manager. Everything behind that is the same.
+
+pub(crate) mod family;
+pub mod gather;
+mod introduction;
+mod pmi;
+
+use std::time::{Duration, Instant};
+
+use crate::config::{Config, Meeting, Place};
+use crate::engine::{Engine, Obituary};
+use crate::net::Net;
+use crate::{Error, Result};
+use family::Family;
+use gather::Stranger;
+use introduction::Introduction;
+
+/// How long contexts have to find each other, unless something else is said.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A context, and the children that it has to wait for in the end.
+pub(crate) struct Started {
+    pub(crate) engine: Engine,
+    pub(crate) family: Option<Family>,
+}
+
+/// Starts the context that this process is, or the contexts that it is to make.
+///
+/// # Errors
+/// Why there are none.
+pub(crate) fn start(config: &Config) -> Result<Started> {
+    let deadline = Instant::now() + config.start_timeout.unwrap_or(START_TIMEOUT);
+    if let Some(place) = &config.place {
+        let engine = meet(config, place, deadline)?;
+        return Ok(Started {
+            engine,
+            family: None,
+        });
+    }
+    match config.fork {
+        Some(size) if size > 1 => fork(config, size, deadline),
+        _ => {
+            let alone = Place {
+                size: 1,
+                ..Place::default()
+            };
+            let engine = meet(config, &alone, deadline)?;
+            Ok(Started {
+                engine,
+                family: None,
+            })
+        }
+    }
+}
+
+fn fork(config: &Config, size: usize, deadline: Instant) -> Result<Started> {
+    let born = family::fork(size)?;
+    let (rank, secret) = (born.rank, born.secret);
+    let (nets, line) = open(config, rank, secret)?;
+    let job = format!("{secret:016x}");
+    let me = Stranger {
+        job: &job,
+        rank,
+        size,
+        line: &line,
+    };
+    let (lines, family, obituary) = match born.role {
+        family::Role::Parent(mut family) => {
+            let lines = gather::serve(&me, family.lines(), deadline);
+            let lines = lines.map_err(|error| family.explain(error))?;
+            let obituary = family.obituary();
+            (lines, Some(family), Some(obituary))
+        }
+        family::Role::Child(socket) => (gather::join(&me, socket, deadline)?, None, None),
+    };
+    let engine = engage(nets, rank, &lines, obituary)?;
+    Ok(Started { engine, family })
+}
+
+fn meet(config: &Config, place: &Place, deadline: Instant) -> Result<Engine> {
+    let (nets, line) = open(config, place.rank, random())?;
+    let me = Stranger {
+        job: &place.job,
+        rank: place.rank,
+        size: place.size,
+        line: &line,
+    };
+    let lines = match &place.meeting {
+        Meeting::Alone => vec![line.clone()],
+        Meeting::Host(at) => gather::at_host(&me, at, deadline)?,
+        Meeting::Server(at) => gather::at_server(&me, at, deadline)?,
+        Meeting::File(path) => gather::at_file(&me, path.as_ref(), deadline)?,
+        Meeting::Pmi(fd) => pmi::exchange(*fd, &me)?,
+    };
+    engage(nets, place.rank, &lines, None)
+}
+
+/// Opens the fabrics: the one for all contexts, and one for those of this host if there is such.
+fn open(config: &Config, rank: usize, secret: u64) -> Result<(Vec<Net>, String)> {
+    let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    let mut providers = vec![named(&config.fabric)];
+    providers.extend(named(&config.near).map(Some));
+    let mut nets = Vec::new();
+    for provider in providers {
+        let secret = secret.wrapping_add((rank as u64) << 32) & (u64::MAX >> 1) | 1;
+        let net = Net::open(provider.as_deref(), secret, config.has_thread);
+        nets.push(net.map_err(|error| Error::Fabric {
+            context: rank,
+            what: error.to_string(),
+        })?);
+    }
+    let line = Introduction::of(&nets)?.to_line();
+    Ok((nets, line))
+}
+
+fn engage(
+    nets: Vec<Net>,
+    rank: usize,
+    lines: &[String],
+    obituary: Option<Obituary>,
+) -> Result<Engine> {
+    let all: Result<Vec<_>> = lines.iter().map(|line| Introduction::parse(line)).collect();
+    let all = all?;
+    let here = &all[rank];
+    let known = all.iter().enumerate().map(|(other, theirs)| {
+        theirs.acquaintance(here).ok_or_else(|| {
+            Error::start(format!(
+                "contexts {rank} and {other} have no fabric in common: {} and {}",
+                here.fabrics(),
+                theirs.fabrics()
+            ))
+        })
+    });
+    let known: Vec<_> = known.collect::<Result<_>>()?;
+    Engine::start(nets, rank, &known, obituary)
+}
+
+/// A number that nobody guesses.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}

@@ -1,0 +1,112 @@
+//! PMI-1, the text protocol by which `mpiexec` tells the processes that it starts of each other: each
+//! puts a value under a key, all meet in a barrier, and then each gets those of the others.
+
+#![expect(
+    unsafe_code,
+    reason = "a descriptor that a process manager has left here"
+)]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{BorrowedFd, RawFd};
+
+use super::gather::Stranger;
+use crate::{Error, Result};
+
+/// Exchanges introductions through the process manager at the other end of `fd`.
+///
+/// # Errors
+/// What it answers instead of what it should.
+pub(super) fn exchange(fd: RawFd, me: &Stranger<'_>) -> Result<Vec<String>> {
+    let mut manager = Manager::at(fd)?;
+    manager.ask("init pmi_version=1 pmi_subversion=1", "response_to_init")?;
+    let maxes = manager.ask("get_maxes", "maxes")?;
+    let longest = number(&maxes, "vallen_max").unwrap_or(256);
+    let space = manager.ask("get_my_kvsname", "my_kvsname")?;
+    let space = field(&space, "kvsname").unwrap_or_default().to_owned();
+    manager.put(&space, me, longest.saturating_sub(1).max(16))?;
+    manager.ask("barrier_in", "barrier_out")?;
+    let all: Result<Vec<_>> = (0..me.size).map(|rank| manager.get(&space, rank)).collect();
+    manager.ask("finalize", "finalize_ack")?;
+    all
+}
+
+struct Manager {
+    reader: BufReader<File>,
+    writer: File,
+}
+
+impl Manager {
+    fn at(fd: RawFd) -> Result<Self> {
+        let broken = |error: std::io::Error| Error::io(&format!("PMI_FD={fd}"), &error);
+        if fd < 0 {
+            return Err(Error::start(format!("PMI_FD={fd}")));
+        }
+        // SAFETY: the descriptor is only borrowed to make copies of it; if it is none, that fails.
+        let given = unsafe { BorrowedFd::borrow_raw(fd) };
+        let reader = File::from(given.try_clone_to_owned().map_err(broken)?);
+        let writer = reader.try_clone().map_err(broken)?;
+        Ok(Self {
+            reader: BufReader::new(reader),
+            writer,
+        })
+    }
+
+    /// Says a line, and hears the answer to it.
+    fn ask(&mut self, command: &str, expected: &str) -> Result<String> {
+        let broken = |error: std::io::Error| Error::io("the process manager", &error);
+        let line = format!("cmd={command}\n");
+        self.writer.write_all(line.as_bytes()).map_err(broken)?;
+        let mut answer = String::new();
+        self.reader.read_line(&mut answer).map_err(broken)?;
+        let answer = answer.trim_end().to_owned();
+        let is_well = field(&answer, "cmd") == Some(expected)
+            && field(&answer, "rc").is_none_or(|code| code == "0");
+        match is_well {
+            true => Ok(answer),
+            false => Err(Error::start(format!(
+                "the process manager answers {command:?} with {answer:?}"
+            ))),
+        }
+    }
+
+    /// Puts this context's line, in pieces that are short enough.
+    fn put(&mut self, space: &str, me: &Stranger<'_>, longest: usize) -> Result {
+        let pieces: Vec<_> = me.line.as_bytes().chunks(longest).collect();
+        for (number, piece) in pieces.iter().enumerate() {
+            let value = String::from_utf8_lossy(piece).replace('=', "%");
+            let key = format!("cheetah-{}-{number}", me.rank);
+            let command = format!("put kvsname={space} key={key} value={value}");
+            self.ask(&command, "put_result")?;
+        }
+        let count = format!(
+            "put kvsname={space} key=cheetah-{} value={}",
+            me.rank,
+            pieces.len()
+        );
+        self.ask(&count, "put_result").map(|_| ())
+    }
+
+    fn get(&mut self, space: &str, rank: usize) -> Result<String> {
+        let count = self.value(space, &format!("cheetah-{rank}"))?;
+        let count: usize = count.parse().unwrap_or(0);
+        let pieces: Result<Vec<_>> = (0..count)
+            .map(|number| self.value(space, &format!("cheetah-{rank}-{number}")))
+            .collect();
+        Ok(pieces?.concat().replace('%', "="))
+    }
+
+    fn value(&mut self, space: &str, key: &str) -> Result<String> {
+        let answer = self.ask(&format!("get kvsname={space} key={key}"), "get_result")?;
+        Ok(field(&answer, "value").unwrap_or_default().to_owned())
+    }
+}
+
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let mut words = line.split(' ').filter_map(|word| word.split_once('='));
+    words.find(|word| word.0 == name).map(|word| word.1)
+}
+
+fn number(line: &str, name: &str) -> Option<usize> {
+    field(line, name)?.parse().ok()
+}

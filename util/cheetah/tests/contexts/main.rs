@@ -1,0 +1,6 @@
+//! Contexts as processes: each test runs a scene of `tests/scenes` with several contexts.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot run fails")]
+
+mod starting;
+mod troupe;

@@ -1,0 +1,106 @@
+//! Running a scene, and looking at how its contexts have ended.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Longer than any scene takes on a machine that is busy with others.
+const WATCHDOG: Duration = Duration::from_secs(120);
+
+/// The program of all scenes.
+pub(crate) const SCENES: &str = env!("CARGO_BIN_EXE_cheetah-scenes");
+/// The launcher.
+pub(crate) const LAUNCHER: &str = env!("CARGO_BIN_EXE_cheetahrun");
+
+/// How a run has ended.
+#[derive(Debug)]
+pub(crate) struct Played {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs `scene` with `contexts` contexts that are forked, over shared memory.
+pub(crate) fn play(scene: &str, contexts: usize, more: &[&str]) -> Played {
+    let count = contexts.to_string();
+    let mut command = Command::new(SCENES);
+    command.args([scene, "-shmem", "-np", &count]).args(more);
+    watch(command)
+}
+
+/// As [`play`], for a scene that has to end well in every context.
+pub(crate) fn play_well(scene: &str, contexts: usize) {
+    play(scene, contexts, &[]).assert_well(contexts);
+}
+
+/// Runs a command to its end, which has to come.
+pub(crate) fn watch(command: Command) -> Played {
+    finish(spawn(command))
+}
+
+/// Starts a command whose output is kept.
+pub(crate) fn spawn(mut command: Command) -> Child {
+    for name in [
+        "CHEETAH_RANK",
+        "CHEETAH_SIZE",
+        "CHEETAH_FABRIC",
+        "PMI_FD",
+        "PMI_RANK",
+    ] {
+        if !command.get_envs().any(|(set, _)| set == name) {
+            command.env_remove(name);
+        }
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Waits for a command, and for all that hold its output.
+pub(crate) fn finish(mut child: Child) -> Played {
+    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let (done, over) = mpsc::channel();
+    let reader = |mut from: Box<dyn Read + Send>, done: mpsc::Sender<()>| {
+        thread::spawn(move || {
+            let mut text = Vec::new();
+            from.read_to_end(&mut text).unwrap();
+            // Nobody listens when the watchdog has struck.
+            let _ = done.send(());
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    };
+    let readers = [
+        reader(Box::new(out), done.clone()),
+        reader(Box::new(err), done),
+    ];
+    for _ in 0..2 {
+        if over.recv_timeout(WATCHDOG).is_err() {
+            let _ = child.kill();
+            panic!("the contexts hang");
+        }
+    }
+    let code = child.wait().unwrap().code();
+    let [out, err] = readers.map(|reader| reader.join().unwrap());
+    Played { code, out, err }
+}
+
+impl Played {
+    /// Every context has said that it ends well.
+    pub(crate) fn assert_well(&self, contexts: usize) {
+        let well = self.out.matches("context ends well").count();
+        assert!(self.code == Some(0) && well == contexts, "{self:#?}");
+    }
+
+    /// It has failed, and said this.
+    pub(crate) fn assert_failed(&self, part: &str) {
+        let is_failure = self.code.is_some_and(|code| code != 0);
+        assert!(
+            is_failure && self.err.contains(part),
+            "wanted {part:?}: {self:#?}"
+        );
+    }
+}

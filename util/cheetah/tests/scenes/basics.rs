@@ -1,0 +1,74 @@
+//! The first things.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use selvedge_cheetah::{BellName, Controller, Result};
+
+pub(crate) const SCENES: &[(&str, super::Scene)] = &[
+    ("thin", thin),
+    ("barriers", barriers),
+    ("exits", exits),
+    ("dies", dies),
+];
+
+/// Everybody puts to its neighbour, with a bell there, after telling it where.
+#[expect(unsafe_code, reason = "a put")]
+fn thin(controller: &Controller, _: &[String]) -> Result {
+    let (me, all) = (controller.mycontext(), controller.ncontexts());
+    let theirs = Rc::new(Cell::new(None));
+    let got = Rc::clone(&theirs);
+    let told = controller.bell()?;
+    let rung = told.clone();
+    let tell = controller.register("tell", move |_, call| {
+        let words: &[u64] = bytemuck::cast_slice(call.bytes);
+        got.set(Some((call.from, words[0], words[1])));
+        rung.set(rung.value() + 1);
+    })?;
+    controller.barrier()?;
+    let mut room = vec![0_u64; 1000];
+    let there = controller.bell()?;
+    let place = [
+        room.as_mut_ptr().expose_provenance() as u64,
+        there.name().word(),
+    ];
+    let before = (me + all - 1) % all;
+    controller.ainvoke(before, tell, bytemuck::cast_slice(&place))?;
+    controller.wait(&told, 1)?;
+    let (next, remote, bell) = theirs.get().expect("told");
+    assert_eq!(next, (me + 1) % all);
+    let mine: Vec<u64> = (0..1000).map(|word| word + 10_000 * me as u64).collect();
+    let done = controller.bell()?;
+    let bytes = (mine.as_ptr().cast(), 8000);
+    // SAFETY: the vectors live to the end of the barrier; the bell was just told.
+    unsafe { controller.put(next, remote, bytes, Some(&done), BellName::from_word(bell)) }?;
+    controller.wait(&done, 1)?;
+    controller.wait(&there, 1)?;
+    assert_eq!(room[999], 999 + 10_000 * before as u64);
+    controller.barrier()?;
+    std::hint::black_box(&mut room);
+    Ok(())
+}
+
+fn barriers(controller: &Controller, _: &[String]) -> Result {
+    for _ in 0..1000 {
+        controller.barrier()?;
+    }
+    Ok(())
+}
+
+/// The context that is named ends with a code when all others have come to an end.
+fn exits(controller: &Controller, args: &[String]) -> Result {
+    controller.finalize()?;
+    if controller.mycontext().to_string() == args[0] {
+        std::process::exit(args[1].parse().expect("a code"));
+    }
+    Ok(())
+}
+
+fn dies(controller: &Controller, args: &[String]) -> Result {
+    if controller.mycontext().to_string() == args[0] {
+        std::process::abort();
+    }
+    controller.barrier()
+}

@@ -1,0 +1,43 @@
+//! What contexts do in the tests: `cheetah-scenes SCENE [-shmem] [-np N] ...`. A context that fails
+//! says why and ends with 1.
+
+mod basics;
+
+use std::process::ExitCode;
+
+use selvedge_cheetah::{Controller, Result};
+
+/// A scene, with the arguments that are left.
+type Scene = fn(&Controller, &[String]) -> Result;
+
+fn scenes() -> impl Iterator<Item = (&'static str, Scene)> {
+    basics::SCENES.iter().copied()
+}
+
+fn main() -> ExitCode {
+    let mut args: Vec<String> = std::env::args().collect();
+    match play(&mut args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn play(args: &mut Vec<String>) -> Result {
+    if args.iter().any(|arg| arg == "--chatty") {
+        // No end of line: it stays in the buffer, and would be copied by a fork.
+        print!("before the fork ");
+    }
+    let controller = Controller::from_args(args)?;
+    let name = args.get(1).cloned().unwrap_or_default();
+    let scene = scenes().find(|scene| scene.0 == name);
+    let (_, scene) = scene.unwrap_or_else(|| panic!("no scene {name:?}"));
+    scene(&controller, &args[2..])?;
+    if controller.is_valid() {
+        controller.finalize()?;
+    }
+    println!("context ends well");
+    Ok(())
+}
