@@ -6,12 +6,13 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "src",
     "providers/src",
     "providers/kit/src",
     "providers/shm/src",
     "util/bmi/src",
+    "util/capi/bmi/src",
     "fabtests/src",
     "util/cheetah/src",
 ];

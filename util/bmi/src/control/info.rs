@@ -184,6 +184,16 @@ impl Bmi {
             .or_else(|| Memory::ordinary(len))
     }
 
+    /// Whether a peer that came by itself is gone (`BMI_DROP_ADDR_QUERY`).
+    ///
+    /// # Errors
+    /// [`Code::EINVAL`] for no peer.
+    pub fn is_gone(&self, addr: Addr) -> Result<bool> {
+        self.with_reference(addr, |desk| {
+            desk.references.get(addr).is_some_and(|known| known.is_gone)
+        })
+    }
+
     /// Whether there is such a peer.
     pub fn knows(&self, addr: Addr) -> bool {
         self.with_reference(addr, |_| ()).is_ok()

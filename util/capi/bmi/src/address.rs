@@ -1,0 +1,81 @@
+//! Addresses.
+
+#![expect(unsafe_code, reason = "the C interface")]
+
+use std::ffi::{CStr, c_char, c_int};
+
+use selvedge_bmi::{Addr, Code, process};
+
+use crate::answer::{call, guarded};
+use crate::gossip;
+use crate::life::text;
+
+/// # Safety
+/// `new_addr` is null or may be written; `id_string` is null or ends with a zero.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_addr_lookup(new_addr: *mut i64, id_string: *const c_char) -> c_int {
+    call(|bmi| {
+        if new_addr.is_null() {
+            return Err(Code::EINVAL);
+        }
+        // SAFETY: passed on from the caller.
+        let url = unsafe { text(id_string) }?.ok_or(Code::EINVAL)?;
+        let addr = bmi.addr_lookup(&url).map_err(|error| {
+            gossip::complain(&error.to_string());
+            error.code()
+        })?;
+        // SAFETY: not null, and the caller promises that it may be written.
+        unsafe { new_addr.write(addr.0) };
+        Ok(0)
+    })
+}
+
+/// What [`BMI_addr_rev_lookup_unexpected`] says of who is nobody.
+const NOBODY: &CStr = c"UNKNOWN";
+
+#[unsafe(no_mangle)]
+extern "C" fn BMI_addr_rev_lookup(addr: i64) -> *const c_char {
+    texts(addr).0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn BMI_addr_rev_lookup_unexpected(addr: i64) -> *const c_char {
+    match texts(addr).1 {
+        nothing if nothing.is_null() => NOBODY.as_ptr(),
+        text => text,
+    }
+}
+
+/// The texts of a peer, which are the instance's and stay until it forgets the peer.
+fn texts(addr: i64) -> (*const c_char, *const c_char) {
+    let mut found = (std::ptr::null(), std::ptr::null());
+    guarded(|| {
+        process::with(|bmi| {
+            let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+            bmi.texts_of(Addr(addr), &mut |url, host| {
+                found = (pointer(url), pointer(host))
+            });
+        })?;
+        Ok(0)
+    });
+    found
+}
+
+/// # Safety
+/// `id_string` is null or ends with a zero.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_query_addr_range(
+    addr: i64,
+    id_string: *const c_char,
+    netmask: c_int,
+) -> c_int {
+    call(|bmi| {
+        // SAFETY: passed on from the caller.
+        let pattern = unsafe { text(id_string) }?.ok_or(Code::EINVAL)?;
+        let bits = match netmask {
+            -1 => None,
+            bits => Some(u8::try_from(bits).map_err(|_| Code::EINVAL)?),
+        };
+        Ok(bmi.query_addr_range(Addr(addr), &pattern, bits)?.into())
+    })
+}

@@ -1,0 +1,53 @@
+//! Answers: what a call says to C.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use selvedge_bmi::{Bmi, Code, Result, process};
+
+/// The negative number of a code.
+pub(crate) const fn refusal(code: Code) -> c_int {
+    -code.as_raw()
+}
+
+/// Calls the instance of this process. What goes wrong is a negative number.
+#[inline]
+pub(crate) fn call(body: impl FnOnce(&Bmi) -> Result<c_int>) -> c_int {
+    guarded(|| process::with(body)?)
+}
+
+/// Calls without an instance. What goes wrong is a negative number, also a panic.
+#[inline]
+pub(crate) fn guarded(body: impl FnOnce() -> Result<c_int>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(code)) => refusal(code),
+        Err(_) => refusal(Code::EIO),
+    }
+}
+
+/// A time in milliseconds.
+///
+/// # Errors
+/// [`Code::EINVAL`] below zero.
+#[inline]
+pub(crate) fn idle(ms: c_int) -> Result<Duration> {
+    let ms = u64::try_from(ms).map_err(|_| Code::EINVAL)?;
+    Ok(Duration::from_millis(ms))
+}
+
+/// A count of array members.
+///
+/// # Errors
+/// [`Code::EINVAL`] below zero.
+#[inline]
+pub(crate) fn count(count: c_int) -> Result<usize> {
+    usize::try_from(count).map_err(|_| Code::EINVAL)
+}
+
+/// Whether anything was found, as tests say it.
+#[inline]
+pub(crate) const fn found(count: usize) -> c_int {
+    (count > 0) as c_int
+}

@@ -1,0 +1,162 @@
+//! Options, by their numbers, and error numbers as text.
+
+#![expect(unsafe_code, reason = "the C interface")]
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use selvedge_bmi::method::Setting;
+use selvedge_bmi::support::heap::HeapBuf;
+use selvedge_bmi::{Addr, Bmi, Code, Limit, Result, transports};
+
+use crate::answer::{call, guarded, refusal};
+
+/// `BMI_DROP_ADDR` and its kin. Both dialects' numbers; where they differ, each has a meaning of its
+/// own here.
+mod option {
+    pub(super) const DROP_ADDR: i32 = 1;
+    pub(super) const CHECK_INIT: i32 = 2;
+    pub(super) const CHECK_MAXSIZE: i32 = 3;
+    pub(super) const INC_ADDR_REF: i32 = 5;
+    pub(super) const DEC_ADDR_REF: i32 = 6;
+    pub(super) const DROP_ADDR_QUERY: i32 = 7;
+    pub(super) const FORCEFUL_CANCEL_MODE: i32 = 8;
+    pub(super) const GET_UNEXP_SIZE: i32 = 10;
+    pub(super) const TCP_BUFFER_SEND_SIZE: i32 = 11;
+    pub(super) const TCP_BUFFER_RECEIVE_SIZE: i32 = 12;
+    pub(super) const TCP_CLOSE_SOCKET: i32 = 13;
+    pub(super) const OPTIMISTIC_BUFFER_REG: i32 = 14;
+    pub(super) const TCP_CHECK_UNEXPECTED: i32 = 15;
+    /// To be asked for: OrangeFS's transports. To be set: a time-out of ZOID's.
+    pub(super) const TRANSPORT_METHODS_STRING_OFS: i32 = 16;
+    pub(super) const TRANSPORT_METHODS_STRING: i32 = 17;
+    pub(super) const TCP_GET_PORT: i32 = 18;
+}
+
+/// # Safety
+/// `inout_parameter` is null or points to what the option takes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_set_info(addr: i64, option: c_int, inout_parameter: *mut c_void) -> c_int {
+    call(|bmi| {
+        let addr = Addr(addr);
+        // SAFETY: passed on from the caller, who knows that these options take a number.
+        let number = || unsafe { number(inout_parameter) };
+        match option {
+            option::DROP_ADDR | option::TCP_CLOSE_SOCKET => bmi.drop_addr(addr)?,
+            option::INC_ADDR_REF => bmi.hold(addr)?,
+            option::DEC_ADDR_REF => bmi.let_go(addr)?,
+            option::FORCEFUL_CANCEL_MODE => bmi.set_info(addr, Setting::ForcefulCancel)?,
+            option::TCP_BUFFER_SEND_SIZE => {
+                bmi.set_info(addr, Setting::SendBuffer(size(number()?)?))?;
+            }
+            option::TCP_BUFFER_RECEIVE_SIZE => {
+                bmi.set_info(addr, Setting::ReceiveBuffer(size(number()?)?))?;
+            }
+            option::TCP_CHECK_UNEXPECTED => bmi.heed_unexpected(number()? != 0),
+            // Hints for what is not here: memory that is registered ahead, ZOID.
+            option::OPTIMISTIC_BUFFER_REG | option::TRANSPORT_METHODS_STRING_OFS => {}
+            _ => return Err(Code::ENOSYS),
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// It is null or points to an `int`.
+unsafe fn number(parameter: *mut c_void) -> Result<c_int> {
+    if parameter.is_null() {
+        return Err(Code::EINVAL);
+    }
+    // SAFETY: not null, and the caller promises the `int`.
+    Ok(unsafe { parameter.cast::<c_int>().read() })
+}
+
+fn size(number: c_int) -> Result<usize> {
+    usize::try_from(number).map_err(|_| Code::EINVAL)
+}
+
+/// # Safety
+/// `inout_parameter` is null or points to what the option gives.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_get_info(addr: i64, option: c_int, inout_parameter: *mut c_void) -> c_int {
+    if matches!(
+        option,
+        option::TRANSPORT_METHODS_STRING | option::TRANSPORT_METHODS_STRING_OFS
+    ) {
+        // SAFETY: passed on from the caller, who knows that this option gives a text.
+        return guarded(|| unsafe { give_transports(inout_parameter.cast()) });
+    }
+    call(|bmi| {
+        let number = asked(bmi, Addr(addr), option)?;
+        if option == option::CHECK_INIT {
+            return Ok(0);
+        }
+        if inout_parameter.is_null() {
+            return Err(Code::EINVAL);
+        }
+        // SAFETY: not null, and the caller knows that all other options give a number.
+        unsafe { inout_parameter.cast::<c_int>().write(number) };
+        Ok(0)
+    })
+}
+
+/// The number that an option gives.
+fn asked(bmi: &Bmi, addr: Addr, option: c_int) -> Result<c_int> {
+    let in_range = |size: u64| c_int::try_from(size).unwrap_or(c_int::MAX);
+    match option {
+        option::CHECK_INIT => match bmi.is_active() {
+            true => Ok(0),
+            false => Err(Code::ENETDOWN),
+        },
+        option::CHECK_MAXSIZE => bmi.limit(Limit::Size).map(in_range),
+        option::GET_UNEXP_SIZE => bmi.limit(Limit::Unexpected(addr)).map(in_range),
+        option::DROP_ADDR_QUERY => bmi.is_gone(addr).map(c_int::from),
+        option::TCP_GET_PORT => bmi.listen_port().map(c_int::from),
+        _ => Err(Code::ENOSYS),
+    }
+}
+
+/// Gives the schemes as a text that the caller frees, and says how many they are.
+///
+/// # Safety
+/// `text` is null or may be written.
+unsafe fn give_transports(text: *mut *mut c_char) -> Result<c_int> {
+    if text.is_null() {
+        return Err(Code::EINVAL);
+    }
+    let modules = selvedge_bmi::fabric::modules();
+    let mut schemes = transports(modules).into_bytes();
+    schemes.push(0);
+    let copy = HeapBuf::copy_of(&schemes).ok_or(Code::ENOMEM)?;
+    // SAFETY: not null, and the caller promises that it may be written.
+    unsafe { text.write(copy.into_raw().cast()) };
+    Ok(modules.len() as c_int)
+}
+
+/// The code of an error number of the system, with its sign.
+#[unsafe(no_mangle)]
+extern "C" fn bmi_errno_to_pvfs(error: c_int) -> c_int {
+    match error {
+        0 => 0,
+        1.. => Code::of_system(error).as_raw(),
+        _ => refusal(Code::of_system(error.saturating_neg())),
+    }
+}
+
+/// What a code means, of either sign.
+#[unsafe(no_mangle)]
+extern "C" fn bmi_status_string(error: c_int) -> *const c_char {
+    static TEXTS: OnceLock<Vec<CString>> = OnceLock::new();
+    let texts = TEXTS.get_or_init(|| {
+        let texts = Code::ALL.iter().map(|code| code.to_string());
+        texts
+            .map(|text| CString::new(text).unwrap_or_default())
+            .collect()
+    });
+    let code = Code::from_raw(error.saturating_abs());
+    match Code::ALL.iter().position(|known| *known == code) {
+        Some(place) => texts[place].as_ptr(),
+        None if error == 0 => c"success".as_ptr(),
+        None => c"unknown error".as_ptr(),
+    }
+}

@@ -1,0 +1,75 @@
+//! Memory: that which BMI makes, and the buffers of unexpected messages.
+//!
+//! What a method has made is kept in a table; everything else is the C library's, and may be freed
+//! by free(3) just as well.
+
+#![expect(unsafe_code, reason = "the C interface")]
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use selvedge_bmi::support::heap;
+use selvedge_bmi::{Addr, Memory, process};
+
+use crate::answer::guarded;
+
+/// What methods have made, by address.
+static MADE: LazyLock<Mutex<HashMap<usize, Memory>>> = LazyLock::new(Mutex::default);
+
+#[unsafe(no_mangle)]
+extern "C" fn BMI_memalloc(addr: i64, size: i64, _send_recv: c_int) -> *mut c_void {
+    let mut base = null_mut();
+    guarded(|| {
+        let made = process::with(|bmi| {
+            let len = usize::try_from(size).ok()?;
+            bmi.memalloc(Addr(addr), len)
+        })?;
+        base = made.map_or(null_mut(), give_out);
+        Ok(0)
+    });
+    base
+}
+
+fn give_out(memory: Memory) -> *mut c_void {
+    match memory.into_heap() {
+        Ok(base) => base.as_ptr().cast(),
+        Err(memory) => {
+            let base = memory.base().as_ptr();
+            let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+            made.insert(base.addr(), memory);
+            base.cast()
+        }
+    }
+}
+
+/// # Safety
+/// The buffer is null, or was given out by this library, not freed, and is not used any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_memfree(
+    _addr: i64,
+    buffer: *mut c_void,
+    _size: i64,
+    _send_recv: c_int,
+) -> c_int {
+    guarded(|| {
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = made.remove(&buffer.addr());
+        drop(made);
+        if memory.is_none() {
+            // SAFETY: the caller promises that it was given out here: if by no method, then by the
+            // C library.
+            unsafe { heap::free(buffer.cast()) };
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As `BMI_memfree`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_unexpected_free(addr: i64, buffer: *mut c_void) -> c_int {
+    // SAFETY: passed on from the caller.
+    unsafe { BMI_memfree(addr, buffer, 0, 0) }
+}

@@ -1,0 +1,269 @@
+//! Testing.
+
+#![expect(unsafe_code, reason = "the C interface")]
+
+use std::ffi::{c_int, c_void};
+
+use selvedge_bmi::{Code, Completion, OpId};
+
+use crate::answer::{call, count, found, idle, refusal};
+use crate::seed;
+
+/// `struct BMI_unexpected_info`.
+#[repr(C)]
+pub(crate) struct UnexpectedInfo {
+    error_code: i32,
+    addr: i64,
+    buffer: *mut c_void,
+    size: i64,
+    tag: i32,
+}
+
+const _: () = assert!(size_of::<UnexpectedInfo>() == 40);
+
+/// Arrays that completions are written to, one member each.
+#[derive(Clone, Copy)]
+struct Out {
+    ids: *mut i64,
+    errors: *mut i32,
+    sizes: *mut i64,
+    users: *mut *mut c_void,
+}
+
+impl Out {
+    /// Writes one completion; arrays that are null are left out.
+    ///
+    /// # Safety
+    /// Those that are not null have a member at `place`.
+    unsafe fn write(self, place: usize, done: &Completion) {
+        let (error, size) = match done.outcome {
+            Ok(size) => (0, size as i64),
+            Err(code) => (refusal(code), 0),
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { put(self.ids, place, done.id.0) };
+        // SAFETY: as above.
+        unsafe { put(self.errors, place, error) };
+        // SAFETY: as above.
+        unsafe { put(self.sizes, place, size) };
+        // SAFETY: as above.
+        unsafe {
+            put(
+                self.users,
+                place,
+                std::ptr::without_provenance_mut(done.user as usize),
+            )
+        };
+    }
+}
+
+/// # Safety
+/// `array` is null or has a member at `place`.
+#[inline]
+unsafe fn put<T>(array: *mut T, place: usize, value: T) {
+    if !array.is_null() {
+        // SAFETY: the caller promises the member.
+        unsafe { array.wrapping_add(place).write(value) };
+    }
+}
+
+/// # Safety
+/// Every pointer is null or may be written.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn BMI_test(
+    id: i64,
+    outcount: *mut c_int,
+    error_code: *mut i32,
+    actual_size: *mut i64,
+    user_ptr: *mut *mut c_void,
+    max_idle_time_ms: c_int,
+    context_id: i64,
+) -> c_int {
+    call(|bmi| {
+        if outcount.is_null() || error_code.is_null() {
+            return Err(Code::EINVAL);
+        }
+        // SAFETY: not null, and the caller promises that it may be written.
+        unsafe { outcount.write(0) };
+        let context = seed::context(bmi, context_id)?;
+        let Some(done) = bmi.test(OpId(id), idle(max_idle_time_ms)?, context)? else {
+            return Ok(0);
+        };
+        let out = Out {
+            ids: std::ptr::null_mut(),
+            errors: error_code,
+            sizes: actual_size,
+            users: user_ptr,
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { out.write(0, &done) };
+        // SAFETY: as above.
+        unsafe { outcount.write(1) };
+        Ok(1)
+    })
+}
+
+/// # Safety
+/// Every array is null or has `incount` members; `outcount` is null or may be written.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn BMI_testsome(
+    incount: c_int,
+    id_array: *const i64,
+    outcount: *mut c_int,
+    index_array: *mut c_int,
+    error_code_array: *mut i32,
+    actual_size_array: *mut i64,
+    user_ptr_array: *mut *mut c_void,
+    max_idle_time_ms: c_int,
+    context_id: i64,
+) -> c_int {
+    call(|bmi| {
+        let members = count(incount)?;
+        let is_lacking = id_array.is_null() || index_array.is_null() || error_code_array.is_null();
+        if outcount.is_null() || (members > 0 && is_lacking) {
+            return Err(Code::EINVAL);
+        }
+        // SAFETY: not null, and the caller promises that it may be written.
+        unsafe { outcount.write(0) };
+        let context = seed::context(bmi, context_id)?;
+        let ids: Vec<_> = (0..members)
+            // SAFETY: the caller promises so many members.
+            .map(|place| unsafe { id_array.wrapping_add(place).read() })
+            .map(|id| (id != 0).then_some(OpId(id)))
+            .collect();
+        let out = Out {
+            ids: std::ptr::null_mut(),
+            errors: error_code_array,
+            sizes: actual_size_array,
+            users: user_ptr_array,
+        };
+        let mut next = 0;
+        let done = bmi.testsome(&ids, idle(max_idle_time_ms)?, context, |place, done| {
+            // SAFETY: no more are told of than there are ids.
+            unsafe { put(index_array, next, place as c_int) };
+            // SAFETY: as above.
+            unsafe { out.write(next, &done) };
+            next += 1;
+        })?;
+        // SAFETY: as above.
+        unsafe { outcount.write(done as c_int) };
+        Ok(found(done))
+    })
+}
+
+/// # Safety
+/// Every array is null or has `incount` members; `outcount` is null or may be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_testcontext(
+    incount: c_int,
+    out_id_array: *mut i64,
+    outcount: *mut c_int,
+    error_code_array: *mut i32,
+    actual_size_array: *mut i64,
+    user_ptr_array: *mut *mut c_void,
+    max_idle_time_ms: c_int,
+    context_id: i64,
+) -> c_int {
+    call(|bmi| {
+        let members = count(incount)?;
+        let is_lacking = out_id_array.is_null() || error_code_array.is_null();
+        if outcount.is_null() || (members > 0 && is_lacking) {
+            return Err(Code::EINVAL);
+        }
+        // SAFETY: not null, and the caller promises that it may be written.
+        unsafe { outcount.write(0) };
+        let context = seed::context(bmi, context_id)?;
+        let out = Out {
+            ids: out_id_array,
+            errors: error_code_array,
+            sizes: actual_size_array,
+            users: user_ptr_array,
+        };
+        let mut next = 0;
+        let done = bmi.testcontext(members, idle(max_idle_time_ms)?, context, |done| {
+            // SAFETY: no more are told of than the caller has members for.
+            unsafe { out.write(next, &done) };
+            next += 1;
+        })?;
+        // SAFETY: as above.
+        unsafe { outcount.write(done as c_int) };
+        Ok(found(done))
+    })
+}
+
+/// # Safety
+/// `info_array` is null or has `incount` members; `outcount` is null or may be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_testunexpected_class(
+    incount: c_int,
+    outcount: *mut c_int,
+    info_array: *mut UnexpectedInfo,
+    class: u8,
+    max_idle_time_ms: c_int,
+) -> c_int {
+    call(|bmi| {
+        let members = count(incount)?;
+        if outcount.is_null() || (members > 0 && info_array.is_null()) {
+            return Err(Code::EINVAL);
+        }
+        // SAFETY: not null, and the caller promises that it may be written.
+        unsafe { outcount.write(0) };
+        let mut next = 0;
+        let arrived = bmi.testunexpected(members, class, idle(max_idle_time_ms)?, |message| {
+            let size = message.buffer.len() as i64;
+            let info = UnexpectedInfo {
+                error_code: 0,
+                addr: message.addr.0,
+                // The caller's from here on, to be freed in any of three ways.
+                buffer: message.buffer.into_raw().cast(),
+                size,
+                tag: message.tag,
+            };
+            // SAFETY: no more are told of than the caller has members for.
+            unsafe { put(info_array, next, info) };
+            next += 1;
+        })?;
+        // SAFETY: as above.
+        unsafe { outcount.write(arrived as c_int) };
+        Ok(found(arrived))
+    })
+}
+
+/// # Safety
+/// As `BMI_testunexpected_class`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn BMI_testunexpected(
+    incount: c_int,
+    outcount: *mut c_int,
+    info_array: *mut UnexpectedInfo,
+    max_idle_time_ms: c_int,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    unsafe { BMI_testunexpected_class(incount, outcount, info_array, 0, max_idle_time_ms) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn BMI_cancel(id: i64, _context_id: i64) -> c_int {
+    call(|bmi| {
+        bmi.cancel(OpId(id));
+        Ok(0)
+    })
+}
+
+/// Takes an operation back and waits for its end, which is collected: 0 if it was taken back, 1 if it
+/// was done.
+#[unsafe(no_mangle)]
+extern "C" fn BMI_unpost(id: i64, context_id: i64) -> c_int {
+    call(|bmi| {
+        let context = seed::context(bmi, context_id)?;
+        let ended = bmi.unpost(OpId(id), UNPOST, context)?;
+        match ended.ok_or(Code::ETIMEDOUT)?.outcome {
+            Err(Code::ECANCEL) => Ok(0),
+            Ok(_) => Ok(1),
+            Err(code) => Err(code),
+        }
+    })
+}
+
+/// How long an unpost blocks. What is moving ends by itself or with its peer; a test tells then.
+const UNPOST: std::time::Duration = std::time::Duration::from_secs(1);

@@ -1,0 +1,112 @@
+//! Programs in C against `bmi.h` and `libbmi.so`, as real processes.
+
+#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where the library was built to.
+fn library() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap();
+    let folders = [folder, folder.parent().unwrap()];
+    let found = folders
+        .into_iter()
+        .find(|folder| folder.join("libbmi.so").exists());
+    found.expect("libbmi.so is built with its tests").to_owned()
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
+}
+
+/// Compiles a program, with warnings as errors; where it is.
+fn compile(name: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let library = library();
+    let output = Command::new("cc")
+        .args([
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-g",
+            "-o",
+        ])
+        .arg(&program)
+        .arg(sources().join(format!("{name}.c")))
+        .arg("-I")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+        .arg("-L")
+        .arg(&library)
+        .args(["-lbmi", &format!("-Wl,-rpath,{}", library.display())])
+        .output()
+        .expect("a C compiler");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    program
+}
+
+fn start(program: &Path, argument: &str) -> Child {
+    Command::new(program)
+        .arg(argument)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn end(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("a program does not end");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A URL that nobody else in this machine's tests has.
+fn own_url(name: &str) -> String {
+    format!("shm://{name}-{}", std::process::id())
+}
+
+fn talk_over(scheme: &str) {
+    let mut server = start(&compile("server"), scheme);
+    let mut said = BufReader::new(server.stdout.take().unwrap());
+    let mut url = String::new();
+    said.read_line(&mut url).unwrap();
+    let mut client = start(&compile("client"), url.trim_end());
+    assert!(end(&mut client).success());
+    assert!(end(&mut server).success());
+}
+
+#[test]
+fn a_server_and_a_client_in_c_talk_over_shm() {
+    talk_over("shm");
+}
+
+#[test]
+fn programs_of_orangefs_and_of_the_time_before_hints_build_and_run() {
+    assert!(end(&mut start(&compile("orangefs"), &own_url("orangefs"))).success());
+}
+
+#[test]
+fn programs_of_the_first_bmi_build_and_run() {
+    assert!(end(&mut start(&compile("seed"), &own_url("seed"))).success());
+}
+
+#[test]
+fn what_c_can_get_wrong_has_its_code_and_harms_nothing() {
+    assert!(end(&mut start(&compile("misuse"), &own_url("misuse"))).success());
+}
