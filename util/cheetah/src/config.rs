@@ -229,10 +229,14 @@ fn place(env: &Lookup<'_>) -> Result<Option<Place>> {
         let what = format!("{size} contexts, but neither CHEETAH_RENDEZVOUS nor CHEETAH_SERVER");
         return Err(Error::usage(what));
     }
+    let job = env("CHEETAH_JOB").unwrap_or_default();
+    if job.contains(char::is_whitespace) {
+        return Err(Error::usage(format!("CHEETAH_JOB={job:?} is not one word")));
+    }
     Ok(Some(Place {
         rank,
         size,
-        job: env("CHEETAH_JOB").unwrap_or_default(),
+        job,
         meeting,
     }))
 }

@@ -47,11 +47,14 @@ impl Engine {
         self.barrier.entered += 1;
         self.barrier.round = 0;
         if self.barrier.entered == 1 {
-            self.compare_registered();
+            self.freeze_registered();
         }
         if !self.barrier.is_over() {
             self.tell_round();
             self.advance_barrier();
+        }
+        if self.barrier.entered == 1 {
+            self.compare_registered();
         }
         Ok(())
     }
@@ -68,8 +71,8 @@ impl Engine {
 
     #[inline]
     pub(super) fn hear_barrier(&mut self, from: usize, round: u32, epoch: u64, registered: u64) {
-        if epoch == 1 {
-            self.hear_registered(from, registered);
+        if epoch == 1 && !self.is_same(from, round, registered) {
+            return;
         }
         let is_due = from == self.before(round);
         if let Some(seen) = self.barrier.seen.get_mut(round as usize).filter(|_| is_due) {

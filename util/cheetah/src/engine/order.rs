@@ -12,9 +12,10 @@ pub(super) struct Registered {
     functions: u32,
     channels: u32,
     /// What others had registered at their first barrier, for as long as ours has not come.
-    early: Vec<(usize, u64)>,
+    early: Vec<(usize, u32, u64)>,
     early_names: Vec<(usize, String)>,
-    is_compared: bool,
+    /// How many names there were at the first barrier, and their digest.
+    at_first: Option<(usize, u64)>,
 }
 
 impl Registered {
@@ -22,8 +23,18 @@ impl Registered {
         self.functions
     }
 
-    /// FNV-1a over all names: the same in every process.
+    /// What was registered at the first barrier, in a number that is the same in every process.
     pub(super) fn digest(&self) -> u64 {
+        self.at_first.map_or(0, |(_, digest)| digest)
+    }
+
+    fn compared(&self) -> &[String] {
+        let count = self.at_first.map_or(self.names.len(), |(count, _)| count);
+        &self.names[..count]
+    }
+
+    /// FNV-1a over all names.
+    fn fold(&self) -> u64 {
         let bytes = self.names.iter().flat_map(|name| name.bytes().chain([0]));
         bytes.fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
             (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
@@ -51,38 +62,48 @@ impl Engine {
         self.registered.functions
     }
 
-    /// The first barrier has come: from here on, names are compared.
+    /// The first barrier has come: what was registered by now is compared.
+    pub(super) fn freeze_registered(&mut self) {
+        let registered = &mut self.registered;
+        registered.at_first = Some((registered.names.len(), registered.fold()));
+    }
+
+    /// Compares with those who have come earlier.
     pub(super) fn compare_registered(&mut self) {
-        self.registered.is_compared = true;
-        for (from, digest) in std::mem::take(&mut self.registered.early) {
-            self.hear_registered(from, digest);
+        for (from, round, digest) in std::mem::take(&mut self.registered.early) {
+            self.hear_barrier(from, round, 1, digest);
         }
         for (from, names) in std::mem::take(&mut self.registered.early_names) {
             self.hear_names(from, names.as_bytes());
         }
     }
 
-    pub(super) fn hear_registered(&mut self, from: usize, digest: u64) {
-        if !self.registered.is_compared {
-            return self.registered.early.push((from, digest));
+    /// Whether a message of the first barrier counts: not before we have entered it, and not if its
+    /// sender has registered other things.
+    pub(super) fn is_same(&mut self, from: usize, round: u32, digest: u64) -> bool {
+        if self.registered.at_first.is_none() {
+            self.registered.early.push((from, round, digest));
+            return false;
         }
-        if digest != self.registered.digest() {
-            let names = self.registered.names.join("\n");
-            let len = names.len().min(self.nets[self.peers[from].net].eager());
-            let said = Said::Names { len: len as u32 };
-            self.send(from, &said, &names.as_bytes()[..len]);
+        if digest == self.registered.digest() {
+            return true;
         }
+        let names = self.registered.compared().join("\n");
+        let len = names.len().min(self.nets[self.peers[from].net].eager());
+        let said = Said::Names { len: len as u32 };
+        self.send(from, &said, &names.as_bytes()[..len]);
+        false
     }
 
     /// The names of a context that has registered other things.
     #[cold]
     pub(super) fn hear_names(&mut self, from: usize, text: &[u8]) {
         let text = String::from_utf8_lossy(text).into_owned();
-        if !self.registered.is_compared {
+        if self.registered.at_first.is_none() {
             return self.registered.early_names.push((from, text));
         }
         let theirs: Vec<_> = text.lines().collect();
-        let what = difference(self.me, &self.registered.names, from, &theirs);
+        let what = difference(self.me, self.registered.compared(), from, &theirs);
         let what = what.unwrap_or_else(|| {
             format!(
                 "contexts {} and {from} differ further than can be told",

@@ -2,5 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot run fails")]
 
+mod calls;
+mod meeting;
+mod remote;
 mod starting;
+mod trouble;
 mod troupe;

@@ -2,6 +2,11 @@
 //! says why and ends with 1.
 
 mod basics;
+mod calls;
+mod meeting;
+mod remote;
+mod share;
+mod trouble;
 
 use std::process::ExitCode;
 
@@ -11,7 +16,14 @@ use selvedge_cheetah::{Controller, Result};
 type Scene = fn(&Controller, &[String]) -> Result;
 
 fn scenes() -> impl Iterator<Item = (&'static str, Scene)> {
-    basics::SCENES.iter().copied()
+    let all = [
+        basics::SCENES,
+        calls::SCENES,
+        meeting::SCENES,
+        remote::SCENES,
+        trouble::SCENES,
+    ];
+    all.into_iter().flatten().copied()
 }
 
 fn main() -> ExitCode {

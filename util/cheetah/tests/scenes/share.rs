@@ -1,0 +1,43 @@
+//! What contexts tell each other before they put and get: addresses and names of bells.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use selvedge_cheetah::{Controller, Result};
+
+/// Tells everybody some words; answers with the words of all.
+pub(crate) fn share(controller: &Controller, words: &[u64]) -> Result<Vec<Vec<u64>>> {
+    let all = controller.ncontexts();
+    let heard = Rc::new(RefCell::new(vec![Vec::new(); all]));
+    let bell = controller.bell()?;
+    let (into, rung) = (Rc::clone(&heard), bell.clone());
+    let tell = controller.register("share", move |_, call| {
+        into.borrow_mut()[call.from] = bytemuck::cast_slice(call.bytes).to_vec();
+        rung.set(rung.value() + 1);
+    })?;
+    // Nobody is told before it can hear.
+    controller.barrier()?;
+    for to in 0..all {
+        controller.ainvoke(to, tell, bytemuck::cast_slice(words))?;
+    }
+    controller.wait(&bell, all as i32)?;
+    Ok(heard.take())
+}
+
+/// The address of a slice, for others.
+pub(crate) fn address<T>(slice: &mut [T]) -> u64 {
+    slice.as_mut_ptr().expose_provenance() as u64
+}
+
+/// Bytes that depend on their place and on `seed`.
+pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    let tile: Vec<u8> = (0..4093)
+        .map(|at| (at * 31 + at / 251 + seed * 17) as u8)
+        .collect();
+    let mut bytes = Vec::with_capacity(len + tile.len());
+    while bytes.len() < len {
+        bytes.extend_from_slice(&tile);
+    }
+    bytes.truncate(len);
+    bytes
+}

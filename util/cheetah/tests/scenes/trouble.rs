@@ -1,0 +1,456 @@
+//! What goes wrong, and what is said about it.
+
+#![expect(unsafe_code, reason = "puts and gets, to bad places")]
+
+use std::time::{Duration, Instant};
+
+use selvedge_cheetah::{BellName, Config, Controller, Error, MatchingHandler, Result};
+
+use crate::share::{address, share};
+
+pub(crate) const SCENES: &[(&str, super::Scene)] = &[
+    ("bad-pointers", bad_pointers),
+    ("bad-bells", bad_bells),
+    ("mismatch", mismatch),
+    ("killed", killed),
+    ("stopped", stopped),
+    ("absent", absent),
+    ("wait-limits", wait_limits),
+    ("after-finalize", after_finalize),
+    ("flushes", flushes),
+    ("two", two),
+    ("dropped", dropped),
+    ("split", split),
+    ("staggered", staggered),
+    ("idle", idle),
+];
+
+/// Addresses that are no memory, for the next context and for oneself.
+fn bad_pointers(controller: &Controller, _: &[String]) -> Result {
+    static CONSTANT: [u8; 100] = [3; 100];
+    let next = (controller.mycontext() + 1) % controller.ncontexts();
+    let constant = CONSTANT.as_ptr().expose_provenance() as u64;
+    let mut room = vec![0_u8; 1 << 17];
+    let known = share(controller, &[address(&mut room), constant])?;
+    let done = controller.bell()?;
+    let mut mine = vec![1_u8; 1 << 16];
+    let bad = [
+        0,
+        1,
+        0x1000,
+        0x7fff_ffff_f000,
+        u64::MAX - 10,
+        known[next][1],
+    ];
+    for to in [next, controller.mycontext()] {
+        for remote in bad {
+            for len in [8, 1 << 16] {
+                done.set(0);
+                let bytes = (mine.as_ptr(), len);
+                // SAFETY: the vector stays; nothing is at the places.
+                unsafe { controller.put(to, remote, bytes, Some(&done), BellName::NONE) }?;
+                expect_bad(controller, to, remote);
+                if len > 8 || to == controller.mycontext() {
+                    let waited = controller.wait(&done, 5);
+                    assert!(
+                        matches!(waited, Err(Error::BadPointer { .. })),
+                        "{waited:?}"
+                    );
+                }
+                if remote == known[next][1] {
+                    continue;
+                }
+                let room = (mine.as_mut_ptr(), len);
+                // SAFETY: as above.
+                unsafe { controller.get(to, remote, room, Some(&done), BellName::NONE) }?;
+                let waited = controller.wait(&done, 5);
+                assert!(
+                    matches!(waited, Err(Error::BadPointer { .. })),
+                    "{waited:?}"
+                );
+                expect_bad(controller, to, remote);
+            }
+        }
+    }
+    // Everybody lives, and what is good still works.
+    done.set(0);
+    // SAFETY: both vectors stay.
+    unsafe {
+        controller.put(
+            next,
+            known[next][0],
+            (mine.as_ptr(), 1 << 16),
+            Some(&done),
+            BellName::NONE,
+        )
+    }?;
+    controller.wait(&done, 1)?;
+    controller.barrier()
+}
+
+fn expect_bad(controller: &Controller, of: usize, remote: u64) {
+    let told = loop {
+        match controller.poll() {
+            Ok(_) => {}
+            Err(told) => break told,
+        }
+    };
+    let is_it = matches!(
+        &told,
+        Error::BadPointer { context, address, .. } if *context == of && *address == remote
+    );
+    assert!(is_it, "{told} for {remote:#x}");
+}
+
+fn bad_bells(controller: &Controller, _: &[String]) -> Result {
+    let next = (controller.mycontext() + 1) % controller.ncontexts();
+    let memory = controller.special(4096)?;
+    let mut room = vec![0_u64; 1];
+    let known = share(controller, &[address(&mut room), memory.address(0)])?;
+    for place in [known[next][0], known[next][1], known[next][1]] {
+        for bad in [
+            BellName::at(8),
+            BellName::at(known[next][1] as usize + 2),
+            BellName::from_word(1),
+        ] {
+            // SAFETY: nothing is at the places.
+            unsafe { controller.put(next, place, ([1; 8].as_ptr(), 8), None, bad) }?;
+            let told = loop {
+                match controller.poll() {
+                    Ok(_) => {}
+                    Err(told) => break told,
+                }
+            };
+            assert!(matches!(told, Error::BadPointer { len: 4, .. }), "{told}");
+        }
+    }
+    controller.barrier()
+}
+
+/// Context 1 registers something else.
+fn mismatch(controller: &Controller, args: &[String]) -> Result {
+    controller.register("first", |_, _| {})?;
+    let is_odd = controller.mycontext() == 1;
+    match &*args[0] {
+        "name" => drop(controller.register(if is_odd { "odd" } else { "second" }, |_, _| {})?),
+        "type" if is_odd => drop(controller.register_typed::<u32>("second", |_, _, _| {})?),
+        "type" => drop(controller.register_typed::<u64>("second", |_, _, _| {})?),
+        _ if is_odd => drop(MatchingHandler::new(controller)?),
+        _ => {}
+    }
+    let why = controller.barrier();
+    let Err(Error::Mismatch(text)) = &why else {
+        panic!("{why:?}");
+    };
+    println!("told: {text}");
+    std::process::exit(0);
+}
+
+/// Context `args[0]` is killed while the others wait as `args[1]` says; all of them hear of it.
+fn killed(controller: &Controller, args: &[String]) -> Result {
+    let victim: usize = args[0].parse().expect("a context");
+    let never = controller.bell()?;
+    let mut room = vec![0_u8; 1 << 20];
+    let known = share(controller, &[address(&mut room)])?;
+    let (ready, all) = (controller.bell()?, controller.ncontexts() as i32);
+    let rung = ready.clone();
+    let here = controller.register("here", move |_, _| rung.set(rung.value() + 1))?;
+    let ask = controller.register("ask", |_, _| {})?;
+    controller.barrier()?;
+    controller.ainvoke(victim, here, &[])?;
+    if controller.mycontext() == victim {
+        controller.wait(&ready, all)?;
+        let pid = std::process::id() as i32;
+        // SAFETY: ends this process.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    }
+    let since = Instant::now();
+    let why = loop {
+        let answer = match &*args[1] {
+            "wait" => controller.wait(&never, 1),
+            "barrier" => controller.barrier(),
+            "poll" => controller.poll().map(|_| ()),
+            "ainvoke" => controller.ainvoke(victim, ask, &[]),
+            _ => {
+                let bytes = (room.as_ptr(), room.len());
+                // SAFETY: the room stays.
+                let put = unsafe {
+                    controller.put(
+                        victim,
+                        known[victim][0],
+                        bytes,
+                        Some(&never),
+                        BellName::NONE,
+                    )
+                };
+                put.and_then(|()| controller.wait(&never, i32::MAX))
+            }
+        };
+        if let Err(why) = answer {
+            break why;
+        }
+    };
+    let is_named = matches!(why, Error::Lost { context, .. } if context == victim);
+    assert!(is_named, "{why}");
+    println!("told after {} ms: {why}", since.elapsed().as_millis());
+    let end = controller.finalize();
+    assert!(matches!(end, Err(Error::Lost { .. })), "{end:?}");
+    std::process::exit(0);
+}
+
+/// Context 1 is stopped for a while: nobody waits for it, and nothing is lost.
+fn stopped(controller: &Controller, _: &[String]) -> Result {
+    let bell = controller.bell()?;
+    let rung = bell.clone();
+    let take = controller.register("take", move |_, call| {
+        assert_eq!(call.bytes.len(), 1000);
+        rung.set(rung.value() + 1);
+    })?;
+    let mut room = vec![0_u8; 1 << 16];
+    let pid = u64::from(std::process::id());
+    let known = share(controller, &[address(&mut room), pid])?;
+    controller.barrier()?;
+    let times = 5000;
+    match controller.mycontext() {
+        0 => {
+            let pid = known[1][1] as i32;
+            // SAFETY: stops a child, and wakes it below.
+            unsafe { libc::kill(pid, libc::SIGSTOP) };
+            let since = Instant::now();
+            for _ in 0..times {
+                controller.ainvoke(1, take, &[9; 1000])?;
+                // SAFETY: the room of context 1 stays, and so does this one.
+                unsafe {
+                    let bytes = (room.as_ptr(), room.len());
+                    controller.put(1, known[1][0], bytes, None, BellName::NONE)
+                }?;
+            }
+            println!("posted in {} ms", since.elapsed().as_millis());
+            std::thread::sleep(Duration::from_millis(1500));
+            assert_eq!(controller.poll()?, 0);
+            // SAFETY: as above.
+            unsafe { libc::kill(pid, libc::SIGCONT) };
+        }
+        1 => controller.wait(&bell, times)?,
+        _ => {}
+    }
+    controller.barrier()
+}
+
+/// Context 2 does not come to a barrier in time.
+fn absent(controller: &Controller, _: &[String]) -> Result {
+    let bell = controller.bell()?;
+    let rung = bell.clone();
+    let go = controller.register("go", move |_, _| rung.set(rung.value() + 1))?;
+    controller.barrier()?;
+    if controller.mycontext() == 2 {
+        controller.wait(&bell, controller.ncontexts() as i32 - 1)?;
+        controller.barrier()?;
+        return Ok(());
+    }
+    let why = controller.barrier_for(Duration::from_millis(300));
+    let Err(Error::TimedOut { missing, .. }) = &why else {
+        panic!("{why:?}");
+    };
+    assert_eq!(missing, &[2], "{why:?}");
+    controller.ainvoke(2, go, &[])?;
+    while !controller.barrier_done()? {}
+    Ok(())
+}
+
+/// Waits with a limit, that end with it or before it.
+fn wait_limits(controller: &Controller, _: &[String]) -> Result {
+    let bell = controller.bell()?;
+    bell.set(7);
+    controller.wait(&bell, 7)?;
+    controller.wait(&bell, -3)?;
+    let since = Instant::now();
+    let why = controller.wait_for(&bell, 8, Duration::from_millis(200));
+    assert!(since.elapsed() >= Duration::from_millis(200));
+    let is_it = matches!(&why, Err(Error::TimedOut { missing, .. }) if missing.is_empty());
+    // Others may be busy for longer than they have time to answer, on a loaded machine.
+    assert!(
+        is_it || matches!(why, Err(Error::TimedOut { .. })),
+        "{why:?}"
+    );
+    let rung = bell.clone();
+    let jump = controller.register("jump", move |_, _| rung.set(100))?;
+    controller.barrier()?;
+    controller.ainvoke(
+        (controller.mycontext() + 1) % controller.ncontexts(),
+        jump,
+        &[],
+    )?;
+    controller.wait_for(&bell, 50, Duration::from_secs(60))?;
+    controller.barrier()
+}
+
+fn after_finalize(controller: &Controller, _: &[String]) -> Result {
+    let bell = controller.bell()?;
+    let function = controller.register("f", |_, _| {})?;
+    let handler = MatchingHandler::new(controller)?;
+    let copy = controller.clone();
+    controller.finalize()?;
+    assert!(!controller.is_valid() && !copy.is_valid());
+    let answers = [
+        copy.poll().map(|_| ()),
+        copy.barrier(),
+        copy.wait(&bell, 1),
+        copy.ainvoke(0, function, &[]),
+        copy.finalize(),
+        copy.register("g", |_, _| {}).map(|_| ()),
+        copy.special(10).map(|_| ()),
+        copy.bell().map(|_| ()),
+        handler.send(0, 1, &1_u8),
+        // SAFETY: nothing is put.
+        unsafe { copy.put(0, 8, (std::ptr::null(), 0), None, BellName::NONE) },
+    ];
+    for answer in answers {
+        assert!(matches!(answer, Err(Error::Finalized(_))), "{answer:?}");
+    }
+    Ok(())
+}
+
+/// What was sent last arrives, though nobody waits for it.
+fn flushes(controller: &Controller, _: &[String]) -> Result {
+    let all = controller.ncontexts();
+    let bell = controller.bell()?;
+    let rung = bell.clone();
+    let take = controller.register("take", move |_, call| {
+        assert!(call.bytes.len() == 8 || call.bytes.len() == 1 << 20);
+        rung.set(rung.value() + 1);
+    })?;
+    let large = vec![1_u8; 1 << 20];
+    for to in 0..all {
+        for _ in 0..50 {
+            controller.ainvoke(to, take, &[1; 8])?;
+        }
+        controller.ainvoke(to, take, &large)?;
+    }
+    controller.finalize()?;
+    assert_eq!(bell.value(), 51 * all as i32);
+    Ok(())
+}
+
+/// Two controllers at once; their functions and contexts have nothing to do with each other.
+fn two(first: &Controller, _: &[String]) -> Result {
+    let (me, all) = (first.mycontext(), first.ncontexts());
+    let words = share(first, &[u64::from(std::process::id())])?;
+    let file = std::env::temp_dir().join(format!("cheetah-two-{}", words[0][0]));
+    let place = selvedge_cheetah::Meeting::File(file.display().to_string());
+    // The other way round, so that numbers differ.
+    let second = Controller::open(&Config::new().at(all - 1 - me, all, "two", place))?;
+    assert_eq!(second.mycontext(), all - 1 - me);
+    let (ours, theirs) = (first.bell()?, second.bell()?);
+    let (one, other) = (ours.clone(), theirs.clone());
+    let f = first.register("f", move |_, call| {
+        one.set(one.value() + call.bytes.len() as i32)
+    })?;
+    let g = second.register("g", move |_, call| {
+        other.set(other.value() + call.bytes.len() as i32)
+    })?;
+    assert_eq!((f.0, g.0), (1, 0));
+    first.barrier()?;
+    second.barrier()?;
+    for to in 0..all {
+        first.ainvoke(to, f, &[0; 10])?;
+        second.ainvoke(to, g, &[0; 7])?;
+    }
+    first.wait(&ours, 10 * all as i32)?;
+    second.wait(&theirs, 7 * all as i32)?;
+    second.finalize()?;
+    assert!(first.is_valid());
+    first.barrier()
+}
+
+/// The last handle that is dropped finalizes.
+fn dropped(controller: &Controller, _: &[String]) -> Result {
+    let copy = controller.clone();
+    drop(copy);
+    controller.barrier()
+}
+
+/// Work is done between the two halves of a barrier.
+fn split(controller: &Controller, _: &[String]) -> Result {
+    let bell = controller.bell()?;
+    let rung = bell.clone();
+    let start = controller.register("start", move |_, _| rung.set(1))?;
+    let go = controller.register("go", |_, _| {})?;
+    controller.barrier()?;
+    for _ in 0..100 {
+        controller.barrier_begin()?;
+        while !controller.barrier_done()? {
+            controller.ainvoke(controller.mycontext(), go, &[])?;
+        }
+    }
+    if controller.mycontext() == 0 {
+        controller.barrier_begin()?;
+        let again = controller.barrier_begin();
+        assert!(again.is_err(), "the others have not entered the first one");
+        for to in 1..controller.ncontexts() {
+            controller.ainvoke(to, start, &[])?;
+        }
+    } else {
+        controller.wait(&bell, 1)?;
+        controller.barrier_begin()?;
+    }
+    while !controller.barrier_done()? {}
+    Ok(())
+}
+
+/// Nobody leaves a barrier before all have entered it.
+fn staggered(controller: &Controller, args: &[String]) -> Result {
+    let times: i32 = args[0].parse().expect("a number");
+    let (me, all) = (controller.mycontext(), controller.ncontexts());
+    let entered = controller.bell()?;
+    let known = share(controller, &[entered.name().word()])?;
+    let mut random = me as u64 + 1;
+    for round in 0..times {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        for _ in 0..random >> 54 {
+            std::hint::spin_loop();
+        }
+        for (to, words) in known.iter().enumerate() {
+            let bell = BellName::from_word(words[0]);
+            // SAFETY: nothing is put; the bell stays.
+            unsafe { controller.put(to, 0, (std::ptr::null(), 0), None, bell) }?;
+        }
+        controller.barrier()?;
+        assert!(entered.value() >= round * all as i32, "round {round}");
+        controller.wait(&entered, (round + 1) * all as i32)?;
+    }
+    Ok(())
+}
+
+/// All but context 0 wait for a second: they take next to no time of the processor.
+fn idle(controller: &Controller, _: &[String]) -> Result {
+    let bell = controller.bell()?;
+    let rung = bell.clone();
+    let wake = controller.register("wake", move |_, _| rung.set(1))?;
+    controller.barrier()?;
+    if controller.mycontext() == 0 {
+        std::thread::sleep(Duration::from_secs(2));
+        for to in 1..controller.ncontexts() {
+            controller.ainvoke(to, wake, &[])?;
+        }
+    } else {
+        let before = processor_time();
+        controller.wait(&bell, 1)?;
+        let used = processor_time() - before;
+        println!("used {} us", used.as_micros());
+        assert!(used < Duration::from_millis(100), "{used:?} of 2 s");
+    }
+    controller.barrier()
+}
+
+fn processor_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time is written by the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
