@@ -64,24 +64,28 @@ fn bench_prints_the_documented_object() {
 #[test]
 fn remote_memory_is_measured_on_request() {
     let _turn = turn();
-    let benches = ["rma_put", "rma_get"];
+    let everywhere = [
+        "rma_put",
+        "rma_get",
+        "rma_write_pingpong",
+        "rma_bw",
+        "rma_read_bw",
+    ];
+    let benches = [&everywhere[..], &["atomic_add", "atomic_fetch_add"]].concat();
+    let named = benches.join(",");
     let report = json(&[
-        "bench",
-        "--bench",
-        "rma_put,rma_get",
-        "-S",
-        "1,8,5000",
-        "-I",
-        "20",
-        "--reps",
-        "1",
-        "--json",
+        "bench", "--bench", &named, "-S", "1,8,5000", "-I", "20", "--reps", "1", "--json",
     ]);
-    let points = benches
+    let sizes = |bench: &str| match bench.starts_with("atomic") {
+        true => &[8][..],
+        false => &[1, 8, 5000],
+    };
+    let points: Vec<_> = benches
         .iter()
-        .flat_map(|&bench| [(bench, 1), (bench, 8), (bench, 5000)]);
+        .flat_map(|bench| sizes(bench).iter().map(move |&size| (*bench, size)))
+        .collect();
     let rows = array(&report["rows"]);
-    assert_eq!(rows.len(), 6);
+    assert_eq!(rows.len(), points.len());
     for (row, (bench, size)) in rows.iter().zip(points) {
         assert_eq!(
             (text(row, "bench"), number(row, "size")),
@@ -99,6 +103,63 @@ fn remote_memory_is_measured_on_request() {
     }
     let refused = failure(&["bench", "--bench", "rma_get", "--against", "libfabric"]);
     assert!(refused.contains("rma_get"), "{refused}");
+    let refused = failure(&["bench", "--bench", "atomic_add", "-S", "16"]);
+    assert!(refused.contains("atomic_add"), "{refused}");
+}
+
+#[test]
+fn what_is_changed_is_measured_in_turns_with_the_plain_pair() {
+    let _turn = turn();
+    for (options, manner, plain) in [
+        (&["--threading", "safe"][..], "thread-safe", "plain"),
+        (&["--posted", "300"], "300 receives posted", "plain"),
+        (&["--unexpected", "300"], "300 messages unexpected", "plain"),
+        (&["--senders", "3"], "3 senders", "one sender"),
+        (
+            &["--pairs", "2", "--wait", "sleep"],
+            "2 pairs, sleeping",
+            "one pair",
+        ),
+        (
+            &["--wait", "fd"],
+            "1 pair, waiting on a descriptor",
+            "one pair",
+        ),
+        (
+            &["--pairs", "2", "--wait", "yield"],
+            "2 pairs, yielding",
+            "one pair",
+        ),
+    ] {
+        let base = ["bench", "--bench", "tagged_bw", "-S", "8", "-I", "20"];
+        let args = [&base[..], &["--reps", "1", "--json"], options].concat();
+        let report = json(&args);
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 2, "{options:?}");
+        assert_eq!(text(&rows[0], "manner"), manner);
+        assert_eq!(text(&rows[1], "manner"), plain);
+        for row in rows.iter().filter(|row| number(row, "reps") > 0.0) {
+            assert!(number(row, "msgs_per_s") > 0.0, "{row}");
+            let is_throng = manner.contains("pair");
+            assert_eq!(row["cores"].is_f64(), is_throng, "{row}");
+            assert_eq!(row["waiting_cpu"].is_f64(), is_throng, "{row}");
+        }
+    }
+    for (args, word) in [
+        (
+            &["bench", "--senders", "2", "--bench", "msg_bw"][..],
+            "msg_bw",
+        ),
+        (&["bench", "--posted", "2", "--bench", "msg_bw"], "msg_bw"),
+        (
+            &["bench", "--wait", "fd", "--against", "libfabric"],
+            "--wait",
+        ),
+        (&["bench", "--senders", "2", "--pairs", "2"], "--pairs"),
+    ] {
+        let refused = failure(args);
+        assert!(refused.contains(word), "{args:?}: {refused}");
+    }
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::ValueEnum;
 
+use super::lineup::{LineupArgs, Stage};
 use super::{PlaceArgs, print};
-use crate::comparison::{Contestant, Libfabric, MemoryUse, Plan, Report, measure};
+use crate::comparison::{Libfabric, MemoryUse, Plan, Report, measure};
 use crate::cpu::Placement;
-use crate::fabric::{Bench, OpenOrder};
+use crate::fabric::Bench;
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
 use crate::pair::Pair;
@@ -19,7 +20,8 @@ use crate::size::Sizes;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Benchmarks, separated by commas: msg_pingpong, tagged_pingpong, msg_bw, tagged_bw
-    /// [default: these], rma_put, rma_get
+    /// [default: these], rma_put, rma_get, rma_write_pingpong, rma_bw, rma_read_bw, atomic_add,
+    /// atomic_fetch_add
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     bench: Vec<Bench>,
     /// The provider to measure [default: the best one that discovery finds]
@@ -53,6 +55,8 @@ pub struct Args {
     /// Measure somebody else in the same minutes, in turns
     #[arg(long, value_enum)]
     against: Option<Rival>,
+    #[command(flatten)]
+    lineup: LineupArgs,
     /// Print one JSON object, described in docs/FABTESTS.md
     #[arg(long)]
     json: bool,
@@ -78,6 +82,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let plan = args.plan();
     let progress = Progress::on_terminal();
 
+    for bench in &plan.benches {
+        ensure!(
+            plan.points().iter().any(|point| point.bench == *bench),
+            "{bench} is of 4 and of 8 bytes: ask for one of them with -S"
+        );
+    }
+    args.lineup.check(&plan, args.against.is_some())?;
     let remote = plan.benches.iter().find(|bench| bench.is_remote());
     if let (Some(bench), true) = (remote, args.against.is_some()) {
         bail!("{bench} is not measured against others");
@@ -87,18 +98,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .map(|Rival::Libfabric| Libfabric::compile())
         .transpose()?;
     let order = plan.open_order(args.provider.clone());
-    let own = Pair::start(placement, deadline)?;
-    let mut contestants = vec![Contestant::open(OWN.to_owned(), own, order.clone())?];
+    let stage = Stage {
+        placement,
+        deadline,
+    };
+    let mut contestants = args.lineup.open(&order, rival.as_ref(), stage)?;
     let provider = contestants[0].opened.provider.clone();
-    if let Some(rival) = &rival {
-        let pair = rival.start(&provider, placement, deadline)?;
-        let order = OpenOrder {
-            special: false,
-            ..order
-        };
-        contestants.push(Contestant::open(rival.version().to_owned(), pair, order)?);
-    }
-    let mut gauge = Pair::start(placement, deadline)?;
+    let mut gauge = stage.pair()?;
     let limits = survey(
         &mut gauge,
         Depth::Beside,
@@ -121,7 +127,7 @@ impl Args {
     fn plan(&self) -> Plan {
         let mut benches = self.bench.clone();
         if benches.is_empty() {
-            benches = Bench::MESSAGES.to_vec();
+            benches = self.lineup.benches();
         }
         benches.dedup();
         Plan {
@@ -134,6 +140,7 @@ impl Args {
             inject: !self.no_inject,
             verify: self.check,
             special: self.special,
+            is_long: self.lineup.is_throng(),
         }
     }
 }

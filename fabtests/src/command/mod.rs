@@ -5,6 +5,7 @@ pub mod campaign;
 pub mod crowd;
 pub mod doctor;
 pub mod limits;
+mod lineup;
 pub mod pingpong;
 mod place;
 mod print;

@@ -79,7 +79,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Some(address) => terminals::connect(args, &plan, address)?,
         None => {
             let pair = Pair::start(placement, deadline)?;
-            Contestant::open(OWN.to_owned(), pair, plan.open_order(args.provider.clone()))?
+            Contestant::open(
+                OWN.to_owned(),
+                pair,
+                &plan.open_order(args.provider.clone()),
+            )?
         }
     };
     let mut gauge = Pair::start(placement, deadline)?;
@@ -118,6 +122,7 @@ impl Args {
             inject: !self.no_inject,
             verify: self.check,
             special: false,
+            is_long: false,
         }
     }
 }

@@ -30,6 +30,7 @@ pub(super) fn report(report: &Report, json: bool) -> anyhow::Result<()> {
         println!("\n{bench} over {}", contestants(&rows));
         println!("{}", bench_table(&rows));
         say_dropped(&rows);
+        say_processor_time(&rows);
     }
     if !report.memory.is_empty() {
         println!("\nmemory of an idle endpoint, KiB");
@@ -52,32 +53,28 @@ fn limits(report: &Report) -> String {
 }
 
 fn contestants(rows: &[&Row]) -> String {
-    let names: BTreeSet<_> = rows
+    let mut names: Vec<_> = rows
         .iter()
-        .map(|row| (&row.implementation, &row.provider))
+        .map(|row| match row.manner.as_str() {
+            "" => format!("{} of {}", row.provider, row.implementation),
+            manner => format!("{} of {} ({manner})", row.provider, row.implementation),
+        })
         .collect();
-    let names: Vec<_> = names
-        .iter()
-        .map(|(who, provider)| format!("{provider} of {who}"))
-        .collect();
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
     names.join(", ")
 }
 
 fn bench_table(rows: &[&Row]) -> Table {
-    let own: Vec<_> = rows
-        .iter()
-        .filter(|row| row.implementation == rows[0].implementation)
-        .collect();
-    let rivals: Vec<_> = rows
-        .iter()
-        .filter(|row| row.implementation != rows[0].implementation)
-        .collect();
+    let (own, rivals): (Vec<&Row>, Vec<&Row>) =
+        rows.iter().partition(|row| who(row) == who(rows[0]));
     let pingpong = rows[0].rtt_ns.is_some();
     if !rivals.is_empty() {
+        let is_rival = rivals[0].implementation != rows[0].implementation;
         let pairs = own.into_iter().zip(rivals);
-        return versus_table(pingpong, pairs.map(|(own, rival)| (*own, *rival)));
+        return versus_table(pingpong, is_rival, pairs);
     }
-    let own = own.into_iter().copied();
+    let own = own.into_iter();
     if pingpong {
         pingpong_table(own)
     } else {
@@ -146,24 +143,32 @@ fn stream_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
     table
 }
 
-fn versus_table<'a>(pingpong: bool, pairs: impl Iterator<Item = (&'a Row, &'a Row)>) -> Table {
+fn versus_table<'a>(
+    pingpong: bool,
+    is_rival: bool,
+    pairs: impl Iterator<Item = (&'a Row, &'a Row)>,
+) -> Table {
     let what = if pingpong {
         "one way us"
     } else {
         "us per message"
     };
+    let (ours, theirs) = match is_rival {
+        true => ("ours", "theirs"),
+        false => ("this", "plain"),
+    };
     let mut table = table::new(&[
         "size",
-        &format!("{what}\nours"),
-        "\ntheirs",
-        "ours/theirs",
-        "MB/s\nours",
-        "\ntheirs",
+        &format!("{what}\n{ours}"),
+        &format!("\n{theirs}"),
+        &format!("{ours}/{theirs}"),
+        &format!("MB/s\n{ours}"),
+        &format!("\n{theirs}"),
         "limit us",
-        "x limit\nours",
-        "\ntheirs",
-        "spread %\nours",
-        "\ntheirs",
+        &format!("x limit\n{ours}"),
+        &format!("\n{theirs}"),
+        &format!("spread %\n{ours}"),
+        &format!("\n{theirs}"),
     ]);
     for (own, rival) in pairs {
         table.add_row([
@@ -203,6 +208,27 @@ fn memory_table(uses: &[MemoryUse]) -> Table {
         ]);
     }
     table
+}
+
+/// Whose figures a row has.
+fn who(row: &Row) -> (&str, &str) {
+    (&row.implementation, &row.manner)
+}
+
+/// What was used of the processors, where that was asked for.
+fn say_processor_time(rows: &[&Row]) {
+    for row in rows {
+        let (Some(cores), Some(waiting)) = (row.cores, row.waiting_cpu) else {
+            continue;
+        };
+        println!(
+            "{} at {}: {} cores in use; a process that waits takes {} % of one",
+            row.manner,
+            size::text(row.size),
+            figure(cores),
+            figure(waiting * 100.0),
+        );
+    }
 }
 
 /// Says so when runs were left out: then the figures stand on fewer.

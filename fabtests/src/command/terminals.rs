@@ -11,11 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::bench::OWN;
 use super::pingpong::Args;
 use crate::clock::Clock;
-use crate::comparison::{Contestant, Plan, Runner};
+use crate::comparison::{Contestant, Measured, Plan, Runner};
 use crate::cpu::{Placement, pin};
 use crate::fabric::{self, BenchOrder, OpenOrder, Station, letter};
 use crate::pair::Side;
-use crate::timing::Timing;
 
 /// What the client tells the server.
 #[derive(Debug, Serialize, Deserialize)]
@@ -102,9 +101,10 @@ pub(super) fn connect(args: &Args, plan: &Plan, server: &str) -> anyhow::Result<
 }
 
 impl Runner for Client {
-    fn run(&mut self, order: BenchOrder) -> anyhow::Result<Timing> {
+    fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
         letter::post(&mut self.station, &Letter::Run(order))?;
-        fabric::run(&mut self.station, Side::Active, self.clock, order)
+        let timing = fabric::run(&mut self.station, Side::Active, self.clock, order);
+        timing.map(Measured::of)
     }
 }
 

@@ -13,6 +13,8 @@ use crate::timing::Timing;
 pub struct Contestant {
     /// Whose code it is, with its version.
     pub implementation: String,
+    /// In what it is not as usual; empty for the plain one.
+    pub manner: String,
     /// What the active side's endpoint says of itself.
     pub opened: Opened,
     runner: Box<dyn Runner>,
@@ -24,12 +26,34 @@ pub trait Runner: fmt::Debug {
     ///
     /// # Errors
     /// What kept it from its end.
-    fn run(&mut self, order: BenchOrder) -> anyhow::Result<Timing>;
+    fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured>;
+}
+
+/// What a run has shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// The time of a round trip or a message.
+    pub timing: Timing,
+    /// Processor time of all processes over the time that it took, where it was asked for.
+    pub cores: Option<f64>,
+    /// Processor time of a process that waits, over the time that it waits.
+    pub waiting_cpu: Option<f64>,
+}
+
+impl Measured {
+    /// Times alone.
+    pub const fn of(timing: Timing) -> Self {
+        Self {
+            timing,
+            cores: None,
+            waiting_cpu: None,
+        }
+    }
 }
 
 impl Runner for Pair {
-    fn run(&mut self, order: BenchOrder) -> anyhow::Result<Timing> {
-        self.measure(&Order::Bench(order))
+    fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
+        self.measure(&Order::Bench(order)).map(Measured::of)
     }
 }
 
@@ -38,33 +62,34 @@ impl Contestant {
     pub fn new(implementation: String, opened: Opened, runner: Box<dyn Runner>) -> Self {
         Self {
             implementation,
+            manner: String::new(),
             opened,
             runner,
         }
+    }
+
+    /// Says in what it is not as usual.
+    #[must_use]
+    pub fn called(mut self, manner: String) -> Self {
+        self.manner = manner;
+        self
     }
 
     /// Has both processes of a pair open endpoints and insert each other's address.
     ///
     /// # Errors
     /// As [`Pair::order`].
-    pub fn open(implementation: String, mut pair: Pair, order: OpenOrder) -> anyhow::Result<Self> {
-        let replies = pair.order(&Order::Open(order))?;
-        let [active, passive] = replies.map(serde_json::from_value::<Opened>);
-        let (active, passive) = (
-            active.context("odd endpoint")?,
-            passive.context("odd endpoint")?,
-        );
-        let to_active = Order::Peer(passive.address);
-        let to_passive = Order::Peer(active.address.clone());
-        pair.order_each([&to_active, &to_passive])?;
-        Ok(Self::new(implementation, active, Box::new(pair)))
+    pub fn open(implementation: String, mut pair: Pair, order: &OpenOrder) -> anyhow::Result<Self> {
+        let opened = pair.open(order)?;
+        let manner = order.manner.name();
+        Ok(Self::new(implementation, opened, Box::new(pair)).called(manner))
     }
 
     /// Runs a benchmark once.
     ///
     /// # Errors
     /// As [`Runner::run`], with the point.
-    pub fn run(&mut self, order: BenchOrder) -> anyhow::Result<Timing> {
+    pub fn run(&mut self, order: BenchOrder) -> anyhow::Result<Measured> {
         self.runner.run(order).with_context(|| {
             let who = &self.implementation;
             format!("{} of {} bytes over {who}", order.bench, order.size)

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde::Serialize;
 
-use crate::fabric::OpenOrder;
+use crate::fabric::{Manner, OpenOrder};
 use crate::pair::{Order, Pair};
 
 /// What a process took more after it had opened an endpoint than before, in KiB.
@@ -45,6 +45,7 @@ impl MemoryUse {
             window: 64,
             special: false,
             remote: false,
+            manner: Manner::default(),
         }))?;
         let after = Footprint::of(active)?;
         Ok(Self {

@@ -1,6 +1,6 @@
 //! What a comparison measures.
 
-use crate::fabric::{Bench, BenchOrder, OpenOrder, fitting_window};
+use crate::fabric::{Bench, BenchOrder, Manner, OpenOrder, fitting_window};
 use crate::timing::Counts;
 
 /// What is measured, and how often.
@@ -24,6 +24,8 @@ pub struct Plan {
     pub verify: bool,
     /// Have our buffers in memory that the domain makes.
     pub special: bool,
+    /// Have runs last so long that processes have taken turns on the cores meanwhile.
+    pub is_long: bool,
 }
 
 /// One benchmark at one size.
@@ -39,23 +41,29 @@ impl Plan {
     /// All points, bench by bench.
     pub fn points(&self) -> Vec<Point> {
         let at = |&bench: &Bench| self.sizes.iter().map(move |&size| Point { bench, size });
-        self.benches.iter().flat_map(at).collect()
+        let all = self.benches.iter().flat_map(at);
+        all.filter(|point| point.bench.has_size(point.size))
+            .collect()
     }
 
     /// One run of a point.
     pub fn order(&self, point: Point) -> BenchOrder {
         let window = fitting_window(self.window, point.size);
-        let mut counts = if point.bench.is_pingpong() {
-            Counts::for_size(point.size)
-        } else {
+        let mut counts = if point.bench.is_windowed() {
             windows(point.size * window)
+        } else {
+            Counts::for_size(point.size)
         };
+        if self.is_long {
+            counts.batch *= LONG;
+            counts.singles = 0;
+        }
         if let Some(iterations) = self.iterations {
             counts.batch = iterations;
-            counts.singles = if point.bench.is_pingpong() {
-                iterations
-            } else {
+            counts.singles = if point.bench.is_windowed() {
                 0
+            } else {
+                iterations
             };
         }
         counts.warmup = self.warmup.unwrap_or(counts.warmup);
@@ -66,6 +74,8 @@ impl Plan {
             window,
             inject: self.inject,
             verify: self.verify,
+            senders: 0,
+            sender: 0,
         }
     }
 
@@ -77,6 +87,7 @@ impl Plan {
             window: self.window,
             special: self.special,
             remote: self.benches.iter().any(|bench| bench.is_remote()),
+            manner: Manner::default(),
         }
     }
 }
@@ -91,4 +102,6 @@ fn windows(bytes: usize) -> Counts {
     }
 }
 
+/// Makes some ten milliseconds some hundreds.
+const LONG: usize = 40;
 const STREAM_BYTES: usize = 128 << 20;

@@ -61,6 +61,8 @@ fn round(
     let flow = match order.bench {
         Bench::RmaPut => Flow::Put,
         Bench::RmaGet => Flow::Get,
+        Bench::RmaBw | Bench::RmaReadBw => Flow::Copies,
+        Bench::AtomicAdd | Bench::AtomicFetchAdd => Flow::Add,
         bench if bench.is_pingpong() => Flow::ThereAndBack,
         _ => Flow::OneWay,
     };

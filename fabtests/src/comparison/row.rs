@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Contestant, MemoryUse};
+use super::{Contestant, Measured, MemoryUse};
 use crate::fabric::BenchOrder;
 use crate::limits::{Distance, Limits, SizeLimit};
 use crate::machine::Machine;
@@ -61,6 +61,13 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// The limit of one core's copies in cache, in millions of bytes per second.
     pub memcpy_mbps: Option<f64>,
+    /// In what the processes were not as usual; empty for the plain pair.
+    pub manner: String,
+    /// Processor time of all processes over the time of the runs: cores in use; `null` where it was
+    /// not asked for.
+    pub cores: Option<f64>,
+    /// Processor time of a process that waits for a message, over the time that it waits.
+    pub waiting_cpu: Option<f64>,
 }
 
 /// Something measured between two looks at the cores' distance.
@@ -77,7 +84,7 @@ pub(super) struct Round {
     /// What one message takes at the limit, in nanoseconds.
     pub(super) limit: Sample<f64>,
     /// The runs, each with its contestant's number.
-    pub(super) runs: Vec<(usize, Sample<Timing>)>,
+    pub(super) runs: Vec<(usize, Sample<Measured>)>,
 }
 
 impl<T> Sample<T> {
@@ -123,7 +130,7 @@ impl Row {
             .map(|(_, run)| run)
             .collect();
         let kept: Vec<_> = own.iter().copied().filter(|run| run.is_at(usual)).collect();
-        let times = figures(&kept, |run| run.value.mean);
+        let times = figures(&kept, |run| run.value.timing.mean);
         let pingpong = order.bench.is_pingpong();
         let message_ns = median(&times) / if pingpong { 2.0 } else { 1.0 };
         let limit_ns = limit_ns(rounds, usual);
@@ -132,7 +139,11 @@ impl Row {
             implementation: contestant.implementation.clone(),
             bench: order.bench.name(),
             size: order.size,
-            window: if pingpong { 1 } else { order.window },
+            window: if order.bench.is_windowed() {
+                order.window
+            } else {
+                1
+            },
             inject: order.inject && order.size <= contestant.opened.inject_size,
             rtt_ns: pingpong.then(|| medians(&kept)),
             mbps: order.size as f64 * 1e3 / message_ns,
@@ -144,6 +155,9 @@ impl Row {
             ring_rtt_ns: median(&figures(&kept, Sample::ring_ns)),
             limit_ns,
             ratio: limit_ns.map(|limit| message_ns / limit),
+            manner: contestant.manner.clone(),
+            cores: optional(&kept, |run| run.cores),
+            waiting_cpu: optional(&kept, |run| run.waiting_cpu),
             memcpy_mbps: SizeLimit::find(&limits.memcpy, order.size).map(|limit| limit.mbps),
         }
     }
@@ -168,13 +182,19 @@ fn limit_ns(rounds: &[Round], line_ns: f64) -> Option<f64> {
 }
 
 /// Each figure's median over the runs.
-fn medians(runs: &[&Sample<Timing>]) -> Timing {
+fn medians(runs: &[&Sample<Measured>]) -> Timing {
     Timing {
-        mean: median(&figures(runs, |run| run.value.mean)),
-        p50: median(&figures(runs, |run| run.value.p50)),
-        p99: median(&figures(runs, |run| run.value.p99)),
-        min: median(&figures(runs, |run| run.value.min)),
+        mean: median(&figures(runs, |run| run.value.timing.mean)),
+        p50: median(&figures(runs, |run| run.value.timing.p50)),
+        p99: median(&figures(runs, |run| run.value.timing.p99)),
+        min: median(&figures(runs, |run| run.value.timing.min)),
     }
+}
+
+/// A figure's median over the runs that have it.
+fn optional(runs: &[&Sample<Measured>], figure: impl Fn(&Measured) -> Option<f64>) -> Option<f64> {
+    let figures: Vec<_> = runs.iter().filter_map(|run| figure(&run.value)).collect();
+    (!figures.is_empty()).then(|| median(&figures))
 }
 
 fn figures<T>(samples: &[&Sample<T>], figure: impl Fn(&Sample<T>) -> f64) -> Vec<f64> {

@@ -17,20 +17,15 @@ pub(super) enum Purpose {
 pub(super) trait Face {
     /// # Safety
     /// As [`selvedge::Msg::sendmsg`].
-    unsafe fn send(
-        ep: &dyn Endpoint,
-        buf: Iov,
-        dest: FiAddr,
-        purpose: Purpose,
-        context: Context,
-    ) -> Result;
+    unsafe fn send(ep: &dyn Endpoint, buf: Iov, dest: FiAddr, tag: u64, context: Context)
+    -> Result;
 
     /// # Safety
     /// As [`selvedge::Msg::recvmsg`].
-    unsafe fn recv(ep: &dyn Endpoint, buf: IovMut, purpose: Purpose, context: Context) -> Result;
+    unsafe fn recv(ep: &dyn Endpoint, buf: IovMut, tag: TagMatch, context: Context) -> Result;
 
     /// Sends a copy.
-    fn inject(ep: &dyn Endpoint, buf: &[u8], dest: FiAddr, purpose: Purpose) -> Result;
+    fn inject(ep: &dyn Endpoint, buf: &[u8], dest: FiAddr, tag: u64) -> Result;
 }
 
 /// fi_msg(3).
@@ -43,7 +38,7 @@ impl Face for Untagged {
         ep: &dyn Endpoint,
         buf: Iov,
         dest: FiAddr,
-        _purpose: Purpose,
+        _tag: u64,
         context: Context,
     ) -> Result {
         // SAFETY: the caller makes the promise of `sendmsg`.
@@ -51,13 +46,13 @@ impl Face for Untagged {
     }
 
     #[inline]
-    unsafe fn recv(ep: &dyn Endpoint, buf: IovMut, _purpose: Purpose, context: Context) -> Result {
+    unsafe fn recv(ep: &dyn Endpoint, buf: IovMut, _tag: TagMatch, context: Context) -> Result {
         // SAFETY: the caller makes the promise of `recvmsg`.
         unsafe { ep.recv(buf, Desc::NONE, FiAddr::UNSPEC, context) }
     }
 
     #[inline]
-    fn inject(ep: &dyn Endpoint, buf: &[u8], dest: FiAddr, _purpose: Purpose) -> Result {
+    fn inject(ep: &dyn Endpoint, buf: &[u8], dest: FiAddr, _tag: u64) -> Result {
         ep.inject(buf, dest, None)
     }
 }
@@ -72,22 +67,21 @@ impl Face for Tagged {
         ep: &dyn Endpoint,
         buf: Iov,
         dest: FiAddr,
-        purpose: Purpose,
+        tag: u64,
         context: Context,
     ) -> Result {
         // SAFETY: the caller makes the promise of `tsendmsg`.
-        unsafe { ep.tsend(buf, Desc::NONE, dest, purpose as u64, context) }
+        unsafe { ep.tsend(buf, Desc::NONE, dest, tag, context) }
     }
 
     #[inline]
-    unsafe fn recv(ep: &dyn Endpoint, buf: IovMut, purpose: Purpose, context: Context) -> Result {
-        let tag = TagMatch::exact(purpose as u64);
+    unsafe fn recv(ep: &dyn Endpoint, buf: IovMut, tag: TagMatch, context: Context) -> Result {
         // SAFETY: the caller makes the promise of `trecvmsg`.
         unsafe { ep.trecv(buf, Desc::NONE, FiAddr::UNSPEC, tag, context) }
     }
 
     #[inline]
-    fn inject(ep: &dyn Endpoint, buf: &[u8], dest: FiAddr, purpose: Purpose) -> Result {
-        ep.tinject(buf, dest, purpose as u64, None)
+    fn inject(ep: &dyn Endpoint, buf: &[u8], dest: FiAddr, tag: u64) -> Result {
+        ep.tinject(buf, dest, tag, None)
     }
 }

@@ -4,8 +4,12 @@
 //! contestant's loop does the same, step by step; docs/FABTESTS.md has them in words.
 
 mod bandwidth;
+mod burden;
 mod face;
+mod gather;
 pub mod letter;
+mod linger;
+mod manner;
 pub(crate) mod pattern;
 mod pingpong;
 mod remote;
@@ -22,6 +26,8 @@ use crate::clock::Clock;
 use crate::pair::Side;
 use crate::timing::{Counts, Timing};
 
+pub use linger::linger;
+pub use manner::{Manner, Promise, Wait};
 pub(crate) use remote::{LINES, STRIDE};
 pub use station::{Opened, Station};
 
@@ -42,17 +48,32 @@ pub enum Bench {
     /// Gets out of special memory, one after the other; of up to 64 bytes, each from a line that the
     /// target has just written.
     RmaGet,
+    /// Writes with data, one to and one fro: each side's queue says that the other's is there.
+    RmaWritePingpong,
+    /// Puts into special memory, a window of them at a time.
+    RmaBw,
+    /// Gets out of special memory, a window of them at a time.
+    RmaReadBw,
+    /// Atomics without a result, of lines that the target has just written.
+    AtomicAdd,
+    /// Atomics that fetch, likewise.
+    AtomicFetchAdd,
 }
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 11] = [
         Self::MsgPingpong,
         Self::TaggedPingpong,
         Self::MsgBw,
         Self::TaggedBw,
         Self::RmaPut,
         Self::RmaGet,
+        Self::RmaWritePingpong,
+        Self::RmaBw,
+        Self::RmaReadBw,
+        Self::AtomicAdd,
+        Self::AtomicFetchAdd,
     ];
     /// Those that everybody has.
     pub const MESSAGES: [Self; 4] = [
@@ -71,6 +92,11 @@ impl Bench {
             Self::TaggedBw => "tagged_bw",
             Self::RmaPut => "rma_put",
             Self::RmaGet => "rma_get",
+            Self::RmaWritePingpong => "rma_write_pingpong",
+            Self::RmaBw => "rma_bw",
+            Self::RmaReadBw => "rma_read_bw",
+            Self::AtomicAdd => "atomic_add",
+            Self::AtomicFetchAdd => "atomic_fetch_add",
         }
     }
 
@@ -78,13 +104,34 @@ impl Bench {
     pub const fn is_pingpong(self) -> bool {
         matches!(
             self,
-            Self::MsgPingpong | Self::TaggedPingpong | Self::RmaPut
+            Self::MsgPingpong | Self::TaggedPingpong | Self::RmaPut | Self::RmaWritePingpong
         )
+    }
+
+    /// Whether it moves windows of messages or accesses; otherwise one follows the other.
+    pub const fn is_windowed(self) -> bool {
+        matches!(
+            self,
+            Self::MsgBw | Self::TaggedBw | Self::RmaBw | Self::RmaReadBw
+        )
+    }
+
+    /// Whether it is about atomics.
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::AtomicAdd | Self::AtomicFetchAdd)
+    }
+
+    /// Whether it can be measured with accesses or messages of this size.
+    pub const fn has_size(self, size: usize) -> bool {
+        !self.is_atomic() || size == 4 || size == 8
     }
 
     /// Whether it is about remote memory.
     pub const fn is_remote(self) -> bool {
-        matches!(self, Self::RmaPut | Self::RmaGet)
+        !matches!(
+            self,
+            Self::MsgPingpong | Self::TaggedPingpong | Self::MsgBw | Self::TaggedBw
+        )
     }
 }
 
@@ -123,6 +170,9 @@ pub struct OpenOrder {
     /// Have memory that the peer may read and write.
     #[serde(default)]
     pub remote: bool,
+    /// In what they are not as usual.
+    #[serde(default)]
+    pub manner: Manner,
 }
 
 /// One run of a benchmark.
@@ -140,6 +190,12 @@ pub struct BenchOrder {
     pub inject: bool,
     /// Fill every message with a pattern and check it where it arrives.
     pub verify: bool,
+    /// In a run with several senders, how many there are; 0 in others.
+    #[serde(default)]
+    pub senders: usize,
+    /// Which of the senders this process is.
+    #[serde(default)]
+    pub sender: usize,
 }
 
 impl BenchOrder {
@@ -197,11 +253,18 @@ pub fn run(
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
     match order.bench {
+        bench if order.senders > 0 => {
+            ensure!(
+                bench == Bench::TaggedBw,
+                "{bench} has no form with several senders"
+            );
+            gather::run(station, side, clock, order)
+        }
         Bench::MsgPingpong => pingpong::run::<face::Untagged>(station, side, clock, order),
         Bench::TaggedPingpong => pingpong::run::<face::Tagged>(station, side, clock, order),
         Bench::MsgBw => bandwidth::run::<face::Untagged>(station, side, clock, order),
         Bench::TaggedBw => bandwidth::run::<face::Tagged>(station, side, clock, order),
-        Bench::RmaPut | Bench::RmaGet => remote::run(station, side, clock, order),
+        _ => remote::run(station, side, clock, order),
     }
 }
 
@@ -227,6 +290,8 @@ mod tests {
             window: 64,
             inject: true,
             verify: false,
+            senders: 0,
+            sender: 0,
         }
     }
 

@@ -1,17 +1,22 @@
 //! One process's endpoint, with everything it needs.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::info::{EpType, Threading};
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CompletionQueue, Endpoint, FiAddr, Hints, Info, av, cq,
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Endpoint, Errno, FiAddr, Hints, Info,
+    av, cq, wait,
 };
 use serde::{Deserialize, Serialize};
 
 use super::remote::Window;
-use super::wire::Wire;
-use super::{LARGEST, OpenOrder, WIDEST, side_bytes};
+use super::wire::{Wire, post_for_nobody};
+use super::{LARGEST, Manner, OpenOrder, Promise, WIDEST, Wait, burden, side_bytes};
+use crate::buffer::Pages;
 use crate::cpu::Idle;
 
 /// An open endpoint, its queue and its peer.
@@ -22,9 +27,13 @@ pub struct Station {
     cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
     info: Info,
-    peer: FiAddr,
+    /// Whom messages go to, or all who send messages here.
+    peers: Vec<FiAddr>,
     wire: Wire,
     idle: Idle,
+    manner: Manner,
+    /// Of the receives that take nothing.
+    for_nobody: Pages,
     /// Memory for the peer, if there are benchmarks that want it.
     window: Option<Window>,
 }
@@ -52,7 +61,7 @@ impl Station {
             .open()
             .with_context(|| format!("cannot open a domain of {name}"))?;
         let cq = domain
-            .cq(&cq::Attr::with_size(cq_size(order.window)))
+            .cq(&cq_attr(order))
             .with_context(|| format!("cannot open a completion queue of {name}"))?;
         let av = domain
             .av(&av::Attr::default())
@@ -71,11 +80,13 @@ impl Station {
             cq,
             av,
             info,
-            peer: FiAddr::UNSPEC,
+            peers: Vec::new(),
             wire,
             idle,
+            manner: order.manner,
+            for_nobody: Pages::new(64)?,
             window: match order.remote {
-                true => Some(Window::new(&*domain, order.largest)?),
+                true => Some(Window::new(&*domain, side)?),
                 false => None,
             },
         })
@@ -114,17 +125,65 @@ impl Station {
     /// Names the peer that messages go to.
     ///
     /// # Errors
-    /// When the address is none, or not one of this provider's.
+    /// As [`Self::set_peers`].
     pub fn set_peer(&mut self, address: &str) -> anyhow::Result<()> {
-        let parsed: Address = address.parse()?;
-        let peer = self.av.insert_one(&parsed);
-        self.peer = peer.with_context(|| format!("address {address:?} is refused"))?;
+        self.set_peers(&[address.to_owned()])
+    }
+
+    /// Names all who send messages here, in the order of their numbers.
+    ///
+    /// # Errors
+    /// When an address is none, or not one of this provider's.
+    pub fn set_peers(&mut self, addresses: &[String]) -> anyhow::Result<()> {
+        self.peers.clear();
+        for address in addresses {
+            let parsed: Address = address.parse()?;
+            let peer = self.av.insert_one(&parsed);
+            let peer = peer.with_context(|| format!("address {address:?} is refused"))?;
+            self.peers.push(peer);
+        }
         Ok(())
     }
 
-    /// How this process waits.
+    /// Has the receives and messages around that its manner asks for; the peer does so, too.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub fn lay_burden(&mut self) -> anyhow::Result<()> {
+        match self.manner.posted + self.manner.unexpected {
+            0 => Ok(()),
+            _ => burden::lay(self),
+        }
+    }
+
+    /// How this process waits while nothing is to complete.
     pub(super) fn idle(&self) -> Idle {
         self.idle
+    }
+
+    /// In what it is not as usual.
+    pub(super) fn manner(&self) -> &Manner {
+        &self.manner
+    }
+
+    /// All who send messages here.
+    pub(super) fn peers(&self) -> &[FiAddr] {
+        &self.peers
+    }
+
+    /// Posts a receive for each of these tags, which no message has.
+    ///
+    /// # Errors
+    /// What the provider says.
+    pub(super) fn post_for_nobody(
+        &mut self,
+        tags: impl Iterator<Item = u64>,
+    ) -> anyhow::Result<()> {
+        post_for_nobody(&*self.ep, &mut self.for_nobody, tags)
+    }
+
+    fn peer(&self) -> FiAddr {
+        self.peers.first().copied().unwrap_or(FiAddr::UNSPEC)
     }
 
     /// Largest injected message, in bytes.
@@ -137,26 +196,91 @@ impl Station {
     /// # Errors
     /// When it was opened without such memory, or with too little.
     pub(super) fn remote(&mut self, size: usize) -> anyhow::Result<RemoteParts<'_>> {
+        let peer = self.peer();
         let window = self.window.as_mut().context("no memory for the peer")?;
         ensure!(window.fits(size), "accesses of {size} bytes are too large");
         Ok(RemoteParts {
             ep: &*self.ep,
             cq: &*self.cq,
-            peer: self.peer,
+            peer,
             window,
         })
     }
 
     /// The endpoint, its queue, its peer and its buffers.
     pub(super) fn parts(&mut self) -> Parts<'_> {
+        let peer = self.peer();
         Parts {
             ep: &*self.ep,
             cq: &*self.cq,
-            peer: self.peer,
+            peer,
+            waiter: Waiter {
+                manner: self.manner.wait,
+                idle: self.idle,
+            },
             wire: &mut self.wire,
         }
     }
 }
+
+/// How a process waits for completions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    manner: Wait,
+    idle: Idle,
+}
+
+impl Waiter {
+    /// Waits a little, or until there is something; says how many entries it has read meanwhile.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::read`].
+    #[inline]
+    pub(super) fn wait(
+        self,
+        cq: &dyn CompletionQueue,
+        entries: &mut [cq::Entry],
+    ) -> selvedge::Result<usize> {
+        if self.manner == Wait::Spin {
+            self.idle.rest();
+            return Ok(0);
+        }
+        self.sleep(cq, entries)
+    }
+
+    #[cold]
+    fn sleep(self, cq: &dyn CompletionQueue, entries: &mut [cq::Entry]) -> selvedge::Result<usize> {
+        match self.manner {
+            Wait::Spin | Wait::Yield => std::thread::yield_now(),
+            Wait::Fd if cq.try_wait().is_ok() => {
+                let fd = cq.wait_fd().ok_or(Errno::NoSys)?;
+                let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+                // Whatever it says, the queue is read again.
+                let _ = poll(&mut fds, PollTimeout::from(PATIENCE_MS));
+            }
+            Wait::Fd => {}
+            Wait::Sleep => {
+                let patience = Duration::from_millis(PATIENCE_MS.into());
+                return match cq.wait(entries, Some(patience)) {
+                    Err(Errno::Again) => Ok(0),
+                    read => read,
+                };
+            }
+        }
+        Ok(0)
+    }
+
+    /// Lets others run before a post is tried again.
+    pub(super) fn rest(self) {
+        match self.manner {
+            Wait::Spin => self.idle.rest(),
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
+/// How long a wait is, so that a process that waits in vain says so at its deadline.
+const PATIENCE_MS: u16 = 1000;
 
 /// What a loop over remote memory works with.
 #[derive(Debug)]
@@ -173,6 +297,7 @@ pub(super) struct Parts<'a> {
     pub(super) ep: &'a dyn Endpoint,
     pub(super) cq: &'a dyn CompletionQueue,
     pub(super) peer: FiAddr,
+    pub(super) waiter: Waiter,
     pub(super) wire: &'a mut Wire,
 }
 
@@ -198,18 +323,35 @@ fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
 fn hints(order: &OpenOrder) -> Hints {
     let mut hints = Hints::new()
         .ep_type(EpType::Rdm)
-        .caps(Caps::MSG | Caps::TAGGED)
+        .caps(caps(order))
         .rx_size(2 * order.window)
         .tx_size(order.window);
     if let Some(provider) = &order.provider {
         hints = hints.provider(provider);
+    }
+    if order.manner.threading == Promise::Safe {
+        return hints;
     }
     // SAFETY: a `Station` keeps all objects of its domain to itself, `Wire`'s loops borrow it
     // exclusively, and it is used by the thread that owns it alone.
     unsafe { hints.promise_threading(Threading::Domain) }
 }
 
+fn caps(order: &OpenOrder) -> Caps {
+    let messages = Caps::MSG | Caps::TAGGED;
+    match order.remote {
+        true => messages | Caps::RMA | Caps::ATOMIC,
+        false => messages,
+    }
+}
+
 /// Room for everything that a window leaves behind on either side.
-fn cq_size(window: usize) -> usize {
-    (4 * window).max(256)
+fn cq_attr(order: &OpenOrder) -> cq::Attr {
+    let mut attr = cq::Attr::with_size((4 * order.window).max(256));
+    attr.wait_obj = match order.manner.wait {
+        Wait::Spin | Wait::Yield => wait::Object::None,
+        Wait::Fd => wait::Object::Fd,
+        Wait::Sleep => wait::Object::Unspec,
+    };
+    attr
 }

@@ -9,13 +9,16 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 
 use anyhow::{anyhow, bail, ensure};
-use selvedge::{CompletionQueue, Context, Domain, Endpoint, Errno, FiAddr, Iov, IovMut, cq};
+use selvedge::{
+    CompletionQueue, Context, Desc, Domain, Endpoint, Errno, FiAddr, Iov, IovMut, TagMatch,
+    TaggedExt, cq,
+};
 
+use super::burden::{LANE_SHIFT, lane_tag};
 use super::face::{Face, Purpose};
 use super::pattern;
-use super::station::Station;
+use super::station::{Station, Waiter};
 use crate::buffer::Pages;
-use crate::cpu::Idle;
 
 /// The buffers of an endpoint.
 #[derive(Debug)]
@@ -57,7 +60,11 @@ pub(super) struct Run<'a, F> {
     ep: &'a dyn Endpoint,
     cq: &'a dyn CompletionQueue,
     peer: FiAddr,
-    idle: Idle,
+    waiter: Waiter,
+    /// What is added to the tags of sends, and to those of receives.
+    lane: u64,
+    /// The part of the tag that receives do not look at.
+    ignore: u64,
     rx: *mut u8,
     tx: *mut u8,
     slots: usize,
@@ -103,7 +110,6 @@ impl<'a, F: Face> Run<'a, F> {
         size: usize,
         window: usize,
     ) -> anyhow::Result<(Self, Vec<RxSlot>, Vec<TxSlot>)> {
-        let idle = station.idle();
         let parts = station.parts();
         let wire = parts.wire;
         let stride = stride(size);
@@ -117,7 +123,9 @@ impl<'a, F: Face> Run<'a, F> {
             ep: parts.ep,
             cq: parts.cq,
             peer: parts.peer,
-            idle,
+            waiter: parts.waiter,
+            lane: 0,
+            ignore: 0,
             rx: wire.rx.as_mut_ptr(),
             tx: wire.tx.as_mut_ptr(),
             slots: window,
@@ -129,6 +137,21 @@ impl<'a, F: Face> Run<'a, F> {
         let rx = (0..2 * window).map(RxSlot).collect();
         let tx = (0..window).map(TxSlot).collect();
         Ok((run, rx, tx))
+    }
+
+    /// Sends to and receives from this lane alone from now on; lane 0 is the usual one.
+    pub(super) fn set_lane(&mut self, lane: usize) {
+        self.lane = lane_tag(lane);
+    }
+
+    /// Receives from all lanes from now on.
+    pub(super) fn hear_all_lanes(&mut self) {
+        self.ignore = !0 << LANE_SHIFT;
+    }
+
+    /// Sends to this peer from now on.
+    pub(super) fn set_peer(&mut self, peer: FiAddr) {
+        self.peer = peer;
     }
 
     /// Ends the run. Where operations are outstanding, it was the last one of its endpoint.
@@ -147,10 +170,14 @@ impl<'a, F: Face> Run<'a, F> {
         debug_assert!(len <= self.stride);
         let context = Context(slot as u64);
         let buf = IovMut::from_raw(self.rx_at(slot).cast(), len);
+        let tag = TagMatch {
+            tag: purpose as u64 | self.lane,
+            ignore: self.ignore,
+        };
         loop {
             // SAFETY: the buffer belongs to `slot`, which this call keeps until the completion
             // gives it back; the memory outlives the endpoint (`Station`'s order of fields).
-            match unsafe { F::recv(self.ep, buf, purpose, context) } {
+            match unsafe { F::recv(self.ep, buf, tag, context) } {
                 Ok(()) => break,
                 Err(errno) => self.ease(errno, "receive")?,
             }
@@ -170,9 +197,10 @@ impl<'a, F: Face> Run<'a, F> {
         debug_assert!(len <= self.stride);
         let context = Context(slot as u64 | SENT);
         let buf = Iov::from_raw(self.tx_at(slot).cast_const().cast(), len);
+        let tag = purpose as u64 | self.lane;
         loop {
             // SAFETY: as in `recv`.
-            match unsafe { F::send(self.ep, buf, self.peer, purpose, context) } {
+            match unsafe { F::send(self.ep, buf, self.peer, tag, context) } {
                 Ok(()) => break,
                 Err(errno) => self.ease(errno, "send")?,
             }
@@ -189,8 +217,9 @@ impl<'a, F: Face> Run<'a, F> {
         // SAFETY: the buffer belongs to `slot`, so that no send is reading or anybody writing it,
         // and `len` bytes lie within it.
         let message = unsafe { std::slice::from_raw_parts(base, len) };
+        let tag = purpose as u64 | self.lane;
         loop {
-            match F::inject(self.ep, message, self.peer, purpose) {
+            match F::inject(self.ep, message, self.peer, tag) {
                 Ok(()) => return Ok(()),
                 Err(errno) => self.ease(errno, "inject")?,
             }
@@ -201,13 +230,17 @@ impl<'a, F: Face> Run<'a, F> {
     #[inline]
     pub(super) fn read(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
         match self.cq.read(entries) {
-            Ok(0) => {
-                self.idle.rest();
-                Ok(0)
-            }
+            Ok(0) => self.wait(entries),
             Ok(count) => Ok(count),
             Err(errno) => Err(self.failure(errno)),
         }
+    }
+
+    /// Waits for completions as the station does, and reads them if that has found some.
+    #[inline]
+    fn wait(&self, entries: &mut [cq::Entry]) -> anyhow::Result<usize> {
+        let waited = self.waiter.wait(self.cq, entries);
+        waited.map_err(|errno| self.failure(errno))
     }
 
     /// What a completion gives back.
@@ -276,7 +309,7 @@ impl<'a, F: Face> Run<'a, F> {
         if errno != Errno::Again {
             return Err(anyhow!("cannot post a {what}: {errno}"));
         }
-        self.idle.rest();
+        self.waiter.rest();
         match self.cq.read(&mut []) {
             Ok(_) => Ok(()),
             Err(errno) => Err(self.failure(errno)),
@@ -295,6 +328,34 @@ impl<'a, F: Face> Run<'a, F> {
     }
 }
 
+/// Posts a tagged receive for each tag; `memory` outlives the endpoint, and nobody reads it.
+///
+/// # Errors
+/// What the provider says.
+pub(super) fn post_for_nobody(
+    ep: &dyn Endpoint,
+    memory: &mut Pages,
+    tags: impl Iterator<Item = u64>,
+) -> anyhow::Result<()> {
+    let buf = IovMut::new(memory);
+    for tag in tags {
+        let context = Context(NOBODY);
+        // SAFETY: the memory outlives the endpoint (`Station`'s order of fields), and this module
+        // touches it no more.
+        let posted = unsafe {
+            ep.trecv(
+                buf,
+                Desc::NONE,
+                FiAddr::UNSPEC,
+                TagMatch::exact(tag),
+                context,
+            )
+        };
+        posted.map_err(|errno| anyhow!("cannot post a receive for nobody: {errno}"))?;
+    }
+    Ok(())
+}
+
 /// Bytes from one buffer to the next: whole cache lines.
 pub(super) fn stride(size: usize) -> usize {
     size.next_multiple_of(LINE).max(LINE)
@@ -302,4 +363,6 @@ pub(super) fn stride(size: usize) -> usize {
 
 /// Distinguishes the contexts of sends from those of receives.
 const SENT: u64 = 1 << 32;
+/// The context of receives that take nothing.
+const NOBODY: u64 = 1 << 33;
 const LINE: usize = 64;

@@ -1,4 +1,5 @@
-//! Loads of lines that the other core has just written: what a get cannot beat.
+//! Loads of lines that the other core has just written, and additions to them: what a get and an
+//! atomic cannot beat.
 
 use std::sync::atomic::Ordering;
 
@@ -32,6 +33,15 @@ impl<'a> Loads<'a> {
 
     /// Each load waits for the one before, as the bytes of a get are there when it is done.
     pub(super) fn measure(&mut self, clock: Clock, counts: Counts) -> Timing {
+        self.touch(clock, counts, |line| line.0.load(Ordering::Acquire))
+    }
+
+    /// The same with additions, the smallest part of an atomic.
+    pub(super) fn measure_add(&mut self, clock: Clock, counts: Counts) -> Timing {
+        self.touch(clock, counts, |line| line.0.fetch_add(1, Ordering::AcqRel))
+    }
+
+    fn touch(&mut self, clock: Clock, counts: Counts, touch: impl Fn(&Line) -> u64) -> Timing {
         let mut taken = Vec::new();
         for _ in 0..turns(counts) {
             self.turn += 1;
@@ -39,7 +49,7 @@ impl<'a> Loads<'a> {
             let start = ticks();
             let mut place = 0;
             for _ in 0..LINES {
-                let value = self.lines[place].0.load(Ordering::Acquire);
+                let value = touch(&self.lines[place]);
                 // Never 0: what was loaded is the turn.
                 place = (place + STRIDE + usize::from(value == 0)) % LINES;
             }

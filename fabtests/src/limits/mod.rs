@@ -36,11 +36,14 @@ pub enum Probe {
     Line,
     /// Lines that one process has written are loaded by the other, one after the other.
     Load,
+    /// As [`Self::Load`], with an atomic addition to each line in place of a load.
+    Add,
     /// A message of 56 bytes travels the one-line ring and another one comes back.
     Ring,
     /// As [`Self::Ring`], with 8 bytes.
     RingSmall,
-    /// Messages of 56 bytes follow each other through the one-line ring.
+    /// Windows of 64 messages of 56 bytes go through the one-line ring, and one answer each comes
+    /// back.
     RingRate,
     /// As [`Self::RingRate`], with 8 bytes.
     RingRateSmall,
@@ -176,10 +179,11 @@ impl<'a> Ground<'a> {
         let timing = match probe {
             Probe::Line => self.line.measure(clock, counts),
             Probe::Load => Ok(self.loads.measure(clock, counts)),
+            Probe::Add => Ok(self.loads.measure_add(clock, counts)),
             Probe::Ring => self.ring.measure::<{ ring::PAYLOAD }>(clock, counts),
             Probe::RingSmall => self.ring.measure::<8>(clock, counts),
-            Probe::RingRate => Ok(self.ring.measure_rate::<{ ring::PAYLOAD }>(clock, counts)),
-            Probe::RingRateSmall => Ok(self.ring.measure_rate::<8>(clock, counts)),
+            Probe::RingRate => self.ring.measure_rate::<{ ring::PAYLOAD }>(clock, counts),
+            Probe::RingRateSmall => self.ring.measure_rate::<8>(clock, counts),
             Probe::TwoCopy { size, chunk } => {
                 let own = at_least(&mut self.own, size)?;
                 self.stream.measure(&mut own[..size], chunk, clock, counts)
@@ -215,7 +219,7 @@ impl<'a> Ground<'a> {
         let idle = self.idle;
         match probe {
             Probe::Line => self.line.answer(counts),
-            Probe::Load => self.loads.answer(counts),
+            Probe::Load | Probe::Add => self.loads.answer(counts),
             Probe::Ring => self.ring.answer::<{ ring::PAYLOAD }>(counts),
             Probe::RingSmall => self.ring.answer::<8>(counts),
             Probe::RingRate => self.ring.answer_rate::<{ ring::PAYLOAD }>(counts),

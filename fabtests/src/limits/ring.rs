@@ -15,7 +15,7 @@ use super::shared::{Layout, Line};
 use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::pair::Side;
-use crate::timing::{Counts, Timing, one_by_one, round_trips};
+use crate::timing::{Counts, Timing, round_trips, stream};
 
 /// Bytes of payload of a message.
 pub(super) const PAYLOAD: usize = 56;
@@ -172,20 +172,26 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// Sends without waiting for answers; one answer at the end closes the clock.
-    pub(super) fn measure_rate<const N: usize>(&mut self, clock: Clock, counts: Counts) -> Timing {
+    /// Sends windows of messages, as a stream does, and waits for one answer to each. Without them
+    /// the rate would depend on which of the two is ahead, and by how much.
+    pub(super) fn measure_rate<const N: usize>(
+        &mut self,
+        clock: Clock,
+        counts: Counts,
+    ) -> anyhow::Result<Timing> {
         let message = black_box([7; N]);
-        one_by_one(clock, counts, |count| {
-            for _ in 0..count {
+        stream(clock, counts, WINDOW, || {
+            for _ in 0..WINDOW {
                 self.out.push(&message);
             }
             self.back.pop::<1>();
+            Ok(())
         })
     }
 
     pub(super) fn answer_rate<const N: usize>(&mut self, counts: Counts) {
-        for count in [counts.warmup, counts.batch] {
-            for _ in 0..count {
+        for _ in 0..counts.total() {
+            for _ in 0..WINDOW {
                 black_box(self.back.pop::<N>());
             }
             self.out.push(&[0; 1]);
@@ -197,6 +203,8 @@ impl<'a> Ends<'a> {
 const SLOTS: usize = 256;
 /// Messages per return of credits: a quarter of the slots.
 const BATCH: u64 = SLOTS as u64 / 4;
+/// Messages of a window: as many as those of the benchmarks have.
+const WINDOW: usize = 64;
 const _: () = assert!(size_of::<Slot>() == 64);
 
 #[cfg(test)]

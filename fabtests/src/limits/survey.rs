@@ -79,6 +79,10 @@ pub enum Flow {
     Put,
     /// Each one is read where the other core has written it.
     Get,
+    /// One after the other is copied to or from memory that only this core uses.
+    Copies,
+    /// Each one is added to what the other core has written.
+    Add,
 }
 
 /// Measures what one message of `size` bytes takes at the limit, in nanoseconds: one way of a round
@@ -106,7 +110,8 @@ pub fn point_limit(pair: &mut Pair, flow: Flow, size: usize) -> anyhow::Result<f
         Flow::Put if size <= 8 => best(vec![Probe::Line])? / 2.0,
         Flow::Put => best(vec![Probe::Line])? / 2.0 + best(vec![Probe::Memcpy { size }])?,
         Flow::Get if size <= 64 => best(vec![Probe::Load])?,
-        Flow::Get => best(vec![Probe::Memcpy { size }])?,
+        Flow::Get | Flow::Copies => best(vec![Probe::Memcpy { size }])?,
+        Flow::Add => best(vec![Probe::Add])?,
     })
 }
 
@@ -121,7 +126,7 @@ fn limit_probes(flow: Flow, size: usize) -> Vec<Probe> {
         Flow::OneWay => chunks(size)
             .map(|chunk| Probe::TwoCopyRate { size, chunk })
             .collect(),
-        Flow::Put | Flow::Get => Vec::new(),
+        Flow::Put | Flow::Get | Flow::Copies | Flow::Add => Vec::new(),
     }
 }
 
@@ -156,10 +161,12 @@ fn chunks(size: usize) -> impl Iterator<Item = usize> {
 
 fn counts(probe: Probe) -> Counts {
     match probe {
-        Probe::Line | Probe::Load | Probe::Ring | Probe::RingSmall => Counts::for_size(64),
+        Probe::Line | Probe::Load | Probe::Add | Probe::Ring | Probe::RingSmall => {
+            Counts::for_size(64)
+        }
         Probe::RingRate | Probe::RingRateSmall => Counts {
-            warmup: 1000,
-            batch: 40_000,
+            warmup: 60,
+            batch: 500,
             singles: 0,
         },
         Probe::TwoCopy { size, .. }

@@ -24,9 +24,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cpu::Placement;
+use crate::fabric::{OpenOrder, Opened};
 use crate::limits::Segment;
 
-pub use order::{Order, Reply};
+pub use order::{Order, Ran, Reply};
 
 /// One of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -158,6 +159,24 @@ impl Pair {
             replies[side as usize] = Some(reply);
         }
         Ok(replies.map(Option::unwrap_or_default))
+    }
+
+    /// Has both processes open endpoints and insert each other's address; says what the active
+    /// side's endpoint says of itself.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn open(&mut self, order: &OpenOrder) -> anyhow::Result<Opened> {
+        let replies = self.order(&Order::Open(order.clone()))?;
+        let [active, passive] = replies.map(serde_json::from_value::<Opened>);
+        let (active, passive) = (
+            active.context("odd endpoint")?,
+            passive.context("odd endpoint")?,
+        );
+        let to_active = Order::Peer(passive.address);
+        let to_passive = Order::Peer(active.address.clone());
+        self.order_each([&to_active, &to_passive])?;
+        Ok(active)
     }
 
     /// The process numbers, in the order of [`Side::BOTH`].

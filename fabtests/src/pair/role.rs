@@ -3,18 +3,21 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::getppid;
 use serde_json::Value;
 
 use super::handover;
-use super::{Order, Reply, Side};
+use super::{Order, Ran, Reply, Side};
 use crate::cpu::{Idle, pin};
 use crate::fabric::{self, Station};
 use crate::limits::{EventFds, Ground, Segment, Site, Socket};
+use crate::timing::Timing;
 
 /// How a child is started; no part of the command line for people.
 #[derive(Clone, Debug, clap::Args)]
@@ -68,15 +71,41 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             Ok(serde_json::to_value(station.insert(opened).describe()?)?)
         }
         Order::Peer(address) => {
-            open(&mut station)?.set_peer(&address)?;
+            let station = open(&mut station)?;
+            station.set_peer(&address)?;
+            station.lay_burden()?;
+            Ok(Value::Null)
+        }
+        Order::Peers(addresses) => {
+            open(&mut station)?.set_peers(&addresses)?;
             Ok(Value::Null)
         }
         Order::Bench(order) => {
             let station = open(&mut station)?;
-            let timing = fabric::run(station, args.side, ground.clock(), order)?;
-            Ok(serde_json::to_value(timing)?)
+            accounted(|| fabric::run(station, args.side, ground.clock(), order))
+        }
+        Order::Linger(pause) => {
+            let station = open(&mut station)?;
+            accounted(|| fabric::linger(station, args.side, pause).map(|()| Timing::default()))
         }
     })
+}
+
+/// Runs something and says what it took.
+fn accounted(run: impl FnOnce() -> anyhow::Result<Timing>) -> anyhow::Result<Value> {
+    let now = |clock| -> anyhow::Result<u64> {
+        let now = clock_gettime(clock).context("no clock")?;
+        Ok(Duration::from(now).as_nanos() as u64)
+    };
+    let began_ns = now(ClockId::CLOCK_MONOTONIC)?;
+    let cpu = now(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
+    let timing = run()?;
+    Ok(serde_json::to_value(Ran {
+        timing,
+        began_ns,
+        ended_ns: now(ClockId::CLOCK_MONOTONIC)?,
+        cpu_ns: now(ClockId::CLOCK_PROCESS_CPUTIME_ID)? - cpu,
+    })?)
 }
 
 fn open(station: &mut Option<Station>) -> anyhow::Result<&mut Station> {

@@ -1,0 +1,59 @@
+//! Windows of accesses: all are posted, then all completions are read, up to a window at a time. Each
+//! access of a window has a buffer and a place of its own.
+
+use selvedge::cq;
+
+use super::Run;
+use crate::clock::Clock;
+use crate::pair::Side;
+use crate::timing::{Counts, Timing, stream};
+
+impl Run<'_> {
+    /// Windows of puts.
+    pub(super) fn put_windows(
+        &mut self,
+        side: Side,
+        clock: Clock,
+        counts: Counts,
+        window: usize,
+    ) -> anyhow::Result<Timing> {
+        self.windows(side, clock, counts, window, |run, number| {
+            run.post_put(number)
+        })
+    }
+
+    /// Windows of gets.
+    pub(super) fn get_windows(
+        &mut self,
+        side: Side,
+        clock: Clock,
+        counts: Counts,
+        window: usize,
+    ) -> anyhow::Result<Timing> {
+        self.windows(side, clock, counts, window, Self::post_get)
+    }
+
+    fn windows(
+        &mut self,
+        side: Side,
+        clock: Clock,
+        counts: Counts,
+        window: usize,
+        post: impl Fn(&mut Self, usize) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Timing> {
+        if side == Side::Passive {
+            return Ok(Timing::default());
+        }
+        let mut entries = vec![cq::Entry::default(); window];
+        stream(clock, counts, window, || {
+            for number in 0..window {
+                post(self, number)?;
+            }
+            let mut left = window;
+            while left > 0 {
+                left -= self.completed(&mut entries)?;
+            }
+            Ok(())
+        })
+    }
+}

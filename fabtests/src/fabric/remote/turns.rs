@@ -1,0 +1,67 @@
+//! One after the other: gets and atomics, each complete before the next begins. Small ones are of
+//! lines that the other side has just written, each once in a turn.
+
+use std::sync::atomic::Ordering;
+
+use super::{DATA, LINES, Run, STRIDE, TURNS};
+use crate::clock::{Clock, ticks};
+use crate::pair::Side;
+use crate::timing::{Counts, Timing, round_trips};
+
+impl Run<'_> {
+    /// Gets of a size, one after the other.
+    pub(super) fn gets(
+        &mut self,
+        side: Side,
+        clock: Clock,
+        counts: Counts,
+    ) -> anyhow::Result<Timing> {
+        match side {
+            Side::Active => round_trips(clock, counts, || self.get(DATA)),
+            Side::Passive => Ok(Timing::default()),
+        }
+    }
+
+    /// Accesses to lines that the other side has just written.
+    pub(super) fn line_turns(
+        &mut self,
+        side: Side,
+        clock: Clock,
+        counts: Counts,
+        access: fn(&mut Self, usize) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Timing> {
+        let turns = (counts.total() / LINES).max(8) as u64;
+        let first = self.window.word(TURNS).load(Ordering::Acquire);
+        self.agree()?;
+        let mut taken = Vec::new();
+        for turn in first + 1..=first + turns {
+            match side {
+                Side::Active => {
+                    self.wait_for(turn);
+                    let start = ticks();
+                    for line in 0..LINES {
+                        access(self, DATA + line * STRIDE % LINES * 64)?;
+                    }
+                    taken.push(clock.ns(ticks() - start) / LINES as f64);
+                    self.tell(TURNS, turn)?;
+                }
+                Side::Passive => {
+                    for line in 0..LINES {
+                        self.window
+                            .word(DATA + line * 64)
+                            .store(turn, Ordering::Release);
+                    }
+                    self.tell(TURNS, turn)?;
+                    self.wait_for(turn);
+                }
+            }
+        }
+        Ok(Timing::of(&taken))
+    }
+
+    fn wait_for(&self, turn: u64) {
+        while self.window.word(TURNS).load(Ordering::Acquire) < turn {
+            self.idle.rest();
+        }
+    }
+}
