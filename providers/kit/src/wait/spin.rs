@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 /// Looking pays when what is waited for comes within the time that falling asleep and waking take;
 /// it does harm when the processor is needed by whoever is waited for. So the time is doubled when
-/// looking has paid or would have, and halved when it was in vain; and a thread that has found that
-/// others want its processor does not look on.
+/// looking has paid or would have, and halved when it was in vain. Where others want the processor
+/// they get it between two looks: as long as they give it back soon, as threads do that wait or
+/// talk like this one, that costs less than to sleep and to be woken. What others take does not
+/// count, but for the change; and a thread that was kept away for long goes to sleep.
 #[derive(Debug)]
 pub(super) struct Spin {
     most: u64,
@@ -18,8 +20,9 @@ pub(super) struct Spin {
 /// One thread's looking.
 #[derive(Debug)]
 pub(super) struct Spinning {
-    start: Instant,
     last: Instant,
+    /// Processor time that this thread has taken.
+    spent: Duration,
     budget: Duration,
 }
 
@@ -34,8 +37,8 @@ impl Spin {
 
     pub(super) fn begin(&self, start: Instant) -> Spinning {
         Spinning {
-            start,
             last: start,
+            spent: Duration::ZERO,
             budget: Duration::from_nanos(self.now.load(Ordering::Relaxed)),
         }
     }
@@ -43,13 +46,17 @@ impl Spin {
     /// Whether to look once more. Lets others run after the first moments.
     pub(super) fn goes_on(&self, spinning: &mut Spinning) -> bool {
         let now = Instant::now();
-        let passed = now - spinning.start;
-        if passed >= spinning.budget || now - spinning.last >= CROWDED {
+        let passed = now - spinning.last;
+        spinning.last = now;
+        spinning.spent += match passed >= CROWDED {
+            true => CHANGE,
+            false => passed,
+        };
+        if spinning.spent >= spinning.budget || passed >= HELD_UP {
             self.halve();
             return false;
         }
-        spinning.last = now;
-        if passed >= ALONE {
+        if spinning.spent >= ALONE {
             thread::yield_now();
         }
         true
@@ -70,24 +77,30 @@ impl Spin {
     fn double(&self) {
         let now = self.now.load(Ordering::Relaxed);
         if now < self.most {
-            let more = now.saturating_mul(2).max(LEAST).min(self.most);
+            let more = now.saturating_mul(2).min(self.most);
             self.now.store(more, Ordering::Relaxed);
         }
     }
 
     fn halve(&self) {
         let now = self.now.load(Ordering::Relaxed);
-        self.now.store(now / 2, Ordering::Relaxed);
+        let less = (now / 2).max(LEAST.min(self.most));
+        self.now.store(less, Ordering::Relaxed);
     }
 }
 
 /// Looks that lie further apart than this had another thread between them.
 const CROWDED: Duration = Duration::from_micros(5);
+/// What it costs to let another thread run and to come back.
+const CHANGE: Duration = Duration::from_micros(1);
+/// Whoever keeps the processor for so long between two looks is no thread that waits.
+const HELD_UP: Duration = Duration::from_micros(500);
 /// How long a thread looks without offering its processor to others: about a round trip between
 /// processors.
 const ALONE: Duration = Duration::from_micros(1);
-/// The shortest time that is worth looking, in nanoseconds.
-const LEAST: u64 = 500;
+/// The shortest time that a thread looks, in nanoseconds: enough to let others run once, which costs
+/// little beside a sleep and is all it takes where many threads of a few processors talk.
+const LEAST: u64 = 2000;
 
 #[cfg(test)]
 mod tests {
@@ -100,13 +113,11 @@ mod tests {
     #[test]
     fn looking_gets_shorter_when_it_is_in_vain_and_longer_when_it_pays() {
         let spin = Spin::new(Duration::from_micros(8));
-        for expected in [4000, 2000, 1000] {
+        for expected in [4000, 2000, 2000] {
             let mut spinning = spin.begin(Instant::now());
             while spin.goes_on(&mut spinning) {}
             assert_eq!(now(&spin), expected);
         }
-        spin.paid();
-        assert_eq!(now(&spin), 2000);
         spin.slept(Duration::from_micros(7));
         assert_eq!(now(&spin), 4000);
         spin.slept(Duration::from_micros(9));
