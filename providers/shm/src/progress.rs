@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use selvedge::cq::Entry;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::srx::Source;
+use selvedge_kit::srx::{Matcher, Posted, Source};
 
 use crate::atomic::answer;
 use crate::choice::Way;
@@ -33,6 +33,42 @@ const IDLE_INTERVAL: Duration = Duration::from_micros(20);
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// Quiet peers whose queues are looked at in one sweep.
 const SWEEP: usize = 64;
+
+/// A receive that can be looked at without a search.
+trait Next {
+    fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted>;
+    fn drop(matcher: &mut Matcher<Unexpected>);
+}
+
+/// The one that was posted first.
+struct Oldest;
+
+impl Next for Oldest {
+    #[inline(always)]
+    fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
+        matcher.oldest(src, tag)
+    }
+
+    #[inline(always)]
+    fn drop(matcher: &mut Matcher<Unexpected>) {
+        matcher.drop_oldest();
+    }
+}
+
+/// The first of those behind many that wait long.
+struct Newer;
+
+impl Next for Newer {
+    #[inline(always)]
+    fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
+        matcher.newer(src, tag)
+    }
+
+    #[inline(always)]
+    fn drop(matcher: &mut Matcher<Unexpected>) {
+        matcher.drop_newer();
+    }
+}
 
 impl State {
     /// Moves what can move; takes about `budget` messages at most. Says how much there was.
@@ -102,11 +138,19 @@ impl State {
     #[inline(never)]
     fn take_some(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let budget = budget.min(self.ep.rx_cq.room());
-        let mut taken = self.take_plain(index, budget, sink);
-        while taken < budget {
+        let mut taken = self.take_plain::<Oldest>(index, budget, sink);
+        while taken < budget && self.has_more(index) {
+            let behind = self.take_behind(index, budget - taken, sink);
+            taken += behind;
+            if behind > 0 {
+                continue;
+            }
             self.publish_credit(index);
-            match self.take(index) {
-                Ok(true) => taken += 1 + self.take_plain(index, budget - taken - 1, sink),
+            match self.take(index, sink) {
+                Ok(true) => {
+                    taken += 1;
+                    taken += self.take_plain::<Oldest>(index, budget - taken, sink);
+                }
                 Ok(false) => break,
                 Err(Nonsense(what)) => {
                     self.quarantine(index, what);
@@ -127,10 +171,22 @@ impl State {
         }
     }
 
-    /// Takes commands that are as usual: the message is inside, and the oldest receive is for it.
-    /// Stops at the first that is not.
     #[inline(always)]
-    fn take_plain(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+    fn has_more(&self, index: usize) -> bool {
+        let inbox = self.peers[index].inbox.as_ref();
+        inbox.is_some_and(|inbox| inbox.rx.peek().is_some())
+    }
+
+    /// Takes commands that are as usual, but that receives for others come before those for them.
+    #[inline(never)]
+    fn take_behind(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+        self.take_plain::<Newer>(index, budget, sink)
+    }
+
+    /// Takes commands that are as usual: the message is inside, and the receive is for it that `R`
+    /// looks at. Stops at the first that is not.
+    #[inline(always)]
+    fn take_plain<R: Next>(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let peer = &mut self.peers[index];
         let addr = peer.fi_addr(&self.av);
         if self.ep.is_unknown(addr) {
@@ -148,7 +204,7 @@ impl State {
             };
             let tag = slot.word(1);
             let matcher = self.inbound.matcher(kind);
-            let Some(posted) = matcher.oldest(Source(index as u32), tag) else {
+            let Some(posted) = R::find(matcher, Source(index as u32), tag) else {
                 return taken;
             };
             if posted.buf.len() < len {
@@ -164,7 +220,7 @@ impl State {
                 tag,
                 ..Entry::default()
             };
-            matcher.drop_oldest();
+            R::drop(matcher);
             inbox.rx.release();
             self.ep.rx_report(entry, flags, addr, sink);
         }
@@ -173,7 +229,7 @@ impl State {
 
     /// Takes one command of any kind, if there is one and its message has a place.
     #[inline(never)]
-    fn take(&mut self, index: usize) -> Result<bool, Nonsense> {
+    fn take(&mut self, index: usize, sink: &mut Sink<'_>) -> Result<bool, Nonsense> {
         let others = self.peers.len() - 1;
         let peer = &mut self.peers[index];
         let Some(inbox) = &mut peer.inbox else {
@@ -184,11 +240,11 @@ impl State {
         };
         let op = slot.head() & 0xff;
         if op > cmd::OP_LAST_MESSAGE {
-            return self.take_one_sided(index, op);
+            return self.take_one_sided(index, op, sink);
         }
         let cmd = cmd::parse(&slot, Source(index as u32))?;
         let Body::Inline { word } = cmd.body else {
-            return self.take_long(index, &cmd);
+            return self.take_long(index, &cmd, sink);
         };
         let env = &cmd.env;
         match self.inbound.matcher(cmd.kind).arrive(env) {
@@ -196,7 +252,7 @@ impl State {
                 let fits = inline::receive(&slot, word, env.len, &mut posted.buf);
                 inbox.rx.release();
                 let src = peer.fi_addr(&self.av);
-                receive::report(peer, &self.ep, src, posted, env, fits);
+                receive::report(peer, &self.ep, src, posted, env, fits, sink);
             }
             None if self.inbound.allowance.has_room(env.len, peer.kept, others) => {
                 let bytes = inline::keep(&slot, word, env.len);
@@ -211,19 +267,29 @@ impl State {
 
     /// Takes a command that is no message.
     #[inline(never)]
-    fn take_one_sided(&mut self, index: usize, op: u32) -> Result<bool, Nonsense> {
+    fn take_one_sided(
+        &mut self,
+        index: usize,
+        op: u32,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, Nonsense> {
         match op {
             cmd::OP_ATOMIC..=cmd::OP_COMPARE_ATOMIC => self.take_atomic(index)?,
             cmd::OP_ATOMIC_RESULT => self.take_atomic_result(index)?,
-            _ => return self.take_access(index),
+            _ => return self.take_access(index, sink),
         }
         Ok(true)
     }
 
     /// Takes a command whose message is not inside.
-    fn take_long(&mut self, index: usize, cmd: &Cmd) -> Result<bool, Nonsense> {
+    fn take_long(
+        &mut self,
+        index: usize,
+        cmd: &Cmd,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, Nonsense> {
         match cmd.body {
-            Body::Inject { offset, ack } => self.take_inject(index, cmd, offset, ack),
+            Body::Inject { offset, ack } => self.take_inject(index, cmd, offset, ack, sink),
             Body::Iov(ref offer) => {
                 let peer = &mut self.peers[index];
                 iov::accept(peer, offer, cmd.env.len)?;
@@ -242,6 +308,7 @@ impl State {
         cmd: &Cmd,
         offset: u64,
         ack: Option<u32>,
+        sink: &mut Sink<'_>,
     ) -> Result<bool, Nonsense> {
         let others = self.peers.len() - 1;
         let (peer, env) = (&mut self.peers[index], &cmd.env);
@@ -260,7 +327,7 @@ impl State {
                     peer.answer(life, msg_id, crate::proto::status::DONE);
                 }
                 let src = peer.fi_addr(&self.av);
-                receive::report(peer, &self.ep, src, posted, env, fits);
+                receive::report(peer, &self.ep, src, posted, env, fits, sink);
             }
             None if self.inbound.allowance.has_room(env.len, peer.kept, others) => {
                 let bytes = inject::keep(inbox, at, env.len);

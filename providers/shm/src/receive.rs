@@ -151,9 +151,10 @@ pub(crate) fn report(
     posted: Posted,
     env: &Envelope,
     len: usize,
+    sink: &mut Sink<'_>,
 ) {
     match ep.is_unknown(src) {
-        false => ep.rx_done(posted, env, len, src),
+        false => ep.rx_done(posted, env, len, src, sink),
         true => ep.rx_unknown(posted, env, len, &peer.name.to_address()),
     }
 }

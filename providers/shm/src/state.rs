@@ -8,6 +8,7 @@ use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
+use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::{Allowance, Envelope, Kind, Manner, Matcher, Posted, Source};
 
 use crate::av::Av;
@@ -298,7 +299,7 @@ impl State {
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);
                 }
-                receive::report(peer, &self.ep, src, posted, &env, fits);
+                receive::report(peer, &self.ep, src, posted, &env, fits, &mut Sink::none());
             }
             Unexpected::Offer { life, .. } if life != peer.life => {
                 let detail = format!("{} is gone, and its message with it", peer.name);

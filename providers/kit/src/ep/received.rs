@@ -12,12 +12,19 @@ impl Ep {
     /// A receive is done: `len` bytes of the message are in its buffer, which is the caller's again
     /// from here on. A message that was longer is reported as truncated.
     #[inline(always)]
-    pub fn rx_done(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
+    pub fn rx_done(
+        &self,
+        posted: Posted,
+        env: &Envelope,
+        len: usize,
+        src: FiAddr,
+        sink: &mut Sink<'_>,
+    ) {
         if len < env.len {
             return self.rx_trunc(posted, env, len, src);
         }
         let (entry, flags) = received(posted, env, len);
-        self.rx_report(entry, flags, src, &mut Sink::none());
+        self.rx_report(entry, flags, src, sink);
     }
 
     /// Whether a message of this source is to be reported with [`Self::rx_unknown`]: its sender is

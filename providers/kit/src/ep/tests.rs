@@ -7,6 +7,7 @@ use selvedge::{
 
 use super::*;
 use crate::copy::RxBuf;
+use crate::cq::Sink;
 use crate::lock::Mode;
 use crate::srx::{Envelope, Kind, Posted, Source};
 
@@ -160,7 +161,13 @@ fn a_send_completes_without_a_length() {
 #[test]
 fn a_receive_completes_with_what_the_sender_said() {
     let ep = ep();
-    ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
+    ep.rx_done(
+        receive(OpFlags::empty()),
+        &MESSAGE,
+        8,
+        FiAddr(4),
+        &mut Sink::none(),
+    );
     let expected = Entry {
         context: Context(9),
         flags: CompletionFlags::RECV | CompletionFlags::TAGGED | CompletionFlags::REMOTE_CQ_DATA,
@@ -177,7 +184,13 @@ fn a_receive_completes_with_what_the_sender_said() {
 fn a_longer_message_is_truncated_and_the_loss_is_counted() {
     let ep = ep();
     let long = Envelope { len: 20, ..MESSAGE };
-    ep.rx_done(receive(OpFlags::empty()), &long, 8, FiAddr(4));
+    ep.rx_done(
+        receive(OpFlags::empty()),
+        &long,
+        8,
+        FiAddr(4),
+        &mut Sink::none(),
+    );
     let error = error(&ep.rx_cq);
     assert_eq!((error.errno, error.olen), (Errno::Trunc, 12));
     assert_eq!((error.entry.len, error.src), (8, FiAddr(4)));
@@ -188,8 +201,20 @@ fn under_selective_completion_success_is_reported_on_request_alone() {
     let ep = selective_ep();
     ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty(), 8);
     ep.tx_done(Context(2), Kind::Msg.sent(), OpFlags::COMPLETION, 8);
-    ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
-    ep.rx_done(receive(OpFlags::COMPLETION), &MESSAGE, 8, FiAddr(4));
+    ep.rx_done(
+        receive(OpFlags::empty()),
+        &MESSAGE,
+        8,
+        FiAddr(4),
+        &mut Sink::none(),
+    );
+    ep.rx_done(
+        receive(OpFlags::COMPLETION),
+        &MESSAGE,
+        8,
+        FiAddr(4),
+        &mut Sink::none(),
+    );
     let sent = entries(&ep.tx_cq);
     assert_eq!((sent.len(), sent[0].0.context), (1, Context(2)));
     assert_eq!(entries(&ep.rx_cq).len(), 1);
@@ -241,7 +266,13 @@ fn counters_count_what_queues_do_not_report() {
     ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty(), 8);
     ep.tx_counted(Kind::Msg.sent(), 8);
     ep.tx_failed(Context(1), Kind::Msg.sent(), Errno::Io, FiAddr(0), "");
-    ep.rx_done(receive(OpFlags::empty()), &MESSAGE, 8, FiAddr(4));
+    ep.rx_done(
+        receive(OpFlags::empty()),
+        &MESSAGE,
+        8,
+        FiAddr(4),
+        &mut Sink::none(),
+    );
     ep.rx_failed(receive(OpFlags::empty()), Errno::Io, FiAddr(0), "");
     assert_eq!((send.read(), send.read_err()), (2, 1));
     assert_eq!((recv.read(), recv.read_err()), (8, 1));
@@ -266,7 +297,7 @@ fn each_class_of_operations_has_its_counter() {
     let ep = Ep::resolve(&bind, &Info::default()).unwrap();
     let none = OpFlags::empty();
     ep.tx_done(Context(1), Kind::Msg.sent(), none, 1);
-    ep.rx_done(receive(none), &MESSAGE, 8, FiAddr(4));
+    ep.rx_done(receive(none), &MESSAGE, 8, FiAddr(4), &mut Sink::none());
     let (rma, atomic) = (CompletionFlags::RMA, CompletionFlags::ATOMIC);
     ep.tx_done(Context(1), rma | CompletionFlags::READ, none, 3);
     ep.tx_done(Context(1), atomic | CompletionFlags::WRITE, none, 4);

@@ -14,6 +14,10 @@ pub(super) struct ByMask {
     rest: Index,
     /// Receives with a lower number are indexed.
     upto: u64,
+    /// The first receive that is not, with its number; out of date when the number is another's.
+    newer: (Slot, u64),
+    /// Source and tag of a message that none of the indexed receives takes.
+    missed: Option<(Source, u64)>,
 }
 
 #[derive(Debug)]
@@ -29,22 +33,69 @@ impl ByMask {
             homes: Vec::new(),
             rest: Index::default(),
             upto: 0,
+            newer: (NONE, 0),
+            missed: None,
         }
     }
 
     /// The receive that takes the message: the one posted first.
     pub(super) fn first(&mut self, posted: &Queue<Posted>, env: &Envelope) -> Option<Slot> {
-        let indexed = self.first_indexed(posted, env);
-        if indexed.is_some() {
-            return indexed;
+        // A stream of messages for newer receives would ask the same for each of them.
+        let wanted = Some((env.src, env.tag));
+        if self.missed != wanted {
+            let indexed = self.first_indexed(posted, env);
+            if indexed.is_some() {
+                return indexed;
+            }
+            self.missed = wanted;
         }
-        let newer = posted.first_since(self.upto);
+        let newer = self.first_newer(posted);
         match posted.find_near(newer, SHORT, |rx| rx.accepts(env)) {
             Ok(slot) => slot,
             Err(TooMany) => {
                 self.catch_up(posted, newer);
                 self.first_indexed(posted, env)
             }
+        }
+    }
+
+    /// The first receive that has not been added.
+    fn first_newer(&mut self, posted: &Queue<Posted>) -> Slot {
+        if self.newer_slot(posted).is_none() {
+            self.set_newer(posted, posted.first_since(self.upto));
+        }
+        self.newer.0
+    }
+
+    /// The same, if it is known.
+    #[inline]
+    pub(super) fn newer_slot(&self, posted: &Queue<Posted>) -> Option<Slot> {
+        let (slot, number) = self.newer;
+        (posted.get(slot).is_some() && posted.number(slot) == number).then_some(slot)
+    }
+
+    /// The same for a message that none of those takes that have been added, if that is known.
+    #[inline]
+    pub(super) fn newer_of_missed(
+        &self,
+        posted: &Queue<Posted>,
+        src: Source,
+        tag: u64,
+    ) -> Option<Slot> {
+        let is_missed = self.missed == Some((src, tag));
+        is_missed.then(|| self.newer_slot(posted)).flatten()
+    }
+
+    fn set_newer(&mut self, posted: &Queue<Posted>, slot: Slot) {
+        let number = if slot == NONE { 0 } else { posted.number(slot) };
+        self.newer = (slot, number);
+    }
+
+    /// A receive is about to be removed.
+    #[inline]
+    pub(super) fn pass(&mut self, posted: &Queue<Posted>, slot: Slot) {
+        if (slot, posted.number(slot)) == self.newer {
+            self.set_newer(posted, posted.next(slot));
         }
     }
 
@@ -58,6 +109,8 @@ impl ByMask {
             index.add(key, slot);
         }
         self.upto = posted.pushes();
+        self.newer = (NONE, 0);
+        self.missed = None;
     }
 
     /// Of all masks the receive that was posted first, among those added.

@@ -112,6 +112,29 @@ impl<U> Matcher<U> {
         drop(self.posted.pop());
     }
 
+    /// As [`Self::oldest`], for a message like the last one that no receive took which was posted
+    /// early: the first of the others, if it takes this one. [`Self::drop_newer`] takes it out.
+    ///
+    /// A program that has many receives posted which wait long finds those of its present exchange
+    /// behind them, one after the other.
+    #[inline]
+    pub fn newer(&mut self, src: Source, tag: u64) -> Option<&mut Posted> {
+        examine();
+        let slot = self.by_mask.newer_of_missed(&self.posted, src, tag)?;
+        let newer = self.posted.get_mut(slot)?;
+        let takes = newer.tag.accepts(tag) && newer.src.accepts(src);
+        (takes && self.multis.is_empty()).then_some(newer)
+    }
+
+    /// Takes out what [`Self::newer`] has found; its buffer is not reached any more.
+    #[inline]
+    pub fn drop_newer(&mut self) {
+        if let Some(slot) = self.by_mask.newer_slot(&self.posted) {
+            self.by_mask.pass(&self.posted, slot);
+            drop(self.posted.remove(slot));
+        }
+    }
+
     /// Keeps a message for which [`Self::arrive`] found no receive.
     pub fn store(&mut self, env: Envelope, payload: U) {
         self.unexpected.push(Unexpected { env, payload });
@@ -283,6 +306,7 @@ impl<U> Matcher<U> {
 
     fn take_posted(&mut self, slot: Slot) -> Option<Posted> {
         let indexed = self.by_mask.has(self.posted.number(slot));
+        self.by_mask.pass(&self.posted, slot);
         let rx = self.posted.remove(slot)?;
         if indexed {
             self.by_mask.forget(&rx, slot);

@@ -128,6 +128,7 @@ impl<T> Queue<T> {
         let mut first = NONE;
         let mut slot = self.tail;
         while slot != NONE && self.number(slot) >= number {
+            examine();
             first = slot;
             slot = self.nodes[slot as usize].prev;
         }

@@ -25,9 +25,12 @@ impl Views {
     ) -> Result<Option<Slot>, NoView> {
         let view = self.choose(src != Source::ANY, tag.ignore)?;
         let key = Key::new(src, tag.tag, tag.ignore);
-        let indexed = view.first_indexed(key);
-        if indexed.is_some() {
-            return Ok(indexed);
+        if view.missed != Some(key) {
+            let indexed = view.first_indexed(key);
+            if indexed.is_some() {
+                return Ok(indexed);
+            }
+            view.missed = Some(key);
         }
         let newer = unexpected.first_since(view.upto);
         match unexpected.find_near(newer, SHORT, |message| message.is_taken_by(src, tag)) {
@@ -60,6 +63,7 @@ impl Views {
             directed,
             index: Index::default(),
             upto: 0,
+            missed: None,
         };
         if views.len() < MASKS {
             return Ok(views.push_mut(view));
@@ -79,6 +83,8 @@ struct View {
     index: Index,
     /// Messages with a lower number are indexed.
     upto: u64,
+    /// A key that none of the indexed messages has.
+    missed: Option<Key>,
 }
 
 impl View {
@@ -96,6 +102,7 @@ impl View {
             self.index.add(self.key(&message.env), slot);
         }
         self.upto = unexpected.pushes();
+        self.missed = None;
     }
 
     const fn key(&self, env: &Envelope) -> Key {

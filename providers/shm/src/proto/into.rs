@@ -7,6 +7,7 @@ use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, Shared};
+use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::{Envelope, Posted};
 
 use crate::domain;
@@ -89,10 +90,10 @@ impl Into {
         match self {
             Self::Receive(posted, env) => {
                 let fits = env.len.min(posted.buf.len());
-                receive::report(peer, ep, src, posted, &env, fits);
+                receive::report(peer, ep, src, posted, &env, fits, &mut Sink::none());
             }
             Self::Memory(memory) if memory.denied.is_some() => {}
-            Self::Memory(memory) => memory.arrival.report(ep, src),
+            Self::Memory(memory) => memory.arrival.report(ep, src, &mut Sink::none()),
             Self::Answer(op) => op.succeed(ep),
         }
     }

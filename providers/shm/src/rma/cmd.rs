@@ -48,7 +48,6 @@ pub(crate) enum OneSided {
     Write(Write),
     Read(Read),
     Result(Answer),
-    Notify(Notice),
 }
 
 /// A write into memory of ours.
@@ -258,7 +257,7 @@ pub(crate) fn commit_notice(mut slot: Slot<'_>, notice: Notice) {
     slot.commit(NOTIFY | data << 16);
 }
 
-/// Reads a command that is no [`Small`] one. What lies in the inject pool is passed.
+/// Reads a command that is neither a [`Small`] one nor a [`Notice`]. What lies in the inject pool is passed.
 pub(crate) fn parse(slot: &Received<'_>, inbox: &mut Pool<'_>) -> Result<OneSided, Nonsense> {
     let head = slot.head();
     let flags = head >> 16 & 0xff;
@@ -267,8 +266,7 @@ pub(crate) fn parse(slot: &Received<'_>, inbox: &mut Pool<'_>) -> Result<OneSide
         WRITE => write(slot, inbox, head, flags).map(OneSided::Write),
         READ if flags & !LISTS == 0 => read(slot, inbox, flags).map(OneSided::Read),
         RESULT if flags == 0 => answer(slot, head).map(OneSided::Result),
-        NOTIFY if flags & !HAS_DATA == 0 => notice(slot, flags).map(OneSided::Notify),
-        READ | RESULT | NOTIFY => Err(Nonsense("unknown flags")),
+        READ | RESULT => Err(Nonsense("unknown flags")),
         _ => Err(Nonsense("unknown op")),
     }
 }
@@ -350,17 +348,29 @@ fn answer(slot: &Received<'_>, head: u32) -> Result<Answer, Nonsense> {
     Ok(Answer { msg_id, outcome })
 }
 
-fn notice(slot: &Received<'_>, flags: u32) -> Result<Notice, Nonsense> {
-    let data = slot.word(2);
-    Ok(Notice {
-        wrote: match slot.word(1) {
-            0 => false,
-            1 => true,
-            _ => return Err(Nonsense("a notice of nothing")),
-        },
-        data: (flags & HAS_DATA != 0).then_some(data),
-        len: length(slot.word(3))?,
-    })
+impl Notice {
+    /// The notice, if the command is one.
+    #[inline]
+    pub(crate) fn parse(slot: &Received<'_>) -> Result<Option<Self>, Nonsense> {
+        let head = slot.head();
+        let flags = head >> 16 & 0xff;
+        if head & 0xff != NOTIFY {
+            return Ok(None);
+        }
+        if flags & !HAS_DATA != 0 {
+            return Err(Nonsense("unknown flags"));
+        }
+        let data = slot.word(2);
+        Ok(Some(Self {
+            wrote: match slot.word(1) {
+                0 => false,
+                1 => true,
+                _ => return Err(Nonsense("a notice of nothing")),
+            },
+            data: (flags & HAS_DATA != 0).then_some(data),
+            len: length(slot.word(3))?,
+        }))
+    }
 }
 
 /// What words 1 and 2 name.

@@ -145,6 +145,10 @@ impl State {
             post.report.done(&self.ep);
             return Ok(());
         }
+        if self.write_and_tell(index, &buf, post.pieces, post.data, post.report.flags) {
+            post.report.done(&self.ep);
+            return Ok(());
+        }
         if self.write_inside(index, &buf, post.pieces, post.data, post.report.flags) {
             post.report.done(&self.ep);
             return Ok(());

@@ -1,7 +1,7 @@
 //! What peers' one-sided commands do here.
 
-use selvedge_kit::Ep;
 use selvedge_kit::complaint::complain;
+use selvedge_kit::cq::Sink;
 
 use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool};
 use super::write::{self, Arrival};
@@ -15,18 +15,27 @@ use crate::state::State;
 impl State {
     /// Takes one command of a read or a write. `false` while there is no room for its answer.
     #[inline(never)]
-    pub(crate) fn take_access(&mut self, index: usize) -> Result<bool, Nonsense> {
+    pub(crate) fn take_access(
+        &mut self,
+        index: usize,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, Nonsense> {
         let Some(inbox) = &mut self.peers[index].inbox else {
             return Ok(false);
         };
-        if let Some(slot) = inbox.rx.peek()
-            && let Some(small) = Small::parse(&slot)
-        {
-            let result = write::put_inline(&slot, &small, &self.shared);
-            inbox.rx.release();
-            let (data, len) = (small.data, small.place.len);
-            self.written(index, Arrival { data, len }, result);
-            return Ok(true);
+        if let Some(slot) = inbox.rx.peek() {
+            if let Some(small) = Small::parse(&slot) {
+                let result = write::put_inline(&slot, &small, &self.shared);
+                inbox.rx.release();
+                let (data, len) = (small.data, small.place.len);
+                self.written(index, Arrival { data, len }, result, sink);
+                return Ok(true);
+            }
+            if let Some(notice) = Notice::parse(&slot)? {
+                inbox.rx.release();
+                self.take_notice(index, notice, sink);
+                return Ok(true);
+            }
         }
         let walked = inbox.walk;
         let (Some(slot), mut passage) = pool(inbox) else {
@@ -44,10 +53,6 @@ impl State {
                 self.release(index);
             }
             OneSided::Result(answer) => self.take_result(index, &answer)?,
-            OneSided::Notify(notice) => {
-                self.release(index);
-                self.take_notice(index, notice);
-            }
         }
         Ok(true)
     }
@@ -83,16 +88,22 @@ impl State {
             data: write.data,
             len: write.places.len(),
         };
-        self.written(index, arrival, result);
+        self.written(index, arrival, result, &mut Sink::none());
         Ok(())
     }
 
     /// Tells of a write that was taken.
     #[inline]
-    fn written(&mut self, index: usize, arrival: Arrival, result: Result<(), Denied>) {
+    fn written(
+        &mut self,
+        index: usize,
+        arrival: Arrival,
+        result: Result<(), Denied>,
+        sink: &mut Sink<'_>,
+    ) {
         let peer = &mut self.peers[index];
         match result {
-            Ok(()) => arrival.report(&self.ep, peer.fi_addr(&self.av)),
+            Ok(()) => arrival.report(&self.ep, peer.fi_addr(&self.av), sink),
             Err(denied) => refuse(peer.name.as_str(), denied),
         }
     }
@@ -139,9 +150,14 @@ impl State {
     }
 
     /// A peer has used our memory by itself, and says so.
-    fn take_notice(&mut self, index: usize, notice: Notice) {
+    #[inline]
+    fn take_notice(&mut self, index: usize, notice: Notice, sink: &mut Sink<'_>) {
         let src = self.peers[index].fi_addr(&self.av);
-        report(&self.ep, notice, src);
+        let Notice { wrote, data, len } = notice;
+        match wrote {
+            true => Arrival { data, len }.report(&self.ep, src, sink),
+            false => self.ep.peer_read(len),
+        }
     }
 }
 
@@ -159,14 +175,6 @@ fn is_asked(peer: &mut Peer, answer: &Answer) -> bool {
         (OpBody::Asked { .. }, Outcome::Failed(_)) => true,
         _ => false,
     })
-}
-
-fn report(ep: &Ep, notice: Notice, src: selvedge::FiAddr) {
-    let Notice { wrote, data, len } = notice;
-    match wrote {
-        true => Arrival { data, len }.report(ep, src),
-        false => ep.peer_read(len),
-    }
 }
 
 /// A write that the peer's own look at the table should have prevented.

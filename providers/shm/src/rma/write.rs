@@ -11,8 +11,9 @@ use selvedge::rma::RmaIov;
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
+use selvedge_kit::cq::Sink;
 
-use super::cmd::{Header, Notice, Small, Write, write_room};
+use super::cmd::{Header, Notice, Small, Write, commit_notice, write_room};
 use super::{Access, Local, Refused};
 use crate::cmd::Nonsense;
 use crate::domain::Shared;
@@ -38,7 +39,7 @@ pub(crate) struct Arrival {
 impl Arrival {
     /// Counts it, and reports it if it came with data.
     #[inline]
-    pub(crate) fn report(self, ep: &Ep, src: FiAddr) {
+    pub(crate) fn report(self, ep: &Ep, src: FiAddr, sink: &mut Sink<'_>) {
         ep.peer_wrote(self.len);
         let Some(data) = self.data else { return };
         let entry = Entry {
@@ -49,7 +50,7 @@ impl Arrival {
             data,
             ..Entry::default()
         };
-        ep.rx_cq.push(entry, src);
+        sink.push(&ep.rx_cq, entry, src);
     }
 }
 
@@ -112,6 +113,38 @@ impl State {
             return false;
         }
         send_inside(peer, place, data, buf);
+        peer.announce();
+        true
+    }
+
+    /// Writes special memory and sends the peer the data that comes with it, if nothing else is to
+    /// be done; otherwise nothing has happened, and [`State::access`] knows why.
+    #[inline]
+    pub(super) fn write_and_tell(
+        &mut self,
+        index: usize,
+        buf: &TxBuf,
+        pieces: &[RmaIov],
+        data: Option<u64>,
+        flags: OpFlags,
+    ) -> bool {
+        if data.is_none() || flags.contains(OpFlags::FENCE) || !self.is_ready(index) {
+            return false;
+        }
+        let peer = &mut self.peers[index];
+        if peer.is_careful || !peer.has_blocks() || peer.reserve(0).is_err() {
+            return false;
+        }
+        if !peer.write_directly(buf, pieces) {
+            return false;
+        }
+        let len = buf.len();
+        let notice = Notice {
+            wrote: true,
+            data,
+            len,
+        };
+        commit_notice(peer.slot(), notice);
         peer.announce();
         true
     }
