@@ -21,3 +21,4 @@ pub mod stats;
 pub mod suite;
 pub mod table;
 pub mod timing;
+pub mod upstream;

@@ -7,6 +7,7 @@ use fabtests::campaign::actor;
 use fabtests::command::{bench, campaign, crowd, doctor, limits, pingpong, run};
 use fabtests::pair::role;
 use fabtests::suite::misbehave;
+use fabtests::upstream;
 
 /// Measures and validates Selvedge's providers on this machine
 #[derive(Debug, Parser)]
@@ -34,6 +35,10 @@ enum Command {
     /// Have many processes talk to each other, all to all, and show what meeting costs in time and
     /// memory
     Crowd(crowd::Args),
+    /// List the programs under upstream's names, which `fabtests NAME ...` runs
+    Programs,
+    /// Link to this program under the names of all of them
+    Links(upstream::LinksArgs),
     /// Kill, stop, attack and starve processes on purpose, and count who survives
     Campaign(campaign::Args),
     #[command(hide = true)]
@@ -49,10 +54,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = upstream::called(std::env::args_os()) {
+        return code;
+    }
     let result = match Cli::parse().command {
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Limits(args) => limits::run(&args),
+        Command::Programs => upstream::list(),
+        Command::Links(args) => upstream::links(&args),
         Command::Campaign(args) => campaign::run(&args),
         Command::Misbehave(args) => misbehave::run(&args),
         Command::Role(args) => role::run(&args),

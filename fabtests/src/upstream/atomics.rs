@@ -1,0 +1,359 @@
+//! Atomics: their names, how they are posted, and what they do to small numbers.
+
+#![expect(unsafe_code, reason = "posts are promises about memory")]
+
+use anyhow::Context as _;
+use selvedge::atomic::{AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc};
+use selvedge::{Context, Errno, FiAddr, OpFlags};
+
+use super::ground::End;
+use super::memory::Remote;
+use super::post::Piece;
+
+/// What is done to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) family: Family,
+    pub(super) datatype: Datatype,
+    pub(super) op: Op,
+}
+
+/// The local memory of a call; those without a comparand or a result ignore these.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts<'a> {
+    pub(super) operand: Piece<'a>,
+    pub(super) comparand: Piece<'a>,
+    pub(super) result: Piece<'a>,
+}
+
+const OPS: [&str; 20] = [
+    "min", "max", "sum", "prod", "lor", "land", "bor", "band", "lxor", "bxor", "read", "write",
+    "cswap", "cswap_ne", "cswap_le", "cswap_lt", "cswap_ge", "cswap_gt", "mswap", "diff",
+];
+
+const TYPES: [&str; 20] = [
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float",
+    "double",
+    "float_complex",
+    "double_complex",
+    "long_double",
+    "long_double_complex",
+    "int128",
+    "uint128",
+    "float16",
+    "bfloat16",
+    "float8_e4m3",
+    "float8_e5m2",
+];
+
+/// The operation of a name.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn op(name: &str) -> anyhow::Result<Op> {
+    let number = number(name, &OPS, "FI_", "atomic_");
+    number
+        .and_then(Op::from_raw)
+        .with_context(|| format!("no operation {name:?}"))
+}
+
+/// The type of a name.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn datatype(name: &str) -> anyhow::Result<Datatype> {
+    let number = number(name, &TYPES, "FI_", "");
+    number
+        .and_then(Datatype::from_raw)
+        .with_context(|| format!("no type {name:?}"))
+}
+
+fn number(name: &str, names: &[&str], prefix: &str, infix: &str) -> Option<u32> {
+    let upper = name.to_ascii_uppercase();
+    let bare = upper
+        .strip_prefix(prefix)
+        .unwrap_or(&upper)
+        .to_ascii_lowercase();
+    let bare = bare.strip_prefix(infix).unwrap_or(&bare);
+    let place = names.iter().position(|name| *name == bare)?;
+    u32::try_from(place).ok()
+}
+
+/// The families that an operation is in, the simplest first.
+pub(super) fn families(op: Op) -> &'static [Family] {
+    match op {
+        Op::AtomicRead => &[Family::Fetch],
+        Op::Cswap
+        | Op::CswapNe
+        | Op::CswapLe
+        | Op::CswapLt
+        | Op::CswapGe
+        | Op::CswapGt
+        | Op::Mswap => &[Family::Compare],
+        _ => &[Family::Base, Family::Fetch],
+    }
+}
+
+impl Call {
+    /// As upstream's tables name it.
+    pub(super) fn name(self) -> String {
+        let op = OPS[self.op as usize].to_ascii_uppercase();
+        let atomic = match self.op {
+            Op::AtomicRead | Op::AtomicWrite => "ATOMIC_",
+            _ => "",
+        };
+        let datatype = TYPES[self.datatype as usize].to_ascii_uppercase();
+        format!("FI_{datatype}_FI_{atomic}{op}_lat")
+    }
+}
+
+impl End {
+    /// Posts an atomic, once.
+    ///
+    /// # Errors
+    /// The provider's.
+    pub(super) fn atomic(
+        &self,
+        call: Call,
+        parts: &Parts<'_>,
+        count: usize,
+        (peer, remote): (FiAddr, Remote),
+        flags: OpFlags,
+    ) -> Result<(), Errno> {
+        let ioc = |piece: &Piece<'_>| Ioc::from_raw(piece.base(self).cast_const().cast(), count);
+        let (operand, comparand) = (ioc(&parts.operand), ioc(&parts.comparand));
+        let result = [IocMut::from_raw(parts.result.base(self).cast(), count)];
+        let result_desc = [parts.result.rights.desc()];
+        let msg = AtomicMsg {
+            iov: &[operand],
+            desc: &[parts.operand.rights.desc()],
+            dest: peer,
+            rma_iov: &[RmaIoc {
+                addr: remote.addr,
+                count,
+                key: remote.key,
+            }],
+            datatype: call.datatype,
+            op: call.op,
+            context: Context(0),
+            data: 0,
+        };
+        match call.family {
+            // SAFETY: the memory is of the endpoint's domain (`Piece::base`), which outlives the
+            // operation; nobody has references to it.
+            Family::Base => unsafe { self.ep.atomicmsg(&msg, flags) },
+            // SAFETY: as above.
+            Family::Fetch => unsafe { self.ep.fetch_atomicmsg(&msg, &result, &result_desc, flags) },
+            Family::Compare => {
+                let desc = [parts.comparand.rights.desc()];
+                let compare = [comparand];
+                // SAFETY: as above.
+                unsafe {
+                    self.ep
+                        .compare_atomicmsg(&msg, &compare, &desc, &result, &result_desc, flags)
+                }
+            }
+        }
+    }
+}
+
+/// An element before an operation, and what it meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) target: i64,
+    pub(super) operand: i64,
+    pub(super) comparand: i64,
+}
+
+const fn case(target: i64, operand: i64, comparand: i64) -> Case {
+    Case {
+        target,
+        operand,
+        comparand,
+    }
+}
+
+/// Elements whose values after the operations differ. All results of the first four are exact in
+/// every type.
+const CASES: [Case; 5] = [
+    case(3, 2, 3),
+    case(2, 3, 4),
+    case(0, 2, 0),
+    case(3, 0, 2),
+    case(12, 10, 9),
+];
+
+/// The cases of a type.
+pub(super) fn cases(datatype: Datatype) -> &'static [Case] {
+    match is_integer(datatype) {
+        true => &CASES,
+        false => &CASES[..4],
+    }
+}
+
+fn is_integer(datatype: Datatype) -> bool {
+    use Datatype::{Int8, Int16, Int32, Int64, Int128, Uint8, Uint16, Uint32, Uint64, Uint128};
+    matches!(
+        datatype,
+        Int8 | Int16 | Int32 | Int64 | Int128 | Uint8 | Uint16 | Uint32 | Uint64 | Uint128
+    )
+}
+
+/// What an operation makes of an element (fi_atomic(3)).
+pub(super) fn expected(op: Op, case: Case) -> i64 {
+    let Case {
+        target,
+        operand,
+        comparand,
+    } = case;
+    let swapped = |condition: bool| if condition { operand } else { target };
+    let truth = |value: bool| i64::from(value);
+    match op {
+        Op::Min => target.min(operand),
+        Op::Max => target.max(operand),
+        Op::Sum => target + operand,
+        Op::Diff => target - operand,
+        Op::Prod => target * operand,
+        Op::Lor => truth(target != 0 || operand != 0),
+        Op::Land => truth(target != 0 && operand != 0),
+        Op::Lxor => truth((target != 0) != (operand != 0)),
+        Op::Bor => target | operand,
+        Op::Band => target & operand,
+        Op::Bxor => target ^ operand,
+        Op::AtomicRead => target,
+        Op::AtomicWrite => operand,
+        Op::Cswap => swapped(comparand == target),
+        Op::CswapNe => swapped(comparand != target),
+        Op::CswapLe => swapped(comparand <= target),
+        Op::CswapLt => swapped(comparand < target),
+        Op::CswapGe => swapped(comparand >= target),
+        Op::CswapGt => swapped(comparand > target),
+        Op::Mswap => (operand & comparand) | (target & !comparand),
+    }
+}
+
+/// A small number as an element of a type.
+pub(super) fn encode(datatype: Datatype, value: i64) -> Vec<u8> {
+    let bytes = i128::from(value).to_le_bytes();
+    let small = value as f32;
+    let mut element = match datatype {
+        _ if is_integer(datatype) => bytes[..datatype.size()].to_vec(),
+        Datatype::Float | Datatype::FloatComplex => small.to_le_bytes().to_vec(),
+        Datatype::Double | Datatype::DoubleComplex => f64::from(small).to_le_bytes().to_vec(),
+        Datatype::Float16 => float(value, 15, 10).to_le_bytes()[..2].to_vec(),
+        Datatype::Bfloat16 => float(value, 127, 7).to_le_bytes()[..2].to_vec(),
+        Datatype::Float8E4m3 => vec![minifloat(value, 7, 3, 0x80)],
+        Datatype::Float8E5m2 => vec![minifloat(value, 15, 2, 0x80)],
+        _ => extended(value),
+    };
+    // The imaginary part of a complex number is zero.
+    element.resize(datatype.size(), 0);
+    element
+}
+
+/// A number in a format with so many bits of mantissa below a sign of 16 bits.
+fn float(value: i64, bias: u32, mantissa: u32) -> u16 {
+    let sign = if value < 0 { 0x8000 } else { 0 };
+    sign | magnitude(value, bias, mantissa) as u16
+}
+
+fn minifloat(value: i64, bias: u32, mantissa: u32, sign: u8) -> u8 {
+    let sign = if value < 0 { sign } else { 0 };
+    sign | magnitude(value, bias, mantissa) as u8
+}
+
+fn magnitude(value: i64, bias: u32, mantissa: u32) -> u32 {
+    let value = value.unsigned_abs() as u32;
+    let Some(exponent) = value.checked_ilog2() else {
+        return 0;
+    };
+    let fraction = (value << mantissa >> exponent) & ((1 << mantissa) - 1);
+    (exponent + bias) << mantissa | fraction
+}
+
+/// `long double`, where that is the format of 80 bits; elsewhere it has 16 bytes of another one.
+fn extended(value: i64) -> Vec<u8> {
+    let size = value.unsigned_abs();
+    let mut bytes = vec![0; 16];
+    let Some(exponent) = size.checked_ilog2() else {
+        return bytes;
+    };
+    let sign = if value < 0 { 0x8000 } else { 0 };
+    let head = (16383 + exponent as u16) | sign;
+    match cfg!(any(target_arch = "x86_64", target_arch = "x86")) {
+        true => {
+            bytes[..8].copy_from_slice(&(size << (63 - exponent)).to_le_bytes());
+            bytes[8..10].copy_from_slice(&head.to_le_bytes());
+        }
+        false => {
+            let fraction = u128::from(size) << (112 - exponent) & ((1 << 112) - 1);
+            bytes = (u128::from(head) << 112 | fraction).to_le_bytes().to_vec();
+        }
+    }
+    bytes
+}
+
+/// Which bytes of an element, again and again, belong to the number.
+pub(super) fn bytes_that_count(datatype: Datatype) -> Vec<bool> {
+    let has_padding = matches!(datatype, Datatype::LongDouble | Datatype::LongDoubleComplex)
+        && cfg!(any(target_arch = "x86_64", target_arch = "x86"));
+    (0..16).map(|at| !has_padding || at < 10).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written() {
+        assert_eq!(op("min").unwrap(), Op::Min);
+        assert_eq!(op("FI_ATOMIC_READ").unwrap(), Op::AtomicRead);
+        assert_eq!(op("cswap_gt").unwrap(), Op::CswapGt);
+        assert_eq!(datatype("uint64").unwrap(), Datatype::Uint64);
+        assert!(op("minimum").is_err() && datatype("int7").is_err());
+        let call = Call {
+            family: Family::Fetch,
+            datatype: Datatype::Int8,
+            op: Op::AtomicRead,
+        };
+        assert_eq!(call.name(), "FI_INT8_FI_ATOMIC_READ_lat");
+    }
+
+    /// No operation leaves every element as it was, but reading; and no two do the same.
+    #[test]
+    fn the_cases_tell_every_operation_from_the_others() {
+        let results = |op: Op| CASES.map(|case| expected(op, case));
+        let before = CASES.map(|case| case.target);
+        for &one in Op::ALL {
+            assert_eq!(results(one) == before, one == Op::AtomicRead, "{one:?}");
+            for &other in Op::ALL {
+                assert!(
+                    one == other || results(one) != results(other),
+                    "{one:?} {other:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn small_numbers_in_every_format() {
+        assert_eq!(encode(Datatype::Int16, -1), [0xff, 0xff]);
+        assert_eq!(encode(Datatype::Float16, 3), 0x4200_u16.to_le_bytes());
+        assert_eq!(encode(Datatype::Bfloat16, -1), 0xbf80_u16.to_le_bytes());
+        assert_eq!(encode(Datatype::Float8E4m3, 3), [0x44]);
+        assert_eq!(encode(Datatype::Float8E5m2, 6), [0x46]);
+        assert_eq!(
+            encode(Datatype::FloatComplex, 2),
+            [0, 0, 0, 0x40, 0, 0, 0, 0]
+        );
+        assert_eq!(encode(Datatype::LongDouble, 0), [0; 16]);
+    }
+}

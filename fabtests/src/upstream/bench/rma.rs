@@ -1,0 +1,460 @@
+//! Remote memory: bandwidth, round trips, and the time until the completion here.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use selvedge::cq::Entry;
+use selvedge::info::EpType;
+use selvedge::{Caps, CompletionFlags, Mode, OpFlags};
+
+use super::open;
+use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::failure::{lacks, wrong};
+use crate::upstream::ground::{Block, SHARED};
+use crate::upstream::memory::Remote;
+use crate::upstream::options::Options;
+use crate::upstream::payload::Stamp;
+use crate::upstream::perf::{Row, Table, count};
+use crate::upstream::post::Access;
+
+/// `-o`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Write,
+    Read,
+    WriteData,
+}
+
+/// Most memory of a window.
+const WINDOW: usize = 64 << 20;
+/// Bytes of an acknowledgement.
+const ACK: usize = 4;
+
+/// `fi_rma_bw`.
+pub(in crate::upstream) fn rma_bw(options: &Options) -> anyhow::Result<()> {
+    all(options, Bench::bandwidth)
+}
+
+/// `fi_rma_pingpong`.
+pub(in crate::upstream) fn rma_pingpong(options: &Options) -> anyhow::Result<()> {
+    all(options, Bench::round_trips)
+}
+
+/// `fi_rma_tx_completion`.
+pub(in crate::upstream) fn rma_tx_completion(options: &Options) -> anyhow::Result<()> {
+    ensure!(
+        kind(options)? != Kind::Read,
+        "-o read: {} has write, writedata",
+        options.program
+    );
+    all(options, Bench::completions)
+}
+
+fn kind(options: &Options) -> anyhow::Result<Kind> {
+    Ok(match options.choice(&["write", "read", "writedata"])? {
+        "read" => Kind::Read,
+        "writedata" => Kind::WriteData,
+        _ => Kind::Write,
+    })
+}
+
+/// One side: its channel, memory that is written from and read into, and memory for the peer.
+struct Bench {
+    channel: Channel,
+    kind: Kind,
+    local: Block,
+    shared: Block,
+    remote: Remote,
+    slots: usize,
+    flags: OpFlags,
+    posted: u64,
+    completed: u64,
+    /// The client alone does something.
+    is_one_sided: bool,
+    /// Operations so far, also those that the peer has made.
+    turns: u64,
+}
+
+fn all(
+    options: &Options,
+    run: fn(&mut Bench, usize) -> anyhow::Result<Row<'static>>,
+) -> anyhow::Result<()> {
+    let kind = kind(options)?;
+    let (mut channel, sizes) = open(
+        options,
+        Caps::MSG | Caps::RMA,
+        EpType::Rdm,
+        Manners::default(),
+    )?;
+    if kind == Kind::WriteData && channel.ground().info().mode.contains(Mode::RX_CQ_DATA) {
+        return Err(lacks("remote data that takes receives (FI_RX_CQ_DATA)"));
+    }
+    let largest = sizes.iter().copied().max().unwrap_or(0).max(8);
+    let memory = (options.window * largest).min(WINDOW.max(largest));
+    let ground = channel.ground().clone();
+    let local = ground.buffers(memory)?;
+    let shared = ground.memory(memory, SHARED)?;
+    let remote = channel.exchange_keys(&shared.rights)?;
+    let mut bench = Bench {
+        channel,
+        kind,
+        local,
+        shared,
+        remote,
+        slots: 1,
+        flags: match options.verify {
+            true => OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE,
+            false => OpFlags::DEFAULT,
+        },
+        posted: 0,
+        completed: 0,
+        is_one_sided: false,
+        turns: 0,
+    };
+    let mut table = Table::new(options);
+    for size in sizes {
+        let row = run(&mut bench, size)?;
+        // A server that does nothing itself has measured nothing.
+        if options.is_client() || !bench.is_one_sided {
+            table.print(&row);
+        }
+    }
+    bench.channel.finish()
+}
+
+impl Bench {
+    fn is_client(&self) -> bool {
+        self.channel.is_client()
+    }
+
+    fn verify(&self) -> bool {
+        self.channel.options.verify
+    }
+
+    fn slot(&self, turn: u64, size: usize) -> usize {
+        (turn % self.slots as u64) as usize * size
+    }
+
+    /// Posts one operation on the slot of its turn.
+    fn post(&mut self, turn: u64, size: usize, flags: OpFlags) -> anyhow::Result<()> {
+        let at = self.slot(turn, size);
+        if self.verify() && self.kind != Kind::Read {
+            Stamp::of_pair(self.is_client(), turn).write(&self.local.memory, at, size);
+        }
+        let data = (self.kind == Kind::WriteData).then_some(turn & self.data_mask());
+        let remote = Remote {
+            addr: self.remote.addr + at as u64,
+            ..self.remote
+        };
+        let may_inject = self.kind != Kind::Read && !self.verify() && flags == self.flags;
+        if may_inject && size <= self.channel.inject_size() {
+            let (peer, memory) = (self.channel.peer, &self.local.memory);
+            return self.channel.end.push("inject_write", |end| {
+                memory.with(at, size, |bytes| {
+                    end.ep
+                        .inject_write(bytes, peer, remote.addr, remote.key, data)
+                })
+            });
+        }
+        let access = Access {
+            peer: self.channel.peer,
+            remote,
+            data,
+            flags,
+            context: turn,
+        };
+        let (piece, kind) = (self.local.piece(at, size), self.kind);
+        self.channel.end.push("remote access", |end| match kind {
+            Kind::Read => end.read(&[piece], &access),
+            Kind::Write | Kind::WriteData => end.write(&[piece], &access),
+        })?;
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// How many bits of remote data the provider carries.
+    fn data_mask(&self) -> u64 {
+        match self.channel.ground().info().domain_attr.cq_data_size {
+            0 => 0,
+            8.. => u64::MAX,
+            bytes => (1 << (8 * bytes)) - 1,
+        }
+    }
+
+    fn await_posted(&mut self) -> anyhow::Result<()> {
+        let mut entries = [Entry::default(); 16];
+        while self.completed < self.posted {
+            let most = (self.posted - self.completed).min(16) as usize;
+            self.completed += self.channel.end.tx.wait(&mut entries[..most])? as u64;
+        }
+        Ok(())
+    }
+
+    /// Waits for the peer's writes with data, from turn `first` on.
+    fn await_data(&mut self, first: u64, count: usize, size: usize) -> anyhow::Result<()> {
+        let flags =
+            CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA;
+        let mut seen = vec![false; count];
+        for _ in 0..count {
+            let entry = self.channel.end.rx.next()?;
+            let turn = entry.data.wrapping_sub(first) & self.data_mask();
+            let fresh = seen.get_mut(turn as usize).filter(|seen| !**seen);
+            match fresh {
+                Some(seen) if entry.flags == flags && entry.len == size => *seen = true,
+                _ => {
+                    return Err(wrong(format!(
+                        "the completion of a write of {size} bytes with data from {first} on: \
+                         {entry:?}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prepares the slots and agrees with the peer that both have. Reads find messages there that
+    /// nobody changes.
+    fn begin(&mut self, size: usize) -> anyhow::Result<()> {
+        let most = (self.local.memory.len() / size.max(1)).max(1);
+        self.slots = self.channel.options.window.min(most);
+        if self.verify() && self.kind == Kind::Read {
+            for slot in 0..self.slots {
+                let stamp = Stamp::of_pair(self.is_client(), slot as u64);
+                stamp.write(&self.shared.memory, slot * size, size);
+            }
+        }
+        self.channel.sync()
+    }
+
+    /// Checks what the last turns have left: after writes in the shared memory, once the peer says
+    /// that they are done; after reads in the local one.
+    fn check(&mut self, turns: std::ops::Range<u64>, size: usize) -> anyhow::Result<()> {
+        if !self.verify() {
+            return Ok(());
+        }
+        let (kind, peer) = (self.kind, !self.is_client());
+        for turn in turns {
+            let at = self.slot(turn, size);
+            let (memory, number) = match kind {
+                Kind::Read => (&self.local.memory, turn % self.slots as u64),
+                _ => (&self.shared.memory, turn),
+            };
+            Stamp::of_pair(peer, number)
+                .check(memory, at, size)
+                .with_context(|| format!("turn {turn}, {kind:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// `fi_rma_bw`: windows of operations. Writes and reads go both ways at once; writes with data
+    /// go to the server, which acknowledges each window.
+    fn bandwidth(&mut self, size: usize) -> anyhow::Result<Row<'static>> {
+        self.begin(size)?;
+        let options = &self.channel.options;
+        let (iterations, warmup) = (count(options, size, 2), options.warmup);
+        let total = iterations + warmup;
+        let (mut done, mut start) = (0, Instant::now());
+        while done < total {
+            let until = if done < warmup { warmup } else { total };
+            if done == warmup {
+                start = Instant::now();
+            }
+            let batch = self.window().min(until - done);
+            self.batch(batch, size)?;
+            done += batch;
+        }
+        let time = start.elapsed();
+        self.end(size, self.slots.min(total))?;
+        Ok(Row {
+            name: None,
+            size,
+            iterations,
+            transfers: 1,
+            time,
+        })
+    }
+
+    fn window(&self) -> usize {
+        match self.verify() {
+            true => self.slots,
+            false => self.channel.options.window,
+        }
+    }
+
+    fn batch(&mut self, batch: usize, size: usize) -> anyhow::Result<()> {
+        let first = self.turns;
+        self.turns += batch as u64;
+        if self.kind == Kind::WriteData && !self.is_client() {
+            self.await_data(first, batch, size)?;
+            self.check(first..self.turns, size)?;
+            self.channel.pass(ACK, self.channel.inject_size())?;
+            return self.channel.await_sends();
+        }
+        for turn in first..self.turns {
+            let more = self.channel.options.more && turn + 1 < self.turns;
+            let more = if more {
+                OpFlags::MORE
+            } else {
+                OpFlags::empty()
+            };
+            self.post(turn, size, self.flags | more)?;
+        }
+        self.await_posted()?;
+        if self.kind == Kind::Read {
+            self.check(first..self.turns, size)?;
+        }
+        if self.kind == Kind::WriteData {
+            self.channel.receive()?;
+            self.channel.forget();
+        }
+        Ok(())
+    }
+
+    /// Both sides know that everything is done, and look at what the last turns wrote.
+    fn end(&mut self, size: usize, last: usize) -> anyhow::Result<()> {
+        self.channel.sync()?;
+        if self.kind == Kind::Write {
+            self.check(self.turns - last as u64..self.turns, size)?;
+        }
+        self.channel.sync()
+    }
+
+    /// `fi_rma_pingpong`: a write is seen by looking at its last byte, one with data by its
+    /// completion. Nobody answers reads.
+    fn round_trips(&mut self, size: usize) -> anyhow::Result<Row<'static>> {
+        self.begin(size)?;
+        self.is_one_sided = self.kind == Kind::Read;
+        self.slots = 1;
+        let options = &self.channel.options;
+        let (iterations, warmup) = (count(options, size, 1), options.warmup);
+        let mut start = Instant::now();
+        for turn in 0..iterations + warmup {
+            if turn == warmup {
+                start = Instant::now();
+            }
+            self.round_trip(turn, size)?;
+        }
+        let time = start.elapsed();
+        self.channel.sync()?;
+        Ok(Row {
+            name: None,
+            size,
+            iterations,
+            transfers: if self.kind == Kind::Read { 1 } else { 2 },
+            time,
+        })
+    }
+
+    fn round_trip(&mut self, turn: usize, size: usize) -> anyhow::Result<()> {
+        let number = self.turns;
+        self.turns += 1;
+        if self.kind == Kind::Read {
+            if self.is_client() {
+                self.post(number, size, self.flags)?;
+                self.await_posted()?;
+                self.check(number..number + 1, size)?;
+            }
+            return Ok(());
+        }
+        if self.is_client() {
+            self.put(turn, number, size)?;
+        }
+        self.see(turn, number, size)?;
+        if !self.is_client() {
+            self.put(turn, number, size)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, turn: usize, number: u64, size: usize) -> anyhow::Result<()> {
+        if !self.verify() && size > 0 {
+            self.local.memory.put(size - 1, &[mark(turn)]);
+        }
+        self.post(number, size, self.flags)?;
+        self.await_posted()
+    }
+
+    fn see(&mut self, turn: usize, number: u64, size: usize) -> anyhow::Result<()> {
+        if self.kind == Kind::WriteData {
+            self.await_data(number, 1, size)?;
+        } else if size > 0 {
+            let wanted = match self.verify() {
+                true => Stamp::of_pair(!self.is_client(), number).message(size)[size - 1],
+                false => mark(turn),
+            };
+            let (memory, end) = (&self.shared.memory, &self.channel.end);
+            end.ground.manner().until("waiting for a write", || {
+                if memory.byte(size - 1) == wanted {
+                    return Ok(Some(()));
+                }
+                end.rx.progress()?;
+                Ok(None)
+            })?;
+        }
+        self.check_seen(number, size)
+    }
+
+    /// The last byte says that all are there only where the provider writes in order: bytes before
+    /// it may come a moment later.
+    fn check_seen(&mut self, number: u64, size: usize) -> anyhow::Result<()> {
+        if !self.verify() || self.check(number..number + 1, size).is_ok() {
+            return Ok(());
+        }
+        let start = Instant::now();
+        loop {
+            self.channel.end.rx.progress()?;
+            match self.check(number..number + 1, size) {
+                Ok(()) => return Ok(()),
+                Err(error) if start.elapsed() > Duration::from_secs(5) => return Err(error),
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// `fi_rma_tx_completion`: from the post to the completion, on the client alone.
+    fn completions(&mut self, size: usize) -> anyhow::Result<Row<'static>> {
+        self.begin(size)?;
+        self.is_one_sided = true;
+        let options = &self.channel.options;
+        let (iterations, warmup) = (count(options, size, 1), options.warmup);
+        let first = self.turns;
+        self.turns += (iterations + warmup) as u64;
+        let mut start = Instant::now();
+        match (self.is_client(), self.kind) {
+            (true, _) => {
+                for turn in first..self.turns {
+                    if turn == first + warmup as u64 {
+                        start = Instant::now();
+                    }
+                    // Never by inject, which has no completion.
+                    self.post(turn, size, self.flags | OpFlags::COMPLETION)?;
+                    self.await_posted()?;
+                }
+            }
+            (false, Kind::WriteData) => self.await_data(first, iterations + warmup, size)?,
+            (false, _) => {}
+        }
+        let time = start.elapsed();
+        self.end_completions(size, self.slots.min(iterations + warmup))?;
+        Ok(Row {
+            name: None,
+            size,
+            iterations,
+            transfers: 1,
+            time,
+        })
+    }
+
+    fn end_completions(&mut self, size: usize, last: usize) -> anyhow::Result<()> {
+        self.channel.sync()?;
+        if !self.is_client() {
+            self.check(self.turns - last as u64..self.turns, size)?;
+        }
+        self.channel.sync()
+    }
+}
+
+/// What the last byte of a turn is, never that of the turn before.
+fn mark(turn: usize) -> u8 {
+    (turn % 251 + 1) as u8
+}

@@ -1,0 +1,166 @@
+//! Connected endpoints (FI_EP_MSG): the server listens, the client comes.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use selvedge::eq::{self, Event};
+use selvedge::info::EpType;
+use selvedge::{Caps, Errno, EventQueue, FiAddr, Hints, Info, PassiveEndpoint, wait};
+
+use super::channel::{Channel, Manners};
+use super::discover::{discover, hints};
+use super::failure::failure;
+use super::ground::{End, Ground, Plan};
+use super::options::Options;
+use super::wait::patience;
+
+/// What takes connections: a passive endpoint and its queue; and what makes them, where there is no
+/// passive endpoint.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub(super) eq: Arc<dyn EventQueue>,
+    pub(super) pep: Option<Arc<dyn PassiveEndpoint>>,
+    pub(super) info: Info,
+    options: Options,
+}
+
+impl Door {
+    /// Opens the event queue, and on the server listens.
+    ///
+    /// # Errors
+    /// When discovery finds nothing, or something does not open.
+    pub(super) fn open(options: &Options, caps: Caps) -> anyhow::Result<Self> {
+        let hints = hints(options, caps, EpType::Msg)?;
+        Self::with(options, &hints)
+    }
+
+    /// The same with other hints.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn with(options: &Options, hints: &Hints) -> anyhow::Result<Self> {
+        let info = discover(options, hints)?;
+        let fabric = info.fabric()?;
+        let mut attr = eq::Attr::default();
+        attr.wait_obj = wait::Object::Unspec;
+        let eq = fabric.eq(&attr)?;
+        let pep = match options.is_client() {
+            true => None,
+            false => {
+                let pep = fabric.passive_endpoint(&info, Arc::clone(&eq))?;
+                pep.listen().context("cannot listen")?;
+                Some(pep)
+            }
+        };
+        Ok(Self {
+            eq,
+            pep,
+            info,
+            options: options.clone(),
+        })
+    }
+
+    /// The next event. Requests are waited for as long as it takes.
+    ///
+    /// # Errors
+    /// That none comes; the error that it is, by its number.
+    pub(super) fn event(&self) -> anyhow::Result<Event> {
+        self.event_within(Some(patience(&self.options)))
+    }
+
+    fn event_within(&self, most: Option<std::time::Duration>) -> anyhow::Result<Event> {
+        loop {
+            match self.eq.wait(most) {
+                Ok(event) => return Ok(event),
+                Err(Errno::Intr) => {}
+                Err(Errno::Again) if most.is_none() => {}
+                Err(Errno::Again) => {
+                    return Err(failure(Errno::TimedOut, "waiting for an event"));
+                }
+                Err(Errno::Avail) => {
+                    let error = self.eq.read_err()?;
+                    return Err(failure(error.errno, error.detail));
+                }
+                Err(errno) => return Err(failure(errno, "cannot read events")),
+            }
+        }
+    }
+
+    /// The next request for a connection, with the client's data.
+    ///
+    /// # Errors
+    /// When something else happens.
+    pub(super) fn request(&self) -> anyhow::Result<(Info, Vec<u8>)> {
+        match self.event_within(None)? {
+            Event::ConnReq { info, data, .. } => Ok((*info, data)),
+            other => bail!("no request for a connection, but {other:?}"),
+        }
+    }
+
+    /// Waits until an endpoint is connected, and answers the peer's data.
+    ///
+    /// # Errors
+    /// When something else happens.
+    pub(super) fn connected(&self, end: &End) -> anyhow::Result<Vec<u8>> {
+        match self.event()? {
+            Event::Connected { ep, data } if Arc::ptr_eq(&ep, &end.ep) => Ok(data),
+            other => bail!("no connection of this endpoint, but {other:?}"),
+        }
+    }
+
+    /// A domain for the next connection, and the description of its endpoint: of a request, or of
+    /// the server.
+    ///
+    /// # Errors
+    /// When none comes, or the domain does not open.
+    pub(super) fn ground(&self) -> anyhow::Result<Arc<Ground>> {
+        let info = match self.pep {
+            Some(_) => self.request()?.0,
+            None => self.info.clone(),
+        };
+        Ground::open(&self.options, info)
+    }
+
+    /// What an endpoint of a connection is opened with.
+    pub(super) fn plan(&self, info: Info) -> Plan {
+        Plan {
+            eq: Some(Arc::clone(&self.eq)),
+            info: Some(info),
+            ..Plan::default()
+        }
+    }
+
+    /// Connects an endpoint: the server accepts what it was opened with.
+    ///
+    /// # Errors
+    /// The provider's.
+    pub(super) fn connect(&self, end: &End, data: &[u8]) -> anyhow::Result<()> {
+        let cm = end.ep.cm().context("the endpoint cannot be connected")?;
+        if self.pep.is_some() {
+            return cm.accept(data).context("fi_accept");
+        }
+        let server = self.info.dest_addr.as_ref();
+        let server = server.context("the server's address is not known")?;
+        cm.connect(server, data).context("fi_connect")
+    }
+}
+
+/// A channel over connected endpoints.
+///
+/// # Errors
+/// When something does not open or connect.
+pub(super) fn channel(
+    options: &Options,
+    caps: Caps,
+    manners: Manners,
+) -> anyhow::Result<(Door, Channel)> {
+    let door = Door::open(options, caps)?;
+    let ground = door.ground()?;
+    let eq = Some(Arc::clone(&door.eq));
+    let mut channel = Channel::deaf(options, &ground, manners, None, eq)?;
+    channel.peer = FiAddr(0);
+    channel.post_rest()?;
+    door.connect(&channel.end, &[])?;
+    door.connected(&channel.end)?;
+    Ok((door, channel))
+}

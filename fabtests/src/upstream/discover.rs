@@ -1,0 +1,171 @@
+//! Which way to communicate, and under which addresses: fi_getinfo(3) as the roles ask it.
+//!
+//! A server names its own end, a client the server. Hosts of providers whose addresses are strings
+//! are the same for all names of this machine: `localhost` finds `127.0.0.1`.
+
+#![expect(unsafe_code, reason = "the promise that removes locks")]
+
+use std::net::ToSocketAddrs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context as _;
+use selvedge::info::{EpType, Version};
+use selvedge::{AddrFormat, Address, Caps, Hints, Info, InfoFlags, Mode, MrMode};
+
+use super::failure::lacks;
+use super::options::{Options, PORT};
+
+/// What a program asks for besides what its options say.
+///
+/// # Errors
+/// When the options ask for what no provider can have.
+pub(super) fn hints(options: &Options, caps: Caps, ep_type: EpType) -> anyhow::Result<Hints> {
+    if options.device_memory {
+        return Err(lacks("there is no memory of devices (FI_HMEM)"));
+    }
+    let mut mode = Mode::CONTEXT | Mode::CONTEXT2;
+    mode.set(Mode::RX_CQ_DATA, !options.without_rx_cq_data);
+    let mut mr_mode =
+        MrMode::ENDPOINT | MrMode::ALLOCATED | MrMode::PROV_KEY | MrMode::VIRT_ADDR | MrMode::RAW;
+    mr_mode.set(MrMode::LOCAL, !options.without_mr_local);
+    let text = |option: &Option<String>| option.clone().unwrap_or_default();
+    let mut hints = Hints::new()
+        .caps(caps)
+        .mode(mode)
+        .mr_mode(mr_mode)
+        .ep_type(options.ep_type.unwrap_or(ep_type))
+        .provider(&text(&options.provider))
+        .fabric(&text(&options.fabric))
+        .domain(&text(&options.domain))
+        .addr_format(options.addr_format)
+        .data_progress(options.data_progress)
+        .control_progress(options.control_progress);
+    if options.prefix {
+        // Forced: nothing but a provider that wants a prefix will do.
+        hints = hints.mode(mode | Mode::MSG_PREFIX);
+    }
+    if let Some(size) = options.max_msg_size.or_else(|| options.sizes.one()) {
+        hints = hints.max_msg_size(size);
+    }
+    // SAFETY: a domain of these programs is used by one thread, but in programs that ask for
+    // `Threading::Safe` or `Threading::Completion` themselves, and use what they open accordingly.
+    Ok(unsafe { hints.promise_threading(options.threading) })
+}
+
+/// The best way to communicate, with the addresses of this process's role.
+///
+/// # Errors
+/// What discovery says, above all that nothing has what is asked for.
+pub(super) fn discover(options: &Options, hints: &Hints) -> anyhow::Result<Info> {
+    let info = ask(hints, None, None, InfoFlags::empty())?;
+    check_prefix(options, &info)?;
+    let by_address = options.out_of_band.is_none() || options.out_of_band_host.is_some();
+    if !by_address {
+        return Ok(info);
+    }
+    let names = Names {
+        are_strings: info.addr_format == AddrFormat::Str,
+    };
+    match &options.server {
+        None => serve(options, hints, names),
+        Some(server) => visit(options, hints, names, server),
+    }
+}
+
+fn check_prefix(options: &Options, info: &Info) -> anyhow::Result<()> {
+    if options.prefix && !info.mode.contains(Mode::MSG_PREFIX) {
+        let name = &info.fabric_attr.prov_name;
+        return Err(lacks(format!("{name} wants no prefix (FI_MSG_PREFIX)")));
+    }
+    Ok(())
+}
+
+fn serve(options: &Options, hints: &Hints, names: Names) -> anyhow::Result<Info> {
+    let host = names.host(options.source.as_deref())?;
+    let port = options.source_port.as_deref().unwrap_or(PORT);
+    names.ask(hints, host.as_deref(), Some(port), InfoFlags::SOURCE)
+}
+
+fn visit(options: &Options, hints: &Hints, names: Names, server: &str) -> anyhow::Result<Info> {
+    let mut hints = hints.clone();
+    if options.source.is_some() || options.source_port.is_some() {
+        let own = own_address(options, &hints, names)?;
+        hints = hints.src_addr(own);
+    }
+    let host = names.host(Some(server))?;
+    let port = options.port.as_deref().unwrap_or(PORT);
+    names.ask(&hints, host.as_deref(), Some(port), InfoFlags::empty())
+}
+
+/// The client's own end. Names are taken by one endpoint at a time, so those without a port get one.
+fn own_address(options: &Options, hints: &Hints, names: Names) -> anyhow::Result<Address> {
+    static OPENED: AtomicUsize = AtomicUsize::new(0);
+    let host = names.host(options.source.as_deref())?;
+    let unique = || {
+        format!(
+            "{}.{}",
+            std::process::id(),
+            OPENED.fetch_add(1, Ordering::Relaxed)
+        )
+    };
+    let port = match (&options.source_port, names.are_strings) {
+        (Some(port), _) => Some(port.clone()),
+        (None, true) => Some(unique()),
+        (None, false) => None,
+    };
+    let info = names.ask(hints, host.as_deref(), port.as_deref(), InfoFlags::SOURCE)?;
+    info.src_addr.context("discovery gives no local address")
+}
+
+/// How the provider's addresses are written.
+#[derive(Clone, Copy)]
+struct Names {
+    are_strings: bool,
+}
+
+impl Names {
+    /// A host as the provider is asked for it.
+    fn host(self, host: Option<&str>) -> anyhow::Result<Option<String>> {
+        if !self.are_strings {
+            return Ok(host.map(str::to_owned));
+        }
+        let host = host.unwrap_or(THIS_MACHINE);
+        if host.contains("://") {
+            return Ok(Some(host.to_owned()));
+        }
+        let resolved = (host, 0).to_socket_addrs();
+        let mut addresses = resolved.map_err(|error| {
+            lacks(format!(
+                "no host {host:?}: {error}; names are written fi_shm://NAME"
+            ))
+        })?;
+        let is_here = addresses.any(|address| address.ip().is_loopback());
+        Ok(Some(if is_here { THIS_MACHINE } else { host }.to_owned()))
+    }
+
+    fn ask(
+        self,
+        hints: &Hints,
+        host: Option<&str>,
+        port: Option<&str>,
+        flags: InfoFlags,
+    ) -> anyhow::Result<Info> {
+        let is_name = host.is_some_and(|host| host.contains("://"));
+        ask(hints, host, port.filter(|_| !is_name), flags)
+    }
+}
+
+/// What all names of this machine are written as.
+const THIS_MACHINE: &str = "127.0.0.1";
+
+fn ask(
+    hints: &Hints,
+    node: Option<&str>,
+    service: Option<&str>,
+    flags: InfoFlags,
+) -> anyhow::Result<Info> {
+    let registry = selvedge_providers::builtin();
+    let infos = registry.getinfo(Version::API, node, service, flags, hints)?;
+    let first = infos.into_iter().next();
+    first.context("discovery found nothing and gave no reason")
+}

@@ -1,0 +1,54 @@
+//! Failures and the exit codes that scripts know them by.
+
+use selvedge::{Errno, Error};
+
+/// An error with a number, which becomes the exit code.
+pub(super) fn failure(errno: Errno, what: impl Into<String>) -> anyhow::Error {
+    Error::new(errno, what).into()
+}
+
+/// What the provider lacks: exit code 61, which scripts take for "not run".
+pub(super) fn lacks(what: impl Into<String>) -> anyhow::Error {
+    failure(Errno::NoData, what)
+}
+
+/// What was received or computed is wrong.
+pub(super) fn wrong(what: impl Into<String>) -> anyhow::Error {
+    failure(Errno::Io, what)
+}
+
+/// The number behind an error; [`Errno::Other`] where there is none.
+pub(super) fn errno(error: &anyhow::Error) -> Errno {
+    let numbers = error.chain().filter_map(|cause| {
+        let own = cause.downcast_ref::<Error>().map(Error::errno);
+        let bare = || cause.downcast_ref::<Errno>().copied();
+        let system = || {
+            let system = cause.downcast_ref::<std::io::Error>()?.raw_os_error()?;
+            Some(Errno::from_raw(system))
+        };
+        own.or_else(bare).or_else(system)
+    });
+    numbers.into_iter().next().unwrap_or(Errno::Other)
+}
+
+/// The exit code: the error's number, or 1 where that is too large for one.
+pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
+    u8::try_from(errno(error).as_raw()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_the_errors_number_or_one() {
+        assert_eq!(exit_code(&lacks("x").context("y")), 61);
+        assert_eq!(exit_code(&anyhow::Error::new(Errno::NoSys)), 38);
+        assert_eq!(exit_code(&failure(Errno::Trunc, "x")), 1);
+        assert_eq!(exit_code(&anyhow::anyhow!("x")), 1);
+        let system = std::fs::read("/nowhere").context("x").unwrap_err();
+        assert_eq!(exit_code(&system), 2);
+    }
+}

@@ -1,0 +1,69 @@
+//! Programs for what the object model does not have. They ask discovery as upstream's do, so that
+//! its answer says which provider lacks what, and end with the code for "not there".
+
+use selvedge::info::EpType;
+use selvedge::{Caps, Hints};
+
+use super::letters;
+use crate::upstream::discover::{discover, hints};
+use crate::upstream::failure::lacks;
+use crate::upstream::options::{Letters, Options};
+
+/// Letters that all of upstream's programs of this kind have.
+pub(in crate::upstream) const ABSENT: Letters = Letters {
+    long: &["no-tx-shared-ctx", "no-rx-shared-ctx", "ep-count="],
+    ..letters("T:VA:u:x:z:n:Uvo:k")
+};
+
+macro_rules! absent {
+    ($($(#[$doc:meta])+ $name:ident $what:literal |$hints:ident| $change:expr;)+) => {
+        $($(#[$doc])+
+        pub(in crate::upstream) fn $name(options: &Options) -> anyhow::Result<()> {
+            answer(options, $what, |$hints| $change)
+        })+
+    };
+}
+
+/// `FI_SHARED_CONTEXT`, as a number of contexts.
+const SHARED_CONTEXT: usize = usize::MAX;
+
+absent! {
+    /// `fi_mcast`.
+    mcast "multicast groups (fi_join)" |hints| hints.caps(Caps::MSG | Caps::MULTICAST).ep_type(EpType::Dgram);
+    /// `fi_multi_mr`.
+    multi_mr "counters of regions (fi_mr_bind)" |hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
+    /// `fi_rdm_deferred_wq`.
+    rdm_deferred_wq "deferred work (FI_QUEUE_WORK)" |hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT | Caps::TRIGGER);
+    /// `fi_rdm_rma_trigger`.
+    rdm_rma_trigger "triggered operations" |hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT | Caps::TRIGGER);
+    /// `fi_rdm_shared_av`.
+    rdm_shared_av "address vectors that processes share" |hints| hints.caps(Caps::MSG | Caps::SHARED_AV);
+    /// `fi_scalable_ep`.
+    scalable_ep "scalable endpoints" |hints| hints.caps(Caps::MSG | Caps::NAMED_RX_CTX);
+    /// `fi_shared_ctx`.
+    shared_ctx "shared contexts" |hints| hints.caps(Caps::MSG).edit(|info| {
+        info.ep_attr.tx_ctx_cnt = SHARED_CONTEXT;
+        info.ep_attr.rx_ctx_cnt = SHARED_CONTEXT;
+    });
+    /// `fi_msg_sockets`.
+    msg_sockets "naming endpoints (fi_setname) and handing them over" |hints| hints.caps(Caps::MSG).ep_type(EpType::Msg);
+    /// `fi_multinode_coll`.
+    multinode_coll "collectives" |hints| hints.caps(Caps::MSG | Caps::COLLECTIVE);
+    /// `fi_mr_cache_evict`.
+    mr_cache_evict "caches of registrations to look into" |hints| hints.caps(Caps::MSG | Caps::RMA);
+    /// `fi_check_hmem`.
+    check_hmem "memory of devices" |hints| hints.caps(Caps::MSG | Caps::HMEM);
+}
+
+fn answer(options: &Options, what: &str, ask: impl FnOnce(Hints) -> Hints) -> anyhow::Result<()> {
+    let base = hints(options, Caps::empty(), EpType::Rdm)?;
+    let mut hints = ask(base);
+    if let Some(ep_type) = options.ep_type {
+        hints = hints.ep_type(ep_type);
+    }
+    let info = discover(options, &hints)?;
+    let name = info.fabric_attr.prov_name;
+    Err(lacks(format!(
+        "{name} answers, but there are no {what} in the object model"
+    )))
+}

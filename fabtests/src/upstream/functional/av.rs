@@ -1,0 +1,74 @@
+//! `fi_av_xfer`: messages to peers that were removed from the address vector and inserted again.
+
+use anyhow::{Context as _, ensure};
+use selvedge::info::EpType;
+use selvedge::{Caps, FiAddr};
+
+use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::discover::{discover, hints};
+use crate::upstream::options::Options;
+
+/// The program.
+pub(in crate::upstream) fn av_xfer(options: &Options) -> anyhow::Result<()> {
+    let mut options = super::beside(options, true);
+    options.verify = true;
+    println!("Testing with reversed transfer direction");
+    let mut channel = open(&options)?;
+    transfer(&mut channel, true)?;
+    channel.sync()?;
+    remove(&mut channel)?;
+    channel.sync()?;
+    learn(&mut channel)?;
+    transfer(&mut channel, false)?;
+    channel.sync()?;
+    drop(channel);
+
+    println!("Testing remove and insert");
+    let mut channel = open(&options)?;
+    transfer(&mut channel, true)?;
+    channel.sync()?;
+    remove(&mut channel)?;
+    learn(&mut channel)?;
+    transfer(&mut channel, true)?;
+    channel.sync()
+}
+
+fn open(options: &Options) -> anyhow::Result<Channel> {
+    let info = discover(options, &hints(options, Caps::MSG, EpType::Rdm)?)?;
+    Channel::open(options, info, Manners::default())
+}
+
+fn transfer(channel: &mut Channel, to_server: bool) -> anyhow::Result<()> {
+    let size = channel.options.sizes.one().unwrap_or(64);
+    if channel.is_client() == to_server {
+        return channel.send(size);
+    }
+    let number = channel.arrived;
+    channel.receive()?;
+    channel.check_rest(number..number + 1, size)
+}
+
+/// Nothing can be sent to an index that is removed.
+fn remove(channel: &mut Channel) -> anyhow::Result<()> {
+    let peer = channel.peer;
+    channel.end.av.remove(&[peer]).context("fi_av_remove")?;
+    let number = channel.sent;
+    let sent = channel.inject(1);
+    ensure!(
+        sent.is_err() && channel.sent == number,
+        "a message to a removed peer is sent"
+    );
+    ensure!(
+        channel.end.av.lookup(peer).is_err(),
+        "a removed peer is still found"
+    );
+    channel.peer = FiAddr::UNSPEC;
+    Ok(())
+}
+
+fn learn(channel: &mut Channel) -> anyhow::Result<()> {
+    let own = channel.end.name()?;
+    let oob = channel.oob.as_mut().context("no connection beside")?;
+    let theirs = oob.exchange(&own)?;
+    channel.know(&theirs)
+}

@@ -1,0 +1,147 @@
+//! `fi_cm_data`: the bytes that travel with requests for connections, refusals and acceptances.
+
+use anyhow::{Context as _, bail, ensure};
+use selvedge::eq::Event;
+use selvedge::{Caps, EpOption, EpOptionName, Errno};
+
+use crate::upstream::connect::Door;
+use crate::upstream::failure::wrong;
+use crate::upstream::ground::{End, Ground, Plan};
+use crate::upstream::options::Options;
+use crate::upstream::payload::Stamp;
+
+/// The most that is tried, however much the provider carries.
+const MOST: usize = 64 << 10;
+
+/// The program.
+pub(in crate::upstream) fn cm_data(options: &Options) -> anyhow::Result<()> {
+    let door = Door::open(options, Caps::MSG)?;
+    match options.is_client() {
+        true => client(options, &door),
+        false => serve(options, &door),
+    }
+}
+
+/// 1, 2, 4 and so on bytes, and last the most that there may be.
+fn sizes(most: usize) -> Vec<usize> {
+    let powers = std::iter::successors(Some(1_usize), |size| size.checked_mul(2));
+    let mut sizes: Vec<_> = powers.take_while(|&size| size < most).collect();
+    sizes.push(most);
+    sizes
+}
+
+fn most(end: &End) -> anyhow::Result<usize> {
+    match end.ep.option(EpOptionName::CmDataSize) {
+        Ok(EpOption::CmDataSize(most)) if most > 0 => Ok(most.min(MOST)),
+        other => bail!("FI_OPT_CM_DATA_SIZE is {other:?}"),
+    }
+}
+
+/// What a side says with a number of bytes.
+fn words(is_client: bool, size: usize) -> Vec<u8> {
+    Stamp::of_pair(is_client, size as u64).message(size)
+}
+
+fn check(data: &[u8], is_client: bool, size: usize, what: &str) -> anyhow::Result<()> {
+    let stamp = Stamp::of_pair(is_client, size as u64);
+    let is_right = data.len() >= size && data[size..].iter().all(|&byte| byte == 0);
+    if !is_right {
+        return Err(wrong(format!(
+            "{what} has {} bytes, not {size}",
+            data.len()
+        )));
+    }
+    stamp.check_bytes(&data[..size]).context(what.to_owned())
+}
+
+fn client(options: &Options, door: &Door) -> anyhow::Result<()> {
+    let ground = Ground::on(options, &*door.info.fabric()?, door.info.clone())?;
+    let open = || ground.end(door.plan(door.info.clone()));
+    let most = most(&open()?)?;
+    for size in sizes(most) {
+        println!("trying with data size: {size}");
+        let refused = open()?;
+        door.connect(&refused, &words(true, size))?;
+        refusal(door, size)?;
+        drop(refused);
+        let end = open()?;
+        door.connect(&end, &words(true, size))?;
+        check(&door.connected(&end)?, false, size, "the acceptance")?;
+        shut_down(door, &end)?;
+    }
+    if most < MOST {
+        let end = open()?;
+        let cm = end.ep.cm().context("the endpoint cannot be connected")?;
+        let server = door.info.dest_addr.as_ref().context("no server")?;
+        let answer = cm.connect(server, &vec![0; most + 1]);
+        ensure!(
+            answer == Err(Errno::Inval),
+            "{} bytes with a request are {answer:?}",
+            most + 1
+        );
+    }
+    Ok(())
+}
+
+fn refusal(door: &Door, size: usize) -> anyhow::Result<()> {
+    // The error is read by hand, because its data counts.
+    let event = door.eq.wait(Some(std::time::Duration::from_secs(60)));
+    ensure!(
+        matches!(event, Err(Errno::Avail)),
+        "a request that is refused says {event:?}"
+    );
+    let error = door.eq.read_err()?;
+    ensure!(
+        error.errno == Errno::ConnRefused,
+        "a request that is refused fails with {error:?}"
+    );
+    check(&error.data, false, size, "the refusal")
+}
+
+fn serve(options: &Options, door: &Door) -> anyhow::Result<()> {
+    let mut ground = None;
+    let mut round = 0;
+    loop {
+        let (info, data) = door.request()?;
+        let ground = match &ground {
+            Some(ground) => ground,
+            None => ground.insert(Ground::on(options, &*info.fabric()?, info.clone())?),
+        };
+        let most = most(&ground.end(Plan {
+            eq: Some(door.eq.clone()),
+            ..Plan::default()
+        })?)?;
+        let sizes = sizes(most);
+        let size = sizes[round];
+        check(&data, true, size, "the first request")?;
+        let pep = door.pep.as_ref().context("no passive endpoint")?;
+        pep.reject(info.handle, &words(false, size))
+            .context("fi_reject")?;
+
+        let (info, data) = door.request()?;
+        check(&data, true, size, "the second request")?;
+        let end = ground.end(door.plan(info))?;
+        door.connect(&end, &words(false, size))?;
+        door.connected(&end)?;
+        shut_down(door, &end)?;
+        round += 1;
+        if round == sizes.len() {
+            return Ok(());
+        }
+    }
+}
+
+/// Both sides shut down, and each hears of it once, whoever was first.
+fn shut_down(door: &Door, end: &End) -> anyhow::Result<()> {
+    let cm = end.ep.cm().context("the endpoint is not connected")?;
+    match cm.shutdown() {
+        // The peer's end may have been heard of already.
+        Ok(()) | Err(Errno::NotConn) => {}
+        Err(errno) => return Err(errno).context("fi_shutdown"),
+    }
+    match door.event() {
+        Ok(Event::Shutdown { ep }) if std::sync::Arc::ptr_eq(&ep, &end.ep) => Ok(()),
+        Ok(other) => bail!("no end of the connection, but {other:?}"),
+        Err(error) => Err(error).context("waiting for the end of the connection"),
+    }
+}

@@ -1,0 +1,111 @@
+//! `fi_cq_data`: 8 bytes or fewer that reach the peer's completion, with a send or a write.
+
+use anyhow::ensure;
+use selvedge::cq::Entry;
+use selvedge::{Caps, CompletionFlags, OpFlags};
+
+use super::open;
+use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::failure::{lacks, wrong};
+use crate::upstream::ground::SHARED;
+use crate::upstream::options::Options;
+use crate::upstream::payload::{POISON, Stamp};
+use crate::upstream::post::{Access, Send};
+
+const SIZE: usize = 1000;
+const DATA: u64 = 0x0123_4567_89ab_cdef;
+
+/// The program.
+pub(in crate::upstream) fn cq_data(options: &Options) -> anyhow::Result<()> {
+    let writes = options.choice(&["senddata", "writedata"])? == "writedata";
+    let caps = match writes {
+        true => Caps::MSG | Caps::RMA,
+        false => Caps::MSG,
+    };
+    let manners = Manners {
+        largest: SIZE,
+        ..Manners::default()
+    };
+    let mut channel = open(options, caps, manners)?;
+    let bytes = channel.ground().info().domain_attr.cq_data_size;
+    if bytes < 4 {
+        return Err(lacks(format!(
+            "remote data has {bytes} bytes, not 4 or more"
+        )));
+    }
+    let data = match bytes {
+        8.. => DATA,
+        bytes => DATA & ((1 << (8 * bytes)) - 1),
+    };
+    match writes {
+        true => write(&mut channel, data)?,
+        false => send(&mut channel, data)?,
+    }
+    println!("data verify: Pass");
+    channel.finish()
+}
+
+fn send(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
+    if !channel.is_client() {
+        let entry = channel.next_entry()?;
+        let kind = CompletionFlags::MSG | CompletionFlags::RECV;
+        check(&entry, kind, data)?;
+        channel.check_last(SIZE)?;
+        return channel.post_rest();
+    }
+    let block = channel.ground().buffers(SIZE)?;
+    Stamp::of_pair(true, channel.sent).write(&block.memory, 0, SIZE);
+    let send = Send {
+        dest: channel.peer,
+        tag: None,
+        data: Some(data),
+        flags: OpFlags::DEFAULT,
+        context: 77,
+    };
+    let end = &channel.end;
+    end.push("send with data", |end| end.send(&[block.whole()], &send))?;
+    let entry = end.tx.next()?;
+    ensure!(entry.context.0 == 77, "another send completes: {entry:?}");
+    channel.skip();
+    Ok(())
+}
+
+fn write(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
+    let ground = channel.ground().clone();
+    let (local, shared) = (ground.buffers(SIZE)?, ground.memory(SIZE, SHARED)?);
+    shared.memory.fill(0, SIZE, POISON);
+    let remote = channel.exchange_keys(&shared.rights)?;
+    let stamp = Stamp::of_pair(true, 0);
+    if !channel.is_client() {
+        let entry = channel.end.rx.next()?;
+        let kind = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
+        check(&entry, kind, data)?;
+        return stamp.check(&shared.memory, 0, SIZE);
+    }
+    stamp.write(&local.memory, 0, SIZE);
+    let access = Access {
+        peer: channel.peer,
+        remote,
+        data: Some(data),
+        flags: OpFlags::DEFAULT,
+        context: 78,
+    };
+    let end = &channel.end;
+    end.push("write with data", |end| {
+        end.write(&[local.whole()], &access)
+    })?;
+    let entry = end.tx.next()?;
+    ensure!(entry.context.0 == 78, "another write completes: {entry:?}");
+    Ok(())
+}
+
+fn check(entry: &Entry, kind: CompletionFlags, data: u64) -> anyhow::Result<()> {
+    let flags = kind | CompletionFlags::REMOTE_CQ_DATA;
+    let is_right = entry.flags == flags && entry.data == data && entry.len == SIZE;
+    match is_right {
+        true => Ok(()),
+        false => Err(wrong(format!(
+            "expected {flags}, {SIZE} bytes and data {data:#x}: {entry:?}"
+        ))),
+    }
+}

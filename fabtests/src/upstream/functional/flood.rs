@@ -1,0 +1,131 @@
+//! `fi_flood`: messages that nobody has posted a receive for, and then many registrations, one after
+//! the other.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use selvedge::{Caps, MsgOrder, OpFlags};
+
+use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::connect;
+use crate::upstream::discover::{discover, hints};
+use crate::upstream::ground::Block;
+use crate::upstream::options::Options;
+use crate::upstream::payload::Stamp;
+use crate::upstream::post::Send;
+use selvedge::info::EpType;
+
+/// The program.
+pub(in crate::upstream) fn flood(options: &Options) -> anyhow::Result<()> {
+    let size = options.sizes.one().unwrap_or(1024);
+    let window = options.number("W", 64)?;
+    let pause = Duration::from_secs(options.number("T", 0)?);
+    let mut flags = OpFlags::empty();
+    flags.set(OpFlags::DELIVERY_COMPLETE, options.has("U"));
+    let manners = Manners {
+        largest: size,
+        window,
+        flags,
+        ..Manners::default()
+    };
+    let mut channel = match options.ep_type {
+        Some(EpType::Msg) => connect::channel(options, Caps::MSG, manners)?.1,
+        _ => {
+            let mut hints = hints(options, Caps::MSG, EpType::Rdm)?;
+            if options.verify {
+                hints = hints.msg_order(MsgOrder::SAS);
+            }
+            Channel::open(options, discover(options, &hints)?, manners)?
+        }
+    };
+    channel.lay_out(size);
+    channel.sync()?;
+    match channel.is_client() {
+        true => send_all(&mut channel, size, window)?,
+        false => receive_all(&mut channel, size, window, pause)?,
+    }
+    channel.sync()?;
+    match channel.is_client() {
+        true => register_and_send(&mut channel, size, window)?,
+        false => {
+            for _ in 0..window {
+                receive(&mut channel, size)?;
+            }
+        }
+    }
+    channel.finish()
+}
+
+/// All at once, each from memory of its own registration.
+fn send_all(channel: &mut Channel, size: usize, window: usize) -> anyhow::Result<()> {
+    let ground = channel.ground().clone();
+    let blocks: Result<Vec<Block>, _> = (0..window).map(|_| ground.buffers(size)).collect();
+    let blocks = blocks?;
+    let first = channel.sent;
+    for block in &blocks {
+        post(channel, block, size)?;
+    }
+    super::gather(&[&channel.end.tx], first..first + window as u64)
+}
+
+fn post(channel: &mut Channel, block: &Block, size: usize) -> anyhow::Result<()> {
+    let number = channel.sent;
+    Stamp::of_pair(true, number).write(&block.memory, 0, size);
+    let send = Send {
+        dest: channel.peer,
+        tag: None,
+        data: None,
+        flags: OpFlags::DEFAULT,
+        context: number,
+    };
+    channel
+        .end
+        .push("send", |end| end.send(&[block.piece(0, size)], &send))?;
+    channel.skip();
+    Ok(())
+}
+
+/// Looks away first; the one receive that is posted takes the first message, the others wait.
+fn receive_all(
+    channel: &mut Channel,
+    size: usize,
+    window: usize,
+    pause: Duration,
+) -> anyhow::Result<()> {
+    sleep(pause);
+    let first = channel.arrived;
+    for number in 1..=window {
+        match number == window {
+            true => channel.post_rest()?,
+            false => channel.post_slot()?,
+        }
+    }
+    let last = first + window as u64;
+    channel.await_arrivals(last)?;
+    match channel.options.verify {
+        true => channel.check_window(first..last, size, first),
+        false => Ok(()),
+    }
+}
+
+/// One after the other, each registered for its message alone.
+fn register_and_send(channel: &mut Channel, size: usize, window: usize) -> anyhow::Result<()> {
+    let ground = channel.ground().clone();
+    let mut block = ground.buffers(size)?;
+    for _ in 0..window {
+        block.rights = ground.register(&block.memory, crate::upstream::ground::LOCAL)?;
+        let number = channel.sent;
+        post(channel, &block, size)?;
+        super::gather(&[&channel.end.tx], [number])?;
+    }
+    Ok(())
+}
+
+fn receive(channel: &mut Channel, size: usize) -> anyhow::Result<()> {
+    let number = channel.arrived;
+    channel.receive()?;
+    match channel.options.verify {
+        true => channel.check_rest(number..number + 1, size),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,87 @@
+//! `fi_inject_test`: a buffer is the sender's again when the call returns (`FI_INJECT`) or when the
+//! operation completes (`FI_INJECT_COMPLETE`), and is overwritten at once.
+
+use anyhow::{bail, ensure};
+use selvedge::{Caps, OpFlags};
+
+use super::open;
+use crate::upstream::channel::{CONTROL, Channel, Manners};
+use crate::upstream::options::Options;
+use crate::upstream::payload::{POISON, Stamp};
+use crate::upstream::post::Send;
+
+/// The program.
+pub(in crate::upstream) fn inject_test(options: &Options) -> anyhow::Result<()> {
+    let flag = match options.text("A") {
+        Some("inject") | None => OpFlags::INJECT,
+        Some("inj_complete") => OpFlags::INJECT_COMPLETE,
+        Some(other) => bail!("-A {other:?} is none of inject, inj_complete"),
+    };
+    let of_message = options.has("N");
+    let manners = Manners {
+        tagged: true,
+        largest: options.sizes.one().unwrap_or(0),
+        flags: if of_message { OpFlags::empty() } else { flag },
+        ..Manners::default()
+    };
+    let mut options = options.clone();
+    options.verify = true;
+    let mut channel = open(&options, Caps::TAGGED, manners)?;
+    let most = match flag {
+        OpFlags::INJECT => channel.ground().info().tx_attr.inject_size,
+        _ => CONTROL,
+    };
+    let asked = options.sizes.one().unwrap_or(most);
+    let sizes = [1, asked.min(64), asked.min(most).min(CONTROL)];
+    let flags = match of_message {
+        true => flag,
+        false => OpFlags::DEFAULT,
+    };
+    for _ in 0..options.iterations.unwrap_or(100) {
+        for size in sizes {
+            match channel.is_client() {
+                true => {
+                    send(&mut channel, size, flags, flag)?;
+                    receive(&mut channel, size)?;
+                }
+                false => {
+                    receive(&mut channel, size)?;
+                    send(&mut channel, size, flags, flag)?;
+                }
+            }
+        }
+    }
+    channel.finish()
+}
+
+fn send(channel: &mut Channel, size: usize, flags: OpFlags, kind: OpFlags) -> anyhow::Result<()> {
+    let block = channel.ground().buffers(size)?;
+    Stamp::of_pair(channel.is_client(), channel.sent).write(&block.memory, 0, size);
+    let send = Send {
+        dest: channel.peer,
+        tag: Some(channel.sent),
+        data: None,
+        flags,
+        context: channel.sent,
+    };
+    let end = &channel.end;
+    end.push("injected send", |end| end.send(&[block.whole()], &send))?;
+    if kind == OpFlags::INJECT {
+        block.memory.fill(0, size, POISON);
+    }
+    let entry = end.tx.next()?;
+    block.memory.fill(0, size, POISON);
+    ensure!(
+        entry.context.0 == send.context,
+        "another send completes than {}: {entry:?}",
+        send.context
+    );
+    channel.skip();
+    Ok(())
+}
+
+fn receive(channel: &mut Channel, size: usize) -> anyhow::Result<()> {
+    let number = channel.arrived;
+    channel.receive()?;
+    channel.check_rest(number..number + 1, size)
+}

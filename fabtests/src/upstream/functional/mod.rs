@@ -1,0 +1,100 @@
+//! The functional programs: each checks one thing that applications rely on.
+
+mod absent;
+mod atomic;
+mod av;
+mod cancel;
+mod cm;
+mod completion_data;
+mod flood;
+mod greeting;
+mod inject;
+mod many;
+mod multi_recv;
+mod peek;
+mod resources;
+mod rma_event;
+mod unexpected;
+mod unmap;
+
+use std::collections::BTreeSet;
+
+use selvedge::info::EpType;
+use selvedge::{Caps, Errno};
+
+use super::channel::{Channel, Manners};
+use super::discover::{discover, hints};
+use super::failure::{failure, wrong};
+use super::options::{ADDRESS, FABRIC, INFO, Letters, OUT_OF_BAND_PORT, Options, OutOfBand, PAIR};
+use super::wait::Queue;
+
+pub(super) use absent::*;
+pub(super) use atomic::rdm_atomic;
+pub(super) use av::av_xfer;
+pub(super) use cancel::recv_cancel;
+pub(super) use cm::cm_data;
+pub(super) use completion_data::cq_data;
+pub(super) use flood::flood;
+pub(super) use greeting::{dgram, loopback, msg, msg_epoll, rdm};
+pub(super) use inject::inject_test;
+pub(super) use many::{multi_ep, rdm_multi_client, rdm_multi_domain};
+pub(super) use multi_recv::{LETTERS as MULTI_RECV, multi_recv};
+pub(super) use peek::rdm_tagged_peek;
+pub(super) use resources::resmgmt_test;
+pub(super) use rma_event::rdm_rma_event;
+pub(super) use unexpected::unexpected_msg;
+pub(super) use unmap::unmap_mem;
+
+/// The letters of a program with some of its own.
+pub(super) const fn letters(own: &'static str) -> Letters {
+    Letters {
+        common: &[ADDRESS, FABRIC, INFO, PAIR, "o:v"],
+        own,
+        long: &[],
+    }
+}
+
+/// Opens a channel, of the type of endpoint that is asked for.
+fn open(options: &Options, caps: Caps, manners: Manners) -> anyhow::Result<Channel> {
+    match options.ep_type {
+        Some(EpType::Msg) => Ok(super::connect::channel(options, caps, manners)?.1),
+        ep_type => {
+            let hints = hints(options, caps, ep_type.unwrap_or(EpType::Rdm))?;
+            let info = discover(options, &hints)?;
+            Channel::open(options, info, manners)
+        }
+    }
+}
+
+/// The options, with addresses exchanged beside the fabric.
+fn beside(options: &Options, sync: bool) -> Options {
+    let mut options = options.clone();
+    let oob = options.out_of_band.get_or_insert(OutOfBand {
+        port: OUT_OF_BAND_PORT,
+        sync: false,
+    });
+    oob.sync |= sync;
+    options
+}
+
+/// Waits at some queues until each of some operations has completed, once, and nothing else has.
+fn gather(queues: &[&Queue], contexts: impl IntoIterator<Item = u64>) -> anyhow::Result<()> {
+    let mut missing: BTreeSet<u64> = contexts.into_iter().collect();
+    let start = std::time::Instant::now();
+    while !missing.is_empty() {
+        for queue in queues {
+            let mut entries = [selvedge::cq::Entry::default(); 16];
+            let count = queue.poll(&mut entries)?;
+            for entry in &entries[..count] {
+                if !missing.remove(&entry.context.0) {
+                    return Err(wrong(format!("nobody waits for {entry:?}: {missing:?}")));
+                }
+            }
+        }
+        if start.elapsed() > std::time::Duration::from_secs(60) {
+            let what = format!("operations {missing:?} do not complete");
+            return Err(failure(Errno::TimedOut, what));
+        }
+    }
+    Ok(())
+}

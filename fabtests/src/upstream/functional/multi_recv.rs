@@ -1,0 +1,204 @@
+//! `fi_multi_recv`: two halves of a buffer, each of which takes many messages, one behind the other.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use selvedge::cq::Entry;
+use selvedge::{Caps, CompletionFlags, EpOption, FiAddr, OpFlags};
+
+use crate::upstream::channel::{Channel, Manners};
+use crate::upstream::failure::wrong;
+use crate::upstream::ground::{Block, LOCAL};
+use crate::upstream::options::{Letters, Options};
+use crate::upstream::payload::{POISON, Stamp};
+use crate::upstream::perf::{Row, Table};
+use crate::upstream::post::{Recv, Send};
+
+/// Messages that a half of the buffer takes.
+const HALF: u64 = 64;
+
+/// Its letters.
+pub(in crate::upstream) const LETTERS: Letters = super::letters("M");
+
+/// The program: the client sends.
+pub(in crate::upstream) fn multi_recv(options: &Options) -> anyhow::Result<()> {
+    let mut options = super::beside(options, true);
+    let size = options.sizes.one().unwrap_or(1024);
+    options.sizes = crate::upstream::options::Sizes::Few;
+    let caps = Caps::MSG | Caps::TAGGED | Caps::MULTI_RECV;
+    // The programs say the rest to each other by tagged messages.
+    let manners = Manners {
+        tagged: true,
+        ..Manners::default()
+    };
+    let mut channel = super::open(&options, caps, manners)?;
+    if channel.oob.is_none() {
+        channel.oob = Some(crate::upstream::oob::OutOfBandChannel::meet(&options)?);
+    }
+    let total = options
+        .iterations
+        .unwrap_or(10_000)
+        .next_multiple_of(2 * HALF as usize);
+    let block = channel.ground().buffers(2 * HALF as usize * size)?;
+    let mut flow = Flow {
+        channel: &mut channel,
+        block,
+        size,
+        free: [0; 2],
+        taken: [[false; HALF as usize]; 2],
+    };
+    let start = match options.is_client() {
+        true => {
+            flow.channel.sync()?;
+            let start = Instant::now();
+            flow.send(total as u64)?;
+            start
+        }
+        false => {
+            flow.prepare()?;
+            flow.channel.sync()?;
+            let start = Instant::now();
+            flow.receive(total as u64)?;
+            start
+        }
+    };
+    let time = start.elapsed();
+    channel.sync()?;
+    Table::new(&options).print(&Row {
+        name: None,
+        size,
+        iterations: total,
+        transfers: 1,
+        time,
+    });
+    Ok(())
+}
+
+struct Flow<'a> {
+    channel: &'a mut Channel,
+    block: Block,
+    size: usize,
+    /// How often each half was given back, and which messages it has taken since it was posted.
+    free: [u64; 2],
+    taken: [[bool; HALF as usize]; 2],
+}
+
+impl Flow<'_> {
+    fn send(&mut self, total: u64) -> anyhow::Result<()> {
+        let slots = 2 * HALF;
+        let mut busy = vec![false; slots as usize];
+        let (mut posted, mut done) = (0, 0);
+        while done < total {
+            // A slot is written again only when its message is sent.
+            while posted < total && !busy[(posted % slots) as usize] {
+                self.post_send(posted)?;
+                busy[(posted % slots) as usize] = true;
+                posted += 1;
+            }
+            let mut entries = [Entry::default(); 16];
+            let most = (posted - done).min(16) as usize;
+            let count = self.channel.end.tx.wait(&mut entries[..most])?;
+            for entry in &entries[..count] {
+                let slot = (entry.context.0 % slots) as usize;
+                let was_busy = entry.context.0 < posted && busy[slot];
+                ensure!(was_busy, "nobody waits for {entry:?}");
+                busy[slot] = false;
+            }
+            done += count as u64;
+        }
+        Ok(())
+    }
+
+    fn post_send(&self, number: u64) -> anyhow::Result<()> {
+        let at = (number % (2 * HALF)) as usize * self.size;
+        Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
+        let send = Send {
+            dest: self.channel.peer,
+            tag: None,
+            data: None,
+            flags: OpFlags::DEFAULT,
+            context: number,
+        };
+        let piece = self.block.piece(at, self.size);
+        let end = &self.channel.end;
+        end.push("send", |end| end.send(&[piece], &send))
+    }
+
+    /// A half is given back when there is no room for another message.
+    fn prepare(&mut self) -> anyhow::Result<()> {
+        let least = EpOption::MinMultiRecv(self.size);
+        let ep = &self.channel.end.ep;
+        ep.set(least).context("FI_OPT_MIN_MULTI_RECV")?;
+        // As upstream's program has it: registered on its own.
+        let domain = self.channel.ground().clone();
+        self.block.rights = domain.register(&self.block.memory, LOCAL)?;
+        (0..2).try_for_each(|half| self.post(half))
+    }
+
+    fn post(&mut self, half: u64) -> anyhow::Result<()> {
+        let len = HALF as usize * self.size;
+        let at = half as usize * len;
+        self.block.memory.fill(at, len, POISON);
+        let flags = OpFlags::DEFAULT | OpFlags::MULTI_RECV | OpFlags::COMPLETION;
+        let recv = Recv {
+            src: FiAddr::UNSPEC,
+            tag: None,
+            flags,
+            context: half,
+        };
+        let piece = self.block.piece(at, len);
+        let end = &self.channel.end;
+        end.push("multi-receive", |end| end.recv(&[piece], &recv))
+    }
+
+    fn receive(&mut self, total: u64) -> anyhow::Result<()> {
+        let last = total / (2 * HALF);
+        for _ in 0..total {
+            let entry = self.channel.end.rx.next()?;
+            let half = self.check(&entry)?;
+            if self.taken[half] == [true; HALF as usize] {
+                self.taken[half] = [false; HALF as usize];
+                self.free[half] += 1;
+                if self.free[half] < last {
+                    self.post(half as u64)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages lie in the order in which they were sent; large ones may complete in another one.
+    fn check(&mut self, entry: &Entry) -> anyhow::Result<usize> {
+        let place = self.block.memory.offset(entry.buf);
+        let slot = place.filter(|place| place.is_multiple_of(self.size));
+        let slot = slot.map(|place| place / self.size).unwrap_or(usize::MAX);
+        let half = slot / HALF as usize;
+        let fresh = self
+            .taken
+            .get_mut(half)
+            .and_then(|taken| taken.get_mut(slot % HALF as usize))
+            .is_some_and(|taken| !std::mem::replace(taken, true));
+        if !fresh || entry.context.0 != half as u64 {
+            return Err(wrong(format!(
+                "a message at {place:?} of the buffer: {entry:?}"
+            )));
+        }
+        let mut flags = CompletionFlags::MSG | CompletionFlags::RECV;
+        flags.set(
+            CompletionFlags::MULTI_RECV,
+            self.taken[half] == [true; HALF as usize],
+        );
+        if entry.flags != flags || entry.len != self.size {
+            return Err(wrong(format!(
+                "expected {flags}, {} bytes: {entry:?}",
+                self.size
+            )));
+        }
+        if self.channel.options.verify {
+            let number = self.free[half] * 2 * HALF + slot as u64;
+            let at = slot * self.size;
+            Stamp::of_pair(true, number).check(&self.block.memory, at, self.size)?;
+        }
+        Ok(half)
+    }
+}

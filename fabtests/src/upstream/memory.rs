@@ -1,0 +1,286 @@
+//! Memory that operations of a program use: pages that stay as long as the domain is open, and the
+//! rights that peers have over them.
+//!
+//! Nobody has a reference to the bytes: they are copied in and out, because the provider and peers
+//! change them at any time.
+
+#![expect(unsafe_code, reason = "bytes that peers change are copied by address")]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use memmap2::MmapMut;
+use nix::sys::mman::{MmapAdvise, madvise};
+use selvedge::{Allocation, Desc, Domain, IovMut, MemoryRegion, MrAccess, MrMode, alloc, mr};
+
+use super::failure::wrong;
+
+/// Some pages. Clones are the same memory.
+#[derive(Clone, Debug)]
+pub(super) struct Memory(Arc<Pages>);
+
+#[derive(Debug)]
+struct Pages {
+    base: *mut u8,
+    len: usize,
+    /// The domain that keeps them while endpoints may use them, by its number.
+    owner: u64,
+    keeper: Keeper,
+}
+
+#[derive(Debug)]
+enum Keeper {
+    /// Of this process alone.
+    Private { _map: MmapMut },
+    /// Made by the domain.
+    Special { allocation: Arc<dyn Allocation> },
+}
+
+// SAFETY: the value is an address and what keeps it valid; the bytes are reached by copies alone.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+/// The rights over some memory, until it is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct Rights {
+    region: Option<Arc<dyn MemoryRegion>>,
+    base: u64,
+}
+
+impl Memory {
+    /// Private pages, each of which has been written.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub(super) fn private(owner: u64, len: usize) -> anyhow::Result<Self> {
+        let mut map = MmapMut::map_anon(len.max(1))
+            .with_context(|| format!("cannot get {len} bytes of memory"))?;
+        map.fill(0);
+        Ok(Self(Arc::new(Pages {
+            base: map.as_mut_ptr(),
+            len,
+            owner,
+            keeper: Keeper::Private { _map: map },
+        })))
+    }
+
+    /// Memory that the domain makes.
+    ///
+    /// # Errors
+    /// The domain's.
+    pub(super) fn special(
+        owner: u64,
+        domain: &dyn Domain,
+        len: usize,
+        access: MrAccess,
+        key: u64,
+    ) -> anyhow::Result<Self> {
+        let attr = alloc::Attr::new(access).with_key(key);
+        let allocation = domain.alloc(len.max(1), &attr)?;
+        Ok(Self(Arc::new(Pages {
+            base: allocation.base(),
+            len,
+            owner,
+            keeper: Keeper::Special { allocation },
+        })))
+    }
+
+    /// Registers it, where the domain or peers need that.
+    ///
+    /// # Errors
+    /// The domain's.
+    pub(super) fn register(
+        &self,
+        domain: &dyn Domain,
+        access: MrAccess,
+        key: u64,
+    ) -> anyhow::Result<Rights> {
+        if let Keeper::Special { allocation } = &self.0.keeper {
+            let base = allocation.remote_addr();
+            let region: Arc<dyn MemoryRegion> = Arc::clone(allocation) as _;
+            let region = Some(region);
+            return Ok(Rights { region, base });
+        }
+        let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+        let mode = domain.mr_mode();
+        if !access.intersects(remote) && !mode.contains(MrMode::LOCAL) {
+            return Ok(Rights {
+                region: None,
+                base: 0,
+            });
+        }
+        let mut attr = mr::Attr::default();
+        attr.access = access;
+        attr.requested_key = key;
+        let bytes = [IovMut::from_raw(self.0.base.cast(), self.0.len)];
+        // SAFETY: the program keeps memory until its domain is closed (`Ground::memory`), and
+        // reaches it by copies alone.
+        let region = unsafe { domain.reg(&bytes, &attr) }
+            .with_context(|| format!("cannot register {} bytes", self.0.len))?;
+        Ok(Rights {
+            region: Some(region),
+            base: match mode.contains(MrMode::VIRT_ADDR) {
+                true => self.0.base.addr() as u64,
+                false => 0,
+            },
+        })
+    }
+
+    /// The number of the domain that keeps it.
+    #[inline]
+    pub(super) fn owner(&self) -> u64 {
+        self.0.owner
+    }
+
+    /// Gives its pages back and gets new ones, of zeros, at the same address.
+    ///
+    /// # Errors
+    /// The system's; that the memory is the domain's.
+    pub(super) fn renew(&self) -> anyhow::Result<()> {
+        let is_private = matches!(self.0.keeper, Keeper::Private { .. });
+        ensure!(is_private, "only private memory gets new pages");
+        let base = NonNull::new(self.0.base.cast()).context("memory at address 0")?;
+        // SAFETY: the pages are this value's, no reference to them exists, and private pages that
+        // are not there read as zeros.
+        unsafe { madvise(base, self.0.len, MmapAdvise::MADV_DONTNEED) }?;
+        Ok(())
+    }
+
+    /// Its length.
+    pub(super) fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// The address of some bytes that lie inside.
+    ///
+    /// # Panics
+    /// When they do not.
+    #[inline]
+    pub(super) fn at(&self, at: usize, len: usize) -> *mut u8 {
+        let inside = at.checked_add(len).is_some_and(|end| end <= self.0.len);
+        assert!(inside, "{len} bytes at {at} of {}", self.0.len);
+        self.0.base.wrapping_add(at)
+    }
+
+    /// Where some bytes of an address lie, if they are of this memory.
+    pub(super) fn offset(&self, address: usize) -> Option<usize> {
+        let offset = address.checked_sub(self.0.base.addr())?;
+        (offset < self.0.len).then_some(offset)
+    }
+
+    /// Writes some bytes.
+    pub(super) fn put(&self, at: usize, bytes: &[u8]) {
+        let to = self.at(at, bytes.len());
+        // SAFETY: `at` checks that the bytes are inside of memory that `self` keeps; the source is
+        // a slice, and nobody has references to this memory.
+        unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// Reads some bytes.
+    pub(super) fn get(&self, at: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let from = self.at(at, len);
+        // SAFETY: as in `put`, the other way.
+        unsafe { std::ptr::copy(from.cast_const(), bytes.as_mut_ptr(), len) };
+        bytes
+    }
+
+    /// Sets some bytes.
+    pub(super) fn fill(&self, at: usize, len: usize, byte: u8) {
+        let to = self.at(at, len);
+        // SAFETY: as in `put`.
+        unsafe { std::ptr::write_bytes(to, byte, len) };
+    }
+
+    /// One byte, as it is now: a peer may change it.
+    pub(super) fn byte(&self, at: usize) -> u8 {
+        let from = self.at(at, 1);
+        // SAFETY: as in `put`; volatile, because a peer may have written it since the last look.
+        unsafe { from.read_volatile() }
+    }
+
+    /// Some bytes that nobody changes while `use_them` runs: those of sends that are not posted.
+    pub(super) fn with<T>(&self, at: usize, len: usize, use_them: impl FnOnce(&[u8]) -> T) -> T {
+        let from = self.at(at, len).cast_const();
+        // SAFETY: inside of memory that `self` keeps; only memory of sends is used so, which
+        // neither receives nor peers write, and this thread does not write it meanwhile.
+        use_them(unsafe { std::slice::from_raw_parts(from, len) })
+    }
+
+    /// Checks that some bytes all have one value.
+    ///
+    /// # Errors
+    /// The first that has not.
+    pub(super) fn check_fill(&self, at: usize, len: usize, byte: u8) -> anyhow::Result<()> {
+        let bytes = self.get(at, len);
+        if bytes == vec![byte; len] {
+            return Ok(());
+        }
+        match bytes.iter().position(|&has| has != byte) {
+            None => Ok(()),
+            Some(place) => Err(wrong(format!(
+                "byte {place} of {len} that nobody may write is {:#04x}, not {byte:#04x}",
+                bytes[place]
+            ))),
+        }
+    }
+}
+
+impl Rights {
+    /// What local operations name it by.
+    #[inline]
+    pub(super) fn desc(&self) -> Desc {
+        let region = self.region.as_ref();
+        region.map_or(Desc::NONE, |region| region.desc())
+    }
+
+    /// What peers name it by.
+    ///
+    /// # Errors
+    /// When peers have no rights.
+    pub(super) fn remote(&self) -> anyhow::Result<Remote> {
+        let region = self.region.as_ref();
+        let region = region.context("memory without rights for peers has no key")?;
+        ensure!(region.key() != alloc::NO_KEY, "the memory has no key");
+        Ok(Remote {
+            addr: self.base,
+            key: region.key(),
+        })
+    }
+}
+
+/// Memory of a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remote {
+    /// The first byte.
+    pub(super) addr: u64,
+    /// The key.
+    pub(super) key: u64,
+}
+
+impl Remote {
+    /// As upstream's programs tell each other: both words, in this machine's order.
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.addr.to_ne_bytes());
+        bytes[8..].copy_from_slice(&self.key.to_ne_bytes());
+        bytes
+    }
+
+    /// Reads what [`Self::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// When it is too short.
+    pub(super) fn from_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
+        let word = |at: usize| -> anyhow::Result<u64> {
+            let word = bytes.get(at..at + 8).context("a key that is cut short")?;
+            Ok(u64::from_ne_bytes(word.try_into()?))
+        };
+        Ok(Self {
+            addr: word(0)?,
+            key: word(8)?,
+        })
+    }
+}

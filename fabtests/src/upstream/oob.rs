@@ -1,0 +1,171 @@
+//! The connection beside the fabric (`-b`, `-E`): addresses and barriers over TCP.
+//!
+//! An address is a block of 1024 bytes, a barrier one byte, in both directions: as upstream's
+//! programs have it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use selvedge::Errno;
+
+use super::failure::failure;
+use super::options::{OUT_OF_BAND_PORT, Options};
+
+/// Bytes of a block that holds an address.
+const BLOCK: usize = 1024;
+/// How long a client tries to reach a server that does not listen yet.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The connection.
+#[derive(Debug)]
+pub(super) struct OutOfBandChannel(TcpStream);
+
+/// A server that clients come to, one after the other.
+#[derive(Debug)]
+pub(super) struct Listener(TcpListener);
+
+impl Listener {
+    /// Listens at a port.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn open(host: Option<&str>, port: u16) -> anyhow::Result<Self> {
+        let host = host.unwrap_or("0.0.0.0");
+        let listener = TcpListener::bind((host, port));
+        Ok(Self(listener.with_context(|| {
+            format!("cannot listen at {host}:{port}")
+        })?))
+    }
+
+    /// Waits for the next client, as long as it takes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn accept(&self, patience: Duration) -> anyhow::Result<OutOfBandChannel> {
+        let (stream, _) = self.0.accept().context("cannot take a connection")?;
+        OutOfBandChannel::over(stream, patience)
+    }
+}
+
+impl OutOfBandChannel {
+    /// Meets the peer: the server listens, and the client comes.
+    ///
+    /// # Errors
+    /// When nobody is there, or the system refuses.
+    pub(super) fn meet(options: &Options) -> anyhow::Result<Self> {
+        let port = options.out_of_band.map_or(OUT_OF_BAND_PORT, |oob| oob.port);
+        Self::meet_at(options, port)
+    }
+
+    /// The same at another port.
+    ///
+    /// # Errors
+    /// As [`Self::meet`].
+    pub(super) fn meet_at(options: &Options, port: u16) -> anyhow::Result<Self> {
+        let host = options.out_of_band_host.as_deref();
+        let patience = super::wait::patience(options);
+        match &options.server {
+            None => Listener::open(host, port)?.accept(patience),
+            Some(server) => Self::connect(host.unwrap_or(server), port, patience),
+        }
+    }
+
+    /// Connects to a server that may not be there yet.
+    ///
+    /// # Errors
+    /// When it does not come in time.
+    pub(super) fn connect(host: &str, port: u16, patience: Duration) -> anyhow::Result<Self> {
+        let resolved = (host, port).to_socket_addrs();
+        let addresses: Vec<_> = resolved
+            .map_err(|error| failure(Errno::NoData, format!("no host {host:?}: {error}")))?
+            .collect();
+        let start = Instant::now();
+        loop {
+            match TcpStream::connect(&addresses[..]) {
+                Ok(stream) => return Self::over(stream, patience),
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    let in_time = start.elapsed() < PATIENCE;
+                    ensure_listens(in_time, host, port)?;
+                    sleep(PAUSE);
+                }
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot reach {host}:{port}"));
+                }
+            }
+        }
+    }
+
+    fn over(stream: TcpStream, patience: Duration) -> anyhow::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self(stream))
+    }
+
+    /// Gives the peer an address and takes the peer's.
+    ///
+    /// # Errors
+    /// When the peer is gone, or the address too long.
+    pub(super) fn exchange(&mut self, address: &[u8]) -> anyhow::Result<Vec<u8>> {
+        ensure!(
+            address.len() <= BLOCK,
+            "an address of {} bytes",
+            address.len()
+        );
+        let mut block = [0; BLOCK];
+        block[..address.len()].copy_from_slice(address);
+        self.send(&block)?;
+        let mut theirs = self.receive(BLOCK)?;
+        let end = theirs
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |at| at + 1);
+        // Strings come with the zero at their end.
+        theirs.truncate((end + 1).min(BLOCK));
+        Ok(theirs)
+    }
+
+    /// Waits for the peer.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub(super) fn barrier(&mut self) -> anyhow::Result<()> {
+        self.send(&[0])?;
+        self.receive(1).map(drop)
+    }
+
+    /// Sends some bytes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.0.write_all(bytes).context("the peer takes nothing")
+    }
+
+    /// Receives as many bytes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn receive(&mut self, len: usize) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.0
+            .read_exact(&mut bytes)
+            .context("the peer says nothing")?;
+        Ok(bytes)
+    }
+}
+
+fn ensure_listens(in_time: bool, host: &str, port: u16) -> anyhow::Result<()> {
+    match in_time {
+        true => Ok(()),
+        false => Err(failure(
+            Errno::ConnRefused,
+            format!("nobody listens at {host}:{port}"),
+        )),
+    }
+}

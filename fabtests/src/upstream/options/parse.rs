@@ -1,0 +1,393 @@
+//! Reads a command line into [`Options`].
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use lexopt::{Arg, Parser, ValueExt as _};
+use selvedge::info::{EpType, Progress, Threading};
+use selvedge::{AddrFormat, OpFlags};
+
+use super::{Letters, OUT_OF_BAND_PORT, Options, OutOfBand, Sizes, Waiting};
+
+/// Why there are no options: help was asked for, or something cannot be read.
+#[derive(Debug)]
+pub enum Refusal {
+    /// `-h`.
+    Help,
+    /// The sentence.
+    Bad(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        Self::Bad(error.into())
+    }
+}
+
+/// What a letter takes behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    Value,
+    PerhapsValue,
+}
+
+/// Long options that all programs have, and whether they take a value.
+const LONG: [(&str, bool); 11] = [
+    ("pin-core", true),
+    ("timeout", true),
+    ("data-progress", true),
+    ("control-progress", true),
+    ("threading", true),
+    ("max-msg-size", true),
+    ("use-fi-more", false),
+    ("no-rx-cq-data", false),
+    ("sync-comp", true),
+    ("expect-error", true),
+    ("special", false),
+];
+
+/// Reads the arguments behind the program's name.
+///
+/// # Errors
+/// Help, and whatever the program does not take.
+pub fn parse(
+    program: &'static str,
+    letters: &Letters,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<Options, Refusal> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let mut options = Options::new(program, &args);
+    let mut parser = Parser::from_args(args);
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Arg::Short('h' | '?') => return Err(Refusal::Help),
+            Arg::Long("help") => return Err(Refusal::Help),
+            Arg::Short(letter) => short(&mut options, letters, letter, &mut parser)?,
+            Arg::Long(name) => {
+                let name = name.to_owned();
+                long(&mut options, letters, &name, &mut parser)?;
+            }
+            Arg::Value(value) => options.arguments.push(value.string()?),
+        }
+    }
+    options.server = options.arguments.first().cloned();
+    Ok(options)
+}
+
+fn short(
+    options: &mut Options,
+    letters: &Letters,
+    letter: char,
+    parser: &mut Parser,
+) -> Result<(), Refusal> {
+    let is_own = takes(letters.own, letter).is_some();
+    let taken = takes(letters.own, letter)
+        .or_else(|| letters.common.iter().find_map(|set| takes(set, letter)))
+        .with_context(|| format!("there is no option -{letter}"))?;
+    let value = match taken {
+        Takes::Nothing => None,
+        Takes::Value => Some(parser.value()?.string()?),
+        Takes::PerhapsValue => parser.optional_value().map(|v| v.string()).transpose()?,
+    };
+    if is_own {
+        options.own.insert(letter.into(), value.unwrap_or_default());
+        return Ok(());
+    }
+    let text = value.as_deref().unwrap_or_default();
+    match taken {
+        Takes::Nothing => set_switch(options, letter),
+        _ => set_value(options, letter, text).with_context(|| format!("-{letter} {text}"))?,
+    }
+    Ok(())
+}
+
+/// What a letter of a getopt(3) text takes.
+fn takes(set: &str, letter: char) -> Option<Takes> {
+    let (_, behind) = set.split_once(letter)?;
+    Some(match behind {
+        _ if behind.starts_with("::") => Takes::PerhapsValue,
+        _ if behind.starts_with(':') => Takes::Value,
+        _ => Takes::Nothing,
+    })
+}
+
+fn set_switch(options: &mut Options, letter: char) {
+    match letter {
+        'm' => options.machine = true,
+        'v' => options.verify = true,
+        'k' => options.prefix = true,
+        'K' => options.fork = true,
+        'H' | 'R' => options.device_memory = true,
+        // Buffers are aligned to pages anyway, and there is no queue that belongs to a domain.
+        _ => {}
+    }
+}
+
+fn set_value(options: &mut Options, letter: char, text: &str) -> anyhow::Result<()> {
+    let owned = || Some(text.to_owned());
+    match letter {
+        'p' => options.provider = owned(),
+        'f' => options.fabric = owned(),
+        'd' => options.domain = owned(),
+        's' => options.source = owned(),
+        'B' => options.source_port = owned(),
+        'P' => options.port = owned(),
+        'O' => options.out_of_band_host = owned(),
+        'o' => options.operation = owned(),
+        'b' | 'E' => options.out_of_band = Some(out_of_band(options, letter == 'b', text)?),
+        'e' => options.ep_type = Some(ep_type(text)?),
+        'F' => options.addr_format = text.parse::<AddrFormat>()?,
+        'C' => options.connections = text.parse()?,
+        'I' => options.iterations = Some(text.parse()?),
+        'w' => options.warmup = text.parse()?,
+        'S' => options.sizes = Sizes::parse(text)?,
+        'W' => options.window = positive(text)?,
+        'j' => options.inject = Some(text.parse()?),
+        't' => {
+            options.counters = word(
+                text,
+                &[("queue", false), ("comp", false), ("counter", true)],
+            )?
+        }
+        'c' => options.waiting = word(text, WAITING)?,
+        'M' => options.without_mr_local = word(text, &[("mr_local", true)])?,
+        'D' => options.device_memory = text != "system",
+        // Names of address vectors and devices: for what there is not.
+        _ => {}
+    }
+    Ok(())
+}
+
+const WAITING: &[(&str, Waiting)] = &[
+    ("spin", Waiting::Spin),
+    ("sread", Waiting::Sread),
+    ("fd", Waiting::Fd),
+    ("yield", Waiting::Yield),
+];
+
+fn positive(text: &str) -> anyhow::Result<usize> {
+    match text.parse()? {
+        0 => bail!("is not positive"),
+        number => Ok(number),
+    }
+}
+
+/// `-b` includes `-E`, whichever comes first.
+fn out_of_band(options: &Options, sync: bool, text: &str) -> anyhow::Result<OutOfBand> {
+    let before = options.out_of_band;
+    let port = match text {
+        "" => before.map_or(OUT_OF_BAND_PORT, |before| before.port),
+        port => port.parse()?,
+    };
+    let sync = sync || before.is_some_and(|before| before.sync);
+    Ok(OutOfBand { port, sync })
+}
+
+fn ep_type(text: &str) -> anyhow::Result<EpType> {
+    let types = [
+        ("msg", EpType::Msg),
+        ("rdm", EpType::Rdm),
+        ("dgram", EpType::Dgram),
+    ];
+    word(&text.to_ascii_lowercase(), &types)
+}
+
+fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> anyhow::Result<T> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    let known = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>();
+    match found {
+        Some((_, value)) => Ok(*value),
+        None => bail!("{text:?} is none of {}", known().join(", ")),
+    }
+}
+
+fn long(
+    options: &mut Options,
+    letters: &Letters,
+    name: &str,
+    parser: &mut Parser,
+) -> Result<(), Refusal> {
+    let own = letters
+        .long
+        .iter()
+        .find(|own| own.trim_end_matches('=') == name);
+    if let Some(own) = own {
+        let value = match own.ends_with('=') {
+            true => parser.value()?.string()?,
+            false => String::new(),
+        };
+        options.own.insert(name.to_owned(), value);
+        return Ok(());
+    }
+    let common = LONG.iter().find(|(known, _)| *known == name);
+    let (_, takes_value) = common.with_context(|| format!("there is no option --{name}"))?;
+    let value = match takes_value {
+        true => parser.value()?.string()?,
+        false => String::new(),
+    };
+    set_long(options, name, &value).with_context(|| format!("--{name} {value}"))?;
+    Ok(())
+}
+
+fn set_long(options: &mut Options, name: &str, text: &str) -> anyhow::Result<()> {
+    match name {
+        "pin-core" => {
+            let cores: Result<_, _> = text.split(',').map(str::parse).collect();
+            options.cores = cores?;
+        }
+        "timeout" => {
+            // -1, upstream's default, is no limit of the application's.
+            let seconds: i64 = text.parse()?;
+            options.timeout = u64::try_from(seconds).ok().map(Duration::from_secs);
+        }
+        "data-progress" => options.data_progress = progress(text)?,
+        "control-progress" => options.control_progress = progress(text)?,
+        "threading" => options.threading = word(text, THREADING)?,
+        "max-msg-size" => options.max_msg_size = Some(text.parse()?),
+        "use-fi-more" => options.more = true,
+        "no-rx-cq-data" => options.without_rx_cq_data = true,
+        "sync-comp" => options.sync_level = word(text, LEVELS)?,
+        "expect-error" => options.expected_error = Some(text.parse()?),
+        _ => options.special = true,
+    }
+    Ok(())
+}
+
+const THREADING: &[(&str, Threading)] = &[
+    ("safe", Threading::Safe),
+    ("completion", Threading::Completion),
+    ("domain", Threading::Domain),
+];
+
+const LEVELS: &[(&str, OpFlags)] = &[
+    ("transmit", OpFlags::TRANSMIT_COMPLETE),
+    ("delivery", OpFlags::DELIVERY_COMPLETE),
+    ("commit", OpFlags::COMMIT_COMPLETE),
+];
+
+fn progress(text: &str) -> anyhow::Result<Progress> {
+    let words = [
+        ("auto", Progress::Auto),
+        ("manual", Progress::Manual),
+        ("unified", Progress::ControlUnified),
+    ];
+    word(text, &words)
+}
+
+impl Options {
+    fn new(program: &'static str, args: &[OsString]) -> Self {
+        let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
+        Self {
+            program,
+            command_line: std::iter::once(program.to_owned()).chain(words).collect(),
+            server: None,
+            arguments: Vec::new(),
+            provider: None,
+            fabric: None,
+            domain: None,
+            ep_type: None,
+            source: None,
+            source_port: None,
+            port: None,
+            addr_format: AddrFormat::Unspec,
+            out_of_band: None,
+            out_of_band_host: None,
+            connections: 1,
+            iterations: None,
+            warmup: 10,
+            sizes: Sizes::Few,
+            window: 64,
+            machine: false,
+            counters: false,
+            waiting: Waiting::Spin,
+            operation: None,
+            verify: false,
+            prefix: false,
+            inject: None,
+            device_memory: false,
+            without_mr_local: false,
+            fork: false,
+            timeout: None,
+            threading: Threading::Domain,
+            data_progress: Progress::Unspec,
+            control_progress: Progress::Unspec,
+            max_msg_size: None,
+            more: false,
+            without_rx_cq_data: false,
+            sync_level: OpFlags::DELIVERY_COMPLETE,
+            expected_error: None,
+            cores: Vec::new(),
+            special: false,
+            own: BTreeMap::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ADDRESS, BENCHMARK, FABRIC, INFO, PAIR};
+    use super::*;
+
+    const LETTERS: Letters = Letters {
+        common: &[ADDRESS, FABRIC, INFO, PAIR, BENCHMARK],
+        own: "UA:Q",
+        long: &["no-tx-shared-ctx", "ep-count="],
+    };
+
+    fn read(line: &str) -> Result<Options, Refusal> {
+        parse(
+            "fi_test",
+            &LETTERS,
+            line.split_whitespace().map(OsString::from),
+        )
+    }
+
+    #[test]
+    fn letters_long_options_and_arguments_come_in_any_order() {
+        let line = "-p shm host -I 5 -S64 -v -UE=3001 -b --timeout 7 -A x -Q --ep-count 9";
+        let options = read(line).unwrap();
+        assert_eq!(options.provider.as_deref(), Some("shm"));
+        assert_eq!(options.server.as_deref(), Some("host"));
+        assert_eq!(
+            (options.iterations, options.sizes.one()),
+            (Some(5), Some(64))
+        );
+        assert!(options.verify && options.has("U") && options.has("Q"));
+        let expected = OutOfBand {
+            port: 3001,
+            sync: true,
+        };
+        assert_eq!(options.out_of_band, Some(expected));
+        assert_eq!(options.timeout, Some(Duration::from_secs(7)));
+        assert_eq!(
+            (options.text("A"), options.number("ep-count", 4).ok()),
+            (Some("x"), Some(9))
+        );
+        assert_eq!(options.command_line[1..].join(" "), line);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (line, word) in [
+            ("-Z", "-Z"),
+            ("--nonsense", "--nonsense"),
+            ("-e token", "token"),
+            ("-c sleep", "sleep"),
+            ("-W 0", "-W 0"),
+            ("-I many", "-I many"),
+            ("-I", "-I"),
+            ("-b=70000", "70000"),
+            ("--threading none", "none"),
+        ] {
+            let Err(Refusal::Bad(error)) = read(line) else {
+                panic!("{line} is taken");
+            };
+            let text = format!("{error:#}");
+            assert!(text.contains(word), "{line}: {text}");
+        }
+        assert!(matches!(read("-h"), Err(Refusal::Help)));
+    }
+}

@@ -1,0 +1,321 @@
+//! Posting: where programs promise something about memory.
+//!
+//! The promise is kept by construction: memory belongs to a domain, which every endpoint holds, so
+//! it outlives all operations; and nobody has references to it. A program that writes to bytes
+//! which an operation still uses changes what arrives, which is what its checks are for.
+
+#![expect(unsafe_code, reason = "posts are promises about memory")]
+
+use std::time::Instant;
+
+use anyhow::Context as _;
+use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, TagMatch, msg, tagged};
+
+use super::failure::failure;
+use super::ground::End;
+use super::memory::{Memory, Remote, Rights};
+
+/// Some bytes of memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'a> {
+    /// The memory.
+    pub(super) memory: &'a Memory,
+    /// Its registration.
+    pub(super) rights: &'a Rights,
+    /// The first byte.
+    pub(super) at: usize,
+    /// How many.
+    pub(super) len: usize,
+}
+
+impl Piece<'_> {
+    /// The first byte, for an operation of an endpoint.
+    ///
+    /// # Panics
+    /// When the memory is another domain's.
+    #[inline]
+    pub(super) fn base(&self, end: &End) -> *mut u8 {
+        assert!(
+            self.memory.owner() == end.ground.number(),
+            "memory of another domain"
+        );
+        self.memory.at(self.at, self.len)
+    }
+
+    #[inline]
+    fn iov(&self) -> Iov {
+        Iov::from_raw(
+            self.memory.at(self.at, self.len).cast_const().cast(),
+            self.len,
+        )
+    }
+
+    #[inline]
+    fn iov_mut(&self) -> IovMut {
+        IovMut::from_raw(self.memory.at(self.at, self.len).cast(), self.len)
+    }
+}
+
+/// A message to send, tagged if it has a tag.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Send {
+    pub(super) dest: FiAddr,
+    pub(super) tag: Option<u64>,
+    pub(super) data: Option<u64>,
+    pub(super) flags: OpFlags,
+    pub(super) context: u64,
+}
+
+/// A message to receive, tagged if it has tags.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recv {
+    pub(super) src: FiAddr,
+    pub(super) tag: Option<TagMatch>,
+    pub(super) flags: OpFlags,
+    pub(super) context: u64,
+}
+
+/// An access to a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub(super) peer: FiAddr,
+    pub(super) remote: Remote,
+    pub(super) data: Option<u64>,
+    pub(super) flags: OpFlags,
+    pub(super) context: u64,
+}
+
+/// Posts with remote data say so.
+#[inline]
+fn with_data(flags: OpFlags, data: Option<u64>) -> OpFlags {
+    match data {
+        Some(_) => flags | OpFlags::REMOTE_CQ_DATA,
+        None => flags,
+    }
+}
+
+impl End {
+    /// Posts a send of some pieces, once.
+    ///
+    /// # Errors
+    /// The provider's.
+    #[inline]
+    pub(super) fn send(&self, pieces: &[Piece<'_>], send: &Send) -> Result<(), Errno> {
+        let mut lists = Lists::default();
+        let (iov, desc) = lists.read(self, pieces);
+        let flags = with_data(send.flags, send.data);
+        let (dest, data) = (send.dest, send.data.unwrap_or(0));
+        let context = Context(send.context);
+        match send.tag {
+            None => {
+                let msg = msg::SendMsg {
+                    iov,
+                    desc,
+                    dest,
+                    context,
+                    data,
+                };
+                // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's
+                // owner keeps longer than the endpoint; nobody has references to it.
+                unsafe { self.ep.sendmsg(&msg, flags) }
+            }
+            Some(tag) => {
+                let msg = tagged::SendMsg {
+                    iov,
+                    desc,
+                    dest,
+                    tag,
+                    context,
+                    data,
+                };
+                // SAFETY: as above.
+                unsafe { self.ep.tsendmsg(&msg, flags) }
+            }
+        }
+    }
+
+    /// Posts a receive into some pieces, once.
+    ///
+    /// # Errors
+    /// The provider's.
+    #[inline]
+    pub(super) fn recv(&self, pieces: &[Piece<'_>], recv: &Recv) -> Result<(), Errno> {
+        let mut lists = Lists::default();
+        let (iov, desc) = lists.write(self, pieces);
+        let (src, context) = (recv.src, Context(recv.context));
+        match recv.tag {
+            None => {
+                let msg = msg::RecvMsg {
+                    iov,
+                    desc,
+                    src,
+                    context,
+                };
+                // SAFETY: as in `send`.
+                unsafe { self.ep.recvmsg(&msg, recv.flags) }
+            }
+            Some(tag) => {
+                let msg = tagged::RecvMsg {
+                    iov,
+                    desc,
+                    src,
+                    tag,
+                    context,
+                };
+                // SAFETY: as in `send`.
+                unsafe { self.ep.trecvmsg(&msg, recv.flags) }
+            }
+        }
+    }
+
+    /// Posts a write to a peer's memory, once.
+    ///
+    /// # Errors
+    /// The provider's.
+    #[inline]
+    pub(super) fn write(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+        let mut lists = Lists::default();
+        let (iov, desc) = lists.read(self, pieces);
+        let msg = WriteMsg {
+            iov,
+            desc,
+            dest: access.peer,
+            rma_iov: &[place(access, pieces)],
+            context: Context(access.context),
+            data: access.data.unwrap_or(0),
+        };
+        let flags = with_data(access.flags, access.data);
+        // SAFETY: as in `send`.
+        unsafe { self.ep.writemsg(&msg, flags) }
+    }
+
+    /// Posts a read of a peer's memory, once.
+    ///
+    /// # Errors
+    /// The provider's.
+    #[inline]
+    pub(super) fn read(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+        let mut lists = Lists::default();
+        let (iov, desc) = lists.write(self, pieces);
+        let msg = ReadMsg {
+            iov,
+            desc,
+            src: access.peer,
+            rma_iov: &[place(access, pieces)],
+            context: Context(access.context),
+        };
+        // SAFETY: as in `send`.
+        unsafe { self.ep.readmsg(&msg, access.flags) }
+    }
+
+    /// Posts until there is room, making progress in between.
+    ///
+    /// # Errors
+    /// The provider's; that there is no room for too long.
+    #[inline]
+    pub(super) fn push(
+        &self,
+        what: &str,
+        mut post: impl FnMut(&Self) -> Result<(), Errno>,
+    ) -> anyhow::Result<()> {
+        match post(self) {
+            Ok(()) => Ok(()),
+            Err(errno) => self.push_on(what, errno, post),
+        }
+    }
+
+    #[cold]
+    fn push_on(
+        &self,
+        what: &str,
+        first: Errno,
+        mut post: impl FnMut(&Self) -> Result<(), Errno>,
+    ) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let mut errno = first;
+        self.ground.manner().until(what, || {
+            if errno != Errno::Again {
+                let what = format!("cannot post a {what} after {:?}", start.elapsed());
+                return Err(failure(errno, what));
+            }
+            self.tx.progress()?;
+            self.rx.progress()?;
+            match post(self) {
+                Ok(()) => Ok(Some(())),
+                Err(next) => {
+                    errno = next;
+                    Ok(None)
+                }
+            }
+        })
+    }
+
+    /// Its own address, as bytes.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub(super) fn name(&self) -> anyhow::Result<Vec<u8>> {
+        let address = self.ep.address().context("the endpoint has no address")?;
+        Ok(address.to_bytes())
+    }
+}
+
+/// Where an access goes: as many bytes as the pieces have.
+fn place(access: &Access, pieces: &[Piece<'_>]) -> RmaIov {
+    RmaIov {
+        addr: access.remote.addr,
+        len: pieces.iter().map(|piece| piece.len).sum(),
+        key: access.remote.key,
+    }
+}
+
+/// The most pieces of a list.
+const MOST: usize = 4;
+
+/// Lists of a call, on the stack.
+struct Lists {
+    read: [Iov; MOST],
+    write: [IovMut; MOST],
+    desc: [Desc; MOST],
+}
+
+impl Default for Lists {
+    #[inline]
+    fn default() -> Self {
+        Self {
+            read: [const { Iov::from_raw(std::ptr::null(), 0) }; MOST],
+            write: [const { IovMut::from_raw(std::ptr::null_mut(), 0) }; MOST],
+            desc: [Desc::NONE; MOST],
+        }
+    }
+}
+
+impl Lists {
+    #[inline]
+    fn read(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[Iov], &[Desc]) {
+        self.describe(end, pieces);
+        for (iov, piece) in self.read.iter_mut().zip(pieces) {
+            *iov = piece.iov();
+        }
+        (&self.read[..pieces.len()], &self.desc[..pieces.len()])
+    }
+
+    #[inline]
+    fn write(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[IovMut], &[Desc]) {
+        self.describe(end, pieces);
+        for (iov, piece) in self.write.iter_mut().zip(pieces) {
+            *iov = piece.iov_mut();
+        }
+        (&self.write[..pieces.len()], &self.desc[..pieces.len()])
+    }
+
+    #[inline]
+    fn describe(&mut self, end: &End, pieces: &[Piece<'_>]) {
+        for (desc, piece) in self.desc.iter_mut().zip(pieces) {
+            let owner = piece.memory.owner();
+            assert!(owner == end.ground.number(), "memory of another domain");
+            *desc = piece.rights.desc();
+        }
+    }
+}

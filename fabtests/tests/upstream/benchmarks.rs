@@ -1,0 +1,121 @@
+//! Benchmarks: both sides print upstream's tables.
+
+use crate::pair::{Outcome, alone, pair, pair_beside, succeed};
+
+/// Sizes of a run without `-S`, as tables write them.
+const SIZES: [&str; 6] = ["64", "256", "1k", "4k", "64k", "1m"];
+
+fn has_table(outcomes: &[Outcome]) {
+    succeed(outcomes);
+    for outcome in outcomes {
+        let rows = outcome.rows();
+        let sizes: Vec<_> = rows.iter().map(|row| row[0]).collect();
+        assert_eq!(sizes, SIZES, "{}", outcome.text);
+        assert!(rows.iter().all(|row| row.len() == 7 && row[1] == "5"));
+    }
+}
+
+#[test]
+fn round_trips_of_all_kinds_print_tables() {
+    for program in [
+        "fi_rdm_pingpong",
+        "fi_rdm_tagged_pingpong",
+        "fi_rdm_cntr_pingpong",
+    ] {
+        for options in ["", "-U", "-v", "-v -U"] {
+            has_table(&pair(&format!("{program} -p shm -I 5 {options}")));
+        }
+    }
+    has_table(&pair_beside("fi_dgram_pingpong -p shm -I 5 -v", "b"));
+}
+
+#[test]
+fn every_way_to_wait_is_good_for_round_trips() {
+    for waiting in ["spin", "sread", "fd", "yield"] {
+        let line = format!("fi_rdm_tagged_pingpong -p shm -I 5 -v -c {waiting}");
+        has_table(&pair(&line));
+    }
+    has_table(&pair("fi_rdm_pingpong -p shm -I 5 -t counter"));
+    has_table(&pair("fi_rdm_pingpong -p shm -I 5 -v --special"));
+    has_table(&pair("fi_rdm_pingpong -p shm -I 5 -v -j 0"));
+}
+
+#[test]
+fn streams_print_tables() {
+    for options in ["fi_rdm_bw", "fi_rdm_tagged_bw", "fi_rdm_tagged_bw -U"] {
+        for verify in ["", "-v", "-v -W 3", "--use-fi-more -v"] {
+            has_table(&pair(&format!("{options} -p shm -I 5 {verify}")));
+        }
+    }
+}
+
+#[test]
+fn remote_accesses_print_tables() {
+    for program in ["fi_rma_bw", "fi_rma_pingpong"] {
+        for operation in ["write", "read", "writedata"] {
+            for verify in ["", "-v", "-v --special"] {
+                let line = format!("{program} -p shm -I 5 -o {operation} {verify}");
+                let [server, client] = pair(&line);
+                match (program, operation) {
+                    ("fi_rma_pingpong", "read") => succeed(&[server]),
+                    _ => has_table(&[server]),
+                }
+                has_table(&[client]);
+            }
+        }
+    }
+    for operation in ["write", "writedata"] {
+        let line = format!("fi_rma_tx_completion -p shm -I 5 -v -o {operation}");
+        let [server, client] = pair(&line);
+        succeed(&[server]);
+        has_table(&[client]);
+    }
+}
+
+#[test]
+fn addresses_may_be_exchanged_beside_the_fabric() {
+    has_table(&pair_beside("fi_rdm_pingpong -p shm -I 5 -v", "E"));
+    has_table(&pair_beside("fi_rdm_tagged_bw -p shm -I 5 -v", "b"));
+}
+
+#[test]
+fn sizes_and_counts_are_those_asked_for() {
+    let outcomes = pair("fi_rdm_tagged_pingpong -p shm -v -m -I 3 -w 0 -S r:0,700,1400");
+    succeed(&outcomes);
+    for outcome in &outcomes {
+        let mut lines = outcome.text.lines();
+        assert_eq!(lines.next(), Some("---"));
+        let command = lines.next().unwrap();
+        assert!(command.starts_with("fi_rdm_tagged_pingpong -p shm -v -m -I 3"));
+        assert!(command.ends_with(" :"));
+        let rows: Vec<_> = lines.collect();
+        for (row, size) in rows.iter().zip([0, 700, 1400]) {
+            let total = size * 3 * 2;
+            let begin = format!("- {{ xfer_size: {size}, iterations: 3, total: {total}, time: ");
+            assert!(row.starts_with(&begin), "{row}");
+        }
+        assert_eq!(rows.len(), 3);
+    }
+    succeed(&pair("fi_rdm_bw -p shm -v -I 3 -S all"));
+    succeed(&pair("fi_rdm_pingpong -p shm -v -I 1 -S l:1,9999,3"));
+}
+
+#[test]
+fn programs_are_found_by_the_name_of_a_link() {
+    let folder = std::env::temp_dir().join(format!("fabtests-links-{}", std::process::id()));
+    let made = alone(&format!("links {}", folder.display()));
+    succeed(&[made]);
+    // A second time over its own links.
+    succeed(&[alone(&format!("links {}", folder.display()))]);
+    let list = alone("programs");
+    for line in list.text.lines() {
+        let name = line.split_whitespace().next().unwrap();
+        let link = folder.join(name);
+        let answer = std::process::Command::new(link).arg("-h").output().unwrap();
+        let usage = String::from_utf8(answer.stderr).unwrap();
+        assert!(usage.starts_with(&format!("{name}: ")), "{name}: {usage}");
+        assert_eq!(answer.status.code(), Some(1));
+    }
+    assert!(list.text.lines().count() > 40);
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,71 @@
+//! Exit codes that scripts know.
+
+use crate::pair::{alone, pair};
+
+#[test]
+fn what_a_provider_lacks_is_no_data() {
+    for line in [
+        "fi_mcast",
+        "fi_multi_mr -e rdm -V",
+        "fi_rdm_deferred_wq",
+        "fi_rdm_rma_trigger",
+        "fi_rdm_shared_av",
+        "fi_scalable_ep",
+        "fi_shared_ctx --no-tx-shared-ctx",
+        "fi_multinode_coll -n 3",
+        "fi_check_hmem",
+        "fi_msg",
+        "fi_msg_sockets",
+        "fi_rdm_pingpong -k",
+        "fi_rdm_pingpong -D cuda",
+        "fi_rdm_pingpong -e msg",
+    ] {
+        for outcome in pair(&format!("{line} -p shm")) {
+            assert_eq!(outcome.code, Some(61), "{line}: {outcome:#?}");
+            assert!(!outcome.errors.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_provider_that_is_not_there_is_no_data() {
+    let outcome = alone("fi_rdm -p nonsense 127.0.0.1");
+    assert_eq!(outcome.code, Some(61));
+    assert!(outcome.errors.contains("nonsense"), "{}", outcome.errors);
+}
+
+#[test]
+fn a_host_that_is_not_there_is_no_data() {
+    for program in ["fi_rdm", "fi_dgram"] {
+        let outcome = alone(&format!("{program} -p shm host.invalid"));
+        assert_eq!(outcome.code, Some(61), "{outcome:#?}");
+        assert!(outcome.errors.contains("host.invalid"));
+    }
+}
+
+#[test]
+fn a_server_that_does_not_come_is_an_error_in_time() {
+    let outcome = alone("fi_rdm -p shm -P nobody-has-this-name 127.0.0.1");
+    assert_eq!(outcome.code, Some(111), "{outcome:#?}");
+}
+
+#[test]
+fn an_unknown_option_prints_the_usage() {
+    for line in [
+        "fi_rdm_pingpong -Z",
+        "fi_rdm_pingpong --nonsense",
+        "fi_rdm -e x",
+        "fi_rdm -h",
+    ] {
+        let outcome = alone(line);
+        assert_eq!(outcome.code, Some(1), "{line}");
+        assert!(outcome.errors.contains("options: -"), "{}", outcome.errors);
+    }
+}
+
+#[test]
+fn an_expected_error_is_a_success() {
+    assert_eq!(alone("fi_mcast -p shm --expect-error 61").code, Some(0));
+    assert_eq!(alone("fi_mcast -p shm --expect-error 38").code, Some(61));
+    assert_eq!(alone("fi_loopback -p shm --expect-error 61").code, Some(1));
+}

@@ -1,0 +1,121 @@
+//! The functional programs, with upstream's command lines and more.
+
+use crate::pair::{alone, pair, pair_beside, succeed};
+
+fn all_succeed(lines: &[&str]) {
+    for line in lines {
+        succeed(&pair(&format!("{line} -p shm")));
+    }
+}
+
+fn all_succeed_beside(lines: &[&str]) {
+    for line in lines {
+        succeed(&pair_beside(&format!("{line} -p shm"), "b"));
+    }
+}
+
+#[test]
+fn greetings_arrive() {
+    all_succeed(&["fi_rdm", "fi_rdm -U", "fi_dgram"]);
+    succeed(&[alone("fi_loopback -p shm")]);
+}
+
+#[test]
+fn clients_come_one_after_the_other() {
+    let line = "fi_rdm_multi_client -I 5 -C 10 -p shm";
+    for options in ["", "-U", "-R"] {
+        succeed(&pair(&format!("{line} {options}")));
+    }
+}
+
+#[test]
+fn data_reaches_completions() {
+    all_succeed(&[
+        "fi_cq_data",
+        "fi_cq_data -o writedata",
+        "fi_cq_data -e dgram",
+    ]);
+}
+
+#[test]
+fn injected_buffers_may_be_overwritten() {
+    for kind in ["inject", "inj_complete"] {
+        for own in ["", "-N"] {
+            succeed(&pair(&format!(
+                "fi_inject_test {own} -A {kind} -v -I 20 -p shm"
+            )));
+        }
+    }
+}
+
+#[test]
+fn floods_wait_for_their_receives() {
+    all_succeed(&[
+        "fi_flood -v -T 1",
+        "fi_flood -v -U",
+        "fi_flood -v -W 7 -S 70000",
+    ]);
+}
+
+#[test]
+fn receives_are_taken_back_and_messages_looked_at() {
+    all_succeed(&["fi_recv_cancel -V"]);
+    all_succeed_beside(&["fi_rdm_tagged_peek", "fi_rdm_tagged_peek -S 100000"]);
+}
+
+#[test]
+fn messages_of_strangers_wait() {
+    all_succeed_beside(&[
+        "fi_unexpected_msg -I 10 -v",
+        "fi_unexpected_msg -I 3 -M 100 -C -S 9000",
+        "fi_av_xfer",
+        "fi_av_xfer -e dgram",
+    ]);
+}
+
+#[test]
+fn one_buffer_takes_many_messages() {
+    all_succeed_beside(&["fi_multi_recv -I 300 -v", "fi_multi_recv -I 5 -v -S 9000"]);
+}
+
+#[test]
+fn endpoints_share_what_they_may() {
+    for sharing in ["", "-A", "-Q", "-A -Q", "-c 9 --threading completion"] {
+        all_succeed_beside(&[&format!("fi_multi_ep -v {sharing}")]);
+    }
+    all_succeed_beside(&["fi_rdm_multi_domain", "fi_rdm_multi_domain -c 5 -S 100"]);
+}
+
+#[test]
+fn targets_count_and_queues_fill() {
+    all_succeed(&[
+        "fi_rdm_rma_event",
+        "fi_rdm_rma_event -S 100000",
+        "fi_resmgmt_test",
+        "fi_resmgmt_test -o tagged -I 3000",
+        "fi_resmgmt_test -I 3000 -S 5000",
+    ]);
+}
+
+#[test]
+fn pages_change_below_a_buffer() {
+    all_succeed(&["fi_unmap_mem -I 3"]);
+}
+
+#[test]
+fn atomics_do_what_they_are_called() {
+    for options in [
+        "-o all -v",
+        "-o min -U -v",
+        "-o cswap -z uint64",
+        "-o all -v --special",
+    ] {
+        let outcomes = pair(&format!("fi_rdm_atomic -I 5 {options} -p shm"));
+        succeed(&outcomes);
+        for outcome in outcomes {
+            let begin = "name                                              bytes   iters ";
+            assert!(outcome.text.starts_with(begin), "{}", outcome.text);
+            assert!(outcome.rows().iter().all(|row| row.len() == 8));
+        }
+    }
+}
