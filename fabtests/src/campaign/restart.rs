@@ -347,8 +347,11 @@ impl Partner {
     /// everything that was sent to them, and goes through the books.
     fn collect(&mut self) -> anyhow::Result<()> {
         let mut patience = Patience::new("messages of lives that have ended");
-        while !self.open.is_empty() || self.is_owed() {
-            let what = || format!("{} sends open, {:?} owed", self.open.len(), self.owed);
+        while !self.open.is_empty() || self.is_owed() || self.is_passed() {
+            let what = || {
+                let (open, owed, posted) = (self.open.len(), &self.owed, &self.posted);
+                format!("{open} sends open, {owed:?} owed, receives {posted:?}")
+            };
             patience.check().with_context(what)?;
             self.take()?;
         }
@@ -364,10 +367,18 @@ impl Partner {
         owed.any(|(&life, &owed)| count(life) < owed as usize)
     }
 
+    /// Whether a receive has met a large message that others have passed: receives take messages in
+    /// the order of their posts, so one that has met none comes after all that are over.
+    fn is_passed(&self) -> bool {
+        let over = self.books.last_key_value().map(|(&context, _)| context);
+        self.posted.iter().any(|&context| Some(context) < over)
+    }
+
     /// Lives follow each other, and the messages of each are in order and without a gap, but for
     /// those that were still with a sender that was killed.
     fn close_the_books(&mut self) -> anyhow::Result<()> {
-        // A receive that is still posted was posted after all messages that count.
+        // A receive that is still posted was posted after all messages that count
+        // ([`Self::is_passed`]).
         for stamp in std::mem::take(&mut self.books).into_values().flatten() {
             let last = self.last.replace(stamp);
             let is_later = last.is_none_or(|last| last.life <= stamp.life);

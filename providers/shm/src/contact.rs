@@ -49,6 +49,8 @@ impl State {
         match self.introduce(index) {
             Ok(()) => Ok(()),
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
+            // An earlier life has left more than there is room for.
+            Err(ContactError::NotYet(_)) if self.is_ending(index) => Err(Errno::NotConn),
             Err(ContactError::NotYet(_)) => {
                 self.ensure_outbox(index).map_err(|e| report(&e))?;
                 let deadline = Instant::now() + self.config.peer_timeout;
@@ -80,11 +82,24 @@ impl State {
     /// Connects to the peer and says hello: from here on it has our outbox.
     pub(crate) fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
         let link = Link::connect(&self.peers[index].name, self.config.directory.as_deref())?;
+        self.hear_last_words(index);
+        match self.peers[index].state {
+            // It was faster.
+            PeerState::Linked | PeerState::Behind => return Ok(()),
+            PeerState::Ending { .. } => {
+                return Err(ContactError::NotYet("an earlier life is not over"));
+            }
+            PeerState::Idle | PeerState::Dead | PeerState::Waiting { .. } => {}
+        }
         self.ensure_outbox(index)?;
         self.control.watch_peer(link.fd(), index)?;
         self.greet(index, &link)?;
         self.link_up(index, link);
         Ok(())
+    }
+
+    fn is_ending(&self, index: usize) -> bool {
+        matches!(self.peers[index].state, PeerState::Ending { .. })
     }
 
     fn ensure_outbox(&mut self, index: usize) -> Result<(), Error> {
@@ -136,7 +151,9 @@ impl State {
         self.shared.exports.catch_up();
         for news in self.control.news() {
             match news {
-                News::Strangers => self.meet_strangers(now),
+                News::Strangers => {
+                    self.meet_strangers(now);
+                }
                 News::Peer(index) => self.hear(index),
             }
         }
@@ -160,6 +177,8 @@ impl State {
         };
         match self.introduce(index) {
             Ok(()) => {}
+            // It is looked for again when its earlier life is over.
+            Err(ContactError::NotYet(_)) if self.is_ending(index) => {}
             Err(ContactError::NotYet(_)) if now < deadline => self.control.wait_for(index),
             Err(ContactError::NotYet(why)) => self.lose(index, Errno::ConnRefused, why),
             Err(ContactError::Failed(error)) => {
@@ -168,8 +187,9 @@ impl State {
         }
     }
 
-    fn meet_strangers(&mut self, now: Instant) {
-        self.control.accept(now);
+    /// Takes new connections and hears who speaks. Says whether there may be more.
+    pub(crate) fn meet_strangers(&mut self, now: Instant) -> bool {
+        let is_more = self.control.accept(now);
         for mut stranger in self.control.take_strangers() {
             match stranger.link.receive() {
                 Ok(Heard::Nothing) => self.control.keep_stranger(stranger),
@@ -178,6 +198,7 @@ impl State {
                 Err(error) => refuse(stranger.link, &error),
             }
         }
+        is_more
     }
 
     fn hear_stranger(&mut self, stranger: Stranger, packet: Packet) {
@@ -190,7 +211,7 @@ impl State {
     }
 
     /// A connection has said hello.
-    fn welcome(&mut self, link: Link, introduction: Introduction) {
+    pub(crate) fn welcome(&mut self, link: Link, introduction: Introduction) {
         if let Err(error) = self.control.accepts(&introduction.hello) {
             return refuse(link, &error);
         }
@@ -200,14 +221,15 @@ impl State {
         let peer = &self.peers[index];
         let is_known = peer.incarnation == Some(introduction.hello.incarnation);
         let is_ending = matches!(peer.state, PeerState::Ending { .. });
-        // The last words of an earlier life than the one that we talk to or wait for, perhaps.
+        // An earlier life than the one that we talk to or wait for, perhaps.
         let is_sought = matches!(
             peer.state,
             PeerState::Linked | PeerState::Behind | PeerState::Waiting { .. }
         );
-        let is_doubtful = peer.incarnation.is_none() && is_sought && link.is_over();
+        let is_doubtful = is_sought && link.is_over();
         let welcomed = match peer.incarnation {
-            _ if is_ending || is_doubtful => return self.control.keep_early(link, introduction),
+            _ if is_ending => return self.control.keep_early(link, introduction),
+            None if is_doubtful => self.hear_out(index, link, introduction),
             Some(_) if is_known => self.add_link(index, link),
             Some(_) => Err((link, taken(&peer.name))),
             None => self.accept(index, link, introduction),
@@ -233,7 +255,7 @@ impl State {
     }
 
     /// Takes over what a hello brought, and answers it.
-    fn accept(
+    pub(crate) fn accept(
         &mut self,
         index: usize,
         link: Link,

@@ -176,24 +176,29 @@ impl Control {
         self.watch(fd, index as u64)
     }
 
-    /// Takes new connections; what to do with each is the caller's business.
-    pub(crate) fn accept(&mut self, now: Instant) {
+    /// Takes new connections; what to do with each is the caller's business. Says whether there may
+    /// be more.
+    pub(crate) fn accept(&mut self, now: Instant) -> bool {
         for _ in 0..EVENTS {
             match self.listener.accept() {
                 Ok(Some(link)) => self.keep_stranger(Stranger { link, since: now }),
-                Ok(None) => break,
+                Ok(None) => {
+                    self.is_short = false;
+                    return false;
+                }
                 // Said once: it is likely to fail again at the next look.
-                Err(_) if std::mem::replace(&mut self.is_short, true) => return,
+                Err(_) if std::mem::replace(&mut self.is_short, true) => return false,
                 Err(error) => {
                     complain(
                         "selvedge::shm::ep_ctrl",
                         format_args!("{}: {error}", self.name),
                     );
-                    return;
+                    return false;
                 }
             }
         }
         self.is_short = false;
+        true
     }
 
     /// Listens anew when somebody has removed the files of our name.
@@ -274,6 +279,13 @@ impl Control {
     /// Looks for a peer from now on.
     pub(crate) fn wait_for(&mut self, index: usize) {
         self.waiting.push_back(index as u32);
+    }
+
+    /// The same for one that may be looked for already.
+    pub(crate) fn wait_again_for(&mut self, index: usize) {
+        if !self.waiting.contains(&(index as u32)) {
+            self.wait_for(index);
+        }
     }
 
     /// The peers that are to be looked for now; those that are not found must be waited for again.

@@ -156,9 +156,12 @@ impl State {
                 moving.into.fail(&self.ep, errno, addr, detail.clone());
             }
         }
-        for posted in self.inbound.fail_source(Source(index as u32)) {
-            self.ep.rx_failed(posted, errno, addr, detail.clone());
+        if !std::mem::take(&mut peer.has_next) {
+            for posted in self.inbound.fail_source(Source(index as u32)) {
+                self.ep.rx_failed(posted, errno, addr, detail.clone());
+            }
         }
+        self.take_up(index);
     }
 
     fn cool_off(&mut self, index: usize) {
@@ -173,6 +176,9 @@ impl State {
         for peer in &mut self.peers {
             if let Some(out) = &peer.out {
                 out.region.close();
+            }
+            if let Some(aside) = peer.aside.take() {
+                aside.close();
             }
             peer.links.clear();
             peer.incoming.clear();

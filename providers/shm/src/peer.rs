@@ -17,6 +17,7 @@ use crate::atomic::{Backlog, Question};
 use crate::choice::Choice;
 use crate::cma::Target;
 use crate::config::Config;
+use crate::last_words::Aside;
 use crate::name::Name;
 use crate::packet::Hello;
 use crate::proto::iov::Incoming;
@@ -62,6 +63,10 @@ pub(crate) struct Peer {
     pub(crate) is_careful: bool,
     /// Whether the peer counts what one-sided operations do without it.
     pub(crate) wants_notices: bool,
+    /// What is meant for its next life, while this one is heard.
+    pub(crate) aside: Option<Box<Aside>>,
+    /// Whether this life has a next one, for which receives from it wait when it is over.
+    pub(crate) has_next: bool,
     /// Large messages of the peer, by its numbers for them.
     pub(crate) incoming: FxHashMap<u32, Incoming>,
     pub(crate) bounce: Option<BounceReceiver>,
@@ -211,6 +216,8 @@ impl Peer {
             later: VecDeque::new(),
             is_careful: false,
             wants_notices: false,
+            aside: None,
+            has_next: false,
             incoming: FxHashMap::default(),
             bounce: None,
             early: Vec::new(),

@@ -237,6 +237,121 @@ fn a_connection_that_is_left_by_a_dead_peer_is_not_taken_for_the_next_one() {
 }
 
 #[test]
+fn what_a_life_had_sent_unheard_is_received_although_the_next_one_is_sent_to_first() {
+    let _watchdog = Watchdog::new();
+    for is_known in [false, true] {
+        let name = unique("unheard");
+        let mut side = Side::new();
+        let them = side.insert(&name);
+        let mut first = Puppet::named(&name);
+        if is_known {
+            let us = first.ask(&format!("insert {}", side.name()));
+            get_acquainted(&mut side, &mut first, them, &us);
+            first.kill();
+            notice(&mut side, them);
+        }
+        drop(first);
+        let mut second = Puppet::named(&name);
+        let us = second.ask(&format!("insert {}", side.name()));
+        second.ask(&format!("send Tagged {us} 8 1"));
+        second.ask(&format!("send Tagged {us} 2000 2"));
+        second.kill();
+        let mut third = Puppet::named(&name);
+        third.ask("recv Tagged 8 3");
+        side.send(Kind::Delivered, them, 8, 3).unwrap();
+        third.ask("drive on");
+        side.next().ok();
+        third.ask("drive off");
+        for (number, len) in [(1, 8), (2, 2000)] {
+            side.recv(Kind::Tagged, FiAddr::UNSPEC, len, number)
+                .unwrap();
+            assert!(side.next().ok().bytes == content(number, len));
+        }
+        assert_eq!(third.ask("next"), "done 3 8 good");
+    }
+}
+
+#[test]
+fn what_a_life_had_sent_unheard_is_received_although_messages_wait_for_the_next_one() {
+    let _watchdog = Watchdog::new();
+    for is_next_there in [false, true] {
+        let name = unique("awaited");
+        let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "60s")]);
+        let them = side.insert(&name);
+        side.recv(Kind::Tagged, them, 8, 5).unwrap();
+        for number in [3, 4] {
+            side.send(Kind::Delivered, them, 2000, number).unwrap();
+        }
+        let mut first = Puppet::named(&name);
+        let us = first.ask(&format!("insert {}", side.name()));
+        first.ask(&format!("send Tagged {us} 8 1"));
+        first.ask(&format!("send Tagged {us} 2000 2"));
+        first.kill();
+        let mut next = is_next_there.then(|| Puppet::named(&name));
+        (0..1000).for_each(|_| side.drive());
+        for (number, len) in [(1, 8), (2, 2000)] {
+            side.recv(Kind::Tagged, them, len, number).unwrap();
+            assert!(side.next().ok().bytes == content(number, len));
+        }
+        let next = next.get_or_insert_with(|| Puppet::named(&name));
+        let us = next.ask(&format!("insert {}", side.name()));
+        next.ask("recv Tagged 2000 3");
+        next.ask("recv Tagged 2000 4");
+        next.ask(&format!("send Tagged {us} 8 5"));
+        next.ask("drive on");
+        let mut done: Vec<_> = (0..3).map(|_| side.next().ok().context).collect();
+        done.sort_unstable();
+        assert_eq!(done, [3, 4, 5]);
+        next.ask("drive off");
+    }
+}
+
+#[test]
+fn what_a_life_had_sent_unheard_comes_before_the_next_one_though_there_is_no_room_for_it_yet() {
+    const LEN: usize = 2000;
+    let params = [
+        ("FI_SHM_PEER_TIMEOUT", "60s"),
+        ("FI_SHM_UNEXPECTED_SIZE", "8k"),
+    ];
+    let _watchdog = Watchdog::new();
+    for is_waited_for in [false, true] {
+        let name = unique("crammed");
+        let mut side = Side::with(None, &params);
+        let them = side.insert(&name);
+        if is_waited_for {
+            side.send(Kind::Delivered, them, 8, 100).unwrap();
+        }
+        let mut first = Puppet::named(&name);
+        let us = first.ask(&format!("insert {}", side.name()));
+        for number in 0..20 {
+            first.ask(&format!("send Tagged {us} {LEN} {number}"));
+        }
+        first.kill();
+        let mut next = Puppet::named(&name);
+        let us = next.ask(&format!("insert {}", side.name()));
+        next.ask("recv Tagged 8 100");
+        next.ask(&format!("send Tagged {us} {LEN} 20"));
+        next.ask("drive on");
+        if !is_waited_for {
+            let sent = side.send(Kind::Delivered, them, 8, 100);
+            assert_eq!(sent, Err(Errno::NotConn), "there is an earlier life to end");
+        }
+        (0..1000).for_each(|_| side.drive());
+        for number in 0..=20 {
+            side.recv(Kind::Tagged, FiAddr::UNSPEC, LEN, ANY).unwrap();
+            let event = side.next().ok();
+            assert_eq!(event.tag, number);
+            assert!(event.bytes == content(number, LEN));
+        }
+        if !is_waited_for {
+            side.send(Kind::Delivered, them, 8, 100).unwrap();
+        }
+        assert_eq!(side.next().ok().context, 100);
+        next.ask("drive off");
+    }
+}
+
+#[test]
 fn what_there_is_no_room_for_yet_outlives_its_sender() {
     let _watchdog = Watchdog::new();
     let name = unique("hoarder");
