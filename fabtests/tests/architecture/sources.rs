@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "src",
     "providers/src",
     "providers/kit/src",
@@ -15,6 +15,7 @@ const SOURCES: [&str; 8] = [
     "util/capi/bmi/src",
     "fabtests/src",
     "util/cheetah/src",
+    "util/capi/cheetah/src",
 ];
 
 /// Every file that is shipped: its path from the root, and its text.

@@ -192,8 +192,8 @@ impl Controller {
     /// # Errors
     /// When there is no such context, or this one has finalized.
     pub fn reserve(&self, to: usize, len: usize) -> Result<Parcel> {
-        let parcel = self.core().reserve(to, len)?;
-        Ok(Parcel::new(Rc::clone(&self.0.core), to, parcel))
+        let room = self.core().reserve(to, len)?;
+        Ok(Parcel::new(Rc::clone(&self.0.core), room))
     }
 
     /// Has a function run with what was packed into a parcel, in the context that it was reserved for.
@@ -206,8 +206,8 @@ impl Controller {
     }
 
     pub(crate) fn commit_to(&self, port: Port, parcel: Parcel) -> Result {
-        let (to, room) = parcel.into_room(&self.0.core)?;
-        self.core().commit(to, port, room)?;
+        let room = parcel.into_room(&self.0.core)?;
+        self.core().commit(port, room)?;
         self.now_and_then()
     }
 

@@ -78,6 +78,30 @@ impl Message {
     }
 }
 
+/// Room for one message to one context, to be packed in place.
+#[derive(Debug)]
+pub struct Room {
+    to: usize,
+    parcel: Parcel,
+}
+
+impl Room {
+    /// The context that it goes to.
+    pub fn to(&self) -> usize {
+        self.to
+    }
+
+    /// The room.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.parcel.bytes_mut()
+    }
+
+    /// Whether it lies in special memory.
+    pub fn is_special(&self) -> bool {
+        self.parcel.is_special()
+    }
+}
+
 /// How often calls that are no poll look at what has come: those who never poll get on.
 const EVERY: u32 = 8;
 
@@ -334,32 +358,51 @@ impl Core {
         })
     }
 
-    pub(crate) fn reserve(&self, to: usize, len: usize) -> Result<Parcel> {
+    /// Room for a message to context `to`, in special memory where there is such.
+    ///
+    /// # Errors
+    /// When there is no such context, or this one has finalized.
+    pub fn reserve(&self, to: usize, len: usize) -> Result<Room> {
         self.with("reserve", |engine| {
             engine.check(to)?;
-            Ok(engine.reserve(to, len))
+            let parcel = engine.reserve(to, len);
+            Ok(Room { to, parcel })
         })
     }
 
-    pub(crate) fn commit(&self, to: usize, port: Port, parcel: Parcel) -> Result {
+    /// Invokes `port` with what was packed, in the context that the room was reserved for.
+    ///
+    /// # Errors
+    /// As [`Self::invoke`].
+    pub fn commit(&self, port: Port, room: Room) -> Result {
         let bell = BellName::NONE;
-        let order = Order { to, port, bell };
+        let order = Order {
+            to: room.to,
+            port,
+            bell,
+        };
         self.with("commit", |engine| {
-            engine.invoke_kept(&order, Bytes::Parcel(parcel))
+            engine.invoke_kept(&order, Bytes::Parcel(room.parcel))
         })
     }
 
-    pub(crate) fn abandon(&self, parcel: Parcel) {
+    /// Gives room back that is not sent.
+    pub fn abandon(&self, room: Room) {
         if let Some(engine) = &mut self.shared.lock().engine {
-            engine.abandon(parcel);
+            engine.abandon(room.parcel);
         }
     }
 
-    pub(crate) fn allocate(&self, len: usize) -> Result<Arc<Window>> {
+    /// Special memory of this context.
+    ///
+    /// # Errors
+    /// When there is none, or this context has finalized.
+    pub fn allocate(&self, len: usize) -> Result<Arc<Window>> {
         self.with("allocating special memory", |engine| engine.allocate(len))
     }
 
-    pub(crate) fn free(&self, window: Arc<Window>) {
+    /// Gives special memory back.
+    pub fn free(&self, window: Arc<Window>) {
         if let Some(engine) = &mut self.shared.lock().engine {
             engine.free(window);
         }

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use crate::core::Core;
-use crate::engine;
+use crate::core::{Core, Room};
 use crate::{Error, Result};
 
 /// Room for one message to one context, zeroed or with what an earlier message left behind.
@@ -14,14 +13,14 @@ use crate::{Error, Result};
 pub struct Parcel {
     core: Rc<Core>,
     to: usize,
-    room: Option<engine::Parcel>,
+    room: Option<Room>,
 }
 
 impl Parcel {
-    pub(crate) fn new(core: Rc<Core>, to: usize, room: engine::Parcel) -> Self {
+    pub(crate) fn new(core: Rc<Core>, room: Room) -> Self {
         Self {
             core,
-            to,
+            to: room.to(),
             room: Some(room),
         }
     }
@@ -42,12 +41,12 @@ impl Parcel {
     /// Whether it lies in special memory. It does not when that is used up, or for a context that
     /// has no part in it.
     pub fn is_special(&self) -> bool {
-        self.room.as_ref().is_some_and(engine::Parcel::is_special)
+        self.room.as_ref().is_some_and(Room::is_special)
     }
 
-    pub(crate) fn into_room(mut self, core: &Rc<Core>) -> Result<(usize, engine::Parcel)> {
+    pub(crate) fn into_room(mut self, core: &Rc<Core>) -> Result<Room> {
         match self.room.take_if(|_| Rc::ptr_eq(&self.core, core)) {
-            Some(room) => Ok((self.to, room)),
+            Some(room) => Ok(room),
             None => Err(Error::Garbled(
                 "a parcel of another controller cannot be sent here".to_owned(),
             )),

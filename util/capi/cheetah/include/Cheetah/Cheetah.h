@@ -1,0 +1,1089 @@
+// Cheetah: one-sided messaging for programs without threads, in the classes of Cheetah 1.1.
+//
+// A program runs as several contexts. A context puts bytes into the memory of another one, gets them
+// from there, and has functions run there; bells are integers that are counted up when something is
+// done. Nothing happens but in calls: see docs/CHEETAH.md.
+//
+// Compiles as C++98 and everything after. No exceptions are thrown: an error goes to the function that
+// was given to Cheetah::onError(), and without one ends the program with a sentence.
+
+#ifndef CHEETAH_CHEETAH_H
+#define CHEETAH_CHEETAH_H
+
+#include <stddef.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <deque>
+#include <iostream>
+#include <map>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../cheetah.h"
+
+namespace Cheetah {
+
+// ---------------------------------------------------------------------------------------------------
+// Serialisation: sizes first, then packing in place, and pointers into what has arrived.
+
+// The usual way: a value, as it lies in memory.
+struct CHEETAH {};
+// A count, and as many elements.
+struct ARRAY {};
+
+namespace detail {
+
+inline int rounded(size_t len) { return static_cast<int>((len + 7) & ~static_cast<size_t>(7)); }
+
+template <class T> struct Plain { typedef T type; };
+template <class T> struct Plain<T &> { typedef T type; };
+template <class T> struct Plain<const T> { typedef T type; };
+template <class T> struct Plain<const T &> { typedef T type; };
+
+} // namespace detail
+
+// Specialise it for types that are more than their bytes: size() is a multiple of 8.
+template <class Tag, class T> class Serialize;
+
+template <class T> class Serialize<CHEETAH, T> {
+public:
+    static int size(const T &) { return detail::rounded(sizeof(T)); }
+    static int pack(const T &value, char *buffer)
+    {
+        new (static_cast<void *>(buffer)) T(value);
+        return detail::rounded(sizeof(T));
+    }
+    // Points into the message.
+    static int unpack(T *&value, char *buffer)
+    {
+        value = static_cast<T *>(static_cast<void *>(buffer));
+        return detail::rounded(sizeof(T));
+    }
+    static void cleanup(T *value) { value->~T(); }
+};
+
+template <class T> class Serialize<ARRAY, T> {
+public:
+    static int size(const T *, const int &count)
+    {
+        return 8 + detail::rounded(static_cast<size_t>(count) * sizeof(T));
+    }
+    static int pack(const T *values, char *buffer, const int &count)
+    {
+        Serialize<CHEETAH, int>::pack(count, buffer);
+        T *first = static_cast<T *>(static_cast<void *>(buffer + 8));
+        for (int i = 0; i < count; ++i)
+            new (static_cast<void *>(first + i)) T(values[i]);
+        return size(values, count);
+    }
+    static int unpack(T *&values, char *buffer, int &count)
+    {
+        count = *static_cast<int *>(static_cast<void *>(buffer));
+        values = static_cast<T *>(static_cast<void *>(buffer + 8));
+        return size(values, count);
+    }
+    static void cleanup(T *) {}
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Errors
+
+// What is called with a sentence when something has failed. It may throw, or return to go on.
+typedef void (*ErrorHandler)(const char *sentence);
+
+namespace detail {
+
+inline ErrorHandler &errorHandler()
+{
+    static ErrorHandler handler = 0;
+    return handler;
+}
+
+inline void failed(const char *sentence)
+{
+    if (errorHandler()) {
+        errorHandler()(sentence);
+        return;
+    }
+    std::cout.flush();
+    fflush(0);
+    fprintf(stderr, "Cheetah: %s\n", sentence);
+    fflush(0);
+    _exit(1);
+}
+
+// Passes a number of the library's on; what is an error goes to the handler.
+inline int checked(int answer)
+{
+    if (answer < 0)
+        failed(cheetah_error());
+    return answer;
+}
+
+inline long milliseconds()
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<long>(now.tv_sec) * 1000 + now.tv_nsec / 1000000;
+}
+
+} // namespace detail
+
+// Says what is called with errors; 0 for the end of the program. Says what it was before.
+inline ErrorHandler onError(ErrorHandler handler)
+{
+    ErrorHandler before = detail::errorHandler();
+    detail::errorHandler() = handler;
+    return before;
+}
+
+// A function that other contexts invoke: who calls, the number it was called by, and the bytes,
+// which are gone when it returns.
+typedef void (*Handler_t)(int who, int tag, void *buf, int len);
+
+// A function of one to three values, by its type.
+template <class A1> struct Function1 { int id; };
+template <class A1, class A2> struct Function2 { int id; };
+template <class A1, class A2, class A3> struct Function3 { int id; };
+
+namespace detail {
+
+// What runs when a function is invoked.
+class Invoker {
+public:
+    virtual ~Invoker() {}
+    virtual void run(int who, int id, char *buffer, int len) = 0;
+};
+
+class PlainInvoker : public Invoker {
+public:
+    explicit PlainInvoker(Handler_t handler) : handler_(handler) {}
+    virtual void run(int who, int id, char *buffer, int len) { handler_(who, id, buffer, len); }
+
+private:
+    Handler_t handler_;
+};
+
+template <class A1> class Invoker1 : public Invoker {
+public:
+    explicit Invoker1(void (*handler)(int, A1 &)) : handler_(handler) {}
+    virtual void run(int who, int, char *buffer, int)
+    {
+        A1 *a1;
+        Serialize<CHEETAH, A1>::unpack(a1, buffer);
+        handler_(who, *a1);
+        Serialize<CHEETAH, A1>::cleanup(a1);
+    }
+
+private:
+    void (*handler_)(int, A1 &);
+};
+
+template <class A1, class A2> class Invoker2 : public Invoker {
+public:
+    explicit Invoker2(void (*handler)(int, A1 &, A2 &)) : handler_(handler) {}
+    virtual void run(int who, int, char *buffer, int)
+    {
+        A1 *a1;
+        A2 *a2;
+        buffer += Serialize<CHEETAH, A1>::unpack(a1, buffer);
+        Serialize<CHEETAH, A2>::unpack(a2, buffer);
+        handler_(who, *a1, *a2);
+        Serialize<CHEETAH, A1>::cleanup(a1);
+        Serialize<CHEETAH, A2>::cleanup(a2);
+    }
+
+private:
+    void (*handler_)(int, A1 &, A2 &);
+};
+
+template <class A1, class A2, class A3> class Invoker3 : public Invoker {
+public:
+    explicit Invoker3(void (*handler)(int, A1 &, A2 &, A3 &)) : handler_(handler) {}
+    virtual void run(int who, int, char *buffer, int)
+    {
+        A1 *a1;
+        A2 *a2;
+        A3 *a3;
+        buffer += Serialize<CHEETAH, A1>::unpack(a1, buffer);
+        buffer += Serialize<CHEETAH, A2>::unpack(a2, buffer);
+        Serialize<CHEETAH, A3>::unpack(a3, buffer);
+        handler_(who, *a1, *a2, *a3);
+        Serialize<CHEETAH, A1>::cleanup(a1);
+        Serialize<CHEETAH, A2>::cleanup(a2);
+        Serialize<CHEETAH, A3>::cleanup(a3);
+    }
+
+private:
+    void (*handler_)(int, A1 &, A2 &, A3 &);
+};
+
+// A request of a matching handler: what is done with its message.
+class Action {
+public:
+    virtual ~Action() {}
+    virtual void run(char *buffer) = 0;
+};
+
+// What waits for its counterpart, of one matching handler.
+class Meeting {
+public:
+    typedef std::pair<int, int> Key;
+
+    ~Meeting()
+    {
+        for (Actions::iterator at = actions.begin(); at != actions.end(); ++at)
+            for (size_t i = 0; i < at->second.size(); ++i)
+                delete at->second[i];
+        for (Messages::iterator at = messages.begin(); at != messages.end(); ++at)
+            for (size_t i = 0; i < at->second.size(); ++i)
+                cheetah_release(&at->second[i]);
+    }
+
+    template <class Queues> static int count(const Queues &queues, int from)
+    {
+        size_t all = 0;
+        for (typename Queues::const_iterator at = queues.begin(); at != queues.end(); ++at)
+            if (from < 0 || at->first.first == from)
+                all += at->second.size();
+        return static_cast<int>(all);
+    }
+
+    typedef std::map<Key, std::deque<Action *> > Actions;
+    typedef std::map<Key, std::deque<cheetah_message> > Messages;
+    Actions actions;
+    Messages messages;
+};
+
+// A request that has met its message.
+struct Ready {
+    Action *action;
+    cheetah_message message;
+};
+
+// What all copies of a controller have in common.
+class ControllerImpl {
+public:
+    ControllerImpl(int &argc, char **&argv) : references(1), context(0), inside(false), calls(0)
+    {
+        // What was printed so far is printed once, also if this becomes several processes.
+        std::cout.flush();
+        std::cerr.flush();
+        if (cheetah_open(&argc, &argv, &context) < 0) {
+            context = 0;
+            failed(cheetah_error());
+        }
+    }
+
+    ~ControllerImpl()
+    {
+        if (context && !cheetah_is_finalized(context))
+            finalize();
+        for (size_t i = 0; i < functions.size(); ++i)
+            delete functions[i];
+        for (size_t i = 0; i < ready.size(); ++i) {
+            delete ready[i].action;
+            cheetah_release(&ready[i].message);
+        }
+        for (size_t i = 0; i < early.size(); ++i)
+            cheetah_release(&early[i]);
+        cheetah_close(context);
+    }
+
+    // Moves bytes, and runs what has been invoked.
+    void step()
+    {
+        checked(cheetah_progress(context));
+        dispatch();
+    }
+
+    // As step(), and tells of what has failed.
+    void poll()
+    {
+        step();
+        checked(cheetah_failure(context));
+    }
+
+    // In calls that are no polls.
+    void nowAndThen()
+    {
+        if (++calls % 16 == 0)
+            dispatch();
+    }
+
+    void dispatch()
+    {
+        if (inside || !context)
+            return;
+        for (int ran = 0; ran < 1024; ++ran) {
+            cheetah_message message;
+            if (!ready.empty()) {
+                Ready next = ready.front();
+                ready.pop_front();
+                run(next.action, next.message);
+            } else if (cheetah_next(context, &message) == 1) {
+                deliver(message);
+            } else {
+                return;
+            }
+        }
+    }
+
+    // A matching handler is there: gives it what has come for it.
+    int attach(Meeting *meeting)
+    {
+        int number = checked(cheetah_channel(context, "matching"));
+        meetings.push_back(meeting);
+        std::deque<cheetah_message> waiting;
+        waiting.swap(early);
+        for (size_t i = 0; i < waiting.size(); ++i)
+            deliver(waiting[i]);
+        return number;
+    }
+
+    void detach(int number) { meetings[static_cast<size_t>(number)] = 0; }
+
+    void mustWait(const char *what) const
+    {
+        if (inside) {
+            std::string sentence(what);
+            failed((sentence + " within a handler: a handler must not wait").c_str());
+        }
+    }
+
+    bool barrierDone()
+    {
+        step();
+        int done = cheetah_barrier_done(context);
+        checked(done);
+        return done != 0;
+    }
+
+    void barrier(int millis)
+    {
+        mustWait("barrier");
+        if (checked(cheetah_barrier_begin(context)) < 0)
+            return;
+        long started = 0;
+        while (!barrierDone())
+            if (!rest("barrier", millis, started, 1))
+                return;
+    }
+
+    // Whether the bell shows the value; 0 milliseconds for ever.
+    bool wait(int *bell, int value, int millis)
+    {
+        volatile int *rung = bell;
+        if (*rung >= value)
+            return true;
+        mustWait("wait");
+        long started = 0;
+        for (;;) {
+            step();
+            if (*rung >= value)
+                return true;
+            if (checked(cheetah_hopeless(context, bell)) < 0)
+                return false;
+            if (!rest("wait", millis, started, 0))
+                return false;
+        }
+    }
+
+    void finalize()
+    {
+        mustWait("finalize");
+        long started = 0;
+        for (;;) {
+            int done = cheetah_finalize_step(context);
+            dispatch();
+            if (done < 0) {
+                failed(cheetah_error());
+                break;
+            }
+            if (done || !rest("finalize", cheetah_limit(context), started, 1))
+                break;
+        }
+        checked(cheetah_wait_for_children(context));
+    }
+
+    int references;
+    cheetah_context *context;
+    std::vector<Invoker *> functions;
+    std::vector<Meeting *> meetings;
+    std::deque<Ready> ready;
+
+private:
+    ControllerImpl(const ControllerImpl &);
+    ControllerImpl &operator=(const ControllerImpl &);
+
+    bool rest(const char *what, int millis, long &started, int is_barrier)
+    {
+        if (started == 0)
+            started = milliseconds();
+        long left = 500;
+        if (millis > 0) {
+            left = started + millis - milliseconds();
+            if (left <= 0) {
+                checked(cheetah_timed_out(context, what, millis, is_barrier));
+                return false;
+            }
+        }
+        cheetah_rest(context, static_cast<int>(left < 500 ? left : 500));
+        return true;
+    }
+
+    void deliver(cheetah_message &message)
+    {
+        size_t number = static_cast<size_t>(message.id);
+        if (message.kind == CHEETAH_FUNCTION) {
+            if (number < functions.size()) {
+                Inside now(inside);
+                Held held(message);
+                functions[number]->run(message.from, message.id,
+                                       static_cast<char *>(message.bytes),
+                                       static_cast<int>(message.len));
+            } else {
+                cheetah_no_function(context, message.from, message.id);
+                cheetah_release(&message);
+            }
+        } else if (number >= meetings.size()) {
+            early.push_back(message);
+        } else if (!meetings[number]) {
+            cheetah_release(&message);
+        } else {
+            meet(*meetings[number], message);
+        }
+    }
+
+    void meet(Meeting &meeting, cheetah_message &message)
+    {
+        Meeting::Key key(message.from, message.tag);
+        Meeting::Actions::iterator at = meeting.actions.find(key);
+        if (at == meeting.actions.end()) {
+            meeting.messages[key].push_back(message);
+            return;
+        }
+        Action *action = at->second.front();
+        at->second.pop_front();
+        if (at->second.empty())
+            meeting.actions.erase(at);
+        Ready now = {action, message};
+        // A message that comes while a handler is built meets nothing yet; others run at once.
+        if (inside)
+            ready.push_back(now);
+        else
+            run(now.action, now.message);
+    }
+
+    void run(Action *action, cheetah_message &message)
+    {
+        Inside now(inside);
+        Held held(message);
+        Owned owned(action);
+        action->run(static_cast<char *>(message.bytes));
+    }
+
+    struct Inside {
+        explicit Inside(bool &flag) : flag_(flag) { flag_ = true; }
+        ~Inside() { flag_ = false; }
+        bool &flag_;
+    };
+    struct Held {
+        explicit Held(cheetah_message &message) : message_(message) {}
+        ~Held() { cheetah_release(&message_); }
+        cheetah_message &message_;
+    };
+    struct Owned {
+        explicit Owned(Action *action) : action_(action) {}
+        ~Owned() { delete action_; }
+        Action *action_;
+    };
+
+    std::deque<cheetah_message> early;
+    bool inside;
+    unsigned calls;
+};
+
+// Packs values where they are sent from: special memory, if they are large.
+class Packer {
+public:
+    Packer(ControllerImpl *impl, int to, int size)
+        : impl_(impl), to_(to), size_(size), parcel_(0), at_(0)
+    {
+        if (size >= SPECIAL_FROM && to != cheetah_mycontext(impl->context)) {
+            void *room = 0;
+            checked(cheetah_reserve(impl->context, to,
+                                            static_cast<size_t>(size), &parcel_, &room));
+            at_ = static_cast<char *>(room);
+        } else if (size > static_cast<int>(sizeof small_)) {
+            large_.resize(static_cast<size_t>(size) / sizeof(double) + 1);
+            at_ = static_cast<char *>(static_cast<void *>(&large_[0]));
+        } else {
+            at_ = static_cast<char *>(static_cast<void *>(small_));
+        }
+        first_ = at_;
+    }
+
+    ~Packer()
+    {
+        if (parcel_)
+            cheetah_abandon(impl_->context, parcel_);
+    }
+
+    template <class T> void add(const T &value)
+    {
+        at_ += Serialize<CHEETAH, T>::pack(value, at_);
+    }
+    template <class Tag, class T> void addWith(const Tag &, const T &value)
+    {
+        at_ += Serialize<Tag, T>::pack(value, at_);
+    }
+    template <class T> void addArray(const T *values, int count)
+    {
+        at_ += Serialize<ARRAY, T>::pack(values, at_, count);
+    }
+
+    void send(int kind, int id, int tag)
+    {
+        if (at_ - first_ > size_) {
+            failed("pack() has written more than size() said");
+            return;
+        }
+        cheetah_context *context = impl_->context;
+        cheetah_parcel *parcel = parcel_;
+        parcel_ = 0;
+        size_t len = static_cast<size_t>(size_);
+        if (parcel)
+            checked(cheetah_commit(context, parcel, kind, id, tag));
+        else if (kind == CHEETAH_FUNCTION)
+            checked(cheetah_ainvoke(context, to_, id, first_, len, 0));
+        else
+            checked(cheetah_send(context, to_, id, tag, first_, len));
+        impl_->nowAndThen();
+    }
+
+private:
+    Packer(const Packer &);
+    Packer &operator=(const Packer &);
+
+    enum { SPECIAL_FROM = 2048 };
+    ControllerImpl *impl_;
+    int to_;
+    int size_;
+    cheetah_parcel *parcel_;
+    char *at_;
+    char *first_;
+    double small_[64];
+    std::vector<double> large_;
+};
+
+} // namespace detail
+
+// ---------------------------------------------------------------------------------------------------
+// The contexts of a program, seen from one of them. Copies are the same controller; with the last one
+// it is finalized.
+class Controller {
+public:
+    // No controller.
+    Controller() : impl_(0) {}
+
+    // Starts as the arguments say, and takes its options out of them: -shmem, -tcp, -mpi, -ulm,
+    // -fabric PROVIDER, -np N. May return in several processes.
+    Controller(int &argc, char **&argv) : impl_(new detail::ControllerImpl(argc, argv)) {}
+
+    Controller(const Controller &other) : impl_(other.impl_)
+    {
+        if (impl_)
+            ++impl_->references;
+    }
+
+    Controller &operator=(const Controller &other)
+    {
+        // It may be this one.
+        detail::ControllerImpl *impl = other.impl_;
+        if (impl)
+            ++impl->references;
+        release();
+        impl_ = impl;
+        return *this;
+    }
+
+    ~Controller() { release(); }
+
+    bool isValid() const { return impl_ && impl_->context && !cheetah_is_finalized(impl_->context); }
+    int ncontexts() const { return cheetah_ncontexts(context()); }
+    int mycontext() const { return cheetah_mycontext(context()); }
+
+    // Copies bytes to a place in another context's memory. The local bell rings when they may be
+    // changed, the remote one when they are there. Bells may be 0.
+    void put(int to, void *remote, const void *local, int len, int *local_bell, int *remote_bell)
+    {
+        detail::checked(cheetah_put(context(), to, remote, local, static_cast<size_t>(len),
+                                    local_bell, remote_bell));
+        impl_->nowAndThen();
+    }
+
+    // Copies bytes from another context's memory. The local bell rings when they are here, the remote
+    // one when they may be changed there.
+    void get(int of, const void *remote, void *local, int len, int *local_bell, int *remote_bell)
+    {
+        detail::checked(cheetah_get(context(), of, remote, local, static_cast<size_t>(len),
+                                    local_bell, remote_bell));
+        impl_->nowAndThen();
+    }
+
+    // Registers a function: one more than the last one's number. All contexts register the same
+    // ones in the same order, which the first barrier checks.
+    int registerFunction(Handler_t handler)
+    {
+        return add(new detail::PlainInvoker(handler), reinterpret_cast<void (*)()>(handler));
+    }
+
+    template <class A1> Function1<A1> registerFunction(void (*handler)(int, A1 &))
+    {
+        Function1<A1> function;
+        function.id = add(new detail::Invoker1<A1>(handler), reinterpret_cast<void (*)()>(handler));
+        return function;
+    }
+
+    template <class A1, class A2>
+    Function2<A1, A2> registerFunction(void (*handler)(int, A1 &, A2 &))
+    {
+        Function2<A1, A2> function;
+        function.id =
+            add(new detail::Invoker2<A1, A2>(handler), reinterpret_cast<void (*)()>(handler));
+        return function;
+    }
+
+    template <class A1, class A2, class A3>
+    Function3<A1, A2, A3> registerFunction(void (*handler)(int, A1 &, A2 &, A3 &))
+    {
+        Function3<A1, A2, A3> function;
+        function.id =
+            add(new detail::Invoker3<A1, A2, A3>(handler), reinterpret_cast<void (*)()>(handler));
+        return function;
+    }
+
+    // Has a function run in another context. Without a bell the bytes are copied; with one they
+    // stay as they are until it has rung.
+    void ainvoke(int to, int id, const void *buf, int len, int *bell = 0)
+    {
+        detail::checked(
+            cheetah_ainvoke(context(), to, id, buf, static_cast<size_t>(len), bell));
+        impl_->nowAndThen();
+    }
+
+    template <class A1> void ainvoke(int to, const Function1<A1> &function, const A1 &a1)
+    {
+        detail::Packer packer(implementation(), to, Serialize<CHEETAH, A1>::size(a1));
+        packer.add(a1);
+        packer.send(CHEETAH_FUNCTION, function.id, 0);
+    }
+
+    template <class A1, class A2>
+    void ainvoke(int to, const Function2<A1, A2> &function, const A1 &a1, const A2 &a2)
+    {
+        detail::Packer packer(implementation(), to,
+                      Serialize<CHEETAH, A1>::size(a1) + Serialize<CHEETAH, A2>::size(a2));
+        packer.add(a1);
+        packer.add(a2);
+        packer.send(CHEETAH_FUNCTION, function.id, 0);
+    }
+
+    template <class A1, class A2, class A3>
+    void ainvoke(int to, const Function3<A1, A2, A3> &function, const A1 &a1, const A2 &a2,
+                 const A3 &a3)
+    {
+        detail::Packer packer(implementation(), to,
+                      Serialize<CHEETAH, A1>::size(a1) + Serialize<CHEETAH, A2>::size(a2) +
+                          Serialize<CHEETAH, A3>::size(a3));
+        packer.add(a1);
+        packer.add(a2);
+        packer.add(a3);
+        packer.send(CHEETAH_FUNCTION, function.id, 0);
+    }
+
+    // Moves bytes, rings bells, and runs what others have invoked.
+    void poll()
+    {
+        implementation()->poll();
+    }
+
+    // Polls until the bell shows the value or more.
+    void wait(int *bell, int value)
+    {
+        implementation()->wait(bell, value, cheetah_limit(context()));
+    }
+
+    // As wait(), for this time at most; says whether the value was reached. The error says which
+    // contexts do not answer.
+    bool wait(int *bell, int value, int milliseconds)
+    {
+        return implementation()->wait(bell, value, milliseconds);
+    }
+
+    // Waits until all contexts have entered it.
+    void barrier()
+    {
+        implementation()->barrier(cheetah_limit(context()));
+    }
+
+    // The same in two halves.
+    void barrierBegin() { detail::checked(cheetah_barrier_begin(context())); }
+    bool barrierDone()
+    {
+        return implementation()->barrierDone();
+    }
+
+    // Finishes what was begun, meets all others, and ends the parallel part of the program.
+    void finalize()
+    {
+        implementation()->finalize();
+    }
+
+    // Special memory of this context, which others write and read by loads and stores.
+    void *allocate(int len)
+    {
+        void *memory = cheetah_allocate(context(), static_cast<size_t>(len));
+        if (!memory)
+            detail::failed(cheetah_error());
+        return memory;
+    }
+    void free(void *memory) { detail::checked(cheetah_free(context(), memory)); }
+
+    // Copies of payload so far.
+    unsigned long copies() const { return cheetah_copies(context()); }
+
+    // The flat interface's context.
+    cheetah_context *context() const { return implementation()->context; }
+
+private:
+    friend class MatchingHandler;
+
+    // Without one there is nothing to go on with, whatever the error handler says.
+    detail::ControllerImpl *implementation() const
+    {
+        if (!impl_ || !impl_->context) {
+            detail::failed("a controller that is not valid is used");
+            _exit(1);
+        }
+        return impl_;
+    }
+
+    int add(detail::Invoker *invoker, void (*code)())
+    {
+        int id = detail::checked(cheetah_register(context(), 0, code));
+        impl_->functions.push_back(invoker);
+        return id;
+    }
+
+    void release()
+    {
+        if (impl_ && --impl_->references == 0)
+            delete impl_;
+        impl_ = 0;
+    }
+
+    detail::ControllerImpl *impl_;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// Messages that meet their requests, by sender and tag, whichever comes first. All contexts build
+// their handlers in the same order.
+class MatchingHandler {
+public:
+    // Of no use before controller() is set.
+    MatchingHandler() : number_(-1) {}
+    explicit MatchingHandler(const Controller &c) : number_(-1) { controller(c); }
+    ~MatchingHandler()
+    {
+        if (number_ >= 0)
+            controller_.impl_->detach(number_);
+    }
+
+    const Controller &controller() const { return controller_; }
+    void controller(const Controller &c)
+    {
+        if (number_ >= 0) {
+            detail::failed("a matching handler has its controller already");
+            return;
+        }
+        controller_ = c;
+        number_ = controller_.implementation()->attach(&meeting_);
+    }
+
+    // Sends up to three values to this handler of another context. They are packed at once.
+    void send(int to, int tag) { detail::Packer(controller_.implementation(), to, 0).send(CHANNEL, number(), tag); }
+
+    template <class A1> void send(int to, int tag, const A1 &a1) { sendWith(CHEETAH(), to, tag, a1); }
+
+    template <class A1, class A2> void send(int to, int tag, const A1 &a1, const A2 &a2)
+    {
+        int size = Serialize<CHEETAH, A1>::size(a1) + Serialize<CHEETAH, A2>::size(a2);
+        detail::Packer packer(controller_.implementation(), to, size);
+        packer.add(a1);
+        packer.add(a2);
+        packer.send(CHANNEL, number(), tag);
+    }
+
+    template <class A1, class A2, class A3>
+    void send(int to, int tag, const A1 &a1, const A2 &a2, const A3 &a3)
+    {
+        int size = Serialize<CHEETAH, A1>::size(a1) + Serialize<CHEETAH, A2>::size(a2) +
+                   Serialize<CHEETAH, A3>::size(a3);
+        detail::Packer packer(controller_.implementation(), to, size);
+        packer.add(a1);
+        packer.add(a2);
+        packer.add(a3);
+        packer.send(CHANNEL, number(), tag);
+    }
+
+    // The same in the way of another tag of Serialize.
+    template <class Tag, class A1> void sendWith(const Tag &way, int to, int tag, const A1 &a1)
+    {
+        detail::Packer packer(controller_.implementation(), to, Serialize<Tag, A1>::size(a1));
+        packer.addWith(way, a1);
+        packer.send(CHANNEL, number(), tag);
+    }
+
+    // An array.
+    template <class T> void sendWith(const ARRAY &, int to, int tag, const T *values, const int &count)
+    {
+        detail::Packer packer(controller_.implementation(), to, Serialize<ARRAY, T>::size(values, count));
+        packer.addArray(values, count);
+        packer.send(CHANNEL, number(), tag);
+    }
+
+    // Requests the next message of a context and tag: f runs with what was sent, in this call or in
+    // a later poll. What is passed as the last argument is copied, and comes first.
+    void request(int from, int tag, void (*f)()) { add(from, tag, new Action0(f)); }
+
+    template <class P1> void request(int from, int tag, void (*f)(P1))
+    {
+        requestWith(CHEETAH(), from, tag, f);
+    }
+    template <class P1, class P2> void request(int from, int tag, void (*f)(P1, P2))
+    {
+        add(from, tag, new Action2<P1, P2>(f));
+    }
+    template <class P1, class P2, class P3> void request(int from, int tag, void (*f)(P1, P2, P3))
+    {
+        add(from, tag, new Action3<P1, P2, P3>(f));
+    }
+    template <class D, class U> void request(int from, int tag, void (*f)(D), const U &user)
+    {
+        add(from, tag, new Action0U<D>(f, user));
+    }
+    template <class D, class P1, class U>
+    void request(int from, int tag, void (*f)(D, P1), const U &user)
+    {
+        requestWith(CHEETAH(), from, tag, f, user);
+    }
+    template <class D, class P1, class P2, class U>
+    void request(int from, int tag, void (*f)(D, P1, P2), const U &user)
+    {
+        add(from, tag, new Action2U<D, P1, P2>(f, user));
+    }
+
+    template <class Tag, class P1>
+    void requestWith(const Tag &, int from, int tag, void (*f)(P1))
+    {
+        add(from, tag, new Action1<Tag, P1>(f));
+    }
+    template <class Tag, class D, class P1, class U>
+    void requestWith(const Tag &, int from, int tag, void (*f)(D, P1), const U &user)
+    {
+        add(from, tag, new Action1U<Tag, D, P1>(f, user));
+    }
+
+    // An array.
+    template <class T> void requestWith(const ARRAY &, int from, int tag, void (*f)(T *, int &))
+    {
+        add(from, tag, new ActionArray<T>(f));
+    }
+
+    // Requests that wait, and messages: of one context, or of all.
+    int actions(int from = -1) const { return detail::Meeting::count(meeting_.actions, from); }
+    int messages(int from = -1) const { return detail::Meeting::count(meeting_.messages, from); }
+
+private:
+    MatchingHandler(const MatchingHandler &);
+    MatchingHandler &operator=(const MatchingHandler &);
+
+    enum { CHANNEL = CHEETAH_CHANNEL };
+
+    class Action0 : public detail::Action {
+    public:
+        explicit Action0(void (*f)()) : f_(f) {}
+        virtual void run(char *) { f_(); }
+
+    private:
+        void (*f_)();
+    };
+
+    template <class D> class Action0U : public detail::Action {
+    public:
+        template <class U> Action0U(void (*f)(D), const U &user) : f_(f), user_(user) {}
+        virtual void run(char *) { f_(user_); }
+
+    private:
+        void (*f_)(D);
+        typename detail::Plain<D>::type user_;
+    };
+
+    template <class Tag, class P1> class Action1 : public detail::Action {
+    public:
+        explicit Action1(void (*f)(P1)) : f_(f) {}
+        virtual void run(char *buffer)
+        {
+            typedef typename detail::Plain<P1>::type A1;
+            A1 *a1;
+            Serialize<Tag, A1>::unpack(a1, buffer);
+            f_(*a1);
+            Serialize<Tag, A1>::cleanup(a1);
+        }
+
+    private:
+        void (*f_)(P1);
+    };
+
+    template <class Tag, class D, class P1> class Action1U : public detail::Action {
+    public:
+        template <class U> Action1U(void (*f)(D, P1), const U &user) : f_(f), user_(user) {}
+        virtual void run(char *buffer)
+        {
+            typedef typename detail::Plain<P1>::type A1;
+            A1 *a1;
+            Serialize<Tag, A1>::unpack(a1, buffer);
+            f_(user_, *a1);
+            Serialize<Tag, A1>::cleanup(a1);
+        }
+
+    private:
+        void (*f_)(D, P1);
+        typename detail::Plain<D>::type user_;
+    };
+
+    template <class P1, class P2> class Action2 : public detail::Action {
+    public:
+        explicit Action2(void (*f)(P1, P2)) : f_(f) {}
+        virtual void run(char *buffer)
+        {
+            typedef typename detail::Plain<P1>::type A1;
+            typedef typename detail::Plain<P2>::type A2;
+            A1 *a1;
+            A2 *a2;
+            buffer += Serialize<CHEETAH, A1>::unpack(a1, buffer);
+            Serialize<CHEETAH, A2>::unpack(a2, buffer);
+            f_(*a1, *a2);
+            Serialize<CHEETAH, A1>::cleanup(a1);
+            Serialize<CHEETAH, A2>::cleanup(a2);
+        }
+
+    private:
+        void (*f_)(P1, P2);
+    };
+
+    template <class D, class P1, class P2> class Action2U : public detail::Action {
+    public:
+        template <class U> Action2U(void (*f)(D, P1, P2), const U &user) : f_(f), user_(user) {}
+        virtual void run(char *buffer)
+        {
+            typedef typename detail::Plain<P1>::type A1;
+            typedef typename detail::Plain<P2>::type A2;
+            A1 *a1;
+            A2 *a2;
+            buffer += Serialize<CHEETAH, A1>::unpack(a1, buffer);
+            Serialize<CHEETAH, A2>::unpack(a2, buffer);
+            f_(user_, *a1, *a2);
+            Serialize<CHEETAH, A1>::cleanup(a1);
+            Serialize<CHEETAH, A2>::cleanup(a2);
+        }
+
+    private:
+        void (*f_)(D, P1, P2);
+        typename detail::Plain<D>::type user_;
+    };
+
+    template <class P1, class P2, class P3> class Action3 : public detail::Action {
+    public:
+        explicit Action3(void (*f)(P1, P2, P3)) : f_(f) {}
+        virtual void run(char *buffer)
+        {
+            typedef typename detail::Plain<P1>::type A1;
+            typedef typename detail::Plain<P2>::type A2;
+            typedef typename detail::Plain<P3>::type A3;
+            A1 *a1;
+            A2 *a2;
+            A3 *a3;
+            buffer += Serialize<CHEETAH, A1>::unpack(a1, buffer);
+            buffer += Serialize<CHEETAH, A2>::unpack(a2, buffer);
+            Serialize<CHEETAH, A3>::unpack(a3, buffer);
+            f_(*a1, *a2, *a3);
+            Serialize<CHEETAH, A1>::cleanup(a1);
+            Serialize<CHEETAH, A2>::cleanup(a2);
+            Serialize<CHEETAH, A3>::cleanup(a3);
+        }
+
+    private:
+        void (*f_)(P1, P2, P3);
+    };
+
+    template <class T> class ActionArray : public detail::Action {
+    public:
+        explicit ActionArray(void (*f)(T *, int &)) : f_(f) {}
+        virtual void run(char *buffer)
+        {
+            T *values;
+            int count;
+            Serialize<ARRAY, T>::unpack(values, buffer, count);
+            f_(values, count);
+            Serialize<ARRAY, T>::cleanup(values);
+        }
+
+    private:
+        void (*f_)(T *, int &);
+    };
+
+    int number() const
+    {
+        if (number_ < 0)
+            detail::failed("a matching handler without a controller is used");
+        return number_;
+    }
+
+    void add(int from, int tag, detail::Action *action)
+    {
+        number();
+        if (from < 0 || from >= controller_.ncontexts()) {
+            delete action;
+            detail::failed("a request of a context that is not there");
+            return;
+        }
+        detail::Meeting::Key key(from, tag);
+        detail::Meeting::Messages::iterator at = meeting_.messages.find(key);
+        if (at == meeting_.messages.end()) {
+            meeting_.actions[key].push_back(action);
+            return;
+        }
+        detail::Ready now = {action, at->second.front()};
+        at->second.pop_front();
+        if (at->second.empty())
+            meeting_.messages.erase(at);
+        controller_.impl_->ready.push_back(now);
+        controller_.impl_->dispatch();
+    }
+
+    Controller controller_;
+    int number_;
+    detail::Meeting meeting_;
+};
+
+} // namespace Cheetah
+
+#endif

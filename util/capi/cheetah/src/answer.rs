@@ -1,0 +1,70 @@
+//! Numbers for errors, sentences beside them, and panics that stay inside.
+
+#![expect(unsafe_code, reason = "names of C")]
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use selvedge_cheetah::core::Core;
+use selvedge_cheetah::{Error, Result};
+
+const ERROR: c_int = -1;
+const LOST: c_int = -2;
+const FINALIZED: c_int = -3;
+const TIMED_OUT: c_int = -4;
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// A context, as C holds it.
+pub(crate) struct Context {
+    pub(crate) core: Core,
+    pub(crate) special: std::sync::Mutex<Vec<std::sync::Arc<selvedge::owned::Window>>>,
+}
+
+/// Runs what a function of C's is for.
+pub(crate) fn answer(run: impl FnOnce() -> Result<c_int>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(why)) => fail(&why),
+        Err(_) => {
+            say("the library has failed: a panic, with its message on standard error");
+            ERROR
+        }
+    }
+}
+
+/// Notes the sentence, and says the number.
+pub(crate) fn fail(why: &Error) -> c_int {
+    say(&why.to_string());
+    match why {
+        Error::Lost { .. } => LOST,
+        Error::Finalized(_) => FINALIZED,
+        Error::TimedOut { .. } => TIMED_OUT,
+        _ => ERROR,
+    }
+}
+
+fn say(text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    LAST.with(|last| *last.borrow_mut() = text);
+}
+
+/// A number of C's that counts something.
+pub(crate) fn number(what: &str, value: c_int) -> Result<usize> {
+    let number = usize::try_from(value);
+    number.map_err(|_| Error::Garbled(format!("{what} {value}")))
+}
+
+/// A count for C.
+pub(crate) fn count(value: usize) -> c_int {
+    c_int::try_from(value).unwrap_or(c_int::MAX)
+}
+
+/// The sentence of the last error of this thread.
+#[unsafe(no_mangle)]
+extern "C" fn cheetah_error() -> *const c_char {
+    LAST.with(|last| last.borrow().as_ptr())
+}

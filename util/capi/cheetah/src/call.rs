@@ -1,0 +1,228 @@
+//! Functions, handlers, and the messages for them.
+
+#![expect(unsafe_code, reason = "pointers of C")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use selvedge_cheetah::core::Message;
+use selvedge_cheetah::{BellName, Error, Port, Result};
+
+use crate::answer::{Context, answer, count, number};
+use crate::life::open;
+
+/// `struct cheetah_message`.
+#[repr(C)]
+pub(crate) struct CMessage {
+    from: c_int,
+    kind: c_int,
+    id: c_int,
+    tag: c_int,
+    bytes: *mut c_void,
+    len: usize,
+    handle: *mut c_void,
+}
+
+const FUNCTION: c_int = 0;
+const CHANNEL: c_int = 1;
+
+/// What C means by kind, number and tag.
+pub(crate) fn port(kind: c_int, id: c_int, tag: c_int) -> Result<Port> {
+    let id = number("function or handler", id)? as u32;
+    match kind {
+        FUNCTION => Ok(Port::Function(id)),
+        CHANNEL => Ok(Port::Channel { channel: id, tag }),
+        _ => Err(Error::Garbled(format!("a message of kind {kind}"))),
+    }
+}
+
+/// # Safety
+/// `context` is open; `message` can be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_next(context: *mut Context, message: *mut CMessage) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        let Some(next) = core.next() else {
+            return Ok(0);
+        };
+        let (kind, id, tag) = match next.port() {
+            Port::Function(id) => (FUNCTION, id, 0),
+            Port::Channel { channel, tag } => (CHANNEL, channel, tag),
+        };
+        let mut pulled = CMessage {
+            from: count(next.from()),
+            kind,
+            id: id.cast_signed(),
+            tag,
+            bytes: next.bytes().as_ptr().cast_mut().cast(),
+            len: next.bytes().len(),
+            handle: ptr::null_mut(),
+        };
+        pulled.handle = Box::into_raw(Box::new(next)).cast();
+        // SAFETY: the caller's promise.
+        unsafe { message.write(pulled) };
+        Ok(1)
+    })
+}
+
+/// # Safety
+/// `message` was pulled, and is released once.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_release(message: *mut CMessage) {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { message.as_mut() }.map(|message| &mut message.handle);
+    let handle = handle.map_or(ptr::null_mut(), |handle| {
+        std::mem::replace(handle, ptr::null_mut())
+    });
+    if !handle.is_null() {
+        // SAFETY: made by `cheetah_next`.
+        drop(unsafe { Box::from_raw(handle.cast::<Message>()) });
+    }
+}
+
+/// # Safety
+/// `context` is open; `name` is a string or null, `code` a function or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_register(
+    context: *mut Context,
+    name: *const c_char,
+    code: *const c_void,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { name_of(name, code) };
+        // SAFETY: the caller's promise.
+        let id = unsafe { open(context) }?.core.register(&name)?;
+        Ok(id.cast_signed())
+    })
+}
+
+/// # Safety
+/// `context` is open; `name` is a string or null.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_channel(context: *mut Context, name: *const c_char) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { name_of(name, ptr::null()) };
+        // SAFETY: the caller's promise.
+        let id = unsafe { open(context) }?.core.channel(&name)?;
+        Ok(id.cast_signed())
+    })
+}
+
+/// A name, or where code is: the same in every process that runs the same files.
+///
+/// # Safety
+/// As [`cheetah_register`].
+unsafe fn name_of(name: *const c_char, code: *const c_void) -> String {
+    if !name.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { CStr::from_ptr(name) }
+            .to_string_lossy()
+            .into_owned();
+    }
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: any address may be asked for.
+    if code.is_null() || unsafe { libc::dladdr(code, found.as_mut_ptr()) } == 0 {
+        return "without a name".to_owned();
+    }
+    // SAFETY: zeroed, and filled by the call.
+    let found = unsafe { found.assume_init() };
+    let offset = code.addr().wrapping_sub(found.dli_fbase.addr());
+    let file = match found.dli_fname.is_null() {
+        true => String::new(),
+        // SAFETY: a string of the loader's.
+        false => unsafe { CStr::from_ptr(found.dli_fname) }
+            .to_string_lossy()
+            .into_owned(),
+    };
+    let file = file.rsplit('/').next().unwrap_or_default();
+    match found.dli_sname.is_null() {
+        true => format!("{file}+{offset:#x}"),
+        false => {
+            // SAFETY: a string of the loader's.
+            let symbol = unsafe { CStr::from_ptr(found.dli_sname) };
+            format!("{} ({file}+{offset:#x})", symbol.to_string_lossy())
+        }
+    }
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_no_function(context: *mut Context, caller: c_int, id: c_int) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        core.no_function(number("context", caller)?, id.cast_unsigned());
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `context` is open; the bytes are valid for reads, with a bell until it has rung.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_ainvoke(
+    context: *mut Context,
+    to: c_int,
+    id: c_int,
+    bytes: *const c_void,
+    len: usize,
+    bell: *mut c_int,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        let (to, port) = (number("context", to)?, port(FUNCTION, id, 0)?);
+        if id.cast_unsigned() >= core.functions() {
+            return Err(Error::NoFunction {
+                caller: core.mycontext(),
+                target: to,
+                id: id.cast_unsigned(),
+                known: core.functions(),
+            });
+        }
+        if bell.is_null() {
+            // SAFETY: the caller's promise.
+            core.invoke(to, port, unsafe { slice(bytes, len) })?;
+        } else {
+            let bell = BellName::at(bell.expose_provenance());
+            // SAFETY: the caller's promise.
+            unsafe { core.invoke_lent(to, port, (bytes.cast(), len), bell) }?;
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `context` is open; the bytes are valid for reads.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_send(
+    context: *mut Context,
+    to: c_int,
+    channel: c_int,
+    tag: c_int,
+    bytes: *const c_void,
+    len: usize,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        let port = port(CHANNEL, channel, tag)?;
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { slice(bytes, len) };
+        core.invoke(number("context", to)?, port, bytes)?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// The bytes are valid for reads, and keep still; none may be at null.
+unsafe fn slice<'a>(bytes: *const c_void, len: usize) -> &'a [u8] {
+    match len {
+        0 => &[],
+        // SAFETY: the caller's promise.
+        _ => unsafe { std::slice::from_raw_parts(bytes.cast(), len) },
+    }
+}

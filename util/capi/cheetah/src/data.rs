@@ -1,0 +1,109 @@
+//! Puts, gets and special memory.
+
+#![expect(unsafe_code, reason = "pointers of C")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::PoisonError;
+
+use selvedge_cheetah::{BellName, Error};
+
+use crate::answer::{Context, answer, number};
+use crate::life::open;
+
+fn bell(bell: *mut c_int) -> BellName {
+    BellName::at(bell.expose_provenance())
+}
+
+/// # Safety
+/// `context` is open; the bytes and bells are as `Core::put` has it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_put(
+    context: *mut Context,
+    to: c_int,
+    remote: *mut c_void,
+    local: *const c_void,
+    len: usize,
+    local_bell: *mut c_int,
+    remote_bell: *mut c_int,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        let (to, remote) = (number("context", to)?, remote.expose_provenance() as u64);
+        let (local, bells) = (local.cast(), [bell(local_bell), bell(remote_bell)]);
+        // SAFETY: the caller's promise.
+        unsafe { core.put(to, remote, (local, len), bells[0], bells[1]) }?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `context` is open; the room and bells are as `Core::get` has it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_get(
+    context: *mut Context,
+    of: c_int,
+    remote: *const c_void,
+    local: *mut c_void,
+    len: usize,
+    local_bell: *mut c_int,
+    remote_bell: *mut c_int,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        let (of, remote) = (number("context", of)?, remote.expose_provenance() as u64);
+        let (local, bells) = (local.cast(), [bell(local_bell), bell(remote_bell)]);
+        // SAFETY: the caller's promise.
+        unsafe { core.get(of, remote, (local, len), bells[0], bells[1]) }?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_allocate(context: *mut Context, len: usize) -> *mut c_void {
+    let mut memory = ptr::null_mut();
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { open(context) }?;
+        let window = context.core.allocate(len)?;
+        memory = window.base().cast();
+        let mut special = context
+            .special
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        special.push(window);
+        Ok(0)
+    });
+    memory
+}
+
+/// # Safety
+/// `context` is open; `memory` is null or was allocated, and is not used any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_free(context: *mut Context, memory: *mut c_void) -> c_int {
+    answer(|| {
+        if memory.is_null() {
+            return Ok(0);
+        }
+        // SAFETY: the caller's promise.
+        let context = unsafe { open(context) }?;
+        let mut special = context
+            .special
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let at = special
+            .iter()
+            .position(|window| window.base().cast() == memory);
+        let at = at.ok_or_else(|| {
+            Error::Garbled(format!(
+                "cheetah_free of {memory:?}, which was not allocated"
+            ))
+        })?;
+        context.core.free(special.swap_remove(at));
+        Ok(0)
+    })
+}

@@ -1,0 +1,175 @@
+//! Contexts: opening, ending.
+
+#![expect(unsafe_code, reason = "pointers of C")]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use selvedge_cheetah::core::Core;
+use selvedge_cheetah::{Config, Error, Result};
+
+use crate::answer::{Context, answer, count};
+
+/// # Safety
+/// `argc` and `argv` are those of `main`, or of the same kind, and can be written; `context` can be
+/// written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_open(
+    argc: *mut c_int,
+    argv: *mut *mut *mut c_char,
+    context: *mut *mut Context,
+) -> c_int {
+    answer(|| {
+        if argc.is_null() || argv.is_null() || context.is_null() {
+            return Err(Error::Usage("cheetah_open with a null pointer".to_owned()));
+        }
+        // SAFETY: not null, and the caller's promise.
+        let given = unsafe { *argc };
+        // SAFETY: as above.
+        let list = unsafe { *argv };
+        let given = usize::try_from(given).unwrap_or(0);
+        // SAFETY: `argv` has `argc` strings.
+        let pointers = unsafe { pointers(list, given) };
+        // SAFETY: each is a string.
+        let mut args: Vec<_> = pointers.iter().map(|&arg| unsafe { text(arg) }).collect();
+        let all = args.clone();
+        let config = Config::from_args(&mut args)?;
+        let core = Core::open(&config)?;
+        let kept = kept(&all, &args);
+        for (place, &from) in kept.iter().enumerate() {
+            // SAFETY: there are no more than there were.
+            unsafe { list.wrapping_add(place).write(pointers[from]) };
+        }
+        if kept.len() < given {
+            // SAFETY: as above.
+            unsafe { list.wrapping_add(kept.len()).write(ptr::null_mut()) };
+        }
+        // SAFETY: not null, and the caller's promise.
+        unsafe { *argc = count(kept.len()) };
+        let opened = Box::new(Context {
+            core,
+            special: std::sync::Mutex::default(),
+        });
+        // SAFETY: not null, and the caller's promise.
+        unsafe { *context = Box::into_raw(opened) };
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `list` has `len` pointers.
+unsafe fn pointers(list: *mut *mut c_char, len: usize) -> Vec<*mut c_char> {
+    if list.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(list, len) }.to_vec()
+}
+
+/// # Safety
+/// `arg` is a string or null.
+unsafe fn text(arg: *mut c_char) -> String {
+    if arg.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(arg) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Where what is left was before.
+fn kept(all: &[String], left: &[String]) -> Vec<usize> {
+    let mut from = 0;
+    let mut kept = Vec::new();
+    for arg in left {
+        let at = all[from..].iter().position(|other| other == arg);
+        if let Some(at) = at {
+            kept.push(from + at);
+            from += at + 1;
+        }
+    }
+    kept
+}
+
+/// The context behind a pointer of C's.
+///
+/// # Safety
+/// It is null, or was opened and is not closed.
+pub(crate) unsafe fn open<'a>(context: *const Context) -> Result<&'a Context> {
+    // SAFETY: the caller's promise.
+    let context = unsafe { context.as_ref() };
+    context.ok_or_else(|| Error::Usage("a null context".to_owned()))
+}
+
+/// # Safety
+/// `context` is null or was opened, and is not used any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_close(context: *mut Context) {
+    if context.is_null() {
+        return;
+    }
+    // SAFETY: made by `cheetah_open`, and given back once.
+    let context = unsafe { Box::from_raw(context) };
+    // Nobody can be told.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        context.core.abandon_all();
+        drop(context);
+    }));
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_finalize_step(context: *mut Context) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(|| Ok(unsafe { open(context) }?.core.finalize_step()?.into()))
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_wait_for_children(context: *mut Context) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        core.wait_for_children().map(|()| 0)
+    })
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_is_finalized(context: *const Context) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(|| Ok(unsafe { open(context) }?.core.is_finalized().into()))
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_mycontext(context: *const Context) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(|| Ok(count(unsafe { open(context) }?.core.mycontext())))
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_ncontexts(context: *const Context) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(|| Ok(count(unsafe { open(context) }?.core.ncontexts())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_the_arguments_is_found_where_it_was() {
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+        let all = words("p a -np 2 a -shmem b");
+        assert_eq!(kept(&all, &words("p a a b")), [0, 1, 4, 6]);
+    }
+}

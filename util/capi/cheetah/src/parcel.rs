@@ -1,0 +1,73 @@
+//! Messages that are packed in place.
+
+#![expect(unsafe_code, reason = "pointers of C")]
+
+use std::ffi::{c_int, c_void};
+
+use selvedge_cheetah::Error;
+use selvedge_cheetah::core::Room;
+
+use crate::answer::{Context, answer, number};
+use crate::call::port;
+use crate::life::open;
+
+/// # Safety
+/// `context` is open; `parcel` and `room` can be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_reserve(
+    context: *mut Context,
+    to: c_int,
+    len: usize,
+    parcel: *mut *mut Room,
+    room: *mut *mut c_void,
+) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        let mut reserved = Box::new(core.reserve(number("context", to)?, len)?);
+        let place = reserved.bytes_mut().as_mut_ptr();
+        // SAFETY: the caller's promise.
+        unsafe { room.write(place.cast()) };
+        // SAFETY: the caller's promise.
+        unsafe { parcel.write(Box::into_raw(reserved)) };
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `context` is open; `parcel` was reserved, and is not used any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_commit(
+    context: *mut Context,
+    parcel: *mut Room,
+    kind: c_int,
+    id: c_int,
+    tag: c_int,
+) -> c_int {
+    answer(|| {
+        if parcel.is_null() {
+            return Err(Error::Usage("a null parcel".to_owned()));
+        }
+        // SAFETY: made by `cheetah_reserve`, and given back once.
+        let parcel = unsafe { Box::from_raw(parcel) };
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        core.commit(port(kind, id, tag)?, *parcel)?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `context` is open; `parcel` is null or was reserved, and is not used any more.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_abandon(context: *mut Context, parcel: *mut Room) {
+    answer(|| {
+        if !parcel.is_null() {
+            // SAFETY: made by `cheetah_reserve`, and given back once.
+            let parcel = unsafe { Box::from_raw(parcel) };
+            // SAFETY: the caller's promise.
+            unsafe { open(context) }?.core.abandon(*parcel);
+        }
+        Ok(0)
+    });
+}

@@ -1,0 +1,118 @@
+//! Progress, barriers, and how waits end.
+
+#![expect(unsafe_code, reason = "pointers of C")]
+
+use std::ffi::{CStr, c_char, c_int, c_ulong};
+use std::time::{Duration, Instant};
+
+use selvedge_cheetah::BellName;
+
+use crate::answer::{Context, answer, count, fail};
+use crate::life::open;
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_progress(context: *mut Context) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(|| unsafe { open(context) }?.core.progress().map(|()| 0))
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_failure(context: *mut Context) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let failure = unsafe { open(context) }?.core.failure();
+        Ok(failure.map_or(0, |why| fail(&why)))
+    })
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_hopeless(context: *mut Context, bell: *mut c_int) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        let bell = (!bell.is_null()).then(|| BellName::at(bell.addr()));
+        let why = core.hopeless(bell);
+        if let (Some(bell), Some(_)) = (bell, &why) {
+            core.forgive(bell);
+        }
+        Ok(why.map_or(0, |why| fail(&why)))
+    })
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_rest(context: *mut Context, millis: c_int) -> c_int {
+    answer(|| {
+        let time = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+        // SAFETY: the caller's promise.
+        unsafe { open(context) }?.core.rest(time);
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_limit(context: *const Context) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let limit = unsafe { open(context) }?.core.limit();
+        Ok(limit.map_or(0, |limit| count(limit.as_millis() as usize).max(1)))
+    })
+}
+
+/// # Safety
+/// `context` is open; `what` is a string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_timed_out(
+    context: *mut Context,
+    what: *const c_char,
+    millis: c_int,
+    is_barrier: c_int,
+) -> c_int {
+    answer(|| {
+        let what = match what.is_null() {
+            true => "wait".into(),
+            // SAFETY: the caller's promise.
+            false => unsafe { CStr::from_ptr(what) }.to_string_lossy(),
+        };
+        let ago = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+        let now = Instant::now();
+        let since = now.checked_sub(ago).unwrap_or(now);
+        // SAFETY: the caller's promise.
+        let core = &unsafe { open(context) }?.core;
+        Err(core.timed_out(&what, since, is_barrier != 0))
+    })
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_barrier_begin(context: *mut Context) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(|| unsafe { open(context) }?.core.barrier_begin().map(|()| 0))
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_barrier_done(context: *mut Context) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(|| Ok(unsafe { open(context) }?.core.barrier_done()?.into()))
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_copies(context: *const Context) -> c_ulong {
+    // SAFETY: the caller's promise.
+    let context = unsafe { open(context) };
+    context.map_or(0, |context| context.core.copies().all())
+}

@@ -1,0 +1,210 @@
+//! Programs in C++ against `Cheetah/Cheetah.h` and `libcheetah.so`, as real processes.
+
+#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const STANDARDS: [&str; 8] = [
+    "gnu++98", "c++98", "c++03", "c++11", "c++14", "c++17", "c++20", "c++23",
+];
+
+/// Where the library was built to.
+fn library() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap();
+    let folders = [folder, folder.parent().unwrap()];
+    let found = folders
+        .into_iter()
+        .find(|folder| folder.join("libcheetah.so").exists());
+    found
+        .expect("libcheetah.so is built with its tests")
+        .to_owned()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Compiles a program with warnings as errors; where it is. `None` if the compiler does not know the
+/// standard.
+fn compile(name: &str, standard: &str, more: &[&str]) -> Option<PathBuf> {
+    if !knows(standard) {
+        eprintln!("skipped: the compiler does not know {standard}");
+        return None;
+    }
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "{name}-{standard}{}",
+        more.concat().replace(['/', '=', ','], "_")
+    ));
+    let library = library();
+    let warnings = [
+        "-Wall",
+        "-Wextra",
+        "-Wpedantic",
+        "-Wshadow",
+        "-Wconversion",
+        "-Werror",
+    ];
+    let output = Command::new("g++")
+        .arg(format!("-std={standard}"))
+        .args(warnings)
+        .args(more)
+        .arg("-o")
+        .arg(&program)
+        .arg(root().join(format!("tests/programs/{name}.cc")))
+        .arg("-I")
+        .arg(root().join("include"))
+        .arg("-L")
+        .arg(&library)
+        .args(["-lcheetah", &format!("-Wl,-rpath,{}", library.display())])
+        .output()
+        .expect("a C++ compiler");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{standard}: {said}");
+    Some(program)
+}
+
+fn knows(standard: &str) -> bool {
+    let output = Command::new("g++")
+        .args([
+            &format!("-std={standard}"),
+            "-fsyntax-only",
+            "-xc++",
+            "/dev/null",
+        ])
+        .output();
+    output.expect("a C++ compiler").status.success()
+}
+
+fn run(mut command: Command) -> Output {
+    for name in ["CHEETAH_RANK", "CHEETAH_SIZE", "CHEETAH_FABRIC", "PMI_FD"] {
+        command.env_remove(name);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    finish(command.spawn().unwrap())
+}
+
+/// The end of a program, and of all that hold its output.
+fn finish(mut child: Child) -> Output {
+    let (done, over) = mpsc::channel();
+    let streams: [Box<dyn Read + Send>; 2] = [
+        Box::new(child.stdout.take().unwrap()),
+        Box::new(child.stderr.take().unwrap()),
+    ];
+    let readers = streams.map(|mut stream| {
+        let done = done.clone();
+        thread::spawn(move || {
+            let mut text = Vec::new();
+            stream.read_to_end(&mut text).unwrap();
+            // Nobody listens when the watchdog has struck.
+            let _ = done.send(());
+            text
+        })
+    });
+    for _ in 0..2 {
+        if over.recv_timeout(PATIENCE).is_err() {
+            let _ = child.kill();
+            panic!("a program does not end");
+        }
+    }
+    let [stdout, stderr] = readers.map(|reader| reader.join().unwrap());
+    let status = child.wait().unwrap();
+    Output {
+        status,
+        stdout,
+        stderr,
+    }
+}
+
+fn play(program: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command.args(args);
+    run(command)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_program_compiles_under_every_standard_without_warnings_and_runs() {
+    for standard in STANDARDS {
+        let Some(program) = compile("all", standard, &["-O1"]) else {
+            continue;
+        };
+        let output = play(&program, &["-shmem", "-np", "4", "own"]);
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{standard}: {output:?}");
+        assert_eq!(
+            said.matches("context ends well").count(),
+            4,
+            "{standard}: {said}"
+        );
+        assert_eq!(said.matches("before").count(), 1, "{standard}: {said}");
+    }
+}
+
+#[test]
+fn a_program_runs_with_one_to_eight_contexts_and_any_level_of_optimisation() {
+    for level in ["-O0", "-O2"] {
+        let program = compile("all", "gnu++98", &[level]).unwrap();
+        for contexts in ["1", "2", "3", "8"] {
+            let output = play(&program, &["own", "-np", contexts, "-shmem"]);
+            assert!(output.status.success(), "{contexts}: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn strings_and_vectors_come_in_a_header_of_their_own() {
+    for standard in ["gnu++98", "c++20"] {
+        let program = compile("all", standard, &["-DWITH_STD"]).unwrap();
+        let output = play(&program, &["own", "-np", "2", "-shmem"]);
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+#[test]
+fn the_header_is_clean_under_the_sanitizers() {
+    let program = compile("all", "gnu++98", &["-g", "-fsanitize=address,undefined"]).unwrap();
+    let output = play(&program, &["own", "-np", "2", "-shmem"]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn errors_end_the_program_with_a_sentence_unless_somebody_takes_them() {
+    let program = compile("errors", "c++11", &[]).unwrap();
+    let table = [
+        (
+            "mismatch",
+            false,
+            "contexts have registered different things",
+        ),
+        ("death", false, "context 1 of 3 is gone"),
+        (
+            "pointer",
+            true,
+            "noted: get of 1 bytes at 0x20 of context 1",
+        ),
+        ("handler", true, "noted: barrier within a handler"),
+        ("late", true, "noted: poll after finalize"),
+        ("patience", true, "noted: wait has lasted"),
+    ];
+    for (what, ends_well, sentence) in table {
+        let output = play(&program, &[what, "-shmem", "-np", "3"]);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.success(), ends_well, "{what}: {said}");
+        assert!(said.contains(sentence), "{what}: {said}");
+    }
+}

@@ -1,0 +1,71 @@
+// What is said about errors: the first argument says which.
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+
+#include "Cheetah/Cheetah.h"
+
+static void note(const char *sentence) { std::cout << "noted: " << sentence << std::endl; }
+
+static void nothing(int, int, void *, int) {}
+static void other(int, int, void *, int) {}
+static void waits(int, int, void *, int);
+
+static Cheetah::Controller *controller_g = 0;
+
+static void waits(int, int, void *, int) { controller_g->barrier(); }
+
+int main(int argc, char **argv)
+{
+    Cheetah::Controller c(argc, argv);
+    controller_g = &c;
+    std::string what(argc > 1 ? argv[1] : "");
+    int me = c.mycontext(), next = (me + 1) % c.ncontexts();
+    if (what == "mismatch") {
+        c.registerFunction(me == 1 ? other : nothing);
+        c.barrier();
+    } else if (what == "pointer") {
+        Cheetah::onError(note);
+        c.barrier();
+        int bell = 0;
+        char byte = 1;
+        if (me == 0) {
+            c.put(next, reinterpret_cast<void *>(0x10), &byte, 1, &bell, 0);
+            c.get(next, reinterpret_cast<void *>(0x20), &byte, 1, &bell, 0);
+            // The put rang when its byte was taken.
+            c.wait(&bell, 2);
+        }
+        c.barrier();
+        std::cout << "lives" << std::endl;
+    } else if (what == "death") {
+        c.barrier();
+        if (me == 1) {
+            // The others have left the barrier, or will leave it.
+            usleep(200000);
+            kill(getpid(), SIGKILL);
+        }
+        int bell = 0;
+        c.wait(&bell, 1);
+    } else if (what == "handler") {
+        Cheetah::onError(note);
+        int id = c.registerFunction(waits);
+        c.barrier();
+        c.ainvoke(me, id, 0, 0);
+        c.poll();
+    } else if (what == "late") {
+        Cheetah::onError(note);
+        c.finalize();
+        c.poll();
+    } else if (what == "patience") {
+        Cheetah::onError(note);
+        c.barrier();
+        int bell = 0;
+        if (c.wait(&bell, 1, 100))
+            return 3;
+    }
+    return 0;
+}
