@@ -71,7 +71,7 @@ impl Ep {
     }
 
     /// Has everybody who sleeps at a queue or counter of this endpoint ask again whether it may
-    /// ([`Progress::rest`]).
+    /// ([`crate::cq::Progress::rest`]).
     #[cold]
     pub fn wake(&self) {
         self.tx_cq.wake();

@@ -74,10 +74,10 @@ pub(crate) fn serve<L: Line>(
     room.finish()
 }
 
-/// Gathers as [`serve`], for a launcher, which is no context, or context 0, which is one.
+/// Gathers as `serve`, for a launcher, which is no context, or context 0, which is one.
 ///
 /// # Errors
-/// As [`serve`]; `is_over` says when to give up.
+/// As `serve`; `is_over` says when to give up.
 pub fn listen(
     listener: &TcpListener,
     job: &str,
