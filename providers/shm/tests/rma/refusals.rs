@@ -1,12 +1,12 @@
 //! What is not allowed: key, bounds, rights, and regions that go.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use selvedge::rma::RmaIov;
 use selvedge::{Context, Desc, Errno, IovMut, MrAccess, MrMode, OpFlags, RmaExt};
 
-use crate::common::{KEY, Memory, Pair, Side, WAYS, Write, info, patiently, read};
+use crate::common::{KEY, Memory, Pair, Random, Side, WAYS, Write, info, patiently, read};
 
 const READ_ONLY: u64 = 20;
 const WRITE_ONLY: u64 = 21;
@@ -163,34 +163,49 @@ fn a_write_on_its_way_to_a_region_that_goes_is_refused_by_the_target() {
     }
 }
 
-/// The owner registers, fills, and takes back without end; what is read is what was registered.
+/// The owner registers, fills, and takes back without end; what is read is what was registered. Every
+/// other region outlasts a read, so that there are good ones on a crowded machine, too; the others
+/// go at some moment after one has begun.
 #[test]
 fn reads_never_see_what_was_put_where_a_region_was() {
     for way in WAYS {
         let pair = Pair::new(way, 64);
         let memory = Memory::new(200_000);
-        let over = Arc::new(AtomicBool::new(false));
-        let (stop, domain) = (Arc::clone(&over), Arc::clone(&pair.b.domain));
+        let (over, begun) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (stop, reads, domain) = (Arc::clone(&over), Arc::clone(&begun), &pair.b.domain);
+        let domain = Arc::clone(domain);
         let owner = std::thread::spawn(move || {
-            let memory = memory;
-            while !stop.load(Ordering::Relaxed) {
+            let (memory, mut random) = (memory, Random(1));
+            for round in 0_u64.. {
                 memory.put(0, &vec![1; 200_000]);
                 let mut attr = selvedge::mr::Attr::default();
                 (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 50);
                 // SAFETY: never freed.
                 let region = unsafe { domain.reg(&[memory.iov()], &attr) }.unwrap();
-                std::thread::yield_now();
+                // The second read from now on begins and ends while the region is there.
+                let enough = reads.load(Ordering::Relaxed) + 1 + round % 2 * 2;
+                while reads.load(Ordering::Relaxed) < enough && !stop.load(Ordering::Relaxed) {
+                    (0..100).for_each(|_| std::hint::spin_loop());
+                }
+                (0..random.below(1000)).for_each(|_| std::hint::spin_loop());
                 drop(region);
                 memory.put(0, &vec![2; 200_000]);
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         });
         let (mut good, mut bad) = (0, 0);
-        while good < 200 || bad < 20 {
+        while good < 50 || bad < 20 {
             let place = [RmaIov {
                 addr: 0,
                 len: 200_000,
                 key: 50,
             }];
+            begun.fetch_add(1, Ordering::Relaxed);
             match read(&pair.a, &pair.b, pair.to_b, &place, &[200_000]) {
                 Ok(bytes) => {
                     assert!(bytes.iter().all(|&byte| byte == 1), "{way}");
