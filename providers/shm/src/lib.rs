@@ -55,6 +55,7 @@ mod msg;
 mod name;
 mod packet;
 mod peer;
+mod presence;
 mod progress;
 mod proto;
 mod provider;

@@ -23,6 +23,7 @@ use selvedge_kit::copy;
 use crate::domain::Shared;
 use crate::exports::Exports;
 use crate::packet::encode_keys;
+use crate::presence::is_memory;
 use crate::smr::keys::{Chunk, Denied, Kind, RIGHT_READ, RIGHT_WRITE, Row, place_of, rows_of};
 
 /// Pieces of a registered region.
@@ -258,16 +259,35 @@ impl Table {
 }
 
 impl Regions<'_> {
-    /// The memory that a peer names and wants to use with these rights.
+    /// The memory that a peer names and wants to use with these rights, all of it at once.
     ///
     /// # Errors
     /// Why it may not.
     pub(crate) fn locate(&self, piece: &RmaIov, rights: u32) -> Result<copy::Shared, Denied> {
+        let (kind, memory) = self.find(piece, rights)?;
+        if kind == Kind::Whole && !is_memory(memory, piece.len, rights) {
+            return Err(Denied::Nowhere);
+        }
+        Ok(shared(memory, piece.len))
+    }
+
+    /// Whether a peer may use memory with these rights, part by part.
+    ///
+    /// # Errors
+    /// Why it may not. That there is nothing at some address of a region over all of them is found
+    /// out by [`Self::locate`].
+    pub(crate) fn allow(&self, piece: &RmaIov, rights: u32) -> Result<(), Denied> {
+        self.find(piece, rights).map(drop)
+    }
+
+    /// What kind of region a piece is in, and its address.
+    #[inline]
+    fn find(&self, piece: &RmaIov, rights: u32) -> Result<(Kind, usize), Denied> {
         let entry = self.0.find(piece.key).ok_or(Denied::Key)?;
         let row = &entry.row;
         let memory = row.locate(piece.addr, piece.len as u64, rights)?;
         let offset = usize::try_from(memory - row.memory).map_err(|_| Denied::Bounds)?;
-        Ok(shared(entry.first + offset, piece.len))
+        Ok((row.kind, entry.first + offset))
     }
 }
 

@@ -25,7 +25,7 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::peer::{Op, OpBody, Peer, State as PeerState};
 use crate::proto::{MAX_OPS, Sent};
-use crate::smr::keys::{Denied, RIGHT_READ, RIGHT_WRITE};
+use crate::smr::keys::{Denied, Kind, RIGHT_READ, RIGHT_WRITE};
 use crate::state::State;
 use selvedge_kit::Report;
 
@@ -69,7 +69,22 @@ pub(crate) struct Grants {
     pub(crate) list: [Option<Grant>; RMA_IOV_LIMIT],
 }
 
+impl Grants {
+    /// Whether only the peer can tell that there is memory at all.
+    fn are_vague(&self) -> bool {
+        let mut all = self.list.iter().flatten();
+        all.any(|grant| grant.row.kind == Kind::Whole)
+    }
+}
+
 impl Access {
+    /// The same operation, complete when the peer says so.
+    fn confirmed(&self) -> Self {
+        let mut access = self.clone();
+        access.report.flags |= OpFlags::DELIVERY_COMPLETE;
+        access
+    }
+
     /// The operation in the table of those that the peer has to answer.
     fn op(&self, body: OpBody) -> Op {
         let report = self.report;
@@ -213,6 +228,7 @@ impl State {
         };
         let sent = match local {
             Local::To(buf) => self.read(index, access, buf, &grants)?,
+            local if grants.are_vague() => self.write(index, &access.confirmed(), local)?,
             local => self.write(index, access, local)?,
         };
         let peer = &mut self.peers[index];

@@ -90,6 +90,8 @@ pub enum Denied {
     Rights,
     /// The bytes are not all inside the region.
     Bounds,
+    /// The region is the whole address space, and there is no memory at the address.
+    Nowhere,
 }
 
 impl Denied {
@@ -98,7 +100,7 @@ impl Denied {
         match self {
             Self::Key => Errno::KeyRejected,
             Self::Rights => Errno::Acces,
-            Self::Bounds => Errno::Fault,
+            Self::Bounds | Self::Nowhere => Errno::Fault,
         }
     }
 
@@ -108,6 +110,7 @@ impl Denied {
             Self::Key => "no region has this key",
             Self::Rights => "the region does not grant this access",
             Self::Bounds => "beyond the region",
+            Self::Nowhere => "no memory is there",
         }
     }
 }

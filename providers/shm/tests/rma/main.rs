@@ -9,3 +9,4 @@ mod process;
 mod random;
 mod refusals;
 mod verbs;
+mod whole;

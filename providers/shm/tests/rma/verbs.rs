@@ -232,36 +232,6 @@ fn addresses_and_keys_are_as_the_mode_says() {
 }
 
 #[test]
-fn the_whole_address_space_may_be_registered() {
-    for way in WAYS {
-        let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
-        let pair = Pair::of(
-            Side::open(&info, |_, _| ()),
-            Side::open(&info, |_, _| ()),
-            8,
-        );
-        let mut attr = selvedge::mr::Attr::default();
-        (attr.access, attr.requested_key) = (crate::common::BOTH, 99);
-        let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
-        // SAFETY: the test names memory that is never freed.
-        let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
-        for len in [8, 4000, 100_000] {
-            let memory = Memory::new(len);
-            let bytes = Random(len as u64).bytes(len);
-            let place = [selvedge::rma::RmaIov {
-                addr: memory.addr(),
-                len,
-                key: 99,
-            }];
-            pair.write(&Write::new(&[&bytes], &place)).unwrap();
-            pair.settle();
-            assert!(memory.get() == bytes);
-            assert!(pair.read(&place, &[len]).unwrap() == bytes);
-        }
-    }
-}
-
-#[test]
 fn a_delivered_write_is_there_when_it_completes() {
     for way in WAYS {
         let pair = Pair::new(way, 100_000);

@@ -1,0 +1,139 @@
+//! Regions over the whole address space: what is there, and what is not.
+
+use memmap2::{Mmap, MmapMut, MmapOptions};
+use selvedge::atomic::{Datatype, Op, Target};
+use selvedge::rma::RmaIov;
+use selvedge::{Context, Errno, IovMut, MrMode};
+
+use crate::common::{BOTH, Memory, Pair, Random, Side, WAYS, Write, info};
+
+const KEY: u64 = 99;
+const PAGE: usize = 4096;
+
+#[test]
+fn the_whole_address_space_may_be_registered() {
+    for way in WAYS {
+        let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
+        let pair = Pair::of(
+            Side::open(&info, |_, _| ()),
+            Side::open(&info, |_, _| ()),
+            8,
+        );
+        let mut attr = selvedge::mr::Attr::default();
+        (attr.access, attr.requested_key) = (BOTH, KEY);
+        let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
+        // SAFETY: the test names memory that is never freed.
+        let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
+        for len in [8, 4000, 100_000] {
+            let memory = Memory::new(len);
+            let bytes = Random(len as u64).bytes(len);
+            let place = [RmaIov {
+                addr: memory.addr(),
+                len,
+                key: KEY,
+            }];
+            pair.write(&Write::new(&[&bytes], &place)).unwrap();
+            pair.settle();
+            assert!(memory.get() == bytes);
+            assert!(pair.read(&place, &[len]).unwrap() == bytes);
+        }
+    }
+}
+
+/// Whether an access is to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Read,
+    Write,
+}
+
+/// Addresses where an access of so many bytes would end the process, and what keeps them so.
+fn nowhere(to: To, len: usize) -> (Vec<u64>, MmapMut, Mmap) {
+    let mut hole = MmapOptions::new().len(100 * PAGE).map_anon().unwrap();
+    let at = hole.as_mut_ptr();
+    let middle = at.wrapping_add(50 * PAGE);
+    // SAFETY: the second half of the mapping, which nobody looks at.
+    let result = unsafe { libc::mprotect(middle.cast(), 50 * PAGE, libc::PROT_NONE) };
+    assert_eq!(result, 0);
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    // SAFETY: the program's file does not change.
+    let constant = unsafe { MmapOptions::new().len(100 * PAGE).map(&file) }.unwrap();
+    let end = middle.addr() as u64;
+    let mut addresses = vec![0, 8, end, end + 8, 1 << 63];
+    // Half of it is there.
+    addresses.push(end - len as u64 / 16 * 8);
+    if to == To::Write {
+        addresses.push(constant.as_ptr().addr() as u64);
+    }
+    (addresses, hole, constant)
+}
+
+#[test]
+fn an_address_without_memory_is_an_error_at_the_initiator_and_harms_nobody() {
+    for way in WAYS {
+        let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
+        let open = || Side::open(&info, |_, _| ());
+        let pair = Pair::of(open(), open(), 64);
+        let mut attr = selvedge::mr::Attr::default();
+        (attr.access, attr.requested_key) = (BOTH, KEY);
+        let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
+        // SAFETY: the test names memory that it has made for that, or none.
+        let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
+        let place = |addr, len| RmaIov {
+            addr,
+            len,
+            key: KEY,
+        };
+        for len in [8, 40, 3000, 100_000] {
+            let bytes = vec![7; len];
+            let (addresses, _hole, _constant) = nowhere(To::Write, len);
+            for addr in addresses {
+                let error = pair.write(&Write::new(&[&bytes], &[place(addr, len)]));
+                assert_eq!(error.unwrap_err().errno, Errno::Fault, "{way}: {addr:#x}");
+                let good = Memory::new(len);
+                let places = [place(good.addr(), len), place(addr, len)];
+                let error = pair.write(&Write::new(&[&bytes, &bytes], &places));
+                assert_eq!(error.unwrap_err().errno, Errno::Fault, "{way}: {addr:#x}");
+            }
+            let (addresses, _hole, _constant) = nowhere(To::Read, len);
+            for addr in addresses {
+                let error = pair.read(&[place(addr, len)], &[len]).unwrap_err();
+                assert_eq!(error.errno, Errno::Fault, "{way}: {addr:#x}");
+            }
+        }
+        pair.write(&Write::new(&[b"good one"], &[pair.place(0, 8)]))
+            .unwrap();
+        pair.settle();
+        assert_eq!(&pair.memory.get()[..8], b"good one");
+    }
+}
+
+#[test]
+fn an_atomic_or_an_inject_where_no_memory_is_fails_and_harms_nobody() {
+    let info = info(&[], MrMode::empty());
+    let open = || Side::open(&info, |_, _| ());
+    let pair = Pair::of(open(), open(), 64);
+    let mut attr = selvedge::mr::Attr::default();
+    (attr.access, attr.requested_key) = (BOTH, KEY);
+    let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
+    // SAFETY: the test names memory that it has made for that, or none.
+    let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
+    let (addresses, _hole, _constant) = nowhere(To::Write, 0);
+    for addr in addresses {
+        let target = Target {
+            dest: pair.to_b,
+            addr,
+            key: KEY,
+            datatype: Datatype::Uint64,
+            op: Op::Sum,
+        };
+        pair.a.ep.inject_atomic(&[1; 8], &target).unwrap();
+        let error = pair.a.wait(&pair.b).unwrap_err();
+        assert_eq!(error.errno, Errno::Fault, "{addr:#x}");
+        let wrote = pair.a.ep.inject_write(&[1; 8], pair.to_b, addr, KEY, None);
+        wrote.unwrap();
+        let error = pair.a.wait(&pair.b).unwrap_err();
+        let told = (error.errno, error.entry.context);
+        assert_eq!(told, (Errno::Fault, Context(0)), "{addr:#x}");
+    }
+}
