@@ -3,6 +3,7 @@
 use super::entry::{Entry, Set};
 use super::manifest::{Manifest, Variant};
 use super::misbehave;
+use crate::upstream;
 
 /// Which tests are wanted.
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ pub struct Wanted {
 /// Who has tests for a provider: all of them, of every set.
 ///
 /// This is where the suite's parts come together; each makes its entries in a file of its own.
-const SOURCES: &[fn(&Wanted, &str) -> Vec<Entry>] = &[];
+const SOURCES: &[fn(&Wanted, &str) -> Vec<Entry>] = &[upstream::catalogue::entries];
 
 /// The tests that are wanted, with the providers' variants, in the order in which they are run.
 pub fn entries(wanted: &Wanted, manifest: &Manifest) -> Vec<Entry> {

@@ -10,6 +10,7 @@ use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Counters, EventQueue, FiAddr, Info, OpFlags, TagMatch};
 
+use super::connect::Door;
 use super::failure::wrong;
 use super::ground::{Block, End, Ground, Plan};
 use super::memory::{Remote, Rights};
@@ -48,6 +49,8 @@ pub(super) struct Channel {
     pub(super) peer: FiAddr,
     pub(super) options: Options,
     pub(super) oob: Option<OutOfBandChannel>,
+    /// What the connection was made with, if there is one.
+    pub(super) door: Option<Door>,
     manners: Manners,
     counts: Option<[Count; 2]>,
     rx: Buffers,
@@ -239,6 +242,7 @@ impl Channel {
             peer: FiAddr::UNSPEC,
             options: options.clone(),
             oob: None,
+            door: None,
             manners,
             counts,
             rx: Buffers::new(ground, &manners)?,

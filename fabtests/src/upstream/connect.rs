@@ -11,6 +11,7 @@ use super::channel::{Channel, Manners};
 use super::discover::{discover, hints};
 use super::failure::failure;
 use super::ground::{End, Ground, Plan};
+use super::oob::OutOfBandChannel;
 use super::options::Options;
 use super::wait::patience;
 
@@ -149,18 +150,27 @@ impl Door {
 ///
 /// # Errors
 /// When something does not open or connect.
-pub(super) fn channel(
-    options: &Options,
-    caps: Caps,
-    manners: Manners,
-) -> anyhow::Result<(Door, Channel)> {
-    let door = Door::open(options, caps)?;
-    let ground = door.ground()?;
-    let eq = Some(Arc::clone(&door.eq));
-    let mut channel = Channel::deaf(options, &ground, manners, None, eq)?;
-    channel.peer = FiAddr(0);
-    channel.post_rest()?;
-    door.connect(&channel.end, &[])?;
-    door.connected(&channel.end)?;
-    Ok((door, channel))
+pub(super) fn channel(options: &Options, caps: Caps, manners: Manners) -> anyhow::Result<Channel> {
+    Door::open(options, caps)?.channel(manners)
+}
+
+impl Door {
+    /// The channel of the next connection.
+    ///
+    /// # Errors
+    /// When something does not open or connect.
+    pub(super) fn channel(self, manners: Manners) -> anyhow::Result<Channel> {
+        let ground = self.ground()?;
+        let eq = Some(Arc::clone(&self.eq));
+        let mut channel = Channel::deaf(&self.options, &ground, manners, None, eq)?;
+        channel.peer = FiAddr(0);
+        channel.post_rest()?;
+        self.connect(&channel.end, &[])?;
+        self.connected(&channel.end)?;
+        if self.options.out_of_band.is_some_and(|oob| oob.sync) {
+            channel.oob = Some(OutOfBandChannel::meet(&self.options)?);
+        }
+        channel.door = Some(self);
+        Ok(channel)
+    }
 }

@@ -128,6 +128,28 @@ impl Memory {
         })
     }
 
+    /// Registers it as so many pieces of one region.
+    ///
+    /// # Errors
+    /// The domain's.
+    pub(super) fn register_pieces(
+        &self,
+        domain: &dyn Domain,
+        access: MrAccess,
+        key: u64,
+        count: usize,
+    ) -> anyhow::Result<Rights> {
+        let len = self.0.len / count;
+        let piece = |at: usize| IovMut::from_raw(self.at(at * len, len).cast(), len);
+        let pieces: Vec<_> = (0..count).map(piece).collect();
+        let mut attr = mr::Attr::default();
+        attr.access = access;
+        attr.requested_key = key;
+        // SAFETY: as in `register`.
+        let region = Some(unsafe { domain.reg(&pieces, &attr) }?);
+        Ok(Rights { region, base: 0 })
+    }
+
     /// The number of the domain that keeps it.
     #[inline]
     pub(super) fn owner(&self) -> u64 {

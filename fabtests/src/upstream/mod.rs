@@ -5,6 +5,7 @@
 
 mod atomics;
 mod bench;
+pub mod catalogue;
 mod channel;
 mod connect;
 mod discover;
@@ -14,11 +15,13 @@ mod ground;
 mod links;
 mod meet;
 mod memory;
+mod multinode;
 mod oob;
 pub mod options;
 mod payload;
 mod perf;
 mod post;
+mod unit;
 mod wait;
 
 use std::ffi::OsString;
@@ -55,6 +58,8 @@ const PROGRAMS: &[Program] = programs! {
     "fi_dgram_pingpong" "round trips of datagrams" bench::DATAGRAMS => bench::dgram_pingpong,
     "fi_rdm_bw" "messages in one direction" bench::LETTERS => bench::rdm_bw,
     "fi_rdm_tagged_bw" "tagged messages in one direction" bench::LETTERS => bench::rdm_tagged_bw,
+    "fi_msg_pingpong" "round trips over a connection" bench::LETTERS => bench::msg_pingpong,
+    "fi_msg_bw" "messages in one direction over a connection" bench::LETTERS => bench::msg_bw,
     "fi_rma_bw" "remote writes and reads, a window at a time" bench::LETTERS => bench::rma_bw,
     "fi_rma_pingpong" "round trips of remote writes" bench::LETTERS => bench::rma_pingpong,
     "fi_rma_tx_completion" "from a remote write to its completion" bench::LETTERS
@@ -81,6 +86,17 @@ const PROGRAMS: &[Program] = programs! {
     "fi_rdm_rma_event" "counters of the target" functional::letters("") => functional::rdm_rma_event,
     "fi_resmgmt_test" "queues that are full" functional::letters("d:") => functional::resmgmt_test,
     "fi_unmap_mem" "pages that change below a buffer" functional::letters("") => functional::unmap_mem,
+
+    "fi_getinfo_test" "discovery" unit::letters("") => unit::getinfo_test,
+    "fi_av_test" "address vectors" unit::letters("g:n:G:") => unit::av_test,
+    "fi_dom_test" "domains" unit::letters("n:") => unit::dom_test,
+    "fi_eq_test" "event queues" unit::letters("") => unit::eq_test,
+    "fi_cq_test" "completion queues" unit::letters("L:") => unit::cq_test,
+    "fi_mr_test" "registration" unit::letters("") => unit::mr_test,
+    "fi_cntr_test" "counters" unit::letters("") => unit::cntr_test,
+    "fi_setopt_test" "options of endpoints" unit::letters("") => unit::setopt_test,
+
+    "fi_multinode" "patterns among three processes and more" multinode::LETTERS => multinode::multinode,
 
     "fi_mcast" "multicast" functional::ABSENT => functional::mcast,
     "fi_multi_mr" "counters of regions" functional::ABSENT => functional::multi_mr,

@@ -30,6 +30,11 @@ pub(super) struct OutOfBandChannel(TcpStream);
 pub(super) struct Listener(TcpListener);
 
 impl Listener {
+    /// One that listens already.
+    pub(super) fn over(listener: TcpListener) -> Self {
+        Self(listener)
+    }
+
     /// Listens at a port.
     ///
     /// # Errors

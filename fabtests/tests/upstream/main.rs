@@ -6,3 +6,4 @@ mod benchmarks;
 mod exits;
 mod functional;
 mod pair;
+mod units;

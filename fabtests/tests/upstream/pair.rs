@@ -68,13 +68,25 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Is killed if the test ends before it.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+impl Running {
+    /// Waits for its end.
+    pub(crate) fn end(self, line: &str) -> Outcome {
+        outcome(self, line)
+    }
+}
+
+/// Starts one process.
+pub(crate) fn start(line: &str) -> Running {
+    Running(command(line).spawn().unwrap())
 }
 
 fn outcome(mut running: Running, line: &str) -> Outcome {

@@ -15,21 +15,28 @@ const ACK: usize = 4;
 
 /// `fi_rdm_bw`.
 pub(in crate::upstream) fn rdm_bw(options: &Options) -> anyhow::Result<()> {
-    all(options, Caps::MSG, false)
+    all(options, EpType::Rdm, false)
+}
+
+/// `fi_msg_bw`: over a connection; tagged with `-o tagged`.
+pub(in crate::upstream) fn msg_bw(options: &Options) -> anyhow::Result<()> {
+    let tagged = options.choice(&["msg", "tagged"])? == "tagged";
+    all(options, EpType::Msg, tagged)
 }
 
 /// `fi_rdm_tagged_bw`.
 pub(in crate::upstream) fn rdm_tagged_bw(options: &Options) -> anyhow::Result<()> {
-    all(options, Caps::TAGGED, true)
+    all(options, EpType::Rdm, true)
 }
 
-fn all(options: &Options, caps: Caps, tagged: bool) -> anyhow::Result<()> {
+fn all(options: &Options, ep_type: EpType, tagged: bool) -> anyhow::Result<()> {
+    let caps = if tagged { Caps::TAGGED } else { Caps::MSG };
     let manners = Manners {
         tagged,
         window: options.window,
         ..Manners::default()
     };
-    let (mut channel, sizes) = open(options, caps, EpType::Rdm, manners)?;
+    let (mut channel, sizes) = open(options, caps, ep_type, manners)?;
     let mut table = Table::new(options);
     for size in sizes {
         run(&mut channel, &mut table, size)?;

@@ -26,6 +26,17 @@ pub(in crate::upstream) fn rdm_tagged_pingpong(options: &Options) -> anyhow::Res
     all(options, Caps::TAGGED, EpType::Rdm, manners)
 }
 
+/// `fi_msg_pingpong`: over a connection; tagged with `-o tagged`.
+pub(in crate::upstream) fn msg_pingpong(options: &Options) -> anyhow::Result<()> {
+    let tagged = options.choice(&["msg", "tagged"])? == "tagged";
+    let manners = Manners {
+        tagged,
+        ..Manners::default()
+    };
+    let caps = if tagged { Caps::TAGGED } else { Caps::MSG };
+    all(options, caps, EpType::Msg, manners)
+}
+
 /// `fi_rdm_cntr_pingpong`: counters, which are slept for, and no entries of queues.
 pub(in crate::upstream) fn rdm_cntr_pingpong(options: &Options) -> anyhow::Result<()> {
     let manners = Manners {

@@ -29,7 +29,7 @@ pub(in crate::upstream) fn flood(options: &Options) -> anyhow::Result<()> {
         ..Manners::default()
     };
     let mut channel = match options.ep_type {
-        Some(EpType::Msg) => connect::channel(options, Caps::MSG, manners)?.1,
+        Some(EpType::Msg) => connect::channel(options, Caps::MSG, manners)?,
         _ => {
             let mut hints = hints(options, Caps::MSG, EpType::Rdm)?;
             if options.verify {

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use selvedge::info::EpType;
-use selvedge::{Caps, FiAddr, OpFlags, TagMatch};
+use selvedge::{Caps, Errno, FiAddr, OpFlags, TagMatch};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
@@ -65,12 +65,14 @@ fn greet(channel: &mut Channel) -> anyhow::Result<()> {
 
 /// `fi_msg`: over a connection, which is shut down in the end.
 pub(in crate::upstream) fn msg(options: &Options) -> anyhow::Result<()> {
-    let (door, mut channel) = connect::channel(options, Caps::MSG, Manners::default())?;
+    let mut channel = connect::channel(options, Caps::MSG, Manners::default())?;
     greet(&mut channel)?;
     let cm = channel.end.ep.cm().context("no connection to shut down")?;
-    cm.shutdown().context("fi_shutdown")?;
-    drop(door);
-    Ok(())
+    match cm.shutdown() {
+        // The peer may have been faster.
+        Ok(()) | Err(Errno::NotConn) => Ok(()),
+        Err(errno) => Err(errno).context("fi_shutdown"),
+    }
 }
 
 /// `fi_msg_epoll`: the same, waiting at the queues' descriptors.

@@ -57,7 +57,7 @@ pub(super) const fn letters(own: &'static str) -> Letters {
 /// Opens a channel, of the type of endpoint that is asked for.
 fn open(options: &Options, caps: Caps, manners: Manners) -> anyhow::Result<Channel> {
     match options.ep_type {
-        Some(EpType::Msg) => Ok(super::connect::channel(options, caps, manners)?.1),
+        Some(EpType::Msg) => super::connect::channel(options, caps, manners),
         ep_type => {
             let hints = hints(options, caps, ep_type.unwrap_or(EpType::Rdm))?;
             let info = discover(options, &hints)?;
@@ -78,7 +78,10 @@ fn beside(options: &Options, sync: bool) -> Options {
 }
 
 /// Waits at some queues until each of some operations has completed, once, and nothing else has.
-fn gather(queues: &[&Queue], contexts: impl IntoIterator<Item = u64>) -> anyhow::Result<()> {
+pub(super) fn gather(
+    queues: &[&Queue],
+    contexts: impl IntoIterator<Item = u64>,
+) -> anyhow::Result<()> {
     let mut missing: BTreeSet<u64> = contexts.into_iter().collect();
     let start = std::time::Instant::now();
     while !missing.is_empty() {

@@ -32,9 +32,6 @@ pub(in crate::upstream) fn multi_recv(options: &Options) -> anyhow::Result<()> {
         ..Manners::default()
     };
     let mut channel = super::open(&options, caps, manners)?;
-    if channel.oob.is_none() {
-        channel.oob = Some(crate::upstream::oob::OutOfBandChannel::meet(&options)?);
-    }
     let total = options
         .iterations
         .unwrap_or(10_000)

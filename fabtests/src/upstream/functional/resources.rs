@@ -28,7 +28,7 @@ pub(in crate::upstream) fn resmgmt_test(options: &Options) -> anyhow::Result<()>
         ..Manners::default()
     };
     let mut channel = match options.ep_type {
-        Some(EpType::Msg) => connect::channel(options, caps, manners)?.1,
+        Some(EpType::Msg) => connect::channel(options, caps, manners)?,
         _ => {
             let hints = hints(options, caps, EpType::Rdm)?;
             let hints = hints.resource_mgmt(ResourceMgmt::Enabled);

@@ -24,13 +24,9 @@ pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<(
         ..Manners::default()
     };
     let is_connected = options.ep_type == Some(EpType::Msg);
-    let (door, mut channel) = match is_connected {
-        true => {
-            let (door, mut channel) = connect::channel(&options, Caps::TAGGED, manners)?;
-            channel.oob = Some(OutOfBandChannel::meet(&options)?);
-            (Some(door), channel)
-        }
-        false => (None, one_sided(&options, manners)?),
+    let mut channel = match is_connected {
+        true => connect::channel(&options, Caps::TAGGED, manners)?,
+        false => one_sided(&options, manners)?,
     };
     let block = channel.ground().buffers(size * count.max(2))?;
     let mut side = Side {
@@ -46,9 +42,7 @@ pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<(
     for _ in 0..options.iterations.unwrap_or(10) {
         side.round(count as u64)?;
     }
-    side.channel.sync()?;
-    drop(door);
-    Ok(())
+    side.channel.sync()
 }
 
 /// No tag of the channel's own messages.

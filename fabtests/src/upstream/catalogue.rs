@@ -1,0 +1,207 @@
+//! The command lines of upstream's sets, as tests of the suite.
+
+use crate::suite::catalogue::Wanted;
+use crate::suite::{Entry, Process, Set};
+
+/// One process.
+const ALONE: &[&str] = &[
+    "fi_getinfo_test -s 127.0.0.1 127.0.0.1",
+    "fi_av_test -g 192.168.10.1 -n 1 -s 127.0.0.1 -e rdm",
+    "fi_av_test -g 192.168.10.1 -n 1 -s 127.0.0.1 -e dgram",
+    "fi_dom_test -n 2",
+    "fi_eq_test",
+    "fi_cq_test",
+    "fi_mr_test",
+    "fi_cntr_test",
+    "fi_setopt_test",
+    "fi_loopback",
+];
+
+/// One process, whose host is not there.
+const NOBODY: &[&str] = &["fi_rdm", "fi_dgram", "fi_msg"];
+
+/// A server and a client, with words in braces for what is put in turn in their place. Those with
+/// `-b` or `-E` agree beside the fabric.
+const FUNCTIONAL: &[&str] = &[
+    "fi_av_xfer -e {rdm|dgram} -b",
+    "fi_cm_data",
+    "fi_cq_data -e {msg|rdm|dgram} -o {senddata|writedata}",
+    "fi_dgram",
+    "fi_msg",
+    "fi_msg_epoll",
+    "fi_msg_sockets",
+    "fi_rdm {|-U}",
+    "fi_rdm_rma_event",
+    "fi_rdm_rma_trigger",
+    "fi_shared_ctx {|-e msg|-e dgram} {|--no-tx-shared-ctx|--no-rx-shared-ctx}",
+    "fi_rdm_tagged_peek -b",
+    "fi_scalable_ep",
+    "fi_rdm_shared_av",
+    "fi_multi_mr -e {msg|rdm} -V",
+    "fi_multi_ep -e {msg|rdm} -v {|-A|-Q|-A -Q} -E",
+    "fi_multi_ep -e {msg|rdm} -v --threading completion {|-A|-Q|-A -Q} -E",
+    "fi_recv_cancel -e rdm -V",
+    "fi_unexpected_msg -e {msg|rdm} -I 10 -v -b",
+    "fi_inject_test {|-N} -A {inject|inj_complete} -v",
+    "fi_flood -e rdm -v -T 1 {|-U}",
+    "fi_flood -e msg -v -T 1",
+    "fi_rdm_multi_client -C 10 -I 5 {|-U}",
+    // In no set of upstream's.
+    "fi_rdm_multi_client -C 10 -I 5 -R",
+    "fi_rdm_multi_domain -b",
+    "fi_resmgmt_test {|-o tagged}",
+    "fi_unmap_mem -I 2",
+    "fi_mcast",
+    "fi_rdm_deferred_wq",
+    "fi_mr_cache_evict",
+    "fi_check_hmem",
+];
+
+/// The benchmarks: with `-I 5` in the quick set, and with as many iterations as they like in the
+/// standard one.
+const BENCHMARKS: &[&str] = &[
+    "fi_msg_pingpong {|-v}",
+    "fi_msg_bw {|-v}",
+    "fi_rma_bw -e msg -o {write|read|writedata}",
+    "fi_rma_bw -e rdm -o {write|read|writedata} {|-U}",
+    "fi_rma_bw -e rdm -o {write|read|writedata} -v",
+    "fi_rma_pingpong -e rdm -o {write|read|writedata} -v",
+    "fi_rma_tx_completion -e rdm -o {write|writedata} -v",
+    "fi_rdm_atomic -o all {|-U|-v|-U -v}",
+    "fi_rdm_cntr_pingpong",
+    "fi_multi_recv -e {rdm|msg} -v -b",
+    "fi_rdm_pingpong {|-U|-v|-v -U}",
+    "fi_rdm_tagged_pingpong {|-U|-v|-v -U}",
+    "fi_rdm_bw {|-v}",
+    "fi_rdm_tagged_bw {|-U|-v|-v -U}",
+    "fi_dgram_pingpong -b",
+];
+
+/// The standard set's own.
+const PREFIXED: &[&str] = &[
+    "fi_msg_pingpong -k {|-v}",
+    "fi_rdm_pingpong -k {|-U|-v|-v -U}",
+    "fi_dgram_pingpong -k -b",
+];
+
+/// Three processes, all called alike.
+const THREE: &[&str] = &[
+    "fi_multinode -n 3 -x {msg|rma} -I 10",
+    "fi_multinode_coll -n 3",
+];
+
+/// All of them for a provider, which says what it lacks by its exit code.
+pub fn entries(_: &Wanted, provider: &str) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut add = |set: Set, line: String, processes: Vec<Process>| {
+        let mut entry = Entry::new(provider, line, processes);
+        entry.set = set;
+        entries.push(entry);
+    };
+    for line in ALONE {
+        let process = words(line, provider, &[]);
+        add(Set::Quick, (*line).to_owned(), vec![process]);
+    }
+    for line in NOBODY {
+        let process = words(line, provider, &["host.invalid"]);
+        let name = format!("{line} host.invalid");
+        add(Set::Quick, name, vec![process.exits(libc::ENODATA)]);
+    }
+    for line in FUNCTIONAL.iter().flat_map(|line| expand(line)) {
+        add(Set::Quick, line.clone(), pair(&line, provider));
+    }
+    for line in BENCHMARKS.iter().flat_map(|line| expand(line)) {
+        let short = format!("{line} -I 5");
+        add(Set::Quick, short.clone(), pair(&short, provider));
+        // A check of every byte takes its time: a tenth of the iterations is as good.
+        let long = match line.contains("-v") || line.contains("atomic") {
+            true => format!("{line} -I 100"),
+            false => line,
+        };
+        add(Set::Standard, long.clone(), pair(&long, provider));
+    }
+    for line in PREFIXED.iter().flat_map(|line| expand(line)) {
+        add(Set::Standard, line.clone(), pair(&line, provider));
+    }
+    for line in THREE.iter().flat_map(|line| expand(line)) {
+        let process = words(&line, provider, &["-E={port:control}"]);
+        add(Set::Quick, line, vec![process; 3]);
+    }
+    entries
+}
+
+/// A server and its client, at ports of their own.
+fn pair(line: &str, provider: &str) -> Vec<Process> {
+    let beside = |word: &str| match word {
+        "-b" | "-E" => format!("{word}={{port:beside}}"),
+        other => other.to_owned(),
+    };
+    let line: Vec<_> = line.split_whitespace().map(beside).collect();
+    let line = line.join(" ");
+    vec![
+        words(&line, provider, &["-B", "{port}"]),
+        words(&line, provider, &["-P", "{port}", "127.0.0.1"]),
+    ]
+}
+
+fn words(line: &str, provider: &str, more: &[&str]) -> Process {
+    let mut words = line.split_whitespace();
+    let program = words.next().into_iter();
+    let args = program.chain(["-p", provider]).chain(words);
+    Process::new(args.chain(more.iter().copied()))
+}
+
+/// Every combination of the words in braces.
+fn expand(line: &str) -> Vec<String> {
+    let Some((head, rest)) = line.split_once('{') else {
+        let words: Vec<_> = line.split_whitespace().collect();
+        return vec![words.join(" ")];
+    };
+    let (choice, tail) = rest.split_once('}').unwrap_or((rest, ""));
+    let lines = choice.split('|').map(|word| format!("{head}{word}{tail}"));
+    lines.flat_map(|line| expand(&line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn all() -> Vec<Entry> {
+        let wanted = Wanted {
+            set: Set::All,
+            providers: Vec::new(),
+            seed: 0,
+            filters: Vec::new(),
+            excludes: Vec::new(),
+        };
+        entries(&wanted, "shm")
+    }
+
+    #[test]
+    fn words_in_braces_are_put_in_turn() {
+        assert_eq!(
+            expand("a {|-b} {x|y z}"),
+            ["a x", "a y z", "a -b x", "a -b y z"]
+        );
+    }
+
+    #[test]
+    fn every_program_is_in_the_catalogue_once_for_each_command_line() {
+        let entries = all();
+        let names: BTreeSet<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names.len(), entries.len());
+        for program in crate::upstream::PROGRAMS {
+            let is_there = names.iter().any(|name| {
+                let mut words = name.split_whitespace();
+                words.next() == Some(program.name)
+            });
+            assert!(is_there, "{} is in no set", program.name);
+        }
+        for entry in &entries {
+            let program = &entry.processes[0].args[0];
+            assert!(crate::upstream::find(program).is_some(), "{program}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The unit programs, and the patterns of several processes.
+
+use crate::pair::{alone, free_port, start, succeed};
+
+#[test]
+fn every_object_passes_its_cases() {
+    for (line, passed) in [
+        ("fi_getinfo_test -s 127.0.0.1 127.0.0.1", 23),
+        ("fi_av_test -g 192.168.10.1 -n 5 -e rdm", 11),
+        ("fi_av_test -g 192.168.10.1 -n 1 -e dgram", 11),
+        ("fi_dom_test -n 3", 1),
+        ("fi_eq_test", 6),
+        ("fi_cq_test -L 100", 5),
+        ("fi_mr_test", 4),
+        ("fi_cntr_test", 2),
+        ("fi_setopt_test", 8),
+    ] {
+        let outcome = alone(&format!("{line} -p shm"));
+        let summary = format!("Summary: {passed} passed, 0 failed");
+        assert!(outcome.text.contains(&summary), "{line}: {outcome:#?}");
+        succeed(&[outcome]);
+    }
+}
+
+#[test]
+fn patterns_of_several_processes_arrive() {
+    for (ranks, options) in [
+        (3, "-x msg"),
+        (3, "-x rma"),
+        (5, "-x msg -S 9000"),
+        (2, "-x rma -z ring"),
+    ] {
+        let line = format!(
+            "fi_multinode -p shm -I 5 -n {ranks} {options} -E={}",
+            free_port()
+        );
+        let processes: Vec<_> = (0..ranks).map(|_| start(&line)).collect();
+        let outcomes: Vec<_> = processes
+            .into_iter()
+            .map(|process| process.end(&line))
+            .collect();
+        succeed(&outcomes);
+        let patterns = outcomes.iter().map(|outcome| outcome.text.lines().count());
+        assert_eq!(
+            patterns.sum::<usize>(),
+            if options.contains("-z") { 1 } else { 4 }
+        );
+    }
+}
