@@ -6,5 +6,6 @@ mod calls;
 mod meeting;
 mod remote;
 mod starting;
+mod stencil;
 mod trouble;
 mod troupe;

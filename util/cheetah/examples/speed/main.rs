@@ -1,0 +1,305 @@
+//! How fast contexts are, beside the raw fabric, in turns and in one run:
+//!
+//! ```sh
+//! cargo run --release -p selvedge-cheetah --example speed -- [-shmem | -fabric PROVIDER]
+//! ```
+//!
+//! Two contexts on two processors; medians of the rounds. Only ratios mean anything.
+
+#![expect(unsafe_code, reason = "puts, gets and the raw fabric")]
+
+mod raw;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use selvedge_cheetah::{Bell, BellName, Config, Controller, FunctionId, Result, Special};
+
+use raw::Raw;
+
+const ROUNDS: usize = 15;
+const SMALL: usize = 4000;
+const LARGE: usize = 60;
+const MIB: usize = 1 << 20;
+
+fn main() -> Result {
+    let mut args: Vec<String> = std::env::args().collect();
+    let mut config = Config::from_args(&mut args)?;
+    if config.place.is_none() {
+        config = config.fork(2);
+    }
+    let controller = Controller::open(&config)?;
+    pin(controller.mycontext());
+    let fabric = controller.fabrics()[0].clone();
+    let bench = Bench::new(&controller, &fabric)?;
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); ROWS.len()];
+    for _ in 0..ROUNDS {
+        for (row, times) in ROWS.iter().zip(&mut times) {
+            controller.barrier()?;
+            times.push((row.run)(&bench)?.as_nanos() as f64);
+        }
+    }
+    controller.barrier()?;
+    if controller.mycontext() == 0 {
+        report(&fabric, &times);
+    }
+    drop(bench);
+    controller.finalize()
+}
+
+/// One measurement; the raw ones are what the next one is held against.
+struct Row {
+    name: &'static str,
+    run: fn(&Bench) -> Result<Duration>,
+    aim: Option<&'static str>,
+}
+
+const ROWS: [Row; 9] = [
+    Row {
+        name: "raw message, 8 B, round trip",
+        run: |b| Ok(b.raw.messages(SMALL)),
+        aim: None,
+    },
+    Row {
+        name: "ainvoke, 8 B, round trip",
+        run: Bench::ainvokes,
+        aim: Some("at most 2 times"),
+    },
+    Row {
+        name: "raw write with data, 8 B, round trip",
+        run: |b| Ok(b.raw.writes(SMALL)),
+        aim: None,
+    },
+    Row {
+        name: "put to special memory with bell, 8 B, round trip",
+        run: Bench::puts,
+        aim: Some("at most 1.5 times"),
+    },
+    Row {
+        name: "raw write, 1 MiB",
+        run: |b| Ok(b.raw.write_large(LARGE)),
+        aim: None,
+    },
+    Row {
+        name: "put, 1 MiB",
+        run: Bench::put_large,
+        aim: Some("at most 1.05 times"),
+    },
+    Row {
+        name: "raw read, 1 MiB",
+        run: |b| Ok(b.raw.read_large(LARGE)),
+        aim: None,
+    },
+    Row {
+        name: "get, 1 MiB",
+        run: Bench::get_large,
+        aim: Some("at most 1.05 times"),
+    },
+    Row {
+        name: "barrier of 2",
+        run: Bench::barriers,
+        aim: None,
+    },
+];
+
+fn report(fabric: &str, times: &[Vec<f64>]) {
+    println!("{fabric}; medians of {ROUNDS} rounds, in turns");
+    let mut before = 0.0;
+    for (row, times) in ROWS.iter().zip(times) {
+        let mut times = times.clone();
+        times.sort_unstable_by(f64::total_cmp);
+        let median = times[times.len() / 2] / 1000.0;
+        let ratio = match row.aim {
+            Some(aim) => format!("{:6.2} times ({aim})", median / before),
+            None => String::new(),
+        };
+        println!("{:50} {median:10.3} us {ratio}", row.name);
+        before = median;
+    }
+}
+
+struct Bench {
+    controller: Controller,
+    raw: Raw,
+    pings: Rc<Cell<u64>>,
+    ping: FunctionId,
+    bell: Bell,
+    done: Bell,
+    special: Special,
+    room: Vec<u8>,
+    source: Vec<u8>,
+    /// The other context's special memory, room and bell.
+    theirs: [u64; 3],
+}
+
+impl Bench {
+    fn new(controller: &Controller, fabric: &str) -> Result<Self> {
+        let pings = Rc::new(Cell::new(0));
+        let count = Rc::clone(&pings);
+        let ping = controller.register("ping", move |_, call| {
+            debug_assert_eq!(call.bytes.len(), 8);
+            count.set(count.get() + 1);
+        })?;
+        let theirs = Rc::new(Cell::new([0; 3]));
+        let heard = Rc::clone(&theirs);
+        let told = controller.bell()?;
+        let rung = told.clone();
+        let raw = Rc::new(Cell::new(None));
+        let address = Rc::clone(&raw);
+        let tell = controller.register("tell", move |_, call| {
+            let (words, text) = call.bytes.split_at(24);
+            heard.set(*bytemuck::from_bytes(words));
+            address.set(Some(String::from_utf8_lossy(text).into_owned()));
+            rung.set(1);
+        })?;
+        controller.barrier()?;
+        let special = controller.special(4096)?;
+        let (bell, done) = (controller.bell()?, controller.bell()?);
+        let mut room = vec![0_u8; MIB];
+        let own = Raw::open(fabric, &mut room);
+        let words = [
+            special.address(0),
+            room.as_mut_ptr().expose_provenance() as u64,
+            bell.name().word(),
+        ];
+        let mut message = bytemuck::cast_slice(&words).to_vec();
+        message.extend_from_slice(own.introduction().as_bytes());
+        controller.ainvoke(1 - controller.mycontext(), tell, &message)?;
+        controller.wait(&told, 1)?;
+        let own = own.meet(&raw.take().unwrap_or_default());
+        controller.barrier()?;
+        Ok(Self {
+            controller: controller.clone(),
+            raw: own.warm(controller.mycontext()),
+            pings,
+            ping,
+            bell,
+            done,
+            special,
+            room,
+            source: vec![1; MIB],
+            theirs: theirs.get(),
+        })
+    }
+
+    fn is_first(&self) -> bool {
+        self.controller.mycontext() == 0
+    }
+
+    fn ainvokes(&self) -> Result<Duration> {
+        let other = 1 - self.controller.mycontext();
+        let start = Instant::now();
+        let before = self.pings.get();
+        for round in 0..SMALL as u64 {
+            if self.is_first() {
+                self.controller.ainvoke(other, self.ping, &[0; 8])?;
+            }
+            while self.pings.get() == before + round {
+                self.controller.poll()?;
+            }
+            if !self.is_first() {
+                self.controller.ainvoke(other, self.ping, &[0; 8])?;
+            }
+        }
+        Ok(start.elapsed() / SMALL as u32)
+    }
+
+    fn puts(&self) -> Result<Duration> {
+        let other = 1 - self.controller.mycontext();
+        let bell = BellName::from_word(self.theirs[2]);
+        let bytes = (self.source.as_ptr(), 8);
+        // SAFETY: source, special memory and bells live to the end.
+        let put = || unsafe {
+            self.controller
+                .put(other, self.theirs[0], bytes, None, bell)
+        };
+        let start = Instant::now();
+        let before = self.bell.value();
+        for round in 0..SMALL as i32 {
+            if self.is_first() {
+                put()?;
+            }
+            while self.bell.value() == before + round {
+                self.controller.poll()?;
+            }
+            if !self.is_first() {
+                put()?;
+            }
+        }
+        Ok(start.elapsed() / SMALL as u32)
+    }
+
+    fn put_large(&self) -> Result<Duration> {
+        self.large(|other| {
+            let bytes = (self.source.as_ptr(), MIB);
+            // SAFETY: both vectors live to the end, and one context puts at a time.
+            unsafe {
+                self.controller.put(
+                    other,
+                    self.theirs[1],
+                    bytes,
+                    Some(&self.done),
+                    BellName::NONE,
+                )
+            }
+        })
+    }
+
+    fn get_large(&self) -> Result<Duration> {
+        self.large(|other| {
+            let room = (self.room.as_ptr().cast_mut(), MIB);
+            // SAFETY: as above.
+            unsafe {
+                self.controller.get(
+                    other,
+                    self.theirs[1],
+                    room,
+                    Some(&self.done),
+                    BellName::NONE,
+                )
+            }
+        })
+    }
+
+    /// Context 0 does something; context 1 polls meanwhile.
+    fn large(&self, post: impl Fn(usize) -> Result) -> Result<Duration> {
+        if !self.is_first() {
+            let over = self.pings.get() + 1;
+            while self.pings.get() < over {
+                self.controller.poll()?;
+            }
+            return Ok(Duration::ZERO);
+        }
+        let start = Instant::now();
+        for _ in 0..LARGE {
+            let before = self.done.value();
+            post(1)?;
+            while self.done.value() == before {
+                self.controller.poll()?;
+            }
+        }
+        let time = start.elapsed() / LARGE as u32;
+        self.controller.ainvoke(1, self.ping, &[0; 8])?;
+        Ok(time)
+    }
+
+    fn barriers(&self) -> Result<Duration> {
+        let start = Instant::now();
+        for _ in 0..SMALL {
+            self.controller.barrier()?;
+        }
+        let _ = &self.special;
+        Ok(start.elapsed() / SMALL as u32)
+    }
+}
+
+/// Each context on a processor of its own, if there are two.
+fn pin(context: usize) {
+    // SAFETY: an empty set, filled below.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the number is below the size of a set.
+    unsafe { libc::CPU_SET(context, &mut set) };
+    // SAFETY: the set is as large as it says. Where it is refused, the system chooses.
+    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+}

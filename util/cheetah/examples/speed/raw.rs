@@ -1,0 +1,203 @@
+//! The same over the raw fabric, between two processes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use selvedge::cq::{self, Entry};
+use selvedge::info::{EpType, Threading};
+use selvedge::{
+    Address, AddressVector, Bindings, Caps, CompletionFlags, CompletionQueue, Context, Desc,
+    Domain, Endpoint, Errno, FiAddr, Hints, Iov, IovMut, MemoryRegion, MrAccess, MsgExt, RmaExt,
+    av, mr, owned::Window,
+};
+
+/// An endpoint, its peer, and memory for the peer.
+pub(crate) struct Raw {
+    ep: Arc<dyn Endpoint>,
+    cq: Arc<dyn CompletionQueue>,
+    av: Arc<dyn AddressVector>,
+    region: Arc<dyn MemoryRegion>,
+    window: Window,
+    _domain: Arc<dyn Domain>,
+    peer: FiAddr,
+    /// The peer's plain memory and window: address and key.
+    theirs: [u64; 4],
+    own: [u64; 4],
+    is_first: bool,
+    inbox: Box<[u64; 1]>,
+    source: Vec<u8>,
+}
+
+impl Raw {
+    pub(crate) fn open(fabric: &str, room: &mut [u8]) -> Self {
+        let caps = Caps::MSG | Caps::RMA;
+        let hints = Hints::new()
+            .ep_type(EpType::Rdm)
+            .caps(caps)
+            .provider(fabric);
+        // SAFETY: one thread uses everything here.
+        let hints = unsafe { hints.promise_threading(Threading::Domain) };
+        let infos = selvedge_providers::builtin().infos(&hints);
+        let info = infos.expect("the fabric is there").remove(0);
+        let domain = info.open().expect("a domain");
+        let cq = domain.cq(&cq::Attr::with_size(1024)).expect("a queue");
+        let av = domain.av(&av::Attr::default()).expect("an address vector");
+        let bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        let ep = domain.endpoint(&info, bindings).expect("an endpoint");
+        let mut attr = mr::Attr::default();
+        attr.access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+        attr.requested_key = 1;
+        // SAFETY: the room lives to the end.
+        let region = unsafe { domain.reg(&[IovMut::new(room)], &attr) }.expect("a region");
+        let window = Window::new(&*domain, 4096, attr.access, 2).expect("a window");
+        let own = [0, region.key(), window.addr(0), window.key()];
+        Self {
+            ep,
+            cq,
+            av,
+            region,
+            window,
+            _domain: domain,
+            peer: FiAddr::UNSPEC,
+            theirs: [0; 4],
+            own,
+            is_first: false,
+            inbox: Box::new([0]),
+            source: vec![2; 1 << 20],
+        }
+    }
+
+    pub(crate) fn introduction(&self) -> String {
+        let address = self.ep.address().expect("an address");
+        let [a, b, c, d] = self.own;
+        let _ = (&self.region, &self.window);
+        format!("{address} {a} {b} {c} {d}")
+    }
+
+    pub(crate) fn meet(mut self, introduction: &str) -> Self {
+        let mut words = introduction.split(' ');
+        let address: Address = words
+            .next()
+            .expect("an address")
+            .parse()
+            .expect("an address");
+        self.peer = self.av.insert_one(&address).expect("a peer");
+        for (place, word) in self.theirs.iter_mut().zip(words) {
+            *place = word.parse().expect("a number");
+        }
+        self
+    }
+
+    /// Meets the peer.
+    pub(crate) fn warm(mut self, context: usize) -> Self {
+        self.is_first = context == 0;
+        self.receive();
+        self.messages(10);
+        self.writes(10);
+        self
+    }
+
+    fn receive(&self) {
+        let room = IovMut::from_raw(self.inbox.as_ptr().cast_mut().cast(), 8);
+        // SAFETY: the inbox lives as long as the endpoint, and nobody reads it.
+        let posted = unsafe { self.ep.recv(room, Desc::NONE, FiAddr::UNSPEC, Context(1)) };
+        posted.expect("a receive");
+    }
+
+    /// Polls until something of this kind has come.
+    fn until(&self, flag: CompletionFlags) {
+        let mut done = [Entry::default(); 8];
+        loop {
+            let count = self.cq.read(&mut done).expect("no errors");
+            if done[..count].iter().any(|entry| entry.flags.contains(flag)) {
+                return;
+            }
+        }
+    }
+
+    fn patiently(&self, mut post: impl FnMut() -> selvedge::Result) {
+        while post() == Err(Errno::Again) {
+            self.cq.read(&mut []).expect("no errors");
+        }
+    }
+
+    pub(crate) fn messages(&self, times: usize) -> Duration {
+        let ping = || self.patiently(|| self.ep.inject(&[0; 8], self.peer, None));
+        let start = Instant::now();
+        for _ in 0..times {
+            if self.is_first {
+                ping();
+            }
+            self.until(CompletionFlags::RECV);
+            self.receive();
+            if !self.is_first {
+                ping();
+            }
+        }
+        start.elapsed() / times as u32
+    }
+
+    pub(crate) fn writes(&self, times: usize) -> Duration {
+        let [_, _, addr, key] = self.theirs;
+        let ping = || {
+            self.patiently(|| self.ep.inject_writedata(&[0; 8], 7, self.peer, addr, key));
+        };
+        let start = Instant::now();
+        for _ in 0..times {
+            if self.is_first {
+                ping();
+            }
+            self.until(CompletionFlags::REMOTE_WRITE);
+            if !self.is_first {
+                ping();
+            }
+        }
+        start.elapsed() / times as u32
+    }
+
+    pub(crate) fn write_large(&self, times: usize) -> Duration {
+        let [addr, key, ..] = self.theirs;
+        self.large(times, CompletionFlags::WRITE, || {
+            let bytes = Iov::new(&self.source);
+            // SAFETY: the source lives to the end, and nobody writes it meanwhile.
+            unsafe {
+                self.ep
+                    .write(bytes, Desc::NONE, self.peer, addr, key, Context(2))
+            }
+        })
+    }
+
+    pub(crate) fn read_large(&self, times: usize) -> Duration {
+        let [addr, key, ..] = self.theirs;
+        self.large(times, CompletionFlags::READ, || {
+            let room = IovMut::from_raw(self.source.as_ptr().cast_mut().cast(), self.source.len());
+            // SAFETY: the source lives to the end, and nobody else uses it meanwhile.
+            unsafe {
+                self.ep
+                    .read(room, Desc::NONE, self.peer, addr, key, Context(3))
+            }
+        })
+    }
+
+    /// The first does something; the other one polls until it is told.
+    fn large(
+        &self,
+        times: usize,
+        flag: CompletionFlags,
+        post: impl Fn() -> selvedge::Result,
+    ) -> Duration {
+        if !self.is_first {
+            self.until(CompletionFlags::RECV);
+            self.receive();
+            return Duration::ZERO;
+        }
+        let start = Instant::now();
+        for _ in 0..times {
+            self.patiently(&post);
+            self.until(flag);
+        }
+        let time = start.elapsed() / times as u32;
+        self.patiently(|| self.ep.inject(&[0; 8], self.peer, None));
+        time
+    }
+}

@@ -1,0 +1,34 @@
+//! The example that calculates something.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::troupe::{LAUNCHER, watch};
+
+/// Examples are built with the tests, beside the programs.
+fn example() -> PathBuf {
+    let folder = Path::new(LAUNCHER).parent().unwrap();
+    folder.join("examples/stencil")
+}
+
+#[test]
+fn a_stencil_over_contexts_is_as_that_of_one_and_can_be_seen() {
+    let folder = std::env::temp_dir().join(format!("cheetah-stencil-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut pictures = Vec::new();
+    for contexts in ["1", "2", "4", "7"] {
+        let picture = folder.join(contexts);
+        let mut command = Command::new(example());
+        command.args(["-shmem", "-np", contexts]).arg(&picture);
+        let played = watch(command);
+        assert_eq!(played.code, Some(0), "{played:#?}");
+        pictures.push(std::fs::read(picture).unwrap());
+    }
+    assert!(pictures[0].starts_with(b"P6\n256 192\n"));
+    assert!(pictures.iter().all(|picture| *picture == pictures[0]));
+    let mut command = Command::new(LAUNCHER);
+    command.args(["-n", "4"]).arg(example());
+    let played = watch(command);
+    assert_eq!(played.code, Some(0), "{played:#?}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
