@@ -51,12 +51,13 @@ fn shared_memory_is_found() {
 
 #[test]
 fn an_excluded_provider_is_explained() {
-    let output = fi_info(&[("FI_PROVIDER", "^shm")], &[]);
+    let output = fi_info(&[("FI_PROVIDER", "^shm,tcp")], &[]);
     assert_eq!(output.status.code(), Some(61));
     assert_eq!(
         text(&output.stderr),
         "fi_info: no provider has what is asked for: No data available\n\
-         shm: excluded by FI_PROVIDER=^shm\n"
+         shm: excluded by FI_PROVIDER=^shm,tcp\n\
+         tcp: excluded by FI_PROVIDER=^shm,tcp\n"
     );
 }
 

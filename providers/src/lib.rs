@@ -24,5 +24,7 @@ pub fn builtin() -> Registry {
     let registry = Registry::new();
     #[cfg(feature = "shm")]
     let registry = registry.with(&selvedge_shm::PROVIDER);
+    #[cfg(feature = "tcp")]
+    let registry = registry.with(&selvedge_tcp::PROVIDER);
     registry
 }

@@ -6,11 +6,12 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "src",
     "providers/src",
     "providers/kit/src",
     "providers/shm/src",
+    "providers/tcp/src",
     "util/bmi/src",
     "util/capi/bmi/src",
     "fabtests/src",

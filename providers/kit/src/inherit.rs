@@ -13,37 +13,37 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A descriptor that children do not inherit.
+/// A descriptor that children do not inherit, or something that holds one.
 #[derive(Debug)]
-pub struct Uninherited(OwnedFd);
+pub struct Uninherited<F: AsRawFd = OwnedFd>(F);
 
-impl Uninherited {
+impl<F: AsRawFd> Uninherited<F> {
     /// Keeps a descriptor from the children that are made from now on.
-    pub fn new(fd: OwnedFd) -> Self {
+    pub fn new(fd: F) -> Self {
         hook::install();
         mark(fd.as_raw_fd());
         Self(fd)
     }
 
     /// The descriptor.
-    pub fn fd(&self) -> &OwnedFd {
+    pub fn fd(&self) -> &F {
         &self.0
     }
 }
 
-impl AsFd for Uninherited {
+impl<F: AsRawFd + AsFd> AsFd for Uninherited<F> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl AsRawFd for Uninherited {
+impl<F: AsRawFd> AsRawFd for Uninherited<F> {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 }
 
-impl Drop for Uninherited {
+impl<F: AsRawFd> Drop for Uninherited<F> {
     /// Before the number can become another descriptor's.
     fn drop(&mut self) {
         if let Some((word, bit)) = place(self.0.as_raw_fd()) {

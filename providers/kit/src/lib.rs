@@ -12,6 +12,8 @@
 //! | [`cntr::Cntr`] | the ready-made counter |
 //! | [`eq::Queue`] | the ready-made event queue |
 //! | [`wait::Rest`] | what an endpoint says to a thread that wants to sleep |
+//! | [`mr::Keys`] | registered memory by key |
+//! | [`places::Places`] | the stretches of a peer's memory that an operation names |
 //! | [`av::Table`] | the table behind an address vector |
 //! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
@@ -37,6 +39,8 @@ mod ep;
 pub mod eq;
 pub mod inherit;
 pub mod lock;
+pub mod mr;
+pub mod places;
 mod report;
 pub mod srx;
 pub mod wait;

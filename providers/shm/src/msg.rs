@@ -4,11 +4,10 @@ use selvedge::{
     Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
 };
 use selvedge_kit::copy::{RxBuf, TxBuf};
-use selvedge_kit::srx::{Kind, Posted, Source};
+use selvedge_kit::srx::{Kind, PLAIN, Posted, Source};
 
 use crate::cmd::{Header, IOV_LIMIT};
 use crate::endpoint::Endpoint;
-use crate::receive;
 use crate::state::Send;
 
 /// Flags that an endpoint may add to its sends by default.
@@ -165,7 +164,7 @@ impl Endpoint {
         };
         if let &[piece] = iov
             && src == state.manner.any
-            && receive::PLAIN.contains(flags)
+            && PLAIN.contains(flags)
         {
             // SAFETY: passed on from the caller.
             state.recv(posted(unsafe { RxBuf::one(piece) }));

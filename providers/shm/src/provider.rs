@@ -10,6 +10,7 @@ use selvedge::{
     param,
 };
 use selvedge_kit::attr;
+use selvedge_kit::places::RMA_IOV_LIMIT;
 
 use crate::auth::KEY_MAX;
 use crate::cmd::IOV_LIMIT;
@@ -17,7 +18,6 @@ use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
 use crate::mr::MR_IOV_LIMIT;
 use crate::name::service_address;
-use crate::rma::places::RMA_IOV_LIMIT;
 use crate::smr::keys::{FIRST_ROWS, MAX_CHUNKS, rows_of};
 
 /// The shm provider, for a [`selvedge::Registry`].

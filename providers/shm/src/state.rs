@@ -9,7 +9,9 @@ use selvedge_kit::Ep;
 use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::srx::{Allowance, Envelope, Kind, Manner, Matcher, Posted, Source};
+use selvedge_kit::srx::{
+    Allowance, Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source,
+};
 
 use crate::av::Av;
 use crate::cmd::Header;
@@ -252,7 +254,7 @@ impl State {
     /// Posts a receive from the peer at `src`, or from any.
     #[inline(never)]
     pub(crate) fn recv_from(&mut self, src: FiAddr, mut posted: Posted) -> Result {
-        if !receive::PLAIN.contains(posted.flags) {
+        if !PLAIN.contains(posted.flags) {
             return self.recv_otherwise(posted, src);
         }
         if src != self.manner.any {

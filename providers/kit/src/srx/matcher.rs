@@ -202,6 +202,11 @@ impl<U> Matcher<U> {
         self.claimed.iter().any(claimed) || self.find_unexpected(src, TagMatch::ANY).is_some()
     }
 
+    /// Whether a receive waits for this source alone.
+    pub fn awaits(&self, src: Source) -> bool {
+        self.posted.iter().any(|(_, rx)| rx.src == src) || self.multis.awaits(src)
+    }
+
     /// Takes back the first receive posted with this context, or a multi-receive buffer.
     pub fn cancel(&mut self, context: Context) -> Option<Posted> {
         let posted = self.posted.iter().find(|(_, rx)| rx.context == context);

@@ -16,11 +16,13 @@ mod manner;
 mod matcher;
 mod multi;
 mod queue;
+mod receiver;
 mod views;
 
 pub use allowance::Allowance;
 pub use manner::Manner;
 pub use matcher::Matcher;
+pub use receiver::{PLAIN, Receiver};
 
 use selvedge::{CompletionFlags, Context, OpFlags, TagMatch};
 

@@ -4,7 +4,7 @@
 
 use selvedge::Context;
 
-use super::{Envelope, Posted};
+use super::{Envelope, Posted, Source};
 use crate::copy::{MultiBuf, RxBuf};
 
 /// The posted multi-receive buffers, in the order of their posts.
@@ -71,6 +71,11 @@ impl Multis {
     pub(super) fn newest(&self) -> Option<(Place, &Posted)> {
         let place = self.0.len().checked_sub(1)?;
         Some((Place(place), &self.0[place].rx))
+    }
+
+    /// Whether a buffer waits for this source alone.
+    pub(super) fn awaits(&self, src: Source) -> bool {
+        self.0.iter().any(|multi| multi.rx.src == src)
     }
 
     /// Whether a buffer was posted before the single receive with this number.

@@ -8,12 +8,12 @@ use selvedge_kit::Ep;
 use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, Shared};
 use selvedge_kit::cq::Sink;
+use selvedge_kit::places::Places;
 use selvedge_kit::srx::{Envelope, Posted};
 
 use crate::domain;
 use crate::peer::{Op, OpBody, Peer};
 use crate::receive;
-use crate::rma::places::Places;
 use crate::rma::read::Reply;
 use crate::rma::write::Arrival;
 use crate::smr::bytes::Bytes;

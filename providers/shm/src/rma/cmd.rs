@@ -17,8 +17,9 @@
 
 use selvedge::Errno;
 use selvedge::rma::RmaIov;
+use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
 
-use super::places::{Places, RMA_IOV_LIMIT};
+use super::places;
 use crate::cmd::{ACK, HAS_DATA, IOV_LIMIT, Nonsense, SRC_INJECT, SRC_INLINE, SRC_IOV, length};
 use crate::peer::Inbox;
 use crate::proto::inject;
@@ -403,7 +404,7 @@ impl Named {
     fn places(self, pool: &Pool<'_>, at: usize, len: usize) -> Result<Places, Nonsense> {
         match self {
             Self::One { key, addr } => Ok(Places::one(RmaIov { addr, len, key })),
-            Self::List { count } => Places::get(pool.bytes(), at, count)
+            Self::List { count } => places::get(pool.bytes(), at, count)
                 .ok()
                 .filter(|places| places.len() == len)
                 .ok_or(Nonsense("places that do not add up")),

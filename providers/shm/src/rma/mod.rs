@@ -28,10 +28,10 @@ use crate::proto::{MAX_OPS, Sent};
 use crate::smr::keys::{Denied, Kind, RIGHT_READ, RIGHT_WRITE};
 use crate::state::State;
 use selvedge_kit::Report;
+use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
 
 use access::Grant;
 use cmd::{Notice, commit_notice};
-use places::{Places, RMA_IOV_LIMIT};
 
 /// A one-sided operation, as far as all kinds have it in common.
 #[derive(Clone, Debug)]

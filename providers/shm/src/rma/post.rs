@@ -6,8 +6,8 @@ use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, Iov, OpFlags, Result, Rma};
 use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
+use selvedge_kit::places::Places;
 
-use super::places::Places;
 use super::{Access, Local};
 use crate::endpoint::Endpoint;
 use crate::msg::{TX_DEFAULTS, rx_buf, tx_buf};

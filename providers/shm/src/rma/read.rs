@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use selvedge::{Errno, Result};
 use selvedge_kit::copy::RxBuf;
+use selvedge_kit::places::Places;
 
 use super::cmd::{
     Notice, RESULT_MAX, Read, commit_failure, commit_read, commit_result, commit_stream,
 };
-use super::places::Places;
+use super::places;
 use super::{Access, Grants, Local, Refused};
 use crate::config::Protocol;
 use crate::domain::Shared;
@@ -125,13 +126,13 @@ impl State {
             Ok(()) => {}
             Err(errno) => return Err((errno, Local::To(buf))),
         }
-        let list = access.places.list_len();
+        let list = places::list_len(&access.places);
         let at = match peer.reserve(list) {
             Ok(at) => at,
             Err(errno) => return Err((errno, Local::To(buf))),
         };
         if list > 0 {
-            access.places.put(peer.outbox().payload(), at);
+            places::put(&access.places, peer.outbox().payload(), at);
         }
         let op = access.op(OpBody::Asked { buf });
         let msg_id = peer.outbox().ops.insert(op);

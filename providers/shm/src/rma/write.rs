@@ -14,6 +14,7 @@ use selvedge_kit::copy::TxBuf;
 use selvedge_kit::cq::Sink;
 
 use super::cmd::{Header, Notice, Small, Write, commit_notice, write_room};
+use super::places;
 use super::{Access, Local, Refused};
 use crate::cmd::Nonsense;
 use crate::domain::Shared;
@@ -222,14 +223,14 @@ impl State {
             true => 0,
             false => sar::eager_segments(peer, &self.config, buf.len()),
         };
-        let list = access.places.list_len();
+        let list = places::list_len(&access.places);
         let at = match peer.reserve(list + pieces.count * ENTRY) {
             Ok(at) => at,
             Err(errno) => return Err((errno, Local::From(buf))),
         };
         let out = peer.outbox();
         if list > 0 {
-            access.places.put(out.payload(), at);
+            places::put(&access.places, out.payload(), at);
         }
         pieces.put(out.payload(), at + list);
         let msg_id = out.ops.insert(access.op(OpBody::Offered {
@@ -299,10 +300,10 @@ fn inject(
     if acked && peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let list = access.places.list_len();
+    let list = places::list_len(&access.places);
     let at = peer.reserve(list + len)?;
     if list > 0 {
-        access.places.put(peer.outbox().payload(), at);
+        places::put(&access.places, peer.outbox().payload(), at);
     }
     copy(peer, at + list);
     let ack = acked.then(|| peer.outbox().ops.insert(access.op(OpBody::Sent)));

@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Errno, OpFlags};
 
 use crate::common::{Pair, Queue, Rx, Tx, pattern, received, sent};
-use crate::shm::{self, WAYS};
+use crate::provider::{self, WAYS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -15,7 +15,7 @@ const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
 fn a_delivery_is_not_complete_before_its_receive_is() {
     for level in [OpFlags::DELIVERY_COMPLETE, OpFlags::MATCH_COMPLETE] {
         for way in WAYS {
-            let pair = shm::by(way).pair();
+            let pair = provider::by(way).pair();
             for len in LENGTHS {
                 completes_after_its_receive(&pair, len, level);
             }
@@ -43,7 +43,7 @@ fn completes_after_its_receive(pair: &Pair, len: usize, level: OpFlags) {
 #[test]
 fn weaker_levels_are_complete_once_the_message_is_on_its_way() {
     for level in [OpFlags::INJECT_COMPLETE, OpFlags::TRANSMIT_COMPLETE] {
-        let pair = shm::plain().pair();
+        let pair = provider::plain().pair();
         for len in [0, 48, 4096] {
             let bytes = pattern(2, len);
             pair.a
@@ -57,7 +57,7 @@ fn weaker_levels_are_complete_once_the_message_is_on_its_way() {
 
 #[test]
 fn an_injected_delivery_has_its_own_copy_and_waits_for_its_receive() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let flags = OpFlags::INJECT | OpFlags::DELIVERY_COMPLETE;
     for len in [0, 48, 4096] {
         completes_after_its_receive(&pair, len, flags);
@@ -69,7 +69,7 @@ fn an_injected_delivery_has_its_own_copy_and_waits_for_its_receive() {
 fn a_buffer_may_be_overwritten_right_after_an_inject() {
     use selvedge::{Context, Iov, msg};
 
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     for flags in [OpFlags::empty(), OpFlags::DELIVERY_COMPLETE] {
         for len in [1, 48, 49, 4096] {
             let bytes = pattern(5, len);
@@ -98,7 +98,7 @@ fn a_buffer_may_be_overwritten_right_after_an_inject() {
 
 #[test]
 fn what_is_too_large_to_inject_is_refused() {
-    let sut = shm::plain();
+    let sut = provider::plain();
     let limit = sut.info().tx_attr.inject_size;
     let pair = sut.pair();
     let (ep, to, bytes) = (&pair.a.ep, pair.to_b, vec![1; limit + 1]);
@@ -117,7 +117,7 @@ fn what_is_too_large_to_inject_is_refused() {
 
 #[test]
 fn flags_that_do_not_belong_to_an_operation_are_refused() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let bogus = OpFlags::from_bits_retain(1 << 40);
     let commit = OpFlags::COMMIT_COMPLETE;
     for flags in [bogus, OpFlags::PEEK, OpFlags::MULTI_RECV, commit] {
@@ -134,67 +134,13 @@ fn flags_that_do_not_belong_to_an_operation_are_refused() {
 }
 
 #[test]
-fn a_fenced_message_waits_for_what_was_sent_to_its_peer_before() {
-    let sut = shm::by("bounce");
-    let (pair, c) = (sut.pair(), sut.side());
-    let to_c = pair.a.knows(&c);
-    let level = OpFlags::DELIVERY_COMPLETE;
-    let earlier = [
-        Tx::tagged(pair.to_b, 1, b"small").flags(level),
-        Tx::tagged(pair.to_b, 1, &pattern(1, 4096)).flags(level),
-        Tx::tagged(pair.to_b, 1, &pattern(2, 300_000)),
-    ];
-    for before in earlier {
-        for len in LENGTHS {
-            let fenced = Tx::tagged(pair.to_b, 2, &pattern(3, len));
-            let fenced = fenced.flags(OpFlags::FENCE).context(9);
-            pair.a.send(&before.clone().context(8));
-            pair.settle();
-            assert_eq!(pair.a.try_send(&fenced), Err(Errno::Again));
-            // Another peer is another matter, and so is a message without a fence.
-            let other = Tx::tagged(to_c, 1, b"other").flags(OpFlags::FENCE);
-            pair.a.send(&other);
-            c.recv(&Rx::tagged(1, 5));
-            c.wait(&[&pair.a]).assert_bytes(b"other");
-            assert_eq!(pair.at_a().context(), 0);
-            pair.b.recv(&Rx::tagged(1, 300_000));
-            pair.at_b();
-            assert_eq!(pair.at_a().context(), 8);
-            pair.a.send(&fenced);
-            pair.b.recv(&Rx::tagged(2, len));
-            pair.at_b().assert_bytes(&pattern(3, len));
-            assert_eq!(pair.at_a().context(), 9);
-        }
-    }
-}
-
-#[test]
-fn a_fenced_message_to_a_peer_that_has_not_started_waits_for_it() {
-    let name = format!("fenced-{}", std::process::id());
-    let sut = shm::plain();
-    let a = sut.side();
-    let to = a.av.insert_service(&name, "").unwrap();
-    a.send(&Tx::msg(to, b"first"));
-    let fenced = Tx::msg(to, b"second").flags(OpFlags::FENCE);
-    assert_eq!(a.try_send(&fenced), Err(Errno::Again));
-    let address = selvedge::Address::Str(name);
-    let b = shm::with(&[], &shm::hints().src_addr(address)).side();
-    a.wait(&[&b]).assert_entry(sent(MSG, 0));
-    a.send(&fenced);
-    for bytes in [&b"first"[..], b"second"] {
-        b.recv(&Rx::msg(bytes.len()));
-        b.wait(&[&a]).assert_bytes(bytes);
-    }
-}
-
-#[test]
 fn selective_queues_report_only_what_asks_for_it() {
     let queue = Queue {
         tx_selective: true,
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = shm::plain().pair_with(&queue);
+    let pair = provider::plain().pair_with(&queue);
     for len in LENGTHS {
         let tx = Tx::msg(pair.to_b, &pattern(1, len));
         pair.b.recv(&Rx::msg(len).context(1));
@@ -214,7 +160,7 @@ fn selective_queues_report_every_error() {
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = shm::plain().pair_with(&queue);
+    let pair = provider::plain().pair_with(&queue);
     pair.b.recv(&Rx::msg(2).context(1));
     pair.a.ep.inject(b"long", pair.to_b, None).unwrap();
     assert_eq!(pair.at_b().error().errno, Errno::Trunc);
@@ -222,10 +168,10 @@ fn selective_queues_report_every_error() {
 
 #[test]
 fn default_flags_count_for_the_short_forms_alone() {
-    let hints = shm::hints().edit(|info| {
+    let hints = provider::hints().edit(|info| {
         info.tx_attr.op_flags = OpFlags::DELIVERY_COMPLETE;
     });
-    let pair = shm::with(&[], &hints).pair();
+    let pair = provider::with(&[], &hints).pair();
     pair.a.send(&Tx::msg(pair.to_b, b"default").context(1));
     pair.assert_quiet();
     let tx = Tx::msg(pair.to_b, b"replaced").context(2);
@@ -237,7 +183,7 @@ fn default_flags_count_for_the_short_forms_alone() {
 
 #[test]
 fn default_flags_may_ask_selective_queues_for_completions() {
-    let hints = shm::hints().edit(|info| {
+    let hints = provider::hints().edit(|info| {
         info.tx_attr.op_flags = OpFlags::COMPLETION;
         info.rx_attr.op_flags = OpFlags::COMPLETION;
     });
@@ -246,7 +192,7 @@ fn default_flags_may_ask_selective_queues_for_completions() {
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = shm::with(&[], &hints).pair_with(&queue);
+    let pair = provider::with(&[], &hints).pair_with(&queue);
     pair.b.recv(&Rx::msg(8).context(1).flags(OpFlags::empty()));
     pair.b.recv(&Rx::msg(8).context(2));
     let tx = Tx::msg(pair.to_b, b"x");
@@ -259,8 +205,8 @@ fn default_flags_may_ask_selective_queues_for_completions() {
 
 #[test]
 fn a_default_inject_limits_the_size_of_the_short_forms() {
-    let hints = shm::hints().edit(|info| info.tx_attr.op_flags = OpFlags::INJECT);
-    let pair = shm::with(&[], &hints).pair();
+    let hints = provider::hints().edit(|info| info.tx_attr.op_flags = OpFlags::INJECT);
+    let pair = provider::with(&[], &hints).pair();
     let tx = Tx::msg(pair.to_b, &[0; 5000]);
     assert_eq!(pair.a.try_send(&tx), Err(Errno::MsgSize));
     pair.b.recv(&Rx::msg(5000));
@@ -270,7 +216,7 @@ fn a_default_inject_limits_the_size_of_the_short_forms() {
 
 #[test]
 fn an_empty_read_drives_progress_even_while_completions_wait() {
-    let pair = shm::by("bounce").pair();
+    let pair = provider::by("bounce").pair();
     pair.a.send(&Tx::msg(pair.to_b, b"first"));
     pair.a.send(&Tx::msg(pair.to_b, &[1; 100_000]));
     pair.b.recv(&Rx::msg(5));
@@ -285,7 +231,7 @@ fn an_empty_read_drives_progress_even_while_completions_wait() {
 fn each_queue_of_an_endpoint_drives_all_of_it() {
     use selvedge::{Bindings, Context, Desc, Iov, MsgExt, av, cq};
 
-    let sut = shm::by("bounce");
+    let sut = provider::by("bounce");
     let (info, b) = (sut.info(), sut.side());
     let domain = info.open().unwrap();
     let [tx_cq, rx_cq] = [0, 1].map(|_| domain.cq(&cq::Attr::default()).unwrap());

@@ -9,7 +9,7 @@ use selvedge::{
 };
 
 use crate::common::{Pair, Rx, Side, Tx, pattern};
-use crate::shm::{self, WAYS};
+use crate::provider::{self, WAYS};
 
 /// One for each way that a message can take.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
@@ -23,7 +23,7 @@ struct Counted {
 
 impl Counted {
     fn open(way: &str, events: Events) -> Self {
-        let info = shm::by(way).info();
+        let info = provider::by(way).info();
         let domain = info.open().unwrap();
         let cq = domain.cq(&cq::Attr::default()).unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
@@ -147,8 +147,9 @@ fn a_wait_for_a_counter_makes_the_progress_that_it_needs() {
         (a, b, count)
     });
     let (a, b, count) = sender.join().unwrap();
-    b.received
-        .wait(count, Some(Duration::from_secs(20)))
-        .unwrap();
-    a.sent.wait(count, Some(Duration::from_secs(20))).unwrap();
+    let most = Some(Duration::from_secs(20));
+    std::thread::scope(|scope| {
+        scope.spawn(|| b.received.wait(count, most).unwrap());
+        a.sent.wait(count, most).unwrap();
+    });
 }

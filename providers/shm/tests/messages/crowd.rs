@@ -9,7 +9,7 @@ use selvedge::info::EpType;
 use selvedge::{Bindings, CompletionFlags, FiAddr, av, cq};
 
 use crate::common::{Done, Pair, Queue, Random, Rx, Side, Tx, pattern, received};
-use crate::shm;
+use crate::provider;
 
 /// Sizes by which messages take different ways.
 const SIZES: [usize; 6] = [0, 20, 200, 3000, 9000, 40_000];
@@ -53,7 +53,7 @@ fn is_receive(done: &Done) -> bool {
 fn many_senders_reach_one_receiver_and_hear_back() {
     const SENDERS: u64 = 40;
     const MESSAGES: u64 = 12;
-    let sut = shm::plain();
+    let sut = provider::plain();
     let rx = sut.side();
     let tx: Vec<_> = (0..SENDERS).map(|_| sut.side()).collect();
     let to: Vec<_> = tx.iter().map(|side| side.knows(&rx)).collect();
@@ -87,7 +87,7 @@ fn many_senders_reach_one_receiver_and_hear_back() {
 #[test]
 fn senders_whose_queues_are_always_full_all_have_their_turn() {
     const SENDERS: usize = 20;
-    let sut = shm::plain();
+    let sut = provider::plain();
     let rx = sut.side();
     let tx: Vec<_> = (0..SENDERS).map(|_| sut.side()).collect();
     let to: Vec<_> = tx.iter().map(|side| side.knows(&rx)).collect();
@@ -114,7 +114,7 @@ fn senders_whose_queues_are_always_full_all_have_their_turn() {
 fn senders_in_threads_of_their_own_reach_one_receiver() {
     const SENDERS: u64 = 12;
     const MESSAGES: u64 = 100;
-    let sut = shm::plain();
+    let sut = provider::plain();
     let rx = sut.side();
     for context in 0..SENDERS * MESSAGES {
         rx.recv(&Rx::tagged(7, LARGEST).context(context));
@@ -143,7 +143,7 @@ fn senders_in_threads_of_their_own_reach_one_receiver() {
 fn threads_may_share_two_endpoints() {
     const THREADS: u64 = 4;
     const MESSAGES: u64 = 200;
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let (received, completed) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     let collect = |side: &Side| {
         if let Some(done) = side.poll() {
@@ -186,7 +186,7 @@ fn threads_may_share_two_endpoints() {
 
 #[test]
 fn datagram_endpoints_exchange_messages_too() {
-    let pair = shm::with(&[], &shm::hints().ep_type(EpType::Dgram)).pair();
+    let pair = provider::with(&[], &provider::hints().ep_type(EpType::Dgram)).pair();
     for (number, len) in (0..).zip(SIZES) {
         let bytes = pattern(number, len);
         pair.b.recv(&Rx::tagged(number, len).context(number));
@@ -201,7 +201,7 @@ fn datagram_endpoints_exchange_messages_too() {
 
 #[test]
 fn endpoints_of_one_domain_and_of_two_reach_each_other() {
-    let info = shm::plain().info();
+    let info = provider::plain().info();
     let domains = [info.open().unwrap(), info.open().unwrap()];
     let sides = [0, 0, 1, 1].map(|place| Side::open(&domains[place], &info, &Queue::default()));
     for (at, b) in sides.iter().enumerate() {
@@ -219,7 +219,7 @@ fn endpoints_of_one_domain_and_of_two_reach_each_other() {
 
 #[test]
 fn endpoints_may_share_a_queue_and_an_address_vector() {
-    let info = shm::plain().info();
+    let info = provider::plain().info();
     let domain = info.open().unwrap();
     let cq = domain.cq(&cq::Attr::default()).unwrap();
     let av = domain.av(&av::Attr::default()).unwrap();
@@ -238,7 +238,7 @@ fn endpoints_may_share_a_queue_and_an_address_vector() {
 
 #[test]
 fn a_pair_outlives_the_handles_that_it_was_opened_from() {
-    let Pair { a, b, to_b, .. } = shm::plain().pair();
+    let Pair { a, b, to_b, .. } = provider::plain().pair();
     let Side { ep, cq, .. } = a;
     drop(cq);
     b.recv(&Rx::msg(4));

@@ -5,7 +5,7 @@ use std::iter;
 use selvedge::Errno;
 
 use crate::common::{Pair, Queue, Random, Rx, Sut, Tx, pattern};
-use crate::shm;
+use crate::provider;
 
 /// The number of a message, and more bytes of its own so that it takes any way.
 fn numbered(number: u64, len: usize) -> Vec<u8> {
@@ -66,16 +66,16 @@ fn flood_and_drain(sut: &Sut, len: usize) {
 #[test]
 fn a_flood_of_any_size_stops_and_goes_on() {
     for len in [0, 100, 4000] {
-        flood_and_drain(&shm::plain(), len);
+        flood_and_drain(&provider::plain(), len);
     }
-    for way in shm::WAYS {
-        flood_and_drain(&shm::by(way), 20_000);
+    for way in provider::WAYS {
+        flood_and_drain(&provider::by(way), 20_000);
     }
 }
 
 #[test]
 fn a_queue_that_is_never_empty_goes_on() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let (mut sent, mut received) = (0, 0);
     for _ in 0..12 {
         sent = flood(&pair, sent, 100);
@@ -97,7 +97,7 @@ fn the_smallest_queues_are_enough() {
         ("FI_SHM_PROTOCOL", "bounce"),
     ];
     for len in [0, 100, 4000, 20_000] {
-        flood_and_drain(&shm::with(&small, &shm::hints()), len);
+        flood_and_drain(&provider::with(&small, &provider::hints()), len);
     }
 }
 
@@ -109,14 +109,14 @@ fn small_inject_sizes_are_enough() {
         ("FI_SHM_POOL_SIZE", "4096"),
     ];
     for len in [0, 50, 100] {
-        flood_and_drain(&shm::with(&small, &shm::hints()), len);
+        flood_and_drain(&provider::with(&small, &provider::hints()), len);
     }
 }
 
 #[test]
 fn unexpected_messages_beyond_their_limit_make_the_sender_wait() {
     let params = [("FI_SHM_UNEXPECTED_SIZE", "10000")];
-    let pair = shm::with(&params, &shm::hints()).pair();
+    let pair = provider::with(&params, &provider::hints()).pair();
     let mut sent = 0;
     loop {
         let before = sent;
@@ -137,7 +137,7 @@ fn unexpected_messages_beyond_their_limit_make_the_sender_wait() {
 #[test]
 fn a_message_larger_than_the_limit_is_kept_when_it_is_alone() {
     let params = [("FI_SHM_UNEXPECTED_SIZE", "100")];
-    let pair = shm::with(&params, &shm::hints()).pair();
+    let pair = provider::with(&params, &provider::hints()).pair();
     for number in 0..3 {
         pair.a
             .send(&Tx::tagged(pair.to_b, number, &numbered(number, 4000)));
@@ -155,7 +155,7 @@ fn a_full_completion_queue_makes_posts_wait_and_receives_too() {
         size: 4,
         ..Queue::default()
     };
-    let pair = shm::plain().pair_with(&queue);
+    let pair = provider::plain().pair_with(&queue);
     assert_eq!(flood(&pair, 0, 0), 4);
     let mut sent = 4;
     for number in 0..40 {
@@ -178,7 +178,7 @@ fn a_full_completion_queue_makes_posts_wait_and_receives_too() {
 
 #[test]
 fn injects_wait_for_room_too() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let mut sent = 0_u64;
     while pair.a.ep.inject(&sent.to_le_bytes(), pair.to_b, None) == Ok(()) {
         sent += 1;
@@ -194,7 +194,7 @@ fn injects_wait_for_room_too() {
 
 #[test]
 fn floods_in_both_directions_do_not_stop_each_other() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let mut random = Random::new(5);
     let mut done = [Vec::new(), Vec::new()];
     for number in 0..3000 {
@@ -220,7 +220,7 @@ fn floods_in_both_directions_do_not_stop_each_other() {
 #[test]
 fn what_was_sent_before_a_sender_closed_arrives() {
     for had_contact in [false, true] {
-        let Pair { a, b, to_b, .. } = shm::plain().pair();
+        let Pair { a, b, to_b, .. } = provider::plain().pair();
         if had_contact {
             a.ep.inject(&numbered(9, 0), to_b, None).unwrap();
             b.recv(&Rx::msg(8));
@@ -243,7 +243,7 @@ fn what_was_sent_before_a_sender_closed_arrives() {
 #[test]
 fn a_sender_that_floods_leaves_the_others_their_share() {
     let params = [("FI_SHM_UNEXPECTED_SIZE", "1m")];
-    let sut = shm::with(&params, &shm::hints());
+    let sut = provider::with(&params, &provider::hints());
     let (pair, others) = (sut.pair(), [sut.side(), sut.side()]);
     let to = others.each_ref().map(|other| other.knows(&pair.b));
     // All of them are known before the flood.

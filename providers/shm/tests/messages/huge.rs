@@ -12,7 +12,7 @@ use selvedge::cq::Entry;
 use selvedge::{Context, FiAddr, Iov, IovMut, OpFlags, msg};
 
 use crate::common::{pattern, received, sent};
-use crate::shm;
+use crate::provider;
 
 /// Addresses for `len` bytes that all lie in the same few.
 struct Lap {
@@ -97,7 +97,7 @@ fn messages_beyond_four_gibibytes_arrive_whole() {
 }
 
 fn exchange(way: &str, from: &Lap, into: &Lap) {
-    let pair = shm::by(way).pair();
+    let pair = provider::by(way).pair();
     let (head, rest) = (4097, LEN - 4097);
     let tail = from.base.wrapping_byte_add(head);
     let send = msg::SendMsg {

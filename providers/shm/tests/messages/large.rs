@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, OpFlags};
 
 use crate::common::{Pair, Rx, Tx, pattern, received, sent};
-use crate::shm::{self, WAYS};
+use crate::provider::{self, WAYS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -22,7 +22,7 @@ fn ping_pong(pair: &Pair) {
 #[test]
 fn an_unmatched_large_message_holds_nothing_up() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         let bytes = pattern(1, LARGE);
         pair.a.send(&Tx::tagged(pair.to_b, 2, &bytes).context(2));
         for _ in 0..300 {
@@ -37,7 +37,7 @@ fn an_unmatched_large_message_holds_nothing_up() {
 #[test]
 fn small_messages_pass_a_large_one_that_is_moving() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         ping_pong(&pair);
         let bytes = pattern(1, LARGE);
         pair.b.recv(&Rx::msg(LARGE).context(2));
@@ -55,7 +55,7 @@ fn small_messages_pass_a_large_one_that_is_moving() {
 
 #[test]
 fn a_new_peer_is_heard_while_a_large_message_is_moving() {
-    let sut = shm::by("cma");
+    let sut = provider::by("cma");
     let pair = sut.pair();
     ping_pong(&pair);
     pair.b.recv(&Rx::msg(LARGE).context(2));
@@ -71,7 +71,7 @@ fn a_new_peer_is_heard_while_a_large_message_is_moving() {
 #[test]
 fn several_large_messages_may_be_under_way_in_both_directions() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         let len = |tag: u64| 500_000 * (tag as usize % 5 + 1) + 13;
         for tag in 0..8 {
             for (from, at, to) in [(&pair.a, &pair.b, pair.to_b), (&pair.b, &pair.a, pair.to_a)] {
@@ -96,7 +96,7 @@ fn several_large_messages_may_be_under_way_in_both_directions() {
 #[test]
 fn a_full_window_of_large_messages_follows_another() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         let bytes = pattern(1, 40_000);
         let tx = Tx::msg(pair.to_b, &bytes).flags(OpFlags::DELIVERY_COMPLETE);
         for _ in 0..4 {
@@ -130,7 +130,7 @@ fn segments_of_a_message_that_waits_for_room_hold_nothing_up() {
         ("FI_SHM_PROTOCOL", "bounce"),
         ("FI_SHM_UNEXPECTED_SIZE", "2000"),
     ];
-    let pair = shm::with(&params, &shm::hints()).pair();
+    let pair = provider::with(&params, &provider::hints()).pair();
     const LEN: usize = 1 << 20;
     let bytes = pattern(1, LEN);
     let large = |tag| Tx::tagged(pair.to_b, tag, &bytes).context(tag);
@@ -160,7 +160,7 @@ fn segments_of_a_message_that_waits_for_room_hold_nothing_up() {
 #[test]
 fn unexpected_large_messages_that_fill_segments_unasked_hold_nothing_up() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         let bytes = pattern(1, 100_000);
         let tx = Tx::msg(pair.to_b, &bytes).flags(OpFlags::DELIVERY_COMPLETE);
         for _ in 0..3 {

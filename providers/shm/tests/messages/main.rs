@@ -1,6 +1,6 @@
 //! What messages and tags mean, between endpoints of one process.
 //!
-//! [`common`] knows no provider; [`shm`] names the one that is tested and sets its parameters.
+//! [`common`] knows no provider; [`provider`] names the one that is tested and sets its parameters.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
@@ -8,6 +8,7 @@ mod common;
 mod completions;
 mod counters;
 mod crowd;
+mod fences;
 mod flow;
 mod huge;
 mod large;
@@ -16,8 +17,8 @@ mod model;
 mod multi;
 mod names;
 mod peek;
+mod provider;
 mod shapes;
-mod shm;
 mod sources;
 mod truncation;
 mod verbs;

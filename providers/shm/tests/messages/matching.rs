@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, TagMatch};
 
 use crate::common::{Pair, Rx, Side, Tx, pattern, received, sent};
-use crate::shm::{self, WAYS};
+use crate::provider::{self, WAYS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -28,7 +28,7 @@ fn numbered(lengths: &[usize]) -> Vec<(u64, usize)> {
 #[test]
 fn messages_of_one_sender_match_in_order_whatever_their_size() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for context in 0..7 {
             pair.b.recv(&Rx::msg(2_000_000).context(context));
         }
@@ -42,7 +42,7 @@ fn messages_of_one_sender_match_in_order_whatever_their_size() {
 #[test]
 fn unexpected_messages_match_in_the_order_of_their_sends() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for len in MIXED {
             pair.a.send(&Tx::tagged(pair.to_b, 1, &pattern(1, len)));
         }
@@ -58,7 +58,7 @@ fn unexpected_messages_match_in_the_order_of_their_sends() {
 #[test]
 fn unexpected_messages_may_be_received_in_another_order() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for (tag, len) in (0..).zip(MIXED) {
             pair.a.send(&Tx::tagged(pair.to_b, tag, &pattern(tag, len)));
         }
@@ -75,7 +75,7 @@ fn unexpected_messages_may_be_received_in_another_order() {
 
 #[test]
 fn long_queues_of_either_kind_keep_their_order() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let tags: Vec<u64> = (0..200).map(|i| i * 7 % 13).collect();
     for is_late in [false, true] {
         let post = || {
@@ -102,7 +102,7 @@ fn long_queues_of_either_kind_keep_their_order() {
 
 #[test]
 fn ignored_bits_of_a_tag_do_not_matter_and_all_others_do() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let masked = TagMatch {
         tag: 0xab00,
         ignore: 0xf0f0,
@@ -123,7 +123,7 @@ fn ignored_bits_of_a_tag_do_not_matter_and_all_others_do() {
 
 #[test]
 fn of_several_receives_the_one_posted_first_takes_the_message() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let low = TagMatch {
         tag: 0,
         ignore: 0xff,
@@ -151,7 +151,7 @@ struct Three {
 
 impl Three {
     fn open() -> Self {
-        let sut = shm::plain();
+        let sut = provider::plain();
         let (rx, tx) = (sut.side(), [sut.side(), sut.side()]);
         Self {
             from: [rx.knows(&tx[0]), rx.knows(&tx[1])],
@@ -239,7 +239,7 @@ fn directed_receives_pick_their_senders_among_unexpected_messages() {
 
 #[test]
 fn a_cancelled_receive_completes_once_and_its_message_goes_to_the_next() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let receives = [
         Rx::msg(8),
         Rx::msg(8).from(pair.to_a),
@@ -276,7 +276,7 @@ fn a_cancelled_receive_completes_once_and_its_message_goes_to_the_next() {
 #[test]
 fn a_receive_that_has_met_its_message_is_not_cancelled() {
     for way in ["cma", "bounce"] {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         let bytes = pattern(1, 8 << 20);
         let tx = Tx::tagged(pair.to_b, 1, &bytes);
         pair.a.send(&tx);
@@ -293,7 +293,7 @@ fn a_receive_that_has_met_its_message_is_not_cancelled() {
 
 #[test]
 fn receives_of_one_context_are_cancelled_one_by_one() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     for _ in 0..3 {
         pair.b.recv(&Rx::tagged(1, 8).context(1));
     }

@@ -14,7 +14,7 @@ use selvedge::{
 };
 
 use crate::common::{Done, Pair, Random, Rx, Side, Sut, Tx, pattern, received, with_data};
-use crate::shm::{self, SIZES, WAYS};
+use crate::provider::{self, SIZES, WAYS};
 
 /// What was posted in one direction, and what came of it.
 struct Direction<'a> {
@@ -354,7 +354,7 @@ fn play(sut: &Sut, seed: u64, steps: usize) {
 #[test]
 fn random_operations_follow_the_model_by_every_way() {
     for way in WAYS {
-        let sut = shm::by(way);
+        let sut = provider::by(way);
         for seed in 0..6 {
             play(&sut, seed, 400);
         }
@@ -372,7 +372,7 @@ fn random_operations_follow_the_model_through_the_smallest_queues() {
             ("FI_SHM_SEGMENT_SIZE", "4096"),
             ("FI_SHM_PROTOCOL", way),
         ];
-        let sut = shm::with(&small, &shm::hints());
+        let sut = provider::with(&small, &provider::hints());
         for seed in 100..105 {
             play(&sut, seed, 400);
         }

@@ -4,7 +4,7 @@ use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Context, EpOption, EpOptionName, Errno, OpFlags, TagMatch};
 
 use crate::common::{Done, Pair, Queue, Rx, Side, Tx, pattern, received, with_data};
-use crate::shm::{self, WAYS};
+use crate::provider::{self, WAYS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -33,7 +33,7 @@ fn entry(done: &Done) -> Entry {
 #[test]
 fn a_multi_receive_buffer_takes_messages_until_too_little_is_left() {
     for len in [1, 8, 48, 49, 4096] {
-        let pair = shm::plain().pair();
+        let pair = provider::plain().pair();
         set_least(&pair.b, len);
         pair.b.recv(&multi(3 * len + len - 1).context(7));
         let base = |done: &Done| done.entry().buf;
@@ -63,7 +63,7 @@ fn a_multi_receive_buffer_takes_messages_until_too_little_is_left() {
 #[test]
 fn messages_that_wait_go_into_a_multi_receive_buffer_in_their_order() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         set_least(&pair.b, 1);
         let lens = [10, 0, 5000, 48, 100_000, 200, 60_000, 8];
         for (number, &len) in (0..).zip(&lens) {
@@ -85,7 +85,7 @@ fn messages_that_wait_go_into_a_multi_receive_buffer_in_their_order() {
 #[test]
 fn small_messages_go_behind_a_large_one_that_is_still_moving() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         set_least(&pair.b, 64);
         let large = pattern(1, 3 << 20);
         pair.b.recv(&multi(large.len() + 100).context(7));
@@ -96,7 +96,9 @@ fn small_messages_go_behind_a_large_one_that_is_still_moving() {
         let large_came = done.iter().position(|done| done.entry().len == large.len());
         let released = done.iter().position(is_released).expect("it is given back");
         assert_eq!(released, 2, "given back before its last message is there");
-        assert_ne!(large_came, Some(0), "nothing has passed the large one");
+        if provider::LARGE_MAY_BE_PASSED {
+            assert_ne!(large_came, Some(0), "nothing has passed the large one");
+        }
         done.sort_by_key(|done| done.entry().buf);
         done[0].assert_bytes(&large);
         done[1].assert_bytes(b"behind it");
@@ -108,7 +110,7 @@ fn small_messages_go_behind_a_large_one_that_is_still_moving() {
 fn a_message_that_does_not_fit_the_rest_is_cut_and_gives_the_buffer_back() {
     for way in WAYS {
         for len in [30, 3000, 300_000] {
-            let pair = shm::by(way).pair();
+            let pair = provider::by(way).pair();
             set_least(&pair.b, 1);
             let (first, second) = (pattern(1, len), pattern(2, len));
             pair.b.recv(&multi(len + len / 2).context(7));
@@ -126,7 +128,7 @@ fn a_message_that_does_not_fit_the_rest_is_cut_and_gives_the_buffer_back() {
 
 #[test]
 fn receives_and_multi_receive_buffers_take_in_the_order_of_their_posts() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     set_least(&pair.b, 8);
     pair.b.recv(&Rx::msg(8).context(1));
     pair.b.recv(&multi(16).context(2));
@@ -144,7 +146,7 @@ fn receives_and_multi_receive_buffers_take_in_the_order_of_their_posts() {
 
 #[test]
 fn tagged_and_directed_multi_receive_buffers_take_their_messages_alone() {
-    let sut = shm::plain();
+    let sut = provider::plain();
     let (pair, c) = (sut.pair(), sut.side());
     let to_b = c.knows(&pair.b);
     set_least(&pair.b, 8);
@@ -175,7 +177,7 @@ fn tagged_and_directed_multi_receive_buffers_take_their_messages_alone() {
 #[test]
 fn a_cancelled_multi_receive_buffer_comes_back_when_its_messages_are_there() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         pair.b.recv(&multi(4 << 20).context(7));
         pair.a.send(&Tx::msg(pair.to_b, b"small"));
         pair.at_b().assert_bytes(b"small");
@@ -205,8 +207,8 @@ fn a_cancelled_multi_receive_buffer_comes_back_when_its_messages_are_there() {
 
 #[test]
 fn the_least_of_a_multi_receive_buffer_is_an_option() {
-    let pair = shm::plain().pair();
-    let inject_size = shm::plain().info().tx_attr.inject_size;
+    let pair = provider::plain().pair();
+    let inject_size = provider::plain().info().tx_attr.inject_size;
     let least = |side: &Side| side.ep.option(EpOptionName::MinMultiRecv);
     assert_eq!(least(&pair.b), Ok(EpOption::MinMultiRecv(inject_size)));
     set_least(&pair.b, 77);
@@ -232,7 +234,7 @@ fn the_least_of_a_multi_receive_buffer_is_an_option() {
 
 #[test]
 fn a_multi_receive_buffer_is_one_piece() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let rx = multi(100).cut(&[50]);
     assert_eq!(pair.b.try_recv(&rx), Err(Errno::Inval));
     let mut rx = multi(0);
@@ -248,7 +250,7 @@ fn selective_queues_report_the_end_of_a_multi_receive_buffer() {
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = shm::plain().pair_with(&queue);
+    let pair = provider::plain().pair_with(&queue);
     set_least(&pair.b, 8);
     pair.b.recv(&multi(24).context(7));
     for _ in 0..3 {
@@ -262,8 +264,8 @@ fn selective_queues_report_the_end_of_a_multi_receive_buffer() {
 
 #[test]
 fn the_default_flag_makes_untagged_receives_multi_receive_buffers() {
-    let hints = shm::hints().edit(|info| info.rx_attr.op_flags = OpFlags::MULTI_RECV);
-    let pair = shm::with(&[], &hints).pair();
+    let hints = provider::hints().edit(|info| info.rx_attr.op_flags = OpFlags::MULTI_RECV);
+    let pair = provider::with(&[], &hints).pair();
     set_least(&pair.b, 8);
     let flags = OpFlags::DEFAULT | OpFlags::MULTI_RECV;
     pair.b.recv(&Rx::msg(16).flags(flags).context(1));
@@ -280,7 +282,7 @@ fn the_default_flag_makes_untagged_receives_multi_receive_buffers() {
 #[test]
 fn thousands_of_messages_fill_a_ring_of_multi_receive_buffers() {
     for way in WAYS {
-        let pair: Pair = shm::by(way).pair();
+        let pair: Pair = provider::by(way).pair();
         set_least(&pair.b, 5000);
         let size = 64 << 10;
         for context in 0..2 {

@@ -1,9 +1,9 @@
 //! What endpoints are called, and what they say of themselves.
 
-use selvedge::{Address, EpOption, EpOptionName, Errno, InfoFlags};
+use selvedge::{Address, EpOption, EpOptionName, Errno, FiAddr, InfoFlags};
 
 use crate::common::{Queue, Rx, Side, Sut, Tx};
-use crate::shm;
+use crate::provider;
 
 fn name(side: &Side) -> String {
     side.ep.address().unwrap().to_string()
@@ -11,8 +11,8 @@ fn name(side: &Side) -> String {
 
 /// A side called by what `src_addr` says.
 fn called(src_addr: &str) -> Side {
-    let hints = shm::hints().src_addr(Address::Str(src_addr.into()));
-    shm::with(&[], &hints).side()
+    let hints = provider::hints().src_addr(Address::Str(src_addr.into()));
+    provider::with(&[], &hints).side()
 }
 
 /// A name that no other test uses.
@@ -32,7 +32,7 @@ fn exchange(a: &Side, b: &Side) {
 
 #[test]
 fn default_names_count_processes_domains_and_endpoints() {
-    let info = shm::plain().info();
+    let info = provider::plain().info();
     let domains = [info.open().unwrap(), info.open().unwrap()];
     let mut indices = Vec::new();
     for domain in &domains {
@@ -55,7 +55,7 @@ fn endpoints_are_called_what_their_local_address_says() {
         let plain = unique("named");
         let side = called(&format!("{scheme}{plain}"));
         assert_eq!(name(&side), format!("fi_shm://{plain}"));
-        let other = shm::plain().side();
+        let other = provider::plain().side();
         exchange(&other, &side);
         exchange(&side, &other);
     }
@@ -65,7 +65,7 @@ fn endpoints_are_called_what_their_local_address_says() {
 fn a_name_may_be_inserted_in_every_spelling() {
     let plain = unique("spelt");
     let side = called(&plain);
-    let other = shm::plain().side();
+    let other = provider::plain().side();
     let to = other.knows(&side);
     for scheme in ["fi_shm://", "fi_ns://", ""] {
         let spelt = Address::Str(format!("{scheme}{plain}"));
@@ -76,7 +76,7 @@ fn a_name_may_be_inserted_in_every_spelling() {
 
 #[test]
 fn node_and_service_name_the_local_endpoint() {
-    let (hints, node) = (shm::hints(), unique("node"));
+    let (hints, node) = (provider::hints(), unique("node"));
     let registry = selvedge::Registry::new().with(&selvedge_shm::PROVIDER);
     let api = selvedge::info::Version::API;
     let infos = registry
@@ -91,8 +91,8 @@ fn node_and_service_name_the_local_endpoint() {
 fn a_name_that_is_taken_is_refused_until_it_is_free() {
     let plain = unique("taken");
     let first = called(&plain);
-    let hints = shm::hints().src_addr(Address::Str(plain.clone()));
-    let info = shm::with(&[], &hints).info();
+    let hints = provider::hints().src_addr(Address::Str(plain.clone()));
+    let info = provider::with(&[], &hints).info();
     let again = || {
         let domain = info.open().unwrap();
         let cq = domain.cq(&selvedge::cq::Attr::default()).unwrap();
@@ -108,7 +108,7 @@ fn a_name_that_is_taken_is_refused_until_it_is_free() {
 
 #[test]
 fn limits_can_be_asked_for() {
-    let sut: Sut = shm::plain();
+    let sut: Sut = provider::plain();
     let (info, side) = (sut.info(), sut.side());
     let (most, inject) = (info.ep_attr.max_msg_size, info.tx_attr.inject_size);
     let expected = [
@@ -127,4 +127,46 @@ fn limits_can_be_asked_for() {
         side.ep.option(EpOptionName::CmDataSize),
         Err(Errno::NoProtoOpt)
     );
+}
+
+#[test]
+fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
+    let Side { av, .. } = provider::plain().side();
+    let name = |addr| av.lookup(addr).unwrap().to_string();
+    let addr = av.insert_service("host", "7").unwrap();
+    assert_eq!(name(addr), "fi_shm://host:7");
+    assert_eq!(av.insert_service("host:7", ""), Ok(addr));
+    assert_eq!(av.insert_service("", "fi_ns://host:7"), Ok(addr));
+    for (node, service) in [("", ""), ("a b", ""), ("fi_tcp://x", "1")] {
+        assert_eq!(av.insert_service(node, service), Err(Errno::Inval));
+    }
+    let mut out = [FiAddr::NOTAVAIL; 5];
+    assert_eq!(av.insert_symmetric("host9", 2, "08", 2, &mut out), Ok(4));
+    let names = out.map(|addr| av.lookup(addr).map(|address| address.to_string()).ok());
+    let expected = ["host9:08", "host9:09", "host10:08", "host10:09"];
+    for (name, expected) in names.iter().zip(expected) {
+        assert_eq!(name.as_deref(), Some(&*format!("fi_shm://{expected}")));
+    }
+    assert_eq!(out[4], FiAddr::NOTAVAIL);
+    // What is there keeps its index.
+    let mut again = [FiAddr::NOTAVAIL; 2];
+    assert_eq!(av.insert_symmetric("host10", 1, "09", 2, &mut again), Ok(2));
+    assert_eq!(again[0], out[3]);
+    let before = av.insert_service("none", "1").unwrap();
+    for (node, nodes, service, services) in [
+        ("host9", 3, "1", 2),
+        ("host", 2, "1", 1),
+        ("host9", 1, "x", 2),
+        ("host9", usize::MAX, "1", 2),
+    ] {
+        let answer = av.insert_symmetric(node, nodes, service, services, &mut out);
+        assert_eq!(answer, Err(Errno::Inval));
+    }
+    let next = av.insert_service("none", "2").unwrap();
+    assert_eq!(
+        next.0,
+        before.0 + 1,
+        "a range that is refused inserts nothing"
+    );
+    assert_eq!(av.insert_symmetric("host9", 0, "1", 5, &mut []), Ok(0));
 }

@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
 
 use crate::common::{Pair, Queue, Rx, Tx, pattern, received, sent, settle, with_data};
-use crate::shm::{self, WAYS};
+use crate::provider::{self, WAYS};
 
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 const PEEK: OpFlags = OpFlags::PEEK;
@@ -31,7 +31,7 @@ fn assert_none(pair: &Pair, rx: &Rx) {
 #[test]
 fn a_peek_tells_of_a_message_and_leaves_it() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for len in LENGTHS {
             let bytes = pattern(1, len);
             assert_none(&pair, &look(5, PEEK).context(1));
@@ -56,7 +56,7 @@ fn a_peek_tells_of_a_message_and_leaves_it() {
 
 #[test]
 fn a_peek_finds_what_was_sent_before_it_without_other_progress() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     pair.a.send(&Tx::tagged(pair.to_b, 1, b"meet"));
     pair.b.recv(&Rx::tagged(1, 4));
     pair.at_b();
@@ -68,7 +68,7 @@ fn a_peek_finds_what_was_sent_before_it_without_other_progress() {
 
 #[test]
 fn a_peek_sees_the_oldest_message_that_its_tag_and_source_accept() {
-    let sut = shm::plain();
+    let sut = provider::plain();
     let (pair, c) = (sut.pair(), sut.side());
     let (to_b, to_c) = (c.knows(&pair.b), pair.b.knows(&c));
     pair.a.send(&Tx::tagged(pair.to_b, 0x11, b"1"));
@@ -100,7 +100,7 @@ fn a_peek_sees_the_oldest_message_that_its_tag_and_source_accept() {
 #[test]
 fn a_claimed_message_is_for_its_claimant_alone() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for len in LENGTHS {
             let (first, second) = (pattern(1, len), pattern(2, len));
             for bytes in [&first, &second] {
@@ -131,7 +131,7 @@ fn a_claimed_message_is_for_its_claimant_alone() {
 #[test]
 fn a_claimed_message_may_be_cut() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for len in [8, 4096, 200_000] {
             let bytes = pattern(1, len);
             pair.a.send(&Tx::tagged(pair.to_b, 5, &bytes));
@@ -150,7 +150,7 @@ fn a_claimed_message_may_be_cut() {
 fn a_discarded_message_is_gone_and_its_send_completes() {
     for way in WAYS {
         for len in LENGTHS {
-            let pair = shm::by(way).pair();
+            let pair = provider::by(way).pair();
             let (first, second) = (pattern(1, len), pattern(2, len));
             let level = OpFlags::DELIVERY_COMPLETE;
             for (context, flags) in [(1, PEEK | DISCARD), (2, PEEK | CLAIM)] {
@@ -188,7 +188,7 @@ fn a_discarded_message_is_gone_and_its_send_completes() {
 
 #[test]
 fn messages_of_one_context_are_claimed_first_come_first_served() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     for number in 0..3u8 {
         pair.a.send(&Tx::tagged(pair.to_b, 5, &[number]));
     }
@@ -209,7 +209,7 @@ fn looks_are_reported_by_selective_queues_too() {
         rx_selective: true,
         ..Queue::default()
     };
-    let pair = shm::plain().pair_with(&queue);
+    let pair = provider::plain().pair_with(&queue);
     pair.a.send(&Tx::tagged(pair.to_b, 5, b"x"));
     pair.settle();
     pair.b.recv(&look(5, PEEK | CLAIM).context(3));
@@ -220,7 +220,7 @@ fn looks_are_reported_by_selective_queues_too() {
 
 #[test]
 fn flags_that_do_not_go_together_are_refused() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     for flags in [
         DISCARD,
         PEEK | CLAIM | DISCARD,

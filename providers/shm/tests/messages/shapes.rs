@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags};
 
 use crate::common::{Pair, Random, Rx, Tx, pattern, received, sent};
-use crate::shm::{self, SIZES, WAYS};
+use crate::provider::{self, SIZES, WAYS};
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -22,7 +22,7 @@ fn exchange(pair: &Pair, tx: &Tx, rx: &Rx) {
 #[test]
 fn every_size_arrives_by_every_way() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for round in 0..3 {
             for size in SIZES {
                 let bytes = pattern(round, size);
@@ -36,7 +36,7 @@ fn every_size_arrives_by_every_way() {
 #[test]
 fn a_message_may_be_awaited_in_a_larger_buffer() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for size in SIZES {
             let tx = Tx::tagged(pair.to_b, 5, &pattern(7, size));
             exchange(&pair, &tx, &Rx::tagged(5, size + 5000));
@@ -60,7 +60,7 @@ fn cuts(random: &mut Random, size: usize) -> Vec<usize> {
 #[test]
 fn pieces_of_both_sides_need_not_agree() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         let mut random = Random::new(1);
         for _ in 0..8 {
             for size in SIZES {
@@ -75,7 +75,7 @@ fn pieces_of_both_sides_need_not_agree() {
 #[test]
 fn unexpected_messages_in_pieces_arrive_too() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         let mut random = Random::new(2);
         for size in SIZES {
             let bytes = pattern(4, size);
@@ -94,7 +94,7 @@ fn unexpected_messages_in_pieces_arrive_too() {
 
 #[test]
 fn a_message_without_pieces_is_empty() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let mut tx = Tx::msg(pair.to_b, b"");
     tx.pieces.clear();
     let mut rx = Rx::msg(0);
@@ -106,7 +106,7 @@ fn a_message_without_pieces_is_empty() {
 
 #[test]
 fn more_pieces_than_the_limit_are_refused() {
-    let sut = shm::plain();
+    let sut = provider::plain();
     let info = sut.info();
     let pair = sut.pair();
     let mut tx = Tx::msg(pair.to_b, b"");
@@ -125,7 +125,7 @@ fn more_pieces_than_the_limit_are_refused() {
 #[test]
 fn every_size_comes_back_from_oneself() {
     for way in WAYS {
-        let side = shm::by(way).side();
+        let side = provider::by(way).side();
         let own = side.knows(&side);
         for size in SIZES {
             let bytes = pattern(9, size);
@@ -144,7 +144,7 @@ fn every_size_comes_back_from_oneself() {
 
 #[test]
 fn more_may_follow_or_not() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     for size in SIZES {
         let bytes = pattern(11, size);
         pair.b.recv(&Rx::msg(size).flags(OpFlags::MORE).context(1));

@@ -1,9 +1,9 @@
 //! Who a message is from, while address vectors change.
 
-use selvedge::{Address, Caps, CompletionFlags, Errno, FiAddr, Hints, OpFlags};
+use selvedge::{Caps, CompletionFlags, Errno, FiAddr, Hints, OpFlags};
 
 use crate::common::{Pair, Rx, Side, Tx, pattern, received, sent, settle, with_data};
-use crate::shm;
+use crate::provider;
 
 /// The source of a message of `len` bytes.
 fn source(from: &Side, to: FiAddr, at: &Side, len: usize) -> FiAddr {
@@ -21,7 +21,7 @@ const LENGTHS: [usize; 3] = [8, 3000, 100_000];
 
 #[test]
 fn a_sender_has_an_index_from_its_insertion_to_its_removal() {
-    let sut = shm::plain();
+    let sut = provider::plain();
     let (a, b) = (sut.side(), sut.side());
     let to = a.knows(&b);
     for _ in 0..2 {
@@ -41,7 +41,7 @@ fn a_sender_has_an_index_from_its_insertion_to_its_removal() {
 
 #[test]
 fn the_source_of_an_unexpected_message_is_looked_up_when_it_is_received() {
-    let sut = shm::plain();
+    let sut = provider::plain();
     let (a, b) = (sut.side(), sut.side());
     let to = a.knows(&b);
     for len in LENGTHS {
@@ -57,7 +57,7 @@ fn the_source_of_an_unexpected_message_is_looked_up_when_it_is_received() {
 
 #[test]
 fn a_removed_peer_cannot_be_addressed_and_comes_back_at_the_lowest_index() {
-    let Pair { a, b, to_b, .. } = shm::plain().pair();
+    let Pair { a, b, to_b, .. } = provider::plain().pair();
     assert_eq!(source(&a, to_b, &b, 8), FiAddr(1));
     let second = a.knows(&a);
     a.av.remove(&[to_b]).unwrap();
@@ -75,7 +75,7 @@ fn a_removed_peer_cannot_be_addressed_and_comes_back_at_the_lowest_index() {
 
 #[test]
 fn an_index_that_changes_its_meaning_reaches_the_new_peer() {
-    let sut = shm::plain();
+    let sut = provider::plain();
     let (a, b, c) = (sut.side(), sut.side(), sut.side());
     let to = a.knows(&b);
     source(&a, to, &b, 8);
@@ -86,7 +86,7 @@ fn an_index_that_changes_its_meaning_reaches_the_new_peer() {
 
 #[test]
 fn inserting_twice_gives_the_same_index() {
-    let Pair { a, b, to_b, .. } = shm::plain().pair();
+    let Pair { a, b, to_b, .. } = provider::plain().pair();
     let address = b.ep.address().unwrap();
     let mut out = [FiAddr::NOTAVAIL; 2];
     let both = [address.clone(), address];
@@ -96,8 +96,8 @@ fn inserting_twice_gives_the_same_index() {
 
 #[test]
 fn a_malformed_address_fails_its_own_slot_alone() {
-    let Pair { a, b, to_b, .. } = shm::plain().pair();
-    let bad = Address::Ip("127.0.0.1:1".parse().unwrap());
+    let Pair { a, b, to_b, .. } = provider::plain().pair();
+    let bad = provider::malformed();
     let both = [bad, b.ep.address().unwrap()];
     let mut out = [FiAddr(9); 2];
     assert_eq!(a.av.insert(&both, &mut out), Ok(1));
@@ -107,7 +107,7 @@ fn a_malformed_address_fails_its_own_slot_alone() {
 
 #[test]
 fn removing_what_is_not_there_removes_nothing() {
-    let Pair { a, to_b, .. } = shm::plain().pair();
+    let Pair { a, to_b, .. } = provider::plain().pair();
     assert_eq!(a.av.remove(&[to_b, FiAddr(7)]), Err(Errno::Inval));
     a.av.lookup(to_b).unwrap();
     assert_eq!(a.av.remove(&[FiAddr::UNSPEC]), Err(Errno::Inval));
@@ -115,7 +115,7 @@ fn removing_what_is_not_there_removes_nothing() {
 
 #[test]
 fn nobody_is_no_destination() {
-    let Pair { a, .. } = shm::plain().pair();
+    let Pair { a, .. } = provider::plain().pair();
     for dest in [FiAddr::UNSPEC, FiAddr(99)] {
         assert_eq!(a.try_send(&Tx::msg(dest, b"x")), Err(Errno::Inval));
         assert_eq!(a.ep.tinject(b"x", dest, 1, None), Err(Errno::Inval));
@@ -123,58 +123,16 @@ fn nobody_is_no_destination() {
     assert_eq!(a.try_recv(&Rx::msg(1).from(FiAddr(99))), Err(Errno::Inval));
 }
 
-#[test]
-fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
-    let Side { av, .. } = shm::plain().side();
-    let name = |addr| av.lookup(addr).unwrap().to_string();
-    let addr = av.insert_service("host", "7").unwrap();
-    assert_eq!(name(addr), "fi_shm://host:7");
-    assert_eq!(av.insert_service("host:7", ""), Ok(addr));
-    assert_eq!(av.insert_service("", "fi_ns://host:7"), Ok(addr));
-    for (node, service) in [("", ""), ("a b", ""), ("fi_tcp://x", "1")] {
-        assert_eq!(av.insert_service(node, service), Err(Errno::Inval));
-    }
-    let mut out = [FiAddr::NOTAVAIL; 5];
-    assert_eq!(av.insert_symmetric("host9", 2, "08", 2, &mut out), Ok(4));
-    let names = out.map(|addr| av.lookup(addr).map(|address| address.to_string()).ok());
-    let expected = ["host9:08", "host9:09", "host10:08", "host10:09"];
-    for (name, expected) in names.iter().zip(expected) {
-        assert_eq!(name.as_deref(), Some(&*format!("fi_shm://{expected}")));
-    }
-    assert_eq!(out[4], FiAddr::NOTAVAIL);
-    // What is there keeps its index.
-    let mut again = [FiAddr::NOTAVAIL; 2];
-    assert_eq!(av.insert_symmetric("host10", 1, "09", 2, &mut again), Ok(2));
-    assert_eq!(again[0], out[3]);
-    let before = av.insert_service("none", "1").unwrap();
-    for (node, nodes, service, services) in [
-        ("host9", 3, "1", 2),
-        ("host", 2, "1", 1),
-        ("host9", 1, "x", 2),
-        ("host9", usize::MAX, "1", 2),
-    ] {
-        let answer = av.insert_symmetric(node, nodes, service, services, &mut out);
-        assert_eq!(answer, Err(Errno::Inval));
-    }
-    let next = av.insert_service("none", "2").unwrap();
-    assert_eq!(
-        next.0,
-        before.0 + 1,
-        "a range that is refused inserts nothing"
-    );
-    assert_eq!(av.insert_symmetric("host9", 0, "1", 5, &mut []), Ok(0));
-}
-
 /// With these capabilities besides messages and tags.
 fn side_with(caps: Caps) -> Side {
     let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED | caps);
-    shm::with(&[], &hints).side()
+    provider::with(&[], &hints).side()
 }
 
 #[test]
 fn a_message_of_a_stranger_comes_with_its_address_once_that_is_asked_for() {
     let (a, b) = (
-        shm::plain().side(),
+        provider::plain().side(),
         side_with(Caps::SOURCE | Caps::SOURCE_ERR),
     );
     let (to, address) = (a.knows(&b), a.ep.address().unwrap());
@@ -222,12 +180,12 @@ fn a_message_of_a_stranger_comes_with_its_address_once_that_is_asked_for() {
 
 /// Bytes that an error entry may carry.
 fn b_limit() -> usize {
-    shm::plain().info().domain_attr.max_err_data
+    provider::plain().info().domain_attr.max_err_data
 }
 
 #[test]
 fn without_the_capability_strangers_are_no_error_and_sources_mean_nothing() {
-    let (a, b) = (shm::plain().side(), side_with(Caps::empty()));
+    let (a, b) = (provider::plain().side(), side_with(Caps::empty()));
     let (to, itself) = (a.knows(&b), b.knows(&b));
     // Directed at somebody else, at nobody, and at an index that there is not.
     for src in [itself, FiAddr::UNSPEC, FiAddr(77)] {
@@ -242,7 +200,10 @@ fn without_the_capability_strangers_are_no_error_and_sources_mean_nothing() {
 
 #[test]
 fn tagged_receives_alone_may_be_directed() {
-    let (a, b) = (shm::plain().side(), side_with(Caps::TAGGED_DIRECTED_RECV));
+    let (a, b) = (
+        provider::plain().side(),
+        side_with(Caps::TAGGED_DIRECTED_RECV),
+    );
     let (to, itself, from) = (a.knows(&b), b.knows(&b), b.knows(&a));
     b.recv(&Rx::tagged(1, 8).from(itself).context(1));
     b.recv(&Rx::tagged(1, 8).from(from).context(2));
@@ -257,7 +218,7 @@ fn tagged_receives_alone_may_be_directed() {
 fn an_exact_directed_receive_has_to_name_its_peer() {
     let caps = Caps::EXACT_DIRECTED_RECV;
     let b = side_with(caps | Caps::DIRECTED_RECV);
-    let a = shm::plain().side();
+    let a = provider::plain().side();
     let (to, from) = (a.knows(&b), b.knows(&a));
     let flags = OpFlags::MULTI_RECV;
     for rx in [Rx::msg(8), Rx::tagged(1, 8), Rx::msg(8).flags(flags)] {
@@ -274,7 +235,7 @@ fn an_exact_directed_receive_has_to_name_its_peer() {
 
 #[test]
 fn a_directed_receive_outlives_the_index_that_it_was_posted_with() {
-    let sut = shm::plain();
+    let sut = provider::plain();
     let (a, b, c) = (sut.side(), sut.side(), sut.side());
     let (a_to_b, c_to_b) = (a.knows(&b), c.knows(&b));
     let from = b.knows(&a);
@@ -297,7 +258,7 @@ fn a_directed_receive_outlives_the_index_that_it_was_posted_with() {
 
 #[test]
 fn a_message_that_came_before_its_sender_was_known_meets_a_directed_receive() {
-    let sut = shm::plain();
+    let sut = provider::plain();
     let (a, b) = (sut.side(), sut.side());
     let to = a.knows(&b);
     for len in LENGTHS {

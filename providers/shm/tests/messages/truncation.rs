@@ -3,7 +3,7 @@
 use selvedge::{CompletionFlags, Errno};
 
 use crate::common::{Pair, Rx, Tx, pattern, received, sent, with_data};
-use crate::shm::{self, SIZES, WAYS};
+use crate::provider::{self, SIZES, WAYS};
 
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
 
@@ -40,7 +40,7 @@ fn check(pair: &Pair, tx: &Tx, rx: &Rx, is_late: bool) {
 #[test]
 fn what_fits_is_delivered_and_the_rest_is_counted() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for len in SIZES.into_iter().filter(|&len| len > 0) {
             let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len)).data(77);
             for room in rooms(len) {
@@ -54,7 +54,7 @@ fn what_fits_is_delivered_and_the_rest_is_counted() {
 #[test]
 fn unexpected_messages_are_cut_the_same_way() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for len in [1, 49, 4096, 4097, 100_000] {
             let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len)).data(77);
             for room in rooms(len) {
@@ -68,7 +68,7 @@ fn unexpected_messages_are_cut_the_same_way() {
 #[test]
 fn a_cut_may_go_through_the_middle_of_pieces() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         for len in [30, 3000, 100_000] {
             let tx = Tx::tagged(pair.to_b, 1, &pattern(1, len)).data(77);
             let rx = Rx::tagged(1, len - 10).cut(&[7, 0, len / 3]);
@@ -80,7 +80,7 @@ fn a_cut_may_go_through_the_middle_of_pieces() {
 #[test]
 fn the_next_message_is_whole_again() {
     for way in WAYS {
-        let pair = shm::by(way).pair();
+        let pair = provider::by(way).pair();
         let bytes = pattern(1, 200_000);
         pair.b.recv(&Rx::msg(10).context(1));
         pair.b.recv(&Rx::msg(200_000).context(2));

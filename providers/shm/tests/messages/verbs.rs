@@ -9,7 +9,7 @@ use selvedge::{
 };
 
 use crate::common::{Pair, Rx, Side, pattern, received, sent, with_data};
-use crate::shm;
+use crate::provider;
 
 const MSG: CompletionFlags = CompletionFlags::MSG;
 const TAGGED: CompletionFlags = CompletionFlags::TAGGED;
@@ -57,7 +57,7 @@ fn tagged_send(pair: &Pair, len: usize, post: impl Fn(Iov, Context)) {
 
 #[test]
 fn every_untagged_send_arrives_and_completes() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let (ep, to) = (&pair.a.ep, pair.to_b);
     for len in LENGTHS {
         msg_send(&pair, len, |iov, context| {
@@ -84,7 +84,7 @@ fn every_untagged_send_arrives_and_completes() {
 
 #[test]
 fn every_tagged_send_arrives_and_completes() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let (ep, to) = (&pair.a.ep, pair.to_b);
     for len in LENGTHS {
         tagged_send(&pair, len, |iov, context| {
@@ -123,7 +123,7 @@ fn check_receive(pair: &Pair, rx: &Rx, expected: Entry, post: impl Fn(&[u8])) {
 
 #[test]
 fn data_reaches_the_receivers_completion_with_messages_of_every_size() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let (ep, to) = (&pair.a.ep, pair.to_b);
     for len in LENGTHS.into_iter().chain([39, 41, 47, 49]) {
         let expected = with_data(received(MSG, 8, len, 0), DATA);
@@ -145,7 +145,7 @@ fn data_reaches_the_receivers_completion_with_messages_of_every_size() {
 
 #[test]
 fn injected_messages_arrive_and_never_complete_at_the_sender() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let (ep, to) = (&pair.a.ep, pair.to_b);
     for len in [0, 1, 40, 41, 48, 49, 4096] {
         let plain = received(MSG, 8, len, 0);
@@ -197,7 +197,7 @@ fn check_posted(pair: &Pair, len: usize, tag: Option<u64>, post: impl Fn(IovMut,
 
 #[test]
 fn every_untagged_receive_takes_a_message() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let ep = &pair.b.ep;
     for len in LENGTHS {
         check_posted(&pair, len, None, |iov, context| {
@@ -223,7 +223,7 @@ fn every_untagged_receive_takes_a_message() {
 
 #[test]
 fn every_tagged_receive_takes_a_message() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     let (ep, any) = (&pair.b.ep, FiAddr::UNSPEC);
     for len in LENGTHS {
         check_posted(&pair, len, Some(TAG), |iov, context| {
@@ -251,7 +251,7 @@ fn every_tagged_receive_takes_a_message() {
 
 #[test]
 fn tagged_and_untagged_messages_do_not_meet() {
-    let pair = shm::plain().pair();
+    let pair = provider::plain().pair();
     pair.b.recv(&Rx::msg(8).context(1));
     pair.a.ep.tinject(b"tagged", pair.to_b, 0, None).unwrap();
     pair.assert_quiet();

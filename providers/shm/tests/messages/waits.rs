@@ -14,7 +14,7 @@ use selvedge::{
 };
 
 use crate::common::{Pair, Rx, Side, Tx, pattern};
-use crate::shm::{self, WAYS};
+use crate::provider::{self, WAYS};
 
 /// One for each way that a message can take.
 const LENGTHS: [usize; 6] = [0, 48, 49, 4096, 4097, 200_000];
@@ -59,7 +59,7 @@ struct Place {
 
 impl Place {
     fn new(way: &str) -> Self {
-        let info = shm::by(way).info();
+        let info = provider::by(way).info();
         let domain = info.open().unwrap();
         let av = domain.av(&av::Attr::default()).unwrap();
         Self { info, domain, av }
@@ -363,8 +363,7 @@ fn an_endpoint_that_is_opened_later_wakes_who_slept_before() {
 
 #[test]
 fn events_of_the_application_go_through_the_fabric_s_queues() {
-    let registry = selvedge::Registry::new().with(&selvedge_shm::PROVIDER);
-    let info = registry.infos(&shm::hints()).unwrap().remove(0);
+    let info = provider::plain().info();
     let fabric = info.fabric().unwrap();
     let mut attr = eq::Attr::default();
     attr.wait_obj = wait::Object::Unspec;

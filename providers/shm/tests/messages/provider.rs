@@ -1,9 +1,17 @@
 //! The shm provider, with the parameters of a test.
 
 use selvedge::info::EpType;
-use selvedge::{Caps, Hints, Registry};
+use selvedge::{Address, Caps, Hints, Registry};
 
 use crate::common::Sut;
+
+/// Small messages need not wait for a large one that is moving.
+pub(crate) const LARGE_MAY_BE_PASSED: bool = true;
+
+/// An address of another format.
+pub(crate) fn malformed() -> Address {
+    Address::Ip("127.0.0.1:1".parse().unwrap())
+}
 
 /// Every way for large messages, by the value of `FI_SHM_PROTOCOL`.
 pub(crate) const WAYS: [&str; 3] = ["auto", "cma", "bounce"];

@@ -1,0 +1,278 @@
+//! Registered memory by key, for providers whose peers ask this process for it.
+//!
+//! Whoever uses a region's memory holds [`Regions`] meanwhile, and withdrawal waits for that. What
+//! peers are told of a region is the provider's part: nothing, mostly.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustc_hash::FxHashMap;
+use selvedge::rma::RmaIov;
+use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
+
+use crate::birth::Birth;
+use crate::copy::Shared;
+
+/// Pieces of a registered region.
+pub const MR_IOV_LIMIT: usize = 1;
+/// The key of a region that peers may not use (`FI_KEY_NOTAVAIL`).
+const NO_KEY: u64 = u64::MAX;
+const REMOTE: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
+
+/// The regions of a domain.
+#[derive(Debug)]
+pub struct Keys {
+    mode: MrMode,
+    table: RwLock<FxHashMap<u64, Entry>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// What peers name the first byte by.
+    start: u64,
+    len: usize,
+    /// Its address.
+    first: usize,
+    access: MrAccess,
+}
+
+/// The regions, looked at by somebody who uses their memory: none is withdrawn meanwhile.
+#[derive(Debug)]
+pub struct Regions<'a>(RwLockReadGuard<'a, FxHashMap<u64, Entry>>);
+
+/// Why memory may not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// Nobody has the key.
+    Key,
+    /// The region does not grant the right.
+    Right,
+    /// The bytes are not all inside.
+    Bounds,
+}
+
+impl Denied {
+    /// The number that an error entry has.
+    pub const fn errno(self) -> Errno {
+        match self {
+            Self::Key => Errno::KeyRejected,
+            Self::Right => Errno::Acces,
+            Self::Bounds => Errno::Fault,
+        }
+    }
+}
+
+impl Keys {
+    /// An empty table; `mode` says how the application wants to address and name memory.
+    pub fn new(mode: MrMode) -> Self {
+        let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
+        let mode = match mode.contains(MrMode::BASIC) {
+            true => mode | basic,
+            false => mode,
+        };
+        Self {
+            mode,
+            table: RwLock::default(),
+        }
+    }
+
+    /// How memory is addressed and named.
+    pub const fn mode(&self) -> MrMode {
+        self.mode
+    }
+
+    /// The regions, to use their memory with. Held no longer than a step of a copy takes.
+    pub fn regions(&self) -> Regions<'_> {
+        Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Registers memory: what [`selvedge::Domain::reg`] is for, whose caller has promised what has to
+    /// be promised about it.
+    ///
+    /// # Errors
+    /// [`Errno::NoKey`] when the wanted key is taken, [`Errno::Inval`] for a list that is no region.
+    pub fn register(
+        self: &Arc<Self>,
+        memory: &[IovMut],
+        attr: &mr::Attr,
+    ) -> Result<Arc<dyn MemoryRegion>, Error> {
+        let &[piece] = memory else {
+            let count = memory.len();
+            let what = format!("a region of {count} pieces; there may be {MR_IOV_LIMIT}");
+            return Err(Error::new(Errno::Inval, what));
+        };
+        let first = piece.base.expose_provenance();
+        if first.checked_add(piece.len).is_none() {
+            let what = format!("a region of {} bytes at {first:#x}", piece.len);
+            return Err(Error::new(Errno::Inval, what));
+        }
+        let entry = Entry {
+            start: match self.mode.contains(MrMode::VIRT_ADDR) {
+                true => first as u64,
+                false => attr.offset,
+            },
+            len: piece.len,
+            first,
+            access: attr.access,
+        };
+        let key = match attr.access.intersects(REMOTE) {
+            true => self.add(entry, attr.requested_key)?,
+            false => NO_KEY,
+        };
+        Ok(Arc::new(Region {
+            keys: Arc::clone(self),
+            key,
+            birth: Birth::here(),
+        }))
+    }
+
+    fn add(&self, entry: Entry, wanted: u64) -> Result<u64, Error> {
+        let mut table = self.table();
+        let by_provider = self.mode.contains(MrMode::PROV_KEY);
+        let mut key = if by_provider { random() } else { wanted };
+        while by_provider && (key == NO_KEY || table.contains_key(&key)) {
+            key = random();
+        }
+        if key == NO_KEY || table.contains_key(&key) {
+            let what = format!("the key {key:#x} is taken");
+            return Err(Error::new(Errno::NoKey, what));
+        }
+        table.insert(key, entry);
+        Ok(key)
+    }
+
+    fn table(&self) -> RwLockWriteGuard<'_, FxHashMap<u64, Entry>> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Regions<'_> {
+    /// The memory that a peer names and wants to use with these rights.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn locate(&self, piece: &RmaIov, rights: MrAccess) -> Result<Shared, Denied> {
+        let entry = self.0.get(&piece.key).ok_or(Denied::Key)?;
+        if !entry.access.contains(rights) {
+            return Err(Denied::Right);
+        }
+        let offset = piece.addr.checked_sub(entry.start).ok_or(Denied::Bounds)?;
+        let offset = usize::try_from(offset).map_err(|_| Denied::Bounds)?;
+        if offset > entry.len || piece.len > entry.len - offset {
+            return Err(Denied::Bounds);
+        }
+        Ok(shared(entry.first + offset, piece.len))
+    }
+}
+
+#[expect(unsafe_code, reason = "registration is the promise about the memory")]
+fn shared(first: usize, len: usize) -> Shared {
+    let first = std::ptr::with_exposed_provenance_mut(first);
+    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and for remote
+    // rights touched through no exclusive reference, until the region is dropped, which waits for
+    // the lock that `Regions` holds. `locate` has checked that these are bytes of the region.
+    unsafe { Shared::new(first, len) }
+}
+
+/// A random number: the standard library seeds its hashers from the system.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// A registered region.
+struct Region {
+    keys: Arc<Keys>,
+    key: u64,
+    birth: Birth,
+}
+
+impl MemoryRegion for Region {
+    fn key(&self) -> u64 {
+        self.key
+    }
+
+    fn desc(&self) -> Desc {
+        Desc::NONE
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // In a forked child the lock may be held by a thread that does not exist there.
+        if self.key != NO_KEY && self.birth.is_here() {
+            self.keys.table().remove(&self.key);
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "region, key {:#x}", self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr(access: MrAccess, key: u64) -> mr::Attr {
+        let mut attr = mr::Attr::default();
+        attr.access = access;
+        attr.requested_key = key;
+        attr
+    }
+
+    fn piece(addr: u64, len: usize, key: u64) -> RmaIov {
+        RmaIov { addr, len, key }
+    }
+
+    #[test]
+    fn key_rights_and_bounds_are_checked_in_this_order() {
+        let keys = Arc::new(Keys::new(MrMode::empty()));
+        let mut memory = [0_u8; 64];
+        let iov = IovMut::new(&mut memory);
+        let region = keys.register(&[iov], &attr(MrAccess::REMOTE_READ, 7));
+        let table = [
+            (piece(0, 64, 8), MrAccess::REMOTE_WRITE, Some(Denied::Key)),
+            (piece(0, 65, 7), MrAccess::REMOTE_WRITE, Some(Denied::Right)),
+            (piece(0, 65, 7), MrAccess::REMOTE_READ, Some(Denied::Bounds)),
+            (piece(65, 0, 7), MrAccess::REMOTE_READ, Some(Denied::Bounds)),
+            (
+                piece(u64::MAX, 2, 7),
+                MrAccess::REMOTE_READ,
+                Some(Denied::Bounds),
+            ),
+            (piece(60, 4, 7), MrAccess::REMOTE_READ, None),
+            (piece(64, 0, 7), MrAccess::REMOTE_READ, None),
+        ];
+        for (piece, rights, denied) in table {
+            let located = keys.regions().locate(&piece, rights);
+            assert_eq!(located.err(), denied, "{piece:?}");
+        }
+        drop(region);
+        let gone = keys
+            .regions()
+            .locate(&piece(0, 1, 7), MrAccess::REMOTE_READ);
+        assert_eq!(gone.unwrap_err(), Denied::Key);
+    }
+
+    #[test]
+    fn keys_are_the_application_s_or_random_and_never_two_of_a_kind() {
+        let mut memory = [0_u8; 8];
+        let iov = IovMut::new(&mut memory);
+        let own = Arc::new(Keys::new(MrMode::empty()));
+        let first = own.register(&[iov], &attr(MrAccess::REMOTE_READ, 1));
+        let second = own.register(&[iov], &attr(MrAccess::REMOTE_READ, 1));
+        assert_eq!(
+            (first.unwrap().key(), second.unwrap_err().errno()),
+            (1, Errno::NoKey)
+        );
+        let provider = Arc::new(Keys::new(MrMode::BASIC));
+        let keys = [(); 2].map(|()| provider.register(&[iov], &attr(MrAccess::REMOTE_READ, 1)));
+        let [a, b] = keys.map(|region| region.unwrap().key());
+        assert!(a != b && a != 1, "{a:x} {b:x}");
+        let local = own.register(&[iov], &attr(MrAccess::READ, 1));
+        assert_eq!(local.unwrap().key(), NO_KEY);
+    }
+}

@@ -1,0 +1,163 @@
+//! Receives that are more than a buffer for one message: multi-receive buffers, and looking for,
+//! claiming and discarding messages that wait.
+//!
+//! Plain receives never come here.
+
+use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result};
+
+use super::{Envelope, Kind, Manner, Matcher, Posted, Source};
+use crate::Ep;
+
+/// What every receive may say.
+pub const PLAIN: OpFlags = OpFlags::COMPLETION.union(OpFlags::MORE);
+const LOOKING: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCARD);
+
+/// An endpoint, as far as receives are concerned. [`Self::recv_otherwise`] is what it is for.
+pub trait Receiver {
+    /// What is kept of an unexpected message.
+    type Kept;
+
+    /// The matcher of an interface.
+    fn matcher(&mut self, kind: Kind) -> &mut Matcher<Self::Kept>;
+
+    /// Who may name a source.
+    fn manner(&self) -> &Manner;
+
+    /// Where completions go.
+    fn ep(&self) -> &Ep;
+
+    /// The peer at an index of the address vector.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when there is none.
+    fn source_at(&mut self, addr: FiAddr) -> Result<Source>;
+
+    /// The index of a peer in the address vector.
+    fn addr_of(&mut self, source: Source) -> FiAddr;
+
+    /// Makes a receive wait for the peer at `src` alone, if it may ([`Manner::directs`]).
+    ///
+    /// # Errors
+    /// As [`Self::source_at`].
+    fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result;
+
+    /// Takes what peers have sent and nobody has looked at.
+    fn look_for_more(&mut self);
+
+    /// A receive takes a message that waited for it.
+    fn meet(&mut self, posted: Posted, env: Envelope, kept: Self::Kept);
+
+    /// Drops a message. To its sender it is received.
+    fn discard(&mut self, env: &Envelope, kept: Self::Kept);
+
+    /// Posts a receive with other flags than [`PLAIN`].
+    ///
+    /// # Errors
+    /// [`Errno::BadFlags`] for flags that do not go together, [`Errno::Inval`] for a multi-receive
+    /// buffer in several pieces, [`Errno::NoMsg`] for a claim of nothing.
+    #[cold]
+    fn recv_otherwise(&mut self, posted: Posted, src: FiAddr) -> Result {
+        let (flags, kind) = (posted.flags, posted.kind);
+        let what = flags.difference(PLAIN);
+        if what == OpFlags::MULTI_RECV {
+            return recv_multi(self, posted, src);
+        }
+        if kind == Kind::Msg || !LOOKING.contains(what) {
+            return Err(Errno::BadFlags);
+        }
+        match what {
+            OpFlags::CLAIM => recv_claimed(self, posted),
+            _ if what == OpFlags::CLAIM | OpFlags::DISCARD => discard_claimed(self, &posted),
+            _ if what == LOOKING || !what.contains(OpFlags::PEEK) => Err(Errno::BadFlags),
+            _ => peek(self, &posted, src),
+        }
+    }
+}
+
+fn recv_multi<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
+    if src != at.manner().any {
+        at.direct(&mut posted, src)?;
+    }
+    let (kind, least) = (posted.kind, at.manner().least);
+    at.matcher(kind)
+        .post_multi(posted, least)
+        .map_err(|_| Errno::Inval)?;
+    while let Some((posted, env, kept)) = at.matcher(kind).feed() {
+        at.meet(posted, env, kept);
+    }
+    Ok(())
+}
+
+/// Looks for a message, and claims or discards it if that is wanted. The receive's buffer is not
+/// used.
+fn peek<R: Receiver + ?Sized>(at: &mut R, posted: &Posted, src: FiAddr) -> Result {
+    let posted_src = source(at, posted.kind, src)?;
+    let found = look(at, posted, posted_src).or_else(|| {
+        at.look_for_more();
+        look(at, posted, posted_src)
+    });
+    let Some((env, more)) = found else {
+        at.ep()
+            .rx_no_message(posted.context, posted.kind, posted.tag);
+        return Ok(());
+    };
+    report_seen(at, posted, &env, more);
+    Ok(())
+}
+
+/// The source that a receive of this kind from `src` waits for.
+fn source<R: Receiver + ?Sized>(at: &mut R, kind: Kind, src: FiAddr) -> Result<Source> {
+    if src == at.manner().any || !at.manner().directs(kind) {
+        return Ok(Source::ANY);
+    }
+    at.source_at(src)
+}
+
+/// Finds a message that waits, and does with it what the flags say; what its completion says
+/// besides.
+fn look<R: Receiver + ?Sized>(
+    at: &mut R,
+    posted: &Posted,
+    src: Source,
+) -> Option<(Envelope, CompletionFlags)> {
+    let matcher = at.matcher(posted.kind);
+    let (tag, context) = (posted.tag, posted.context);
+    if posted.flags.contains(OpFlags::CLAIM) {
+        let env = matcher.claim(src, tag, context)?;
+        return Some((env, CompletionFlags::CLAIM));
+    }
+    if posted.flags.contains(OpFlags::DISCARD) {
+        let (env, kept) = matcher.take(src, tag)?;
+        at.discard(&env, kept);
+        return Some((env, CompletionFlags::empty()));
+    }
+    let (env, _) = matcher.peek(src, tag)?;
+    Some((*env, CompletionFlags::empty()))
+}
+
+/// Receives the message that was claimed with this context.
+fn recv_claimed<R: Receiver + ?Sized>(at: &mut R, posted: Posted) -> Result {
+    let claimed = at.matcher(posted.kind).take_claimed(posted.context);
+    let (env, kept) = claimed.ok_or(Errno::NoMsg)?;
+    at.meet(posted, env, kept);
+    Ok(())
+}
+
+fn discard_claimed<R: Receiver + ?Sized>(at: &mut R, posted: &Posted) -> Result {
+    let claimed = at.matcher(posted.kind).take_claimed(posted.context);
+    let (env, kept) = claimed.ok_or(Errno::NoMsg)?;
+    at.discard(&env, kept);
+    report_seen(at, posted, &env, CompletionFlags::CLAIM);
+    Ok(())
+}
+
+fn report_seen<R: Receiver + ?Sized>(
+    at: &mut R,
+    posted: &Posted,
+    env: &Envelope,
+    more: CompletionFlags,
+) {
+    let src = at.addr_of(env.src);
+    at.ep()
+        .rx_peeked(posted.context, posted.kind, env, more, src);
+}

@@ -1,0 +1,125 @@
+//! The address vector: socket addresses by index.
+
+use std::net::{SocketAddr, SocketAddrV6};
+
+use selvedge::{Address, AddressVector, Errno, FiAddr, Result, av};
+use selvedge_kit::av::{Table, counted};
+use selvedge_kit::birth::Birth;
+
+use crate::resolve;
+
+/// Addresses of peers. Inserting one makes no contact with it.
+#[derive(Debug)]
+pub(crate) struct Av {
+    birth: Birth,
+    table: Table<SocketAddr>,
+}
+
+/// An address as peers are known by: without what says nothing about where it is.
+pub(crate) fn known_as(addr: SocketAddr) -> SocketAddr {
+    match addr {
+        SocketAddr::V4(_) => addr,
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::new(v4.into(), v6.port()),
+            None => SocketAddrV6::new(*v6.ip(), v6.port(), 0, v6.scope_id()).into(),
+        },
+    }
+}
+
+impl Av {
+    pub(crate) fn open(attr: &av::Attr) -> Self {
+        Self {
+            birth: Birth::here(),
+            table: Table::with_capacity(attr.count),
+        }
+    }
+
+    /// Changes with every insertion and removal.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.table.epoch()
+    }
+
+    /// The index of an address, or [`FiAddr::UNSPEC`].
+    pub(crate) fn find(&self, addr: &SocketAddr) -> FiAddr {
+        self.table.find(addr).unwrap_or(FiAddr::UNSPEC)
+    }
+
+    /// The address behind an index.
+    pub(crate) fn addr(&self, addr: FiAddr) -> Option<SocketAddr> {
+        self.table.lookup(addr)
+    }
+}
+
+/// # Errors
+/// Why nothing can be sent there.
+fn checked(addr: &Address) -> Result<SocketAddr, &'static str> {
+    match addr {
+        Address::Ip(ip) if ip.port() == 0 => Err("it has no port"),
+        Address::Ip(ip) => Ok(known_as(*ip)),
+        _ => resolve::written(&addr.to_string()).ok_or("it is no IP address and port"),
+    }
+}
+
+impl AddressVector for Av {
+    fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
+        self.birth.check()?;
+        let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
+        let mut inserted = 0;
+        for (addr, slot) in addrs.iter().zip(out) {
+            *slot = match checked(addr) {
+                Ok(addr) => {
+                    inserted += 1;
+                    self.table.insert(addr)
+                }
+                Err(why) => {
+                    log::warn!(target: "selvedge::tcp::av", "address {addr} is refused: {why}");
+                    FiAddr::NOTAVAIL
+                }
+            };
+        }
+        Ok(inserted)
+    }
+
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
+        let addr = resolve::resolve(Some(node), Some(service), false);
+        let addr = addr.map_err(|error| error.errno())?;
+        self.insert_one(&Address::Ip(addr))
+    }
+
+    fn insert_symmetric(
+        &self,
+        node: &str,
+        nodes: usize,
+        service: &str,
+        services: usize,
+        out: &mut [FiAddr],
+    ) -> Result<usize> {
+        self.birth.check()?;
+        let count = nodes.checked_mul(services).ok_or(Errno::Inval)?;
+        let out = out.get_mut(..count).ok_or(Errno::Inval)?;
+        let nodes = counted(node, nodes).ok_or(Errno::Inval)?;
+        let services = counted(service, services).ok_or(Errno::Inval)?;
+        let pairs = nodes
+            .iter()
+            .flat_map(|node| services.iter().map(move |service| (node, service)));
+        let mut inserted = 0;
+        for ((node, service), slot) in pairs.zip(out) {
+            *slot = self
+                .insert_service(node, service)
+                .unwrap_or(FiAddr::NOTAVAIL);
+            inserted += usize::from(*slot != FiAddr::NOTAVAIL);
+        }
+        Ok(inserted)
+    }
+
+    fn remove(&self, addrs: &[FiAddr]) -> Result {
+        self.birth.check()?;
+        self.table.remove(addrs)
+    }
+
+    fn lookup(&self, addr: FiAddr) -> Result<Address> {
+        self.birth.check()?;
+        self.addr(addr).map(Address::Ip).ok_or(Errno::Inval)
+    }
+}

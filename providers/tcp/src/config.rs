@@ -1,0 +1,241 @@
+//! The provider's run-time parameters, `FI_TCP_*`: libfabric's names where it has them.
+
+use std::time::Duration;
+
+use selvedge::Error;
+use selvedge::param::{Params, Spec};
+use selvedge_kit::complaint;
+
+/// Every parameter, with its default and what it does.
+pub(crate) static PARAMS: &[Spec] = &[
+    Spec::text(
+        "FI_TCP_IFACE",
+        "",
+        "the only network interface to use, by name; without it all of them",
+    ),
+    Spec::size(
+        "FI_TCP_PORT_LOW_RANGE",
+        0,
+        "lowest port to listen at when none is asked for; 0 for the system's choice",
+    )
+    .within(0, 65535),
+    Spec::size(
+        "FI_TCP_PORT_HIGH_RANGE",
+        0,
+        "highest port to listen at when none is asked for",
+    )
+    .within(0, 65535),
+    Spec::size(
+        "FI_TCP_TX_SIZE",
+        1024,
+        "operations that may be outstanding to a peer",
+    )
+    .within(1, 1 << 20),
+    Spec::size(
+        "FI_TCP_RX_SIZE",
+        1024,
+        "receives that may be posted, as reported; not a limit",
+    )
+    .within(1, 1 << 20),
+    Spec::size(
+        "FI_TCP_MAX_INJECT",
+        4096,
+        "largest injected message, and largest atomic, in bytes",
+    )
+    .within(64, 1 << 20),
+    Spec::size(
+        "FI_TCP_MAX_SAVED_SIZE",
+        usize::MAX,
+        "larger tagged messages are offered, and sent when a receive has met them",
+    ),
+    Spec::size(
+        "FI_TCP_UNEXPECTED_SIZE",
+        256 << 20,
+        "bytes of unexpected messages that an endpoint keeps before senders have to wait",
+    ),
+    Spec::flag(
+        "FI_TCP_NODELAY",
+        true,
+        "send small messages at once instead of waiting for more",
+    ),
+    Spec::time(
+        "FI_TCP_CONNECT_TIMEOUT",
+        Duration::from_secs(5),
+        "how long a connection may take until both ends have greeted each other",
+    ),
+    Spec::time(
+        "FI_TCP_PEER_TIMEOUT",
+        Duration::from_millis(800),
+        "how long a send waits for a peer whose host refuses connections",
+    ),
+    Spec::size(
+        "FI_TCP_PENDING",
+        64,
+        "connections that an endpoint keeps while they have not said who they are",
+    )
+    .within(1, 4096),
+    Spec::time(
+        "FI_TCP_KEEPALIVE_IDLE",
+        Duration::from_secs(10),
+        "silence after which a connection is tried; 0s for never",
+    ),
+    Spec::time(
+        "FI_TCP_KEEPALIVE_INTERVAL",
+        Duration::from_secs(5),
+        "time between two tries",
+    ),
+    Spec::size(
+        "FI_TCP_KEEPALIVE_COUNT",
+        4,
+        "tries without an answer after which a peer is lost",
+    )
+    .within(1, 127),
+    Spec::time(
+        "FI_TCP_USER_TIMEOUT",
+        Duration::from_secs(30),
+        "how long bytes may stay unacknowledged before a peer is lost; 0s for the system's choice",
+    ),
+    Spec::time(
+        "FI_TCP_CLOSE_TIMEOUT",
+        Duration::from_secs(1),
+        "how long closing an endpoint tries to get rid of bytes whose send is complete",
+    ),
+    Spec::size(
+        "FI_TCP_LOG_RATE",
+        complaint::DEFAULT_RATE,
+        "warnings in a second that peers can cause, for the whole process",
+    ),
+    Spec::time(
+        "FI_TCP_SPIN_TIME",
+        Duration::from_micros(20),
+        "how long a thread that waits looks before it sleeps, at most",
+    ),
+];
+
+/// The parameters, read.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) iface: Option<String>,
+    /// Where to listen when no port is asked for.
+    pub(crate) ports: Option<(u16, u16)>,
+    pub(crate) tx_size: usize,
+    pub(crate) rx_size: usize,
+    pub(crate) inject_size: usize,
+    pub(crate) eager_size: usize,
+    pub(crate) unexpected_size: usize,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) peer_timeout: Duration,
+    pub(crate) strangers: usize,
+    pub(crate) close_timeout: Duration,
+    pub(crate) spin_time: Duration,
+    pub(crate) link: Link,
+}
+
+/// How sockets are set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) no_delay: bool,
+    /// Idle time and interval in seconds, and tries.
+    pub(crate) keepalive: Option<(u32, u32, u32)>,
+    /// In milliseconds; 0 for the system's choice.
+    pub(crate) user_timeout: u32,
+}
+
+/// A hundred years: clocks do not count to every time that can be written.
+const LONGEST_WAIT: Duration = Duration::from_hours(100 * 365 * 24);
+
+impl Config {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// The first bad value, by name.
+    pub(crate) fn read(params: &Params) -> Result<Self, Error> {
+        let params = params.with(PARAMS);
+        complaint::set_rate(params.size("FI_TCP_LOG_RATE")?);
+        let iface = params.text("FI_TCP_IFACE")?;
+        Ok(Self {
+            iface: (!iface.is_empty()).then_some(iface),
+            ports: ports(&params)?,
+            tx_size: params.size("FI_TCP_TX_SIZE")?,
+            rx_size: params.size("FI_TCP_RX_SIZE")?,
+            inject_size: params.size("FI_TCP_MAX_INJECT")?,
+            eager_size: params.size("FI_TCP_MAX_SAVED_SIZE")?,
+            unexpected_size: params.size("FI_TCP_UNEXPECTED_SIZE")?,
+            connect_timeout: params.time("FI_TCP_CONNECT_TIMEOUT")?.min(LONGEST_WAIT),
+            peer_timeout: params.time("FI_TCP_PEER_TIMEOUT")?.min(LONGEST_WAIT),
+            strangers: params.size("FI_TCP_PENDING")?,
+            close_timeout: params.time("FI_TCP_CLOSE_TIMEOUT")?,
+            spin_time: params.time("FI_TCP_SPIN_TIME")?,
+            link: Link {
+                no_delay: params.flag("FI_TCP_NODELAY")?,
+                keepalive: keepalive(&params)?,
+                user_timeout: millis(params.time("FI_TCP_USER_TIMEOUT")?),
+            },
+        })
+    }
+}
+
+/// A range that is upside down is none, as in libfabric.
+fn ports(params: &Params) -> Result<Option<(u16, u16)>, Error> {
+    let port = |name| Ok::<_, Error>(u16::try_from(params.size(name)?).unwrap_or(u16::MAX));
+    let (low, high) = (
+        port("FI_TCP_PORT_LOW_RANGE")?,
+        port("FI_TCP_PORT_HIGH_RANGE")?,
+    );
+    Ok((high != 0 && low <= high).then_some((low.max(1), high)))
+}
+
+fn keepalive(params: &Params) -> Result<Option<(u32, u32, u32)>, Error> {
+    let seconds = |time: Duration| u32::try_from(time.as_secs().max(1)).unwrap_or(u32::MAX);
+    let idle = params.time("FI_TCP_KEEPALIVE_IDLE")?;
+    let interval = params.time("FI_TCP_KEEPALIVE_INTERVAL")?;
+    let count = params.size("FI_TCP_KEEPALIVE_COUNT")? as u32;
+    // The kernel takes no more.
+    let most = 32767;
+    let times = (seconds(idle).min(most), seconds(interval).min(most), count);
+    Ok((!idle.is_zero()).then_some(times))
+}
+
+fn millis(time: Duration) -> u32 {
+    i32::try_from(time.as_millis()).map_or(i32::MAX as u32, |ms| ms as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_ports_is_both_ends_in_their_order() -> Result<(), Error> {
+        let table = [
+            ("0", "0", None),
+            ("1000", "1010", Some((1000, 1010))),
+            ("1010", "1000", None),
+            ("1000", "0", None),
+            ("0", "1000", Some((1, 1000))),
+        ];
+        for (low, high, ports) in table {
+            let params = [
+                ("FI_TCP_PORT_LOW_RANGE", low),
+                ("FI_TCP_PORT_HIGH_RANGE", high),
+            ];
+            let config = Config::read(&params.into_iter().collect())?;
+            assert_eq!(config.ports, ports, "{low}..{high}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn times_are_what_the_kernel_takes() -> Result<(), Error> {
+        let params = [
+            ("FI_TCP_KEEPALIVE_IDLE", "100000000s"),
+            ("FI_TCP_USER_TIMEOUT", "100000000s"),
+        ];
+        let config = Config::read(&params.into_iter().collect())?;
+        assert_eq!(config.link.keepalive, Some((32767, 5, 4)));
+        assert_eq!(config.link.user_timeout, i32::MAX as u32);
+        let off = [("FI_TCP_KEEPALIVE_IDLE", "0s")];
+        let config = Config::read(&off.into_iter().collect())?;
+        assert_eq!(config.link.keepalive, None);
+        Ok(())
+    }
+}

@@ -1,0 +1,481 @@
+//! Connections of endpoints that have none in the eyes of the application: made at the first
+//! operation, settled when both ends make one, and tried again while the peer is not there.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use selvedge::{Errno, OpFlags, Result};
+use selvedge_kit::complaint::complain;
+use selvedge_kit::srx::Kind;
+
+use crate::greet::Caller;
+use crate::lane::{ASKS_MAX, FETCHES_MAX, Lane, Posting, Stage, Terms, Then};
+use crate::socket::Socket;
+use crate::state::State;
+use crate::wire::Nonsense;
+use crate::wire::Order;
+use crate::wire::frame::{Head, Wish};
+use crate::wire::hello::{Card, Hello, Introduction, Kind as Greeting};
+
+/// Between two tries to reach a peer.
+const RETRY: Duration = Duration::from_millis(10);
+
+impl State {
+    /// Posts an operation to a peer.
+    #[inline]
+    pub(crate) fn post(&mut self, peer: usize, posting: Posting) -> Result {
+        if posting.report.completes && self.ep.tx_cq.room() == 0 {
+            return Err(Errno::Again);
+        }
+        if posting.report.flags.contains(OpFlags::FENCE) && !self.is_settled(peer) {
+            return Err(Errno::Again);
+        }
+        match self.peers[peer].lane {
+            Some(at) if self.lanes[at].is_up() => self.post_to(at, posting),
+            Some(at) => self.post_behind(at, posting),
+            None if self.door.is_none() => Err(Errno::NotConn),
+            None => {
+                let at = self.reach(peer);
+                // It may have failed at once, and is no more.
+                match self.peers[peer].lane == Some(at) {
+                    true => self.post_behind(at, posting),
+                    false => Err(Errno::ConnRefused),
+                }
+            }
+        }
+    }
+
+    /// Posts an operation to a peer that has been reached.
+    #[inline]
+    fn post_to(&mut self, at: usize, posting: Posting) -> Result {
+        let flags = posting.report.flags;
+        if !self.has_room_for(at, &posting) {
+            self.flush(at);
+            match self.lanes.get(at) {
+                Some(_) if self.has_room_for(at, &posting) => {}
+                Some(_) => return Err(Errno::Again),
+                None => return Err(Errno::NotConn),
+            }
+        }
+        self.enqueue(at, posting);
+        self.hot = at;
+        let lane = &mut self.lanes[at];
+        if !flags.contains(OpFlags::MORE) && lane.tx.leaves_at_once(self.turn) {
+            self.flush(at);
+        } else {
+            self.soil(at);
+        }
+        Ok(())
+    }
+
+    /// Whether everything that was posted to a peer is complete.
+    #[cold]
+    fn is_settled(&mut self, peer: usize) -> bool {
+        let Some(at) = self.peers[peer].lane else {
+            return true;
+        };
+        self.flush(at);
+        self.lanes.get(at).is_none_or(Lane::is_settled)
+    }
+
+    fn has_room_for(&self, at: usize, posting: &Posting) -> bool {
+        let lane = &self.lanes[at];
+        let is_copied = posting.body.is_copied(posting.report.flags);
+        let has_answer = match &posting.then {
+            Then::Read(_) => lane.reads.len() < FETCHES_MAX,
+            Then::Atomic(_) => lane.atomics.len() < FETCHES_MAX,
+            Then::Done => lane.asks.len() < ASKS_MAX,
+        };
+        has_answer && lane.tx.has_room(self.config.tx_size, is_copied)
+    }
+
+    /// Posts an operation to a peer that is being reached.
+    #[cold]
+    fn post_behind(&mut self, at: usize, posting: Posting) -> Result {
+        let lane = &mut self.lanes[at];
+        if lane.waiting.len() >= self.config.tx_size.min(FETCHES_MAX) {
+            return Err(Errno::Again);
+        }
+        let is_injected = posting.report.flags.contains(OpFlags::INJECT);
+        let body = match is_injected {
+            true => posting.body.copied(),
+            false => posting.body,
+        };
+        lane.waiting.push_back(Posting { body, ..posting });
+        self.stir();
+        Ok(())
+    }
+
+    /// Queues an operation, in the way that the peer understands.
+    fn enqueue(&mut self, at: usize, posting: Posting) {
+        let lane = &mut self.lanes[at];
+        if !lane.terms.knows() && posting.is_ours() {
+            return self.not_supported(at, posting);
+        }
+        if let Head::Message {
+            kind: Kind::Tagged,
+            tag,
+            data,
+            wish,
+            len,
+        } = posting.head
+            && len > self.config.eager_size
+            && lane.terms.offers
+            && !posting.report.flags.contains(OpFlags::INJECT)
+            && let Some(id) = (1..=254).find(|id| !lane.offers.contains_key(id))
+        {
+            let head = Head::Offer {
+                id,
+                tag,
+                data,
+                wants_answer: wish != Wish::Never,
+                len,
+            };
+            let order = lane.terms.order;
+            lane.tx.copy(&head, order, |_| {});
+            lane.offers.insert(id, Posting { head, ..posting });
+            return;
+        }
+        lane.queue(posting, &self.ep);
+    }
+
+    /// The peer does not understand an operation.
+    #[cold]
+    fn not_supported(&mut self, at: usize, posting: Posting) {
+        let peer = self.lanes[at].peer;
+        let report = posting.report;
+        // The caller's memory goes before the completion comes.
+        drop(posting);
+        let detail = format!(
+            "{} is a libfabric, which has neither atomics nor matched completions",
+            self.peers[peer]
+        );
+        let src = self.peer_addr(peer);
+        report.failed(&self.ep, Errno::OpNotSupp, src, detail);
+    }
+
+    /// Begins to reach a peer.
+    #[cold]
+    fn reach(&mut self, peer: usize) -> usize {
+        let now = Instant::now();
+        let until = now + self.config.connect_timeout;
+        let at = self.add_lane(peer, Stage::Connecting { until }, now);
+        self.peers[peer].lane = Some(at);
+        self.dial(at, now);
+        at
+    }
+
+    /// Tries to connect.
+    fn dial(&mut self, at: usize, now: Instant) {
+        let lane = &mut self.lanes[at];
+        let (Some(door), peer) = (&self.door, &self.peers[lane.peer]) else {
+            return;
+        };
+        match Socket::connect(door.addr.ip(), peer.addr, &self.config.link) {
+            Ok(socket) => self.connecting(at, socket, now),
+            Err(cause) => self.not_there(at, &cause),
+        }
+    }
+
+    /// The system connects.
+    pub(crate) fn connecting(&mut self, at: usize, socket: Socket, now: Instant) {
+        let lane = &mut self.lanes[at];
+        lane.socket = Some(socket);
+        lane.stage = Stage::Connecting {
+            until: now + self.config.connect_timeout,
+        };
+        self.watch(at);
+    }
+
+    /// The system has connected, or failed to.
+    pub(crate) fn connected(&mut self, at: usize) -> usize {
+        let hello = match &self.door {
+            Some(door) => {
+                let card = Card::request(door.addr.port());
+                Hello::new(Greeting::Request, Some(self.own), &card.encode())
+            }
+            None => Hello::new(Greeting::Request, Some(self.own), self.connection.data()),
+        };
+        let lane = &mut self.lanes[at];
+        let Some(socket) = &lane.socket else {
+            return 0;
+        };
+        let greeted = socket.finish_connect().and_then(|()| say(socket, &hello));
+        match greeted {
+            Ok(()) => {
+                lane.stage = Stage::Asking {
+                    until: Instant::now() + self.config.connect_timeout,
+                };
+                self.watch(at);
+            }
+            Err(cause) => self.not_there(at, &cause),
+        }
+        1
+    }
+
+    /// The peer may have answered.
+    pub(crate) fn greeted(&mut self, at: usize) -> usize {
+        let lane = &mut self.lanes[at];
+        let Some(socket) = &lane.socket else {
+            return 0;
+        };
+        let mut bytes = [0; 512];
+        let count = match socket.recv_bytes(&mut bytes) {
+            Ok(0) => {
+                self.not_there(at, &io::ErrorKind::ConnectionReset.into());
+                return 1;
+            }
+            Ok(count) => count,
+            Err(cause) if is_nothing(&cause) => return 0,
+            Err(cause) => {
+                self.not_there(at, &cause);
+                return 1;
+            }
+        };
+        lane.greeting.extend_from_slice(&bytes[..count]);
+        match Hello::parse(&lane.greeting) {
+            Ok(None) => {}
+            Ok(Some((hello, len))) => {
+                let rest = lane.greeting.split_off(len);
+                lane.rx.put_back(&rest);
+                self.take_answer(at, &hello);
+            }
+            Err(Nonsense(what)) => {
+                let peer = &self.peers[lane.peer];
+                complain(TARGET, format_args!("{peer} answers with {what}"));
+                self.not_there(at, &io::ErrorKind::InvalidData.into());
+            }
+        }
+        1
+    }
+
+    fn take_answer(&mut self, at: usize, hello: &Hello) {
+        if self.door.is_none() {
+            return self.take_connection_answer(at, hello);
+        }
+        let card = Card::parse(&hello.data).ok();
+        match (hello.kind, card) {
+            (Greeting::Answer, Some(card)) => {
+                let version = card.answered();
+                let terms = terms(hello, Some(&card), version);
+                self.rise(at, terms);
+            }
+            // It wants its own request to be taken, or has another reason that passes.
+            (Greeting::Refusal, _) => self.not_there(at, &io::ErrorKind::ConnectionRefused.into()),
+            _ => self.not_there(at, &io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Both ends have greeted each other: what waited goes.
+    pub(crate) fn rise(&mut self, at: usize, terms: Terms) {
+        let lane = &mut self.lanes[at];
+        lane.terms = terms;
+        lane.came_up();
+        for posting in std::mem::take(&mut lane.waiting) {
+            self.enqueue(at, posting);
+        }
+        self.hot = at;
+        self.stalled.push(at);
+        self.soil(at);
+        self.watch(at);
+    }
+
+    /// A peer could not be reached: it is tried again for a while.
+    fn not_there(&mut self, at: usize, cause: &io::Error) {
+        if self.door.is_none() {
+            return self.connection_failed(at, cause);
+        }
+        let now = Instant::now();
+        let lane = &mut self.lanes[at];
+        if let Some(socket) = lane.socket.take() {
+            socket.shut(std::net::Shutdown::Both);
+            let _ = self.epoll.delete(&socket);
+        }
+        lane.watched = nix::sys::epoll::EpollFlags::empty();
+        lane.greeting.clear();
+        if now.duration_since(lane.since) < self.config.peer_timeout {
+            lane.stage = Stage::Resting { until: now + RETRY };
+            return;
+        }
+        let errno = match cause.kind() {
+            io::ErrorKind::TimedOut => Errno::TimedOut,
+            io::ErrorKind::HostUnreachable => Errno::HostUnreach,
+            io::ErrorKind::NetworkUnreachable => Errno::NetUnreach,
+            _ => Errno::ConnRefused,
+        };
+        let detail = format!("{} cannot be reached: {cause}", self.peers[lane.peer]);
+        self.lose(at, errno, &detail);
+    }
+
+    /// Something about a lane that is not up had its time.
+    pub(crate) fn time_is_up(&mut self, at: usize, now: Instant) {
+        let lane = &self.lanes[at];
+        let what = match lane.stage {
+            Stage::Resting { .. } => return self.dial(at, now),
+            Stage::Up => return,
+            Stage::Connecting { .. } => "does not answer",
+            Stage::Asking { .. } => "accepts connections and says nothing",
+        };
+        let detail = format!("{} {what}", self.peers[lane.peer]);
+        match self.door.is_none() {
+            true => self.connection_failed(at, &io::ErrorKind::TimedOut.into()),
+            false => self.lose(at, Errno::TimedOut, &detail),
+        }
+    }
+
+    /// Somebody wants a connection and has said who it is.
+    pub(crate) fn called(&mut self, caller: Caller) {
+        let (Some(door), Ok(card)) = (&self.door, Card::parse(&caller.hello.data)) else {
+            return complain(
+                TARGET,
+                format_args!("{} does not say who it is", caller.from),
+            );
+        };
+        let Ok(here) = caller.socket.local_addr() else {
+            return;
+        };
+        let own = (here.ip(), door.addr.port());
+        let from = (caller.from.ip(), card.port);
+        let peer = self.peer_named(SocketAddr::from(from));
+        if own == from {
+            let now = Instant::now();
+            let at = self.add_lane(peer, Stage::Up, now);
+            return self.accept(at, caller, &card);
+        }
+        match self.verdict(peer, &caller, &card, is_before(from, own)) {
+            Verdict::Accept(at) => self.accept(at, caller, &card),
+            Verdict::Refuse => {
+                let hello = Hello::new(Greeting::Refusal, None, &card.encode());
+                // Whoever does not hear it notices the end.
+                let _ = say(&caller.socket, &hello);
+            }
+        }
+    }
+
+    /// Whether a peer's request is to be taken, and by which lane. When both ends make a request,
+    /// that of the one with the higher address counts.
+    fn verdict(&mut self, peer: usize, caller: &Caller, card: &Card, is_before: bool) -> Verdict {
+        let now = Instant::now();
+        if let Some(at) = self.peers[peer].lane
+            && self.lanes[at].is_up()
+        {
+            // It may be over, and nobody has looked.
+            let serial = self.lanes[at].serial;
+            self.read(at, usize::MAX, &mut selvedge_kit::cq::Sink::none());
+            if self.is_same(at, serial) {
+                let terms = &self.lanes[at].terms;
+                let life = caller.hello.introduction.map(|it| it.life);
+                let is_same_life = match (terms.life, life) {
+                    (Some(known), Some(new)) => known == new,
+                    (None, None) => terms.pid == card.pid,
+                    _ => false,
+                };
+                if is_same_life {
+                    return Verdict::Refuse;
+                }
+                let detail = format!("{} has started anew", self.peers[peer]);
+                self.lose(at, Errno::ConnReset, &detail);
+            }
+        }
+        match self.peers[peer].lane {
+            Some(at) => match self.lanes[at].stage {
+                Stage::Connecting { .. } | Stage::Asking { .. } if is_before => Verdict::Refuse,
+                _ => Verdict::Accept(at),
+            },
+            None => {
+                let at = self.add_lane(peer, Stage::Up, now);
+                self.peers[peer].lane = Some(at);
+                Verdict::Accept(at)
+            }
+        }
+    }
+
+    /// Takes a peer's request.
+    fn accept(&mut self, at: usize, caller: Caller, card: &Card) {
+        let Caller {
+            socket,
+            hello,
+            rest,
+            ..
+        } = caller;
+        let own = hello.introduction.map(|_| self.own);
+        let answer = Hello::new(Greeting::Answer, own, &card.answer().encode());
+        let said = say(&socket, &answer);
+        let lane = &mut self.lanes[at];
+        if let Some(old) = lane.socket.replace(socket) {
+            let _ = self.epoll.delete(&old);
+            old.shut(std::net::Shutdown::Both);
+        }
+        lane.watched = nix::sys::epoll::EpollFlags::empty();
+        lane.rx.put_back(&rest);
+        if let Err(cause) = said {
+            return self.lane_ended(at, Err(cause));
+        }
+        self.rise(at, terms(&hello, Some(card), card.asked()));
+    }
+}
+
+enum Verdict {
+    Accept(usize),
+    Refuse,
+}
+
+pub(crate) const TARGET: &str = "selvedge::tcp::ep_ctrl";
+
+/// What is spoken after this greeting of a peer.
+pub(crate) fn terms(hello: &Hello, card: Option<&Card>, version: u8) -> Terms {
+    let life = hello.introduction.map(|Introduction { life, .. }| life);
+    Terms {
+        order: hello.order,
+        // Ends of different orders have never understood each other's offers.
+        offers: version > 0 && hello.order == Order::Own,
+        life,
+        pid: card.map_or(0, |card| card.pid),
+    }
+}
+
+/// Sends a greeting in one piece, which a new connection has room for.
+pub(crate) fn say(socket: &Socket, hello: &Hello) -> io::Result<()> {
+    let bytes = hello.encode();
+    match socket.send_bytes(&bytes)? == bytes.len() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+pub(crate) fn is_nothing(cause: &io::Error) -> bool {
+    matches!(
+        cause.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+/// Whether the first address is the lower one, as every release compares them: by bytes as they are
+/// sent.
+fn is_before(first: (IpAddr, u16), second: (IpAddr, u16)) -> bool {
+    let octets = |ip| match ip {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    (octets(first.0), first.1) < (octets(second.0), second.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_compare_by_their_bytes() {
+        let addr = |text: &str| {
+            let addr: SocketAddr = text.parse().unwrap();
+            (addr.ip(), addr.port())
+        };
+        let ascending = ["9.0.0.1:9", "10.0.0.1:1", "10.0.0.1:256", "10.0.0.2:1"];
+        for pair in ascending.windows(2) {
+            assert!(is_before(addr(pair[0]), addr(pair[1])), "{pair:?}");
+            assert!(!is_before(addr(pair[1]), addr(pair[0])), "{pair:?}");
+        }
+        assert!(!is_before(addr("10.0.0.1:1"), addr("10.0.0.1:1")));
+    }
+}

@@ -1,0 +1,338 @@
+//! Endpoints: opening, closing, and what is neither message nor progress.
+
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use selvedge::info::EpType;
+use selvedge::{
+    Address, AddressVector, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno,
+    Error, EventQueue, Info, Result,
+};
+use selvedge_kit::birth::Native;
+use selvedge_kit::cq::{Progress, Sink};
+use selvedge_kit::eq::Queue;
+use selvedge_kit::lock::{Lock, Mode};
+use selvedge_kit::srx::Manner;
+use selvedge_kit::wait::Rest;
+use selvedge_kit::{Drivers, Ep};
+
+use crate::av::Av;
+use crate::cm::Connection;
+use crate::config::Config;
+use crate::domain::Shared;
+use crate::greet::Door;
+use crate::pep::take_request;
+use crate::state::{Parts, State};
+use crate::wire::hello::DATA_MAX;
+
+/// An endpoint of the tcp provider.
+pub struct Endpoint {
+    pub(crate) inner: Arc<Inner>,
+    /// What queues and counters know the endpoint by.
+    progress: Arc<dyn Progress>,
+    drivers: Drivers,
+    eq: Weak<Queue>,
+    shared: Arc<Shared>,
+    /// Where it listens, or connects from.
+    addr: Option<SocketAddr>,
+    /// Whether connections are the application's business.
+    pub(crate) is_connected: bool,
+    pub(crate) inject_size: usize,
+    pub(crate) max_msg_size: usize,
+}
+
+/// What queues and counters drive.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// Out of reach for children that are forked from this process.
+    pub(crate) state: Native<State>,
+    /// What becomes ready with news while somebody sleeps.
+    epoll: Arc<Epoll>,
+}
+
+impl Progress for Inner {
+    #[inline]
+    fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        self.state
+            .lock()
+            .map_or(0, |mut state| state.progress(budget, sink))
+    }
+
+    fn rest(&self, _seen: &mut u64) -> Rest {
+        // A child that is forked from this process never gets here: its queues do not wait.
+        let state = self.state.lock();
+        state.map_or(Rest::UntilWoken, |mut state| state.rest())
+    }
+
+    fn woken(&self) {
+        if let Ok(mut state) = self.state.lock() {
+            state.woken();
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.0.as_fd())
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn open(
+        info: &Info,
+        bind: &Bindings,
+        config: Config,
+        mode: Mode,
+        shared: Arc<Shared>,
+    ) -> Result<Arc<Self>, Error> {
+        let ep = Ep::resolve(bind, info)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
+            Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
+        })?;
+        let epoll = Arc::new(epoll);
+        let from = match info.src_addr {
+            Some(Address::Ip(addr)) => Some(addr),
+            _ => None,
+        };
+        let (mut door, mut av, mut connection) = (None, None, Connection::default());
+        match info.ep_attr.ep_type {
+            EpType::Rdm => {
+                let at = from.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
+                av = Some(own_av(bind)?);
+                door = Some(Door::open(at, &config, &epoll)?);
+            }
+            EpType::Msg => {
+                connection.eq = Arc::downgrade(&own_eq(bind)?);
+                connection.from = from;
+                if info.handle != 0 {
+                    connection.request = Some(Box::new(take_request(info.handle)?));
+                }
+            }
+            other => {
+                let what = format!("the tcp provider has no endpoints of type {other}");
+                return Err(Error::new(Errno::Inval, what));
+            }
+        }
+        let is_connected = door.is_none();
+        let (eq, inject_size) = (connection.eq.clone(), config.inject_size);
+        let addr = door.as_ref().map(|door| door.addr).or(from);
+        let parts = Parts {
+            manner: Manner::new(info, inject_size),
+            config,
+            ep,
+            av,
+            shared: Arc::clone(&shared),
+            epoll: Arc::clone(&epoll),
+            door,
+            connection,
+        };
+        let inner = Arc::new(Inner {
+            state: Native::new(locked(mode, State::new(parts))),
+            epoll,
+        });
+        let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
+        let state = inner.state.lock().expect("was made by this process");
+        let drivers = state.ep.drivers();
+        drop(state);
+        let endpoint = Arc::new_cyclic(|me| {
+            let mut state = inner.state.lock().expect("was made by this process");
+            state.connection.me = Weak::clone(me);
+            drop(state);
+            Self {
+                inner,
+                progress,
+                drivers,
+                eq,
+                shared,
+                addr,
+                is_connected,
+                inject_size,
+                max_msg_size: info.ep_attr.max_msg_size,
+            }
+        });
+        endpoint.attach()?;
+        Ok(endpoint)
+    }
+
+    /// Has queues, counters and the thread of automatic progress drive it. What was attached is
+    /// detached when the endpoint is dropped.
+    fn attach(&self) -> Result<(), Error> {
+        self.drivers.attach(&self.progress)?;
+        if let Some(eq) = self.eq.upgrade() {
+            eq.attach(&self.progress)?;
+        }
+        match &self.shared.auto {
+            Some(auto) => auto.attach(&self.progress),
+            None => Ok(()),
+        }
+    }
+}
+
+impl State {
+    /// Gets rid of what was sent and is still here, as far as peers take it in time.
+    pub(crate) fn send_off(&mut self) {
+        let end = Instant::now() + self.config.close_timeout;
+        loop {
+            let up = self.lanes.iter().filter(|(_, lane)| lane.is_up());
+            let full = up.filter(|(_, lane)| !lane.tx.is_idle());
+            let full: Vec<_> = full.map(|(at, _)| at).collect();
+            full.iter().for_each(|&at| self.flush(at));
+            let still = |&&at: &&usize| self.lanes.get(at).is_some_and(|it| !it.tx.is_idle());
+            let Some(&at) = full.iter().find(still) else {
+                return;
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            let Some(socket) = self.lanes[at].socket.as_ref().filter(|_| !left.is_zero()) else {
+                return;
+            };
+            let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
+            let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            // Every way in which the call returns is a reason to look again.
+            let _ = poll(&mut fds, left);
+        }
+    }
+
+    /// Ends everything, without completions.
+    fn close(&mut self) {
+        self.send_off();
+        for lane in self.lanes.drain() {
+            if let Some(socket) = lane.socket {
+                socket.part();
+            }
+        }
+        self.door = None;
+        self.inbound
+            .matcher(selvedge_kit::srx::Kind::Msg)
+            .drain_posted();
+        self.inbound
+            .matcher(selvedge_kit::srx::Kind::Tagged)
+            .drain_posted();
+    }
+}
+
+#[expect(unsafe_code, reason = "passes the application's promise to the lock")]
+fn locked(mode: Mode, state: State) -> Lock<State> {
+    // SAFETY: `Domain` derives `mode` from the promise of `Hints::promise_threading`, which covers
+    // every object of the domain; the lock is taken at the top of each call and never below.
+    unsafe { Lock::with_mode(mode, state) }
+}
+
+fn own_av(bind: &Bindings) -> Result<Arc<Av>, Error> {
+    let Some(av) = &bind.av else {
+        let what = "an endpoint of type FI_EP_RDM needs an address vector";
+        return Err(Error::new(Errno::NoAv, what));
+    };
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
+    any.downcast().map_err(|_| {
+        let what = format!("endpoint: {av:?} was opened from another provider's domain");
+        Error::new(Errno::Inval, what)
+    })
+}
+
+fn own_eq(bind: &Bindings) -> Result<Arc<Queue>, Error> {
+    let Some(eq) = &bind.eq else {
+        let what = "an endpoint of type FI_EP_MSG needs an event queue";
+        return Err(Error::new(Errno::NoEq, what));
+    };
+    queue(eq)
+}
+
+/// An event queue as what it is.
+///
+/// # Errors
+/// [`Errno::Inval`] for one of another provider.
+pub(crate) fn queue(eq: &Arc<dyn EventQueue>) -> Result<Arc<Queue>, Error> {
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
+    any.downcast().map_err(|_| {
+        let what = format!("{eq:?} was opened from another provider's fabric");
+        Error::new(Errno::Inval, what)
+    })
+}
+
+#[expect(unsafe_code, reason = "the promise of the endpoint trait")]
+// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted` or `Fetch`,
+// which every completing call consumes; that of a send through the `TxBuf` of its frame or posting,
+// which is dropped before the completion is pushed: an answer is taken only for a frame that is out
+// (`Asks::answer`). Peers never touch our memory themselves. `Drop` detaches the endpoint from
+// whatever drives it, and then drops all of them.
+unsafe impl selvedge::Endpoint for Endpoint {
+    fn address(&self) -> Result<Address> {
+        let state = self.inner.state.lock()?;
+        let lane = state.lanes.iter().next().filter(|_| self.is_connected);
+        let socket = lane.and_then(|(_, lane)| lane.socket.as_ref());
+        let bound = socket.and_then(|socket| socket.local_addr().ok());
+        bound
+            .or(self.addr)
+            .map(Address::Ip)
+            .ok_or(Errno::AddrNotAvail)
+    }
+
+    fn cancel(&self, context: Context) -> Result {
+        self.inner.state.lock()?.cancel(context)
+    }
+
+    fn set(&self, option: EpOption) -> Result {
+        match option {
+            EpOption::MinMultiRecv(least) => self.inner.state.lock()?.manner.least = least,
+            _ => return Err(Errno::NoProtoOpt),
+        }
+        Ok(())
+    }
+
+    fn option(&self, name: EpOptionName) -> Result<EpOption> {
+        let (most, inject) = (self.max_msg_size, self.inject_size);
+        Ok(match name {
+            EpOptionName::MinMultiRecv => {
+                EpOption::MinMultiRecv(self.inner.state.lock()?.manner.least)
+            }
+            EpOptionName::CmDataSize if self.is_connected => EpOption::CmDataSize(DATA_MAX),
+            EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(most),
+            EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(most),
+            EpOptionName::MaxRmaSize => EpOption::MaxRmaSize(most),
+            EpOptionName::MaxAtomicSize => EpOption::MaxAtomicSize(inject),
+            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(inject),
+            EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(inject),
+            EpOptionName::InjectRmaSize => EpOption::InjectRmaSize(inject),
+            EpOptionName::InjectAtomicSize => EpOption::InjectAtomicSize(inject),
+            _ => return Err(Errno::NoProtoOpt),
+        })
+    }
+
+    fn cm(&self) -> Option<&dyn ConnectionManagement> {
+        self.is_connected.then_some(self)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // In a forked child there is nothing to end: all of it is the parent's. The child's copy is
+        // forgotten; its queues still name it.
+        if self.inner.state.lock().is_err() {
+            return;
+        }
+        // Without our lock: a queue waits here until its call of our progress is over.
+        self.drivers.detach(&self.progress);
+        if let Some(eq) = self.eq.upgrade() {
+            eq.detach(&self.progress);
+        }
+        if let Some(auto) = &self.shared.auto {
+            auto.detach(&self.progress);
+        }
+        if let Ok(mut state) = self.inner.state.lock() {
+            state.close();
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.addr {
+            Some(addr) => write!(f, "tcp endpoint {addr}"),
+            None => f.write_str("tcp endpoint"),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The door: where peers come in, and wait until they have said who they are.
+//!
+//! A connection that says nothing, or nonsense, is turned out after a while, or when too many others
+//! come; nobody who is known already notices.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::Instant;
+
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use selvedge::{Errno, Error};
+use selvedge_kit::complaint::complain;
+use selvedge_kit::inherit::Uninherited;
+
+use crate::av::known_as;
+use crate::config::Config;
+use crate::connect::{TARGET, is_nothing};
+use crate::socket::{Socket, listen_at};
+use crate::state::{DOOR, State};
+use crate::wire::Nonsense;
+use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
+
+/// Connections that are accepted in one turn.
+const ACCEPTS: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: Uninherited<TcpListener>,
+    /// Where it is.
+    pub(crate) addr: SocketAddr,
+    strangers: VecDeque<Stranger>,
+    /// Kept for turning peers away when descriptors are short.
+    spare: Option<File>,
+    config: Config,
+}
+
+/// A connection that has not said who it is.
+#[derive(Debug)]
+struct Stranger {
+    socket: Socket,
+    from: SocketAddr,
+    said: Vec<u8>,
+    until: Instant,
+}
+
+/// Somebody who wants a connection.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) socket: Socket,
+    pub(crate) from: SocketAddr,
+    pub(crate) hello: Hello,
+    /// What came behind the greeting.
+    pub(crate) rest: Vec<u8>,
+}
+
+impl Door {
+    /// Listens at an address; at a port of the configured range, or the system's choice, if it has
+    /// none.
+    ///
+    /// # Errors
+    /// The system's, with the address.
+    pub(crate) fn open(addr: SocketAddr, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
+        let failed = |cause: io::Error| {
+            let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
+            Error::new(errno, format!("listening at {addr}")).because(cause)
+        };
+        let listener = match config.ports.filter(|_| addr.port() == 0) {
+            None => listen_at(addr).map_err(failed)?,
+            Some(range) => listen_in(addr.ip(), range).map_err(failed)?,
+        };
+        let addr = known_as(listener.fd().local_addr().map_err(failed)?);
+        listener.fd().set_nonblocking(true).map_err(failed)?;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, DOOR);
+        epoll
+            .add(&listener, event)
+            .map_err(|cause| failed(cause.into()))?;
+        Ok(Self {
+            listener,
+            addr,
+            strangers: VecDeque::new(),
+            spare: File::open("/dev/null").ok(),
+            config: config.clone(),
+        })
+    }
+
+    /// Whether nobody waits to be heard.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.strangers.is_empty()
+    }
+
+    /// When the first of those who wait has had its time.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.strangers.front().map(|stranger| stranger.until)
+    }
+
+    /// Turns out those that have had their time: the first ones, because all have the same.
+    pub(crate) fn turn_out(&mut self, now: Instant) {
+        while let Some(late) = self.strangers.pop_front_if(|it| it.until <= now) {
+            complain(
+                TARGET,
+                format_args!("{} connects and says nothing", late.from),
+            );
+        }
+    }
+
+    /// Lets in who has come, and hears who has said something. Who has said who it is.
+    pub(crate) fn hear(&mut self, epoll: &Epoll) -> Vec<Caller> {
+        for _ in 0..ACCEPTS {
+            match self.listener.fd().accept() {
+                Ok((stream, from)) => self.let_in(stream, from, epoll),
+                Err(cause) if is_nothing(&cause) => break,
+                Err(cause) => {
+                    if !self.turn_away(&cause) {
+                        break;
+                    }
+                }
+            }
+        }
+        let mut callers = Vec::new();
+        for _ in 0..self.strangers.len() {
+            let Some(stranger) = self.strangers.pop_front() else {
+                break;
+            };
+            match stranger.listen() {
+                Heard::Nothing(stranger) => self.strangers.push_back(stranger),
+                Heard::All(caller) => {
+                    let _ = epoll.delete(&caller.socket);
+                    callers.push(caller);
+                }
+                Heard::Gone => {}
+            }
+        }
+        callers
+    }
+
+    fn let_in(&mut self, stream: std::net::TcpStream, from: SocketAddr, epoll: &Epoll) {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, DOOR);
+        let socket = Socket::new(stream, &self.config.link);
+        let Ok(socket) = socket.and_then(|socket| {
+            epoll.add(&socket, event)?;
+            Ok(socket)
+        }) else {
+            return;
+        };
+        if self.strangers.len() >= self.config.strangers {
+            self.strangers.pop_front();
+        }
+        self.strangers.push_back(Stranger {
+            socket,
+            from: known_as(from),
+            said: Vec::new(),
+            until: Instant::now() + self.config.connect_timeout,
+        });
+    }
+
+    /// Descriptors are short: whoever comes is let in by the spare one and turned away at once, so
+    /// that it does not wait, nor keep us busy. Whether there may be others.
+    fn turn_away(&mut self, cause: &io::Error) -> bool {
+        let is_short = matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+        if !is_short || self.spare.take().is_none() {
+            return !is_short && cause.kind() == io::ErrorKind::ConnectionAborted;
+        }
+        let gone = self.listener.fd().accept();
+        if let Ok((_, from)) = &gone {
+            complain(
+                TARGET,
+                format_args!("{from} is turned away: descriptors are short ({cause})"),
+            );
+        }
+        let had_one = gone.is_ok();
+        drop(gone);
+        self.spare = File::open("/dev/null").ok();
+        had_one
+    }
+}
+
+enum Heard {
+    Nothing(Stranger),
+    All(Caller),
+    Gone,
+}
+
+impl Stranger {
+    fn listen(mut self) -> Heard {
+        let mut bytes = [0; HEADER + DATA_MAX];
+        match self.socket.recv_bytes(&mut bytes) {
+            Ok(0) => return Heard::Gone,
+            Ok(count) => self.said.extend_from_slice(&bytes[..count]),
+            Err(cause) if is_nothing(&cause) => return Heard::Nothing(self),
+            Err(_) => return Heard::Gone,
+        }
+        match Hello::parse(&self.said) {
+            Ok(None) => Heard::Nothing(self),
+            Ok(Some((hello, len))) if hello.kind == Kind::Request => Heard::All(Caller {
+                rest: self.said.split_off(len),
+                socket: self.socket,
+                from: self.from,
+                hello,
+            }),
+            Ok(Some(_)) => self.refuse("an answer to nothing"),
+            Err(Nonsense(what)) => self.refuse(what),
+        }
+    }
+
+    fn refuse(self, what: &str) -> Heard {
+        complain(TARGET, format_args!("{} says {what}", self.from));
+        Heard::Gone
+    }
+}
+
+/// Listens at a port of a range: from a random one upwards, and then from the lowest.
+fn listen_in(ip: IpAddr, (low, high): (u16, u16)) -> io::Result<Uninherited<TcpListener>> {
+    let count = u32::from(high - low) + 1;
+    let start = (crate::wire::hello::Introduction::new().life >> 8) as u32 % count;
+    let mut last = io::ErrorKind::AddrInUse.into();
+    for step in 0..count {
+        let port = low + ((start + step) % count) as u16;
+        match listen_at(SocketAddr::new(ip, port)) {
+            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse => last = cause,
+            listening => return listening,
+        }
+    }
+    Err(last)
+}
+
+impl State {
+    /// Somebody is at the door.
+    pub(crate) fn open_door(&mut self) -> usize {
+        let Some(door) = &mut self.door else {
+            return 0;
+        };
+        let callers = door.hear(&self.epoll);
+        let count = callers.len();
+        callers.into_iter().for_each(|caller| self.called(caller));
+        count
+    }
+}

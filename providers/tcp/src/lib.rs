@@ -1,0 +1,60 @@
+//! The tcp provider: endpoints of any hosts, over TCP, in libfabric's wire protocol.
+//!
+//! ```text
+//!   endpoint A                                       endpoint B
+//!   posts -> tx queue of the lane to B  == TCP ==>   rx of the lane to A -> receives, memory
+//! ```
+//!
+//! Every peer has a *lane*: a connection, made at the first operation, with a queue of frames that
+//! go out and a reader that takes frames apart. A stock libfabric at the other end sees its own
+//! protocol and nothing else; two Selvedge endpoints know each other by their greetings, and then
+//! have atomics, and answers that say why something was refused.
+//!
+//! What the provider promises is in docs/PROVIDERS.md, every byte on the wire in docs/WIRE.md, and
+//! the way of a message through these files in docs/ARCHITECTURE.md.
+//!
+//! # Examples
+//!
+//! ```
+//! use selvedge::{Caps, Hints, Registry};
+//!
+//! let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
+//! let info = registry.infos(&Hints::new().caps(Caps::TAGGED))?.remove(0);
+//! let domain = info.open()?;
+//! # drop(domain);
+//! # Ok::<(), selvedge::Error>(())
+//! ```
+
+#![deny(missing_docs)]
+
+mod arrive;
+mod atomic;
+mod av;
+mod cm;
+mod config;
+mod connect;
+mod domain;
+mod endpoint;
+mod greet;
+mod interface;
+mod lane;
+mod loss;
+mod pep;
+mod post;
+mod progress;
+mod provider;
+mod resolve;
+mod rma;
+mod rx;
+mod serve;
+mod socket;
+mod state;
+mod take;
+mod tx;
+mod wire;
+
+pub use endpoint::Endpoint;
+pub use provider::Tcp;
+
+/// The provider, for a registry.
+pub static PROVIDER: Tcp = Tcp;

@@ -1,0 +1,243 @@
+//! The provider: what discovery asks, and what it answers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use selvedge::info::{
+    DomainAttr, EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version,
+};
+use selvedge::{
+    AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query, Result,
+    param,
+};
+use selvedge_kit::attr;
+use selvedge_kit::mr::MR_IOV_LIMIT;
+use selvedge_kit::places::RMA_IOV_LIMIT;
+
+use crate::config::{Config, PARAMS};
+use crate::domain::Fabric;
+use crate::interface::{self, Interface};
+use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
+use crate::resolve::{resolve, source_for};
+
+/// The tcp provider, for a [`selvedge::Registry`].
+#[derive(Clone, Copy, Debug)]
+pub struct Tcp;
+
+impl Provider for Tcp {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn version(&self) -> Version {
+        Version::API
+    }
+
+    fn params(&self) -> &'static [param::Spec] {
+        PARAMS
+    }
+
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+        let config = Config::read(query.params)?;
+        let interfaces = interface::all(config.iface.as_deref())?;
+        let asked = &query.hints.info().domain_attr;
+        let mut offers = Vec::new();
+        for ep_type in [EpType::Rdm, EpType::Msg] {
+            for place in places(query, &interfaces)? {
+                let mut info = info(ep_type, &config);
+                place.name(&mut info);
+                offer_progress(&mut info.domain_attr, asked);
+                offers.push(attr::check(&info, query));
+            }
+        }
+        Ok(offers)
+    }
+
+    fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
+        let config = Config::read(info.params())?;
+        Ok(Arc::new(Fabric { config }))
+    }
+}
+
+/// Where an endpoint is, and whom it is to talk to.
+struct Place<'a> {
+    interface: Option<&'a Interface>,
+    src: Option<SocketAddr>,
+    dest: Option<SocketAddr>,
+}
+
+impl Place<'_> {
+    fn name(&self, info: &mut Info) {
+        info.src_addr = self.src.map(Address::Ip);
+        info.dest_addr = self.dest.map(Address::Ip);
+        info.addr_format = match self.src.or(self.dest) {
+            Some(SocketAddr::V6(_)) => AddrFormat::SockaddrIn6,
+            _ => AddrFormat::SockaddrIn,
+        };
+        if let Some(interface) = self.interface {
+            info.domain_attr.name.clone_from(&interface.name);
+            info.fabric_attr.name.clone_from(&interface.network);
+            if interface.is_loopback {
+                let near = |caps: &mut Caps| caps.remove(Caps::REMOTE_COMM);
+                near(&mut info.caps);
+                near(&mut info.domain_attr.caps);
+            }
+        }
+    }
+}
+
+/// The places that a query is about: the one that it names, or every interface.
+fn places<'a>(query: &Query<'_>, all: &'a [Interface]) -> Result<Vec<Place<'a>>, Error> {
+    let at = |addr: SocketAddr| all.iter().find(|it| it.addr.ip() == addr.ip());
+    let hints = query.hints.info();
+    let ip = |addr: &Option<Address>| match addr {
+        Some(Address::Ip(ip)) => Some(*ip),
+        _ => None,
+    };
+    let (mut src, mut dest) = (ip(&hints.src_addr), ip(&hints.dest_addr));
+    if query.node.is_some() || query.service.is_some() {
+        let is_numeric = query.flags.contains(InfoFlags::NUMERICHOST);
+        let named = resolve(query.node, query.service, is_numeric)?;
+        match query.flags.contains(InfoFlags::SOURCE) {
+            true => src = Some(named),
+            false => dest = Some(named),
+        }
+    }
+    let src = src.or_else(|| dest.and_then(source_for));
+    if src.is_some() || dest.is_some() {
+        let interface = src.and_then(at);
+        return Ok(vec![Place {
+            interface,
+            src,
+            dest,
+        }]);
+    }
+    let each = all.iter().map(|interface| Place {
+        interface: Some(interface),
+        src: Some(interface.addr),
+        dest: None,
+    });
+    Ok(each.collect())
+}
+
+/// Progress is made by the application's calls, unless it asks for a thread.
+fn offer_progress(has: &mut DomainAttr, asked: &DomainAttr) {
+    let asks = [asked.control_progress, asked.data_progress].contains(&Progress::Auto);
+    if asks {
+        has.control_progress = Progress::Auto;
+        has.data_progress = Progress::Auto;
+    }
+}
+
+/// What one endpoint posts to another is carried out in the order of the posts, but for writes after
+/// reads, and sends after reads.
+const ORDER: MsgOrder = MsgOrder::RAR
+    .union(MsgOrder::RAW)
+    .union(MsgOrder::RAS)
+    .union(MsgOrder::WAW)
+    .union(MsgOrder::WAS)
+    .union(MsgOrder::SAW)
+    .union(MsgOrder::SAS)
+    .union(MsgOrder::RMA_RAR)
+    .union(MsgOrder::RMA_RAW)
+    .union(MsgOrder::RMA_WAW)
+    .union(MsgOrder::ATOMIC_RAR)
+    .union(MsgOrder::ATOMIC_RAW)
+    .union(MsgOrder::ATOMIC_WAR)
+    .union(MsgOrder::ATOMIC_WAW);
+
+const MEMORY: Caps = Caps::RMA.union(Caps::ATOMIC);
+
+fn tx_caps(ep_type: EpType) -> Caps {
+    let caps = Caps::MSG | MEMORY | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE;
+    match ep_type {
+        EpType::Rdm => caps | Caps::TAGGED,
+        _ => caps,
+    }
+}
+
+fn rx_caps(ep_type: EpType) -> Caps {
+    let caps = Caps::MSG
+        | MEMORY
+        | Caps::RECV
+        | Caps::REMOTE_READ
+        | Caps::REMOTE_WRITE
+        | Caps::RMA_EVENT
+        | Caps::MULTI_RECV;
+    match ep_type {
+        EpType::Rdm => {
+            caps | Caps::TAGGED
+                | Caps::SOURCE
+                | Caps::SOURCE_ERR
+                | Caps::DIRECTED_RECV
+                | Caps::TAGGED_DIRECTED_RECV
+                | Caps::EXACT_DIRECTED_RECV
+                | Caps::TAGGED_MULTI_RECV
+        }
+        _ => caps,
+    }
+}
+
+/// All that the provider can do with this type of endpoint.
+fn info(ep_type: EpType, config: &Config) -> Info {
+    let (tx_caps, rx_caps) = (tx_caps(ep_type), rx_caps(ep_type));
+    let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    let mut info = Info::default();
+    info.caps = tx_caps | rx_caps | near_and_far;
+
+    info.tx_attr.caps = tx_caps;
+    info.tx_attr.op_flags = TX_DEFAULTS;
+    info.tx_attr.msg_order = ORDER;
+    info.tx_attr.inject_size = config.inject_size;
+    info.tx_attr.size = config.tx_size;
+    info.tx_attr.iov_limit = IOV_LIMIT;
+    info.tx_attr.rma_iov_limit = RMA_IOV_LIMIT;
+
+    info.rx_attr.caps = rx_caps;
+    info.rx_attr.op_flags = RX_DEFAULTS;
+    info.rx_attr.msg_order = ORDER;
+    info.rx_attr.size = config.rx_size;
+    info.rx_attr.iov_limit = IOV_LIMIT;
+
+    info.ep_attr.ep_type = ep_type;
+    (info.ep_attr.protocol, info.ep_attr.protocol_version) = match ep_type {
+        EpType::Rdm => (Protocol::Xnet, 1),
+        _ => (Protocol::SockTcp, 0),
+    };
+    info.ep_attr.max_msg_size = isize::MAX as usize;
+    info.ep_attr.max_order_raw_size = usize::MAX;
+    info.ep_attr.max_order_waw_size = usize::MAX;
+    info.ep_attr.tx_ctx_cnt = 1;
+    info.ep_attr.rx_ctx_cnt = 1;
+
+    let domain = &mut info.domain_attr;
+    domain.name = "tcp".into();
+    domain.threading = Threading::Safe;
+    domain.control_progress = Progress::Manual;
+    domain.data_progress = Progress::Manual;
+    domain.resource_mgmt = ResourceMgmt::Enabled;
+    domain.mr_mode = MrMode::BASIC | MrMode::SCALABLE;
+    domain.mr_key_size = 8;
+    domain.mr_iov_limit = MR_IOV_LIMIT;
+    domain.mr_cnt = 1 << 20;
+    domain.cq_data_size = 8;
+    domain.max_err_data = ADDRESS_MAX;
+    domain.cq_cnt = 1 << 16;
+    domain.cntr_cnt = 1 << 16;
+    domain.max_cntr_value = u64::MAX;
+    domain.max_err_cntr_value = u64::MAX;
+    domain.ep_cnt = 1 << 16;
+    domain.tx_ctx_cnt = 1 << 16;
+    domain.rx_ctx_cnt = 1 << 16;
+    domain.max_ep_tx_ctx = 1;
+    domain.max_ep_rx_ctx = 1;
+    domain.caps = near_and_far;
+
+    info.fabric_attr.name = "tcp".into();
+    info.fabric_attr.prov_name = "tcp".into();
+    info.fabric_attr.prov_version = Version::API;
+    info
+}
+
+/// Bytes of a written address: an IPv6 one with scope and port, and the zero behind it.
+const ADDRESS_MAX: usize = 80;

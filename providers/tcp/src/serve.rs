@@ -1,0 +1,343 @@
+//! Our registered memory, as peers use it: writes, reads and atomics at the target.
+//!
+//! Key, rights and bounds are looked up before anything moves, and anew for each step of a large
+//! transfer. What is not allowed is answered with the reason, where the peer knows such answers; to
+//! others the only answer is the end of the connection.
+
+use selvedge::atomic::{Datatype, Family, Op, RmaIoc};
+use selvedge::cq::Entry;
+use selvedge::rma::RmaIov;
+use selvedge::{CompletionFlags, Context, Errno, MrAccess};
+use selvedge_kit::atomic::{Args, Kernel, query};
+use selvedge_kit::mr::{Keys, Regions};
+use selvedge_kit::places::Places;
+
+use crate::rx::{Arrival, Goal};
+use crate::socket::Room;
+use crate::state::State;
+use crate::wire::Nonsense;
+use crate::wire::frame::Head;
+
+/// Responses up to this size are copied when they are asked for.
+const COPY_MAX: usize = 16 << 10;
+
+/// A write that is coming.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    places: Places,
+    data: Option<u64>,
+    number: Option<u64>,
+    /// Why it may not, or not any more: what comes then goes nowhere.
+    pub(crate) denied: Option<Errno>,
+}
+
+/// An atomic whose operands are coming.
+#[derive(Debug)]
+pub(crate) struct Change {
+    kernel: Kernel,
+    targets: Vec<RmaIoc>,
+    data: Option<u64>,
+    pub(crate) operands: Vec<u8>,
+}
+
+impl Arriving {
+    /// Adds the memory of the bytes from `at` on, as far as it may be written.
+    pub(crate) fn offer<'a>(
+        &mut self,
+        room: &mut Room<'a>,
+        regions: &'a Regions<'_>,
+        at: usize,
+        len: usize,
+    ) {
+        for place in self.places.clip(at, len) {
+            match regions.locate(&place, MrAccess::REMOTE_WRITE) {
+                Ok(part) => room.push_shared(part, regions),
+                Err(denied) => {
+                    self.denied = Some(denied.errno());
+                    return;
+                }
+            };
+        }
+    }
+
+    /// Writes bytes to their place.
+    pub(crate) fn write(&mut self, keys: &Keys, at: usize, bytes: &[u8]) {
+        if self.denied.is_some() {
+            return;
+        }
+        let regions = keys.regions();
+        let mut rest = bytes;
+        for place in self.places.clip(at, bytes.len()) {
+            let (these, others) = rest.split_at(place.len);
+            rest = others;
+            match regions.locate(&place, MrAccess::REMOTE_WRITE) {
+                Ok(part) => part.write(these),
+                Err(denied) => {
+                    self.denied = Some(denied.errno());
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Whether all places may be used so.
+fn allowed(regions: &Regions<'_>, places: &Places, rights: MrAccess) -> Result<(), Errno> {
+    let mut all = places.all().iter();
+    all.try_for_each(|place| match regions.locate(place, rights) {
+        Ok(_) => Ok(()),
+        Err(denied) => Err(denied.errno()),
+    })
+}
+
+/// What a peer that knows no refusals is told.
+fn refusal(errno: Errno) -> Nonsense {
+    Nonsense(match errno {
+        Errno::KeyRejected => "an access with a key that nobody has",
+        Errno::Acces => "an access without the right to it",
+        _ => "an access beyond its region",
+    })
+}
+
+impl State {
+    /// A peer writes.
+    ///
+    /// # Errors
+    /// When it may not and cannot be told.
+    pub(crate) fn serve_write(
+        &mut self,
+        at: usize,
+        places: Places,
+        data: Option<u64>,
+        number: Option<u64>,
+    ) -> Result<Arrival, Nonsense> {
+        let regions = self.shared.keys.regions();
+        let denied = allowed(&regions, &places, MrAccess::REMOTE_WRITE).err();
+        if let Some(errno) = denied.filter(|_| !self.lanes[at].terms.knows()) {
+            return Err(refusal(errno));
+        }
+        let len = places.len();
+        let arriving = Arriving {
+            places,
+            data,
+            number,
+            denied,
+        };
+        Ok(Arrival::new(Goal::Write(arriving), len))
+    }
+
+    /// A write is there.
+    pub(crate) fn written(&mut self, at: usize, arriving: &Arriving) {
+        if let (Some(errno), false) = (arriving.denied, self.lanes[at].terms.knows()) {
+            let Nonsense(what) = refusal(errno);
+            return self.cut_off(at, what);
+        }
+        self.settle(at, arriving.number, arriving.denied);
+        if arriving.denied.is_none() {
+            let len = arriving.places.len();
+            self.ep.peer_wrote(len);
+            let what = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
+            self.tell(at, arriving.data, what, len);
+        }
+    }
+
+    /// Tells the application of a peer's access that came with data.
+    fn tell(&mut self, at: usize, data: Option<u64>, what: CompletionFlags, len: usize) {
+        let Some(data) = data else {
+            return;
+        };
+        let entry = Entry {
+            context: Context::default(),
+            flags: what | CompletionFlags::REMOTE_CQ_DATA,
+            len,
+            data,
+            ..Entry::default()
+        };
+        let src = self.lane_addr(at);
+        self.ep.rx_cq.push(entry, src);
+    }
+
+    /// A peer reads.
+    ///
+    /// # Errors
+    /// When it may not and cannot be told.
+    pub(crate) fn serve_read(&mut self, at: usize, places: Places) -> Result<(), Nonsense> {
+        let keys = std::sync::Arc::clone(&self.shared.keys);
+        let regions = keys.regions();
+        let (knows, len) = (self.lanes[at].terms.knows(), places.len());
+        if let Err(errno) = allowed(&regions, &places, MrAccess::REMOTE_READ) {
+            if !knows {
+                return Err(refusal(errno));
+            }
+            let status = errno.as_raw().unsigned_abs();
+            self.owe(at, &Head::Refused { status }, &[]);
+            return Ok(());
+        }
+        let head = Head::ReadResponse { len };
+        let lane = &mut self.lanes[at];
+        let order = lane.terms.order;
+        if len > COPY_MAX {
+            lane.tx.expose(&head, order, places);
+        } else {
+            lane.tx.copy(&head, order, |out| {
+                for place in places.clip(0, len) {
+                    let start = out.len();
+                    out.resize(start + place.len, 0);
+                    if let Ok(part) = regions.locate(&place, MrAccess::REMOTE_READ) {
+                        part.read_into(&mut out[start..]);
+                    }
+                }
+            });
+        }
+        self.soil(at);
+        self.ep.peer_read(len);
+        Ok(())
+    }
+
+    /// A peer asks for an atomic.
+    ///
+    /// # Errors
+    /// When there is no such operation, or its operands have another length.
+    pub(crate) fn serve_atomic(
+        &self,
+        what: u64,
+        data: Option<u64>,
+        targets: Vec<RmaIoc>,
+        len: usize,
+    ) -> Result<Arrival, Nonsense> {
+        let kernel = kernel(what).ok_or(Nonsense("an atomic that does not exist"))?;
+        let count = targets.iter().map(|target| target.count);
+        let count = count.fold(0_usize, usize::saturating_add);
+        let of_each = count.saturating_mul(kernel.size());
+        let kinds = usize::from(kernel.has_operand()) + usize::from(kernel.has_compare());
+        let most = self.config.inject_size.max(LONGEST_FETCH);
+        if of_each.saturating_mul(kinds) != len || of_each > most {
+            return Err(Nonsense(
+                "an atomic with other operands than it has targets",
+            ));
+        }
+        let change = Change {
+            kernel,
+            targets,
+            data,
+            operands: Vec::with_capacity(len),
+        };
+        Ok(Arrival::new(Goal::Change(Box::new(change)), len))
+    }
+
+    /// The operands of an atomic are there.
+    pub(crate) fn change(&mut self, at: usize, change: &Change) {
+        let outcome = change.carry_out(&self.shared.keys);
+        let (status, values) = match &outcome {
+            Ok(values) => (0, &values[..]),
+            Err(errno) => (errno.as_raw().unsigned_abs(), &[][..]),
+        };
+        let len = values.len();
+        self.owe(at, &Head::Outcome { status, len }, values);
+        if outcome.is_ok() {
+            let len = change.len();
+            let is_read = change.kernel.op() == Op::AtomicRead;
+            let direction = match is_read {
+                true => CompletionFlags::REMOTE_READ,
+                false => CompletionFlags::REMOTE_WRITE,
+            };
+            match is_read {
+                true => self.ep.peer_read(len),
+                false => self.ep.peer_wrote(len),
+            }
+            self.tell(at, change.data, CompletionFlags::ATOMIC | direction, len);
+        }
+    }
+}
+
+/// Bytes that an atomic of a peer changes at most, though we take no such post ourselves.
+const LONGEST_FETCH: usize = 1 << 20;
+
+impl Change {
+    fn len(&self) -> usize {
+        let count: usize = self.targets.iter().map(|target| target.count).sum();
+        count * self.kernel.size()
+    }
+
+    /// Changes the targets, all or none; the earlier values, if they are wanted.
+    fn carry_out(&self, keys: &Keys) -> Result<Vec<u8>, Errno> {
+        let regions = keys.regions();
+        let size = self.kernel.size();
+        let mut parts = Vec::with_capacity(self.targets.len());
+        for target in &self.targets {
+            let place = RmaIov {
+                addr: target.addr,
+                len: target.count * size,
+                key: target.key,
+            };
+            let part = regions.locate(&place, self.kernel.access());
+            let part = part.map_err(|denied| denied.errno())?;
+            let first = part.as_ptr().addr() as u64;
+            self.kernel.check(first).map_err(|_| Errno::Inval)?;
+            parts.push(part);
+        }
+        let (operand, compare) = match self.kernel.has_operand() {
+            true => self.operands.split_at(self.len()),
+            false => (&[][..], &self.operands[..]),
+        };
+        let wanted = if self.kernel.has_result() {
+            self.len()
+        } else {
+            0
+        };
+        let mut result = vec![0; wanted];
+        let mut done = 0;
+        for part in parts {
+            let range = done..done + part.len();
+            done = range.end;
+            let args = Args {
+                operand: operand.get(range.clone()).unwrap_or_default(),
+                compare: compare.get(range.clone()).unwrap_or_default(),
+                result: result.get_mut(range).unwrap_or_default(),
+            };
+            part.apply(&self.kernel, args).map_err(|_| Errno::Inval)?;
+        }
+        Ok(result)
+    }
+}
+
+/// An operation as a word.
+pub(crate) fn word_of(kernel: &Kernel) -> u64 {
+    let family = match kernel.family() {
+        Family::Base => 0,
+        Family::Fetch => 1,
+        Family::Compare => 2,
+    };
+    family << 32 | (kernel.datatype() as u64) << 16 | kernel.op() as u64
+}
+
+/// The operation that a word names, if there is one.
+fn kernel(word: u64) -> Option<Kernel> {
+    let family = match word >> 32 {
+        0 => Family::Base,
+        1 => Family::Fetch,
+        2 => Family::Compare,
+        _ => return None,
+    };
+    let datatype = Datatype::from_raw((word >> 16 & 0xffff) as u32)?;
+    let op = Op::from_raw((word & 0xffff) as u32)?;
+    query(family, datatype, op).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_words_and_no_other_word_is_one() {
+        let kernel_of = |family| query(family, Datatype::Uint64, Op::Sum).unwrap();
+        for family in [Family::Base, Family::Fetch] {
+            let word = word_of(&kernel_of(family));
+            let back = kernel(word).unwrap();
+            assert_eq!((back.family(), back.op()), (family, Op::Sum));
+        }
+        for word in [u64::MAX, 3 << 32, 0xffff, 0xffff_0000] {
+            assert!(kernel(word).is_none(), "{word:#x}");
+        }
+    }
+}

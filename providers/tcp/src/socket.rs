@@ -1,0 +1,274 @@
+//! Sockets: connecting, listening, and bytes between them and any memory.
+
+#![expect(unsafe_code, reason = "system calls on memory that is no slice")]
+
+use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect,
+    listen, setsockopt, socket, sockopt,
+};
+use selvedge_kit::copy::Shared;
+use selvedge_kit::inherit::Uninherited;
+use selvedge_kit::mr::Regions;
+
+use crate::config::Link;
+
+/// Stretches of memory that one system call takes.
+pub(crate) const VECS: usize = 64;
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: i32 = 4096;
+
+/// A connection that does not block.
+#[derive(Debug)]
+pub(crate) struct Socket(Uninherited<TcpStream>);
+
+/// A list of stretches of memory for one system call: bytes to send, or places for what comes.
+pub(crate) struct Vecs<'a> {
+    list: [libc::iovec; VECS],
+    count: usize,
+    bytes: usize,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+/// Stretches that are filled with what comes.
+pub(crate) struct Room<'a>(Vecs<'a>);
+
+/// Stretches that are sent.
+pub(crate) struct Load<'a>(Vecs<'a>);
+
+impl Vecs<'_> {
+    const fn new() -> Self {
+        const EMPTY: libc::iovec = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        Self {
+            list: [EMPTY; VECS],
+            count: 0,
+            bytes: 0,
+            memory: PhantomData,
+        }
+    }
+
+    fn push(&mut self, base: *mut u8, len: usize) -> bool {
+        let Some(place) = self.list.get_mut(self.count) else {
+            return false;
+        };
+        *place = libc::iovec {
+            iov_base: base.cast(),
+            iov_len: len,
+        };
+        self.count += 1;
+        self.bytes += len;
+        true
+    }
+
+    fn header(&mut self) -> libc::msghdr {
+        // SAFETY: all zeros are a header without address, memory and control data.
+        let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        header.msg_iov = self.list.as_mut_ptr();
+        header.msg_iovlen = self.count as _;
+        header
+    }
+}
+
+impl<'a> Load<'a> {
+    pub(crate) const fn new() -> Self {
+        Self(Vecs::new())
+    }
+
+    /// Adds bytes; whether there was room for one more stretch.
+    pub(crate) fn push(&mut self, bytes: &'a [u8]) -> bool {
+        self.0.push(bytes.as_ptr().cast_mut(), bytes.len())
+    }
+
+    /// Adds registered memory, which stays that as long as the regions are looked at.
+    pub(crate) fn push_shared(&mut self, part: Shared, _held: &'a Regions<'_>) -> bool {
+        self.0.push(part.as_ptr(), part.len())
+    }
+
+    /// Bytes of all.
+    pub(crate) const fn len(&self) -> usize {
+        self.0.bytes
+    }
+}
+
+impl<'a> Room<'a> {
+    pub(crate) const fn new() -> Self {
+        Self(Vecs::new())
+    }
+
+    /// Adds memory; whether there was room for one more stretch.
+    pub(crate) fn push(&mut self, memory: &'a mut [MaybeUninit<u8>]) -> bool {
+        self.0.push(memory.as_mut_ptr().cast(), memory.len())
+    }
+
+    /// Adds memory that may be read at any time.
+    pub(crate) fn push_bytes(&mut self, memory: &'a mut [u8]) -> bool {
+        self.0.push(memory.as_mut_ptr(), memory.len())
+    }
+
+    /// Adds registered memory, which stays that as long as the regions are looked at.
+    pub(crate) fn push_shared(&mut self, part: Shared, _held: &'a Regions<'_>) -> bool {
+        self.0.push(part.as_ptr(), part.len())
+    }
+
+    /// Bytes of all.
+    pub(crate) const fn len(&self) -> usize {
+        self.0.bytes
+    }
+}
+
+impl Socket {
+    /// Begins to connect. The socket becomes writable when that has worked or failed.
+    pub(crate) fn connect(from: IpAddr, to: SocketAddr, link: &Link) -> io::Result<Self> {
+        let fd = new(to)?;
+        if !from.is_unspecified() {
+            // The port is chosen when the other end is known, so that many ends share one.
+            let _ = setsockopt(&fd, sockopt::IpBindAddressNoPort, &true);
+            bind(
+                fd.as_raw_fd(),
+                &SockaddrStorage::from(SocketAddr::new(from, 0)),
+            )?;
+        }
+        let socket = Self::new(TcpStream::from(fd), link)?;
+        match connect(socket.0.as_raw_fd(), &SockaddrStorage::from(to)) {
+            Ok(()) | Err(nix::errno::Errno::EINPROGRESS) => Ok(socket),
+            Err(cause) => Err(cause.into()),
+        }
+    }
+
+    /// A connection that was accepted.
+    pub(crate) fn new(stream: TcpStream, link: &Link) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(link.no_delay)?;
+        if let Some((idle, interval, count)) = link.keepalive {
+            setsockopt(&stream, sockopt::TcpKeepIdle, &idle)?;
+            setsockopt(&stream, sockopt::TcpKeepInterval, &interval)?;
+            setsockopt(&stream, sockopt::TcpKeepCount, &count)?;
+            setsockopt(&stream, sockopt::KeepAlive, &true)?;
+        }
+        if link.user_timeout > 0 {
+            setsockopt(&stream, sockopt::TcpUserTimeout, &link.user_timeout)?;
+        }
+        Ok(Self(Uninherited::new(stream)))
+    }
+
+    /// Whether connecting has worked, now that the socket is writable.
+    pub(crate) fn finish_connect(&self) -> io::Result<()> {
+        let stream = self.0.fd();
+        if let Some(cause) = stream.take_error()? {
+            return Err(cause);
+        }
+        // The system connects a socket to itself when it happens to have chosen that very port.
+        match stream.peer_addr()? == stream.local_addr()? {
+            true => Err(io::ErrorKind::ConnectionRefused.into()),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.fd().local_addr()
+    }
+
+    /// Sends what fits.
+    #[inline]
+    pub(crate) fn send(&self, load: &mut Load<'_>) -> io::Result<usize> {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        let fd = self.0.as_raw_fd();
+        let sent = if let ([only, ..], 1) = (&load.0.list, load.0.count) {
+            // SAFETY: `Load` borrows the memory that its list names.
+            unsafe { libc::send(fd, only.iov_base, only.iov_len, flags) }
+        } else {
+            let header = load.0.header();
+            // SAFETY: as above; the header names the list, which lives as long as the call.
+            unsafe { libc::sendmsg(fd, &raw const header, flags) }
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Receives what is there; 0 at the end.
+    #[inline]
+    pub(crate) fn recv(&self, room: &mut Room<'_>) -> io::Result<usize> {
+        let fd = self.0.as_raw_fd();
+        let flags = libc::MSG_DONTWAIT;
+        let came = if let ([only, ..], 1) = (&room.0.list, room.0.count) {
+            // SAFETY: `Room` borrows the memory that its list names, exclusively, or holds the
+            // regions that it is part of.
+            unsafe { libc::recv(fd, only.iov_base, only.iov_len, flags) }
+        } else {
+            let mut header = room.0.header();
+            // SAFETY: as above; the header names the list, which lives as long as the call.
+            unsafe { libc::recvmsg(fd, &raw mut header, flags) }
+        };
+        usize::try_from(came).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Receives into a slice.
+    #[inline]
+    pub(crate) fn recv_bytes(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut room = Room::new();
+        room.push_bytes(bytes);
+        self.recv(&mut room)
+    }
+
+    /// Sends a slice, or what of it fits.
+    pub(crate) fn send_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut load = Load::new();
+        load.push(bytes);
+        self.send(&mut load)
+    }
+
+    /// Ends the connection so that the peer gets what was sent: what it has sent is read, because
+    /// the system takes everything back otherwise.
+    pub(crate) fn part(&self) {
+        const MOST: usize = 1 << 20;
+        self.shut(std::net::Shutdown::Write);
+        let (mut bytes, mut total) = ([0; 4096], 0);
+        while let Ok(count @ 1..) = self.recv_bytes(&mut bytes) {
+            total += count;
+            if total > MOST {
+                break;
+            }
+        }
+    }
+
+    /// Ends the connection for whoever holds it.
+    pub(crate) fn shut(&self, how: std::net::Shutdown) {
+        // It fails for one that has ended already.
+        let _ = self.0.fd().shutdown(how);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn new(for_addr: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match for_addr {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(family, SockType::Stream, flags, SockProtocol::Tcp)?;
+    if for_addr.is_ipv6() {
+        setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+    }
+    Ok(fd)
+}
+
+/// Listens at an address.
+pub(crate) fn listen_at(addr: SocketAddr) -> io::Result<Uninherited<TcpListener>> {
+    let fd = new(addr)?;
+    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(addr))?;
+    listen(&fd, Backlog::new(BACKLOG)?)?;
+    Ok(Uninherited::new(TcpListener::from(fd)))
+}

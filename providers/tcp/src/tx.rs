@@ -1,0 +1,383 @@
+//! Sending: frames in a queue, and as many of them as possible in one system call.
+//!
+//! Small frames are copied one behind the other, and count as sent then. A large one stays where it
+//! is until the kernel has taken it. The first frame after a turn of progress leaves at once; those
+//! that follow it wait for the next turn, or until they are worth a call of their own.
+
+use std::collections::VecDeque;
+use std::io;
+
+use selvedge::MrAccess;
+use selvedge_kit::copy::TxBuf;
+use selvedge_kit::mr::{Keys, Regions};
+use selvedge_kit::places::Places;
+use selvedge_kit::{Ep, Report};
+
+use crate::lane::{Asks, Body, Fetch, Lane, Posting, Then};
+use crate::socket::{Load, VECS};
+use crate::wire::Order;
+use crate::wire::frame::Head;
+
+/// Payloads up to this size are copied.
+pub(crate) const COPY_MAX: usize = 2048;
+/// Bytes in one system call, about.
+const BATCH: usize = 1 << 20;
+/// Copied bytes at which posts have to wait.
+const STAGED_MAX: usize = 256 << 10;
+/// Copied bytes of a run: a longer queue begins another.
+const RUN: usize = 64 << 10;
+/// Copied bytes that are sent without waiting for the next turn.
+const EAGER: usize = 32 << 10;
+/// Memory that an idle lane keeps for the next run.
+const KEPT: usize = 8 << 10;
+/// Copied bytes, and frames beyond those that may be posted, at which a peer that does not take its
+/// answers is no longer listened to.
+const OWED_MAX: usize = 1 << 20;
+const OWED_FRAMES: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Tx {
+    queue: VecDeque<Out>,
+    /// Bytes of all runs.
+    staged: usize,
+    /// Frames so far, as far as debugging builds of libfabric count.
+    number: u8,
+    /// The turn of progress in which something was last sent at once.
+    turn: u64,
+    /// The kernel takes no more at the moment.
+    pub(crate) is_blocked: bool,
+    /// It is noted down to be flushed.
+    pub(crate) is_dirty: bool,
+}
+
+#[derive(Debug)]
+enum Out {
+    /// Small frames, of which `sent` bytes are out.
+    Run {
+        bytes: Vec<u8>,
+        sent: usize,
+    },
+    Frame(Box<Frame>),
+}
+
+/// A frame whose payload is not copied.
+#[derive(Debug)]
+struct Frame {
+    head: Vec<u8>,
+    payload: Payload,
+    len: usize,
+    sent: usize,
+    done: Done,
+}
+
+#[derive(Debug)]
+enum Payload {
+    Caller(TxBuf),
+    /// Registered memory that the peer reads.
+    Registered(Places),
+}
+
+/// What happens when a frame is out.
+#[derive(Debug)]
+enum Done {
+    Nothing,
+    /// It is complete.
+    Report(Report),
+    /// It may be answered.
+    Asked(u64),
+}
+
+/// Why nothing more can be sent.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    Io(io::Error),
+    /// Memory that the peer reads was withdrawn in the middle.
+    Withdrawn,
+}
+
+impl Tx {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether one more operation may be posted, which is copied or not.
+    pub(crate) fn has_room(&self, most: usize, is_copied: bool) -> bool {
+        self.queue.len() < most && (!is_copied || self.staged < STAGED_MAX)
+    }
+
+    /// Whether the peer asks for more than it takes.
+    pub(crate) fn is_overloaded(&self, most: usize) -> bool {
+        self.staged > OWED_MAX || self.queue.len() > most + OWED_FRAMES
+    }
+
+    /// Whether what was just queued is to leave at once: it is alone in this turn, or enough.
+    pub(crate) fn leaves_at_once(&mut self, turn: u64) -> bool {
+        if self.is_blocked {
+            return false;
+        }
+        let is_first = self.turn != turn;
+        self.turn = turn;
+        is_first || self.staged >= EAGER
+    }
+
+    /// The run that a small frame goes to.
+    fn run(&mut self) -> &mut Vec<u8> {
+        let fits = matches!(self.queue.back(), Some(Out::Run { bytes, .. }) if bytes.len() < RUN);
+        if !fits {
+            self.queue.push_back(Out::Run {
+                bytes: Vec::new(),
+                sent: 0,
+            });
+        }
+        match self.queue.back_mut() {
+            Some(Out::Run { bytes, .. }) => bytes,
+            _ => unreachable!("a run was just added"),
+        }
+    }
+
+    /// Queues a frame with a copy of its payload.
+    pub(crate) fn copy(&mut self, head: &Head, order: Order, payload: impl FnOnce(&mut Vec<u8>)) {
+        let number = self.next_number();
+        let run = self.run();
+        let before = run.len();
+        head.encode(order, number, run);
+        payload(run);
+        let added = run.len() - before;
+        self.staged += added;
+    }
+
+    /// Queues a frame whose payload is the caller's memory, and the ask that it may be.
+    pub(crate) fn lend(
+        &mut self,
+        head: &Head,
+        order: Order,
+        buf: TxBuf,
+        report: Report,
+        ask: Option<u64>,
+    ) {
+        let len = buf.len();
+        let done = ask.map_or(Done::Report(report), Done::Asked);
+        self.push(head, order, Payload::Caller(buf), len, done);
+    }
+
+    /// Queues a frame whose payload is registered memory.
+    pub(crate) fn expose(&mut self, head: &Head, order: Order, places: Places) {
+        let len = places.len();
+        self.push(head, order, Payload::Registered(places), len, Done::Nothing);
+    }
+
+    fn push(&mut self, head: &Head, order: Order, payload: Payload, len: usize, done: Done) {
+        let mut bytes = Vec::with_capacity(crate::wire::frame::HEADER_MAX);
+        head.encode(order, self.next_number(), &mut bytes);
+        // An empty run, kept for its memory, would be in the way.
+        self.queue
+            .pop_back_if(|out| matches!(out, Out::Run { bytes, .. } if bytes.is_empty()));
+        self.queue.push_back(Out::Frame(Box::new(Frame {
+            head: bytes,
+            payload,
+            len,
+            sent: 0,
+            done,
+        })));
+    }
+
+    fn next_number(&mut self) -> u8 {
+        let number = self.number;
+        self.number = number.wrapping_add(1);
+        number
+    }
+
+    /// `count` more bytes are out.
+    fn advance(&mut self, mut count: usize, asks: &mut Asks, ep: &Ep) {
+        while let Some(front) = self.queue.front_mut() {
+            let (sent, len) = match front {
+                Out::Run { bytes, sent } => (sent, bytes.len()),
+                Out::Frame(frame) => (&mut frame.sent, frame.head.len() + frame.len),
+            };
+            let part = count.min(len - *sent);
+            *sent += part;
+            count -= part;
+            if *sent < len {
+                return;
+            }
+            match self.queue.pop_front() {
+                Some(Out::Run { bytes, .. }) => self.end_run(bytes),
+                Some(Out::Frame(frame)) => frame.end(asks, ep),
+                None => {}
+            }
+            if count == 0 && self.is_only_spare() {
+                return;
+            }
+        }
+    }
+
+    /// A run is out: the next one may use its memory.
+    fn end_run(&mut self, mut bytes: Vec<u8>) {
+        self.staged -= bytes.len();
+        if self.queue.is_empty() && bytes.capacity() <= KEPT {
+            bytes.clear();
+            self.spare(bytes);
+        }
+    }
+
+    fn spare(&mut self, bytes: Vec<u8>) {
+        self.queue.push_back(Out::Run { bytes, sent: 0 });
+    }
+
+    /// Whether there is nothing but memory for the next run.
+    fn is_only_spare(&self) -> bool {
+        self.queue.len() == 1
+            && matches!(self.queue.front(), Some(Out::Run { bytes, .. }) if bytes.is_empty())
+    }
+
+    /// Whether there is nothing to send.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_empty() || self.is_only_spare()
+    }
+
+    /// The peer is gone: the operations whose frames are not out, or not whole.
+    pub(crate) fn fail(&mut self) -> Vec<Report> {
+        let queue = std::mem::take(&mut self.queue);
+        self.staged = 0;
+        let frames = queue.into_iter().filter_map(|out| match out {
+            Out::Frame(frame) => Some(frame),
+            Out::Run { .. } => None,
+        });
+        frames
+            .filter_map(|frame| match frame.done {
+                Done::Report(report) => Some(report),
+                Done::Nothing | Done::Asked(_) => None,
+            })
+            .collect()
+    }
+}
+
+impl Frame {
+    fn end(self, asks: &mut Asks, ep: &Ep) {
+        let Self { payload, done, .. } = self;
+        // Nothing reads the memory any more when the completion comes.
+        drop(payload);
+        match done {
+            Done::Nothing => {}
+            Done::Report(report) => report.done(ep),
+            Done::Asked(number) => asks.sent(number),
+        }
+    }
+
+    fn gather<'a>(&'a self, load: &mut Load<'a>, regions: Option<&'a Regions<'_>>) -> Gathered {
+        let (mut sent, mut is_more) = (self.sent, true);
+        if sent < self.head.len() {
+            is_more = load.push(&self.head[sent..]);
+            sent = self.head.len();
+        }
+        let at = sent - self.head.len();
+        match &self.payload {
+            Payload::Caller(buf) => {
+                let mut pieces = buf.pieces(at, self.len - at);
+                is_more = is_more && pieces.all(|piece| load.push(piece));
+            }
+            Payload::Registered(places) => {
+                for place in places.clip(at, self.len - at) {
+                    let Some(regions) = regions else {
+                        return Ok(false);
+                    };
+                    let part = regions.locate(&place, MrAccess::REMOTE_READ);
+                    let part = part.map_err(|_| Broken::Withdrawn)?;
+                    is_more = is_more && load.push_shared(part, regions);
+                }
+            }
+        }
+        Ok(is_more)
+    }
+}
+
+/// Whether there is room for another frame in the same call.
+type Gathered = Result<bool, Broken>;
+
+impl Lane {
+    /// Queues an operation. The lane is up.
+    pub(crate) fn queue(&mut self, posting: Posting, ep: &Ep) {
+        let Posting {
+            mut head,
+            body,
+            then,
+            report,
+        } = posting;
+        let order = self.terms.order;
+        if let Head::Write { wants_answer, .. } = &mut head {
+            // Between Selvedge endpoints a write is done when the target says so, or says why not.
+            *wants_answer |= self.terms.knows();
+        }
+        let is_copied = body.is_copied(report.flags);
+        let ask = head
+            .wants_answer()
+            .then(|| self.asks.push(report, is_copied));
+        match body {
+            Body::Caller(buf) if !is_copied => self.tx.lend(&head, order, buf, report, ask),
+            body => {
+                self.tx.copy(&head, order, |out| body.append(out));
+                drop(body);
+                if let (Then::Done, None) = (&then, ask) {
+                    report.done(ep);
+                }
+            }
+        }
+        let len = report.len;
+        match then {
+            Then::Done => {}
+            Then::Read(buf) => self.reads.push_back(Fetch { buf, len, report }),
+            Then::Atomic(buf) => {
+                let buf = buf.unwrap_or_default();
+                let len = buf.len();
+                self.atomics.push_back(Fetch { buf, len, report });
+            }
+        }
+    }
+
+    /// Sends what the kernel takes.
+    ///
+    /// # Errors
+    /// When the connection has ended, or has to.
+    pub(crate) fn flush(&mut self, keys: &Keys, ep: &Ep) -> Result<(), Broken> {
+        let Some(socket) = &self.socket else {
+            return Ok(());
+        };
+        self.tx.is_blocked = false;
+        while !self.tx.is_idle() {
+            let exposes = |out: &Out| matches!(out, Out::Frame(frame) if matches!(frame.payload, Payload::Registered(_)));
+            let regions = self.tx.queue.iter().take(VECS).any(exposes);
+            let regions = regions.then(|| keys.regions());
+            let mut load = Load::new();
+            for out in &self.tx.queue {
+                let is_more = match out {
+                    Out::Run { bytes, sent } => load.push(&bytes[*sent..]),
+                    Out::Frame(frame) => frame.gather(&mut load, regions.as_ref())?,
+                };
+                if !is_more || load.len() >= BATCH {
+                    break;
+                }
+            }
+            let wanted = load.len();
+            let sent = socket.send(&mut load);
+            drop(regions);
+            match sent {
+                Ok(count) => {
+                    self.tx.advance(count, &mut self.asks, ep);
+                    if count < wanted {
+                        self.tx.is_blocked = true;
+                        return Ok(());
+                    }
+                }
+                Err(cause) => match cause.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => {
+                        self.tx.is_blocked = true;
+                        return Ok(());
+                    }
+                    _ => return Err(Broken::Io(cause)),
+                },
+            }
+        }
+        Ok(())
+    }
+}

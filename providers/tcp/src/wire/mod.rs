@@ -1,0 +1,61 @@
+//! What two endpoints say to each other over a connection: libfabric's protocol, and what Selvedge
+//! adds where both ends know it. docs/WIRE.md has every byte.
+//!
+//! Nothing here does I/O. What comes in is copied, parsed into closed types, and checked, before
+//! anybody acts on it.
+
+pub(crate) mod frame;
+pub(crate) mod hello;
+
+/// Bytes that no peer of ours would send. It costs the peer its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense(pub(crate) &'static str);
+
+/// The order of the bytes of numbers on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Both ends have the same, and nothing is turned round.
+    #[default]
+    Own,
+    /// They differ, and both use that of networks.
+    Network,
+}
+
+impl Order {
+    pub(crate) fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Self::Own => u16::from_ne_bytes(bytes),
+            Self::Network => u16::from_be_bytes(bytes),
+        }
+    }
+
+    pub(crate) fn u64(self, bytes: [u8; 8]) -> u64 {
+        match self {
+            Self::Own => u64::from_ne_bytes(bytes),
+            Self::Network => u64::from_be_bytes(bytes),
+        }
+    }
+
+    pub(crate) fn put_u16(self, number: u16) -> [u8; 2] {
+        match self {
+            Self::Own => number.to_ne_bytes(),
+            Self::Network => number.to_be_bytes(),
+        }
+    }
+
+    pub(crate) fn put_u64(self, number: u64) -> [u8; 8] {
+        match self {
+            Self::Own => number.to_ne_bytes(),
+            Self::Network => number.to_be_bytes(),
+        }
+    }
+}
+
+/// `N` bytes from `at` on; zeros beyond the end, which callers have checked.
+pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    if let Some(from) = bytes.get(at..at + N) {
+        out.copy_from_slice(from);
+    }
+    out
+}

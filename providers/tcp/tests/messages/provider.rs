@@ -1,0 +1,77 @@
+//! The tcp provider, with the parameters of a test.
+
+use selvedge::info::EpType;
+use selvedge::{Address, Caps, Hints, Registry};
+
+use crate::common::Sut;
+
+/// A stream has one order.
+pub(crate) const LARGE_MAY_BE_PASSED: bool = false;
+
+/// An address without a port.
+pub(crate) fn malformed() -> Address {
+    Address::Ip("127.0.0.1:0".parse().unwrap())
+}
+
+/// Every way for large messages, by the value of `FI_TCP_MAX_SAVED_SIZE`.
+pub(crate) const WAYS: [&str; 2] = ["eager", "offered"];
+
+/// Sizes on both sides of every threshold: copied, inject, read ahead, read directly.
+pub(crate) const SIZES: [usize; 20] = [
+    0,
+    1,
+    7,
+    8,
+    39,
+    64,
+    1024,
+    2047,
+    2048,
+    2049,
+    4095,
+    4096,
+    4097,
+    16384,
+    65535,
+    65536,
+    65537,
+    200_000,
+    1 << 20,
+    (1 << 20) + 1,
+];
+
+/// Everything that messages and tags can do.
+pub(crate) fn hints() -> Hints {
+    Hints::new()
+        .caps(
+            Caps::MSG
+                | Caps::TAGGED
+                | Caps::SOURCE
+                | Caps::DIRECTED_RECV
+                | Caps::TAGGED_DIRECTED_RECV,
+        )
+        .ep_type(EpType::Rdm)
+}
+
+/// The provider in an environment of these variables.
+pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
+    let own = [("FI_TCP_IFACE", "lo")];
+    let registry = Registry::new()
+        .with(&selvedge_tcp::PROVIDER)
+        .with_params(own.iter().chain(params).copied().collect());
+    Sut::new(registry, "tcp", hints)
+}
+
+/// The provider with its defaults.
+pub(crate) fn plain() -> Sut {
+    with(&[], &hints())
+}
+
+/// The provider with one way for large messages.
+pub(crate) fn by(way: &str) -> Sut {
+    let params: &[_] = match way {
+        "offered" => &[("FI_TCP_MAX_SAVED_SIZE", "4096")],
+        _ => &[],
+    };
+    with(params, &hints())
+}

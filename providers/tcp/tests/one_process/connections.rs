@@ -1,0 +1,244 @@
+//! Connected endpoints: asked for, accepted, rejected, ended.
+
+use std::sync::Arc;
+
+use selvedge::eq::{self, Event};
+use selvedge::info::EpType;
+use selvedge::{
+    Address, Bindings, CompletionFlags, Context, Endpoint, Errno, EventQueue, Fabric, FiAddr, Info,
+    PassiveEndpoint, av, cq,
+};
+
+use crate::side::{Side, info, pattern, until};
+
+/// A passive endpoint that listens, and its queue.
+struct Host {
+    fabric: Arc<dyn Fabric>,
+    eq: Arc<dyn EventQueue>,
+    pep: Arc<dyn PassiveEndpoint>,
+}
+
+impl Host {
+    fn new() -> Self {
+        let info = info(EpType::Msg, &[]);
+        let fabric = info.fabric().unwrap();
+        let eq = fabric.eq(&eq::Attr::default()).unwrap();
+        let pep = fabric.passive_endpoint(&info, Arc::clone(&eq)).unwrap();
+        assert_eq!(pep.address().unwrap_err(), Errno::AddrNotAvail);
+        pep.listen().unwrap();
+        Self { fabric, eq, pep }
+    }
+
+    fn request(&self, drive: impl Fn()) -> (Box<Info>, Vec<u8>) {
+        match event(&*self.eq, drive) {
+            Event::ConnReq { info, data, .. } => (info, data),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn event(eq: &dyn EventQueue, drive: impl Fn()) -> Event {
+    until(|| {
+        drive();
+        match eq.read() {
+            Ok(event) => Some(event),
+            Err(Errno::Again) => None,
+            Err(errno) => panic!("{errno}: {:?}", eq.read_err()),
+        }
+    })
+}
+
+fn side(info: &Info, eq: &Arc<dyn EventQueue>) -> Side {
+    let domain = info.open().unwrap();
+    let cq = domain.cq(&cq::Attr::default()).unwrap();
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let mut bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+    bindings.av = None;
+    bindings.eq = Some(Arc::clone(eq));
+    let ep = domain.endpoint(info, bindings).unwrap();
+    Side::around(ep, cq, av, domain)
+}
+
+/// Two connected sides and their queues, with what each was told.
+struct Pair {
+    a: Side,
+    a_eq: Arc<dyn EventQueue>,
+    b: Side,
+    host: Host,
+}
+
+fn pair(request: &[u8], answer: &[u8]) -> Pair {
+    let host = Host::new();
+    let own = info(EpType::Msg, &[]);
+    let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
+    let a = side(&own, &a_eq);
+    let address = host.pep.address().unwrap();
+    a.ep.cm().unwrap().connect(&address, request).unwrap();
+    let (info, data) = host.request(|| a.drive());
+    assert_eq!(data, request);
+    let b = side(&info, &host.eq);
+    b.ep.cm().unwrap().accept(answer).unwrap();
+    match event(&*a_eq, || b.drive()) {
+        Event::Connected { ep, data } => {
+            assert_eq!(data, answer);
+            assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&a.ep)));
+        }
+        other => panic!("{other:?}"),
+    }
+    match event(&*host.eq, || a.drive()) {
+        Event::Connected { ep, data } => {
+            assert_eq!(data, b"");
+            assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&b.ep)));
+        }
+        other => panic!("{other:?}"),
+    }
+    Pair { a, a_eq, b, host }
+}
+
+const UNUSED: FiAddr = FiAddr::UNSPEC;
+
+#[test]
+fn private_data_goes_both_ways_and_messages_after_it() {
+    for (request, answer) in [(0, 0), (1, 256), (256, 1)] {
+        let pair = pair(&pattern(1, request), &pattern(2, answer));
+        let (a, b) = (&pair.a, &pair.b);
+        for len in [0, 8, 4096, 200_000] {
+            let bytes = pattern(len, len);
+            let landing = b.recv(len, 2);
+            a.send(UNUSED, &bytes, 1).unwrap();
+            let entry = b.wait_for(2, &[a]);
+            assert_eq!(entry.flags, CompletionFlags::MSG | CompletionFlags::RECV);
+            a.wait_for(1, &[b]);
+            assert_eq!(landing.bytes(), bytes);
+        }
+        let peer = a.ep.cm().unwrap().peer().unwrap();
+        assert_eq!(peer, pair.host.pep.address().unwrap());
+        let peer = b.ep.cm().unwrap().peer().unwrap();
+        assert_eq!(peer, a.ep.address().unwrap());
+    }
+}
+
+#[test]
+fn too_much_private_data_is_refused_before_anything_is_sent() {
+    let host = Host::new();
+    let a = side(&info(EpType::Msg, &[]), &host.eq);
+    let address = host.pep.address().unwrap();
+    let cm = a.ep.cm().unwrap();
+    assert_eq!(cm.connect(&address, &[0; 257]), Err(Errno::Inval));
+    assert_eq!(cm.accept(&[]), Err(Errno::Inval));
+    assert_eq!(cm.shutdown(), Err(Errno::NotConn));
+    assert_eq!(cm.peer(), Err(Errno::NotConn));
+    assert_eq!(a.send(UNUSED, b"x", 1), Err(Errno::NotConn));
+    cm.connect(&address, &[0; 256]).unwrap();
+    assert_eq!(cm.connect(&address, &[]), Err(Errno::Already));
+    let (info, _) = host.request(|| a.drive());
+    assert_eq!(host.pep.reject(info.handle, &[0; 257]), Err(Errno::Inval));
+    host.pep.reject(info.handle, &[]).unwrap();
+    assert_eq!(host.pep.reject(info.handle, &[]), Err(Errno::Inval));
+}
+
+#[test]
+fn a_rejection_is_an_error_with_the_other_s_data() {
+    let host = Host::new();
+    let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
+    let a = side(&info(EpType::Msg, &[]), &a_eq);
+    let address = host.pep.address().unwrap();
+    a.ep.cm().unwrap().connect(&address, b"please").unwrap();
+    let (info, data) = host.request(|| a.drive());
+    assert_eq!(data, b"please");
+    host.pep.reject(info.handle, b"no").unwrap();
+    let error = until(|| match a_eq.read() {
+        Err(Errno::Avail) => Some(a_eq.read_err().unwrap()),
+        Err(Errno::Again) => None,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(
+        (error.errno, &error.data[..]),
+        (Errno::ConnRefused, &b"no"[..])
+    );
+    let refused = info.open().unwrap();
+    let mut bindings = Bindings::new(
+        refused.cq(&cq::Attr::default()).unwrap(),
+        refused.av(&av::Attr::default()).unwrap(),
+    );
+    bindings.eq = Some(host.eq);
+    let error = refused.endpoint(&info, bindings).unwrap_err();
+    assert_eq!(error.errno(), Errno::Inval, "the request is over: {error}");
+}
+
+#[test]
+fn nobody_that_listens_is_an_error() {
+    let host = Host::new();
+    let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
+    let a = side(&info(EpType::Msg, &[]), &a_eq);
+    let address = host.pep.address().unwrap();
+    drop(host);
+    match a.ep.cm().unwrap().connect(&address, &[]) {
+        // The system may say so at once.
+        Err(errno) => assert_eq!(errno, Errno::ConnRefused),
+        Ok(()) => {
+            let errno = until(|| match a_eq.read() {
+                Err(Errno::Avail) => Some(a_eq.read_err().unwrap().errno),
+                Err(Errno::Again) => None,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(errno, Errno::ConnRefused);
+        }
+    }
+}
+
+#[test]
+fn a_shutdown_is_an_event_for_the_other_and_cancels_what_waits() {
+    let Pair { a, a_eq, b, host } = pair(&[], &[]);
+    b.recv(8, 9);
+    a.recv(8, 8);
+    a.ep.cm().unwrap().shutdown().unwrap();
+    assert_eq!(a.ep.cm().unwrap().shutdown(), Err(Errno::NotConn));
+    match event(&*host.eq, || b.drive()) {
+        Event::Shutdown { ep } => assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&b.ep))),
+        other => panic!("{other:?}"),
+    }
+    for (side, context) in [(&a, 8), (&b, 9)] {
+        let error = side.wait(&[]).unwrap_err();
+        assert_eq!(
+            (error.errno, error.entry.context),
+            (Errno::Canceled, Context(context))
+        );
+        assert_eq!(side.send(UNUSED, b"x", 1), Err(Errno::NotConn));
+    }
+    assert_eq!(a_eq.read().unwrap_err(), Errno::Again);
+}
+
+#[test]
+fn what_was_sent_before_a_shutdown_arrives() {
+    let Pair { a, b, .. } = pair(&[], &[]);
+    let bytes = pattern(3, 100);
+    let landings: Vec<_> = (0..50).map(|n| b.recv(100, n)).collect();
+    for n in 0..50 {
+        a.send(UNUSED, &bytes, n).unwrap();
+    }
+    a.ep.cm().unwrap().shutdown().unwrap();
+    for (n, landing) in landings.iter().enumerate() {
+        b.wait_for(n as u64, &[]);
+        assert_eq!(landing.bytes(), bytes);
+    }
+}
+
+#[test]
+fn handles_go_in_any_order() {
+    let Pair { a, a_eq, b, host } = pair(&[], &[]);
+    let ep: Arc<dyn Endpoint> = Arc::clone(&b.ep);
+    drop((host, a_eq));
+    drop(b);
+    a.drive();
+    drop(a);
+    drop(ep);
+    // Of a request that nobody has answered.
+    let host = Host::new();
+    let a = side(&info(EpType::Msg, &[]), &host.eq);
+    let address: Address = host.pep.address().unwrap();
+    a.ep.cm().unwrap().connect(&address, &[]).unwrap();
+    host.request(|| a.drive());
+    drop(host);
+    drop(a);
+}

@@ -1,0 +1,232 @@
+//! Strangers and peers that say nonsense, half of something, or nothing: they lose their connection,
+//! and nobody else notices.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use selvedge::{Errno, FiAddr};
+
+use crate::side::{Side, exchange, until};
+
+/// A greeting of a stock libfabric that listens at a port.
+fn greeting(port: u16) -> Vec<u8> {
+    let mut bytes = vec![3, 0, 0, 8];
+    bytes.extend([0; 20]);
+    bytes.extend(1_u64.to_ne_bytes());
+    bytes.extend([1, 0]);
+    bytes.extend(port.to_be_bytes());
+    bytes.extend([0, 0, 1, 1]);
+    bytes
+}
+
+/// A connection whose other end has greeted.
+fn connected(side: &Side, port: u16) -> TcpStream {
+    let mut stream = TcpStream::connect(side.addr()).unwrap();
+    stream.write_all(&greeting(port)).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let mut answer = Vec::new();
+    until(|| {
+        side.drive();
+        let mut bytes = [0; 40];
+        let room = 40 - answer.len();
+        if let Ok(count) = stream.read(&mut bytes[..room]) {
+            answer.extend_from_slice(&bytes[..count]);
+        }
+        (answer.len() == 40).then_some(())
+    });
+    assert_eq!(answer[..4], [3, 1, 0, 8]);
+    assert_eq!(answer[4..24], [0; 20], "a stock peer sees zeros");
+    assert_eq!(answer[32], 0x81);
+    stream
+}
+
+/// Whether the other end has ended the connection.
+fn is_over(stream: &mut TcpStream) -> bool {
+    let mut bytes = [0; 4096];
+    match stream.read(&mut bytes) {
+        Ok(count) => count == 0,
+        Err(cause) => cause.kind() != std::io::ErrorKind::WouldBlock,
+    }
+}
+
+fn waits_for_the_end(side: &Side, mut stream: TcpStream) {
+    stream.set_nonblocking(true).unwrap();
+    until(|| {
+        side.drive();
+        is_over(&mut stream).then_some(())
+    });
+}
+
+#[test]
+fn strangers_that_say_nonsense_lose_their_connection() {
+    let (a, b) = (Side::new(), Side::new());
+    exchange(&a, &b);
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[3, 9],
+        &[0; 32],
+        &[255; 300],
+    ] {
+        let mut stream = TcpStream::connect(a.addr()).unwrap();
+        stream.write_all(bytes).unwrap();
+        waits_for_the_end(&a, stream);
+        exchange(&a, &b);
+    }
+}
+
+#[test]
+fn silent_strangers_are_turned_out_and_keep_nobody_out() {
+    let params = [("FI_TCP_PENDING", "8"), ("FI_TCP_CONNECT_TIMEOUT", "100ms")];
+    let a = Side::with(&params);
+    let connect = |addr: SocketAddr| TcpStream::connect(addr).unwrap();
+    let mut silent: Vec<_> = (0..40).map(|_| connect(a.addr())).collect();
+    let b = Side::new();
+    exchange(&b, &a);
+    for stream in silent.drain(..) {
+        waits_for_the_end(&a, stream);
+    }
+    // One that is slow, and in time, is heard.
+    let mut slow = connect(a.addr());
+    slow.set_nodelay(true).unwrap();
+    let bytes = greeting(1);
+    for byte in &bytes[..bytes.len() - 1] {
+        slow.write_all(&[*byte]).unwrap();
+        a.drive();
+    }
+    slow.write_all(&bytes[39..]).unwrap();
+    slow.set_read_timeout(Some(Duration::from_millis(1)))
+        .unwrap();
+    until(|| {
+        a.drive();
+        let mut answer = [0; 40];
+        slow.read(&mut answer).ok().filter(|&count| count > 0)
+    });
+}
+
+#[test]
+fn a_session_arrives_whatever_it_is_cut_into() {
+    let a = Side::new();
+    let mut session = Vec::new();
+    for tag in 0..3_u64 {
+        let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0, 24 + 5, 0, 0, 0, 0, 0, 0, 0];
+        frame.extend(tag.to_ne_bytes());
+        frame.extend(b"hello");
+        session.extend(frame);
+    }
+    for cut in 0..=session.len() {
+        let landings: Vec<_> = (0..3)
+            .map(|tag| a.trecv(FiAddr::UNSPEC, tag, 5, tag))
+            .collect();
+        let mut stream = connected(&a, 2000 + cut as u16);
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(&session[..cut]).unwrap();
+        for _ in 0..50 {
+            a.drive();
+        }
+        stream.write_all(&session[cut..]).unwrap();
+        let mut left = 3;
+        until(|| {
+            left -= a.poll().map_or(0, |entry| {
+                entry.unwrap();
+                1
+            });
+            (left == 0).then_some(())
+        });
+        assert!(landings.iter().all(|landing| landing.bytes() == b"hello"));
+    }
+}
+
+#[test]
+fn a_session_that_ends_anywhere_fails_what_it_had_begun_alone() {
+    let a = Side::new();
+    let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0, 24 + 5, 0, 0, 0, 0, 0, 0, 0];
+    frame.extend(7_u64.to_ne_bytes());
+    frame.extend(b"hello");
+    for cut in 0..frame.len() {
+        let mut stream = connected(&a, 4000 + cut as u16);
+        a.trecv(FiAddr::UNSPEC, 7, 5, cut as u64);
+        stream.write_all(&frame[..cut]).unwrap();
+        drop(stream);
+        let met = cut >= 24;
+        if met {
+            let error = a.wait(&[]).unwrap_err();
+            assert_eq!(error.errno, Errno::ConnReset);
+        } else {
+            for _ in 0..200 {
+                a.drive();
+            }
+            assert!(a.poll().is_none(), "a receive from anybody waits on");
+            a.ep.cancel(selvedge::Context(cut as u64)).unwrap();
+            assert_eq!(a.wait(&[]).unwrap_err().errno, Errno::Canceled);
+        }
+    }
+}
+
+#[test]
+fn an_announcement_takes_no_memory() {
+    let a = Side::new();
+    let mut stream = connected(&a, 6000);
+    let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0];
+    frame.extend((1_u64 << 60).to_ne_bytes());
+    frame.extend(7_u64.to_ne_bytes());
+    frame.extend([1; 1000]);
+    stream.write_all(&frame).unwrap();
+    for _ in 0..500 {
+        a.drive();
+    }
+    let b = Side::new();
+    exchange(&a, &b);
+    exchange(&b, &a);
+}
+
+#[test]
+fn a_write_without_a_key_ends_the_connection_of_a_peer_that_knows_no_answers() {
+    let a = Side::new();
+    let mut stream = connected(&a, 6001);
+    let mut frame = vec![3, 4, 0, 0, 0, 1, 40, 0, 48, 0, 0, 0, 0, 0, 0, 0];
+    for word in [0_u64, 8, 99, 0] {
+        frame.extend(word.to_ne_bytes());
+    }
+    stream.write_all(&frame).unwrap();
+    waits_for_the_end(&a, stream);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Frames with random fields, and plain noise, by a peer that has greeted. Each end of the
+    /// connection is survived, and everybody else goes on.
+    #[test]
+    fn random_frames_harm_nobody_else(
+        frames in prop::collection::vec(
+            (0_u8..9, any::<u16>(), any::<u8>(), 0_u8..6, 2_u8..16, 0_u64..200,
+             prop::collection::vec(any::<u8>(), 0..200)),
+            1..6,
+        ),
+        port in 7000_u16..9000,
+    ) {
+        thread_local! {
+            static SIDES: (Side, Side) = (Side::new(), Side::new());
+        }
+        SIDES.with(|(a, b)| {
+            let mut stream = connected(a, port);
+            for (op, flags, op_data, count, words, size, bytes) in frames {
+                let mut frame = vec![3, op];
+                frame.extend(flags.to_ne_bytes());
+                frame.extend([op_data, count, words * 8, 0]);
+                frame.extend((u64::from(words) * 8 + size).to_ne_bytes());
+                frame.extend(bytes);
+                // It fails when the other end has had enough.
+                let _ = stream.write_all(&frame);
+            }
+            for _ in 0..20 {
+                a.drive();
+            }
+            drop(stream);
+            exchange(a, b);
+            exchange(b, a);
+        });
+    }
+}

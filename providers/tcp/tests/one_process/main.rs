@@ -1,0 +1,9 @@
+//! Endpoints of one process over the loopback: connections, memory, peers that come and go.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod connections;
+mod hostile;
+mod memory;
+mod peers;
+mod side;

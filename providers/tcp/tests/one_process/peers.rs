@@ -1,0 +1,229 @@
+//! Peers that come, go, come back, and meet at the same instant.
+
+use selvedge::info::EpType;
+use selvedge::{Context, Errno, FiAddr};
+
+use crate::side::{Side, exchange, info_at, pattern, until};
+
+#[test]
+fn both_ends_may_connect_at_once() {
+    for _ in 0..20 {
+        let (a, b) = (Side::new(), Side::new());
+        let (to_a, to_b) = (b.knows(&a), a.knows(&b));
+        let at_a = a.trecv(to_b, 1, 5, 3);
+        let at_b = b.trecv(to_a, 1, 5, 3);
+        a.tsend(to_b, 1, b"a to b"[..5].as_ref(), 3).unwrap();
+        b.tsend(to_a, 1, b"b to a"[..5].as_ref(), 3).unwrap();
+        let mut done = [0; 2];
+        until(|| {
+            for (side, done) in [&a, &b].into_iter().zip(&mut done) {
+                *done += side.poll().map_or(0, |entry| {
+                    entry.unwrap();
+                    1
+                });
+            }
+            (done == [2, 2]).then_some(())
+        });
+        assert_eq!(
+            (at_a.bytes(), at_b.bytes()),
+            (b"b to ".into(), b"a to ".into())
+        );
+        assert!(a.poll().is_none() && b.poll().is_none());
+    }
+}
+
+#[test]
+fn a_crowd_that_starts_at_once_loses_and_doubles_nothing() {
+    const COUNT: usize = 12;
+    let sides: Vec<_> = (0..COUNT).map(|_| Side::new()).collect();
+    for (n, side) in sides.iter().enumerate() {
+        for from in 0..COUNT {
+            side.trecv(FiAddr::UNSPEC, from as u64, 8, 100 + from as u64);
+        }
+        for other in &sides {
+            let to = side.knows(other);
+            side.tsend(to, n as u64, &[n as u8; 8], 1).unwrap();
+        }
+    }
+    let mut done = [0; COUNT];
+    until(|| {
+        for (side, done) in sides.iter().zip(&mut done) {
+            while let Some(entry) = side.poll() {
+                entry.unwrap();
+                *done += 1;
+            }
+        }
+        (done == [2 * COUNT; COUNT]).then_some(())
+    });
+    assert!(sides.iter().all(|side| side.poll().is_none()));
+}
+
+#[test]
+fn nobody_there_is_an_error_in_bounded_time() {
+    let params = [("FI_TCP_PEER_TIMEOUT", "30ms")];
+    let a = Side::with(&params);
+    let gone = Side::new().addr();
+    let to = a.insert(gone);
+    a.trecv(to, 1, 8, 4);
+    for n in 0..3 {
+        a.tsend(to, 1, &pattern(1, n * 3000), n as u64).unwrap();
+    }
+    let mut contexts: Vec<_> = (0..4)
+        .map(|_| {
+            let error = a.wait(&[]).unwrap_err();
+            assert_eq!((error.errno, error.src), (Errno::ConnRefused, to));
+            assert!(error.detail.contains(&gone.to_string()), "{}", error.detail);
+            error.entry.context.0
+        })
+        .collect();
+    contexts.sort_unstable();
+    assert_eq!(contexts, [0, 1, 2, 4]);
+}
+
+#[test]
+fn a_peer_that_starts_late_gets_everything_in_order() {
+    let a = Side::new();
+    let early = Side::new();
+    let addr = early.addr();
+    drop(early);
+    let to = a.insert(addr);
+    for n in 0..5_u64 {
+        a.tsend(to, n, &n.to_ne_bytes(), n).unwrap();
+    }
+    for _ in 0..100 {
+        a.drive();
+    }
+    let b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
+    for n in 0..5_u64 {
+        let landing = b.trecv(FiAddr::UNSPEC, n, 8, n);
+        b.wait_for(n, &[&a]);
+        assert_eq!(landing.bytes(), n.to_ne_bytes());
+        a.wait_for(n, &[&b]);
+    }
+}
+
+#[test]
+fn a_peer_that_closes_fails_what_waits_for_it_and_comes_back_anew() {
+    let a = Side::new();
+    let mut b = Side::new();
+    let addr = b.addr();
+    for life in 0..3 {
+        exchange(&a, &b);
+        exchange(&b, &a);
+        let to = a.insert(addr);
+        a.trecv(to, 999, 8, 50);
+        let large = pattern(life, 30 << 20);
+        a.tsend(to, 1000, &large, 51).unwrap();
+        drop(b);
+        let mut contexts = [0; 2].map(|_| {
+            let error = a.wait(&[]).unwrap_err();
+            assert_eq!((error.errno, error.src), (Errno::ConnReset, to));
+            error.entry.context.0
+        });
+        contexts.sort_unstable();
+        assert_eq!(contexts, [50, 51]);
+        b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
+    }
+    exchange(&a, &b);
+}
+
+#[test]
+fn what_was_sent_before_an_end_is_received_after_it() {
+    let (a, b) = (Side::new(), Side::new());
+    let to_a = b.knows(&a);
+    for n in 0..10_u64 {
+        b.tsend(to_a, n, &n.to_ne_bytes(), n).unwrap();
+    }
+    for n in 0..10 {
+        b.wait_for(n, &[&a]);
+    }
+    drop(b);
+    for n in (0..10_u64).rev() {
+        let landing = a.trecv(FiAddr::UNSPEC, n, 8, n);
+        a.wait_for(n, &[]);
+        assert_eq!(landing.bytes(), n.to_ne_bytes());
+    }
+}
+
+#[test]
+fn a_message_without_room_holds_up_its_sender_alone_until_it_is_received() {
+    let params = [("FI_TCP_UNEXPECTED_SIZE", "100000")];
+    let (a, b, c) = (Side::new(), Side::with(&params), Side::new());
+    let to_b = a.knows(&b);
+    let large = pattern(1, 1 << 20);
+    a.tsend(to_b, 1, &large, 1).unwrap();
+    a.tsend(to_b, 2, b"behind", 2).unwrap();
+    for _ in 0..500 {
+        [&a, &b].into_iter().for_each(Side::drive);
+    }
+    exchange(&c, &b);
+    let behind = b.trecv(FiAddr::UNSPEC, 2, 6, 12);
+    for _ in 0..500 {
+        [&a, &b].into_iter().for_each(Side::drive);
+    }
+    assert!(b.poll().is_none());
+    let first = b.trecv(FiAddr::UNSPEC, 1, large.len(), 11);
+    b.wait_for(11, &[&a]);
+    b.wait_for(12, &[&a]);
+    assert_eq!((first.bytes(), behind.bytes()), (large, b"behind".into()));
+}
+
+#[test]
+fn a_flood_stops_at_what_may_be_kept_and_goes_on() {
+    let params = [("FI_TCP_UNEXPECTED_SIZE", "1m")];
+    let (a, b) = (Side::new(), Side::with(&params));
+    let to_b = a.knows(&b);
+    let bytes = pattern(1, 60_000);
+    let mut sent = 0;
+    let mut futile = 0;
+    while futile < 2000 {
+        match a.tsend(to_b, 5, &bytes, sent) {
+            Ok(()) => (sent, futile) = (sent + 1, 0),
+            Err(Errno::Again) => futile += 1,
+            Err(errno) => panic!("{errno}"),
+        }
+        while let Some(entry) = a.poll() {
+            entry.unwrap();
+        }
+        b.drive();
+    }
+    assert!(sent > 16, "{sent}");
+    for n in 0..sent {
+        let landing = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), n);
+        b.wait_for(n, &[&a]);
+        assert_eq!(landing.bytes(), bytes);
+    }
+}
+
+#[test]
+fn both_families_and_ranges_of_ports() {
+    let range = [
+        ("FI_TCP_PORT_LOW_RANGE", "38100"),
+        ("FI_TCP_PORT_HIGH_RANGE", "38199"),
+    ];
+    let open = |params: &[_]| Side::open(&info_at("[::1]:0", EpType::Rdm, params));
+    let (a, b) = (open(&range), open(&range));
+    for side in [&a, &b] {
+        assert!(side.addr().is_ipv6() && (38100..38200).contains(&side.addr().port()));
+    }
+    exchange(&a, &b);
+    let taken = a.addr();
+    let info = info_at(&taken.to_string(), EpType::Rdm, &[]);
+    let domain = info.open().unwrap();
+    let bindings = selvedge::Bindings::new(
+        domain.cq(&Default::default()).unwrap(),
+        domain.av(&Default::default()).unwrap(),
+    );
+    let error = domain.endpoint(&info, bindings).unwrap_err();
+    assert_eq!(error.errno(), Errno::AddrInUse);
+    assert!(error.to_string().contains(&taken.to_string()), "{error}");
+}
+
+#[test]
+fn a_cancelled_receive_is_not_met() {
+    let (a, b) = (Side::new(), Side::new());
+    b.trecv(FiAddr::UNSPEC, 77, 300, 8);
+    b.ep.cancel(Context(8)).unwrap();
+    assert_eq!(b.wait(&[]).unwrap_err().errno, Errno::Canceled);
+    exchange(&a, &b);
+}

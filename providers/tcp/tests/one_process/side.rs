@@ -1,0 +1,222 @@
+//! An endpoint with all that it needs, for tests of one thread.
+
+#![expect(unsafe_code, reason = "tests of the raw face")]
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::info::EpType;
+use selvedge::{
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint,
+    Errno, FiAddr, Hints, Info, Iov, IovMut, MsgExt, Registry, Result, TagMatch, TaggedExt, av, cq,
+};
+
+/// Far above what anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a completion says.
+pub(crate) type Done = Result<Entry, ErrEntry>;
+
+/// The provider on the loopback interface, in an environment of these variables.
+pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
+    info_at("127.0.0.1:0", ep_type, params)
+}
+
+pub(crate) fn info_at(at: &str, ep_type: EpType, params: &[(&str, &str)]) -> Info {
+    let registry = Registry::new()
+        .with(&selvedge_tcp::PROVIDER)
+        .with_params(params.iter().copied().collect());
+    let mut caps = Caps::MSG | Caps::RMA | Caps::ATOMIC;
+    if ep_type == EpType::Rdm {
+        caps |= Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
+    }
+    let hints = Hints::new()
+        .caps(caps)
+        .ep_type(ep_type)
+        .src_addr(at.parse().unwrap());
+    registry.infos(&hints).unwrap().remove(0)
+}
+
+pub(crate) struct Side {
+    // Closed before the buffers go.
+    pub(crate) ep: Arc<dyn Endpoint>,
+    pub(crate) cq: Arc<dyn CompletionQueue>,
+    pub(crate) av: Arc<dyn AddressVector>,
+    pub(crate) domain: Arc<dyn Domain>,
+    kept: RefCell<Vec<Box<[u8]>>>,
+}
+
+impl Side {
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    pub(crate) fn with(params: &[(&str, &str)]) -> Self {
+        Self::open(&info(EpType::Rdm, params))
+    }
+
+    pub(crate) fn open(info: &Info) -> Self {
+        let domain = info.open().unwrap();
+        let cq = domain.cq(&cq::Attr::default()).unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        let bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        let ep = domain.endpoint(info, bindings).unwrap();
+        Self::around(ep, cq, av, domain)
+    }
+
+    pub(crate) fn around(
+        ep: Arc<dyn Endpoint>,
+        cq: Arc<dyn CompletionQueue>,
+        av: Arc<dyn AddressVector>,
+        domain: Arc<dyn Domain>,
+    ) -> Self {
+        Self {
+            ep,
+            cq,
+            av,
+            domain,
+            kept: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        match self.ep.address().unwrap() {
+            Address::Ip(ip) => ip,
+            other => panic!("{other}"),
+        }
+    }
+
+    pub(crate) fn knows(&self, other: &Self) -> FiAddr {
+        self.insert(other.addr())
+    }
+
+    pub(crate) fn insert(&self, addr: SocketAddr) -> FiAddr {
+        self.av.insert_one(&Address::Ip(addr)).unwrap()
+    }
+
+    /// Memory that lives as long as the endpoint.
+    pub(crate) fn keep(&self, bytes: &[u8]) -> *mut u8 {
+        let mut kept: Box<[u8]> = bytes.into();
+        let first = kept.as_mut_ptr();
+        self.kept.borrow_mut().push(kept);
+        first
+    }
+
+    pub(crate) fn tsend(&self, to: FiAddr, tag: u64, bytes: &[u8], context: u64) -> Result {
+        let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
+        // SAFETY: `kept` outlives the endpoint.
+        unsafe { self.ep.tsend(iov, Desc::NONE, to, tag, Context(context)) }
+    }
+
+    pub(crate) fn send(&self, to: FiAddr, bytes: &[u8], context: u64) -> Result {
+        let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
+        // SAFETY: `kept` outlives the endpoint.
+        unsafe { self.ep.send(iov, Desc::NONE, to, Context(context)) }
+    }
+
+    /// Posts a tagged receive; where its message goes.
+    pub(crate) fn trecv(&self, from: FiAddr, tag: u64, len: usize, context: u64) -> Landing {
+        let first = self.keep(&vec![0; len]);
+        let iov = IovMut::from_raw(first.cast(), len);
+        let tag = TagMatch::exact(tag);
+        // SAFETY: `kept` outlives the endpoint, and `Landing` is read after the completion.
+        unsafe { self.ep.trecv(iov, Desc::NONE, from, tag, Context(context)) }.unwrap();
+        Landing { first, len }
+    }
+
+    pub(crate) fn recv(&self, len: usize, context: u64) -> Landing {
+        let first = self.keep(&vec![0; len]);
+        let iov = IovMut::from_raw(first.cast(), len);
+        let any = FiAddr::UNSPEC;
+        // SAFETY: as above.
+        unsafe { self.ep.recv(iov, Desc::NONE, any, Context(context)) }.unwrap();
+        Landing { first, len }
+    }
+
+    pub(crate) fn poll(&self) -> Option<Done> {
+        let mut entry = [Entry::default()];
+        match self.cq.read(&mut entry) {
+            Ok(0) => None,
+            Ok(_) => Some(Ok(entry[0])),
+            Err(Errno::Avail) => Some(Err(self.cq.read_err().unwrap())),
+            Err(errno) => panic!("{errno}"),
+        }
+    }
+
+    pub(crate) fn drive(&self) {
+        let (Ok(_) | Err(Errno::Avail)) = self.cq.read(&mut []) else {
+            panic!("driving progress");
+        };
+    }
+
+    /// Waits for a completion, driving the others too.
+    #[track_caller]
+    pub(crate) fn wait(&self, others: &[&Self]) -> Done {
+        until(|| {
+            others.iter().for_each(|other| other.drive());
+            self.poll()
+        })
+    }
+
+    /// Waits for the completion of this context.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, context: u64, others: &[&Self]) -> Entry {
+        let entry = self.wait(others).unwrap();
+        assert_eq!(entry.context, Context(context));
+        entry
+    }
+}
+
+/// Where a message goes; read after its completion alone.
+pub(crate) struct Landing {
+    first: *const u8,
+    len: usize,
+}
+
+impl Landing {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        // SAFETY: memory of a `Side` that the test still has, and no operation uses any more.
+        unsafe { std::slice::from_raw_parts(self.first, self.len) }.to_vec()
+    }
+}
+
+/// Tries until there is something.
+#[track_caller]
+pub(crate) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "nothing happens");
+        std::thread::yield_now();
+    }
+}
+
+pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| (at * 31 + seed * 7 + at / 251) as u8)
+        .collect()
+}
+
+/// A message of `a` reaches `b`.
+#[track_caller]
+pub(crate) fn exchange(a: &Side, b: &Side) {
+    let (to_b, bytes) = (a.knows(b), pattern(1, 300));
+    let landing = b.trecv(FiAddr::UNSPEC, 77, bytes.len(), 2);
+    until(|| match a.tsend(to_b, 77, &bytes, 1) {
+        Ok(()) => Some(()),
+        Err(Errno::Again) => {
+            a.drive();
+            b.drive();
+            None
+        }
+        Err(errno) => panic!("{errno}"),
+    });
+    b.wait_for(2, &[a]);
+    a.wait_for(1, &[b]);
+    assert_eq!(landing.bytes(), bytes);
+}
