@@ -1,0 +1,173 @@
+//! A stock libfabric at the other end, in both roles. Without one installed (on Debian: gcc,
+//! libfabric-dev) the tests say so and test nothing.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+#![expect(unsafe_code, reason = "tests of the raw face")]
+
+#[expect(dead_code, reason = "not every helper is for every test")]
+#[path = "../one_process/side.rs"]
+mod side;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::{Context, FiAddr, Iov, IovMut, MrAccess, OpFlags, mr};
+
+use side::{Side, until};
+
+const LARGE: usize = 300_000;
+
+/// The other end's program.
+struct Stock {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Drop for Stock {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Stock {
+    /// Starts the program, if there is a libfabric to compile it with.
+    fn start(role: &str) -> Option<Self> {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/peer.c");
+        let program = format!(
+            "{}/interop-{role}-{}",
+            env!("CARGO_TARGET_TMPDIR"),
+            std::process::id()
+        );
+        let compiled = Command::new("cc")
+            .args(["-O1", "-o", &program, source, "-lfabric"])
+            .output();
+        if !compiled.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: no C compiler, or no libfabric to compile with");
+            return None;
+        }
+        let mut child = Command::new(&program)
+            .arg(role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::fs::remove_file(&program).unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Some(Self { child, lines })
+    }
+
+    /// The next line that it says, while `side` makes progress.
+    fn line(&mut self, side: &Side) -> String {
+        until(|| {
+            side.drive();
+            self.lines.try_recv().ok()
+        })
+    }
+
+    /// Where it is, after it was told where `side` is; `None` where its libfabric lacks the provider.
+    fn meet(&mut self, side: &Side) -> Option<SocketAddr> {
+        let line = self.line(side);
+        let Some(addr) = line.strip_prefix("at ") else {
+            assert!(line.contains("getinfo"), "{line}");
+            eprintln!("skipped: this libfabric has no provider `net`: {line}");
+            return None;
+        };
+        let stdin = self.child.stdin.as_mut().unwrap();
+        writeln!(stdin, "{}", side.addr()).unwrap();
+        Some(addr.parse().unwrap())
+    }
+}
+
+fn message() -> Vec<u8> {
+    (0..LARGE).map(|at| (at * 7) as u8).collect()
+}
+
+#[test]
+fn a_stock_libfabric_that_comes_first_exchanges_messages_and_uses_memory() {
+    let Some(mut stock) = Stock::start("first") else {
+        return;
+    };
+    let side = Side::new();
+    let Some(addr) = stock.meet(&side) else {
+        return;
+    };
+    let to = side.insert(addr);
+    let memory = side.keep(&[0; 128]);
+    let mut attr = mr::Attr::default();
+    attr.access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+    attr.requested_key = 7;
+    // SAFETY: the side keeps the bytes.
+    let region = unsafe {
+        side.domain
+            .reg(&[IovMut::from_raw(memory.cast(), 128)], &attr)
+    };
+    let landing = side.trecv(to, 1, LARGE, 1);
+    side.wait_for(1, &[]);
+    assert_eq!(landing.bytes(), message());
+    side.tsend(to, 2, &message(), 2).unwrap();
+    side.wait_for(2, &[]);
+    assert_eq!(stock.line(&side), "done");
+    drop(region);
+    // SAFETY: the region is gone, and nobody writes any more.
+    let written = unsafe { std::slice::from_raw_parts(memory, 128) };
+    assert_eq!(written[8..72], message()[..64]);
+}
+
+#[test]
+fn a_stock_libfabric_that_is_called_exchanges_messages_and_lends_memory() {
+    let Some(mut stock) = Stock::start("second") else {
+        return;
+    };
+    let side = Side::new();
+    let Some(addr) = stock.meet(&side) else {
+        return;
+    };
+    let to = side.insert(addr);
+    let landing = side.trecv(FiAddr::UNSPEC, 1, LARGE, 1);
+    side.tsend(to, 2, &message(), 2).unwrap();
+    side.wait_for(2, &[]);
+    side.wait_for(1, &[]);
+    assert_eq!(landing.bytes(), message());
+    assert_eq!(stock.line(&side), "done");
+    let place = [RmaIov {
+        addr: 16,
+        len: 64,
+        key: 9,
+    }];
+    let bytes = side.keep(&message()[..64]);
+    let write = WriteMsg {
+        iov: &[Iov::from_raw(bytes.cast(), 64)],
+        desc: &[],
+        dest: to,
+        rma_iov: &place,
+        context: Context(3),
+        data: 0,
+    };
+    // SAFETY: the side keeps the bytes.
+    unsafe { side.ep.writemsg(&write, OpFlags::DELIVERY_COMPLETE) }.unwrap();
+    side.wait_for(3, &[]);
+    let back = side.keep(&[0; 64]);
+    let read = ReadMsg {
+        iov: &[IovMut::from_raw(back.cast(), 64)],
+        desc: &[],
+        src: to,
+        rma_iov: &place,
+        context: Context(4),
+    };
+    // SAFETY: as above.
+    unsafe { side.ep.readmsg(&read, OpFlags::empty()) }.unwrap();
+    side.wait_for(4, &[]);
+    // SAFETY: the read is complete.
+    let got = unsafe { std::slice::from_raw_parts(back, 64) };
+    assert_eq!(got, &message()[..64]);
+}
