@@ -162,11 +162,8 @@ impl Core {
         let stirred = engine.progress() || engine.has_arrivals();
         if stirred {
             state.patience.reset();
-        } else if let Some(nap) = state.patience.in_vain() {
-            // Somebody polls and polls: others may need the processor more.
-            if self.thread.is_none() {
-                engine.sleep(nap);
-            }
+        } else {
+            state.patience.in_vain();
         }
         Ok(())
     }
@@ -220,10 +217,18 @@ impl Core {
             return thread.rest(most);
         }
         let mut state = self.shared.lock();
-        let engine = state.engine.as_mut();
-        if let Some(engine) = engine.filter(|engine| !engine.has_arrivals()) {
-            engine.sleep(most.min(engine.patience()));
+        let Some(engine) = &mut state.engine else {
+            return;
+        };
+        let start = Instant::now();
+        let awake = most.min(patience::AWAKE);
+        while start.elapsed() < awake {
+            if engine.progress() || engine.has_arrivals() {
+                return;
+            }
+            std::thread::yield_now();
         }
+        engine.sleep(most.min(engine.patience()));
     }
 
     /// A new bell.

@@ -125,6 +125,9 @@ struct Bench {
     controller: Controller,
     raw: Raw,
     pings: Rc<Cell<u64>>,
+    /// Those that are due: some come before this context looks.
+    awaited: Cell<u64>,
+    rung: Cell<i32>,
     ping: FunctionId,
     bell: Bell,
     done: Bell,
@@ -175,6 +178,8 @@ impl Bench {
             controller: controller.clone(),
             raw: own.warm(controller.mycontext()),
             pings,
+            awaited: Cell::new(0),
+            rung: Cell::new(0),
             ping,
             bell,
             done,
@@ -192,7 +197,7 @@ impl Bench {
     fn ainvokes(&self) -> Result<Duration> {
         let other = 1 - self.controller.mycontext();
         let start = Instant::now();
-        let before = self.pings.get();
+        let before = self.awaited.replace(self.awaited.get() + SMALL as u64);
         for round in 0..SMALL as u64 {
             if self.is_first() {
                 self.controller.ainvoke(other, self.ping, &[0; 8])?;
@@ -217,7 +222,7 @@ impl Bench {
                 .put(other, self.theirs[0], bytes, None, bell)
         };
         let start = Instant::now();
-        let before = self.bell.value();
+        let before = self.rung.replace(self.rung.get() + SMALL as i32);
         for round in 0..SMALL as i32 {
             if self.is_first() {
                 put()?;
@@ -267,7 +272,8 @@ impl Bench {
     /// Context 0 does something; context 1 polls meanwhile.
     fn large(&self, post: impl Fn(usize) -> Result) -> Result<Duration> {
         if !self.is_first() {
-            let over = self.pings.get() + 1;
+            let over = self.awaited.get() + 1;
+            self.awaited.set(over);
             while self.pings.get() < over {
                 self.controller.poll()?;
             }

@@ -7,7 +7,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use selvedge::CompletionQueue;
 
@@ -17,48 +17,28 @@ pub(super) struct Patience {
     /// Polls since something came.
     vain: u32,
     calls: u32,
-    since: Option<Instant>,
-    spins: bool,
 }
 
-/// Polls between two looks at the clock.
+/// Polls in vain until the processor is offered to others, each time.
 const ROUND: u32 = 256;
-/// A program that polls this often in a row has nothing else to do: 256 polls of about 50 ns, and as
-/// much again between them.
-const TIGHT: Duration = Duration::from_micros(40);
-/// How long one vain poll may then take. Whatever comes ends it.
-const NAP: Duration = Duration::from_millis(1);
+/// How long somebody who waits stays awake, with the processor for others in between. More than it
+/// takes to wake a sleeper: two that answer each other would otherwise wake each other every time.
+pub(super) const AWAKE: Duration = Duration::from_micros(200);
 
 impl Patience {
     /// Something came.
     #[inline]
     pub(super) fn reset(&mut self) {
         self.vain = 0;
-        self.since = None;
-        self.spins = false;
     }
 
-    /// Nothing came; how long to sleep, if it is clear that the caller only waits.
+    /// Nothing came: whoever polls and polls lets others run in between.
     #[inline]
-    pub(super) fn in_vain(&mut self) -> Option<Duration> {
+    pub(super) fn in_vain(&mut self) {
         self.vain = self.vain.wrapping_add(1);
-        if !self.vain.is_multiple_of(ROUND) && !self.spins {
-            return None;
+        if self.vain.is_multiple_of(ROUND) {
+            std::thread::yield_now();
         }
-        self.look()
-    }
-
-    #[cold]
-    fn look(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        let last = self.since.replace(now);
-        let since = last.map_or(Duration::MAX, |last| now - last);
-        // Naps are long; what counts is the time between them.
-        self.spins = since < if self.spins { NAP * 2 } else { TIGHT };
-        if self.spins {
-            return Some(NAP);
-        }
-        None
     }
 
     /// Whether this is one of every `count` calls.

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::troupe::{Played, SCENES, finish, play, play_well, spawn};
+use crate::troupe::{Played, SCENES, finish, play, play_well, spawn, watch};
 
 #[test]
 fn a_pointer_that_is_no_memory_is_the_initiators_error_and_the_target_lives() {
@@ -180,4 +180,45 @@ fn a_context_that_does_not_come_is_named() {
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
+}
+
+#[test]
+fn everything_works_over_tcp_too() {
+    let scenes = [
+        ("places", ""),
+        ("put-bells", "50"),
+        ("get-bells", "50"),
+        ("many-on-one-bell", "500"),
+        ("withdrawn", ""),
+        ("any-int", ""),
+        ("fifo", "300"),
+        ("nested", ""),
+        ("typed", ""),
+        ("unknown", ""),
+        ("matching", "50"),
+        ("arguments", ""),
+        ("bad-pointers", ""),
+        ("absent", ""),
+        ("flushes", ""),
+        ("two", ""),
+    ];
+    for (scene, argument) in scenes {
+        let mut command = Command::new(SCENES);
+        command.args([scene, "-tcp", "-np", "3", argument]);
+        watch(command).assert_well(3);
+    }
+    let mut command = Command::new(SCENES);
+    command.args(["killed", "2", "barrier", "-tcp", "-np", "4"]);
+    let played = watch(command);
+    assert_eq!(told(&played, 2, 4), 3, "{played:#?}");
+}
+
+#[test]
+fn one_controller_has_two_fabrics_for_near_and_far() {
+    for (scene, argument) in [("thin", ""), ("fifo", "300"), ("arguments", "")] {
+        let mut command = Command::new(SCENES);
+        command.args([scene, "-tcp", "-np", "3", argument]);
+        command.env("CHEETAH_NEAR", "shm");
+        watch(command).assert_well(3);
+    }
 }

@@ -143,6 +143,8 @@ fn mismatch(controller: &Controller, args: &[String]) -> Result {
         panic!("{why:?}");
     };
     println!("told: {text}");
+    // The others hear it of this context, perhaps.
+    std::thread::sleep(Duration::from_millis(300));
     std::process::exit(0);
 }
 
@@ -234,7 +236,8 @@ fn stopped(controller: &Controller, _: &[String]) -> Result {
         1 => controller.wait(&bell, times)?,
         _ => {}
     }
-    controller.barrier()
+    // The room is written until then.
+    controller.finalize()
 }
 
 /// Context 2 does not come to a barrier in time.
