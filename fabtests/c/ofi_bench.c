@@ -1,6 +1,7 @@
 /*
- * The contestant over libfabric: the loops of src/fabric/{pingpong,bandwidth}.rs, step by step,
- * with the same buffers, counts and clock. It takes the orders of src/pair/order.rs as lines of
+ * The contestant over libfabric: the loops of src/fabric/{pingpong,bandwidth}.rs and of
+ * src/fabric/remote, step by step, with the same buffers, counts and clock. A target of one-sided
+ * operations reads its queue all the time here, because it may have to help. It takes the orders of src/pair/order.rs as lines of
  * JSON on its standard input, a socket, and replies there.
  */
 #define _GNU_SOURCE
@@ -19,14 +20,18 @@
 #include <unistd.h>
 
 #include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
 enum { LINE = 64, ACK = 4, GROUP_NS = 3000, GROUP_MAX = 32, STREAM_GROUP_NS = 200000 };
-enum { TAG_PAYLOAD = 1, TAG_ACK = 2 };
+enum { TAG_PAYLOAD = 1, TAG_ACK = 2, TAG_AGREE = 3 };
+/* As LINES and STRIDE of src/fabric/remote; the key of every window. */
+enum { LINES = 256, TURN_STRIDE = 83, KEY = 7 };
 /* Bytes of receive buffers, unless a single message is larger. */
 static const size_t ARENA = (size_t)64 << 20;
 /* Distinguishes the contexts of sends from those of receives. */
@@ -41,6 +46,11 @@ struct timing {
 	double mean, p50, p99, min;
 };
 
+/* Memory that a process lets its peer read and write. */
+struct place {
+	uint64_t addr, key;
+};
+
 struct station {
 	struct fi_info *info;
 	struct fid_fabric *fabric;
@@ -50,6 +60,10 @@ struct station {
 	struct fid_ep *ep;
 	fi_addr_t peer;
 	char *rx, *tx;
+	/* For one-sided operations; none without. */
+	struct fid_mr *mr;
+	char *window, *local;
+	struct place remote;
 	/* Of the present run. */
 	struct order order;
 	size_t stride, to_post;
@@ -148,7 +162,17 @@ static char *pages(size_t length)
 	return memory;
 }
 
-static void open_buffers(size_t largest, size_t window)
+static void open_window(size_t length)
+{
+	struct station *s = &station;
+	length = length < LINES * LINE ? LINES * LINE : length;
+	s->window = pages(length);
+	s->local = pages(length);
+	check("fi_mr_reg", fi_mr_reg(s->domain, s->window, length, FI_REMOTE_READ | FI_REMOTE_WRITE,
+				     0, KEY, 0, &s->mr, NULL));
+}
+
+static void open_buffers(size_t largest, size_t window, bool remote)
 {
 	size_t stride = stride_of(largest), side = window * stride;
 	if (side > ARENA / 2)
@@ -157,14 +181,16 @@ static void open_buffers(size_t largest, size_t window)
 		side = stride;
 	station.rx = pages(2 * side);
 	station.tx = pages(side);
+	if (remote)
+		open_window(side);
 }
 
-static void open_station(size_t largest, size_t window)
+static void open_station(size_t largest, size_t window, bool remote)
 {
 	struct station *s = &station;
 	struct fi_info *hints = fi_allocinfo();
 	hints->ep_attr->type = FI_EP_RDM;
-	hints->caps = FI_MSG | FI_TAGGED;
+	hints->caps = FI_MSG | FI_TAGGED | (remote ? FI_RMA | FI_ATOMIC : 0);
 	hints->mode = FI_CONTEXT;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
 	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
@@ -183,7 +209,7 @@ static void open_station(size_t largest, size_t window)
 	check("fi_ep_bind", fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV));
 	check("fi_ep_bind", fi_ep_bind(s->ep, &s->av->fid, 0));
 	check("fi_enable", fi_enable(s->ep));
-	open_buffers(largest, window);
+	open_buffers(largest, window, remote);
 	char name[256] = { 0 };
 	size_t length = sizeof(name) - 1;
 	check("fi_getname", fi_getname(&s->ep->fid, name, &length));
@@ -368,7 +394,8 @@ static size_t group_size(double trip_ns)
 	return size < 1 ? 1 : size > GROUP_MAX ? GROUP_MAX : size;
 }
 
-static double batch_mean(size_t batch, size_t size)
+static inline __attribute__((always_inline)) double batch_mean(size_t batch, size_t size,
+								void (*trip)(void))
 {
 	size_t groups = 0;
 	double *means = calloc(batch / size + 1, sizeof(*means));
@@ -385,18 +412,16 @@ static double batch_mean(size_t batch, size_t size)
 	return mean;
 }
 
-static struct timing pingpong(void)
+/* Always inlined, so that no trip is called by its address. */
+static inline __attribute__((always_inline)) struct timing round_trips(void (*trip)(void))
 {
 	struct order *order = &station.order;
-	begin(order->size, 1, order->warmup + order->batch + order->singles);
-	/* One of the two receives is posted now, the other by the first `prepare`. */
-	post_free(1, order->size, TAG_PAYLOAD);
 	uint64_t start = ticks();
 	for (size_t at = 0; at < order->warmup; at++)
 		trip();
 	double warmup_ns = (double)(ticks() - start) * ns_per_tick;
 	size_t warmups = order->warmup ? order->warmup : 1;
-	double mean = batch_mean(order->batch, group_size(warmup_ns / (double)warmups));
+	double mean = batch_mean(order->batch, group_size(warmup_ns / (double)warmups), trip);
 	uint64_t *stamps = calloc(order->singles + 1, sizeof(*stamps));
 	stamps[0] = ticks();
 	for (size_t at = 0; at < order->singles; at++) {
@@ -406,6 +431,16 @@ static struct timing pingpong(void)
 	struct timing timing = percentiles(stamps, order->singles);
 	timing.mean = mean;
 	free(stamps);
+	return timing;
+}
+
+static struct timing pingpong(void)
+{
+	struct order *order = &station.order;
+	begin(order->size, 1, order->warmup + order->batch + order->singles);
+	/* One of the two receives is posted now, the other by the first `prepare`. */
+	post_free(1, order->size, TAG_PAYLOAD);
+	struct timing timing = round_trips(trip);
 	while (!station.tx_count)
 		read_completions(1, order->size);
 	return timing;
@@ -461,6 +496,17 @@ static double stream_mean(const uint64_t *stamps, size_t windows, double window_
 	return mean;
 }
 
+static struct timing per_message(const uint64_t *stamps)
+{
+	struct order *order = &station.order;
+	const uint64_t *first = stamps + order->warmup;
+	struct timing timing = percentiles(first, order->batch);
+	timing.mean = stream_mean(first, order->batch, timing.p50);
+	double messages = (double)order->window;
+	return (struct timing){ timing.mean / messages, timing.p50 / messages,
+				timing.p99 / messages, timing.min / messages };
+}
+
 static struct timing bandwidth(bool inject_ack)
 {
 	struct order *order = &station.order;
@@ -479,13 +525,246 @@ static struct timing bandwidth(bool inject_ack)
 			receive_window(&wanted, inject_ack);
 		stamps[at + 1] = ticks();
 	}
-	uint64_t *first = stamps + order->warmup;
-	struct timing timing = percentiles(first, order->batch);
-	timing.mean = stream_mean(first, order->batch, timing.p50);
+	struct timing timing = per_message(stamps);
 	free(stamps);
-	double messages = (double)order->window;
-	return (struct timing){ timing.mean / messages, timing.p50 / messages,
-				timing.p99 / messages, timing.min / messages };
+	return timing;
+}
+
+/* One-sided operations. */
+
+/* Reads up to `room` completions, and says how many there were. */
+static inline size_t completions(size_t room)
+{
+	ssize_t count = fi_cq_read(station.cq, station.entries, room);
+	if (count >= 0)
+		return (size_t)count;
+	if (count != -FI_EAGAIN)
+		fail("fi_cq_read", count);
+	rest();
+	return 0;
+}
+
+static inline void complete(size_t count)
+{
+	while (count)
+		count -= completions(count);
+}
+
+/* Sends the peer some bytes and receives as many: both processes are here. */
+static void exchange(void *own, void *theirs, size_t length)
+{
+	struct station *s = &station;
+	ssize_t result;
+	while ((result = fi_trecv(s->ep, theirs, length, NULL, FI_ADDR_UNSPEC, TAG_AGREE, 0, NULL)))
+		ease("fi_trecv", result);
+	while ((result = fi_tsend(s->ep, own, length, NULL, s->peer, TAG_AGREE, NULL)))
+		ease("fi_tsend", result);
+	complete(2);
+}
+
+static void agree(void)
+{
+	uint64_t own = 0, theirs;
+	exchange(&own, &theirs, sizeof(own));
+}
+
+static void exchange_places(void)
+{
+	struct station *s = &station;
+	bool virtual = s->info->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC);
+	struct place own = {
+		.addr = virtual ? (uint64_t)(uintptr_t)s->window : 0,
+		.key = fi_mr_key(s->mr),
+	};
+	exchange(&own, &s->remote, sizeof(own));
+}
+
+static inline void post_write(size_t at)
+{
+	struct station *s = &station;
+	ssize_t result;
+	while ((result = fi_write(s->ep, s->local + at, s->order.size, NULL, s->peer,
+				  s->remote.addr + at, s->remote.key, NULL)))
+		ease("fi_write", result);
+}
+
+static inline void post_read(size_t at)
+{
+	struct station *s = &station;
+	ssize_t result;
+	while ((result = fi_read(s->ep, s->local + at, s->order.size, NULL, s->peer,
+				 s->remote.addr + at, s->remote.key, NULL)))
+		ease("fi_read", result);
+}
+
+static inline void post_atomic(size_t at, bool fetch)
+{
+	struct station *s = &station;
+	enum fi_datatype type = s->order.size == 4 ? FI_UINT32 : FI_UINT64;
+	uint64_t addr = s->remote.addr + at, key = s->remote.key;
+	ssize_t result;
+	do {
+		result = fetch ? fi_fetch_atomic(s->ep, s->local, 1, NULL, s->local + 32, NULL,
+						 s->peer, addr, key, type, FI_SUM, NULL)
+			       : fi_atomic(s->ep, s->local, 1, NULL, s->peer, addr, key, type,
+					   FI_SUM, NULL);
+		if (result)
+			ease("fi_atomic", result);
+	} while (result);
+}
+
+static uint64_t turn;
+
+static inline void see(void)
+{
+	volatile char *last = station.window + station.order.size - 1;
+	while (*last != (char)turn) {
+		ssize_t count = fi_cq_read(station.cq, NULL, 0);
+		if (count < 0 && count != -FI_EAGAIN)
+			fail("fi_cq_read", count);
+		rest();
+	}
+}
+
+static inline void put_trip(void)
+{
+	turn = turn % 251 + 1;
+	if (!active)
+		see();
+	station.local[station.order.size - 1] = (char)turn;
+	post_write(0);
+	complete(1);
+	if (active)
+		see();
+}
+
+static inline void post_data(void)
+{
+	struct station *s = &station;
+	ssize_t result;
+	do {
+		result = s->order.inject
+			? fi_inject_writedata(s->ep, s->local, s->order.size, turn, s->peer,
+					      s->remote.addr, s->remote.key)
+			: fi_writedata(s->ep, s->local, s->order.size, NULL, turn, s->peer,
+				       s->remote.addr, s->remote.key, NULL);
+		if (result)
+			ease("fi_writedata", result);
+	} while (result);
+}
+
+/* Waits for the other side's data, and for the own write unless it does not complete. */
+static inline void hear(bool written)
+{
+	bool heard = false;
+	while (!heard || !written) {
+		if (!completions(1))
+			continue;
+		if (station.entries[0].flags & FI_REMOTE_CQ_DATA) {
+			if (station.entries[0].data != turn)
+				fail("data of a write", 0);
+			heard = true;
+		} else {
+			written = true;
+		}
+	}
+}
+
+static inline void data_trip(void)
+{
+	turn++;
+	if (active) {
+		post_data();
+		hear(station.order.inject);
+	} else {
+		hear(true);
+		post_data();
+		if (!station.order.inject)
+			complete(1);
+	}
+}
+
+static inline void get_trip(void)
+{
+	post_read(0);
+	complete(1);
+}
+
+static struct timing line_turns(const char *bench)
+{
+	struct order *order = &station.order;
+	size_t turns = (order->warmup + order->batch + order->singles) / LINES;
+	turns = turns < 8 ? 8 : turns;
+	double *taken = calloc(turns, sizeof(*taken));
+	bool fetch = strstr(bench, "fetch") != NULL, atomic = !strncmp(bench, "atomic", 6);
+	for (size_t at = 0; at < turns; at++) {
+		if (!active)
+			for (size_t line = 0; line < LINES; line++)
+				*(volatile uint64_t *)(station.window + line * LINE) = at;
+		agree();
+		uint64_t start = ticks();
+		for (size_t line = 0; active && line < LINES; line++) {
+			size_t place = line * TURN_STRIDE % LINES * LINE;
+			if (atomic)
+				post_atomic(place, fetch);
+			else
+				post_read(place);
+			complete(1);
+		}
+		taken[at] = (double)(ticks() - start) * ns_per_tick / LINES;
+		agree();
+	}
+	double mean = median(taken, turns);
+	free(taken);
+	return (struct timing){ mean, mean, mean, mean };
+}
+
+static struct timing access_windows(bool writes)
+{
+	struct order *order = &station.order;
+	size_t windows = order->warmup + order->batch, stride = stride_of(order->size);
+	uint64_t *stamps = calloc(windows + 1, sizeof(*stamps));
+	stamps[0] = ticks();
+	for (size_t at = 0; active && at < windows; at++) {
+		for (size_t slot = 0; slot < order->window; slot++) {
+			if (writes)
+				post_write(slot * stride);
+			else
+				post_read(slot * stride);
+		}
+		complete(order->window);
+		stamps[at + 1] = ticks();
+	}
+	struct timing timing = active ? per_message(stamps) : (struct timing){ 0 };
+	free(stamps);
+	return timing;
+}
+
+static struct timing remote(const char *bench)
+{
+	struct timing timing = { 0 };
+	if (!station.mr)
+		fail("no memory for the peer", FI_EINVAL);
+	if (!station.remote.key && !station.remote.addr)
+		exchange_places();
+	turn = 0;
+	station.window[station.order.size - 1] = 0;
+	agree();
+	if (!strcmp(bench, "rma_put"))
+		timing = round_trips(put_trip);
+	else if (!strcmp(bench, "rma_write_pingpong"))
+		timing = round_trips(data_trip);
+	else if (!strcmp(bench, "rma_bw"))
+		timing = access_windows(true);
+	else if (!strcmp(bench, "rma_read_bw"))
+		timing = access_windows(false);
+	else if (!strncmp(bench, "atomic", 6) || station.order.size <= LINE)
+		timing = line_turns(bench);
+	else if (active)
+		timing = round_trips(get_trip);
+	/* Drives the target's side until the initiator is done. */
+	agree();
+	return timing;
 }
 
 /* Orders. */
@@ -505,7 +784,10 @@ static void run_bench(const char *line)
 	order->tagged = !strncmp(bench, "tagged", 6);
 	order->pingpong = strstr(bench, "pingpong") != NULL;
 	order->inject = order->size <= limit;
-	struct timing timing = order->pingpong ? pingpong() : bandwidth(ACK <= limit);
+	bool one_sided = !strncmp(bench, "rma", 3) || !strncmp(bench, "atomic", 6);
+	struct timing timing = one_sided	 ? remote(bench)
+			       : order->pingpong ? pingpong()
+						 : bandwidth(ACK <= limit);
 	reply("{\"done\":{\"mean\":%.3f,\"p50\":%.3f,\"p99\":%.3f,\"min\":%.3f}}\n", timing.mean,
 	      timing.p50, timing.p99, timing.min);
 }
@@ -530,7 +812,7 @@ static void obey(const char *line)
 		set_peer(line);
 	else if (!strncmp(line, "{\"open\"", 7) && numbers &&
 		 sscanf(numbers, "\"largest\":%zu,\"window\":%zu", &largest, &window) == 2)
-		open_station(largest, window);
+		open_station(largest, window, strstr(line, "\"remote\":true") != NULL);
 	else if (!strncmp(line, "\"ready\"", 7))
 		reply("{\"done\":null}\n");
 	else

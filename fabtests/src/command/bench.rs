@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clap::ValueEnum;
 
 use super::lineup::{LineupArgs, Stage};
@@ -89,10 +89,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         );
     }
     args.lineup.check(&plan, args.against.is_some())?;
-    let remote = plan.benches.iter().find(|bench| bench.is_remote());
-    if let (Some(bench), true) = (remote, args.against.is_some()) {
-        bail!("{bench} is not measured against others");
-    }
     let rival = args
         .against
         .map(|Rival::Libfabric| Libfabric::compile())

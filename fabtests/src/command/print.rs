@@ -93,6 +93,7 @@ fn pingpong_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
         "ring ns",
         "limit us\none way",
         "x limit",
+        "CMA us",
         "memcpy\nMB/s",
         "spread\n%",
     ]);
@@ -108,6 +109,7 @@ fn pingpong_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
             figure(row.ring_rtt_ns),
             optional(row.limit_ns.map(|ns| ns / 1e3)),
             optional(row.ratio),
+            optional(row.cma_ns.map(|ns| ns / 1e3)),
             optional(row.memcpy_mbps),
             figure(row.spread * 100.0),
         ]);
@@ -124,6 +126,7 @@ fn stream_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
         "MB/s",
         "limit ns\nper message",
         "x limit",
+        "CMA ns",
         "memcpy\nMB/s",
         "spread\n%",
     ]);
@@ -136,6 +139,7 @@ fn stream_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
             figure(row.mbps),
             optional(row.limit_ns),
             optional(row.ratio),
+            optional(row.cma_ns),
             optional(row.memcpy_mbps),
             figure(row.spread * 100.0),
         ]);
@@ -165,6 +169,7 @@ fn versus_table<'a>(
         &format!("MB/s\n{ours}"),
         &format!("\n{theirs}"),
         "limit us",
+        "CMA us",
         &format!("x limit\n{ours}"),
         &format!("\n{theirs}"),
         &format!("spread %\n{ours}"),
@@ -179,6 +184,7 @@ fn versus_table<'a>(
             figure(own.mbps),
             figure(rival.mbps),
             optional(own.limit_ns.map(|ns| ns / 1e3)),
+            optional(own.cma_ns.map(|ns| ns / 1e3)),
             optional(own.ratio),
             optional(rival.ratio),
             figure(own.spread * 100.0),

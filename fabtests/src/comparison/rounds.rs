@@ -4,7 +4,7 @@
 use super::row::{Round, Row, Sample};
 use super::{Contestant, Plan};
 use crate::fabric::{Bench, BenchOrder};
-use crate::limits::{Flow, Limits, distance, point_limit};
+use crate::limits::{Flow, Limits, cma_ns, distance, point_limit};
 use crate::pair::Pair;
 use crate::progress::Progress;
 
@@ -70,6 +70,7 @@ fn round(
     let limit_ns = point_limit(gauge, flow, order.size)?;
     let mut after = distance(gauge)?;
     let limit = Sample::new(limit_ns, before, after);
+    let cma_ns = cma_ns(gauge, order.size)?;
     let mut runs = Vec::with_capacity(turns.len());
     for &who in turns {
         before = after;
@@ -77,7 +78,11 @@ fn round(
         after = distance(gauge)?;
         runs.push((who, Sample::new(timing, before, after)));
     }
-    Ok(Round { limit, runs })
+    Ok(Round {
+        limit,
+        cma_ns,
+        runs,
+    })
 }
 
 #[cfg(test)]

@@ -61,6 +61,9 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// The limit of one core's copies in cache, in millions of bytes per second.
     pub memcpy_mbps: Option<f64>,
+    /// One read of the message by `process_vm_readv(2)`, in the same rounds, in nanoseconds; `null`
+    /// below 16 KiB and where the system refuses.
+    pub cma_ns: Option<f64>,
     /// In what the processes were not as usual; empty for the plain pair.
     pub manner: String,
     /// Processor time of all processes over the time of the runs: cores in use; `null` where it was
@@ -83,6 +86,8 @@ pub(super) struct Sample<T> {
 pub(super) struct Round {
     /// What one message takes at the limit, in nanoseconds.
     pub(super) limit: Sample<f64>,
+    /// What one read by a system call takes, in nanoseconds; the same near and far.
+    pub(super) cma_ns: Option<f64>,
     /// The runs, each with its contestant's number.
     pub(super) runs: Vec<(usize, Sample<Measured>)>,
 }
@@ -155,6 +160,7 @@ impl Row {
             ring_rtt_ns: median(&figures(&kept, Sample::ring_ns)),
             limit_ns,
             ratio: limit_ns.map(|limit| message_ns / limit),
+            cma_ns: cma_ns(rounds),
             manner: contestant.manner.clone(),
             cores: optional(&kept, |run| run.cores),
             waiting_cpu: optional(&kept, |run| run.waiting_cpu),
@@ -179,6 +185,12 @@ fn limit_ns(rounds: &[Round], line_ns: f64) -> Option<f64> {
     let limits = rounds.iter().map(|round| &round.limit);
     let kept: Vec<_> = limits.filter(|limit| limit.is_at(line_ns)).collect();
     (!kept.is_empty()).then(|| median(&figures(&kept, |limit| limit.value)))
+}
+
+/// What a read by a system call took in the rounds.
+fn cma_ns(rounds: &[Round]) -> Option<f64> {
+    let taken: Vec<_> = rounds.iter().filter_map(|round| round.cma_ns).collect();
+    (!taken.is_empty()).then(|| median(&taken))
 }
 
 /// Each figure's median over the runs.

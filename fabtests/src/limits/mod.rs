@@ -26,7 +26,7 @@ use crate::timing::{Counts, Timing};
 pub use report::{Limits, SizeLimit};
 pub use shared::Segment;
 pub use socket::Socket;
-pub use survey::{Depth, Distance, Flow, distance, point_limit, survey};
+pub use survey::{Depth, Distance, Flow, cma_ns, distance, point_limit, survey};
 pub use wake::EventFds;
 
 /// One measurement that both processes take part in.

@@ -115,6 +115,27 @@ pub fn point_limit(pair: &mut Pair, flow: Flow, size: usize) -> anyhow::Result<f
     })
 }
 
+/// Measures what reading `size` bytes of the other process's memory by a system call takes now, in
+/// nanoseconds: what copies that need no help of the sender compare with. `None` for sizes that
+/// nobody reads like this, and where the system refuses.
+///
+/// # Errors
+/// As [`Pair::order`].
+pub fn cma_ns(pair: &mut Pair, size: usize) -> anyhow::Result<Option<f64>> {
+    if size < CMA_FROM {
+        return Ok(None);
+    }
+    let probe = Probe::Cma { size };
+    let outcome = pair.measure(&Order::Probe(probe, counts(probe)))?;
+    Ok(match outcome {
+        Outcome::Took(timing) => Some(timing.mean),
+        Outcome::Refused(_) => None,
+    })
+}
+
+/// Smaller messages travel faster by two copies.
+const CMA_FROM: usize = 16 << 10;
+
 fn limit_probes(flow: Flow, size: usize) -> Vec<Probe> {
     let fits_a_line = size <= PAYLOAD;
     match flow {

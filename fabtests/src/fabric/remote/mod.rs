@@ -35,8 +35,10 @@ pub(super) struct Window {
 
 /// The key of every window.
 const KEY: u64 = 7;
-/// Where a process finds how many runs its peer has begun, and how many turns it has finished.
+/// Where a process finds how many runs its peer has begun, by turns in so many words, and how many
+/// turns it has finished.
 const RUNS: usize = 0;
+const RUN_WORDS: u64 = 8;
 const TURNS: usize = 128;
 /// Where the result of an atomic lies in the own buffer, behind the operand.
 const OPERANDS: usize = 32;
@@ -137,8 +139,11 @@ impl Run<'_> {
     fn agree(&mut self) -> anyhow::Result<()> {
         self.window.runs += 1;
         let runs = self.window.runs;
-        self.tell(RUNS, runs)?;
-        while self.window.word(RUNS).load(Ordering::Acquire) < runs {
+        // What was posted before the peer was known goes as a command, and later writes overtake
+        // it: each has a word of its own for as long as that may last.
+        let at = RUNS + 8 * (runs % RUN_WORDS) as usize;
+        self.tell(at, runs)?;
+        while self.window.word(at).load(Ordering::Acquire) < runs {
             self.cq.read(&mut [])?;
             self.idle.rest();
         }
