@@ -27,7 +27,8 @@ impl Addr {
     pub const NONE: Self = Self(0);
 
     pub(crate) const fn new(method: MethodIndex, place: u32, generation: u32) -> Self {
-        let upper = (place as i64) * METHODS as i64 + method as i64;
+        // Small numbers are no peers.
+        let upper = (place as i64 + 1) * METHODS as i64 + method as i64;
         Self(upper << 32 | generation as i64)
     }
 
@@ -36,7 +37,7 @@ impl Addr {
     }
 
     pub(crate) const fn place(self) -> u32 {
-        ((self.0 >> 32) as u32) / METHODS as u32
+        (((self.0 >> 32) as u32) / METHODS as u32).wrapping_sub(1)
     }
 
     pub(crate) const fn generation(self) -> u32 {
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn numbers_say_what_they_were_made_of() {
-        for (method, place, generation) in [(0, 0, 1), (7, 12, u32::MAX), (3, (1 << 28) - 1, 9)] {
+        for (method, place, generation) in [(0, 0, 1), (7, 12, u32::MAX), (3, (1 << 28) - 2, 9)] {
             let addr = Addr::new(method, place, generation);
             assert!(addr.0 > 0);
             assert_eq!(

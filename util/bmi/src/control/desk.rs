@@ -17,6 +17,9 @@ use crate::{Addr, Code, Completion, Result};
 const ROOM: usize = 4 << 20;
 const ENTRY: usize = 128;
 
+/// The key of no operation.
+const NO_KEY: OpKey = OpKey(0);
+
 /// What the control layer keeps for one method.
 #[derive(Debug)]
 pub struct Desk {
@@ -32,6 +35,8 @@ pub struct Desk {
     arrived: usize,
     /// What they take.
     taken: usize,
+    /// The operation that whoever holds the desk is testing; no key otherwise.
+    wanted: OpKey,
     /// Something was told since somebody last looked.
     pub(crate) has_news: bool,
 }
@@ -57,6 +62,7 @@ impl Desk {
             unexpected: Vec::new(),
             arrived: 0,
             taken: 0,
+            wanted: NO_KEY,
             has_news: false,
         }
     }
@@ -74,6 +80,10 @@ impl Desk {
         op.outcome = Some(outcome);
         if let (Some(kept), Ok(len)) = (&mut op.kept, outcome) {
             kept.arrived(len as usize);
+        }
+        if key == self.wanted {
+            // It is collected before anybody else can ask.
+            return;
         }
         match op.context {
             Some(context) => {
@@ -176,6 +186,23 @@ impl Desk {
             reference.pending -= 1;
         }
         Some(op)
+    }
+
+    /// Has `drive` tell of an operation without queueing it, and collects it if it is done then.
+    ///
+    /// # Errors
+    /// As [`Self::collect`].
+    #[inline]
+    pub(crate) fn collect_after(
+        desk: &mut Self,
+        key: OpKey,
+        context: u8,
+        drive: impl FnOnce(&mut Self),
+    ) -> Result<Option<Completion>> {
+        desk.wanted = key;
+        drive(desk);
+        desk.wanted = NO_KEY;
+        desk.collect(key, context)
     }
 
     /// Collects an operation if it is done.

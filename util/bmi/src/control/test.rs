@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Bmi;
-use super::desk::Unexpected;
+use super::desk::{Desk, Unexpected};
 use super::sleep::Look;
 use super::station::Station;
 use crate::ids::{OpId, OpKey};
@@ -27,8 +27,8 @@ impl Bmi {
             if done.is_some() || look == Look::Glance {
                 return Ok(done);
             }
-            held.progress();
-            held.desk().collect(key, context)
+            let (method, desk) = held.parts();
+            Desk::collect_after(desk, key, context, |desk| method.progress(desk))
         })
     }
 
@@ -56,9 +56,9 @@ impl Bmi {
             for (place, id) in ids.iter().enumerate() {
                 let Some(id) = id else { continue };
                 let (station, key) = self.operation(*id)?;
-                let mut held = station.hold(&self.sleepers);
+                let done = station.hold(&self.sleepers).desk().collect(key, context);
                 // One that another thread has collected meanwhile is not there any more.
-                if let Ok(Some(done)) = held.desk().collect(key, context) {
+                if let Ok(Some(done)) = done {
                     found(place, done);
                     count += 1;
                 }
@@ -82,19 +82,21 @@ impl Bmi {
     ) -> Result<usize> {
         let number = self.context(context)?;
         let count = self.wait_for(idle, |look| {
-            let mut count = 0;
+            let mut told = Vec::new();
             for station in self.stations_in_turn() {
                 let mut held = station.hold(&self.sleepers);
                 if look == Look::Drive {
                     held.progress();
                 }
-                while count < most
+                while told.len() < most
                     && let Some(done) = held.desk().collect_any(number)
                 {
-                    found(done);
-                    count += 1;
+                    told.push(done);
                 }
             }
+            let count = told.len();
+            // Without any lock: it may post.
+            told.into_iter().for_each(&mut found);
             let is_over = count > 0 || self.is_interrupted() || self.context(context).is_err();
             Ok(is_over.then_some(count))
         })?;
@@ -115,20 +117,22 @@ impl Bmi {
     ) -> Result<usize> {
         self.forget_gone();
         let count = self.wait_for(idle, |look| {
-            let mut count = 0;
+            let mut told = Vec::new();
             for station in self.stations_in_turn() {
                 let mut held = station.hold(&self.sleepers);
                 if look == Look::Drive {
                     held.progress();
                 }
-                while count < most
+                while told.len() < most
                     && let Some(message) = held.desk().take_unexpected(class)
                 {
                     self.count_reference(held.desk(), message.addr);
-                    found(message);
-                    count += 1;
+                    told.push(message);
                 }
             }
+            let count = told.len();
+            // Without any lock: it may post.
+            told.into_iter().for_each(&mut found);
             Ok((count > 0).then_some(count))
         })?;
         Ok(count.unwrap_or(0))

@@ -44,10 +44,8 @@ impl Fabric {
                 self.inject_bytes(post, bytes)
             }
             _ if post.size <= SHORT => {
-                let mut short = [0; SHORT];
                 // SAFETY: passed on from the caller.
-                let len = unsafe { gather(post.pieces, &mut short) };
-                self.inject_bytes(post, &short[..len])
+                unsafe { self.inject_list(post) }
             }
             _ => return Ok(false),
         };
@@ -56,6 +54,16 @@ impl Fabric {
             Err(Errno::Again | Errno::MsgSize) => Ok(false),
             Err(errno) => Err(self.lost(addr, errno)),
         }
+    }
+
+    /// # Safety
+    /// As [`Self::inject`].
+    #[inline(never)]
+    unsafe fn inject_list(&self, post: &SendPost<'_>) -> selvedge::Result {
+        let mut short = [0; SHORT];
+        // SAFETY: passed on from the caller.
+        let len = unsafe { gather(post.pieces, &mut short) };
+        self.inject_bytes(post, &short[..len])
     }
 
     #[inline]

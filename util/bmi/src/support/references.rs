@@ -12,7 +12,7 @@ use crate::{Addr, Code, Result};
 /// not that it never was.
 const REMEMBERED: usize = 64;
 /// Peers of one method.
-const PLACES: u32 = 1 << 28;
+const PLACES: u32 = (1 << 28) - 1;
 const NOWHERE: u32 = u32::MAX;
 
 /// The references of one method.

@@ -4,6 +4,11 @@
 
 mod common;
 mod death;
+mod mailbox;
 mod matching;
+mod methods;
+mod operations;
 mod process;
 mod request;
+mod requests;
+mod waiting;

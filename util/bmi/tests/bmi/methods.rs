@@ -1,0 +1,195 @@
+//! The method interface: several methods at once, lists for those that have none, and calls one by
+//! one.
+
+use std::thread;
+use std::time::Duration;
+
+use selvedge_bmi::{Bmi, Code, Config, Module, Post, Posted};
+
+use crate::common::{End, Pair, bytes, pattern, pending, unexpected, until};
+use crate::mailbox::Mail;
+
+/// The methods of the fabric, and the mailbox.
+fn modules() -> Vec<&'static dyn Module> {
+    let mut modules = selvedge_bmi::fabric::modules().to_vec();
+    modules.push(&Mail);
+    modules
+}
+
+fn open(config: Config) -> Bmi {
+    Bmi::with_modules(config, modules()).unwrap()
+}
+
+fn mail_pair(port: u16) -> Pair {
+    let url = format!("mail://NULL:{port}");
+    let server = open(Config::server(&url));
+    Pair::acquaint(server, open(Config::client()), &url)
+}
+
+#[test]
+fn lists_are_packed_for_a_method_that_cannot_take_them() {
+    let pair = mail_pair(1);
+    for (sent, taken) in [(1, 1), (3, 1), (1, 7), (1000, 3), (2, 1000)] {
+        let whole = pattern(5000, sent as u8);
+        let pieces: Vec<_> = whole
+            .chunks(5000_usize.div_ceil(sent))
+            .map(<[u8]>::to_vec)
+            .collect();
+        let room = vec![vec![0; 6000_usize.div_ceil(taken)]; taken];
+        let receive = pair.server.bmi.post_recv(pair.server.post(room, 8));
+        let send = pair.client.bmi.post_send(pair.client.post(pieces, 8));
+        let done = pair.finish(&pair.server, receive);
+        assert!(bytes(&done) == whole, "{sent} pieces into {taken}");
+        assert!(bytes(&pair.finish(&pair.client, send)) == whole);
+    }
+    let pieces = vec![vec![1; 3]; 5];
+    let sent = pair
+        .client
+        .bmi
+        .post_sendunexpected(pair.client.post(pieces, 2), 0);
+    let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
+    assert_eq!(*message.buffer, [1; 15]);
+    pair.finish(&pair.client, sent);
+}
+
+#[test]
+fn a_method_has_its_own_limits_and_semantics() {
+    let pair = mail_pair(2);
+    let long = pair.client.post(vec![0; 1001], 1);
+    let refused = pair.client.bmi.post_sendunexpected(long, 0).unwrap_err();
+    assert_eq!(refused.code, Code::EMSGSIZE);
+    assert_eq!(refused.buffers[0].len(), 1001);
+    assert_eq!(
+        pair.client
+            .send(&vec![0; (1 << 20) + 1], 1)
+            .unwrap_err()
+            .code,
+        Code::EMSGSIZE
+    );
+    assert_eq!(
+        pair.client.recv((1 << 20) + 1, 1).unwrap_err().code,
+        Code::EINVAL
+    );
+    let short = pair.server.recv(5, 3);
+    pair.finish(&pair.client, pair.client.send(b"too long", 3));
+    assert_eq!(
+        pair.finish(&pair.server, short).outcome,
+        Err(Code::EMSGSIZE)
+    );
+    let waiting = pending(pair.server.recv(5, 3));
+    pair.server.bmi.cancel(waiting);
+    assert_eq!(
+        pair.server.test(waiting).unwrap().outcome,
+        Err(Code::ECANCEL)
+    );
+}
+
+#[test]
+fn one_server_serves_two_methods_at_once() {
+    let mut config = Config::server("shm://localhost,mail://NULL:3");
+    config.auto_ref_count = true;
+    let server = open(config);
+    let context = server.open_context().unwrap();
+    // The first that has a port.
+    let shm = format!("shm://localhost:{}", server.listen_port().unwrap());
+    let clients = [shm, "mail://NULL:3".to_owned()].map(|url| {
+        let bmi = open(Config::client());
+        let (context, peer) = (bmi.open_context().unwrap(), bmi.addr_lookup(&url).unwrap());
+        End { bmi, context, peer }
+    });
+    for (number, end) in clients.iter().enumerate() {
+        let hello = end.post(vec![number as u8], 1);
+        end.bmi.post_sendunexpected(hello, 0).unwrap();
+    }
+    let mut peers = [None; 2];
+    until("both clients", || {
+        clients.iter().for_each(End::drive);
+        if let Some(hello) = unexpected(&server, 0) {
+            peers[hello.buffer[0] as usize] = Some(hello.addr);
+        }
+        peers.iter().all(Option::is_some).then_some(())
+    });
+    let receives = peers.map(|peer| {
+        let post =
+            Post::new(peer.unwrap(), vec![0; 9], 4, context).with_user(peer.unwrap().0 as u64);
+        pending(server.post_recv(post))
+    });
+    clients.iter().for_each(|end| drop(end.send(b"both", 4)));
+    let mut done = Vec::new();
+    until("both messages", || {
+        clients.iter().for_each(End::drive);
+        let idle = Duration::from_millis(50);
+        server
+            .testcontext(1, idle, context, |one| done.push((one.id, one.user)))
+            .unwrap();
+        (done.len() == 2).then_some(())
+    });
+    for (id, user) in done {
+        let place = receives.iter().position(|receive| *receive == id).unwrap();
+        assert_eq!(user, peers[place].unwrap().0 as u64);
+    }
+    let host = server.rev_lookup_unexpected(peers[1].unwrap()).unwrap();
+    assert!(host.to_str().unwrap().starts_with("box"));
+}
+
+#[test]
+fn calls_of_a_method_are_made_one_by_one() {
+    let pair = mail_pair(5);
+    // The mailbox has a `Cell`: two threads inside at once could not even be compiled, and what one
+    // has posted another may test.
+    thread::scope(|scope| {
+        for tag in 0..8 {
+            let (server, client) = (&pair.server, &pair.client);
+            scope.spawn(move || {
+                for number in 0..200 {
+                    let sent = client.send(&[number], tag);
+                    let done = server.end(server.recv(1, tag));
+                    assert_eq!(bytes(&done), [number]);
+                    client.end(sent);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_no_method_is_refused_by_name() {
+    let unknown = Bmi::initialize(Config::server("gm://NULL:1")).unwrap_err();
+    assert_eq!(unknown.code(), Code::ENOPROTOOPT);
+    assert!(unknown.to_string().contains("gm"), "{unknown}");
+    let client = Bmi::initialize(Config::client()).unwrap();
+    assert_eq!(
+        client.addr_lookup("gm://a:1").unwrap_err().code(),
+        Code::ENOPROTOOPT
+    );
+    let peer = client.addr_lookup("gm://a:1,shm://localhost:4").unwrap();
+    assert_eq!(
+        client.rev_lookup(peer).unwrap().to_str().unwrap(),
+        "gm://a:1,shm://localhost:4"
+    );
+    assert_eq!(
+        client
+            .addr_lookup("shm-zone://localhost:4")
+            .map(|addr| addr == peer),
+        Ok(true)
+    );
+    assert!(client.transports().contains("shm,"));
+    let taken = Bmi::initialize(Config::server("shm://localhost")).unwrap();
+    let url = format!("shm://localhost:{}", taken.listen_port().unwrap());
+    let second = Bmi::initialize(Config::server(&url)).unwrap_err();
+    assert_eq!(second.code(), Code::EADDRINUSE, "{second}");
+}
+
+#[test]
+fn posts_that_are_over_at_once_are_told_of_by_no_test() {
+    let pair = mail_pair(6);
+    assert!(matches!(pair.client.send(b"now", 1), Ok(Posted::Done(_))));
+    pair.server.drive();
+    assert!(matches!(pair.server.recv(9, 1), Ok(Posted::Done(_))));
+    for end in [&pair.client, &pair.server] {
+        assert_eq!(
+            end.bmi.testcontext(9, Duration::ZERO, end.context, |_| ()),
+            Ok(0)
+        );
+    }
+}
