@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use fabtests::campaign::actor;
 use fabtests::command::{bench, campaign, crowd, doctor, limits, pingpong, run};
 use fabtests::pair::role;
-use fabtests::suite::misbehave;
+use fabtests::suite::{conformance, misbehave};
 use fabtests::upstream;
 
 /// Measures and validates Selvedge's providers on this machine
@@ -42,6 +42,8 @@ enum Command {
     /// Kill, stop, attack and starve processes on purpose, and count who survives
     Campaign(campaign::Args),
     #[command(hide = true)]
+    Conform(conformance::Args),
+    #[command(hide = true)]
     Misbehave(misbehave::Args),
     #[command(hide = true)]
     Role(role::Args),
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Programs => upstream::list(),
         Command::Links(args) => upstream::links(&args),
         Command::Campaign(args) => campaign::run(&args),
+        Command::Conform(args) => conformance::run(&args),
         Command::Misbehave(args) => misbehave::run(&args),
         Command::Role(args) => role::run(&args),
         Command::Crowd(args) => crowd::run(&args),

@@ -17,7 +17,7 @@ mod party;
 mod path;
 mod patience;
 mod phoenix;
-mod random;
+pub(crate) mod random;
 mod report;
 mod restart;
 mod scene;

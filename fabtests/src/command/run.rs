@@ -51,6 +51,9 @@ pub struct Args {
     /// Write a page
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Run each test over providers with defects that it has to notice: it passes if it fails
+    #[arg(long)]
+    mutants: bool,
     /// Run the tests of the runner
     #[arg(long, hide = true)]
     selftest: bool,
@@ -66,9 +69,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => Manifest::built_in()?,
     };
     let wanted = args.wanted()?;
-    let entries = match args.selftest {
-        true => catalogue::selftests(),
-        false => catalogue::entries(&wanted, &manifest),
+    let entries = match () {
+        () if args.selftest => catalogue::selftests(),
+        () if args.mutants => catalogue::mutants(&wanted),
+        () => catalogue::entries(&wanted, &manifest),
     };
     ensure!(
         !entries.is_empty(),

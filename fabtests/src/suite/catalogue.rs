@@ -1,5 +1,6 @@
 //! Every test that there is, for the providers that are asked for.
 
+use super::conformance;
 use super::entry::{Entry, Set};
 use super::manifest::{Manifest, Variant};
 use super::misbehave;
@@ -23,7 +24,8 @@ pub struct Wanted {
 /// Who has tests for a provider: all of them, of every set.
 ///
 /// This is where the suite's parts come together; each makes its entries in a file of its own.
-const SOURCES: &[fn(&Wanted, &str) -> Vec<Entry>] = &[upstream::catalogue::entries];
+const SOURCES: &[fn(&Wanted, &str) -> Vec<Entry>] =
+    &[conformance::entries, upstream::catalogue::entries];
 
 /// The tests that are wanted, with the providers' variants, in the order in which they are run.
 pub fn entries(wanted: &Wanted, manifest: &Manifest) -> Vec<Entry> {
@@ -44,6 +46,16 @@ pub fn entries(wanted: &Wanted, manifest: &Manifest) -> Vec<Entry> {
     }
     entries.retain(|entry| wanted.has(entry));
     entries.sort_by_key(|entry| entry.provider.clone());
+    entries
+}
+
+/// The tests over providers with the defects that each has to notice.
+pub fn mutants(wanted: &Wanted) -> Vec<Entry> {
+    let providers = wanted.providers.iter();
+    let mut entries: Vec<_> = providers
+        .flat_map(|provider| conformance::mutants(wanted, provider))
+        .collect();
+    entries.retain(|entry| wanted.has(entry));
     entries
 }
 

@@ -83,6 +83,8 @@ pub struct Entry {
     pub is_alone: bool,
     /// Whether success means that at least one thing was checked, as the processes count it.
     pub counts_checks: bool,
+    /// Whether it is over a provider with a defect, which it has to notice.
+    pub must_fail: bool,
 }
 
 impl Entry {
@@ -97,6 +99,7 @@ impl Entry {
             timeout: TIMEOUT,
             is_alone: false,
             counts_checks: false,
+            must_fail: false,
         }
     }
 

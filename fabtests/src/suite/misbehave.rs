@@ -126,7 +126,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             });
         }
         Kind::Abandon => drop(Command::new("sleep").arg("100").spawn()?),
-        Kind::Litter => std::fs::write(litter(std::os::unix::process::parent_id()), "")?,
+        Kind::Litter => std::fs::write(format!("/dev/shm/litter-{}", std::process::id()), "")?,
         Kind::Wait => drop(control.exchange_asleep(Value::Null)?),
         Kind::Serve => serve(&control, args.port)?,
         Kind::Call => call(args)?,
@@ -152,11 +152,6 @@ fn hang(control: &Control) -> anyhow::Result<()> {
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }
-}
-
-/// The file that is left behind in the run of this process; tests of the runner remove it.
-pub fn litter(runner: u32) -> String {
-    format!("/dev/shm/fabtests-litter-{runner}")
 }
 
 fn serve(control: &Control, port: u16) -> anyhow::Result<()> {

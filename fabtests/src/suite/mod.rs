@@ -8,12 +8,16 @@
 //! reason.
 
 pub mod catalogue;
+pub mod conformance;
 pub mod control;
+mod cx;
 mod entry;
+mod flaw;
 mod manifest;
 pub mod misbehave;
 pub mod report;
 pub mod run;
+mod tests;
 mod verdict;
 
 pub use entry::{Entry, Process, Set, Start};

@@ -69,6 +69,9 @@ pub struct Report {
     pub checks: u64,
     /// Bytes of messages and memory that they compared.
     pub bytes: u64,
+    /// How a test that has to fail has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noticed: Option<String>,
     /// What each process printed last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<String>,

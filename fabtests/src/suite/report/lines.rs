@@ -83,6 +83,9 @@ impl Lines {
     fn text(&self, report: &Report) -> String {
         let word = self.paint(report.verdict.word(), &report.verdict);
         let mut text = format!("{word} {:<62} {:>7.2} s\n", report.path(), report.seconds);
+        if let Some(noticed) = &report.noticed {
+            text += &indented(&format!("noticed: {noticed}"));
+        }
         if report.verdict.is_bad() {
             text += &details(report, &self.again);
         }

@@ -10,6 +10,7 @@ use anyhow::{Context as _, ensure};
 use nix::sys::wait::WaitStatus;
 use serde_json::Value;
 
+use super::leftovers;
 use super::process::{Event, Member};
 use crate::suite::control::{Answer, Word};
 use crate::suite::entry::{Entry, Process, Start};
@@ -20,9 +21,10 @@ pub(super) fn attempt(entry: &Entry, number: usize, slowness: f64) -> Report {
     let start = Instant::now();
     let deadline = start + entry.timeout.mul_f64(slowness);
     let mut attempt = Attempt::new(entry, number);
-    let verdict = match attempt.play(deadline) {
-        Ok(verdict) => verdict,
-        Err(error) => Verdict::Fail(format!("{error:#}")),
+    let (verdict, noticed) = match attempt.play(deadline) {
+        Ok(verdict) if entry.must_fail => inverted(verdict),
+        Ok(verdict) => (verdict, None),
+        Err(error) => (Verdict::Fail(format!("{error:#}")), None),
     };
     Report {
         provider: entry.provider.clone(),
@@ -35,6 +37,19 @@ pub(super) fn attempt(entry: &Entry, number: usize, slowness: f64) -> Report {
             false => Vec::new(),
         },
         verdict,
+        noticed,
+    }
+}
+
+/// The verdict over a test that has to fail, and how it has failed.
+fn inverted(verdict: Verdict) -> (Verdict, Option<String>) {
+    match verdict {
+        Verdict::Pass => (
+            Verdict::Fail("it did not notice the defect".to_owned()),
+            None,
+        ),
+        skip @ Verdict::Skip(_) => (skip, None),
+        bad => (Verdict::Pass, bad.why().map(str::to_owned)),
     }
 }
 
@@ -209,12 +224,18 @@ impl<'a> Attempt<'a> {
                 let errno = selvedge::Errno::from_raw(code);
                 Verdict::Skip(format!("{who} ended with {code}: {}", errno.text()))
             }
+            _ if code == PANIC => Verdict::Fail(format!("{who} has panicked")),
             expected => Verdict::Fail(format!("{who} ended with {code} instead of {expected}")),
         }
     }
 
     /// All processes have ended well.
     fn passed(&self) -> Verdict {
+        let processes: Vec<_> = self.members.iter().map(Member::pid).collect();
+        let files = leftovers::files_of(&processes).join(", ");
+        if !files.is_empty() {
+            return Verdict::Leak(format!("it has left {files} behind"));
+        }
         match self.entry.counts_checks && self.checks == 0 {
             true => Verdict::Fail("nothing was checked".to_owned()),
             false => Verdict::Pass,
@@ -343,6 +364,8 @@ fn free_port() -> anyhow::Result<u16> {
 
 /// Exit codes of a program whose provider does not have what it needs: `FI_ENODATA`, `FI_ENOSYS`.
 const UNAVAILABLE: [i32; 2] = [libc::ENODATA, libc::ENOSYS];
+/// The exit code of a program that has panicked.
+const PANIC: i32 = 101;
 /// More than any run needs, and fewer than there are.
 const MOST_PORTS: usize = 20_000;
 /// How long to wait for what a process said or printed before it ended.

@@ -1,6 +1,5 @@
 //! What tests leave behind: processes of their groups, and files of shared memory.
 
-use std::collections::BTreeSet;
 use std::fs;
 
 use nix::unistd::Pid;
@@ -28,12 +27,20 @@ fn living_member(pid: &str, group: Pid) -> Option<String> {
     (state != "Z" && group_of == group.to_string()).then(|| format!("{pid} ({name})"))
 }
 
-/// The files of shared memory: they outlive whoever made them.
-pub(super) fn files() -> BTreeSet<String> {
+/// The files of shared memory that are named after one of these processes. Others use the machine,
+/// too, and what they leave behind is nobody's business here.
+pub(super) fn files_of(processes: &[Pid]) -> Vec<String> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten();
     entries
         .filter_map(|entry| Some(entry.ok()?.path().to_string_lossy().into_owned()))
+        .filter(|path| processes.iter().any(|pid| names(path, *pid)))
         .collect()
+}
+
+/// Whether the process's number stands in the name, as a whole number.
+fn names(path: &str, pid: Pid) -> bool {
+    let numbers = path.split(|character: char| !character.is_ascii_digit());
+    numbers.into_iter().any(|number| number == pid.to_string())
 }
 
 #[cfg(test)]
@@ -47,5 +54,12 @@ mod tests {
         let found = living_member(&own, group).unwrap();
         assert!(found.starts_with(&own), "{found}");
         assert_eq!(living_member(&own, Pid::from_raw(1 << 30)), None);
+    }
+
+    #[test]
+    fn a_file_is_named_after_a_process_by_its_whole_number() {
+        let pid = Pid::from_raw(471);
+        assert!(names("/dev/shm/471:0:1", pid) && names("/dev/shm/x-471", pid));
+        assert!(!names("/dev/shm/4711:0:1", pid) && !names("/dev/shm/x", pid));
     }
 }

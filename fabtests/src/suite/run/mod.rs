@@ -5,7 +5,7 @@ mod attempt;
 mod leftovers;
 mod process;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -56,7 +56,6 @@ impl Outcome {
 /// Runs the entries: first those that bear company, several at a time, then the others.
 pub fn run(entries: &[Entry], plan: &Plan<'_>, mut watch: impl FnMut(News<'_>)) -> Outcome {
     let start = Instant::now();
-    let mut suspects = Suspects::new();
     let mut reports = BTreeMap::new();
     for alone in [false, true] {
         let places = (0..entries.len()).filter(|&place| entries[place].is_alone == alone);
@@ -68,30 +67,13 @@ pub fn run(entries: &[Entry], plan: &Plan<'_>, mut watch: impl FnMut(News<'_>)) 
             plan,
         };
         batch.work(jobs, |news| match news {
-            Inner::Begun(place) => {
-                suspects.begin(place);
-                watch(News::Begun(&entries[place]));
-            }
-            Inner::Over(place, report, files) => {
-                suspects.look(place, &files);
+            Inner::Begun(place) => watch(News::Begun(&entries[place])),
+            Inner::Over(place, report) => {
                 watch(News::Over(&report));
                 reports.insert(place, report);
             }
             Inner::Nothing => watch(News::Nothing),
         });
-    }
-    for (name, sighting) in suspects.left() {
-        if let Some(report) = reports.get_mut(&sighting.ended)
-            && !report.verdict.is_bad()
-        {
-            let others = sighting.running.iter().map(|&place| entries[place].path());
-            let who = match Vec::from_iter(others).join(", ") {
-                none if none.is_empty() => "it".to_owned(),
-                others => format!("it, or what ran beside it ({others}),"),
-            };
-            report.verdict = Verdict::Leak(format!("{who} has left {name} behind"));
-            watch(News::Over(report));
-        }
     }
     Outcome {
         reports: reports.into_values().collect(),
@@ -109,8 +91,7 @@ struct Batch<'a> {
 
 enum Inner {
     Begun(usize),
-    /// With the files of shared memory that are there.
-    Over(usize, Report, BTreeSet<String>),
+    Over(usize, Report),
     Nothing,
 }
 
@@ -144,7 +125,7 @@ impl Batch<'_> {
             let _ = news.send(Inner::Begun(place));
             let report = attempt::attempt(entry, place, self.plan.slowness);
             let report = with_expectation(report, self.plan.manifest);
-            let _ = news.send(Inner::Over(place, report, leftovers::files()));
+            let _ = news.send(Inner::Over(place, report));
         }
     }
 }
@@ -160,60 +141,4 @@ fn with_expectation(mut report: Report, manifest: &Manifest) -> Report {
     report
 }
 
-/// Files that appear while tests run, and the tests that may have made them.
-struct Suspects {
-    running: BTreeSet<usize>,
-    before: BTreeSet<String>,
-    seen: BTreeMap<String, Sighting>,
-}
-
-/// When a file was first seen.
-struct Sighting {
-    /// The test that had just ended.
-    ended: usize,
-    /// Those that were running.
-    running: Vec<usize>,
-}
-
-impl Suspects {
-    fn new() -> Self {
-        Self {
-            running: BTreeSet::new(),
-            before: leftovers::files(),
-            seen: BTreeMap::new(),
-        }
-    }
-
-    fn begin(&mut self, place: usize) {
-        self.running.insert(place);
-    }
-
-    /// An entry is over: what is there now and was not before is its, or of one of those that run.
-    fn look(&mut self, place: usize, now: &BTreeSet<String>) {
-        self.running.remove(&place);
-        self.seen.retain(|name, _| now.contains(name));
-        for name in now.difference(&self.before) {
-            self.seen.entry(name.clone()).or_insert_with(|| Sighting {
-                ended: place,
-                running: self.running.iter().copied().collect(),
-            });
-        }
-    }
-
-    /// What is still there when all tests are over.
-    ///
-    /// Others use the machine, too; what they make goes away by itself.
-    fn left(mut self) -> BTreeMap<String, Sighting> {
-        let until = Instant::now() + GRACE;
-        while !self.seen.is_empty() && Instant::now() < until {
-            thread::sleep(TICK);
-            let now = leftovers::files();
-            self.seen.retain(|name, _| now.contains(name));
-        }
-        self.seen
-    }
-}
-
 const TICK: Duration = Duration::from_millis(100);
-/// How long a file may outlive the test that seems to have made it.
-const GRACE: Duration = Duration::from_secs(3);

@@ -56,6 +56,8 @@ impl Member {
         let mut command = Command::new("/proc/self/exe");
         command
             .args(&process.args)
+            // Where a panic was is enough; its backtrace would push the rest out.
+            .env("RUST_BACKTRACE", "0")
             .env(RUNNER, std::process::id().to_string())
             .envs(process.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(OwnedFd::from(stdin)))
@@ -149,7 +151,8 @@ impl Member {
         self.is_buried = true;
     }
 
-    fn pid(&self) -> Pid {
+    /// Its number.
+    pub(super) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
 }

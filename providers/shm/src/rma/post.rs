@@ -100,6 +100,9 @@ impl Rma for Endpoint {
         key: u64,
         data: Option<u64>,
     ) -> Result {
+        if bytes.len() > self.inject_size {
+            return Err(Errno::MsgSize);
+        }
         // SAFETY: `bytes` is borrowed for the whole call, and an operation with `INJECT` keeps no
         // buffer beyond it: what is not sent at once is copied.
         let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };

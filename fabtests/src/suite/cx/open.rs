@@ -1,0 +1,355 @@
+//! Finding the provider, and opening ports.
+
+use std::sync::Arc;
+
+use anyhow::{anyhow, ensure};
+use selvedge::eq::Event;
+use selvedge::info::EpType;
+use selvedge::{
+    Address, Bindings, Domain, Errno, EventQueue, Fabric, Hints, Info, Provider, Registry, av, cq,
+    eq, wait,
+};
+
+use super::face::{Face, Kind};
+use super::owned::{Awaited, Owned};
+use super::patience::until;
+use super::port::{Connection, Port};
+use super::raw::Raw;
+use super::test::Test;
+use super::{Cx, Result, Skipped, check, leaks};
+use crate::suite::control::{Control, Word};
+use crate::suite::entry::Set;
+use crate::suite::flaw;
+
+/// What an endpoint of the raw face is opened with.
+#[derive(Default)]
+pub(crate) struct Setup<'a> {
+    /// Size of the completion queue.
+    pub(crate) size: usize,
+    /// How threads wait for it.
+    pub(crate) wait: wait::Object,
+    /// What else it is bound to.
+    pub(crate) bind: Option<&'a Bind<'a>>,
+    /// More hints.
+    pub(crate) hints: Option<fn(Hints) -> Hints>,
+}
+
+/// Adds to what an endpoint is bound to.
+type Bind<'a> = dyn Fn(&dyn Domain, &mut Bindings) -> Result + 'a;
+
+/// Who plays a test.
+pub(crate) struct Player {
+    pub(crate) test: &'static Test,
+    pub(crate) provider: String,
+    pub(crate) ep_type: EpType,
+    pub(crate) face: Kind,
+    pub(crate) set: Set,
+    pub(crate) seed: u64,
+    pub(crate) me: usize,
+}
+
+impl Player {
+    /// Plays the part of one process, and tells the runner how it was.
+    ///
+    /// # Errors
+    /// When the runner cannot be told.
+    pub(crate) fn play(self, control: Control) -> Result {
+        let registry = registry(&self.provider)?;
+        let mut cx = Cx {
+            count: self.test.processes,
+            test: self.test,
+            provider: self.provider,
+            ep_type: self.ep_type,
+            face: self.face,
+            set: self.set,
+            seed: self.seed,
+            me: self.me,
+            control,
+            registry,
+            ports: Vec::new(),
+            memories: Vec::new(),
+            next_key: 0x5e1f,
+        };
+        // What is opened once in a process's life is there before descriptors are counted.
+        let warm = cx.warm_up();
+        let before = leaks::Holdings::now();
+        let result = warm.and_then(|()| (cx.test.run)(&mut cx));
+        let result = result.and_then(|()| cx.end());
+        let Cx { control, .. } = cx;
+        control.say(&word(result, &before))
+    }
+}
+
+fn word(result: Result, before: &leaks::Holdings) -> Word {
+    match result {
+        Ok(()) => match left(before) {
+            Some(what) => Word::Leaked(what),
+            None => {
+                let (checks, bytes) = check::counts();
+                Word::Done { checks, bytes }
+            }
+        },
+        Err(error) => match error.downcast::<Skipped>() {
+            Ok(Skipped(why)) => Word::Skip(why),
+            Err(error) => Word::Failed(format!("{error:#}")),
+        },
+    }
+}
+
+/// What is still there that was not before; threads need a moment to end.
+fn left(before: &leaks::Holdings) -> Option<String> {
+    let mut left = None;
+    let gone = until("the end of what was opened", || {
+        left = leaks::Holdings::now().beyond(before);
+        Ok(left.is_none().then_some(()))
+    });
+    gone.err().and(left)
+}
+
+/// The provider, with a defect if one is asked for.
+fn registry(provider: &str) -> Result<Registry> {
+    let own: Option<&'static dyn Provider> = selvedge_providers::builtin()
+        .providers()
+        .iter()
+        .copied()
+        .find(|own| own.name() == provider);
+    let own = own.ok_or_else(|| anyhow!("there is no provider {provider:?}"))?;
+    Ok(Registry::new().with(flaw::planted(own)?))
+}
+
+impl Cx {
+    /// The hints that this test finds its provider with.
+    pub(crate) fn hints(&self) -> Hints {
+        Hints::new()
+            .provider(&self.provider)
+            .caps(self.test.caps)
+            .ep_type(self.ep_type)
+    }
+
+    /// The first way to communicate that satisfies the hints.
+    ///
+    /// # Errors
+    /// A [`Skipped`] when there is none; discovery's.
+    pub(crate) fn info_for(&self, hints: &Hints) -> Result<Info> {
+        match self.registry.infos(hints) {
+            Ok(infos) => Ok(infos.into_iter().next().expect("there is at least one")),
+            Err(error) if error.errno() == Errno::NoData => Err(Skipped(error.to_string()).into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The registry with nothing but the provider.
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// A port to every process, with the addresses of all of them.
+    ///
+    /// # Errors
+    /// A [`Skipped`] when the provider does not have what the test needs; the provider's.
+    pub(crate) fn port(&mut self) -> Result<Port> {
+        self.port_with(&Setup::default())
+    }
+
+    /// The same, opened in another way.
+    ///
+    /// # Errors
+    /// As [`Self::port`].
+    pub(crate) fn port_with(&mut self, setup: &Setup<'_>) -> Result<Port> {
+        let mut port = match self.ep_type {
+            EpType::Msg => self.connected(setup)?,
+            _ => self.unconnected(setup)?,
+        };
+        self.ports.push(port.clone());
+        let mut peers = vec![selvedge::FiAddr::UNSPEC; self.count];
+        if self.ep_type != EpType::Msg {
+            let own = port.address()?.to_string();
+            let names: Vec<String> = self.tell(&own)?;
+            for (process, name) in names.iter().enumerate() {
+                peers[process] = port.insert(&name.parse()?)?;
+            }
+        }
+        port.set_peers(peers);
+        // Nobody sends before all are known: an unknown sender has no index.
+        self.ports.pop();
+        self.ports.push(port.clone());
+        self.barrier()?;
+        Ok(port)
+    }
+
+    /// An endpoint of this process's own, that nobody knows of yet.
+    ///
+    /// # Errors
+    /// As [`Self::port`].
+    pub(crate) fn stranger(&mut self, setup: &Setup<'_>) -> Result<Port> {
+        let port = self.unconnected(setup)?;
+        self.ports.push(port.clone());
+        Ok(port)
+    }
+
+    fn warm_up(&self) -> Result {
+        let info = self.info_for(&self.hints())?;
+        let domain = info.open()?;
+        if self.ep_type != EpType::Msg {
+            let cq = domain.cq(&cq::Attr::default())?;
+            let av = domain.av(&av::Attr::default())?;
+            domain.endpoint(&info, Bindings::new(cq, av))?;
+        }
+        Ok(())
+    }
+
+    fn unconnected(&self, setup: &Setup<'_>) -> Result<Port> {
+        let hints = setup
+            .hints
+            .map_or_else(|| self.hints(), |edit| edit(self.hints()));
+        let info = self.info_for(&hints)?;
+        let domain = info.open()?;
+        let av = domain.av(&av::Attr::default())?;
+        let face: Box<dyn Face> = match self.face {
+            Kind::Owned => Box::new(Owned::open(&domain, &info, &av)?),
+            Kind::Async => Box::new(Awaited::open(&domain, &info, &av)?),
+            Kind::Raw => {
+                let cq = domain.cq(&setup.cq()).map_err(missing)?;
+                let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+                setup.bind(&*domain, &mut bind)?;
+                let ep = domain.endpoint(&info, bind)?;
+                Box::new(Raw::new(ep, cq, Some(av)))
+            }
+        };
+        Ok(Port::new(face, domain, info, self.me, None))
+    }
+
+    /// Process 0 listens, process 1 connects.
+    fn connected(&mut self, setup: &Setup<'_>) -> Result<Port> {
+        ensure!(
+            self.count == 2,
+            "connected endpoints are between two processes"
+        );
+        let info = self.info_for(&self.hints())?;
+        let fabric = info.fabric()?;
+        let domain = fabric.domain(&info)?;
+        let eq = fabric.eq(&eq::Attr::default())?;
+        match self.me {
+            0 => self.accept(setup, &info, &fabric, domain, eq),
+            _ => self.connect(setup, info, domain, eq),
+        }
+    }
+
+    fn accept(
+        &mut self,
+        setup: &Setup<'_>,
+        info: &Info,
+        fabric: &Arc<dyn Fabric>,
+        domain: Arc<dyn Domain>,
+        eq: Arc<dyn EventQueue>,
+    ) -> Result<Port> {
+        let pep = fabric.passive_endpoint(info, Arc::clone(&eq))?;
+        pep.listen()?;
+        self.tell(&pep.address()?.to_string())?;
+        let request = match event(&*eq, "a request to connect")? {
+            Event::ConnReq { info, .. } => info,
+            other => return Err(anyhow!("{other:?} instead of a request to connect")),
+        };
+        let raw = setup.connectable(&*domain, &request, &eq)?;
+        cm(&raw)?.accept(&[])?;
+        connected(&*eq)?;
+        let connection = Connection {
+            _eq: eq,
+            _pep: Some(pep),
+        };
+        let info = (*request).clone();
+        Ok(Port::new(
+            Box::new(raw),
+            domain,
+            info,
+            self.me,
+            Some(connection),
+        ))
+    }
+
+    fn connect(
+        &mut self,
+        setup: &Setup<'_>,
+        info: Info,
+        domain: Arc<dyn Domain>,
+        eq: Arc<dyn EventQueue>,
+    ) -> Result<Port> {
+        let names: Vec<String> = self.tell(&String::new())?;
+        let address: Address = names[0].parse()?;
+        let raw = setup.connectable(&*domain, &info, &eq)?;
+        cm(&raw)?.connect(&address, &[])?;
+        connected(&*eq)?;
+        let connection = Connection {
+            _eq: eq,
+            _pep: None,
+        };
+        Ok(Port::new(
+            Box::new(raw),
+            domain,
+            info,
+            self.me,
+            Some(connection),
+        ))
+    }
+}
+
+impl Setup<'_> {
+    fn cq(&self) -> cq::Attr {
+        let mut attr = cq::Attr::with_size(self.size);
+        attr.wait_obj = self.wait;
+        attr
+    }
+
+    fn bind(&self, domain: &dyn Domain, bind: &mut Bindings) -> Result {
+        self.bind.map_or(Ok(()), |add| add(domain, bind))
+    }
+
+    fn connectable(
+        &self,
+        domain: &dyn Domain,
+        info: &Info,
+        eq: &Arc<dyn EventQueue>,
+    ) -> Result<Raw> {
+        let cq = domain.cq(&self.cq())?;
+        let av = domain.av(&av::Attr::default())?;
+        let mut bind = Bindings::new(Arc::clone(&cq), av);
+        bind.av = None;
+        bind.eq = Some(Arc::clone(eq));
+        self.bind(domain, &mut bind)?;
+        Ok(Raw::new(domain.endpoint(info, bind)?, cq, None))
+    }
+}
+
+/// What a provider does not have at all is no failure of the test's.
+fn missing(error: selvedge::Error) -> anyhow::Error {
+    match error.errno() {
+        Errno::NoSys | Errno::OpNotSupp => Skipped(error.to_string()).into(),
+        _ => error.into(),
+    }
+}
+
+fn cm(raw: &Raw) -> Result<&dyn selvedge::ConnectionManagement> {
+    raw.ep
+        .cm()
+        .ok_or_else(|| anyhow!("a connected endpoint without connection management"))
+}
+
+fn connected(eq: &dyn EventQueue) -> Result {
+    match event(eq, "the connection")? {
+        Event::Connected { .. } => Ok(()),
+        other => Err(anyhow!("{other:?} instead of the connection")),
+    }
+}
+
+/// The next event.
+///
+/// # Errors
+/// When it is an error, or does not come.
+pub(crate) fn event(eq: &dyn EventQueue, what: &str) -> Result<Event> {
+    until(what, || match eq.read() {
+        Ok(event) => Ok(Some(event)),
+        Err(Errno::Again) => Ok(None),
+        Err(Errno::Avail) => Err(anyhow!("{what}: {:?}", eq.read_err()?)),
+        Err(errno) => Err(anyhow!("reading events: {errno}")),
+    })
+}

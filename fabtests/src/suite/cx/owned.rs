@@ -1,0 +1,485 @@
+//! The faces of the safe layer: buffers from pools, polled and awaited.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+
+use anyhow::anyhow;
+use selvedge::atomic::{Family, Target};
+use selvedge::owned::{
+    self, AsyncEndpoint, Buf, Completions, Failed, Handle, Pool, Received, Refused, Remote,
+};
+use selvedge::{Address, AddressVector, CompletionFlags, Context, Domain, Errno, FiAddr, Info, cq};
+
+use super::face::Face;
+use super::post::{Atomic, Done, Failure, Place, Post, Rx, RxKind, Tx};
+
+/// Buffers of every size that is asked for; the sizes used last are kept.
+#[derive(Debug)]
+struct Pools {
+    domain: Arc<dyn Domain>,
+    pools: VecDeque<(usize, Pool)>,
+}
+
+impl Pools {
+    fn new(domain: Arc<dyn Domain>) -> Self {
+        Self {
+            domain,
+            pools: VecDeque::new(),
+        }
+    }
+
+    /// A buffer that takes exactly so many bytes.
+    fn take(&mut self, size: usize) -> Result<Buf, Errno> {
+        let size = size.max(1);
+        if let Some(place) = self.pools.iter().position(|(own, _)| *own == size) {
+            return self.pools[place].1.take().ok_or(Errno::Again);
+        }
+        let count = (POOL / size).clamp(4, 128);
+        let pool = Pool::new(&*self.domain, size, count).map_err(|error| error.errno())?;
+        let buf = pool.take().ok_or(Errno::NoBufs)?;
+        self.pools.push_back((size, pool));
+        if self.pools.len() > KEPT_POOLS {
+            self.pools.pop_front();
+        }
+        Ok(buf)
+    }
+
+    fn filled(&mut self, bytes: &[u8]) -> Result<Buf, Errno> {
+        let mut buf = self.take(bytes.len())?;
+        buf.write(bytes)?;
+        Ok(buf)
+    }
+
+    fn of_len(&mut self, len: usize) -> Result<Buf, Errno> {
+        let mut buf = self.take(len)?;
+        buf.set_len(len)?;
+        Ok(buf)
+    }
+}
+
+/// The polled endpoint.
+#[derive(Debug)]
+pub(super) struct Owned {
+    ep: owned::Endpoint,
+    av: Arc<dyn AddressVector>,
+    pools: Pools,
+    handles: BTreeMap<u64, Handle>,
+    done: Completions,
+    ready: VecDeque<Done>,
+}
+
+impl Owned {
+    pub(super) fn open(
+        domain: &Arc<dyn Domain>,
+        info: &Info,
+        av: &Arc<dyn AddressVector>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            ep: owned::Endpoint::open(&**domain, info, Arc::clone(av))?,
+            av: Arc::clone(av),
+            pools: Pools::new(Arc::clone(domain)),
+            handles: BTreeMap::new(),
+            done: Completions::with_capacity(16),
+            ready: VecDeque::new(),
+        })
+    }
+
+    fn submit(&mut self, context: u64, post: &Post) -> Result<Option<Handle>, Errno> {
+        let word = Context(context);
+        let handle: Result<Handle, Refused> = match post {
+            Post::Send(tx) if tx.is_injected => {
+                return match tx.tag {
+                    None => self.ep.inject(&tx.bytes, tx.to, tx.data),
+                    Some(tag) => self.ep.tinject(&tx.bytes, tx.to, tag, tx.data),
+                }
+                .map(|()| None);
+            }
+            Post::Write(write) if write.is_injected => {
+                let to = remote(write.to);
+                let posted = self.ep.inject_write(&write.bytes, to, write.data);
+                return posted.map(|()| None);
+            }
+            Post::Atomic(atomic) if atomic.is_injected => {
+                let posted = self.ep.inject_atomic(&atomic.operand, target(atomic));
+                return posted.map(|()| None);
+            }
+            Post::Send(tx) => {
+                let buf = self.pools.filled(&tx.bytes)?;
+                self.send(tx, buf, word)
+            }
+            Post::Recv(rx) => {
+                let buf = self.pools.take(rx.room)?;
+                self.recv(rx, buf, word)
+            }
+            Post::Write(write) => {
+                let (buf, to) = (self.pools.filled(&write.bytes)?, remote(write.to));
+                match write.data {
+                    None => self.ep.write(buf, to, word),
+                    Some(data) => self.ep.writedata(buf, data, to, word),
+                }
+            }
+            Post::Read(read) => {
+                let buf = self.pools.of_len(read.len)?;
+                self.ep.read(buf, remote(read.from), word)
+            }
+            Post::Atomic(atomic) => self.atomic(atomic, word)?,
+        };
+        Ok(Some(handle?))
+    }
+
+    fn send(&self, tx: &Tx, buf: Buf, word: Context) -> Result<Handle, Refused> {
+        match (tx.tag, tx.data) {
+            (None, None) => self.ep.send(buf, tx.to, word),
+            (None, Some(data)) => self.ep.senddata(buf, data, tx.to, word),
+            (Some(tag), None) => self.ep.tsend(buf, tx.to, tag, word),
+            (Some(tag), Some(data)) => self.ep.tsenddata(buf, data, tx.to, tag, word),
+        }
+    }
+
+    fn recv(&self, rx: &Rx, buf: Buf, word: Context) -> Result<Handle, Refused> {
+        match (rx.kind, rx.tag) {
+            (RxKind::Plain, None) => self.ep.recv(buf, rx.from, word),
+            (RxKind::Plain, Some(tag)) => self.ep.trecv(buf, rx.from, tag, word),
+            (RxKind::Multi, tag) => self.ep.recv_multi(buf, rx.from, tag, word),
+            (RxKind::Look, tag) => self.ep.tpeek(buf, rx.from, tag.unwrap_or_default(), word),
+            (RxKind::Discard, tag) => self
+                .ep
+                .tdiscard(buf, rx.from, tag.unwrap_or_default(), word),
+        }
+    }
+
+    fn atomic(&mut self, atomic: &Atomic, word: Context) -> Result<Result<Handle, Refused>, Errno> {
+        let target = target(atomic);
+        Ok(match atomic.family {
+            Family::Base => {
+                let buf = self.pools.filled(&atomic.operand)?;
+                self.ep.atomic(buf, target, word)
+            }
+            Family::Fetch => {
+                let buf = self.pools.of_len(atomic.result)?;
+                self.ep.fetch_atomic(buf, &atomic.operand, target, word)
+            }
+            Family::Compare => {
+                let buf = self.pools.of_len(atomic.result)?;
+                let (operand, compare) = (&atomic.operand, &atomic.compare);
+                self.ep.compare_atomic(buf, operand, compare, target, word)
+            }
+        })
+    }
+}
+
+impl Face for Owned {
+    fn address(&self) -> Result<Address, Errno> {
+        self.ep.address()
+    }
+
+    fn insert(&self, peer: &Address) -> Result<FiAddr, Errno> {
+        self.av.insert_one(peer)
+    }
+
+    fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {
+        if let Some(handle) = self.submit(context, post)? {
+            self.handles.insert(context, handle);
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, context: u64) -> Result<(), Errno> {
+        let handle = self.handles.get(&context).ok_or(Errno::NoEnt)?;
+        self.ep.cancel(*handle)
+    }
+
+    fn poll(&mut self) -> anyhow::Result<Option<Done>> {
+        if self.ready.is_empty() {
+            self.drive()?;
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    fn drive(&mut self) -> anyhow::Result<()> {
+        let read = self.ep.poll(&mut self.done);
+        for completion in self.done.drain() {
+            let (context, buf) = (completion.context.0, completion.buf);
+            self.ready.push_back(match completion.result {
+                Ok(received) => success(context, &buf, received),
+                Err(error) => failure(context, &buf, error),
+            });
+        }
+        read.map_err(|errno| anyhow!("polling the endpoint: {errno}"))?;
+        Ok(())
+    }
+}
+
+/// The future of an operation.
+type Operation = Pin<Box<dyn Future<Output = Done>>>;
+
+/// The awaited endpoint, whose futures are polled by hand. A future that is dropped gives no
+/// completion, so nothing is cancelled here.
+pub(super) struct Awaited {
+    ep: Arc<AsyncEndpoint>,
+    av: Arc<dyn AddressVector>,
+    pools: Pools,
+    under_way: VecDeque<(u64, Operation)>,
+    ready: VecDeque<Done>,
+}
+
+impl fmt::Debug for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Awaited")
+            .field("ep", &self.ep)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Awaited {
+    pub(super) fn open(
+        domain: &Arc<dyn Domain>,
+        info: &Info,
+        av: &Arc<dyn AddressVector>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            ep: Arc::new(AsyncEndpoint::open(&**domain, info, Arc::clone(av))?),
+            av: Arc::clone(av),
+            pools: Pools::new(Arc::clone(domain)),
+            under_way: VecDeque::new(),
+            ready: VecDeque::new(),
+        })
+    }
+
+    /// The future of an operation; none where nothing completes.
+    fn operation(&mut self, context: u64, post: &Post) -> Result<Option<Operation>, Errno> {
+        let ep = Arc::clone(&self.ep);
+        Ok(Some(match post.clone() {
+            Post::Send(tx) if tx.is_injected => {
+                match tx.tag {
+                    None => ep.inject(&tx.bytes, tx.to, tx.data)?,
+                    Some(tag) => ep.tinject(&tx.bytes, tx.to, tag, tx.data)?,
+                }
+                return Ok(None);
+            }
+            Post::Write(write) if write.is_injected => {
+                ep.inject_write(&write.bytes, remote(write.to), write.data)?;
+                return Ok(None);
+            }
+            Post::Atomic(atomic) if atomic.is_injected => {
+                ep.inject_atomic(&atomic.operand, target(&atomic))?;
+                return Ok(None);
+            }
+            Post::Send(tx) => {
+                let buf = self.pools.filled(&tx.bytes)?;
+                Box::pin(async move { given_back(context, send(&ep, &tx, buf).await) })
+            }
+            Post::Recv(rx) => {
+                let buf = self.pools.take(rx.room)?;
+                Box::pin(async move { received(context, recv(&ep, &rx, buf).await) })
+            }
+            Post::Write(write) => {
+                let (buf, to) = (self.pools.filled(&write.bytes)?, remote(write.to));
+                Box::pin(async move {
+                    given_back(
+                        context,
+                        match write.data {
+                            None => ep.write(buf, to).await,
+                            Some(data) => ep.writedata(buf, data, to).await,
+                        },
+                    )
+                })
+            }
+            Post::Read(read) => {
+                let (buf, from) = (self.pools.of_len(read.len)?, remote(read.from));
+                Box::pin(async move { brought(context, ep.read(buf, from).await) })
+            }
+            Post::Atomic(atomic) => {
+                let buf = match atomic.family {
+                    Family::Base => self.pools.filled(&atomic.operand)?,
+                    _ => self.pools.of_len(atomic.result)?,
+                };
+                Box::pin(async move { change(context, &ep, &atomic, buf).await })
+            }
+        }))
+    }
+
+    /// Polls the futures in their order, and keeps what is done.
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let mut task = TaskContext::from_waker(Waker::noop());
+        for _ in 0..self.under_way.len() {
+            let Some((context, mut future)) = self.under_way.pop_front() else {
+                break;
+            };
+            match future.as_mut().poll(&mut task) {
+                Poll::Ready(done) => self.ready.push_back(done),
+                Poll::Pending => self.under_way.push_back((context, future)),
+            }
+        }
+        let progress = self.ep.progress();
+        progress.map_err(|errno| anyhow!("progress of the endpoint: {errno}"))?;
+        Ok(())
+    }
+}
+
+impl Face for Awaited {
+    fn address(&self) -> Result<Address, Errno> {
+        self.ep.address()
+    }
+
+    fn insert(&self, peer: &Address) -> Result<FiAddr, Errno> {
+        self.av.insert_one(peer)
+    }
+
+    fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {
+        let Some(mut future) = self.operation(context, post)? else {
+            return Ok(());
+        };
+        // The first poll posts it.
+        let mut task = TaskContext::from_waker(Waker::noop());
+        match future.as_mut().poll(&mut task) {
+            Poll::Ready(done) => self.ready.push_back(done),
+            Poll::Pending => self.under_way.push_back((context, future)),
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, _: u64) -> Result<(), Errno> {
+        Err(Errno::OpNotSupp)
+    }
+
+    fn poll(&mut self) -> anyhow::Result<Option<Done>> {
+        if self.ready.is_empty() {
+            self.turn()?;
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    fn drive(&mut self) -> anyhow::Result<()> {
+        self.turn()
+    }
+}
+
+async fn send(ep: &AsyncEndpoint, tx: &Tx, buf: Buf) -> Result<Buf, Failed> {
+    match (tx.tag, tx.data) {
+        (None, None) => ep.send(buf, tx.to).await,
+        (None, Some(data)) => ep.senddata(buf, data, tx.to).await,
+        (Some(tag), None) => ep.tsend(buf, tx.to, tag).await,
+        (Some(tag), Some(data)) => ep.tsenddata(buf, data, tx.to, tag).await,
+    }
+}
+
+async fn recv(ep: &AsyncEndpoint, rx: &Rx, buf: Buf) -> Result<(Buf, Received), Failed> {
+    assert_eq!(rx.kind, RxKind::Plain, "futures are of plain receives");
+    match rx.tag {
+        None => ep.recv(buf, rx.from).await,
+        Some(tag) => ep.trecv(buf, rx.from, tag).await,
+    }
+}
+
+async fn change(context: u64, ep: &AsyncEndpoint, atomic: &Atomic, buf: Buf) -> Done {
+    let (operand, compare, target) = (&atomic.operand, &atomic.compare, target(atomic));
+    match atomic.family {
+        Family::Base => given_back(context, ep.atomic(buf, target).await),
+        Family::Fetch => brought(context, ep.fetch_atomic(buf, operand, target).await),
+        Family::Compare => brought(
+            context,
+            ep.compare_atomic(buf, operand, compare, target).await,
+        ),
+    }
+}
+
+/// What comes of something that gives its buffer back and says no more.
+fn given_back(context: u64, result: Result<Buf, Failed>) -> Done {
+    brought(
+        context,
+        result.map(|mut buf| {
+            // An empty message says that the bytes are nobody's.
+            buf.set_len(0).expect("zero bytes fit");
+            buf
+        }),
+    )
+}
+
+fn brought(context: u64, result: Result<Buf, Failed>) -> Done {
+    match result {
+        Ok(buf) => Done {
+            context,
+            flags: CompletionFlags::empty(),
+            len: 0,
+            tag: 0,
+            data: None,
+            src: FiAddr::UNSPEC,
+            bytes: buf.to_vec(),
+            error: None,
+        },
+        Err(failed) => failure(context, &failed.buf, *failed.entry),
+    }
+}
+
+fn received(context: u64, result: Result<(Buf, Received), Failed>) -> Done {
+    match result {
+        Ok((buf, received)) => success(context, &buf, received),
+        Err(failed) => failure(context, &failed.buf, *failed.entry),
+    }
+}
+
+fn success(context: u64, buf: &Buf, received: Received) -> Done {
+    let brings = CompletionFlags::RECV | CompletionFlags::READ;
+    let is_sent =
+        !received.flags.intersects(brings) && !received.flags.contains(CompletionFlags::ATOMIC);
+    Done {
+        context,
+        flags: received.flags,
+        len: received.len,
+        tag: received.tag,
+        data: received.data,
+        src: received.src,
+        bytes: if is_sent { Vec::new() } else { buf.to_vec() },
+        error: None,
+    }
+}
+
+fn failure(context: u64, buf: &Buf, error: cq::ErrEntry) -> Done {
+    let entry = error.entry;
+    Done {
+        context,
+        flags: entry.flags,
+        len: entry.len,
+        tag: entry.tag,
+        data: entry
+            .flags
+            .contains(CompletionFlags::REMOTE_CQ_DATA)
+            .then_some(entry.data),
+        src: error.src,
+        bytes: match error.errno {
+            Errno::Trunc => buf.to_vec(),
+            _ => Vec::new(),
+        },
+        error: Some(Failure {
+            sender: error.sender(),
+            errno: error.errno,
+            olen: error.olen,
+            detail: error.detail,
+        }),
+    }
+}
+
+fn remote(place: Place) -> Remote {
+    let Place { peer, addr, key } = place;
+    Remote { peer, addr, key }
+}
+
+fn target(atomic: &Atomic) -> Target {
+    let Place { peer, addr, key } = atomic.target;
+    Target {
+        dest: peer,
+        addr,
+        key,
+        datatype: atomic.datatype,
+        op: atomic.op,
+    }
+}
+
+/// Bytes of one pool.
+const POOL: usize = 4 << 20;
+const KEPT_POOLS: usize = 4;

@@ -1,0 +1,125 @@
+//! Message contents that say which message they are, in every byte.
+
+use anyhow::{anyhow, ensure};
+
+use super::check;
+use crate::fabric::pattern;
+
+/// Which message it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Stamp {
+    /// The process that sends it.
+    pub(crate) from: u32,
+    /// The process that it is for.
+    pub(crate) to: u32,
+    /// Its number among those.
+    pub(crate) number: u32,
+}
+
+/// Bytes that a stamp takes; messages from this length on can be told by themselves.
+pub(crate) const STAMPED: usize = 16;
+
+/// The bytes of a message.
+pub(crate) fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let rest = match bytes.split_at_mut_checked(STAMPED) {
+        Some((head, rest)) => {
+            let words = [stamp.from, stamp.to, stamp.number, MAGIC];
+            for (place, word) in head.chunks_exact_mut(4).zip(words) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+            rest
+        }
+        None => &mut bytes[..],
+    };
+    pattern::fill(rest, key(seed, stamp, len));
+    bytes
+}
+
+/// Says which message these bytes are.
+///
+/// # Errors
+/// When they are none, or not whole.
+pub(crate) fn read(seed: u64, bytes: &[u8]) -> anyhow::Result<Stamp> {
+    let stamp = stamp(bytes).ok_or_else(|| anyhow!("{} bytes are no message", bytes.len()))?;
+    verify(seed, stamp, bytes)?;
+    Ok(stamp)
+}
+
+/// Makes sure that these bytes are that message.
+///
+/// # Errors
+/// The first byte that is wrong, and which message it is instead if it is one.
+pub(crate) fn verify(seed: u64, expected: Stamp, bytes: &[u8]) -> anyhow::Result<()> {
+    check::count(bytes.len());
+    let whole = write(seed, expected, bytes.len());
+    let Some(at) = whole.iter().zip(bytes).position(|(a, b)| a != b) else {
+        return Ok(());
+    };
+    if let Some(other) = stamp(bytes) {
+        ensure!(
+            other == expected,
+            "{other:?} came in the place of {expected:?}"
+        );
+    }
+    Err(anyhow!(
+        "{expected:?} of {} bytes is wrong at byte {at}: {:02x} instead of {:02x}",
+        bytes.len(),
+        bytes[at],
+        whole[at]
+    ))
+}
+
+fn stamp(bytes: &[u8]) -> Option<Stamp> {
+    let (head, _) = bytes.split_at_checked(STAMPED)?;
+    let mut words = head.chunks_exact(4).map(|word| {
+        word.iter()
+            .rev()
+            .fold(0, |sum, &byte| sum << 8 | u32::from(byte))
+    });
+    let (from, to, number) = (words.next()?, words.next()?, words.next()?);
+    (words.next()? == MAGIC).then_some(Stamp { from, to, number })
+}
+
+/// Every message has a sequence of its own.
+fn key(seed: u64, stamp: Stamp, len: usize) -> u64 {
+    let Stamp { from, to, number } = stamp;
+    [
+        u64::from(from),
+        u64::from(to),
+        u64::from(number),
+        len as u64,
+    ]
+    .iter()
+    .fold(seed, |key, word| {
+        (key ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+    })
+}
+
+const MAGIC: u32 = 0x5e17_ed9e;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_told_from_every_other_and_from_a_damaged_one() {
+        let stamp = Stamp {
+            from: 1,
+            to: 0,
+            number: 9,
+        };
+        let other = Stamp { number: 8, ..stamp };
+        for len in [1, 15, 16, 17, 100] {
+            let mut bytes = write(7, stamp, len);
+            verify(7, stamp, &bytes).unwrap();
+            assert!(verify(7, other, &bytes).is_err());
+            assert!(verify(8, stamp, &bytes).is_err() || len == STAMPED);
+            assert_eq!(read(7, &bytes).ok(), (len >= STAMPED).then_some(stamp));
+            bytes[len - 1] ^= 1;
+            assert!(verify(7, stamp, &bytes).is_err());
+        }
+    }
+}

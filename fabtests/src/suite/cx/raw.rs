@@ -1,0 +1,487 @@
+//! The raw face: the traits, with buffers between canaries.
+//!
+//! Every receive has its room in the middle of a buffer whose other bytes must stay what they are,
+//! and bytes behind a message must stay, too. A buffer that was sent is overwritten as soon as its
+//! completion is read: whoever reads it later than it may does not read the right bytes.
+
+#![expect(unsafe_code, reason = "tests of the raw face")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{anyhow, bail, ensure};
+use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::rma::{ReadMsg, WriteMsg};
+use selvedge::{
+    Address, AddressVector, CompletionFlags, CompletionQueue, Context, Endpoint, Errno, FiAddr,
+    Iov, IovMut, OpFlags, msg, tagged,
+};
+
+use super::face::Face;
+use super::post::{Atomic, Done, Failure, Post, Read, Rx, RxKind, Tx, Write};
+
+/// An endpoint with its queue, and the buffers of what was posted. Dropped from the top down: the
+/// endpoint before the buffers.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) ep: Arc<dyn Endpoint>,
+    pub(crate) cq: Arc<dyn CompletionQueue>,
+    pub(crate) av: Option<Arc<dyn AddressVector>>,
+    lent: BTreeMap<u64, Lent>,
+}
+
+/// What an operation uses until it is over.
+#[derive(Debug)]
+enum Lent {
+    /// Bytes that are sent or written, and those that are compared with.
+    Out(Vec<Vec<u8>>),
+    /// Room for what is received or read.
+    In(Room),
+    /// The operands of an atomic, and the room for its result.
+    Both {
+        _operands: [Vec<u8>; 2],
+        result: Room,
+    },
+}
+
+/// A buffer between canaries.
+#[derive(Debug)]
+struct Room {
+    whole: Vec<u8>,
+    len: usize,
+    kind: RxKind,
+}
+
+impl Raw {
+    pub(crate) fn new(
+        ep: Arc<dyn Endpoint>,
+        cq: Arc<dyn CompletionQueue>,
+        av: Option<Arc<dyn AddressVector>>,
+    ) -> Self {
+        Self {
+            ep,
+            cq,
+            av,
+            lent: BTreeMap::new(),
+        }
+    }
+
+    /// What the next completion says of its operation, which must be outstanding.
+    fn done(&mut self, entry: Entry, src: FiAddr, error: Option<ErrEntry>) -> anyhow::Result<Done> {
+        let context = entry.context.0;
+        let is_released = error.is_some() || entry.flags.contains(CompletionFlags::MULTI_RECV);
+        let mut bytes = Vec::new();
+        let by_a_peer = CompletionFlags::REMOTE_READ | CompletionFlags::REMOTE_WRITE;
+        if !entry.flags.intersects(by_a_peer) {
+            bytes = match self.lent.remove(&context) {
+                Some(Lent::Out(mut sent)) => {
+                    sent.iter_mut().for_each(|bytes| bytes.fill(POISON));
+                    Vec::new()
+                }
+                Some(Lent::In(room)) if room.kind == RxKind::Multi => {
+                    let bytes = room.part(&entry)?;
+                    if !is_released {
+                        self.lent.insert(context, Lent::In(room));
+                    }
+                    bytes
+                }
+                Some(Lent::In(room) | Lent::Both { result: room, .. }) => {
+                    room.taken(&entry, error.as_ref())?
+                }
+                // An inject has no context; that its peer is gone is reported all the same.
+                None if error.is_some() && context == 0 => Vec::new(),
+                None => bail!("{entry:?} completes nothing that is outstanding"),
+            };
+        }
+        Ok(Done {
+            context,
+            flags: entry.flags,
+            len: entry.len,
+            tag: entry.tag,
+            data: entry
+                .flags
+                .contains(CompletionFlags::REMOTE_CQ_DATA)
+                .then_some(entry.data),
+            src,
+            bytes,
+            error: error.map(|error| Failure {
+                sender: error.sender(),
+                errno: error.errno,
+                olen: error.olen,
+                detail: error.detail,
+            }),
+        })
+    }
+
+    fn send(&mut self, context: u64, tx: &Tx) -> Result<(), Errno> {
+        if tx.is_injected {
+            return match tx.tag {
+                None => self.ep.inject(&tx.bytes, tx.to, tx.data),
+                Some(tag) => self.ep.tinject(&tx.bytes, tx.to, tag, tx.data),
+            };
+        }
+        let pieces = cut(&tx.bytes, &tx.pieces);
+        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
+        let flags = with_data(tx.flags, tx.data);
+        let (desc, dest, data) = (&[][..], tx.to, tx.data.unwrap_or(NO_DATA));
+        let posted = match tx.tag {
+            None => {
+                let context = Context(context);
+                let msg = msg::SendMsg {
+                    iov: &iov,
+                    desc,
+                    dest,
+                    context,
+                    data,
+                };
+                // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end, and
+                // nobody writes to them there; a post that fails has kept nothing.
+                unsafe { self.ep.sendmsg(&msg, flags) }
+            }
+            Some(tag) => {
+                let context = Context(context);
+                let msg = tagged::SendMsg {
+                    iov: &iov,
+                    desc,
+                    dest,
+                    tag,
+                    context,
+                    data,
+                };
+                // SAFETY: as above.
+                unsafe { self.ep.tsendmsg(&msg, flags) }
+            }
+        };
+        posted.inspect(|()| self.lend(context, Lent::Out(pieces)))
+    }
+
+    fn recv(&mut self, context: u64, rx: &Rx) -> Result<(), Errno> {
+        let mut room = Room::new(rx.room, rx.kind);
+        let iov = room.iov(&rx.pieces);
+        let flags = rx.flags.unwrap_or(OpFlags::DEFAULT)
+            | match rx.kind {
+                RxKind::Plain => OpFlags::empty(),
+                RxKind::Multi => OpFlags::MULTI_RECV,
+                RxKind::Look => OpFlags::PEEK,
+                RxKind::Discard => OpFlags::PEEK | OpFlags::DISCARD,
+            };
+        let (desc, src) = (&[][..], rx.from);
+        let posted = match rx.tag {
+            None => {
+                let msg = msg::RecvMsg {
+                    iov: &iov,
+                    desc,
+                    src,
+                    context: Context(context),
+                };
+                // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
+                unsafe { self.ep.recvmsg(&msg, flags) }
+            }
+            Some(tag) => {
+                let msg = tagged::RecvMsg {
+                    iov: &iov,
+                    desc,
+                    src,
+                    tag,
+                    context: Context(context),
+                };
+                // SAFETY: as above.
+                unsafe { self.ep.trecvmsg(&msg, flags) }
+            }
+        };
+        posted.inspect(|()| self.lend(context, Lent::In(room)))
+    }
+
+    fn write(&mut self, context: u64, write: &Write) -> Result<(), Errno> {
+        let to = write.to;
+        if write.is_injected {
+            return self
+                .ep
+                .inject_write(&write.bytes, to.peer, to.addr, to.key, write.data);
+        }
+        let pieces = cut(&write.bytes, &write.pieces);
+        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
+        let whole = [to.iov(write.bytes.len())];
+        let msg = WriteMsg {
+            iov: &iov,
+            desc: &[],
+            dest: to.peer,
+            rma_iov: if write.places.is_empty() {
+                &whole
+            } else {
+                &write.places
+            },
+            context: Context(context),
+            data: write.data.unwrap_or(NO_DATA),
+        };
+        // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end.
+        let posted = unsafe { self.ep.writemsg(&msg, with_data(write.flags, write.data)) };
+        posted.inspect(|()| self.lend(context, Lent::Out(pieces)))
+    }
+
+    fn read(&mut self, context: u64, read: &Read) -> Result<(), Errno> {
+        let mut room = Room::new(read.len, RxKind::Plain);
+        let iov = room.iov(&read.pieces);
+        let whole = [read.from.iov(read.len)];
+        let msg = ReadMsg {
+            iov: &iov,
+            desc: &[],
+            src: read.from.peer,
+            rma_iov: if read.places.is_empty() {
+                &whole
+            } else {
+                &read.places
+            },
+            context: Context(context),
+        };
+        // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
+        let posted = unsafe { self.ep.readmsg(&msg, OpFlags::DEFAULT) };
+        posted.inspect(|()| self.lend(context, Lent::In(room)))
+    }
+
+    fn atomic(&mut self, context: u64, atomic: &Atomic) -> Result<(), Errno> {
+        let Atomic {
+            datatype,
+            op,
+            target,
+            ..
+        } = *atomic;
+        if atomic.is_injected {
+            let (dest, addr, key) = (target.peer, target.addr, target.key);
+            let target = Target {
+                dest,
+                addr,
+                key,
+                datatype,
+                op,
+            };
+            return self.ep.inject_atomic(&atomic.operand, &target);
+        }
+        let (operand, compare) = (atomic.operand.clone(), atomic.compare.clone());
+        let mut room = Room::new(atomic.result, RxKind::Plain);
+        let ioc =
+            |bytes: &[u8]| Ioc::from_raw(bytes.as_ptr().cast(), bytes.len() / datatype.size());
+        let iov = [ioc(&operand)];
+        let count = (operand.len().max(atomic.result)) / datatype.size();
+        let msg = AtomicMsg {
+            iov: if operand.is_empty() { &[] } else { &iov },
+            desc: &[],
+            dest: target.peer,
+            rma_iov: &[RmaIoc {
+                addr: target.addr,
+                count,
+                key: target.key,
+            }],
+            datatype,
+            op,
+            context: Context(context),
+            data: 0,
+        };
+        let compare_iov = [ioc(&compare)];
+        let result = room.iov(&[]);
+        let result = [IocMut::from_raw(
+            result[0].base,
+            atomic.result / datatype.size(),
+        )];
+        let flags = OpFlags::DEFAULT;
+        let posted = match atomic.family {
+            // SAFETY: `lent` keeps the operands until the completion or the endpoint's end.
+            Family::Base => unsafe { self.ep.atomicmsg(&msg, flags) },
+            // SAFETY: as above, and the room of the result.
+            Family::Fetch => unsafe { self.ep.fetch_atomicmsg(&msg, &result, &[], flags) },
+            // SAFETY: as above.
+            Family::Compare => unsafe {
+                self.ep
+                    .compare_atomicmsg(&msg, &compare_iov, &[], &result, &[], flags)
+            },
+        };
+        let lent = Lent::Both {
+            _operands: [operand, compare],
+            result: room,
+        };
+        posted.inspect(|()| self.lend(context, lent))
+    }
+
+    fn lend(&mut self, context: u64, lent: Lent) {
+        self.lent.insert(context, lent);
+    }
+}
+
+impl Face for Raw {
+    fn address(&self) -> Result<Address, Errno> {
+        self.ep.address()
+    }
+
+    fn insert(&self, peer: &Address) -> Result<FiAddr, Errno> {
+        match &self.av {
+            Some(av) => av.insert_one(peer),
+            None => Ok(FiAddr::UNSPEC),
+        }
+    }
+
+    fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {
+        match post {
+            Post::Send(tx) => self.send(context, tx),
+            Post::Recv(rx) => self.recv(context, rx),
+            Post::Write(write) => self.write(context, write),
+            Post::Read(read) => self.read(context, read),
+            Post::Atomic(atomic) => self.atomic(context, atomic),
+        }
+    }
+
+    fn cancel(&mut self, context: u64) -> Result<(), Errno> {
+        self.ep.cancel(Context(context))
+    }
+
+    fn overwrite(&mut self, context: u64) {
+        if let Some(Lent::Out(bytes)) = self.lent.get_mut(&context) {
+            bytes.iter_mut().for_each(|bytes| bytes.fill(POISON));
+        }
+    }
+
+    fn taken(&mut self, entry: Entry) -> anyhow::Result<Done> {
+        self.done(entry, FiAddr::UNSPEC, None)
+    }
+
+    fn poll(&mut self) -> anyhow::Result<Option<Done>> {
+        let (mut out, mut src) = ([Entry::default()], [FiAddr(NO_DATA)]);
+        match self.cq.read_from(&mut out, &mut src) {
+            Ok(0) => Ok(None),
+            Ok(_) => self.done(out[0], src[0], None).map(Some),
+            Err(Errno::Avail) => {
+                let error = self.cq.read_err()?;
+                self.done(error.entry, error.src, Some(error)).map(Some)
+            }
+            Err(errno) => Err(anyhow!("reading the completion queue: {errno}")),
+        }
+    }
+
+    fn drive(&mut self) -> anyhow::Result<()> {
+        match self.cq.read(&mut []) {
+            // An error that waits to be read is as good as silence here.
+            Ok(_) | Err(Errno::Avail) => Ok(()),
+            Err(errno) => Err(anyhow!("driving progress: {errno}")),
+        }
+    }
+
+    fn raw(&self) -> Option<&Raw> {
+        Some(self)
+    }
+}
+
+impl Room {
+    fn new(len: usize, kind: RxKind) -> Self {
+        Self {
+            whole: vec![BLANK; len + 2 * CANARY],
+            len,
+            kind,
+        }
+    }
+
+    /// The room, in pieces of these lengths; in one without any.
+    fn iov(&mut self, lengths: &[usize]) -> Vec<IovMut> {
+        let mut rest = &mut self.whole[CANARY..CANARY + self.len];
+        if lengths.is_empty() {
+            return vec![IovMut::new(rest)];
+        }
+        let mut iov = Vec::new();
+        for &length in lengths {
+            let (piece, behind) = rest.split_at_mut(length);
+            iov.push(IovMut::new(piece));
+            rest = behind;
+        }
+        iov
+    }
+
+    /// What was received; everything else must be as it was.
+    fn taken(&self, entry: &Entry, error: Option<&ErrEntry>) -> anyhow::Result<Vec<u8>> {
+        let is_receive = entry.flags.contains(CompletionFlags::RECV);
+        // The message is there all the same.
+        let has_message = [Errno::Trunc, Errno::AddrNotAvail];
+        let has_message = error.is_some_and(|error| has_message.contains(&error.errno));
+        let used = match (self.kind, error) {
+            (RxKind::Look | RxKind::Discard, _) => 0,
+            (_, Some(_)) if !has_message => 0,
+            _ if is_receive => entry.len.min(self.len),
+            _ => self.len,
+        };
+        if is_receive && self.kind == RxKind::Plain && error.is_none() {
+            ensure!(
+                entry.len <= self.len,
+                "{entry:?} has more than {} bytes",
+                self.len
+            );
+        }
+        self.assert_blank_but(used, entry)?;
+        Ok(self.whole[CANARY..CANARY + used].to_vec())
+    }
+
+    fn assert_blank_but(&self, used: usize, entry: &Entry) -> anyhow::Result<()> {
+        let (head, rest) = self.whole.split_at(CANARY);
+        let is_blank = |bytes: &[u8]| bytes.iter().all(|&byte| byte == BLANK);
+        ensure!(
+            is_blank(head),
+            "bytes before the buffer of {entry:?} were written"
+        );
+        ensure!(
+            is_blank(&rest[used..]),
+            "bytes behind the {used} of {entry:?} were written"
+        );
+        Ok(())
+    }
+
+    /// The part of a multi-receive buffer that the entry names.
+    fn part(&self, entry: &Entry) -> anyhow::Result<Vec<u8>> {
+        if entry.buf == 0 {
+            ensure!(
+                entry.len == 0,
+                "{entry:?} does not say where its message is"
+            );
+            return Ok(Vec::new());
+        }
+        let first = self.whole.as_ptr().addr() + CANARY;
+        let from = entry.buf.checked_sub(first);
+        let from = from.filter(|from| from + entry.len <= self.len);
+        let from = from.ok_or_else(|| anyhow!("{entry:?} is not within its buffer"))?;
+        let bytes = &self.whole[CANARY..CANARY + self.len];
+        Ok(bytes[from..from + entry.len].to_vec())
+    }
+}
+
+/// Cuts bytes into pieces of these lengths; one without any.
+fn cut(bytes: &[u8], lengths: &[usize]) -> Vec<Vec<u8>> {
+    if lengths.is_empty() {
+        return vec![bytes.to_vec()];
+    }
+    let mut rest = bytes;
+    let mut pieces = Vec::new();
+    for &length in lengths {
+        let (piece, behind) = rest.split_at(length);
+        pieces.push(piece.to_vec());
+        rest = behind;
+    }
+    assert!(
+        rest.is_empty(),
+        "{lengths:?} do not make {} bytes",
+        bytes.len()
+    );
+    pieces
+}
+
+fn with_data(flags: Option<OpFlags>, data: Option<u64>) -> OpFlags {
+    let flags = flags.unwrap_or(OpFlags::DEFAULT);
+    match data {
+        Some(_) => flags | OpFlags::REMOTE_CQ_DATA,
+        None => flags,
+    }
+}
+
+/// Bytes before and behind each room.
+const CANARY: usize = 64;
+/// What rooms are filled with.
+const BLANK: u8 = 0xee;
+/// What buffers of sends are filled with after their completion.
+const POISON: u8 = 0xde;
+/// Data that nobody may see.
+const NO_DATA: u64 = 0xdead_dead_dead_dead;

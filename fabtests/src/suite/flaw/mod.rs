@@ -1,0 +1,190 @@
+//! Defects on purpose: a provider around a provider, which does one thing wrong.
+//!
+//! A test that was never seen to fail is not counted. Every test names defects of the kind that it
+//! guards against, and `fabtests run --mutants` runs it over the provider with each of them: whoever
+//! passes then is no test. The defects are planted between the application and the provider, so
+//! that the same ones serve for every provider.
+
+mod endpoint;
+mod objects;
+mod provider;
+mod queue;
+
+use clap::ValueEnum;
+use selvedge::Provider;
+
+/// The variable that says which defect is planted.
+pub(crate) const VARIABLE: &str = "FABTESTS_FLAW";
+
+macro_rules! flaws {
+    ($($(#[doc = $text:literal])+ $name:ident,)+) => {
+        /// What may be wrong with a provider.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+        #[value(rename_all = "snake_case")]
+        pub(crate) enum Flaw { $($(#[doc = $text])+ $name,)+ }
+
+        impl Flaw {
+            /// What is wrong, in a sentence.
+            #[cfg(test)]
+            pub(crate) fn text(self) -> &'static str {
+                match self { $(Self::$name => concat!($($text),+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+
+flaws! {
+    /// the last byte of each message has a bit turned over
+    FlipsBit,
+    /// the last byte of each message above 4096 bytes has a bit turned over
+    FlipsBitOfLarge,
+    /// the last byte of each message is not sent
+    CutsOff,
+    /// each message is sent twice
+    SendsTwice,
+    /// of two messages the second is sent first
+    SwapsSends,
+    /// what is injected is never sent
+    ForgetsInjects,
+    /// a buffer sent with the flag FI_INJECT is read after the call
+    ReadsInjectLate,
+    /// messages longer than they may be are injected
+    InjectsAnySize,
+    /// the upper half of a tag is not sent
+    HalvesTags,
+    /// the ignore bits of a receive are not looked at
+    IgnoresIgnore,
+    /// the tag of a receive is not looked at
+    IgnoresTags,
+    /// the source of a receive is not looked at
+    IgnoresSource,
+    /// the upper half of remote data is not sent
+    HalvesData,
+    /// pieces are sent and received in the opposite order
+    SwapsPieces,
+    /// receives complete with one byte less than they have
+    CountsOneLess,
+    /// completions do not say whether they are of messages, tagged messages, reads or writes
+    NoKind,
+    /// receives complete with another tag
+    WrongTag,
+    /// the source of a message is not told
+    NoSource,
+    /// every other source is told as the first
+    WrongSource,
+    /// some completions come twice
+    CompletesTwice,
+    /// some completions do not come
+    LosesCompletions,
+    /// failures are reported as successes
+    HidesErrors,
+    /// failures have another number
+    WrongErrno,
+    /// the bytes that did not fit are not counted
+    NoOlen,
+    /// what is cancelled stays posted
+    CancelsNothing,
+    /// what was cancelled is said to be too late to cancel
+    DeniesCancel,
+    /// a look takes the message
+    LookTakes,
+    /// a discard leaves the message
+    DiscardLeaves,
+    /// a claim claims nothing
+    ClaimsNothing,
+    /// a multi-receive buffer is never said to be released
+    NeverReleases,
+    /// messages are said to be one byte further on in their multi-receive buffer
+    WrongPlace,
+    /// options of endpoints are taken and forgotten
+    ForgetsOptions,
+    /// flags that do not belong to an operation are not looked at
+    TakesAnyFlag,
+    /// delivery is reported when the message has left
+    DeliversEarly,
+    /// fences are not looked at
+    IgnoresFences,
+    /// selective completion reports everything
+    ReportsAll,
+    /// remote accesses go one byte further on
+    WrongAddress,
+    /// every region may be read and written by peers
+    GrantsAll,
+    /// every region is eight bytes longer than it was registered
+    WidensRegions,
+    /// regions stay when they are closed
+    KeepsRegions,
+    /// data of writes is not sent
+    NoRemoteData,
+    /// atomics do nothing
+    NoAtomics,
+    /// atomics do something similar
+    OtherAtomics,
+    /// atomics are carried out twice
+    TwiceAtomics,
+    /// what an atomic fetches goes elsewhere
+    FetchesNothing,
+    /// queries say that there is no atomic
+    DeniesAtomics,
+    /// counters count everything twice
+    CountsTwice,
+    /// counters do not count errors
+    CountsNoErrors,
+    /// sends are counted as receives, and reads as writes
+    WrongCounter,
+    /// counters of bytes count operations
+    CountsNoBytes,
+    /// waits for counters end at once
+    NoCounterWait,
+    /// a look at an event takes it
+    PeekTakes,
+    /// event queues lose errors
+    LosesEvents,
+    /// waits see nothing and end with the time
+    NeverWakes,
+    /// signals wake nobody
+    NoSignal,
+    /// waits spin
+    SpinsInWaits,
+    /// descriptors to wait for are never ready
+    DeadDescriptor,
+    /// it is always said to be safe to sleep
+    AlwaysTryWait,
+    /// peers are not removed
+    RemovesNothing,
+    /// peers that are not there may be removed
+    RemovesAnything,
+    /// every index is that of the first peer when it is looked up
+    WrongLookup,
+    /// addresses that are none are inserted
+    InsertsAnything,
+    /// endpoints are not closed
+    NeverCloses,
+    /// hints are not looked at
+    IgnoresHints,
+    /// capabilities that were asked for are not in the result
+    DropsCaps,
+    /// descriptors are left to programs that are started
+    Inherits,
+    /// memory is taken with every read of a queue
+    Hoards,
+    /// the peer's private data of a connection is lost
+    LosesCmData,
+    /// a rejection is not sent
+    RejectsNobody,
+    /// a shutdown is not sent
+    NeverShutsDown,
+}
+
+/// The provider, with the defect that the environment names.
+///
+/// # Errors
+/// When it names none.
+pub(crate) fn planted(provider: &'static dyn Provider) -> anyhow::Result<&'static dyn Provider> {
+    let Ok(name) = std::env::var(VARIABLE) else {
+        return Ok(provider);
+    };
+    let flaw = Flaw::from_str(&name, false);
+    let flaw = flaw.map_err(|_| anyhow::anyhow!("{VARIABLE}={name} is no defect"))?;
+    Ok(Box::leak(Box::new(provider::Planted::new(provider, flaw))))
+}

@@ -1,0 +1,225 @@
+//! The provider with a defect, its fabrics and its domains.
+
+#![expect(unsafe_code, reason = "a domain around a domain")]
+
+use std::any::Any;
+use std::sync::Arc;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use selvedge::info::Offer;
+use selvedge::info::Version;
+use selvedge::{
+    AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint, Error,
+    EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, MrMode, PassiveEndpoint,
+    Provider, Query, Result, alloc, atomic, av, cntr, cq, eq, mr, param,
+};
+
+use super::Flaw;
+use super::endpoint::FlawedEndpoint;
+use super::objects::{FlawedAv, FlawedCounter, FlawedEq, FlawedPassive};
+use super::queue::FlawedQueue;
+
+/// The provider with a defect.
+#[derive(Debug)]
+pub(super) struct Planted {
+    inner: &'static dyn Provider,
+    flaw: Flaw,
+}
+
+impl Planted {
+    pub(super) fn new(inner: &'static dyn Provider, flaw: Flaw) -> Self {
+        Self { inner, flaw }
+    }
+}
+
+impl Provider for Planted {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn version(&self) -> Version {
+        self.inner.version()
+    }
+
+    fn params(&self) -> &'static [param::Spec] {
+        self.inner.params()
+    }
+
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+        let anything = Hints::anything();
+        let mut query = *query;
+        if self.flaw == Flaw::IgnoresHints {
+            query.hints = &anything;
+        }
+        let mut offers = self.inner.getinfo(&query)?;
+        if self.flaw == Flaw::DropsCaps {
+            for info in offers.iter_mut().flatten() {
+                info.caps.remove(Caps::TAGGED | Caps::SOURCE);
+            }
+        }
+        Ok(offers)
+    }
+
+    fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
+        Ok(Arc::new(FlawedFabric {
+            inner: self.inner.fabric(info)?,
+            flaw: self.flaw,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct FlawedFabric {
+    inner: Arc<dyn Fabric>,
+    flaw: Flaw,
+}
+
+impl Fabric for FlawedFabric {
+    fn domain(&self, info: &Info) -> Result<Arc<dyn Domain>, Error> {
+        Ok(Arc::new(FlawedDomain {
+            inner: self.inner.domain(info)?,
+            flaw: self.flaw,
+        }))
+    }
+
+    fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
+        Ok(Arc::new(FlawedEq::new(self.inner.eq(attr)?, self.flaw)))
+    }
+
+    fn passive_endpoint(
+        &self,
+        info: &Info,
+        eq: Arc<dyn EventQueue>,
+    ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
+        let inner = self.inner.passive_endpoint(info, FlawedEq::inner(eq))?;
+        Ok(Arc::new(FlawedPassive::new(inner, self.flaw)))
+    }
+}
+
+#[derive(Debug)]
+struct FlawedDomain {
+    inner: Arc<dyn Domain>,
+    flaw: Flaw,
+}
+
+// SAFETY: the inner domain keeps the promise; what is planted here changes what is said of messages
+// and what they hold, and where it breaks the promise, only a test's own canaries are met.
+unsafe impl Domain for FlawedDomain {
+    fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
+        Ok(Arc::new(FlawedQueue::new(self.inner.cq(attr)?, self.flaw)))
+    }
+
+    fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
+        let mut attr = attr.clone();
+        if self.flaw == Flaw::CountsNoBytes {
+            attr.events = cntr::Events::Comp;
+        }
+        let inner = self.inner.cntr(&attr)?;
+        Ok(Arc::new(FlawedCounter::new(inner, self.flaw)))
+    }
+
+    fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
+        Ok(Arc::new(FlawedAv::new(self.inner.av(attr)?, self.flaw)))
+    }
+
+    fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+        let mut bind = bind;
+        let queue = FlawedQueue::of(&bind.tx_cq);
+        bind.tx_cq = FlawedQueue::inner(bind.tx_cq);
+        bind.rx_cq = FlawedQueue::inner(bind.rx_cq);
+        bind.av = bind.av.map(FlawedAv::inner);
+        bind.eq = bind.eq.map(FlawedEq::inner);
+        let cntrs = &mut bind.cntrs;
+        for cntr in [
+            &mut cntrs.send,
+            &mut cntrs.recv,
+            &mut cntrs.read,
+            &mut cntrs.write,
+            &mut cntrs.remote_read,
+            &mut cntrs.remote_write,
+        ] {
+            *cntr = cntr.take().map(FlawedCounter::inner);
+        }
+        if self.flaw == Flaw::WrongCounter {
+            std::mem::swap(&mut cntrs.send, &mut cntrs.recv);
+            std::mem::swap(&mut cntrs.read, &mut cntrs.write);
+        }
+        if self.flaw == Flaw::ReportsAll {
+            (bind.tx_selective, bind.rx_selective) = (false, false);
+        }
+        if self.flaw == Flaw::Inherits
+            && let Ok(fd) = EventFd::from_value_and_flags(0, EfdFlags::empty())
+        {
+            std::mem::forget(fd);
+        }
+        let inner = self.inner.endpoint(info, bind)?;
+        let inject_size = info.tx_attr.inject_size;
+        Ok(Arc::new(FlawedEndpoint::new(
+            inner,
+            self.flaw,
+            queue,
+            inject_size,
+        )))
+    }
+
+    fn mr_mode(&self) -> MrMode {
+        self.inner.mr_mode()
+    }
+
+    unsafe fn reg(
+        &self,
+        region: &[IovMut],
+        attr: &mr::Attr,
+    ) -> Result<Arc<dyn MemoryRegion>, Error> {
+        let (mut region, mut attr) = (region.to_vec(), attr.clone());
+        match self.flaw {
+            Flaw::GrantsAll => attr.access |= MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
+            Flaw::WidensRegions => region.iter_mut().for_each(|piece| piece.len += 8),
+            _ => {}
+        }
+        // SAFETY: the caller's promise; with `WidensRegions` for the canaries behind a test's memory.
+        let inner = unsafe { self.inner.reg(&region, &attr) }?;
+        if self.flaw == Flaw::KeepsRegions {
+            std::mem::forget(Arc::clone(&inner));
+        }
+        Ok(inner)
+    }
+
+    fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
+        let (mut len, mut attr) = (len, attr.clone());
+        match self.flaw {
+            Flaw::GrantsAll => attr.access |= MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
+            Flaw::WidensRegions => len += 8,
+            _ => {}
+        }
+        let inner = self.inner.alloc(len, &attr)?;
+        if self.flaw == Flaw::KeepsRegions {
+            std::mem::forget(Arc::clone(&inner));
+        }
+        Ok(inner)
+    }
+
+    fn query_atomic(
+        &self,
+        family: atomic::Family,
+        datatype: atomic::Datatype,
+        op: atomic::Op,
+    ) -> Result<atomic::Attr> {
+        match self.flaw {
+            Flaw::DeniesAtomics => Err(selvedge::Errno::OpNotSupp),
+            _ => self.inner.query_atomic(family, datatype, op),
+        }
+    }
+}
+
+/// The object inside of one with a defect; itself if it has none.
+pub(super) fn unwrapped<T: ?Sized + Any, F: Any>(
+    object: Arc<T>,
+    as_any: impl Fn(&T) -> &dyn Any,
+    inner: impl Fn(&F) -> Arc<T>,
+) -> Arc<T> {
+    match as_any(&object).downcast_ref::<F>() {
+        Some(flawed) => inner(flawed),
+        None => object,
+    }
+}

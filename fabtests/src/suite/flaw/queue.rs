@@ -1,0 +1,230 @@
+//! Completion queues with a defect.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::eventfd::EventFd;
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::{CompletionFlags, CompletionQueue, Errno, FiAddr, Result};
+
+use super::Flaw;
+use super::provider::unwrapped;
+
+/// What is done at the next read.
+type Late = Box<dyn FnOnce() + Send>;
+
+#[derive(Debug)]
+pub(super) struct FlawedQueue {
+    inner: Arc<dyn CompletionQueue>,
+    shared: Arc<Shared>,
+    dead: Option<OwnedFd>,
+}
+
+/// What an endpoint knows of its queue, too.
+pub(super) struct Shared {
+    flaw: Flaw,
+    late: Mutex<Vec<Late>>,
+    /// Entries that are given out again.
+    again: Mutex<VecDeque<(Entry, FiAddr)>>,
+    count: Mutex<usize>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("flaw", &self.flaw)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Has something done at the next read.
+    pub(super) fn later(&self, late: Late) {
+        lock(&self.late).push(late);
+    }
+}
+
+impl FlawedQueue {
+    pub(super) fn new(inner: Arc<dyn CompletionQueue>, flaw: Flaw) -> Self {
+        Self {
+            inner,
+            shared: Arc::new(Shared {
+                flaw,
+                late: Mutex::default(),
+                again: Mutex::default(),
+                count: Mutex::default(),
+            }),
+            dead: (flaw == Flaw::DeadDescriptor)
+                .then(|| EventFd::new().ok().map(OwnedFd::from))
+                .flatten(),
+        }
+    }
+
+    pub(super) fn inner(queue: Arc<dyn CompletionQueue>) -> Arc<dyn CompletionQueue> {
+        unwrapped(
+            queue,
+            |queue| queue as &dyn Any,
+            |own: &Self| Arc::clone(&own.inner),
+        )
+    }
+
+    pub(super) fn of(queue: &Arc<dyn CompletionQueue>) -> Option<Arc<Shared>> {
+        let any: &dyn Any = &**queue;
+        any.downcast_ref::<Self>()
+            .map(|own| Arc::clone(&own.shared))
+    }
+
+    fn is(&self, flaw: Flaw) -> bool {
+        self.shared.flaw == flaw
+    }
+
+    fn begin(&self) {
+        let late = std::mem::take(&mut *lock(&self.shared.late));
+        late.into_iter().for_each(|late| late());
+        if self.is(Flaw::Hoards) {
+            let mut count = lock(&self.shared.count);
+            *count += 1;
+            if *count < MOST_HOARDED {
+                std::mem::forget(vec![1_u8; HOARDED]);
+            }
+        }
+    }
+
+    /// Reads one by one, because entries may be added or left out.
+    fn flawed(&self, out: &mut [Entry], src: Option<&mut [FiAddr]>) -> Result<usize> {
+        self.begin();
+        if out.is_empty() {
+            return self.inner.read(out);
+        }
+        let (mut entry, mut from) = ([Entry::default()], [FiAddr::UNSPEC]);
+        let again = lock(&self.shared.again).pop_front();
+        let count = match again {
+            Some(again) => {
+                (entry[0], from[0]) = again;
+                1
+            }
+            None => match self.inner.read_from(&mut entry, &mut from) {
+                Err(Errno::Avail) if self.is(Flaw::HidesErrors) => {
+                    let error = self.inner.read_err()?;
+                    (entry[0], from[0]) = (error.entry, error.src);
+                    1
+                }
+                other => {
+                    let count = other?;
+                    if count > 0 && !self.is_kept(entry[0], from[0]) {
+                        return Ok(0);
+                    }
+                    count
+                }
+            },
+        };
+        if count > 0 {
+            self.spoil(&mut entry[0], &mut from[0]);
+            out[0] = entry[0];
+            if let Some(place) = src.and_then(|src| src.first_mut()) {
+                *place = from[0];
+            }
+        }
+        Ok(count)
+    }
+
+    /// Whether an entry is given out at all; it may be given out again, too.
+    fn is_kept(&self, entry: Entry, from: FiAddr) -> bool {
+        let mut count = lock(&self.shared.count);
+        *count += 1;
+        if self.is(Flaw::CompletesTwice) && count.is_multiple_of(3) {
+            lock(&self.shared.again).push_back((entry, from));
+        }
+        !(self.is(Flaw::LosesCompletions) && count.is_multiple_of(5))
+    }
+
+    fn spoil(&self, entry: &mut Entry, from: &mut FiAddr) {
+        use CompletionFlags as Flags;
+        let is_receive = entry.flags.contains(Flags::RECV);
+        match self.shared.flaw {
+            Flaw::CountsOneLess if is_receive => entry.len = entry.len.saturating_sub(1),
+            Flaw::NoKind => entry.flags -= Flags::MSG | Flags::TAGGED | Flags::RMA | Flags::ATOMIC,
+            Flaw::WrongTag if is_receive => entry.tag ^= 1 << 40,
+            Flaw::NoSource => *from = FiAddr::UNSPEC,
+            Flaw::WrongSource if *from != FiAddr::UNSPEC => *from = FiAddr(0),
+            Flaw::NeverReleases => entry.flags -= Flags::MULTI_RECV,
+            Flaw::WrongPlace if entry.buf != 0 => entry.buf += 1,
+            _ => {}
+        }
+    }
+}
+
+impl CompletionQueue for FlawedQueue {
+    fn read(&self, out: &mut [Entry]) -> Result<usize> {
+        self.flawed(out, None)
+    }
+
+    fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        self.flawed(out, Some(src))
+    }
+
+    fn read_err(&self) -> Result<ErrEntry> {
+        let mut error = self.inner.read_err()?;
+        match self.shared.flaw {
+            Flaw::WrongErrno => error.errno = Errno::Io,
+            Flaw::NoOlen => error.olen = 0,
+            Flaw::NoSource => error.err_data.clear(),
+            _ => {}
+        }
+        Ok(error)
+    }
+
+    fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
+        self.begin();
+        let until = timeout.map(|time| Instant::now() + time);
+        let is_over = || until.is_some_and(|until| Instant::now() >= until);
+        match self.shared.flaw {
+            Flaw::NeverWakes => {
+                while !is_over() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(Errno::Again)
+            }
+            Flaw::SpinsInWaits => loop {
+                match self.inner.read(out) {
+                    Ok(0) if is_over() => return Err(Errno::Again),
+                    Ok(0) => {}
+                    other => return other,
+                }
+            },
+            _ => self.inner.wait(out, timeout),
+        }
+    }
+
+    fn signal(&self) -> Result {
+        match self.shared.flaw {
+            Flaw::NoSignal => Ok(()),
+            _ => self.inner.signal(),
+        }
+    }
+
+    fn try_wait(&self) -> Result {
+        match self.shared.flaw {
+            Flaw::AlwaysTryWait => Ok(()),
+            _ => self.inner.try_wait(),
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.dead {
+            Some(dead) => Some(dead.as_fd()),
+            None => self.inner.wait_fd(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that a read takes and keeps, and reads that do.
+const HOARDED: usize = 1 << 20;
+const MOST_HOARDED: usize = 400;

@@ -1,0 +1,282 @@
+//! Counters, fi_cntr(3).
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use selvedge::cntr::{self, Events};
+use selvedge::{Bindings, Caps, Counter, Domain, Errno, wait};
+
+use crate::suite::cx::check::{holds, same};
+use crate::suite::cx::patience::{limit, until};
+use crate::suite::cx::{Cx, Maker, Place, Port, RAW, Read, Result, Rx, Setup, Test, Tx, Write};
+use crate::suite::flaw::Flaw;
+
+pub(super) const TESTS: &[Test] = &[
+    Test::new(
+        "each_class",
+        EVENTS,
+        &[Flaw::CountsTwice, Flaw::WrongCounter],
+        each_class,
+    )
+    .faces(RAW),
+    Test::new("errors_apart", RMA, &[Flaw::CountsNoErrors], errors_apart).faces(RAW),
+    Test::new(
+        "bytes",
+        EVENTS,
+        &[Flaw::CountsNoBytes, Flaw::CountsTwice],
+        bytes,
+    )
+    .faces(RAW),
+    Test::new(
+        "without_reports",
+        MSG,
+        &[Flaw::ReportsAll, Flaw::WrongCounter],
+        without_reports,
+    )
+    .faces(RAW),
+    Test::new(
+        "arithmetic",
+        MSG,
+        &[Flaw::CountsTwice, Flaw::CountsNoErrors],
+        arithmetic,
+    )
+    .faces(RAW)
+    .processes(1),
+    Test::new("waits", MSG, &[Flaw::NoCounterWait], waits).faces(RAW),
+];
+
+const MSG: Caps = Caps::MSG;
+const RMA: Caps = Caps::MSG.union(Caps::RMA);
+const EVENTS: Caps = RMA.union(Caps::RMA_EVENT);
+
+/// The counters of an endpoint.
+#[derive(Clone)]
+struct All {
+    send: Arc<dyn Counter>,
+    recv: Arc<dyn Counter>,
+    read: Arc<dyn Counter>,
+    write: Arc<dyn Counter>,
+    remote_read: Arc<dyn Counter>,
+    remote_write: Arc<dyn Counter>,
+}
+
+impl All {
+    fn open(domain: &dyn Domain, attr: &cntr::Attr) -> Result<Self> {
+        Ok(Self {
+            send: domain.cntr(attr)?,
+            recv: domain.cntr(attr)?,
+            read: domain.cntr(attr)?,
+            write: domain.cntr(attr)?,
+            remote_read: domain.cntr(attr)?,
+            remote_write: domain.cntr(attr)?,
+        })
+    }
+
+    fn bind(&self, bind: &mut Bindings, has_remote: bool) {
+        bind.cntrs.send = Some(Arc::clone(&self.send));
+        bind.cntrs.recv = Some(Arc::clone(&self.recv));
+        bind.cntrs.read = Some(Arc::clone(&self.read));
+        bind.cntrs.write = Some(Arc::clone(&self.write));
+        if has_remote {
+            bind.cntrs.remote_read = Some(Arc::clone(&self.remote_read));
+            bind.cntrs.remote_write = Some(Arc::clone(&self.remote_write));
+        }
+    }
+
+    fn numbers(&self) -> [u64; 6] {
+        let all = [
+            &self.send,
+            &self.recv,
+            &self.read,
+            &self.write,
+            &self.remote_read,
+            &self.remote_write,
+        ];
+        all.map(|counter| counter.read())
+    }
+}
+
+/// A port with counters that count this.
+fn counted(
+    cx: &mut Cx,
+    events: Events,
+    wait: wait::Object,
+    is_selective: bool,
+) -> Result<(Port, All)> {
+    let all = RefCell::new(None);
+    let has_remote = cx.test.caps.contains(Caps::RMA_EVENT);
+    let mut attr = cntr::Attr::default();
+    (attr.events, attr.wait_obj) = (events, wait);
+    let bind = |domain: &dyn Domain, bind: &mut Bindings| {
+        let own = All::open(domain, &attr)?;
+        own.bind(bind, has_remote);
+        (bind.tx_selective, bind.rx_selective) = (is_selective, is_selective);
+        *all.borrow_mut() = Some(own);
+        Ok(())
+    };
+    let setup = Setup {
+        bind: Some(&bind),
+        ..Setup::default()
+    };
+    let port = cx.port_with(&setup)?;
+    let all = all.take().expect("the endpoint was bound");
+    Ok((port, all))
+}
+
+/// Waits for these numbers, and makes sure that they stay.
+fn settle(port: &Port, all: &All, expected: [u64; 6]) -> Result {
+    let _ = until("the numbers", || {
+        port.drive()?;
+        Ok((all.numbers() == expected).then_some(()))
+    });
+    port.settle()?;
+    same(
+        "send, recv, read, write, remote read, remote write",
+        all.numbers(),
+        expected,
+    )
+}
+
+/// What both processes do: the first one twice as often.
+fn act(cx: &mut Cx, port: &Port, place: Place, len: usize) -> Result<[u64; 2]> {
+    let times = |process: usize| if process == 0 { 6 } else { 3 };
+    let (own, others) = (times(cx.me()), times(1 - cx.me()));
+    let mut receives = Vec::new();
+    for _ in 0..others {
+        receives.push(port.post(Rx::msg(len))?);
+    }
+    cx.barrier()?;
+    for _ in 0..own {
+        port.run(Tx::msg(port.peer(), vec![1; len]))?;
+        port.run(Write::new(place, vec![1; len]))?;
+        port.run(Write::new(place, vec![1; len]))?;
+        port.call(Read::new(place, len))?.well()?;
+    }
+    for context in receives {
+        port.of(context)?.well()?;
+    }
+    Ok([own, others])
+}
+
+/// Each class of operations has its counter, also of operations of the peer.
+fn each_class(cx: &mut Cx) -> Result {
+    let (port, all) = counted(cx, Events::Comp, wait::Object::None, false)?;
+    let memory = cx.memory(&port, Maker::Test, 4096)?;
+    let place = cx.places(&port, &memory)?[1 - cx.me()];
+    let [own, others] = act(cx, &port, place, 100)?;
+    settle(&port, &all, [own, others, own, 2 * own, others, 2 * others])
+}
+
+/// A counter of bytes counts bytes.
+fn bytes(cx: &mut Cx) -> Result {
+    let (port, all) = counted(cx, Events::Bytes, wait::Object::None, false)?;
+    let memory = cx.memory(&port, Maker::Test, 70_000)?;
+    let place = cx.places(&port, &memory)?[1 - cx.me()];
+    let mut sums = [0, 0];
+    for len in [1, 300, 9000, 65_000] {
+        let counts = act(cx, &port, place, len)?;
+        for (sum, count) in sums.iter_mut().zip(counts) {
+            *sum += count * len as u64;
+        }
+        cx.barrier()?;
+    }
+    let [own, others] = sums;
+    settle(&port, &all, [own, others, own, 2 * own, others, 2 * others])
+}
+
+/// What fails is counted apart, one by one.
+fn errors_apart(cx: &mut Cx) -> Result {
+    let (port, all) = counted(cx, Events::Comp, wait::Object::None, false)?;
+    let memory = cx.memory(&port, Maker::Test, 64)?;
+    let place = cx.places(&port, &memory)?[1 - cx.me()];
+    if cx.me() == 0 {
+        port.run(Tx::msg(port.peer(), vec![1; 64]))?;
+        port.run(Tx::msg(port.peer(), vec![1; 64]))?;
+        for _ in 0..3 {
+            let done = port.call(Write::new(place.at(64), vec![1; 8]))?;
+            done.failed("a write behind the region", Errno::Fault)?;
+        }
+        let errors = || (all.write.read_err(), all.send.read_err(), all.write.read());
+        let _ = until("the errors", || Ok((errors().0 == 3).then_some(())));
+        same("failed writes, failed sends, writes", errors(), (3, 0, 0))
+    } else {
+        port.call(Rx::msg(10))?
+            .failed("a receive that is too short", Errno::Trunc)?;
+        port.call(Rx::msg(64))?.well()?;
+        let errors = || (all.recv.read_err(), all.recv.read(), all.send.read_err());
+        let _ = until("the error", || Ok((errors().0 == 1).then_some(())));
+        same(
+            "failed receives, receives, failed sends",
+            errors(),
+            (1, 1, 0),
+        )
+    }
+}
+
+/// Counters count what no queue reports, and reading them is all that it takes.
+fn without_reports(cx: &mut Cx) -> Result {
+    let (port, all) = counted(cx, Events::Comp, wait::Object::None, true)?;
+    let count = cx.scale(50, 1000);
+    if cx.me() == 0 {
+        cx.barrier()?;
+        for _ in 0..count {
+            port.post(Tx::msg(port.peer(), vec![1; 32]))?;
+        }
+        until("all sends", || {
+            Ok((all.send.read() == count as u64).then_some(()))
+        })?;
+    } else {
+        for _ in 0..count {
+            port.post(Rx::msg(32))?;
+        }
+        cx.barrier()?;
+        until("all receives", || {
+            Ok((all.recv.read() == count as u64).then_some(()))
+        })?;
+    }
+    port.settle()?;
+    holds("no completion is reported", port.poll()?.is_none())?;
+    port.forget_outstanding();
+    Ok(())
+}
+
+/// Both numbers are set and added to.
+fn arithmetic(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let counter = port.domain.cntr(&cntr::Attr::default())?;
+    let numbers = || (counter.read(), counter.read_err());
+    same("a new counter", numbers(), (0, 0))?;
+    counter.add(5);
+    counter.add_err(2);
+    same("after additions", numbers(), (5, 2))?;
+    counter.set(100);
+    counter.set_err(50);
+    same("after they were set", numbers(), (100, 50))?;
+    counter.set(u64::MAX / 2);
+    counter.add(1);
+    same("large numbers", counter.read(), u64::MAX / 2 + 1)
+}
+
+/// A wait ends with the number, with an error, or with the time.
+fn waits(cx: &mut Cx) -> Result {
+    let (port, all) = counted(cx, Events::Comp, wait::Object::Unspec, false)?;
+    let time = Duration::from_millis(30);
+    let early = all.recv.wait(1_000_000, Some(time));
+    same("a wait for what does not come", early, Err(Errno::TimedOut))?;
+    for round in 1..=cx.scale(20, 200) as u64 {
+        if cx.me() == 0 {
+            port.run(Tx::msg(port.peer(), vec![1; 16]))?;
+            let waited = all.send.wait(round, Some(limit()));
+            same("a wait for a send", waited, Ok(()))?;
+        } else {
+            let receive = port.post(Rx::msg(16))?;
+            let waited = all.recv.wait(round, Some(limit()));
+            same("a wait for a receive", waited, Ok(()))?;
+            holds("the number is there", all.recv.read() >= round)?;
+            port.of(receive)?.well()?;
+        }
+    }
+    all.recv.add_err(1);
+    Ok(())
+}

@@ -1,0 +1,576 @@
+//! Messages, fi_msg(3): they arrive whole, once, in order, and completions say exactly what happened.
+
+use std::collections::BTreeSet;
+
+use anyhow::ensure;
+use selvedge::{Caps, CompletionFlags as Flags, Errno, FiAddr, OpFlags};
+
+use crate::suite::cx::check::{bytes as bytes_are, holds, same};
+use crate::suite::cx::{CONNECTED, Cx, Done, Face, POLLED, Port, RAW, Result, Rx, Test, Tx};
+use crate::suite::flaw::Flaw;
+
+pub(super) const TESTS: &[Test] = &[
+    Test::new(
+        "every_size",
+        MSG,
+        &[Flaw::FlipsBitOfLarge, Flaw::CutsOff],
+        every_size,
+    )
+    .ep_types(CONNECTED),
+    Test::new(
+        "every_field",
+        SOURCE,
+        &[
+            Flaw::NoKind,
+            Flaw::CountsOneLess,
+            Flaw::HalvesData,
+            Flaw::NoSource,
+        ],
+        every_field,
+    ),
+    Test::new(
+        "every_call",
+        MSG,
+        &[Flaw::ForgetsInjects, Flaw::FlipsBit, Flaw::SwapsPieces],
+        every_call,
+    )
+    .faces(RAW)
+    .ep_types(CONNECTED),
+    Test::new(
+        "both_ways_at_once",
+        MSG,
+        &[Flaw::SendsTwice, Flaw::LosesCompletions],
+        both_ways_at_once,
+    )
+    .ep_types(CONNECTED),
+    Test::new(
+        "order_of_one_sender",
+        MSG,
+        &[Flaw::SwapsSends, Flaw::SendsTwice],
+        order_of_one_sender,
+    )
+    .faces(POLLED)
+    .ep_types(CONNECTED),
+    Test::new(
+        "many_senders",
+        MSG,
+        &[Flaw::SendsTwice, Flaw::SwapsSends, Flaw::CompletesTwice],
+        many_senders,
+    )
+    .faces(POLLED)
+    .processes(4),
+    Test::new(
+        "everybody_to_everybody",
+        SOURCE,
+        &[Flaw::WrongSource, Flaw::SendsTwice],
+        everybody_to_everybody,
+    )
+    .faces(POLLED)
+    .processes(4),
+    Test::new(
+        "directed_receives",
+        DIRECTED,
+        &[Flaw::IgnoresSource],
+        directed_receives,
+    )
+    .processes(3),
+    Test::new(
+        "to_oneself",
+        MSG,
+        &[Flaw::FlipsBit, Flaw::LosesCompletions],
+        to_oneself,
+    )
+    .processes(1),
+    Test::new(
+        "inject_sizes",
+        MSG,
+        &[Flaw::InjectsAnySize, Flaw::ForgetsInjects],
+        inject_sizes,
+    )
+    .ep_types(CONNECTED),
+    Test::new(
+        "inject_copies_at_once",
+        MSG,
+        &[Flaw::ReadsInjectLate],
+        inject_copies_at_once,
+    )
+    .faces(RAW),
+    Test::new(
+        "too_long_for_the_receive",
+        MSG,
+        &[Flaw::HidesErrors, Flaw::NoOlen, Flaw::WrongErrno],
+        too_long_for_the_receive,
+    )
+    .ep_types(CONNECTED),
+    Test::new("pieces", MSG, &[Flaw::SwapsPieces], pieces)
+        .faces(RAW)
+        .ep_types(CONNECTED),
+    Test::new("foreign_flags", MSG, &[Flaw::TakesAnyFlag], foreign_flags).faces(RAW),
+];
+
+const MSG: Caps = Caps::MSG;
+const SOURCE: Caps = Caps::MSG.union(Caps::SOURCE);
+const DIRECTED: Caps = SOURCE.union(Caps::DIRECTED_RECV);
+
+/// Lengths around every power of two, and around what the endpoint injects.
+pub(super) fn sizes(cx: &Cx, inject_size: usize) -> Vec<usize> {
+    let largest = cx.scale(1 << 18, 1 << 22);
+    let mut sizes = BTreeSet::from([0, 3, 40, 48, 56, 100, 1000, 10_000, largest]);
+    let mut power = 1;
+    while power < largest {
+        sizes.extend([power - 1, power, power + 1]);
+        power *= 2;
+    }
+    if inject_size < largest {
+        sizes.extend([inject_size.saturating_sub(1), inject_size, inject_size + 1]);
+    }
+    sizes.into_iter().collect()
+}
+
+fn every_size(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let sizes = sizes(cx, port.info.tx_attr.inject_size);
+    for (number, &len) in sizes.iter().enumerate() {
+        if cx.me() == 0 {
+            port.run(Tx::msg(port.peer(), cx.payload(1, number, len)))?;
+        } else {
+            // Some receives are posted before the message comes, others after.
+            let done = port.call(Rx::msg(len + number % 3))?.well()?;
+            same("length", done.len, len)?;
+            cx.verify(0, number, &done.bytes)?;
+        }
+        if number % 8 == 0 {
+            cx.barrier()?;
+        }
+    }
+    Ok(())
+}
+
+/// What every completion says, exactly: flags, length, data, source.
+fn every_field(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let data = [None, Some(0), Some(u64::MAX), Some(0x0123_4567_89ab_cdef)];
+    let width = 8 * port.info.domain_attr.cq_data_size.min(8);
+    for (number, &len) in [0, 1, 40, 300, 5000, 70_000].iter().enumerate() {
+        for data in data {
+            let data = data.map(|data| cut(data, width));
+            if cx.me() == 0 {
+                let mut tx = Tx::msg(port.peer(), cx.payload(1, number, len));
+                tx.data = data;
+                let sent = port.call(tx)?.well()?;
+                check_sent(cx, &sent, Flags::MSG)?;
+            } else {
+                let done = port.call(Rx::msg(len + 16))?.well()?;
+                same("length", done.len, len)?;
+                same("data", done.data, data)?;
+                same("source", done.src, port.peer())?;
+                same("flags", done.flags, received(Flags::MSG, data))?;
+                same("tag of an untagged message", done.tag, 0)?;
+                cx.verify(0, number, &done.bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cut(data: u64, width: usize) -> u64 {
+    match width {
+        64.. => data,
+        width => data & ((1 << width) - 1),
+    }
+}
+
+/// The flags of a receive.
+pub(super) fn received(kind: Flags, data: Option<u64>) -> Flags {
+    let flags = kind | Flags::RECV;
+    data.map_or(flags, |_| flags | Flags::REMOTE_CQ_DATA)
+}
+
+/// Futures say nothing of sends but that they are over.
+pub(super) fn check_sent(cx: &Cx, sent: &Done, kind: Flags) -> Result {
+    match cx.face {
+        Face::Async => Ok(()),
+        _ => same("flags of a send", sent.flags, kind | Flags::SEND),
+    }
+}
+
+/// Every way to send: short forms, lists, with data, by inject, with explicit flags.
+fn every_call(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let limit = port.info.tx_attr.iov_limit;
+    let inject = port.info.tx_attr.inject_size.min(64);
+    let ways: [fn(Tx) -> Tx; 7] = [
+        |tx| tx,
+        |tx| tx.data(7),
+        Tx::injected,
+        |tx| tx.injected().data(9),
+        |tx| tx.flags(OpFlags::COMPLETION),
+        |tx| tx.flags(OpFlags::COMPLETION | OpFlags::INJECT),
+        |tx| tx.flags(OpFlags::COMPLETION | OpFlags::TRANSMIT_COMPLETE),
+    ];
+    let mut number = 0;
+    for way in ways {
+        for len in [0, 1, inject] {
+            let tx = way(Tx::msg(port.peer(), cx.payload(1, number, len)));
+            round(cx, &port, tx, number, len)?;
+            number += 1;
+        }
+    }
+    if limit >= 2 {
+        let tx = Tx::msg(port.peer(), cx.payload(1, number, 48)).pieces(&[16, 32]);
+        round(cx, &port, tx, number, 48)?;
+    }
+    Ok(())
+}
+
+fn round(cx: &Cx, port: &Port, tx: Tx, number: usize, len: usize) -> Result {
+    let data = tx.data;
+    if cx.me() == 0 {
+        return port.run(tx);
+    }
+    let done = port.call(Rx::msg(64))?.well()?;
+    same("data", done.data, data)?;
+    same("length", done.len, len)?;
+    cx.verify(0, number, &done.bytes)
+}
+
+/// Windows of messages in both directions at the same time.
+fn both_ways_at_once(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let other = 1 - cx.me();
+    let (rounds, window) = (cx.scale(10, 100), 16);
+    for round in 0..rounds {
+        let len = [8, 600, 9000, 40_000][round % 4];
+        let mut receives = Vec::new();
+        for _ in 0..window {
+            receives.push(port.post(Rx::msg(len))?);
+        }
+        let mut sends = Vec::new();
+        for number in 0..window {
+            let number = round * window + number;
+            sends.push(port.post(Tx::msg(port.peer(), cx.payload(other, number, len)))?);
+        }
+        for (number, context) in receives.into_iter().enumerate() {
+            let done = port.of(context)?.well()?;
+            same("length", done.len, len)?;
+            cx.verify(other, round * window + number, &done.bytes)?;
+        }
+        for context in sends {
+            port.of(context)?.well()?;
+        }
+    }
+    Ok(())
+}
+
+/// Messages of one sender meet receives in the order of the sends, whatever their size.
+fn order_of_one_sender(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let mut random = cx.common_random();
+    let count = cx.scale(300, 5000);
+    let lens: Vec<_> = (0..count)
+        .map(|_| *random.pick(&[0, 8, 100, 3000, 20_000]))
+        .collect();
+    let window = 32;
+    for (round, lens) in lens.chunks(window).enumerate() {
+        let first = round * window;
+        if cx.me() == 0 {
+            let sends = lens.iter().enumerate().map(|(place, &len)| {
+                let bytes = cx.payload(1, first + place, len);
+                port.post(Tx::msg(port.peer(), bytes))
+            });
+            let sends = sends.collect::<Result<Vec<_>>>()?;
+            for context in sends {
+                port.of(context)?.well()?;
+            }
+        } else {
+            let receives = lens.iter().map(|_| port.post(Rx::msg(20_000)));
+            let receives = receives.collect::<Result<Vec<_>>>()?;
+            for (place, context) in receives.into_iter().enumerate() {
+                let done = port.of(context)?.well()?;
+                same("length", done.len, lens[place])?;
+                cx.verify(0, first + place, &done.bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Messages of many senders: each once, and those of one sender in their order.
+fn many_senders(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let count = cx.scale(200, 3000);
+    if cx.me() > 0 {
+        return send_all(cx, &port, 0, count);
+    }
+    receive_all(cx, &port, count, |_, _| Ok(()))
+}
+
+/// As before, everybody sends to everybody, and every message says the truth about its source.
+fn everybody_to_everybody(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let count = cx.scale(60, 600);
+    let mut sends = Vec::new();
+    for number in 0..count {
+        for to in cx.others() {
+            let bytes = cx.payload(to, number, 16 + number * 37 % 900);
+            sends.push(port.post(Tx::msg(port.to(to), bytes))?);
+        }
+        if number % 8 == 7 {
+            port.drive()?;
+        }
+    }
+    receive_all(cx, &port, count, |from, done| {
+        same("source", port.process(done.src), Some(from))
+    })?;
+    for context in sends {
+        port.of(context)?.well()?;
+    }
+    Ok(())
+}
+
+fn send_all(cx: &Cx, port: &Port, to: usize, count: usize) -> Result {
+    let mut sends = Vec::new();
+    for number in 0..count {
+        let bytes = cx.payload(to, number, 16 + number * 37 % 5000);
+        sends.push(port.post(Tx::msg(port.to(to), bytes))?);
+        if sends.len() == 16 {
+            for context in sends.drain(..) {
+                port.of(context)?.well()?;
+            }
+        }
+    }
+    for context in sends {
+        port.of(context)?.well()?;
+    }
+    Ok(())
+}
+
+/// Receives `count` messages of each of the others, each sender's in its order.
+fn receive_all(
+    cx: &Cx,
+    port: &Port,
+    count: usize,
+    check: impl Fn(usize, &Done) -> Result,
+) -> Result {
+    let mut next = vec![0; cx.count()];
+    let total = count * (cx.count() - 1);
+    let window = 32.min(total);
+    let mut posted = std::collections::VecDeque::new();
+    for _ in 0..window {
+        posted.push_back(port.post(Rx::msg(6000))?);
+    }
+    for received in 0..total {
+        let context = posted.pop_front().expect("a window is posted");
+        let done = port.of(context)?.well()?;
+        let (from, number) = cx.read(&done.bytes)?;
+        same(
+            format!("the next message of process {from}"),
+            number,
+            next[from],
+        )?;
+        next[from] += 1;
+        check(from, &done)?;
+        if received + posted.len() + 1 < total {
+            posted.push_back(port.post(Rx::msg(6000))?);
+        }
+    }
+    Ok(())
+}
+
+/// A directed receive takes messages of its source alone, and leaves the others for the others.
+fn directed_receives(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let count = cx.scale(30, 60);
+    // The first one's messages are here before the second one's, and before anybody wants them.
+    for from in [1, 2] {
+        if cx.me() == from {
+            for number in 0..count {
+                port.run(Tx::msg(port.to(0), cx.payload(0, number, 64)))?;
+            }
+        }
+        cx.barrier()?;
+        port.settle()?;
+    }
+    if cx.me() > 0 {
+        return Ok(());
+    }
+    for from in [2, 1] {
+        let receives = (0..count).map(|_| port.post(Rx::msg(64).from(port.to(from))));
+        let receives = receives.collect::<Result<Vec<_>>>()?;
+        for (number, context) in receives.into_iter().enumerate() {
+            let done = port.of(context)?.well()?;
+            same("source", port.process(done.src), Some(from))?;
+            cx.verify(from, number, &done.bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// An endpoint may send to itself.
+fn to_oneself(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    for (number, len) in sizes(cx, port.info.tx_attr.inject_size)
+        .into_iter()
+        .enumerate()
+    {
+        let receive = port.post(Rx::msg(len))?;
+        port.run(Tx::msg(port.to(0), cx.payload(0, number, len)))?;
+        let done = port.of(receive)?.well()?;
+        same("length", done.len, len)?;
+        cx.verify(0, number, &done.bytes)?;
+    }
+    Ok(())
+}
+
+/// Up to `inject_size` and not a byte further.
+fn inject_sizes(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let most = port.info.tx_attr.inject_size;
+    for (number, len) in [0, 1, most / 2, most.saturating_sub(1), most]
+        .into_iter()
+        .enumerate()
+    {
+        if cx.me() == 0 {
+            let mut bytes = cx.payload(1, number, len);
+            port.run(Tx::msg(port.peer(), bytes.clone()).injected())?;
+            bytes.fill(0xdd);
+        } else {
+            let done = port.call(Rx::msg(most))?.well()?;
+            same("length", done.len, len)?;
+            cx.verify(0, number, &done.bytes)?;
+        }
+    }
+    if cx.me() == 0 {
+        let tx = Tx::msg(port.peer(), vec![0; most + 1]).injected();
+        same(
+            "an inject of one byte too much",
+            port.try_post(tx).err(),
+            Some(Errno::MsgSize),
+        )?;
+    }
+    Ok(())
+}
+
+/// With FI_INJECT the buffer is the caller's again when the call returns.
+fn inject_copies_at_once(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let count = 20;
+    for number in 0..count {
+        let len = port.info.tx_attr.inject_size.min(16 + number * 8);
+        if cx.me() == 0 {
+            inject_and_overwrite(cx, &port, number, len)?;
+        } else {
+            let done = port.call(Rx::msg(len))?.well()?;
+            cx.verify(0, number, &done.bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn inject_and_overwrite(cx: &Cx, port: &Port, number: usize, len: usize) -> Result {
+    let bytes = cx.payload(1, number, len);
+    let tx = Tx::msg(port.peer(), bytes).flags(OpFlags::INJECT | OpFlags::COMPLETION);
+    let context = port.post(tx)?;
+    port.overwrite(context);
+    port.of(context)?.well()?;
+    Ok(())
+}
+
+/// A message that is too long fills its receive, which says how much was lost.
+fn too_long_for_the_receive(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    for (number, (len, room)) in [(20, 10), (64, 1), (5000, 4999), (70_000, 8), (16, 16)]
+        .into_iter()
+        .enumerate()
+    {
+        if cx.me() == 0 {
+            port.run(Tx::msg(port.peer(), cx.payload(1, number, len)))?;
+            continue;
+        }
+        let done = port.call(Rx::msg(room))?;
+        let whole = cx.payload_of(0, 1, number, len);
+        if len == room {
+            bytes_are("what fits", &done.well()?.bytes, &whole)?;
+            continue;
+        }
+        let bytes = done.bytes.clone();
+        let failure = done.failed("a message that is too long", Errno::Trunc)?;
+        same("bytes that were lost", failure.olen, len - room)?;
+        bytes_are("what fits", &bytes, &whole[..room])?;
+    }
+    Ok(())
+}
+
+/// Lists of pieces on both sides, cut at different places; one more than allowed is refused.
+fn pieces(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let most = port.info.tx_attr.iov_limit.min(port.info.rx_attr.iov_limit);
+    ensure!(most >= 1, "an iov_limit of 0");
+    for count in 1..=most {
+        for (number, len) in [64, 3000, 50_000].into_iter().enumerate() {
+            if cx.me() == 0 {
+                let tx = Tx::msg(port.peer(), cx.payload(1, number, len));
+                port.run(tx.pieces(&parts(len, count)))?;
+            } else {
+                let mut lengths = parts(len, count);
+                lengths.reverse();
+                let done = port.call(Rx::msg(len).pieces(&lengths))?.well()?;
+                same("length", done.len, len)?;
+                cx.verify(0, number, &done.bytes)?;
+            }
+        }
+    }
+    let most = port.info.tx_attr.iov_limit;
+    let tx = Tx::msg(port.peer(), vec![0; 64]).pieces(&parts(64, most + 1));
+    let refused = port.try_post(tx);
+    holds("more pieces than iov_limit are refused", refused.is_err())?;
+    let rx = Rx::msg(64).pieces(&parts(64, port.info.rx_attr.iov_limit + 1));
+    holds(
+        "more pieces of a receive than iov_limit are refused",
+        port.try_post(rx).is_err(),
+    )
+}
+
+/// Cuts a length into so many pieces, of which no two are equal.
+pub(super) fn parts(len: usize, count: usize) -> Vec<usize> {
+    let mut parts: Vec<_> = (1..count)
+        .map(|part| len * part / (count * count))
+        .collect();
+    parts.push(len - parts.iter().sum::<usize>());
+    parts
+}
+
+/// Flags that do not belong to an operation are refused, and nothing is sent.
+fn foreign_flags(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    if cx.me() == 0 {
+        for flags in [
+            OpFlags::DISCARD,
+            OpFlags::CLAIM,
+            OpFlags::MULTI_RECV,
+            OpFlags::from_bits_retain(1 << 62),
+        ] {
+            let tx = Tx::msg(port.peer(), cx.payload(1, 0, 16)).flags(flags);
+            holds(
+                format!("a send with {flags} is refused"),
+                port.try_post(tx).is_err(),
+            )?;
+        }
+        port.run(Tx::msg(port.peer(), cx.payload(1, 7, 16)))?;
+    } else {
+        for flags in [
+            OpFlags::INJECT,
+            OpFlags::FENCE,
+            OpFlags::from_bits_retain(1 << 62),
+        ] {
+            let rx = Rx::msg(16).from(FiAddr::UNSPEC).flags(flags);
+            holds(
+                format!("a receive with {flags} is refused"),
+                port.try_post(rx).is_err(),
+            )?;
+        }
+        let done = port.call(Rx::msg(16))?.well()?;
+        cx.verify(0, 7, &done.bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,342 @@
+//! Receives that are not plain: looked for, claimed, dropped, cancelled, and many in one buffer.
+
+use anyhow::ensure;
+use selvedge::{Caps, CompletionFlags as Flags, EpOption, Errno, OpFlags, TagMatch};
+
+use crate::suite::cx::check::{holds, same};
+use crate::suite::cx::patience::until;
+use crate::suite::cx::{Cx, POLLED, Port, RAW, Result, Rx, RxKind, Test, Tx};
+use crate::suite::flaw::Flaw;
+
+pub(super) const TESTS: &[Test] = &[
+    Test::new(
+        "looks",
+        TAGGED,
+        &[Flaw::LookTakes, Flaw::WrongTag, Flaw::HidesErrors],
+        looks,
+    )
+    .faces(POLLED),
+    Test::new("discards", TAGGED, &[Flaw::DiscardLeaves], discards).faces(POLLED),
+    Test::new("claims", TAGGED, &[Flaw::ClaimsNothing], claims).faces(RAW),
+    Test::new(
+        "cancels",
+        TAGGED,
+        &[Flaw::CancelsNothing, Flaw::DeniesCancel, Flaw::HidesErrors],
+        cancels,
+    )
+    .faces(POLLED),
+    Test::new(
+        "cancel_races",
+        TAGGED,
+        &[Flaw::DeniesCancel, Flaw::LosesCompletions],
+        cancel_races,
+    )
+    .faces(POLLED),
+    Test::new(
+        "many_in_a_buffer",
+        MULTI,
+        &[Flaw::NeverReleases, Flaw::WrongPlace, Flaw::SendsTwice],
+        many_in_a_buffer,
+    )
+    .faces(POLLED),
+    Test::new(
+        "many_tagged_in_a_buffer",
+        TAGGED_MULTI,
+        &[Flaw::IgnoresTags, Flaw::NeverReleases],
+        many_tagged,
+    )
+    .faces(POLLED),
+    Test::new(
+        "release_threshold",
+        MULTI,
+        &[Flaw::ForgetsOptions],
+        release_threshold,
+    )
+    .faces(RAW),
+];
+
+const TAGGED: Caps = Caps::TAGGED;
+const MULTI: Caps = Caps::MSG.union(Caps::MULTI_RECV);
+const TAGGED_MULTI: Caps = Caps::TAGGED.union(Caps::TAGGED_MULTI_RECV);
+
+/// Looks until there is a message with this tag; its length.
+fn look(port: &Port, tag: u64) -> Result<usize> {
+    until("the message that is looked for", || {
+        let done = port.call(Rx::tagged(tag, 64).kind(RxKind::Look))?;
+        match &done.error {
+            Some(failure) if failure.errno == Errno::NoMsg => Ok(None),
+            _ => {
+                let done = done.well()?;
+                same("tag", done.tag, tag)?;
+                Ok(Some(done.len))
+            }
+        }
+    })
+}
+
+/// A look tells of a message and leaves it; one for a message that is not there says so.
+fn looks(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    for (number, len) in [0, 8, 500, 20_000].into_iter().enumerate() {
+        let tag = 100 + number as u64;
+        if cx.me() == 0 {
+            port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)))?;
+        } else {
+            let absent = port.call(Rx::tagged(tag + 1000, 64).kind(RxKind::Look))?;
+            absent.failed("a look for what is not there", Errno::NoMsg)?;
+            for _ in 0..3 {
+                same("length", look(&port, tag)?, len)?;
+            }
+            let done = port.call(Rx::tagged(tag, len))?.well()?;
+            cx.verify(0, number, &done.bytes)?;
+        }
+        cx.barrier()?;
+    }
+    Ok(())
+}
+
+/// What is dropped is gone, and its send completes.
+fn discards(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    for (number, len) in [0, 8, 500, 20_000].into_iter().enumerate() {
+        let tag = number as u64;
+        if cx.me() == 0 {
+            port.run(Tx::tagged(port.peer(), tag, cx.payload(1, 2 * number, len)))?;
+            port.run(Tx::tagged(
+                port.peer(),
+                tag,
+                cx.payload(1, 2 * number + 1, len),
+            ))?;
+        } else {
+            look(&port, tag)?;
+            let dropped = port
+                .call(Rx::tagged(tag, 64).kind(RxKind::Discard))?
+                .well()?;
+            same("length", dropped.len, len)?;
+            let done = port.call(Rx::tagged(tag, len))?.well()?;
+            cx.verify(0, 2 * number + 1, &done.bytes)?;
+        }
+        cx.barrier()?;
+    }
+    Ok(())
+}
+
+/// A claimed message is for whoever claimed it.
+fn claims(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    for (number, len) in [16, 500, 20_000].into_iter().enumerate() {
+        let tag = number as u64;
+        if cx.me() == 0 {
+            let send = |number| port.post(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)));
+            for context in [send(2 * number)?, send(2 * number + 1)?] {
+                port.of(context)?.well()?;
+            }
+        } else {
+            look(&port, tag)?;
+            let claimed = claim(&port, tag)?;
+            same("length", claimed.0, len)?;
+            let other = port.call(Rx::tagged(TagMatch::exact(tag), len))?.well()?;
+            cx.verify(0, 2 * number + 1, &other.bytes)?;
+            let bytes = take_claimed(&port, claimed.1, tag, len)?;
+            cx.verify(0, 2 * number, &bytes)?;
+        }
+        cx.barrier()?;
+    }
+    Ok(())
+}
+
+/// Claims a message: its length, and the context that it is claimed under.
+fn claim(port: &Port, tag: u64) -> Result<(usize, u64)> {
+    let flags = OpFlags::PEEK | OpFlags::CLAIM;
+    let rx = Rx::tagged(tag, 0).kind(RxKind::Look).flags(flags);
+    let done = port.call(rx)?.well()?;
+    Ok((done.len, done.context))
+}
+
+fn take_claimed(port: &Port, context: u64, tag: u64, len: usize) -> Result<Vec<u8>> {
+    port.post_again(context, Rx::tagged(tag, len).flags(OpFlags::CLAIM))?;
+    Ok(port.of(context)?.well()?.bytes)
+}
+
+/// What is cancelled completes so, once, and its message goes to the next receive.
+fn cancels(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    for number in 0..cx.scale(20, 200) {
+        let len = 16 + number * 91 % 9000;
+        if cx.me() == 1 {
+            let first = port.post(Rx::tagged(7, len))?;
+            let second = port.post(Rx::tagged(7, len))?;
+            let cancelled = port.cancel(first);
+            same(
+                "cancelling a receive that nothing has met",
+                cancelled,
+                Ok(()),
+            )?;
+            let done = port.of(first)?;
+            let flags = done.flags;
+            done.failed("a cancelled receive", Errno::Canceled)?;
+            holds(
+                "its entry says that it was a receive",
+                flags.contains(Flags::RECV),
+            )?;
+            same("cancelling it again", port.cancel(first), Err(Errno::NoEnt))?;
+            cx.barrier()?;
+            let done = port.of(second)?.well()?;
+            cx.verify(0, number, &done.bytes)?;
+            same(
+                "cancelling what is over",
+                port.cancel(second),
+                Err(Errno::NoEnt),
+            )?;
+        } else {
+            cx.barrier()?;
+            port.run(Tx::tagged(port.peer(), 7, cx.payload(1, number, len)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Receives that are cancelled while messages come: each completes once, with a message or without,
+/// and no message is lost.
+fn cancel_races(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let count = cx.scale(300, 5000);
+    if cx.me() == 0 {
+        for number in 0..count {
+            port.run(Tx::tagged(
+                port.peer(),
+                3,
+                cx.payload(1, number, 16 + number % 400),
+            ))?;
+        }
+        return Ok(());
+    }
+    let mut next = 0;
+    let mut random = cx.random();
+    while next < count {
+        let receives = [
+            port.post(Rx::tagged(3, 512))?,
+            port.post(Rx::tagged(3, 512))?,
+        ];
+        for _ in 0..random.below(4) {
+            port.drive()?;
+        }
+        let is_cancelled = receives.map(|receive| port.cancel(receive).is_ok());
+        for (receive, is_cancelled) in receives.into_iter().zip(is_cancelled) {
+            let done = port.of(receive)?;
+            if is_cancelled {
+                done.failed("a receive that was cancelled", Errno::Canceled)?;
+            } else {
+                cx.verify(0, next, &done.well()?.bytes)?;
+                next += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Messages lie in the buffer one behind the other, until too little is left.
+fn many_in_a_buffer(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let count = cx.scale(200, 3000);
+    if cx.me() == 0 {
+        for number in 0..count {
+            port.run(Tx::msg(port.peer(), cx.payload(1, number, length(number))))?;
+        }
+        return Ok(());
+    }
+    take_multi(cx, &port, count, || Rx::msg(8192).kind(RxKind::Multi))
+}
+
+fn length(number: usize) -> usize {
+    16 + number * 173 % 1800
+}
+
+fn take_multi(cx: &Cx, port: &Port, count: usize, rx: impl Fn() -> Rx) -> Result {
+    let mut buffers = vec![port.post(rx())?, port.post(rx())?];
+    for number in 0..count {
+        let done = port.next()?.well()?;
+        ensure!(buffers.contains(&done.context), "{done:?} is of no buffer");
+        same("length", done.len, length(number))?;
+        cx.verify(0, number, &done.bytes)?;
+        if done.flags.contains(Flags::MULTI_RECV) {
+            buffers.retain(|buffer| *buffer != done.context);
+            buffers.push(port.post(rx())?);
+        }
+        ensure!(
+            number < 40 || buffers != [1, 2],
+            "no buffer is ever released"
+        );
+    }
+    give_back(port, buffers)
+}
+
+/// Takes the buffers back that are still posted.
+fn give_back(port: &Port, buffers: Vec<u64>) -> Result {
+    for buffer in buffers {
+        if port.cancel(buffer).is_ok() {
+            port.of(buffer)?
+                .failed("a multi-receive buffer", Errno::Canceled)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same with tags; others are left alone.
+fn many_tagged(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let count = cx.scale(100, 1000);
+    if cx.me() == 0 {
+        port.run(Tx::tagged(port.peer(), 99, cx.payload(1, 777_777, 64)))?;
+        for number in 0..count {
+            let tag = 0x100 + number as u64 % 16;
+            port.run(Tx::tagged(
+                port.peer(),
+                tag,
+                cx.payload(1, number, length(number)),
+            ))?;
+        }
+        return Ok(());
+    }
+    let tag = TagMatch {
+        tag: 0x100,
+        ignore: 0xf,
+    };
+    take_multi(cx, &port, count, || {
+        Rx::tagged(tag, 8192).kind(RxKind::Multi)
+    })?;
+    let other = port.call(Rx::tagged(99, 64))?.well()?;
+    cx.verify(0, 777_777, &other.bytes)
+}
+
+/// A buffer is released when less than FI_OPT_MIN_MULTI_RECV is left of it.
+fn release_threshold(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    if cx.me() == 0 {
+        for number in 0..3 {
+            cx.barrier()?;
+            port.run(Tx::msg(port.peer(), cx.payload(1, number, 300)))?;
+        }
+        return Ok(());
+    }
+    let set = port.ep().set(EpOption::MinMultiRecv(500));
+    same("setting FI_OPT_MIN_MULTI_RECV", set, Ok(()))?;
+    // 1000 bytes: 700 are left after the first message, 400 after the second.
+    let mut buffer = port.post(Rx::msg(1000).kind(RxKind::Multi))?;
+    for number in 0..3 {
+        cx.barrier()?;
+        let done = port.next()?.well()?;
+        same("buffer", done.context, buffer)?;
+        cx.verify(0, number, &done.bytes)?;
+        let is_released = done.flags.contains(Flags::MULTI_RECV);
+        same(
+            format!("release by message {number}"),
+            is_released,
+            number == 1,
+        )?;
+        if is_released {
+            buffer = port.post(Rx::msg(1000).kind(RxKind::Multi))?;
+        }
+    }
+    give_back(&port, vec![buffer])
+}

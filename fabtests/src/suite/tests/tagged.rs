@@ -1,0 +1,388 @@
+//! Tagged messages, fi_tagged(3): which receive takes which message.
+
+use selvedge::{Caps, CompletionFlags as Flags, TagMatch};
+
+use super::messages::{check_sent, cut, received, sizes};
+use crate::suite::cx::check::same;
+use crate::suite::cx::{Cx, POLLED, Port, Random, Result, Rx, Test, Tx};
+use crate::suite::flaw::Flaw;
+
+pub(super) const TESTS: &[Test] = &[
+    Test::new(
+        "every_size",
+        TAGGED,
+        &[Flaw::FlipsBitOfLarge, Flaw::CutsOff],
+        every_size,
+    ),
+    Test::new(
+        "every_field",
+        SOURCE,
+        &[
+            Flaw::NoKind,
+            Flaw::WrongTag,
+            Flaw::HalvesData,
+            Flaw::NoSource,
+            Flaw::CountsOneLess,
+        ],
+        every_field,
+    ),
+    Test::new(
+        "every_bit_of_a_tag",
+        TAGGED,
+        &[Flaw::HalvesTags, Flaw::IgnoresTags],
+        every_bit,
+    ),
+    Test::new(
+        "ignored_bits",
+        TAGGED,
+        &[Flaw::IgnoresIgnore, Flaw::IgnoresTags],
+        ignored_bits,
+    ),
+    Test::new(
+        "random_interleavings",
+        TAGGED,
+        &[
+            Flaw::SwapsSends,
+            Flaw::IgnoresTags,
+            Flaw::IgnoresIgnore,
+            Flaw::SendsTwice,
+        ],
+        random_interleavings,
+    )
+    .faces(POLLED),
+    Test::new(
+        "unexpected_in_reverse",
+        TAGGED,
+        &[Flaw::IgnoresTags],
+        unexpected_in_reverse,
+    ),
+    Test::new("beside_untagged", BOTH, &[Flaw::NoKind], beside_untagged),
+    Test::new("directed", DIRECTED, &[Flaw::IgnoresSource], directed).processes(3),
+    Test::new(
+        "inject",
+        TAGGED,
+        &[Flaw::ForgetsInjects, Flaw::HalvesTags],
+        inject,
+    ),
+];
+
+const TAGGED: Caps = Caps::TAGGED;
+const SOURCE: Caps = Caps::TAGGED.union(Caps::SOURCE);
+const BOTH: Caps = Caps::TAGGED.union(Caps::MSG);
+const DIRECTED: Caps = SOURCE.union(Caps::DIRECTED_RECV);
+
+fn every_size(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let sizes = sizes(cx, port.info.tx_attr.inject_size);
+    for (number, &len) in sizes.iter().enumerate() {
+        let tag = number as u64;
+        if cx.me() == 0 {
+            port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)))?;
+        } else {
+            let done = port.call(Rx::tagged(tag, len))?.well()?;
+            same("length", done.len, len)?;
+            cx.verify(0, number, &done.bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn every_field(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let data = [None, Some(0), Some(u64::MAX), Some(0x0123_4567_89ab_cdef)];
+    let width = 8 * port.info.domain_attr.cq_data_size.min(8);
+    for (number, &len) in [0, 1, 40, 300, 5000, 70_000].iter().enumerate() {
+        for data in data.map(|data| data.map(|data| cut(data, width))) {
+            let tag = 0xfedc_ba98_7654_3210 ^ number as u64;
+            if cx.me() == 0 {
+                let mut tx = Tx::tagged(port.peer(), tag, cx.payload(1, number, len));
+                tx.data = data;
+                let sent = port.call(tx)?.well()?;
+                check_sent(cx, &sent, Flags::TAGGED)?;
+            } else {
+                let done = port.call(Rx::tagged(TagMatch::ANY, len + 16))?.well()?;
+                same("length", done.len, len)?;
+                same("data", done.data, data)?;
+                same("tag", done.tag, tag)?;
+                same("source", done.src, port.peer())?;
+                same("flags", done.flags, received(Flags::TAGGED, data))?;
+                cx.verify(0, number, &done.bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tags that differ in one bit are different, whichever it is.
+fn every_bit(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let tags = || [0].into_iter().chain((0..64).map(|bit| 1_u64 << bit));
+    if cx.me() == 0 {
+        for (number, tag) in tags().enumerate() {
+            port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, 24)))?;
+        }
+        return Ok(());
+    }
+    // In the opposite order, so that nothing matches by its place.
+    let all: Vec<_> = tags().enumerate().collect();
+    for &(number, tag) in all.iter().rev() {
+        let done = port.call(Rx::tagged(tag, 24))?.well()?;
+        same("tag", done.tag, tag)?;
+        cx.verify(0, number, &done.bytes)?;
+    }
+    Ok(())
+}
+
+/// Ignored bits do not matter, and all others do.
+fn ignored_bits(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let masks = [
+        0xff,
+        0xffff_0000_0000_0000,
+        0xf0f0_f0f0_f0f0_f0f0,
+        1 << 63,
+        u64::MAX,
+    ];
+    for (round, &ignore) in masks.iter().enumerate() {
+        let tag = 0x1234_5678_9abc_def0_u64;
+        // The first differs in a bit that counts, the second in one that does not.
+        let wrong = tag ^ (1_u64.checked_shl((!ignore).trailing_zeros()).unwrap_or(0));
+        let right = tag ^ (1 << ignore.trailing_zeros());
+        let has_wrong = ignore != u64::MAX;
+        let number = round * 2;
+        if cx.me() == 0 {
+            if has_wrong {
+                port.run(Tx::tagged(port.peer(), wrong, cx.payload(1, number, 32)))?;
+            }
+            port.run(Tx::tagged(
+                port.peer(),
+                right,
+                cx.payload(1, number + 1, 32),
+            ))?;
+        } else {
+            let done = port
+                .call(Rx::tagged(TagMatch { tag, ignore }, 32))?
+                .well()?;
+            same("the whole tag", done.tag, right)?;
+            cx.verify(0, number + 1, &done.bytes)?;
+            if has_wrong {
+                let done = port.call(Rx::tagged(wrong, 32))?.well()?;
+                cx.verify(0, number, &done.bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What both processes do in one round, and which receive takes which message: with one sender that
+/// depends on the order of the sends and on that of the receives, and not on when either happens.
+struct Script {
+    /// Tag and length of each message.
+    messages: Vec<(u64, usize)>,
+    receives: Vec<TagMatch>,
+    /// By receive, its message.
+    pairs: Vec<usize>,
+}
+
+impl Script {
+    fn new(random: &mut Random, count: usize) -> Self {
+        let mut messages: Vec<_> = (0..count).map(|_| random_message(random)).collect();
+        let mut receives: Vec<_> = (0..count).map(|_| random_receive(random)).collect();
+        // What nobody takes is taken at the end, and who got nothing gets something.
+        let pairs = loop {
+            let pairs = pairs(&messages, &receives);
+            let free = (0..messages.len()).filter(|message| !pairs.contains(&Some(*message)));
+            let free = free.count();
+            let waiting = pairs.iter().position(Option::is_none);
+            match waiting {
+                Some(receive) => messages.push((receives[receive].tag, 64)),
+                None if free > 0 => receives.push(TagMatch::ANY),
+                None => break pairs.into_iter().flatten().collect(),
+            }
+        };
+        Self {
+            messages,
+            receives,
+            pairs,
+        }
+    }
+}
+
+fn random_message(random: &mut Random) -> (u64, usize) {
+    let len = *random.pick(&[16, 48, 200, 3000, 9000]);
+    (random.below(4), len)
+}
+
+fn random_receive(random: &mut Random) -> TagMatch {
+    let ignore = *random.pick(&[0, 0, 1, 2, u64::MAX]);
+    TagMatch {
+        tag: random.below(4),
+        ignore,
+    }
+}
+
+/// The first receive takes the first message that it accepts, the second the first of those left,
+/// and so on.
+fn pairs(messages: &[(u64, usize)], receives: &[TagMatch]) -> Vec<Option<usize>> {
+    let mut free: Vec<_> = (0..messages.len()).collect();
+    let take = |receive: &TagMatch| {
+        let accepts = |message: &usize| receive.accepts(messages[*message].0);
+        let place = free.iter().position(accepts)?;
+        Some(free.remove(place))
+    };
+    receives.iter().map(take).collect()
+}
+
+/// Random tags, masks, lengths and moments against a model of matching.
+fn random_interleavings(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let mut common = cx.common_random();
+    let mut own = cx.random();
+    let mut base = 0;
+    for _ in 0..cx.scale(12, 300) {
+        let script = Script::new(&mut common, 40);
+        if cx.me() == 0 {
+            play_sends(cx, &port, &script, base, &mut own)?;
+        } else {
+            play_receives(cx, &port, &script, base, &mut own)?;
+        }
+        base += script.messages.len();
+    }
+    Ok(())
+}
+
+fn play_sends(cx: &Cx, port: &Port, script: &Script, base: usize, own: &mut Random) -> Result {
+    let mut sends = Vec::new();
+    for (number, &(tag, len)) in script.messages.iter().enumerate() {
+        dawdle(port, own)?;
+        let bytes = cx.payload(1, base + number, len);
+        sends.push(port.post(Tx::tagged(port.peer(), tag, bytes))?);
+    }
+    for context in sends {
+        port.of(context)?.well()?;
+    }
+    Ok(())
+}
+
+fn play_receives(cx: &Cx, port: &Port, script: &Script, base: usize, own: &mut Random) -> Result {
+    let mut receives = Vec::new();
+    for &tag in &script.receives {
+        dawdle(port, own)?;
+        receives.push(port.post(Rx::tagged(tag, 9000))?);
+    }
+    for (receive, context) in receives.into_iter().enumerate() {
+        let message = script.pairs[receive];
+        let done = port.of(context)?.well()?;
+        same("tag", done.tag, script.messages[message].0)?;
+        same("length", done.len, script.messages[message].1)?;
+        cx.verify(0, base + message, &done.bytes)?;
+    }
+    Ok(())
+}
+
+/// Does nothing for a while, or a little.
+fn dawdle(port: &Port, random: &mut Random) -> Result {
+    match random.below(8) {
+        0 => port.drive(),
+        1 => {
+            std::thread::yield_now();
+            Ok(())
+        }
+        2 if random.once_in(8) => port.settle(),
+        _ => Ok(()),
+    }
+}
+
+/// Messages that are here before anybody wants them, received in the opposite order.
+fn unexpected_in_reverse(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let lens = [0, 8, 60, 2000, 30_000];
+    for round in 0..cx.scale(5, 50) {
+        let count = 24;
+        let len = |number: usize| lens[(number + round) % lens.len()];
+        if cx.me() == 0 {
+            let sends = (0..count).map(|number| {
+                let bytes = cx.payload(1, number, len(number));
+                port.post(Tx::tagged(port.peer(), number as u64, bytes))
+            });
+            let sends = sends.collect::<Result<Vec<_>>>()?;
+            cx.barrier()?;
+            for context in sends {
+                port.of(context)?.well()?;
+            }
+        } else {
+            cx.barrier()?;
+            port.settle()?;
+            for number in (0..count).rev() {
+                let done = port.call(Rx::tagged(number as u64, 30_000))?.well()?;
+                same("length", done.len, len(number))?;
+                cx.verify(0, number, &done.bytes)?;
+            }
+        }
+        cx.barrier()?;
+    }
+    Ok(())
+}
+
+/// Tagged receives take no untagged messages, and the other way round.
+fn beside_untagged(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    for number in 0..20 {
+        let len = 16 + number * 200;
+        if cx.me() == 0 {
+            port.run(Tx::msg(port.peer(), cx.payload(1, 2 * number, len)))?;
+            port.run(Tx::tagged(
+                port.peer(),
+                0,
+                cx.payload(1, 2 * number + 1, len),
+            ))?;
+        } else {
+            let tagged = port.post(Rx::tagged(TagMatch::ANY, len))?;
+            let untagged = port.post(Rx::msg(len))?;
+            for (context, number, kind) in [
+                (tagged, 2 * number + 1, Flags::TAGGED),
+                (untagged, 2 * number, Flags::MSG),
+            ] {
+                let done = port.of(context)?.well()?;
+                same("flags", done.flags, received(kind, None))?;
+                cx.verify(0, number, &done.bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn directed(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let count = cx.scale(30, 300);
+    if cx.me() > 0 {
+        for number in 0..count {
+            port.run(Tx::tagged(port.to(0), 5, cx.payload(0, number, 64)))?;
+        }
+        return Ok(());
+    }
+    for from in [2, 1] {
+        for number in 0..count {
+            let done = port.call(Rx::tagged(5, 64).from(port.to(from)))?.well()?;
+            same("source", port.process(done.src), Some(from))?;
+            cx.verify(from, number, &done.bytes)?;
+        }
+    }
+    Ok(())
+}
+
+fn inject(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let most = port.info.tx_attr.inject_size;
+    for (number, len) in [0, 1, most / 2, most].into_iter().enumerate() {
+        let tag = u64::MAX - number as u64;
+        if cx.me() == 0 {
+            port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)).injected())?;
+        } else {
+            let done = port.call(Rx::tagged(tag, most))?.well()?;
+            same("length", done.len, len)?;
+            cx.verify(0, number, &done.bytes)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! Address vectors, fi_av(3).
+
+use selvedge::{Address, Caps, Errno, FiAddr, av};
+
+use crate::suite::cx::check::{holds, same};
+use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, Tx};
+use crate::suite::flaw::Flaw;
+
+pub(super) const TESTS: &[Test] = &[
+    Test::new(
+        "indices",
+        MSG,
+        &[
+            Flaw::WrongLookup,
+            Flaw::RemovesNothing,
+            Flaw::RemovesAnything,
+        ],
+        indices,
+    )
+    .faces(RAW)
+    .processes(3),
+    Test::new("no_addresses", MSG, &[Flaw::InsertsAnything], no_addresses)
+        .faces(RAW)
+        .processes(1),
+    Test::new(
+        "removed_and_back",
+        MSG,
+        &[Flaw::RemovesNothing],
+        removed_and_back,
+    )
+    .faces(RAW),
+    Test::new(
+        "late_acquaintance",
+        DIRECTED,
+        &[Flaw::IgnoresSource, Flaw::WrongSource],
+        late_acquaintance,
+    )
+    .faces(RAW)
+    .processes(3),
+    Test::new(
+        "address_of_a_stranger",
+        STRANGERS,
+        &[Flaw::NoSource, Flaw::HidesErrors],
+        address_of_a_stranger,
+    )
+    .faces(RAW),
+];
+
+const MSG: Caps = Caps::MSG;
+const STRANGERS: Caps = MSG.union(Caps::SOURCE).union(Caps::SOURCE_ERR);
+const DIRECTED: Caps = MSG.union(Caps::SOURCE).union(Caps::DIRECTED_RECV);
+
+/// Every index leads to the address that it is of, and none of those removed to any.
+fn indices(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let own = port.address()?.to_string();
+    let names: Vec<String> = cx.tell(&own)?;
+    let av = port.domain.av(&av::Attr::default())?;
+    let addresses = names.iter().map(|name| name.parse::<Address>());
+    let addresses: Vec<Address> = addresses.collect::<std::result::Result<_, _>>()?;
+    let mut indices = vec![FiAddr::NOTAVAIL; addresses.len()];
+    same(
+        "inserted addresses",
+        av.insert(&addresses, &mut indices),
+        Ok(addresses.len()),
+    )?;
+    for (index, address) in indices.iter().zip(&addresses) {
+        same(
+            "the address of an index",
+            av.lookup(*index).as_ref(),
+            Ok(address),
+        )?;
+        let again = av.insert_one(address);
+        same("the index of an address that is there", again, Ok(*index))?;
+    }
+    let unknown = FiAddr(indices.iter().map(|index| index.0).max().unwrap_or(0) + 1000);
+    for index in [unknown, FiAddr::UNSPEC] {
+        same(
+            "the address of no index",
+            av.lookup(index),
+            Err(Errno::Inval),
+        )?;
+        same("removing no index", av.remove(&[index]), Err(Errno::Inval))?;
+    }
+    let mixed = [indices[0], unknown];
+    same(
+        "removing one that is there and one that is not",
+        av.remove(&mixed),
+        Err(Errno::Inval),
+    )?;
+    holds(
+        "the first one is still there",
+        av.lookup(indices[0]).is_ok(),
+    )?;
+    same("removing the second", av.remove(&[indices[1]]), Ok(()))?;
+    same(
+        "the address of what is removed",
+        av.lookup(indices[1]),
+        Err(Errno::Inval),
+    )?;
+    same(
+        "removing it again",
+        av.remove(&[indices[1]]),
+        Err(Errno::Inval),
+    )?;
+    let back = av.insert_one(&addresses[1]);
+    holds("it can be inserted again", back.is_ok())?;
+    same("its address", av.lookup(back?).as_ref(), Ok(&addresses[1]))
+}
+
+/// What is no address of this kind only fails its own slot.
+fn no_addresses(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let good = port.address()?;
+    let bad: Address = match &good {
+        Address::Str(_) => "10.1.2.3:4".parse()?,
+        _ => "no address at all".parse()?,
+    };
+    let av = port.domain.av(&av::Attr::default())?;
+    let mut indices = [FiAddr(7); 3];
+    let inserted = av.insert(&[bad.clone(), good.clone(), bad.clone()], &mut indices);
+    same("of three addresses one is good", inserted, Ok(1))?;
+    same("the first slot", indices[0], FiAddr::NOTAVAIL)?;
+    same("the third slot", indices[2], FiAddr::NOTAVAIL)?;
+    same("the second", av.lookup(indices[1]), Ok(good))?;
+    same(
+        "one bad address alone",
+        av.insert_one(&bad),
+        Err(Errno::Inval),
+    )?;
+    let too_short = av.insert(&[bad.clone(), bad], &mut indices[..1]);
+    same(
+        "room for fewer indices than addresses",
+        too_short,
+        Err(Errno::Inval),
+    )
+}
+
+/// A peer that is removed cannot be addressed; once it is back, it can.
+fn removed_and_back(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let address = port.av().lookup(port.peer())?;
+    for number in 0..cx.scale(5, 50) {
+        if cx.me() == 0 {
+            port.run(Tx::msg(port.peer(), cx.payload(1, 2 * number, 64)))?;
+            same(
+                "removing the peer",
+                port.av().remove(&[port.peer()]),
+                Ok(()),
+            )?;
+            let refused = port.try_post(Tx::msg(port.peer(), vec![0; 64]));
+            holds("a send to nobody is refused", refused.is_err())?;
+            let back = port.insert(&address)?;
+            port.run(Tx::msg(back, cx.payload(1, 2 * number + 1, 64)))?;
+            same(
+                "removing it under its new index",
+                port.av().remove(&[back]),
+                Ok(()),
+            )?;
+            same("its index in the end", port.insert(&address)?, port.peer())?;
+        } else {
+            for number in [2 * number, 2 * number + 1] {
+                let done = port.call(Rx::msg(64))?.well()?;
+                cx.verify(0, number, &done.bytes)?;
+            }
+        }
+        cx.barrier()?;
+    }
+    Ok(())
+}
+
+/// A message of a stranger is received without a source; once the sender is inserted, those that
+/// wait are found by directed receives.
+fn late_acquaintance(cx: &mut Cx) -> Result {
+    let port = cx.stranger(&Setup::default())?;
+    let names: Vec<String> = cx.tell(&port.address()?.to_string())?;
+    if cx.me() > 0 {
+        let to = port.insert(&names[0].parse()?)?;
+        port.run(Tx::msg(to, cx.payload(0, 0, 64)))?;
+        cx.barrier()?;
+        // The first one's second message is there before the second one's.
+        for process in [1, 2] {
+            if cx.me() == process {
+                port.run(Tx::msg(to, cx.payload(0, 1, 64)))?;
+            }
+            cx.barrier()?;
+        }
+        return cx.barrier();
+    }
+    cx.barrier()?;
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let done = port.call(Rx::msg(64))?.well()?;
+        same(
+            "the source of a stranger's message",
+            done.src,
+            FiAddr::UNSPEC,
+        )?;
+        let (from, number) = cx.read(&done.bytes)?;
+        same("its number", number, 0)?;
+        seen.push(from);
+    }
+    seen.sort_unstable();
+    same("the senders", seen, vec![1, 2])?;
+    for _ in 0..2 {
+        cx.barrier()?;
+        port.settle()?;
+    }
+    for process in [2, 1] {
+        let index = port.insert(&names[process].parse()?)?;
+        let done = port.call(Rx::msg(64).from(index))?.well()?;
+        same("the source", done.src, index)?;
+        cx.verify(process, 1, &done.bytes)?;
+    }
+    cx.barrier()
+}
+
+/// With FI_SOURCE_ERR the message of a stranger comes with its address; once that is inserted, its
+/// messages come as all others.
+fn address_of_a_stranger(cx: &mut Cx) -> Result {
+    let port = cx.stranger(&Setup::default())?;
+    let own = port.address()?.to_string();
+    let names: Vec<String> = cx.tell(&own)?;
+    if cx.me() == 1 {
+        let to = port.insert(&names[0].parse()?)?;
+        for number in 0..2 {
+            port.run(Tx::msg(to, cx.payload(0, number, 64)))?;
+            cx.barrier()?;
+        }
+        return Ok(());
+    }
+    let done = port.call(Rx::msg(64))?;
+    let failure = done.failed("the message of a stranger", Errno::AddrNotAvail)?;
+    let sender = failure.sender.as_ref().map(ToString::to_string);
+    same(
+        "the address of the stranger",
+        sender.as_ref(),
+        Some(&names[1]),
+    )?;
+    let index = port.insert(&names[1].parse()?)?;
+    cx.barrier()?;
+    let done = port.call(Rx::msg(64))?.well()?;
+    same("the source of one who is known", done.src, index)?;
+    cx.verify(1, 1, &done.bytes)?;
+    cx.barrier()
+}

@@ -1,0 +1,25 @@
+//! The suite over the providers that are built in: the quick set, and what it is worth.
+
+use std::process::Command;
+
+fn fabtests(args: &[&str]) {
+    let program = env!("CARGO_BIN_EXE_fabtests");
+    let output = Command::new(program).args(args).output();
+    let output = output.expect("the suite can be started");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let bad = shown.lines().skip_while(|line| !line.contains("FAIL"));
+    let bad: Vec<_> = bad.collect();
+    assert!(output.status.success(), "{}", bad.join("\n"));
+    assert!(shown.contains(" passed, 0 failed, "), "{shown}");
+}
+
+#[test]
+fn every_provider_passes_the_quick_set() {
+    fabtests(&["run", "quick"]);
+}
+
+/// A test that passes over a provider with a defect of the kind that it guards against is no test.
+#[test]
+fn every_test_notices_the_defects_that_it_names() {
+    fabtests(&["run", "--mutants", "-p", "shm"]);
+}
