@@ -12,10 +12,7 @@ use serde_json::Value;
 fn fabtests(args: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_fabtests");
     let mut command = Command::new(program);
-    command
-        .args(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.args(args);
     let output = command.output().unwrap();
     // One of the tests leaves a file behind, and the report says which.
     let shown = text(&output.stdout);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, ensure};
 use nix::sys::wait::WaitStatus;
@@ -62,6 +62,7 @@ struct Attempt<'a> {
     sender: Sender<Event>,
     checks: u64,
     bytes: u64,
+    start: SystemTime,
 }
 
 /// What is known of a process.
@@ -88,6 +89,8 @@ impl<'a> Attempt<'a> {
             sender,
             checks: 0,
             bytes: 0,
+            // The clock of files is coarse.
+            start: SystemTime::now() - Duration::from_millis(50),
         }
     }
 
@@ -232,7 +235,7 @@ impl<'a> Attempt<'a> {
     /// All processes have ended well.
     fn passed(&self) -> Verdict {
         let processes: Vec<_> = self.members.iter().map(Member::pid).collect();
-        let files = leftovers::files_of(&processes).join(", ");
+        let files = leftovers::files_of(&processes, self.start).join(", ");
         if !files.is_empty() {
             return Verdict::Leak(format!("it has left {files} behind"));
         }

@@ -1,6 +1,7 @@
 //! What tests leave behind: processes of their groups, and files of shared memory.
 
 use std::fs;
+use std::time::SystemTime;
 
 use nix::unistd::Pid;
 
@@ -27,12 +28,18 @@ fn living_member(pid: &str, group: Pid) -> Option<String> {
     (state != "Z" && group_of == group.to_string()).then(|| format!("{pid} ({name})"))
 }
 
-/// The files of shared memory that are named after one of these processes. Others use the machine,
-/// too, and what they leave behind is nobody's business here.
-pub(super) fn files_of(processes: &[Pid]) -> Vec<String> {
+/// The files of shared memory that are named after one of these processes, and not older than they
+/// are: numbers come again. Others use the machine, too, and what they leave behind is nobody's
+/// business here.
+pub(super) fn files_of(processes: &[Pid], since: SystemTime) -> Vec<String> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten();
+    let is_new = |entry: &fs::DirEntry| {
+        let changed = entry.metadata().and_then(|metadata| metadata.modified());
+        changed.is_ok_and(|changed| changed >= since)
+    };
     entries
-        .filter_map(|entry| Some(entry.ok()?.path().to_string_lossy().into_owned()))
+        .filter_map(|entry| entry.ok().filter(is_new))
+        .map(|entry| entry.path().to_string_lossy().into_owned())
         .filter(|path| processes.iter().any(|pid| names(path, *pid)))
         .collect()
 }
