@@ -177,7 +177,9 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
     if cx.me() > 0 {
         let to = port.insert(&names[0].parse()?)?;
         port.run(Tx::msg(to, cx.payload(0, 0, 64)))?;
-        cx.barrier()?;
+        for _ in ["both are sent", "both are received"] {
+            cx.barrier()?;
+        }
         // The first one's second message is there before the second one's.
         for process in [1, 2] {
             if cx.me() == process {
@@ -202,6 +204,7 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
     }
     seen.sort_unstable();
     same("the senders", seen, vec![1, 2])?;
+    cx.barrier()?;
     for _ in 0..2 {
         cx.barrier()?;
         port.settle()?;
