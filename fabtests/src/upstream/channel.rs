@@ -631,6 +631,20 @@ impl Channel {
         Ok(())
     }
 
+    /// The client waits until the server has taken what was sent to it: its next message would come
+    /// among the others.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub(super) fn await_server(&mut self) -> anyhow::Result<()> {
+        match self.is_client() {
+            true => self.receive()?,
+            false => self.send(0)?,
+        }
+        self.forget();
+        Ok(())
+    }
+
     /// The last words: whoever has heard them may close.
     ///
     /// # Errors

@@ -1,6 +1,8 @@
 //! Connected endpoints (FI_EP_MSG): the server listens, the client comes.
 
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use selvedge::eq::{self, Event};
@@ -9,7 +11,7 @@ use selvedge::{Caps, Errno, EventQueue, FiAddr, Hints, Info, PassiveEndpoint, wa
 
 use super::channel::{Channel, Manners};
 use super::discover::{discover, hints};
-use super::failure::failure;
+use super::failure::{errno, failure};
 use super::ground::{End, Ground, Plan};
 use super::oob::OutOfBandChannel;
 use super::options::Options;
@@ -69,7 +71,7 @@ impl Door {
         self.event_within(Some(patience(&self.options)))
     }
 
-    fn event_within(&self, most: Option<std::time::Duration>) -> anyhow::Result<Event> {
+    fn event_within(&self, most: Option<Duration>) -> anyhow::Result<Event> {
         loop {
             match self.eq.wait(most) {
                 Ok(event) => return Ok(event),
@@ -161,16 +163,47 @@ impl Door {
     /// When something does not open or connect.
     pub(super) fn channel(self, manners: Manners) -> anyhow::Result<Channel> {
         let ground = self.ground()?;
-        let eq = Some(Arc::clone(&self.eq));
-        let mut channel = Channel::deaf(&self.options, &ground, manners, None, eq)?;
-        channel.peer = FiAddr(0);
-        channel.post_rest()?;
-        self.connect(&channel.end, &[])?;
-        self.connected(&channel.end)?;
+        let mut channel = self.patiently(|| {
+            let eq = Some(Arc::clone(&self.eq));
+            let mut channel = Channel::deaf(&self.options, &ground, manners, None, eq)?;
+            channel.peer = FiAddr(0);
+            channel.post_rest()?;
+            self.connect(&channel.end, &[])?;
+            self.connected(&channel.end)?;
+            Ok(channel)
+        })?;
         if self.options.out_of_band.is_some_and(|oob| oob.sync) {
             channel.oob = Some(OutOfBandChannel::meet(&self.options)?);
         }
         channel.door = Some(self);
         Ok(channel)
     }
+
+    /// Connects an endpoint; a client tries again while nobody listens yet.
+    ///
+    /// # Errors
+    /// Those of the last try.
+    pub(super) fn patiently<T>(
+        &self,
+        attempt: impl Fn() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let start = Instant::now();
+        loop {
+            match attempt() {
+                Err(error)
+                    if self.pep.is_none()
+                        && errno(&error) == Errno::ConnRefused
+                        && start.elapsed() < PATIENCE =>
+                {
+                    sleep(PAUSE);
+                }
+                answer => return answer,
+            }
+        }
+    }
 }
+
+/// How long a client tries to reach a server that does not listen yet.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);

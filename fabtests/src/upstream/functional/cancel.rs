@@ -41,6 +41,7 @@ pub(in crate::upstream) fn recv_cancel(options: &Options) -> anyhow::Result<()> 
         post(&channel, &blocks[1], TAKEN_BACK)?;
         take(&channel, &blocks[1], TAKEN_BACK)?;
     }
+    channel.await_server()?;
     channel.finish()
 }
 

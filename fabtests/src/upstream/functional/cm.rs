@@ -5,8 +5,8 @@ use selvedge::eq::Event;
 use selvedge::{Caps, EpOption, EpOptionName, Errno};
 
 use crate::upstream::connect::Door;
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{End, Ground, Plan};
+use crate::upstream::failure::{failure, wrong};
+use crate::upstream::ground::{End, Ground};
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
 
@@ -60,10 +60,11 @@ fn client(options: &Options, door: &Door) -> anyhow::Result<()> {
     let most = most(&open()?)?;
     for size in sizes(most) {
         println!("trying with data size: {size}");
-        let refused = open()?;
-        door.connect(&refused, &words(true, size))?;
-        refusal(door, size)?;
-        drop(refused);
+        door.patiently(|| {
+            let refused = open()?;
+            door.connect(&refused, &words(true, size))?;
+            refusal(door, size)
+        })?;
         let end = open()?;
         door.connect(&end, &words(true, size))?;
         check(&door.connected(&end)?, false, size, "the acceptance")?;
@@ -95,6 +96,9 @@ fn refusal(door: &Door, size: usize) -> anyhow::Result<()> {
         error.errno == Errno::ConnRefused,
         "a request that is refused fails with {error:?}"
     );
+    if error.data.is_empty() {
+        return Err(failure(Errno::ConnRefused, "nobody listens"));
+    }
     check(&error.data, false, size, "the refusal")
 }
 
@@ -107,10 +111,10 @@ fn serve(options: &Options, door: &Door) -> anyhow::Result<()> {
             Some(ground) => ground,
             None => ground.insert(Ground::on(options, &*info.fabric()?, info.clone())?),
         };
-        let most = most(&ground.end(Plan {
-            eq: Some(door.eq.clone()),
-            ..Plan::default()
-        })?)?;
+        // Not the endpoint of the request, which is refused.
+        let mut other = info.clone();
+        other.handle = 0;
+        let most = most(&ground.end(door.plan(other))?)?;
         let sizes = sizes(most);
         let size = sizes[round];
         check(&data, true, size, "the first request")?;
@@ -131,13 +135,11 @@ fn serve(options: &Options, door: &Door) -> anyhow::Result<()> {
     }
 }
 
-/// Both sides shut down, and each hears of it once, whoever was first.
+/// The client ends the connection, and the server hears of it.
 fn shut_down(door: &Door, end: &End) -> anyhow::Result<()> {
-    let cm = end.ep.cm().context("the endpoint is not connected")?;
-    match cm.shutdown() {
-        // The peer's end may have been heard of already.
-        Ok(()) | Err(Errno::NotConn) => {}
-        Err(errno) => return Err(errno).context("fi_shutdown"),
+    if door.pep.is_none() {
+        let cm = end.ep.cm().context("the endpoint is not connected")?;
+        return cm.shutdown().context("fi_shutdown");
     }
     match door.event() {
         Ok(Event::Shutdown { ep }) if std::sync::Arc::ptr_eq(&ep, &end.ep) => Ok(()),

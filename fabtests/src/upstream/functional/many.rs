@@ -105,13 +105,16 @@ fn connected(
             shared = Some((ground, plan));
         }
         let (ground, plan) = shared.as_ref().context("no domain")?;
-        let end = ground.end(Plan {
-            tx: plan.tx.clone(),
-            rx: plan.rx.clone(),
-            ..door.plan(info)
+        let end = door.patiently(|| {
+            let end = ground.end(Plan {
+                tx: plan.tx.clone(),
+                rx: plan.rx.clone(),
+                ..door.plan(info.clone())
+            })?;
+            door.connect(&end, &[])?;
+            door.connected(&end)?;
+            Ok(end)
         })?;
-        door.connect(&end, &[])?;
-        door.connected(&end)?;
         ends.push((end, FiAddr(0)));
     }
     Ok(ends)

@@ -49,6 +49,7 @@ pub(in crate::upstream) fn resmgmt_test(options: &Options) -> anyhow::Result<()>
     }
     let full = flow.run(count)?;
     println!("{count} operations of {size} bytes, {full} times without room");
+    channel.await_server()?;
     channel.finish()
 }
 
