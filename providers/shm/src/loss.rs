@@ -120,7 +120,7 @@ impl State {
         peer.cma = None;
         peer.windows.clear();
         let held = std::mem::take(&mut peer.held);
-        std::mem::take(&mut peer.atomics).fail(&self.ep, errno, addr, &detail);
+        peer.atomics = Backlog::default();
         for held in held {
             held.failed(&self.ep, errno, addr, detail.clone());
         }

@@ -386,7 +386,6 @@ impl State {
     }
 
     pub(crate) fn move_transfer(&mut self, index: usize) -> Result<usize, Nonsense> {
-        let waited = self.carry_out_waiting(index);
         let Self {
             peers,
             ep,
@@ -396,7 +395,7 @@ impl State {
         } = self;
         let peer = &mut peers[index];
         let addr = peer.fi_addr(av);
-        let mut moved = waited + answer::pay(peer)? + usize::from(peer.end_run());
+        let mut moved = answer::pay(peer)? + usize::from(peer.end_run());
         moved += sar::take_answers(peer, config, ep, addr)?;
         moved += usize::from(sar::stream(peer));
         moved += sar::receive(peer, ep, addr)?;

@@ -4,8 +4,8 @@ use selvedge::atomic::RmaIoc;
 use selvedge::{Errno, OpFlags, Result};
 
 use super::{Question, Refused, Request, command, rights, stretch};
-use crate::peer::{Peer, State as PeerState};
-use crate::proto::MAX_OPS;
+use crate::peer::Peer;
+use crate::rma::{Later, Notice};
 use crate::smr::keys::{Denied, Kind};
 use crate::state::State;
 
@@ -23,6 +23,7 @@ impl State {
         let peer = &mut self.peers[index];
         if request.data.is_none()
             && !request.report.flags.contains(OpFlags::FENCE)
+            && !peer.is_careful
             && peer.atomics.is_idle()
             && peer.apply_directly(&mut request)
         {
@@ -39,7 +40,7 @@ impl State {
         if request.report.flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
             return Err(Errno::Again);
         }
-        if is_met(peer) && peer.atomics.waiting.is_empty() {
+        if self.is_ready(index) {
             return self.carry_out(index, &mut request);
         }
         self.meet_first(index, request)
@@ -50,45 +51,14 @@ impl State {
     fn meet_first(&mut self, index: usize, mut request: Request) -> Result {
         self.reach(index)?;
         self.hear(index);
-        self.carry_out_waiting(index);
-        let peer = &mut self.peers[index];
-        if peer.atomics.waiting.is_empty() && is_met(peer) {
+        if self.is_ready(index) {
             return self.carry_out(index, &mut request);
         }
-        if !matches!(peer.state, PeerState::Linked | PeerState::Waiting { .. }) {
-            return Err(Errno::NotConn);
-        }
-        if peer.atomics.waiting.len() >= MAX_OPS {
-            return Err(Errno::Again);
-        }
-        peer.atomics.waiting.push_back(request);
-        self.activate(index);
-        Ok(())
+        self.keep_for_later(index, Later::Atomic(Box::new(request)))
     }
 
-    /// Carries out what waited, once the peer has said hello. Says how many there were.
-    pub(crate) fn carry_out_waiting(&mut self, index: usize) -> usize {
-        let mut done = 0;
-        while is_met(&self.peers[index])
-            && let Some(mut request) = self.peers[index].atomics.waiting.pop_front()
-        {
-            let dest = request.dest;
-            match self.carry_out(index, &mut request) {
-                Ok(()) => done += 1,
-                Err(Errno::Again) => {
-                    self.peers[index].atomics.waiting.push_front(request);
-                    break;
-                }
-                Err(errno) => {
-                    let detail = format!("{}: it is gone", self.peers[index].name);
-                    request.failed(&self.ep, errno, dest, detail);
-                }
-            }
-        }
-        done
-    }
-
-    fn carry_out(&mut self, index: usize, request: &mut Request) -> Result {
+    /// Checks what is asked for and does it.
+    pub(crate) fn carry_out(&mut self, index: usize, request: &mut Request) -> Result {
         let is_special = match self.check(index, request) {
             Ok(is_special) => is_special,
             Err((refused, target)) => {
@@ -98,13 +68,36 @@ impl State {
         };
         if is_special && request.data.is_none() && self.peers[index].atomics.is_idle() {
             // The memory itself may be on its way to us.
-            self.hear(index);
-            if self.peers[index].apply_directly(request) {
+            self.listen(index);
+            if self.apply_and_tell(index, request)? {
                 request.report.done(&self.ep);
                 return Ok(());
             }
         }
         self.command(index, request)
+    }
+
+    /// Carries the request out directly if that is possible, and tells a peer that counts it.
+    fn apply_and_tell(&mut self, index: usize, request: &mut Request) -> Result<bool> {
+        let peer = &mut self.peers[index];
+        match peer.reserve_notice(None) {
+            Ok(()) => {}
+            Err(Errno::Proto) => {
+                self.quarantine(index, "credit for commands that were never sent");
+                return Err(Errno::NotConn);
+            }
+            Err(errno) => return Err(errno),
+        }
+        let is_done = peer.apply_directly(request);
+        if is_done {
+            peer.notify(Notice {
+                wrote: !request.kernel.has_result(),
+                data: None,
+                len: request.report.len,
+            });
+            peer.announce();
+        }
+        Ok(is_done)
     }
 
     /// Whether the peer's key table allows it, and all targets are special memory. If it does not,
@@ -116,7 +109,7 @@ impl State {
         match check(&mut self.peers[index], request) {
             Ok(is_special) => Ok(is_special),
             Err(_) => {
-                self.hear(index);
+                self.listen(index);
                 check(&mut self.peers[index], request)
             }
         }
@@ -152,12 +145,6 @@ impl State {
         let report = request.report;
         report.failed(&self.ep, refused.errno(), request.dest, detail);
     }
-}
-
-/// Whether the peer has said hello and where its memory is.
-#[inline]
-fn is_met(peer: &Peer) -> bool {
-    peer.state == PeerState::Linked && peer.inbox.is_some() && peer.keys.are_complete()
 }
 
 fn check(peer: &mut Peer, request: &Request) -> Result<bool, (Refused, RmaIoc)> {

@@ -59,8 +59,6 @@ pub(crate) enum Targets {
 /// What waits for something, with one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// Atomics of ours, until the peer has said where its memory is, in their order.
-    waiting: VecDeque<Request>,
     /// Atomics of ours that the peer has not answered.
     unanswered: usize,
     /// Answers of ours, until there is room for them, in their order.
@@ -87,20 +85,13 @@ pub(crate) enum Refused {
 
 impl Backlog {
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.owed.is_empty()
+        self.owed.is_empty()
     }
 
     /// Whether no atomic of ours is on its way.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.unanswered == 0 && self.waiting.is_empty()
-    }
-
-    /// The peer is gone.
-    pub(crate) fn fail(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: &str) {
-        for request in self.waiting {
-            request.failed(ep, errno, peer, detail.to_owned());
-        }
+        self.unanswered == 0
     }
 }
 

@@ -23,6 +23,7 @@ use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
+use crate::atomic::Request;
 use crate::peer::{Op, OpBody, Peer, State as PeerState};
 use crate::proto::{MAX_OPS, Sent};
 use crate::smr::keys::{Denied, Kind, RIGHT_READ, RIGHT_WRITE};
@@ -31,7 +32,8 @@ use selvedge_kit::Report;
 use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
 
 use access::Grant;
-use cmd::{Notice, commit_notice};
+pub(crate) use cmd::Notice;
+use cmd::commit_notice;
 
 /// A one-sided operation, as far as all kinds have it in common.
 #[derive(Clone, Debug)]
@@ -55,9 +57,9 @@ pub(crate) enum Local {
 
 /// An operation that waits until the peer's table is known.
 #[derive(Debug)]
-pub(crate) struct Later {
-    access: Access,
-    local: Local,
+pub(crate) enum Later {
+    Access(Access, Local),
+    Atomic(Box<Request>),
 }
 
 /// Why an operation was not taken, and its memory.
@@ -111,8 +113,13 @@ impl Access {
 impl Later {
     /// It will not come to anything.
     pub(crate) fn fail(self, ep: &Ep, errno: Errno, peer: FiAddr, detail: String) {
-        drop(self.local);
-        self.access.report.failed(ep, errno, peer, detail);
+        match self {
+            Self::Access(access, local) => {
+                drop(local);
+                access.report.failed(ep, errno, peer, detail);
+            }
+            Self::Atomic(request) => request.failed(ep, errno, peer, detail),
+        }
     }
 }
 
@@ -134,7 +141,7 @@ impl State {
 
     /// Whether nothing has to be waited for.
     #[inline(always)]
-    fn is_ready(&self, index: usize) -> bool {
+    pub(crate) fn is_ready(&self, index: usize) -> bool {
         let peer = &self.peers[index];
         peer.state == PeerState::Linked && peer.inbox.is_some() && peer.keys.are_complete()
     }
@@ -148,15 +155,6 @@ impl State {
             let done = self.carry_out_access(index, &access, local);
             return done.map_err(|(errno, _)| errno);
         }
-        let peer = &mut self.peers[index];
-        if peer.later.len() >= MAX_OPS {
-            return Err(Errno::Again);
-        }
-        match peer.state {
-            PeerState::Linked | PeerState::Behind => peer.state = PeerState::Behind,
-            PeerState::Waiting { .. } => {}
-            _ => return Err(Errno::NotConn),
-        }
         let local = match local {
             // The caller's buffer is the caller's again when the post returns.
             Local::From(buf) if access.report.flags.contains(OpFlags::INJECT) => {
@@ -166,7 +164,22 @@ impl State {
             }
             local => local,
         };
-        peer.later.push_back(Later { access, local });
+        self.keep_for_later(index, Later::Access(access, local))
+    }
+
+    /// Keeps an operation until the peer has answered.
+    #[cold]
+    pub(crate) fn keep_for_later(&mut self, index: usize, later: Later) -> Result {
+        let peer = &mut self.peers[index];
+        if peer.later.len() >= MAX_OPS {
+            return Err(Errno::Again);
+        }
+        match peer.state {
+            PeerState::Linked | PeerState::Behind => peer.state = PeerState::Behind,
+            PeerState::Waiting { .. } => {}
+            _ => return Err(Errno::NotConn),
+        }
+        peer.later.push_back(later);
         self.activate(index);
         Ok(())
     }
@@ -191,16 +204,22 @@ impl State {
         if peer.later.is_empty() || peer.inbox.is_none() || !peer.keys.are_complete() {
             return;
         }
-        while let Some(Later { access, local }) = self.peers[index].later.pop_front() {
-            match self.carry_out_access(index, &access, local) {
+        while let Some(later) = self.peers[index].later.pop_front() {
+            let done = match later {
+                Later::Access(access, local) => self
+                    .carry_out_access(index, &access, local)
+                    .map_err(|(errno, local)| (errno, Later::Access(access, local))),
+                Later::Atomic(mut request) => self
+                    .carry_out(index, &mut request)
+                    .map_err(|errno| (errno, Later::Atomic(request))),
+            };
+            match done {
                 Ok(()) => {}
-                Err((Errno::Again, local)) => {
-                    let later = Later { access, local };
+                Err((Errno::Again, later)) => {
                     return self.peers[index].later.push_front(later);
                 }
-                Err((errno, local)) => {
+                Err((errno, later)) => {
                     let detail = format!("{} cannot be reached", self.peers[index].name);
-                    let later = Later { access, local };
                     later.fail(&self.ep, errno, FiAddr::UNSPEC, detail);
                 }
             }
@@ -308,7 +327,7 @@ impl Peer {
     ///
     /// # Errors
     /// As [`Self::reserve`].
-    fn reserve_notice(&mut self, data: Option<u64>) -> Result {
+    pub(crate) fn reserve_notice(&mut self, data: Option<u64>) -> Result {
         match self.wants_notices || data.is_some() {
             true => self.reserve(0).map(drop),
             false => Ok(()),
@@ -316,7 +335,7 @@ impl Peer {
     }
 
     /// Tells a peer that counts it of what was done without it; or that data comes with it.
-    fn notify(&mut self, notice: Notice) {
+    pub(crate) fn notify(&mut self, notice: Notice) {
         if self.wants_notices || notice.data.is_some() {
             commit_notice(self.slot(), notice);
         }

@@ -1,6 +1,6 @@
 //! Order, back-pressure, first contact.
 
-use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::atomic::{Datatype, Family, Op, Target};
 use selvedge::{Context, Errno, OpFlags};
 
 use crate::pair::{Call, Kind, Memory, Pair, RIGHTS, Side};
@@ -66,6 +66,39 @@ fn two_that_ask_each_other_for_much_both_get_it() {
             }
         }
     }
+}
+
+#[test]
+fn what_waits_for_a_peer_is_carried_out_in_order_be_it_a_write_or_an_atomic() {
+    let name = format!("late-order-{}", std::process::id());
+    let a = Side::new();
+    let address = selvedge::Address::Str(name.clone());
+    let dest = a.av.insert_one(&address).unwrap();
+    let word = |word: u64| word.to_ne_bytes();
+    let write = |addr, value| a.ep.inject_write(&word(value), dest, addr, 7, None);
+    let add = |addr, value| {
+        let target = Target {
+            dest,
+            addr,
+            key: 7,
+            datatype: Datatype::Uint64,
+            op: Op::Sum,
+        };
+        a.ep.inject_atomic(&word(value), &target)
+    };
+    write(0, 10).unwrap();
+    add(0, 1).unwrap();
+    add(8, 5).unwrap();
+    write(8, 20).unwrap();
+    add(8, 1).unwrap();
+    add(16, 1).unwrap();
+    let b = Side::named(&name);
+    let memory = Memory::new(&b, Kind::Plain, 64, RIGHTS, 7);
+    while memory.word(2) == 0 {
+        a.drive();
+        b.drive();
+    }
+    assert_eq!([memory.word(0), memory.word(1)], [11, 21]);
 }
 
 #[test]
