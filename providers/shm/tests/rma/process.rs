@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use selvedge::cq::ErrEntry;
 use selvedge::rma::RmaIov;
 use selvedge::{Context, Desc, Errno, FiAddr, IovMut, MrMode, RmaExt};
 
@@ -202,23 +203,33 @@ fn operations_on_a_target_that_is_killed_end() {
                 side.drive();
             }
             target.kill();
+            // Both may be over before they can fail.
             for _ in 0..2 {
-                let Err(error) = until(|| side.poll()) else {
-                    continue;
-                };
-                let is_death = matches!(error.errno, Errno::ConnReset | Errno::ConnRefused);
-                assert!(is_death, "{way} {round}: {error:?}");
-                assert_eq!(error.src, to);
+                if let Err(error) = until(|| side.poll()) {
+                    assert_death(&error, to, way, round);
+                }
             }
-            let again = until(
-                || match Write::new(&pieces, &place(LEN)).post(&side.ep, to) {
+            let again = until(|| {
+                match Write::new(&pieces, &place(LEN)).post(&side.ep, to) {
                     Err(Errno::Again) => None,
+                    // Posted before the death was noticed, and too late to be carried out.
+                    Ok(()) => {
+                        assert_death(&until(|| side.poll()).unwrap_err(), to, way, round);
+                        None
+                    }
                     answer => Some(answer),
-                },
-            );
+                }
+            });
             assert_eq!(again, Err(Errno::NotConn), "{way} {round}");
         }
     }
+}
+
+#[track_caller]
+fn assert_death(error: &ErrEntry, target: FiAddr, way: &str, round: usize) {
+    let is_death = matches!(error.errno, Errno::ConnReset | Errno::ConnRefused);
+    assert!(is_death, "{way} {round}: {error:?}");
+    assert_eq!(error.src, target);
 }
 
 /// The target and its other peers go on as if nothing had been.
