@@ -317,7 +317,8 @@ fn the_end_of_a_parent_is_noticed_while_its_child_lives() {
     let _watchdog = Watchdog::new();
     for kind in [Fork::Libc, Fork::Kernel] {
         for is_killed in [true, false] {
-            let name = unique("parent");
+            // The child of the turn before may still hold its name.
+            let name = unique(&format!("parent-{kind:?}-{is_killed}"));
             let mut puppet = Puppet::named(&name);
             let mut side = Side::new();
             let them = side.insert(&name);
@@ -337,8 +338,9 @@ fn the_end_of_a_parent_is_noticed_while_its_child_lives() {
             );
             assert!(kill(Pid::from_raw(child), None).is_ok());
             if matches!(kind, Fork::Libc) {
-                // The name is free, too.
-                let mut next = Puppet::named(&name);
+                // The name is free, too, when the child has run and let go of it.
+                let mut next = Puppet::start();
+                while next.ask(&format!("try-open {name}")) == "AddrInUse" {}
                 let us = next.ask(&format!("insert {}", side.name()));
                 get_acquainted(&mut side, &mut next, them, &us);
             }
