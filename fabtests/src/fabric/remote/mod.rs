@@ -97,6 +97,7 @@ pub(super) fn run(
         1
     };
     let bytes = window * wire::stride(order.size).max(OPERANDS + 8);
+    let inject = order.inject && order.size <= station.inject_size();
     let (idle, parts) = (station.idle(), station.remote(bytes)?);
     let mut run = Run {
         ep: parts.ep,
@@ -111,7 +112,7 @@ pub(super) fn run(
     let counts = order.counts;
     let timing = match (order.bench, order.size) {
         (Bench::RmaPut, _) => run.puts(side, clock, counts),
-        (Bench::RmaWritePingpong, _) => run.writes_with_data(side, clock, counts, order.inject),
+        (Bench::RmaWritePingpong, _) => run.writes_with_data(side, clock, counts, inject),
         (Bench::RmaBw, _) => run.put_windows(side, clock, counts, order.window),
         (Bench::RmaReadBw, _) => run.get_windows(side, clock, counts, order.window),
         (Bench::AtomicAdd, _) => run.line_turns(side, clock, counts, Run::add),
