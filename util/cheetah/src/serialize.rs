@@ -229,6 +229,20 @@ impl<Tag, T: Serialize<Tag> + ?Sized> Serialize<Tag> for &T {
     }
 }
 
+impl Serialize for () {
+    type View<'a> = ();
+
+    fn size(&self) -> usize {
+        0
+    }
+
+    fn pack(&self, _room: &mut [u8]) {}
+
+    fn unpack(bytes: &[u8]) -> Result<(Self::View<'_>, &[u8])> {
+        Ok(((), bytes))
+    }
+}
+
 macro_rules! tuples {
     ($(($($part:ident $index:tt),*))+) => {$(
         impl<$($part: Serialize),*> Serialize for ($($part,)*) {
@@ -238,7 +252,6 @@ macro_rules! tuples {
                 0 $(+ self.$index.size())*
             }
 
-            #[allow(unused_mut, unused_variables)]
             fn pack(&self, room: &mut [u8]) {
                 let mut rest = room;
                 $(
@@ -249,7 +262,6 @@ macro_rules! tuples {
                 let _ = rest;
             }
 
-            #[allow(unused_mut)]
             fn unpack(bytes: &[u8]) -> Result<(Self::View<'_>, &[u8])> {
                 let mut rest = bytes;
                 let view = ($({
@@ -264,7 +276,6 @@ macro_rules! tuples {
 }
 
 tuples! {
-    ()
     (A 0)
     (A 0, B 1)
     (A 0, B 1, C 2)
