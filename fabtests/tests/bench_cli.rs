@@ -96,10 +96,10 @@ fn remote_memory_is_measured_on_request() {
             assert!(number(row, "dropped") > 0.0, "{row}");
             continue;
         }
-        assert!(
-            number(row, "msgs_per_s") > 0.0 && number(row, "limit_ns") > 0.0,
-            "{row}"
-        );
+        assert!(number(row, "msgs_per_s") > 0.0, "{row}");
+        // Nor is a limit that was found while the cores were at another distance.
+        let limit = &row["limit_ns"];
+        assert!(limit.is_null() || number(row, "limit_ns") > 0.0, "{row}");
     }
     let refused = failure(&["bench", "--bench", "atomic_add", "-S", "16"]);
     assert!(refused.contains("atomic_add"), "{refused}");
