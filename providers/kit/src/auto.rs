@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
+use selvedge::info::{self, DomainAttr};
 use selvedge::wait::Object;
 use selvedge::{Errno, Error};
 
@@ -133,4 +134,13 @@ impl Awaited for Shift<'_> {
 fn failed(cause: io::Error) -> Error {
     let errno = cause.raw_os_error().map_or(Errno::NoMem, Errno::from_raw);
     Error::new(errno, "starting the thread of automatic progress").because(cause)
+}
+
+/// Progress is made by the application's calls, unless it asks for a thread.
+pub fn offer_progress(has: &mut DomainAttr, asked: &DomainAttr) {
+    let asks = [asked.control_progress, asked.data_progress].contains(&info::Progress::Auto);
+    if asks {
+        has.control_progress = info::Progress::Auto;
+        has.data_progress = info::Progress::Auto;
+    }
 }

@@ -45,6 +45,6 @@ mod report;
 pub mod srx;
 pub mod wait;
 
-pub use auto::Auto;
+pub use auto::{Auto, offer_progress};
 pub use ep::{Drivers, Ep};
 pub use report::Report;

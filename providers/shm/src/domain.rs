@@ -11,12 +11,12 @@ use selvedge::{
     Info, IovMut, MemoryRegion, MrMode, Result, alloc, av, cntr, cq, eq,
 };
 use selvedge_kit::Auto;
+use selvedge_kit::atomic;
 use selvedge_kit::birth::Birth;
 use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::CqRing;
 use selvedge_kit::lock::Mode;
 
-use crate::atomic;
 use crate::av::Av;
 use crate::config::Config;
 use crate::endpoint;

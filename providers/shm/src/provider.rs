@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{
-    DomainAttr, EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version,
-};
+use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
 use selvedge::{
     AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query, Result,
     param,
 };
 use selvedge_kit::attr;
+use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
 
 use crate::auth::KEY_MAX;
@@ -52,15 +51,6 @@ impl Provider for Shm {
 
     fn fabric(&self, _info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
         Ok(Arc::new(Fabric))
-    }
-}
-
-/// Progress is made by the application's calls, unless it asks for a thread.
-fn offer_progress(has: &mut DomainAttr, asked: &DomainAttr) {
-    let asks = [asked.control_progress, asked.data_progress].contains(&Progress::Auto);
-    if asks {
-        has.control_progress = Progress::Auto;
-        has.data_progress = Progress::Auto;
     }
 }
 

@@ -6,7 +6,7 @@
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
 use selvedge::{Atomic, CompletionFlags, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 use selvedge_kit::Report;
-use selvedge_kit::atomic::{Kernel, query};
+use selvedge_kit::atomic::{Kernel, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::places::RMA_IOV_LIMIT;
 
@@ -21,22 +21,6 @@ const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::REMOTE_CQ_DATA)
     .union(OpFlags::FENCE)
     .union(OpFlags::MORE);
-
-/// What is carried, and how much at a time.
-///
-/// # Errors
-/// [`Errno::OpNotSupp`] for what is not carried.
-pub(crate) fn attr(inject_size: usize, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-    query(family, datatype, op).map(|kernel| Attr {
-        count: limit(inject_size, &kernel),
-        size: kernel.size(),
-    })
-}
-
-fn limit(inject_size: usize, kernel: &Kernel) -> usize {
-    let values = if kernel.has_compare() { 2 } else { 1 };
-    inject_size / values / kernel.size()
-}
 
 /// What the completion of an atomic says.
 fn sent(kernel: &Kernel) -> CompletionFlags {
@@ -129,7 +113,7 @@ impl Endpoint {
         if report.len == 0 || !(1..=RMA_IOV_LIMIT).contains(&request.targets.len()) {
             return Err(Errno::Inval);
         }
-        if report.len > limit(self.inject_size, &kernel) * kernel.size() {
+        if report.len > kernel.most(self.inject_size) * kernel.size() {
             return Err(Errno::MsgSize);
         }
         let mut state = self.inner.state.lock()?;

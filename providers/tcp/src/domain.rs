@@ -10,6 +10,7 @@ use selvedge::{
     MemoryRegion, MrMode, PassiveEndpoint, Result, av, cntr, cq, eq,
 };
 use selvedge_kit::Auto;
+use selvedge_kit::atomic;
 use selvedge_kit::birth::Birth;
 use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::CqRing;
@@ -18,7 +19,7 @@ use selvedge_kit::mr::Keys;
 
 use crate::config::Config;
 use crate::pep::Passive;
-use crate::{atomic, av as own_av, endpoint};
+use crate::{av as own_av, endpoint};
 
 /// The networks of this host.
 #[derive(Clone, Debug)]

@@ -3,15 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use selvedge::info::{
-    DomainAttr, EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version,
-};
+use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
 use selvedge::{
     AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query, Result,
     param,
 };
 use selvedge_kit::attr;
 use selvedge_kit::mr::MR_IOV_LIMIT;
+use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
 
 use crate::config::{Config, PARAMS};
@@ -118,15 +117,6 @@ fn places<'a>(query: &Query<'_>, all: &'a [Interface]) -> Result<Vec<Place<'a>>,
         dest: None,
     });
     Ok(each.collect())
-}
-
-/// Progress is made by the application's calls, unless it asks for a thread.
-fn offer_progress(has: &mut DomainAttr, asked: &DomainAttr) {
-    let asks = [asked.control_progress, asked.data_progress].contains(&Progress::Auto);
-    if asks {
-        has.control_progress = Progress::Auto;
-        has.data_progress = Progress::Auto;
-    }
 }
 
 /// What one endpoint posts to another is carried out in the order of the posts, but for writes after

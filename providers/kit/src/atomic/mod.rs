@@ -39,7 +39,7 @@ mod word;
 
 use std::fmt;
 
-use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::{Errno, MrAccess};
 
 use complex::Complex;
@@ -78,6 +78,17 @@ pub struct Unaligned {
     pub align: usize,
 }
 
+/// What is carried, and how much at a time, where a message has room for `room` bytes of operands.
+///
+/// # Errors
+/// [`Errno::OpNotSupp`] for what is not carried.
+pub fn attr(room: usize, family: Family, datatype: Datatype, op: Op) -> Result<Attr, Errno> {
+    query(family, datatype, op).map(|kernel| Attr {
+        count: kernel.most(room),
+        size: kernel.size(),
+    })
+}
+
 /// Whether the operation can be carried out (fi_query_atomic(3)).
 ///
 /// # Errors
@@ -100,6 +111,12 @@ impl Kernel {
     #[inline]
     pub const fn size(&self) -> usize {
         self.datatype.size()
+    }
+
+    /// Most elements whose operands, and values to compare with, take up to `room` bytes.
+    pub fn most(&self, room: usize) -> usize {
+        let values = if self.has_compare() { 2 } else { 1 };
+        room / values / self.size()
     }
 
     /// Which of the three families it is of.

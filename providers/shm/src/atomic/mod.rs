@@ -30,7 +30,6 @@ use crate::smr::keys::Denied;
 use answer::Answer;
 
 pub(crate) use answer::Question;
-pub(crate) use post::attr;
 
 /// Bytes of operands that need no memory of their own.
 const SMALL: usize = 64;

@@ -3,7 +3,7 @@
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
 use selvedge::{Atomic, Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
 use selvedge_kit::Report;
-use selvedge_kit::atomic::{Kernel, query};
+use selvedge_kit::atomic::{Kernel, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use super::{Payload, Request, Targets, sent};
@@ -15,22 +15,6 @@ const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::REMOTE_CQ_DATA)
     .union(OpFlags::MORE);
-
-/// What is carried, and how much at a time: what a command and its answer have room for.
-///
-/// # Errors
-/// [`Errno::OpNotSupp`] for what is not carried.
-pub(crate) fn attr(inject_size: usize, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-    query(family, datatype, op).map(|kernel| Attr {
-        count: limit(inject_size, &kernel),
-        size: kernel.size(),
-    })
-}
-
-fn limit(inject_size: usize, kernel: &Kernel) -> usize {
-    let values = if kernel.has_compare() { 2 } else { 1 };
-    inject_size / values / kernel.size()
-}
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 impl Atomic for Endpoint {
@@ -114,7 +98,7 @@ impl Endpoint {
         if report.len == 0 {
             return Err(Errno::Inval);
         }
-        if report.len > limit(self.inject_size, &request.kernel) * request.kernel.size() {
+        if report.len > request.kernel.most(self.inject_size) * request.kernel.size() {
             return Err(Errno::MsgSize);
         }
         let mut state = self.inner.state.lock()?;
