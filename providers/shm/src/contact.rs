@@ -68,8 +68,19 @@ impl State {
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
             Err(ContactError::NotYet(_)) => {
                 self.peers[index].out = None;
-                Err(Errno::NotConn)
+                self.hear_the_latest(index)
             }
+        }
+    }
+
+    /// Nobody has the name of a peer that is gone: receives what a life may have left that began
+    /// and ended since, before it is said that there is none.
+    fn hear_the_latest(&mut self, index: usize) -> Result {
+        self.hear_all_strangers(index);
+        match self.peers[index].state {
+            // It has come just now.
+            PeerState::Linked | PeerState::Behind => Ok(()),
+            _ => Err(Errno::NotConn),
         }
     }
 
@@ -166,7 +177,10 @@ impl State {
         for (link, introduction) in self.control.take_early() {
             self.welcome(link, introduction);
         }
-        self.control.drop_silent(now);
+        if self.control.has_stale(now) {
+            self.meet_strangers(now);
+            self.control.drop_silent(now);
+        }
         self.control.tend(now);
     }
 
@@ -300,7 +314,7 @@ impl State {
         let peer = &mut self.peers[index];
         peer.incarnation = Some(hello.incarnation);
         peer.wants_notices = inbox.region.wants_notices();
-        peer.is_careful = peer.wants_notices;
+        (peer.is_careful, peer.is_fenced) = (peer.wants_notices, false);
         peer.inbox = Some(inbox);
         peer.keys.expect(hello.key_chunks as usize);
         if self.config.protocol != Protocol::Bounce {

@@ -181,7 +181,7 @@ impl Control {
     pub(crate) fn accept(&mut self, now: Instant) -> bool {
         for _ in 0..EVENTS {
             match self.listener.accept() {
-                Ok(Some(link)) => self.keep_stranger(Stranger { link, since: now }),
+                Ok(Some(link)) => self.admit(Stranger { link, since: now }),
                 Ok(None) => {
                     self.is_short = false;
                     return false;
@@ -227,7 +227,7 @@ impl Control {
             Ok(listener) => {
                 // Who has come to the old socket is not sent away; nobody comes there any more.
                 while let Ok(Some(link)) = self.listener.accept() {
-                    self.keep_stranger(Stranger { link, since: now });
+                    self.admit(Stranger { link, since: now });
                 }
                 self.listener = listener;
             }
@@ -238,11 +238,17 @@ impl Control {
         }
     }
 
-    /// Keeps a connection until it says hello. The one that is silent for longest makes room.
+    /// Keeps a connection that was heard to be silent until it says hello. Of all that were, the one
+    /// that is silent for longest makes room.
     pub(crate) fn keep_stranger(&mut self, stranger: Stranger) {
         if self.strangers.len() >= self.strangers_max {
             self.strangers.remove(0);
         }
+        self.admit(stranger);
+    }
+
+    /// Keeps a connection until it was heard, however many there are: it may have said hello.
+    fn admit(&mut self, stranger: Stranger) {
         match self.watch(stranger.link.fd(), STRANGERS) {
             Ok(()) => self.strangers.push(stranger),
             Err(error) => stranger.link.refuse(&error),
@@ -267,6 +273,13 @@ impl Control {
     /// The connections whose names were still an earlier life's.
     pub(crate) fn take_early(&mut self) -> Vec<(Link, Introduction)> {
         std::mem::take(&mut self.early)
+    }
+
+    /// Whether a connection has been there for too long; it may have said hello by now.
+    pub(crate) fn has_stale(&self, now: Instant) -> bool {
+        let patience = self.hello_timeout;
+        let mut strangers = self.strangers.iter();
+        strangers.any(|stranger| now.duration_since(stranger.since) >= patience)
     }
 
     /// Drops the connections that have been silent for too long.

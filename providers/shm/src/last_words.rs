@@ -29,6 +29,7 @@ pub(crate) struct Aside {
     held: Vec<Report>,
     later: VecDeque<Later>,
     is_careful: bool,
+    is_fenced: bool,
 }
 
 impl Aside {
@@ -53,6 +54,7 @@ impl Peer {
             held: std::mem::take(&mut self.held),
             later: std::mem::take(&mut self.later),
             is_careful: std::mem::take(&mut self.is_careful),
+            is_fenced: std::mem::take(&mut self.is_fenced),
         }));
     }
 
@@ -65,6 +67,7 @@ impl Peer {
         self.held = aside.held;
         self.later = aside.later;
         self.is_careful = aside.is_careful;
+        self.is_fenced = aside.is_fenced;
     }
 }
 
@@ -77,6 +80,13 @@ impl State {
     /// that they are over: if they ever talked to us, they did so before their name was free.
     pub(crate) fn hear_last_words(&mut self, index: usize) {
         self.peers[index].has_next = true;
+        self.hear_all_strangers(index);
+        let peer = &mut self.peers[index];
+        peer.has_next = matches!(peer.state, PeerState::Ending { .. });
+    }
+
+    /// Hears whoever has connected so far, and then this peer, which may be one of them.
+    pub(crate) fn hear_all_strangers(&mut self, index: usize) {
         for (link, introduction) in self.control.take_early() {
             self.welcome(link, introduction);
         }
@@ -86,8 +96,6 @@ impl State {
             }
         }
         self.hear(index);
-        let peer = &mut self.peers[index];
-        peer.has_next = matches!(peer.state, PeerState::Ending { .. });
     }
 
     /// A connection that is over has brought the hello of a life, while messages wait for one or are

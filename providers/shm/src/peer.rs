@@ -61,6 +61,8 @@ pub(crate) struct Peer {
     /// Whether a one-sided operation takes more than a copy: the peer is to be told of it, or it has
     /// to come behind a fenced one.
     pub(crate) is_careful: bool,
+    /// Whether a fenced operation may not be over.
+    pub(crate) is_fenced: bool,
     /// Whether the peer counts what one-sided operations do without it.
     pub(crate) wants_notices: bool,
     /// What is meant for its next life, while this one is heard.
@@ -215,6 +217,7 @@ impl Peer {
             held: Vec::new(),
             later: VecDeque::new(),
             is_careful: false,
+            is_fenced: false,
             wants_notices: false,
             aside: None,
             has_next: false,

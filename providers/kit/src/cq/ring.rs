@@ -9,7 +9,7 @@ use std::time::Duration;
 use selvedge::cq::{Attr, Entry, ErrEntry};
 use selvedge::{CompletionQueue, Errno, Error, FiAddr, Result};
 
-use super::store::Store;
+use super::store::{Store, TURN};
 use super::{BUDGET, Progress, Sink};
 use crate::birth::Birth;
 use crate::driven::Driven;
@@ -19,8 +19,9 @@ use crate::wait::{Awaited, SPIN, Waiting};
 /// A completion queue for one or many endpoints.
 ///
 /// Reading an empty queue first drives the endpoints that are attached, and a read without an array
-/// always does. Providers ask
-/// [`Self::room`] before they take on work that will complete here; what is pushed beyond it is
+/// always does. Of the reads that find something, every 64th does: who posts what completes at once
+/// and reads it never finds the queue empty, and others wait for progress all the same. Providers
+/// ask [`Self::room`] before they take on work that will complete here; what is pushed beyond it is
 /// kept all the same.
 ///
 /// It belongs to the process that opened it: in a forked child, every call fails with
@@ -151,7 +152,15 @@ impl CqRing {
             }
         }
         self.birth.check()?;
-        self.take_stored(out, src)
+        let mut store = self.store.lock();
+        let taken = store.take(out, src);
+        let is_due = store.count_read();
+        self.note(&store);
+        drop(store);
+        if is_due {
+            self.drive_others();
+        }
+        taken
     }
 
     /// Takes what waits, without driving anybody.
@@ -161,6 +170,14 @@ impl CqRing {
         let taken = store.take(out, src);
         self.note(&store);
         taken
+    }
+
+    /// Drives the endpoints although something waited. What that brings goes behind it, and is not
+    /// more than was read meanwhile.
+    #[cold]
+    #[inline(never)]
+    fn drive_others(&self) {
+        self.driven.drive(TURN as usize, &mut Sink::none());
     }
 
     /// Drives the attached endpoints, unless another thread is at it: that one's messages show up
@@ -355,6 +372,20 @@ mod tests {
         cq.detach(&ep);
         assert_eq!(cq.read(&mut out), Ok(0));
         assert_eq!(Arc::strong_count(&ep), 1);
+    }
+
+    #[test]
+    fn a_queue_that_is_never_found_empty_is_driven_all_the_same() {
+        let cq = open(&Attr::default()).unwrap();
+        let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
+        cq.attach(&ep).unwrap();
+        let mut out = [Entry::default(); 1];
+        for number in 0..4 * u64::from(TURN) {
+            cq.push(entry(number), FiAddr::UNSPEC);
+            assert_eq!(cq.read(&mut out), Ok(1));
+        }
+        let brought = 1024 - cq.room();
+        assert_eq!(brought, 4 * TURN as usize, "not more than was read");
     }
 
     #[test]

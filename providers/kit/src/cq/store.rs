@@ -25,7 +25,13 @@ pub(super) struct Store {
     calm: usize,
     /// Each with the number of entries that were pushed before it.
     errors: VecDeque<(usize, ErrEntry)>,
+    /// Reads that found something, since the last that drove the endpoints nevertheless.
+    reads: u32,
 }
+
+/// Reads that find something, of which the last drives the endpoints, too: seldom enough to cost
+/// less than a nanosecond each.
+pub(super) const TURN: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -41,7 +47,19 @@ impl Store {
             pushed: 0,
             calm: SMALLEST,
             errors: VecDeque::new(),
+            reads: 0,
         }
+    }
+
+    /// Counts a read that found something. Whether it is its turn to drive the endpoints, too.
+    #[inline]
+    pub(super) fn count_read(&mut self) -> bool {
+        self.reads += 1;
+        let is_due = self.reads == TURN;
+        if is_due {
+            self.reads = 0;
+        }
+        is_due
     }
 
     /// Entries that wait, errors not counted.

@@ -256,7 +256,7 @@ impl State {
             Sent::Done => access.report.done(&self.ep),
             Sent::Later => {
                 if access.is_fenced() {
-                    peer.is_careful = true;
+                    (peer.is_careful, peer.is_fenced) = (true, true);
                 }
                 self.activate(index);
             }
@@ -311,16 +311,13 @@ impl Peer {
     /// Whether a one-sided operation may begin: nothing behind a fenced one does before that is
     /// over, and a fenced one not before all others are.
     fn pass_fence(&mut self, is_fenced: bool) -> Result {
-        if self.is_careful {
-            if self.has_unfinished() {
-                return Err(Errno::Again);
-            }
+        if (self.is_fenced || is_fenced) && self.has_unfinished() {
+            return Err(Errno::Again);
+        }
+        if std::mem::take(&mut self.is_fenced) {
             self.is_careful = self.wants_notices;
         }
-        match is_fenced && self.has_unfinished() {
-            true => Err(Errno::Again),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
     /// Makes sure of room for the notice of what is done without the peer, if it needs one.

@@ -1,6 +1,7 @@
 //! Peers that are killed or stopped: before, during and after transfers of every kind.
 
 use nix::sys::signal::Signal;
+use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr};
 
 use crate::contact::unique;
@@ -269,6 +270,32 @@ fn what_a_life_had_sent_unheard_is_received_although_the_next_one_is_sent_to_fir
         }
         assert_eq!(third.ask("next"), "done 3 8 good");
     }
+}
+
+#[test]
+fn what_a_life_had_sent_unheard_is_received_before_a_post_says_that_nobody_is_there() {
+    let _watchdog = Watchdog::new();
+    let name = unique("gone-again");
+    let mut side = Side::new();
+    let them = side.insert(&name);
+    let mut first = Puppet::named(&name);
+    let us = first.ask(&format!("insert {}", side.name()));
+    get_acquainted(&mut side, &mut first, them, &us);
+    first.kill();
+    notice(&mut side, them);
+    let mut second = Puppet::named(&name);
+    let us = second.ask(&format!("insert {}", side.name()));
+    second.ask(&format!("send Tagged {us} 8 1"));
+    second.ask(&format!("send Tagged {us} 2000 2"));
+    second.kill();
+    for (number, len) in [(1, 8), (2, 2000)] {
+        side.recv(Kind::Tagged, FiAddr::UNSPEC, len, number)
+            .unwrap();
+    }
+    assert_eq!(side.send(Kind::Tagged, them, 8, 3), Err(Errno::NotConn));
+    let (mut done, mut sources) = ([Entry::default(); 3], [FiAddr::UNSPEC; 3]);
+    assert_eq!(side.cq.read_ready(&mut done, &mut sources), Ok(2));
+    assert_eq!(done.map(|entry| entry.context.0), [1, 2, 0]);
 }
 
 #[test]

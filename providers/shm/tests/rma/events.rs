@@ -48,6 +48,31 @@ fn a_target_that_counts_is_told_of_every_access() {
 }
 
 #[test]
+fn a_target_that_counts_is_asked_for_several_things_at_once() {
+    let (b, (read, written)) = counting("bounce");
+    let a = Side::open(
+        &info(&[("FI_SHM_PROTOCOL", "bounce")], MrMode::empty()),
+        |_, _| (),
+    );
+    let pair = Pair::of(a, b, 100_000);
+    let bytes = vec![1; 100_000];
+    let (pieces, place) = ([&bytes[..]], [pair.place(0, 100_000)]);
+    let write = Write::new(&pieces, &place);
+    pair.write(&write).unwrap();
+    for _ in 0..8 {
+        assert_eq!(write.post(&pair.a.ep, pair.to_b), Ok(()));
+    }
+    for _ in 0..8 {
+        pair.a.wait(&pair.b).unwrap();
+    }
+    until(|| {
+        pair.b.drive();
+        (written.read() == 9).then_some(())
+    });
+    assert_eq!(read.read(), 0);
+}
+
+#[test]
 fn selective_queues_report_data_of_writes_all_the_same() {
     let info = info(&[], MrMode::empty());
     let b = Side::open(&info, |_, bind| bind.rx_selective = true);

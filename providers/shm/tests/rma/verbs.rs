@@ -1,13 +1,13 @@
 //! Every form of reads and writes, in every size class and both ways.
 
-use selvedge::rma::ReadMsg;
+use selvedge::rma::{ReadMsg, RmaIov};
 use selvedge::{
     Caps, Context, Desc, Errno, FiAddr, Iov, IovMut, MrMode, MsgOrder, OpFlags, RmaExt, TagMatch,
-    TaggedExt,
+    TaggedExt, alloc,
 };
 
 use crate::common::{
-    KEY, Memory, Pair, Random, Side, WAYS, Write, info, patiently, told, until, written,
+    BOTH, KEY, Memory, Pair, Random, Side, WAYS, Write, info, patiently, read, told, until, written,
 };
 
 /// Inside a command with and without data, in the pool, offered, in steps.
@@ -181,18 +181,61 @@ fn reads_need_nothing_from_a_target_that_was_met() {
 }
 
 #[test]
+fn others_are_met_while_somebody_reads_special_memory_in_a_loop() {
+    let pair = Pair::new("auto", 8);
+    let info = info(&[], MrMode::empty());
+    let attr = alloc::Attr::new(BOTH).with_key(KEY + 1);
+    let _memory = pair.b.domain.alloc(8, &attr).unwrap();
+    let place = [RmaIov {
+        addr: 0,
+        len: 8,
+        key: KEY + 1,
+    }];
+    read(&pair.a, &pair.b, pair.to_b, &place, &[8]).unwrap();
+    let stranger = Side::open(&info, |_, _| ());
+    let to_a = stranger.knows(&pair.a);
+    let (mut room, mut bytes) = ([0; 8], [0; 8]);
+    // SAFETY: the buffer outlives the endpoint's use of it: its completion is waited for.
+    unsafe {
+        let room = IovMut::new(&mut room);
+        pair.a.ep.trecv(
+            room,
+            Desc::NONE,
+            FiAddr::UNSPEC,
+            TagMatch::exact(5),
+            Context(2),
+        )
+    }
+    .unwrap();
+    stranger.ep.tinject(b"a letter", to_a, 5, None).unwrap();
+    let letter = until(|| {
+        // SAFETY: as above; such a read is over when the post returns.
+        unsafe {
+            let room = IovMut::new(&mut bytes);
+            pair.a
+                .ep
+                .read(room, Desc::NONE, pair.to_b, 0, KEY + 1, Context(1))
+        }
+        .unwrap();
+        let entry = pair.a.poll().expect("a read is done at once").unwrap();
+        (entry.context != Context(1)).then_some(entry)
+    });
+    assert_eq!((letter.context, &room), (Context(2), b"a letter"));
+}
+
+#[test]
 fn an_endpoint_reads_and_writes_its_own_memory() {
     for way in WAYS {
         let info = info(&[("FI_SHM_PROTOCOL", way)], MrMode::empty());
         let side = Side::open(&info, |_, _| ());
         let to_self = side.knows(&side);
         let memory = Memory::new(100_000);
-        let _region = side.reg(&memory, crate::common::BOTH, KEY);
+        let _region = side.reg(&memory, BOTH, KEY);
         for len in [8, 4000, 100_000] {
             let bytes = Random(len as u64).bytes(len);
             let (pieces, place) = (
                 [&bytes[..]],
-                [selvedge::rma::RmaIov {
+                [RmaIov {
                     addr: 0,
                     len,
                     key: KEY,
@@ -203,7 +246,7 @@ fn an_endpoint_reads_and_writes_its_own_memory() {
             patiently(&side, || write.post(&side.ep, to_self));
             side.wait(&side).unwrap();
             assert!(memory.get()[..len] == bytes);
-            let read = crate::common::read(&side, &side, to_self, &place, &[len]).unwrap();
+            let read = read(&side, &side, to_self, &place, &[len]).unwrap();
             assert!(read == bytes);
         }
     }

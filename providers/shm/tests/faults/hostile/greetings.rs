@@ -160,6 +160,23 @@ fn silent_connections_do_not_keep_others_out() {
 }
 
 #[test]
+fn whoever_has_said_hello_is_met_however_few_connections_are_kept() {
+    alone(|| {
+        let mut side = Side::with(None, &[("FI_SHM_PENDING", "1")]);
+        let name = side.name();
+        let mut others: Vec<_> = (0..40).map(|_| Side::new()).collect();
+        for (number, other) in others.iter_mut().enumerate() {
+            let to_side = other.insert(&name);
+            other.send(Kind::Tagged, to_side, 8, number as u64).unwrap();
+        }
+        for number in 0..others.len() as u64 {
+            side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
+            assert_eq!(side.next().ok().context, number);
+        }
+    });
+}
+
+#[test]
 fn nobody_takes_the_name_of_a_peer_that_lives() {
     alone(|| {
         let mut scene = Scene::new();
