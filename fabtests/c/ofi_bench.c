@@ -185,6 +185,33 @@ static void open_buffers(size_t largest, size_t window, bool remote)
 		open_window(side);
 }
 
+/* Addresses that are no text go through the orders as digits behind this word. */
+#define BYTES "bytes:"
+enum { NAME_MAX = 128 };
+
+static void write_name(const char *name, size_t length, char *text)
+{
+	if (station.info->addr_format == FI_ADDR_STR) {
+		strcpy(text, name);
+		return;
+	}
+	text += sprintf(text, BYTES);
+	for (size_t at = 0; at < length; at++)
+		text += sprintf(text, "%02x", (unsigned char)name[at]);
+}
+
+static void read_name(const char *text, char *name)
+{
+	if (strncmp(text, BYTES, strlen(BYTES))) {
+		strncpy(name, text, NAME_MAX);
+		return;
+	}
+	text += strlen(BYTES);
+	unsigned byte;
+	for (size_t at = 0; at < NAME_MAX && sscanf(text + 2 * at, "%2x", &byte) == 1; at++)
+		name[at] = (char)byte;
+}
+
 static void open_station(size_t largest, size_t window, bool remote)
 {
 	struct station *s = &station;
@@ -210,11 +237,12 @@ static void open_station(size_t largest, size_t window, bool remote)
 	check("fi_ep_bind", fi_ep_bind(s->ep, &s->av->fid, 0));
 	check("fi_enable", fi_enable(s->ep));
 	open_buffers(largest, window, remote);
-	char name[256] = { 0 };
-	size_t length = sizeof(name) - 1;
+	char name[NAME_MAX + 1] = { 0 }, text[2 * NAME_MAX + sizeof(BYTES)];
+	size_t length = NAME_MAX;
 	check("fi_getname", fi_getname(&s->ep->fid, name, &length));
+	write_name(name, length, text);
 	reply("{\"done\":{\"provider\":\"%s\",\"address\":\"%s\",\"inject_size\":%zu}}\n",
-	      s->info->fabric_attr->prov_name, name, s->info->tx_attr->inject_size);
+	      s->info->fabric_attr->prov_name, text, s->info->tx_attr->inject_size);
 }
 
 /* Posting and completing. */
@@ -794,9 +822,10 @@ static void run_bench(const char *line)
 
 static void set_peer(const char *line)
 {
-	char name[256] = { 0 };
-	if (sscanf(line, "{\"peer\":\"%255[^\"]", name) != 1)
+	char text[512], name[NAME_MAX + 1] = { 0 };
+	if (sscanf(line, "{\"peer\":\"%511[^\"]", text) != 1)
 		fail("this is no peer order", FI_EINVAL);
+	read_name(text, name);
 	if (fi_av_insert(station.av, name, 1, &station.peer, 0, NULL) != 1)
 		fail("fi_av_insert", FI_EADDRNOTAVAIL);
 	reply("{\"done\":null}\n");

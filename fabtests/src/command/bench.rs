@@ -55,6 +55,10 @@ pub struct Args {
     /// Measure somebody else in the same minutes, in turns
     #[arg(long, value_enum)]
     against: Option<Rival>,
+    /// The rival's provider [default: the one of the same name], as net for libfabric 1.17's
+    /// endpoints over TCP that speak our protocol
+    #[arg(long, value_name = "NAME", requires = "against")]
+    rival: Option<String>,
     #[command(flatten)]
     lineup: LineupArgs,
     /// Print one JSON object, described in docs/FABTESTS.md
@@ -91,7 +95,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     args.lineup.check(&plan, args.against.is_some())?;
     let rival = args
         .against
-        .map(|Rival::Libfabric| Libfabric::compile())
+        .map(|Rival::Libfabric| Libfabric::compile(args.rival.clone()))
         .transpose()?;
     let order = plan.open_order(args.provider.clone());
     let stage = Stage {

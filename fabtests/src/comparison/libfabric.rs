@@ -14,20 +14,24 @@ use crate::pair::Pair;
 pub struct Libfabric {
     folder: PathBuf,
     version: String,
+    /// Its provider, if not the one of the same name.
+    provider: Option<String>,
 }
 
 impl Libfabric {
-    /// Compiles the program.
+    /// Compiles the program, which uses `provider`, or the one of the same name as the other
+    /// contestant's.
     ///
     /// # Errors
     /// When there is no C compiler or no libfabric, with what to install.
-    pub fn compile() -> anyhow::Result<Self> {
+    pub fn compile(provider: Option<String>) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("fabtests-{}", std::process::id()));
         std::fs::create_dir(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         let mut program = Self {
             folder,
             version: "libfabric".to_owned(),
+            provider,
         };
         program.build(NAME, SOURCE, &["-lfabric"]).context(
             "cannot compile the program for libfabric: install a C compiler and libfabric's \
@@ -37,7 +41,7 @@ impl Libfabric {
         Ok(program)
     }
 
-    /// Starts it twice.
+    /// Starts it twice, against our `provider`.
     ///
     /// # Errors
     /// As [`Pair::spawn`].
@@ -47,6 +51,7 @@ impl Libfabric {
         placement: Placement,
         deadline: Instant,
     ) -> anyhow::Result<Pair> {
+        let provider = self.provider.as_deref().unwrap_or(provider);
         Pair::spawn(deadline, |side| {
             let core = placement
                 .cores()

@@ -4,7 +4,7 @@
 use super::row::{Round, Row, Sample};
 use super::{Contestant, Plan};
 use crate::fabric::{Bench, BenchOrder};
-use crate::limits::{Flow, Limits, cma_ns, distance, point_limit};
+use crate::limits::{Flow, Limits, Road, cma_ns, distance, point_limit};
 use crate::pair::Pair;
 use crate::progress::Progress;
 
@@ -67,10 +67,14 @@ fn round(
         _ => Flow::OneWay,
     };
     let mut before = distance(gauge)?;
-    let limit_ns = point_limit(gauge, flow, order.size)?;
+    let road = Road::of(&contestants[0].opened.provider);
+    let limit_ns = point_limit(gauge, road, flow, order.size, order.window)?;
     let mut after = distance(gauge)?;
     let limit = Sample::new(limit_ns, before, after);
-    let cma_ns = cma_ns(gauge, order.size)?;
+    let cma_ns = match road {
+        Road::Memory => cma_ns(gauge, order.size)?,
+        Road::Sockets => None,
+    };
     let mut runs = Vec::with_capacity(turns.len());
     for &who in turns {
         before = after;

@@ -54,8 +54,9 @@ pub struct Row {
     /// Mean round trip of the one-line ring around these runs, in nanoseconds.
     pub ring_rtt_ns: f64,
     /// What one message takes at the limit, in nanoseconds: the one-line ring up to 56 bytes, two
-    /// copies above; one way for round trips, one message of many for streams. `null` when it was
-    /// never measured at the distance of these runs.
+    /// copies above; for providers over sockets, a TCP socket that both sides poll; one way for
+    /// round trips, one message of many for streams. `null` when it was never measured at the
+    /// distance of these runs.
     pub limit_ns: Option<f64>,
     /// The time of one message over `limit_ns`.
     pub ratio: Option<f64>,

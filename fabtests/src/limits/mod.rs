@@ -26,7 +26,7 @@ use crate::timing::{Counts, Timing};
 pub use report::{Limits, SizeLimit};
 pub use shared::Segment;
 pub use socket::Socket;
-pub use survey::{Depth, Distance, Flow, cma_ns, distance, point_limit, survey};
+pub use survey::{Depth, Distance, Flow, Road, cma_ns, distance, point_limit, survey};
 pub use wake::EventFds;
 
 /// One measurement that both processes take part in.
@@ -78,6 +78,19 @@ pub enum Probe {
     },
     /// 8 bytes over TCP and back, both sides polling.
     Tcp,
+    /// A message over TCP and back, both sides polling.
+    TcpTrip {
+        /// In bytes.
+        size: usize,
+    },
+    /// As [`Self::TcpTrip`], with messages that follow each other in one direction, each in a place
+    /// of its own, as far as a window of them goes.
+    TcpRate {
+        /// In bytes.
+        size: usize,
+        /// Places.
+        window: usize,
+    },
     /// 8 bytes over a Unix stream socket and back, both sides polling.
     Unix,
     /// Each process sleeps on a futex until the other one wakes it.
@@ -207,8 +220,17 @@ impl<'a> Ground<'a> {
                     },
                 );
             }
-            Probe::Tcp => self.tcp.measure(idle, clock, counts),
-            Probe::Unix => self.unix.measure(idle, clock, counts),
+            Probe::Tcp => self.tcp.measure(&mut [1; WORD], idle, clock, counts),
+            Probe::TcpTrip { size } => {
+                let own = at_least(&mut self.own, size)?;
+                self.tcp.measure(&mut own[..size], idle, clock, counts)
+            }
+            Probe::TcpRate { size, window } => {
+                let own = at_least(&mut self.own, size * window)?;
+                let own = &own[..size * window];
+                self.tcp.measure_rate(own, size, idle, clock, counts)
+            }
+            Probe::Unix => self.unix.measure(&mut [1; WORD], idle, clock, counts),
             Probe::Futex => self.futex.measure(clock, counts),
             Probe::EventFd => self.eventfd.measure(clock, counts),
         };
@@ -234,14 +256,26 @@ impl<'a> Ground<'a> {
             }
             Probe::Memcpy { .. } | Probe::MemcpyCold { .. } => {}
             Probe::Cma { size } => self.cma.answer(&at_least(&mut self.own, size)?[..size]),
-            Probe::Tcp => self.tcp.answer(idle, counts)?,
-            Probe::Unix => self.unix.answer(idle, counts)?,
+            Probe::Tcp => self.tcp.answer(&mut [0; WORD], idle, counts)?,
+            Probe::TcpTrip { size } => {
+                let own = at_least(&mut self.own, size)?;
+                self.tcp.answer(&mut own[..size], idle, counts)?;
+            }
+            Probe::TcpRate { size, window } => {
+                let own = at_least(&mut self.own, size * window)?;
+                let own = &mut own[..size * window];
+                self.tcp.answer_rate(own, size, idle, counts)?;
+            }
+            Probe::Unix => self.unix.answer(&mut [0; WORD], idle, counts)?,
             Probe::Futex => self.futex.answer(counts)?,
             Probe::EventFd => self.eventfd.answer(counts)?,
         }
         Ok(())
     }
 }
+
+/// Bytes of a message in the probes of the kernel's ways.
+const WORD: usize = 8;
 
 /// The private memory, grown to `len` bytes if it is smaller.
 fn at_least(own: &mut Option<Pages>, len: usize) -> anyhow::Result<&mut Pages> {

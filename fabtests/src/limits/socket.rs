@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
 use crate::clock::Clock;
 use crate::cpu::Idle;
-use crate::timing::{Counts, Timing, round_trips};
+use crate::timing::{Counts, Timing, one_by_one, round_trips};
 
 /// One end of a connected stream socket.
 #[derive(Debug)]
@@ -25,37 +25,98 @@ impl Socket {
         Ok(Self(File::from(fd)))
     }
 
+    /// Round trips of a message as long as `message`.
     pub(super) fn measure(
         &mut self,
+        message: &mut [u8],
         idle: Idle,
         clock: Clock,
         counts: Counts,
     ) -> anyhow::Result<Timing> {
         round_trips(clock, counts, || {
-            self.send()?;
-            self.receive(idle)
+            self.send(message, idle)?;
+            self.receive(message, idle)
         })
     }
 
-    pub(super) fn answer(&mut self, idle: Idle, counts: Counts) -> anyhow::Result<()> {
+    pub(super) fn answer(
+        &mut self,
+        message: &mut [u8],
+        idle: Idle,
+        counts: Counts,
+    ) -> anyhow::Result<()> {
         for _ in 0..counts.total() {
-            self.receive(idle)?;
-            self.send()?;
+            self.receive(message, idle)?;
+            self.send(message, idle)?;
         }
         Ok(())
     }
 
-    fn send(&mut self) -> anyhow::Result<()> {
-        // One message at a time is on the way: there is always room for it.
-        self.0
-            .write_all(&[1; MESSAGE])
-            .context("cannot write to a socket")
+    /// Sends messages of `size` bytes out of `window`, one after the other, without waiting for
+    /// answers; one answer at the end closes the clock.
+    pub(super) fn measure_rate(
+        &mut self,
+        window: &[u8],
+        size: usize,
+        idle: Idle,
+        clock: Clock,
+        counts: Counts,
+    ) -> anyhow::Result<Timing> {
+        let mut outcome = Ok(());
+        let timing = one_by_one(clock, counts, |count| {
+            if outcome.is_ok() {
+                outcome = self.send_all(window, size, count, idle);
+            }
+        });
+        outcome.map(|()| timing)
     }
 
-    fn receive(&mut self, idle: Idle) -> anyhow::Result<()> {
-        let mut message = [0; MESSAGE];
+    pub(super) fn answer_rate(
+        &mut self,
+        window: &mut [u8],
+        size: usize,
+        idle: Idle,
+        counts: Counts,
+    ) -> anyhow::Result<()> {
+        for count in [counts.warmup, counts.batch] {
+            for number in 0..count {
+                let at = number * size % window.len();
+                self.receive(&mut window[at..at + size], idle)?;
+            }
+            self.send(&[0], idle)?;
+        }
+        Ok(())
+    }
+
+    fn send_all(
+        &mut self,
+        window: &[u8],
+        size: usize,
+        count: usize,
+        idle: Idle,
+    ) -> anyhow::Result<()> {
+        for number in 0..count {
+            let at = number * size % window.len();
+            self.send(&window[at..at + size], idle)?;
+        }
+        self.receive(&mut [0], idle)
+    }
+
+    fn send(&mut self, message: &[u8], idle: Idle) -> anyhow::Result<()> {
+        let mut sent = 0;
+        while sent < message.len() {
+            match self.0.write(&message[sent..]) {
+                Ok(more) => sent += more,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => idle.rest(),
+                Err(error) => return Err(error).context("cannot write to a socket"),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, message: &mut [u8], idle: Idle) -> anyhow::Result<()> {
         let mut got = 0;
-        while got < MESSAGE {
+        while got < message.len() {
             match self.0.read(&mut message[got..]) {
                 Ok(0) => anyhow::bail!("the other process closed its socket"),
                 Ok(more) => got += more,
@@ -66,5 +127,3 @@ impl Socket {
         Ok(())
     }
 }
-
-const MESSAGE: usize = 8;

@@ -85,13 +85,40 @@ pub enum Flow {
     Add,
 }
 
+/// What messages travel over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Road {
+    /// Memory that both processes have.
+    Memory,
+    /// Sockets.
+    Sockets,
+}
+
+impl Road {
+    /// That of a provider.
+    pub fn of(provider: &str) -> Self {
+        match provider {
+            "shm" => Self::Memory,
+            _ => Self::Sockets,
+        }
+    }
+}
+
 /// Measures what one message of `size` bytes takes at the limit, in nanoseconds: one way of a round
-/// trip, or one message of many. It is the one-line ring for what fits a line, and two copies
-/// with the best of the chunks above; for remote memory, a plain store or load, and one copy.
+/// trip, or one message of many. Over memory it is the one-line ring for what fits a line, and two
+/// copies with the best of the chunks above; for remote memory, a plain store or load, and one copy.
+/// Over sockets it is a TCP socket that both sides poll, and a stream without messages in it, whose
+/// bytes lie in as much memory as those of a window of messages.
 ///
 /// # Errors
 /// As [`Pair::order`].
-pub fn point_limit(pair: &mut Pair, flow: Flow, size: usize) -> anyhow::Result<f64> {
+pub fn point_limit(
+    pair: &mut Pair,
+    road: Road,
+    flow: Flow,
+    size: usize,
+    window: usize,
+) -> anyhow::Result<f64> {
     let mut best = |probes: Vec<Probe>| -> anyhow::Result<f64> {
         let mut best = f64::INFINITY;
         for probe in probes {
@@ -103,6 +130,9 @@ pub fn point_limit(pair: &mut Pair, flow: Flow, size: usize) -> anyhow::Result<f
         }
         Ok(best)
     };
+    if road == Road::Sockets {
+        return socket_limit(&mut best, flow, size, window);
+    }
     Ok(match flow {
         Flow::ThereAndBack => best(limit_probes(flow, size))? / 2.0,
         Flow::OneWay => best(limit_probes(flow, size))?,
@@ -114,6 +144,32 @@ pub fn point_limit(pair: &mut Pair, flow: Flow, size: usize) -> anyhow::Result<f
         Flow::Add => best(vec![Probe::Add])?,
     })
 }
+
+fn socket_limit(
+    best: &mut impl FnMut(Vec<Probe>) -> anyhow::Result<f64>,
+    flow: Flow,
+    size: usize,
+    window: usize,
+) -> anyhow::Result<f64> {
+    Ok(match flow {
+        Flow::ThereAndBack | Flow::Put => best(vec![Probe::TcpTrip { size }])? / 2.0,
+        Flow::OneWay | Flow::Copies => {
+            let piece = size.max(STREAM_PIECE);
+            let stream = Probe::TcpRate {
+                size: piece,
+                window: (window * size).div_ceil(piece),
+            };
+            best(vec![stream])? * size as f64 / piece as f64
+        }
+        // It has to be asked for.
+        Flow::Get | Flow::Add => {
+            best(vec![Probe::Tcp])? / 2.0 + best(vec![Probe::TcpTrip { size }])? / 2.0
+        }
+    })
+}
+
+/// Bytes that a stream without messages hands to the kernel at once, at least.
+const STREAM_PIECE: usize = 64 << 10;
 
 /// Measures what reading `size` bytes of the other process's memory by a system call takes now, in
 /// nanoseconds: what copies that need no help of the sender compare with. `None` for sizes that
@@ -194,7 +250,9 @@ fn counts(probe: Probe) -> Counts {
         | Probe::TwoCopyRate { size, .. }
         | Probe::Memcpy { size }
         | Probe::Cma { size }
-        | Probe::MemcpyCold { size } => Counts::for_size(size),
+        | Probe::MemcpyCold { size }
+        | Probe::TcpTrip { size }
+        | Probe::TcpRate { size, .. } => Counts::for_size(size),
         Probe::Tcp | Probe::Unix | Probe::Futex | Probe::EventFd => SYSTEM_CALLS,
     }
 }
