@@ -42,7 +42,14 @@ impl Door {
     /// # Errors
     /// As [`Self::open`].
     pub(super) fn with(options: &Options, hints: &Hints) -> anyhow::Result<Self> {
-        let info = discover(options, hints)?;
+        Self::of(options, discover(options, hints)?)
+    }
+
+    /// The same with what discovery has answered.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn of(options: &Options, info: Info) -> anyhow::Result<Self> {
         let fabric = info.fabric()?;
         let mut attr = eq::Attr::default();
         attr.wait_obj = wait::Object::Unspec;

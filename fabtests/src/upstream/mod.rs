@@ -20,6 +20,7 @@ mod oob;
 pub mod options;
 mod payload;
 mod perf;
+mod pingpong;
 mod post;
 mod unit;
 mod wait;
@@ -64,6 +65,8 @@ const PROGRAMS: &[Program] = programs! {
     "fi_rma_pingpong" "round trips of remote writes" bench::LETTERS => bench::rma_pingpong,
     "fi_rma_tx_completion" "from a remote write to its completion" bench::LETTERS
         => bench::rma_tx_completion,
+
+    "fi_pingpong" "round trips with libfabric's own tool of this name" pingpong::LETTERS => pingpong::run,
 
     "fi_rdm" "a message" functional::letters("U") => functional::rdm,
     "fi_dgram" "a datagram" functional::letters("") => functional::dgram,

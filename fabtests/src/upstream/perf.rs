@@ -124,12 +124,12 @@ impl Row<'_> {
     }
 }
 
-type Units = [(usize, &'static str); 3];
-const BINARY: Units = [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")];
-const DECIMAL: Units = [(1_000_000_000, "b"), (1_000_000, "m"), (1000, "k")];
+pub(super) type Units = [(usize, &'static str); 3];
+pub(super) const BINARY: Units = [(1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k")];
+pub(super) const DECIMAL: Units = [(1_000_000_000, "b"), (1_000_000, "m"), (1000, "k")];
 
 /// A number in its largest unit: below ten with one digit behind the point, if that is not zero.
-fn short(number: usize, units: &Units) -> String {
+pub(super) fn short(number: usize, units: &Units) -> String {
     let unit = units.iter().find(|(unit, _)| number >= *unit);
     let (unit, name) = unit.copied().unwrap_or((1, ""));
     let whole = number / unit;

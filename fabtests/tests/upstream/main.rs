@@ -6,4 +6,5 @@ mod benchmarks;
 mod exits;
 mod functional;
 mod pair;
+mod pingpong;
 mod units;

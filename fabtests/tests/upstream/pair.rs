@@ -78,6 +78,11 @@ impl Drop for Running {
 }
 
 impl Running {
+    /// Starts a command.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
     /// Waits for its end.
     pub(crate) fn end(self, line: &str) -> Outcome {
         outcome(self, line)
@@ -86,7 +91,7 @@ impl Running {
 
 /// Starts one process.
 pub(crate) fn start(line: &str) -> Running {
-    Running(command(line).spawn().unwrap())
+    Running::of(&mut command(line))
 }
 
 fn outcome(mut running: Running, line: &str) -> Outcome {
