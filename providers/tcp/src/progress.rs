@@ -9,10 +9,12 @@ use selvedge_kit::wait::Rest;
 use crate::lane::Stage;
 use crate::state::{DOOR, State};
 
-/// Turns that find nothing between two looks at all sockets, while one lane is all that there is.
-const IDLE_TURNS: u32 = 16;
-/// The same while there are others, or the one has always something.
-const BUSY_TURNS: u32 = 4;
+/// Turns between two looks at all sockets, while what comes comes by one lane. A look takes about as
+/// long as a try to read, and finds who wants to be let in, or another lane that has something.
+const FOCUSED_TURNS: u32 = 32;
+/// The same while that lane has something in every turn. Then a look stands between a message and
+/// whoever waits for it.
+const BUSY_TURNS: u32 = 64;
 /// Sockets that are looked at in one turn.
 const EVENTS: usize = 64;
 /// Messages that are taken when nobody says how many.
@@ -29,12 +31,15 @@ impl State {
         if !self.stalled.is_empty() {
             done += self.resume(budget, sink);
         }
-        done += self.read(self.hot, budget, sink);
+        let is_focused = self.is_focused || self.lanes.len() <= 1;
+        if is_focused {
+            done += self.read(self.hot, budget, sink);
+        }
         self.idle += 1;
-        let limit = match done == 0 && self.lanes.len() > 1 {
-            true => 1,
-            false if done == 0 => IDLE_TURNS,
-            false => BUSY_TURNS,
+        let limit = match done {
+            0 if is_focused => FOCUSED_TURNS,
+            0 => 1,
+            _ => BUSY_TURNS,
         };
         if self.idle >= limit {
             self.idle = 0;
@@ -82,6 +87,7 @@ impl State {
                 }
                 if events.intersects(READ) && self.is_same(at, serial) {
                     done = self.read(at, budget, sink);
+                    self.is_focused = self.hot == at;
                     self.hot = at;
                 }
                 if events.intersects(END) && self.is_same(at, serial) && done == 0 {

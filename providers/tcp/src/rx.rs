@@ -19,6 +19,9 @@ use crate::wire::frame::{self, BASE, HEADER_MAX, Head, Wish};
 
 /// Bytes that are read ahead in one system call.
 pub(crate) const SCRATCH: usize = 64 << 10;
+/// The same behind a payload of at least [`SCRATCH`] bytes: the next one is probably as large, and
+/// what is read ahead of it is copied once more.
+const AHEAD_OF_LARGE: usize = 2 << 10;
 /// The rest of a payload that is read into its place directly.
 const DIRECT_MIN: usize = 4 << 10;
 /// Bytes that are read into their place in one system call.
@@ -171,11 +174,15 @@ impl State {
         let (came, room_len) = match &mut lane.rx.body {
             Some(arrival) if arrival.is_direct() => {
                 let regions = arrival.needs_regions().then(|| keys.regions());
+                let ahead = match arrival.len {
+                    ..SCRATCH => scratch,
+                    _ => &mut scratch[..AHEAD_OF_LARGE],
+                };
                 let mut room = Room::new();
                 arrival.offer(&mut room, regions.as_ref());
                 direct = room.len();
                 if direct < DIRECT_MAX {
-                    room.push_bytes(scratch);
+                    room.push_bytes(ahead);
                 }
                 (socket.recv(&mut room), room.len())
             }

@@ -56,7 +56,9 @@ pub(crate) struct State {
     pub(crate) rising: Vec<usize>,
     /// Turns of progress so far.
     pub(crate) turn: u64,
-    /// Turns in which nothing was found, since the last look at all sockets.
+    /// Whether what comes comes by that lane.
+    pub(crate) is_focused: bool,
+    /// Turns since the last look at all sockets.
     pub(crate) idle: u32,
     /// Somebody may sleep.
     pub(crate) is_resting: bool,
@@ -178,6 +180,7 @@ impl State {
             dirty: Vec::new(),
             stalled: Vec::new(),
             rising: Vec::new(),
+            is_focused: true,
             turn: 1,
             idle: 0,
             is_resting: false,
