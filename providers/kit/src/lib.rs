@@ -15,13 +15,16 @@
 //! | [`mr::Keys`] | registered memory by key |
 //! | [`places::Places`] | the stretches of a peer's memory that an operation names |
 //! | [`av::Table`] | the table behind an address vector |
+//! | [`ip`] | interfaces, names and an address vector, for providers over IP |
+//! | [`domain::Base`] | what every domain keeps |
 //! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
 //! | [`Report`] | how an operation is told of when it is over |
 //! | [`complaint::complain`] | warnings that peers can cause, rationed |
 //! | [`inherit::Uninherited`] | a descriptor that forked children do not get |
 //!
-//! Nothing here talks to a device, a file or a peer: that is the provider's part.
+//! Nothing here talks to a device, a file or a peer: that is the provider's part. [`ip`] asks the
+//! system for its interfaces, and for names.
 
 #![deny(missing_docs)]
 
@@ -34,10 +37,12 @@ pub mod cntr;
 pub mod complaint;
 pub mod copy;
 pub mod cq;
+pub mod domain;
 mod driven;
 mod ep;
 pub mod eq;
 pub mod inherit;
+pub mod ip;
 pub mod lock;
 pub mod mr;
 pub mod places;
@@ -46,5 +51,5 @@ pub mod srx;
 pub mod wait;
 
 pub use auto::{Auto, offer_progress};
-pub use ep::{Drivers, Ep};
+pub use ep::{Drivers, Ep, own_av};
 pub use report::Report;

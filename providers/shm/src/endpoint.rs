@@ -1,6 +1,5 @@
 //! Endpoints: opening, closing, and what is neither message nor progress.
 
-use std::any::Any;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -8,18 +7,16 @@ use std::time::Duration;
 
 use nix::sys::epoll::Epoll;
 use selvedge::info::EpType;
-use selvedge::{
-    Address, AddressVector, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Result,
-};
+use selvedge::{Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Result};
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
+use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::srx::Manner;
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep};
+use selvedge_kit::{Drivers, Ep, own_av};
 
 use crate::auth::AuthKey;
-use crate::av::Av;
 use crate::config::Config;
 use crate::control::Control;
 use crate::domain::Shared;
@@ -32,7 +29,6 @@ pub struct Endpoint {
     /// What queues and counters know the endpoint by.
     progress: Arc<dyn Progress>,
     drivers: Drivers,
-    shared: Arc<Shared>,
     name: Name,
     pub(crate) inject_size: usize,
     max_msg_size: usize,
@@ -78,34 +74,27 @@ impl Endpoint {
         bind: &Bindings,
         name: Name,
         config: Config,
-        mode: Mode,
+        base: &Base,
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
         let ep = Ep::resolve(bind, info)?;
-        let av = own_av(bind)?;
+        let av = own_av(bind, "an endpoint of the shm provider")?;
+        let drivers = base.drivers(&ep);
         let key = AuthKey::of(info)?;
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
         let (inject_size, epoll) = (config.inject_size, control.epoll());
         let manner = Manner::new(info, config.inject_size);
-        let state = State::new(config, manner, ep, av, control, Arc::clone(&shared));
+        let state = State::new(config, manner, ep, av, control, shared);
         let inner = Arc::new(Inner {
-            state: Native::new(locked(mode, state)),
+            state: Native::new(locked(base.mode(), state)),
             epoll,
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
-        let state = inner.state.lock().expect("was made by this process");
-        let drivers = state.ep.drivers();
-        drop(state);
         drivers.attach(&progress)?;
-        if let Some(auto) = &shared.auto {
-            let attached = auto.attach(&progress);
-            attached.inspect_err(|_| drivers.detach(&progress))?;
-        }
         Ok(Self {
             inner,
             progress,
             drivers,
-            shared,
             name,
             inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
@@ -128,18 +117,6 @@ fn checked_type(info: &Info) -> Result<EpType, Error> {
             Err(Error::new(Errno::Inval, what))
         }
     }
-}
-
-fn own_av(bind: &Bindings) -> Result<Arc<Av>, Error> {
-    let Some(av) = &bind.av else {
-        let what = "an endpoint of the shm provider needs an address vector";
-        return Err(Error::new(Errno::NoAv, what));
-    };
-    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
-    any.downcast().map_err(|_| {
-        let what = format!("endpoint: {av:?} was opened from another provider's domain");
-        Error::new(Errno::Inval, what)
-    })
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
@@ -189,9 +166,6 @@ impl Drop for Endpoint {
         }
         // Without our lock: a queue waits here until its call of our progress is over.
         self.drivers.detach(&self.progress);
-        if let Some(auto) = &self.shared.auto {
-            auto.detach(&self.progress);
-        }
         if let Ok(mut state) = self.inner.state.lock() {
             state.close();
         }

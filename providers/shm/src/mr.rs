@@ -357,7 +357,7 @@ mod tests {
     }
 
     fn domain(mode: MrMode) -> Arc<Shared> {
-        Arc::new(Shared::new(mode, None))
+        Arc::new(Shared::new(mode))
     }
 
     /// Memory that is never freed.

@@ -8,13 +8,13 @@ use std::time::Instant;
 use selvedge::eq::{ErrEntry, Event};
 use selvedge::{Address, ConnectionManagement, Context, Errno, Result};
 use selvedge_kit::eq::Queue;
+use selvedge_kit::ip::resolve;
 use selvedge_kit::srx::Kind;
 
 use crate::connect::{say, terms};
 use crate::endpoint::Endpoint;
 use crate::greet::Caller;
 use crate::lane::Stage;
-use crate::resolve;
 use crate::socket::Socket;
 use crate::state::State;
 use crate::wire::hello::{DATA_MAX, Hello, Kind as Greeting};

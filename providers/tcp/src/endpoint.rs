@@ -11,21 +11,21 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, AddressVector, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno,
-    Error, EventQueue, Info, Result,
+    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error,
+    EventQueue, Info, Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
+use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
 use selvedge_kit::lock::{Lock, Mode};
+use selvedge_kit::mr::Keys;
 use selvedge_kit::srx::Manner;
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep};
+use selvedge_kit::{Drivers, Ep, own_av};
 
-use crate::av::Av;
 use crate::cm::Connection;
 use crate::config::Config;
-use crate::domain::Shared;
 use crate::greet::Door;
 use crate::pep::take_request;
 use crate::state::{Parts, State};
@@ -37,8 +37,6 @@ pub struct Endpoint {
     /// What queues and counters know the endpoint by.
     progress: Arc<dyn Progress>,
     drivers: Drivers,
-    eq: Weak<Queue>,
-    shared: Arc<Shared>,
     /// Where it listens, or connects from.
     addr: Option<SocketAddr>,
     /// Whether connections are the application's business.
@@ -86,8 +84,8 @@ impl Endpoint {
         info: &Info,
         bind: &Bindings,
         config: Config,
-        mode: Mode,
-        shared: Arc<Shared>,
+        base: &Base,
+        keys: Arc<Keys>,
     ) -> Result<Arc<Self>, Error> {
         let ep = Ep::resolve(bind, info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
@@ -102,7 +100,7 @@ impl Endpoint {
         match info.ep_attr.ep_type {
             EpType::Rdm => {
                 let at = from.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
-                av = Some(own_av(bind)?);
+                av = Some(own_av(bind, "an endpoint of type FI_EP_RDM")?);
                 door = Some(Door::open(at, &config, &epoll)?);
             }
             EpType::Msg => {
@@ -118,26 +116,24 @@ impl Endpoint {
             }
         }
         let is_connected = door.is_none();
-        let (eq, inject_size) = (connection.eq.clone(), config.inject_size);
+        let inject_size = config.inject_size;
+        let drivers = base.drivers(&ep).with_eq(&connection.eq);
         let addr = door.as_ref().map(|door| door.addr).or(from);
         let parts = Parts {
             manner: Manner::new(info, inject_size),
             config,
             ep,
             av,
-            shared: Arc::clone(&shared),
+            keys,
             epoll: Arc::clone(&epoll),
             door,
             connection,
         };
         let inner = Arc::new(Inner {
-            state: Native::new(locked(mode, State::new(parts))),
+            state: Native::new(locked(base.mode(), State::new(parts))),
             epoll,
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
-        let state = inner.state.lock().expect("was made by this process");
-        let drivers = state.ep.drivers();
-        drop(state);
         let endpoint = Arc::new_cyclic(|me| {
             let mut state = inner.state.lock().expect("was made by this process");
             state.connection.me = Weak::clone(me);
@@ -146,29 +142,15 @@ impl Endpoint {
                 inner,
                 progress,
                 drivers,
-                eq,
-                shared,
                 addr,
                 is_connected,
                 inject_size,
                 max_msg_size: info.ep_attr.max_msg_size,
             }
         });
-        endpoint.attach()?;
+        // What was attached is detached when the endpoint is dropped.
+        endpoint.drivers.attach(&endpoint.progress)?;
         Ok(endpoint)
-    }
-
-    /// Has queues, counters and the thread of automatic progress drive it. What was attached is
-    /// detached when the endpoint is dropped.
-    fn attach(&self) -> Result<(), Error> {
-        self.drivers.attach(&self.progress)?;
-        if let Some(eq) = self.eq.upgrade() {
-            eq.attach(&self.progress)?;
-        }
-        match &self.shared.auto {
-            Some(auto) => auto.attach(&self.progress),
-            None => Ok(()),
-        }
     }
 }
 
@@ -219,18 +201,6 @@ fn locked(mode: Mode, state: State) -> Lock<State> {
     // SAFETY: `Domain` derives `mode` from the promise of `Hints::promise_threading`, which covers
     // every object of the domain; the lock is taken at the top of each call and never below.
     unsafe { Lock::with_mode(mode, state) }
-}
-
-fn own_av(bind: &Bindings) -> Result<Arc<Av>, Error> {
-    let Some(av) = &bind.av else {
-        let what = "an endpoint of type FI_EP_RDM needs an address vector";
-        return Err(Error::new(Errno::NoAv, what));
-    };
-    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
-    any.downcast().map_err(|_| {
-        let what = format!("endpoint: {av:?} was opened from another provider's domain");
-        Error::new(Errno::Inval, what)
-    })
 }
 
 fn own_eq(bind: &Bindings) -> Result<Arc<Queue>, Error> {
@@ -316,12 +286,6 @@ impl Drop for Endpoint {
         }
         // Without our lock: a queue waits here until its call of our progress is over.
         self.drivers.detach(&self.progress);
-        if let Some(eq) = self.eq.upgrade() {
-            eq.detach(&self.progress);
-        }
-        if let Some(auto) = &self.shared.auto {
-            auto.detach(&self.progress);
-        }
         if let Ok(mut state) = self.inner.state.lock() {
             state.close();
         }

@@ -13,8 +13,8 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use selvedge::{Errno, Error};
 use selvedge_kit::complaint::complain;
 use selvedge_kit::inherit::Uninherited;
+use selvedge_kit::ip::known_as;
 
-use crate::av::known_as;
 use crate::config::Config;
 use crate::connect::{TARGET, is_nothing};
 use crate::socket::{Socket, listen_at};

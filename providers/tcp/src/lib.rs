@@ -29,21 +29,18 @@
 
 mod arrive;
 mod atomic;
-mod av;
 mod cm;
 mod config;
 mod connect;
 mod domain;
 mod endpoint;
 mod greet;
-mod interface;
 mod lane;
 mod loss;
 mod pep;
 mod post;
 mod progress;
 mod provider;
-mod resolve;
 mod rma;
 mod rx;
 mod serve;

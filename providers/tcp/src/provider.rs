@@ -1,23 +1,18 @@
 //! The provider: what discovery asks, and what it answers.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
-use selvedge::{
-    AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query, Result,
-    param,
-};
+use selvedge::{Caps, Error, Info, MrMode, MsgOrder, Provider, Query, Result, param};
 use selvedge_kit::attr;
+use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
 
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
-use crate::interface::{self, Interface};
 use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
-use crate::resolve::{resolve, source_for};
 
 /// The tcp provider, for a [`selvedge::Registry`].
 #[derive(Clone, Copy, Debug)]
@@ -56,67 +51,6 @@ impl Provider for Tcp {
         let config = Config::read(info.params())?;
         Ok(Arc::new(Fabric { config }))
     }
-}
-
-/// Where an endpoint is, and whom it is to talk to.
-struct Place<'a> {
-    interface: Option<&'a Interface>,
-    src: Option<SocketAddr>,
-    dest: Option<SocketAddr>,
-}
-
-impl Place<'_> {
-    fn name(&self, info: &mut Info) {
-        info.src_addr = self.src.map(Address::Ip);
-        info.dest_addr = self.dest.map(Address::Ip);
-        info.addr_format = match self.src.or(self.dest) {
-            Some(SocketAddr::V6(_)) => AddrFormat::SockaddrIn6,
-            _ => AddrFormat::SockaddrIn,
-        };
-        if let Some(interface) = self.interface {
-            info.domain_attr.name.clone_from(&interface.name);
-            info.fabric_attr.name.clone_from(&interface.network);
-            if interface.is_loopback {
-                let near = |caps: &mut Caps| caps.remove(Caps::REMOTE_COMM);
-                near(&mut info.caps);
-                near(&mut info.domain_attr.caps);
-            }
-        }
-    }
-}
-
-/// The places that a query is about: the one that it names, or every interface.
-fn places<'a>(query: &Query<'_>, all: &'a [Interface]) -> Result<Vec<Place<'a>>, Error> {
-    let at = |addr: SocketAddr| all.iter().find(|it| it.addr.ip() == addr.ip());
-    let hints = query.hints.info();
-    let ip = |addr: &Option<Address>| match addr {
-        Some(Address::Ip(ip)) => Some(*ip),
-        _ => None,
-    };
-    let (mut src, mut dest) = (ip(&hints.src_addr), ip(&hints.dest_addr));
-    if query.node.is_some() || query.service.is_some() {
-        let is_numeric = query.flags.contains(InfoFlags::NUMERICHOST);
-        let named = resolve(query.node, query.service, is_numeric)?;
-        match query.flags.contains(InfoFlags::SOURCE) {
-            true => src = Some(named),
-            false => dest = Some(named),
-        }
-    }
-    let src = src.or_else(|| dest.and_then(source_for));
-    if src.is_some() || dest.is_some() {
-        let interface = src.and_then(at);
-        return Ok(vec![Place {
-            interface,
-            src,
-            dest,
-        }]);
-    }
-    let each = all.iter().map(|interface| Place {
-        interface: Some(interface),
-        src: Some(interface.addr),
-        dest: None,
-    });
-    Ok(each.collect())
 }
 
 /// What one endpoint posts to another is carried out in the order of the posts, but for writes after
@@ -228,6 +162,3 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.fabric_attr.prov_version = Version::API;
     info
 }
-
-/// Bytes of a written address: an IPv6 one with scope and port, and the zero behind it.
-const ADDRESS_MAX: usize = 80;

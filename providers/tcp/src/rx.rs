@@ -165,7 +165,7 @@ impl State {
 
     /// Reads what is there: into the place of a large payload, and behind that into `scratch`.
     fn fill(&mut self, at: usize, scratch: &mut [u8]) -> Came {
-        let keys = std::sync::Arc::clone(&self.shared.keys);
+        let keys = std::sync::Arc::clone(&self.keys);
         let lane = &mut self.lanes[at];
         let Some(socket) = &lane.socket else {
             return Came::Nothing;

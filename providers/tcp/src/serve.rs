@@ -111,7 +111,7 @@ impl State {
         data: Option<u64>,
         number: Option<u64>,
     ) -> Result<Arrival, Nonsense> {
-        let regions = self.shared.keys.regions();
+        let regions = self.keys.regions();
         let denied = allowed(&regions, &places, MrAccess::REMOTE_WRITE).err();
         if let Some(errno) = denied.filter(|_| !self.lanes[at].terms.knows()) {
             return Err(refusal(errno));
@@ -162,7 +162,7 @@ impl State {
     /// # Errors
     /// When it may not and cannot be told.
     pub(crate) fn serve_read(&mut self, at: usize, places: Places) -> Result<(), Nonsense> {
-        let keys = std::sync::Arc::clone(&self.shared.keys);
+        let keys = std::sync::Arc::clone(&self.keys);
         let regions = keys.regions();
         let (knows, len) = (self.lanes[at].terms.knows(), places.len());
         if let Err(errno) = allowed(&regions, &places, MrAccess::REMOTE_READ) {
@@ -227,7 +227,7 @@ impl State {
 
     /// The operands of an atomic are there.
     pub(crate) fn change(&mut self, at: usize, change: &Change) {
-        let outcome = change.carry_out(&self.shared.keys);
+        let outcome = change.carry_out(&self.keys);
         let (status, values) = match &outcome {
             Ok(values) => (0, &values[..]),
             Err(errno) => (errno.as_raw().unsigned_abs(), &[][..]),

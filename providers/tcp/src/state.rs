@@ -8,15 +8,15 @@ use std::time::Instant;
 use nix::sys::epoll::{Epoll, EpollEvent};
 use rustc_hash::FxHashMap;
 use selvedge::{Address, Context, Errno, FiAddr, Result};
+use selvedge_kit::ip::Av;
+use selvedge_kit::mr::Keys;
 use selvedge_kit::srx::{Allowance, Kind, Manner, Matcher};
 use selvedge_kit::{Ep, Report};
 use slab::Slab;
 
 use crate::arrive::Hoard;
-use crate::av::Av;
 use crate::cm::Connection;
 use crate::config::Config;
-use crate::domain::Shared;
 use crate::greet::Door;
 use crate::lane::{Lane, Stage};
 use crate::rx::SCRATCH;
@@ -29,7 +29,7 @@ pub(crate) struct State {
     pub(crate) ep: Ep,
     /// None for an endpoint with a connection.
     pub(crate) av: Option<Arc<Av>>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) keys: Arc<Keys>,
     pub(crate) manner: Manner,
     pub(crate) inbound: Inbound,
     pub(crate) hoard: Hoard,
@@ -135,7 +135,7 @@ pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) ep: Ep,
     pub(crate) av: Option<Arc<Av>>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) keys: Arc<Keys>,
     pub(crate) manner: Manner,
     pub(crate) epoll: Arc<Epoll>,
     pub(crate) door: Option<Door>,
@@ -148,7 +148,7 @@ impl State {
             config,
             ep,
             av,
-            shared,
+            keys,
             manner,
             epoll,
             door,
@@ -163,7 +163,7 @@ impl State {
             config,
             ep,
             av,
-            shared,
+            keys,
             manner,
             hoard: Hoard::default(),
             epoll,
@@ -327,7 +327,7 @@ impl State {
             return;
         };
         let was_blocked = lane.tx.is_blocked;
-        match lane.flush(&self.shared.keys, &self.ep) {
+        match lane.flush(&self.keys, &self.ep) {
             Ok(()) if lane.tx.is_blocked != was_blocked => self.watch(at),
             Ok(()) => {}
             Err(broken) => self.cannot_send(at, broken),

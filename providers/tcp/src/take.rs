@@ -99,7 +99,7 @@ impl State {
                 posted.buf.write(at, bytes);
             }
             Goal::Keep(key) => self.keep_more(*key, bytes),
-            Goal::Write(arriving) => arriving.write(&self.shared.keys, at, bytes),
+            Goal::Write(arriving) => arriving.write(&self.keys, at, bytes),
             Goal::Read(fetch) | Goal::Outcome(fetch, _) => {
                 fetch.buf.write(at, bytes);
             }

@@ -2,12 +2,14 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use selvedge::{CompletionQueue, Counter, Counters, Errno, Error};
+use selvedge::{AddressVector, Bindings, CompletionQueue, Counter, Counters, Errno, Error};
 
+use crate::Auto;
 use crate::cntr::Cntr;
 use crate::cq::{CqRing, Progress};
+use crate::eq::Queue;
 
 /// The counters of an endpoint, resolved.
 #[derive(Debug)]
@@ -20,26 +22,39 @@ pub(super) struct Cntrs {
     pub(super) remote_write: Option<Arc<Cntr>>,
 }
 
-/// The queues and counters that drive an endpoint, apart from it: detaching waits for progress,
+/// The queues, counters and threads that drive an endpoint, apart from it: detaching waits for progress,
 /// which takes the endpoint's own lock.
 #[derive(Debug)]
 pub struct Drivers {
     pub(super) cqs: [Arc<CqRing>; 2],
     pub(super) cntrs: Vec<Arc<Cntr>>,
+    pub(crate) auto: Option<Arc<Auto>>,
+    /// The queue may hold the endpoint, and so must not be held by it.
+    pub(super) eq: Weak<Queue>,
 }
 
 impl Drivers {
-    /// Has the queues and counters drive `progress`.
+    /// Has an event queue drive the endpoint, too.
+    #[must_use]
+    pub fn with_eq(mut self, eq: &Weak<Queue>) -> Self {
+        self.eq.clone_from(eq);
+        self
+    }
+
+    /// Has all of them drive `progress`.
     ///
     /// # Errors
     /// The system's, when memory is too short to wait for it; it is attached nowhere then.
     pub fn attach(&self, progress: &Arc<dyn Progress>) -> Result<(), Error> {
-        let attached = self
-            .cqs
-            .iter()
-            .try_for_each(|cq| cq.attach(progress))
-            .and_then(|()| self.cntrs.iter().try_for_each(|cntr| cntr.attach(progress)));
-        attached.inspect_err(|_| self.detach(progress))
+        let attach = || {
+            self.cqs.iter().try_for_each(|cq| cq.attach(progress))?;
+            self.cntrs.iter().try_for_each(|it| it.attach(progress))?;
+            if let Some(eq) = self.eq.upgrade() {
+                eq.attach(progress)?;
+            }
+            self.auto.iter().try_for_each(|auto| auto.attach(progress))
+        };
+        attach().inspect_err(|_| self.detach(progress))
     }
 
     /// Ends what [`Self::attach`] began; no call of `progress` from there is running afterwards.
@@ -50,7 +65,27 @@ impl Drivers {
         for cntr in &self.cntrs {
             cntr.detach(progress);
         }
+        if let Some(eq) = self.eq.upgrade() {
+            eq.detach(progress);
+        }
+        if let Some(auto) = &self.auto {
+            auto.detach(progress);
+        }
     }
+}
+
+/// The address vector that an endpoint is bound to, as a provider's own; `title` is what messages
+/// call the endpoint.
+///
+/// # Errors
+/// [`Errno::NoAv`] without one, [`Errno::Inval`] for one of another provider.
+pub fn own_av<T: AddressVector>(bind: &Bindings, title: &str) -> Result<Arc<T>, Error> {
+    let Some(av) = &bind.av else {
+        let what = format!("{title} needs an address vector");
+        return Err(Error::new(Errno::NoAv, what));
+    };
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
+    any.downcast().map_err(|_| foreign("av", av))
 }
 
 impl Cntrs {
@@ -94,7 +129,7 @@ fn own_cntr(bound: Option<&Arc<dyn Counter>>, name: &str) -> Result<Option<Arc<C
     own.map(Some).map_err(|_| foreign(name, cntr))
 }
 
-fn foreign(name: &str, cq: &dyn fmt::Debug) -> Error {
-    let what = format!("endpoint: {name} {cq:?} was opened from another provider's domain");
+fn foreign(name: &str, it: &dyn fmt::Debug) -> Error {
+    let what = format!("endpoint: {name} {it:?} was opened from another provider's domain");
     Error::new(Errno::Inval, what)
 }

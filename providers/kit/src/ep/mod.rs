@@ -3,7 +3,7 @@
 mod bound;
 mod received;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{
@@ -14,8 +14,8 @@ use crate::cntr::Cntr;
 use crate::cq::CqRing;
 use crate::srx::Kind;
 
-pub use bound::Drivers;
 use bound::{Cntrs, own_cq};
+pub use bound::{Drivers, own_av};
 
 /// The resolved bindings of an endpoint, and how its operations report that they are done.
 ///
@@ -67,6 +67,8 @@ impl Ep {
         Drivers {
             cqs: [Arc::clone(&self.tx_cq), Arc::clone(&self.rx_cq)],
             cntrs: self.cntrs.iter().map(Arc::clone).collect(),
+            auto: None,
+            eq: Weak::new(),
         }
     }
 

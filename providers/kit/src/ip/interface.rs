@@ -10,13 +10,15 @@ use selvedge::{Errno, Error};
 
 /// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Interface {
-    pub(crate) name: String,
+pub struct Interface {
+    /// As the system calls it.
+    pub name: String,
     /// Without a port.
-    pub(crate) addr: SocketAddr,
+    pub addr: SocketAddr,
     /// The network that it is in, as `1.2.3.0/24`.
-    pub(crate) network: String,
-    pub(crate) is_loopback: bool,
+    pub network: String,
+    /// Whether it leads nowhere but here.
+    pub is_loopback: bool,
     /// In megabits per second; 0 where the system does not say.
     speed: u64,
 }
@@ -25,7 +27,7 @@ pub(crate) struct Interface {
 ///
 /// # Errors
 /// The system's.
-pub(crate) fn all(only: Option<&str>) -> Result<Vec<Interface>, Error> {
+pub fn all(only: Option<&str>) -> Result<Vec<Interface>, Error> {
     let list = getifaddrs().map_err(|cause| {
         let errno = Errno::from_raw(cause as i32);
         Error::new(errno, "listing the network interfaces").because(cause)

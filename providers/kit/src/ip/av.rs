@@ -2,21 +2,22 @@
 
 use std::net::{SocketAddr, SocketAddrV6};
 
+use super::resolve;
+use crate::av::{Table, counted};
+use crate::birth::Birth;
 use selvedge::{Address, AddressVector, Errno, FiAddr, Result, av};
-use selvedge_kit::av::{Table, counted};
-use selvedge_kit::birth::Birth;
-
-use crate::resolve;
 
 /// Addresses of peers. Inserting one makes no contact with it.
 #[derive(Debug)]
-pub(crate) struct Av {
+pub struct Av {
     birth: Birth,
     table: Table<SocketAddr>,
+    /// Where its warnings are logged.
+    target: &'static str,
 }
 
 /// An address as peers are known by: without what says nothing about where it is.
-pub(crate) fn known_as(addr: SocketAddr) -> SocketAddr {
+pub fn known_as(addr: SocketAddr) -> SocketAddr {
     match addr {
         SocketAddr::V4(_) => addr,
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
@@ -27,8 +28,10 @@ pub(crate) fn known_as(addr: SocketAddr) -> SocketAddr {
 }
 
 impl Av {
-    pub(crate) fn open(attr: &av::Attr) -> Self {
+    /// Opens one whose warnings are logged as `target`'s.
+    pub fn open(attr: &av::Attr, target: &'static str) -> Self {
         Self {
+            target,
             birth: Birth::here(),
             table: Table::with_capacity(attr.count),
         }
@@ -36,17 +39,17 @@ impl Av {
 
     /// Changes with every insertion and removal.
     #[inline]
-    pub(crate) fn epoch(&self) -> u64 {
+    pub fn epoch(&self) -> u64 {
         self.table.epoch()
     }
 
     /// The index of an address, or [`FiAddr::UNSPEC`].
-    pub(crate) fn find(&self, addr: &SocketAddr) -> FiAddr {
+    pub fn find(&self, addr: &SocketAddr) -> FiAddr {
         self.table.find(addr).unwrap_or(FiAddr::UNSPEC)
     }
 
     /// The address behind an index.
-    pub(crate) fn addr(&self, addr: FiAddr) -> Option<SocketAddr> {
+    pub fn addr(&self, addr: FiAddr) -> Option<SocketAddr> {
         self.table.lookup(addr)
     }
 }
@@ -73,7 +76,7 @@ impl AddressVector for Av {
                     self.table.insert(addr)
                 }
                 Err(why) => {
-                    log::warn!(target: "selvedge::tcp::av", "address {addr} is refused: {why}");
+                    log::warn!(target: self.target, "address {addr} is refused: {why}");
                     FiAddr::NOTAVAIL
                 }
             };

@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use selvedge::{Errno, Error, Result};
 
-use crate::av::known_as;
+use super::av::known_as;
 
 /// The address of a node and a service; either may be missing. Without a node it is any address of
 /// this host. A service is a port, or a name that the system knows.
 ///
 /// # Errors
 /// [`Errno::NoData`] when they name nothing, with both names and what the resolver says.
-pub(crate) fn resolve(
+pub fn resolve(
     node: Option<&str>,
     service: Option<&str>,
     is_numeric: bool,
@@ -52,7 +52,7 @@ pub(crate) fn resolve(
 
 /// An address in one of the ways in which addresses are written: `1.2.3.4:5`, `[::1]:5`, and both
 /// behind libfabric's `fi_sockaddr_in://` or `fi_sockaddr_in6://`.
-pub(crate) fn written(text: &str) -> Option<SocketAddr> {
+pub fn written(text: &str) -> Option<SocketAddr> {
     let bare = ["fi_sockaddr_in://", "fi_sockaddr_in6://", "fi_sockaddr://"]
         .into_iter()
         .find_map(|scheme| text.strip_prefix(scheme))
@@ -61,7 +61,7 @@ pub(crate) fn written(text: &str) -> Option<SocketAddr> {
 }
 
 /// The address of this host that packets to `dest` come from.
-pub(crate) fn source_for(dest: SocketAddr) -> Option<SocketAddr> {
+pub fn source_for(dest: SocketAddr) -> Option<SocketAddr> {
     let any: IpAddr = match dest {
         SocketAddr::V4(_) => [0, 0, 0, 0].into(),
         SocketAddr::V6(_) => [0_u16; 8].into(),
