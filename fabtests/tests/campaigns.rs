@@ -25,6 +25,16 @@ fn whoever_is_killed_at_any_instruction_harms_nobody_else() {
         "receive-pool",
         "receive-cma",
         "receive-bounce",
+        "write-inline",
+        "write-bounce",
+        "read-bounce",
+        "atomic",
+        "put",
+        "atomic-special",
+        "be-written",
+        "be-read",
+        "wake",
+        "lie-down",
     ];
     assert!(expected.iter().all(|row| rows.contains(*row)), "{rows:?}");
 }
@@ -57,7 +67,7 @@ fn adversaries_harm_nobody_but_themselves() {
     }
     let rows = survived(&report);
     assert!(
-        rows.contains("flips") && rows.contains("in-process"),
+        ["flips", "in-process", "answers", "tables"].map(|row| rows.contains(row)) == [true; 4],
         "{rows:?}"
     );
 }
@@ -80,6 +90,30 @@ fn the_same_seed_makes_the_same_attack() {
     ];
     let figures = || report(&args)["rows"][0]["figures"].clone();
     assert_eq!(figures(), figures());
+}
+
+/// Every party of these campaigns has a provider with a defect: whoever survives that is no
+/// campaign.
+#[test]
+fn campaigns_notice_defects() {
+    let campaigns = [
+        ("sends_twice", "kill", "send-pool"),
+        ("wrong_errno", "kill", "send-inline"),
+        ("hides_errors", "kill", "send-inline"),
+        ("twice_atomics", "kill", "atomic-special"),
+        ("no_atomics", "stop", "atomic"),
+        ("wrong_address", "stop", "write-pool"),
+        ("wrong_address", "stop", "put"),
+        ("flips_bit", "restart", "kill"),
+        ("completes_twice", "restart", "exit"),
+    ];
+    for (flaw, campaign, row) in campaigns {
+        let args = [campaign, "--only", row, "--rounds", "4"];
+        let output = with_flaw(&args, Some(flaw));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{flaw} is survived by {args:?}");
+        assert!(!errors.contains("is no defect"), "{errors}");
+    }
 }
 
 #[test]
@@ -116,10 +150,15 @@ fn report(args: &[&str]) -> Value {
 }
 
 fn fabtests(args: &[&str]) -> std::process::Output {
+    with_flaw(args, None)
+}
+
+fn with_flaw(args: &[&str], flaw: Option<&str>) -> std::process::Output {
     // One at a time: several processes spin in each of them.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
     command.arg("campaign").args(args).arg("--json");
+    command.envs(flaw.map(|flaw| ("FABTESTS_FLAW", flaw)));
     command.output().unwrap()
 }

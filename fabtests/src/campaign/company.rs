@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use selvedge::{FiAddr, TagMatch};
+use selvedge::{Errno, FiAddr, TagMatch};
 
 use super::message::Stamp;
-use super::party::{Kind, Party};
+use super::party::{Access, Kind, Party, blank};
 use super::phoenix::something;
 use super::random::Random;
 
@@ -20,6 +20,8 @@ pub(crate) struct Company {
 
 /// Operations that are outstanding at most.
 const WINDOW: usize = 64;
+/// Keys of memory that is accessed.
+const KEYS: u64 = 5;
 /// Turns between two operations.
 const PACE: u64 = 20;
 
@@ -61,7 +63,8 @@ impl Company {
         self.sent = self.sent.wrapping_add(1);
         let stamp = Stamp::new(0, self.sent);
         let (kind, len) = something(self.random.word() as u32);
-        let posted = match self.random.below(6) {
+        let posted = match self.random.below(9) {
+            6.. => self.access(party, them, len),
             0 => party.trecv(them, len, TagMatch::ANY),
             1 => party.recv(them, len),
             2 => party.recv(FiAddr::UNSPEC, len),
@@ -75,5 +78,13 @@ impl Company {
         };
         // Whoever is gone, or has no room, is left alone until the next turn.
         self.open.extend(posted);
+    }
+
+    /// Accesses memory that one of them may have.
+    fn access(&mut self, party: &mut Party, them: FiAddr, len: usize) -> Result<u64, Errno> {
+        let access = *self
+            .random
+            .pick(&[Access::Write, Access::Read, Access::Add]);
+        party.access(access, self.random.below(KEYS), them, blank(len))
     }
 }

@@ -1,7 +1,9 @@
 //! What a victim does when it dies or is stopped: one operation after the other, each through all
 //! of its instructions.
 
-use super::party::Kind;
+use selvedge::wait;
+
+use super::party::{Access, Kind, Place};
 
 /// One operation of the victim.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +29,20 @@ pub(crate) enum Act {
     Send(Kind, usize),
     /// Receive a message that is there.
     Receive(Kind, usize),
+    /// Access so many bytes of the partner's memory.
+    Access(Access, Place, usize),
+    /// Be there while the partner accesses so many bytes of the victim's memory.
+    Serve(Access, usize),
+    /// Send a message to a partner that sleeps.
+    Wake,
+    /// Fall asleep.
+    LieDown,
     /// Close the endpoint, with operations outstanding.
     Close,
 }
 
 /// Every operation.
-pub(crate) const OPERATIONS: [Operation; 15] = [
+pub(crate) const OPERATIONS: [Operation; 30] = [
     plain("open", Act::Open),
     plain("meet", Act::Meet),
     plain("be-met", Act::BeMet),
@@ -47,6 +57,40 @@ pub(crate) const OPERATIONS: [Operation; 15] = [
     plain("receive-pool", Act::Receive(Kind::Delivered, 1000)),
     large("receive-cma", Act::Receive(Kind::Tagged, 50_000), "cma"),
     large("receive-bounce", Act::Receive(Kind::Tagged, 5000), "bounce"),
+    plain("write-inline", Act::Access(Access::Write, Place::Plain, 8)),
+    plain("write-pool", Act::Access(Access::Write, Place::Plain, 1000)),
+    large(
+        "write-cma",
+        Act::Access(Access::Write, Place::Plain, 50_000),
+        "cma",
+    ),
+    large(
+        "write-bounce",
+        Act::Access(Access::Write, Place::Plain, 5000),
+        "bounce",
+    ),
+    large(
+        "read-cma",
+        Act::Access(Access::Read, Place::Plain, 50_000),
+        "cma",
+    ),
+    large(
+        "read-bounce",
+        Act::Access(Access::Read, Place::Plain, 5000),
+        "bounce",
+    ),
+    plain("atomic", Act::Access(Access::Add, Place::Plain, 8)),
+    plain("put", Act::Access(Access::Write, Place::Special, 5000)),
+    plain("get", Act::Access(Access::Read, Place::Special, 5000)),
+    plain(
+        "atomic-special",
+        Act::Access(Access::Add, Place::Special, 8),
+    ),
+    large("be-written", Act::Serve(Access::Write, 50_000), "cma"),
+    large("be-read", Act::Serve(Access::Read, 5000), "bounce"),
+    plain("be-changed", Act::Serve(Access::Add, 8)),
+    plain("wake", Act::Wake),
+    plain("lie-down", Act::LieDown),
     plain("close", Act::Close),
 ];
 
@@ -85,7 +129,7 @@ impl Operation {
     /// What the victim sends, if it sends.
     pub(crate) fn sends(&self) -> Option<(Kind, usize)> {
         match self.act {
-            Act::Meet => Some((Kind::Tagged, 8)),
+            Act::Meet | Act::Wake => Some((Kind::Tagged, 8)),
             Act::Send(kind, len) => Some((kind, len)),
             _ => None,
         }
@@ -94,7 +138,7 @@ impl Operation {
     /// What is sent to the victim, if something is.
     pub(crate) fn receives(&self) -> Option<(Kind, usize)> {
         match self.act {
-            Act::BeMet => Some((Kind::Delivered, 8)),
+            Act::BeMet | Act::Serve(..) => Some((Kind::Delivered, 8)),
             Act::Receive(kind, len) => Some((kind, len)),
             _ => None,
         }
@@ -103,7 +147,29 @@ impl Operation {
     /// Whether the victim's operation goes on without its partner.
     pub(crate) fn is_alone(&self) -> bool {
         let needs = |(kind, len)| kind == Kind::Delivered || len > 4096;
-        self.receives().is_none() && !self.sends().is_some_and(needs)
+        match self.act {
+            Act::Access(_, Place::Special, _) => true,
+            Act::Access(Access::Write, _, len) => len <= 4096,
+            Act::Access(Access::Read, ..) => self.protocol == "cma",
+            Act::Access(Access::Add, ..) => false,
+            _ => self.receives().is_none() && !self.sends().is_some_and(needs),
+        }
+    }
+
+    /// How the victim's queue can be waited at.
+    pub(crate) fn victim_waits(&self) -> wait::Object {
+        match self.act {
+            Act::LieDown => wait::Object::Fd,
+            _ => wait::Object::None,
+        }
+    }
+
+    /// How the partner's queue can be waited at.
+    pub(crate) fn partner_waits(&self) -> wait::Object {
+        match self.act {
+            Act::Wake => wait::Object::Fd,
+            _ => wait::Object::None,
+        }
     }
 }
 

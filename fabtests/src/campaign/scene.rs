@@ -10,10 +10,10 @@ use super::echo::Echo;
 use super::message::{self, Stamp};
 use super::operation::{Act, Operation, number};
 use super::part::Part;
-use super::party::{Kind, Outcome, Party};
+use super::party::{Access, BLANK, Kind, Outcome, Party, Place, blank, discover};
 use super::patience::Patience;
 use super::tracee::{Stop, Tracee};
-use super::victim;
+use super::victim::{self, content, served};
 
 /// Everybody but the victim, and what is outstanding with it.
 #[derive(Debug)]
@@ -42,6 +42,10 @@ struct Ledger {
     failed: usize,
     /// Operations that were successful.
     done: usize,
+    /// Operations that were successful and need a victim that goes on living.
+    survived: usize,
+    /// What was fetched from the victim's memory.
+    fetched: Vec<Vec<u8>>,
 }
 
 /// Receives of the victim's messages, whatever life they are of. The last words of a victim that
@@ -54,6 +58,10 @@ const FROM_VICTIM: TagMatch = TagMatch {
 const LARGEST: usize = 100_000;
 /// Messages of a victim, and one more that must not come.
 const RECEIVES: usize = 3;
+/// What operations are called that only a victim that goes on living completes.
+const WAITING: [&str; 2] = ["a send that waits", "a receive that waits"];
+/// What an access to the victim's memory is called.
+const ACCESS: &str = "an access";
 /// How long the partner listens for what must not come any more.
 const SETTLE: Duration = Duration::from_micros(300);
 
@@ -63,7 +71,11 @@ impl Scene {
     /// # Errors
     /// When they cannot be started.
     pub(crate) fn new(operation: &'static Operation) -> anyhow::Result<Self> {
-        let mut party = Party::open(None, &operation.params())?;
+        let info = discover(None, &operation.params())?;
+        let mut party = Party::waiting(&info, operation.partner_waits())?;
+        if let Act::Access(..) = operation.act {
+            party.offer_memory()?;
+        }
         let mut echo = Echo::start(&party, &operation.params())?;
         echo.exchange(&mut party)?;
         let name = format!("victim-{}-{}", std::process::id(), operation.name);
@@ -91,6 +103,10 @@ impl Scene {
     pub(crate) fn raise(&mut self, is_traced: bool, is_late: bool) -> anyhow::Result<Tracee> {
         self.life += 1;
         self.ledger = Ledger::default();
+        if let Act::Access(access, place, len) = self.operation.act {
+            let content = content(access, self.own(), len);
+            self.party.memory().set(place, &content);
+        }
         if !is_late {
             self.post_receives(RECEIVES)?;
         } else if self.operation.is_acquainted() {
@@ -115,10 +131,105 @@ impl Scene {
                 self.greet()?;
             }
         }
+        if let Act::Serve(access, len) = self.operation.act {
+            self.access(access, len)?;
+        }
         if let Some((kind, len)) = self.operation.receives() {
             self.send(kind, len, number::OWN, "a message to the victim")?;
         }
         Ok(tracee)
+    }
+
+    /// The stamp of the operation's own message in this life.
+    fn own(&self) -> Stamp {
+        Stamp::new(self.life, number::OWN)
+    }
+
+    /// Accesses the victim's memory.
+    fn access(&mut self, access: Access, len: usize) -> anyhow::Result<()> {
+        let bytes = match access {
+            Access::Write => message::write(self.own(), len),
+            Access::Read | Access::Add => blank(len),
+        };
+        let (party, key) = (&mut self.party, Place::Plain.key());
+        let accessed = party.access(access, key, self.them, bytes);
+        let accessed = accessed.context("an access to the victim's memory")?;
+        self.ledger.bound.push((accessed, ACCESS));
+        Ok(())
+    }
+
+    /// Sends a victim that sleeps what it is to be woken by.
+    ///
+    /// # Errors
+    /// What the post answers.
+    pub(crate) fn call(&mut self) -> anyhow::Result<()> {
+        self.send(Kind::Delivered, 8, number::OWN, "a message to a sleeper")
+    }
+
+    /// The partner falls asleep.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(crate) fn lie_down(&mut self) -> anyhow::Result<()> {
+        self.party.lie_down()?;
+        while let Some(outcome) = self.party.take() {
+            self.ledger.book(outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the partner sleeps while the victim does its operation.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.operation.act == Act::Wake
+    }
+
+    /// Waits until the partner, which sleeps, is woken.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub(crate) fn be_woken(&self) -> anyhow::Result<()> {
+        self.party.sleep()
+    }
+
+    /// The victim's access has done what it should, or nothing; the whole of it if `is_done`.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn check_memory(&self, is_done: bool) -> anyhow::Result<()> {
+        let (stamp, life) = (self.own(), self.life);
+        let expected = match self.operation.act {
+            Act::Access(access, place, len) => {
+                let bytes = self.party.memory().bytes(place);
+                let (found, behind) = bytes.split_at(len);
+                let is_kept = behind.iter().all(|&byte| byte == BLANK);
+                ensure!(
+                    is_kept,
+                    "bytes behind an access of life {life} were written"
+                );
+                let (before, after) = (content(access, stamp, len), served(access, stamp, len));
+                // Whoever dies while it copies leaves a part.
+                let may_be_torn = place == Place::Special || len > 4096;
+                let is_good = match is_done {
+                    true => *found == *after,
+                    false if may_be_torn && access == Access::Write => {
+                        let pairs = found.iter().zip(&after);
+                        pairs
+                            .into_iter()
+                            .all(|(found, byte)| found == byte || *found == BLANK)
+                    }
+                    false => *found == *before || *found == *after,
+                };
+                ensure!(is_good, "life {life} has left {:x?}", &found[..len.min(64)]);
+                return Ok(());
+            }
+            Act::Serve(Access::Read, len) => message::write(stamp, len),
+            Act::Serve(Access::Add, _) => stamp.word().to_ne_bytes().into(),
+            _ => return Ok(()),
+        };
+        let fetched = &self.ledger.fetched;
+        let is_good = fetched.iter().all(|bytes| **bytes == *expected);
+        ensure!(is_good, "{fetched:x?} was fetched from life {life}");
+        Ok(())
     }
 
     /// Posts receives for messages of the victim, as many as it may send and one more.
@@ -141,10 +252,10 @@ impl Scene {
     /// Answers the victim's greeting, and posts what only its end, or its last words, can end.
     fn greet(&mut self) -> anyhow::Result<()> {
         self.send(Kind::Delivered, 8, number::GREETING, "the greeting")?;
-        self.send(Kind::Delivered, 8, number::WITNESS, "a send that waits")?;
+        self.send(Kind::Delivered, 8, number::WITNESS, WAITING[0])?;
         let tag = TagMatch::exact(Stamp::new(self.life, number::LAST).word());
         let last = self.party.trecv(self.them, 8, tag)?;
-        self.ledger.bound.push((last, "a receive that waits"));
+        self.ledger.bound.push((last, WAITING[1]));
         Ok(())
     }
 
@@ -184,6 +295,11 @@ impl Scene {
             }
         }
         Ok(())
+    }
+
+    /// Operations that were successful although only a victim that goes on living completes them.
+    pub(crate) fn survived(&self) -> usize {
+        self.ledger.survived
     }
 
     /// Messages of this life that have arrived.
@@ -276,10 +392,10 @@ impl Scene {
         let ends = matches!(self.operation.act, Act::Close);
         if !ends {
             if !self.operation.is_acquainted() {
-                self.send(Kind::Delivered, 8, number::WITNESS, "a send that waits")?;
+                self.send(Kind::Delivered, 8, number::WITNESS, WAITING[0])?;
                 let tag = TagMatch::exact(Stamp::new(self.life, number::LAST).word());
                 let last = self.party.trecv(FiAddr::UNSPEC, 8, tag)?;
-                self.ledger.bound.push((last, "a receive that waits"));
+                self.ledger.bound.push((last, WAITING[1]));
             }
             tracee.actor().tell(&())?;
         }
@@ -320,7 +436,13 @@ impl Ledger {
             None if is_open => self
                 .received
                 .push(message::read(&received.unwrap_or_default())?),
-            None => self.done += 1,
+            None => {
+                self.done += 1;
+                self.survived +=
+                    usize::from(bound.is_some_and(|(_, what)| WAITING.contains(&what)));
+                let is_access = bound.is_some_and(|(_, what)| what == ACCESS);
+                self.fetched.extend(received.filter(|_| is_access));
+            }
             Some(Errno::Canceled) if is_open => {}
             Some(Errno::ConnReset) if is_open && !self.has_broken => self.has_broken = true,
             Some(Errno::ConnReset) if bound.is_some() => self.failed += 1,

@@ -73,11 +73,15 @@ pub(crate) fn attempt(
     fate: Fate,
     random: &mut Random,
 ) -> anyhow::Result<Sighting> {
-    let is_small = operation.is_alone() && operation.act != Act::Close;
+    let is_small = operation.is_alone() && !matches!(operation.act, Act::Close | Act::Wake);
     let is_late = is_small && random.flip();
     let is_traced = !matches!(point, Point::After(_));
     let mut tracee = scene.raise(is_traced, is_late)?;
-    let drives = !(operation.is_alone() && random.flip());
+    let partner_sleeps = operation.act == Act::Wake;
+    if partner_sleeps {
+        scene.lie_down()?;
+    }
+    let drives = !partner_sleeps && !(operation.is_alone() && random.flip());
     let is_through = run(scene, &mut tracee, point, drives)?;
     if random.flip() {
         scene.goes_on()?;
@@ -90,6 +94,9 @@ pub(crate) fn attempt(
                 .flip()
                 .then(|| scene.settle().map(|()| scene.received()));
             let seen = seen.transpose()?;
+            if partner_sleeps {
+                scene.lie_down()?;
+            }
             noticed = die(scene, tracee, random)?;
             if is_late {
                 scene.post_receives(2)?;
@@ -98,6 +105,12 @@ pub(crate) fn attempt(
             scene.close_the_books(greetings + sent)?;
             let is_same = is_late || seen.is_none_or(|seen| seen == scene.received());
             ensure!(is_same, "{seen:?} messages had arrived before its death");
+            scene.check_memory(is_through)?;
+            let survived = scene.survived();
+            ensure!(
+                survived == 0,
+                "{survived} operations with the dead were successful"
+            );
         }
         Fate::Pause(pause) => {
             if !is_traced && !is_through {
@@ -110,11 +123,21 @@ pub(crate) fn attempt(
             if is_late {
                 scene.post_receives(2)?;
             }
+            if operation.act == Act::LieDown {
+                scene.call()?;
+            }
+            if partner_sleeps {
+                scene.lie_down()?;
+            }
             tracee.resume()?;
+            if partner_sleeps && scene.received() == greetings {
+                scene.be_woken()?;
+            }
             if !is_through {
                 scene.finish(&mut tracee)?;
             }
             scene.live_on(tracee)?;
+            scene.check_memory(true)?;
             scene.close_the_books(greetings + usize::from(operation.sends().is_some()))?;
         }
     }
@@ -200,6 +223,9 @@ fn die(
     let stays = random.flip();
     if !stays {
         tracee.reap()?;
+    }
+    if scene.sleeps() {
+        scene.be_woken()?;
     }
     scene.outlive()?;
     let noticed = at.elapsed();

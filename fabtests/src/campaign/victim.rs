@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::actor;
 use super::message::{self, Stamp};
 use super::operation::{Act, Operation, number};
-use super::party::{Kind, Outcome, Party, discover};
+use super::party::{Access, Kind, Outcome, Party, Place, blank, discover};
 use super::patience::Patience;
 use super::tracee::mark;
 
@@ -38,7 +38,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     if operation.act == Act::Open {
         mark()?;
     }
-    let party = Party::with(&info)?;
+    let party = Party::waiting(&info, operation.victim_waits())?;
     if operation.act == Act::Open {
         mark()?;
     }
@@ -48,6 +48,11 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         party,
         life: order.life,
     };
+    if let Act::Serve(access, len) = operation.act {
+        victim.party.offer_memory()?;
+        let content = content(access, victim.stamp(number::OWN), len);
+        victim.party.memory().set(Place::Plain, &content);
+    }
     if operation.is_acquainted() {
         victim.get_acquainted()?;
     }
@@ -94,8 +99,44 @@ impl Victim {
             };
             mark()?;
             outcome.map_or(Ok(()), |outcome| check(outcome, stamp))?;
+        } else if let Act::Access(access, place, len) = self.operation.act {
+            let bytes = match access {
+                Access::Write => message::write(stamp, len),
+                Access::Read | Access::Add => blank(len),
+            };
+            mark()?;
+            let (party, key) = (&mut self.party, place.key());
+            party.access(access, key, self.partner, bytes)?;
+            let outcome = self.next()?;
+            mark()?;
+            ensure!(outcome.error.is_none(), "at the victim: {outcome:?}");
+            let found = outcome.received.unwrap_or_default();
+            let expected = match access {
+                Access::Write => Box::default(),
+                Access::Read | Access::Add => content(access, stamp, len),
+            };
+            ensure!(*found == *expected, "a victim has fetched {found:x?}");
+        } else if self.operation.act == Act::LieDown {
+            self.post(stamp, 8)?;
+            mark()?;
+            self.party.lie_down()?;
+            mark()?;
+            let outcome = self.sleep()?;
+            check(outcome, stamp)?;
         }
         Ok(())
+    }
+
+    /// The next completion, asleep until it is there.
+    fn sleep(&mut self) -> anyhow::Result<Outcome> {
+        loop {
+            if let Some(outcome) = self.party.take() {
+                return Ok(outcome);
+            }
+            self.party.sleep()?;
+            self.party.drive()?;
+            self.party.lie_down()?;
+        }
     }
 
     /// The next completion. It is awaited as fast as possible: by a process that is watched.
@@ -120,7 +161,22 @@ impl Victim {
         let stamp = self.stamp(number::WITNESS);
         self.post(stamp, 8)?;
         self.send(Kind::Delivered, 8, number::LAST)?;
-        self.await_all(stamp, 2)
+        self.await_all(stamp, 2)?;
+        self.was_served()
+    }
+
+    /// What the partner has done to the memory of a victim that has lived on is there.
+    fn was_served(&mut self) -> anyhow::Result<()> {
+        let Act::Serve(access, len) = self.operation.act else {
+            return Ok(());
+        };
+        let expected = served(access, self.stamp(number::OWN), len);
+        let mut patience = Patience::new("what the partner has written");
+        while self.party.memory().bytes(Place::Plain)[..len] != *expected {
+            patience.check()?;
+            self.party.drive()?;
+        }
+        Ok(())
     }
 
     /// Posts a receive for one message of the partner.
@@ -159,6 +215,23 @@ impl Victim {
             count -= 1;
         }
         Ok(())
+    }
+}
+
+/// What is in memory that is to be accessed.
+pub(super) fn content(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
+    match access {
+        Access::Write => blank(len),
+        Access::Read => message::write(stamp, len),
+        Access::Add => stamp.word().to_ne_bytes().into(),
+    }
+}
+
+/// What is there when it was accessed.
+pub(super) fn served(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
+    match access {
+        Access::Write | Access::Read => message::write(stamp, len),
+        Access::Add => (stamp.word() + 1).to_ne_bytes().into(),
     }
 }
 

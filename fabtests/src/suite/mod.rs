@@ -12,7 +12,7 @@ pub mod conformance;
 pub mod control;
 mod cx;
 mod entry;
-mod flaw;
+pub(crate) mod flaw;
 mod manifest;
 pub mod misbehave;
 pub mod report;

@@ -58,6 +58,10 @@ pub(crate) enum Attack {
     Endless,
     /// Packets of all kinds behind the hello.
     Packets,
+    /// Forged answers to everything that the victim asks.
+    Answers,
+    /// A forged table of memory, which the victim accesses.
+    Tables,
     /// Everything, while a second thread turns bits over in all that the victim reads.
     Flips,
     /// Greetings that are wrong, garbled, half, or with other descriptors.
@@ -68,11 +72,13 @@ pub(crate) enum Attack {
 
 impl Attack {
     /// Every kind, with its name in reports.
-    pub(crate) const ALL: [(&'static str, Self); 7] = [
+    pub(crate) const ALL: [(&'static str, Self); 9] = [
         ("commands", Self::Commands),
         ("cursors", Self::Cursors),
         ("endless", Self::Endless),
         ("packets", Self::Packets),
+        ("answers", Self::Answers),
+        ("tables", Self::Tables),
         ("flips", Self::Flips),
         ("greetings", Self::Greetings),
         ("connections", Self::Connections),
@@ -84,6 +90,8 @@ impl Attack {
             Self::Cursors => Some(Trick::Cursors),
             Self::Endless => Some(Trick::Endless),
             Self::Packets => Some(Trick::Packets),
+            Self::Answers => Some(Trick::Answers),
+            Self::Tables => Some(Trick::Tables),
             Self::Flips => Some(Trick::All),
             Self::Greetings | Self::Connections => None,
         }
@@ -233,7 +241,7 @@ fn greet(
             meanwhile()?;
             continue;
         };
-        let mut bytes = hello(&order.name, random.word().into(), &nonce, Sizes::USUAL);
+        let mut bytes = hello(&order.name, random.word().into(), &nonce, Sizes::USUAL, 0);
         for _ in 0..random.below(4) {
             let place = 4 * random.below(26) as usize;
             let value = number(random) as u32;

@@ -9,6 +9,7 @@ use anyhow::bail;
 use selvedge_shm::smr::layout::VERSION;
 
 use super::dictionary::{mutate, number};
+use super::forger::Forgery;
 use super::raw::{Raw, common, honest};
 use super::speech::{BOUNCE, Heard, Line, PACKET, Sizes, hello, packet};
 use crate::campaign::patience::Patience;
@@ -30,6 +31,10 @@ pub(super) enum Trick {
     Endless,
     /// Packets behind the hello.
     Packets,
+    /// Answers to everything that was asked, and to what was not.
+    Answers,
+    /// A table of memory that is not true.
+    Tables,
     /// Everything.
     All,
 }
@@ -37,7 +42,7 @@ pub(super) enum Trick {
 /// The peer.
 #[derive(Debug)]
 pub(super) struct Intruder {
-    line: Line,
+    pub(super) line: Line,
     sizes: Sizes,
     outbox: Arc<Raw>,
     /// The victim's memory for us: its credit and its commands.
@@ -52,8 +57,9 @@ pub(super) struct Intruder {
     /// Numbers of the victim's operations.
     seen: Vec<u64>,
     read: u64,
-    /// Where offered messages are.
-    memory: Box<[u8]>,
+    /// Where offered messages are, and what the victim accesses.
+    pub(super) memory: Box<[u8]>,
+    pub(super) forgery: Forgery,
 }
 
 /// Sizes that an outbox may have.
@@ -88,7 +94,8 @@ impl Intruder {
         let own_bell = Raw::create(4096, common())?;
         let line = Line::connect(victim)?;
         let incarnation = u128::from(random.word()) << 64 | u128::from(random.word());
-        let greeting = hello(name, incarnation, nonce, sizes);
+        let chunks = u32::from(random.flip());
+        let greeting = hello(name, incarnation, nonce, sizes, chunks);
         line.say(&greeting, &[outbox.fd(), own_bell.fd()]);
         let mut patience = Patience::new("the answer to a hello");
         let mut fds = loop {
@@ -102,7 +109,10 @@ impl Intruder {
         };
         let bell = fds.pop().and_then(|fd| Raw::map(fd, true).ok());
         let theirs = fds.pop().and_then(|fd| Raw::map(fd, false).ok());
-        Ok(Self {
+        let memory: Box<[u8]> = vec![7; 1 << 17].into();
+        let mut intruder = Self {
+            forgery: Forgery::new(&memory)?,
+            memory,
             line,
             sizes,
             outbox: Arc::new(outbox),
@@ -116,14 +126,19 @@ impl Intruder {
             next_id: 0,
             seen: Vec::new(),
             read: 0,
-            memory: vec![7; 1 << 17].into(),
-        })
+        };
+        // Whoever has promised a table and does not show it holds up its own operations alone.
+        if chunks > 0 && !random.once_in(8) {
+            intruder.show_table();
+        }
+        Ok(intruder)
     }
 
     /// Everything that the victim reads.
     pub(super) fn memories(&self) -> Vec<Arc<Raw>> {
         let bounce = self.bounce.iter().cloned();
-        bounce.chain([Arc::clone(&self.outbox)]).collect()
+        let table = self.forgery.table();
+        bounce.chain([table, Arc::clone(&self.outbox)]).collect()
     }
 
     /// Whether the victim has had enough of it.
@@ -136,8 +151,12 @@ impl Intruder {
         self.look();
         match (trick, random.below(100)) {
             (Trick::Endless, _) => self.small(random),
-            (Trick::Commands, 0..90) | (Trick::All, 0..50) => self.command(random),
+            (Trick::Commands, 0..90) | (Trick::All, 0..45) => self.command(random),
             (Trick::Packets, 0..30) | (Trick::All, 50..53) => self.speak(random),
+            (Trick::Answers, 0..10) => self.result(random),
+            (Trick::Answers, 10..30) => self.answer(random),
+            (Trick::Answers, 30..34) => self.announce(random),
+            (Trick::Tables, 0..60) | (Trick::All, 45..50) => self.forge(random),
             (Trick::Cursors, 0..30) | (Trick::All, 53..70) => self.answer(random),
             (Trick::Cursors, 30..60) | (Trick::All, 70..85) => self.announce(random),
             (Trick::Cursors, 60..62) | (Trick::All, 85) => self.misstate(random),
@@ -161,8 +180,10 @@ impl Intruder {
         }
         self.read += 1;
         self.outbox.store(CREDIT, self.read);
-        let word = match head >> 8 & 0xff {
-            1 => 5,
+        let word = match (head & 0xff, head >> 8 & 0xff) {
+            (4..=6, _) => 2,
+            (2, _) => 6,
+            (0 | 1, 1) => 5,
             _ => 4,
         };
         self.seen.push(theirs.load(slot + word) & 0xffff_ffff);
@@ -226,7 +247,7 @@ impl Intruder {
         self.commit([1 | len << 24, 1 << 40, 5, 6, 7, 8, 9, 10]);
     }
 
-    fn commit(&mut self, words: [u64; 8]) {
+    pub(super) fn commit(&mut self, words: [u64; 8]) {
         let slot = self.sizes.commands_at() / 8 + (self.sent as usize % self.sizes.commands) * 8;
         for (at, &word) in words.iter().enumerate().skip(1) {
             self.outbox.store(slot + at, word);
@@ -237,7 +258,7 @@ impl Intruder {
     }
 
     /// Where the next payload of this length has to be.
-    fn walk(&mut self, len: usize) -> usize {
+    pub(super) fn walk(&mut self, len: usize) -> usize {
         let lines = len.next_multiple_of(64);
         if self.pool + lines > self.sizes.pool {
             self.pool = 0;
@@ -247,17 +268,14 @@ impl Intruder {
         place
     }
 
-    fn id(&mut self, random: &mut Random) -> u64 {
+    pub(super) fn id(&mut self, random: &mut Random) -> u64 {
         self.next_id += u64::from(!random.once_in(20));
         self.next_id & 0xffff | (self.next_id >> 16 & 0xffff) << 16
     }
 
     /// An answer to one of the victim's operations, or to none.
     fn answer(&mut self, random: &mut Random) {
-        let id = match self.seen.is_empty() || random.once_in(4) {
-            true => number(random) & 0xffff_ffff,
-            false => *random.pick(&self.seen),
-        };
+        let id = self.some_id(random);
         let status = match random.once_in(6) {
             true => number(random) & 0xffff_ffff,
             false => *random.pick(&[0, 1, 2, 2, 2, 3, 4, 4 | 12 << 8]),
@@ -266,6 +284,14 @@ impl Intruder {
         self.outbox.store(entry + 1, id | status << 32);
         self.answered += 1;
         self.outbox.store(entry, self.answered);
+    }
+
+    /// The number of an operation of the victim's, or any number.
+    pub(super) fn some_id(&self, random: &mut Random) -> u64 {
+        match self.seen.is_empty() || random.once_in(4) {
+            true => number(random) & 0xffff_ffff,
+            false => *random.pick(&self.seen),
+        }
     }
 
     /// A segment of some message.

@@ -7,6 +7,7 @@
 
 pub(crate) mod adversary;
 mod dictionary;
+mod forger;
 mod intruder;
 mod raw;
 mod speech;
@@ -174,7 +175,13 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
     let memory = private("self")?;
     let (began, mut done, mut inputs) = (Instant::now(), 0, 0);
     while !plan.is_over(done, SHORT, began) {
-        let attacks = [Attack::Commands, Attack::Cursors, Attack::Packets];
+        let attacks = [
+            Attack::Commands,
+            Attack::Cursors,
+            Attack::Packets,
+            Attack::Answers,
+            Attack::Tables,
+        ];
         let life = Life {
             attack: *random.pick(&attacks),
             seed: random.word(),

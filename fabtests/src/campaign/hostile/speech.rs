@@ -17,6 +17,9 @@ use selvedge_shm::smr::layout::VERSION;
 pub(super) const PACKET: usize = 256;
 pub(super) const HELLO: u32 = 1;
 pub(super) const BOUNCE: u32 = 2;
+pub(super) const KEYS: u32 = 5;
+pub(super) const BLOCK: u32 = 6;
+pub(super) const RELEASE: u32 = 7;
 
 /// The sizes of an outbox, as a hello says them.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +62,14 @@ pub(super) fn packet(kind: u32) -> Vec<u8> {
     packet
 }
 
-/// A hello that is in order.
-pub(super) fn hello(name: &str, incarnation: u128, nonce: &u64, sizes: Sizes) -> Vec<u8> {
+/// A hello that is in order, behind which so many chunks of a table are to follow.
+pub(super) fn hello(
+    name: &str,
+    incarnation: u128,
+    nonce: &u64,
+    sizes: Sizes,
+    chunks: u32,
+) -> Vec<u8> {
     let mut packet = packet(HELLO);
     packet.extend((EpType::Rdm as u32).to_le_bytes());
     packet.extend(incarnation.to_le_bytes());
@@ -71,10 +80,10 @@ pub(super) fn hello(name: &str, incarnation: u128, nonce: &u64, sizes: Sizes) ->
     let addr = std::ptr::from_ref(nonce).expose_provenance() as u64;
     packet.extend(addr.to_le_bytes());
     packet.extend(nonce.to_le_bytes());
-    // No key chunks follow; and behind the name, there is no authorization key.
-    packet.extend(0_u32.to_le_bytes());
+    packet.extend(chunks.to_le_bytes());
     packet.extend((name.len() as u32).to_le_bytes());
     packet.extend(name.as_bytes());
+    // There is no authorization key.
     packet.resize(PACKET, 0);
     packet
 }
