@@ -5,18 +5,20 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use futures::executor::block_on;
+use selvedge::atomic::{Datatype, Op, Target};
 use selvedge::owned::{
     AsyncEndpoint, Buf, Completion, Completions, Endpoint, Pool, Remote, Window,
 };
 use selvedge::{
     AddressVector, Caps, CompletionFlags, Context, Domain, EpOption, Errno, FiAddr, Hints, Info,
-    MrAccess, TagMatch, alloc, av,
+    MrAccess, TagMatch, alloc, av, wait,
 };
 
 const SIZES: [usize; 7] = [0, 1, 64, 4096, 16 << 10, 256 << 10, 4 << 20];
@@ -31,7 +33,8 @@ struct Shm {
 impl Shm {
     fn open() -> Self {
         let caps = Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
-        let hints = Hints::new().provider("shm").caps(caps);
+        let memory = Caps::RMA | Caps::ATOMIC;
+        let hints = Hints::new().provider("shm").caps(caps | memory);
         let info = selvedge_providers::builtin()
             .infos(&hints)
             .unwrap()
@@ -49,6 +52,14 @@ impl Shm {
 
     fn awaited(&self) -> (AsyncEndpoint, FiAddr) {
         let ep = AsyncEndpoint::open(&*self.domain, &self.info, Arc::clone(&self.av)).unwrap();
+        let addr = self.av.insert_one(&ep.address().unwrap()).unwrap();
+        (ep, addr)
+    }
+
+    fn waiting(&self) -> (AsyncEndpoint, FiAddr) {
+        let av = Arc::clone(&self.av);
+        let object = wait::Object::Unspec;
+        let ep = AsyncEndpoint::open_waiting(&*self.domain, &self.info, av, object).unwrap();
         let addr = self.av.insert_one(&ep.address().unwrap()).unwrap();
         (ep, addr)
     }
@@ -178,6 +189,222 @@ fn windows_are_written_and_read_by_peers() {
         while b.poll(&mut done).unwrap() < 1 {}
         assert_eq!(&done.drain().next().unwrap().buf[..], 8_u64.to_ne_bytes());
     });
+}
+
+#[test]
+fn windows_are_changed_by_atomics_that_bring_back_what_was_there() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let (a, b, window, place) = with_a_window(&shm, 64);
+        let target = |op| Target {
+            dest: place.peer,
+            addr: place.addr,
+            key: place.key,
+            datatype: Datatype::Uint64,
+            op,
+        };
+        let pool = shm.pool(8, 1);
+        let word = |value: u64| value.to_ne_bytes();
+        let room = || {
+            let mut buf = pool.take().unwrap();
+            buf.write(&word(5)).unwrap();
+            buf
+        };
+        window.store_u64(0, 100).unwrap();
+        b.atomic(room(), target(Op::Sum), Context(1)).unwrap();
+        assert_eq!(&next(&b, &a).buf[..], word(5));
+        assert_eq!(window.load_u64(0), Ok(105));
+        let fetched = |buf: &Buf| u64::from_ne_bytes(buf[..].try_into().unwrap());
+        b.fetch_atomic(room(), &word(7), target(Op::Sum), Context(2))
+            .unwrap();
+        assert_eq!(fetched(&next(&b, &a).buf), 105);
+        let swap = target(Op::Cswap);
+        for (compare, found) in [(1, 112), (112, 112), (112, 9)] {
+            b.compare_atomic(room(), &word(9), &word(compare), swap, Context(3))
+                .unwrap();
+            assert_eq!(fetched(&next(&b, &a).buf), found);
+        }
+        b.inject_atomic(&word(2), target(Op::Prod)).unwrap();
+        b.fetch_atomic(room(), &[], target(Op::AtomicRead), Context(4))
+            .unwrap();
+        assert_eq!(fetched(&next(&b, &a).buf), 18);
+        assert_eq!(window.load_u64(0), Ok(18));
+    });
+}
+
+/// Counts how often a future is polled.
+struct Counted<'a, F>(Pin<&'a mut F>, &'a AtomicUsize);
+
+impl<F: Future> Future for Counted<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.as_mut().poll(cx)
+    }
+}
+
+#[test]
+fn futures_that_are_run_with_a_wait_object_are_polled_when_they_are_done_and_not_before() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, _), (b, b_addr)) = (shm.waiting(), shm.waiting());
+        let pool = shm.pool(100_000, 3);
+        let polls = AtomicUsize::new(0);
+        for len in [8, 4000, 100_000] {
+            polls.store(0, Ordering::Relaxed);
+            thread::scope(|scope| {
+                let room = pool.take().unwrap();
+                let (b, polls) = (&b, &polls);
+                let receiver = scope.spawn(move || {
+                    let receive = pin!(b.recv(room, FiAddr::UNSPEC));
+                    b.run(Counted(receive, polls)).unwrap().unwrap()
+                });
+                // It has found nothing and sleeps, or is about to.
+                while polls.load(Ordering::Relaxed) == 0 {
+                    thread::yield_now();
+                }
+                a.run(a.send(message(&pool, len, 1), b_addr))
+                    .unwrap()
+                    .unwrap();
+                assert_message(&receiver.join().unwrap().0, len, 1);
+            });
+            assert!(polls.load(Ordering::Relaxed) <= 2, "{polls:?} for {len}");
+        }
+    });
+}
+
+#[test]
+fn many_threads_run_futures_of_one_endpoint_asleep() {
+    const MESSAGES: usize = 200;
+    const THREADS: u64 = 4;
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, a_addr), (b, b_addr)) = (shm.waiting(), shm.waiting());
+        let pool = shm.pool(64, 4 * THREADS as usize);
+        let play = |ep: &AsyncEndpoint, peer, tag| {
+            for seed in 0..MESSAGES {
+                let send = ep.tsend(message(&pool, 64, seed), peer, tag);
+                let receive = ep.trecv(pool.take().unwrap(), peer, tag);
+                let both = async { futures::join!(send, receive) };
+                let (sent, received) = ep.run(both).unwrap();
+                sent.unwrap();
+                assert_message(&received.unwrap().0, 64, seed);
+            }
+        };
+        let (a, b, play) = (&a, &b, &play);
+        thread::scope(|scope| {
+            for tag in 0..THREADS {
+                scope.spawn(move || play(a, b_addr, tag));
+                scope.spawn(move || play(b, a_addr, tag));
+            }
+        });
+    });
+}
+
+#[test]
+fn an_endpoint_without_a_wait_object_cannot_be_waited_at() {
+    let shm = Shm::open();
+    let (a, _) = shm.awaited();
+    assert_eq!(a.wait(Some(Duration::ZERO)), Err(Errno::NoSys));
+    let (b, _) = shm.waiting();
+    assert_eq!(b.wait(Some(Duration::ZERO)), Ok(0));
+}
+
+#[test]
+fn messages_of_one_buffer_are_awaited_one_after_the_other() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        for (ep, addr) in [shm.awaited(), shm.waiting()] {
+            let (a, _) = shm.awaited();
+            let (pool, lens) = (shm.pool(10_000, 1), [8, 4000, 4000, 1992]);
+            ep.set(EpOption::MinMultiRecv(1)).unwrap();
+            let outgoing = shm.pool(5000, 4);
+            let mut messages = ep.recv_multi(pool.take().unwrap(), FiAddr::UNSPEC, None);
+            let sends = lens.into_iter().enumerate();
+            let sends = sends.map(|(seed, len)| a.send(message(&outgoing, len, seed), addr));
+            let sends = futures::future::join_all(sends.collect::<Vec<_>>());
+            let receive = async {
+                let mut parts = Vec::new();
+                while let Some(message) = messages.next().await {
+                    parts.push(message.unwrap().0);
+                }
+                parts
+            };
+            let (_, parts) = ep.run(async { futures::join!(sends, receive) }).unwrap();
+            assert_eq!(parts.len(), lens.len());
+            for (seed, part) in parts.iter().enumerate() {
+                assert_message(part, lens[seed], seed);
+            }
+            assert_eq!(pool.available(), 0);
+            drop(parts);
+            assert_eq!(pool.available(), 1);
+            // One that is dropped with messages unread gives its buffer back, too.
+            let mut messages = ep.recv_multi(pool.take().unwrap(), FiAddr::UNSPEC, None);
+            let send = a.send(message(&outgoing, 8, 0), addr);
+            let both = async { futures::join!(send, messages.next()) };
+            let (_, first) = ep.run(both).unwrap();
+            drop((first, messages));
+            while pool.available() == 0 {
+                ep.progress().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_claimed_message_is_for_the_holder_of_its_handle() {
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let ((a, a_addr), (b, b_addr)) = (shm.polled(), shm.polled());
+        for len in [8, 4000, 100_000] {
+            let (outgoing, pool) = (shm.pool(len, 2), shm.pool(len, 3));
+            let room = || pool.take().unwrap();
+            let claim = || {
+                let claim = b.tclaim(room(), a_addr, 5, Context(3)).unwrap();
+                (claim, next_of(&b, &a, 3).result)
+            };
+            let (nothing, looked) = claim();
+            assert_eq!(looked.unwrap_err().errno, Errno::NoMsg);
+            let refused = b.recv_claimed(nothing, room(), Context(4)).unwrap_err();
+            assert_eq!(refused.errno, Errno::NoMsg);
+            for seed in [1, 2] {
+                let message = message(&outgoing, len, seed);
+                a.tsend(message, b_addr, 5, Context(seed as u64)).unwrap();
+            }
+            let found = || loop {
+                if let (claim, Ok(looked)) = claim() {
+                    assert_eq!(looked.len, len);
+                    return claim;
+                }
+            };
+            let (first, second) = (found(), found());
+            assert_eq!(claim().1.unwrap_err().errno, Errno::NoMsg);
+            b.recv_claimed(second, room(), Context(6)).unwrap();
+            let mut done = next_of(&b, &a, 6);
+            done.result.unwrap();
+            assert_message(&done.buf, len, 2);
+            b.discard_claimed(first, room(), Context(7)).unwrap();
+            done = next_of(&b, &a, 7);
+            done.result.unwrap();
+            for used in [first, second] {
+                let refused = b.recv_claimed(used, room(), Context(8)).unwrap_err();
+                assert_eq!(refused.errno, Errno::NoMsg);
+            }
+        }
+    });
+}
+
+/// The completion with this context at one endpoint, while both go on.
+fn next_of(at: &Endpoint, other: &Endpoint, context: u64) -> Completion {
+    let (mut done, mut sent) = (Completions::with_capacity(1), Completions::with_capacity(9));
+    while at.poll(&mut done).unwrap() == 0 {
+        other.poll(&mut sent).unwrap();
+        sent.drain().for_each(drop);
+    }
+    let done = done.drain().next().unwrap();
+    assert_eq!(done.context, Context(context));
+    done
 }
 
 #[test]

@@ -17,13 +17,14 @@
 //!   in special memory ([`Pool::special`]), which peers copy large messages from by themselves.
 //! - An [`Endpoint`] is posted to and polled: [`Endpoint::poll`] adds [`Completion`]s to a list
 //!   that is used again and again. Nothing is allocated for an operation.
-//! - An [`AsyncEndpoint`] has the same operations as futures, for any executor.
+//! - An [`AsyncEndpoint`] has the same operations as futures, for any executor; and it runs them
+//!   itself, asleep while there is nothing to do ([`AsyncEndpoint::run`]).
 //! - A [`Window`] is memory that peers may read and write; it is never lent as a slice. [`Remote`]
 //!   names a place in a peer's. Atomics
 //!   ([`Endpoint::fetch_atomic`]) change that of a peer.
 //!
-//! What this layer leaves out is what one buffer per operation cannot say: lists of pieces,
-//! buffers that take many messages, borrowed slices. The raw layer ([`crate::Msg`] and its kin)
+//! What this layer leaves out is what one buffer per operation cannot say: lists of pieces and
+//! borrowed slices. The raw layer ([`crate::Msg`] and its kin)
 //! has them, with `unsafe`.
 //!
 //! # Examples
@@ -138,7 +139,7 @@ mod window;
 
 pub use buf::Buf;
 pub use completion::{Completion, Completions, Failed, Handle, Received, Refused};
-pub use endpoint::{AsyncEndpoint, Endpoint, Receiving, Remote, Sending};
+pub use endpoint::{AsyncEndpoint, Endpoint, Messages, Receiving, Remote, Sending};
 pub use pool::Pool;
 pub use window::Window;
 

@@ -1,18 +1,21 @@
 //! The endpoint of the safe layer whose operations are futures.
 
-use std::future::Future;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 
 use super::atomics::AtomicPost;
+use super::messages::{Mailbox, Messages};
 use super::port::{BATCH, Finished, Port, Post};
 use super::remote::{Remote, RemotePost};
+use super::sleep::Dormitory;
 use super::slots::Key;
 use crate::atomic::Target;
 use crate::owned::{Buf, Failed, Received};
-use crate::{Address, AddressVector, Domain, Errno, Error, FiAddr, Info, Result, TagMatch};
+use crate::{
+    Address, AddressVector, Domain, EpOption, Errno, Error, FiAddr, Info, Result, TagMatch, wait,
+};
 
 /// An endpoint whose operations are awaited: `ep.send(buf, dest).await`.
 ///
@@ -21,6 +24,11 @@ use crate::{Address, AddressVector, Domain, Errno, Error, FiAddr, Info, Result, 
 /// A future that is still pending asks to be polled again at once, since progress is manual: a
 /// pending future keeps its executor busy, and lets other tasks run in between. No future relies
 /// on another one being polled.
+///
+/// An endpoint that was opened by [`Self::open_waiting`] sleeps instead: its pending futures are
+/// woken when their operations are done, by whoever waits for that. [`Self::run`] runs a future and
+/// waits; under an executor of another make, a thread that calls [`Self::wait`] again and again
+/// does. Only a future whose post finds a full queue asks to be polled again at once.
 ///
 /// Operations are posted in the order of their futures' first polls. When a queue is full, a
 /// future keeps its operation and tries again at its next poll; those that were polled later may
@@ -46,11 +54,16 @@ use crate::{Address, AddressVector, Domain, Errno, Error, FiAddr, Info, Result, 
 #[derive(Debug)]
 pub struct AsyncEndpoint {
     port: Port<Task>,
+    dormitory: Arc<Dormitory>,
+    /// Whether somebody waits for completions.
+    sleeps: bool,
 }
 
 /// Who is told when an operation is done.
 #[derive(Clone, Debug)]
-enum Task {
+pub(super) enum Task {
+    /// Whoever awaits the messages of a buffer.
+    Many(Arc<Mailbox>),
     /// A future that was polled with this waker.
     Waiting(Waker),
     /// A future that has been told and has not looked yet.
@@ -69,8 +82,34 @@ impl AsyncEndpoint {
         info: &Info,
         av: Arc<dyn AddressVector>,
     ) -> Result<Self, Error> {
-        let port = Port::open(domain, info, av)?;
-        Ok(Self { port })
+        Self::with(domain, info, av, wait::Object::None)
+    }
+
+    /// As [`Self::open`], with a queue that threads sleep at.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`Errno::NoSys`] for a wait object that the provider does not have.
+    pub fn open_waiting(
+        domain: &dyn Domain,
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+        object: wait::Object,
+    ) -> Result<Self, Error> {
+        Self::with(domain, info, av, object)
+    }
+
+    fn with(
+        domain: &dyn Domain,
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+        object: wait::Object,
+    ) -> Result<Self, Error> {
+        let port = Port::open(domain, info, av, object)?;
+        Ok(Self {
+            dormitory: Arc::new(Dormitory::new(Arc::clone(port.cq()))),
+            port,
+            sleeps: object != wait::Object::None,
+        })
     }
 
     /// The address that peers insert (fi_getname(3)).
@@ -97,6 +136,20 @@ impl AsyncEndpoint {
     /// [`crate::Caps::DIRECTED_RECV`], or from any peer with [`FiAddr::UNSPEC`].
     pub fn recv(&self, buf: Buf, src: FiAddr) -> Receiving<'_> {
         self.receiving(Post::Recv { src }, buf)
+    }
+
+    /// Receives messages into `buf`, one behind the other, until little of it is left (fi_recvmsg(3)
+    /// with `FI_MULTI_RECV`): see [`super::Endpoint::recv_multi`].
+    pub fn recv_multi(&self, buf: Buf, src: FiAddr, tag: Option<TagMatch>) -> Messages<'_> {
+        Messages::new(self, Post::RecvMulti { src, tag }, buf)
+    }
+
+    /// Changes an option (fi_setopt(3)).
+    ///
+    /// # Errors
+    /// As [`super::Endpoint::set`].
+    pub fn set(&self, option: EpOption) -> Result {
+        self.port.set(option)
     }
 
     /// Sends the message in `buf` to a receive that accepts `tag` (fi_tsend(3)).
@@ -224,16 +277,33 @@ impl AsyncEndpoint {
         Receiving(Operation::new(self, what, buf))
     }
 
-    /// Arranges that a pending future is polled again. Without a wait object that is at once; a
-    /// queue with a descriptor to wait for would have it watched here.
-    fn poll_again(&self, cx: &task::Context<'_>) {
-        cx.waker().wake_by_ref();
+    /// Arranges that a pending future is polled again: at once, unless somebody waits.
+    pub(super) fn poll_again(&self, cx: &task::Context<'_>) {
+        if !self.sleeps {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// Reads completions for whoever is polled, who cannot be told of a queue that fails.
+    pub(super) fn look(&self) {
+        if let Err(errno) = self.progress() {
+            log::error!("completions of {self:?} cannot be read: {errno}");
+        }
+    }
+
+    pub(super) fn port(&self) -> &Port<Task> {
+        &self.port
+    }
+
+    pub(super) fn dormitory(&self) -> &Arc<Dormitory> {
+        &self.dormitory
     }
 }
 
 /// What is left to do for a completion when the endpoint's locks are free again: either step may
 /// run code that comes back to the endpoint.
 enum After {
+    Nothing,
     Wake(Waker),
     Release(Buf),
 }
@@ -241,6 +311,7 @@ enum After {
 impl After {
     fn run(self) {
         match self {
+            Self::Nothing => {}
             Self::Wake(waker) => waker.wake(),
             Self::Release(buf) => drop(buf),
         }
@@ -250,6 +321,13 @@ impl After {
 /// Keeps a finished operation for its future, if there is one.
 fn deliver(mut finished: Finished<Task>) -> (After, Option<Finished<Task>>) {
     match mem::replace(&mut finished.owner, Task::Told) {
+        Task::Many(mailbox) => {
+            let after = match mailbox.put(finished) {
+                Ok(reader) => reader.map_or(After::Nothing, After::Wake),
+                Err(buf) => After::Release(buf),
+            };
+            (after, None)
+        }
         Task::Waiting(waker) => (After::Wake(waker), Some(finished)),
         Task::Told | Task::Gone => (After::Release(finished.buf), None),
     }
@@ -306,12 +384,12 @@ impl<'a> Operation<'a> {
         if let Err(failed) = self.post(cx) {
             return Poll::Ready(Err(failed));
         }
-        if let Err(errno) = self.ep.progress() {
-            log::error!("completions of {:?} cannot be read: {errno}", self.what);
-        }
+        self.ep.look();
         let over = self.collect(cx);
-        if over.is_pending() {
-            self.ep.poll_again(cx);
+        match self.stage {
+            Stage::Unposted(_) => cx.waker().wake_by_ref(),
+            Stage::Posted(_) => self.ep.poll_again(cx),
+            Stage::Over => {}
         }
         over
     }

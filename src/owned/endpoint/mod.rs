@@ -2,11 +2,14 @@
 
 mod atomics;
 mod future;
+mod messages;
 mod port;
 mod remote;
+mod sleep;
 pub(super) mod slots;
 
 pub use future::{AsyncEndpoint, Receiving, Sending};
+pub use messages::Messages;
 pub use remote::Remote;
 
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use self::remote::RemotePost;
 use super::{Buf, Completion, Completions, Handle, Refused};
 use crate::atomic::Target;
 use crate::{
-    Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, Result, TagMatch,
+    Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, Result, TagMatch, wait,
 };
 
 /// An endpoint that is posted to and polled.
@@ -49,7 +52,7 @@ impl Endpoint {
         info: &Info,
         av: Arc<dyn AddressVector>,
     ) -> Result<Self, Error> {
-        let port = Port::open(domain, info, av)?;
+        let port = Port::open(domain, info, av, wait::Object::None)?;
         Ok(Self { port })
     }
 
@@ -193,6 +196,47 @@ impl Endpoint {
     ) -> Result<Handle, Refused> {
         let (tag, discards) = (tag.into(), true);
         self.post(Post::Tpeek { src, tag, discards }, buf, context)
+    }
+
+    /// As [`Self::tpeek`], and sets the message aside (`FI_CLAIM`) for [`Self::recv_claimed`] or
+    /// [`Self::discard_claimed`] with the handle that this call gives: no other receive takes it.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn tclaim(
+        &self,
+        buf: Buf,
+        src: FiAddr,
+        tag: impl Into<TagMatch>,
+        context: Context,
+    ) -> Result<Handle, Refused> {
+        let tag = tag.into();
+        self.post(Post::Tclaim { src, tag }, buf, context)
+    }
+
+    /// Receives the message that was claimed by the call that gave this handle, into `buf`.
+    ///
+    /// # Errors
+    /// As [`Self::send`]; [`crate::Errno::NoMsg`] for a handle whose claim has not completed, has
+    /// found nothing, or was used before.
+    pub fn recv_claimed(&self, claim: Handle, buf: Buf, context: Context) -> Result<(), Refused> {
+        let what = Post::Claimed { discards: false };
+        self.port.redeem(claim.0, what, buf, context)
+    }
+
+    /// Drops the message that was claimed by the call that gave this handle. `buf` is not used, and
+    /// comes back with the completion.
+    ///
+    /// # Errors
+    /// As [`Self::recv_claimed`].
+    pub fn discard_claimed(
+        &self,
+        claim: Handle,
+        buf: Buf,
+        context: Context,
+    ) -> Result<(), Refused> {
+        let what = Post::Claimed { discards: true };
+        self.port.redeem(claim.0, what, buf, context)
     }
 
     /// Changes an option (fi_setopt(3)).

@@ -18,7 +18,7 @@ use crate::owned::{Buf, Received, Refused, lock, sole};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Desc, Domain,
     Endpoint, EpOption, Errno, Error, FiAddr, Info, Iov, IovMut, Mode, OpFlags, Result, TagMatch,
-    cq, msg, tagged,
+    cq, msg, tagged, wait,
 };
 
 /// Entries that one read takes: enough to spread its cost, little enough to stay in the cache.
@@ -91,6 +91,15 @@ pub(super) enum Post<'a> {
         tag: TagMatch,
         discards: bool,
     },
+    /// The same look, at a message that is set aside.
+    Tclaim {
+        src: FiAddr,
+        tag: TagMatch,
+    },
+    /// Takes the message that was set aside, or drops it.
+    Claimed {
+        discards: bool,
+    },
     Atomic(AtomicPost<'a>),
     Remote(RemotePost),
 }
@@ -102,11 +111,16 @@ impl Post<'_> {
     /// [`Errno::TooSmall`] when that does not fit.
     fn content(self, buf: &Buf) -> Result<Content> {
         Ok(match self {
-            Self::Recv { .. } | Self::Trecv { .. } => Content::Message,
-            Self::Atomic(post) => post.results(buf)?.map_or(Content::Same, Content::Bytes),
-            Self::Send { .. } | Self::Tsend { .. } | Self::Tpeek { .. } | Self::Remote(_) => {
-                Content::Same
+            Self::Recv { .. } | Self::Trecv { .. } | Self::Claimed { discards: false } => {
+                Content::Message
             }
+            Self::Tclaim { .. } => Content::Claim,
+            Self::Atomic(post) => post.results(buf)?.map_or(Content::Same, Content::Bytes),
+            Self::Send { .. }
+            | Self::Tsend { .. }
+            | Self::Tpeek { .. }
+            | Self::Claimed { .. }
+            | Self::Remote(_) => Content::Same,
             Self::RecvMulti { .. } => Content::Messages,
         })
     }
@@ -128,6 +142,8 @@ enum State<O> {
     Posted(Operation<O>),
     /// Messages have come into parts of the buffer, and more may.
     Parted(O, Arc<Buf>),
+    /// A message was set aside under this slot's key.
+    Claimed,
     /// Waits to be collected.
     Finished(Finished<O>),
 }
@@ -150,12 +166,14 @@ enum Content {
     Bytes(usize),
     /// Messages, in parts of it.
     Messages,
+    /// What was in it before; and a message is set aside if one was found.
+    Claim,
 }
 
 impl<O> Operation<O> {
     fn finish(mut self, entry: &cq::Entry, outcome: Outcome) -> Finished<O> {
         let len = match self.content {
-            Content::Same => self.buf.len(),
+            Content::Same | Content::Claim => self.buf.len(),
             Content::Message => entry.len.min(self.buf.capacity()),
             Content::Bytes(len) => len,
             Content::Messages => 0,
@@ -181,6 +199,7 @@ impl<O: Clone> Port<O> {
         domain: &dyn Domain,
         info: &Info,
         av: Arc<dyn AddressVector>,
+        wait_obj: wait::Object,
     ) -> Result<Self, Error> {
         let unmet = info.mode & UNMET_MODES;
         if !unmet.is_empty() {
@@ -188,7 +207,9 @@ impl<O: Clone> Port<O> {
             return Err(Error::new(Errno::Inval, what));
         }
         let depth = depth(info);
-        let cq = domain.cq(&cq::Attr::with_size(depth as usize))?;
+        let mut attr = cq::Attr::with_size(depth as usize);
+        attr.wait_obj = wait_obj;
+        let cq = domain.cq(&attr)?;
         let ep = domain.endpoint(info, Bindings::new(Arc::clone(&cq), av))?;
         Ok(Self {
             ep: sole(ep, "endpoint")?,
@@ -225,6 +246,48 @@ impl<O: Clone> Port<O> {
             Ok(()) => Ok(key),
             Err(errno) => Err(self.withdraw(key, errno)),
         }
+    }
+
+    /// Posts the receive of a message that was set aside under `key`, in the slot that it has.
+    pub(super) fn redeem(
+        &self,
+        key: Key,
+        what: Post<'_>,
+        buf: Buf,
+        owner: O,
+    ) -> Result<(), Refused> {
+        let memory = Memory::of(&buf);
+        let content = what
+            .content(&buf)
+            .expect("it holds a message or what it holds");
+        let operation = Operation {
+            owner,
+            buf,
+            content,
+        };
+        let mut operation = Some(operation);
+        self.slots().update(key, |state| match state {
+            State::Claimed => (operation.take().map(State::Posted), ()),
+            state => (Some(state), ()),
+        });
+        if let Some(Operation { buf, .. }) = operation {
+            let errno = Errno::NoMsg;
+            return Err(Refused { errno, buf });
+        }
+        // SAFETY: as in `post`: the buffer is in the slot named by `key`, until the completion with
+        // this key, which comes once more, or until this call fails.
+        let posted = unsafe { self.submit(what, &memory, key.into()) };
+        posted.map_err(|errno| {
+            let failed = self
+                .slots()
+                .update(key, |state| (Some(State::Claimed), state));
+            refused(errno, failed.expect("a failed post has no completion"))
+        })
+    }
+
+    /// The queue, to be waited at.
+    pub(super) fn cq(&self) -> &Arc<dyn CompletionQueue> {
+        &self.cq
     }
 
     /// Reads up to `limit` completions, at most [`BATCH`], and says how many there were. What
@@ -271,6 +334,7 @@ impl<O: Clone> Port<O> {
                 (Some(State::Posted(op)), Err(before))
             }
             State::Parted(before, buf) => (Some(State::Parted(owner, buf)), Err(before)),
+            State::Claimed => unreachable!("nobody awaits a claim"),
         });
         collected.expect("a slot is its owner's until it is collected")
     }
@@ -409,6 +473,20 @@ impl<O: Clone> Port<O> {
                 // SAFETY: the caller makes the promise of `trecvmsg`.
                 unsafe { self.ep.trecvmsg(&msg, flags) }
             }
+            Post::Tclaim { src, tag } => {
+                let msg = trecv_msg(room, desc, src, tag, context);
+                // SAFETY: the caller makes the promise of `trecvmsg`.
+                unsafe { self.ep.trecvmsg(&msg, OpFlags::PEEK | OpFlags::CLAIM) }
+            }
+            Post::Claimed { discards } => {
+                let msg = trecv_msg(room, desc, FiAddr::UNSPEC, TagMatch::ANY, context);
+                let flags = match discards {
+                    true => OpFlags::CLAIM | OpFlags::DISCARD,
+                    false => OpFlags::CLAIM,
+                };
+                // SAFETY: the caller makes the promise of `trecvmsg`.
+                unsafe { self.ep.trecvmsg(&msg, flags) }
+            }
             // SAFETY: the caller makes the promise of the three calls for `memory`.
             Post::Atomic(post) => unsafe { post.submit(&*self.ep, self.tx_flags, memory, context) },
             // SAFETY: as above, of two calls.
@@ -472,6 +550,10 @@ fn finish<O: Clone>(
             let whole = Arc::new(op.buf);
             (part(op.owner, whole, entry, outcome, deliver), ())
         }
+        State::Posted(op) if matches!(op.content, Content::Claim) && outcome.is_ok() => {
+            deliver(op.finish(entry, outcome));
+            (Some(State::Claimed), ())
+        }
         State::Posted(op) => (deliver(op.finish(entry, outcome)).map(State::Finished), ()),
         State::Parted(owner, whole) => (part(owner, whole, entry, outcome, deliver), ()),
         finished => (Some(finished), ()),
@@ -503,7 +585,7 @@ fn refused<O>(errno: Errno, state: State<O>) -> Refused {
     let buf = match state {
         State::Posted(op) => op.buf,
         State::Finished(finished) => finished.buf,
-        State::Parted(..) => unreachable!("a refused post has no messages"),
+        State::Parted(..) | State::Claimed => unreachable!("a refused post has no messages"),
     };
     Refused { errno, buf }
 }

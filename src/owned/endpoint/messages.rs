@@ -1,0 +1,157 @@
+//! The messages of one buffer, awaited one after the other.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::mem;
+use std::sync::{Arc, Mutex};
+use std::task::{self, Poll, Waker};
+
+use super::future::{AsyncEndpoint, Task};
+use super::port::{Finished, Outcome, Post};
+use super::slots::Key;
+use crate::owned::{Buf, Failed, Received, lock};
+use crate::{CompletionFlags, Errno};
+
+/// The messages of [`AsyncEndpoint::recv_multi`], in the order in which they complete.
+///
+/// Dropping it cancels the receive. Messages that were not awaited are gone.
+#[derive(Debug)]
+#[must_use = "nothing is received before the first message is awaited"]
+pub struct Messages<'a> {
+    ep: &'a AsyncEndpoint,
+    what: Post<'a>,
+    stage: Stage,
+    mailbox: Arc<Mailbox>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Unposted(Buf),
+    Posted(Key),
+    Over,
+}
+
+/// Where messages wait to be awaited.
+#[derive(Debug, Default)]
+pub(super) struct Mailbox(Mutex<Letters>);
+
+#[derive(Debug, Default)]
+struct Letters {
+    waiting: VecDeque<(Buf, Outcome)>,
+    reader: Option<Waker>,
+    /// Nobody reads any more.
+    is_closed: bool,
+}
+
+impl Mailbox {
+    /// Keeps a message; whom to wake. A message that nobody will read comes back.
+    pub(super) fn put(&self, finished: Finished<Task>) -> Result<Option<Waker>, Buf> {
+        let mut letters = lock(&self.0);
+        if letters.is_closed {
+            return Err(finished.buf);
+        }
+        letters.waiting.push_back((finished.buf, finished.outcome));
+        Ok(letters.reader.take())
+    }
+
+    fn await_by(&self, cx: &task::Context<'_>) {
+        lock(&self.0).reader = Some(cx.waker().clone());
+    }
+
+    fn take(&self) -> Option<(Buf, Outcome)> {
+        lock(&self.0).waiting.pop_front()
+    }
+
+    fn close(&self) {
+        let mut letters = lock(&self.0);
+        letters.is_closed = true;
+        let left = mem::take(&mut letters.waiting);
+        drop(letters);
+        drop(left);
+    }
+}
+
+impl<'a> Messages<'a> {
+    pub(super) fn new(ep: &'a AsyncEndpoint, what: Post<'a>, buf: Buf) -> Self {
+        Self {
+            ep,
+            what,
+            stage: Stage::Unposted(buf),
+            mailbox: Arc::default(),
+        }
+    }
+
+    /// The next message, in a part of the buffer that is a buffer of its own; `None` after the
+    /// last. A message that failed does not end it.
+    ///
+    /// # Errors
+    /// What became of a message that was not received.
+    pub async fn next(&mut self) -> Option<Result<(Buf, Received), Failed>> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(
+        &mut self,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<(Buf, Received), Failed>>> {
+        if let Err(failed) = self.post() {
+            return Poll::Ready(Some(Err(failed)));
+        }
+        self.mailbox.await_by(cx);
+        self.ep.look();
+        if let Some((buf, outcome)) = self.mailbox.take() {
+            return Poll::Ready(Some(self.open(buf, outcome)));
+        }
+        match self.stage {
+            Stage::Over => return Poll::Ready(None),
+            Stage::Unposted(_) => cx.waker().wake_by_ref(),
+            Stage::Posted(_) => self.ep.poll_again(cx),
+        }
+        Poll::Pending
+    }
+
+    /// Posts, if that was not done; a full queue is no failure.
+    fn post(&mut self) -> Result<(), Failed> {
+        let buf = match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Unposted(buf) => buf,
+            stage => {
+                self.stage = stage;
+                return Ok(());
+            }
+        };
+        let task = Task::Many(Arc::clone(&self.mailbox));
+        match self.ep.port().post(self.what, buf, task) {
+            Ok(key) => self.stage = Stage::Posted(key),
+            Err(refused) if refused.errno == Errno::Again => {
+                self.stage = Stage::Unposted(refused.buf);
+            }
+            Err(refused) => return Err(refused.into()),
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, buf: Buf, outcome: Outcome) -> Result<(Buf, Received), Failed> {
+        let flags = match &outcome {
+            Ok(received) => received.flags,
+            Err(error) => error.entry.flags,
+        };
+        if flags.contains(CompletionFlags::MULTI_RECV) {
+            self.stage = Stage::Over;
+        }
+        match outcome {
+            Ok(received) => Ok((buf, received)),
+            Err(entry) => Err(Failed { buf, entry }),
+        }
+    }
+}
+
+impl Drop for Messages<'_> {
+    fn drop(&mut self) {
+        self.mailbox.close();
+        if let Stage::Posted(key) = self.stage
+            && self.ep.port().cancel(key).is_ok()
+        {
+            self.ep.look();
+        }
+    }
+}
