@@ -63,7 +63,7 @@ fn adversaries_harm_nobody_but_themselves() {
     let report = report(&["hostile"]);
     for row in report["rows"].as_array().unwrap() {
         // Whoever is not let in harms nobody, but proves nothing either.
-        assert!(row["figures"]["inputs"].as_f64().unwrap() > 500.0, "{row}");
+        assert!(row["figures"]["inputs"].as_f64().unwrap() > 100.0, "{row}");
     }
     let rows = survived(&report);
     assert!(
@@ -104,7 +104,7 @@ fn campaigns_notice_defects() {
         ("no_atomics", "stop", "atomic"),
         ("wrong_address", "stop", "write-pool"),
         ("wrong_address", "stop", "put"),
-        ("flips_bit", "restart", "kill"),
+        ("flips_bit_of_large", "restart", "kill"),
         ("completes_twice", "restart", "exit"),
     ];
     for (flaw, campaign, row) in campaigns {

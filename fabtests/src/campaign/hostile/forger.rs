@@ -59,7 +59,7 @@ impl Forgery {
             self.table.store(row + 1 + at, word);
         }
         let generation = self.table.load(row);
-        self.table.store(row, (generation + 1) | 1);
+        self.table.store(row, generation.wrapping_add(1) | 1);
     }
 }
 
@@ -74,11 +74,12 @@ impl Intruder {
 
     /// Changes its table, or what it says of it.
     pub(super) fn forge(&mut self, random: &mut Random) {
-        match random.below(20) {
-            0 => self.announce_block(random),
-            1 => self.show_chunk(random),
-            2 => self.release(random),
-            3..11 => self.forgery.publish(random.below(ROWS), &self.memory),
+        // What is said over the socket is the end of most contacts, and so it is seldom.
+        match random.below(400) {
+            0..4 => self.announce_block(random),
+            4 => self.show_chunk(random),
+            5..8 => self.release(random),
+            8..200 => self.forgery.publish(random.below(ROWS), &self.memory),
             _ => {
                 let row = random.below(ROWS) as usize * ROW;
                 let word = row + random.below(ROW as u64) as usize;
