@@ -81,7 +81,7 @@ pub(crate) fn attempt(
     if partner_sleeps {
         scene.lie_down()?;
     }
-    let drives = !partner_sleeps && !(operation.is_alone() && random.flip());
+    let drives = !(partner_sleeps || operation.is_alone() && random.flip());
     let is_through = run(scene, &mut tracee, point, drives)?;
     if random.flip() {
         scene.goes_on()?;
