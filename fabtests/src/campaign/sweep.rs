@@ -107,8 +107,10 @@ pub(crate) fn attempt(
             ensure!(is_same, "{seen:?} messages had arrived before its death");
             scene.check_memory(is_through)?;
             let survived = scene.survived();
+            // Whoever closes has posted a receive for what its partner sends.
+            let most = usize::from(operation.act == Act::Close);
             ensure!(
-                survived == 0,
+                survived <= most,
                 "{survived} operations with the dead were successful"
             );
         }
