@@ -26,15 +26,32 @@ pub(crate) struct Choice {
     classes: [Class; CLASSES],
     /// When the last large message of the peer was complete.
     last_done: Instant,
+    /// The way of the message that was started last, and how often it was another than before.
+    last_way: Way,
+    changes: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+/// A message whose time is taken, from when it met its receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    since: Instant,
+    changes: u32,
+}
+
+/// Messages of one size. There are trials, each of one way, and rests between them, in which the
+/// better way is taken.
+#[derive(Clone, Copy, Debug)]
 struct Class {
     cma: Mean,
     bounce: Mean,
-    on_trial: Way,
-    /// Messages seen.
-    seen: u32,
+    way: Way,
+    /// Trials begun.
+    trials: u32,
+    /// Messages of the present trial or rest, and how many of them were measured.
+    started: u32,
+    measured: u32,
+    /// Messages until the next trial; 0 during one.
+    rest: u32,
 }
 
 /// Nanoseconds per message, the younger ones weighing more.
@@ -49,11 +66,14 @@ struct Mean {
 
 /// Powers of two from 4 KiB up; the last class takes everything beyond.
 const CLASSES: usize = 16;
-/// Messages of a run over one way. The first of a run is not measured: the sender prepares for the
-/// way that the message before took.
-const RUN: u32 = 8;
-/// Runs between two trials of the slower way; the first trials come sooner.
-const TRIAL_INTERVAL: u32 = 64;
+/// Messages that are measured in a trial.
+const TRIAL: u32 = 12;
+/// So many of them do not count: the sender prepares for the way that its last messages took.
+const UNSETTLED: u32 = 4;
+/// Messages after which a trial ends that has measured too few: it stands in others' way.
+const TRIAL_MAX: u32 = 256;
+/// How much longer a rest is than the trial before it. The first rests are shorter.
+const REST: u32 = 64;
 /// What a message keeps of its weight when the next one comes.
 const MEMORY: f32 = 0.9;
 
@@ -64,35 +84,79 @@ impl Choice {
         (pages.ilog2() as usize).min(CLASSES - 1)
     }
 
-    /// The way for the next message of `len` bytes.
-    pub(crate) fn next(&mut self, len: usize) -> Way {
-        let class = &mut self.classes[Self::class(len)];
-        let (run, turn) = (class.seen / RUN, class.seen % RUN);
-        class.seen = class.seen.wrapping_add(1);
-        match run {
-            0 => Way::Bounce,
-            1 => Way::Cma,
-            _ if run.is_power_of_two() || run.is_multiple_of(TRIAL_INTERVAL) => class.tried(turn),
-            _ => class.better(),
+    /// The way for the next message of `len` bytes, which has met its receive.
+    pub(crate) fn start(&mut self, len: usize) -> (Way, Watch) {
+        let way = self.classes[Self::class(len)].next();
+        if way != self.last_way {
+            self.last_way = way;
+            self.changes = self.changes.wrapping_add(1);
         }
+        let watch = Watch {
+            since: Instant::now(),
+            changes: self.changes,
+        };
+        (way, watch)
     }
 
-    /// Learns from a message that met its receive at `since` and is complete now: it took the time
-    /// since then, or since the message before it was complete, whichever is less.
-    pub(crate) fn learn(&mut self, len: usize, way: Way, since: Instant, now: Instant) {
-        let took = now.duration_since(since.max(self.last_done));
+    /// Learns from a message that is complete now: it took the time since it was started, or since
+    /// the message before it was complete, whichever is less. One that shared its time with messages
+    /// of the other way says nothing.
+    pub(crate) fn learn(&mut self, len: usize, way: Way, watch: Watch, now: Instant) {
+        let took = now.duration_since(watch.since.max(self.last_done));
         self.last_done = now;
-        let class = &mut self.classes[Self::class(len)];
-        if class.seen % RUN == 1 {
-            return;
-        }
-        if let Some(mean) = class.mean(way) {
-            mean.add(took);
+        if watch.changes == self.changes {
+            self.classes[Self::class(len)].learn(way, took);
         }
     }
 }
 
 impl Class {
+    fn next(&mut self) -> Way {
+        match self.rest {
+            0 if self.measured >= TRIAL || self.started >= TRIAL_MAX => self.end_trial(),
+            rest if rest > 0 && self.started >= rest => self.try_way(self.worse()),
+            _ => {}
+        }
+        self.started += 1;
+        self.way
+    }
+
+    /// What was known of the way is forgotten: it may come from another time.
+    fn try_way(&mut self, way: Way) {
+        self.way = way;
+        *self.mean(way) = Mean::default();
+        self.trials = self.trials.saturating_add(1);
+        self.rest = 0;
+        self.restart();
+    }
+
+    /// The first two trials follow each other; then a trial takes its share of the messages.
+    fn end_trial(&mut self) {
+        if self.trials == 1 {
+            return self.try_way(Way::Cma);
+        }
+        let doubled = 1 << (self.trials - 1).min(u32::BITS - 1);
+        self.rest = self.started * REST.min(doubled);
+        self.way = self.better();
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        self.started = 0;
+        self.measured = 0;
+    }
+
+    fn learn(&mut self, way: Way, took: Duration) {
+        self.measured += 1;
+        if self.rest == 0 && self.measured <= UNSETTLED {
+            return;
+        }
+        self.mean(way).add(took);
+        if self.rest > 0 && self.measured.is_multiple_of(TRIAL) {
+            self.way = self.better();
+        }
+    }
+
     fn better(&self) -> Way {
         if self.bounce.nanos() < self.cma.nanos() {
             Way::Bounce
@@ -101,25 +165,17 @@ impl Class {
         }
     }
 
-    /// The way that is on trial, the slower one so far. What was known of it is forgotten at the
-    /// beginning: it may come from another time.
-    fn tried(&mut self, turn: u32) -> Way {
-        if turn == 0 {
-            let slower = match self.better() {
-                Way::Cma => Way::Bounce,
-                _ => Way::Cma,
-            };
-            self.on_trial = slower;
-            self.mean(slower).map(std::mem::take);
+    fn worse(&self) -> Way {
+        match self.better() {
+            Way::Cma => Way::Bounce,
+            _ => Way::Cma,
         }
-        self.on_trial
     }
 
-    fn mean(&mut self, way: Way) -> Option<&mut Mean> {
+    fn mean(&mut self, way: Way) -> &mut Mean {
         match way {
-            Way::Cma => Some(&mut self.cma),
-            Way::Bounce => Some(&mut self.bounce),
-            Way::Special => None,
+            Way::Bounce => &mut self.bounce,
+            _ => &mut self.cma,
         }
     }
 }
@@ -145,6 +201,23 @@ impl Default for Choice {
         Self {
             classes: [Class::default(); CLASSES],
             last_done: Instant::now(),
+            last_way: Way::default(),
+            changes: 0,
+        }
+    }
+}
+
+/// In its first trial.
+impl Default for Class {
+    fn default() -> Self {
+        Self {
+            cma: Mean::default(),
+            bounce: Mean::default(),
+            way: Way::Bounce,
+            trials: 1,
+            started: 0,
+            measured: 0,
+            rest: 0,
         }
     }
 }
@@ -153,19 +226,51 @@ impl Default for Choice {
 mod tests {
     use super::*;
 
+    const LEN: usize = 65536;
+
+    fn nanos(way: Way, cma: u64, bounce: u64) -> Duration {
+        Duration::from_nanos(match way {
+            Way::Cma => cma,
+            _ => bounce,
+        })
+    }
+
     /// Sends `count` messages, one after the other, that take the given nanoseconds; how many were
     /// bounced.
     fn run(choice: &mut Choice, count: u32, cma: u64, bounce: u64) -> u32 {
         let mut bounced = 0;
         for _ in 0..count {
-            let way = choice.next(65536);
-            let took = match way {
-                Way::Cma => cma,
-                _ => bounce,
-            };
+            let (way, mut watch) = choice.start(LEN);
             bounced += u32::from(way == Way::Bounce);
-            let since = choice.last_done;
-            choice.learn(65536, way, since, since + Duration::from_nanos(took));
+            watch.since = choice.last_done;
+            choice.learn(LEN, way, watch, watch.since + nanos(way, cma, bounce));
+        }
+        bounced
+    }
+
+    /// Sends windows of 64 messages that meet their receives together. What the receiver copies by
+    /// itself is complete at once; what bounces, when the whole window has been looked at. How many
+    /// were bounced.
+    fn run_windows(choice: &mut Choice, windows: u32, cma: u64, bounce: u64) -> u32 {
+        let mut bounced = 0;
+        let mut now = choice.last_done;
+        for _ in 0..windows {
+            let mut under_way = Vec::new();
+            for _ in 0..64 {
+                let (way, mut watch) = choice.start(LEN);
+                watch.since = now;
+                if way == Way::Bounce {
+                    under_way.push(watch);
+                    continue;
+                }
+                now += nanos(way, cma, bounce);
+                choice.learn(LEN, way, watch, now);
+            }
+            bounced += under_way.len() as u32;
+            for watch in under_way {
+                now += nanos(Way::Bounce, cma, bounce);
+                choice.learn(LEN, Way::Bounce, watch, now);
+            }
         }
         bounced
     }
@@ -179,6 +284,14 @@ mod tests {
     }
 
     #[test]
+    fn the_faster_way_is_taken_in_windows() {
+        let mut choice = Choice::default();
+        assert!(run_windows(&mut choice, 100, 5000, 4000) > 6000);
+        let mut choice = Choice::default();
+        assert!(run_windows(&mut choice, 100, 4000, 5000) < 400);
+    }
+
+    #[test]
     fn a_change_of_the_world_is_noticed() {
         let mut choice = Choice::default();
         run(&mut choice, 1000, 5000, 2000);
@@ -189,23 +302,44 @@ mod tests {
     #[test]
     fn one_trial_is_enough_to_return_to_a_way_that_has_become_fast() {
         let mut choice = Choice::default();
-        run(&mut choice, 4 * RUN * TRIAL_INTERVAL, 500, 50_000);
-        run(&mut choice, RUN * (TRIAL_INTERVAL + 1), 500, 200);
-        assert_eq!(run(&mut choice, RUN, 500, 200), RUN);
+        run(&mut choice, 4 * TRIAL * REST, 500, 50_000);
+        run(&mut choice, TRIAL * (REST + 2), 500, 200);
+        assert_eq!(run(&mut choice, TRIAL, 500, 200), TRIAL);
+    }
+
+    #[test]
+    fn a_trial_takes_its_share_of_the_messages_and_no_more() {
+        let mut choice = Choice::default();
+        run_windows(&mut choice, 200, 4000, 5000);
+        let bounced = run_windows(&mut choice, 2000, 4000, 5000);
+        assert!((1..=2 * 2000 * 64 / REST).contains(&bounced), "{bounced}");
+    }
+
+    #[test]
+    fn messages_that_share_their_time_with_the_other_way_teach_nothing() {
+        let mut choice = Choice::default();
+        let (way, watch) = choice.start(LEN);
+        choice.classes[Choice::class(LEN)].try_way(Way::Cma);
+        let _ = choice.start(LEN);
+        choice.learn(LEN, way, watch, watch.since);
+        assert_eq!(choice.classes[Choice::class(LEN)].measured, 0);
     }
 
     #[test]
     fn messages_under_way_together_are_not_charged_for_each_other() {
         let mut choice = Choice::default();
-        run(&mut choice, 2 * RUN, 3000, 3000);
+        run(&mut choice, 2 * TRIAL, 3000, 3000);
         // A window of messages that all met their receives at once and are complete one after the
         // other, 1000 ns each.
-        let since = choice.last_done;
+        let watch = Watch {
+            since: choice.last_done,
+            changes: choice.changes,
+        };
         for number in 1..=64 {
-            let now = since + Duration::from_nanos(1000 * number);
-            choice.learn(65536, Way::Bounce, since, now);
+            let now = watch.since + Duration::from_nanos(1000 * number);
+            choice.learn(LEN, Way::Bounce, watch, now);
         }
-        assert_eq!(choice.classes[Choice::class(65536)].better(), Way::Bounce);
+        assert_eq!(choice.classes[Choice::class(LEN)].better(), Way::Bounce);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use selvedge_kit::copy::TxBuf;
 
 use super::into::{Into, To};
 use super::{MAX_OPS, inject, sar, status};
-use crate::choice::{Choice, Way};
+use crate::choice::{Watch, Way};
 use crate::cma::Target;
 use crate::cmd::{Header, IOV_LIMIT, Nonsense, Offer};
 use crate::config::{Config, Protocol};
@@ -110,7 +110,8 @@ pub(crate) struct Moving {
     pub(crate) way: Way,
     /// Bytes of the message that have passed, those that did not fit included.
     pub(crate) done: usize,
-    since: Instant,
+    /// Runs where the way was chosen among several.
+    watch: Option<Watch>,
 }
 
 /// Where a message lies in the sender's memory.
@@ -294,7 +295,7 @@ pub(crate) fn take_stream(peer: &mut Peer, stream: u32, into: Into, len: usize) 
             len,
             way: Way::Bounce,
             done: 0,
-            since: Instant::now(),
+            watch: None,
         });
     }
 }
@@ -312,9 +313,14 @@ pub(crate) fn start(
     let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
         return into.fail(ep, Errno::ConnReset, src, "the sender is gone".into());
     };
-    let way = match incoming.pieces.are_special() {
-        true => Way::Special,
-        false => choose(&mut peer.choice, peer.cma.is_some(), config, len),
+    let (way, watch) = match (config.protocol, peer.cma) {
+        _ if incoming.pieces.are_special() => (Way::Special, None),
+        (Protocol::Bounce, _) | (_, None) => (Way::Bounce, None),
+        (Protocol::Cma, _) => (Way::Cma, None),
+        (Protocol::Auto, _) => {
+            let (way, watch) = peer.choice.start(len);
+            (way, Some(watch))
+        }
     };
     if way == Way::Special && !incoming.pieces.are_mapped(&peer.blocks) {
         // The news of the block comes over the socket, which the message has overtaken.
@@ -325,7 +331,7 @@ pub(crate) fn start(
         len,
         way,
         done: 0,
-        since: Instant::now(),
+        watch,
     };
     incoming.stage = Stage::Moving(moving);
     match way {
@@ -339,15 +345,6 @@ pub(crate) fn start(
 fn bounce(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     peer.answer(peer.life, msg_id, status::BOUNCE);
     sar::absorb_kept(peer, ep, src, msg_id);
-}
-
-fn choose(choice: &mut Choice, has_cma: bool, config: &Config, len: usize) -> Way {
-    match config.protocol {
-        _ if !has_cma => Way::Bounce,
-        Protocol::Bounce => Way::Bounce,
-        Protocol::Cma => Way::Cma,
-        Protocol::Auto => choice.next(len),
-    }
 }
 
 /// Where the receiver copies from.
@@ -387,6 +384,7 @@ pub(crate) fn step(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) -> usize 
         Err(Errno::Fault) => {
             moving.way = Way::Bounce;
             moving.done = 0;
+            moving.watch = None;
             bounce(peer, ep, src, msg_id);
         }
         Err(errno) => fall_back(peer, ep, src, errno),
@@ -443,8 +441,6 @@ fn pulled(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
     let Some(moving) = end(peer, msg_id) else {
         return;
     };
-    peer.choice
-        .learn(moving.len, moving.way, moving.since, Instant::now());
     finish(peer, ep, src, msg_id, moving, status::DONE);
 }
 
@@ -457,9 +453,9 @@ pub(crate) fn finish(
     moving: Moving,
     status: u32,
 ) {
-    if moving.way == Way::Bounce {
+    if let Some(watch) = moving.watch {
         peer.choice
-            .learn(moving.len, Way::Bounce, moving.since, Instant::now());
+            .learn(moving.len, moving.way, watch, Instant::now());
     }
     let status = moving.into.refusal().map_or(status, status::failed);
     peer.answer(peer.life, msg_id, status);
@@ -481,6 +477,7 @@ fn fall_back(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
         {
             moving.way = Way::Bounce;
             moving.done = 0;
+            moving.watch = None;
             moved.push(id);
         }
     }
