@@ -3,7 +3,8 @@
 //! What is checked before anything is changed: key, bounds and rights against the peer's key table,
 //! and the alignment of every target (`initiate`). Then there are two ways:
 //!
-//! - special memory that we have mapped is changed by us (`direct`), without the peer's help;
+//! - special memory that we have mapped is changed by us (`direct`, and `word` for what is usual),
+//!   without the peer's help;
 //! - for everything else the peer gets a command, checks it again, and answers (`command`).
 //!
 //! Atomics of one endpoint to one peer are carried out in the order of their posts: none is done
@@ -14,6 +15,7 @@ mod command;
 mod direct;
 mod initiate;
 mod post;
+mod word;
 
 use std::collections::VecDeque;
 

@@ -21,6 +21,10 @@ impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         let kernel = query(Family::Base, msg.datatype, msg.op)?;
         // SAFETY: the caller's promise about the operands is passed on.
+        if unsafe { self.post_word(&kernel, msg, &[], &[], flags)? } {
+            return Ok(());
+        }
+        // SAFETY: as above.
         let request = unsafe { request(kernel, msg, &[], None, flags)? };
         self.post_atomic(request)
     }
@@ -34,6 +38,10 @@ impl Atomic for Endpoint {
     ) -> Result {
         let kernel = query(Family::Fetch, msg.datatype, msg.op)?;
         // SAFETY: the caller's promise about operands and results is passed on.
+        if unsafe { self.post_word(&kernel, msg, &[], result, flags)? } {
+            return Ok(());
+        }
+        // SAFETY: as above.
         let request = unsafe { request(kernel, msg, &[], Some(result), flags)? };
         self.post_atomic(request)
     }
@@ -49,6 +57,10 @@ impl Atomic for Endpoint {
     ) -> Result {
         let kernel = query(Family::Compare, msg.datatype, msg.op)?;
         // SAFETY: the caller's promise about operands, comparisons and results is passed on.
+        if unsafe { self.post_word(&kernel, msg, compare, result, flags)? } {
+            return Ok(());
+        }
+        // SAFETY: as above.
         let request = unsafe { request(kernel, msg, compare, Some(result), flags)? };
         self.post_atomic(request)
     }

@@ -82,8 +82,10 @@ impl State {
         false
     }
 
+    /// Where eight bytes of a peer's memory are mapped here, if nothing has to be found out before
+    /// they are used like this.
     #[inline(always)]
-    fn usual(
+    pub(crate) fn usual(
         &mut self,
         peer: FiAddr,
         pieces: &[RmaIov],
