@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -134,20 +134,21 @@ impl Endpoint {
             epoll,
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
-        let endpoint = Arc::new_cyclic(|me| {
-            let mut state = inner.state.lock().expect("was made by this process");
-            state.connection.me = Weak::clone(me);
-            drop(state);
-            Self {
-                inner,
-                progress,
-                drivers,
-                addr,
-                is_connected,
-                inject_size,
-                max_msg_size: info.ep_attr.max_msg_size,
-            }
+        let endpoint = Arc::new(Self {
+            inner,
+            progress,
+            drivers,
+            addr,
+            is_connected,
+            inject_size,
+            max_msg_size: info.ep_attr.max_msg_size,
         });
+        if is_connected {
+            // Events name it. Other endpoints have no handle but their owner's.
+            let state = endpoint.inner.state.lock();
+            let mut state = state.expect("was made by this process");
+            state.connection.me = Arc::downgrade(&endpoint);
+        }
         // What was attached is detached when the endpoint is dropped.
         endpoint.drivers.attach(&endpoint.progress)?;
         Ok(endpoint)
