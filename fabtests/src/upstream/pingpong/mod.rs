@@ -399,7 +399,7 @@ mod tests {
         let heading_of_theirs =
             "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec";
         assert_eq!(heading(), heading_of_theirs);
-        let theirs = "1m      10      =10      20m         0.08s    277.85   3773.85       0.00";
+        let theirs = "1m      10      =10      20m         0.08s    277.85    3773.85       0.00";
         let time = Duration::from_nanos(75_477_000);
         assert_eq!(row(1 << 20, 10, 10, time), theirs);
     }
