@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fabtests::campaign::actor;
-use fabtests::command::{bench, campaign, crowd, doctor, limits, pingpong, run};
+use fabtests::command::{bench, campaign, compare, crowd, doctor, limits, pingpong, plot, run};
 use fabtests::pair::role;
 use fabtests::suite::{conformance, misbehave};
 use fabtests::upstream;
@@ -27,6 +27,10 @@ enum Command {
     Pingpong(pingpong::Args),
     /// Measure latency, bandwidth and message rate, against the limits and against others
     Bench(bench::Args),
+    /// Lay two reports of `bench --json` side by side: what one takes over what the other takes
+    Compare(compare::Args),
+    /// Draw reports of `bench --json`: latency and bandwidth against size, beside the limits
+    Plot(plot::Args),
     /// Show what this machine can do between two processes, without any fabric
     Limits(limits::Args),
     /// Say what this machine allows, what that means for speed, and what to do; the code is 0 if
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Pingpong(args) => pingpong::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Plot(args) => plot::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Programs => upstream::list(),
         Command::Links(args) => upstream::links(&args),
@@ -74,6 +79,7 @@ fn main() -> ExitCode {
         Command::Attach(args) => doctor::attach(&args),
         Command::Actor(args) => actor::run(&args),
         Command::Run(args) => return or_complain(run::run(&args)),
+        Command::Compare(args) => return or_complain(compare::run(&args)),
         Command::Doctor(args) => return or_complain(doctor::run(&args)),
     };
     or_complain(result.map(|()| ExitCode::SUCCESS))

@@ -23,6 +23,57 @@ pub fn spread(values: &[f64]) -> f64 {
     (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / quantile(&sorted, 0.5)
 }
 
+/// Between which values the median of what was measured lies with 95 % confidence: quantiles of the
+/// medians of resamples (bootstrap). NaN for none.
+pub fn confidence(values: &[f64]) -> [f64; 2] {
+    let mut draw = Draw(SEED);
+    middle(|| median(&draw.resample(values)))
+}
+
+/// The same of the quotient of two medians.
+pub fn ratio_confidence(above: &[f64], below: &[f64]) -> [f64; 2] {
+    let mut draw = Draw(SEED);
+    middle(|| median(&draw.resample(above)) / median(&draw.resample(below)))
+}
+
+/// The geometric mean of quotients; NaN for none.
+pub fn geometric_mean(values: &[f64]) -> f64 {
+    let sum: f64 = values.iter().map(|value| value.ln()).sum();
+    (sum / values.len() as f64).exp()
+}
+
+/// Where 95 % of repeated draws lie.
+fn middle(mut draw: impl FnMut() -> f64) -> [f64; 2] {
+    let drawn: Vec<_> = (0..RESAMPLES).map(|_| draw()).collect();
+    let drawn = sorted(&drawn);
+    [quantile(&drawn, 0.025), quantile(&drawn, 0.975)]
+}
+
+/// Always the same numbers: a report says the same whenever it is read.
+struct Draw(u64);
+
+impl Draw {
+    fn resample(&mut self, values: &[f64]) -> Vec<f64> {
+        values
+            .iter()
+            .map(|_| values[self.below(values.len())])
+            .collect()
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let random = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(random) * end as u128) >> 64) as usize
+    }
+}
+
+const SEED: u64 = 0x5e1d_ede5;
+/// Enough for two digits of the ends.
+const RESAMPLES: usize = 2000;
+
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -49,5 +100,25 @@ mod tests {
     #[test]
     fn one_outlier_does_not_move_the_spread() {
         assert_eq!(spread(&[2.0, 2.0, 2.0, 2.0, 900.0]), 0.0);
+    }
+
+    #[test]
+    fn confidence_is_narrow_where_values_agree_and_holds_the_median() {
+        assert_eq!(confidence(&[5.0; 6]), [5.0, 5.0]);
+        let values = [9.0, 10.0, 10.5, 11.0, 30.0];
+        let [low, high] = confidence(&values);
+        assert!((9.0..=10.5).contains(&low) && (10.5..=30.0).contains(&high));
+        assert!(confidence(&[]).iter().all(|end| end.is_nan()));
+    }
+
+    #[test]
+    fn a_quotient_is_certain_when_both_are_apart() {
+        let fast = [1.0, 1.1, 1.05, 0.95];
+        let slow = [2.0, 2.2, 2.1, 1.9];
+        let [low, high] = ratio_confidence(&slow, &fast);
+        assert!(low > 1.5 && high < 2.5, "{low} {high}");
+        let [low, high] = ratio_confidence(&fast, &fast);
+        assert!(low < 1.0 && high > 1.0, "{low} {high}");
+        assert!((geometric_mean(&[0.5, 2.0]) - 1.0).abs() < 1e-9);
     }
 }

@@ -52,7 +52,16 @@ pub struct Timing {
     pub p99: f64,
     /// Shortest of the singles.
     pub min: f64,
+    /// The times that [`QUANTILES`] of the singles do not exceed: the histogram, in short. Where
+    /// whole runs were timed there is none.
+    #[serde(default)]
+    pub curve: Option<[f64; QUANTILES.len()]>,
 }
+
+/// Which quantiles of single round trips are told of.
+pub const QUANTILES: [f64; 13] = [
+    0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0,
+];
 
 impl Timing {
     /// Makes a timing of several means; percentiles are over these.
@@ -62,6 +71,7 @@ impl Timing {
             p50: median(means),
             p99: means.iter().copied().fold(0.0, f64::max),
             min: means.iter().copied().fold(f64::INFINITY, f64::min),
+            curve: None,
         }
     }
 }
@@ -139,6 +149,7 @@ pub fn stream(
         p50: per_message(windows.p50),
         p99: per_message(windows.p99),
         min: per_message(windows.min),
+        curve: None,
     })
 }
 
@@ -155,6 +166,7 @@ pub fn one_by_one(clock: Clock, counts: Counts, mut flow: impl FnMut(usize)) -> 
         p50: mean,
         p99: mean,
         min: mean,
+        curve: None,
     }
 }
 
@@ -180,6 +192,7 @@ fn percentiles(clock: Clock, stamps: &[u64]) -> Timing {
         p50: ns(singles.value_at_quantile(0.5)),
         p99: ns(singles.value_at_quantile(0.99)),
         min: ns(singles.min()),
+        curve: Some(QUANTILES.map(|share| ns(singles.value_at_quantile(share)))),
     }
 }
 

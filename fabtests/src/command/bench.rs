@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
-use anyhow::ensure;
-use clap::ValueEnum;
+use anyhow::{bail, ensure};
 
 use super::lineup::{LineupArgs, Stage};
-use super::{PlaceArgs, print};
-use crate::comparison::{Libfabric, MemoryUse, Plan, Report, measure};
+use super::{PlaceArgs, csv, print};
+use crate::comparison::{Libfabric, MemoryUse, Opening, Plan, Report, measure};
 use crate::cpu::Placement;
 use crate::fabric::Bench;
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
+use crate::output;
 use crate::pair::Pair;
 use crate::progress::Progress;
 use crate::size::Sizes;
@@ -20,7 +20,7 @@ use crate::size::Sizes;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Benchmarks, separated by commas: msg_pingpong, tagged_pingpong, msg_bw, tagged_bw
-    /// [default: these], rma_put, rma_get, rma_write_pingpong, rma_bw, rma_read_bw, atomic_add,
+    /// [default: these], msg_bibw, tagged_bibw, rma_put, rma_get, rma_write_pingpong, rma_bw, rma_read_bw, atomic_add,
     /// atomic_fetch_add
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     bench: Vec<Bench>,
@@ -52,10 +52,11 @@ pub struct Args {
     /// Have our buffers in special memory, which the peer copies large messages from by itself
     #[arg(long)]
     special: bool,
-    /// Measure somebody else in the same minutes, in turns
-    #[arg(long, value_enum)]
-    against: Option<Rival>,
-    /// The rival's provider [default: the one of the same name], as net for libfabric 1.17's
+    /// Measure somebody else in the same minutes, in turns: libfabric (by a C program that is
+    /// compiled on the spot), or another provider of ours
+    #[arg(long, value_name = "libfabric|PROVIDER")]
+    against: Option<String>,
+    /// libfabric's provider [default: the one of the same name], as net for libfabric 1.17's
     /// endpoints over TCP that speak our protocol
     #[arg(long, value_name = "NAME", requires = "against")]
     rival: Option<String>,
@@ -64,15 +65,37 @@ pub struct Args {
     /// Print one JSON object, described in docs/FABTESTS.md
     #[arg(long)]
     json: bool,
+    /// Print the rows as lines of values separated by commas, below a heading
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
     #[command(flatten)]
     place: PlaceArgs,
 }
 
 /// Whom to measure against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Rival {
-    /// libfabric's provider of the same name, by a C program that is compiled on the spot
-    Libfabric,
+#[derive(Debug)]
+pub(super) enum Rival {
+    /// libfabric's provider of the same name.
+    Libfabric(Libfabric),
+    /// Another provider of ours.
+    Provider(String),
+}
+
+impl Rival {
+    fn find(name: &str, provider: Option<String>) -> anyhow::Result<Self> {
+        if name == "libfabric" {
+            return Libfabric::compile(provider).map(Self::Libfabric);
+        }
+        let registry = selvedge_providers::builtin();
+        let names: Vec<_> = registry.providers().iter().map(|it| it.name()).collect();
+        match names.contains(&name) {
+            true => Ok(Self::Provider(name.to_owned())),
+            false => bail!(
+                "--against {name}: there are libfabric, {}",
+                names.join(", ")
+            ),
+        }
+    }
 }
 
 /// Measures and prints.
@@ -93,10 +116,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         );
     }
     args.lineup.check(&plan, args.against.is_some())?;
-    let rival = args
-        .against
-        .map(|Rival::Libfabric| Libfabric::compile(args.rival.clone()))
-        .transpose()?;
+    let rival = args.against.as_deref();
+    let rival = rival.map(|name| Rival::find(name, args.rival.clone()));
+    let rival = rival.transpose()?;
     let order = plan.open_order(args.provider.clone());
     let stage = Stage {
         placement,
@@ -119,7 +141,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         limits,
         rows,
         memory: memory(&provider, rival.as_ref(), placement, deadline)?,
+        opening: opening(&provider, rival.as_ref(), stage)?,
     };
+    if args.csv {
+        output::print(&csv::csv(&report));
+        return Ok(());
+    }
     print::report(&report, args.json)
 }
 
@@ -148,21 +175,34 @@ impl Args {
 /// What an idle endpoint costs, in fresh processes.
 fn memory(
     provider: &str,
-    rival: Option<&Libfabric>,
+    rival: Option<&Rival>,
     placement: Placement,
     deadline: Instant,
 ) -> anyhow::Result<Vec<MemoryUse>> {
-    let own = Pair::start(placement, deadline)?;
-    let mut memory = vec![MemoryUse::of(
-        OWN.to_owned(),
-        own,
-        Some(provider.to_owned()),
-    )?];
-    if let Some(rival) = rival {
-        let pair = rival.start(provider, placement, deadline)?;
-        memory.push(MemoryUse::of(rival.version().to_owned(), pair, None)?);
+    let own = |name: &str, provider: &str| {
+        let pair = Pair::start(placement, deadline)?;
+        MemoryUse::of(name.to_owned(), pair, Some(provider.to_owned()))
+    };
+    let mut memory = vec![own(OWN, provider)?];
+    match rival {
+        None => {}
+        Some(Rival::Libfabric(rival)) => {
+            let pair = rival.start(provider, placement, deadline)?;
+            memory.push(MemoryUse::of(rival.version().to_owned(), pair, None)?);
+        }
+        Some(Rival::Provider(other)) => memory.push(own(&format!("{OWN}, {other}"), other)?),
     }
     Ok(memory)
+}
+
+/// What opening endpoints of ours costs, in fresh processes.
+fn opening(provider: &str, rival: Option<&Rival>, stage: Stage) -> anyhow::Result<Vec<Opening>> {
+    let of = |name: String, provider: &str| Opening::of(name, stage.pair()?, provider);
+    let mut all = vec![of(OWN.to_owned(), provider)?];
+    if let Some(Rival::Provider(other)) = rival {
+        all.push(of(format!("{OWN}, {other}"), other)?);
+    }
+    Ok(all)
 }
 
 /// This project, as a contestant.

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::ensure;
 
-use super::bench::OWN;
-use crate::comparison::{Contestant, Libfabric, Pairs, Plan, Senders};
+use super::bench::{OWN, Rival};
+use crate::comparison::{Contestant, Pairs, Plan, Senders};
 use crate::cpu::Placement;
 use crate::fabric::{Bench, Manner, OpenOrder, Promise, Wait};
 use crate::pair::Pair;
@@ -107,7 +107,7 @@ impl LineupArgs {
     pub(super) fn open(
         &self,
         order: &OpenOrder,
-        rival: Option<&Libfabric>,
+        rival: Option<&Rival>,
         stage: Stage,
     ) -> anyhow::Result<Vec<Contestant>> {
         let changed = OpenOrder {
@@ -139,18 +139,29 @@ impl LineupArgs {
             ]);
         }
         let mut contestants = vec![Contestant::open(own(), stage.pair()?, &changed)?];
-        if let Some(rival) = rival {
-            let provider = &contestants[0].opened.provider;
-            let pair = rival.start(provider, stage.placement, stage.deadline)?;
-            let order = OpenOrder {
-                special: false,
-                ..order.clone()
-            };
-            contestants.push(Contestant::open(rival.version().to_owned(), pair, &order)?);
-        } else if !self.is_plain() {
-            let plain = Contestant::open(own(), stage.pair()?, order)?;
-            contestants.push(plain.called("plain".to_owned()));
-        }
+        let provider = contestants[0].opened.provider.clone();
+        contestants.extend(match rival {
+            Some(Rival::Libfabric(rival)) => {
+                let pair = rival.start(&provider, stage.placement, stage.deadline)?;
+                let order = OpenOrder {
+                    special: false,
+                    ..order.clone()
+                };
+                Some(Contestant::open(rival.version().to_owned(), pair, &order)?)
+            }
+            Some(Rival::Provider(other)) => {
+                let order = OpenOrder {
+                    provider: Some(other.clone()),
+                    ..order.clone()
+                };
+                Some(Contestant::open(own(), stage.pair()?, &order)?)
+            }
+            None if self.is_plain() => None,
+            None => {
+                let plain = Contestant::open(own(), stage.pair()?, order)?;
+                Some(plain.called("plain".to_owned()))
+            }
+        });
         Ok(contestants)
     }
 }

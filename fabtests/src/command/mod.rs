@@ -2,12 +2,15 @@
 
 pub mod bench;
 pub mod campaign;
+pub mod compare;
 pub mod crowd;
+mod csv;
 pub mod doctor;
 pub mod limits;
 mod lineup;
 pub mod pingpong;
 mod place;
+pub mod plot;
 mod print;
 pub mod run;
 mod terminals;

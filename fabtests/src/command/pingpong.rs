@@ -100,6 +100,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         limits,
         rows,
         memory: Vec::new(),
+        opening: Vec::new(),
     };
     print::report(&report, args.json)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use comfy_table::Table;
 
-use crate::comparison::{MemoryUse, Report, Row};
+use crate::comparison::{MemoryUse, Opening, Report, Row};
 use crate::size;
 use crate::table::{self, figure, optional};
 
@@ -31,6 +31,9 @@ pub(super) fn report(report: &Report, json: bool) -> anyhow::Result<()> {
         println!("{}", bench_table(&rows));
         say_dropped(&rows);
         say_processor_time(&rows);
+    }
+    for opening in &report.opening {
+        println!("\n{}", opening_line(opening));
     }
     if !report.memory.is_empty() {
         println!("\nmemory of an idle endpoint, KiB");
@@ -70,7 +73,8 @@ fn bench_table(rows: &[&Row]) -> Table {
         rows.iter().partition(|row| who(row) == who(rows[0]));
     let pingpong = rows[0].rtt_ns.is_some();
     if !rivals.is_empty() {
-        let is_rival = rivals[0].implementation != rows[0].implementation;
+        let is_rival = rivals[0].implementation != rows[0].implementation
+            || rivals[0].provider != rows[0].provider;
         let pairs = own.into_iter().zip(rivals);
         return versus_table(pingpong, is_rival, pairs);
     }
@@ -194,6 +198,19 @@ fn versus_table<'a>(
     table
 }
 
+fn opening_line(opening: &Opening) -> String {
+    let us = |ns: f64, [low, high]: [f64; 2]| {
+        let (ns, low, high) = (figure(ns / 1e3), figure(low / 1e3), figure(high / 1e3));
+        format!("{ns} us ({low} - {high})")
+    };
+    format!(
+        "{}: opening an endpoint takes {}, the first round trip with a new peer {}",
+        opening.implementation,
+        us(opening.open_ns, opening.open_ci_ns),
+        us(opening.first_round_trip_ns, opening.first_ci_ns)
+    )
+}
+
 fn memory_table(uses: &[MemoryUse]) -> Table {
     let mut table = table::new(&[
         "",
@@ -217,8 +234,8 @@ fn memory_table(uses: &[MemoryUse]) -> Table {
 }
 
 /// Whose figures a row has.
-fn who(row: &Row) -> (&str, &str) {
-    (&row.implementation, &row.manner)
+fn who(row: &Row) -> (&str, &str, &str) {
+    (&row.provider, &row.implementation, &row.manner)
 }
 
 /// What was used of the processors, where that was asked for.

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::{Contestant, Measured, MemoryUse};
+use super::{Contestant, Measured, MemoryUse, Opening};
 use crate::fabric::BenchOrder;
 use crate::limits::{Distance, Limits, SizeLimit};
 use crate::machine::Machine;
-use crate::stats::{median, spread};
-use crate::timing::Timing;
+use crate::stats::{confidence, median, spread};
+use crate::timing::{QUANTILES, Timing};
 
 /// The one object that `--json` prints. Fields are only ever added.
 #[derive(Clone, Debug, Serialize)]
@@ -20,6 +20,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What an idle endpoint takes, by contestant; empty when it was not asked.
     pub memory: Vec<MemoryUse>,
+    /// What opening an endpoint costs in time, by provider of ours; empty when it was not asked.
+    pub opening: Vec<Opening>,
 }
 
 /// The result of one contestant at one point.
@@ -72,6 +74,10 @@ pub struct Row {
     pub cores: Option<f64>,
     /// Processor time of a process that waits for a message, over the time that it waits.
     pub waiting_cpu: Option<f64>,
+    /// The time of one message in each run that counts, in nanoseconds, in the order of the runs.
+    pub runs_ns: Vec<f64>,
+    /// Between which times their median lies with 95 % confidence.
+    pub ci_ns: [f64; 2],
 }
 
 /// Something measured between two looks at the cores' distance.
@@ -138,7 +144,9 @@ impl Row {
         let kept: Vec<_> = own.iter().copied().filter(|run| run.is_at(usual)).collect();
         let times = figures(&kept, |run| run.value.timing.mean);
         let pingpong = order.bench.is_pingpong();
-        let message_ns = median(&times) / if pingpong { 2.0 } else { 1.0 };
+        let ways = if pingpong { 2.0 } else { 1.0 };
+        let message_ns = median(&times) / ways;
+        let runs_ns: Vec<_> = times.iter().map(|time| time / ways).collect();
         let limit_ns = limit_ns(rounds, usual);
         Self {
             provider: contestant.opened.provider.clone(),
@@ -166,6 +174,8 @@ impl Row {
             cores: optional(&kept, |run| run.cores),
             waiting_cpu: optional(&kept, |run| run.waiting_cpu),
             memcpy_mbps: SizeLimit::find(&limits.memcpy, order.size).map(|limit| limit.mbps),
+            ci_ns: confidence(&runs_ns),
+            runs_ns,
         }
     }
 
@@ -201,7 +211,17 @@ fn medians(runs: &[&Sample<Measured>]) -> Timing {
         p50: median(&figures(runs, |run| run.value.timing.p50)),
         p99: median(&figures(runs, |run| run.value.timing.p99)),
         min: median(&figures(runs, |run| run.value.timing.min)),
+        curve: curve(runs),
     }
+}
+
+fn curve(runs: &[&Sample<Measured>]) -> Option<[f64; QUANTILES.len()]> {
+    let curves: Vec<_> = runs
+        .iter()
+        .filter_map(|run| run.value.timing.curve)
+        .collect();
+    let each = |at: usize| median(&curves.iter().map(|curve| curve[at]).collect::<Vec<_>>());
+    (!curves.is_empty()).then(|| std::array::from_fn(each))
 }
 
 /// A figure's median over the runs that have it.
@@ -232,6 +252,7 @@ mod tests {
             p50: 1.0,
             p99: 1.0,
             min: 1.0,
+            curve: None,
         };
         let distance = |line_ns| Distance {
             line_ns,

@@ -62,9 +62,10 @@ impl Runner for Pairs {
         let began = parts.iter().map(|ran| ran.began_ns).min().unwrap_or(0);
         let ended = parts.iter().map(|ran| ran.ended_ns).max().unwrap_or(0);
         let taken = ended.saturating_sub(began).max(1) as f64;
-        let each = match order.bench.is_pingpong() {
-            true => 1,
-            false => order.window,
+        let each = match order.bench {
+            bench if bench.is_pingpong() => 1,
+            bench if bench.is_bidirectional() => 2 * order.window,
+            _ => order.window,
         };
         let count = self.pairs.len() * order.counts.total() * each;
         let cpu: u64 = parts.iter().map(|ran| ran.cpu_ns).sum();

@@ -1,4 +1,5 @@
-//! Streams: the active side sends a window of messages, the passive side acknowledges it.
+//! Streams: the active side sends a window of messages, the passive side acknowledges it; or both
+//! send windows at the same time.
 //!
 //! The receiver has two windows of receives posted when a run begins. When a window has arrived, it
 //! is acknowledged first and its receives are posted again then: the sender finds the other window
@@ -49,6 +50,12 @@ pub(super) fn run<F: Face>(
         entries: vec![cq::Entry::default(); order.window],
     };
     let timing = match side {
+        _ if order.bench.is_bidirectional() => {
+            flow.to_post = windows * order.window;
+            flow.post(2 * order.window, order.size, Purpose::Payload)?;
+            let messages = 2 * order.window;
+            stream(clock, order.counts, messages, || flow.exchange_windows())?
+        }
         Side::Active => {
             flow.post(2, ACK, Purpose::Ack)?;
             stream(clock, order.counts, order.window, || flow.send_window())?
@@ -58,6 +65,9 @@ pub(super) fn run<F: Face>(
             stream(clock, order.counts, order.window, || flow.receive_window())?
         }
     };
+    if order.bench.is_bidirectional() {
+        flow.see_off()?;
+    }
     flow.run.end();
     Ok(timing)
 }
@@ -87,9 +97,29 @@ struct Flow<'a, F> {
 }
 
 impl<F: Face> Flow<'_, F> {
-    /// Sends a window and waits until all of it is sent and acknowledged.
+    /// Sends a window and waits until all of it is sent and the other side's has arrived: that is its
+    /// acknowledgement.
     #[inline]
-    fn send_window(&mut self) -> anyhow::Result<()> {
+    fn exchange_windows(&mut self) -> anyhow::Result<()> {
+        self.send_all()?;
+        self.wanted += self.window as u64;
+        self.wait(self.size, Self::check)?;
+        self.post(self.window, self.size, Purpose::Payload)
+    }
+
+    /// What was sent last may still be here, and leaves with progress; the other side waits for it,
+    /// and says nothing more.
+    fn see_off(&mut self) -> anyhow::Result<()> {
+        for _ in 0..TURNS {
+            let count = self.run.read(&mut self.entries)?;
+            ensure!(count == 0, "{count} completions that nobody waits for");
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn send_all(&mut self) -> anyhow::Result<()> {
         if self.verify {
             self.fill();
         }
@@ -102,6 +132,13 @@ impl<F: Face> Flow<'_, F> {
                 self.run.send(slot, self.size, Purpose::Payload)?;
             }
         }
+        Ok(())
+    }
+
+    /// Sends a window and waits until all of it is sent and acknowledged.
+    #[inline]
+    fn send_window(&mut self) -> anyhow::Result<()> {
+        self.send_all()?;
         self.wanted += 1;
         self.wait(ACK, |_, _| Ok(()))?;
         self.post(1, ACK, Purpose::Ack)
@@ -181,3 +218,5 @@ impl<F: Face> Flow<'_, F> {
 
 /// Bytes of an acknowledgement.
 const ACK: usize = 4;
+/// Turns of progress in which a window of injected messages leaves.
+const TURNS: usize = 500;

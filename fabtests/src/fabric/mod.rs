@@ -43,6 +43,10 @@ pub enum Bench {
     MsgBw,
     /// Tagged messages, a window of them at a time in one direction.
     TaggedBw,
+    /// Untagged messages, windows in both directions at the same time.
+    MsgBibw,
+    /// Tagged messages, windows in both directions at the same time.
+    TaggedBibw,
     /// Puts into special memory, one to and one fro, each seen by whoever looks at the memory.
     RmaPut,
     /// Gets out of special memory, one after the other; of up to 64 bytes, each from a line that the
@@ -62,11 +66,13 @@ pub enum Bench {
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::MsgPingpong,
         Self::TaggedPingpong,
         Self::MsgBw,
         Self::TaggedBw,
+        Self::MsgBibw,
+        Self::TaggedBibw,
         Self::RmaPut,
         Self::RmaGet,
         Self::RmaWritePingpong,
@@ -90,6 +96,8 @@ impl Bench {
             Self::TaggedPingpong => "tagged_pingpong",
             Self::MsgBw => "msg_bw",
             Self::TaggedBw => "tagged_bw",
+            Self::MsgBibw => "msg_bibw",
+            Self::TaggedBibw => "tagged_bibw",
             Self::RmaPut => "rma_put",
             Self::RmaGet => "rma_get",
             Self::RmaWritePingpong => "rma_write_pingpong",
@@ -112,8 +120,18 @@ impl Bench {
     pub const fn is_windowed(self) -> bool {
         matches!(
             self,
-            Self::MsgBw | Self::TaggedBw | Self::RmaBw | Self::RmaReadBw
+            Self::MsgBw
+                | Self::TaggedBw
+                | Self::MsgBibw
+                | Self::TaggedBibw
+                | Self::RmaBw
+                | Self::RmaReadBw
         )
+    }
+
+    /// Whether both sides send windows: figures are of both directions together.
+    pub const fn is_bidirectional(self) -> bool {
+        matches!(self, Self::MsgBibw | Self::TaggedBibw)
     }
 
     /// Whether it is about atomics.
@@ -130,7 +148,12 @@ impl Bench {
     pub const fn is_remote(self) -> bool {
         !matches!(
             self,
-            Self::MsgPingpong | Self::TaggedPingpong | Self::MsgBw | Self::TaggedBw
+            Self::MsgPingpong
+                | Self::TaggedPingpong
+                | Self::MsgBw
+                | Self::TaggedBw
+                | Self::MsgBibw
+                | Self::TaggedBibw
         )
     }
 }
@@ -262,8 +285,12 @@ pub fn run(
         }
         Bench::MsgPingpong => pingpong::run::<face::Untagged>(station, side, clock, order),
         Bench::TaggedPingpong => pingpong::run::<face::Tagged>(station, side, clock, order),
-        Bench::MsgBw => bandwidth::run::<face::Untagged>(station, side, clock, order),
-        Bench::TaggedBw => bandwidth::run::<face::Tagged>(station, side, clock, order),
+        Bench::MsgBw | Bench::MsgBibw => {
+            bandwidth::run::<face::Untagged>(station, side, clock, order)
+        }
+        Bench::TaggedBw | Bench::TaggedBibw => {
+            bandwidth::run::<face::Tagged>(station, side, clock, order)
+        }
         _ => remote::run(station, side, clock, order),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -31,6 +31,8 @@ pub struct Station {
     peers: Vec<FiAddr>,
     wire: Wire,
     idle: Idle,
+    /// What opening it took, from discovery on, without its buffers.
+    open_ns: u64,
     manner: Manner,
     /// Of the receives that take nothing.
     for_nobody: Pages,
@@ -47,6 +49,9 @@ pub struct Opened {
     pub address: String,
     /// Largest injected message, in bytes.
     pub inject_size: usize,
+    /// What opening took, from discovery on, in nanoseconds; 0 where contestants do not tell.
+    #[serde(default)]
+    pub open_ns: u64,
 }
 
 impl Station {
@@ -55,6 +60,7 @@ impl Station {
     /// # Errors
     /// When there is none, with what discovery says of each, or when it does not open.
     pub fn open(order: &OpenOrder, idle: Idle) -> anyhow::Result<Self> {
+        let start = Instant::now();
         let info = discover(order)?;
         let name = info.fabric_attr.prov_name.clone();
         let domain = info
@@ -70,6 +76,7 @@ impl Station {
         let ep = domain
             .endpoint(&info, bindings)
             .with_context(|| format!("cannot open an endpoint of {name}"))?;
+        let open_ns = start.elapsed().as_nanos() as u64;
         let side = side_bytes(order.window, order.largest);
         let wire = match order.special {
             true => Wire::special(&*domain, side)?,
@@ -83,6 +90,7 @@ impl Station {
             peers: Vec::new(),
             wire,
             idle,
+            open_ns,
             manner: order.manner,
             for_nobody: Pages::new(64)?,
             window: match order.remote {
@@ -119,6 +127,7 @@ impl Station {
             provider: self.info.fabric_attr.prov_name.clone(),
             address: address.to_string(),
             inject_size: self.info.tx_attr.inject_size,
+            open_ns: self.open_ns,
         })
     }
 

@@ -1,0 +1,60 @@
+//! Rows as lines of values, for spreadsheets.
+
+use crate::comparison::{Report, Row};
+
+const HEADING: &str = "provider,implementation,manner,bench,size,window,inject,ns,low_ns,high_ns,\
+                       mbps,msgs_per_s,p50_rtt_ns,p99_rtt_ns,min_rtt_ns,limit_ns,x_limit,cma_ns,\
+                       memcpy_mbps,cacheline_rtt_ns,spread,reps,dropped\n";
+
+/// The rows of a report, below a heading.
+pub(super) fn csv(report: &Report) -> String {
+    let lines = report.rows.iter().map(line);
+    HEADING.to_owned() + &lines.collect::<String>()
+}
+
+fn line(row: &Row) -> String {
+    let rtt = row.rtt_ns;
+    let fields = [
+        quoted(&row.provider),
+        quoted(&row.implementation),
+        quoted(&row.manner),
+        row.bench.to_owned(),
+        row.size.to_string(),
+        row.window.to_string(),
+        row.inject.to_string(),
+        figure(row.message_ns()),
+        figure(row.ci_ns[0]),
+        figure(row.ci_ns[1]),
+        figure(row.mbps),
+        figure(row.msgs_per_s),
+        optional(rtt.map(|rtt| rtt.p50)),
+        optional(rtt.map(|rtt| rtt.p99)),
+        optional(rtt.map(|rtt| rtt.min)),
+        optional(row.limit_ns),
+        optional(row.ratio),
+        optional(row.cma_ns),
+        optional(row.memcpy_mbps),
+        figure(row.cacheline_rtt_ns),
+        figure(row.spread),
+        row.reps.to_string(),
+        row.dropped.to_string(),
+    ];
+    fields.join(",") + "\n"
+}
+
+/// Text may have commas.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+/// Empty where there is none.
+fn figure(value: f64) -> String {
+    match value.is_finite() {
+        true => format!("{value:.4}"),
+        false => String::new(),
+    }
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(String::new, figure)
+}

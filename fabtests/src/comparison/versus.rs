@@ -1,0 +1,168 @@
+//! Two reports side by side: what one takes over what the other takes.
+
+use serde::Serialize;
+
+use super::stored::{Report, Row};
+use crate::stats::{median, ratio_confidence};
+
+/// One point that is in both.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Versus {
+    /// The benchmark, with the manner if it was not the usual one.
+    pub what: String,
+    /// Bytes of a message.
+    pub size: usize,
+    /// What one message took in the first, in nanoseconds.
+    pub a_ns: f64,
+    /// What one message took in the second.
+    pub b_ns: f64,
+    /// The second over the first.
+    pub ratio: f64,
+    /// Between which values that lies with 95 % confidence.
+    pub ci: [f64; 2],
+    /// What follows from that.
+    pub judgement: Judgement,
+}
+
+/// How the second one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// It takes less time.
+    Faster,
+    /// It takes more.
+    Slower,
+    /// Nobody can tell.
+    Same,
+}
+
+/// Pairs the points of two reports. Where contestants of the same name are in both, they are
+/// paired; otherwise the first of each are.
+pub fn versus(a: &Report, b: &Report) -> Vec<Versus> {
+    let in_both = |row: &&Row| b.rows.iter().any(|other| is_same(row, other));
+    let named: Vec<&Row> = a.rows.iter().filter(in_both).collect();
+    if !named.is_empty() {
+        let partner = |row: &Row| b.rows.iter().find(|other| is_same(row, other));
+        let pairs = named
+            .into_iter()
+            .filter_map(|row| Some((row, partner(row)?)));
+        return pairs.map(|(row, other)| Versus::of(row, other)).collect();
+    }
+    let (ours, theirs) = (first(a), first(b));
+    let pairs = ours.into_iter().filter_map(|row| {
+        let is_there = |other: &&&Row| is_same_point(row, other);
+        Some((row, *theirs.iter().find(is_there)?))
+    });
+    pairs.map(|(row, other)| Versus::of(row, other)).collect()
+}
+
+/// The rows of the first contestant.
+fn first(report: &Report) -> Vec<&Row> {
+    let Some(first) = report.rows.first() else {
+        return Vec::new();
+    };
+    let is_first = |row: &&Row| is_same_contestant(first, row);
+    report.rows.iter().filter(is_first).collect()
+}
+
+fn is_same(one: &Row, other: &Row) -> bool {
+    is_same_contestant(one, other) && is_same_point(one, other)
+}
+
+/// Versions may differ.
+fn is_same_contestant(one: &Row, other: &Row) -> bool {
+    let name = |row: &Row| row.implementation.split(' ').next().map(str::to_owned);
+    one.provider == other.provider && one.manner == other.manner && name(one) == name(other)
+}
+
+fn is_same_point(one: &Row, other: &Row) -> bool {
+    one.bench == other.bench && one.size == other.size && one.window == other.window
+}
+
+impl Versus {
+    fn of(a: &Row, b: &Row) -> Self {
+        let what = match a.manner.as_str() {
+            "" => a.bench.clone(),
+            manner => format!("{}, {manner}", a.bench),
+        };
+        Self {
+            a_ns: a.message_ns(),
+            b_ns: b.message_ns(),
+            ratio: b.message_ns() / a.message_ns(),
+            ..Self::of_runs(what, a.size, &a.runs_ns, &b.runs_ns)
+        }
+    }
+
+    /// What follows from the times of a message in the runs of both.
+    pub fn of_runs(what: String, size: usize, a: &[f64], b: &[f64]) -> Self {
+        let (a_ns, b_ns) = (median(a), median(b));
+        let ci = match a.len().min(b.len()) {
+            0 | 1 => [f64::NAN; 2],
+            _ => ratio_confidence(b, a),
+        };
+        Self {
+            what,
+            size,
+            a_ns,
+            b_ns,
+            ratio: b_ns / a_ns,
+            ci,
+            judgement: match ci {
+                [_, high] if high < 1.0 => Judgement::Faster,
+                [low, _] if low > 1.0 => Judgement::Slower,
+                _ => Judgement::Same,
+            },
+        }
+    }
+
+    /// Whether it is certain that the second takes more than so many times as long.
+    pub fn is_worse_than(&self, factor: f64) -> bool {
+        self.ci[0] > factor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(provider: &str, version: &str, ns: f64) -> Report {
+        let runs = [ns, ns * 1.01, ns * 0.99, ns * 1.02];
+        let row = |size: usize| {
+            serde_json::json!({
+                "provider": provider, "implementation": format!("selvedge {version}"),
+                "bench": "tagged_pingpong", "size": size, "window": 1, "rtt_ns": null,
+                "msgs_per_s": 1e9 / ns, "limit_ns": null, "memcpy_mbps": null, "cma_ns": null,
+                "manner": "", "runs_ns": runs,
+            })
+        };
+        serde_json::from_value(serde_json::json!({
+            "machine": {"cpu": "x", "cores": 2, "kernel": "y"}, "rows": [row(8), row(64)],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_same_contestant_of_another_version_is_compared_with_itself() {
+        let all = versus(&report("shm", "0.1", 100.0), &report("shm", "0.2", 80.0));
+        assert_eq!(all.len(), 2);
+        assert_eq!((all[0].size, all[1].size), (8, 64));
+        assert!((all[0].ratio - 0.8).abs() < 1e-9);
+        assert_eq!(all[0].judgement, Judgement::Faster);
+        assert!(!all[0].is_worse_than(1.0));
+    }
+
+    #[test]
+    fn different_contestants_are_compared_if_there_are_no_others() {
+        let all = versus(&report("shm", "0.1", 100.0), &report("tcp", "0.1", 9000.0));
+        assert_eq!(all[0].judgement, Judgement::Slower);
+        assert!(all[0].is_worse_than(50.0) && !all[0].is_worse_than(100.0));
+    }
+
+    #[test]
+    fn what_scatters_is_not_judged() {
+        let mut b = report("shm", "0.1", 101.0);
+        b.rows[0].runs_ns = vec![60.0, 140.0, 101.0, 90.0];
+        let all = versus(&report("shm", "0.1", 100.0), &b);
+        assert_eq!(all[0].judgement, Judgement::Same);
+    }
+}

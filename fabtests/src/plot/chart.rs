@@ -1,0 +1,300 @@
+//! A picture with two axes, as SVG.
+
+use std::fmt::Write as _;
+
+use super::axis::Axis;
+use crate::markup::escaped;
+
+/// A picture.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// What stands above it.
+    pub title: String,
+    /// The line below that.
+    pub subtitle: String,
+    /// From left to right.
+    pub x: Axis,
+    /// From the bottom up.
+    pub y: Axis,
+    /// What is drawn.
+    pub series: Vec<Series>,
+}
+
+/// One line of it.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// What it is called beside its end.
+    pub name: String,
+    /// How it looks.
+    pub look: Look,
+    /// From left to right.
+    pub points: Vec<(f64, f64)>,
+    /// Between which values each point lies with confidence; as many as points, or none.
+    pub band: Vec<(f64, f64)>,
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Something that was measured; with a colour of its own.
+    Measured(usize),
+    /// What the machine can do; with dashes of its own.
+    Limit(usize),
+}
+
+const WIDTH: f64 = 900.0;
+const HEIGHT: f64 = 480.0;
+const LEFT: f64 = 84.0;
+const RIGHT: f64 = 236.0;
+const TOP: f64 = 58.0;
+const BOTTOM: f64 = 56.0;
+/// Colours that people who see few colours can tell from each other.
+const COLOURS: [&str; 7] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b4b9a",
+];
+const GREY: &str = "#8a8a8a";
+const DASHES: [&str; 4] = ["7 4", "2 3", "10 3 2 3", "1 5"];
+/// Between the names of lines that end side by side.
+const LINE: f64 = 15.0;
+
+impl Chart {
+    /// The picture, which needs nothing else.
+    pub fn svg(&self) -> String {
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             width=\"{WIDTH}\" height=\"{HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
+        );
+        let _ = writeln!(
+            svg,
+            "<text x=\"{LEFT}\" y=\"24\" font-size=\"16\" font-weight=\"bold\">{}</text>\n\
+             <text x=\"{LEFT}\" y=\"42\" fill=\"#555555\">{}</text>",
+            escaped(&self.title),
+            escaped(&self.subtitle)
+        );
+        self.grid(&mut svg);
+        for series in &self.series {
+            self.band(&mut svg, series);
+        }
+        for series in &self.series {
+            self.line(&mut svg, series);
+        }
+        self.names(&mut svg);
+        svg + "</svg>\n"
+    }
+
+    fn place(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+        let (across, up) = (self.x.at(x), self.y.at(y));
+        let place = (
+            LEFT + across * (WIDTH - LEFT - RIGHT),
+            HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM),
+        );
+        (place.0.is_finite() && place.1.is_finite()).then_some(place)
+    }
+
+    fn grid(&self, svg: &mut String) {
+        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        for (value, text) in self.x.ticks(12) {
+            let x = LEFT + self.x.at(value) * (right - LEFT);
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{x:.1} {TOP}V{bottom}\" stroke=\"#e6e6e6\"/>\
+                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+                bottom + 18.0
+            );
+        }
+        for (value, text) in self.y.ticks(9) {
+            let y = bottom - self.y.at(value) * (bottom - TOP);
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#e6e6e6\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+                LEFT - 8.0,
+                y + 4.0
+            );
+        }
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#333333\"/>\n\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n\
+             <text transform=\"translate(18 {:.1}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            (LEFT + right) / 2.0,
+            HEIGHT - 14.0,
+            self.x.label,
+            (TOP + bottom) / 2.0,
+            self.y.label
+        );
+    }
+
+    fn band(&self, svg: &mut String, series: &Series) {
+        let colour = series.look.colour();
+        let ends = series.points.iter().zip(&series.band);
+        let upper = ends
+            .clone()
+            .filter_map(|(&(x, _), &(_, high))| self.place((x, high)));
+        let lower = ends
+            .rev()
+            .filter_map(|(&(x, _), &(low, _))| self.place((x, low)));
+        let outline: Vec<_> = upper.chain(lower).collect();
+        if outline.len() > 2 {
+            let points = text_of(&outline);
+            let _ = writeln!(
+                svg,
+                "<polygon points=\"{points}\" fill=\"{colour}\" opacity=\"0.18\"/>"
+            );
+        }
+    }
+
+    fn line(&self, svg: &mut String, series: &Series) {
+        let places: Vec<_> = series
+            .points
+            .iter()
+            .filter_map(|&at| self.place(at))
+            .collect();
+        if places.is_empty() {
+            return;
+        }
+        let colour = series.look.colour();
+        let dashes = series.look.dashes();
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>",
+            text_of(&places)
+        );
+        if matches!(series.look, Look::Measured(_)) {
+            for (x, y) in places {
+                let _ = write!(
+                    svg,
+                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.6\" fill=\"{colour}\"/>"
+                );
+            }
+            svg.push('\n');
+        }
+    }
+
+    /// The names stand beside the ends of their lines, pushed apart where these are too near.
+    fn names(&self, svg: &mut String) {
+        let mut names: Vec<_> = self
+            .series
+            .iter()
+            .filter_map(|series| {
+                let last = series.points.iter().rev().find_map(|&at| self.place(at))?;
+                Some((last.1, series))
+            })
+            .collect();
+        names.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut ys: Vec<f64> = names.iter().map(|(y, _)| *y).collect();
+        for at in 1..ys.len() {
+            ys[at] = ys[at].max(ys[at - 1] + LINE);
+        }
+        let over = ys
+            .last()
+            .map_or(0.0, |last| (last - (HEIGHT - BOTTOM)).max(0.0));
+        if over > 0.0 {
+            // From the bottom up again.
+            let last = ys.len() - 1;
+            ys[last] -= over;
+            for at in (0..last).rev() {
+                ys[at] = ys[at].min(ys[at + 1] - LINE);
+            }
+        }
+        for ((_, series), y) in names.iter().zip(ys) {
+            let at = WIDTH - RIGHT + 10.0;
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{at} {y:.1}h18\" stroke=\"{}\" stroke-width=\"2\"{}/>\n\
+                 <text x=\"{:.1}\" y=\"{:.1}\" fill=\"{}\">{}</text>",
+                series.look.colour(),
+                series.look.dashes(),
+                at + 24.0,
+                y + 4.0,
+                series.look.dark(),
+                escaped(&series.name)
+            );
+        }
+    }
+}
+
+impl Look {
+    fn colour(self) -> &'static str {
+        match self {
+            Self::Measured(number) => COLOURS[number % COLOURS.len()],
+            Self::Limit(_) => GREY,
+        }
+    }
+
+    fn dashes(self) -> String {
+        match self {
+            Self::Measured(_) => String::new(),
+            Self::Limit(number) => {
+                format!(" stroke-dasharray=\"{}\"", DASHES[number % DASHES.len()])
+            }
+        }
+    }
+
+    /// For letters.
+    fn dark(self) -> &'static str {
+        match self {
+            Self::Limit(_) => "#666666",
+            Self::Measured(_) => self.colour(),
+        }
+    }
+}
+
+fn text_of(places: &[(f64, f64)]) -> String {
+    let texts = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
+    texts.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::axis::Scale;
+    use super::*;
+
+    fn chart(names: &[&str]) -> Chart {
+        let points = vec![(8.0, 100.0), (4096.0, 900.0)];
+        let values = |axis: fn(&(f64, f64)) -> f64| points.iter().map(axis).collect::<Vec<_>>();
+        Chart {
+            title: "a < b".into(),
+            subtitle: String::new(),
+            x: Axis::over(Scale::Bytes, "size", values(|at| at.0).into_iter()),
+            y: Axis::over(Scale::Nanoseconds, "time", values(|at| at.1).into_iter()),
+            series: names
+                .iter()
+                .enumerate()
+                .map(|(number, name)| Series {
+                    name: (*name).to_owned(),
+                    look: Look::Measured(number),
+                    points: points.clone(),
+                    band: vec![(90.0, 110.0), (800.0, 1000.0)],
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn every_line_is_drawn_with_its_band_and_its_name() {
+        let svg = chart(&["one", "two & three"]).svg();
+        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert_eq!(svg.matches("<polygon").count(), 2);
+        assert!(svg.contains(">one<") && svg.contains(">two &amp; three<"));
+        assert!(svg.contains("a &lt; b") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn names_of_lines_that_end_together_do_not_lie_upon_each_other() {
+        let names: Vec<_> = (0..20).map(|number| format!("line {number}")).collect();
+        let svg = chart(&names.iter().map(String::as_str).collect::<Vec<_>>()).svg();
+        let at = |name: &str| -> f64 {
+            let line = svg
+                .lines()
+                .find(|line| line.ends_with(&format!(">{name}</text>")));
+            let (_, rest) = line.unwrap().split_once(" y=\"").unwrap();
+            rest.split_once('"').unwrap().0.parse().unwrap()
+        };
+        let mut places: Vec<_> = names.iter().map(|name| at(name)).collect();
+        places.sort_by(f64::total_cmp);
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] > LINE - 0.2));
+        assert!(places[19] <= HEIGHT - BOTTOM + 5.0);
+    }
+}

@@ -1,0 +1,11 @@
+//! Pictures of reports: one SVG for each question, and a page with all of them.
+
+mod axis;
+mod chart;
+mod page;
+mod pictures;
+
+pub use axis::{Axis, Scale};
+pub use chart::{Chart, Look, Series};
+pub use page::page;
+pub use pictures::{Picture, pictures};
