@@ -1,4 +1,4 @@
-//! The suite over shm: the quick set, and what it is worth.
+//! The suite over each provider: the quick set, and what it is worth.
 
 use std::process::Command;
 
@@ -21,8 +21,25 @@ fn shm_passes_the_quick_set_over_every_face() {
     ]);
 }
 
+/// Over the traits alone: what the safe layer makes of them is the same for every provider, but that
+/// it opens what the provider has.
+#[test]
+fn tcp_passes_the_quick_set() {
+    fabtests(&[
+        "run",
+        "quick",
+        "-p",
+        "tcp",
+        "-f",
+        "/raw/",
+        "-f",
+        "/owned/messages",
+    ]);
+}
+
 /// A test that passes over a provider with a defect of the kind that it guards against is no test.
 #[test]
 fn every_test_notices_the_defects_that_it_names() {
-    fabtests(&["run", "--mutants", "-p", "shm"]);
+    // Most of them wait, asleep, for what does not come.
+    fabtests(&["run", "--mutants", "-p", "shm", "-j", "6"]);
 }

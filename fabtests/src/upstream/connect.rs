@@ -50,9 +50,21 @@ impl Door {
     /// # Errors
     /// As [`Self::open`].
     pub(super) fn of(options: &Options, info: Info) -> anyhow::Result<Self> {
+        Self::waiting(options, info, wait::Object::Unspec)
+    }
+
+    /// The same with another way to wait for events.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn waiting(
+        options: &Options,
+        info: Info,
+        wait_obj: wait::Object,
+    ) -> anyhow::Result<Self> {
         let fabric = info.fabric()?;
         let mut attr = eq::Attr::default();
-        attr.wait_obj = wait::Object::Unspec;
+        attr.wait_obj = wait_obj;
         let eq = fabric.eq(&attr)?;
         let pep = match options.is_client() {
             true => None,
@@ -80,7 +92,7 @@ impl Door {
 
     fn event_within(&self, most: Option<Duration>) -> anyhow::Result<Event> {
         loop {
-            match self.eq.wait(most) {
+            match self.next(most) {
                 Ok(event) => return Ok(event),
                 Err(Errno::Intr) => {}
                 Err(Errno::Again) if most.is_none() => {}
@@ -92,6 +104,26 @@ impl Door {
                     return Err(failure(error.errno, error.detail));
                 }
                 Err(errno) => return Err(failure(errno, "cannot read events")),
+            }
+        }
+    }
+
+    fn next(&self, most: Option<Duration>) -> Result<Event, Errno> {
+        match self.eq.wait(most) {
+            // A queue without a wait object is read again and again.
+            Err(Errno::NoSys) => self.look(most),
+            answer => answer,
+        }
+    }
+
+    fn look(&self, most: Option<Duration>) -> Result<Event, Errno> {
+        let start = Instant::now();
+        loop {
+            match self.eq.read() {
+                Err(Errno::Again) if most.is_none_or(|most| start.elapsed() < most) => {
+                    std::thread::yield_now();
+                }
+                answer => return answer,
             }
         }
     }

@@ -83,6 +83,15 @@ impl Ground {
         &self.info
     }
 
+    /// Remote data as wide as the provider carries it.
+    pub(super) fn cut_data(&self, data: u64) -> u64 {
+        match self.info.domain_attr.cq_data_size {
+            0 => 0,
+            8.. => data,
+            bytes => data & ((1 << (8 * bytes)) - 1),
+        }
+    }
+
     /// How its queues are waited for.
     pub(super) fn manner(&self) -> Manner {
         self.manner
@@ -169,8 +178,8 @@ impl Ground {
         };
         let mut bindings = Bindings::new(Arc::clone(tx.cq()), Arc::clone(&av));
         bindings.rx_cq = Arc::clone(rx.cq());
-        bindings.tx_selective = plan.selective;
-        bindings.rx_selective = plan.selective;
+        bindings.tx_selective = plan.tx_selective;
+        bindings.rx_selective = plan.rx_selective;
         bindings.cntrs = plan.counters;
         bindings.eq = plan.eq;
         let info = plan.info.as_ref().unwrap_or(&self.info);
@@ -223,8 +232,10 @@ pub(super) struct Plan {
     pub(super) rx: Option<Queue>,
     /// Its peers.
     pub(super) av: Option<Arc<dyn AddressVector>>,
-    /// Both queues report only what asks for it.
-    pub(super) selective: bool,
+    /// The queue of sends and other operations reports only what asks for it.
+    pub(super) tx_selective: bool,
+    /// The queue of receives reports only what asks for it.
+    pub(super) rx_selective: bool,
     /// Its counters.
     pub(super) counters: Counters,
     /// Where connections are reported.

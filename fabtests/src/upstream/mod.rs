@@ -22,6 +22,8 @@ mod payload;
 mod perf;
 mod pingpong;
 mod post;
+mod stress;
+mod uber;
 mod unit;
 mod wait;
 
@@ -59,6 +61,7 @@ const PROGRAMS: &[Program] = programs! {
     "fi_dgram_pingpong" "round trips of datagrams" bench::DATAGRAMS => bench::dgram_pingpong,
     "fi_rdm_bw" "messages in one direction" bench::LETTERS => bench::rdm_bw,
     "fi_rdm_tagged_bw" "tagged messages in one direction" bench::LETTERS => bench::rdm_tagged_bw,
+    "fi_rdm_bw_mt" "messages of several threads" bench::THREADS => bench::rdm_bw_mt,
     "fi_msg_pingpong" "round trips over a connection" bench::LETTERS => bench::msg_pingpong,
     "fi_msg_bw" "messages in one direction over a connection" bench::LETTERS => bench::msg_bw,
     "fi_rma_bw" "remote writes and reads, a window at a time" bench::LETTERS => bench::rma_bw,
@@ -98,7 +101,10 @@ const PROGRAMS: &[Program] = programs! {
     "fi_mr_test" "registration" unit::letters("") => unit::mr_test,
     "fi_cntr_test" "counters" unit::letters("") => unit::cntr_test,
     "fi_setopt_test" "options of endpoints" unit::letters("") => unit::setopt_test,
+    "sighandler_test" "signals beside an open endpoint" unit::SIGNALS => unit::sighandler_test,
 
+    "fi_rdm_stress" "clients that come, ask and go" stress::LETTERS => stress::rdm_stress,
+    "fi_ubertest" "a matrix of configurations" uber::LETTERS => uber::ubertest,
     "fi_multinode" "patterns among three processes and more" multinode::LETTERS => multinode::multinode,
 
     "fi_mcast" "multicast" functional::ABSENT => functional::mcast,

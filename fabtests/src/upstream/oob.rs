@@ -5,10 +5,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd as _;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::Errno;
 
 use super::failure::failure;
@@ -150,6 +152,15 @@ impl OutOfBandChannel {
     /// The system's.
     pub(super) fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.0.write_all(bytes).context("the peer takes nothing")
+    }
+
+    /// Whether the peer has said something, or is gone.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn has_news(&self) -> anyhow::Result<bool> {
+        let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        Ok(poll(&mut polled, PollTimeout::ZERO).context("poll")? > 0)
     }
 
     /// Receives as many bytes.

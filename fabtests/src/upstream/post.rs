@@ -274,7 +274,7 @@ fn place(access: &Access, pieces: &[Piece<'_>]) -> RmaIov {
 const MOST: usize = 4;
 
 /// Lists of a call, on the stack.
-struct Lists {
+pub(super) struct Lists {
     read: [Iov; MOST],
     write: [IovMut; MOST],
     desc: [Desc; MOST],
@@ -293,7 +293,7 @@ impl Default for Lists {
 
 impl Lists {
     #[inline]
-    fn read(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[Iov], &[Desc]) {
+    pub(super) fn read(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[Iov], &[Desc]) {
         self.describe(end, pieces);
         for (iov, piece) in self.read.iter_mut().zip(pieces) {
             *iov = piece.iov();
@@ -302,7 +302,7 @@ impl Lists {
     }
 
     #[inline]
-    fn write(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[IovMut], &[Desc]) {
+    pub(super) fn write(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[IovMut], &[Desc]) {
         self.describe(end, pieces);
         for (iov, piece) in self.write.iter_mut().zip(pieces) {
             *iov = piece.iov_mut();

@@ -7,4 +7,5 @@ mod exits;
 mod functional;
 mod pair;
 mod pingpong;
+mod uber;
 mod units;

@@ -5,6 +5,7 @@
 
 pub(crate) mod check;
 mod face;
+pub(crate) mod fork;
 mod leaks;
 pub(crate) mod memory;
 mod open;

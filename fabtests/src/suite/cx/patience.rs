@@ -36,7 +36,10 @@ pub(crate) fn until<T>(
             limit.as_secs_f64()
         );
         attempts += 1;
-        if attempts > SPINS {
+        if waited > LONG {
+            // Whoever is waited for may want this core for something else.
+            std::thread::sleep(NAP);
+        } else if attempts > SPINS {
             std::thread::yield_now();
         }
     }
@@ -44,3 +47,6 @@ pub(crate) fn until<T>(
 
 /// Attempts before others may run: a peer's core is faster than the scheduler, if it has one.
 const SPINS: u32 = 50;
+/// Nothing that is fast takes so long.
+const LONG: Duration = Duration::from_millis(50);
+const NAP: Duration = Duration::from_micros(200);

@@ -46,27 +46,6 @@ impl Tx {
             ..Self::msg(to, bytes)
         }
     }
-
-    pub(crate) fn data(mut self, data: u64) -> Self {
-        self.data = Some(data);
-        self
-    }
-
-    pub(crate) fn injected(mut self) -> Self {
-        self.is_injected = true;
-        self
-    }
-
-    pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
-        self.flags = Some(flags);
-        self
-    }
-
-    /// Cut into pieces of these lengths.
-    pub(crate) fn pieces(mut self, lengths: &[usize]) -> Self {
-        self.pieces = lengths.to_vec();
-        self
-    }
 }
 
 /// A receive.
@@ -126,17 +105,6 @@ impl Rx {
         self.kind = kind;
         self
     }
-
-    pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
-        self.flags = Some(flags);
-        self
-    }
-
-    /// Cut into pieces of these lengths.
-    pub(crate) fn pieces(mut self, lengths: &[usize]) -> Self {
-        self.pieces = lengths.to_vec();
-        self
-    }
 }
 
 /// A place in a peer's memory.
@@ -191,21 +159,6 @@ impl Write {
             pieces: Vec::new(),
             places: Vec::new(),
         }
-    }
-
-    pub(crate) fn data(mut self, data: u64) -> Self {
-        self.data = Some(data);
-        self
-    }
-
-    pub(crate) fn injected(mut self) -> Self {
-        self.is_injected = true;
-        self
-    }
-
-    pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
-        self.flags = Some(flags);
-        self
     }
 }
 
@@ -272,6 +225,42 @@ impl Post {
     pub(crate) fn is_multi(&self) -> bool {
         matches!(self, Self::Recv(rx) if rx.kind == RxKind::Multi)
     }
+}
+
+/// What several kinds of posts can be told.
+macro_rules! setters {
+    ($($type:ty: $($name:ident)+;)+) => { $(impl $type { $(setters!(@ $name);)+ })+ };
+    (@ data) => {
+        pub(crate) fn data(mut self, data: u64) -> Self {
+            self.data = Some(data);
+            self
+        }
+    };
+    (@ injected) => {
+        pub(crate) fn injected(mut self) -> Self {
+            self.is_injected = true;
+            self
+        }
+    };
+    (@ flags) => {
+        pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
+            self.flags = Some(flags);
+            self
+        }
+    };
+    (@ pieces) => {
+        /// Cut into pieces of these lengths.
+        pub(crate) fn pieces(mut self, lengths: &[usize]) -> Self {
+            self.pieces = lengths.to_vec();
+            self
+        }
+    };
+}
+
+setters! {
+    Tx: data injected flags pieces;
+    Rx: flags pieces;
+    Write: data injected flags;
 }
 
 macro_rules! into_post {

@@ -24,6 +24,8 @@ pub(super) struct FlawedEndpoint {
     queue: Option<Arc<Shared>>,
     inject_size: usize,
     held: Mutex<Option<Outgoing>>,
+    /// The process that has opened it.
+    process: u32,
 }
 
 /// A send whose bytes are a copy that is never freed.
@@ -50,6 +52,7 @@ impl FlawedEndpoint {
             queue,
             inject_size,
             held: Mutex::default(),
+            process: std::process::id(),
         }
     }
 
@@ -90,6 +93,7 @@ impl FlawedEndpoint {
                 data: out.data & 0xffff_ffff,
                 ..out
             }),
+            Flaw::ServesChildren if self.process != std::process::id() => Ok(()),
             Flaw::DeliversEarly | Flaw::IgnoresFences | Flaw::TakesAnyFlag => self.post(&out),
             _ => is_whole(),
         }

@@ -160,6 +160,8 @@ flaws! {
     InsertsAnything,
     /// endpoints are not closed
     NeverCloses,
+    /// calls of forked children are said to have succeeded
+    ServesChildren,
     /// hints are not looked at
     IgnoresHints,
     /// capabilities that were asked for are not in the result

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use selvedge::{Bindings, Caps, av, cq};
+use selvedge::{Bindings, Caps, Errno, av, cq};
 
 use crate::suite::cx::check::holds;
+use crate::suite::cx::fork;
 use crate::suite::cx::patience::until;
 use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, Tx};
 use crate::suite::flaw::Flaw;
@@ -33,6 +34,13 @@ pub(super) const TESTS: &[Test] = &[
         Caps::MSG,
         &[Flaw::ForgetsInjects, Flaw::LosesCompletions],
         what_leaves_early,
+    )
+    .faces(RAW),
+    Test::new(
+        "forked_children",
+        Caps::MSG,
+        &[Flaw::ServesChildren],
+        forked_children,
     )
     .faces(RAW),
 ];
@@ -109,6 +117,27 @@ fn in_the_midst(cx: &mut Cx) -> Result {
         port.forget_outstanding();
         cx.barrier()?;
         cx.close_ports_at_once();
+    }
+    Ok(())
+}
+
+/// A child that is forked gets errors from its parent's endpoint, and changes nothing for it: not
+/// while it lives, and not by its death.
+fn forked_children(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let other = 1 - cx.me();
+    for round in 0..cx.scale(4, 40) {
+        let len = [700, 60_000][round % 2];
+        let receive = port.post(Rx::msg(len))?;
+        let child = fork::child(|| {
+            let refused = port.try_post(Tx::msg(port.peer(), vec![1; 64]));
+            refused == Err(Errno::BadF)
+        })?;
+        port.run(Tx::msg(port.peer(), cx.payload(other, round, len)))?;
+        cx.verify(other, round, &port.of(receive)?.well()?.bytes)?;
+        let is_refused = child.end()?;
+        holds("a forked child gets an error", is_refused)?;
+        cx.barrier()?;
     }
     Ok(())
 }

@@ -189,9 +189,9 @@ fn shut_down(cx: &mut Cx, ground: &Ground, ep: &Arc<dyn Endpoint>) -> Result {
         }
     }
     cx.barrier()?;
-    // Whoever has ended it may be told so, too.
+    // Whoever has ended it may be told so, too. Requests come later.
     while ground.eq.read().is_ok() {}
-    Ok(())
+    cx.barrier()
 }
 
 /// A request that is rejected ends with an error that has the data of the rejection, and the next

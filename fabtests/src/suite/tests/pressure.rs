@@ -23,7 +23,7 @@ pub(super) const TESTS: &[Test] = &[
     Test::new(
         "threads_share_an_endpoint",
         Caps::TAGGED,
-        &[Flaw::LosesCompletions, Flaw::IgnoresTags],
+        &[Flaw::LosesCompletions],
         threads,
     )
     .faces(RAW)

@@ -3,6 +3,7 @@
 mod bandwidth;
 mod pingpong;
 mod rma;
+mod threads;
 
 use selvedge::info::EpType;
 use selvedge::{Caps, Info, OpFlags};
@@ -17,6 +18,7 @@ pub(super) use pingpong::{
     DATAGRAMS, dgram_pingpong, msg_pingpong, rdm_cntr_pingpong, rdm_pingpong, rdm_tagged_pingpong,
 };
 pub(super) use rma::{rma_bw, rma_pingpong, rma_tx_completion};
+pub(super) use threads::{THREADS, rdm_bw_mt};
 
 /// What all benchmarks take.
 pub(super) const LETTERS: Letters = Letters {

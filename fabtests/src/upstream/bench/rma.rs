@@ -141,7 +141,8 @@ impl Bench {
         if self.verify() && self.kind != Kind::Read {
             Stamp::of_pair(self.is_client(), turn).write(&self.local.memory, at, size);
         }
-        let data = (self.kind == Kind::WriteData).then_some(turn & self.data_mask());
+        let ground = self.channel.ground();
+        let data = (self.kind == Kind::WriteData).then(|| ground.cut_data(turn));
         let remote = Remote {
             addr: self.remote.addr + at as u64,
             ..self.remote
@@ -172,15 +173,6 @@ impl Bench {
         Ok(())
     }
 
-    /// How many bits of remote data the provider carries.
-    fn data_mask(&self) -> u64 {
-        match self.channel.ground().info().domain_attr.cq_data_size {
-            0 => 0,
-            8.. => u64::MAX,
-            bytes => (1 << (8 * bytes)) - 1,
-        }
-    }
-
     fn await_posted(&mut self) -> anyhow::Result<()> {
         let mut entries = [Entry::default(); 16];
         while self.completed < self.posted {
@@ -197,7 +189,10 @@ impl Bench {
         let mut seen = vec![false; count];
         for _ in 0..count {
             let entry = self.channel.end.rx.next()?;
-            let turn = entry.data.wrapping_sub(first) & self.data_mask();
+            let turn = self
+                .channel
+                .ground()
+                .cut_data(entry.data.wrapping_sub(first));
             let fresh = seen.get_mut(turn as usize).filter(|seen| !**seen);
             match fresh {
                 Some(seen) if entry.flags == flags && entry.len == size => *seen = true,

@@ -7,18 +7,22 @@ use selvedge::{Caps, EpOption, EpOptionName, Errno};
 use crate::upstream::connect::Door;
 use crate::upstream::failure::{failure, wrong};
 use crate::upstream::ground::{End, Ground};
+use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
 
+/// The TCP port beside the fabric, if `-q` does not say which.
+const BESIDE: u16 = 2710;
 /// The most that is tried, however much the provider carries.
 const MOST: usize = 64 << 10;
 
 /// The program.
 pub(in crate::upstream) fn cm_data(options: &Options) -> anyhow::Result<()> {
     let door = Door::open(options, Caps::MSG)?;
+    let mut line = OutOfBandChannel::meet_at(options, options.number("q", BESIDE)?)?;
     match options.is_client() {
-        true => client(options, &door),
-        false => serve(options, &door),
+        true => client(options, &door, &mut line),
+        false => serve(options, &door, &mut line),
     }
 }
 
@@ -54,7 +58,7 @@ fn check(data: &[u8], is_client: bool, size: usize, what: &str) -> anyhow::Resul
     stamp.check_bytes(&data[..size]).context(what.to_owned())
 }
 
-fn client(options: &Options, door: &Door) -> anyhow::Result<()> {
+fn client(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow::Result<()> {
     let ground = Ground::on(options, &*door.info.fabric()?, door.info.clone())?;
     let open = || ground.end(door.plan(door.info.clone()));
     let most = most(&open()?)?;
@@ -69,6 +73,7 @@ fn client(options: &Options, door: &Door) -> anyhow::Result<()> {
         door.connect(&end, &words(true, size))?;
         check(&door.connected(&end)?, false, size, "the acceptance")?;
         shut_down(door, &end)?;
+        line.barrier()?;
     }
     if most < MOST {
         let end = open()?;
@@ -102,7 +107,7 @@ fn refusal(door: &Door, size: usize) -> anyhow::Result<()> {
     check(&error.data, false, size, "the refusal")
 }
 
-fn serve(options: &Options, door: &Door) -> anyhow::Result<()> {
+fn serve(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow::Result<()> {
     let mut ground = None;
     let mut round = 0;
     loop {
@@ -128,6 +133,8 @@ fn serve(options: &Options, door: &Door) -> anyhow::Result<()> {
         door.connect(&end, &words(false, size))?;
         door.connected(&end)?;
         shut_down(door, &end)?;
+        // The next request may not overtake the end of this connection.
+        line.barrier()?;
         round += 1;
         if round == sizes.len() {
             return Ok(());

@@ -384,7 +384,8 @@ impl Region {
         let ground = Ground::open(options, info)?;
         let (writes, arrivals) = (ground.count()?, ground.count()?);
         let mut plan = Plan {
-            selective: true,
+            tx_selective: true,
+            rx_selective: true,
             ..Plan::default()
         };
         plan.counters.write = Some(Arc::clone(writes.cntr()));

@@ -3,6 +3,7 @@
 mod getinfo;
 mod objects;
 mod queues;
+mod signals;
 
 use selvedge::Errno;
 
@@ -12,6 +13,7 @@ use super::options::{ADDRESS, FABRIC, INFO, Letters};
 pub(super) use getinfo::getinfo_test;
 pub(super) use objects::{av_test, dom_test, mr_test, setopt_test};
 pub(super) use queues::{cntr_test, cq_test, eq_test};
+pub(super) use signals::{LETTERS as SIGNALS, sighandler_test};
 
 /// The letters of a program with some of its own.
 pub(super) const fn letters(own: &'static str) -> Letters {

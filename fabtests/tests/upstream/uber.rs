@@ -1,0 +1,103 @@
+//! The matrix of configurations, and what else has more than two parties.
+
+use std::path::Path;
+
+use crate::pair::{alone, free_port, pair_beside, start, succeed};
+
+/// A server and a client of `fi_ubertest`.
+fn uber(client: &str) -> [crate::pair::Outcome; 2] {
+    let port = free_port();
+    let server = start(&format!("fi_ubertest -p shm -x -q {port}"));
+    let line = format!("fi_ubertest -p shm -q {port} {client} 127.0.0.1");
+    let client = start(&line).end(&line);
+    [server.end("fi_ubertest -x"), client]
+}
+
+fn file(name: &str, text: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_call_of_the_matrix_passes() {
+    let outcomes = uber("-u quick");
+    succeed(&outcomes);
+    for outcome in &outcomes {
+        for count in ["Success: 107", "Skipped: 0", "ENODATA: 0", "ERROR: 0"] {
+            assert!(outcome.text.contains(count), "{outcome:#?}");
+        }
+    }
+}
+
+/// As upstream writes its files: words without quotes, commas where they like, comments.
+#[test]
+fn a_file_of_upstreams_form_is_multiplied_out() {
+    let path = file(
+        "matrix.test",
+        "#: \"two sizes of nothing\"\n{\n\tprov_name: tcp,\n\ttest_type: [\n\t\tFT_TEST_LATENCY,\n\t\t\
+         FT_TEST_BANDWIDTH\n\t],\n\ttest_class: [FT_CAP_TAGGED],\n\tclass_function: [\n\t\t\
+         FT_FUNC_SENDV,\n\t\tFT_FUNC_WRITE,\n\t],\n\tmr_mode: [],\n\ttest_flags: \
+         FT_FLAG_QUICKTEST\n},\n{ test_class: FT_CAP_RMA ep_type: FI_EP_MSG }\n",
+    );
+    let [server, client] = uber(&format!("-u {path}"));
+    // Two of tsendv; writes are of another class; shm has no connections.
+    for outcome in [&server, &client] {
+        for count in ["Success: 2", "Skipped: 2", "ENODATA: 1"] {
+            assert!(outcome.text.contains(count), "{outcome:#?}");
+        }
+        assert_eq!(outcome.code, Some(61));
+    }
+    assert!(client.text.contains("latency tsendv"), "{client:#?}");
+    let [_, chosen] = uber(&format!("-u {path} -y 2 -z 3"));
+    assert!(chosen.text.contains("Success: 1"), "{chosen:#?}");
+}
+
+#[test]
+fn configurations_that_cannot_be_read_are_named_before_anything_is_run() {
+    for (text, word) in [
+        ("{ test_tpye: FT_TEST_UNIT }", "test_tpye"),
+        ("{ test_type: FT_TEST_SPEED }", "FT_TEST_SPEED"),
+        ("{ op: [FI_SUM }", "in a list"),
+    ] {
+        let path = file("broken.test", text);
+        let outcome = alone(&format!("fi_ubertest -u {path} 127.0.0.1"));
+        assert_eq!(outcome.code, Some(1));
+        assert!(outcome.errors.contains(word), "{outcome:#?}");
+    }
+    let outcome = alone("fi_ubertest -u /nowhere 127.0.0.1");
+    assert!(outcome.errors.contains("none of quick"), "{outcome:#?}");
+}
+
+#[test]
+fn every_thread_has_its_own_stream() {
+    for options in ["-n 3", "-n 5 -g", "-n 3 -g --threading completion"] {
+        let line = format!("fi_rdm_bw_mt -p shm {options} -v -I 4 -S l:64,70000");
+        let outcomes = pair_beside(&line, "b");
+        succeed(&outcomes);
+        assert_eq!(outcomes[0].rows().len(), 2, "{outcomes:#?}");
+    }
+}
+
+#[test]
+fn clients_that_end_in_the_midst_harm_nobody_else() {
+    let script = file(
+        "stress.json",
+        "\"\nA comment.\n\"\n[{ \"op\": \"tag_req\", \"size\": 5000 }, { \"op\": \"tag_resp\" },\n\
+         { \"op\": \"write_req\", \"size\": 900000, \"offset\": 5 }, { \"op\": \"exit\" }]\n",
+    );
+    for options in ["-n 5".to_owned(), format!("-n 3 -u {script}")] {
+        let name = format!("stress.{}", free_port());
+        let server = start(&format!("fi_rdm_stress -p shm -x -B {name}"));
+        let line = format!("fi_rdm_stress -p shm {options} -P {name} 127.0.0.1");
+        let client = start(&line).end(&line);
+        let server = server.end("fi_rdm_stress -x");
+        assert!(server.text.contains(" requests"), "{server:#?}");
+        succeed(&[server, client]);
+    }
+}
+
+#[test]
+fn signals_end_processes_with_open_endpoints() {
+    succeed(&[alone("sighandler_test -p shm")]);
+}
