@@ -63,6 +63,8 @@ pub enum Event {
 pub struct ErrEntry {
     /// The word given to the operation.
     pub context: Context,
+    /// The endpoint of the operation, if it was one's.
+    pub ep: Option<Arc<dyn Endpoint>>,
     /// What went wrong.
     pub errno: Errno,
     /// The peer's data with a rejection.
@@ -76,6 +78,7 @@ impl ErrEntry {
     pub fn new(context: Context, errno: Errno, detail: impl Into<String>) -> Self {
         Self {
             context,
+            ep: None,
             errno,
             data: Vec::new(),
             detail: detail.into(),

@@ -123,18 +123,18 @@ bitflags! {
     /// Duties that a provider lays on the application (fi_getinfo(3), "Mode").
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Mode: u64 {
-        /// The context is eight pointers of the provider's.
-        const CONTEXT2 = 1 << 52;
-        /// Local buffers must be registered (before API version 1.5).
-        const LOCAL_MR = 1 << 55;
-        /// Remote completion data consumes a receive buffer.
-        const RX_CQ_DATA = 1 << 56;
-        /// The scatter list lives until the operation completes.
-        const ASYNC_IOV = 1 << 57;
-        /// Buffers leave room for a header.
-        const MSG_PREFIX = 1 << 58;
         /// The context is four pointers of the provider's.
         const CONTEXT = 1 << 59;
+        /// Buffers leave room for a header.
+        const MSG_PREFIX = 1 << 58;
+        /// The scatter list lives until the operation completes.
+        const ASYNC_IOV = 1 << 57;
+        /// Remote completion data consumes a receive buffer.
+        const RX_CQ_DATA = 1 << 56;
+        /// Local buffers must be registered (before API version 1.5).
+        const LOCAL_MR = 1 << 55;
+        /// The context is eight pointers of the provider's.
+        const CONTEXT2 = 1 << 52;
     }
 }
 

@@ -83,6 +83,7 @@
 //! | [`log`] | messages for people (`FI_LOG_*`) |
 //! | [`msg`], [`tagged`], [`rma`], [`atomic`] | what an [`Endpoint`] does: [`Msg`], [`Tagged`], [`Rma`], [`Atomic`] |
 //! | [`cq`], [`cntr`], [`eq`], [`wait`] | how it is learnt that something is done: [`CompletionQueue`], [`Counter`], [`EventQueue`], and how to sleep until then |
+//! | [`text`] | descriptions in libfabric's layout |
 //! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
 //!
 //! The objects themselves ([`Provider`], [`Registry`], [`Fabric`], [`Domain`], [`Endpoint`],
@@ -117,6 +118,7 @@ mod provider;
 mod registry;
 pub mod rma;
 pub mod tagged;
+pub mod text;
 mod tostr;
 mod verdict;
 pub mod wait;

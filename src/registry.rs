@@ -139,13 +139,31 @@ impl Registry {
     /// # Errors
     /// [`Errno::NoDev`] when no provider here has the name in `info`; the provider's own errors.
     pub fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
+        self.provider_of(info)?.fabric(info)
+    }
+
+    /// Makes a description one of this registry's, which was written by hand or has been in another
+    /// language meanwhile, so that it opens ([`Info::open`]): with this registry's environment, and
+    /// with the promise about threads that `hints` carry.
+    ///
+    /// # Errors
+    /// [`Errno::NoDev`] when no provider here has the name in `info`.
+    pub fn adopt(&self, mut info: Info, hints: &Hints) -> Result<Info, Error> {
+        let provider = self.provider_of(&info)?;
+        let params = self.params();
+        info.set_origin(provider, &Query::new(hints, &params));
+        Ok(info)
+    }
+
+    /// The provider of a description, by its name: that of the uppermost layer.
+    fn provider_of(&self, info: &Info) -> Result<&'static dyn Provider, Error> {
         let name = &info.fabric_attr.prov_name;
         let upper = name.rsplit(';').next().unwrap_or(name);
         self.providers
             .iter()
+            .copied()
             .find(|provider| provider.name().eq_ignore_ascii_case(upper))
-            .ok_or_else(|| Error::new(Errno::NoDev, format!("there is no provider {name:?}")))?
-            .fabric(info)
+            .ok_or_else(|| Error::new(Errno::NoDev, format!("there is no provider {name:?}")))
     }
 
     fn warn_of_unknown_names(&self, params: &Params, filters: &Filters) {

@@ -11,7 +11,7 @@ mod spec;
 
 pub use filter::Filter;
 pub use known::CORE;
-pub use parse::integer;
+pub use parse::{flag, integer, size};
 pub use spec::{Kind, Spec};
 
 use std::collections::BTreeMap;

@@ -17,7 +17,8 @@ pub fn integer(text: &str) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-pub(super) fn flag(text: &str) -> Option<bool> {
+/// Reads `0 1 true false yes no on off`, in any case.
+pub fn flag(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Some(true),
         "0" | "false" | "no" | "off" => Some(false),
@@ -29,7 +30,8 @@ pub(super) fn int(text: &str) -> Option<i64> {
     integer(text)?.try_into().ok()
 }
 
-pub(super) fn size(text: &str) -> Option<usize> {
+/// Reads a whole number, with `k`, `m` or `g` behind it for powers of 1024.
+pub fn size(text: &str) -> Option<usize> {
     let text = text.trim();
     let (number, shift) = match text.char_indices().next_back()? {
         (at, 'k' | 'K') => (&text[..at], 10),

@@ -421,3 +421,19 @@ fn an_info_made_by_hand_does_not_open() {
     let error = Info::default().open().unwrap_err();
     assert_eq!(error.errno(), Errno::NoDev);
 }
+
+#[test]
+fn a_description_made_by_hand_opens_once_it_is_adopted() {
+    let mut info = Info::default();
+    info.fabric_attr.prov_name = "over;SHM".into();
+    assert_eq!(info.fabric().unwrap_err().errno(), Errno::NoDev);
+    let params = [("FI_SHM_TX_SIZE", "7")].into_iter().collect();
+    let registry = Registry::new().with(&SHM).with_params(params);
+    let adopted = registry.adopt(info.clone(), &Hints::new()).unwrap();
+    assert_eq!(adopted.params().size("FI_SHM_TX_SIZE").unwrap(), 7);
+    assert_eq!(adopted.fabric().unwrap_err().errno(), Errno::NoSys);
+    info.fabric_attr.prov_name = "nobody".into();
+    let error = registry.adopt(info, &Hints::new()).unwrap_err();
+    assert_eq!(error.errno(), Errno::NoDev);
+    assert!(error.what().contains("nobody"), "{error}");
+}

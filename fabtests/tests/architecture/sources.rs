@@ -6,8 +6,9 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 12] = [
     "src",
+    "abi/src",
     "providers/src",
     "providers/kit/src",
     "providers/shm/src",
@@ -17,6 +18,7 @@ const SOURCES: [&str; 10] = [
     "fabtests/src",
     "util/cheetah/src",
     "util/capi/cheetah/src",
+    "util/capi/fabric/src",
 ];
 
 /// Every file that is shipped: its path from the root, and its text.

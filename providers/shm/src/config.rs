@@ -87,6 +87,11 @@ pub(crate) static PARAMS: &[Spec] = &[
         "",
         "directory where endpoints meet; without it they need one network namespace",
     ),
+    Spec::flag(
+        "FI_SHM_REMOTE_COMM",
+        false,
+        "offer FI_REMOTE_COMM, for programs that ask for it and run on this machine alone",
+    ),
     Spec::size(
         "FI_SHM_HOT_PEERS",
         8,
@@ -143,6 +148,8 @@ pub(crate) struct Config {
     pub(crate) eager_exchange: bool,
     /// Where endpoints meet, if not in the abstract namespace.
     pub(crate) directory: Option<Arc<Path>>,
+    /// Whether programs are told that peers may be elsewhere.
+    pub(crate) remote_comm: bool,
     pub(crate) hot_peers: usize,
     pub(crate) strangers: usize,
     pub(crate) hello_timeout: Duration,
@@ -183,6 +190,7 @@ impl Config {
             peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?.min(LONGEST_WAIT),
             eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,
             directory: directory(&params)?,
+            remote_comm: params.flag("FI_SHM_REMOTE_COMM")?,
             hot_peers: params.size("FI_SHM_HOT_PEERS")?,
             strangers: params.size("FI_SHM_PENDING")?,
             hello_timeout: params.time("FI_SHM_HELLO_TIMEOUT")?,

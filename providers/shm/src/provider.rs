@@ -94,8 +94,12 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         | Caps::EXACT_DIRECTED_RECV
         | Caps::MULTI_RECV
         | Caps::TAGGED_MULTI_RECV;
+    let reach = match config.remote_comm {
+        true => Caps::LOCAL_COMM | Caps::REMOTE_COMM,
+        false => Caps::LOCAL_COMM,
+    };
     let mut info = Info::default();
-    info.caps = tx_caps | rx_caps | Caps::LOCAL_COMM;
+    info.caps = tx_caps | rx_caps | reach;
     info.addr_format = AddrFormat::Str;
 
     info.tx_attr.caps = tx_caps;
@@ -143,10 +147,30 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.rx_ctx_cnt = 1 << 16;
     domain.max_ep_tx_ctx = 1;
     domain.max_ep_rx_ctx = 1;
-    domain.caps = Caps::LOCAL_COMM;
+    domain.caps = reach;
 
     info.fabric_attr.name = "shm".into();
     info.fabric_attr.prov_name = "shm".into();
     info.fabric_attr.prov_version = Version::API;
     info
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge::{Hints, Registry};
+
+    use super::*;
+
+    fn offers_far_peers(value: &str) -> bool {
+        let params = [("FI_SHM_REMOTE_COMM", value)].into_iter().collect();
+        let registry = Registry::new().with(&crate::PROVIDER).with_params(params);
+        let infos = registry.infos(&Hints::new().caps(Caps::TAGGED | Caps::REMOTE_COMM));
+        infos.is_ok()
+    }
+
+    #[test]
+    fn far_peers_are_offered_on_request_only() {
+        assert!(!offers_far_peers("0"));
+        assert!(offers_far_peers("1"));
+    }
 }

@@ -66,6 +66,10 @@ impl Connection {
         if let Some(eq) = self.eq.upgrade() {
             let mut error = ErrEntry::new(Context::default(), errno, detail);
             error.data = data.to_vec();
+            error.ep = self
+                .me
+                .upgrade()
+                .map(|own| own as Arc<dyn selvedge::Endpoint>);
             eq.push_err(error);
         }
     }

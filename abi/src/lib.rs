@@ -1,0 +1,133 @@
+//! libfabric's binary contract: the structures that its headers lay out and the numbers that its
+//! inline functions pass, of API version 2.7. No code but tables that refuse every call, and nothing
+//! of ours.
+//!
+//! Names are the headers' without `fi_` and `fid_`: `struct fi_tx_attr` is [`TxAttr`], `struct
+//! fid_ep` is [`FidEp`], `struct fi_ops_msg` is [`OpsMsg`]. Sizes are asserted where structures are
+//! declared; `programs_in_c_see_the_same_layout` compares every member with the system's headers.
+//! Slots of tables are optional, because a table that comes from somebody else may lack some.
+
+mod fid;
+mod info;
+mod objects;
+mod ops;
+mod past;
+mod queues;
+
+pub mod number;
+
+pub use fid::{Alias, Fid, FidVar, MrMapRaw, MrRawAttr, Ops, fclass};
+pub use info::{
+    BusAttr, DeviceAttr, DomainAttr, EpAttr, FabricAttr, Info, LinkAttr, Nic, PciAttr, RxAttr,
+    TxAttr,
+};
+pub use objects::{
+    AvAttr, FidAv, FidAvSet, FidDomain, FidEp, FidFabric, FidMc, FidMr, FidPep, FidStx, MrAttr,
+    MrModify, OpsAv, OpsDomain, OpsFabric, OpsMr,
+};
+pub use ops::{
+    AtomicAttr, Ioc, Iovec, Msg, MsgAtomic, MsgRma, MsgTagged, OpsAtomic, OpsAvSet, OpsCm,
+    OpsCollective, OpsEp, OpsMsg, OpsRma, OpsTagged, RmaIoc, RmaIov,
+};
+pub use past::{Abi, Layout};
+pub use queues::{
+    CntrAttr, CqAttr, CqErrEntry, EqAttr, EqCmEntry, EqEntry, EqErrEntry, FidCntr, FidCq, FidEq,
+    OpsCntr, OpsCq, OpsEq, Param,
+};
+
+use std::ffi::{c_char, c_int};
+
+/// `fi_addr_t`.
+pub type FiAddr = u64;
+
+/// Structures of C, each with its size on machines with pointers of eight bytes.
+macro_rules! c_structs {
+    ($($(#[$meta:meta])* $name:ident = $size:literal {
+        $($(#[$fmeta:meta])* $field:ident: $kind:ty,)*
+    })+) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        #[repr(C)]
+        #[expect(missing_docs, reason = "the names are the man pages'")]
+        pub struct $name { $($(#[$fmeta])* pub $field: $kind,)* }
+
+        const _: () = assert!(size_of::<$name>() == $size);
+
+        impl $name {
+            /// The members' names and places, in their order.
+            pub const MEMBERS: &[(&str, usize)] =
+                &[$((stringify!($field), std::mem::offset_of!($name, $field)),)*];
+        }
+    )+};
+}
+
+/// Tables of functions, each with its size.
+macro_rules! c_tables {
+    ($($(#[$meta:meta])* $name:ident = $size:literal {
+        $($slot:ident($($arg:ident: $kind:ty),* $(,)?) -> $ret:ty,)*
+    })+) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        #[repr(C)]
+        #[expect(missing_docs, reason = "the names are the man pages'")]
+        pub struct $name {
+            pub size: usize,
+            $(pub $slot: Option<unsafe extern "C" fn($($arg: $kind),*) -> $ret>,)*
+        }
+
+        const _: () = assert!(size_of::<$name>() == $size);
+
+        impl $name {
+            /// A table whose every slot answers with this error number.
+            pub const fn refusing<const ERRNO: std::ffi::c_int>() -> Self {
+                Self {
+                    size: size_of::<Self>(),
+                    $($slot: Some({
+                        extern "C" fn refuse<const ERRNO: std::ffi::c_int>($(_: $kind),*) -> $ret {
+                            <$ret as $crate::Refusal>::of(ERRNO)
+                        }
+                        refuse::<ERRNO>
+                    }),)*
+                }
+            }
+
+            /// The slots' names and places, in their order.
+            pub const MEMBERS: &[(&str, usize)] =
+                &[$((stringify!($slot), std::mem::offset_of!($name, $slot)),)*];
+        }
+    )+};
+}
+
+use {c_structs, c_tables};
+
+/// What a function of a table says when it refuses.
+pub trait Refusal {
+    /// The answer for an error number.
+    fn of(errno: c_int) -> Self;
+}
+
+impl Refusal for c_int {
+    fn of(errno: c_int) -> Self {
+        -errno
+    }
+}
+
+impl Refusal for isize {
+    fn of(errno: c_int) -> Self {
+        -(errno as Self)
+    }
+}
+
+/// A number has no room for an error.
+impl Refusal for u64 {
+    fn of(_: c_int) -> Self {
+        0
+    }
+}
+
+/// A text says that there is none.
+impl Refusal for *const c_char {
+    fn of(_: c_int) -> Self {
+        std::ptr::null()
+    }
+}

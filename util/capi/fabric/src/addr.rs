@@ -1,0 +1,258 @@
+//! Addresses as C has them: `sockaddr_in`, `sockaddr_in6`, strings.
+
+#![expect(unsafe_code, reason = "addresses at pointers of C")]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use selvedge::{AddrFormat, Address, Errno, Result};
+
+use crate::given::list;
+
+/// Bytes that names are filled up to with zeros: programs that put the names of many processes side
+/// by side, as long as their own, then find them at equal distances.
+const NAME_LEN: usize = 64;
+const IN_LEN: usize = size_of::<libc::sockaddr_in>();
+const IN6_LEN: usize = size_of::<libc::sockaddr_in6>();
+
+/// The bytes of an address.
+pub(crate) fn encode(addr: &Address) -> Vec<u8> {
+    match addr {
+        Address::Ip(SocketAddr::V4(v4)) => encode_in(v4),
+        Address::Ip(SocketAddr::V6(v6)) => encode_in6(v6),
+        other => {
+            let mut bytes = other.to_bytes();
+            let len = bytes.len().max(NAME_LEN);
+            bytes.resize(len, 0);
+            bytes
+        }
+    }
+}
+
+fn encode_in(addr: &SocketAddrV4) -> Vec<u8> {
+    let mut bytes = vec![0; IN_LEN];
+    bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    bytes[2..4].copy_from_slice(&addr.port().to_be_bytes());
+    bytes[4..8].copy_from_slice(&addr.ip().octets());
+    bytes
+}
+
+fn encode_in6(addr: &SocketAddrV6) -> Vec<u8> {
+    let mut bytes = vec![0; IN6_LEN];
+    bytes[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
+    bytes[2..4].copy_from_slice(&addr.port().to_be_bytes());
+    bytes[4..8].copy_from_slice(&addr.flowinfo().to_be_bytes());
+    bytes[8..24].copy_from_slice(&addr.ip().octets());
+    bytes[24..].copy_from_slice(&addr.scope_id().to_ne_bytes());
+    bytes
+}
+
+/// Reads an address of known length.
+///
+/// # Errors
+/// [`Errno::Inval`] for bytes that are none of this format.
+pub(crate) fn decode(bytes: &[u8], format: AddrFormat) -> Result<Address> {
+    if format == AddrFormat::Str {
+        return name(bytes);
+    }
+    match family(bytes) {
+        Some(libc::AF_INET) if bytes.len() >= IN_LEN => Ok(decode_in(bytes)),
+        Some(libc::AF_INET6) if bytes.len() >= IN6_LEN => Ok(decode_in6(bytes)),
+        _ if format == AddrFormat::Unspec => name(bytes),
+        _ => Err(Errno::Inval),
+    }
+}
+
+fn family(bytes: &[u8]) -> Option<i32> {
+    let family = bytes.first_chunk::<2>()?;
+    Some(u16::from_ne_bytes(*family).into())
+}
+
+fn name(bytes: &[u8]) -> Result<Address> {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    let text = std::str::from_utf8(&bytes[..end.unwrap_or(bytes.len())]);
+    let text = text.ok().filter(|text| !text.is_empty());
+    text.map(|text| Address::Str(text.to_owned()))
+        .ok_or(Errno::Inval)
+}
+
+fn decode_in(bytes: &[u8]) -> Address {
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    let ip = Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]);
+    Address::Ip(SocketAddr::from((ip, port)))
+}
+
+fn decode_in6(bytes: &[u8]) -> Address {
+    let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    let mut octets = [0; 16];
+    octets.copy_from_slice(&bytes[8..24]);
+    let (flow, scope) = (u32::from_be_bytes(word(4)), u32::from_ne_bytes(word(24)));
+    Address::Ip(SocketAddrV6::new(Ipv6Addr::from(octets), port, flow, scope).into())
+}
+
+/// Reads an address that says itself how long it is.
+///
+/// # Errors
+/// [`Errno::Inval`] for one that is none of this format; [`Errno::Fault`] at NULL.
+///
+/// # Safety
+/// `at` is NULL or names an address of this format.
+pub(crate) unsafe fn at(at: *const c_void, format: AddrFormat) -> Result<(Address, usize)> {
+    if at.is_null() {
+        return Err(Errno::Fault);
+    }
+    if format == AddrFormat::Str {
+        // SAFETY: it is not NULL, so the caller vouches for the string.
+        let text = unsafe { CStr::from_ptr(at.cast::<c_char>()) };
+        let bytes = text.to_bytes_with_nul();
+        return Ok((name(bytes)?, bytes.len()));
+    }
+    // SAFETY: every socket address has a family, of two bytes.
+    let bytes = unsafe { list(at.cast::<u8>(), 2) }?;
+    let len = match family(bytes) {
+        Some(libc::AF_INET) => IN_LEN,
+        Some(libc::AF_INET6) => IN6_LEN,
+        _ => return Err(Errno::Inval),
+    };
+    // SAFETY: and is as long as its family has it.
+    let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+    Ok((decode(bytes, format)?, len))
+}
+
+/// Reads `count` addresses that lie side by side; one that cannot be read is an error of its own.
+///
+/// Of strings the man page wants an array of pointers, while libfabric and its users lay the bytes
+/// out one string behind the other, some of them filled up with zeros. Bytes that are no text are
+/// pointers here.
+///
+/// # Errors
+/// [`Errno::Fault`] at NULL.
+///
+/// # Safety
+/// `first` is NULL or names `count` addresses of this format.
+pub(crate) unsafe fn all(
+    first: *const c_void,
+    count: usize,
+    format: AddrFormat,
+) -> Result<Vec<Result<Address>>> {
+    if count > 0 && first.is_null() {
+        return Err(Errno::Fault);
+    }
+    let mut found = Vec::new();
+    if format == AddrFormat::Str {
+        // SAFETY: passed on from the caller.
+        if count > 0 && unsafe { are_pointers(first.cast()) } {
+            // SAFETY: passed on from the caller.
+            let pointers = unsafe { list(first.cast::<*const c_void>(), count) }?;
+            // SAFETY: passed on from the caller.
+            let each = pointers.iter().map(|&each| unsafe { at(each, format) });
+            return Ok(each.map(|read| read.map(|(addr, _)| addr)).collect());
+        }
+    }
+    let mut next = first.cast::<u8>();
+    for index in 0..count {
+        // SAFETY: `next` is where the one before ended.
+        let read = unsafe { at(next.cast(), format) };
+        let len = match &read {
+            Ok((_, len)) => *len,
+            Err(_) if format == AddrFormat::Str => 1,
+            Err(_) => IN_LEN,
+        };
+        found.push(read.map(|(addr, _)| addr));
+        next = next.wrapping_add(len);
+        if format == AddrFormat::Str && index + 1 < count {
+            // SAFETY: another string follows, so the zeros before it are the program's.
+            next = unsafe { past_zeros(next) };
+        }
+    }
+    Ok(found)
+}
+
+/// Where the next string begins.
+///
+/// # Safety
+/// A string follows.
+unsafe fn past_zeros(mut at: *const u8) -> *const u8 {
+    // SAFETY: passed on from the caller.
+    while unsafe { *at } == 0 {
+        at = at.wrapping_add(1);
+    }
+    at
+}
+
+/// Whether pointers to strings lie here, and not the first string: no text has bytes like those of
+/// a pointer.
+///
+/// # Safety
+/// Either a string lies here or a pointer.
+unsafe fn are_pointers(at: *const u8) -> bool {
+    for index in 0..size_of::<usize>() {
+        // SAFETY: the bytes before were those of a text that goes on, or of a pointer.
+        match unsafe { *at.wrapping_add(index) } {
+            0 => return false,
+            b' '..=b'~' => {}
+            _ => return true,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn socket_addresses_survive_the_round_trip() {
+        for text in ["1.2.3.4:5", "[fe80::1]:65535", "[::]:0"] {
+            let addr: Address = text.parse().expect("an address");
+            let bytes = encode(&addr);
+            assert_eq!(decode(&bytes, AddrFormat::Sockaddr), Ok(addr.clone()));
+            assert_eq!(decode(&bytes, AddrFormat::Unspec), Ok(addr));
+            assert_eq!(
+                decode(&bytes[..8], AddrFormat::SockaddrIn),
+                Err(Errno::Inval)
+            );
+        }
+    }
+
+    #[test]
+    fn short_names_are_filled_up_and_long_ones_are_whole() {
+        let short = Address::Str("fi_shm://1".into());
+        assert_eq!(encode(&short).len(), NAME_LEN);
+        assert_eq!(decode(&encode(&short), AddrFormat::Str), Ok(short));
+        let long = Address::Str("x".repeat(NAME_LEN));
+        assert_eq!(encode(&long).len(), NAME_LEN + 1);
+    }
+
+    fn read_all(at: *const c_void, count: usize) -> Vec<Result<Address>> {
+        // SAFETY: the tests lay out as many.
+        unsafe { all(at, count, AddrFormat::Str) }.expect("not NULL")
+    }
+
+    fn named(names: &[&str]) -> Vec<Result<Address>> {
+        let named = |name: &&str| Ok(Address::Str((*name).to_owned()));
+        names.iter().map(named).collect()
+    }
+
+    #[test]
+    fn strings_lie_side_by_side_or_filled_up_or_behind_pointers() {
+        let packed = b"fi_shm://1\0fi_shm://23\0";
+        let expected = named(&["fi_shm://1", "fi_shm://23"]);
+        assert_eq!(read_all(packed.as_ptr().cast(), 2), expected);
+        let mut filled = encode(&Address::Str("fi_shm://1".into()));
+        filled.extend(encode(&Address::Str("fi_shm://23".into())));
+        assert_eq!(read_all(filled.as_ptr().cast(), 2), expected);
+        let pointers = [packed.as_ptr(), packed[11..].as_ptr()];
+        assert_eq!(read_all(pointers.as_ptr().cast(), 2), expected);
+    }
+
+    #[test]
+    fn no_address_is_a_fault() {
+        // SAFETY: NULL is looked at only.
+        let read = unsafe { all(ptr::null(), 1, AddrFormat::Str) };
+        assert_eq!(read, Err(Errno::Fault));
+    }
+}

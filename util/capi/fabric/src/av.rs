@@ -1,0 +1,352 @@
+//! Address vectors: `struct fid_av`.
+
+#![expect(unsafe_code, reason = "functions of C")]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+
+use selvedge::{AddrFormat, Address, AddressVector, Errno, FiAddr, OpFlags, Result, av};
+use selvedge_abi as abi;
+use selvedge_abi::{Fid, FidAv, Ops, OpsAv, fclass, number};
+
+use crate::addr;
+use crate::answer::{call, done, refusal};
+use crate::domain::Domain;
+use crate::given::{fill, given, list, put, room, text};
+use crate::object::{self, Class, User, Users, argument, close, this};
+use crate::{eq, info};
+
+/// What stands behind an address vector.
+pub(crate) struct Av {
+    pub(crate) own: Arc<dyn AddressVector>,
+    format: AddrFormat,
+    users: Users,
+    _domain: User,
+}
+
+impl Av {
+    pub(crate) fn one_more_user(&self) -> User {
+        self.users.one_more()
+    }
+}
+
+// SAFETY: `fid_av` begins with its fid, and has a table of functions behind it.
+unsafe impl Class for Av {
+    type Handle = FidAv;
+    const FCLASS: usize = fclass::AV;
+
+    fn ops() -> &'static Ops {
+        &FID
+    }
+
+    fn handle(&self, fid: Fid) -> FidAv {
+        FidAv { fid, ops: &AV }
+    }
+
+    fn closed(fid: Fid) -> FidAv {
+        FidAv { fid, ops: &CLOSED }
+    }
+
+    fn users(&self) -> Option<&Users> {
+        Some(&self.users)
+    }
+}
+
+static FID: Ops = Ops {
+    close: Some(close::<Av>),
+    bind: Some(bind),
+    ..Ops::refusing::<{ libc::ENOSYS }>()
+};
+static AV: OpsAv = OpsAv {
+    insert: Some(insert),
+    insertsvc: Some(insertsvc),
+    insertsym: Some(insertsym),
+    remove: Some(remove),
+    lookup: Some(lookup),
+    straddr: Some(straddr),
+    ..OpsAv::refusing::<{ libc::ENOSYS }>()
+};
+static CLOSED: OpsAv = OpsAv::refusing::<{ libc::EBADF }>();
+
+/// Opens an address vector.
+///
+/// # Errors
+/// [`Errno::NoSys`] for what the object model does not have: vectors that are shared by name, bits
+/// for receive contexts; the provider's.
+///
+/// # Safety
+/// `attr` is NULL or names attributes, `out` is NULL or may be written.
+pub(crate) unsafe fn open(
+    domain: &Domain,
+    attr: *const abi::AvAttr,
+    out: *mut *mut FidAv,
+    context: *mut c_void,
+) -> Result {
+    // SAFETY: passed on from the caller.
+    let attr = unsafe { given(attr) }?;
+    if out.is_null() {
+        return Err(Errno::Inval);
+    }
+    // Values of `flags` that ask for what is different from what is here; `FI_EVENT` is deprecated.
+    let harmless = number::av::SYMMETRIC;
+    if !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & !harmless != 0 {
+        return Err(Errno::NoSys);
+    }
+    let mut asked = av::Attr::default();
+    asked.av_type = info::av_type(attr.av_type).ok_or(Errno::Inval)?;
+    asked.count = attr.count.min(MOST_EXPECTED);
+    let own = domain
+        .own
+        .av(&asked)
+        .map_err(|error| crate::answer::told(&error))?;
+    let handle = object::open(
+        Av {
+            own,
+            format: domain.format,
+            users: Users::default(),
+            _domain: domain.one_more_user(),
+        },
+        context,
+    );
+    // SAFETY: passed on from the caller.
+    unsafe { put(out, handle) }
+}
+
+/// The count is a hint, for which no memory may run out.
+const MOST_EXPECTED: usize = 1 << 20;
+
+/// Insertions are over when they return, so an event queue has nothing to say.
+///
+/// # Safety
+/// Both are handles.
+unsafe extern "C" fn bind(_av: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
+    done(|| {
+        // SAFETY: passed on from the caller.
+        unsafe { argument::<eq::Eq>(fid) }?;
+        match flags {
+            0 => Err(Errno::NoSys),
+            _ => Err(Errno::BadFlags),
+        }
+    })
+}
+
+/// # Safety
+/// As fi_av_insert(3) has it.
+unsafe extern "C" fn insert(
+    av: *mut FidAv,
+    addr: *const c_void,
+    count: usize,
+    out: *mut abi::FiAddr,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    let av: &Av = unsafe { this(av) };
+    call(|| {
+        check_flags(flags)?;
+        // SAFETY: passed on from the caller.
+        let given = unsafe { addr::all(addr, count, av.format) }?;
+        // SAFETY: passed on from the caller.
+        let mut slots = unsafe { Slots::of(out, context, flags, count) }?;
+        let inserted = given.into_iter().enumerate().filter_map(|(at, addr)| {
+            let own = addr.and_then(|addr| av.own.insert_one(&addr));
+            slots.note(at, own)
+        });
+        Ok(c_int::try_from(inserted.count()).unwrap_or(c_int::MAX))
+    })
+}
+
+fn check_flags(flags: u64) -> Result {
+    match flags & !(OpFlags::MORE.bits() | number::av::SYNC_ERR) {
+        0 => Ok(()),
+        _ => Err(Errno::BadFlags),
+    }
+}
+
+/// Where insertions are told of: an index each, and with `FI_SYNC_ERR` an error each.
+struct Slots<'a> {
+    addrs: &'a mut [abi::FiAddr],
+    errors: &'a mut [c_int],
+}
+
+impl Slots<'_> {
+    /// # Errors
+    /// [`Errno::Inval`] for impossible counts.
+    ///
+    /// # Safety
+    /// As fi_av_insert(3) has it.
+    unsafe fn of(
+        addrs: *mut abi::FiAddr,
+        context: *mut c_void,
+        flags: u64,
+        count: usize,
+    ) -> Result<Self> {
+        let wants_addrs = if addrs.is_null() { 0 } else { count };
+        let wants_errors = if flags & number::av::SYNC_ERR == 0 {
+            0
+        } else {
+            count
+        };
+        Ok(Self {
+            // SAFETY: passed on from the caller.
+            addrs: unsafe { room(addrs, wants_addrs) }?,
+            // SAFETY: passed on from the caller.
+            errors: unsafe { room(context.cast(), wants_errors) }?,
+        })
+    }
+
+    fn note(&mut self, at: usize, own: Result<FiAddr>) -> Option<FiAddr> {
+        if let Some(addr) = self.addrs.get_mut(at) {
+            *addr = own.unwrap_or(FiAddr::NOTAVAIL).0;
+        }
+        if let Some(error) = self.errors.get_mut(at) {
+            *error = own.err().map_or(0, |errno| -refusal(errno));
+        }
+        own.ok()
+    }
+}
+
+/// # Safety
+/// As fi_av_insertsvc(3) has it.
+unsafe extern "C" fn insertsvc(
+    av: *mut FidAv,
+    node: *const c_char,
+    service: *const c_char,
+    out: *mut abi::FiAddr,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    let av: &Av = unsafe { this(av) };
+    call(|| {
+        check_flags(flags)?;
+        // SAFETY: passed on from the caller.
+        let node = unsafe { text(node) }?.unwrap_or_default();
+        // SAFETY: passed on from the caller.
+        let service = unsafe { text(service) }?.unwrap_or_default();
+        // SAFETY: passed on from the caller.
+        let mut slots = unsafe { Slots::of(out, context, flags, 1) }?;
+        let own = av.own.insert_service(node, service);
+        slots.note(0, own);
+        own.map(|_| 1)
+    })
+}
+
+/// # Safety
+/// As fi_av_insertsym(3) has it.
+unsafe extern "C" fn insertsym(
+    av: *mut FidAv,
+    node: *const c_char,
+    nodecnt: usize,
+    service: *const c_char,
+    svccnt: usize,
+    out: *mut abi::FiAddr,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    let av: &Av = unsafe { this(av) };
+    call(|| {
+        check_flags(flags)?;
+        // SAFETY: passed on from the caller.
+        let node = unsafe { text(node) }?.ok_or(Errno::Inval)?;
+        // SAFETY: passed on from the caller.
+        let service = unsafe { text(service) }?.ok_or(Errno::Inval)?;
+        let count = nodecnt
+            .checked_mul(svccnt)
+            .filter(|&count| count <= MOST_EXPECTED);
+        let count = count.ok_or(Errno::Inval)?;
+        let mut own = vec![FiAddr::NOTAVAIL; count];
+        let inserted = av
+            .own
+            .insert_symmetric(node, nodecnt, service, svccnt, &mut own)?;
+        // SAFETY: passed on from the caller.
+        let mut slots = unsafe { Slots::of(out, context, flags, count) }?;
+        for (at, &addr) in own.iter().enumerate() {
+            let is_there = addr != FiAddr::NOTAVAIL;
+            slots.note(at, is_there.then_some(addr).ok_or(Errno::AddrNotAvail));
+        }
+        Ok(c_int::try_from(inserted).unwrap_or(c_int::MAX))
+    })
+}
+
+/// # Safety
+/// As fi_av_remove(3) has it.
+unsafe extern "C" fn remove(
+    av: *mut FidAv,
+    addrs: *mut abi::FiAddr,
+    count: usize,
+    flags: u64,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    let av: &Av = unsafe { this(av) };
+    done(|| {
+        if flags != 0 {
+            return Err(Errno::BadFlags);
+        }
+        // SAFETY: passed on from the caller.
+        let addrs = unsafe { list(addrs, count) }?;
+        let addrs: Vec<_> = addrs.iter().copied().map(FiAddr).collect();
+        av.own.remove(&addrs)
+    })
+}
+
+/// Copies as much as there is room for; a buffer that is too small is no error here.
+///
+/// # Safety
+/// As fi_av_lookup(3) has it.
+unsafe extern "C" fn lookup(
+    av: *mut FidAv,
+    addr: abi::FiAddr,
+    buf: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    let av: &Av = unsafe { this(av) };
+    done(|| {
+        let found = addr::encode(&av.own.lookup(FiAddr(addr))?);
+        // SAFETY: passed on from the caller.
+        match unsafe { fill(buf.cast(), len, &found) } {
+            Err(Errno::TooSmall) => Ok(()),
+            answer => answer,
+        }
+    })
+}
+
+/// # Safety
+/// As fi_av_straddr(3) has it.
+unsafe extern "C" fn straddr(
+    av: *mut FidAv,
+    addr: *const c_void,
+    buf: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
+    // SAFETY: passed on from the caller.
+    let av: &Av = unsafe { this(av) };
+    let written = done(|| {
+        // SAFETY: passed on from the caller.
+        let (addr, _) = unsafe { addr::at(addr, av.format) }?;
+        let text = in_words(&addr);
+        // SAFETY: passed on from the caller.
+        let had = *unsafe { given(len) }?;
+        // SAFETY: passed on from the caller.
+        match unsafe { fill(buf.cast(), len, text.as_bytes()) } {
+            // What fits ends with a zero all the same.
+            // SAFETY: the caller vouches for `had` bytes.
+            Err(Errno::TooSmall) if had > 0 => unsafe { put(buf.wrapping_add(had - 1), 0) },
+            Err(Errno::TooSmall) => Ok(()),
+            answer => answer,
+        }
+    });
+    if written == 0 { buf } else { std::ptr::null() }
+}
+
+/// As libfabric prints addresses, with a zero behind it.
+fn in_words(addr: &Address) -> String {
+    let scheme = match addr.format() {
+        AddrFormat::SockaddrIn => "fi_sockaddr_in://",
+        AddrFormat::SockaddrIn6 => "fi_sockaddr_in6://",
+        _ => "",
+    };
+    format!("{scheme}{addr}\0")
+}

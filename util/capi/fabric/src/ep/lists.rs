@@ -1,0 +1,128 @@
+//! Lists and words of C, as the object model has them.
+
+#![expect(unsafe_code, reason = "lists of C")]
+
+use std::ffi::c_void;
+
+use selvedge::atomic::{Ioc, IocMut, RmaIoc};
+use selvedge::rma::RmaIov;
+use selvedge::{Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
+use selvedge_abi as abi;
+
+use crate::given::{list, optional};
+
+/// The word that comes back with a completion.
+#[inline(always)]
+pub(super) fn context(context: *mut c_void) -> Context {
+    Context(context.expose_provenance() as u64)
+}
+
+/// A descriptor, which is no pointer of ours.
+#[inline(always)]
+pub(super) fn desc(desc: *mut c_void) -> Desc {
+    Desc(desc.addr())
+}
+
+/// Descriptors, as many as pieces, or none.
+///
+/// # Safety
+/// `at` is NULL or names `count` of them.
+#[inline(always)]
+pub(super) unsafe fn descs<'a>(at: *const *mut c_void, count: usize) -> Result<&'a [Desc]> {
+    // SAFETY: passed on from the caller; a descriptor is as large as a pointer, and any will do.
+    unsafe { optional(at.cast::<Desc>(), count) }
+}
+
+/// Flags of a full form.
+///
+/// # Errors
+/// [`Errno::BadFlags`] for bits that mean nothing.
+#[inline(always)]
+pub(super) fn flags(raw: u64) -> Result<OpFlags> {
+    match OpFlags::from_bits(raw) {
+        Some(flags) if !flags.contains(OpFlags::DEFAULT) => Ok(flags),
+        _ => Err(Errno::BadFlags),
+    }
+}
+
+/// What is sent.
+///
+/// # Safety
+/// `at` is NULL or names `count` pieces.
+#[inline(always)]
+pub(super) unsafe fn iov<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a [Iov]> {
+    // SAFETY: passed on from the caller; both describe memory in the same way.
+    unsafe { list(at.cast(), count) }
+}
+
+/// Where something goes.
+///
+/// # Safety
+/// As [`iov`].
+#[inline(always)]
+pub(super) unsafe fn iov_mut<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a [IovMut]> {
+    // SAFETY: passed on from the caller; both describe memory in the same way.
+    unsafe { list(at.cast(), count) }
+}
+
+/// Places at a peer.
+///
+/// # Safety
+/// As [`iov`].
+#[inline(always)]
+pub(super) unsafe fn rma_iov<'a>(at: *const abi::RmaIov, count: usize) -> Result<&'a [RmaIov]> {
+    // SAFETY: passed on from the caller; both are laid out in the same way.
+    unsafe { list(at.cast(), count) }
+}
+
+/// Elements.
+///
+/// # Safety
+/// As [`iov`].
+#[inline(always)]
+pub(super) unsafe fn ioc<'a>(at: *const abi::Ioc, count: usize) -> Result<&'a [Ioc]> {
+    // SAFETY: passed on from the caller; both are laid out in the same way.
+    unsafe { list(at.cast(), count) }
+}
+
+/// Room for elements.
+///
+/// # Safety
+/// As [`iov`].
+#[inline(always)]
+pub(super) unsafe fn ioc_mut<'a>(at: *const abi::Ioc, count: usize) -> Result<&'a [IocMut]> {
+    // SAFETY: passed on from the caller; both are laid out in the same way.
+    unsafe { list(at.cast(), count) }
+}
+
+/// Elements at a peer.
+///
+/// # Safety
+/// As [`iov`].
+#[inline(always)]
+pub(super) unsafe fn rma_ioc<'a>(at: *const abi::RmaIoc, count: usize) -> Result<&'a [RmaIoc]> {
+    // SAFETY: passed on from the caller; both are laid out in the same way.
+    unsafe { list(at.cast(), count) }
+}
+
+/// What is injected.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL; [`Errno::MsgSize`] for more than memory can hold.
+///
+/// # Safety
+/// `at` is NULL or names `len` bytes.
+#[inline(always)]
+pub(super) unsafe fn bytes<'a>(at: *const c_void, len: usize) -> Result<&'a [u8]> {
+    if len > isize::MAX.cast_unsigned() {
+        return Err(Errno::MsgSize);
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { list(at.cast(), len) }
+}
+
+const _: () = assert!(size_of::<Desc>() == size_of::<*mut c_void>());
+const _: () = assert!(size_of::<Iov>() == size_of::<abi::Iovec>());
+const _: () = assert!(size_of::<RmaIov>() == size_of::<abi::RmaIov>());
+const _: () = assert!(size_of::<Ioc>() == size_of::<abi::Ioc>());
+const _: () = assert!(size_of::<RmaIoc>() == size_of::<abi::RmaIoc>());

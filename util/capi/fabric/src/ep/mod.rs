@@ -1,0 +1,334 @@
+//! Endpoints: `struct fid_ep`. What is bound to one is kept until it is enabled; only then one of
+//! the object model's is opened, and what is posted before is refused.
+
+#![expect(unsafe_code, reason = "functions of C")]
+
+mod atomic;
+mod bind;
+mod cm;
+mod lists;
+mod msg;
+pub(crate) mod option;
+mod rma;
+mod tagged;
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use selvedge::{AddrFormat, Caps, Endpoint, EpOption, Errno, Info, OpFlags, Result};
+use selvedge_abi as abi;
+use selvedge_abi::{Fid, FidEp, Ops, OpsCollective, OpsEp, fclass, number};
+
+use crate::answer::{done, told};
+use crate::domain::Domain;
+use crate::given::{given, put};
+use crate::object::{self, Class, User, Users, close, of_own_fid};
+use crate::{info, known, pep};
+use bind::Bound;
+
+pub(crate) use option::CM_DATA_SIZE;
+
+/// What stands behind an endpoint.
+pub(crate) struct Ep {
+    shared: Arc<Shared>,
+    /// The flags of posts by the short forms.
+    tx_flags: AtomicU64,
+    rx_flags: AtomicU64,
+    users: Users,
+    _original: Option<User>,
+}
+
+/// What an endpoint and its aliases have in common.
+struct Shared {
+    draft: Mutex<Draft>,
+    live: OnceLock<Arc<dyn Endpoint>>,
+    domain: Arc<dyn selvedge::Domain>,
+    format: AddrFormat,
+    default_flags: (OpFlags, OpFlags),
+    _domain: User,
+}
+
+/// What an endpoint will be.
+struct Draft {
+    info: Info,
+    bound: Bound,
+    min_multi_recv: Option<usize>,
+}
+
+impl Shared {
+    fn draft(&self) -> MutexGuard<'_, Draft> {
+        self.draft.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(live) = self.live.get() {
+            known::remove(live);
+        }
+    }
+}
+
+impl Ep {
+    /// The enabled endpoint.
+    ///
+    /// # Errors
+    /// [`Errno::OpBadState`] before it is.
+    #[inline(always)]
+    fn live(&self) -> Result<&dyn Endpoint> {
+        match self.shared.live.get() {
+            Some(live) => Ok(&**live),
+            None => Err(Errno::OpBadState),
+        }
+    }
+
+    #[inline(always)]
+    fn tx_flags(&self) -> OpFlags {
+        OpFlags::from_bits_retain(self.tx_flags.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn rx_flags(&self) -> OpFlags {
+        OpFlags::from_bits_retain(self.rx_flags.load(Ordering::Relaxed))
+    }
+}
+
+// SAFETY: `fid_ep` begins with its fid, and has seven tables of functions behind it.
+unsafe impl Class for Ep {
+    type Handle = FidEp;
+    const FCLASS: usize = fclass::EP;
+
+    fn ops() -> &'static Ops {
+        &FID
+    }
+
+    fn handle(&self, fid: Fid) -> FidEp {
+        FidEp {
+            fid,
+            ops: &EP,
+            cm: &cm::CM,
+            msg: &msg::MSG,
+            rma: &rma::RMA,
+            tagged: &tagged::TAGGED,
+            atomic: &atomic::ATOMIC,
+            collective: &COLLECTIVE,
+        }
+    }
+
+    fn closed(fid: Fid) -> FidEp {
+        FidEp {
+            fid,
+            ops: &EP_CLOSED,
+            cm: &cm::CLOSED,
+            msg: &msg::CLOSED,
+            rma: &rma::CLOSED,
+            tagged: &tagged::CLOSED,
+            atomic: &atomic::CLOSED,
+            collective: &COLLECTIVE_CLOSED,
+        }
+    }
+
+    fn users(&self) -> Option<&Users> {
+        Some(&self.users)
+    }
+}
+
+static FID: Ops = Ops {
+    close: Some(close::<Ep>),
+    bind: Some(bind::bind),
+    control: Some(control),
+    ..Ops::refusing::<{ libc::ENOSYS }>()
+};
+static EP: OpsEp = OpsEp {
+    cancel: Some(cancel),
+    getopt: Some(option::getopt),
+    setopt: Some(option::setopt),
+    ..OpsEp::refusing::<{ libc::ENOSYS }>()
+};
+static EP_CLOSED: OpsEp = OpsEp::refusing::<{ libc::EBADF }>();
+static COLLECTIVE: OpsCollective = OpsCollective::refusing::<{ libc::ENOSYS }>();
+static COLLECTIVE_CLOSED: OpsCollective = OpsCollective::refusing::<{ libc::EBADF }>();
+
+/// Makes an endpoint.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL, and a handle that is neither a request nor a passive endpoint;
+/// [`Errno::NoDev`] for a provider that is not there.
+///
+/// # Safety
+/// `info` is NULL or an info of the domain's layout, `out` is NULL or may be written.
+pub(crate) unsafe fn open(
+    domain: &Domain,
+    info: *const abi::Info,
+    out: *mut *mut FidEp,
+    context: *mut c_void,
+) -> Result {
+    if out.is_null() {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    let given = unsafe { info::read(info, domain.abi) }?;
+    let mut info = domain.adopted(given.info)?;
+    if !given.handle.is_null() {
+        // SAFETY: passed on from the caller.
+        unsafe { take_handle(&mut info, given.handle) }?;
+    }
+    let shared = Shared {
+        live: OnceLock::new(),
+        domain: Arc::clone(&domain.own),
+        format: info.addr_format,
+        default_flags: (info.tx_attr.op_flags, info.rx_attr.op_flags),
+        draft: Mutex::new(Draft {
+            info,
+            bound: Bound::default(),
+            min_multi_recv: None,
+        }),
+        _domain: domain.one_more_user(),
+    };
+    let ep = Ep {
+        shared: Arc::new(shared),
+        tx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
+        rx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
+        users: Users::default(),
+        _original: None,
+    };
+    // SAFETY: passed on from the caller.
+    unsafe { put(out, object::open(ep, context)) }
+}
+
+/// Opens with a connection request, or in the place of a passive endpoint.
+///
+/// # Safety
+/// `handle` is a handle.
+unsafe fn take_handle(info: &mut Info, handle: *mut Fid) -> Result {
+    // SAFETY: passed on from the caller.
+    if let Ok(number) = unsafe { pep::request_of(handle) } {
+        info.handle = number;
+        // SAFETY: it is a request's, which belongs to the endpoint from now on.
+        unsafe { close::<pep::Request>(handle) };
+        return Ok(());
+    }
+    // SAFETY: passed on from the caller.
+    let place = unsafe { pep::place_of(handle) }?;
+    info.src_addr.get_or_insert(place);
+    Ok(())
+}
+
+impl Ep {
+    /// Opens what the program has described and bound, unless that was done.
+    ///
+    /// # Errors
+    /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for what is not bound; the provider's.
+    fn enable(&self, handle: *mut Fid) -> Result<&dyn Endpoint> {
+        let draft = self.shared.draft();
+        if let Some(live) = self.shared.live.get() {
+            return Ok(&**live);
+        }
+        let bindings = draft.bound.bindings(&draft.info, &*self.shared.domain)?;
+        let opened = self.shared.domain.endpoint(&draft.info, bindings);
+        let opened = opened.map_err(|error| told(&error))?;
+        if let Some(least) = draft.min_multi_recv {
+            opened.set(EpOption::MinMultiRecv(least))?;
+        }
+        known::add(&opened, handle);
+        Ok(&**self.shared.live.get_or_init(|| opened))
+    }
+}
+
+/// # Safety
+/// As fi_control(3) has it.
+unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: passed on from the caller.
+    let ep: &Ep = unsafe { of_own_fid(fid) };
+    done(|| match command {
+        number::control::ENABLE if ep.shared.live.get().is_some() => Err(Errno::OpBadState),
+        number::control::ENABLE => ep.enable(fid).map(|_| ()),
+        // SAFETY: passed on from the caller.
+        number::control::GETOPSFLAG => unsafe { ep.show_flags(arg.cast()) },
+        number::control::SETOPSFLAG => {
+            // SAFETY: passed on from the caller.
+            let flags = *unsafe { given(arg.cast::<u64>()) }?;
+            ep.set_flags(flags)
+        }
+        // SAFETY: passed on from the caller.
+        number::control::ALIAS => unsafe { ep.alias(fid, arg.cast()) },
+        _ => Err(Errno::NoSys),
+    })
+}
+
+/// The bits that say whose flags are meant.
+const DIRECTIONS: u64 = Caps::SEND.union(Caps::RECV).bits();
+
+impl Ep {
+    /// The flags of one direction, which the place for the answer names.
+    ///
+    /// # Safety
+    /// `at` is NULL or names flags.
+    unsafe fn show_flags(&self, at: *mut u64) -> Result {
+        // SAFETY: passed on from the caller.
+        let asked = *unsafe { given(at) }?;
+        let (tx, rx) = self.shared.default_flags;
+        let (set, default) = match asked & DIRECTIONS {
+            send if send == Caps::SEND.bits() => (self.tx_flags(), tx),
+            recv if recv == Caps::RECV.bits() => (self.rx_flags(), rx),
+            _ => return Err(Errno::Inval),
+        };
+        let flags = if set.contains(OpFlags::DEFAULT) {
+            default
+        } else {
+            set
+        };
+        // SAFETY: it was read just now.
+        unsafe { put(at, flags.bits()) }
+    }
+
+    fn set_flags(&self, flags: u64) -> Result {
+        let own = OpFlags::from_bits(flags & !DIRECTIONS).ok_or(Errno::BadFlags)?;
+        if own.contains(OpFlags::DEFAULT) {
+            return Err(Errno::BadFlags);
+        }
+        match flags & DIRECTIONS {
+            send if send == Caps::SEND.bits() => {
+                self.tx_flags.store(own.bits(), Ordering::Relaxed);
+            }
+            recv if recv == Caps::RECV.bits() => {
+                self.rx_flags.store(own.bits(), Ordering::Relaxed);
+            }
+            _ => return Err(Errno::Inval),
+        }
+        Ok(())
+    }
+
+    /// A second handle of the same endpoint, with flags of its own for one direction.
+    ///
+    /// # Safety
+    /// `fid` is this endpoint's; `asked` is NULL or names a request for an alias.
+    unsafe fn alias(&self, fid: *mut Fid, asked: *const abi::Alias) -> Result {
+        // SAFETY: passed on from the caller.
+        let asked = unsafe { given(asked) }?;
+        if asked.fid.is_null() {
+            return Err(Errno::Inval);
+        }
+        let alias = Self {
+            shared: Arc::clone(&self.shared),
+            tx_flags: AtomicU64::new(self.tx_flags().bits()),
+            rx_flags: AtomicU64::new(self.rx_flags().bits()),
+            users: Users::default(),
+            _original: Some(self.users.one_more()),
+        };
+        alias.set_flags(asked.flags)?;
+        // SAFETY: passed on from the caller.
+        let context = unsafe { (*fid).context };
+        // SAFETY: passed on from the caller.
+        unsafe { put(asked.fid, object::open(alias, context).cast()) }
+    }
+}
+
+/// # Safety
+/// As fi_cancel(3) has it.
+unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
+    // SAFETY: passed on from the caller.
+    let ep: &Ep = unsafe { of_own_fid(fid) };
+    crate::answer::counted(|| ep.live()?.cancel(lists::context(context)).map(|()| 0))
+}

@@ -1,0 +1,246 @@
+//! Untagged messages: `struct fi_ops_msg`.
+
+#![expect(unsafe_code, reason = "functions of C")]
+
+use std::ffi::c_void;
+
+use selvedge::msg::{RecvMsg, SendMsg};
+use selvedge::{FiAddr, Iov, IovMut, OpFlags, Result};
+use selvedge_abi::{FidEp, Iovec, Msg, OpsMsg};
+
+use super::{Ep, lists};
+use crate::answer::posted;
+use crate::given::given;
+use crate::object::this;
+
+pub(super) static MSG: OpsMsg = OpsMsg {
+    size: size_of::<OpsMsg>(),
+    recv: Some(recv),
+    recvv: Some(recvv),
+    recvmsg: Some(recvmsg),
+    send: Some(send),
+    sendv: Some(sendv),
+    sendmsg: Some(sendmsg),
+    inject: Some(inject),
+    senddata: Some(senddata),
+    injectdata: Some(injectdata),
+};
+pub(super) static CLOSED: OpsMsg = OpsMsg::refusing::<{ libc::EBADF }>();
+
+/// # Safety
+/// As fi_sendmsg(3) has it: what the message names stays until it is complete.
+#[inline(always)]
+unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
+    // SAFETY: passed on from the caller.
+    let ep: &Ep = unsafe { this(ep) };
+    // SAFETY: passed on from the caller.
+    unsafe { ep.live()?.sendmsg(msg, ep.tx_flags() | more) }
+}
+
+/// # Safety
+/// As fi_recvmsg(3) has it: what the message names stays until it is complete.
+#[inline(always)]
+unsafe fn post_recv(ep: *mut FidEp, msg: &RecvMsg<'_>) -> Result {
+    // SAFETY: passed on from the caller.
+    let ep: &Ep = unsafe { this(ep) };
+    // SAFETY: passed on from the caller.
+    unsafe { ep.live()?.recvmsg(msg, ep.rx_flags()) }
+}
+
+/// # Safety
+/// As fi_recv(3) has it.
+unsafe extern "C" fn recv(
+    ep: *mut FidEp,
+    buf: *mut c_void,
+    len: usize,
+    desc: *mut c_void,
+    src: u64,
+    context: *mut c_void,
+) -> isize {
+    let msg = RecvMsg {
+        iov: &[IovMut::from_raw(buf, len)],
+        desc: &[lists::desc(desc)],
+        src: FiAddr(src),
+        context: lists::context(context),
+    };
+    // SAFETY: passed on from the caller.
+    posted(unsafe { post_recv(ep, &msg) })
+}
+
+/// # Safety
+/// As fi_recvv(3) has it.
+unsafe extern "C" fn recvv(
+    ep: *mut FidEp,
+    iov: *const Iovec,
+    desc: *const *mut c_void,
+    count: usize,
+    src: u64,
+    context: *mut c_void,
+) -> isize {
+    let post = || {
+        let msg = RecvMsg {
+            // SAFETY: passed on from the caller.
+            iov: unsafe { lists::iov_mut(iov, count) }?,
+            // SAFETY: passed on from the caller.
+            desc: unsafe { lists::descs(desc, count) }?,
+            src: FiAddr(src),
+            context: lists::context(context),
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { post_recv(ep, &msg) }
+    };
+    posted(post())
+}
+
+/// # Safety
+/// As fi_recvmsg(3) has it.
+unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isize {
+    let post = || {
+        // SAFETY: passed on from the caller.
+        let given = unsafe { given(msg) }?;
+        let msg = RecvMsg {
+            // SAFETY: passed on from the caller.
+            iov: unsafe { lists::iov_mut(given.msg_iov, given.iov_count) }?,
+            // SAFETY: passed on from the caller.
+            desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
+            src: FiAddr(given.addr),
+            context: lists::context(given.context),
+        };
+        let flags = lists::flags(flags)?;
+        // SAFETY: passed on from the caller.
+        let ep: &Ep = unsafe { this(ep) };
+        // SAFETY: passed on from the caller.
+        unsafe { ep.live()?.recvmsg(&msg, flags) }
+    };
+    posted(post())
+}
+
+/// # Safety
+/// As fi_send(3) has it.
+unsafe extern "C" fn send(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    desc: *mut c_void,
+    dest: u64,
+    context: *mut c_void,
+) -> isize {
+    let msg = SendMsg {
+        iov: &[Iov::from_raw(buf, len)],
+        desc: &[lists::desc(desc)],
+        dest: FiAddr(dest),
+        context: lists::context(context),
+        data: 0,
+    };
+    // SAFETY: passed on from the caller.
+    posted(unsafe { post(ep, &msg, OpFlags::empty()) })
+}
+
+/// # Safety
+/// As fi_sendv(3) has it.
+unsafe extern "C" fn sendv(
+    ep: *mut FidEp,
+    iov: *const Iovec,
+    desc: *const *mut c_void,
+    count: usize,
+    dest: u64,
+    context: *mut c_void,
+) -> isize {
+    let post = || {
+        let msg = SendMsg {
+            // SAFETY: passed on from the caller.
+            iov: unsafe { lists::iov(iov, count) }?,
+            // SAFETY: passed on from the caller.
+            desc: unsafe { lists::descs(desc, count) }?,
+            dest: FiAddr(dest),
+            context: lists::context(context),
+            data: 0,
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { post(ep, &msg, OpFlags::empty()) }
+    };
+    posted(post())
+}
+
+/// # Safety
+/// As fi_sendmsg(3) has it.
+unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isize {
+    let post = || {
+        // SAFETY: passed on from the caller.
+        let given = unsafe { given(msg) }?;
+        let msg = SendMsg {
+            // SAFETY: passed on from the caller.
+            iov: unsafe { lists::iov(given.msg_iov, given.iov_count) }?,
+            // SAFETY: passed on from the caller.
+            desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
+            dest: FiAddr(given.addr),
+            context: lists::context(given.context),
+            data: given.data,
+        };
+        let flags = lists::flags(flags)?;
+        // SAFETY: passed on from the caller.
+        let ep: &Ep = unsafe { this(ep) };
+        // SAFETY: passed on from the caller.
+        unsafe { ep.live()?.sendmsg(&msg, flags) }
+    };
+    posted(post())
+}
+
+/// # Safety
+/// `buf` names `len` bytes, `ep` is an endpoint.
+#[inline(always)]
+unsafe fn copied(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    dest: u64,
+    data: Option<u64>,
+) -> Result {
+    // SAFETY: passed on from the caller.
+    let ep: &Ep = unsafe { this(ep) };
+    // SAFETY: passed on from the caller.
+    let bytes = unsafe { lists::bytes(buf, len) }?;
+    ep.live()?.inject(bytes, FiAddr(dest), data)
+}
+
+/// # Safety
+/// As fi_inject(3) has it.
+unsafe extern "C" fn inject(ep: *mut FidEp, buf: *const c_void, len: usize, dest: u64) -> isize {
+    // SAFETY: passed on from the caller.
+    posted(unsafe { copied(ep, buf, len, dest, None) })
+}
+
+/// # Safety
+/// As fi_senddata(3) has it.
+unsafe extern "C" fn senddata(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    desc: *mut c_void,
+    data: u64,
+    dest: u64,
+    context: *mut c_void,
+) -> isize {
+    let msg = SendMsg {
+        iov: &[Iov::from_raw(buf, len)],
+        desc: &[lists::desc(desc)],
+        dest: FiAddr(dest),
+        context: lists::context(context),
+        data,
+    };
+    // SAFETY: passed on from the caller.
+    posted(unsafe { post(ep, &msg, OpFlags::REMOTE_CQ_DATA) })
+}
+
+/// # Safety
+/// As fi_injectdata(3) has it.
+unsafe extern "C" fn injectdata(
+    ep: *mut FidEp,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: u64,
+) -> isize {
+    // SAFETY: passed on from the caller.
+    posted(unsafe { copied(ep, buf, len, dest, Some(data)) })
+}

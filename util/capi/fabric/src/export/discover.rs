@@ -1,0 +1,161 @@
+//! Discovery, and opening fabrics.
+
+#![expect(unsafe_code, reason = "functions of C")]
+
+use std::ffi::{c_char, c_int, c_void};
+
+use selvedge::info::{MemTagFormat, Version};
+use selvedge::{Errno, Hints, Info, InfoFlags, Result};
+use selvedge_abi as abi;
+use selvedge_abi::Abi;
+
+use crate::answer::{done, told};
+use crate::given::{put, text};
+use crate::process::registry;
+use crate::{fabric as object, info};
+
+/// `fi_getinfo` of a version node.
+///
+/// # Safety
+/// As fi_getinfo(3) has it: texts or NULL; hints of this layout or NULL; where the list goes.
+pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const abi::Info,
+    found: *mut *mut abi::Info,
+) -> c_int {
+    done(|| {
+        // SAFETY: passed on from the caller.
+        let node = unsafe { text(node) }?;
+        // SAFETY: passed on from the caller.
+        let service = unsafe { text(service) }?;
+        let hints = match hints.is_null() {
+            true => Hints::anything(),
+            // SAFETY: passed on from the caller.
+            false => unsafe { asked(hints, Abi::of_minor(MINOR)) }?,
+        };
+        let first = discover(Version::from_raw(version), node, service, flags, &hints)?;
+        // SAFETY: passed on from the caller.
+        unsafe { put(found, first) }
+    })
+}
+
+/// # Safety
+/// As [`info::read`].
+unsafe fn asked(hints: *const abi::Info, abi: Abi) -> Result<Hints> {
+    // SAFETY: passed on from the caller.
+    let given = unsafe { info::read(hints, abi) }?;
+    Ok(Hints::from(given.info))
+}
+
+fn discover(
+    version: Version,
+    node: Option<&str>,
+    service: Option<&str>,
+    flags: u64,
+    hints: &Hints,
+) -> Result<*mut abi::Info> {
+    let hints = match flags & InfoFlags::PROV_ATTR_ONLY.bits() {
+        0 => hints,
+        _ => &Hints::new(),
+    };
+    let flags = InfoFlags::from_bits(flags).ok_or(Errno::BadFlags)?;
+    let found = registry().getinfo(version, node, service, flags, hints);
+    let mut found = found.map_err(|error| told(&error))?;
+    if version < FIRST_WITH_TAG_BITS {
+        found.iter_mut().for_each(with_generic_tags);
+    }
+    info::list(&found)
+}
+
+/// Before this version, a tag without structure had every other bit set in its format, which
+/// programs count.
+const FIRST_WITH_TAG_BITS: Version = Version::new(2, 0);
+const TAG_GENERIC: MemTagFormat = MemTagFormat(0xaaaa_aaaa_aaaa_aaaa);
+
+fn with_generic_tags(info: &mut Info) {
+    let format = &mut info.ep_attr.mem_tag_format;
+    if *format == MemTagFormat::BITS {
+        *format = TAG_GENERIC;
+    }
+}
+
+/// `fi_freeinfo` of every version: parts that a program of an old layout lacks are NULL, because
+/// `fi_allocinfo` gives it whole ones.
+///
+/// # Safety
+/// `at` is NULL or the first of a list that nobody uses any more, of parts that `malloc` has made.
+pub(super) unsafe extern "C" fn freeinfo(at: *mut abi::Info) {
+    done(|| {
+        // SAFETY: passed on from the caller.
+        unsafe { info::free(at) };
+        Ok(())
+    });
+}
+
+/// `fi_dupinfo` of a version node, `fi_allocinfo` with NULL.
+///
+/// # Safety
+/// `at` is NULL or names an info of this layout.
+pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(at: *const abi::Info) -> *mut abi::Info {
+    let mut copy = std::ptr::null_mut();
+    done(|| {
+        copy = match at.is_null() {
+            true => info::fresh()?,
+            // SAFETY: passed on from the caller.
+            false => unsafe { info::copy(at, Abi::of_minor(MINOR)) }?,
+        };
+        Ok(())
+    });
+    copy
+}
+
+/// `fi_fabric`.
+///
+/// # Safety
+/// As fi_fabric(3) has it.
+pub(super) unsafe extern "C" fn fabric(
+    attr: *mut abi::FabricAttr,
+    fabric: *mut *mut abi::FidFabric,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    done(|| unsafe { object::open(attr, None, fabric, context) })
+}
+
+/// `fi_fabric` of programs whose attributes have no version: theirs is 1.0.
+///
+/// # Safety
+/// As [`fabric`].
+pub(super) unsafe extern "C" fn fabric_1_0(
+    attr: *mut abi::FabricAttr,
+    fabric: *mut *mut abi::FidFabric,
+    context: *mut c_void,
+) -> c_int {
+    let version = Some(Version::new(1, 0));
+    // SAFETY: passed on from the caller.
+    done(|| unsafe { object::open(attr, version, fabric, context) })
+}
+
+/// `fi_fabric2`.
+///
+/// # Safety
+/// As [`fabric`], for the attributes of `info`.
+pub(super) unsafe extern "C" fn fabric2(
+    info: *mut abi::Info,
+    fabric: *mut *mut abi::FidFabric,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    done(|| {
+        if flags != 0 {
+            return Err(Errno::Inval);
+        }
+        // SAFETY: passed on from the caller.
+        let attr = unsafe { crate::given::given(info) }?.fabric_attr;
+        // SAFETY: passed on from the caller.
+        unsafe { object::open(attr, None, fabric, context) }
+    })
+}

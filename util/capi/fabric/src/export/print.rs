@@ -1,0 +1,114 @@
+//! Texts: errors, structures and flags; the library's version.
+
+#![expect(unsafe_code, reason = "functions of C")]
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use selvedge::Errno;
+use selvedge::info::Version;
+
+use crate::answer::call;
+use crate::given::{put, room};
+use crate::log_c;
+use crate::tostr::text_of;
+
+/// Bytes of the text that `fi_tostr` keeps.
+const KEPT: usize = 8192;
+
+thread_local! {
+    static TEXT: RefCell<[u8; KEPT]> = const { RefCell::new([0; KEPT]) };
+}
+
+/// `fi_version`.
+pub(super) extern "C" fn version() -> u32 {
+    Version::API.as_raw()
+}
+
+/// `fi_strerror`, of either sign. The texts of the system's own numbers are the system's.
+pub(crate) extern "C" fn strerror(errno: c_int) -> *const c_char {
+    let errno = errno.checked_abs().unwrap_or(c_int::MAX);
+    match Errno::known(errno).filter(|known| known.as_raw() >= Errno::Other.as_raw()) {
+        Some(own) => log_c::constant(own.text()),
+        // SAFETY: any number will do; the text is this thread's until its next call.
+        None if errno < Errno::Other.as_raw() => unsafe { libc::strerror(errno) },
+        None => log_c::constant(Errno::Other.text()),
+    }
+}
+
+/// `fi_tostr`: the text is this thread's until its next call.
+///
+/// # Safety
+/// `data` is NULL or what `kind` says.
+pub(super) unsafe extern "C" fn tostr(data: *const c_void, kind: u32) -> *mut c_char {
+    TEXT.with_borrow_mut(|kept| {
+        // SAFETY: passed on from the caller; the text stays where it is as long as the thread.
+        unsafe { tostr_r(kept.as_mut_ptr().cast(), KEPT, data, kind) }
+    })
+}
+
+/// `fi_tostr_r`: as much of the text as there is room for.
+///
+/// # Safety
+/// `buf` is NULL or names `len` bytes; `data` is NULL or what `kind` says.
+pub(super) unsafe extern "C" fn tostr_r(
+    buf: *mut c_char,
+    len: usize,
+    data: *const c_void,
+    kind: u32,
+) -> *mut c_char {
+    let written = call(|| {
+        if data.is_null() || len == 0 {
+            return Err(Errno::Inval);
+        }
+        // SAFETY: passed on from the caller.
+        let text = unsafe { text_of(data, kind) }?;
+        // SAFETY: passed on from the caller.
+        let room = unsafe { room(buf.cast::<u8>(), len) }?;
+        let fits = text.len().min(len - 1);
+        room[..fits].copy_from_slice(&text.as_bytes()[..fits]);
+        room[fits] = 0;
+        Ok(0)
+    });
+    if written == 0 { buf } else { ptr::null_mut() }
+}
+
+/// `fi_log_enabled`.
+///
+/// # Safety
+/// `prov` is NULL or names a provider of libfabric's.
+pub(super) unsafe extern "C" fn log_enabled(
+    prov: *const c_void,
+    level: c_int,
+    subsys: c_int,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    call(|| Ok(unsafe { log_c::is_enabled(prov, level, subsys) }.into()))
+}
+
+/// `fi_log_ready`: as [`log_enabled`], but for one time in a while.
+///
+/// # Safety
+/// As [`log_enabled`]; `showtime` is NULL or names a number.
+pub(super) unsafe extern "C" fn log_ready(
+    prov: *const c_void,
+    level: c_int,
+    subsys: c_int,
+    showtime: *mut u64,
+) -> c_int {
+    call(|| {
+        // SAFETY: passed on from the caller.
+        if !unsafe { log_c::is_enabled(prov, level, subsys) } {
+            return Ok(0);
+        }
+        // SAFETY: passed on from the caller.
+        let last = *unsafe { crate::given::given(showtime) }?;
+        let Some(next) = log_c::next_time(last) else {
+            return Ok(0);
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { put(showtime, next) }?;
+        Ok(1)
+    })
+}

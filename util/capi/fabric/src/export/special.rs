@@ -1,0 +1,146 @@
+//! Parameters, messages of libfabric's own providers, and objects that are opened by name.
+
+#![expect(unsafe_code, reason = "functions of C")]
+
+use std::ffi::{c_char, c_int, c_void};
+
+use selvedge::Errno;
+use selvedge_abi::{Fid, Param};
+
+use crate::answer::{done, refusal};
+use crate::{log_c, param};
+
+/// `fi_open`: there are no objects of these kinds.
+///
+/// # Safety
+/// Nothing is asked for.
+pub(super) unsafe extern "C" fn open(
+    _version: u32,
+    _name: *const c_char,
+    _attr: *mut c_void,
+    _attr_len: usize,
+    _flags: u64,
+    _fid: *mut *mut Fid,
+    _context: *mut c_void,
+) -> c_int {
+    refusal(Errno::NoSys)
+}
+
+/// `fi_getparams`.
+///
+/// # Safety
+/// Both are NULL or may be written.
+pub(super) unsafe extern "C" fn getparams(params: *mut *mut Param, count: *mut c_int) -> c_int {
+    // SAFETY: passed on from the caller.
+    done(|| unsafe { param::list(params, count) })
+}
+
+/// `fi_freeparams`.
+///
+/// # Safety
+/// `params` is NULL or came from [`getparams`], and nobody uses it any more.
+pub(super) unsafe extern "C" fn freeparams(params: *mut Param) {
+    done(|| {
+        // SAFETY: passed on from the caller.
+        unsafe { param::free(params) };
+        Ok(())
+    });
+}
+
+/// `fi_param_get`.
+///
+/// # Safety
+/// As fi_provider(3) has it: a provider or NULL, a name, and a place for a value of the type that
+/// was declared.
+pub(super) unsafe extern "C" fn param_get(
+    provider: *mut c_void,
+    name: *const c_char,
+    value: *mut c_void,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    done(|| unsafe { param::get(provider, name, value) })
+}
+
+/// `fi_param_define`, with the arguments of its help text in a list of C's.
+///
+/// # Safety
+/// As fi_provider(3) has it; `list` belongs to the format.
+pub(super) unsafe extern "C" fn param_defined(
+    provider: *const c_void,
+    name: *const c_char,
+    kind: u32,
+    help: *const c_char,
+    list: *mut c_void,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    let help = unsafe { log_c::formatted(help, list) };
+    // SAFETY: passed on from the caller.
+    done(|| unsafe { param::define(provider, name, kind, help) })
+}
+
+/// `fi_log`, with the arguments of its text in a list of C's.
+///
+/// # Safety
+/// As fi_provider(3) has it; `list` belongs to the format.
+pub(super) unsafe extern "C" fn log_text(
+    prov: *const c_void,
+    level: c_int,
+    subsys: c_int,
+    func: *const c_char,
+    line: c_int,
+    format: *const c_char,
+    list: *mut c_void,
+) {
+    // SAFETY: passed on from the caller.
+    let text = unsafe { log_c::formatted(format, list) };
+    done(|| {
+        // SAFETY: passed on from the caller.
+        unsafe { log_c::say(prov, level, subsys, func, line, &text) };
+        Ok(())
+    });
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use plainly::{log_plainly, param_defined_plainly};
+
+/// The same without lists.
+#[cfg(not(target_arch = "x86_64"))]
+mod plainly {
+    use super::*;
+
+    /// # Safety
+    /// As [`param_defined`].
+    pub(in crate::export) unsafe extern "C" fn param_defined_plainly(
+        provider: *const c_void,
+        name: *const c_char,
+        kind: u32,
+        help: *const c_char,
+    ) -> c_int {
+        // SAFETY: passed on from the caller.
+        unsafe { param_defined(provider, name, kind, help, std::ptr::null_mut()) }
+    }
+
+    /// # Safety
+    /// As [`log_text`].
+    pub(in crate::export) unsafe extern "C" fn log_plainly(
+        prov: *const c_void,
+        level: c_int,
+        subsys: c_int,
+        func: *const c_char,
+        line: c_int,
+        format: *const c_char,
+    ) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            log_text(
+                prov,
+                level,
+                subsys,
+                func,
+                line,
+                format,
+                std::ptr::null_mut(),
+            )
+        }
+    }
+}

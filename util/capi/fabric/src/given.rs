@@ -1,0 +1,152 @@
+//! What C gives: pointers to what it has filled in, and to where it wants something.
+
+#![expect(unsafe_code, reason = "pointers of C")]
+
+use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
+use std::{ptr, slice};
+
+use selvedge::{Errno, Result};
+
+/// A structure.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL.
+///
+/// # Safety
+/// `at` is NULL or names one, which stays as it is for `'a`.
+#[inline]
+pub(crate) unsafe fn given<'a, T>(at: *const T) -> Result<&'a T> {
+    // SAFETY: passed on from the caller.
+    unsafe { at.as_ref() }.ok_or(Errno::Inval)
+}
+
+/// An array; NULL will do for an empty one.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL, and for more than memory can hold.
+///
+/// # Safety
+/// `at` is NULL or names `count` elements, which stay as they are for `'a`.
+#[inline]
+pub(crate) unsafe fn list<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    let is_possible = count <= isize::MAX.cast_unsigned() / size_of::<T>().max(1);
+    if at.is_null() || !is_possible {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: it is not NULL and no longer than memory; the caller vouches for the elements.
+    Ok(unsafe { slice::from_raw_parts(at, count) })
+}
+
+/// An array that may be missing.
+///
+/// # Errors
+/// As [`list`], but for NULL.
+///
+/// # Safety
+/// As [`list`].
+#[inline]
+pub(crate) unsafe fn optional<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
+    let count = if at.is_null() { 0 } else { count };
+    // SAFETY: passed on from the caller.
+    unsafe { list(at, count) }
+}
+
+/// An array that is to be filled.
+///
+/// # Errors
+/// As [`list`].
+///
+/// # Safety
+/// `at` is NULL or names `count` elements, which nobody else uses for `'a`; any bytes are a `T`.
+#[inline]
+pub(crate) unsafe fn room<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T]> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    let is_possible = count <= isize::MAX.cast_unsigned() / size_of::<T>().max(1);
+    if at.is_null() || !is_possible {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: it is not NULL and no longer than memory; the caller vouches for the elements.
+    Ok(unsafe { slice::from_raw_parts_mut(at, count) })
+}
+
+/// A text; NULL is none.
+///
+/// # Errors
+/// [`Errno::Inval`] for bytes that are no UTF-8.
+///
+/// # Safety
+/// `at` is NULL or names a string with a zero behind it, which stays as it is for `'a`.
+pub(crate) unsafe fn text<'a>(at: *const c_char) -> Result<Option<&'a str>> {
+    if at.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: it is not NULL, so the caller vouches for the string.
+    let text = unsafe { CStr::from_ptr(at) };
+    text.to_str().map(Some).map_err(|_| Errno::Inval)
+}
+
+/// Writes to where C wants something.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL.
+///
+/// # Safety
+/// `at` is NULL or may be written.
+#[inline]
+pub(crate) unsafe fn put<T>(at: *mut T, value: T) -> Result {
+    if at.is_null() {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: it is not NULL, so the caller vouches for the place.
+    unsafe { at.write(value) };
+    Ok(())
+}
+
+/// The first `size` bytes of a structure, which may have been shorter when the program was built;
+/// the rest is zero.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL.
+///
+/// # Safety
+/// `at` is NULL or names `size` bytes of a `T`; zeros are a `T`.
+pub(crate) unsafe fn beginning<T: Copy>(at: *const T, size: usize) -> Result<T> {
+    if at.is_null() {
+        return Err(Errno::Inval);
+    }
+    let mut whole = MaybeUninit::<T>::zeroed();
+    let size = size.min(size_of::<T>());
+    // SAFETY: the caller vouches for `size` bytes there, and `whole` has room for as many.
+    unsafe { ptr::copy_nonoverlapping(at.cast::<u8>(), whole.as_mut_ptr().cast(), size) };
+    // SAFETY: zeros are a `T`, and what was copied over them was part of one.
+    Ok(unsafe { whole.assume_init() })
+}
+
+/// Copies as much as there is room for, and says how much there would have been.
+///
+/// # Errors
+/// [`Errno::Inval`] for a length at NULL; [`Errno::TooSmall`] when there was more, after copying the
+/// beginning.
+///
+/// # Safety
+/// `len` is NULL or names a length, and `at` names as many bytes that may be written.
+pub(crate) unsafe fn fill(at: *mut u8, len: *mut usize, bytes: &[u8]) -> Result {
+    // SAFETY: passed on from the caller.
+    let had = *unsafe { given(len) }?;
+    let fits = bytes.len().min(had);
+    // SAFETY: passed on from the caller.
+    let room = unsafe { room(at, fits) }?;
+    room.copy_from_slice(&bytes[..fits]);
+    // SAFETY: it was read just now.
+    unsafe { put(len, bytes.len()) }?;
+    if had < bytes.len() {
+        return Err(Errno::TooSmall);
+    }
+    Ok(())
+}

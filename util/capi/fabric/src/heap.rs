@@ -1,0 +1,105 @@
+//! Memory of the C library, for what programs free with `fi_freeinfo`, and with `free` while they
+//! edit it.
+
+#![expect(unsafe_code, reason = "malloc and free")]
+
+use std::ffi::{c_char, c_void};
+use std::ptr;
+
+use selvedge::{Errno, Result};
+
+/// A structure of zeros.
+///
+/// # Errors
+/// [`Errno::NoMem`].
+pub(crate) fn zeroed<T>() -> Result<*mut T> {
+    zeros(size_of::<T>()).map(<*mut c_void>::cast)
+}
+
+fn zeros(len: usize) -> Result<*mut c_void> {
+    // SAFETY: any arguments will do.
+    let at = unsafe { libc::calloc(1, len) };
+    if at.is_null() {
+        return Err(Errno::NoMem);
+    }
+    Ok(at)
+}
+
+/// A structure.
+///
+/// # Errors
+/// [`Errno::NoMem`].
+pub(crate) fn kept<T>(value: T) -> Result<*mut T> {
+    let at = zeroed::<T>()?;
+    // SAFETY: memory for a `T` was made just now; malloc's alignment does for all structures of C.
+    unsafe { at.write(value) };
+    Ok(at)
+}
+
+/// Bytes; NULL for none.
+///
+/// # Errors
+/// [`Errno::NoMem`].
+pub(crate) fn bytes(bytes: &[u8]) -> Result<*mut u8> {
+    if bytes.is_empty() {
+        return Ok(ptr::null_mut());
+    }
+    array(bytes)
+}
+
+/// An array.
+///
+/// # Errors
+/// [`Errno::NoMem`].
+pub(crate) fn array<T: Copy>(from: &[T]) -> Result<*mut T> {
+    let at = zeros(size_of_val(from).max(1))?.cast::<T>();
+    // SAFETY: memory of this length was made just now.
+    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), at, from.len()) };
+    Ok(at)
+}
+
+/// A string up to its first zero; NULL for an empty one.
+///
+/// # Errors
+/// [`Errno::NoMem`].
+pub(crate) fn string(text: &str) -> Result<*mut c_char> {
+    if text.is_empty() {
+        return Ok(ptr::null_mut());
+    }
+    let mut with_zero = text
+        .split('\0')
+        .next()
+        .unwrap_or_default()
+        .as_bytes()
+        .to_vec();
+    with_zero.push(0);
+    bytes(&with_zero).map(<*mut u8>::cast)
+}
+
+/// A copy of a string of C's; NULL of NULL.
+///
+/// # Errors
+/// [`Errno::NoMem`].
+///
+/// # Safety
+/// `at` is NULL or names a string with a zero behind it.
+pub(crate) unsafe fn string_again(at: *const c_char) -> Result<*mut c_char> {
+    if at.is_null() {
+        return Ok(ptr::null_mut());
+    }
+    // SAFETY: it is not NULL, so the caller vouches for the string.
+    let copy = unsafe { libc::strdup(at) };
+    if copy.is_null() {
+        return Err(Errno::NoMem);
+    }
+    Ok(copy)
+}
+
+/// Gives memory back; NULL is none.
+///
+/// # Safety
+/// It came from here or from the C library's `malloc`, and nobody uses it any more.
+pub(crate) unsafe fn free<T>(at: *mut T) {
+    // SAFETY: passed on from the caller.
+    unsafe { libc::free(at.cast()) };
+}

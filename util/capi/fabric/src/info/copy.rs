@@ -1,0 +1,292 @@
+//! Infos of C's copied and given back, whoever has made them and whatever is in them.
+
+#![expect(unsafe_code, reason = "structures of C")]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use selvedge::{Errno, Result};
+use selvedge_abi as abi;
+use selvedge_abi::{Abi, Fid, Ops, fclass, number};
+
+use crate::answer::done;
+use crate::given::{beginning, given, list, put};
+use crate::heap::{self, kept, string_again, zeroed};
+
+/// An info of zeros with all of its parts: what `fi_allocinfo` asks for.
+///
+/// # Errors
+/// [`Errno::NoMem`].
+pub(crate) fn fresh() -> Result<*mut abi::Info> {
+    let own = zeroed::<abi::Info>()?;
+    // SAFETY: it was made just now.
+    let filled = fill_fresh(unsafe { &mut *own });
+    // SAFETY: as above; what is in it was made by `fill_fresh`.
+    filled.map(|()| own).inspect_err(|_| unsafe { free(own) })
+}
+
+fn fill_fresh(own: &mut abi::Info) -> Result {
+    own.tx_attr = zeroed()?;
+    own.rx_attr = zeroed()?;
+    own.ep_attr = zeroed()?;
+    own.domain_attr = zeroed()?;
+    own.fabric_attr = zeroed()?;
+    Ok(())
+}
+
+/// A copy of one info of some layout, in the newest one.
+///
+/// # Errors
+/// [`Errno::NoMem`]; [`Errno::Inval`] for NULL and impossible lengths.
+///
+/// # Safety
+/// As [`super::read`].
+pub(crate) unsafe fn copy(at: *const abi::Info, abi: Abi) -> Result<*mut abi::Info> {
+    // SAFETY: passed on from the caller.
+    let from = unsafe { beginning(at, abi.layout().info) }?;
+    let own = kept(without_parts(from))?;
+    // SAFETY: it was made just now.
+    let whole = unsafe { &mut *own };
+    // SAFETY: passed on from the caller.
+    let filled = unsafe { fill(whole, &from, abi) };
+    // SAFETY: as above; whatever is in it already is a copy.
+    filled.map(|()| own).inspect_err(|_| unsafe { free(own) })
+}
+
+fn without_parts(mut info: abi::Info) -> abi::Info {
+    info.next = ptr::null_mut();
+    info.src_addr = ptr::null_mut();
+    info.dest_addr = ptr::null_mut();
+    info.tx_attr = ptr::null_mut();
+    info.rx_attr = ptr::null_mut();
+    info.ep_attr = ptr::null_mut();
+    info.domain_attr = ptr::null_mut();
+    info.fabric_attr = ptr::null_mut();
+    info.nic = ptr::null_mut();
+    info
+}
+
+/// # Safety
+/// As [`copy`], for what is in `from`.
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one promise for all parts of one info"
+)]
+unsafe fn fill(own: &mut abi::Info, from: &abi::Info, abi: Abi) -> Result {
+    let layout = abi.layout();
+    // SAFETY: the caller vouches for every pointer of `from`, and for what its parts point to.
+    unsafe {
+        own.src_addr = bytes_again(from.src_addr, from.src_addrlen)?;
+        own.dest_addr = bytes_again(from.dest_addr, from.dest_addrlen)?;
+        own.tx_attr = part(from.tx_attr, layout.tx)?;
+        own.rx_attr = part(from.rx_attr, layout.rx)?;
+        if let Ok(mut ep) = beginning(from.ep_attr, layout.ep) {
+            ep.auth_key = bytes_again(ep.auth_key.cast(), ep.auth_key_size)?.cast();
+            own.ep_attr = kept(ep)?;
+        }
+        if let Ok(mut domain) = beginning(from.domain_attr, layout.domain) {
+            domain.name = string_again(domain.name)?;
+            domain.auth_key = bytes_again(domain.auth_key.cast(), domain.auth_key_size)?.cast();
+            own.domain_attr = kept(domain)?;
+        }
+        if let Ok(mut fabric) = beginning(from.fabric_attr, layout.fabric) {
+            fabric.name = string_again(fabric.name)?;
+            fabric.prov_name = string_again(fabric.prov_name)?;
+            own.fabric_attr = kept(fabric)?;
+        }
+        if !from.nic.is_null() {
+            own.nic = nic_again(from.nic)?;
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `at` is NULL or names `size` bytes of a `T`, which has no pointers.
+unsafe fn part<T: Copy>(at: *const T, size: usize) -> Result<*mut T> {
+    // SAFETY: passed on from the caller.
+    match unsafe { beginning(at, size) } {
+        Ok(own) => kept(own),
+        Err(_) => Ok(ptr::null_mut()),
+    }
+}
+
+/// # Safety
+/// `at` is NULL or names `len` bytes.
+unsafe fn bytes_again(at: *const c_void, len: usize) -> Result<*mut c_void> {
+    if at.is_null() {
+        return Ok(ptr::null_mut());
+    }
+    // SAFETY: passed on from the caller.
+    let from = unsafe { list(at.cast::<u8>(), len) }?;
+    heap::bytes(from).map(<*mut u8>::cast)
+}
+
+/// A network interface of ours.
+pub(super) fn nic_handle(
+    device_attr: *mut abi::DeviceAttr,
+    bus_attr: *mut abi::BusAttr,
+    link_attr: *mut abi::LinkAttr,
+) -> abi::Nic {
+    abi::Nic {
+        fid: Fid {
+            fclass: fclass::NIC,
+            context: ptr::null_mut(),
+            ops: &NIC,
+        },
+        device_attr,
+        bus_attr,
+        link_attr,
+        prov_attr: ptr::null_mut(),
+    }
+}
+
+static NIC: Ops = Ops {
+    close: Some(close_nic),
+    control: Some(control_nic),
+    ..Ops::refusing::<{ libc::ENOSYS }>()
+};
+
+/// # Safety
+/// It is an interface that [`nic_handle`] is in the memory of.
+unsafe extern "C" fn close_nic(fid: *mut Fid) -> c_int {
+    // SAFETY: passed on from the caller.
+    unsafe { free_nic(fid.cast()) };
+    0
+}
+
+/// # Safety
+/// As [`close_nic`]; `arg` is what the command asks for.
+unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+    done(|| {
+        if command != number::control::DUP {
+            return Err(Errno::NoSys);
+        }
+        // SAFETY: passed on from the caller.
+        let copy = unsafe { nic_again(fid.cast()) }?;
+        // SAFETY: passed on from the caller.
+        unsafe { put(arg.cast::<*mut abi::Nic>(), copy) }
+    })
+}
+
+/// # Safety
+/// `at` names an interface whose pointers are NULL or name what they should.
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one promise for all parts of one nic"
+)]
+unsafe fn nic_again(at: *const abi::Nic) -> Result<*mut abi::Nic> {
+    // SAFETY: the caller vouches for every pointer of the interface.
+    unsafe {
+        let from = given(at)?;
+        let mut device = ptr::null_mut();
+        if let Ok(own) = given(from.device_attr) {
+            device = kept(abi::DeviceAttr {
+                name: string_again(own.name)?,
+                device_id: string_again(own.device_id)?,
+                device_version: string_again(own.device_version)?,
+                vendor_id: string_again(own.vendor_id)?,
+                driver: string_again(own.driver)?,
+                firmware: string_again(own.firmware)?,
+            })?;
+        }
+        let bus = part(from.bus_attr, size_of::<abi::BusAttr>())?;
+        let mut link = ptr::null_mut();
+        if let Ok(own) = given(from.link_attr) {
+            link = kept(abi::LinkAttr {
+                address: string_again(own.address)?,
+                network_type: string_again(own.network_type)?,
+                ..*own
+            })?;
+        }
+        kept(nic_handle(device, bus, link))
+    }
+}
+
+/// Gives a whole list back.
+///
+/// # Safety
+/// `at` is NULL or the first of a list, of which every part is memory of the C library or NULL, and
+/// nobody uses it any more.
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one promise for all parts of one info"
+)]
+pub(crate) unsafe fn free(mut at: *mut abi::Info) {
+    while !at.is_null() {
+        // SAFETY: the caller vouches for every pointer of the list.
+        unsafe {
+            let own = at.read();
+            heap::free(own.src_addr);
+            heap::free(own.dest_addr);
+            heap::free(own.tx_attr);
+            heap::free(own.rx_attr);
+            if let Some(ep) = own.ep_attr.as_ref() {
+                heap::free(ep.auth_key);
+                heap::free(own.ep_attr);
+            }
+            if let Some(domain) = own.domain_attr.as_ref() {
+                heap::free(domain.auth_key);
+                heap::free(domain.name);
+                heap::free(own.domain_attr);
+            }
+            if let Some(fabric) = own.fabric_attr.as_ref() {
+                heap::free(fabric.name);
+                heap::free(fabric.prov_name);
+                heap::free(own.fabric_attr);
+            }
+            close_interface(own.nic);
+            heap::free(at);
+            at = own.next;
+        }
+    }
+}
+
+/// An interface is closed by whoever has made it.
+///
+/// # Safety
+/// `nic` is NULL or an interface that nobody uses any more.
+unsafe fn close_interface(nic: *mut abi::Nic) {
+    // SAFETY: passed on from the caller.
+    let Some(own) = (unsafe { nic.as_ref() }) else {
+        return;
+    };
+    // SAFETY: passed on from the caller.
+    let close = unsafe { own.fid.ops.as_ref() }.and_then(|ops| ops.close);
+    if let Some(close) = close {
+        // SAFETY: the interface's own table has it.
+        unsafe { close(nic.cast()) };
+    }
+}
+
+/// # Safety
+/// `nic` is an interface of ours that nobody uses any more.
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one promise for all parts of one nic"
+)]
+unsafe fn free_nic(nic: *mut abi::Nic) {
+    // SAFETY: the caller vouches for it, and every part was made by the heap.
+    unsafe {
+        let own = nic.read();
+        if let Some(device) = own.device_attr.as_ref() {
+            let texts: [*mut c_char; 6] = [
+                device.name,
+                device.device_id,
+                device.device_version,
+                device.vendor_id,
+                device.driver,
+                device.firmware,
+            ];
+            texts.into_iter().for_each(|text| heap::free(text));
+            heap::free(own.device_attr);
+        }
+        heap::free(own.bus_attr);
+        if let Some(link) = own.link_attr.as_ref() {
+            heap::free(link.address);
+            heap::free(link.network_type);
+            heap::free(own.link_attr);
+        }
+        heap::free(nic);
+    }
+}

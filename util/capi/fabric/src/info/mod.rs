@@ -1,0 +1,33 @@
+//! `struct fi_info`: to and from the object model, copied, and given back.
+
+mod copy;
+mod from_c;
+mod to_c;
+
+pub(crate) use copy::{copy, free, fresh};
+pub(crate) use from_c::{av_type, read};
+pub(crate) use to_c::{list, one};
+
+use std::ptr;
+
+/// An info without parts.
+pub(crate) const EMPTY: selvedge_abi::Info = selvedge_abi::Info {
+    next: ptr::null_mut(),
+    caps: 0,
+    mode: 0,
+    addr_format: 0,
+    src_addrlen: 0,
+    dest_addrlen: 0,
+    src_addr: ptr::null_mut(),
+    dest_addr: ptr::null_mut(),
+    handle: ptr::null_mut(),
+    tx_attr: ptr::null_mut(),
+    rx_attr: ptr::null_mut(),
+    ep_attr: ptr::null_mut(),
+    domain_attr: ptr::null_mut(),
+    fabric_attr: ptr::null_mut(),
+    nic: ptr::null_mut(),
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+#![expect(unsafe_code, reason = "structures of C")]
+
+use std::ptr;
+
+use selvedge::info::{EpType, Nic, Threading};
+use selvedge::{AddrFormat, Caps, Errno, Info};
+use selvedge_abi::Abi;
+
+use super::{copy, free, fresh, list, one, read};
+
+/// An info with something in every part.
+fn full() -> Info {
+    let mut info = Info::default();
+    info.caps = Caps::MSG | Caps::from_bits_retain(1 << 61);
+    info.addr_format = AddrFormat::SockaddrIn;
+    info.src_addr = "1.2.3.4:5".parse().ok();
+    info.dest_addr = "5.6.7.8:9".parse().ok();
+    info.tx_attr.inject_size = 7;
+    info.rx_attr.total_buffered_recv = 8;
+    info.ep_attr.ep_type = EpType::Msg;
+    info.ep_attr.auth_key = vec![1, 2, 3];
+    info.domain_attr.name = "card".into();
+    info.domain_attr.threading = Threading::Completion;
+    info.domain_attr.auth_key = vec![4];
+    info.domain_attr.max_cntr_value = 10;
+    info.fabric_attr.name = "net".into();
+    info.fabric_attr.prov_name = "demo".into();
+    let mut nic = Nic::default();
+    nic.name = "eth0".into();
+    nic.mtu = 1500;
+    nic.up = true;
+    info.nic = Some(nic);
+    info
+}
+
+/// The object model keeps no interface of a program's.
+fn without_nic(mut info: Info) -> Info {
+    info.nic = None;
+    info
+}
+
+#[test]
+fn infos_survive_the_way_to_c_and_back() {
+    let infos = [full(), Info::default()];
+    let first = list(&infos).expect("memory");
+    // SAFETY: the list was made here, in the newest layout.
+    let read_first = unsafe { read(first, Abi::NEWEST) };
+    // SAFETY: as above.
+    let second = unsafe { (*first).next };
+    let read_first = read_first.expect("it is as we wrote it");
+    assert_eq!(read_first.info, without_nic(full()));
+    assert_eq!(read_first.threading, Threading::Completion);
+    // SAFETY: as above.
+    let read_second = unsafe { read(second, Abi::NEWEST) };
+    assert_eq!(
+        read_second.expect("it is as we wrote it").info,
+        Info::default()
+    );
+    // SAFETY: the list is used no more.
+    unsafe { free(first) };
+}
+
+#[test]
+fn copies_are_whole_and_of_one_info_only() {
+    let first = list(&[full(), full()]).expect("memory");
+    // SAFETY: the list was made here.
+    let again = unsafe { copy(first, Abi::NEWEST) }.expect("memory");
+    // SAFETY: the list is used no more; the copy has nothing of it.
+    unsafe { free(first) };
+    // SAFETY: the copy was made here.
+    let own = unsafe { read(again, Abi::NEWEST) };
+    // SAFETY: as above.
+    let next = unsafe { (*again).next };
+    assert_eq!(own.expect("as copied").info, without_nic(full()));
+    assert_eq!(next, ptr::null_mut());
+    // SAFETY: as above.
+    let nic = unsafe { (*again).nic };
+    assert!(!nic.is_null());
+    // SAFETY: the copy is used no more.
+    unsafe { free(again) };
+}
+
+#[test]
+fn a_program_of_an_old_layout_is_read_no_further_than_it_goes() {
+    let own = one(&full(), ptr::null_mut()).expect("memory");
+    // SAFETY: it was made here; an older layout is shorter.
+    let old = unsafe { read(own, Abi::V0) }.expect("as we wrote it").info;
+    assert_eq!(old.ep_attr.ep_type, EpType::Msg);
+    assert!(old.ep_attr.auth_key.is_empty());
+    assert_eq!(old.domain_attr.max_cntr_value, 0);
+    // SAFETY: as above.
+    let newer = unsafe { read(own, Abi::V9) }.expect("as we wrote it").info;
+    assert_eq!(newer.domain_attr.max_cntr_value, 10);
+    // SAFETY: it is used no more.
+    unsafe { free(own) };
+}
+
+#[test]
+fn fresh_infos_have_all_parts_and_ask_for_nothing() {
+    let own = fresh().expect("memory");
+    // SAFETY: it was made here.
+    let asked = unsafe { read(own, Abi::NEWEST) }.expect("zeros");
+    assert_eq!(asked.info, Info::default());
+    // SAFETY: it is used no more.
+    unsafe { free(own) };
+}
+
+#[test]
+fn numbers_that_nothing_has_match_nothing() {
+    let own = fresh().expect("memory");
+    // SAFETY: it was made here, with all parts.
+    let ep = unsafe { (*own).ep_attr };
+    // SAFETY: as above.
+    unsafe { (*ep).ep_type = 77 };
+    // SAFETY: as above.
+    let unknown = unsafe { read(own, Abi::NEWEST) };
+    assert_eq!(unknown.unwrap_err(), Errno::NoData);
+    // SAFETY: it is used no more.
+    unsafe { free(own) };
+    // SAFETY: NULL is looked at only.
+    let nothing = unsafe { read(ptr::null(), Abi::NEWEST) };
+    assert_eq!(nothing.unwrap_err(), Errno::Inval);
+}

@@ -1,0 +1,34 @@
+//! Which handle belongs to an object of the object model: events name objects, C wants handles.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use selvedge_abi::Fid;
+
+/// Handles by the addresses of their objects. Both are numbers here.
+static KNOWN: Mutex<Option<HashMap<usize, usize>>> = Mutex::new(None);
+
+fn with<R>(run: impl FnOnce(&mut HashMap<usize, usize>) -> R) -> R {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    run(known.get_or_insert_default())
+}
+
+fn place<T: ?Sized>(own: &Arc<T>) -> usize {
+    Arc::as_ptr(own).addr()
+}
+
+/// Remembers the handle of an object.
+pub(crate) fn add<T: ?Sized>(own: &Arc<T>, fid: *mut Fid) {
+    with(|known| known.insert(place(own), fid.expose_provenance()));
+}
+
+/// Forgets it.
+pub(crate) fn remove<T: ?Sized>(own: &Arc<T>) {
+    with(|known| known.remove(&place(own)));
+}
+
+/// The handle of an object, or NULL.
+pub(crate) fn handle<T: ?Sized>(own: &Arc<T>) -> *mut Fid {
+    let fid = with(|known| known.get(&place(own)).copied());
+    std::ptr::with_exposed_provenance_mut(fid.unwrap_or(0))
+}

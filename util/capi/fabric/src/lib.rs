@@ -1,0 +1,29 @@
+//! `libfabric.so.1`: libfabric's C interface, with Selvedge behind it.
+//!
+//! The library exports libfabric's 17 functions under their symbol versions (`export`), and
+//! everything else through the tables of its objects, which the inline functions of libfabric's
+//! headers call. An object of C's is its handle with one of the object model's behind it
+//! (`object`); what is bound to an endpoint before it is enabled is kept until then (`ep`).
+
+mod addr;
+mod answer;
+mod av;
+mod cntr;
+mod cq;
+mod domain;
+mod ep;
+mod eq;
+mod export;
+mod fabric;
+mod given;
+mod heap;
+mod info;
+mod known;
+mod log_c;
+mod mr;
+mod object;
+mod param;
+mod pep;
+mod process;
+mod tostr;
+mod wait;

@@ -1,0 +1,150 @@
+//! Messages of libfabric's own providers, which log through the library that has loaded them, and
+//! texts that stay.
+
+#![expect(unsafe_code, reason = "texts of C")]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use log::{Level, Metadata, Record};
+use selvedge::log::SUBSYSTEMS;
+
+use crate::process::registry;
+
+unsafe extern "C" {
+    /// The C library's, with a list whose spelling in Rust is not stable.
+    fn vsnprintf(at: *mut c_char, len: usize, format: *const c_char, list: *mut c_void) -> c_int;
+}
+
+/// Longer messages are cut.
+const LONGEST: usize = 1024;
+
+/// A text for C that is there as long as the process.
+pub(crate) fn constant(text: &'static str) -> *const c_char {
+    static TEXTS: Mutex<Option<HashMap<&'static str, CString>>> = Mutex::new(None);
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let texts = texts.get_or_insert_default();
+    let own = || CString::new(text).unwrap_or_default();
+    texts.entry(text).or_insert_with(own).as_ptr()
+}
+
+/// Whether messages like this one are printed.
+///
+/// # Safety
+/// `prov` is NULL or names a provider of libfabric's.
+pub(crate) unsafe fn is_enabled(prov: *const c_void, level: c_int, subsys: c_int) -> bool {
+    registry();
+    // SAFETY: passed on from the caller.
+    let target = unsafe { target(prov, subsys) };
+    let metadata = Metadata::builder()
+        .level(rank(level))
+        .target(&target)
+        .build();
+    log::logger().enabled(&metadata)
+}
+
+/// Prints a message, if such are printed.
+///
+/// # Safety
+/// `prov` is NULL or names a provider of libfabric's, `func` a string or is NULL.
+pub(crate) unsafe fn say(
+    prov: *const c_void,
+    level: c_int,
+    subsys: c_int,
+    func: *const c_char,
+    line: c_int,
+    text: &str,
+) {
+    // SAFETY: passed on from the caller.
+    let target = unsafe { target(prov, subsys) };
+    // SAFETY: passed on from the caller.
+    let func = unsafe { crate::given::text(func) }
+        .ok()
+        .flatten()
+        .unwrap_or_default();
+    let text = text.trim_end();
+    let logger = log::logger();
+    logger.log(
+        &Record::builder()
+            .level(rank(level))
+            .target(&target)
+            .args(format_args!("{func}():{line}: {text}"))
+            .build(),
+    );
+}
+
+/// libfabric's levels, of which the first is a warning.
+const fn rank(level: c_int) -> Level {
+    match level {
+        ..=0 => Level::Warn,
+        1 => Level::Trace,
+        2 => Level::Info,
+        _ => Level::Debug,
+    }
+}
+
+/// # Safety
+/// As [`is_enabled`].
+unsafe fn target(prov: *const c_void, subsys: c_int) -> String {
+    // libfabric numbers them in the same order.
+    let at = usize::try_from(subsys).ok();
+    let subsystem = at
+        .and_then(|at| SUBSYSTEMS.get(at))
+        .unwrap_or(&SUBSYSTEMS[0]);
+    // SAFETY: passed on from the caller.
+    let name = unsafe { provider_name(prov) };
+    format!("selvedge::{}::{subsystem}", name.unwrap_or("core"))
+}
+
+/// `struct fi_provider` up to its name.
+#[repr(C)]
+struct Head {
+    version: u32,
+    fi_version: u32,
+    context: [*mut c_void; 4],
+    name: *const c_char,
+}
+
+/// What a provider of libfabric's is called.
+///
+/// # Safety
+/// As [`is_enabled`].
+pub(crate) unsafe fn provider_name<'a>(prov: *const c_void) -> Option<&'a str> {
+    // SAFETY: passed on from the caller.
+    let head = unsafe { prov.cast::<Head>().as_ref() }?;
+    // SAFETY: a provider's name is a string.
+    unsafe { crate::given::text(head.name) }.ok().flatten()
+}
+
+/// A format of C's with its arguments; without a list, as it is.
+///
+/// # Safety
+/// `format` is NULL or a string, `list` is NULL or has the arguments that it asks for.
+pub(crate) unsafe fn formatted(format: *const c_char, list: *mut c_void) -> String {
+    if format.is_null() {
+        return String::new();
+    }
+    if list.is_null() {
+        // SAFETY: it is not NULL, so the caller vouches for the string.
+        return unsafe { CStr::from_ptr(format) }
+            .to_string_lossy()
+            .into_owned();
+    }
+    let mut text = vec![0_u8; LONGEST];
+    // SAFETY: there is room for as much as is said; the caller vouches for the rest.
+    unsafe { vsnprintf(text.as_mut_ptr().cast(), LONGEST, format, list) };
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(LONGEST);
+    String::from_utf8_lossy(&text[..end]).into_owned()
+}
+
+/// When a message that must not come too often may come again, if it may now.
+pub(crate) fn next_time(last: u64) -> Option<u64> {
+    const INTERVAL: u64 = 2000;
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    (now >= last).then_some(now + INTERVAL)
+}

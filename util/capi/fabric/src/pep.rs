@@ -1,0 +1,315 @@
+//! Passive endpoints and the requests that reach them: `struct fid_pep`.
+
+#![expect(unsafe_code, reason = "functions of C")]
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use selvedge::{AddrFormat, Errno, Info, PassiveEndpoint, Result};
+use selvedge_abi as abi;
+use selvedge_abi::{Fid, FidPep, Ops, OpsCm, OpsEp, fclass};
+
+use crate::answer::{done, told};
+use crate::ep::{self, CM_DATA_SIZE};
+use crate::eq::Eq;
+use crate::fabric::{Fabric, adopted};
+use crate::given::{fill, list, put};
+use crate::object::{self, Class, User, argument, close, of_own_fid, this};
+use crate::{addr, info, known};
+
+/// What stands behind a passive endpoint. It is opened when it has both an event queue and somewhere
+/// to listen.
+pub(crate) struct Pep {
+    fabric: Arc<dyn selvedge::Fabric>,
+    draft: Mutex<Draft>,
+    live: OnceLock<Arc<dyn PassiveEndpoint>>,
+    format: AddrFormat,
+    _fabric: User,
+}
+
+struct Draft {
+    info: Info,
+    eq: Option<(Arc<dyn selvedge::EventQueue>, User)>,
+}
+
+// SAFETY: `fid_pep` begins with its fid, and has two tables of functions behind it.
+unsafe impl Class for Pep {
+    type Handle = FidPep;
+    const FCLASS: usize = fclass::PEP;
+
+    fn ops() -> &'static Ops {
+        &FID
+    }
+
+    fn handle(&self, fid: Fid) -> FidPep {
+        FidPep {
+            fid,
+            ops: &EP,
+            cm: &CM,
+        }
+    }
+
+    fn closed(fid: Fid) -> FidPep {
+        FidPep {
+            fid,
+            ops: &EP_CLOSED,
+            cm: &CM_CLOSED,
+        }
+    }
+}
+
+impl Drop for Pep {
+    fn drop(&mut self) {
+        if let Some(live) = self.live.get() {
+            known::remove(live);
+        }
+    }
+}
+
+static FID: Ops = Ops {
+    close: Some(close::<Pep>),
+    bind: Some(bind),
+    ..Ops::refusing::<{ libc::ENOSYS }>()
+};
+static EP: OpsEp = OpsEp {
+    getopt: Some(getopt),
+    setopt: Some(setopt),
+    ..OpsEp::refusing::<{ libc::ENOSYS }>()
+};
+static EP_CLOSED: OpsEp = OpsEp::refusing::<{ libc::EBADF }>();
+static CM: OpsCm = OpsCm {
+    setname: Some(setname),
+    getname: Some(getname),
+    listen: Some(listen),
+    reject: Some(reject),
+    ..OpsCm::refusing::<{ libc::ENOSYS }>()
+};
+static CM_CLOSED: OpsCm = OpsCm::refusing::<{ libc::EBADF }>();
+
+/// Makes a passive endpoint.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL; [`Errno::NoDev`] for a provider that is not there.
+///
+/// # Safety
+/// `info` is NULL or an info of the fabric's layout, `out` is NULL or may be written.
+pub(crate) unsafe fn open(
+    fabric: &Fabric,
+    info: *const abi::Info,
+    out: *mut *mut FidPep,
+    context: *mut c_void,
+) -> Result {
+    if out.is_null() {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    let given = unsafe { info::read(info, fabric.abi()) }?.info;
+    let mut info = adopted(given, &selvedge::Hints::new())?;
+    // A server's infos name where it listens as the peer's address when nobody has said
+    // `FI_SOURCE`, as libfabric's own programs do not for any address.
+    info.src_addr = info.src_addr.or_else(|| info.dest_addr.take());
+    let handle = object::open(
+        Pep {
+            fabric: Arc::clone(&fabric.own),
+            format: info.addr_format,
+            draft: Mutex::new(Draft { info, eq: None }),
+            live: OnceLock::new(),
+            _fabric: fabric.one_more_user(),
+        },
+        context,
+    );
+    // SAFETY: passed on from the caller.
+    unsafe { put(out, handle) }
+}
+
+/// # Safety
+/// Both are handles.
+unsafe extern "C" fn bind(pep: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
+    // SAFETY: passed on from the caller.
+    let pep: &Pep = unsafe { of_own_fid(pep) };
+    done(|| {
+        // SAFETY: passed on from the caller.
+        let eq = unsafe { argument::<Eq>(fid) }?;
+        if flags != 0 {
+            return Err(Errno::BadFlags);
+        }
+        let mut draft = pep.draft.lock().unwrap_or_else(PoisonError::into_inner);
+        if draft.eq.is_some() {
+            return Err(Errno::Inval);
+        }
+        draft.eq = Some((Arc::clone(&eq.own), eq.one_more_user()));
+        Ok(())
+    })
+}
+
+impl Pep {
+    /// Opens what the program has described, if that has not been done.
+    ///
+    /// # Errors
+    /// [`Errno::NoEq`] without an event queue; the provider's.
+    fn opened(&self, handle: *mut Fid) -> Result<&Arc<dyn PassiveEndpoint>> {
+        let draft = self.draft.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(live) = self.live.get() {
+            return Ok(live);
+        }
+        let (eq, _) = draft.eq.as_ref().ok_or(Errno::NoEq)?;
+        let opened = self.fabric.passive_endpoint(&draft.info, Arc::clone(eq));
+        let opened = opened.map_err(|error| told(&error))?;
+        known::add(&opened, handle);
+        Ok(self.live.get_or_init(|| opened))
+    }
+}
+
+/// # Safety
+/// As fi_setname(3) has it.
+unsafe extern "C" fn setname(fid: *mut Fid, at: *mut c_void, len: usize) -> c_int {
+    // SAFETY: passed on from the caller.
+    let pep: &Pep = unsafe { of_own_fid(fid) };
+    done(|| {
+        // SAFETY: passed on from the caller.
+        let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+        let addr = addr::decode(bytes, pep.format)?;
+        let mut draft = pep.draft.lock().unwrap_or_else(PoisonError::into_inner);
+        if pep.live.get().is_some() {
+            return Err(Errno::OpBadState);
+        }
+        draft.info.src_addr = Some(addr);
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As fi_getname(3) has it.
+unsafe extern "C" fn getname(fid: *mut Fid, at: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: passed on from the caller.
+    let pep: &Pep = unsafe { of_own_fid(fid) };
+    done(|| {
+        let draft = pep.draft.lock().unwrap_or_else(PoisonError::into_inner);
+        let addr = match pep.live.get() {
+            Some(live) => live.address()?,
+            None => draft.info.src_addr.clone().ok_or(Errno::AddrNotAvail)?,
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { fill(at.cast(), len, &addr::encode(&addr)) }
+    })
+}
+
+/// # Safety
+/// `pep` is a passive endpoint.
+unsafe extern "C" fn listen(pep: *mut FidPep) -> c_int {
+    // SAFETY: passed on from the caller.
+    let own: &Pep = unsafe { this(pep) };
+    done(|| own.opened(pep.cast())?.listen())
+}
+
+/// # Safety
+/// As fi_reject(3) has it.
+unsafe extern "C" fn reject(
+    pep: *mut FidPep,
+    handle: *mut Fid,
+    param: *const c_void,
+    len: usize,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    let own: &Pep = unsafe { this(pep) };
+    done(|| {
+        // SAFETY: passed on from the caller.
+        let data = unsafe { list(param.cast::<u8>(), len) }?;
+        // SAFETY: passed on from the caller.
+        let number = unsafe { request_of(handle) }?;
+        own.live
+            .get()
+            .ok_or(Errno::OpBadState)?
+            .reject(number, data)?;
+        // SAFETY: as above; it was a request's.
+        unsafe { close::<Request>(handle) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As fi_getopt(3) has it.
+unsafe extern "C" fn getopt(
+    _fid: *mut Fid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    done(|| {
+        if (level, name) != (0, ep::option::CM_DATA_SIZE_NAME) {
+            return Err(Errno::NoProtoOpt);
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { fill(value.cast(), len, &CM_DATA_SIZE.to_ne_bytes()) }
+    })
+}
+
+/// # Safety
+/// Nothing is asked for.
+unsafe extern "C" fn setopt(
+    _fid: *mut Fid,
+    _level: c_int,
+    _name: c_int,
+    _value: *const c_void,
+    _len: usize,
+) -> c_int {
+    done(|| Err(Errno::NoProtoOpt))
+}
+
+/// What stands behind the handle of a connection request: its number.
+pub(crate) struct Request(u64);
+
+// SAFETY: a request's handle is a fid and nothing else.
+unsafe impl Class for Request {
+    type Handle = Fid;
+    const FCLASS: usize = fclass::CONNREQ;
+
+    fn ops() -> &'static Ops {
+        &REQUEST
+    }
+
+    fn handle(&self, fid: Fid) -> Fid {
+        fid
+    }
+
+    fn closed(fid: Fid) -> Fid {
+        fid
+    }
+}
+
+static REQUEST: Ops = Ops {
+    close: Some(close::<Request>),
+    ..Ops::refusing::<{ libc::ENOSYS }>()
+};
+
+/// A handle for a request; the endpoint that is opened with it, or the rejection, closes it.
+pub(crate) fn request(number: u64) -> *mut Fid {
+    object::open(Request(number), std::ptr::null_mut())
+}
+
+/// The number of a request.
+///
+/// # Errors
+/// [`Errno::Inval`] for what is no request, and for one that was answered.
+///
+/// # Safety
+/// `handle` is NULL or a handle.
+pub(crate) unsafe fn request_of(handle: *const Fid) -> Result<u64> {
+    // SAFETY: passed on from the caller.
+    unsafe { argument::<Request>(handle) }.map(|request| request.0)
+}
+
+/// The address that a passive endpoint stands at, for endpoints that take its place.
+///
+/// # Errors
+/// [`Errno::Inval`] for what is no passive endpoint; [`Errno::AddrNotAvail`] for one without.
+///
+/// # Safety
+/// As [`request_of`].
+pub(crate) unsafe fn place_of(handle: *const Fid) -> Result<selvedge::Address> {
+    // SAFETY: passed on from the caller.
+    let pep = unsafe { argument::<Pep>(handle) }?;
+    let draft = pep.draft.lock().unwrap_or_else(PoisonError::into_inner);
+    draft.info.src_addr.clone().ok_or(Errno::AddrNotAvail)
+}

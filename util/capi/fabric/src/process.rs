@@ -1,0 +1,93 @@
+//! What there is once in a process: the providers, and the environment as it was at the first call.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use selvedge::param::Params;
+use selvedge::{Registry, log};
+
+/// The providers. The first call reads the environment, behind `libfabric.conf`, and installs a
+/// printer of messages unless the program has one.
+pub(crate) fn registry() -> &'static Registry {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(|| {
+        if let Err(error) = log::init() {
+            eprintln!("selvedge: {error}");
+        }
+        let registry = selvedge_providers::builtin().with_params(environment());
+        warn_of_what_is_not_supported(&registry.params());
+        registry
+    })
+}
+
+/// The environment, which wins over the file unless `FI_PREFER_SYSCONFIG` says otherwise.
+fn environment() -> Params {
+    let own = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        Some((name, value.to_string_lossy().into_owned()))
+    });
+    let own: BTreeMap<String, String> = own.collect();
+    let file = std::fs::read_to_string(CONFIGURATION).unwrap_or_default();
+    merged(own, &file).into_iter().collect()
+}
+
+/// Where the administrator's settings are.
+const CONFIGURATION: &str = "/etc/libfabric.conf";
+
+fn merged(own: BTreeMap<String, String>, file: &str) -> BTreeMap<String, String> {
+    let word = own.get("FI_PREFER_SYSCONFIG").map(String::as_str);
+    let file_wins = matches!(word, Some("1" | "true" | "yes" | "on"));
+    let set = settings(file);
+    match file_wins {
+        true => own.into_iter().chain(set).collect(),
+        false => set.into_iter().chain(own).collect(),
+    }
+}
+
+/// The lines `NAME=value` of a file; `#` begins a comment.
+fn settings(file: &str) -> Vec<(String, String)> {
+    let lines = file
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or(line));
+    let pairs = lines.filter_map(|line| line.split_once('='));
+    let trimmed = pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+    trimmed
+        .filter(|(name, _)| name.starts_with("FI_"))
+        .collect()
+}
+
+fn warn_of_what_is_not_supported(params: &Params) {
+    for (name, why) in [
+        ("FI_PROVIDER_PATH", "providers of libfabric are not loaded"),
+        ("FI_HOOK", "there are no hooks"),
+    ] {
+        if let Some(value) = params.raw(name).filter(|value| !value.is_empty()) {
+            ::log::warn!(target: "selvedge::core::core", "{name}={value} has no effect: {why}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+        pairs.iter().map(owned).collect()
+    }
+
+    const FILE: &str = "# settings\nFI_PROVIDER = shm # all here\nFI_TX=2\nnonsense\nPATH=/\n";
+
+    #[test]
+    fn the_environment_wins_over_the_file() {
+        let merged = merged(map(&[("FI_PROVIDER", "tcp")]), FILE);
+        assert_eq!(merged, map(&[("FI_PROVIDER", "tcp"), ("FI_TX", "2")]));
+    }
+
+    #[test]
+    fn the_file_wins_where_the_environment_says_so() {
+        let own = map(&[("FI_PROVIDER", "tcp"), ("FI_PREFER_SYSCONFIG", "1")]);
+        let merged = merged(own, FILE);
+        assert_eq!(merged["FI_PROVIDER"], "shm");
+    }
+}

@@ -1,0 +1,348 @@
+//! What `fi_tostr` prints of each kind of data.
+
+#![expect(unsafe_code, reason = "data of C")]
+
+use std::ffi::{c_char, c_void};
+
+use selvedge::info::{EpType, Progress, Protocol, Threading, Version};
+use selvedge::{
+    AddrFormat, Caps, CompletionFlags, Errno, Mode, MrMode, MsgOrder, OpFlags, Result, text,
+};
+use selvedge_abi as abi;
+use selvedge_abi::number::kind;
+use selvedge_abi::{Abi, Fid, number};
+
+use crate::given::{beginning, given};
+use crate::info;
+
+/// The text of what C has at `data`.
+///
+/// # Errors
+/// [`Errno::Inval`] for a kind that there is not, and for NULL.
+///
+/// # Safety
+/// `data` is NULL or what `kind` says, structures in the newest layout.
+pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
+    if let Some(names) = names(kind) {
+        // SAFETY: passed on from the caller: these are enumerators, which are four bytes.
+        let number = *unsafe { given(data.cast::<u32>()) }?;
+        return Ok(name_of(names, number));
+    }
+    if let Some(flags) = flags(kind) {
+        // SAFETY: passed on from the caller: these are sets of eight bytes.
+        let bits = *unsafe { given(data.cast::<u64>()) }?;
+        return Ok(flags(bits));
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { structure(data, kind) }
+}
+
+/// # Safety
+/// As [`text_of`].
+unsafe fn structure(data: *const c_void, kind: u32) -> Result<String> {
+    match kind {
+        // SAFETY: passed on from the caller.
+        kind::INFO => unsafe { whole(data.cast()) },
+        kind::TX_ATTR | kind::RX_ATTR | kind::EP_ATTR | kind::DOMAIN_ATTR | kind::FABRIC_ATTR => {
+            // SAFETY: passed on from the caller.
+            unsafe { part(data.cast_mut(), kind) }
+        }
+        kind::MR_MODE => {
+            // SAFETY: passed on from the caller.
+            let bits = *unsafe { given(data.cast::<u32>()) }?;
+            Ok(joined(MrMode::from_bits_retain(bits).names()))
+        }
+        kind::VERSION => Ok(format!(
+            "{}.0-selvedge-{}",
+            Version::API,
+            env!("CARGO_PKG_VERSION")
+        )),
+        kind::FID => {
+            // SAFETY: passed on from the caller.
+            let fid = unsafe { given(data.cast::<Fid>()) }?;
+            let class = u32::try_from(fid.fclass).unwrap_or(u32::MAX);
+            Ok(format!(
+                "fid: {data:p}, class: {}\n",
+                name_of(CLASSES, class)
+            ))
+        }
+        // SAFETY: passed on from the caller.
+        kind::AV_ATTR => Ok(av_attr(unsafe { given(data.cast()) }?)),
+        // SAFETY: passed on from the caller.
+        kind::CQ_ATTR => Ok(cq_attr(unsafe { given(data.cast()) }?)),
+        // SAFETY: passed on from the caller.
+        kind::CNTR_ATTR => Ok(cntr_attr(unsafe { given(data.cast()) }?)),
+        // SAFETY: passed on from the caller.
+        kind::MR_ATTR => Ok(mr_attr(&unsafe { beginning(data.cast(), MR_ATTR_1_9) }?)),
+        // SAFETY: passed on from the caller.
+        kind::CQ_ERR_ENTRY => Ok(cq_err_entry(unsafe { given(data.cast()) }?)),
+        _ => Err(Errno::Inval),
+    }
+}
+
+/// Bytes of `struct fi_mr_attr` that every program has whose library knows to print one.
+const MR_ATTR_1_9: usize = 80;
+
+/// # Safety
+/// `at` names an info.
+unsafe fn whole(at: *const abi::Info) -> Result<String> {
+    // SAFETY: passed on from the caller; ours are always of the newest layout, and programs that
+    // make infos by hand print them only to look at them.
+    let given = unsafe { info::read(at, Abi::V3) }?;
+    let mut own = given.info;
+    own.handle = given.handle.addr() as u64;
+    // SAFETY: passed on from the caller.
+    own.nic = unsafe { nic(at) };
+    Ok(text::info(&own))
+}
+
+/// What is printed of an interface.
+///
+/// # Safety
+/// As [`whole`].
+unsafe fn nic(at: *const abi::Info) -> Option<selvedge::info::Nic> {
+    // SAFETY: passed on from the caller.
+    let nic = unsafe { given(at) }.ok()?.nic;
+    // SAFETY: passed on from the caller.
+    let nic = unsafe { given(nic) }.ok()?;
+    let mut own = selvedge::info::Nic::default();
+    // SAFETY: passed on from the caller.
+    let name = |at: *const c_char| unsafe { crate::given::text(at) }.ok().flatten();
+    // SAFETY: passed on from the caller.
+    if let Ok(device) = unsafe { given(nic.device_attr) } {
+        own.name = name(device.name).unwrap_or_default().to_owned();
+    }
+    // SAFETY: passed on from the caller.
+    if let Ok(link) = unsafe { given(nic.link_attr) } {
+        own.address = name(link.address).unwrap_or_default().to_owned();
+        own.network_type = name(link.network_type).unwrap_or_default().to_owned();
+        own.mtu = link.mtu;
+        own.speed = link.speed as u64;
+        own.up = link.state == number::link::UP;
+    }
+    Some(own)
+}
+
+/// One attribute structure, as part of an info that has nothing else.
+///
+/// # Safety
+/// `at` names the structure that `kind` says.
+unsafe fn part(at: *mut c_void, kind: u32) -> Result<String> {
+    let mut only = info::EMPTY;
+    match kind {
+        kind::TX_ATTR => only.tx_attr = at.cast(),
+        kind::RX_ATTR => only.rx_attr = at.cast(),
+        kind::EP_ATTR => only.ep_attr = at.cast(),
+        kind::DOMAIN_ATTR => only.domain_attr = at.cast(),
+        _ => only.fabric_attr = at.cast(),
+    }
+    // SAFETY: passed on from the caller.
+    let own = unsafe { info::read(&raw const only, Abi::V3) }?.info;
+    Ok(match kind {
+        kind::TX_ATTR => text::tx_attr(&own.tx_attr),
+        kind::RX_ATTR => text::rx_attr(&own.rx_attr),
+        kind::EP_ATTR => text::ep_attr(&own.ep_attr),
+        kind::DOMAIN_ATTR => text::domain_attr(&own.domain_attr),
+        _ => text::fabric_attr(&own.fabric_attr),
+    })
+}
+
+type Names = &'static [(u32, &'static str)];
+
+fn name_of(names: Names, number: u32) -> String {
+    let found = names.iter().find(|(own, _)| *own == number);
+    found.map_or("Unknown", |(_, name)| name).to_owned()
+}
+
+/// The names of an enumeration.
+fn names(kind: u32) -> Option<Names> {
+    Some(match kind {
+        kind::EP_TYPE => EP_TYPES,
+        kind::ADDR_FORMAT => ADDR_FORMATS,
+        kind::THREADING => THREADINGS,
+        kind::PROGRESS => PROGRESSES,
+        kind::PROTOCOL => PROTOCOLS,
+        kind::AV_TYPE => AV_TYPES,
+        kind::ATOMIC_TYPE => ATOMIC_TYPES,
+        kind::ATOMIC_OP => ATOMIC_OPS,
+        kind::EQ_EVENT => EQ_EVENTS,
+        kind::OP_TYPE => OP_TYPES,
+        kind::COLLECTIVE_OP => COLLECTIVE_OPS,
+        kind::HMEM_IFACE => HMEM_IFACES,
+        kind::CQ_FORMAT => CQ_FORMATS,
+        kind::LOG_LEVEL => LOG_LEVELS,
+        kind::LOG_SUBSYS => LOG_SUBSYSTEMS,
+        kind::CQ_WAIT_COND => CQ_WAIT_CONDS,
+        kind::WAIT_OBJ => WAIT_OBJS,
+        _ => return None,
+    })
+}
+
+/// How a set is printed.
+fn flags(kind: u32) -> Option<fn(u64) -> String> {
+    Some(match kind {
+        kind::CAPS => |bits| joined(Caps::from_bits_retain(bits).names()),
+        kind::OP_FLAGS => |bits| joined(OpFlags::from_bits_retain(bits).names()),
+        kind::MSG_ORDER => |bits| joined(MsgOrder::from_bits_retain(bits).names()),
+        kind::MODE => |bits| joined(Mode::from_bits_retain(bits).names()),
+        kind::CQ_EVENT_FLAGS => |bits| joined(CompletionFlags::from_bits_retain(bits).names()),
+        _ => return None,
+    })
+}
+
+fn joined(names: impl Iterator<Item = String>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn av_attr(attr: &abi::AvAttr) -> String {
+    format!(
+        "fi_av_attr:\n    type: {}\n    rx_ctx_bits: {}\n    count: {}\n    ep_per_node: {}\n    \
+         name: {:p}\n    map_addr: {:p}\n    flags: {:#x}\n",
+        name_of(AV_TYPES, attr.av_type),
+        attr.rx_ctx_bits,
+        attr.count,
+        attr.ep_per_node,
+        attr.name,
+        attr.map_addr,
+        attr.flags
+    )
+}
+
+fn cq_attr(attr: &abi::CqAttr) -> String {
+    format!(
+        "fi_cq_attr:\n    size: {}\n    flags: {:#x}\n    format: {}\n    wait_obj: {}\n    \
+         signaling_vector: {}\n    wait_cond: {}\n    wait_set: {:p}\n",
+        attr.size,
+        attr.flags,
+        name_of(CQ_FORMATS, attr.format),
+        name_of(WAIT_OBJS, attr.wait_obj),
+        attr.signaling_vector,
+        name_of(CQ_WAIT_CONDS, attr.wait_cond),
+        attr.wait_set
+    )
+}
+
+fn cntr_attr(attr: &abi::CntrAttr) -> String {
+    let events = if attr.events == 0 {
+        "FI_CNTR_EVENTS_COMP"
+    } else {
+        "FI_CNTR_EVENTS_BYTES"
+    };
+    format!(
+        "fi_cntr_attr:\n    events: {events}\n    wait_obj: {}\n    wait_set: {:p}\n    \
+         flags: {:#x}\n",
+        name_of(WAIT_OBJS, attr.wait_obj),
+        attr.wait_set,
+        attr.flags
+    )
+}
+
+fn mr_attr(attr: &abi::MrAttr) -> String {
+    format!(
+        "fi_mr_attr:\n    mr_iov: {:p}\n    iov_count: {}\n    access: {}\n    offset: {}\n    \
+         requested_key: {}\n    context: {:p}\n    auth_key_size: {}\n    iface: {}\n",
+        attr.mr_iov,
+        attr.iov_count,
+        joined(selvedge::MrAccess::from_bits_retain(attr.access).names()),
+        attr.offset,
+        attr.requested_key,
+        attr.context,
+        attr.auth_key_size,
+        name_of(HMEM_IFACES, attr.iface)
+    )
+}
+
+fn cq_err_entry(entry: &abi::CqErrEntry) -> String {
+    format!(
+        "fi_cq_err_entry:\n    op_context: {:p}\n    flags: {}\n    len: {}\n    buf: {:p}\n    \
+         data: {}\n    tag: {:#x}\n    olen: {}\n    err: {}\n    prov_errno: {}\n    \
+         err_data: {:p}\n    err_data_size: {}\n",
+        entry.op_context,
+        joined(CompletionFlags::from_bits_retain(entry.flags).names()),
+        entry.len,
+        entry.buf,
+        entry.data,
+        entry.tag,
+        entry.olen,
+        entry.err,
+        entry.prov_errno,
+        entry.err_data,
+        entry.err_data_size
+    )
+}
+
+/// Names that count from zero.
+macro_rules! counted {
+    ($($table:ident: $($name:literal)+;)+) => {$(
+        const $table: Names = &{
+            let names = [$($name),+];
+            let mut table = [(0, ""); [$($name),+].len()];
+            let mut at = 0;
+            while at < names.len() {
+                table[at] = (at as u32, names[at]);
+                at += 1;
+            }
+            table
+        };
+    )+};
+}
+
+counted! {
+    ATOMIC_TYPES: "FI_INT8" "FI_UINT8" "FI_INT16" "FI_UINT16" "FI_INT32" "FI_UINT32" "FI_INT64"
+        "FI_UINT64" "FI_FLOAT" "FI_DOUBLE" "FI_FLOAT_COMPLEX" "FI_DOUBLE_COMPLEX" "FI_LONG_DOUBLE"
+        "FI_LONG_DOUBLE_COMPLEX" "FI_INT128" "FI_UINT128" "FI_FLOAT16" "FI_BFLOAT16"
+        "FI_FLOAT8_E4M3" "FI_FLOAT8_E5M2";
+    ATOMIC_OPS: "FI_MIN" "FI_MAX" "FI_SUM" "FI_PROD" "FI_LOR" "FI_LAND" "FI_BOR" "FI_BAND" "FI_LXOR"
+        "FI_BXOR" "FI_ATOMIC_READ" "FI_ATOMIC_WRITE" "FI_CSWAP" "FI_CSWAP_NE" "FI_CSWAP_LE"
+        "FI_CSWAP_LT" "FI_CSWAP_GE" "FI_CSWAP_GT" "FI_MSWAP" "FI_DIFF";
+    EQ_EVENTS: "FI_NOTIFY" "FI_CONNREQ" "FI_CONNECTED" "FI_SHUTDOWN" "FI_MR_COMPLETE"
+        "FI_AV_COMPLETE" "FI_JOIN_COMPLETE";
+    OP_TYPES: "FI_OP_RECV" "FI_OP_SEND" "FI_OP_TRECV" "FI_OP_TSEND" "FI_OP_READ" "FI_OP_WRITE"
+        "FI_OP_ATOMIC" "FI_OP_FETCH_ATOMIC" "FI_OP_COMPARE_ATOMIC" "FI_OP_CNTR_SET"
+        "FI_OP_CNTR_ADD";
+    COLLECTIVE_OPS: "FI_BARRIER" "FI_BROADCAST" "FI_ALLTOALL" "FI_ALLREDUCE" "FI_ALLGATHER"
+        "FI_REDUCE_SCATTER" "FI_REDUCE" "FI_SCATTER" "FI_GATHER";
+    HMEM_IFACES: "FI_HMEM_SYSTEM" "FI_HMEM_CUDA" "FI_HMEM_ROCR" "FI_HMEM_ZE" "FI_HMEM_NEURON"
+        "FI_HMEM_SYNAPSEAI";
+    CQ_FORMATS: "FI_CQ_FORMAT_UNSPEC" "FI_CQ_FORMAT_CONTEXT" "FI_CQ_FORMAT_MSG" "FI_CQ_FORMAT_DATA"
+        "FI_CQ_FORMAT_TAGGED";
+    LOG_LEVELS: "FI_LOG_WARN" "FI_LOG_TRACE" "FI_LOG_INFO" "FI_LOG_DEBUG";
+    LOG_SUBSYSTEMS: "FI_LOG_CORE" "FI_LOG_FABRIC" "FI_LOG_DOMAIN" "FI_LOG_EP_CTRL" "FI_LOG_EP_DATA"
+        "FI_LOG_AV" "FI_LOG_CQ" "FI_LOG_EQ" "FI_LOG_MR" "FI_LOG_CNTR";
+    CQ_WAIT_CONDS: "FI_CQ_COND_NONE" "FI_CQ_COND_THRESHOLD";
+    WAIT_OBJS: "FI_WAIT_NONE" "FI_WAIT_UNSPEC" "FI_WAIT_SET" "FI_WAIT_FD" "FI_WAIT_MUTEX_COND"
+        "FI_WAIT_YIELD" "FI_WAIT_POLLFD";
+    CLASSES: "FI_CLASS_UNSPEC" "FI_CLASS_FABRIC" "FI_CLASS_DOMAIN" "FI_CLASS_EP" "FI_CLASS_SEP"
+        "FI_CLASS_RX_CTX" "FI_CLASS_SRX_CTX" "FI_CLASS_TX_CTX" "FI_CLASS_STX_CTX" "FI_CLASS_PEP"
+        "FI_CLASS_INTERFACE" "FI_CLASS_AV" "FI_CLASS_MR" "FI_CLASS_EQ" "FI_CLASS_CQ"
+        "FI_CLASS_CNTR" "FI_CLASS_WAIT" "FI_CLASS_POLL" "FI_CLASS_CONNREQ" "FI_CLASS_MC"
+        "FI_CLASS_NIC";
+}
+
+/// Names that the object model has.
+macro_rules! modelled {
+    ($($table:ident: $kind:ty;)+) => {$(
+        const $table: Names = &{
+            let mut table = [(0, ""); <$kind>::ALL.len()];
+            let mut at = 0;
+            while at < table.len() {
+                let value = <$kind>::ALL[at];
+                table[at] = (value as u32, value.text());
+                at += 1;
+            }
+            table
+        };
+    )+};
+}
+
+modelled! {
+    EP_TYPES: EpType;
+    THREADINGS: Threading;
+    PROGRESSES: Progress;
+    PROTOCOLS: Protocol;
+    ADDR_FORMATS: AddrFormat;
+}
+
+counted! {
+    AV_TYPES: "FI_AV_UNSPEC" "FI_AV_MAP" "FI_AV_TABLE";
+}

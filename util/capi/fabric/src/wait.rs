@@ -1,0 +1,81 @@
+//! What threads wait on: `enum fi_wait_obj`, descriptors, and times in milliseconds.
+
+#![expect(unsafe_code, reason = "places of C")]
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use selvedge::{Errno, Result, wait};
+use selvedge_abi::{Fid, fclass, number};
+
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::eq::Eq;
+use crate::given::{given, put};
+use crate::object::argument;
+
+/// The wait object of a number.
+///
+/// # Errors
+/// [`Errno::NoSys`] for those that are not offered: sets, mutexes, arrays of descriptors.
+pub(crate) fn object(raw: u32) -> Result<wait::Object> {
+    match raw {
+        0 => Ok(wait::Object::None),
+        1 => Ok(wait::Object::Unspec),
+        3 => Ok(wait::Object::Fd),
+        5 => Ok(wait::Object::Yield),
+        _ => Err(Errno::NoSys),
+    }
+}
+
+/// A time in milliseconds; below zero, without end.
+pub(crate) fn patience(ms: c_int) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// The commands that every queue and counter has.
+///
+/// # Errors
+/// [`Errno::NoSys`] for other commands, and for a wait object that has no descriptor.
+///
+/// # Safety
+/// `arg` is NULL or what the command asks for.
+pub(crate) unsafe fn control(
+    command: c_int,
+    arg: *mut c_void,
+    object: wait::Object,
+    fd: Option<BorrowedFd<'_>>,
+) -> Result {
+    match command {
+        number::control::GETWAIT => {
+            let fd = fd.ok_or(Errno::NoSys)?;
+            // SAFETY: passed on from the caller.
+            unsafe { put(arg.cast::<c_int>(), fd.as_raw_fd()) }
+        }
+        // SAFETY: passed on from the caller.
+        number::control::GETWAITOBJ => unsafe { put(arg.cast::<u32>(), object as u32) },
+        _ => Err(Errno::NoSys),
+    }
+}
+
+/// Whether it is safe to block on the descriptor of an object.
+///
+/// # Errors
+/// [`Errno::Again`] when it has to be read first; [`Errno::NoSys`] for what is no object to wait
+/// on.
+///
+/// # Safety
+/// `fid` is NULL or a handle.
+pub(crate) unsafe fn try_wait(fid: *const Fid) -> Result {
+    // SAFETY: passed on from the caller.
+    match unsafe { given(fid) }?.fclass {
+        // SAFETY: passed on from the caller.
+        fclass::CQ => unsafe { argument::<Cq>(fid) }?.own.try_wait(),
+        // SAFETY: passed on from the caller.
+        fclass::CNTR => unsafe { argument::<Cntr>(fid) }?.own.try_wait(),
+        // SAFETY: passed on from the caller.
+        fclass::EQ => unsafe { argument::<Eq>(fid) }?.own.try_wait(),
+        _ => Err(Errno::NoSys),
+    }
+}

@@ -1,0 +1,11 @@
+/* Sizes and places as C sees them: one line each, `structure member place` or `structure = size`. */
+#include "common.h"
+
+#define S(type) printf("%s = %zu\n", #type, sizeof(struct type))
+#define M(type, member) printf("%s %s %zu\n", #type, #member, offsetof(struct type, member))
+
+int main(void)
+{
+#include "members.h"
+	return 0;
+}

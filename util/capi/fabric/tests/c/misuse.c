@@ -1,0 +1,272 @@
+/* What programs get wrong has its number, and harms nothing. */
+#include "common.h"
+
+/* Every slot of a table has a function: the inline functions do not look. */
+static void check_slots(const void *table, const char *name)
+{
+	const size_t *words = table;
+	CHECK(words[0] % sizeof(void *) == 0 && words[0] >= 2 * sizeof(void *));
+	for (size_t slot = 1; slot < words[0] / sizeof(void *); slot++) {
+		if (!words[slot])
+			fprintf(stderr, "slot %zu of %s is empty\n", slot, name);
+		CHECK(words[slot]);
+	}
+}
+#define SLOTS(table) check_slots(table, #table)
+
+static void discovery(void)
+{
+	struct fi_info *hints = fi_allocinfo(), *info = NULL, *copy;
+	char *long_name = calloc(1, 1 << 20);
+	memset(long_name, 'x', (1 << 20) - 1);
+	IS(fi_getinfo(FI_VERSION(99, 0), NULL, NULL, 0, NULL, &info), -FI_ENOSYS);
+	IS(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 1, NULL, &info), -FI_EBADFLAGS);
+	IS(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, NULL, NULL), -FI_EINVAL);
+	OK(fi_getinfo(0, NULL, NULL, 0, NULL, &info));
+	fi_freeinfo(info);
+	OK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, FI_PROV_ATTR_ONLY, NULL, &info));
+	CHECK(info->fabric_attr->prov_name);
+	fi_freeinfo(info);
+	hints->fabric_attr->prov_name = strdup("no-such-provider");
+	IS(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), -FI_ENODATA);
+	free(hints->fabric_attr->prov_name);
+	hints->fabric_attr->prov_name = long_name;
+	IS(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), -FI_ENODATA);
+	free(hints->fabric_attr->prov_name);
+	hints->fabric_attr->prov_name = NULL;
+	hints->ep_attr->type = 77;
+	IS(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), -FI_ENODATA);
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->tx_attr->size = SIZE_MAX;
+	IS(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), -FI_ENODATA);
+	hints->tx_attr->size = 0;
+	hints->ep_attr->auth_key_size = SIZE_MAX;
+	IS(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), -FI_EINVAL);
+	hints->ep_attr->auth_key_size = 0;
+	copy = fi_dupinfo(hints);
+	IS(copy->ep_attr->type, FI_EP_RDM);
+	fi_freeinfo(copy);
+	fi_freeinfo(hints);
+	fi_freeinfo(NULL);
+
+	/* Hints whose parts lie in memory of exactly their size, as some programs have them. */
+	hints = calloc(1, sizeof *hints);
+	hints->domain_attr = calloc(1, sizeof *hints->domain_attr);
+	hints->ep_attr = calloc(1, sizeof *hints->ep_attr);
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	OK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
+	fi_freeinfo(info);
+	free(hints->domain_attr);
+	free(hints->ep_attr);
+	free(hints);
+}
+
+static void objects(const char *provider)
+{
+	struct side side = {0};
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_eq *eq;
+	struct fid_cntr *cntr;
+	struct fid_ep *ep, *alias, *bare;
+	struct fid_mr *mr;
+	struct fid_pep *pep;
+	struct fid_wait *wait;
+	struct fid_poll *poll_set;
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+	struct fi_eq_attr eq_attr = {0};
+	struct fi_fabric_attr none = {0}, unknown = {.name = "shm", .prov_name = "nobody"};
+	uint64_t flags = FI_TRANSMIT;
+	char buf[64];
+	size_t size = 0, len = sizeof size;
+
+	IS(fi_fabric(NULL, &fabric, NULL), -FI_EINVAL);
+	IS(fi_fabric(&none, &fabric, NULL), -FI_EINVAL);
+	IS(fi_fabric(&unknown, &fabric, NULL), -FI_ENODEV);
+	open_side(&side, hints_for(provider, FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC), FI_WAIT_NONE);
+	SLOTS(side.fabric->fid.ops);
+	SLOTS(side.fabric->ops);
+	SLOTS(side.domain->fid.ops);
+	SLOTS(side.domain->ops);
+	SLOTS(side.domain->mr);
+	SLOTS(side.cq->fid.ops);
+	SLOTS(side.cq->ops);
+	SLOTS(side.av->fid.ops);
+	SLOTS(side.av->ops);
+	SLOTS(side.ep->fid.ops);
+	SLOTS(side.ep->ops);
+	SLOTS(side.ep->cm);
+	SLOTS(side.ep->msg);
+	SLOTS(side.ep->rma);
+	SLOTS(side.ep->tagged);
+	SLOTS(side.ep->atomic);
+	SLOTS(side.ep->collective);
+
+	/* Missing and strange arguments. */
+	IS(fi_domain(side.fabric, NULL, &domain, NULL), -FI_EINVAL);
+	IS(fi_domain(side.fabric, side.info, NULL, NULL), -FI_EINVAL);
+	IS(fi_domain2(side.fabric, side.info, &domain, FI_PEER, NULL), -FI_EBADFLAGS);
+	IS(fi_cq_open(side.domain, NULL, &cq, NULL), -FI_EINVAL);
+	cq_attr.format = 99;
+	IS(fi_cq_open(side.domain, &cq_attr, &cq, NULL), -FI_EINVAL);
+	cq_attr.format = FI_CQ_FORMAT_TAGGED;
+	cq_attr.wait_obj = FI_WAIT_MUTEX_COND;
+	IS(fi_cq_open(side.domain, &cq_attr, &cq, NULL), -FI_ENOSYS);
+	cq_attr.wait_obj = FI_WAIT_NONE;
+	cq_attr.size = SIZE_MAX;
+	IS(fi_cq_open(side.domain, &cq_attr, &cq, NULL), -FI_EINVAL);
+	IS(fi_av_open(side.domain, NULL, &av, NULL), -FI_EINVAL);
+	av_attr.type = 9;
+	IS(fi_av_open(side.domain, &av_attr, &av, NULL), -FI_EINVAL);
+	av_attr.type = FI_AV_MAP;
+	av_attr.name = "shared";
+	IS(fi_av_open(side.domain, &av_attr, &av, NULL), -FI_ENOSYS);
+	IS(fi_endpoint(side.domain, NULL, &ep, NULL), -FI_EINVAL);
+	IS(fi_scalable_ep(side.domain, side.info, &ep, NULL), -FI_ENOSYS);
+	IS(fi_wait_open(side.fabric, NULL, &wait), -FI_ENOSYS);
+	IS(fi_poll_open(side.domain, NULL, &poll_set), -FI_ENOSYS);
+	IS(fi_query_collective(side.domain, FI_BARRIER, NULL, 0), -FI_ENOSYS);
+	IS(fi_mr_reg(side.domain, NULL, 0, FI_SEND, 0, 0, 1, &mr, NULL), -FI_EBADFLAGS);
+	IS(fi_mr_reg(side.domain, buf, 8, 1, 0, 0, 0, &mr, NULL), -FI_EINVAL);
+	IS(fi_mr_regattr(side.domain, NULL, 0, &mr), -FI_EINVAL);
+	IS(fi_mr_regv(side.domain, NULL, SIZE_MAX, FI_SEND, 0, 0, 0, &mr, NULL), -FI_EINVAL);
+	if (!strcmp(provider, "shm")) {
+		OK(fi_eq_open(side.fabric, &eq_attr, &eq, NULL));
+		SLOTS(eq->ops);
+		OK(fi_passive_ep(side.fabric, side.info, &pep, NULL));
+		SLOTS(pep->ops);
+		SLOTS(pep->cm);
+		OK(fi_pep_bind(pep, &eq->fid, 0));
+		IS(fi_pep_bind(pep, &eq->fid, 0), -FI_EINVAL);
+		IS(fi_close(&eq->fid), -FI_EBUSY);
+		IS(fi_listen(pep), -FI_ENOSYS);
+		OK(fi_close(&pep->fid));
+		OK(fi_close(&eq->fid));
+	}
+
+	/* Bindings. */
+	IS(fi_ep_bind(side.ep, NULL, 0), -FI_EINVAL);
+	IS(fi_ep_bind(side.ep, &side.domain->fid, 0), -FI_EINVAL);
+	IS(fi_ep_bind(side.ep, &side.av->fid, 0), -FI_EINVAL);
+	IS(fi_ep_bind(side.ep, &side.cq->fid, FI_RECV), -FI_EINVAL);
+	IS(fi_ep_bind(side.ep, &side.cq->fid, 1), -FI_EBADFLAGS);
+	OK(fi_endpoint(side.domain, side.info, &bare, NULL));
+	IS(fi_enable(bare), -FI_ENOAV);
+	OK(fi_ep_bind(bare, &side.av->fid, 0));
+	IS(fi_enable(bare), -FI_ENOCQ);
+	OK(fi_close(&bare->fid));
+	OK(fi_enable(side.ep));
+
+	/* Options and commands. */
+	OK(fi_getopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &size, &len));
+	IS(len, sizeof size);
+	len = 1;
+	IS(fi_getopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &size, &len), -FI_ETOOSMALL);
+	IS(fi_getopt(&side.ep->fid, 7, FI_OPT_MIN_MULTI_RECV, &size, &len), -FI_ENOPROTOOPT);
+	IS(fi_getopt(&side.ep->fid, FI_OPT_ENDPOINT, 12345, &size, &len), -FI_ENOPROTOOPT);
+	IS(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &size, 3), -FI_EINVAL);
+	IS(fi_setopt(&side.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, NULL, 8), -FI_EINVAL);
+	OK(fi_control(&side.ep->fid, FI_GETOPSFLAG, &flags));
+	flags = FI_TRANSMIT | FI_RECV;
+	IS(fi_control(&side.ep->fid, FI_GETOPSFLAG, &flags), -FI_EINVAL);
+	flags = FI_TRANSMIT | (1ULL << 63);
+	IS(fi_control(&side.ep->fid, FI_SETOPSFLAG, &flags), -FI_EBADFLAGS);
+	IS(fi_control(&side.ep->fid, 1000, NULL), -FI_ENOSYS);
+	IS(fi_control(&side.ep->fid, FI_ALIAS, NULL), -FI_EINVAL);
+	OK(fi_ep_alias(side.ep, &alias, FI_TRANSMIT | FI_COMPLETION));
+	IS(fi_close(&side.ep->fid), -FI_EBUSY);
+	OK(fi_close(&alias->fid));
+	IS(fi_open_ops(&side.ep->fid, "no such", 0, NULL, NULL), -FI_ENOSYS);
+
+	/* Posts. */
+	struct iovec iov = {buf, sizeof buf};
+	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1};
+	OK(fi_getname(&side.ep->fid, buf, (len = sizeof buf, &len)));
+	IS(fi_av_insert(side.av, buf, 1, &side.peer, 0, NULL), 1);
+	IS(fi_av_insert(side.av, NULL, 1, &side.peer, 0, NULL), -FI_EFAULT);
+	IS(fi_av_insert(side.av, buf, 1, &side.peer, 1, NULL), -FI_EBADFLAGS);
+	int errors[1] = {9};
+	IS(fi_av_insert(side.av, buf, 1, NULL, FI_SYNC_ERR, errors), 1);
+	IS(errors[0], 0);
+	fi_addr_t nobody = 99;
+	IS(fi_av_remove(side.av, &nobody, 1, 0), -FI_EINVAL);
+	IS(fi_av_lookup(side.av, nobody, buf, &len), -FI_EINVAL);
+	CHECK(fi_send(side.ep, buf, 8, NULL, nobody, NULL) < 0);
+	IS(fi_sendmsg(side.ep, NULL, 0), -FI_EINVAL);
+	IS(fi_sendmsg(side.ep, &msg, 1ULL << 62), -FI_EBADFLAGS);
+	IS(fi_sendmsg(side.ep, &msg, 1ULL << 63), -FI_EBADFLAGS);
+	IS(fi_sendv(side.ep, NULL, NULL, 1, side.peer, NULL), -FI_EINVAL);
+	IS(fi_sendv(side.ep, &iov, NULL, SIZE_MAX, side.peer, NULL), -FI_EINVAL);
+	CHECK(fi_send(side.ep, buf, SIZE_MAX, NULL, side.peer, NULL) < 0);
+	IS(fi_inject(side.ep, buf, SIZE_MAX, side.peer), -FI_EMSGSIZE);
+	IS(fi_inject(side.ep, NULL, 8, side.peer), -FI_EINVAL);
+	CHECK(fi_atomic(side.ep, buf, 1, NULL, side.peer, 0, 0, 99, 99, NULL) == -FI_EOPNOTSUPP);
+	IS(fi_join(side.ep, buf, 0, NULL, NULL), -FI_ENOSYS);
+	IS(fi_connect(side.ep, buf, NULL, 0), -FI_ENOSYS);
+	OK(fi_inject(side.ep, NULL, 0, side.peer));
+
+	/* Queues. */
+	struct fi_cq_tagged_entry entry;
+	IS(fi_cq_read(side.cq, NULL, 0), -FI_EAGAIN);
+	CHECK(fi_cq_read(side.cq, NULL, 1) == -FI_EINVAL);
+	IS(fi_cq_read(side.cq, &entry, SIZE_MAX / sizeof entry), -FI_EAGAIN);
+	IS(fi_cq_readerr(side.cq, NULL, 0), -FI_EINVAL);
+	IS(fi_cq_sread(side.cq, &entry, 1, NULL, 0), -FI_ENOSYS);
+	IS(fi_trywait(side.fabric, NULL, 1), -FI_EINVAL);
+	struct fid *fids[] = {&side.cq->fid, &side.ep->fid};
+	IS(fi_trywait(side.fabric, fids, 2), -FI_ENOSYS);
+	CHECK(fi_cq_strerror(side.cq, FI_ETRUNC, NULL, buf, sizeof buf) == buf);
+	IS(fi_cntr_open(side.domain, NULL, &cntr, NULL), 0);
+	SLOTS(cntr->ops);
+	IS(fi_cntr_wait(cntr, 1, 0), -FI_ENOSYS);
+	OK(fi_close(&cntr->fid));
+
+	/* Order, twice, and afterwards. */
+	IS(fi_close(&side.fabric->fid), -FI_EBUSY);
+	IS(fi_close(&side.domain->fid), -FI_EBUSY);
+	IS(fi_close(&side.av->fid), -FI_EBUSY);
+	IS(fi_close(&side.cq->fid), -FI_EBUSY);
+	close_side(&side);
+	IS(fi_close(&side.ep->fid), -FI_EBADF);
+	IS(fi_close(&side.domain->fid), -FI_EBADF);
+	IS(fi_send(side.ep, buf, 8, NULL, side.peer, NULL), -FI_EBADF);
+	IS(fi_tsend(side.ep, buf, 8, NULL, side.peer, 0, NULL), -FI_EBADF);
+	IS(fi_cq_read(side.cq, &entry, 1), -FI_EBADF);
+	IS(fi_cq_open(side.domain, &cq_attr, &cq, NULL), -FI_EBADF);
+}
+
+static void texts(void)
+{
+	char small[4], *text;
+	uint64_t caps = FI_MSG | FI_TAGGED;
+	CHECK(!strcmp(fi_strerror(FI_ENOENT), strerror(ENOENT)));
+	CHECK(!strcmp(fi_strerror(-FI_ETRUNC), fi_strerror(FI_ETRUNC)));
+	CHECK(fi_strerror(INT32_MIN) && fi_strerror(100000));
+	CHECK(!strcmp(fi_tostr(&caps, FI_TYPE_CAPS), "FI_MSG, FI_TAGGED"));
+	CHECK(fi_tostr_r(small, sizeof small, &caps, FI_TYPE_CAPS) == small && !strcmp(small, "FI_"));
+	CHECK(!fi_tostr_r(small, 0, &caps, FI_TYPE_CAPS) && !fi_tostr_r(NULL, 4, &caps, FI_TYPE_CAPS));
+	CHECK(!fi_tostr(NULL, FI_TYPE_CAPS) && !fi_tostr(&caps, 9999));
+	text = fi_tostr("1", FI_TYPE_VERSION);
+	CHECK(text && strlen(text) > 2);
+	struct fi_param *params;
+	int count = 0;
+	OK(fi_getparams(&params, &count));
+	CHECK(count > 5 && !params[count].name && !strncmp(params[0].name, "FI_", 3));
+	fi_freeparams(params);
+	IS(fi_getparams(NULL, NULL), -FI_EINVAL);
+	struct fid *fid;
+	IS(fi_open(FI_VERSION(1, 17), "mr_cache", NULL, 0, 0, &fid, NULL), -FI_ENOSYS);
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 2);
+	discovery();
+	texts();
+	objects(argv[1]);
+	return 0;
+}

@@ -1,0 +1,160 @@
+//! Structures as C lays them out.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use selvedge_abi as abi;
+
+use crate::stage::{Built, HEADERS, compile, has, said, with_ours};
+
+/// Members that the system's headers need not have yet.
+const NEWER: [&str; 15] = [
+    "max_ep_auth_key",
+    "max_group_id",
+    "max_cntr_value",
+    "max_err_cntr_value",
+    "max_xpu_ctx_cnt",
+    "xpu_ctx",
+    "hmem_data",
+    "page_size",
+    "base_mr",
+    "sub_mr_cnt",
+    "export_xpu",
+    "insert_auth_key",
+    "lookup_auth_key",
+    "set_user_id",
+    "lookup2",
+];
+
+macro_rules! structures {
+    ($($name:literal $kind:ident $(as [$($own:literal = $theirs:literal),*])?;)+) => {
+        &[$(($name, abi::$kind::MEMBERS, size_of::<abi::$kind>(), &[$($(($own, $theirs)),*)?])),+]
+    };
+}
+
+type Structure = (
+    &'static str,
+    &'static [(&'static str, usize)],
+    usize,
+    &'static [(&'static str, &'static str)],
+);
+
+const STRUCTURES: &[Structure] = structures! {
+    "fi_info" Info;
+    "fi_tx_attr" TxAttr;
+    "fi_rx_attr" RxAttr;
+    "fi_ep_attr" EpAttr as ["ep_type" = "type"];
+    "fi_domain_attr" DomainAttr;
+    "fi_fabric_attr" FabricAttr;
+    "fid_nic" Nic;
+    "fi_device_attr" DeviceAttr;
+    "fi_bus_attr" BusAttr as ["pci" = "attr"];
+    "fi_link_attr" LinkAttr;
+    "fid" Fid;
+    "fi_ops" Ops;
+    "fi_alias" Alias;
+    "fi_mr_raw_attr" MrRawAttr;
+    "fi_mr_map_raw" MrMapRaw;
+    "fid_fabric" FidFabric;
+    "fi_ops_fabric" OpsFabric;
+    "fid_domain" FidDomain;
+    "fi_ops_domain" OpsDomain;
+    "fi_ops_mr" OpsMr;
+    "fid_ep" FidEp;
+    "fid_pep" FidPep;
+    "fi_ops_ep" OpsEp;
+    "fi_ops_cm" OpsCm;
+    "fi_ops_msg" OpsMsg;
+    "fi_ops_tagged" OpsTagged;
+    "fi_ops_rma" OpsRma;
+    "fi_ops_atomic" OpsAtomic;
+    "fi_ops_collective" OpsCollective;
+    "fid_av" FidAv;
+    "fi_ops_av" OpsAv;
+    "fi_av_attr" AvAttr as ["av_type" = "type"];
+    "fid_mr" FidMr;
+    "fi_mr_attr" MrAttr;
+    "fid_cq" FidCq;
+    "fi_ops_cq" OpsCq;
+    "fi_cq_attr" CqAttr;
+    "fi_cq_err_entry" CqErrEntry;
+    "fid_cntr" FidCntr;
+    "fi_ops_cntr" OpsCntr;
+    "fi_cntr_attr" CntrAttr;
+    "fid_eq" FidEq;
+    "fi_ops_eq" OpsEq;
+    "fi_eq_attr" EqAttr;
+    "fi_eq_entry" EqEntry;
+    "fi_eq_cm_entry" EqCmEntry;
+    "fi_eq_err_entry" EqErrEntry;
+    "fi_msg" Msg;
+    "fi_msg_tagged" MsgTagged;
+    "fi_msg_rma" MsgRma;
+    "fi_msg_atomic" MsgAtomic;
+    "fi_ioc" Ioc;
+    "fi_rma_iov" RmaIov;
+    "fi_rma_ioc" RmaIoc;
+    "fi_atomic_attr" AtomicAttr;
+    "fi_param" Param as ["param_type" = "type"];
+};
+
+/// The members that the headers have, as C calls them, with our places.
+fn expected() -> Vec<(String, usize)> {
+    let headers = fs::read_dir("/usr/include/rdma").unwrap();
+    let paths = headers.map(|entry| entry.unwrap().path());
+    let files = paths.filter(|path| path.is_file());
+    let text: String = files
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    let has = |member: &str| !NEWER.contains(&member) || text.contains(&format!("{member};"));
+    let mut lines = Vec::new();
+    for (name, members, _, renamed) in STRUCTURES {
+        for (member, place) in *members {
+            let renamed = renamed.iter().find(|(own, _)| own == member);
+            let member = renamed.map_or(*member, |(_, theirs)| theirs);
+            let is_newer = *name == "fi_cq_err_entry" && member == "src_addr";
+            let is_old_src = *name == "fi_info" && member == "src_addr";
+            if is_old_src || (!is_newer && has(member)) {
+                lines.push((format!("{name} {member}"), *place));
+            }
+        }
+    }
+    lines
+}
+
+#[test]
+fn programs_in_c_see_the_same_layout() {
+    if !has("layout", &["cc", HEADERS]) {
+        return;
+    }
+    let expected = expected();
+    let mut source = String::new();
+    for (line, _) in &expected {
+        writeln!(source, "M({});", line.replace(' ', ", ")).unwrap();
+    }
+    for (name, ..) in STRUCTURES {
+        writeln!(source, "S({name});").unwrap();
+    }
+    let include = Path::new(env!("CARGO_TARGET_TMPDIR")).join("include");
+    fs::create_dir_all(&include).unwrap();
+    fs::write(include.join("members.h"), source).unwrap();
+    let text = said(&mut with_ours(compile(
+        "layout",
+        Built::ForOurs,
+        Some(&include),
+    )));
+    for (line, place) in expected {
+        assert!(
+            text.contains(&format!("{line} {place}\n")),
+            "{line} {place}\n{text}"
+        );
+    }
+    for (name, _, size, _) in STRUCTURES {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} = ")));
+        let theirs: usize = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(theirs <= *size, "{name}: {theirs} in C, {size} here");
+    }
+}

@@ -1,0 +1,11 @@
+//! Programs in C against libfabric's own headers and our library, and programs that were built for
+//! libfabric: all as real processes. What the machine lacks is said aloud and skipped.
+
+#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+
+mod layout;
+mod mpi;
+mod own;
+mod stage;
+mod stock;
+mod symbols;

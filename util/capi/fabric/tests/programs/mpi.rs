@@ -1,0 +1,83 @@
+//! Open MPI, as the system has it, on our library.
+
+use crate::stage::{Built, compile, has, library, said, with_ours};
+
+/// Runs ranks with these components, and sees that it was our library that carried them.
+fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], what: &[&str]) {
+    if !has("Open MPI", &["mpirun", "mpicc"]) {
+        return;
+    }
+    let program = compile("mpi", Built::Otherwise, None);
+    let mut command = with_ours("mpirun");
+    command
+        .args([
+            "-n",
+            &ranks.to_string(),
+            "--oversubscribe",
+            "--bind-to",
+            "none",
+        ])
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+        .envs(environment.iter().copied());
+    for setting in settings {
+        let (name, value) = setting.split_once('=').unwrap();
+        command.args(["--mca", name, value]);
+    }
+    let text = said(command.arg(&program).args(what));
+    let ours = std::fs::canonicalize(library().join("libfabric.so.1")).unwrap();
+    assert!(
+        text.contains(&format!("carried by {}", ours.display())),
+        "{text}"
+    );
+    assert!(text.contains(&format!("done with {ranks} ranks")), "{text}");
+}
+
+const TWO_SIDED: [&str; 2] = ["pml=cm", "mtl=ofi"];
+const ONE_SIDED: [&str; 3] = ["pml=ob1", "btl=ofi,self", "btl_ofi_mode=2"];
+/// Open MPI asks shm for peers on other machines, too.
+const HERE_ALONE: [(&str, &str); 1] = [("FI_SHM_REMOTE_COMM", "1")];
+
+fn two_sided(ranks: usize, provider: &str) {
+    let include = format!("mtl_ofi_provider_include={provider}");
+    let settings = [TWO_SIDED.as_slice(), &[&include]].concat();
+    run(ranks, &settings, &HERE_ALONE, &["pingpong", "collectives"]);
+}
+
+fn one_sided(ranks: usize, provider: &str) {
+    let include = format!("btl_ofi_provider_include={provider}");
+    let settings = [ONE_SIDED.as_slice(), &[&include, "osc=rdma"]].concat();
+    let what = ["pingpong", "collectives", "one-sided"];
+    run(ranks, &settings, &HERE_ALONE, &what);
+}
+
+#[test]
+fn two_ranks_of_open_mpi_talk_over_shm() {
+    two_sided(2, "shm");
+}
+
+#[test]
+fn four_ranks_of_open_mpi_talk_over_shm() {
+    two_sided(4, "shm");
+}
+
+#[test]
+fn two_ranks_of_open_mpi_talk_over_tcp() {
+    two_sided(2, "tcp");
+}
+
+#[test]
+fn four_ranks_of_open_mpi_talk_over_tcp() {
+    two_sided(4, "tcp");
+}
+
+#[test]
+fn two_ranks_of_open_mpi_use_windows_over_shm() {
+    one_sided(2, "shm");
+}
+
+#[test]
+fn four_ranks_of_open_mpi_use_windows_over_tcp() {
+    one_sided(4, "tcp");
+}

@@ -1,0 +1,90 @@
+//! Programs of ours that use each interface.
+
+use crate::stage::{Built, HEADERS, compile, has, said, with_ours};
+
+fn run(name: &str, arguments: &[&str]) {
+    if has(name, &["cc", HEADERS]) {
+        let program = compile(name, Built::ForOurs, None);
+        said(with_ours(program).args(arguments));
+    }
+}
+
+#[test]
+fn messages_of_every_form_pass_between_processes_in_c() {
+    run("messages", &["shm"]);
+    run("messages", &["tcp"]);
+}
+
+#[test]
+fn remote_memory_atomics_and_counters_work_between_processes_in_c() {
+    run("remote", &["shm"]);
+    run("remote", &["tcp"]);
+}
+
+#[test]
+fn threads_in_c_sleep_on_queues_and_descriptors() {
+    run("waits", &["shm"]);
+    run("waits", &["tcp"]);
+}
+
+#[test]
+fn endpoints_in_c_connect_reject_and_shut_down() {
+    run("connect", &[]);
+}
+
+#[test]
+fn what_programs_get_wrong_has_its_number_and_harms_nothing() {
+    run("misuse", &["shm"]);
+    run("misuse", &["tcp"]);
+}
+
+#[test]
+fn programs_that_were_built_for_an_older_library_run() {
+    let system = "/usr/lib/x86_64-linux-gnu/libfabric.so";
+    if has("older", &["cc", HEADERS, system]) {
+        for name in ["misuse", "messages", "remote"] {
+            let program = compile(name, Built::ForTheSystem, None);
+            said(with_ours(program).arg("shm"));
+        }
+    }
+}
+
+#[test]
+fn providers_of_libfabric_log_and_read_parameters_through_us() {
+    if !has("provider", &["cc", HEADERS]) {
+        return;
+    }
+    let mut command = with_ours(compile("provider", Built::ForOurs, None));
+    command
+        .env("FI_DEMO_SIZE", "4k")
+        .env("FI_DEMO_NAME", "somebody");
+    let text = said(command.env("FI_DEMO_WRONG", "maybe"));
+    let line = "demo:ep_ctrl:warn: main():";
+    assert!(
+        text.contains(line) && text.contains("six 1 2 c 0.25 words"),
+        "{text}"
+    );
+}
+
+/// What we have added to what 1.17 prints of a domain.
+const NEWER: [&str; 4] = [
+    "max_ep_auth_key",
+    "max_group_id",
+    "max_cntr_value",
+    "max_err_cntr_value",
+];
+
+#[test]
+fn texts_are_those_of_the_system_s_libfabric() {
+    let system = "/usr/lib/x86_64-linux-gnu/libfabric.so.1";
+    if !has("print", &["cc", HEADERS, system]) {
+        return;
+    }
+    let program = compile("print", Built::ForTheSystem, None);
+    let theirs = said(std::process::Command::new(&program).env_remove("LD_LIBRARY_PATH"));
+    let ours = said(&mut with_ours(&program));
+    let is_known = |line: &&str| !NEWER.iter().any(|newer| line.contains(newer));
+    let ours: Vec<_> = ours.lines().filter(is_known).collect();
+    let theirs: Vec<_> = theirs.lines().filter(is_known).collect();
+    assert_eq!(ours, theirs);
+}

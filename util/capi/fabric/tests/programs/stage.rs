@@ -1,0 +1,152 @@
+//! What the tests stand on: the library under its name, compiled programs, patience.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A folder where the library is under the name that programs look for.
+pub(crate) fn library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fabric");
+        fs::create_dir_all(&folder).unwrap();
+        for name in ["libfabric.so.1", "libfabric.so"] {
+            let link = folder.join(name);
+            let _ = fs::remove_file(&link);
+            symlink(built(), &link).unwrap();
+        }
+        folder
+    })
+}
+
+fn built() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap();
+    let folders = [folder, folder.parent().unwrap()];
+    let mut files = folders
+        .into_iter()
+        .map(|folder| folder.join("libfabric.so"));
+    let found = files.find(|file| file.exists());
+    found.expect("libfabric.so is built with its tests")
+}
+
+/// Whether everything is there; what is not is said.
+pub(crate) fn has(test: &str, needed: &[&str]) -> bool {
+    let missing = needed.iter().find(|needed| !is_there(needed));
+    if let Some(missing) = missing {
+        eprintln!("skipped: {test} needs {missing}, which this machine does not have");
+    }
+    missing.is_none()
+}
+
+/// libfabric's headers.
+pub(crate) const HEADERS: &str = "/usr/include/rdma/fabric.h";
+
+fn is_there(needed: &str) -> bool {
+    if needed.starts_with('/') {
+        return Path::new(needed).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(needed).exists())
+}
+
+/// Which library a program is built for; it runs with ours in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Built {
+    /// Ours, so it has our newest version of each name.
+    ForOurs,
+    /// The system's, so it has what that one had.
+    ForTheSystem,
+    /// Another one that brings the library with it.
+    Otherwise,
+}
+
+/// A program of `tests/c`, compiled with warnings as errors; where it is.
+pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fabric-{name}-{built:?}"));
+    let compiler = match built {
+        Built::Otherwise => "mpicc",
+        _ => "cc",
+    };
+    let mut command = Command::new(compiler);
+    command
+        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-o"])
+        .arg(&program)
+        .arg(sources.join(format!("{name}.c")))
+        .arg("-I")
+        .arg(&sources);
+    if let Some(include) = include {
+        command.arg("-I").arg(include);
+    }
+    if compiler == "cc" {
+        command
+            .arg("-L")
+            .arg(library())
+            .args(["-lfabric", "-lpthread"]);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    program
+}
+
+/// A command that finds our library, and no other one.
+pub(crate) fn with_ours(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", library());
+    command
+}
+
+/// What a command has said, both ways, once it ends well.
+pub(crate) fn said(command: &mut Command) -> String {
+    let (ended_well, text) = ended(command);
+    assert!(ended_well, "{command:?}\n{text}");
+    text
+}
+
+/// How a command ended, and what it has said.
+pub(crate) fn ended(command: &mut Command) -> (bool, String) {
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    finish(child.unwrap())
+}
+
+/// As [`ended`], of a child that runs already.
+pub(crate) fn finish(mut child: Child) -> (bool, String) {
+    let out = collect(child.stdout.take());
+    let err = collect(child.stderr.take());
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            let text = out.join().unwrap() + &err.join().unwrap();
+            panic!("a program does not end\n{text}");
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    (status.success(), out.join().unwrap() + &err.join().unwrap())
+}
+
+fn collect(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            let _ = from.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
