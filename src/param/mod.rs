@@ -91,7 +91,7 @@ impl Params {
     /// declared with this type.
     pub fn flag(&self, name: &str) -> Result<bool, Error> {
         match self.spec(name)?.kind {
-            Kind::Flag { default } => self.read(name, default, parse::flag),
+            Kind::Flag { default } => self.read(name, default, flag),
             kind => Err(not_of_type(name, kind)),
         }
     }
@@ -114,7 +114,7 @@ impl Params {
     pub fn size(&self, name: &str) -> Result<usize, Error> {
         match self.spec(name)?.kind {
             Kind::Size { default, min, max } => self.read(name, default, |text| {
-                parse::size(text).filter(|size| (min..=max).contains(size))
+                size(text).filter(|size| (min..=max).contains(size))
             }),
             kind => Err(not_of_type(name, kind)),
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "src",
     "abi/src",
     "providers/src",
@@ -19,6 +19,7 @@ const SOURCES: [&str; 12] = [
     "util/cheetah/src",
     "util/capi/cheetah/src",
     "util/capi/fabric/src",
+    "xtask/src",
 ];
 
 /// Every file that is shipped: its path from the root, and its text.

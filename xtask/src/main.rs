@@ -1,0 +1,59 @@
+//! What is done with the workspace beside building it: `cargo xtask install --prefix DIR`.
+
+mod install;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use lexopt::prelude::{Long, Short, Value, ValueExt};
+
+use install::Install;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<String> {
+    let mut parser = lexopt::Parser::from_env();
+    let (mut task, mut prefix, mut built, mut headers) = (None, None, None, None);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(USAGE.to_owned()),
+            Long("prefix") => prefix = Some(PathBuf::from(parser.value()?)),
+            Long("built") => built = Some(PathBuf::from(parser.value()?)),
+            Long("headers") => headers = Some(PathBuf::from(parser.value()?)),
+            Value(name) if task.is_none() => task = Some(name.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    match task.as_deref() {
+        Some("install") => Install {
+            prefix: prefix.context("install needs --prefix DIR")?,
+            built,
+            headers: headers.unwrap_or_else(|| PathBuf::from("/usr/include")),
+        }
+        .run(),
+        Some(other) => bail!("{other:?} is no task\n\n{USAGE}"),
+        None => bail!("what is to be done?\n\n{USAGE}"),
+    }
+}
+
+const USAGE: &str = "\
+Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
+
+Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page.
+
+      --prefix DIR   where to: DIR/lib, DIR/bin, DIR/share
+      --headers DIR  where libfabric's headers are, for libfabric.pc [/usr/include]
+      --built DIR    takes what is built there, rather than building it
+";
