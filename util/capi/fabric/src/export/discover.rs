@@ -34,12 +34,20 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
         let hints = match hints.is_null() {
             true => Hints::anything(),
             // SAFETY: passed on from the caller.
-            false => unsafe { asked(hints, Abi::of_minor(MINOR)) }?,
+            false => unsafe { asked(hints, layout::<MINOR>(version)) }?,
         };
         let first = discover(Version::from_raw(version), node, service, flags, &hints)?;
         // SAFETY: passed on from the caller.
         unsafe { put(found, first) }
     })
+}
+
+/// What of hints is looked at: what the program was linked to know, but no more than the API that it
+/// asks for has. A program that was built with older headers than the library's asks for an older
+/// API.
+fn layout<const MINOR: u8>(version: u32) -> Abi {
+    let Version { major, minor } = Version::from_raw(version);
+    Abi::of_minor(MINOR).min(Abi::of_api(major.into(), minor.into()))
 }
 
 /// # Safety

@@ -28,7 +28,7 @@ int main(void)
 		if (!strcmp(params[at].name, "FI_DEMO_SIZE")) {
 			found++;
 			CHECK(!strcmp(params[at].help_string, "a size of 3 to many, 2.5 in all"));
-			CHECK(!strcmp(params[at].value, "4096"));
+			CHECK(!strcmp(params[at].value, "4k"));
 			IS(params[at].type, FI_PARAM_SIZE_T);
 		}
 	IS(found, 1);

@@ -87,11 +87,11 @@ pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathB
     if let Some(include) = include {
         command.arg("-I").arg(include);
     }
-    if compiler == "cc" {
-        command
-            .arg("-L")
-            .arg(library())
-            .args(["-lfabric", "-lpthread"]);
+    if built == Built::ForOurs {
+        command.arg("-L").arg(library());
+    }
+    if built != Built::Otherwise {
+        command.args(["-lfabric", "-lpthread"]);
     }
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
