@@ -49,7 +49,9 @@ fn lives_of_one_name_are_never_mixed_and_what_they_had_sent_comes_first() {
     let rows = campaign(&["restart"]);
     assert_eq!(
         rows,
-        ["kill", "exit", "close", "any"].map(str::to_owned).into()
+        ["kill", "exit", "close", "any", "memory"]
+            .map(str::to_owned)
+            .into()
     );
 }
 

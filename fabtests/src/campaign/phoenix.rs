@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::actor;
 use super::message::{self, Stamp};
-use super::party::{Kind, Party};
+use super::party::{Kind, Party, Place};
 use super::patience::Patience;
 use super::storm::Storm;
 
@@ -26,6 +26,8 @@ pub(crate) struct Order {
     pub(crate) end: End,
     /// Signals per second that interrupt it, if there are any.
     pub(crate) storm: Option<u32>,
+    /// Whether its partner accesses its memory.
+    pub(crate) has_memory: bool,
 }
 
 /// How a life ends.
@@ -40,6 +42,8 @@ pub(crate) enum End {
     Close(u32),
 }
 
+/// Memory that the partner accesses: its first word is a stamp of this life.
+pub(crate) const PLACES: [Place; 2] = [Place::Plain, Place::Special];
 /// Sizes of messages: by inline, inject pool, and offered.
 const SIZES: [usize; 6] = [8, 8, 40, 700, 4000, LARGEST];
 /// Kinds of messages. All have tags, so that one list of receives takes them in order.
@@ -76,11 +80,19 @@ struct Phoenix {
     open: Vec<u64>,
     /// Numbers of the partner's messages.
     received: HashSet<u32>,
+    has_memory: bool,
 }
 
 pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     let _storm = order.storm.map(Storm::begin).transpose()?;
-    let party = Party::open(Some(&order.name), &[])?;
+    let mut party = Party::open(Some(&order.name), &[])?;
+    if order.has_memory {
+        party.offer_memory()?;
+        let first = Stamp::new(order.life, 0).word().to_le_bytes();
+        for place in PLACES {
+            party.memory().set(place, &first);
+        }
+    }
     let mut phoenix = Phoenix {
         partner: party.insert(&order.partner)?,
         party,
@@ -88,6 +100,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         sent: 0,
         open: Vec::new(),
         received: HashSet::new(),
+        has_memory: order.has_memory,
     };
     for _ in 0..WINDOW {
         phoenix.post()?;
@@ -147,6 +160,11 @@ impl Phoenix {
     }
 
     fn take(&mut self) -> anyhow::Result<()> {
+        for place in PLACES.into_iter().filter(|_| self.has_memory) {
+            let stamp = self.party.memory().stamp(place);
+            let is_own = stamp.life == self.life;
+            ensure!(is_own, "{stamp:?} is in {place:?} of life {}", self.life);
+        }
         while let Some(outcome) = self.party.poll()? {
             ensure!(outcome.error.is_none(), "life {}: {outcome:?}", self.life);
             let Some(bytes) = outcome.received else {

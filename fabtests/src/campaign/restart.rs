@@ -15,14 +15,16 @@ use super::actor::Actor;
 use super::echo::Echo;
 use super::message::{self, Stamp};
 use super::part::Part;
-use super::party::{Outcome, Party};
+use super::party::{Access, Outcome, Party, blank};
 use super::patience::Patience;
-use super::phoenix::{End, LARGEST, Order, WINDOW, is_mortal, something};
+use super::phoenix::{End, LARGEST, Order, PLACES, WINDOW, is_mortal, something};
 use super::random::Random;
 use super::report::{Plan, Report, Row};
 use super::storm::Storm;
 use super::tally::{Tally, no_sockets, private};
 
+/// The row whose lives have memory that is accessed.
+const MEMORY: &str = "memory";
 /// Lives of each row in the short form.
 const SHORT: u64 = 8;
 /// Lives before it is counted what the partner holds.
@@ -56,6 +58,7 @@ pub(super) fn lives(plan: &Plan) -> anyhow::Result<Report> {
         ("exit", Ends::Exit),
         ("close", Ends::Close),
         ("any", Ends::Any),
+        (MEMORY, Ends::Any),
     ];
     let mut report = Report::new("restart", plan);
     for (what, ends) in rows.into_iter().filter(|(what, _)| plan.has(what)) {
@@ -130,6 +133,9 @@ fn row(plan: &Plan, what: &str, ends: Ends, storm: Option<u32>) -> anyhow::Resul
         }
     }
     row.figures.insert("messages", partner.received as f64);
+    if partner.has_memory {
+        row.figures.insert("accesses", partner.accessed as f64);
+    }
     let kept = partner.nothing_is_left(memory);
     row.count("at the end", kept);
     Ok(row)
@@ -173,6 +179,11 @@ struct Partner {
     heard: u32,
     /// Messages that arrived.
     received: u64,
+    /// Accesses to memory of the others that have not completed, and of which life it was.
+    accesses: BTreeMap<u64, u32>,
+    /// Accesses that were successful.
+    accessed: u64,
+    has_memory: bool,
     /// What this process held before the first life.
     before: Tally,
 }
@@ -200,6 +211,9 @@ impl Partner {
             sent: 0,
             heard: 0,
             received: 0,
+            accesses: BTreeMap::new(),
+            accessed: 0,
+            has_memory: what == MEMORY,
             before: Tally::now()?,
         };
         for _ in 0..WINDOW {
@@ -216,6 +230,7 @@ impl Partner {
             life: self.life,
             end,
             storm: self.storm,
+            has_memory: self.has_memory,
         }))
     }
 
@@ -303,7 +318,33 @@ impl Partner {
                 Err(errno) => bail!("sending to life {}: {errno}", self.life),
             }
         }
+        if is_known && self.has_memory {
+            self.access()?;
+        }
         self.take()
+    }
+
+    /// Accesses memory of the life that is talked to, every now and then: it has stamps of this
+    /// life, and is given such.
+    fn access(&mut self) -> anyhow::Result<()> {
+        if self.accesses.len() >= WINDOW || !self.random.flip() {
+            return Ok(());
+        }
+        let access = *self
+            .random
+            .pick(&[Access::Write, Access::Read, Access::Add]);
+        let key = self.random.pick(&PLACES).key();
+        let stamp = Stamp::new(self.life, self.random.below(1 << 20) as u32);
+        let bytes = match access {
+            Access::Write => message::write(stamp, message::SMALLEST),
+            Access::Read | Access::Add => blank(message::SMALLEST),
+        };
+        match self.party.access(access, key, self.them, bytes) {
+            Ok(context) => drop(self.accesses.insert(context, self.life)),
+            Err(Errno::Again | Errno::NotConn) => {}
+            Err(errno) => bail!("accessing memory of life {}: {errno}", self.life),
+        }
+        Ok(())
     }
 
     fn take(&mut self) -> anyhow::Result<()> {
@@ -313,7 +354,30 @@ impl Partner {
         Ok(())
     }
 
+    fn book_access(&mut self, life: u32, outcome: &Outcome) -> anyhow::Result<()> {
+        if outcome.error.is_some() {
+            return Ok(());
+        }
+        self.accessed += 1;
+        if let Some(bytes) = &outcome.received {
+            let stamp = message::read(bytes)?;
+            ensure!(stamp.life == life, "{stamp:?} was read in life {life}");
+        }
+        Ok(())
+    }
+
     fn book(&mut self, outcome: Outcome) -> anyhow::Result<()> {
+        if let Some(life) = self.accesses.remove(&outcome.context) {
+            self.book_access(life, &outcome)?;
+            let errno = outcome.error.map(|error| error.errno);
+            // Whoever closes lets its memory go before its end is noticed.
+            let is_expected = matches!(
+                errno,
+                None | Some(Errno::ConnReset | Errno::ConnRefused | Errno::KeyRejected)
+            );
+            ensure!(is_expected, "an access to life {life} ends by {errno:?}");
+            return Ok(());
+        }
         let errno = outcome.error.map(|error| error.errno);
         let is_expected = matches!(errno, None | Some(Errno::ConnReset | Errno::ConnRefused));
         ensure!(
@@ -347,10 +411,15 @@ impl Partner {
     /// everything that was sent to them, and goes through the books.
     fn collect(&mut self) -> anyhow::Result<()> {
         let mut patience = Patience::new("messages of lives that have ended");
-        while !self.open.is_empty() || self.is_owed() || self.is_passed() {
+        while !self.open.is_empty()
+            || !self.accesses.is_empty()
+            || self.is_owed()
+            || self.is_passed()
+        {
             let what = || {
                 let (open, owed, posted) = (self.open.len(), &self.owed, &self.posted);
-                format!("{open} sends open, {owed:?} owed, receives {posted:?}")
+                let accesses = &self.accesses;
+                format!("{open} sends open, {owed:?} owed, receives {posted:?}, {accesses:?}")
             };
             patience.check().with_context(what)?;
             self.take()?;

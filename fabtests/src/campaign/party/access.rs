@@ -15,7 +15,7 @@ use selvedge::{
     MrAccess, RmaExt, alloc, mr,
 };
 
-use super::{Lent, Party, blank};
+use super::{Lent, Party, Stamp, blank};
 
 /// What is done to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,11 @@ impl Memory {
             }
             word.store(u64::from_ne_bytes(value), Ordering::SeqCst);
         }
+    }
+
+    /// The stamp that a memory begins with.
+    pub(crate) fn stamp(&self, place: Place) -> Stamp {
+        Stamp::from_word(u64::from_le(self.words(place)[0].load(Ordering::SeqCst)))
     }
 
     /// All bytes of a memory.
