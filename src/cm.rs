@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::{Address, Result};
+use crate::{Address, FiAddr, Result};
 
 /// What a connected endpoint offers besides data transfer.
 pub trait ConnectionManagement {
@@ -47,4 +47,12 @@ pub trait PassiveEndpoint: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// [`crate::Errno::Inval`] when there is no such request.
     fn reject(&self, handle: u64, data: &[u8]) -> Result;
+}
+
+/// That an endpoint is a member of a multicast group (`struct fid_mc`). Dropping it leaves the
+/// group.
+pub trait Membership: Any + fmt::Debug + Send + Sync {
+    /// The group's index in the endpoint's address vector: what is sent there is sent to all members
+    /// (fi_mc_addr(3)).
+    fn addr(&self) -> FiAddr;
 }

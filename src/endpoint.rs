@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     Address, AddressVector, Atomic, CompletionQueue, ConnectionManagement, Context, Counter, Errno,
-    EventQueue, Msg, Result, Rma, Tagged,
+    EventQueue, Membership, Msg, Result, Rma, Tagged,
 };
 
 /// One end of communication: what messages are posted to.
@@ -53,6 +53,18 @@ pub unsafe trait Endpoint:
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         let _ = name;
         Err(Errno::NoProtoOpt)
+    }
+
+    /// Makes the endpoint a member of a multicast group (fi_join(3)): what is sent to the group is
+    /// received here, too. The event queue that the endpoint is bound to, if it is to one, is told
+    /// with `context`.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where there is no multicast; [`Errno::Inval`] for an address that is no
+    /// group's; the system's.
+    fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
+        let _ = (group, context);
+        Err(Errno::NoSys)
     }
 
     /// Connection management, for connected endpoints.

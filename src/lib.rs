@@ -127,7 +127,7 @@ pub use addr::{AddrFormat, Address, FiAddr};
 pub use alloc::Allocation;
 pub use atomic::{Atomic, AtomicExt};
 pub use av::AddressVector;
-pub use cm::{ConnectionManagement, PassiveEndpoint};
+pub use cm::{ConnectionManagement, Membership, PassiveEndpoint};
 pub use cntr::Counter;
 pub use cq::CompletionQueue;
 pub use domain::Domain;

@@ -26,5 +26,7 @@ pub fn builtin() -> Registry {
     let registry = registry.with(&selvedge_shm::PROVIDER);
     #[cfg(feature = "tcp")]
     let registry = registry.with(&selvedge_tcp::PROVIDER);
+    #[cfg(feature = "udp")]
+    let registry = registry.with(&selvedge_udp::PROVIDER);
     registry
 }

@@ -27,7 +27,7 @@ const FUNCTIONAL: &[&str] = &[
     "fi_av_xfer -e {rdm|dgram} -b",
     "fi_cm_data -q",
     "fi_cq_data -e {msg|rdm|dgram} -o {senddata|writedata}",
-    "fi_dgram",
+    "fi_dgram -b",
     "fi_msg",
     "fi_msg_epoll",
     "fi_msg_sockets",

@@ -6,13 +6,14 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "src",
     "abi/src",
     "providers/src",
     "providers/kit/src",
     "providers/shm/src",
     "providers/tcp/src",
+    "providers/udp/src",
     "util/bmi/src",
     "util/capi/bmi/src",
     "fabtests/src",

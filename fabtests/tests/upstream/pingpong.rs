@@ -9,9 +9,10 @@ use crate::pair::{Outcome, Running, command, free_port, start};
 
 /// Providers of ours and of libfabric, and the options of both sides.
 const GAMES: &[(&str, &str, &str)] = &[
-    ("tcp", "tcp", "-e msg -I 1 -c -S all"),
+    ("tcp", "tcp", "-e msg -I 2 -c"),
     ("tcp", "net", "-e rdm -I 1 -c -S all"),
     ("tcp", "net", "-e rdm -m tagged -I 2 -c"),
+    ("udp", "udp", "-e dgram -I 3 -c"),
 ];
 
 const STOCK: &str = "fi_pingpong";
@@ -103,6 +104,7 @@ fn ours_plays_with_itself_over_every_provider() {
         ("shm", "-e rdm -m tagged -I 3 -c -S all"),
         ("tcp", "-e rdm -I 3 -c"),
         ("tcp", "-e msg -I 3 -c -S 4097"),
+        ("udp", "-e dgram -I 3 -c"),
     ];
     for (provider, line) in games {
         play(line, ours(provider), ours(provider));

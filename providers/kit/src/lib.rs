@@ -51,5 +51,5 @@ pub mod srx;
 pub mod wait;
 
 pub use auto::{Auto, offer_progress};
-pub use ep::{Drivers, Ep, own_av};
+pub use ep::{Drivers, Ep, own_av, own_eq};
 pub use report::Report;

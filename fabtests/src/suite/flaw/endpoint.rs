@@ -11,7 +11,7 @@ use selvedge::atomic::{self, AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIo
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
     Address, Atomic, ConnectionManagement, Context, Desc, Endpoint, EpOption, EpOptionName, Errno,
-    FiAddr, Iov, Msg, OpFlags, Result, Rma, TagMatch, Tagged, msg, tagged,
+    FiAddr, Iov, Membership, Msg, OpFlags, Result, Rma, TagMatch, Tagged, msg, tagged,
 };
 
 use super::Flaw;
@@ -568,6 +568,10 @@ unsafe impl Endpoint for FlawedEndpoint {
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         self.inner.option(name)
+    }
+
+    fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
+        self.inner.join(group, context)
     }
 
     fn cm(&self) -> Option<&dyn ConnectionManagement> {

@@ -64,6 +64,6 @@ fn answer(options: &Options, what: &str, ask: impl FnOnce(Hints) -> Hints) -> an
     let info = discover(options, &hints)?;
     let name = info.fabric_attr.prov_name;
     Err(lacks(format!(
-        "{name} answers, but there are no {what} in the object model"
+        "{name} answers, but there is nothing here for {what}"
     )))
 }

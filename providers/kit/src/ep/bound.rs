@@ -4,7 +4,9 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use selvedge::{AddressVector, Bindings, CompletionQueue, Counter, Counters, Errno, Error};
+use selvedge::{
+    AddressVector, Bindings, CompletionQueue, Counter, Counters, Errno, Error, EventQueue,
+};
 
 use crate::Auto;
 use crate::cntr::Cntr;
@@ -118,6 +120,18 @@ impl Cntrs {
 pub(super) fn own_cq(cq: &Arc<dyn CompletionQueue>, name: &str) -> Result<Arc<CqRing>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn CompletionQueue>::clone(cq);
     any.downcast().map_err(|_| foreign(name, cq))
+}
+
+/// An event queue, as this package's own.
+///
+/// # Errors
+/// [`Errno::Inval`] for one of another provider.
+pub fn own_eq(eq: &Arc<dyn EventQueue>) -> Result<Arc<Queue>, Error> {
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
+    any.downcast().map_err(|_| {
+        let what = format!("{eq:?} was opened from another provider's fabric");
+        Error::new(Errno::Inval, what)
+    })
 }
 
 fn own_cntr(bound: Option<&Arc<dyn Counter>>, name: &str) -> Result<Option<Arc<Cntr>>, Error> {

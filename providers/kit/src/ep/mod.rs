@@ -15,7 +15,7 @@ use crate::cq::CqRing;
 use crate::srx::Kind;
 
 use bound::{Cntrs, own_cq};
-pub use bound::{Drivers, own_av};
+pub use bound::{Drivers, own_av, own_eq};
 
 /// The resolved bindings of an endpoint, and how its operations report that they are done.
 ///

@@ -1,0 +1,80 @@
+//! The provider's run-time parameters, `FI_UDP_*`: libfabric's name where it has one.
+
+use std::time::Duration;
+
+use selvedge::Error;
+use selvedge::param::{Params, Spec};
+
+/// Every parameter, with its default and what it does.
+pub(crate) static PARAMS: &[Spec] = &[
+    Spec::text(
+        "FI_UDP_IFACE",
+        "",
+        "the only network interface to use, by name; without it all of them",
+    ),
+    Spec::size(
+        "FI_UDP_MAX_MSG_SIZE",
+        MAX_MSG_SIZE,
+        "largest message, in bytes; beyond what the network carries at once, the system cuts \
+         datagrams into pieces, and one that is lost loses all",
+    )
+    .within(64, LARGEST),
+    Spec::size(
+        "FI_UDP_TX_SIZE",
+        1024,
+        "sends that may wait for the system, in datagrams",
+    )
+    .within(1, 1 << 16),
+    Spec::size(
+        "FI_UDP_RX_SIZE",
+        1024,
+        "receives that may be posted, as reported; not a limit",
+    )
+    .within(1, 1 << 20),
+    Spec::size(
+        "FI_UDP_BUFFER_SIZE",
+        4 << 20,
+        "bytes that the system is asked to keep of what has come and is not received yet",
+    )
+    .within(4096, 1 << 30),
+    Spec::time(
+        "FI_UDP_SPIN_TIME",
+        Duration::from_micros(20),
+        "how long a thread that waits looks before it sleeps, at most",
+    ),
+];
+
+/// What an Ethernet carries at once, less the headers of IPv4 and UDP.
+const MAX_MSG_SIZE: usize = 1472;
+/// What a datagram has room for over IPv4.
+const LARGEST: usize = 65507;
+
+/// The parameters, read.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) iface: Option<String>,
+    pub(crate) max_msg_size: usize,
+    pub(crate) tx_size: usize,
+    pub(crate) rx_size: usize,
+    pub(crate) buffer_size: usize,
+    pub(crate) spin_time: Duration,
+}
+
+impl Config {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// The first bad value, by name.
+    pub(crate) fn read(params: &Params) -> Result<Self, Error> {
+        let params = params.with(PARAMS);
+        let iface = params.text("FI_UDP_IFACE")?;
+        Ok(Self {
+            iface: (!iface.is_empty()).then_some(iface),
+            max_msg_size: params.size("FI_UDP_MAX_MSG_SIZE")?,
+            tx_size: params.size("FI_UDP_TX_SIZE")?,
+            rx_size: params.size("FI_UDP_RX_SIZE")?,
+            buffer_size: params.size("FI_UDP_BUFFER_SIZE")?,
+            spin_time: params.time("FI_UDP_SPIN_TIME")?,
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! Endpoints: opening, closing, and what is neither message nor progress.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use selvedge::info::EpType;
+use selvedge::{
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Membership, Result,
+};
+use selvedge_kit::birth::Native;
+use selvedge_kit::cq::{Progress, Sink};
+use selvedge_kit::domain::Base;
+use selvedge_kit::ip::{Av, known_as};
+use selvedge_kit::lock::{Lock, Mode};
+use selvedge_kit::wait::Rest;
+use selvedge_kit::{Drivers, Ep, own_av, own_eq};
+
+use crate::config::Config;
+use crate::group;
+use crate::socket::Socket;
+use crate::state::{Parts, State};
+
+/// An endpoint of the udp provider.
+pub struct Endpoint {
+    pub(crate) inner: Arc<Inner>,
+    /// What queues and counters know the endpoint by.
+    progress: Arc<dyn Progress>,
+    drivers: Drivers,
+    /// Where it is.
+    addr: SocketAddr,
+    pub(crate) buffer_size: usize,
+    pub(crate) inject_size: usize,
+    pub(crate) max_msg_size: usize,
+}
+
+/// What queues and counters drive.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// Out of reach for children that are forked from this process.
+    pub(crate) state: Native<State>,
+    /// What becomes ready with news while somebody sleeps.
+    epoll: Arc<Epoll>,
+}
+
+impl Progress for Inner {
+    #[inline]
+    fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        self.state
+            .lock()
+            .map_or(0, |mut state| state.progress(budget, sink))
+    }
+
+    fn rest(&self, _seen: &mut u64) -> Rest {
+        // A child that is forked from this process never gets here: its queues do not wait.
+        let state = self.state.lock();
+        state.map_or(Rest::UntilWoken, |mut state| state.rest())
+    }
+
+    fn woken(&self) {
+        if let Ok(mut state) = self.state.lock() {
+            state.woken();
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.0.as_fd())
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn open(
+        info: &Info,
+        bind: &Bindings,
+        config: &Config,
+        base: &Base,
+    ) -> Result<Arc<Self>, Error> {
+        if info.ep_attr.ep_type != EpType::Dgram {
+            let other = info.ep_attr.ep_type;
+            let what = format!("the udp provider has no endpoints of type {other}");
+            return Err(Error::new(Errno::Inval, what));
+        }
+        let ep = Ep::resolve(bind, info)?;
+        let av: Arc<Av> = own_av(bind, "an endpoint of type FI_EP_DGRAM")?;
+        let eq = match &bind.eq {
+            Some(eq) => Arc::downgrade(&own_eq(eq)?),
+            None => Weak::new(),
+        };
+        let at = match info.src_addr {
+            Some(Address::Ip(addr)) => addr,
+            _ => SocketAddr::from(([0, 0, 0, 0], 0)),
+        };
+        let drivers = base.drivers(&ep).with_eq(&eq);
+        let opened = open_socket(at, config.buffer_size).and_then(|(socket, addr)| {
+            let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
+            let state = State::new(Parts {
+                ep,
+                av,
+                eq,
+                socket,
+                epoll: Arc::clone(&epoll),
+                most: config.tx_size,
+            })?;
+            Ok((state, addr, epoll))
+        });
+        let (state, addr, epoll) = opened.map_err(|cause| {
+            let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
+            Error::new(errno, format!("opening an endpoint at {at}")).because(cause)
+        })?;
+        let inner = Arc::new(Inner {
+            state: Native::new(locked(base.mode(), state)),
+            epoll,
+        });
+        let endpoint = Arc::new(Self {
+            progress: Arc::clone(&inner) as Arc<dyn Progress>,
+            inner,
+            drivers,
+            addr,
+            buffer_size: config.buffer_size,
+            inject_size: info.tx_attr.inject_size,
+            max_msg_size: info.ep_attr.max_msg_size,
+        });
+        // What was attached is detached when the endpoint is dropped.
+        endpoint.drivers.attach(&endpoint.progress)?;
+        Ok(endpoint)
+    }
+}
+
+fn open_socket(at: SocketAddr, buffer: usize) -> io::Result<(Socket, SocketAddr)> {
+    let socket = Socket::open(at, buffer, false)?;
+    let addr = known_as(socket.local_addr()?);
+    let ip: IpAddr = addr.ip();
+    if !ip.is_unspecified() {
+        socket.send_to_groups_by(ip)?;
+    }
+    Ok((socket, addr))
+}
+
+#[expect(unsafe_code, reason = "passes the application's promise to the lock")]
+fn locked(mode: Mode, state: State) -> Lock<State> {
+    // SAFETY: `Base` derives `mode` from the promise of `Hints::promise_threading`, which covers
+    // every object of the domain; the lock is taken at the top of each call and never below.
+    unsafe { Lock::with_mode(mode, state) }
+}
+
+#[expect(unsafe_code, reason = "the promise of the endpoint trait")]
+// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
+// completing call consumes; that of a send through the `TxBuf` of its `Out`, which is dropped before
+// the completion is pushed. System calls that use either are over when they return. `Drop` detaches
+// the endpoint from whatever drives it, and then drops all of them.
+unsafe impl selvedge::Endpoint for Endpoint {
+    fn address(&self) -> Result<Address> {
+        Ok(Address::Ip(self.addr))
+    }
+
+    fn cancel(&self, context: Context) -> Result {
+        self.inner.state.lock()?.cancel(context)
+    }
+
+    fn option(&self, name: EpOptionName) -> Result<EpOption> {
+        Ok(match name {
+            EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(self.max_msg_size),
+            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(self.inject_size),
+            _ => return Err(Errno::NoProtoOpt),
+        })
+    }
+
+    fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
+        group::join(self, group, context)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // In a forked child there is nothing to end: all of it is the parent's. The child's copy is
+        // forgotten; its queues still name it.
+        if self.inner.state.lock().is_err() {
+            return;
+        }
+        // Without our lock: a queue waits here until its call of our progress is over.
+        self.drivers.detach(&self.progress);
+        if let Ok(mut state) = self.inner.state.lock() {
+            state.close();
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "udp endpoint {}", self.addr)
+    }
+}

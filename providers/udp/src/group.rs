@@ -1,0 +1,68 @@
+//! Multicast: groups that an endpoint is a member of.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use selvedge::eq::Event;
+use selvedge::{Address, AddressVector as _, Context, Errno, FiAddr, Membership, Result};
+
+use crate::endpoint::{Endpoint, Inner};
+
+/// What is held of a group. Dropping it leaves the group.
+#[derive(Debug)]
+struct Member {
+    of: Weak<Inner>,
+    number: u64,
+    addr: FiAddr,
+}
+
+impl Membership for Member {
+    fn addr(&self) -> FiAddr {
+        self.addr
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some(inner) = self.of.upgrade()
+            && let Ok(mut state) = inner.state.lock()
+        {
+            state.leave(self.number);
+        }
+    }
+}
+
+/// Makes an endpoint a member of a group.
+///
+/// # Errors
+/// [`Errno::Inval`] for an address that is no group's, or has no port; the system's.
+pub(crate) fn join(
+    endpoint: &Endpoint,
+    group: &Address,
+    context: Context,
+) -> Result<Arc<dyn Membership>> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let Address::Ip(addr) = group else {
+        return Err(Errno::Inval);
+    };
+    if !addr.ip().is_multicast() || addr.port() == 0 {
+        log::warn!(target: "selvedge::udp::mc", "{addr} is no group's address and port");
+        return Err(Errno::Inval);
+    }
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut state = endpoint.inner.state.lock()?;
+    state
+        .join(*addr, number, endpoint.buffer_size)
+        .map_err(|cause| cause.raw_os_error().map_or(Errno::Io, Errno::from_raw))?;
+    let addr = state.av.insert_one(group)?;
+    let eq = state.eq.upgrade();
+    drop(state);
+    if let Some(eq) = eq {
+        eq.push(Event::JoinComplete { context });
+    }
+    Ok(Arc::new(Member {
+        of: Arc::downgrade(&endpoint.inner),
+        number,
+        addr,
+    }))
+}

@@ -1,0 +1,108 @@
+//! The provider: what discovery asks, and what it answers.
+
+use std::sync::Arc;
+
+use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
+use selvedge::{AddrFormat, Caps, Error, Info, MrMode, OpFlags, Provider, Query, Result, param};
+use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
+use selvedge_kit::mr::MR_IOV_LIMIT;
+use selvedge_kit::{attr, offer_progress};
+
+use crate::config::{Config, PARAMS};
+use crate::domain::Fabric;
+use crate::post::{IOV_LIMIT, TX_DEFAULTS};
+
+/// The udp provider, for a [`selvedge::Registry`].
+#[derive(Clone, Copy, Debug)]
+pub struct Udp;
+
+impl Provider for Udp {
+    fn name(&self) -> &'static str {
+        "udp"
+    }
+
+    fn version(&self) -> Version {
+        Version::API
+    }
+
+    fn params(&self) -> &'static [param::Spec] {
+        PARAMS
+    }
+
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+        let config = Config::read(query.params)?;
+        let interfaces = interface::all(config.iface.as_deref())?;
+        let asked = &query.hints.info().domain_attr;
+        let offers = places(query, &interfaces)?.into_iter().map(|place| {
+            let mut info = info(&config);
+            place.name(&mut info);
+            if info.addr_format == AddrFormat::SockaddrIn6 {
+                info.ep_attr.max_msg_size -= LONGER_HEADER;
+                info.tx_attr.inject_size -= LONGER_HEADER;
+            }
+            offer_progress(&mut info.domain_attr, asked);
+            attr::check(&info, query)
+        });
+        Ok(offers.collect())
+    }
+
+    fn fabric(&self, _info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
+        Ok(Arc::new(Fabric))
+    }
+}
+
+/// By how much the header of IPv6 is longer than that of IPv4.
+const LONGER_HEADER: usize = 20;
+
+/// All that the provider can do.
+fn info(config: &Config) -> Info {
+    let tx_caps = Caps::MSG | Caps::SEND | Caps::MULTICAST;
+    let rx_caps = Caps::MSG | Caps::RECV | Caps::MULTICAST | Caps::SOURCE | Caps::SOURCE_ERR;
+    let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    let mut info = Info::default();
+    info.caps = tx_caps | rx_caps | near_and_far;
+
+    info.tx_attr.caps = tx_caps;
+    info.tx_attr.op_flags = TX_DEFAULTS;
+    info.tx_attr.inject_size = config.max_msg_size;
+    info.tx_attr.size = config.tx_size;
+    info.tx_attr.iov_limit = IOV_LIMIT;
+
+    info.rx_attr.caps = rx_caps;
+    info.rx_attr.op_flags = OpFlags::COMPLETION;
+    info.rx_attr.size = config.rx_size;
+    info.rx_attr.iov_limit = IOV_LIMIT;
+
+    info.ep_attr.ep_type = EpType::Dgram;
+    info.ep_attr.protocol = Protocol::Udp;
+    info.ep_attr.max_msg_size = config.max_msg_size;
+    info.ep_attr.tx_ctx_cnt = 1;
+    info.ep_attr.rx_ctx_cnt = 1;
+
+    let domain = &mut info.domain_attr;
+    domain.name = "udp".into();
+    domain.threading = Threading::Safe;
+    domain.control_progress = Progress::Manual;
+    domain.data_progress = Progress::Manual;
+    domain.resource_mgmt = ResourceMgmt::Enabled;
+    domain.mr_mode = MrMode::BASIC | MrMode::SCALABLE;
+    domain.mr_key_size = 8;
+    domain.mr_iov_limit = MR_IOV_LIMIT;
+    domain.mr_cnt = 1 << 20;
+    domain.max_err_data = ADDRESS_MAX;
+    domain.cq_cnt = 1 << 16;
+    domain.cntr_cnt = 1 << 16;
+    domain.max_cntr_value = u64::MAX;
+    domain.max_err_cntr_value = u64::MAX;
+    domain.ep_cnt = 1 << 16;
+    domain.tx_ctx_cnt = 1 << 16;
+    domain.rx_ctx_cnt = 1 << 16;
+    domain.max_ep_tx_ctx = 1;
+    domain.max_ep_rx_ctx = 1;
+    domain.caps = near_and_far;
+
+    info.fabric_attr.name = "udp".into();
+    info.fabric_attr.prov_name = "udp".into();
+    info.fabric_attr.prov_version = Version::API;
+    info
+}
