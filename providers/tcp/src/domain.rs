@@ -11,6 +11,7 @@ use selvedge_kit::atomic;
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
+use selvedge_kit::own_eq;
 
 use crate::config::Config;
 use crate::endpoint;
@@ -51,11 +52,7 @@ impl selvedge::Fabric for Fabric {
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
-        Ok(Passive::open(
-            info,
-            self.config.clone(),
-            &endpoint::queue(&eq)?,
-        )?)
+        Ok(Passive::open(info, self.config.clone(), &own_eq(&eq)?)?)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Endpoints: opening, closing, and what is neither message nor progress.
 
-use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,8 +10,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error,
-    EventQueue, Info, Result,
+    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
+    Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
@@ -22,7 +21,7 @@ use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::srx::Manner;
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep, own_av};
+use selvedge_kit::{Drivers, Ep, own_av, own_eq};
 
 use crate::cm::Connection;
 use crate::config::Config;
@@ -104,7 +103,7 @@ impl Endpoint {
                 door = Some(Door::open(at, &config, &epoll)?);
             }
             EpType::Msg => {
-                connection.eq = Arc::downgrade(&own_eq(bind)?);
+                connection.eq = Arc::downgrade(&bound_eq(bind)?);
                 connection.from = from;
                 if info.handle != 0 {
                     connection.request = Some(Box::new(take_request(info.handle)?));
@@ -204,24 +203,12 @@ fn locked(mode: Mode, state: State) -> Lock<State> {
     unsafe { Lock::with_mode(mode, state) }
 }
 
-fn own_eq(bind: &Bindings) -> Result<Arc<Queue>, Error> {
+fn bound_eq(bind: &Bindings) -> Result<Arc<Queue>, Error> {
     let Some(eq) = &bind.eq else {
         let what = "an endpoint of type FI_EP_MSG needs an event queue";
         return Err(Error::new(Errno::NoEq, what));
     };
-    queue(eq)
-}
-
-/// An event queue as what it is.
-///
-/// # Errors
-/// [`Errno::Inval`] for one of another provider.
-pub(crate) fn queue(eq: &Arc<dyn EventQueue>) -> Result<Arc<Queue>, Error> {
-    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
-    any.downcast().map_err(|_| {
-        let what = format!("{eq:?} was opened from another provider's fabric");
-        Error::new(Errno::Inval, what)
-    })
+    own_eq(eq)
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Once;
 use std::time::Instant;
 
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
@@ -76,6 +77,7 @@ impl Door {
         epoll
             .add(&listener, event)
             .map_err(|cause| failed(cause.into()))?;
+        warn_of_the_public(addr);
         Ok(Self {
             listener,
             addr,
@@ -176,6 +178,37 @@ impl Door {
     }
 }
 
+/// Says once that peers are believed who they say they are, where everybody may be one.
+fn warn_of_the_public(addr: SocketAddr) {
+    static SAID: Once = Once::new();
+    if is_public(addr.ip()) {
+        SAID.call_once(|| {
+            log::warn!(
+                target: TARGET,
+                "{addr} is reached from anywhere, and nobody who comes there has to prove who it \
+                 is: keep strangers out, or listen elsewhere (FI_TCP_IFACE)"
+            );
+        });
+    }
+}
+
+/// Whether hosts of other networks reach an address, as far as its number says.
+const fn is_public(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => {
+            // Addresses of carriers' own networks, 100.64.0.0/10.
+            let is_shared = matches!(v4.octets(), [100, 64..128, ..]);
+            !(v4.is_private()
+                || v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_unspecified()
+                || v4.is_documentation()
+                || is_shared)
+        }
+        IpAddr::V6(v6) => v6.segments()[0] & 0xe000 == 0x2000,
+    }
+}
+
 enum Heard {
     Nothing(Stranger),
     All(Caller),
@@ -235,5 +268,33 @@ impl State {
         let count = callers.len();
         callers.into_iter().for_each(|caller| self.called(caller));
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_networks_of_one_s_own_are_not_public() {
+        let is_public = |text: &str| super::is_public(text.parse().unwrap());
+        let own = [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.7.7",
+            "169.254.1.1",
+            "100.64.0.1",
+            "192.0.2.2",
+            "0.0.0.0",
+            "::",
+            "::1",
+            "fe80::1",
+            "fd00::2",
+        ];
+        assert!(!own.into_iter().any(is_public));
+        for ip in ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2a00::1"] {
+            assert!(is_public(ip), "{ip}");
+        }
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct Lane {
     pub(crate) watched: EpollFlags,
     /// The peer is gone, and its last messages have no place yet.
     pub(crate) is_parting: bool,
+    /// Why nothing can be sent any more, when what has come is taken first.
+    pub(crate) why: Option<std::io::Error>,
 }
 
 /// How far a lane has got.
@@ -265,6 +267,7 @@ impl Lane {
             coming: FxHashMap::default(),
             watched: EpollFlags::empty(),
             is_parting: false,
+            why: None,
         }
     }
 

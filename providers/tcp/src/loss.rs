@@ -17,7 +17,10 @@ use crate::tx::Broken;
 impl State {
     /// A connection has come to its end.
     pub(crate) fn lane_ended(&mut self, at: usize, how: io::Result<()>) {
-        let peer = &self.peers[self.lanes[at].peer];
+        let lane = &mut self.lanes[at];
+        // The system tells why a connection is lost once, and then that it is over.
+        let how = how.and_then(|()| lane.why.take().map_or(Ok(()), Err));
+        let peer = &self.peers[lane.peer];
         let (errno, detail) = match how {
             Ok(()) => (
                 Errno::ConnReset,
@@ -55,6 +58,9 @@ impl State {
             }
             Broken::Io(cause) => cause,
         };
+        if !is_hang_up(&cause) {
+            self.lanes[at].why = cause.raw_os_error().map(io::Error::from_raw_os_error);
+        }
         let serial = self.lanes[at].serial;
         while self.is_same(at, serial) && self.read(at, usize::MAX, &mut Sink::none()) > 0 {}
         if self.is_same(at, serial) && !self.last_words(at) {
@@ -153,4 +159,12 @@ impl State {
             }
         }
     }
+}
+
+/// Whether the peer itself has ended the connection.
+fn is_hang_up(cause: &io::Error) -> bool {
+    matches!(
+        cause.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
 }

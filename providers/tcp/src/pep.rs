@@ -31,7 +31,7 @@ pub(crate) struct Passive {
 
 #[derive(Debug)]
 struct Inner {
-    door: Native<Option<Door>>,
+    porch: Native<Option<Porch>>,
     epoll: Epoll,
     config: Config,
     eq: Weak<Queue>,
@@ -39,6 +39,14 @@ struct Inner {
     /// What requests are described by.
     info: Info,
     number: u64,
+}
+
+/// The door, and who has come in at the last turn. They are told of at the next one: connections
+/// that ended before they came are in the queue before them then.
+#[derive(Debug)]
+struct Porch {
+    door: Door,
+    heard: Vec<Caller>,
 }
 
 /// Requests that were told of and neither accepted nor rejected, by their handles; and which
@@ -86,7 +94,7 @@ impl Passive {
         });
         let passive = Arc::new_cyclic(|me: &Weak<Self>| {
             let inner = Arc::new(Inner {
-                door: Native::new(Lock::new(None)),
+                porch: Native::new(Lock::new(None)),
                 epoll,
                 config,
                 eq: Arc::downgrade(eq),
@@ -109,14 +117,17 @@ impl Passive {
 impl PassiveEndpoint for Passive {
     fn listen(&self) -> Result {
         let inner = &self.inner;
-        let mut door = inner.door.lock()?;
-        if door.is_some() {
+        let mut porch = inner.porch.lock()?;
+        if porch.is_some() {
             return Err(Errno::OpBadState);
         }
         let opened = Door::open(self.at, &inner.config, &inner.epoll);
         let opened = opened.inspect_err(|error| log::warn!(target: TARGET, "{error}"));
-        *door = Some(opened.map_err(|error| error.errno())?);
-        drop(door);
+        *porch = Some(Porch {
+            door: opened.map_err(|error| error.errno())?,
+            heard: Vec::new(),
+        });
+        drop(porch);
         if let Some(eq) = self.eq.upgrade() {
             eq.wake();
         }
@@ -124,8 +135,8 @@ impl PassiveEndpoint for Passive {
     }
 
     fn address(&self) -> Result<Address> {
-        let door = self.inner.door.lock()?;
-        let addr = door.as_ref().map(|door| door.addr);
+        let porch = self.inner.porch.lock()?;
+        let addr = porch.as_ref().map(|porch| porch.door.addr);
         let given = (self.at.port() != 0).then_some(self.at);
         addr.or(given).map(Address::Ip).ok_or(Errno::AddrNotAvail)
     }
@@ -144,18 +155,18 @@ impl PassiveEndpoint for Passive {
 
 impl Inner {
     fn hear(&self) -> usize {
-        let Ok(mut guard) = self.door.lock() else {
+        let Ok(mut guard) = self.porch.lock() else {
             return 0;
         };
-        let Some(door) = &mut *guard else {
+        let Some(Porch { door, heard }) = &mut *guard else {
             return 0;
         };
-        let callers = door.hear(&self.epoll);
+        let callers = std::mem::replace(heard, door.hear(&self.epoll));
+        let count = callers.len() + heard.len();
         if !door.is_quiet() {
             door.turn_out(Instant::now());
         }
         drop(guard);
-        let count = callers.len();
         callers.into_iter().for_each(|caller| self.tell(caller));
         count
     }
@@ -186,10 +197,10 @@ impl Progress for Inner {
         if self.hear() > 0 {
             return Rest::Moved;
         }
-        let Ok(door) = self.door.lock() else {
+        let Ok(porch) = self.porch.lock() else {
             return Rest::UntilWoken;
         };
-        match door.as_ref().and_then(|door| door.deadline()) {
+        match porch.as_ref().and_then(|porch| porch.door.deadline()) {
             None => Rest::UntilWoken,
             Some(end) => Rest::AtMost(end.saturating_duration_since(Instant::now())),
         }
@@ -206,7 +217,7 @@ impl Progress for Inner {
 
 impl Drop for Passive {
     fn drop(&mut self) {
-        if self.inner.door.lock().is_err() {
+        if self.inner.porch.lock().is_err() {
             return;
         }
         if let Some(eq) = self.eq.upgrade() {

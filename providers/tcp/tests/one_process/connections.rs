@@ -242,3 +242,22 @@ fn handles_go_in_any_order() {
     drop(host);
     drop(a);
 }
+
+#[test]
+fn the_end_of_a_connection_is_told_of_before_the_request_that_came_after_it() {
+    let Pair { a, a_eq, b, host } = pair(b"", b"");
+    a.ep.cm().unwrap().shutdown().unwrap();
+    let next = side(&info(EpType::Msg, &[]), &a_eq);
+    let address = host.pep.address().unwrap();
+    next.ep.cm().unwrap().connect(&address, b"next").unwrap();
+    // The request is there before anybody looks.
+    for _ in 0..1000 {
+        next.drive();
+    }
+    match event(&*host.eq, || next.drive()) {
+        Event::Shutdown { ep } => assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&b.ep))),
+        other => panic!("{other:?}"),
+    }
+    let (_, data) = host.request(|| next.drive());
+    assert_eq!(data, b"next");
+}
