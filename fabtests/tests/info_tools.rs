@@ -51,13 +51,14 @@ fn shared_memory_is_found() {
 
 #[test]
 fn an_excluded_provider_is_explained() {
-    let output = fi_info(&[("FI_PROVIDER", "^shm,tcp")], &[]);
+    let output = fi_info(&[("FI_PROVIDER", "^shm,tcp,udp")], &[]);
     assert_eq!(output.status.code(), Some(61));
     assert_eq!(
         text(&output.stderr),
         "fi_info: no provider has what is asked for: No data available\n\
-         shm: excluded by FI_PROVIDER=^shm,tcp\n\
-         tcp: excluded by FI_PROVIDER=^shm,tcp\n"
+         shm: excluded by FI_PROVIDER=^shm,tcp,udp\n\
+         tcp: excluded by FI_PROVIDER=^shm,tcp,udp\n\
+         udp: excluded by FI_PROVIDER=^shm,tcp,udp\n"
     );
 }
 

@@ -273,8 +273,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn addresses_of_networks_of_one_s_own_are_not_public() {
         let is_public = |text: &str| super::is_public(text.parse().unwrap());

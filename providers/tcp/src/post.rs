@@ -301,7 +301,7 @@ impl Receiver for State {
     }
 
     fn look_for_more(&mut self) {
-        self.idle = u32::MAX / 2;
+        self.look_soon();
         self.progress(BUDGET, &mut Sink::none());
     }
 

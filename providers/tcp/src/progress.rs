@@ -9,12 +9,13 @@ use selvedge_kit::wait::Rest;
 use crate::lane::Stage;
 use crate::state::{DOOR, State};
 
-/// Turns between two looks at all sockets, while what comes comes by one lane. A look takes about as
-/// long as a try to read, and finds who wants to be let in, or another lane that has something.
+/// Turns that find nothing between two looks at all sockets, while what comes comes by one lane. A
+/// look takes about as long as a try to read, and finds who wants to be let in, or another lane that
+/// has something.
 const FOCUSED_TURNS: u32 = 32;
-/// The same while that lane has something in every turn. Then a look stands between a message and
-/// whoever waits for it.
-const BUSY_TURNS: u32 = 64;
+/// Turns that find something there. A look in such a turn stands between a message and whoever waits
+/// for it, so that it is taken only for the sake of the others.
+const BUSY_TURNS: u32 = 8;
 /// Sockets that are looked at in one turn.
 const EVENTS: usize = 64;
 /// Messages that are taken when nobody says how many.
@@ -35,20 +36,29 @@ impl State {
         if is_focused {
             done += self.read(self.hot, budget, sink);
         }
-        self.idle += 1;
-        let limit = match done {
-            0 if is_focused => FOCUSED_TURNS,
-            0 => 1,
-            _ => BUSY_TURNS,
+        let is_due = match done {
+            0 => {
+                self.idle += 1;
+                !is_focused || self.idle >= FOCUSED_TURNS
+            }
+            _ => {
+                self.busy += 1;
+                self.busy >= BUSY_TURNS
+            }
         };
-        if self.idle >= limit {
-            self.idle = 0;
+        if is_due {
+            (self.idle, self.busy) = (0, 0);
             done += self.look_around(budget, sink);
         }
         if !self.dirty.is_empty() {
             self.flush_all();
         }
         done
+    }
+
+    /// Has the next turn look at all sockets.
+    pub(crate) fn look_soon(&mut self) {
+        (self.idle, self.busy) = (FOCUSED_TURNS, BUSY_TURNS);
     }
 
     /// Looks at all sockets, and at the clock if something has a time.
@@ -158,7 +168,7 @@ impl State {
     /// A sleeper was woken, and will ask again before it sleeps.
     #[inline(never)]
     pub(crate) fn woken(&mut self) {
-        self.idle = u32::MAX / 2;
+        self.look_soon();
         self.progress(BUDGET, &mut Sink::none());
     }
 }

@@ -58,8 +58,9 @@ pub(crate) struct State {
     pub(crate) turn: u64,
     /// Whether what comes comes by that lane.
     pub(crate) is_focused: bool,
-    /// Turns since the last look at all sockets.
+    /// Turns since the last look at all sockets: those that found nothing, and the others.
     pub(crate) idle: u32,
+    pub(crate) busy: u32,
     /// Somebody may sleep.
     pub(crate) is_resting: bool,
     pub(crate) scratch: Box<[u8]>,
@@ -183,6 +184,7 @@ impl State {
             is_focused: true,
             turn: 1,
             idle: 0,
+            busy: 0,
             is_resting: false,
             scratch: vec![0; SCRATCH].into(),
         }

@@ -1,5 +1,6 @@
 //! Peers that come, go, come back, and meet at the same instant.
 
+use selvedge::cq::Entry;
 use selvedge::info::EpType;
 use selvedge::{Context, Errno, FiAddr};
 
@@ -226,4 +227,31 @@ fn a_cancelled_receive_is_not_met() {
     b.ep.cancel(Context(8)).unwrap();
     assert_eq!(b.wait(&[]).unwrap_err().errno, Errno::Canceled);
     exchange(&a, &b);
+}
+
+#[test]
+fn a_peer_that_always_has_something_holds_nobody_else_up() {
+    let [busy, other, here] = [(); 3].map(|()| Side::new());
+    exchange(&other, &here);
+    exchange(&busy, &here);
+    let (from_busy, from_other) = (busy.knows(&here), other.knows(&here));
+    for context in 0..400 {
+        here.trecv(FiAddr::UNSPEC, 1, 8, context);
+    }
+    here.trecv(FiAddr::UNSPEC, 2, 8, 400);
+    let flood = || {
+        for _ in 0..8 {
+            busy.tsend(from_busy, 1, b"flooding", 0).unwrap();
+        }
+        busy.drive();
+        here.drive();
+    };
+    (0..20).for_each(|_| flood());
+    other.tsend(from_other, 2, b"for once", 0).unwrap();
+    (0..20).for_each(|_| flood());
+    // What has come by now, without another turn.
+    let (mut entries, mut sources) = ([Entry::default(); 512], [FiAddr::UNSPEC; 512]);
+    let count = here.cq.read_ready(&mut entries, &mut sources).unwrap();
+    let mut came = entries[..count].iter().map(|entry| entry.context);
+    assert!(came.any(|context| context == Context(400)));
 }

@@ -83,7 +83,13 @@ impl Side {
         base
     }
 
-    pub(crate) fn try_send(&self, to: FiAddr, bytes: &[u8], context: u64, flags: OpFlags) -> Result {
+    pub(crate) fn try_send(
+        &self,
+        to: FiAddr,
+        bytes: &[u8],
+        context: u64,
+        flags: OpFlags,
+    ) -> Result {
         let base = self.keep(bytes);
         let message = msg::SendMsg {
             iov: &[Iov::from_raw(base.cast(), bytes.len())],
