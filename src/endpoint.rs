@@ -109,6 +109,10 @@ options! {
     InjectRmaSize = 22,
     /// Largest injected atomic, in bytes.
     InjectAtomicSize = 23,
+    /// Largest tagged message that is sent before a receive of the peer has met it, in bytes. Of our
+    /// own, among the numbers that are for providers (`FI_PROV_SPECIFIC`): providers whose large
+    /// messages wait with their sender in any case do not know it.
+    EagerSize = 0x8000_0000,
 }
 
 /// What an endpoint is bound to. No endpoint exists that lacks what it needs.

@@ -1,5 +1,6 @@
 //! The suite that validates Selvedge's providers, its tools and its benchmarks.
 
+pub mod bmi;
 pub mod buffer;
 pub mod campaign;
 pub mod clock;

@@ -3,8 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use fabtests::bmi::requests;
 use fabtests::campaign::actor;
-use fabtests::command::{bench, campaign, compare, crowd, doctor, limits, pingpong, plot, run};
+use fabtests::command::{
+    bench, bmi, campaign, compare, crowd, doctor, limits, pingpong, plot, run,
+};
 use fabtests::pair::role;
 use fabtests::suite::{conformance, misbehave};
 use fabtests::upstream;
@@ -49,6 +52,11 @@ enum Command {
     Conform(conformance::Args),
     #[command(hide = true)]
     Misbehave(misbehave::Args),
+    /// Have many processes send requests to one server over BMI, and show how many are served, and
+    /// whether all of them are
+    Bmi(bmi::Args),
+    #[command(hide = true)]
+    BmiClient(requests::ClientArgs),
     #[command(hide = true)]
     Role(role::Args),
     #[command(hide = true)]
@@ -73,6 +81,8 @@ fn main() -> ExitCode {
         Command::Campaign(args) => campaign::run(&args),
         Command::Conform(args) => conformance::run(&args),
         Command::Misbehave(args) => misbehave::run(&args),
+        Command::Bmi(args) => bmi::run(&args),
+        Command::BmiClient(args) => requests::client(&args),
         Command::Role(args) => role::run(&args),
         Command::Crowd(args) => crowd::run(&args),
         Command::Member(args) => crowd::member(&args),

@@ -546,6 +546,62 @@ fn libfabric_is_measured_in_the_same_object_where_it_is_installed() {
     assert_eq!(array(&report["memory"]).len(), 2);
 }
 
+#[test]
+fn bmi_is_measured_beside_the_raw_endpoint() {
+    let _turn = turn();
+    for provider in ["shm", "tcp"] {
+        let args = [
+            "bench",
+            "-p",
+            provider,
+            "--against",
+            "bmi",
+            "-S",
+            "8,100000",
+            "-I",
+            "20",
+            "--reps",
+            "1",
+            "--json",
+        ];
+        let report = json(&args);
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 8);
+        for pair in rows.chunks(2) {
+            assert!(text(&pair[0], "implementation").starts_with("selvedge "));
+            assert!(text(&pair[1], "implementation").starts_with("selvedge-bmi "));
+            assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+            assert_eq!(pair[1]["provider"], provider);
+        }
+    }
+    let refused = failure(&[
+        "bench",
+        "--against",
+        "bmi",
+        "--bench",
+        "msg_pingpong",
+        "-S",
+        "8",
+    ]);
+    assert!(refused.contains("msg_pingpong"), "{refused}");
+}
+
+#[test]
+fn clients_of_bmi_are_counted() {
+    let _turn = turn();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+    command.args(["bmi", "--clients", "5", "--seconds", "1", "--json"]);
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let served: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(served["clients"], 5);
+    assert!(number(&served, "requests_per_s") > 0.0);
+    assert!(number(&served, "least") <= number(&served, "most"));
+}
+
 /// Lets one test at a time measure: two that spin on the same cores take a time slice for each
 /// message.
 fn turn() -> MutexGuard<'static, ()> {

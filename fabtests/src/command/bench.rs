@@ -53,8 +53,8 @@ pub struct Args {
     #[arg(long)]
     special: bool,
     /// Measure somebody else in the same minutes, in turns: libfabric (by a C program that is
-    /// compiled on the spot), or another provider of ours
-    #[arg(long, value_name = "libfabric|PROVIDER")]
+    /// compiled on the spot), bmi (over the same provider), or another provider of ours
+    #[arg(long, value_name = "libfabric|bmi|PROVIDER")]
     against: Option<String>,
     /// libfabric's provider [default: the one of the same name], as net for libfabric 1.17's
     /// endpoints over TCP that speak our protocol
@@ -79,19 +79,23 @@ pub(super) enum Rival {
     Libfabric(Libfabric),
     /// Another provider of ours.
     Provider(String),
+    /// BMI over the same one.
+    Bmi,
 }
 
 impl Rival {
     fn find(name: &str, provider: Option<String>) -> anyhow::Result<Self> {
-        if name == "libfabric" {
-            return Libfabric::compile(provider).map(Self::Libfabric);
+        match name {
+            "libfabric" => return Libfabric::compile(provider).map(Self::Libfabric),
+            "bmi" => return Ok(Self::Bmi),
+            _ => {}
         }
         let registry = selvedge_providers::builtin();
         let names: Vec<_> = registry.providers().iter().map(|it| it.name()).collect();
         match names.contains(&name) {
             true => Ok(Self::Provider(name.to_owned())),
             false => bail!(
-                "--against {name}: there are libfabric, {}",
+                "--against {name}: there are libfabric, bmi, {}",
                 names.join(", ")
             ),
         }
@@ -154,7 +158,10 @@ impl Args {
     fn plan(&self) -> Plan {
         let mut benches = self.bench.clone();
         if benches.is_empty() {
-            benches = self.lineup.benches();
+            benches = match self.against.as_deref() {
+                Some("bmi") => vec![Bench::TaggedPingpong, Bench::TaggedBw],
+                _ => self.lineup.benches(),
+            };
         }
         benches.dedup();
         Plan {
@@ -185,7 +192,7 @@ fn memory(
     };
     let mut memory = vec![own(OWN, provider)?];
     match rival {
-        None => {}
+        None | Some(Rival::Bmi) => {}
         Some(Rival::Libfabric(rival)) => {
             let pair = rival.start(provider, placement, deadline)?;
             memory.push(MemoryUse::of(rival.version().to_owned(), pair, None)?);
@@ -207,4 +214,6 @@ fn opening(provider: &str, rival: Option<&Rival>, stage: Stage) -> anyhow::Resul
 
 /// This project, as a contestant.
 pub(super) const OWN: &str = concat!("selvedge ", env!("CARGO_PKG_VERSION"));
+/// BMI over it.
+pub(super) const BMI: &str = concat!("selvedge-bmi ", env!("CARGO_PKG_VERSION"));
 pub(super) const LIMIT_ROUNDS: usize = 3;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 
-use super::bench::{OWN, Rival};
+use super::bench::{BMI, OWN, Rival};
 use crate::comparison::{Contestant, Pairs, Plan, Senders};
 use crate::cpu::Placement;
 use crate::fabric::{Bench, Manner, OpenOrder, Promise, Wait};
@@ -155,6 +155,14 @@ impl LineupArgs {
                     ..order.clone()
                 };
                 Some(Contestant::open(own(), stage.pair()?, &order)?)
+            }
+            Some(Rival::Bmi) => {
+                let order = OpenOrder {
+                    provider: Some(provider),
+                    bmi: true,
+                    ..order.clone()
+                };
+                Some(Contestant::open(BMI.to_owned(), stage.pair()?, &order)?)
             }
             None if self.is_plain() => None,
             None => {

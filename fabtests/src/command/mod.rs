@@ -1,6 +1,7 @@
 //! The subcommands of `fabtests`: arguments in, tables or JSON out.
 
 pub mod bench;
+pub mod bmi;
 pub mod campaign;
 pub mod compare;
 pub mod crowd;

@@ -46,6 +46,7 @@ impl MemoryUse {
             special: false,
             remote: false,
             manner: Manner::default(),
+            bmi: false,
         }))?;
         let after = Footprint::of(active)?;
         Ok(Self {

@@ -35,6 +35,7 @@ impl Opening {
             special: false,
             remote: false,
             manner: Manner::default(),
+            bmi: false,
         };
         let bench = BenchOrder {
             bench: Bench::TaggedPingpong,

@@ -88,6 +88,7 @@ impl Plan {
             special: self.special,
             remote: self.benches.iter().any(|bench| bench.is_remote()),
             manner: Manner::default(),
+            bmi: false,
         }
     }
 }

@@ -196,6 +196,9 @@ pub struct OpenOrder {
     /// In what they are not as usual.
     #[serde(default)]
     pub manner: Manner,
+    /// Talk BMI in place of the fabric's own interface.
+    #[serde(default)]
+    pub bmi: bool,
 }
 
 /// One run of a benchmark.

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
@@ -14,8 +14,10 @@ use serde_json::Value;
 
 use super::handover;
 use super::{Order, Ran, Reply, Side};
+use crate::bmi;
+use crate::clock::Clock;
 use crate::cpu::{Idle, pin};
-use crate::fabric::{self, Station};
+use crate::fabric::{self, BenchOrder, OpenOrder, Opened, Station};
 use crate::limits::{EventFds, Ground, Segment, Site, Socket};
 use crate::timing::Timing;
 
@@ -67,25 +69,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Order::Ready => Ok(Value::Null),
         Order::Probe(probe, counts) => Ok(serde_json::to_value(ground.take(probe, counts)?)?),
         Order::Open(order) => {
-            let opened = Station::open(&order, ground.idle())?;
+            let opened = Open::begin(&order, ground.idle())?;
             Ok(serde_json::to_value(station.insert(opened).describe()?)?)
         }
         Order::Peer(address) => {
-            let station = open(&mut station)?;
-            station.set_peer(&address)?;
-            station.lay_burden()?;
+            open(&mut station)?.set_peer(&address)?;
             Ok(Value::Null)
         }
         Order::Peers(addresses) => {
-            open(&mut station)?.set_peers(&addresses)?;
+            open(&mut station)?.fabric()?.set_peers(&addresses)?;
             Ok(Value::Null)
         }
         Order::Bench(order) => {
             let station = open(&mut station)?;
-            accounted(|| fabric::run(station, args.side, ground.clock(), order))
+            accounted(|| station.run(args.side, ground.clock(), order))
         }
         Order::Linger(pause) => {
-            let station = open(&mut station)?;
+            let station = open(&mut station)?.fabric()?;
             accounted(|| fabric::linger(station, args.side, pause).map(|()| Timing::default()))
         }
     })
@@ -108,8 +108,55 @@ fn accounted(run: impl FnOnce() -> anyhow::Result<Timing>) -> anyhow::Result<Val
     })?)
 }
 
-fn open(station: &mut Option<Station>) -> anyhow::Result<&mut Station> {
+fn open(station: &mut Option<Open>) -> anyhow::Result<&mut Open> {
     station.as_mut().context("no endpoint is open")
+}
+
+/// What is open: an endpoint, or BMI over one.
+#[derive(Debug)]
+enum Open {
+    Fabric(Box<Station>),
+    Bmi(Box<bmi::Station>),
+}
+
+impl Open {
+    fn begin(order: &OpenOrder, idle: Idle) -> anyhow::Result<Self> {
+        match order.bmi {
+            true => Ok(Self::Bmi(Box::new(bmi::Station::open(order)?))),
+            false => Ok(Self::Fabric(Box::new(Station::open(order, idle)?))),
+        }
+    }
+
+    fn describe(&mut self) -> anyhow::Result<Opened> {
+        match self {
+            Self::Fabric(station) => station.describe(),
+            Self::Bmi(station) => Ok(station.describe()),
+        }
+    }
+
+    fn fabric(&mut self) -> anyhow::Result<&mut Station> {
+        match self {
+            Self::Fabric(station) => Ok(station),
+            Self::Bmi(_) => bail!("there is no such measurement over BMI"),
+        }
+    }
+
+    fn set_peer(&mut self, address: &str) -> anyhow::Result<()> {
+        match self {
+            Self::Fabric(station) => {
+                station.set_peer(address)?;
+                station.lay_burden()
+            }
+            Self::Bmi(station) => station.set_peer(address),
+        }
+    }
+
+    fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
+        match self {
+            Self::Fabric(station) => fabric::run(station, side, clock, order),
+            Self::Bmi(station) => bmi::run(station, side, clock, order),
+        }
+    }
 }
 
 /// Replies to every order with what `carry_out` makes of it.

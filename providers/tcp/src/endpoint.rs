@@ -236,6 +236,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     fn set(&self, option: EpOption) -> Result {
         match option {
             EpOption::MinMultiRecv(least) => self.inner.state.lock()?.manner.least = least,
+            EpOption::EagerSize(most) => self.inner.state.lock()?.config.eager_size = most,
             _ => return Err(Errno::NoProtoOpt),
         }
         Ok(())
@@ -246,6 +247,9 @@ unsafe impl selvedge::Endpoint for Endpoint {
         Ok(match name {
             EpOptionName::MinMultiRecv => {
                 EpOption::MinMultiRecv(self.inner.state.lock()?.manner.least)
+            }
+            EpOptionName::EagerSize => {
+                EpOption::EagerSize(self.inner.state.lock()?.config.eager_size)
             }
             EpOptionName::CmDataSize if self.is_connected => EpOption::CmDataSize(DATA_MAX),
             EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(most),

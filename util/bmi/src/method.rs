@@ -32,6 +32,8 @@ pub struct MethodAddr(pub u32);
 pub struct Setup {
     /// Where peers find it; `None` for a client.
     pub listen: Option<Url>,
+    /// The first peer of a client, and of which kind its peers are.
+    pub toward: Option<Url>,
     /// Listen at that address alone, and not at all of the machine's
     /// (`BMI_TCP_BIND_SPECIFIC`).
     pub bind_specific: bool,
@@ -153,16 +155,16 @@ pub unsafe trait Method: fmt::Debug + Send {
     /// Whether a peer is among those that `pattern` with `netmask` names.
     fn is_in_range(&self, addr: MethodAddr, pattern: &str, netmask: Option<u8>) -> Result<bool>;
 
-    /// Sends a message if that needs nothing afterwards: nobody will be told of its end. `false` if
-    /// it has to be posted.
+    /// Sends a message if that needs nothing afterwards: nobody will be told of its end, and it leaves
+    /// though nobody calls again. `false` if it has to be posted.
     ///
     /// # Errors
     /// When the peer is gone.
     ///
     /// # Safety
     /// The bytes of `post.pieces` may be read during the call.
-    unsafe fn send_now(&mut self, post: &SendPost<'_>) -> Result<bool> {
-        let _ = post;
+    unsafe fn send_now(&mut self, post: &SendPost<'_>, desk: &mut Desk) -> Result<bool> {
+        let _ = (post, desk);
         Ok(false)
     }
 

@@ -2,7 +2,7 @@
 
 use selvedge::cq::Entry;
 use selvedge::info::EpType;
-use selvedge::{Context, Errno, FiAddr};
+use selvedge::{Context, EpOption, EpOptionName, Errno, FiAddr};
 
 use crate::side::{Side, exchange, info_at, pattern, until};
 
@@ -31,6 +31,28 @@ fn both_ends_may_connect_at_once() {
         );
         assert!(a.poll().is_none() && b.poll().is_none());
     }
+}
+
+#[test]
+fn what_is_offered_waits_with_its_sender_and_an_option_says_from_which_size_on() {
+    let (a, b) = (Side::new(), Side::new());
+    let (to_b, from_a) = (a.knows(&b), b.knows(&a));
+    let size = EpOption::EagerSize(1000);
+    assert_eq!(a.ep.set(size), Ok(()));
+    assert_eq!(a.ep.option(EpOptionName::EagerSize), Ok(size));
+    let (large, small) = (pattern(3, 1001), pattern(4, 1000));
+    a.tsend(to_b, 1, &large, 1).unwrap();
+    a.tsend(to_b, 2, &small, 2).unwrap();
+    let landing = b.trecv(from_a, 2, small.len(), 3);
+    b.wait_for(3, &[&a]);
+    assert_eq!(landing.bytes(), small);
+    // The large one was posted first, and is still with its sender.
+    a.wait_for(2, &[&b]);
+    assert!(a.poll().is_none() && b.poll().is_none());
+    let landing = b.trecv(from_a, 1, large.len(), 4);
+    b.wait_for(4, &[&a]);
+    a.wait_for(1, &[&b]);
+    assert_eq!(landing.bytes(), large);
 }
 
 #[test]

@@ -83,6 +83,7 @@ impl Desk {
         }
         if key == self.wanted {
             // It is collected before anybody else can ask.
+            self.wanted = NO_KEY;
             return;
         }
         match op.context {
@@ -143,6 +144,13 @@ impl Desk {
         self.references.forget(forgotten)
     }
 
+    /// A peer that was gone is there again, as another process may be under its name.
+    pub fn set_back(&mut self, addr: MethodAddr) {
+        if let Some(known) = self.references.by_method(addr) {
+            self.references.set_back(known);
+        }
+    }
+
     /// The oldest unexpected message of a class.
     pub(crate) fn take_unexpected(&mut self, class: u8) -> Option<Unexpected> {
         let queue = self
@@ -168,7 +176,7 @@ impl Desk {
     ///
     /// # Errors
     /// As [`Ops::alloc`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&mut self, op: Op) -> Result<OpKey> {
         let addr = op.addr;
         let key = self.ops.alloc(op)?;
@@ -179,7 +187,7 @@ impl Desk {
     }
 
     /// Ends what [`Self::admit`] began.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, key: OpKey) -> Option<Op> {
         let op = self.ops.dealloc(key)?;
         if let Some(reference) = self.references.get_mut(op.addr) {
@@ -188,21 +196,36 @@ impl Desk {
         Some(op)
     }
 
-    /// Has `drive` tell of an operation without queueing it, and collects it if it is done then.
+    /// Collects an operation, and if it is not done yet has `drive` tell of it, which then needs no
+    /// queue.
     ///
     /// # Errors
     /// As [`Self::collect`].
     #[inline]
-    pub(crate) fn collect_after(
-        desk: &mut Self,
+    pub(crate) fn collect_or(
+        &mut self,
         key: OpKey,
         context: u8,
         drive: impl FnOnce(&mut Self),
     ) -> Result<Option<Completion>> {
-        desk.wanted = key;
-        drive(desk);
-        desk.wanted = NO_KEY;
-        desk.collect(key, context)
+        if !self.is_going(key, context)? {
+            return self.collect(key, context);
+        }
+        self.wanted = key;
+        drive(self);
+        match std::mem::replace(&mut self.wanted, NO_KEY) {
+            NO_KEY => Ok(self.leave(key)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether an operation of a context is not done yet.
+    #[inline]
+    fn is_going(&self, key: OpKey, context: u8) -> Result<bool> {
+        match self.ops.get(key) {
+            Some(op) if op.context == Some(context) => Ok(op.outcome.is_none()),
+            _ => Err(Code::EINVAL),
+        }
     }
 
     /// Collects an operation if it is done.
@@ -211,11 +234,7 @@ impl Desk {
     /// [`Code::EINVAL`] for an operation that there is not, or that belongs to another context.
     #[inline]
     pub(crate) fn collect(&mut self, key: OpKey, context: u8) -> Result<Option<Completion>> {
-        let op = self.ops.get(key).ok_or(Code::EINVAL)?;
-        if op.context != Some(context) {
-            return Err(Code::EINVAL);
-        }
-        if op.outcome.is_none() {
+        if self.is_going(key, context)? {
             return Ok(None);
         }
         self.done[context as usize].remove(&mut self.ops, key);
@@ -226,10 +245,10 @@ impl Desk {
     #[inline]
     pub(crate) fn take_success(&mut self, key: OpKey) -> Option<(u64, Option<Box<dyn Keep>>)> {
         let op = self.ops.get(key)?;
-        let (Some(Ok(len)), Some(context)) = (op.outcome, op.context) else {
+        let Some(Ok(len)) = op.outcome else {
             return None;
         };
-        self.done[context as usize].remove(&mut self.ops, key);
+        self.done[op.context? as usize].remove(&mut self.ops, key);
         Some((len, self.release(key)?.kept))
     }
 
@@ -240,6 +259,7 @@ impl Desk {
         self.leave(key)
     }
 
+    #[inline]
     fn leave(&mut self, key: OpKey) -> Option<Completion> {
         let op = self.release(key)?;
         Some(Completion {

@@ -42,7 +42,8 @@ impl Bmi {
         }
     }
 
-    /// The port that a method listens at, the first that has one (`BMI_TCP_GET_PORT`).
+    /// The port that a method listens at, the first that has one (`BMI_TCP_GET_PORT`);
+    /// [`Self::urls`] has all of them.
     ///
     /// # Errors
     /// [`Code::ENOSYS`] when none has.
@@ -51,6 +52,17 @@ impl Bmi {
             .stations()
             .filter_map(|station| station.hold(&self.sleepers).parts().0.listen_port());
         ports.next().ok_or(Code::ENOSYS)
+    }
+
+    /// Where peers find this process: a URL for each method that listens.
+    pub fn urls(&self) -> Vec<String> {
+        let own = Url::parse_all(&self.config.listen).unwrap_or_default();
+        let bound = own.into_iter().filter_map(|url| {
+            let station = self.station_for(&url.scheme)?;
+            let port = station.hold(&self.sleepers).parts().0.listen_port();
+            Some(Url { port, ..url }.to_string())
+        });
+        bound.collect()
     }
 
     /// Sets something for the method of a peer, or with [`Addr::NONE`] for all.

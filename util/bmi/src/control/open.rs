@@ -89,7 +89,7 @@ impl Bmi {
                 let what = format!("no address to listen at for method {scheme}");
                 return Err(Error::new(Code::EINVAL, what));
             }
-            self.activate(scheme, own)?;
+            self.activate(scheme, own, None)?;
         }
         Ok(())
     }
@@ -99,7 +99,12 @@ impl Bmi {
     /// # Errors
     /// [`Code::ENOPROTOOPT`] for a scheme that no method has; [`Code::ENOBUFS`] when there are
     /// [`METHODS`] active ones; what kept the method from beginning.
-    fn activate(&self, scheme: &str, listen: Option<Url>) -> Result<&Station, Error> {
+    fn activate(
+        &self,
+        scheme: &str,
+        listen: Option<Url>,
+        toward: Option<&Url>,
+    ) -> Result<&Station, Error> {
         let activation = &self.activation;
         let _guard = activation.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(station) = self.station_for(scheme) {
@@ -117,6 +122,7 @@ impl Bmi {
         })?;
         let method = module.initialize(&Setup {
             listen,
+            toward: toward.cloned(),
             bind_specific: self.config.bind_specific,
         })?;
         let station = Station::new(index, scheme, method)?;
@@ -125,7 +131,7 @@ impl Bmi {
         Ok(station)
     }
 
-    fn station_for(&self, scheme: &str) -> Option<&Station> {
+    pub(super) fn station_for(&self, scheme: &str) -> Option<&Station> {
         self.stations().find(|station| station.scheme == scheme)
     }
 
@@ -152,7 +158,7 @@ impl Bmi {
     fn look_up(&self, url: &Url, text: &str) -> Result<Addr, Error> {
         let station = match self.station_for(&url.scheme) {
             Some(station) => station,
-            None => self.activate(&url.scheme, None)?,
+            None => self.activate(&url.scheme, None, Some(url))?,
         };
         let mut held = station.hold(&self.sleepers);
         let (method, desk) = held.parts();

@@ -157,7 +157,7 @@ impl Bmi {
             out.pieces = &piece;
         }
         // SAFETY: the pieces are the caller's, who promises it, or packed ones, which live on.
-        if unsafe { method.send_now(&out) }? {
+        if unsafe { method.send_now(&out, desk) }? {
             return Ok(Posted::Done(size as u64));
         }
         let mut op = Op::new(post.addr, post.tag, size as u64);

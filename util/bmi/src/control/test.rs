@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Bmi;
-use super::desk::{Desk, Unexpected};
+use super::desk::Unexpected;
 use super::sleep::Look;
 use super::station::Station;
 use crate::ids::{OpId, OpKey};
@@ -23,12 +23,11 @@ impl Bmi {
         let context = self.context(context)?;
         self.wait_for(idle, |look| {
             let mut held = station.hold(&self.sleepers);
-            let done = held.desk().collect(key, context)?;
-            if done.is_some() || look == Look::Glance {
-                return Ok(done);
-            }
             let (method, desk) = held.parts();
-            Desk::collect_after(desk, key, context, |desk| method.progress(desk))
+            match look {
+                Look::Drive => desk.collect_or(key, context, |desk| method.progress(desk)),
+                Look::Glance => desk.collect(key, context),
+            }
         })
     }
 

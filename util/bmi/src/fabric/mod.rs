@@ -47,6 +47,8 @@ struct Fabric {
     av: Arc<dyn AddressVector>,
     domain: Arc<dyn Domain>,
     info: Info,
+    /// The provider may keep what is injected until it is driven, as one with a network below does.
+    dawdles: bool,
     wait_fd: Option<OwnedFd>,
     /// Where completions are read to.
     entries: Box<[Entry; BATCH]>,
@@ -99,9 +101,13 @@ unsafe impl Method for Fabric {
         names::is_in_range(&address, pattern, netmask)
     }
 
-    unsafe fn send_now(&mut self, post: &SendPost<'_>) -> Result<bool> {
+    unsafe fn send_now(&mut self, post: &SendPost<'_>, desk: &mut Desk) -> Result<bool> {
         // SAFETY: passed on from the caller.
-        unsafe { self.inject(post) }
+        let is_sent = unsafe { self.inject(post) }?;
+        if is_sent && self.dawdles {
+            self.drive(desk);
+        }
+        Ok(is_sent)
     }
 
     unsafe fn post_send(&mut self, key: OpKey, post: &SendPost<'_>, desk: &mut Desk) -> Result {
@@ -115,12 +121,15 @@ unsafe impl Method for Fabric {
         // SAFETY: passed on from the caller.
         unsafe { self.recv(key, post) }?;
         self.settle(desk);
+        if self.peers.has_gone(post.src) {
+            self.end_late(key, desk);
+        }
         Ok(())
     }
 
     fn cancel(&mut self, key: OpKey, desk: &mut Desk) {
         if self.peers.withdraw(key) {
-            return desk.complete(key, Err(Code::ECANCEL));
+            return desk.complete(key, Err(Self::cancelled(key, desk)));
         }
         match self.ep.cancel(Context(key.0)) {
             Ok(()) => self.settle(desk),

@@ -3,6 +3,8 @@
 //! A provider that reaches no other machine has no hosts: there, a port names a process of this
 //! machine, and a host without a port is a name by itself.
 
+use std::net::Ipv6Addr;
+
 use nix::sys::utsname::uname;
 use selvedge::{AddrFormat, Address, AddressVector, Caps, Endpoint, FiAddr, Info};
 
@@ -16,7 +18,7 @@ const HERE: &str = "bmi";
 const CHOICE: std::ops::Range<u16> = 49152..u16::MAX;
 
 /// Whether hosts mean nothing to a provider.
-fn is_local(info: &Info) -> bool {
+pub(super) fn is_local(info: &Info) -> bool {
     info.addr_format == AddrFormat::Str && !info.caps.contains(Caps::REMOTE_COMM)
 }
 
@@ -45,9 +47,16 @@ pub(super) fn own(url: &Url, info: &Info, bind_specific: bool) -> (Option<String
     let node = match is_local(info) {
         true if url.port.is_some() => Some(HERE.to_owned()),
         true => url.host.clone(),
-        false => url.host.clone().filter(|_| bind_specific),
+        false if bind_specific => url.host.clone(),
+        false => any_like(url).map(str::to_owned),
     };
     (node, service)
+}
+
+/// All of this machine's addresses, of the kind that a URL's host is of; the usual kind has no name.
+pub(super) fn any_like(url: &Url) -> Option<&'static str> {
+    let host = url.host.as_deref()?;
+    host.parse::<Ipv6Addr>().ok().map(|_| "::")
 }
 
 /// The URL with the port that an endpoint was given.

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use selvedge::cq::Entry;
 use selvedge::info::{EpType, Threading, Version};
-use selvedge::{Bindings, Caps, EpOption, FiAddr, Hints, Info, InfoFlags, MsgOrder, av, cq, wait};
+use selvedge::{
+    Bindings, Caps, EpOption, Errno, FiAddr, Hints, Info, InfoFlags, MsgOrder, av, cq, wait,
+};
 
 use super::peers::Peers;
 use super::unexpected::{self, Slabs};
@@ -83,7 +85,7 @@ impl Module for Provider {
         match &setup.listen {
             Some(url) => self.listen(url, setup.bind_specific),
             None => {
-                let info = self.find(None, None)?;
+                let info = self.find_toward(setup.toward.as_ref())?;
                 Ok(Box::new(Fabric::open(info, None)?))
             }
         }
@@ -110,6 +112,15 @@ impl Provider {
         }
         let none = || Error::new(Code::EADDRINUSE, format!("{url}: no port is free"));
         Err(last.unwrap_or_else(none))
+    }
+
+    /// The way to communicate with peers of the kind that one is of.
+    fn find_toward(&self, peer: Option<&Url>) -> Result<Info, Error> {
+        let usual = self.find(None, None)?;
+        match peer.and_then(names::any_like) {
+            Some(node) if !names::is_local(&usual) => self.find(Some(node), None),
+            _ => Ok(usual),
+        }
     }
 
     /// The way to communicate with a local address.
@@ -140,6 +151,11 @@ impl Fabric {
         let ep = domain.endpoint(&info, Bindings::new(Arc::clone(&cq), Arc::clone(&av)))?;
         ep.set(EpOption::MinMultiRecv(unexpected::SIZE))
             .map_err(|errno| Error::new(errno.into(), "the least room of a receive buffer"))?;
+        match ep.set(EpOption::EagerSize(unexpected::SIZE)) {
+            // A provider that does not know it has large messages wait with their sender.
+            Ok(()) | Err(Errno::NoProtoOpt) => {}
+            Err(errno) => return Err(Error::new(errno.into(), "the size of eager messages")),
+        }
         let wait_fd = cq
             .wait_fd()
             .map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned());
@@ -149,6 +165,7 @@ impl Fabric {
         })?;
         let listen = listen.map(|url| names::bound(url, &*ep));
         let mut fabric = Self {
+            dawdles: !names::is_local(&info),
             ep,
             cq,
             av,

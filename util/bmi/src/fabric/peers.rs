@@ -19,11 +19,13 @@ pub(super) struct Peers {
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     /// It was looked up: it may come back after it has gone.
-    is_named: bool,
+    pub(super) is_named: bool,
     /// Something of it was heard, or something it was sent has arrived: it is there.
     pub(super) is_met: bool,
     /// A receive is posted that fails when it goes.
     pub(super) has_sentry: bool,
+    /// It came by itself and is gone: what it had sent is here, and nothing else will come.
+    pub(super) has_gone: bool,
     pub(super) sends: VecDeque<Send>,
     pub(super) recvs: VecDeque<Recv>,
     is_busy: bool,
@@ -56,7 +58,8 @@ impl Peers {
     /// A peer that was looked up.
     pub(super) fn know(&mut self, addr: FiAddr) -> MethodAddr {
         let addr = self.meet(addr);
-        self.table[addr.0 as usize].is_named = true;
+        let peer = &mut self.table[addr.0 as usize];
+        (peer.is_named, peer.has_gone) = (true, false);
         addr
     }
 
@@ -87,6 +90,13 @@ impl Peers {
     pub(super) fn lacks_sentry(&self, addr: FiAddr) -> bool {
         let peer = self.table.get(addr.0 as usize);
         peer.is_some_and(|peer| !peer.is_named && !peer.has_sentry)
+    }
+
+    /// Whether nothing of a peer is to come any more.
+    #[inline]
+    pub(super) fn has_gone(&self, addr: MethodAddr) -> bool {
+        let peer = self.table.get(addr.0 as usize);
+        peer.is_some_and(|peer| peer.has_gone)
     }
 
     /// Has a send wait.

@@ -13,7 +13,7 @@ use super::peers::{Peers, Recv, Send};
 use super::{Fabric, mark, unexpected, whole, wire_tag};
 use crate::control::desk::Desk;
 use crate::ids::OpKey;
-use crate::method::{Kind, MethodAddr, RecvPost, SendPost};
+use crate::method::{Kind, Method, MethodAddr, RecvPost, SendPost};
 use crate::{Code, Result};
 
 /// How soon something that waits is tried again, when nobody calls meanwhile.
@@ -202,6 +202,15 @@ impl Fabric {
         };
         // SAFETY: passed on from the caller.
         unsafe { self.ep.trecvmsg(&msg, OpFlags::empty()) }
+    }
+
+    /// A receive was posted for a peer that is gone. Unless a message was there for it, it ends:
+    /// nobody else would tell of it.
+    #[cold]
+    pub(super) fn end_late(&mut self, key: OpKey, desk: &mut Desk) {
+        if desk.ops.get(key).is_some_and(|op| op.outcome.is_none()) {
+            self.cancel(key, desk);
+        }
     }
 
     /// Has the end of a peer that came by itself be noticed though nothing else is expected of it:

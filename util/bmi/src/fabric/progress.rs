@@ -81,6 +81,9 @@ impl Fabric {
                 let from = self.peers.meet(src);
                 if let Some(peer) = self.peers.get_mut(src) {
                     peer.is_met = true;
+                    if std::mem::take(&mut peer.has_gone) {
+                        desk.set_back(from);
+                    }
                 }
                 desk.arrive(from, tag, class, bytes);
                 if self.peers.lacks_sentry(src) {
@@ -114,6 +117,7 @@ impl Fabric {
         }
         let code = match error.errno {
             Errno::AddrNotAvail => Code::EPROTO,
+            Errno::Canceled => Self::cancelled(OpKey(context), desk),
             errno => Code::from(errno),
         };
         gossip::debug(
@@ -124,6 +128,12 @@ impl Fabric {
             self.lost(error.src, error.errno);
         }
         desk.complete(OpKey(context), Err(code));
+    }
+
+    /// Why an operation was cancelled: nobody has to ask for it when its peer is gone.
+    pub(super) fn cancelled(key: OpKey, desk: &Desk) -> Code {
+        let gone = desk.ops.get(key).map(|op| desk.references.resolve(op.addr));
+        gone.and_then(Result::err).unwrap_or(Code::ECANCEL)
     }
 
     /// A message of a stranger, whom we know from now on, or one that was too long.
@@ -158,6 +168,7 @@ impl Fabric {
         };
         peer.has_sentry = false;
         peer.is_met = false;
+        peer.has_gone = !peer.is_named;
         let gone = self.peers.meet(addr);
         if let Some(forgotten) = desk.set_gone(gone) {
             self.forget(forgotten);

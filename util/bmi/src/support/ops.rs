@@ -83,7 +83,7 @@ impl Ops {
     ///
     /// # Errors
     /// [`Code::ENOBUFS`] when there are half a billion already.
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&mut self, op: Op) -> Result<OpKey> {
         if let Some(index) = self.free.pop() {
             let place = &mut self.places[index as usize];
@@ -108,7 +108,7 @@ impl Ops {
     }
 
     /// Takes an operation out (`dealloc_method_op`). One that is in a queue stays.
-    #[inline]
+    #[inline(always)]
     pub fn dealloc(&mut self, key: OpKey) -> Option<Op> {
         let place = self.places.get_mut(key.place() as usize)?;
         if place.generation != key.generation() || place.link.queue != 0 {

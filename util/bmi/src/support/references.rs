@@ -162,11 +162,13 @@ impl References {
         Ok(place)
     }
 
-    /// Notes the URL that a peer was looked up by. The first one is what it is called.
+    /// Notes the URL that a peer was looked up by. The first one is what it is called. Under a URL a
+    /// peer that was gone may be found again.
     pub(crate) fn name(&mut self, addr: Addr, url: &str) {
         let Ok(text) = CString::new(url) else {
             return;
         };
+        self.set_back(addr);
         if let Some(reference) = self.get_mut(addr) {
             reference.url.get_or_insert(text);
             self.by_url.insert(url.to_owned(), addr.place());
@@ -201,6 +203,14 @@ impl References {
         match self.gone.len() > REMEMBERED {
             true => self.next_to_forget(),
             false => None,
+        }
+    }
+
+    /// A peer that was gone is there again.
+    pub(crate) fn set_back(&mut self, addr: Addr) {
+        if let Some(reference) = self.get_mut(addr) {
+            reference.is_gone = false;
+            self.gone.retain(|&gone| gone != addr.place());
         }
     }
 
@@ -285,5 +295,19 @@ mod tests {
         references.name(addr, "shm://a:1");
         assert_eq!(references.set_gone(MethodAddr(0)), None);
         assert_eq!(references.resolve(addr), Ok(MethodAddr(0)));
+    }
+
+    #[test]
+    fn a_stranger_that_was_gone_and_is_looked_up_or_heard_is_no_stranger_that_is_gone() {
+        let mut references = References::new(0);
+        let [named, heard] = [0, 1].map(|n| references.register(MethodAddr(n)).unwrap());
+        for number in 0..2 {
+            assert_eq!(references.set_gone(MethodAddr(number)), None);
+        }
+        references.name(named, "shm://a:1");
+        references.set_back(heard);
+        assert_eq!(references.resolve(named), Ok(MethodAddr(0)));
+        assert_eq!(references.resolve(heard), Ok(MethodAddr(1)));
+        assert_eq!(references.next_to_forget(), None);
     }
 }

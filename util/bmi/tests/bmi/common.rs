@@ -1,8 +1,10 @@
 //! Two instances in one process, and the patience of tests.
 
+use std::borrow::Borrow;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use selvedge_bmi::{
     Addr, Bmi, Completion, Config, ContextId, OpId, Post, Posted, Refused, Unexpected,
 };
@@ -11,6 +13,17 @@ use selvedge_bmi::{
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one look waits.
 pub(crate) const IDLE: Duration = Duration::from_millis(5);
+
+/// The methods that the fabric has, each of which has to do what BMI asks for.
+pub(crate) const SCHEMES: [&str; 2] = ["shm", "tcp"];
+
+/// Has a pair of each method try something.
+pub(crate) fn over_each(test: impl Fn(&Pair)) {
+    for scheme in SCHEMES {
+        eprintln!("over {scheme}");
+        test(&Pair::over(scheme));
+    }
+}
 
 /// Looks until there is something.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -37,8 +50,8 @@ pub(crate) struct Pair {
 }
 
 /// One of them.
-pub(crate) struct End {
-    pub(crate) bmi: Bmi,
+pub(crate) struct End<B = Bmi> {
+    pub(crate) bmi: B,
     pub(crate) context: ContextId,
     pub(crate) peer: Addr,
 }
@@ -102,31 +115,35 @@ impl Pair {
     }
 }
 
-impl End {
+impl<B: Borrow<Bmi>> End<B> {
+    pub(crate) fn bmi(&self) -> &Bmi {
+        self.bmi.borrow()
+    }
+
     /// A post to the peer.
     pub(crate) fn post<P>(&self, pieces: P, tag: i32) -> Post<P> {
         Post::new(self.peer, pieces, tag, self.context)
     }
 
     pub(crate) fn send(&self, bytes: &[u8], tag: i32) -> Result<Posted<Completion>, Refused> {
-        self.bmi.post_send(self.post(bytes.to_vec(), tag))
+        self.bmi().post_send(self.post(bytes.to_vec(), tag))
     }
 
     pub(crate) fn recv(&self, len: usize, tag: i32) -> Result<Posted<Completion>, Refused> {
-        self.bmi.post_recv(self.post(vec![0; len], tag))
+        self.bmi().post_recv(self.post(vec![0; len], tag))
     }
 
     /// Moves what can move, and collects nothing.
     pub(crate) fn drive(&self) {
         let nothing = self
-            .bmi
+            .bmi()
             .testcontext(0, Duration::ZERO, self.context, |_| ());
         assert_eq!(nothing, Ok(0));
         thread::yield_now();
     }
 
     pub(crate) fn test(&self, id: OpId) -> Option<Completion> {
-        self.bmi.test(id, Duration::ZERO, self.context).unwrap()
+        self.bmi().test(id, Duration::ZERO, self.context).unwrap()
     }
 
     /// Waits for an operation by itself.
@@ -134,14 +151,14 @@ impl End {
         match posted.unwrap() {
             Posted::Done(done) => done,
             Posted::Pending(id) => until("an operation", || {
-                self.bmi.test(id, IDLE, self.context).unwrap()
+                self.bmi().test(id, IDLE, self.context).unwrap()
             }),
         }
     }
 
     /// Waits for an unexpected message.
     pub(crate) fn request(&self) -> Unexpected {
-        until("an unexpected message", || unexpected(&self.bmi, 0))
+        until("an unexpected message", || unexpected(self.bmi(), 0))
     }
 }
 
@@ -175,4 +192,10 @@ pub(crate) fn bytes(done: &Completion) -> Vec<u8> {
         .flat_map(|buffer| buffer.to_vec())
         .collect();
     all[..len].to_vec()
+}
+
+/// The processor time that this thread has taken.
+pub(crate) fn thread_time() -> Duration {
+    let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+    Duration::from(now)
 }

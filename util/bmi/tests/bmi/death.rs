@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use selvedge_bmi::{Bmi, Code, Config, ContextId, OpId};
+use selvedge_bmi::{Bmi, Code, Config, ContextId, OpId, Posted};
 
-use crate::common::{End, bytes, pattern, pending, server_at, unexpected, until};
+use crate::common::{End, SCHEMES, bytes, pattern, pending, server_at, unexpected, until};
 use crate::process::{Process, next_order, say};
 
 /// A client that sends what it is told to, and otherwise does nothing.
@@ -28,12 +28,19 @@ pub(crate) fn sender(url: &str) {
 }
 
 /// A server that posts nothing but its name.
-pub(crate) fn idler(_: &str) {
-    let (bmi, url) = server_at("shm");
+pub(crate) fn idler(scheme: &str) {
+    let (bmi, url) = server_at(scheme);
     say(&url);
-    while next_order().is_none() {
+    until::<()>("its death", || {
         unexpected(&bmi, 0);
-    }
+        None
+    });
+}
+
+/// How an operation ended, which one test of a second has to tell.
+fn report(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64, Code> {
+    let told = bmi.test(id, Duration::from_secs(1), context).unwrap();
+    told.expect("a death is told of within a second").outcome
 }
 
 fn outcome(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64, Code> {
@@ -45,146 +52,162 @@ fn outcome(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64, Code> {
 
 #[test]
 fn what_a_client_sent_before_it_was_killed_arrives_and_the_rest_fails_within_a_second() {
-    let (bmi, url) = server_at("shm");
-    let mut client = Process::start("sender", &url);
-    let hello = until("a hello", || unexpected(&bmi, 0));
-    let context = bmi.open_context().unwrap();
-    let end = End {
-        bmi,
-        context,
-        peer: hello.addr,
-    };
-    end.bmi.hold(end.peer).unwrap();
-    client.order("3");
-    assert_eq!(client.says(), "sent");
-    client.kill();
-    let killed = Instant::now();
-    for number in 0..3 {
-        let done = end.end(end.recv(100, 2));
-        assert_eq!(bytes(&done), pattern(100, number));
-    }
-    for (len, tag) in [(100, 2), (1 << 20, 3)] {
-        // By its post or by its completion: whether the news is there already is chance.
-        let failed = match end.recv(len, tag) {
+    for scheme in SCHEMES {
+        let (bmi, url) = server_at(scheme);
+        let mut client = Process::start("sender", &url);
+        let hello = until("a hello", || unexpected(&bmi, 0));
+        let context = bmi.open_context().unwrap();
+        let end = End {
+            bmi,
+            context,
+            peer: hello.addr,
+        };
+        end.bmi.hold(end.peer).unwrap();
+        let never: Vec<_> = [(100, 4), (1 << 20, 3)]
+            .map(|(len, tag)| pending(end.recv(len, tag)))
+            .into();
+        client.order("3");
+        assert_eq!(client.says(), "sent");
+        client.kill();
+        for number in 0..3 {
+            let done = end.end(end.recv(100, 2));
+            assert_eq!(bytes(&done), pattern(100, number));
+        }
+        for id in never {
+            assert_eq!(report(&end.bmi, id, end.context), Err(Code::EPIPE));
+        }
+        // By its post or by its completion: the address is that of a peer that is gone.
+        let late = match end.recv(100, 2) {
             Ok(posted) => end.end(Ok(posted)).outcome,
             Err(refused) => Err(refused.code),
         };
-        assert_eq!(failed, Err(Code::EPIPE));
+        assert_eq!(late, Err(Code::EPIPE));
+        until("the news", || {
+            let refused = end.send(b"too late", 2).err()?;
+            (refused.code == Code::EPIPE).then_some(())
+        });
+        end.bmi.let_go(end.peer).unwrap();
+        assert_eq!(end.send(b"too late", 2).unwrap_err().code, Code::EPROTO);
+        assert_eq!(end.recv(9, 2).unwrap_err().code, Code::EPROTO);
     }
-    // Not a matter of the machine's load: the kernel tells of the death.
-    assert!(killed.elapsed() < Duration::from_secs(10));
-    until("the news", || {
-        let refused = end.send(b"too late", 2).err()?;
-        (refused.code == Code::EPIPE).then_some(())
-    });
-    end.bmi.let_go(end.peer).unwrap();
-    assert_eq!(end.send(b"too late", 2).unwrap_err().code, Code::EPROTO);
-    assert_eq!(end.recv(9, 2).unwrap_err().code, Code::EPROTO);
 }
 
 #[test]
 fn what_is_posted_to_a_server_that_is_killed_fails_and_others_go_on() {
-    let mut dying = Process::start("idler", "-");
-    let url = dying.says();
-    let (alive, other_url) = server_at("shm");
-    let bmi = Bmi::initialize(Config::client()).unwrap();
-    let context = bmi.open_context().unwrap();
-    let ends = [url, other_url].map(|url| bmi.addr_lookup(&url).unwrap());
-    let recv = |peer, tag| {
-        let post = selvedge_bmi::Post::new(peer, vec![0; 100], tag, context);
-        pending(bmi.post_recv(post))
-    };
-    let large = selvedge_bmi::Post::new(ends[0], vec![0; 1 << 20], 1, context);
-    let (own, others) = (recv(ends[0], 1), recv(ends[1], 1));
-    let large = pending(bmi.post_send(large));
-    let hello = selvedge_bmi::Post::new(ends[1], b"hello".to_vec(), 1, context);
-    bmi.post_sendunexpected(hello, 0).unwrap();
-    let caller = until("a hello", || {
-        bmi.test(others, Duration::ZERO, context).unwrap();
-        unexpected(&alive, 0)
-    });
-    dying.kill();
-    for id in [own, large] {
-        assert_eq!(outcome(&bmi, id, context), Err(Code::EPIPE));
+    for scheme in SCHEMES {
+        let mut dying = Process::start("idler", scheme);
+        let url = dying.says();
+        let (alive, other_url) = server_at(scheme);
+        let bmi = Bmi::initialize(Config::client()).unwrap();
+        let context = bmi.open_context().unwrap();
+        let ends = [url, other_url].map(|url| bmi.addr_lookup(&url).unwrap());
+        let recv = |peer, tag| {
+            let post = selvedge_bmi::Post::new(peer, vec![0; 100], tag, context);
+            pending(bmi.post_recv(post))
+        };
+        // It is there, and has been met.
+        let hello = selvedge_bmi::Post::new(ends[0], b"hello".to_vec(), 1, context);
+        if let Posted::Pending(id) = bmi.post_sendunexpected(hello, 0).unwrap() {
+            outcome(&bmi, id, context).unwrap();
+        }
+        let large = selvedge_bmi::Post::new(ends[0], vec![0; 1 << 20], 1, context);
+        let (own, others) = (recv(ends[0], 1), recv(ends[1], 1));
+        let large = pending(bmi.post_send(large));
+        let hello = selvedge_bmi::Post::new(ends[1], b"hello".to_vec(), 1, context);
+        bmi.post_sendunexpected(hello, 0).unwrap();
+        let caller = until("a hello", || {
+            bmi.test(others, Duration::ZERO, context).unwrap();
+            unexpected(&alive, 0)
+        });
+        dying.kill();
+        for id in [own, large] {
+            assert_eq!(report(&bmi, id, context), Err(Code::EPIPE));
+        }
+        let ctx = alive.open_context().unwrap();
+        let answer = selvedge_bmi::Post::new(caller.addr, b"answer".to_vec(), 1, ctx);
+        alive.post_send(answer).unwrap();
+        assert_eq!(outcome(&bmi, others, context), Ok(6));
     }
-    let ctx = alive.open_context().unwrap();
-    let answer = selvedge_bmi::Post::new(caller.addr, b"answer".to_vec(), 1, ctx);
-    alive.post_send(answer).unwrap();
-    assert_eq!(outcome(&bmi, others, context), Ok(6));
 }
 
 #[test]
 fn clients_that_come_and_go_are_forgotten_without_being_asked_for() {
-    let (bmi, url) = server_at("shm");
-    let context = bmi.open_context().unwrap();
-    for _ in 0..100 {
-        let client = Bmi::initialize(Config::client()).unwrap();
-        let ctx = client.open_context().unwrap();
-        let peer = client.addr_lookup(&url).unwrap();
-        let hello = selvedge_bmi::Post::new(peer, b"hello".to_vec(), 1, ctx);
-        let end = End {
-            bmi: client,
-            context: ctx,
-            peer,
-        };
-        let sent = end.bmi.post_sendunexpected(hello, 0);
-        until("its message", || {
-            end.drive();
-            unexpected(&bmi, 0)
+    for scheme in SCHEMES {
+        let (bmi, url) = server_at(scheme);
+        let context = bmi.open_context().unwrap();
+        for _ in 0..100 {
+            let client = Bmi::initialize(Config::client()).unwrap();
+            let ctx = client.open_context().unwrap();
+            let peer = client.addr_lookup(&url).unwrap();
+            let hello = selvedge_bmi::Post::new(peer, b"hello".to_vec(), 1, ctx);
+            let end = End {
+                bmi: client,
+                context: ctx,
+                peer,
+            };
+            let sent = end.bmi.post_sendunexpected(hello, 0);
+            until("its message", || {
+                end.drive();
+                unexpected(&bmi, 0)
+            });
+            end.end(sent).outcome.unwrap();
+        }
+        // No test for unexpected messages from here on: contexts alone have it noticed.
+        until("them to be forgotten", || {
+            bmi.testcontext(1, Duration::from_millis(1), context, |_| ())
+                .unwrap();
+            (bmi.peers() <= 64).then_some(())
         });
-        end.end(sent).outcome.unwrap();
     }
-    // No test for unexpected messages from here on: contexts alone have it noticed.
-    until("them to be forgotten", || {
-        bmi.testcontext(1, Duration::from_millis(1), context, |_| ())
-            .unwrap();
-        (bmi.peers() <= 64).then_some(())
-    });
 }
 
 #[test]
 fn a_server_that_is_started_again_is_found_without_a_new_lookup() {
-    let first = Bmi::initialize(Config::server("shm://localhost")).unwrap();
-    let url = format!("shm://localhost:{}", first.listen_port().unwrap());
-    let bmi = Bmi::initialize(Config::client()).unwrap();
-    let context = bmi.open_context().unwrap();
-    let peer = bmi.addr_lookup(&url).unwrap();
-    let end = End { bmi, context, peer };
-    let ask = |server: &Bmi| {
-        until("a request", || {
-            if let Ok(selvedge_bmi::Posted::Pending(id)) = end
-                .bmi
-                .post_sendunexpected(end.post(b"hello".to_vec(), 1), 0)
-            {
-                let deadline = Instant::now() + Duration::from_millis(50);
-                while end.test(id).is_none() && Instant::now() < deadline {
-                    unexpected(server, 0);
+    for scheme in SCHEMES {
+        let first = Bmi::initialize(Config::server(&format!("{scheme}://localhost"))).unwrap();
+        let url = format!("{scheme}://localhost:{}", first.listen_port().unwrap());
+        let bmi = Bmi::initialize(Config::client()).unwrap();
+        let context = bmi.open_context().unwrap();
+        let peer = bmi.addr_lookup(&url).unwrap();
+        let end = End { bmi, context, peer };
+        let ask = |server: &Bmi| {
+            until("a request", || {
+                if let Ok(Posted::Pending(id)) = end
+                    .bmi
+                    .post_sendunexpected(end.post(b"hello".to_vec(), 1), 0)
+                {
+                    let deadline = Instant::now() + Duration::from_millis(50);
+                    while end.test(id).is_none() && Instant::now() < deadline {
+                        unexpected(server, 0);
+                    }
                 }
-            }
-            unexpected(server, 0)
-        });
-    };
-    ask(&first);
-    let waiting = pending(end.recv(9, 1));
-    drop(first);
-    assert_eq!(outcome(&end.bmi, waiting, end.context), Err(Code::EPIPE));
-    let second = Bmi::initialize(Config::server(&url)).unwrap();
-    ask(&second);
+                unexpected(server, 0)
+            });
+        };
+        ask(&first);
+        let waiting = pending(end.recv(9, 1));
+        drop(first);
+        assert_eq!(outcome(&end.bmi, waiting, end.context), Err(Code::EPIPE));
+        let second = Bmi::initialize(Config::server(&url)).unwrap();
+        ask(&second);
+    }
 }
 
 #[test]
 fn a_server_that_is_not_there_is_an_error_in_time() {
-    let bmi = Bmi::initialize(Config::client()).unwrap();
-    let context = bmi.open_context().unwrap();
-    let peer = bmi.addr_lookup("shm://localhost:7").unwrap();
-    let end = End { bmi, context, peer };
-    let receive = pending(end.recv(9, 1));
-    let asked = end
-        .bmi
-        .post_sendunexpected(end.post(b"anybody?".to_vec(), 1), 0);
-    assert_eq!(end.end(asked).outcome, Err(Code::ECONNREFUSED));
-    assert_eq!(
-        outcome(&end.bmi, receive, end.context),
-        Err(Code::ECONNREFUSED)
-    );
+    for scheme in SCHEMES {
+        let bmi = Bmi::initialize(Config::client()).unwrap();
+        let context = bmi.open_context().unwrap();
+        let peer = bmi.addr_lookup(&format!("{scheme}://localhost:7")).unwrap();
+        let end = End { bmi, context, peer };
+        let receive = pending(end.recv(9, 1));
+        let asked = end
+            .bmi
+            .post_sendunexpected(end.post(b"anybody?".to_vec(), 1), 0);
+        assert_eq!(end.end(asked).outcome, Err(Code::ECONNREFUSED));
+        assert_eq!(
+            outcome(&end.bmi, receive, end.context),
+            Err(Code::ECONNREFUSED)
+        );
+    }
 }

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 
+mod both;
 mod common;
+mod crowd;
 mod death;
 mod mailbox;
 mod matching;

@@ -4,292 +4,307 @@ use std::time::Duration;
 
 use selvedge_bmi::{Bmi, Code, Config, Post, Posted};
 
-use crate::common::{Pair, bytes, pattern, pending, server_at, unexpected};
+use crate::common::{SCHEMES, bytes, over_each, pattern, pending, server_at, unexpected};
 
 #[test]
 fn messages_meet_receives_by_tag_and_in_order_within_one() {
-    let pair = Pair::open();
-    for (text, tag) in [("A", 1), ("B", 2), ("C", 1)] {
-        pair.client.end(pair.client.send(text.as_bytes(), tag));
-    }
-    for (tag, text) in [(2, "B"), (1, "A"), (1, "C")] {
-        let done = pair.finish(&pair.server, pair.server.recv(9, tag));
-        assert_eq!(bytes(&done), text.as_bytes());
-    }
+    over_each(|pair| {
+        for (text, tag) in [("A", 1), ("B", 2), ("C", 1)] {
+            pair.client.end(pair.client.send(text.as_bytes(), tag));
+        }
+        for (tag, text) in [(2, "B"), (1, "A"), (1, "C")] {
+            let done = pair.finish(&pair.server, pair.server.recv(9, tag));
+            assert_eq!(bytes(&done), text.as_bytes());
+        }
+    });
 }
 
 #[test]
 fn receives_posted_before_and_after_take_messages_in_order() {
-    let pair = Pair::open();
-    for size in [8, 5_000, 100_000] {
-        let early: Vec<_> = (0..3).map(|_| pending(pair.server.recv(size, 5))).collect();
-        let sent: Vec<_> = (0..6)
-            .map(|number| pair.client.send(&pattern(size, number), 5))
-            .collect();
-        let late: Vec<_> = (3..6)
-            .map(|_| pair.finish(&pair.server, pair.server.recv(size, 5)))
-            .collect();
-        let early = early
-            .iter()
-            .map(|&id| pair.until("a receive", || pair.server.test(id)));
-        let all: Vec<_> = early.chain(late).map(|done| bytes(&done)).collect();
-        for (number, message) in all.iter().enumerate() {
-            assert_eq!(*message, pattern(size, number as u8));
+    over_each(|pair| {
+        for size in [8, 5_000, 100_000] {
+            let early: Vec<_> = (0..3).map(|_| pending(pair.server.recv(size, 5))).collect();
+            let sent: Vec<_> = (0..6)
+                .map(|number| pair.client.send(&pattern(size, number), 5))
+                .collect();
+            let late: Vec<_> = (3..6)
+                .map(|_| pair.finish(&pair.server, pair.server.recv(size, 5)))
+                .collect();
+            let early = early
+                .iter()
+                .map(|&id| pair.until("a receive", || pair.server.test(id)));
+            let all: Vec<_> = early.chain(late).map(|done| bytes(&done)).collect();
+            for (number, message) in all.iter().enumerate() {
+                assert_eq!(*message, pattern(size, number as u8));
+            }
+            sent.into_iter()
+                .for_each(|sent| drop(pair.finish(&pair.client, sent)));
         }
-        sent.into_iter()
-            .for_each(|sent| drop(pair.finish(&pair.client, sent)));
-    }
+    });
 }
 
 #[test]
 fn every_tag_is_a_tag() {
-    let pair = Pair::open();
-    let tags = [0, -1, i32::MIN, i32::MAX, 1 << 30];
-    for tag in tags {
-        pair.client.end(pair.client.send(&tag.to_le_bytes(), tag));
-    }
-    for tag in tags.into_iter().rev() {
-        let done = pair.finish(&pair.server, pair.server.recv(4, tag));
-        assert_eq!(bytes(&done), tag.to_le_bytes());
-    }
+    over_each(|pair| {
+        let tags = [0, -1, i32::MIN, i32::MAX, 1 << 30];
+        for tag in tags {
+            pair.client.end(pair.client.send(&tag.to_le_bytes(), tag));
+        }
+        for tag in tags.into_iter().rev() {
+            let done = pair.finish(&pair.server, pair.server.recv(4, tag));
+            assert_eq!(bytes(&done), tag.to_le_bytes());
+        }
+    });
 }
 
 #[test]
 fn one_tag_of_two_peers_never_crosses() {
-    let (server, url) = server_at("shm");
-    let context = server.open_context().unwrap();
-    let clients: Vec<_> = (0..2_u8)
-        .map(|number| {
-            let bmi = Bmi::initialize(Config::client()).unwrap();
-            let (ctx, peer) = (bmi.open_context().unwrap(), bmi.addr_lookup(&url).unwrap());
-            let hello = Post::new(peer, vec![number], 1, ctx);
-            bmi.post_sendunexpected(hello, 0).unwrap();
-            (bmi, ctx, peer)
-        })
-        .collect();
-    let mut peers = [None; 2];
-    crate::common::until("two hellos", || {
-        if let Some(hello) = unexpected(&server, 0) {
-            peers[hello.buffer[0] as usize] = Some(hello.addr);
+    for scheme in SCHEMES {
+        let (server, url) = server_at(scheme);
+        let context = server.open_context().unwrap();
+        let clients: Vec<_> = (0..2_u8)
+            .map(|number| {
+                let bmi = Bmi::initialize(Config::client()).unwrap();
+                let (ctx, peer) = (bmi.open_context().unwrap(), bmi.addr_lookup(&url).unwrap());
+                let hello = Post::new(peer, vec![number], 1, ctx);
+                bmi.post_sendunexpected(hello, 0).unwrap();
+                (bmi, ctx, peer)
+            })
+            .collect();
+        let mut peers = [None; 2];
+        crate::common::until("two hellos", || {
+            if let Some(hello) = unexpected(&server, 0) {
+                peers[hello.buffer[0] as usize] = Some(hello.addr);
+            }
+            clients.iter().for_each(|(bmi, ctx, _)| {
+                bmi.testcontext(9, Duration::ZERO, *ctx, |_| ()).unwrap();
+            });
+            peers.iter().all(Option::is_some).then_some(())
+        });
+        // Posted for the second first; sent by the first first.
+        let ids = [1, 0].map(|number: usize| {
+            let post = Post::new(peers[number].unwrap(), vec![0; 8], 7, context);
+            (number, pending(server.post_recv(post)))
+        });
+        for (number, (bmi, ctx, peer)) in clients.iter().enumerate() {
+            bmi.post_send(Post::new(*peer, vec![number as u8; 3], 7, *ctx))
+                .unwrap();
         }
-        clients.iter().for_each(|(bmi, ctx, _)| {
-            bmi.testcontext(9, Duration::ZERO, *ctx, |_| ()).unwrap();
-        });
-        peers.iter().all(Option::is_some).then_some(())
-    });
-    // Posted for the second first; sent by the first first.
-    let ids = [1, 0].map(|number: usize| {
-        let post = Post::new(peers[number].unwrap(), vec![0; 8], 7, context);
-        (number, pending(server.post_recv(post)))
-    });
-    for (number, (bmi, ctx, peer)) in clients.iter().enumerate() {
-        bmi.post_send(Post::new(*peer, vec![number as u8; 3], 7, *ctx))
-            .unwrap();
-    }
-    for (number, id) in ids {
-        let done = crate::common::until("a message", || {
-            server.test(id, Duration::ZERO, context).unwrap()
-        });
-        assert_eq!(bytes(&done), [number as u8; 3]);
+        for (number, id) in ids {
+            let done = crate::common::until("a message", || {
+                server.test(id, Duration::ZERO, context).unwrap()
+            });
+            assert_eq!(bytes(&done), [number as u8; 3]);
+        }
     }
 }
 
 #[test]
 fn unexpected_messages_and_posted_receives_never_meet() {
-    let pair = Pair::open();
-    let receive = pending(pair.server.recv(100, 9));
-    let expected = pair.client.send(b"expected", 10);
-    let other = pair
-        .client
-        .bmi
-        .post_sendunexpected(pair.client.post(b"not".to_vec(), 9), 0);
-    pair.client.end(other);
-    pair.client.end(expected);
-    let message = pair.server.request();
-    assert_eq!((&*message.buffer, message.tag), (&b"not"[..], 9));
-    assert!(unexpected(&pair.server.bmi, 0).is_none());
-    assert!(pair.server.test(receive).is_none());
-    pair.client.end(pair.client.send(b"at last", 9));
-    let done = pair.until("the receive", || pair.server.test(receive));
-    assert_eq!(bytes(&done), b"at last");
+    over_each(|pair| {
+        let receive = pending(pair.server.recv(100, 9));
+        let expected = pair.client.send(b"expected", 10);
+        let other = pair
+            .client
+            .bmi
+            .post_sendunexpected(pair.client.post(b"not".to_vec(), 9), 0);
+        pair.client.end(other);
+        pair.client.end(expected);
+        let message = pair.server.request();
+        assert_eq!((&*message.buffer, message.tag), (&b"not"[..], 9));
+        assert!(unexpected(&pair.server.bmi, 0).is_none());
+        assert!(pair.server.test(receive).is_none());
+        pair.client.end(pair.client.send(b"at last", 9));
+        let done = pair.until("the receive", || pair.server.test(receive));
+        assert_eq!(bytes(&done), b"at last");
+    });
 }
 
 #[test]
 fn short_messages_say_how_short_they_are() {
-    let pair = Pair::open();
-    for (sent, room) in [
-        (0, 0),
-        (0, 50),
-        (15_000, 32_000),
-        (10, 1 << 20),
-        (1 << 20, 2 << 20),
-    ] {
-        let receive = pair.server.recv(room, 3);
-        let send = pair.client.send(&pattern(sent, 3), 3);
-        let done = pair.finish(&pair.server, receive);
-        assert_eq!(bytes(&done), pattern(sent, 3));
-        assert_eq!(pair.finish(&pair.client, send).outcome, Ok(sent as u64));
-    }
+    over_each(|pair| {
+        for (sent, room) in [
+            (0, 0),
+            (0, 50),
+            (15_000, 32_000),
+            (10, 1 << 20),
+            (1 << 20, 2 << 20),
+        ] {
+            let receive = pair.server.recv(room, 3);
+            let send = pair.client.send(&pattern(sent, 3), 3);
+            let done = pair.finish(&pair.server, receive);
+            assert_eq!(bytes(&done), pattern(sent, 3));
+            assert_eq!(pair.finish(&pair.client, send).outcome, Ok(sent as u64));
+        }
+    });
 }
 
 #[test]
 fn a_message_that_is_too_long_fails_its_own_receive_and_nothing_else() {
-    let pair = Pair::open();
-    for size in [100, 5_000, 500_000] {
-        // Once with the receive there first, once with the message.
-        for is_early in [true, false] {
-            let bystander = pending(pair.server.recv(size, 77));
-            let early = is_early.then(|| pair.server.recv(size / 2, 4));
-            let too_long = pair.client.send(&pattern(size, 0), 4);
-            let receive = early.unwrap_or_else(|| {
-                (0..50).for_each(|_| pair.server.drive());
-                pair.server.recv(size / 2, 4)
-            });
-            assert_eq!(
-                pair.finish(&pair.server, receive).outcome,
-                Err(Code::EMSGSIZE)
-            );
-            pair.finish(&pair.client, too_long).outcome.unwrap();
-            let next = pair.client.send(&pattern(size, 9), 4);
-            let done = pair.finish(&pair.server, pair.server.recv(size, 4));
-            assert_eq!(bytes(&done), pattern(size, 9));
-            pair.finish(&pair.client, next).outcome.unwrap();
-            assert!(pair.server.test(bystander).is_none());
-            let last = pair.client.send(b"x", 77);
-            pair.until("the bystander", || pair.server.test(bystander))
-                .outcome
-                .unwrap();
-            pair.finish(&pair.client, last);
+    over_each(|pair| {
+        for size in [100, 5_000, 500_000] {
+            // Once with the receive there first, once with the message.
+            for is_early in [true, false] {
+                let bystander = pending(pair.server.recv(size, 77));
+                let early = is_early.then(|| pair.server.recv(size / 2, 4));
+                let too_long = pair.client.send(&pattern(size, 0), 4);
+                let receive = early.unwrap_or_else(|| {
+                    (0..50).for_each(|_| pair.server.drive());
+                    pair.server.recv(size / 2, 4)
+                });
+                assert_eq!(
+                    pair.finish(&pair.server, receive).outcome,
+                    Err(Code::EMSGSIZE)
+                );
+                pair.finish(&pair.client, too_long).outcome.unwrap();
+                let next = pair.client.send(&pattern(size, 9), 4);
+                let done = pair.finish(&pair.server, pair.server.recv(size, 4));
+                assert_eq!(bytes(&done), pattern(size, 9));
+                pair.finish(&pair.client, next).outcome.unwrap();
+                assert!(pair.server.test(bystander).is_none());
+                let last = pair.client.send(b"x", 77);
+                pair.until("the bystander", || pair.server.test(bystander))
+                    .outcome
+                    .unwrap();
+                pair.finish(&pair.client, last);
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn a_large_message_that_nobody_receives_delays_nothing() {
-    let pair = Pair::open();
-    for size in [1 << 20, 17 << 20] {
-        let large = pair.client.send(&pattern(size, 1), 100);
-        let request = pair.client.post(b"request".to_vec(), 5);
-        pair.client
-            .end(pair.client.bmi.post_sendunexpected(request, 0));
-        pair.client.end(pair.client.send(b"small", 6));
-        assert_eq!(&*pair.server.request().buffer, b"request");
-        let done = pair.finish(&pair.server, pair.server.recv(5, 6));
-        assert_eq!(bytes(&done), b"small");
-        let done = pair.finish(&pair.server, pair.server.recv(size, 100));
-        assert!(bytes(&done) == pattern(size, 1));
-        pair.finish(&pair.client, large).outcome.unwrap();
-    }
+    over_each(|pair| {
+        for size in [1 << 20, 17 << 20] {
+            let large = pair.client.send(&pattern(size, 1), 100);
+            let request = pair.client.post(b"request".to_vec(), 5);
+            pair.client
+                .end(pair.client.bmi.post_sendunexpected(request, 0));
+            pair.client.end(pair.client.send(b"small", 6));
+            assert_eq!(&*pair.server.request().buffer, b"request");
+            let done = pair.finish(&pair.server, pair.server.recv(5, 6));
+            assert_eq!(bytes(&done), b"small");
+            let done = pair.finish(&pair.server, pair.server.recv(size, 100));
+            assert!(bytes(&done) == pattern(size, 1));
+            pair.finish(&pair.client, large).outcome.unwrap();
+        }
+    });
 }
 
 #[test]
 fn messages_beyond_sixteen_mebibytes_arrive() {
-    let pair = Pair::open();
-    let size = 33 << 20;
-    let sent = pair.client.send(&pattern(size, 5), 1);
-    let done = pair.finish(&pair.server, pair.server.recv(size, 1));
-    assert!(bytes(&done) == pattern(size, 5));
-    pair.finish(&pair.client, sent).outcome.unwrap();
+    over_each(|pair| {
+        let size = 33 << 20;
+        let sent = pair.client.send(&pattern(size, 5), 1);
+        let done = pair.finish(&pair.server, pair.server.recv(size, 1));
+        assert!(bytes(&done) == pattern(size, 5));
+        pair.finish(&pair.client, sent).outcome.unwrap();
+    });
 }
 
 #[test]
 fn lists_and_buffers_meet_whatever_their_pieces_are() {
-    let pair = Pair::open();
-    let total = 60_000;
-    for (sent, taken) in [
-        (1, 1),
-        (1, 3),
-        (4, 1),
-        (4, 4),
-        (7, 5),
-        (1000, 1),
-        (1, 1000),
-        (33, 250),
-    ] {
-        let whole = pattern(total, sent as u8);
-        let pieces: Vec<_> = whole
-            .chunks(total.div_ceil(sent))
-            .map(<[u8]>::to_vec)
-            .collect();
-        let room = (0..taken)
-            .map(|_| vec![0; total.div_ceil(taken)])
-            .collect::<Vec<_>>();
-        let receive = pair.server.bmi.post_recv(pair.server.post(room, 8));
-        let send = pair.client.bmi.post_send(pair.client.post(pieces, 8));
-        let done = pair.finish(&pair.server, receive);
-        assert!(bytes(&done) == whole, "{sent} pieces into {taken}");
-        let back = pair.finish(&pair.client, send);
-        assert!(bytes(&back) == whole);
-    }
+    over_each(|pair| {
+        let total = 60_000;
+        for (sent, taken) in [
+            (1, 1),
+            (1, 3),
+            (4, 1),
+            (4, 4),
+            (7, 5),
+            (1000, 1),
+            (1, 1000),
+            (33, 250),
+        ] {
+            let whole = pattern(total, sent as u8);
+            let pieces: Vec<_> = whole
+                .chunks(total.div_ceil(sent))
+                .map(<[u8]>::to_vec)
+                .collect();
+            let room = (0..taken)
+                .map(|_| vec![0; total.div_ceil(taken)])
+                .collect::<Vec<_>>();
+            let receive = pair.server.bmi.post_recv(pair.server.post(room, 8));
+            let send = pair.client.bmi.post_send(pair.client.post(pieces, 8));
+            let done = pair.finish(&pair.server, receive);
+            assert!(bytes(&done) == whole, "{sent} pieces into {taken}");
+            let back = pair.finish(&pair.client, send);
+            assert!(bytes(&back) == whole);
+        }
+    });
 }
 
 #[test]
 fn unexpected_messages_may_be_lists_too() {
-    let pair = Pair::open();
-    for count in [0, 1, 4, 9, 300] {
-        let pieces: Vec<_> = (0..count).map(|number| vec![number as u8; 11]).collect();
-        let whole = pieces.concat();
-        let sent = pair
-            .client
-            .bmi
-            .post_sendunexpected(pair.client.post(pieces, -4), 0);
-        let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
-        assert_eq!((&*message.buffer, message.tag), (&*whole, -4));
-        pair.finish(&pair.client, sent).outcome.unwrap();
-    }
+    over_each(|pair| {
+        for count in [0, 1, 4, 9, 300] {
+            let pieces: Vec<_> = (0..count).map(|number| vec![number as u8; 11]).collect();
+            let whole = pieces.concat();
+            let sent = pair
+                .client
+                .bmi
+                .post_sendunexpected(pair.client.post(pieces, -4), 0);
+            let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
+            assert_eq!((&*message.buffer, message.tag), (&*whole, -4));
+            pair.finish(&pair.client, sent).outcome.unwrap();
+        }
+    });
 }
 
 #[test]
 fn a_message_to_oneself_arrives() {
-    let (bmi, url) = server_at("shm");
-    let context = bmi.open_context().unwrap();
-    let own = bmi.addr_lookup(&url).unwrap();
-    let end = crate::common::End {
-        bmi,
-        context,
-        peer: own,
-    };
-    for size in [8, 100_000] {
-        let receive = end.recv(size, 1);
-        let send = end.send(&pattern(size, 4), 1);
-        assert_eq!(bytes(&end.end(receive)), pattern(size, 4));
-        end.end(send).outcome.unwrap();
+    for scheme in SCHEMES {
+        let (bmi, url) = server_at(scheme);
+        let context = bmi.open_context().unwrap();
+        let own = bmi.addr_lookup(&url).unwrap();
+        let end = crate::common::End {
+            bmi,
+            context,
+            peer: own,
+        };
+        for size in [8, 100_000] {
+            let receive = end.recv(size, 1);
+            let send = end.send(&pattern(size, 4), 1);
+            assert_eq!(bytes(&end.end(receive)), pattern(size, 4));
+            end.end(send).outcome.unwrap();
+        }
+        let sent = end.bmi.post_sendunexpected(end.post(b"me".to_vec(), 1), 0);
+        let message = end.request();
+        end.end(sent);
+        assert_eq!(message.addr, own);
+        assert_eq!(&*message.buffer, b"me");
     }
-    let sent = end.bmi.post_sendunexpected(end.post(b"me".to_vec(), 1), 0);
-    let message = end.request();
-    end.end(sent);
-    assert_eq!(message.addr, own);
-    assert_eq!(&*message.buffer, b"me");
 }
 
 #[test]
 fn short_messages_are_over_when_they_are_posted() {
-    let pair = Pair::open();
-    for size in [0, 8, 4096] {
-        let posted = pair.client.send(&pattern(size, 0), 1).unwrap();
-        let Posted::Done(done) = posted else {
-            panic!("{size} bytes go on");
-        };
-        assert_eq!(done.outcome, Ok(size as u64));
-        assert_eq!(bytes(&done), pattern(size, 0));
-    }
-    // What has arrived before its receive is posted is received by the post.
-    pair.until("three messages", || {
-        let posted = pair.server.recv(4096, 1).unwrap();
-        match posted {
-            Posted::Done(done) => (done.outcome == Ok(4096)).then_some(()),
-            Posted::Pending(id) => {
-                pair.until("a message", || pair.server.test(id))
-                    .outcome
-                    .unwrap();
-                None
+    over_each(|pair| {
+        for size in [0, 8, 4096] {
+            let posted = pair.client.send(&pattern(size, 0), 1).unwrap();
+            let Posted::Done(done) = posted else {
+                panic!("{size} bytes go on");
+            };
+            assert_eq!(done.outcome, Ok(size as u64));
+            assert_eq!(bytes(&done), pattern(size, 0));
+        }
+        // What has arrived before its receive is posted is received by the post.
+        pair.until("three messages", || {
+            let posted = pair.server.recv(4096, 1).unwrap();
+            match posted {
+                Posted::Done(done) => (done.outcome == Ok(4096)).then_some(()),
+                Posted::Pending(id) => {
+                    pair.until("a message", || pair.server.test(id))
+                        .outcome
+                        .unwrap();
+                    None
+                }
             }
+        });
+        for end in [&pair.client, &pair.server] {
+            let told = end
+                .bmi
+                .testcontext(9, Duration::from_millis(20), end.context, |_| ());
+            assert_eq!(told, Ok(0));
         }
     });
-    for end in [&pair.client, &pair.server] {
-        let told = end
-            .bmi
-            .testcontext(9, Duration::from_millis(20), end.context, |_| ());
-        assert_eq!(told, Ok(0));
-    }
 }

@@ -193,3 +193,23 @@ fn posts_that_are_over_at_once_are_told_of_by_no_test() {
         );
     }
 }
+
+#[test]
+fn peers_are_found_by_addresses_of_version_6() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this machine has no IPv6");
+        return;
+    }
+    let mut config = Config::server("tcp://[::1]:0");
+    config.bind_specific = true;
+    let server = Bmi::initialize(config).unwrap();
+    let url = server.urls().remove(0);
+    assert!(url.starts_with("tcp://[::1]:"), "{url}");
+    let pair = Pair::acquaint(server, Bmi::initialize(Config::client()).unwrap(), &url);
+    let host = pair.server.bmi.rev_lookup_unexpected(pair.server.peer);
+    assert_eq!(host.as_deref(), Some(c"::1"));
+    let sent = pair.client.send(b"six", 6);
+    let done = pair.finish(&pair.server, pair.server.recv(9, 6));
+    assert_eq!(bytes(&done), b"six");
+    pair.finish(&pair.client, sent).outcome.unwrap();
+}

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use selvedge_bmi::{Addr, Bmi, CONTEXTS, Code, Config, ContextId, OpId, Post, Posted};
 
-use crate::common::{IDLE, Pair, bytes, pattern, pending, until};
+use crate::common::{IDLE, bytes, over_each, pattern, pending, thread_time, until};
 
 #[test]
 fn there_are_sixteen_contexts_and_a_closed_one_is_given_out_again() {
@@ -26,280 +26,295 @@ fn there_are_sixteen_contexts_and_a_closed_one_is_given_out_again() {
 
 #[test]
 fn a_context_gives_its_own_operations_in_the_order_of_their_ends() {
-    let pair = Pair::open();
-    let other = pair.server.bmi.open_context().unwrap();
-    let mut ids = Vec::new();
-    for tag in 0..4 {
-        let context = if tag % 2 == 0 {
-            pair.server.context
-        } else {
-            other
-        };
-        let post = Post::new(pair.server.peer, vec![0; 9], tag, context).with_user(tag as u64 + 10);
-        ids.push(pending(pair.server.bmi.post_recv(post)));
-    }
-    for tag in [2, 3, 0, 1] {
-        pair.client.end(pair.client.send(b"x", tag));
-    }
-    let mut told = Vec::new();
-    pair.until("all", || {
-        for (number, context) in [pair.server.context, other].into_iter().enumerate() {
-            let found = |done: selvedge_bmi::Completion| told.push((number, done.user, done.id));
+    over_each(|pair| {
+        let other = pair.server.bmi.open_context().unwrap();
+        let mut ids = Vec::new();
+        for tag in 0..4 {
+            let context = if tag % 2 == 0 {
+                pair.server.context
+            } else {
+                other
+            };
+            let post =
+                Post::new(pair.server.peer, vec![0; 9], tag, context).with_user(tag as u64 + 10);
+            ids.push(pending(pair.server.bmi.post_recv(post)));
+        }
+        for tag in [2, 3, 0, 1] {
+            pair.client.end(pair.client.send(b"x", tag));
+        }
+        let mut told = Vec::new();
+        pair.until("all", || {
+            for (number, context) in [pair.server.context, other].into_iter().enumerate() {
+                let found =
+                    |done: selvedge_bmi::Completion| told.push((number, done.user, done.id));
+                pair.server
+                    .bmi
+                    .testcontext(1, Duration::ZERO, context, found)
+                    .unwrap();
+            }
+            (told.len() == 4).then_some(())
+        });
+        let of = |context| told.iter().filter(move |(number, ..)| *number == context);
+        let users = |context| of(context).map(|(_, user, _)| *user).collect::<Vec<_>>();
+        assert_eq!((users(0), users(1)), (vec![12, 10], vec![13, 11]));
+        assert_eq!(
+            of(0).map(|(.., id)| *id).collect::<Vec<_>>(),
+            [ids[2], ids[0]]
+        );
+        let wrong = pending(pair.server.recv(1, 50));
+        assert_eq!(
             pair.server
                 .bmi
-                .testcontext(1, Duration::ZERO, context, found)
-                .unwrap();
-        }
-        (told.len() == 4).then_some(())
+                .test(wrong, Duration::ZERO, other)
+                .unwrap_err(),
+            Code::EINVAL
+        );
     });
-    let of = |context| told.iter().filter(move |(number, ..)| *number == context);
-    let users = |context| of(context).map(|(_, user, _)| *user).collect::<Vec<_>>();
-    assert_eq!((users(0), users(1)), (vec![12, 10], vec![13, 11]));
-    assert_eq!(
-        of(0).map(|(.., id)| *id).collect::<Vec<_>>(),
-        [ids[2], ids[0]]
-    );
-    let wrong = pending(pair.server.recv(1, 50));
-    assert_eq!(
-        pair.server
-            .bmi
-            .test(wrong, Duration::ZERO, other)
-            .unwrap_err(),
-        Code::EINVAL
-    );
 }
 
 #[test]
 fn what_a_closed_context_had_is_nobody_s() {
-    let pair = Pair::open();
-    let context = pair.server.bmi.open_context().unwrap();
-    for tag in 0..2 {
-        pending(
-            pair.server
-                .bmi
-                .post_recv(Post::new(pair.server.peer, vec![0; 9], tag, context)),
-        );
-    }
-    pair.client.end(pair.client.send(b"x", 0));
-    pair.server.drive();
-    pair.server.bmi.close_context(context);
-    assert_eq!(pair.server.bmi.open_context(), Ok(context));
-    pair.client.end(pair.client.send(b"x", 1));
-    for _ in 0..100 {
-        assert_eq!(
-            pair.server
-                .bmi
-                .testcontext(1, Duration::ZERO, context, |_| ()),
-            Ok(0)
-        );
-    }
+    over_each(|pair| {
+        let context = pair.server.bmi.open_context().unwrap();
+        for tag in 0..2 {
+            pending(pair.server.bmi.post_recv(Post::new(
+                pair.server.peer,
+                vec![0; 9],
+                tag,
+                context,
+            )));
+        }
+        pair.client.end(pair.client.send(b"x", 0));
+        pair.server.drive();
+        pair.server.bmi.close_context(context);
+        assert_eq!(pair.server.bmi.open_context(), Ok(context));
+        pair.client.end(pair.client.send(b"x", 1));
+        for _ in 0..100 {
+            assert_eq!(
+                pair.server
+                    .bmi
+                    .testcontext(1, Duration::ZERO, context, |_| ()),
+                Ok(0)
+            );
+        }
+    });
 }
 
 #[test]
 fn some_operations_are_tested_with_holes_between_them() {
-    let pair = Pair::open();
-    let ids: Vec<_> = (0..4)
-        .map(|tag| pending(pair.server.recv(9, tag)))
-        .collect();
-    let mut asked: Vec<_> = ids.iter().map(|&id| Some(id)).collect();
-    asked[1] = None;
-    pair.client.end(pair.client.send(b"three", 3));
-    pair.client.end(pair.client.send(b"one", 1));
-    let mut told = Vec::new();
-    pair.until("one of them", || {
-        let found = |place, done| told.push((place, done));
-        let count = pair
+    over_each(|pair| {
+        let ids: Vec<_> = (0..4)
+            .map(|tag| pending(pair.server.recv(9, tag)))
+            .collect();
+        let mut asked: Vec<_> = ids.iter().map(|&id| Some(id)).collect();
+        asked[1] = None;
+        pair.client.end(pair.client.send(b"three", 3));
+        pair.client.end(pair.client.send(b"one", 1));
+        let mut told = Vec::new();
+        pair.until("one of them", || {
+            let found = |place, done| told.push((place, done));
+            let count =
+                pair.server
+                    .bmi
+                    .testsome(&asked, Duration::ZERO, pair.server.context, found);
+            (count.unwrap() > 0).then_some(())
+        });
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].0, bytes(&told[0].1)), (3, b"three".to_vec()));
+        // An id that is over spoils the call, and nothing is collected.
+        let spoilt =
+            pair.server
+                .bmi
+                .testsome(&asked, Duration::ZERO, pair.server.context, |_, _| ());
+        assert_eq!(spoilt, Err(Code::EINVAL));
+        let waited = pair
             .server
             .bmi
-            .testsome(&asked, Duration::ZERO, pair.server.context, found);
-        (count.unwrap() > 0).then_some(())
+            .waitsome(&asked[..1], pair.server.context, |_, _| ());
+        assert_eq!(waited, Ok(0));
     });
-    assert_eq!(told.len(), 1);
-    assert_eq!((told[0].0, bytes(&told[0].1)), (3, b"three".to_vec()));
-    // An id that is over spoils the call, and nothing is collected.
-    let spoilt = pair
-        .server
-        .bmi
-        .testsome(&asked, Duration::ZERO, pair.server.context, |_, _| ());
-    assert_eq!(spoilt, Err(Code::EINVAL));
-    let waited = pair
-        .server
-        .bmi
-        .waitsome(&asked[..1], pair.server.context, |_, _| ());
-    assert_eq!(waited, Ok(0));
 }
 
 #[test]
 fn ids_that_are_none_are_errors_and_harm_nothing() {
-    let pair = Pair::open();
-    let used = pending(pair.server.recv(9, 1));
-    pair.client.end(pair.client.send(b"x", 1));
-    pair.until("the receive", || pair.server.test(used));
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut ids = vec![OpId(0), OpId(-1), OpId(i64::MIN), OpId(i64::MAX), used];
-    for _ in 0..10_000 {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ids.push(OpId(random as i64));
-    }
-    for id in ids {
-        let tested = pair
-            .server
-            .bmi
-            .test(id, Duration::ZERO, pair.server.context);
-        assert_eq!(tested.unwrap_err(), Code::EINVAL);
-        pair.server.bmi.cancel(id);
-    }
-    for addr in [0, -1, 1, i64::MAX, pair.server.peer.0 + 1] {
-        let post = Post::new(Addr(addr), vec![0; 9], 1, pair.server.context);
-        assert_eq!(
-            pair.server.bmi.post_recv(post).unwrap_err().code,
-            Code::EPROTO
-        );
-    }
+    over_each(|pair| {
+        let used = pending(pair.server.recv(9, 1));
+        pair.client.end(pair.client.send(b"x", 1));
+        pair.until("the receive", || pair.server.test(used));
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut ids = vec![OpId(0), OpId(-1), OpId(i64::MIN), OpId(i64::MAX), used];
+        for _ in 0..10_000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            ids.push(OpId(random as i64));
+        }
+        for id in ids {
+            let tested = pair
+                .server
+                .bmi
+                .test(id, Duration::ZERO, pair.server.context);
+            assert_eq!(tested.unwrap_err(), Code::EINVAL);
+            pair.server.bmi.cancel(id);
+        }
+        for addr in [0, -1, 1, i64::MAX, pair.server.peer.0 + 1] {
+            let post = Post::new(Addr(addr), vec![0; 9], 1, pair.server.context);
+            assert_eq!(
+                pair.server.bmi.post_recv(post).unwrap_err().code,
+                Code::EPROTO
+            );
+        }
+    });
 }
 
 #[test]
 fn ids_of_many_threads_are_never_the_same() {
-    let pair = Pair::open();
-    let seen = Mutex::new(HashSet::new());
-    thread::scope(|scope| {
-        for thread in 0..4 {
-            let (end, seen) = (&pair.server, &seen);
-            scope.spawn(move || {
-                let mut own = Vec::new();
-                for _ in 0..20_000 {
-                    let id = pending(end.recv(1, thread));
-                    own.push(id);
-                    end.bmi.cancel(id);
-                    until("the cancel", || end.test(id));
-                }
-                let mut seen = seen.lock().unwrap();
-                assert!(own.into_iter().all(|id| seen.insert(id)));
-            });
-        }
+    over_each(|pair| {
+        let seen = Mutex::new(HashSet::new());
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (end, seen) = (&pair.server, &seen);
+                scope.spawn(move || {
+                    let mut own = Vec::new();
+                    for _ in 0..20_000 {
+                        let id = pending(end.recv(1, thread));
+                        own.push(id);
+                        end.bmi.cancel(id);
+                        until("the cancel", || end.test(id));
+                    }
+                    let mut seen = seen.lock().unwrap();
+                    assert!(own.into_iter().all(|id| seen.insert(id)));
+                });
+            }
+        });
     });
 }
 
 #[test]
 fn a_cancelled_receive_ends_and_its_message_goes_to_the_next() {
-    let pair = Pair::open();
-    let first = pending(pair.server.recv(9, 1));
-    let second = pending(pair.server.recv(9, 1));
-    pair.server.bmi.cancel(first);
-    pair.server.bmi.cancel(first);
-    let done = pair.server.test(first).unwrap();
-    assert_eq!(done.outcome, Err(Code::ECANCEL));
-    assert_eq!(done.buffers[0].len(), 9);
-    pair.client.end(pair.client.send(b"hello", 1));
-    let done = pair.until("the second", || pair.server.test(second));
-    assert_eq!(bytes(&done), b"hello");
+    over_each(|pair| {
+        let first = pending(pair.server.recv(9, 1));
+        let second = pending(pair.server.recv(9, 1));
+        pair.server.bmi.cancel(first);
+        pair.server.bmi.cancel(first);
+        let done = pair.server.test(first).unwrap();
+        assert_eq!(done.outcome, Err(Code::ECANCEL));
+        assert_eq!(done.buffers[0].len(), 9);
+        pair.client.end(pair.client.send(b"hello", 1));
+        let done = pair.until("the second", || pair.server.test(second));
+        assert_eq!(bytes(&done), b"hello");
+    });
 }
 
 #[test]
 fn cancelling_what_is_moving_ends_nothing_else() {
-    let pair = Pair::open();
-    let size = 8 << 20;
-    let receive = pending(pair.server.recv(size, 1));
-    let send = pending(pair.client.send(&pattern(size, 1), 1));
-    pair.server.drive();
-    pair.client.bmi.cancel(send);
-    pair.server.bmi.cancel(receive);
-    let received = pair
-        .until("the receive", || pair.server.test(receive))
-        .outcome;
-    if received == Err(Code::ECANCEL) {
-        // It had not begun, so the message waits for another one.
-        let again = pair.server.recv(size, 1);
-        pair.finish(&pair.server, again).outcome.unwrap();
-    }
-    let sent = pair.until("the send", || pair.client.test(send)).outcome;
-    assert!(matches!(sent, Ok(_) | Err(Code::ECANCEL)));
-    pair.client.end(pair.client.send(b"alive", 2));
-    let done = pair.finish(&pair.server, pair.server.recv(9, 2));
-    assert_eq!(bytes(&done), b"alive");
+    over_each(|pair| {
+        let size = 8 << 20;
+        let receive = pending(pair.server.recv(size, 1));
+        let send = pending(pair.client.send(&pattern(size, 1), 1));
+        pair.server.drive();
+        pair.client.bmi.cancel(send);
+        pair.server.bmi.cancel(receive);
+        let received = pair
+            .until("the receive", || pair.server.test(receive))
+            .outcome;
+        if received == Err(Code::ECANCEL) {
+            // It had not begun, so the message waits for another one.
+            let again = pair.server.recv(size, 1);
+            pair.finish(&pair.server, again).outcome.unwrap();
+        }
+        let sent = pair.until("the send", || pair.client.test(send)).outcome;
+        assert!(matches!(sent, Ok(_) | Err(Code::ECANCEL)));
+        pair.client.end(pair.client.send(b"alive", 2));
+        let done = pair.finish(&pair.server, pair.server.recv(9, 2));
+        assert_eq!(bytes(&done), b"alive");
+    });
 }
 
 #[test]
 fn an_operation_is_taken_back_and_waited_for() {
-    let pair = Pair::open();
-    let id = pending(pair.server.recv(9, 1));
-    let ended = pair
-        .server
-        .bmi
-        .unpost(id, Duration::from_secs(1), pair.server.context);
-    assert_eq!(ended.unwrap().unwrap().outcome, Err(Code::ECANCEL));
-    let again = pair
-        .server
-        .bmi
-        .unpost(id, Duration::from_secs(1), pair.server.context);
-    assert_eq!(again.unwrap_err(), Code::EINVAL);
+    over_each(|pair| {
+        let id = pending(pair.server.recv(9, 1));
+        let ended = pair
+            .server
+            .bmi
+            .unpost(id, Duration::from_secs(1), pair.server.context);
+        assert_eq!(ended.unwrap().unwrap().outcome, Err(Code::ECANCEL));
+        let again = pair
+            .server
+            .bmi
+            .unpost(id, Duration::from_secs(1), pair.server.context);
+        assert_eq!(again.unwrap_err(), Code::EINVAL);
+    });
 }
 
 #[test]
 fn a_hundred_thousand_receives_cost_what_ten_cost() {
-    let pair = Pair::open();
-    let cost = |posted: i32| {
-        let ids: Vec<_> = (0..posted)
-            .map(|tag| pending(pair.server.recv(8, tag)))
-            .collect();
-        let start = Instant::now();
-        for tag in (0..posted).rev().take(1000) {
-            pair.client.end(pair.client.send(b"x", tag));
-            let id = ids[tag as usize];
-            pair.until("a message", || pair.server.test(id));
-        }
-        let time = start.elapsed();
-        for id in &ids {
-            pair.server.bmi.cancel(*id);
-        }
-        let mut left = (posted as usize).saturating_sub(1000);
-        until("the rest", || {
-            let done = pair
-                .server
-                .bmi
-                .testcontext(4096, IDLE, pair.server.context, |_| ())
-                .unwrap();
-            left -= done;
-            (left == 0).then_some(())
-        });
-        time / posted.min(1000).try_into().unwrap()
-    };
-    let (few, many) = (cost(10), cost(100_000));
-    // Twenty times as long would be a search; a loaded machine is not.
-    assert!(
-        many < few * 20 + Duration::from_micros(50),
-        "{few:?} and {many:?}"
-    );
+    over_each(|pair| {
+        let cost = |posted: i32| {
+            let ids: Vec<_> = (0..posted)
+                .map(|tag| pending(pair.server.recv(8, tag)))
+                .collect();
+            let start = thread_time();
+            for tag in (0..posted).rev().take(1000) {
+                pair.client.end(pair.client.send(b"x", tag));
+                let id = ids[tag as usize];
+                pair.until("a message", || pair.server.test(id));
+            }
+            let time = thread_time() - start;
+            for id in &ids {
+                pair.server.bmi.cancel(*id);
+            }
+            let mut left = (posted as usize).saturating_sub(1000);
+            until("the rest", || {
+                let done = pair
+                    .server
+                    .bmi
+                    .testcontext(4096, IDLE, pair.server.context, |_| ())
+                    .unwrap();
+                left -= done;
+                (left == 0).then_some(())
+            });
+            time / posted.min(1000).try_into().unwrap()
+        };
+        let (few, many) = (cost(10), cost(100_000));
+        // Processor time: twenty times as much would be a search.
+        assert!(
+            many < few * 20 + Duration::from_micros(50),
+            "{few:?} and {many:?}"
+        );
+    });
 }
 
 #[test]
 fn eight_threads_share_an_instance() {
-    let pair = Pair::open();
-    thread::scope(|scope| {
-        for tag in 0..8 {
-            let (server, client) = (&pair.server, &pair.client);
-            scope.spawn(move || {
-                let context = server.bmi.open_context().unwrap();
-                for number in 0..100_u8 {
-                    let size = [8, 5000, 70_000][number as usize % 3];
-                    let receive =
-                        server
-                            .bmi
-                            .post_recv(Post::new(server.peer, vec![0; size], tag, context));
-                    let sent = client.send(&pattern(size, number), tag);
-                    let done = match receive.unwrap() {
-                        Posted::Done(done) => done,
-                        Posted::Pending(id) => until("a message", || {
-                            client.drive();
-                            server.bmi.test(id, IDLE, context).unwrap()
-                        }),
-                    };
-                    assert_eq!(bytes(&done), pattern(size, number));
-                    client.end(sent).outcome.unwrap();
-                }
-            });
-        }
+    over_each(|pair| {
+        thread::scope(|scope| {
+            for tag in 0..8 {
+                let (server, client) = (&pair.server, &pair.client);
+                scope.spawn(move || {
+                    let context = server.bmi.open_context().unwrap();
+                    for number in 0..100_u8 {
+                        let size = [8, 5000, 70_000][number as usize % 3];
+                        let receive = server.bmi.post_recv(Post::new(
+                            server.peer,
+                            vec![0; size],
+                            tag,
+                            context,
+                        ));
+                        let sent = client.send(&pattern(size, number), tag);
+                        let done = match receive.unwrap() {
+                            Posted::Done(done) => done,
+                            Posted::Pending(id) => until("a message", || {
+                                client.drive();
+                                server.bmi.test(id, IDLE, context).unwrap()
+                            }),
+                        };
+                        assert_eq!(bytes(&done), pattern(size, number));
+                        client.end(sent).outcome.unwrap();
+                    }
+                });
+            }
+        });
     });
 }

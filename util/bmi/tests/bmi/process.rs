@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use crate::{common, death, request};
+use crate::{both, common, crowd, death, request};
 
 /// What a child is to do, and with what.
 const ROLE: &str = "BMI_TEST_ROLE";
@@ -17,6 +17,8 @@ const ROLES: &[(&str, Role)] = &[
     ("client", request::ask),
     ("sender", death::sender),
     ("idler", death::idler),
+    ("both", both::ask),
+    ("asker", crowd::ask),
 ];
 
 /// A process in a role. It is killed when it is dropped.
@@ -66,8 +68,16 @@ impl Process {
     }
 
     /// Waits for its end, which has to be a good one.
-    pub(crate) fn ends_well(mut self) {
-        let end = common::until("the end of a process", || self.child.try_wait().unwrap());
+    pub(crate) fn ends_well(self) {
+        self.ends_well_while(|| ());
+    }
+
+    /// As [`Self::ends_well`], and goes on with something meanwhile.
+    pub(crate) fn ends_well_while(mut self, mut go_on: impl FnMut()) {
+        let end = common::until("the end of a process", || {
+            go_on();
+            self.child.try_wait().unwrap()
+        });
         assert!(end.success(), "{end}");
     }
 }

@@ -1,15 +1,16 @@
 //! The pattern of BMI's programs: a request that nobody expected, its acknowledgement, and data in
 //! both directions, contiguous and in lists.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use selvedge_bmi::{Bmi, Config};
 
-use crate::common::{End, bytes, pattern, server_at, unexpected, until};
+use crate::common::{End, SCHEMES, bytes, pattern, server_at, unexpected, until};
 use crate::process::{Process, say};
 
 /// Bytes of the data: more than any provider sends without asking.
-const DATA: usize = 300_000;
+pub(crate) const DATA: usize = 300_000;
 const TAG: i32 = 17;
 
 /// Serves one client at a free port of the scheme.
@@ -41,10 +42,14 @@ pub(crate) fn ask(url: &str) {
     let bmi = Bmi::initialize(Config::client()).unwrap();
     let context = bmi.open_context().unwrap();
     let peer = bmi.addr_lookup(url).unwrap();
-    let end = End { bmi, context, peer };
+    ask_through(&End { bmi, context, peer });
+}
+
+/// Asks an end's peer.
+pub(crate) fn ask_through<B: Borrow<Bmi>>(end: &End<B>) {
     let ack = end.recv(64, TAG);
     let asked = end
-        .bmi
+        .bmi()
         .post_sendunexpected(end.post(b"data, please".to_vec(), TAG), 0);
     end.end(asked).outcome.unwrap();
     assert_eq!(bytes(&end.end(ack)), b"here it comes");
@@ -52,22 +57,25 @@ pub(crate) fn ask(url: &str) {
     assert_eq!(bytes(&data), pattern(DATA, 1));
     let whole = pattern(DATA, 2);
     let pieces: Vec<_> = whole.chunks(DATA / 6).map(<[u8]>::to_vec).collect();
-    end.end(end.bmi.post_send(end.post(pieces, TAG)))
+    end.end(end.bmi().post_send(end.post(pieces, TAG)))
         .outcome
         .unwrap();
     let last = end.recv(0, TAG);
     assert_eq!(end.end(last).outcome, Ok(0));
     // What is orderly is told by nobody else any more.
     assert_eq!(
-        end.bmi.testcontext(9, Duration::ZERO, end.context, |_| ()),
+        end.bmi()
+            .testcontext(9, Duration::ZERO, end.context, |_| ()),
         Ok(0)
     );
 }
 
 #[test]
 fn a_server_and_a_client_talk_from_two_processes() {
-    let mut server = Process::start("server", "shm");
-    let client = Process::start("client", &server.says());
-    client.ends_well();
-    server.ends_well();
+    for scheme in SCHEMES {
+        let mut server = Process::start("server", scheme);
+        let client = Process::start("client", &server.says());
+        client.ends_well();
+        server.ends_well();
+    }
 }

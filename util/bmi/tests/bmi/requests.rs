@@ -4,200 +4,212 @@ use std::time::Duration;
 
 use selvedge_bmi::{Bmi, Code, Config, Post, Posted};
 
-use crate::common::{End, IDLE, Pair, bytes, pattern, server_at, unexpected, until};
+use crate::common::{
+    End, IDLE, Pair, SCHEMES, bytes, over_each, pattern, server_at, unexpected, until,
+};
 
 #[test]
 fn unexpected_messages_have_a_limit_and_every_size_below_it() {
-    let pair = Pair::open();
-    for size in [0, 1, 100, 4096, 4097, 16_384] {
-        let post = pair.client.post(pattern(size, 1), size as i32);
-        let sent = pair.client.bmi.post_sendunexpected(post, 0);
-        let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
-        assert_eq!(
-            (&*message.buffer, message.tag),
-            (&*pattern(size, 1), size as i32)
-        );
-        pair.finish(&pair.client, sent).outcome.unwrap();
-    }
-    let post = pair.client.post(vec![0; 16_385], 1);
-    let refused = pair.client.bmi.post_sendunexpected(post, 0).unwrap_err();
-    assert_eq!(refused.code, Code::EMSGSIZE);
+    over_each(|pair| {
+        for size in [0, 1, 100, 4096, 4097, 16_384] {
+            let post = pair.client.post(pattern(size, 1), size as i32);
+            let sent = pair.client.bmi.post_sendunexpected(post, 0);
+            let message = pair.until("a message", || unexpected(&pair.server.bmi, 0));
+            assert_eq!(
+                (&*message.buffer, message.tag),
+                (&*pattern(size, 1), size as i32)
+            );
+            pair.finish(&pair.client, sent).outcome.unwrap();
+        }
+        let post = pair.client.post(vec![0; 16_385], 1);
+        let refused = pair.client.bmi.post_sendunexpected(post, 0).unwrap_err();
+        assert_eq!(refused.code, Code::EMSGSIZE);
+    });
 }
 
 #[test]
 fn a_test_of_one_class_sees_that_class_and_is_not_held_up_by_others() {
-    let pair = Pair::open();
-    for class in [3, 1, 255, 1] {
-        let post = pair.client.post(vec![class], class.into());
-        let sent = pair.client.bmi.post_sendunexpected(post, class);
-        pair.client.end(sent);
-    }
-    for class in [1, 255, 1, 3] {
-        let message = until("a message", || unexpected(&pair.server.bmi, class));
-        assert_eq!(*message.buffer, [class]);
-    }
-    assert!(unexpected(&pair.server.bmi, 0).is_none());
+    over_each(|pair| {
+        for class in [3, 1, 255, 1] {
+            let post = pair.client.post(vec![class], class.into());
+            let sent = pair.client.bmi.post_sendunexpected(post, class);
+            pair.client.end(sent);
+        }
+        for class in [1, 255, 1, 3] {
+            let message = until("a message", || unexpected(&pair.server.bmi, class));
+            assert_eq!(*message.buffer, [class]);
+        }
+        assert!(unexpected(&pair.server.bmi, 0).is_none());
+    });
 }
 
 #[test]
 fn a_flood_is_held_up_and_nothing_of_it_is_lost() {
-    let pair = Pair::open();
-    let (count, size) = (30_000_u32, 4000);
-    let mut going = Vec::new();
-    for number in 0..count {
-        let mut message = vec![0; size];
-        message[..4].copy_from_slice(&number.to_le_bytes());
-        match pair
-            .client
-            .bmi
-            .post_sendunexpected(pair.client.post(message, 7), 0)
-            .unwrap()
-        {
-            Posted::Done(_) => {}
-            Posted::Pending(id) => going.push(id),
+    over_each(|pair| {
+        let (count, size) = (30_000_u32, 4000);
+        let mut going = Vec::new();
+        for number in 0..count {
+            let mut message = vec![0; size];
+            message[..4].copy_from_slice(&number.to_le_bytes());
+            match pair
+                .client
+                .bmi
+                .post_sendunexpected(pair.client.post(message, 7), 0)
+                .unwrap()
+            {
+                Posted::Done(_) => {}
+                Posted::Pending(id) => going.push(id),
+            }
+            if number % 64 == 0 {
+                pair.server.drive();
+            }
         }
-        if number % 64 == 0 {
-            pair.server.drive();
+        // Sends were held up: the server keeps a part of the flood.
+        assert!(going.len() > 1000, "{} sends were held up", going.len());
+        let mut next = 0;
+        until("all of it", || {
+            pair.client.drive();
+            pair.server
+                .bmi
+                .testunexpected(256, 0, Duration::ZERO, |message| {
+                    assert_eq!(message.buffer[..4], u32::to_le_bytes(next));
+                    next += 1;
+                })
+                .unwrap();
+            (next == count).then_some(())
+        });
+        for id in going {
+            until("a send", || pair.client.test(id)).outcome.unwrap();
         }
-    }
-    // Sends were held up: the server keeps a part of the flood.
-    assert!(going.len() > 1000, "{} sends were held up", going.len());
-    let mut next = 0;
-    until("all of it", || {
-        pair.client.drive();
-        pair.server
-            .bmi
-            .testunexpected(256, 0, Duration::ZERO, |message| {
-                assert_eq!(message.buffer[..4], u32::to_le_bytes(next));
-                next += 1;
-            })
-            .unwrap();
-        (next == count).then_some(())
     });
-    for id in going {
-        until("a send", || pair.client.test(id)).outcome.unwrap();
-    }
 }
 
 #[test]
 fn requests_of_many_clients_are_all_served() {
-    let (server, url) = server_at("shm");
-    let context = server.open_context().unwrap();
-    let clients: Vec<_> = (0..64)
-        .map(|_| {
-            let bmi = Bmi::initialize(Config::client()).unwrap();
-            let (context, peer) = (bmi.open_context().unwrap(), bmi.addr_lookup(&url).unwrap());
-            End { bmi, context, peer }
-        })
-        .collect();
-    let mut asked = vec![0; clients.len()];
-    let mut answered = vec![0; clients.len()];
-    let ask = |number: usize, asked: &mut Vec<i32>| {
-        let end = &clients[number];
-        asked[number] += 1;
-        let answer = Post::new(end.peer, vec![0; 8], asked[number], end.context).with_user(1);
-        end.bmi.post_recv(answer).unwrap();
-        let request = end.post((number as u64).to_le_bytes().to_vec(), asked[number]);
-        end.bmi.post_sendunexpected(request, 0).unwrap();
-    };
-    (0..clients.len()).for_each(|number| ask(number, &mut asked));
-    until("some answers for each", || {
-        server
-            .testunexpected(16, 0, Duration::ZERO, |request| {
-                let answer = Post::new(request.addr, request.buffer.to_vec(), request.tag, context);
-                server.post_send(answer).unwrap();
+    for scheme in SCHEMES {
+        let (server, url) = server_at(scheme);
+        let context = server.open_context().unwrap();
+        let clients: Vec<_> = (0..64)
+            .map(|_| {
+                let bmi = Bmi::initialize(Config::client()).unwrap();
+                let (context, peer) = (bmi.open_context().unwrap(), bmi.addr_lookup(&url).unwrap());
+                End { bmi, context, peer }
             })
-            .unwrap();
-        server
-            .testcontext(64, Duration::ZERO, context, |_| ())
-            .unwrap();
-        for (number, end) in clients.iter().enumerate() {
-            let mut new = 0;
-            end.bmi
-                .testcontext(8, Duration::ZERO, end.context, |done| {
-                    if done.user == 1 {
-                        assert_eq!(bytes(&done), (number as u64).to_le_bytes());
-                        new += 1;
-                    }
+            .collect();
+        let mut asked = vec![0; clients.len()];
+        let mut answered = vec![0; clients.len()];
+        let ask = |number: usize, asked: &mut Vec<i32>| {
+            let end = &clients[number];
+            asked[number] += 1;
+            let answer = Post::new(end.peer, vec![0; 8], asked[number], end.context).with_user(1);
+            end.bmi.post_recv(answer).unwrap();
+            let request = end.post((number as u64).to_le_bytes().to_vec(), asked[number]);
+            end.bmi.post_sendunexpected(request, 0).unwrap();
+        };
+        (0..clients.len()).for_each(|number| ask(number, &mut asked));
+        until("some answers for each", || {
+            server
+                .testunexpected(16, 0, Duration::ZERO, |request| {
+                    let answer =
+                        Post::new(request.addr, request.buffer.to_vec(), request.tag, context);
+                    server.post_send(answer).unwrap();
                 })
                 .unwrap();
-            for _ in 0..new {
-                answered[number] += 1;
-                ask(number, &mut asked);
+            server
+                .testcontext(64, Duration::ZERO, context, |_| ())
+                .unwrap();
+            for (number, end) in clients.iter().enumerate() {
+                let mut new = 0;
+                end.bmi
+                    .testcontext(8, Duration::ZERO, end.context, |done| {
+                        if done.user == 1 {
+                            assert_eq!(bytes(&done), (number as u64).to_le_bytes());
+                            new += 1;
+                        }
+                    })
+                    .unwrap();
+                for _ in 0..new {
+                    answered[number] += 1;
+                    ask(number, &mut asked);
+                }
             }
-        }
-        answered.iter().all(|count| *count >= 4).then_some(())
-    });
-    // Nobody starved: who had least had a fair part of what who had most had.
-    let (least, most) = (
-        answered.iter().min().unwrap(),
-        answered.iter().max().unwrap(),
-    );
-    assert!(most < &(least * 20), "{least} and {most}");
+            answered.iter().all(|count| *count >= 4).then_some(())
+        });
+        // Nobody starved: who had least had a fair part of what who had most had.
+        let (least, most) = (
+            answered.iter().min().unwrap(),
+            answered.iter().max().unwrap(),
+        );
+        assert!(most < &(least * 20), "{least} and {most}");
+    }
 }
 
 #[test]
 fn two_servers_that_talk_to_each_other_at_once_are_one_peer_each() {
-    let ends: Vec<_> = (0..2).map(|_| server_at("shm")).collect();
-    let peers = [
-        ends[0].0.addr_lookup(&ends[1].1).unwrap(),
-        ends[1].0.addr_lookup(&ends[0].1).unwrap(),
-    ];
-    let contexts = [
-        ends[0].0.open_context().unwrap(),
-        ends[1].0.open_context().unwrap(),
-    ];
-    let mut going = Vec::new();
-    for side in 0..2 {
-        let hello = Post::new(peers[side], vec![side as u8], 1, contexts[side]);
-        going.push(ends[side].0.post_sendunexpected(hello, 0).unwrap());
-    }
-    let mut heard = [false; 2];
-    until("both hellos", || {
+    for scheme in SCHEMES {
+        let ends: Vec<_> = (0..2).map(|_| server_at(scheme)).collect();
+        let peers = [
+            ends[0].0.addr_lookup(&ends[1].1).unwrap(),
+            ends[1].0.addr_lookup(&ends[0].1).unwrap(),
+        ];
+        let contexts = [
+            ends[0].0.open_context().unwrap(),
+            ends[1].0.open_context().unwrap(),
+        ];
+        let mut going = Vec::new();
         for side in 0..2 {
-            if let Some(hello) = unexpected(&ends[side].0, 0) {
-                assert_eq!(hello.addr, peers[side], "a second address for one peer");
-                heard[side] = true;
-            }
+            let hello = Post::new(peers[side], vec![side as u8], 1, contexts[side]);
+            going.push(ends[side].0.post_sendunexpected(hello, 0).unwrap());
         }
-        (heard == [true; 2]).then_some(())
-    });
-    for side in 0..2 {
-        assert_eq!(ends[side].0.peers(), 1);
-        let message = Post::new(peers[side], b"answer".to_vec(), 2, contexts[side]);
-        ends[side].0.post_send(message).unwrap();
-    }
-    for side in 0..2 {
-        let receive = Post::new(peers[side], vec![0; 9], 2, contexts[side]);
-        let done = match ends[side].0.post_recv(receive).unwrap() {
-            Posted::Done(done) => done,
-            Posted::Pending(id) => until("an answer", || {
-                ends[1 - side]
-                    .0
-                    .testcontext(0, Duration::ZERO, contexts[1 - side], |_| ())
-                    .unwrap();
-                ends[side].0.test(id, IDLE, contexts[side]).unwrap()
-            }),
-        };
-        assert_eq!(bytes(&done), b"answer");
+        let mut heard = [false; 2];
+        until("both hellos", || {
+            for side in 0..2 {
+                if let Some(hello) = unexpected(&ends[side].0, 0) {
+                    assert_eq!(hello.addr, peers[side], "a second address for one peer");
+                    heard[side] = true;
+                }
+            }
+            (heard == [true; 2]).then_some(())
+        });
+        for side in 0..2 {
+            assert_eq!(ends[side].0.peers(), 1);
+            let message = Post::new(peers[side], b"answer".to_vec(), 2, contexts[side]);
+            ends[side].0.post_send(message).unwrap();
+        }
+        for side in 0..2 {
+            let receive = Post::new(peers[side], vec![0; 9], 2, contexts[side]);
+            let done = match ends[side].0.post_recv(receive).unwrap() {
+                Posted::Done(done) => done,
+                Posted::Pending(id) => until("an answer", || {
+                    ends[1 - side]
+                        .0
+                        .testcontext(0, Duration::ZERO, contexts[1 - side], |_| ())
+                        .unwrap();
+                    ends[side].0.test(id, IDLE, contexts[side]).unwrap()
+                }),
+            };
+            assert_eq!(bytes(&done), b"answer");
+        }
     }
 }
 
 #[test]
 fn senders_are_held_when_that_is_asked_for() {
-    let mut config = Config::server("shm://localhost");
-    config.auto_ref_count = true;
-    let server = Bmi::initialize(config).unwrap();
-    let url = format!("shm://localhost:{}", server.listen_port().unwrap());
-    let pair = Pair::acquaint(server, Bmi::initialize(Config::client()).unwrap(), &url);
-    let (bmi, peer) = (&pair.server.bmi, pair.server.peer);
-    assert_eq!(bmi.let_go(peer), Ok(()));
-    assert_eq!(bmi.let_go(peer), Err(Code::EINVAL));
-    assert!(bmi.rev_lookup(peer).is_none());
-    assert!(bmi.rev_lookup_unexpected(peer).is_some());
-    assert_eq!(bmi.drop_addr(peer), Ok(()));
-    assert_eq!(bmi.drop_addr(peer), Err(Code::EINVAL));
-    assert!(!bmi.knows(peer));
+    for scheme in SCHEMES {
+        let mut config = Config::server(&format!("{scheme}://localhost"));
+        config.auto_ref_count = true;
+        let server = Bmi::initialize(config).unwrap();
+        let url = format!("{scheme}://localhost:{}", server.listen_port().unwrap());
+        let pair = Pair::acquaint(server, Bmi::initialize(Config::client()).unwrap(), &url);
+        let (bmi, peer) = (&pair.server.bmi, pair.server.peer);
+        assert_eq!(bmi.let_go(peer), Ok(()));
+        assert_eq!(bmi.let_go(peer), Err(Code::EINVAL));
+        assert!(bmi.rev_lookup(peer).is_none());
+        assert!(bmi.rev_lookup_unexpected(peer).is_some());
+        assert_eq!(bmi.drop_addr(peer), Ok(()));
+        assert_eq!(bmi.drop_addr(peer), Err(Code::EINVAL));
+        assert!(!bmi.knows(peer));
+    }
 }
 
 #[test]

@@ -3,40 +3,35 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::time::{ClockId, clock_gettime};
 use selvedge_bmi::{Bmi, Config, Post};
 
-use crate::common::{IDLE, Pair, pending, server_at, unexpected};
+use crate::common::{IDLE, SCHEMES, over_each, pending, server_at, thread_time, unexpected};
 
 /// A wait that ends by itself, never.
 const LONG: Duration = Duration::from_secs(30);
 
-fn thread_time() -> Duration {
-    let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
-    Duration::from(now)
-}
-
 #[test]
 fn times_are_kept_and_slept_from_the_first_call_on() {
-    let pair = Pair::open();
-    let id = pending(pair.server.recv(1, 1));
-    let idle = Duration::from_millis(200);
-    let (bmi, context) = (&pair.server.bmi, pair.server.context);
-    let waits: [&dyn Fn() -> bool; 3] = [
-        &|| bmi.test(id, idle, context).unwrap().is_none(),
-        &|| bmi.testcontext(1, idle, context, |_| ()) == Ok(0),
-        &|| bmi.testunexpected(1, 0, idle, |_| ()) == Ok(0),
-    ];
-    for wait in waits {
-        let (start, used) = (Instant::now(), thread_time());
-        assert!(wait());
-        assert!(start.elapsed() >= idle);
-        assert!(thread_time() - used < idle / 4);
-    }
-    let start = Instant::now();
-    assert!(bmi.wait(id, context).unwrap().is_none());
-    assert!(start.elapsed() >= selvedge_bmi::WAIT);
-    assert_eq!(bmi.waitunexpected(1, 0, |_| ()), Ok(0));
+    over_each(|pair| {
+        let id = pending(pair.server.recv(1, 1));
+        let idle = Duration::from_millis(200);
+        let (bmi, context) = (&pair.server.bmi, pair.server.context);
+        let waits: [&dyn Fn() -> bool; 3] = [
+            &|| bmi.test(id, idle, context).unwrap().is_none(),
+            &|| bmi.testcontext(1, idle, context, |_| ()) == Ok(0),
+            &|| bmi.testunexpected(1, 0, idle, |_| ()) == Ok(0),
+        ];
+        for wait in waits {
+            let (start, used) = (Instant::now(), thread_time());
+            assert!(wait());
+            assert!(start.elapsed() >= idle);
+            assert!(thread_time() - used < idle / 4);
+        }
+        let start = Instant::now();
+        assert!(bmi.wait(id, context).unwrap().is_none());
+        assert!(start.elapsed() >= selvedge_bmi::WAIT);
+        assert_eq!(bmi.waitunexpected(1, 0, |_| ()), Ok(0));
+    });
 }
 
 #[test]
@@ -51,93 +46,99 @@ fn an_instance_without_methods_waits_too() {
 
 #[test]
 fn what_is_done_already_is_told_of_without_waiting() {
-    let pair = Pair::open();
-    let id = pending(pair.server.recv(1, 1));
-    pair.client.end(pair.client.send(b"x", 1));
-    (0..1000).for_each(|_| pair.server.drive());
-    let start = Instant::now();
-    assert!(
-        pair.server
-            .bmi
-            .test(id, LONG, pair.server.context)
-            .unwrap()
-            .is_some()
-    );
-    assert!(start.elapsed() < LONG);
+    over_each(|pair| {
+        let id = pending(pair.server.recv(1, 1));
+        pair.client.end(pair.client.send(b"x", 1));
+        (0..1000).for_each(|_| pair.server.drive());
+        let start = Instant::now();
+        assert!(
+            pair.server
+                .bmi
+                .test(id, LONG, pair.server.context)
+                .unwrap()
+                .is_some()
+        );
+        assert!(start.elapsed() < LONG);
+    });
 }
 
 #[test]
 fn a_message_wakes_whoever_sleeps_for_it() {
-    let pair = Pair::open();
-    for size in [8, 100_000] {
-        let id = pending(pair.server.recv(size, 1));
-        thread::scope(|scope| {
-            let (server, client) = (&pair.server, &pair.client);
-            let sleeper = scope.spawn(move || server.bmi.test(id, LONG, server.context).unwrap());
-            thread::sleep(Duration::from_millis(20));
-            client.end(client.send(&vec![1; size], 1));
-            assert_eq!(sleeper.join().unwrap().unwrap().outcome, Ok(size as u64));
-        });
-    }
+    over_each(|pair| {
+        for size in [8, 100_000] {
+            let id = pending(pair.server.recv(size, 1));
+            thread::scope(|scope| {
+                let (server, client) = (&pair.server, &pair.client);
+                let sleeper =
+                    scope.spawn(move || server.bmi.test(id, LONG, server.context).unwrap());
+                thread::sleep(Duration::from_millis(20));
+                client.end(client.send(&vec![1; size], 1));
+                assert_eq!(sleeper.join().unwrap().unwrap().outcome, Ok(size as u64));
+            });
+        }
+    });
 }
 
 #[test]
 fn an_unexpected_message_ends_the_idling_of_a_context_unless_that_is_not_wanted() {
-    let pair = Pair::open();
-    let (server, client) = (&pair.server, &pair.client);
-    let send = || {
-        let sent = client
-            .bmi
-            .post_sendunexpected(client.post(b"hello".to_vec(), 1), 0);
-        client.end(sent);
-    };
-    let idle = |time| {
-        server
-            .bmi
-            .testcontext(1, time, server.context, |_| ())
-            .unwrap()
-    };
-    thread::scope(|scope| {
-        let sleeper = scope.spawn(|| idle(LONG));
-        thread::sleep(Duration::from_millis(20));
+    over_each(|pair| {
+        let (server, client) = (&pair.server, &pair.client);
+        let send = || {
+            let sent = client
+                .bmi
+                .post_sendunexpected(client.post(b"hello".to_vec(), 1), 0);
+            client.end(sent);
+        };
+        let idle = |time| {
+            server
+                .bmi
+                .testcontext(1, time, server.context, |_| ())
+                .unwrap()
+        };
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| idle(LONG));
+            thread::sleep(Duration::from_millis(20));
+            send();
+            assert_eq!(sleeper.join().unwrap(), 0);
+        });
+        assert_eq!(&*server.request().buffer, b"hello");
+        server.bmi.heed_unexpected(false);
         send();
-        assert_eq!(sleeper.join().unwrap(), 0);
+        let (start, time) = (Instant::now(), Duration::from_millis(100));
+        idle(time);
+        assert!(start.elapsed() >= time);
     });
-    assert_eq!(&*server.request().buffer, b"hello");
-    server.bmi.heed_unexpected(false);
-    send();
-    let (start, time) = (Instant::now(), Duration::from_millis(100));
-    idle(time);
-    assert!(start.elapsed() >= time);
 }
 
 #[test]
 fn what_one_thread_finds_wakes_the_thread_that_waits_for_it() {
-    let (server, url) = server_at("shm");
-    let context = server.open_context().unwrap();
-    let client = Bmi::initialize(Config::client()).unwrap();
-    let (ctx, peer) = (
-        client.open_context().unwrap(),
-        client.addr_lookup(&url).unwrap(),
-    );
-    client
-        .post_sendunexpected(Post::new(peer, vec![1], 1, ctx), 0)
-        .unwrap();
-    let from = crate::common::until("a hello", || {
-        client.testcontext(1, Duration::ZERO, ctx, |_| ()).unwrap();
-        unexpected(&server, 0)
-    });
-    for _ in 0..50 {
-        let id = pending(server.post_recv(Post::new(from.addr, vec![0; 8], 2, context)));
-        thread::scope(|scope| {
-            let sleeper = scope.spawn(|| server.test(id, LONG, context).unwrap());
-            // Drives everything, and is told of nothing itself.
-            let other = scope.spawn(|| server.testunexpected(1, 7, IDLE * 10, |_| ()));
-            client
-                .post_send(Post::new(peer, vec![1; 8], 2, ctx))
-                .unwrap();
-            assert!(sleeper.join().unwrap().is_some());
-            assert_eq!(other.join().unwrap(), Ok(0));
+    for scheme in SCHEMES {
+        let (server, url) = server_at(scheme);
+        let context = server.open_context().unwrap();
+        let client = Bmi::initialize(Config::client()).unwrap();
+        let (ctx, peer) = (
+            client.open_context().unwrap(),
+            client.addr_lookup(&url).unwrap(),
+        );
+        client
+            .post_sendunexpected(Post::new(peer, vec![1], 1, ctx), 0)
+            .unwrap();
+        let from = crate::common::until("a hello", || {
+            client.testcontext(1, Duration::ZERO, ctx, |_| ()).unwrap();
+            unexpected(&server, 0)
         });
+        for _ in 0..50 {
+            let id = pending(server.post_recv(Post::new(from.addr, vec![0; 8], 2, context)));
+            thread::scope(|scope| {
+                let sleeper = scope.spawn(|| server.test(id, LONG, context).unwrap());
+                // Drives everything, and is told of nothing itself.
+                let other = scope.spawn(|| server.testunexpected(1, 7, IDLE * 10, |_| ()));
+                client
+                    .post_send(Post::new(peer, vec![1; 8], 2, ctx))
+                    .unwrap();
+                assert!(sleeper.join().unwrap().is_some());
+                assert_eq!(other.join().unwrap(), Ok(0));
+            });
+        }
     }
 }

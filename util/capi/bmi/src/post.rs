@@ -1,70 +1,90 @@
-//! Posting.
+//! Posting: what each function of C does with its memory; [`Call`] is all that they have in common.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
 use std::ffi::{c_int, c_void};
 
 use selvedge::{Iov, IovMut};
-use selvedge_bmi::{Addr, Code, OpId, Post, Posted, Result};
+use selvedge_bmi::method::Kind;
+use selvedge_bmi::{Addr, Bmi, Code, OpId, Post, Posted, Result};
 
 use crate::answer::{call, count};
 use crate::seed;
 
-/// What the posts of C have in common: where the id goes, who the peer is, and so on.
-struct Call<P> {
+/// What the posts of C have in common, except for the memory.
+struct Call {
     id: *mut i64,
     peer: i64,
-    pieces: P,
     tag: i32,
     user_ptr: *mut c_void,
     context: i64,
-    /// The class of an unexpected message.
-    class: Option<u8>,
 }
 
-/// # Safety
-/// The id may be written; the pieces are valid as [`selvedge_bmi::Bmi::post_send_raw`] asks for.
-#[inline]
-unsafe fn send(call_: &Call<&[Iov]>) -> c_int {
-    call(|bmi| {
-        if call_.id.is_null() {
-            return Err(Code::EINVAL);
+impl Call {
+    #[inline]
+    const fn new(id: *mut i64, peer: i64, tag: i32, user_ptr: *mut c_void, context: i64) -> Self {
+        Self {
+            id,
+            peer,
+            tag,
+            user_ptr,
+            context,
         }
-        let context = seed::context(bmi, call_.context)?;
-        let post = Post::new(Addr(call_.peer), call_.pieces, call_.tag, context)
-            .with_user(call_.user_ptr.addr() as u64);
-        // SAFETY: not null, and the caller promises that it may be written.
-        let store = |id: OpId| unsafe { call_.id.write(id.0) };
-        let posted = match call_.class {
+    }
+
+    /// # Safety
+    /// The id may be written; the pieces are valid as [`selvedge_bmi::Bmi::post_send_raw`] asks for.
+    #[inline]
+    unsafe fn send(&self, pieces: Result<impl AsRef<[Iov]>>, kind: Kind) -> c_int {
+        call(|bmi| {
+            let pieces = pieces?;
+            let post = self.post(bmi, pieces.as_ref())?;
+            // SAFETY: not null, and the caller promises that it may be written.
+            let store = |id: OpId| unsafe { self.id.write(id.0) };
+            let posted = match kind {
+                // SAFETY: passed on from the caller.
+                Kind::Expected => unsafe { bmi.post_send_raw(&post, store) },
+                Kind::Unexpected { class } => {
+                    // SAFETY: as above.
+                    unsafe { bmi.post_sendunexpected_raw(&post, class, store) }
+                }
+            };
+            // SAFETY: as for `store`.
+            unsafe { conclude(&posted, self.id, std::ptr::null_mut()) }
+        })
+    }
+
+    /// # Safety
+    /// The id and the size may be written; the pieces are valid as
+    /// [`selvedge_bmi::Bmi::post_recv_raw`] asks for.
+    #[inline]
+    unsafe fn recv(&self, pieces: Result<impl AsRef<[IovMut]>>, actual_size: *mut i64) -> c_int {
+        call(|bmi| {
+            let pieces = pieces?;
+            let post = self.post(bmi, pieces.as_ref())?;
+            if actual_size.is_null() {
+                return Err(Code::EINVAL);
+            }
+            // SAFETY: not null, and the caller promises that both may be written.
+            let store = |id: OpId| unsafe { self.id.write(id.0) };
             // SAFETY: passed on from the caller.
-            None => unsafe { bmi.post_send_raw(&post, store) },
-            // SAFETY: as above.
-            Some(class) => unsafe { bmi.post_sendunexpected_raw(&post, class, store) },
-        };
-        // SAFETY: as for `store`.
-        unsafe { conclude(&posted, call_.id, std::ptr::null_mut()) }
-    })
-}
+            let posted = unsafe { bmi.post_recv_raw(&post, store) };
+            // SAFETY: as for `store`.
+            unsafe { conclude(&posted, self.id, actual_size) }
+        })
+    }
 
-/// # Safety
-/// The id and the size may be written; the pieces are valid as
-/// [`selvedge_bmi::Bmi::post_recv_raw`] asks for.
-#[inline]
-unsafe fn recv(call_: &Call<&[IovMut]>, actual_size: *mut i64) -> c_int {
-    call(|bmi| {
-        if call_.id.is_null() || actual_size.is_null() {
+    /// # Errors
+    /// [`Code::EINVAL`] when there is no room for the id.
+    #[inline]
+    fn post<P>(&self, bmi: &Bmi, pieces: P) -> Result<Post<P>> {
+        if self.id.is_null() {
             return Err(Code::EINVAL);
         }
-        let context = seed::context(bmi, call_.context)?;
-        let post = Post::new(Addr(call_.peer), call_.pieces, call_.tag, context)
-            .with_user(call_.user_ptr.addr() as u64);
-        // SAFETY: not null, and the caller promises that both may be written.
-        let store = |id: OpId| unsafe { call_.id.write(id.0) };
-        // SAFETY: passed on from the caller.
-        let posted = unsafe { bmi.post_recv_raw(&post, store) };
-        // SAFETY: as for `store`.
-        unsafe { conclude(&posted, call_.id, actual_size) }
-    })
+        let context = seed::context(bmi, self.context)?;
+        let word = self.user_ptr.addr() as u64;
+        Ok(Post::new(Addr(self.peer), pieces, self.tag, context).with_user(word))
+    }
 }
 
 /// Says what became of a post: 0 and an id, or 1 and a size.
@@ -95,9 +115,9 @@ unsafe fn conclude(posted: &Result<Posted>, id: *mut i64, size: *mut i64) -> Res
 /// # Errors
 /// [`Code::EINVAL`] for a size below zero, and for bytes at no address.
 #[inline]
-fn checked(buffer: *const c_void, size: i64) -> Result<usize> {
+fn piece<B, T>(buffer: *const B, size: i64, made: impl Fn(*const B, usize) -> T) -> Result<T> {
     match usize::try_from(size) {
-        Ok(size) if size == 0 || !buffer.is_null() => Ok(size),
+        Ok(size) if size == 0 || !buffer.is_null() => Ok(made(buffer, size)),
         _ => Err(Code::EINVAL),
     }
 }
@@ -105,7 +125,7 @@ fn checked(buffer: *const c_void, size: i64) -> Result<usize> {
 /// A list of pieces; its sizes have to add up to `total`.
 ///
 /// # Errors
-/// As [`checked`]; [`Code::EINVAL`] for a count below zero, lists at no address, and another sum.
+/// As [`piece`]; [`Code::EINVAL`] for a count below zero, lists at no address, and another sum.
 ///
 /// # Safety
 /// The lists are null or have `list_count` members.
@@ -114,7 +134,7 @@ unsafe fn list<T>(
     size_list: *const i64,
     list_count: c_int,
     total: i64,
-    piece: impl Fn(*const c_void, usize) -> T,
+    made: impl Fn(*const c_void, usize) -> T,
 ) -> Result<Vec<T>> {
     let members = count(list_count)?;
     if members > 0 && (buffer_list.is_null() || size_list.is_null()) {
@@ -127,23 +147,13 @@ unsafe fn list<T>(
         let buffer = unsafe { buffer_list.wrapping_add(member).read() };
         // SAFETY: as above.
         let size = unsafe { size_list.wrapping_add(member).read() };
-        pieces.push(piece(buffer, checked(buffer, size)?));
+        pieces.push(piece(buffer, size, &made)?);
         sum = sum.checked_add(size).ok_or(Code::EINVAL)?;
     }
     match sum == total {
         true => Ok(pieces),
         false => Err(Code::EINVAL),
     }
-}
-
-/// Answers a refusal before anything was posted.
-macro_rules! or_refuse {
-    ($checked:expr) => {
-        match $checked {
-            Ok(value) => value,
-            Err(code) => return crate::answer::refusal(code),
-        }
-    };
 }
 
 /// # Safety
@@ -158,22 +168,33 @@ unsafe extern "C" fn BMI_post_send(
     _buffer_type: c_int,
     tag: i32,
     user_ptr: *mut c_void,
-    context_id: i64,
+    context: i64,
     _hints: *mut c_void,
 ) -> c_int {
-    let pieces = &[Iov::from_raw(buffer, or_refuse!(checked(buffer, size)))];
+    let call = Call::new(id, dest, tag, user_ptr, context);
+    let pieces = piece(buffer, size, Iov::from_raw).map(|piece| [piece]);
     // SAFETY: passed on from the caller.
-    unsafe {
-        send(&Call {
-            id,
-            peer: dest,
-            pieces,
-            tag,
-            user_ptr,
-            context: context_id,
-            class: None,
-        })
-    }
+    unsafe { call.send(pieces, Kind::Expected) }
+}
+
+/// # Safety
+/// As `BMI_post_send`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_post_sendunexpected(
+    id: *mut i64,
+    dest: i64,
+    buffer: *const c_void,
+    size: i64,
+    _buffer_type: c_int,
+    tag: i32,
+    user_ptr: *mut c_void,
+    context: i64,
+    _hints: *mut c_void,
+) -> c_int {
+    let call = Call::new(id, dest, tag, user_ptr, context);
+    let pieces = piece(buffer, size, Iov::from_raw).map(|piece| [piece]);
+    // SAFETY: passed on from the caller.
+    unsafe { call.send(pieces, Kind::Unexpected { class: 0 }) }
 }
 
 /// # Safety
@@ -188,53 +209,13 @@ unsafe extern "C" fn BMI_post_sendunexpected_class(
     tag: i32,
     class: u8,
     user_ptr: *mut c_void,
-    context_id: i64,
+    context: i64,
     _hints: *mut c_void,
 ) -> c_int {
-    let pieces = &[Iov::from_raw(buffer, or_refuse!(checked(buffer, size)))];
+    let call = Call::new(id, dest, tag, user_ptr, context);
+    let pieces = piece(buffer, size, Iov::from_raw).map(|piece| [piece]);
     // SAFETY: passed on from the caller.
-    unsafe {
-        send(&Call {
-            id,
-            peer: dest,
-            pieces,
-            tag,
-            user_ptr,
-            context: context_id,
-            class: Some(class),
-        })
-    }
-}
-
-/// # Safety
-/// As `BMI_post_send`.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn BMI_post_sendunexpected(
-    id: *mut i64,
-    dest: i64,
-    buffer: *const c_void,
-    size: i64,
-    buffer_type: c_int,
-    tag: i32,
-    user_ptr: *mut c_void,
-    context_id: i64,
-    hints: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        BMI_post_sendunexpected_class(
-            id,
-            dest,
-            buffer,
-            size,
-            buffer_type,
-            tag,
-            0,
-            user_ptr,
-            context_id,
-            hints,
-        )
-    }
+    unsafe { call.send(pieces, Kind::Unexpected { class }) }
 }
 
 /// # Safety
@@ -250,107 +231,37 @@ unsafe extern "C" fn BMI_post_recv(
     _buffer_type: c_int,
     tag: i32,
     user_ptr: *mut c_void,
-    context_id: i64,
+    context: i64,
     _hints: *mut c_void,
 ) -> c_int {
-    let len = or_refuse!(checked(buffer, expected_size));
-    let pieces = &[IovMut::from_raw(buffer, len)];
+    let call = Call::new(id, src, tag, user_ptr, context);
+    let made = |base: *const c_void, len| IovMut::from_raw(base.cast_mut(), len);
+    let pieces = piece(buffer.cast_const(), expected_size, made).map(|piece| [piece]);
     // SAFETY: passed on from the caller.
-    unsafe {
-        recv(
-            &Call {
-                id,
-                peer: src,
-                pieces,
-                tag,
-                user_ptr,
-                context: context_id,
-                class: None,
-            },
-            actual_size,
-        )
-    }
+    unsafe { call.recv(pieces, actual_size) }
 }
 
 /// # Safety
-/// As `BMI_post_send`, for each buffer of the list; the lists have `list_count` members.
+/// As `BMI_post_send`, for each buffer of the list; the lists have `count` members.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_post_send_list(
     id: *mut i64,
     dest: i64,
-    buffer_list: *const *const c_void,
-    size_list: *const i64,
-    list_count: c_int,
-    total_size: i64,
+    buffers: *const *const c_void,
+    sizes: *const i64,
+    count: c_int,
+    total: i64,
     _buffer_type: c_int,
     tag: i32,
     user_ptr: *mut c_void,
-    context_id: i64,
+    context: i64,
     _hints: *mut c_void,
 ) -> c_int {
+    let call = Call::new(id, dest, tag, user_ptr, context);
     // SAFETY: passed on from the caller.
-    let pieces = unsafe {
-        list(
-            buffer_list,
-            size_list,
-            list_count,
-            total_size,
-            Iov::from_raw,
-        )
-    };
+    let pieces = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
     // SAFETY: as above.
-    unsafe {
-        send(&Call {
-            id,
-            peer: dest,
-            pieces: &or_refuse!(pieces),
-            tag,
-            user_ptr,
-            context: context_id,
-            class: None,
-        })
-    }
-}
-
-/// # Safety
-/// As `BMI_post_send_list`.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn BMI_post_sendunexpected_list_class(
-    id: *mut i64,
-    dest: i64,
-    buffer_list: *const *const c_void,
-    size_list: *const i64,
-    list_count: c_int,
-    total_size: i64,
-    _buffer_type: c_int,
-    tag: i32,
-    class: u8,
-    user_ptr: *mut c_void,
-    context_id: i64,
-    _hints: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let pieces = unsafe {
-        list(
-            buffer_list,
-            size_list,
-            list_count,
-            total_size,
-            Iov::from_raw,
-        )
-    };
-    // SAFETY: as above.
-    unsafe {
-        send(&Call {
-            id,
-            peer: dest,
-            pieces: &or_refuse!(pieces),
-            tag,
-            user_ptr,
-            context: context_id,
-            class: Some(class),
-        })
-    }
+    unsafe { call.send(pieces, Kind::Expected) }
 }
 
 /// # Safety
@@ -359,76 +270,68 @@ unsafe extern "C" fn BMI_post_sendunexpected_list_class(
 unsafe extern "C" fn BMI_post_sendunexpected_list(
     id: *mut i64,
     dest: i64,
-    buffer_list: *const *const c_void,
-    size_list: *const i64,
-    list_count: c_int,
-    total_size: i64,
-    buffer_type: c_int,
+    buffers: *const *const c_void,
+    sizes: *const i64,
+    count: c_int,
+    total: i64,
+    _buffer_type: c_int,
     tag: i32,
     user_ptr: *mut c_void,
-    context_id: i64,
-    hints: *mut c_void,
+    context: i64,
+    _hints: *mut c_void,
 ) -> c_int {
+    let call = Call::new(id, dest, tag, user_ptr, context);
     // SAFETY: passed on from the caller.
-    unsafe {
-        BMI_post_sendunexpected_list_class(
-            id,
-            dest,
-            buffer_list,
-            size_list,
-            list_count,
-            total_size,
-            buffer_type,
-            tag,
-            0,
-            user_ptr,
-            context_id,
-            hints,
-        )
-    }
+    let pieces = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
+    // SAFETY: as above.
+    unsafe { call.send(pieces, Kind::Unexpected { class: 0 }) }
 }
 
 /// # Safety
-/// As `BMI_post_recv`, for each buffer of the list; the lists have `list_count` members.
+/// As `BMI_post_send_list`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn BMI_post_sendunexpected_list_class(
+    id: *mut i64,
+    dest: i64,
+    buffers: *const *const c_void,
+    sizes: *const i64,
+    count: c_int,
+    total: i64,
+    _buffer_type: c_int,
+    tag: i32,
+    class: u8,
+    user_ptr: *mut c_void,
+    context: i64,
+    _hints: *mut c_void,
+) -> c_int {
+    let call = Call::new(id, dest, tag, user_ptr, context);
+    // SAFETY: passed on from the caller.
+    let pieces = unsafe { list(buffers, sizes, count, total, Iov::from_raw) };
+    // SAFETY: as above.
+    unsafe { call.send(pieces, Kind::Unexpected { class }) }
+}
+
+/// # Safety
+/// As `BMI_post_recv`, for each buffer of the list; the lists have `count` members.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn BMI_post_recv_list(
     id: *mut i64,
     src: i64,
-    buffer_list: *const *const c_void,
-    size_list: *const i64,
-    list_count: c_int,
-    total_expected_size: i64,
-    total_actual_size: *mut i64,
+    buffers: *const *const c_void,
+    sizes: *const i64,
+    count: c_int,
+    total: i64,
+    actual_size: *mut i64,
     _buffer_type: c_int,
     tag: i32,
     user_ptr: *mut c_void,
-    context_id: i64,
+    context: i64,
     _hints: *mut c_void,
 ) -> c_int {
-    let piece = |buffer: *const c_void, len| IovMut::from_raw(buffer.cast_mut(), len);
+    let call = Call::new(id, src, tag, user_ptr, context);
+    let made = |base: *const c_void, len| IovMut::from_raw(base.cast_mut(), len);
     // SAFETY: passed on from the caller.
-    let pieces = unsafe {
-        list(
-            buffer_list,
-            size_list,
-            list_count,
-            total_expected_size,
-            piece,
-        )
-    };
+    let pieces = unsafe { list(buffers, sizes, count, total, made) };
     // SAFETY: as above.
-    unsafe {
-        recv(
-            &Call {
-                id,
-                peer: src,
-                pieces: &or_refuse!(pieces),
-                tag,
-                user_ptr,
-                context: context_id,
-                class: None,
-            },
-            total_actual_size,
-        )
-    }
+    unsafe { call.recv(pieces, actual_size) }
 }

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,8 +28,21 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
 }
 
-/// Compiles a program, with warnings as errors; where it is.
+/// Compiles a program once, with warnings as errors; where it is.
 fn compile(name: &str) -> PathBuf {
+    static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    match compiled.get(name) {
+        Some(program) => program.clone(),
+        None => {
+            let program = compile_first(name);
+            compiled.insert(name.to_owned(), program.clone());
+            program
+        }
+    }
+}
+
+fn compile_first(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let library = library();
     let output = Command::new("cc")
@@ -94,6 +109,18 @@ fn talk_over(scheme: &str) {
 #[test]
 fn a_server_and_a_client_in_c_talk_over_shm() {
     talk_over("shm");
+}
+
+#[test]
+fn a_server_and_a_client_in_c_talk_over_tcp() {
+    talk_over("tcp");
+}
+
+#[test]
+fn a_peer_that_dies_is_an_error_and_no_signal() {
+    for scheme in ["shm", "tcp"] {
+        assert!(end(&mut start(&compile("signal"), scheme)).success());
+    }
 }
 
 #[test]
