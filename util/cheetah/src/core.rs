@@ -6,6 +6,7 @@ mod patience;
 mod thread;
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,6 +43,10 @@ pub struct Core {
 struct Shared {
     /// `None` after finalize.
     engine: Mutex<State>,
+    /// What waits in the engine, so that whoever looks for it in vain needs no lock.
+    has_arrivals: AtomicBool,
+    has_failures: AtomicBool,
+    owes_flush: AtomicBool,
     is_ending: AtomicBool,
 }
 
@@ -119,6 +124,9 @@ impl Core {
                 stage: Stage::default(),
                 patience: Patience::default(),
             }),
+            has_arrivals: AtomicBool::new(false),
+            has_failures: AtomicBool::new(false),
+            owes_flush: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
         });
         let thread = match config.has_thread {
@@ -138,6 +146,14 @@ impl Core {
     /// Which context this is.
     pub fn mycontext(&self) -> usize {
         self.me
+    }
+
+    /// Has what was sent leave: whoever asked for the next message will do something else now.
+    #[cold]
+    fn flush(&self) {
+        if let Some(engine) = &mut self.shared.lock().engine {
+            engine.progress();
+        }
     }
 
     /// How many there are.
@@ -183,6 +199,12 @@ impl Core {
     /// The next message, in the order of each sender's.
     #[inline]
     pub fn next(&self) -> Option<Message> {
+        if !self.shared.has_arrivals.load(Ordering::Acquire) {
+            if self.shared.owes_flush.load(Ordering::Acquire) {
+                self.flush();
+            }
+            return None;
+        }
         let arrival = self.shared.lock().engine.as_mut()?.next()?;
         Some(Message { arrival })
     }
@@ -195,6 +217,9 @@ impl Core {
 
     /// The oldest failure that was not reported yet.
     pub fn failure(&self) -> Option<Error> {
+        if !self.shared.has_failures.load(Ordering::Acquire) {
+            return None;
+        }
         self.shared.lock().engine.as_mut()?.failure()
     }
 
@@ -528,12 +553,50 @@ const ANSWER_TIME: Duration = Duration::from_millis(250);
 
 impl Shared {
     #[inline]
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        Locked {
+            state: self.engine.lock().unwrap_or_else(PoisonError::into_inner),
+            shared: self,
+        }
     }
 
     fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Acquire)
+    }
+}
+
+/// The engine, for whoever has locked it. Giving it back says what waits in it.
+struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    shared: &'a Shared,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let engine = self.state.engine.as_ref();
+        let note = |word: &AtomicBool, ask: fn(&Engine) -> bool| {
+            word.store(engine.is_some_and(ask), Ordering::Release);
+        };
+        note(&self.shared.has_arrivals, Engine::has_arrivals);
+        note(&self.shared.has_failures, Engine::has_failures);
+        note(&self.shared.owes_flush, Engine::owes_flush);
     }
 }
 

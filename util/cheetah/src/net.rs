@@ -15,9 +15,9 @@ use selvedge::owned::Window;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::tagged;
 use selvedge::{
-    Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Context, Domain, Endpoint,
-    EpOption, Errno, FiAddr, Hints, Iov, IovMut, MemoryRegion, MrAccess, MrMode, OpFlags, TagMatch,
-    alloc, av, cq, mr, wait,
+    AddrFormat, Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Context,
+    Domain, Endpoint, EpOption, Errno, FiAddr, Hints, Iov, IovMut, MemoryRegion, MrAccess, MrMode,
+    OpFlags, TagMatch, alloc, av, cq, mr, wait,
 };
 
 use crate::recv::Buffer;
@@ -43,6 +43,9 @@ pub(crate) struct Net {
     domain: Arc<dyn Domain>,
     provider: String,
     inject_size: usize,
+    /// It may keep what is posted until it is driven, as a fabric with a network below does; one whose
+    /// peers have no network addresses hands everything over at once.
+    pub(crate) dawdles: bool,
     next_key: u64,
 }
 
@@ -88,6 +91,7 @@ impl Net {
             domain,
             provider: info.fabric_attr.prov_name.clone(),
             inject_size: info.tx_attr.inject_size,
+            dawdles: info.addr_format != AddrFormat::Str,
             next_key: secret,
         })
     }

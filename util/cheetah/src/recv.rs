@@ -8,6 +8,7 @@
 
 use std::alloc::{self, Layout};
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -95,13 +96,19 @@ impl Part {
         unsafe { std::slice::from_raw_parts(first, self.len) }
     }
 
-    /// The piece of it that `bytes`, a piece of [`Self::bytes`], is.
+    /// Where in a message a piece of it lies.
     #[inline]
-    pub(crate) fn piece(mut self, bytes: &[u8]) -> Self {
-        let from = bytes.as_ptr().addr() - self.buffer.memory.addr().get();
-        debug_assert!(from >= self.start && from + bytes.len() <= self.start + self.len);
-        self.start = from;
-        self.len = bytes.len();
+    pub(crate) fn place(message: &[u8], piece: &[u8]) -> Range<usize> {
+        let start = piece.as_ptr().addr() - message.as_ptr().addr();
+        start..start + piece.len()
+    }
+
+    /// A piece of it.
+    #[inline]
+    pub(crate) fn piece(mut self, place: Range<usize>) -> Self {
+        debug_assert!(place.end <= self.len);
+        self.start += place.start;
+        self.len = place.len();
         self
     }
 }

@@ -210,6 +210,11 @@ fn errors_end_the_program_with_a_sentence_unless_somebody_takes_them() {
             "noted: get of 1 bytes at 0x20 of context 1",
         ),
         ("handler", true, "noted: barrier within a handler"),
+        (
+            "overrun",
+            true,
+            "noted: pack() has written more than size() said",
+        ),
         ("late", true, "noted: poll after finalize"),
         ("patience", true, "noted: wait has lasted"),
     ];

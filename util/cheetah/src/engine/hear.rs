@@ -8,17 +8,20 @@ impl Engine {
     /// Takes one message.
     #[inline]
     pub(super) fn message(&mut self, from: usize, part: Part) {
-        let message = part.clone();
-        let Some((said, bytes)) = wire::parse(message.bytes()) else {
+        let message = part.bytes();
+        let Some((said, bytes)) = wire::parse(message) else {
             log::warn!(
                 "context {}: {} bytes from context {from} make no sense",
                 self.me,
-                message.bytes().len()
+                message.len()
             );
             return;
         };
         match said {
-            Said::Invoke { port, .. } => self.hear_invoke(from, port, part.piece(bytes)),
+            Said::Invoke { port, .. } => {
+                let place = Part::place(message, bytes);
+                self.hear_invoke(from, port, part.piece(place));
+            }
             Said::Put {
                 to, bell, local, ..
             } => self.hear_put(from, to, bytes, [bell, local]),

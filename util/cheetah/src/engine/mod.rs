@@ -59,8 +59,13 @@ pub(crate) type Obituary = Box<dyn Fn(usize) -> Option<String> + Send>;
 pub(crate) struct Engine {
     // First, because closing an endpoint gives back the memory that the rest holds.
     nets: Vec<Net>,
+    /// Where completions are read to, and who their senders are.
+    done: Box<[Entry; BATCH]>,
+    from: Box<[FiAddr; BATCH]>,
     me: usize,
     peers: Vec<Peer>,
+    /// Who each fabric's senders are: contexts have their numbers in those that reach them alone.
+    senders: Vec<Vec<usize>>,
     receives: Receives,
     bells: Arc<Bells>,
     ops: FxHashMap<u64, Op>,
@@ -86,6 +91,8 @@ pub(crate) struct Engine {
     obituary: Option<Obituary>,
     /// Handed over by the last poll: there was something.
     stirred: bool,
+    /// Something was sent since the last poll, and may not have left.
+    owes_flush: bool,
 }
 
 /// What completes later.
@@ -181,9 +188,13 @@ impl Engine {
             what: error.to_string(),
         };
         let mut peers = Vec::new();
-        for known in all {
+        let mut senders = vec![Vec::new(); nets.len()];
+        for (number, known) in all.iter().enumerate() {
             let addr = nets[known.net].add(&known.address).map_err(refused)?;
             peers.push(Peer::new(known.net, addr, known.key));
+            let (known, place) = (&mut senders[known.net], addr.0 as usize);
+            known.resize(known.len().max(place + 1), usize::MAX);
+            known[place] = number;
         }
         let receives = Receives::post(&nets).map_err(|errno| Error::Fabric {
             context: me,
@@ -191,6 +202,8 @@ impl Engine {
         })?;
         let mut engine = Self {
             nets,
+            done: Box::new([Entry::default(); BATCH]),
+            from: Box::new([FiAddr::UNSPEC; BATCH]),
             me,
             receives,
             bells: Bells::new(),
@@ -210,6 +223,8 @@ impl Engine {
             copies: Copies::default(),
             obituary,
             stirred: false,
+            owes_flush: false,
+            senders,
             peers,
         };
         for peer in engine.neighbours() {
@@ -243,6 +258,7 @@ impl Engine {
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         self.stirred = false;
+        self.owes_flush = false;
         for net in 0..self.nets.len() {
             self.drain(net);
         }
@@ -262,6 +278,7 @@ impl Engine {
         self.inbox.pop_front()
     }
 
+    #[inline]
     pub(crate) fn has_arrivals(&self) -> bool {
         !self.inbox.is_empty()
     }
@@ -269,6 +286,17 @@ impl Engine {
     /// How many arrivals nobody has taken.
     pub(crate) fn arrivals(&self) -> usize {
         self.inbox.len()
+    }
+
+    /// Whether something that was sent may not have left.
+    #[inline]
+    pub(crate) fn owes_flush(&self) -> bool {
+        self.owes_flush
+    }
+
+    #[inline]
+    pub(crate) fn has_failures(&self) -> bool {
+        !self.failures.is_empty()
     }
 
     /// The oldest failure that nobody has been told of.
@@ -304,15 +332,14 @@ impl Engine {
 
     #[inline]
     fn drain(&mut self, net: usize) {
-        let mut done = [Entry::default(); BATCH];
-        let mut from = [FiAddr::UNSPEC; BATCH];
         for _ in 0..BATCHES {
-            match self.nets[net].poll(&mut done, &mut from) {
+            match self.nets[net].poll(&mut *self.done, &mut *self.from) {
                 Ok(0) => return,
                 Ok(count) => {
                     self.stirred = true;
                     for index in 0..count {
-                        self.completed(net, &done[index], from[index]);
+                        let (entry, from) = (self.done[index], self.from[index]);
+                        self.completed(net, &entry, from);
                     }
                     if count < BATCH {
                         return;
@@ -335,9 +362,9 @@ impl Engine {
 
     #[inline]
     fn completed(&mut self, net: usize, entry: &Entry, from: FiAddr) {
-        let peer = usize::try_from(from.0)
-            .ok()
-            .filter(|&peer| peer < self.peers.len());
+        let place = usize::try_from(from.0).ok();
+        let known = place.and_then(|place| self.senders[net].get(place));
+        let peer = known.copied().filter(|&peer| peer < self.peers.len());
         if entry.flags.contains(CompletionFlags::REMOTE_WRITE) {
             if let Some(peer) = peer {
                 self.ring_for(peer, BellName::from_word(entry.data));
@@ -453,7 +480,10 @@ impl Engine {
         if !peer.has_backlog() {
             let net = &self.nets[peer.net];
             match net.send(peer.addr, &head, bytes, Mark::To(to).context()) {
-                Ok(()) => return,
+                Ok(()) => {
+                    self.owes_flush |= net.dawdles;
+                    return;
+                }
                 Err(Errno::Again) => {}
                 Err(errno) => return self.not_sent(to, errno),
             }
@@ -492,7 +522,10 @@ impl Engine {
             let peer = &mut self.peers[to];
             let context = Mark::To(to).context();
             match peer.send_backlog(&self.nets[peer.net], context) {
-                Ok(()) => self.stirred = true,
+                Ok(()) => {
+                    self.stirred = true;
+                    self.owes_flush |= self.nets[self.peers[to].net].dawdles;
+                }
                 Err(Errno::Again) => self.backlog.push(to),
                 Err(errno) => self.not_sent(to, errno),
             }

@@ -31,7 +31,7 @@ impl Engine {
         // before its operations.
         let posted = unsafe { self.nets[peer.net].read(place, room, Mark::Op(number).context()) };
         match posted {
-            Ok(()) => {}
+            Ok(()) => self.owes_flush |= self.nets[peer.net].dawdles,
             Err(Errno::Again) => self.to_post.push_back(number),
             Err(errno) => self.op_failed(number, errno, &errno.to_string()),
         }

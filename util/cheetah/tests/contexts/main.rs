@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot run fails")]
 
 mod calls;
+mod hosts;
 mod meeting;
 mod remote;
 mod starting;

@@ -13,6 +13,13 @@ fn puts_and_gets_of_every_size_arrive_whole_and_touch_nothing_else() {
 }
 
 #[test]
+fn a_large_put_is_copied_once() {
+    for contexts in [2, 4] {
+        play_well("one-copy", contexts);
+    }
+}
+
+#[test]
 fn heap_stack_data_zeros_and_mapped_memory_are_put_to() {
     for contexts in COUNTS {
         play_well("places", contexts);

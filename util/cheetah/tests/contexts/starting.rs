@@ -6,7 +6,7 @@ use crate::troupe::{LAUNCHER, SCENES, play, play_well, watch};
 
 #[test]
 fn one_process_forks_into_as_many_contexts_as_it_was_told() {
-    for contexts in [1, 2, 3, 4, 8, 16] {
+    for contexts in [1, 2, 3, 4, 8, 16, 64] {
         play_well("thin", contexts);
     }
 }

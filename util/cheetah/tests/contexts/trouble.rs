@@ -104,6 +104,8 @@ fn what_was_sent_last_arrives_before_the_end() {
 fn two_controllers_have_nothing_to_do_with_each_other() {
     for contexts in [1, 2, 4] {
         play_well("two", contexts);
+        // The first one is over shm.
+        play("two", contexts, &["tcp"]).assert_well(contexts);
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) const SCENES: &[(&str, super::Scene)] = &[
     ("special", special),
     ("withdrawn", withdrawn),
     ("any-int", any_int),
+    ("one-copy", one_copy),
 ];
 
 const SIZES: [usize; 13] = [
@@ -62,6 +63,34 @@ fn get(
     let bell = BellName::from_word(bell);
     // SAFETY: as above.
     unsafe { controller.get(of, remote, (room.as_mut_ptr(), room.len()), local, bell) }
+}
+
+/// A large put is copied once, from its source to its place.
+fn one_copy(controller: &Controller, _: &[String]) -> Result {
+    let (me, all) = (controller.mycontext(), controller.ncontexts());
+    let (next, before) = ((me + 1) % all, (me + all - 1) % all);
+    let mut room = vec![0_u8; 1 << 20];
+    let (there, done) = (controller.bell()?, controller.bell()?);
+    let known = share(controller, &[address(&mut room), there.name().word()])?;
+    // Nobody puts before all are here.
+    let old = controller.copies();
+    controller.barrier()?;
+    let source = pattern(me, 1 << 20);
+    put(
+        controller,
+        next,
+        known[next][0],
+        &source,
+        Some(&done),
+        known[next][1],
+    )?;
+    controller.wait(&done, 1)?;
+    controller.wait(&there, 1)?;
+    assert!(room == pattern(before, 1 << 20));
+    let new = controller.copies();
+    assert_eq!((new.packed, new.placed), (old.packed, old.placed));
+    assert_eq!(new.delivered, old.delivered + 1);
+    controller.barrier()
 }
 
 /// Every size, to the next context and to oneself, put and fetched back, at odd addresses, with guards.

@@ -336,13 +336,16 @@ fn flushes(controller: &Controller, _: &[String]) -> Result {
 }
 
 /// Two controllers at once; their functions and contexts have nothing to do with each other.
-fn two(first: &Controller, _: &[String]) -> Result {
+fn two(first: &Controller, args: &[String]) -> Result {
     let (me, all) = (first.mycontext(), first.ncontexts());
     let words = share(first, &[u64::from(std::process::id())])?;
     let file = std::env::temp_dir().join(format!("cheetah-two-{}", words[0][0]));
     let place = selvedge_cheetah::Meeting::File(file.display().to_string());
     // The other way round, so that numbers differ.
-    let second = Controller::open(&Config::new().at(all - 1 - me, all, "two", place))?;
+    let config = Config::new().at(all - 1 - me, all, "two", place);
+    let fabric = args.first().map_or("", |name| name);
+    let second = Controller::open(&config.fabric(fabric))?;
+    assert!(fabric.is_empty() || second.fabrics() == [fabric]);
     assert_eq!(second.mycontext(), all - 1 - me);
     let (ours, theirs) = (first.bell()?, second.bell()?);
     let (one, other) = (ours.clone(), theirs.clone());

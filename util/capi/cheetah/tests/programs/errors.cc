@@ -15,6 +15,19 @@ static void nothing(int, int, void *, int) {}
 static void other(int, int, void *, int) {}
 static void waits(int, int, void *, int);
 
+// Says that it is smaller than it is.
+struct Liar {};
+
+namespace Cheetah {
+template <> class Serialize<CHEETAH, Liar> {
+public:
+    static int size(const Liar &) { return 8; }
+    static int pack(const Liar &, char *) { return 16; }
+    static int unpack(Liar *&, char *) { return 16; }
+    static void cleanup(Liar *) {}
+};
+} // namespace Cheetah
+
 static Cheetah::Controller *controller_g = 0;
 
 static void waits(int, int, void *, int) { controller_g->barrier(); }
@@ -56,6 +69,10 @@ int main(int argc, char **argv)
         c.barrier();
         c.ainvoke(me, id, 0, 0);
         c.poll();
+    } else if (what == "overrun") {
+        Cheetah::onError(note);
+        Cheetah::MatchingHandler handler(c);
+        handler.send(next, 1, Liar());
     } else if (what == "late") {
         Cheetah::onError(note);
         c.finalize();

@@ -1,0 +1,97 @@
+//! Contexts on several hosts: network namespaces of this machine, with a wire between them and no
+//! socket in common.
+
+use std::process::Command;
+
+use crate::troupe::{SCENES, finish, spawn};
+
+/// Two hosts, which end with this value.
+struct Hosts([String; 2]);
+
+impl Hosts {
+    /// Makes them; `None` where this process may not.
+    fn make() -> Option<Self> {
+        let names = ["a", "b"].map(|name| format!("cheetah-{}-{name}", std::process::id()));
+        let hosts = Self(names);
+        let [a, b] = &hosts.0;
+        let is_made = ip(&["netns", "add", a])
+            && ip(&["netns", "add", b])
+            && ip(&[
+                "-n", a, "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns", b,
+            ])
+            && [(a, "10.77.0.1/24"), (b, "10.77.0.2/24")]
+                .iter()
+                .all(|(host, address)| {
+                    ip(&["-n", host, "address", "add", address, "dev", "wire"])
+                        && ip(&["-n", host, "link", "set", "wire", "up"])
+                        && ip(&["-n", host, "link", "set", "lo", "up"])
+                });
+        is_made.then(|| hosts.wait_for_wire())
+    }
+
+    /// A wire that was just plugged in carries nothing for a moment.
+    fn wait_for_wire(self) -> Self {
+        for host in &self.0 {
+            let is_up = || {
+                let mut show = Command::new("ip");
+                show.args(["-n", host, "link", "show", "wire"]);
+                let shown = show.output().unwrap().stdout;
+                String::from_utf8_lossy(&shown).contains("state UP")
+            };
+            assert!(
+                (0..10_000).any(|_| is_up()),
+                "the wire of {host} stays down"
+            );
+        }
+        self
+    }
+
+    /// A context of four, on the host that its number falls to.
+    fn context(&self, rank: usize, scene: &[&str], near: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0[rank % 2], SCENES]);
+        command.args(scene).arg("-tcp");
+        command
+            .env("CHEETAH_RANK", rank.to_string())
+            .env("CHEETAH_SIZE", "4")
+            .env("CHEETAH_JOB", "hosts")
+            .env("CHEETAH_RENDEZVOUS", "10.77.0.1:7000")
+            .env("CHEETAH_NEAR", near);
+        command
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.0 {
+            ip(&["netns", "delete", name]);
+        }
+    }
+}
+
+/// Whether a command of ip(8) has worked.
+fn ip(args: &[&str]) -> bool {
+    let output = Command::new("ip").args(args).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn contexts_of_two_hosts_meet_over_tcp_and_those_of_one_over_shm_if_that_is_wanted() {
+    let Some(hosts) = Hosts::make() else {
+        eprintln!("skipped: no network namespaces can be made here");
+        return;
+    };
+    for near in ["", "shm"] {
+        for scene in [
+            &["thin"][..],
+            &["fifo", "300"],
+            &["arguments"],
+            &["put-bells", "50"],
+        ] {
+            let contexts = [0, 1, 2, 3].map(|rank| spawn(hosts.context(rank, scene, near)));
+            for context in contexts {
+                finish(context).assert_well(1);
+            }
+        }
+    }
+}
