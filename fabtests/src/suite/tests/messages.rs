@@ -1,6 +1,7 @@
 //! Messages, fi_msg(3): they arrive whole, once, in order, and completions say exactly what happened.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use anyhow::ensure;
 use selvedge::{Caps, CompletionFlags as Flags, Errno, FiAddr, OpFlags};
@@ -302,31 +303,40 @@ fn many_senders(cx: &mut Cx) -> Result {
     if cx.me() > 0 {
         return send_all(cx, &port, 0, count);
     }
-    receive_all(cx, &port, count, |_, _| Ok(()))
+    receive_all(cx, &port, 0..count, |_, _| Ok(()))
 }
 
 /// As before, everybody sends to everybody, and every message says the truth about its source.
+///
+/// In rounds: who posts more sends than an endpoint has room for and receives nothing meanwhile
+/// waits for others that do the same.
 fn everybody_to_everybody(cx: &mut Cx) -> Result {
     let port = cx.port()?;
-    let count = cx.scale(60, 600);
-    let mut sends = Vec::new();
-    for number in 0..count {
-        for to in cx.others() {
-            let bytes = cx.payload(to, number, 16 + number * 37 % 900);
-            sends.push(port.post(Tx::msg(port.to(to), bytes))?);
+    for round in 0..cx.scale(1, 10) {
+        let numbers = round * ROUND..(round + 1) * ROUND;
+        let mut sends = Vec::new();
+        for number in numbers.clone() {
+            for to in cx.others() {
+                let bytes = cx.payload(to, number, 16 + number * 37 % 900);
+                sends.push(port.post(Tx::msg(port.to(to), bytes))?);
+            }
+            if number % 8 == 7 {
+                port.drive()?;
+            }
         }
-        if number % 8 == 7 {
-            port.drive()?;
+        receive_all(cx, &port, numbers, |from, done| {
+            same("source", port.process(done.src), Some(from))
+        })?;
+        for context in sends {
+            port.of(context)?.well()?;
         }
-    }
-    receive_all(cx, &port, count, |from, done| {
-        same("source", port.process(done.src), Some(from))
-    })?;
-    for context in sends {
-        port.of(context)?.well()?;
+        cx.barrier()?;
     }
     Ok(())
 }
+
+/// Messages to each of the others that are on their way before any is received.
+const ROUND: usize = 60;
 
 fn send_all(cx: &Cx, port: &Port, to: usize, count: usize) -> Result {
     let mut sends = Vec::new();
@@ -345,15 +355,15 @@ fn send_all(cx: &Cx, port: &Port, to: usize, count: usize) -> Result {
     Ok(())
 }
 
-/// Receives `count` messages of each of the others, each sender's in its order.
+/// Receives the messages of these numbers of each of the others, each sender's in its order.
 fn receive_all(
     cx: &Cx,
     port: &Port,
-    count: usize,
+    numbers: Range<usize>,
     check: impl Fn(usize, &Done) -> Result,
 ) -> Result {
-    let mut next = vec![0; cx.count()];
-    let total = count * (cx.count() - 1);
+    let mut next = vec![numbers.start; cx.count()];
+    let total = numbers.len() * (cx.count() - 1);
     let window = 32.min(total);
     let mut posted = std::collections::VecDeque::new();
     for _ in 0..window {
