@@ -2,13 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+#[path = "../../once.rs"]
+mod once;
+use once::once;
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -28,22 +30,13 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c")
 }
 
-/// Compiles a program once, with warnings as errors; where it is.
+/// A program of `tests/c`, compiled with warnings as errors; where it is.
 fn compile(name: &str) -> PathBuf {
-    static COMPILED: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
-    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    match compiled.get(name) {
-        Some(program) => program.clone(),
-        None => {
-            let program = compile_first(name);
-            compiled.insert(name.to_owned(), program.clone());
-            program
-        }
-    }
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    once(program, |program| compile_to(program, name))
 }
 
-fn compile_first(name: &str) -> PathBuf {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+fn compile_to(program: &Path, name: &str) {
     let library = library();
     let output = Command::new("cc")
         .args([
@@ -55,7 +48,7 @@ fn compile_first(name: &str) -> PathBuf {
             "-g",
             "-o",
         ])
-        .arg(&program)
+        .arg(program)
         .arg(sources().join(format!("{name}.c")))
         .arg("-I")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
@@ -66,7 +59,6 @@ fn compile_first(name: &str) -> PathBuf {
         .expect("a C compiler");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    program
 }
 
 fn start(program: &Path, argument: &str) -> Child {

@@ -9,6 +9,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+#[path = "../../once.rs"]
+mod once;
+use once::once;
+
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -44,6 +48,12 @@ fn compile(name: &str, standard: &str, more: &[&str]) -> Option<PathBuf> {
         "{name}-{standard}{}",
         more.concat().replace(['/', '=', ','], "_")
     ));
+    Some(once(program, |program| {
+        compile_to(program, name, standard, more);
+    }))
+}
+
+fn compile_to(program: &Path, name: &str, standard: &str, more: &[&str]) {
     let library = library();
     let warnings = [
         "-Wall",
@@ -58,7 +68,7 @@ fn compile(name: &str, standard: &str, more: &[&str]) -> Option<PathBuf> {
         .args(warnings)
         .args(more)
         .arg("-o")
-        .arg(&program)
+        .arg(program)
         .arg(root().join(format!("tests/programs/{name}.cc")))
         .arg("-I")
         .arg(root().join("include"))
@@ -69,7 +79,6 @@ fn compile(name: &str, standard: &str, more: &[&str]) -> Option<PathBuf> {
         .expect("a C++ compiler");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{standard}: {said}");
-    Some(program)
 }
 
 fn knows(standard: &str) -> bool {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use selvedge_abi as abi;
 
-use crate::stage::{Built, HEADERS, compile, has, said, with_ours};
+use crate::stage::{Built, HEADERS, compile, has, once, said, with_ours};
 
 /// Members that the system's headers need not have yet.
 const NEWER: [&str; 15] = [
@@ -142,7 +142,9 @@ fn programs_in_c_see_the_same_layout() {
     }
     let include = Path::new(env!("CARGO_TARGET_TMPDIR")).join("include");
     fs::create_dir_all(&include).unwrap();
-    fs::write(include.join("members.h"), source).unwrap();
+    once(include.join("members.h"), |file| {
+        fs::write(file, source).unwrap();
+    });
     let text = said(&mut with_ours(compile(
         "layout",
         Built::ForOurs,

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+#[path = "../../../once.rs"]
+mod once;
+pub(crate) use once::once;
+
 /// A folder where the library is under the name that programs look for.
 pub(crate) fn library() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -19,9 +23,7 @@ pub(crate) fn library() -> &'static Path {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fabric");
         fs::create_dir_all(&folder).unwrap();
         for name in ["libfabric.so.1", "libfabric.so"] {
-            let link = folder.join(name);
-            let _ = fs::remove_file(&link);
-            symlink(built(), &link).unwrap();
+            once(folder.join(name), |link| symlink(built(), link).unwrap());
         }
         folder
     })
@@ -71,8 +73,14 @@ pub(crate) enum Built {
 
 /// A program of `tests/c`, compiled with warnings as errors; where it is.
 pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathBuf {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fabric-{name}-{built:?}"));
+    once(program, |program| {
+        compile_to(program, name, built, include);
+    })
+}
+
+fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c");
     let compiler = match built {
         Built::Otherwise => "mpicc",
         _ => "cc",
@@ -80,7 +88,7 @@ pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathB
     let mut command = Command::new(compiler);
     command
         .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", "-o"])
-        .arg(&program)
+        .arg(program)
         .arg(sources.join(format!("{name}.c")))
         .arg("-I")
         .arg(&sources);
@@ -96,7 +104,6 @@ pub(crate) fn compile(name: &str, built: Built, include: Option<&Path>) -> PathB
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    program
 }
 
 /// A command that finds our library, and no other one.
