@@ -10,12 +10,12 @@ use crate::under_watchdog;
 
 const KEY: u64 = 42;
 
-fn window(net: &Net) -> Window {
+pub(crate) fn window(net: &Net) -> Window {
     let access = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
     Window::new(&*net.domain, 64, access, KEY).unwrap()
 }
 
-fn target(window: &Window, dest: FiAddr, op: Op) -> Target {
+pub(crate) fn target(window: &Window, dest: FiAddr, op: Op) -> Target {
     Target {
         dest,
         addr: window.addr(8),

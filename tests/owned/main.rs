@@ -4,6 +4,7 @@
 
 mod atomics;
 mod awaited;
+mod backlog;
 mod executors;
 mod interleavings;
 mod loopback;

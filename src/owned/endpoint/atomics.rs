@@ -11,34 +11,51 @@ use std::ffi::c_void;
 use super::port::Memory;
 use crate::atomic::{Ioc, IocMut, Op, Target};
 use crate::owned::Buf;
-use crate::{Context, Endpoint, Errno, OpFlags, Result};
+use crate::{Context, Endpoint, Errno, FiAddr, OpFlags, Result};
 
 /// An atomic to post.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum AtomicPost<'a> {
+pub(super) enum AtomicPost {
     /// With the operands in the buffer.
     Base { target: Target },
-    /// Earlier values go into the buffer.
-    Fetch { operand: &'a [u8], target: Target },
-    /// As [`Self::Fetch`].
-    Compare {
-        operand: &'a [u8],
-        compare: &'a [u8],
-        target: Target,
-    },
+    /// With [`Operands::operand`]; earlier values go into the buffer.
+    Fetch { target: Target },
+    /// As [`Self::Fetch`], with [`Operands::compare`], too.
+    Compare { target: Target },
 }
 
-impl AtomicPost<'_> {
+/// What a post borrows for the call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operands<'a> {
+    pub(super) operand: &'a [u8],
+    pub(super) compare: &'a [u8],
+}
+
+impl Operands<'_> {
+    /// Those of a post that borrows nothing.
+    pub(super) const NONE: Self = Self {
+        operand: &[],
+        compare: &[],
+    };
+}
+
+impl AtomicPost {
+    /// Whose memory it changes.
+    pub(super) fn peer(self) -> FiAddr {
+        let (Self::Base { target } | Self::Fetch { target } | Self::Compare { target }) = self;
+        target.dest
+    }
+
     /// How many bytes of earlier values there will be, if there are any. A read has no operands, but
     /// as many values as the buffer's length says.
     ///
     /// # Errors
     /// [`Errno::TooSmall`] when they do not fit.
-    pub(super) fn results(self, buf: &Buf) -> Result<Option<usize>> {
+    pub(super) fn results(self, operand: &[u8], buf: &Buf) -> Result<Option<usize>> {
         let len = match self {
             Self::Base { .. } => return Ok(None),
-            Self::Fetch { target, .. } if target.op == Op::AtomicRead => buf.len(),
-            Self::Fetch { operand, .. } | Self::Compare { operand, .. } => operand.len(),
+            Self::Fetch { target } if target.op == Op::AtomicRead => buf.len(),
+            Self::Fetch { .. } | Self::Compare { .. } => operand.len(),
         };
         match len <= buf.capacity() {
             true => Ok(Some(len)),
@@ -55,12 +72,14 @@ impl AtomicPost<'_> {
         self,
         ep: &dyn Endpoint,
         flags: OpFlags,
+        operands: Operands<'_>,
         memory: &Memory,
         context: Context,
     ) -> Result {
         let (message, desc) = (memory.message, [memory.desc]);
         let room = |count| [IocMut::from_raw(memory.room.base, count)];
         let injected = flags | OpFlags::INJECT;
+        let Operands { operand, compare } = operands;
         match self {
             Self::Base { target } => {
                 let iov = [elements(&target, message.base, message.len)?];
@@ -69,7 +88,7 @@ impl AtomicPost<'_> {
                 // SAFETY: the caller makes the promise of `atomicmsg`.
                 unsafe { ep.atomicmsg(&msg, flags) }
             }
-            Self::Fetch { operand, target } => {
+            Self::Fetch { target } => {
                 let is_read = target.op == Op::AtomicRead;
                 let iov = match is_read {
                     true => [elements(&target, message.base, message.len)?],
@@ -83,11 +102,7 @@ impl AtomicPost<'_> {
                 // `operand` is borrowed for this call, which is as long as injected ones are used.
                 unsafe { ep.fetch_atomicmsg(&msg, &result, &desc, injected) }
             }
-            Self::Compare {
-                operand,
-                compare,
-                target,
-            } => {
+            Self::Compare { target } => {
                 let (iov, compare) = ([given(&target, operand)?], [given(&target, compare)?]);
                 let rma_iov = [target.elements(iov[0].count)];
                 let result = room(iov[0].count);

@@ -5,14 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, Waker};
 
-use super::atomics::AtomicPost;
+use super::atomics::{AtomicPost, Operands};
+use super::backlog::{Backlog, Lane};
 use super::messages::{Mailbox, Messages};
 use super::port::{BATCH, Finished, Port, Post};
 use super::remote::{Remote, RemotePost};
 use super::sleep::Dormitory;
-use super::slots::Key;
+use super::stage::Stage;
 use crate::atomic::Target;
-use crate::owned::{Buf, Failed, Received};
+use crate::owned::{Buf, Failed, Received, Refused};
 use crate::{
     Address, AddressVector, Domain, EpOption, Errno, Error, FiAddr, Info, Result, TagMatch, wait,
 };
@@ -30,9 +31,9 @@ use crate::{
 /// waits; under an executor of another make, a thread that calls [`Self::wait`] again and again
 /// does. Only a future whose post finds a full queue asks to be polled again at once.
 ///
-/// Operations are posted in the order of their futures' first polls. When a queue is full, a
-/// future keeps its operation and tries again at its next poll; those that were polled later may
-/// then be posted earlier.
+/// Operations are posted in the order of their futures' first polls: those to one peer, and all
+/// receives. One that finds a full queue waits, and so do those of its kind that come later; they
+/// are posted as room is found, whichever future's poll finds it.
 ///
 /// Dropping a future is always allowed. Its operation is cancelled if that still works. The buffer
 /// returns to its pool when the operation is over, which is found by any later poll of a future of
@@ -53,6 +54,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct AsyncEndpoint {
+    backlog: Backlog,
     port: Port<Task>,
     dormitory: Arc<Dormitory>,
     /// Whether somebody waits for completions.
@@ -70,6 +72,17 @@ pub(super) enum Task {
     Told,
     /// Nobody: the future is gone.
     Gone,
+}
+
+impl Task {
+    /// Whom to wake, without anything to give.
+    pub(super) fn waker(self) -> Option<Waker> {
+        match self {
+            Self::Many(mailbox) => mailbox.reader(),
+            Self::Waiting(waker) => Some(waker),
+            Self::Told | Self::Gone => None,
+        }
+    }
 }
 
 impl AsyncEndpoint {
@@ -107,6 +120,7 @@ impl AsyncEndpoint {
         let port = Port::open(domain, info, av, object)?;
         Ok(Self {
             dormitory: Arc::new(Dormitory::new(Arc::clone(port.cq()))),
+            backlog: Backlog::default(),
             port,
             sleeps: object != wait::Object::None,
         })
@@ -175,8 +189,10 @@ impl AsyncEndpoint {
     /// waiting.
     ///
     /// # Errors
-    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Again`] when a queue is full.
+    /// [`Errno::MsgSize`] above `tx_attr.inject_size`; [`Errno::Again`] when a queue is full, or
+    /// while something else to this peer waits for room.
     pub fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        self.admit(dest)?;
         self.port.inject(bytes, dest, data)
     }
 
@@ -185,6 +201,7 @@ impl AsyncEndpoint {
     /// # Errors
     /// As [`Self::inject`].
     pub fn tinject(&self, bytes: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        self.admit(dest)?;
         self.port.tinject(bytes, dest, tag, data)
     }
 
@@ -212,6 +229,7 @@ impl AsyncEndpoint {
     /// # Errors
     /// As [`crate::Rma::inject_write`].
     pub fn inject_write(&self, bytes: &[u8], to: Remote, data: Option<u64>) -> Result {
+        self.admit(to.peer)?;
         self.port.inject_write(bytes, to, data)
     }
 
@@ -223,7 +241,12 @@ impl AsyncEndpoint {
     /// Changes a peer's memory by `operand` (fi_fetch_atomic(3)), and gives `buf` back with what was
     /// there before: see [`super::Endpoint::fetch_atomic`].
     pub fn fetch_atomic<'a>(&'a self, buf: Buf, operand: &'a [u8], target: Target) -> Sending<'a> {
-        self.sending(Post::Atomic(AtomicPost::Fetch { operand, target }), buf)
+        let operands = Operands {
+            operand,
+            ..Operands::NONE
+        };
+        let what = Post::Atomic(AtomicPost::Fetch { target });
+        Sending(Operation::new(self, what, operands, buf))
     }
 
     /// Compares a peer's memory with `compare` and changes it by `operand` where that says so
@@ -235,12 +258,9 @@ impl AsyncEndpoint {
         compare: &'a [u8],
         target: Target,
     ) -> Sending<'a> {
-        let post = AtomicPost::Compare {
-            operand,
-            compare,
-            target,
-        };
-        self.sending(Post::Atomic(post), buf)
+        let operands = Operands { operand, compare };
+        let what = Post::Atomic(AtomicPost::Compare { target });
+        Sending(Operation::new(self, what, operands, buf))
     }
 
     /// Changes a peer's memory by a copy of `operand` (fi_inject_atomic(3)): no buffer, no waiting.
@@ -248,12 +268,13 @@ impl AsyncEndpoint {
     /// # Errors
     /// As [`crate::Atomic::inject_atomic`].
     pub fn inject_atomic(&self, operand: &[u8], target: Target) -> Result {
+        self.admit(target.dest)?;
         self.port.inject_atomic(operand, &target)
     }
 
     /// Does what the poll of any future does: drives progress, wakes the futures whose operations
-    /// are done, and returns the buffers of those that were dropped. Says how many completions it
-    /// met; one call reads a bounded number, and never waits.
+    /// are done, posts what waited for room, and returns the buffers of futures that were dropped.
+    /// Says how many completions it met; one call reads a bounded number, and never waits.
     ///
     /// # Errors
     /// Those of [`crate::CompletionQueue::read`].
@@ -266,15 +287,58 @@ impl AsyncEndpoint {
             rest
         });
         aftermath.into_iter().flatten().for_each(After::run);
+        self.backlog
+            .flush(&self.port)
+            .into_iter()
+            .for_each(After::run);
         count
     }
 
-    fn sending<'a>(&'a self, what: Post<'a>, buf: Buf) -> Sending<'a> {
-        Sending(Operation::new(self, what, buf))
+    fn sending(&self, what: Post, buf: Buf) -> Sending<'_> {
+        Sending(Operation::new(self, what, Operands::NONE, buf))
     }
 
-    fn receiving<'a>(&'a self, what: Post<'a>, buf: Buf) -> Receiving<'a> {
-        Receiving(Operation::new(self, what, buf))
+    fn receiving(&self, what: Post, buf: Buf) -> Receiving<'_> {
+        Receiving(Operation::new(self, what, Operands::NONE, buf))
+    }
+
+    /// Posts, behind whatever waits; a full queue is no failure.
+    pub(super) fn place(
+        &self,
+        what: Post,
+        operands: Operands<'_>,
+        buf: Buf,
+        task: impl Fn() -> Task,
+    ) -> Result<Stage, Refused> {
+        let refused = match self.backlog.holds(Lane::of(what)) {
+            true => Refused {
+                errno: Errno::Again,
+                buf,
+            },
+            false => match self.port.post(what, operands, buf, task()) {
+                Ok(key) => return Ok(Stage::Posted(key)),
+                Err(refused) => refused,
+            },
+        };
+        match refused.errno {
+            Errno::Again => {
+                let ticket = self.backlog.add(what, operands, refused.buf, task());
+                Ok(Stage::Waiting(ticket))
+            }
+            _ => Err(refused),
+        }
+    }
+
+    /// Lets nothing pass that cannot wait while something to this peer does.
+    fn admit(&self, peer: FiAddr) -> Result {
+        let lane = Lane::To(peer);
+        if self.backlog.holds(lane) {
+            self.progress()?;
+            if self.backlog.holds(lane) {
+                return Err(Errno::Again);
+            }
+        }
+        Ok(())
     }
 
     /// Arranges that a pending future is polled again: at once, unless somebody waits.
@@ -302,10 +366,11 @@ impl AsyncEndpoint {
 
 /// What is left to do for a completion when the endpoint's locks are free again: either step may
 /// run code that comes back to the endpoint.
-enum After {
+pub(super) enum After {
     Nothing,
     Wake(Waker),
     Release(Buf),
+    Forget(Task),
 }
 
 impl After {
@@ -314,6 +379,7 @@ impl After {
             Self::Nothing => {}
             Self::Wake(waker) => waker.wake(),
             Self::Release(buf) => drop(buf),
+            Self::Forget(task) => drop(task),
         }
     }
 }
@@ -363,58 +429,46 @@ impl Future for Receiving<'_> {
 #[derive(Debug)]
 struct Operation<'a> {
     ep: &'a AsyncEndpoint,
-    what: Post<'a>,
+    what: Post,
+    operands: Operands<'a>,
     stage: Stage,
 }
 
-#[derive(Debug)]
-enum Stage {
-    Unposted(Buf),
-    Posted(Key),
-    Over,
-}
-
 impl<'a> Operation<'a> {
-    fn new(ep: &'a AsyncEndpoint, what: Post<'a>, buf: Buf) -> Self {
+    fn new(ep: &'a AsyncEndpoint, what: Post, operands: Operands<'a>, buf: Buf) -> Self {
         let stage = Stage::Unposted(buf);
-        Self { ep, what, stage }
+        Self {
+            ep,
+            what,
+            operands,
+            stage,
+        }
     }
 
     fn poll(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Buf, Received), Failed>> {
-        if let Err(failed) = self.post(cx) {
+        if let Err(failed) = self.advance(cx) {
             return Poll::Ready(Err(failed));
         }
-        self.ep.look();
         let over = self.collect(cx);
         match self.stage {
-            Stage::Unposted(_) => cx.waker().wake_by_ref(),
+            Stage::Unposted(_) | Stage::Waiting(_) => cx.waker().wake_by_ref(),
             Stage::Posted(_) => self.ep.poll_again(cx),
             Stage::Over => {}
         }
         over
     }
 
-    /// Posts, if that was not done; a full queue is no failure.
-    fn post(&mut self, cx: &task::Context<'_>) -> Result<(), Failed> {
-        match mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Unposted(buf) => {
-                let task = Task::Waiting(cx.waker().clone());
-                match self.ep.port.post(self.what, buf, task) {
-                    Ok(key) => self.stage = Stage::Posted(key),
-                    Err(refused) if refused.errno == Errno::Again => {
-                        self.stage = Stage::Unposted(refused.buf);
-                    }
-                    Err(refused) => return Err(refused.into()),
-                }
-            }
-            stage => self.stage = stage,
-        }
-        Ok(())
+    /// Posts, if that was not done, and looks for completions.
+    fn advance(&mut self, cx: &task::Context<'_>) -> Result<(), Failed> {
+        let task = || Task::Waiting(cx.waker().clone());
+        self.stage.post(self.ep, self.what, self.operands, task)?;
+        self.ep.look();
+        self.stage.settle(task)
     }
 
     fn collect(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Buf, Received), Failed>> {
         let key = match self.stage {
-            Stage::Unposted(_) => return Poll::Pending,
+            Stage::Unposted(_) | Stage::Waiting(_) => return Poll::Pending,
             Stage::Posted(key) => key,
             Stage::Over => panic!("future polled after it was ready"),
         };
@@ -433,7 +487,7 @@ impl<'a> Operation<'a> {
 impl Drop for Operation<'_> {
     /// Leaves the buffer to the endpoint until its operation is over, and tries to make that soon.
     fn drop(&mut self) {
-        let Stage::Posted(key) = self.stage else {
+        let Some(key) = self.stage.leave() else {
             return;
         };
         let still_posted = self.ep.port.collect(key, Task::Gone).is_err();

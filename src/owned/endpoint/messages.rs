@@ -6,11 +6,12 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Waker};
 
+use super::atomics::Operands;
 use super::future::{AsyncEndpoint, Task};
 use super::port::{Finished, Outcome, Post};
-use super::slots::Key;
+use super::stage::Stage;
+use crate::CompletionFlags;
 use crate::owned::{Buf, Failed, Received, lock};
-use crate::{CompletionFlags, Errno};
 
 /// The messages of [`AsyncEndpoint::recv_multi`], in the order in which they complete.
 ///
@@ -19,16 +20,9 @@ use crate::{CompletionFlags, Errno};
 #[must_use = "nothing is received before the first message is awaited"]
 pub struct Messages<'a> {
     ep: &'a AsyncEndpoint,
-    what: Post<'a>,
+    what: Post,
     stage: Stage,
     mailbox: Arc<Mailbox>,
-}
-
-#[derive(Debug)]
-enum Stage {
-    Unposted(Buf),
-    Posted(Key),
-    Over,
 }
 
 /// Where messages wait to be awaited.
@@ -54,6 +48,11 @@ impl Mailbox {
         Ok(letters.reader.take())
     }
 
+    /// Whoever awaits the next one.
+    pub(super) fn reader(&self) -> Option<Waker> {
+        lock(&self.0).reader.take()
+    }
+
     fn await_by(&self, cx: &task::Context<'_>) {
         lock(&self.0).reader = Some(cx.waker().clone());
     }
@@ -72,7 +71,7 @@ impl Mailbox {
 }
 
 impl<'a> Messages<'a> {
-    pub(super) fn new(ep: &'a AsyncEndpoint, what: Post<'a>, buf: Buf) -> Self {
+    pub(super) fn new(ep: &'a AsyncEndpoint, what: Post, buf: Buf) -> Self {
         Self {
             ep,
             what,
@@ -94,40 +93,27 @@ impl<'a> Messages<'a> {
         &mut self,
         cx: &mut task::Context<'_>,
     ) -> Poll<Option<Result<(Buf, Received), Failed>>> {
-        if let Err(failed) = self.post() {
+        self.mailbox.await_by(cx);
+        if let Err(failed) = self.advance() {
             return Poll::Ready(Some(Err(failed)));
         }
-        self.mailbox.await_by(cx);
-        self.ep.look();
         if let Some((buf, outcome)) = self.mailbox.take() {
             return Poll::Ready(Some(self.open(buf, outcome)));
         }
         match self.stage {
             Stage::Over => return Poll::Ready(None),
-            Stage::Unposted(_) => cx.waker().wake_by_ref(),
+            Stage::Unposted(_) | Stage::Waiting(_) => cx.waker().wake_by_ref(),
             Stage::Posted(_) => self.ep.poll_again(cx),
         }
         Poll::Pending
     }
 
-    /// Posts, if that was not done; a full queue is no failure.
-    fn post(&mut self) -> Result<(), Failed> {
-        let buf = match mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Unposted(buf) => buf,
-            stage => {
-                self.stage = stage;
-                return Ok(());
-            }
-        };
-        let task = Task::Many(Arc::clone(&self.mailbox));
-        match self.ep.port().post(self.what, buf, task) {
-            Ok(key) => self.stage = Stage::Posted(key),
-            Err(refused) if refused.errno == Errno::Again => {
-                self.stage = Stage::Unposted(refused.buf);
-            }
-            Err(refused) => return Err(refused.into()),
-        }
-        Ok(())
+    /// Posts, if that was not done, and looks for completions.
+    fn advance(&mut self) -> Result<(), Failed> {
+        let task = || Task::Many(Arc::clone(&self.mailbox));
+        self.stage.post(self.ep, self.what, Operands::NONE, task)?;
+        self.ep.look();
+        self.stage.settle(task)
     }
 
     fn open(&mut self, buf: Buf, outcome: Outcome) -> Result<(Buf, Received), Failed> {
@@ -148,7 +134,7 @@ impl<'a> Messages<'a> {
 impl Drop for Messages<'_> {
     fn drop(&mut self) {
         self.mailbox.close();
-        if let Stage::Posted(key) = self.stage
+        if let Some(key) = self.stage.leave()
             && self.ep.port().cancel(key).is_ok()
         {
             self.ep.look();

@@ -1,12 +1,14 @@
 //! The endpoint of the safe layer that is polled.
 
 mod atomics;
+mod backlog;
 mod future;
 mod messages;
 mod port;
 mod remote;
 mod sleep;
 pub(super) mod slots;
+mod stage;
 
 pub use future::{AsyncEndpoint, Receiving, Sending};
 pub use messages::Messages;
@@ -14,7 +16,7 @@ pub use remote::Remote;
 
 use std::sync::Arc;
 
-use self::atomics::AtomicPost;
+use self::atomics::{AtomicPost, Operands};
 use self::port::{Finished, Port, Post};
 use self::remote::RemotePost;
 use super::{Buf, Completion, Completions, Handle, Refused};
@@ -314,7 +316,7 @@ impl Endpoint {
     /// [`crate::Errno::OpNotSupp`] where the operation is not carried. What the peer does not allow
     /// is reported by the completion.
     pub fn atomic(&self, buf: Buf, target: Target, context: Context) -> Result<Handle, Refused> {
-        self.post_atomic(AtomicPost::Base { target }, buf, context)
+        self.post(Post::Atomic(AtomicPost::Base { target }), buf, context)
     }
 
     /// Changes a peer's memory by a copy of `operand`, and puts what was there before into `buf`
@@ -330,7 +332,11 @@ impl Endpoint {
         target: Target,
         context: Context,
     ) -> Result<Handle, Refused> {
-        self.post_atomic(AtomicPost::Fetch { operand, target }, buf, context)
+        let operands = Operands {
+            operand,
+            ..Operands::NONE
+        };
+        self.post_with(AtomicPost::Fetch { target }, operands, buf, context)
     }
 
     /// Compares a peer's memory with `compare` and changes it by a copy of `operand` where that says
@@ -346,12 +352,8 @@ impl Endpoint {
         target: Target,
         context: Context,
     ) -> Result<Handle, Refused> {
-        let post = AtomicPost::Compare {
-            operand,
-            compare,
-            target,
-        };
-        self.post_atomic(post, buf, context)
+        let operands = Operands { operand, compare };
+        self.post_with(AtomicPost::Compare { target }, operands, buf, context)
     }
 
     /// Changes a peer's memory by a copy of `operand` (fi_inject_atomic(3)): no buffer, no
@@ -388,17 +390,20 @@ impl Endpoint {
         self.port.cancel(handle.0)
     }
 
-    fn post_atomic(
+    fn post_with(
         &self,
-        post: AtomicPost<'_>,
+        post: AtomicPost,
+        operands: Operands<'_>,
         buf: Buf,
         context: Context,
     ) -> Result<Handle, Refused> {
-        self.post(Post::Atomic(post), buf, context)
+        let posted = self.port.post(Post::Atomic(post), operands, buf, context);
+        posted.map(Handle)
     }
 
-    fn post(&self, what: Post<'_>, buf: Buf, context: Context) -> Result<Handle, Refused> {
-        self.port.post(what, buf, context).map(Handle)
+    fn post(&self, what: Post, buf: Buf, context: Context) -> Result<Handle, Refused> {
+        let posted = self.port.post(what, Operands::NONE, buf, context);
+        posted.map(Handle)
     }
 }
 

@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::atomics::AtomicPost;
+use super::atomics::{AtomicPost, Operands};
 use super::remote::{Remote, RemotePost};
 use super::slots::{Key, Slots};
 use crate::atomic::Target;
@@ -63,7 +63,7 @@ impl<O> fmt::Debug for Port<O> {
 
 /// What to post.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Post<'a> {
+pub(super) enum Post {
     Send {
         dest: FiAddr,
         data: Option<u64>,
@@ -100,22 +100,25 @@ pub(super) enum Post<'a> {
     Claimed {
         discards: bool,
     },
-    Atomic(AtomicPost<'a>),
+    Atomic(AtomicPost),
     Remote(RemotePost),
 }
 
-impl Post<'_> {
+impl Post {
     /// What the buffer will hold.
     ///
     /// # Errors
     /// [`Errno::TooSmall`] when that does not fit.
-    fn content(self, buf: &Buf) -> Result<Content> {
+    fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
         Ok(match self {
             Self::Recv { .. } | Self::Trecv { .. } | Self::Claimed { discards: false } => {
                 Content::Message
             }
             Self::Tclaim { .. } => Content::Claim,
-            Self::Atomic(post) => post.results(buf)?.map_or(Content::Same, Content::Bytes),
+            Self::Atomic(post) => {
+                let results = post.results(operand, buf)?;
+                results.map_or(Content::Same, Content::Bytes)
+            }
             Self::Send { .. }
             | Self::Tsend { .. }
             | Self::Tpeek { .. }
@@ -224,8 +227,14 @@ impl<O: Clone> Port<O> {
     }
 
     /// Posts an operation with its buffer.
-    pub(super) fn post(&self, what: Post<'_>, buf: Buf, owner: O) -> Result<Key, Refused> {
-        let content = match what.content(&buf) {
+    pub(super) fn post(
+        &self,
+        what: Post,
+        operands: Operands<'_>,
+        buf: Buf,
+        owner: O,
+    ) -> Result<Key, Refused> {
+        let content = match what.content(operands.operand, &buf) {
             Ok(content) => content,
             Err(errno) => return Err(Refused { errno, buf }),
         };
@@ -241,7 +250,7 @@ impl<O: Clone> Port<O> {
         // `finish`, after the completion with this key, of a multi-receive the last; or when
         // `self.slots` is dropped, after `self.ep`, whose only handle is ours. Parts of it are lent
         // before, of bytes that a completion has named.
-        let posted = unsafe { self.submit(what, &memory, key.into()) };
+        let posted = unsafe { self.submit(what, operands, &memory, key.into()) };
         match posted {
             Ok(()) => Ok(key),
             Err(errno) => Err(self.withdraw(key, errno)),
@@ -249,16 +258,10 @@ impl<O: Clone> Port<O> {
     }
 
     /// Posts the receive of a message that was set aside under `key`, in the slot that it has.
-    pub(super) fn redeem(
-        &self,
-        key: Key,
-        what: Post<'_>,
-        buf: Buf,
-        owner: O,
-    ) -> Result<(), Refused> {
+    pub(super) fn redeem(&self, key: Key, what: Post, buf: Buf, owner: O) -> Result<(), Refused> {
         let memory = Memory::of(&buf);
         let content = what
-            .content(&buf)
+            .content(&[], &buf)
             .expect("it holds a message or what it holds");
         let operation = Operation {
             owner,
@@ -276,7 +279,7 @@ impl<O: Clone> Port<O> {
         }
         // SAFETY: as in `post`: the buffer is in the slot named by `key`, until the completion with
         // this key, which comes once more, or until this call fails.
-        let posted = unsafe { self.submit(what, &memory, key.into()) };
+        let posted = unsafe { self.submit(what, Operands::NONE, &memory, key.into()) };
         posted.map_err(|errno| {
             let failed = self
                 .slots()
@@ -405,7 +408,13 @@ impl<O: Clone> Port<O> {
     /// # Safety
     /// `memory` is valid, and nobody else touches it, until this function fails, the completion
     /// with `context` has been read, or `self.ep` has been dropped.
-    unsafe fn submit(&self, what: Post<'_>, memory: &Memory, context: Context) -> Result {
+    unsafe fn submit(
+        &self,
+        what: Post,
+        operands: Operands<'_>,
+        memory: &Memory,
+        context: Context,
+    ) -> Result {
         let (message, room, desc) = (&[memory.message], &[memory.room], &[memory.desc]);
         match what {
             Post::Send { dest, data } => {
@@ -488,7 +497,9 @@ impl<O: Clone> Port<O> {
                 unsafe { self.ep.trecvmsg(&msg, flags) }
             }
             // SAFETY: the caller makes the promise of the three calls for `memory`.
-            Post::Atomic(post) => unsafe { post.submit(&*self.ep, self.tx_flags, memory, context) },
+            Post::Atomic(post) => unsafe {
+                post.submit(&*self.ep, self.tx_flags, operands, memory, context)
+            },
             // SAFETY: as above, of two calls.
             Post::Remote(post) => unsafe { post.submit(&*self.ep, self.tx_flags, memory, context) },
         }

@@ -40,6 +40,12 @@ impl Remote {
 }
 
 impl RemotePost {
+    /// Whose memory it accesses.
+    pub(super) fn peer(self) -> FiAddr {
+        let (Self::Write { to: place, .. } | Self::Read { from: place }) = self;
+        place.peer
+    }
+
     /// Calls the provider.
     ///
     /// # Safety

@@ -16,6 +16,8 @@ use selvedge::{
 pub(crate) struct Knobs {
     /// Operations that an endpoint keeps in each direction.
     pub(crate) depth: usize,
+    /// The peer to which there is no room.
+    pub(crate) crowded: Option<FiAddr>,
     /// Messages that may still move.
     pub(crate) budget: usize,
     /// What the next posts are refused with.
@@ -36,6 +38,7 @@ impl Default for Knobs {
     fn default() -> Self {
         Self {
             depth: usize::MAX,
+            crowded: None,
             budget: usize::MAX,
             refusals: VecDeque::new(),
             failures: VecDeque::new(),
@@ -120,7 +123,8 @@ impl Wire {
     pub(super) fn send(&mut self, from: u64, message: Message) -> Result {
         self.refusal()?;
         let port = self.ports.get_mut(&from).unwrap();
-        if port.outbox.len() >= self.knobs.depth {
+        let is_crowded = self.knobs.crowded == Some(FiAddr(message.dest));
+        if is_crowded || port.outbox.len() >= self.knobs.depth {
             return Err(Errno::Again);
         }
         if let Bytes::Lent(_, context) = message.bytes {

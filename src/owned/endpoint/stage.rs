@@ -1,0 +1,62 @@
+//! How far an awaited operation has come.
+
+use std::mem;
+use std::sync::Arc;
+
+use super::atomics::Operands;
+use super::backlog::Ticket;
+use super::future::{AsyncEndpoint, Task};
+use super::port::Post;
+use super::slots::Key;
+use crate::owned::{Buf, Failed};
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    Unposted(Buf),
+    /// For room in a full queue.
+    Waiting(Arc<Ticket>),
+    Posted(Key),
+    Over,
+}
+
+impl Stage {
+    /// Posts, if that was not done; a full queue is no failure.
+    pub(super) fn post(
+        &mut self,
+        ep: &AsyncEndpoint,
+        what: Post,
+        operands: Operands<'_>,
+        task: impl Fn() -> Task,
+    ) -> Result<(), Failed> {
+        match mem::replace(self, Self::Over) {
+            Self::Unposted(buf) => *self = ep.place(what, operands, buf, task)?,
+            stage => *self = stage,
+        }
+        Ok(())
+    }
+
+    /// Sees whether a post that waited has been made; if not, `task` is told when it cannot be.
+    pub(super) fn settle(&mut self, task: impl Fn() -> Task) -> Result<(), Failed> {
+        let Self::Waiting(ticket) = self else {
+            return Ok(());
+        };
+        match ticket.look(task()) {
+            Ok(None) => {}
+            Ok(Some(key)) => *self = Self::Posted(key),
+            Err(refused) => {
+                *self = Self::Over;
+                return Err(refused.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it for a future that goes; what is posted and not over.
+    pub(super) fn leave(&mut self) -> Option<Key> {
+        match mem::replace(self, Self::Over) {
+            Self::Posted(key) => Some(key),
+            Self::Waiting(ticket) => ticket.leave(),
+            Self::Unposted(_) | Self::Over => None,
+        }
+    }
+}
