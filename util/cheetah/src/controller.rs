@@ -282,7 +282,10 @@ impl Controller {
     /// What has gone wrong since the last poll, one thing at a time; [`Error::Finalized`].
     #[inline]
     pub fn poll(&self) -> Result<usize> {
-        self.core().progress()?;
+        let news = self.core().progress()?;
+        if !news.has_arrivals && !news.has_failures && self.0.ready.borrow().is_empty() {
+            return Ok(0);
+        }
         let ran = self.dispatch();
         match self.core().failure() {
             None => Ok(ran),
@@ -445,8 +448,7 @@ impl Controller {
         }
         let mut ran = 0;
         while ran < MOST_AT_ONCE {
-            let next = self.0.ready.borrow_mut().pop_front();
-            if let Some(ready) = next {
+            if let Some(ready) = self.next_ready() {
                 self.inside(|| ready.run(self));
             } else if let Some(message) = self.core().next() {
                 self.deliver(message);
@@ -458,6 +460,16 @@ impl Controller {
         ran
     }
 
+    #[inline]
+    fn next_ready(&self) -> Option<Ready> {
+        let mut ready = self.0.ready.borrow_mut();
+        match ready.is_empty() {
+            true => None,
+            false => ready.pop_front(),
+        }
+    }
+
+    #[inline]
     fn deliver(&self, message: Message) {
         match message.port() {
             Port::Function(id) => self.run(id, &message),

@@ -2,13 +2,12 @@
 //! whoever pulls it. [`crate::Controller`] runs Rust functions on top of it, the C interface C's.
 
 mod finalize;
+mod home;
 mod patience;
 mod thread;
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use selvedge::CompletionQueue;
@@ -24,33 +23,25 @@ use crate::start::{self, family::Family};
 use crate::wire::{Port, Source};
 use crate::{Error, Result};
 use finalize::Stage;
+use home::Home;
 use patience::Patience;
 use thread::Thread;
 
 /// A context, pulled: see the module.
 ///
-/// It may be used by one thread at a time; calls of others wait.
+/// It belongs to one thread; only [`Config::with_thread`] adds one of the library's, behind a lock.
 pub struct Core {
-    shared: Arc<Shared>,
     // Ended before the engine goes.
     thread: Option<Thread>,
+    home: Home,
     me: usize,
     size: usize,
     limit: Option<Duration>,
     family: Option<Family>,
 }
 
-struct Shared {
-    /// `None` after finalize.
-    engine: Mutex<State>,
-    /// What waits in the engine, so that whoever looks for it in vain needs no lock.
-    has_arrivals: AtomicBool,
-    has_failures: AtomicBool,
-    owes_flush: AtomicBool,
-    is_ending: AtomicBool,
-}
-
 struct State {
+    /// `None` after finalize.
     engine: Option<Engine>,
     stage: Stage,
     patience: Patience,
@@ -76,6 +67,11 @@ impl Message {
     /// What it brings.
     pub fn bytes(&self) -> &[u8] {
         self.arrival.payload.bytes()
+    }
+
+    /// The address of its bytes, which whoever has it may change.
+    pub fn base(&mut self) -> *mut u8 {
+        self.arrival.payload.base()
     }
 
     pub(crate) fn into_payload(self) -> Payload {
@@ -107,6 +103,16 @@ impl Room {
     }
 }
 
+/// What waits when bytes have been moved.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct News {
+    /// Messages that nobody has pulled.
+    pub has_arrivals: bool,
+    /// Failures that nobody has been told of.
+    pub has_failures: bool,
+}
+
 /// How often calls that are no poll look at what has come: those who never poll get on.
 const EVERY: u32 = 8;
 
@@ -118,23 +124,21 @@ impl Core {
     pub fn open(config: &Config) -> Result<Self> {
         let started = start::start(config)?;
         let (me, size) = (started.engine.me(), started.engine.size());
-        let shared = Arc::new(Shared {
-            engine: Mutex::new(State {
-                engine: Some(started.engine),
-                stage: Stage::default(),
-                patience: Patience::default(),
-            }),
-            has_arrivals: AtomicBool::new(false),
-            has_failures: AtomicBool::new(false),
-            owes_flush: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
-        });
-        let thread = match config.has_thread {
-            true => Some(Thread::start(&shared)?),
-            false => None,
+        let state = State {
+            engine: Some(started.engine),
+            stage: Stage::default(),
+            patience: Patience::default(),
+        };
+        let home = match config.has_thread {
+            true => Home::shared(state),
+            false => Home::own(state),
+        };
+        let thread = match &home {
+            Home::Shared(shared) => Some(Thread::start(shared)?),
+            Home::Own(_) => None,
         };
         Ok(Self {
-            shared,
+            home,
             thread,
             me,
             size,
@@ -148,14 +152,6 @@ impl Core {
         self.me
     }
 
-    /// Has what was sent leave: whoever asked for the next message will do something else now.
-    #[cold]
-    fn flush(&self) {
-        if let Some(engine) = &mut self.shared.lock().engine {
-            engine.progress();
-        }
-    }
-
     /// How many there are.
     pub fn ncontexts(&self) -> usize {
         self.size
@@ -166,22 +162,31 @@ impl Core {
         self.limit
     }
 
-    /// Moves bytes and rings bells.
+    /// Moves bytes and rings bells; says what has come of it.
     ///
     /// # Errors
     /// [`Error::Finalized`].
     #[inline]
-    pub fn progress(&self) -> Result {
-        let mut state = self.shared.lock();
+    pub fn progress(&self) -> Result<News> {
+        let mut state = self.home.enter();
         let state = &mut *state;
-        let engine = state.engine.as_mut().ok_or(Error::Finalized("poll"))?;
-        let stirred = engine.progress() || engine.has_arrivals();
-        if stirred {
+        let Some(engine) = &mut state.engine else {
+            return Err(Error::Finalized("poll"));
+        };
+        let stirred = engine.progress();
+        let news = News {
+            has_arrivals: engine.has_arrivals(),
+            has_failures: engine.has_failures(),
+        };
+        if stirred || news.has_arrivals {
             state.patience.reset();
         } else {
             state.patience.in_vain();
         }
-        Ok(())
+        if !news.has_arrivals && engine.owes_flush() {
+            engine.progress();
+        }
+        Ok(news)
     }
 
     /// As [`Self::progress`], for a caller who sleeps by itself when nothing comes.
@@ -196,42 +201,45 @@ impl Core {
         })
     }
 
-    /// The next message, in the order of each sender's.
+    /// The next message, in the order of each sender's. Without one, what was sent leaves: whoever has
+    /// asked will do something else now.
     #[inline]
     pub fn next(&self) -> Option<Message> {
-        if !self.shared.has_arrivals.load(Ordering::Acquire) {
-            if self.shared.owes_flush.load(Ordering::Acquire) {
-                self.flush();
-            }
+        if self.home.is_quiet() {
             return None;
         }
-        let arrival = self.shared.lock().engine.as_mut()?.next()?;
-        Some(Message { arrival })
+        let mut state = self.home.enter();
+        let engine = state.engine.as_mut()?;
+        let arrival = engine.next();
+        if arrival.is_none() && engine.owes_flush() {
+            engine.progress();
+        }
+        Some(Message { arrival: arrival? })
     }
 
     /// Messages that nobody has pulled.
     pub fn arrivals(&self) -> usize {
-        let state = self.shared.lock();
+        let state = self.home.enter();
         state.engine.as_ref().map_or(0, Engine::arrivals)
     }
 
     /// The oldest failure that was not reported yet.
     pub fn failure(&self) -> Option<Error> {
-        if !self.shared.has_failures.load(Ordering::Acquire) {
+        if self.home.is_well() {
             return None;
         }
-        self.shared.lock().engine.as_mut()?.failure()
+        self.home.enter().engine.as_mut()?.failure()
     }
 
     /// Why a wait for this bell, or for a barrier, will not end; `None` if it may.
     pub fn hopeless(&self, bell: Option<BellName>) -> Option<Error> {
-        let state = self.shared.lock();
+        let state = self.home.enter();
         state.engine.as_ref()?.hopeless(bell).cloned()
     }
 
     /// Forgets the error that a bell carries: it is used for something else now.
     pub fn forgive(&self, bell: BellName) {
-        if let Some(engine) = &mut self.shared.lock().engine {
+        if let Some(engine) = &mut self.home.enter().engine {
             engine.forgive(bell);
         }
     }
@@ -241,7 +249,7 @@ impl Core {
         if let Some(thread) = &self.thread {
             return thread.rest(most);
         }
-        let mut state = self.shared.lock();
+        let mut state = self.home.enter();
         let Some(engine) = &mut state.engine else {
             return;
         };
@@ -265,7 +273,7 @@ impl Core {
     }
 
     pub(crate) fn is_own(&self, bell: &Bell) -> bool {
-        let state = self.shared.lock();
+        let state = self.home.enter();
         let engine = state.engine.as_ref();
         engine.is_some_and(|engine| bell.is_of(engine.bells()))
     }
@@ -285,7 +293,7 @@ impl Core {
     /// # Errors
     /// [`Error::Finalized`].
     pub fn channel(&self, name: &str) -> Result<u32> {
-        self.with("building a handler", |engine| Ok(engine.add_channel(name)))
+        self.with("building a handler", |engine| engine.add_channel(name))
     }
 
     /// Puts bytes into another context's memory.
@@ -418,7 +426,7 @@ impl Core {
 
     /// Gives room back that is not sent.
     pub fn abandon(&self, room: Room) {
-        if let Some(engine) = &mut self.shared.lock().engine {
+        if let Some(engine) = &mut self.home.enter().engine {
             engine.abandon(room.parcel);
         }
     }
@@ -433,21 +441,21 @@ impl Core {
 
     /// Gives special memory back.
     pub fn free(&self, window: Arc<Window>) {
-        if let Some(engine) = &mut self.shared.lock().engine {
+        if let Some(engine) = &mut self.home.enter().engine {
             engine.free(window);
         }
     }
 
     /// Says that a function that was invoked is not registered.
     pub fn no_function(&self, caller: usize, id: u32) {
-        if let Some(engine) = &mut self.shared.lock().engine {
+        if let Some(engine) = &mut self.home.enter().engine {
             engine.no_function(caller, id);
         }
     }
 
     /// Notes a failure, to be reported by a poll.
     pub(crate) fn report(&self, why: Error) {
-        if let Some(engine) = &mut self.shared.lock().engine {
+        if let Some(engine) = &mut self.home.enter().engine {
             engine.fail(why);
         }
     }
@@ -459,8 +467,14 @@ impl Core {
 
     /// Functions that are registered.
     pub fn functions(&self) -> u32 {
-        let state = self.shared.lock();
+        let state = self.home.enter();
         state.engine.as_ref().map_or(0, Engine::functions)
+    }
+
+    /// Handlers that are built.
+    pub fn channels(&self) -> u32 {
+        let state = self.home.enter();
+        state.engine.as_ref().map_or(0, Engine::channels)
     }
 
     /// Enters a barrier.
@@ -484,7 +498,7 @@ impl Core {
 
     /// Copies made so far.
     pub fn copies(&self) -> Copies {
-        let state = self.shared.lock();
+        let state = self.home.enter();
         state
             .engine
             .as_ref()
@@ -493,7 +507,7 @@ impl Core {
 
     /// The providers of the fabrics.
     pub fn fabrics(&self) -> Vec<String> {
-        let state = self.shared.lock();
+        let state = self.home.enter();
         let nets = state
             .engine
             .as_ref()
@@ -537,9 +551,11 @@ impl Core {
         what: &'static str,
         call: impl FnOnce(&mut Engine) -> Result<T>,
     ) -> Result<T> {
-        let mut state = self.shared.lock();
+        let mut state = self.home.enter();
         let state = &mut *state;
-        let engine = state.engine.as_mut().ok_or(Error::Finalized(what))?;
+        let Some(engine) = &mut state.engine else {
+            return Err(Error::Finalized(what));
+        };
         let done = call(engine);
         if state.patience.every(EVERY) {
             engine.progress();
@@ -550,55 +566,6 @@ impl Core {
 
 /// How long the contexts have to say that they are there.
 const ANSWER_TIME: Duration = Duration::from_millis(250);
-
-impl Shared {
-    #[inline]
-    fn lock(&self) -> Locked<'_> {
-        Locked {
-            state: self.engine.lock().unwrap_or_else(PoisonError::into_inner),
-            shared: self,
-        }
-    }
-
-    fn is_ending(&self) -> bool {
-        self.is_ending.load(Ordering::Acquire)
-    }
-}
-
-/// The engine, for whoever has locked it. Giving it back says what waits in it.
-struct Locked<'a> {
-    state: MutexGuard<'a, State>,
-    shared: &'a Shared,
-}
-
-impl Deref for Locked<'_> {
-    type Target = State;
-
-    #[inline]
-    fn deref(&self) -> &State {
-        &self.state
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut State {
-        &mut self.state
-    }
-}
-
-impl Drop for Locked<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        let engine = self.state.engine.as_ref();
-        let note = |word: &AtomicBool, ask: fn(&Engine) -> bool| {
-            word.store(engine.is_some_and(ask), Ordering::Release);
-        };
-        note(&self.shared.has_arrivals, Engine::has_arrivals);
-        note(&self.shared.has_failures, Engine::has_failures);
-        note(&self.shared.owes_flush, Engine::owes_flush);
-    }
-}
 
 impl Engine {
     /// Sleeps until something has come on any fabric.

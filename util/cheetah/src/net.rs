@@ -10,26 +10,24 @@ use std::time::Duration;
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::info::{EpType, Threading};
-use selvedge::msg::{RecvMsg, SendMsg};
+use selvedge::msg::RecvMsg;
 use selvedge::owned::Window;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::tagged;
 use selvedge::{
     AddrFormat, Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Context,
-    Domain, Endpoint, EpOption, Errno, FiAddr, Hints, Iov, IovMut, MemoryRegion, MrAccess, MrMode,
-    OpFlags, TagMatch, alloc, av, cq, mr, wait,
+    Domain, Endpoint, Errno, FiAddr, Hints, Iov, IovMut, MemoryRegion, MrAccess, MrMode, OpFlags,
+    TagMatch, alloc, av, cq, mr, wait,
 };
 
-use crate::recv::Buffer;
-use crate::wire::{HEAD_MAX, Head, LINE, Source};
+use crate::recv::{BUFFER_LEN, Buffer};
+use crate::wire::{HEAD_MAX, Head, Source};
 
 /// Bytes behind a head that go as one message; more are fetched. No more than what fits the inject
-/// size of every provider here, and less than a receive buffer by far.
-const EAGER_MOST: usize = 4096 - HEAD_MAX;
+/// size of every provider here, and a receive buffer.
+const EAGER_MOST: usize = BUFFER_LEN - HEAD_MAX;
 /// Messages up to this size are put together on the stack.
 const SMALL: usize = 128;
-/// What a context that receives nothing under it waits for: the end of its peer.
-const WATCH_TAG: u64 = u64::MAX;
 
 /// The objects of one fabric.
 #[derive(Debug)]
@@ -78,10 +76,6 @@ impl Net {
         let mut bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         bindings.tx_selective = true;
         let ep = domain.endpoint(&info, bindings)?;
-        let room = EAGER_MOST + HEAD_MAX;
-        ep.set(EpOption::MinMultiRecv(room)).map_err(|errno| {
-            selvedge::Error::new(errno, format!("receive buffers with {room} bytes to spare"))
-        })?;
         let everything = expose(&*domain, secret)?;
         Ok(Self {
             ep,
@@ -158,90 +152,69 @@ impl Net {
         self.next_key
     }
 
-    /// Sends a copy of head and bytes, filled up to whole lines.
+    /// Sends a copy of a message.
     #[inline]
-    pub(crate) fn send(
+    pub(crate) fn send(&self, to: FiAddr, tag: u64, message: &[u8]) -> selvedge::Result {
+        self.ep.tinject(message, to, tag, None)
+    }
+
+    /// Sends a copy of a head with bytes behind it.
+    pub(crate) fn send_behind(
         &self,
         to: FiAddr,
         head: &Head,
         bytes: &[u8],
         context: Context,
     ) -> selvedge::Result {
-        let head = head.bytes();
-        let whole = (head.len() + bytes.len()).next_multiple_of(LINE);
-        if whole > SMALL {
-            return self.send_pieces(to, head, bytes, whole, context);
+        let words = head.bytes();
+        let len = words.len() + bytes.len();
+        if len <= SMALL {
+            let mut message = [0; SMALL];
+            message[..words.len()].copy_from_slice(words);
+            message[words.len()..len].copy_from_slice(bytes);
+            return self.send(to, head.tag, &message[..len]);
         }
-        let mut message = [0_u8; SMALL];
-        message[..head.len()].copy_from_slice(head);
-        message[head.len()..][..bytes.len()].copy_from_slice(bytes);
-        self.ep.inject(&message[..whole], to, None)
-    }
-
-    /// As [`Self::send`], for a message that is whole already.
-    pub(crate) fn send_whole(
-        &self,
-        to: FiAddr,
-        message: &[u8],
-        context: Context,
-    ) -> selvedge::Result {
-        self.post(to, &[Iov::new(message)], context)
-    }
-
-    fn send_pieces(
-        &self,
-        to: FiAddr,
-        head: &[u8],
-        bytes: &[u8],
-        whole: usize,
-        context: Context,
-    ) -> selvedge::Result {
-        let padding = [0_u8; LINE];
-        let rest = whole - head.len() - bytes.len();
-        let pieces = [Iov::new(head), Iov::new(bytes), Iov::new(&padding[..rest])];
-        let count = if rest == 0 { 2 } else { 3 };
-        self.post(to, &pieces[..count], context)
-    }
-
-    fn post(&self, to: FiAddr, iov: &[Iov], context: Context) -> selvedge::Result {
-        let msg = SendMsg {
-            iov,
+        let msg = tagged::SendMsg {
+            iov: &[Iov::new(words), Iov::new(bytes)],
             desc: &[],
             dest: to,
+            tag: head.tag,
             context,
             data: 0,
         };
         // SAFETY: with `INJECT` the bytes are copied before the call returns.
-        unsafe { self.ep.sendmsg(&msg, OpFlags::INJECT) }
+        unsafe { self.ep.tsendmsg(&msg, OpFlags::INJECT) }
     }
 
-    /// Posts a receive buffer, which comes back with a completion that says `MULTI_RECV`.
+    /// Posts a receive buffer for a message of anybody.
     ///
     /// # Safety
-    /// No part of `buffer` is lent, and the caller keeps it until it has come back or this value
-    /// has been dropped.
+    /// The buffer is not lent, and the caller keeps it until it has come back or this value has been
+    /// dropped.
+    #[inline]
     pub(crate) unsafe fn take_into(&self, buffer: &Buffer, context: Context) -> selvedge::Result {
-        let msg = RecvMsg {
+        let msg = tagged::RecvMsg {
             iov: &[buffer.room()],
             desc: &[],
             src: FiAddr::UNSPEC,
+            tag: TagMatch::ANY,
             context,
         };
-        // SAFETY: the caller's promise; parts are read behind their completions only.
-        unsafe { self.ep.recvmsg(&msg, OpFlags::MULTI_RECV) }
+        // SAFETY: the caller's promise; it is read behind its completion only.
+        unsafe { self.ep.trecvmsg(&msg, OpFlags::COMPLETION) }
     }
 
-    /// Has an error completion with `context` come when this peer ends.
+    /// Has an error completion with `context` come when this peer ends: messages without a tag are sent
+    /// by nobody.
     pub(crate) fn watch(&self, peer: FiAddr, context: Context) -> selvedge::Result {
-        let msg = tagged::RecvMsg {
+        let msg = RecvMsg {
             iov: &[],
             desc: &[],
             src: peer,
-            tag: TagMatch::exact(WATCH_TAG),
             context,
         };
         // SAFETY: there is no memory to keep.
-        unsafe { self.ep.trecvmsg(&msg, OpFlags::empty()) }
+        unsafe { self.ep.recvmsg(&msg, OpFlags::empty()) }
     }
 
     /// Reads a peer's memory into ours.
@@ -342,18 +315,13 @@ fn expose(domain: &dyn Domain, key: u64) -> Result<Arc<dyn MemoryRegion>, selved
 }
 
 fn hints(provider: Option<&str>, has_thread: bool) -> Hints {
-    let caps = Caps::MSG
-        | Caps::TAGGED
-        | Caps::RMA
-        | Caps::SOURCE
-        | Caps::DIRECTED_RECV
-        | Caps::MULTI_RECV;
+    let caps = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::SOURCE | Caps::DIRECTED_RECV;
     let mut hints = Hints::new()
         .caps(caps)
         .ep_type(EpType::Rdm)
         .mr_mode(MrMode::VIRT_ADDR | MrMode::PROV_KEY)
         .cq_data_size(8)
-        .iov_limit(3);
+        .iov_limit(2);
     if let Some(name) = provider {
         hints = hints.provider(name);
     }

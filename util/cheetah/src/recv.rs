@@ -1,5 +1,4 @@
-//! Receive buffers: memory that takes one message behind the other, and lends each out until
-//! whoever reads it is done.
+//! Receive buffers: memory that takes one message, and is lent until whoever reads it is done.
 
 #![expect(
     unsafe_code,
@@ -8,7 +7,6 @@
 
 use std::alloc::{self, Layout};
 use std::fmt;
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -16,16 +14,16 @@ use selvedge::IovMut;
 
 use crate::wire::LINE;
 
-/// Bytes of one buffer. A few are enough for all contexts; more come when messages are kept.
-pub(crate) const BUFFER_LEN: usize = 128 << 10;
+/// Bytes of one buffer, and of the longest message.
+pub(crate) const BUFFER_LEN: usize = 4096;
 
-/// Memory for messages.
+/// Memory for a message, at a multiple of its length.
 pub(crate) struct Buffer {
     memory: NonNull<u8>,
 }
 
 // SAFETY: the memory is this value's alone; what is written where, and read when, is the promise of
-// `Buffer::room` and `Buffer::part`.
+// `Buffer::room` and `Buffer::message`.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -39,32 +37,31 @@ impl Buffer {
         Self { memory }
     }
 
-    /// All of it, to be posted. Whoever posts it sees to it that no part of it is lent meanwhile.
+    /// All of it, to be posted. Whoever posts it sees to it that it is not lent meanwhile.
     pub(crate) fn room(&self) -> IovMut {
         IovMut::from_raw(self.memory.as_ptr().cast(), BUFFER_LEN)
     }
 
-    /// The part of it that a message was received into; `None` if it is none.
+    /// The message that was received into it; `None` if it has no such length.
     ///
     /// # Safety
-    /// A completion has said that the message is there, and the buffer is not posted again while a
-    /// clone of `this` lives.
+    /// A completion has said that the message is there, and the buffer is not posted again while the
+    /// bytes are borrowed.
     #[inline]
-    pub(crate) unsafe fn part(this: &Arc<Self>, address: usize, len: usize) -> Option<Part> {
-        let start = address.checked_sub(this.memory.addr().get())?;
-        let end = start.checked_add(len)?;
-        (end <= BUFFER_LEN && start.is_multiple_of(LINE)).then(|| Part {
-            buffer: Arc::clone(this),
-            start,
-            len,
-        })
+    pub(crate) unsafe fn message(&self, len: usize) -> Option<&[u8]> {
+        if len > BUFFER_LEN {
+            return None;
+        }
+        // SAFETY: the bytes lie within, were written or zeroed, and stand still by the caller's
+        // promise.
+        Some(unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), len) })
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody has a part of it any more. The endpoint that
-        // it was posted to has been closed, or has given it back.
+        // SAFETY: allocated with this layout, and nobody has it any more. The endpoint that it was
+        // posted to has been closed, or has given it back.
         unsafe { alloc::dealloc(self.memory.as_ptr(), layout()) };
     }
 }
@@ -76,46 +73,40 @@ impl fmt::Debug for Buffer {
 }
 
 fn layout() -> Layout {
-    Layout::from_size_align(BUFFER_LEN, 4096).expect("a power of two")
+    Layout::from_size_align(BUFFER_LEN, BUFFER_LEN).expect("a power of two")
 }
 
-/// A message in a buffer, or a piece of one.
+/// A message in its buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     buffer: Arc<Buffer>,
-    start: usize,
     len: usize,
 }
 
 impl Part {
-    #[inline]
+    /// The message that was received into a buffer; `None` if it has no such length.
+    ///
+    /// # Safety
+    /// A completion has said that the message is there, and the buffer is not posted again while it
+    /// has more owners than one.
+    pub(crate) unsafe fn new(buffer: &Arc<Buffer>, len: usize) -> Option<Self> {
+        (len <= BUFFER_LEN).then(|| Self {
+            buffer: Arc::clone(buffer),
+            len,
+        })
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
-        let first = self.buffer.memory.as_ptr().wrapping_add(self.start);
-        // SAFETY: `Buffer::part` has checked that the bytes lie within; its caller has promised that
-        // they stand still.
-        unsafe { std::slice::from_raw_parts(first, self.len) }
-    }
-
-    /// Where in a message a piece of it lies.
-    #[inline]
-    pub(crate) fn place(message: &[u8], piece: &[u8]) -> Range<usize> {
-        let start = piece.as_ptr().addr() - message.as_ptr().addr();
-        start..start + piece.len()
-    }
-
-    /// A piece of it.
-    #[inline]
-    pub(crate) fn piece(mut self, place: Range<usize>) -> Self {
-        debug_assert!(place.end <= self.len);
-        self.start += place.start;
-        self.len = place.len();
-        self
+        // SAFETY: the promise of `new`.
+        unsafe { self.buffer.message(self.len) }.unwrap_or_default()
     }
 }
 
 /// What a message brought.
 #[derive(Debug)]
 pub(crate) enum Payload {
+    /// So few bytes that they were taken out of the buffer.
+    Short(Short),
     /// It lies where it was received.
     Part(Part),
     /// It was fetched, or is from this context.
@@ -126,9 +117,48 @@ impl Payload {
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
+            Self::Short(short) => short.bytes(),
             Self::Part(part) => part.bytes(),
             Self::Own(own) => own.bytes(),
         }
+    }
+
+    /// The address of the bytes, for somebody who may change them.
+    pub(crate) fn base(&mut self) -> *mut u8 {
+        match self {
+            Self::Short(short) => (&raw mut short.line).cast(),
+            Self::Part(part) => part.buffer.memory.as_ptr(),
+            Self::Own(own) => own.bytes_mut().as_mut_ptr(),
+        }
+    }
+}
+
+/// At most a line of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Short {
+    line: u128,
+    len: u8,
+}
+
+impl Short {
+    /// A copy; `None` if they are more.
+    #[inline]
+    pub(crate) fn copy_of(bytes: &[u8]) -> Option<Self> {
+        let mut line = [0; LINE];
+        match *bytes {
+            // Without a call: most have eight.
+            [a, b, c, d, e, f, g, h] => line[..8].copy_from_slice(&[a, b, c, d, e, f, g, h]),
+            _ => line.get_mut(..bytes.len())?.copy_from_slice(bytes),
+        }
+        Some(Self {
+            line: u128::from_ne_bytes(line),
+            len: bytes.len() as u8,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &bytemuck::bytes_of(&self.line)[..self.len.into()]
     }
 }
 

@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use selvedge_cheetah::core::Message;
+use selvedge_cheetah::core::{Core, Message};
 use selvedge_cheetah::{BellName, Error, Port, Result};
 
 use crate::answer::{Context, answer, count, number};
@@ -27,11 +27,14 @@ const FUNCTION: c_int = 0;
 const CHANNEL: c_int = 1;
 
 /// What C means by kind, number and tag.
-pub(crate) fn port(kind: c_int, id: c_int, tag: c_int) -> Result<Port> {
+pub(crate) fn port(core: &Core, kind: c_int, id: c_int, tag: c_int) -> Result<Port> {
     let id = number("function or handler", id)? as u32;
     match kind {
         FUNCTION => Ok(Port::Function(id)),
-        CHANNEL => Ok(Port::Channel { channel: id, tag }),
+        CHANNEL if id < core.channels() => Ok(Port::Channel { channel: id, tag }),
+        CHANNEL => Err(Error::Garbled(format!(
+            "a message for handler {id}, which is not built here"
+        ))),
         _ => Err(Error::Garbled(format!("a message of kind {kind}"))),
     }
 }
@@ -50,16 +53,18 @@ unsafe extern "C" fn cheetah_next(context: *mut Context, message: *mut CMessage)
             Port::Function(id) => (FUNCTION, id, 0),
             Port::Channel { channel, tag } => (CHANNEL, channel, tag),
         };
-        let mut pulled = CMessage {
-            from: count(next.from()),
+        let (from, len) = (count(next.from()), next.bytes().len());
+        let handle = Box::into_raw(Box::new(next));
+        let pulled = CMessage {
+            from,
             kind,
             id: id.cast_signed(),
             tag,
-            bytes: next.bytes().as_ptr().cast_mut().cast(),
-            len: next.bytes().len(),
-            handle: ptr::null_mut(),
+            // SAFETY: just made, and nobody else has it.
+            bytes: unsafe { &mut *handle }.base().cast(),
+            len,
+            handle: handle.cast(),
         };
-        pulled.handle = Box::into_raw(Box::new(next)).cast();
         // SAFETY: the caller's promise.
         unsafe { message.write(pulled) };
         Ok(1)
@@ -174,7 +179,7 @@ unsafe extern "C" fn cheetah_ainvoke(
     answer(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
-        let (to, port) = (number("context", to)?, port(FUNCTION, id, 0)?);
+        let (to, port) = (number("context", to)?, port(core, FUNCTION, id, 0)?);
         if id.cast_unsigned() >= core.functions() {
             return Err(Error::NoFunction {
                 caller: core.mycontext(),
@@ -209,7 +214,7 @@ unsafe extern "C" fn cheetah_send(
     answer(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
-        let port = port(CHANNEL, channel, tag)?;
+        let port = port(core, CHANNEL, channel, tag)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { slice(bytes, len) };
         core.invoke(number("context", to)?, port, bytes)?;

@@ -52,7 +52,7 @@ unsafe extern "C" fn cheetah_commit(
         let parcel = unsafe { Box::from_raw(parcel) };
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
-        core.commit(port(kind, id, tag)?, *parcel)?;
+        core.commit(port(core, kind, id, tag)?, *parcel)?;
         Ok(0)
     })
 }

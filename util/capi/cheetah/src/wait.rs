@@ -15,7 +15,7 @@ use crate::life::open;
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_progress(context: *mut Context) -> c_int {
     // SAFETY: the caller's promise.
-    answer(|| unsafe { open(context) }?.core.progress().map(|()| 0))
+    answer(|| unsafe { open(context) }?.core.progress().map(|_| 0))
 }
 
 /// # Safety

@@ -125,13 +125,15 @@ impl Raw {
         let ping = || self.patiently(|| self.ep.inject(&[0; 8], self.peer, None));
         let start = Instant::now();
         for _ in 0..times {
+            // The next receive is posted while the answer is on its way.
             if self.is_first {
                 ping();
-            }
-            self.until(CompletionFlags::RECV);
-            self.receive();
-            if !self.is_first {
+                self.receive();
+                self.until(CompletionFlags::RECV);
+            } else {
+                self.until(CompletionFlags::RECV);
                 ping();
+                self.receive();
             }
         }
         start.elapsed() / times as u32

@@ -24,7 +24,7 @@ impl Core {
     /// # Errors
     /// Why there is no common end. This context is closed then, too.
     pub fn finalize_step(&self) -> Result<bool> {
-        let mut state = self.shared.lock();
+        let mut state = self.home.enter();
         let state = &mut *state;
         let Some(engine) = &mut state.engine else {
             return Err(Error::Finalized("finalize"));
@@ -63,12 +63,12 @@ impl Core {
 
     /// Ends without a common end, as after an error: nothing is waited for.
     pub fn abandon_all(&self) {
-        self.shared.lock().engine = None;
+        self.home.enter().engine = None;
     }
 
     /// Whether this context has come to its end.
     pub fn is_finalized(&self) -> bool {
-        self.shared.lock().engine.is_none()
+        self.home.enter().engine.is_none()
     }
 
     /// Waits for contexts that were forked; nothing to do for all but the one that did.

@@ -1,16 +1,16 @@
 //! The thread that moves bytes and rings bells for programs that do not call: only if it was asked
 //! for. It runs nothing of the application's.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::{Shared, patience};
+use super::home::Shared;
+use super::patience;
 use crate::{Error, Result};
 
 pub(super) struct Thread {
-    shared: Arc<Shared>,
     news: Arc<News>,
     handle: Option<JoinHandle<()>>,
 }
@@ -20,6 +20,8 @@ pub(super) struct Thread {
 struct News {
     count: Mutex<u64>,
     changed: Condvar,
+    /// The thread has to end.
+    is_ending: AtomicBool,
 }
 
 /// How long the thread sleeps when nothing comes, and how late it sees that the controller ends.
@@ -34,7 +36,6 @@ impl Thread {
             .spawn(move || run(&of, &to))
             .map_err(|error| Error::io("the thread that moves bytes", &error))?;
         Ok(Self {
-            shared: Arc::clone(shared),
             news,
             handle: Some(handle),
         })
@@ -54,7 +55,7 @@ impl Thread {
 }
 
 fn run(shared: &Shared, news: &News) {
-    while !shared.is_ending() {
+    while !news.is_ending.load(Ordering::Acquire) {
         let queues = {
             let mut state = shared.lock();
             let Some(engine) = &mut state.engine else {
@@ -73,7 +74,7 @@ fn run(shared: &Shared, news: &News) {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        self.shared.is_ending.store(true, Ordering::Release);
+        self.news.is_ending.store(true, Ordering::Release);
         if let Some(handle) = self.handle.take() {
             // A thread that has panicked has said so.
             let _ = handle.join();

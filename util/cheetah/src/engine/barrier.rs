@@ -5,9 +5,11 @@ use super::Engine;
 use crate::wire::Said;
 use crate::{Error, Result};
 
-/// Where this context is.
+/// Where one context is. It does no I/O: whoever has it tells the others of its rounds.
 #[derive(Debug)]
 pub(super) struct Barrier {
+    me: usize,
+    size: usize,
     /// Barriers that this context has entered.
     entered: u64,
     /// The round of the last one that is waited for; `seen.len()` when it is over.
@@ -17,9 +19,11 @@ pub(super) struct Barrier {
 }
 
 impl Barrier {
-    pub(super) fn among(size: usize) -> Self {
+    pub(super) fn new(me: usize, size: usize) -> Self {
         let rounds = size.next_power_of_two().trailing_zeros() as usize;
         Self {
+            me,
+            size,
             entered: 0,
             round: rounds,
             seen: vec![0; rounds],
@@ -28,6 +32,39 @@ impl Barrier {
 
     fn is_over(&self) -> bool {
         self.round == self.seen.len()
+    }
+
+    /// Enters the next one. The first round has to be told of, unless it is over already.
+    fn enter(&mut self) {
+        self.entered += 1;
+        self.round = 0;
+    }
+
+    /// The message of a round has come.
+    fn hear(&mut self, from: usize, round: u32, epoch: u64) {
+        let is_due = from == self.before(round);
+        if let Some(seen) = self.seen.get_mut(round as usize).filter(|_| is_due) {
+            *seen = epoch.max(*seen);
+        }
+    }
+
+    /// Goes on to the next round if the message of this one has come; says whether it did. It has to
+    /// be told of, unless it is over.
+    fn advance(&mut self) -> bool {
+        let goes_on = !self.is_over() && self.seen[self.round] >= self.entered;
+        self.round += usize::from(goes_on);
+        goes_on
+    }
+
+    /// Who is told of a round.
+    fn after(&self, round: usize) -> usize {
+        (self.me + (1 << round)) % self.size
+    }
+
+    /// Who tells of a round.
+    fn before(&self, round: u32) -> usize {
+        let step = 1_usize.checked_shl(round).unwrap_or(0) % self.size;
+        (self.me + self.size - step) % self.size
     }
 }
 
@@ -44,8 +81,7 @@ impl Engine {
         if let Some(why) = self.broken.clone() {
             return Err(why);
         }
-        self.barrier.entered += 1;
-        self.barrier.round = 0;
+        self.barrier.enter();
         if self.barrier.entered == 1 {
             self.freeze_registered();
         }
@@ -74,18 +110,12 @@ impl Engine {
         if epoch == 1 && !self.is_same(from, round, registered) {
             return;
         }
-        let is_due = from == self.before(round);
-        if let Some(seen) = self.barrier.seen.get_mut(round as usize).filter(|_| is_due) {
-            *seen = epoch.max(*seen);
-        }
+        self.barrier.hear(from, round, epoch);
         self.advance_barrier();
     }
 
     fn advance_barrier(&mut self) {
-        while !self.barrier.is_over()
-            && self.barrier.seen[self.barrier.round] >= self.barrier.entered
-        {
-            self.barrier.round += 1;
+        while self.barrier.advance() {
             if !self.barrier.is_over() {
                 self.tell_round();
             }
@@ -93,7 +123,7 @@ impl Engine {
     }
 
     fn tell_round(&mut self) {
-        let to = self.after(self.barrier.round);
+        let to = self.barrier.after(self.barrier.round);
         let said = Said::Barrier {
             round: self.barrier.round as u32,
             epoch: self.barrier.entered,
@@ -102,19 +132,10 @@ impl Engine {
         self.send(to, &said, &[]);
     }
 
-    fn after(&self, round: usize) -> usize {
-        (self.me + (1 << round)) % self.size()
-    }
-
-    fn before(&self, round: u32) -> usize {
-        let step = 1_usize.checked_shl(round).unwrap_or(0) % self.size();
-        (self.me + self.size() - step) % self.size()
-    }
-
     /// The contexts that this one tells or hears of barriers, each once.
     pub(super) fn neighbours(&self) -> Vec<usize> {
         let mut all: Vec<_> = (0..self.barrier.seen.len())
-            .flat_map(|round| [self.after(round), self.before(round as u32)])
+            .flat_map(|round| [self.barrier.after(round), self.barrier.before(round as u32)])
             .filter(|&peer| peer != self.me)
             .collect();
         all.sort_unstable();
@@ -159,7 +180,66 @@ mod tests {
     fn there_are_as_many_rounds_as_doublings() {
         let table = [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (64, 6)];
         for (size, rounds) in table {
-            assert_eq!(Barrier::among(size).seen.len(), rounds, "{size} contexts");
+            assert_eq!(Barrier::new(0, size).seen.len(), rounds, "{size} contexts");
+        }
+    }
+
+    /// A message that is on its way: to whom, from whom, the round and the barrier.
+    type Letter = (usize, usize, u32, u64);
+
+    fn told(barrier: &Barrier) -> Letter {
+        let (round, to) = (barrier.round, barrier.after(barrier.round));
+        (to, barrier.me, round as u32, barrier.entered)
+    }
+
+    /// Has contexts enter, and messages arrive, in any order; says how many messages there were.
+    fn meet(size: usize, times: u64, mut random: u64) -> usize {
+        let mut all: Vec<_> = (0..size).map(|me| Barrier::new(me, size)).collect();
+        let (mut post, mut sent) = (Vec::<Letter>::new(), 0);
+        while all.iter().any(|one| one.entered < times || !one.is_over()) {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let pick = (random >> 33) as usize;
+            let who = if pick.is_multiple_of(2) && !post.is_empty() {
+                let (to, from, round, epoch) = post.swap_remove(pick / 2 % post.len());
+                all[to].hear(from, round, epoch);
+                to
+            } else {
+                let who = pick / 2 % size;
+                if !all[who].is_over() || all[who].entered == times {
+                    continue;
+                }
+                all[who].enter();
+                if !all[who].is_over() {
+                    post.push(told(&all[who]));
+                    sent += 1;
+                }
+                who
+            };
+            while all[who].advance() {
+                if !all[who].is_over() {
+                    post.push(told(&all[who]));
+                    sent += 1;
+                }
+            }
+            let one = &all[who];
+            if one.is_over() {
+                let late = all.iter().find(|other| other.entered < one.entered);
+                assert!(late.is_none(), "{one:?} is over before {late:?} has come");
+            }
+        }
+        assert!(post.is_empty(), "{size} contexts: {post:?} are left");
+        sent
+    }
+
+    #[test]
+    fn a_barrier_of_n_takes_a_message_of_each_in_each_round_and_ends_when_all_have_come() {
+        for size in [1, 2, 3, 4, 5, 8, 13, 64] {
+            let rounds = Barrier::new(0, size).seen.len();
+            for seed in 0..20 {
+                assert_eq!(meet(size, 5, seed), 5 * size * rounds, "{size} contexts");
+            }
         }
     }
 }

@@ -100,11 +100,7 @@ impl Engine {
         if len > eager {
             return self.send(from, &Said::Readable { token }, &[]);
         }
-        let said = Said::Bytes {
-            len: len as u32,
-            token,
-        };
-        self.send(from, &said, &bytes);
+        self.send(from, &Said::Bytes { token }, &bytes);
         self.copies.packed(bytes.len());
         self.ring_for(from, bell);
     }

@@ -1,15 +1,44 @@
 //! What contexts say, and who takes it.
 
+use selvedge::cq::Entry;
+
 use super::Engine;
-use crate::recv::Part;
+use crate::recv::{Part, Payload, Short};
 use crate::wire::{self, Said};
 
 impl Engine {
-    /// Takes one message.
+    /// Takes what has come into a receive buffer.
     #[inline]
-    pub(super) fn message(&mut self, from: usize, part: Part) {
+    pub(super) fn arrived(&mut self, net: usize, index: usize, from: Option<usize>, entry: &Entry) {
+        let message = self.receives.message(net, index, entry.len);
+        match (
+            from,
+            message.and_then(Short::copy_of),
+            wire::invoked(entry.tag),
+        ) {
+            (Some(from), Some(short), Some(port)) => {
+                self.hear_invoke(from, port, Payload::Short(short));
+            }
+            _ => self.arrived_otherwise(net, index, from, entry),
+        }
+        self.receives.returned(index);
+    }
+
+    #[inline(never)]
+    fn arrived_otherwise(&mut self, net: usize, index: usize, from: Option<usize>, entry: &Entry) {
+        match (from, self.receives.part(net, index, entry.len)) {
+            (Some(from), Some(part)) => self.message(from, entry.tag, part),
+            _ => log::warn!("context {}: a message of nobody's was dropped", self.me),
+        }
+    }
+
+    /// Takes one message.
+    fn message(&mut self, from: usize, tag: u64, part: Part) {
+        if let Some(port) = wire::invoked(tag) {
+            return self.hear_invoke(from, port, Payload::Part(part));
+        }
         let message = part.bytes();
-        let Some((said, bytes)) = wire::parse(message) else {
+        let Some((said, bytes)) = wire::parse(tag, message) else {
             log::warn!(
                 "context {}: {} bytes from context {from} make no sense",
                 self.me,
@@ -18,13 +47,7 @@ impl Engine {
             return;
         };
         match said {
-            Said::Invoke { port, .. } => {
-                let place = Part::place(message, bytes);
-                self.hear_invoke(from, port, part.piece(place));
-            }
-            Said::Put {
-                to, bell, local, ..
-            } => self.hear_put(from, to, bytes, [bell, local]),
+            Said::Put { to, bell, local } => self.hear_put(from, to, bytes, [bell, local]),
             Said::Ring { bell } => self.ring_for(from, bell),
             Said::Barrier {
                 round,
@@ -55,7 +78,7 @@ impl Engine {
                 token,
                 bell,
             } => self.hear_get(from, address, len, token, bell),
-            Said::Bytes { token, .. } => self.hear_bytes(from, token, bytes),
+            Said::Bytes { token } => self.hear_bytes(from, token, bytes),
             Said::Readable { token } => self.hear_readable(from, token),
             Said::Done { token } => self.hear_done(from, token),
             Said::Failed { token, at_source } => self.hear_failed(from, token, at_source),
@@ -70,9 +93,9 @@ impl Engine {
             Said::Withdrawn { start } => self.hear_withdrawn(from, start),
             Said::Ask { token } => self.hear_ask(from, token),
             Said::Answer { token, entered } => self.peers[from].entered = Some((token, entered)),
-            Said::Names { .. } => self.hear_names(from, bytes),
-            Said::Lost { context, .. } => self.hear_lost(context, bytes),
-            Said::Broken { .. } => self.hear_broken(bytes),
+            Said::Names => self.hear_names(from, bytes),
+            Said::Lost { context } => self.hear_lost(context, bytes),
+            Said::Broken => self.hear_broken(bytes),
             Said::Flush { token } => self.send(from, &Said::Done { token }, &[]),
             Said::Bye => self.hear_bye(from),
             Said::Hello => self.watch(from),

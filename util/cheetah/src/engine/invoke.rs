@@ -8,8 +8,8 @@ use super::peer::InLine;
 use super::{Arrival, Engine, Op};
 use crate::bell::BellName;
 use crate::local::Local;
-use crate::recv::{Aligned, Part, Payload};
-use crate::wire::{Port, Said, Source};
+use crate::recv::{Aligned, Payload};
+use crate::wire::{self, Port, Said, Source};
 use crate::{Error, Result};
 
 /// What is to be invoked.
@@ -63,12 +63,8 @@ impl Engine {
         }
         self.check_alive(order.to)?;
         self.peers[order.to].owes_flush = true;
-        let said = Said::Invoke {
-            port: order.port,
-            len: bytes.len() as u32,
-        };
         self.copies.packed(bytes.len());
-        self.send(order.to, &said, bytes);
+        self.send_whole(order.to, wire::invocation(order.port), bytes);
         if !order.bell.is_none() {
             self.ring_own(order.bell);
         }
@@ -144,12 +140,12 @@ impl Engine {
 
     /// Something was invoked whose bytes are here.
     #[inline]
-    pub(super) fn hear_invoke(&mut self, from: usize, port: Port, part: Part) {
-        self.copies.delivered(part.bytes().len());
+    pub(super) fn hear_invoke(&mut self, from: usize, port: Port, payload: Payload) {
+        self.copies.delivered(payload.bytes().len());
         let arrival = Arrival {
             from,
             port,
-            payload: Payload::Part(part),
+            payload,
         };
         let line = &mut self.peers[from].line;
         match line.is_empty() {

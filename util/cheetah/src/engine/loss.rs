@@ -86,7 +86,6 @@ impl Engine {
         let len = detail.len().min(1024);
         let said = Said::Lost {
             context: peer as u32,
-            len: len as u64,
         };
         self.broken.get_or_insert_with(|| why.clone());
         for neighbour in self.neighbours() {
@@ -142,11 +141,10 @@ impl Engine {
             other => other.to_string(),
         };
         let len = text.len().min(2048);
-        let said = Said::Broken { len: len as u32 };
         self.fail(why.clone());
         self.broken = Some(why);
         for peer in self.neighbours() {
-            self.send(peer, &said, &text.as_bytes()[..len]);
+            self.send(peer, &Said::Broken, &text.as_bytes()[..len]);
         }
     }
 

@@ -215,7 +215,7 @@ impl Engine {
             inbox: VecDeque::new(),
             blocks: Blocks::default(),
             parcels: Parcels::default(),
-            barrier: Barrier::among(peers.len()),
+            barrier: Barrier::new(me, peers.len()),
             registered: Registered::default(),
             failures: VecDeque::new(),
             muffled: FxHashMap::default(),
@@ -259,6 +259,8 @@ impl Engine {
     pub(crate) fn progress(&mut self) -> bool {
         self.stirred = false;
         self.owes_flush = false;
+        // Here and not behind the messages, so that what they were for is not held up.
+        self.receives.repost(&self.nets);
         for net in 0..self.nets.len() {
             self.drain(net);
         }
@@ -268,7 +270,6 @@ impl Engine {
         if !self.backlog.is_empty() || !self.to_post.is_empty() {
             self.retry();
         }
-        self.receives.repost(&self.nets);
         self.stirred
     }
 
@@ -372,14 +373,7 @@ impl Engine {
             return;
         }
         match Mark::of(entry.context) {
-            Mark::Buffer(index) => {
-                let part = self.receives.received(net, index, entry);
-                match (peer, part) {
-                    (Some(peer), Some(part)) => self.message(peer, part),
-                    _ if entry.len == 0 => {}
-                    _ => log::warn!("context {}: a message of nobody's was dropped", self.me),
-                }
-            }
+            Mark::Buffer(index) => self.arrived(net, index, peer, entry),
             Mark::Op(op) => self.op_done(op),
             Mark::Watch(_) | Mark::To(_) => {}
         }
@@ -398,7 +392,7 @@ impl Engine {
             Mark::To(peer) => self.fail(self.refused(peer, &detail)),
             Mark::Op(op) => self.op_failed(op, error.errno, &detail),
             Mark::Buffer(index) => {
-                self.receives.returned(net, index, &error.entry);
+                self.receives.returned(index);
                 log::warn!("context {}: receive failed: {detail}", self.me);
             }
             Mark::Watch(peer) => self.watch_ended(peer, &detail),
@@ -473,13 +467,36 @@ impl Engine {
     }
 
     /// Sends, or queues behind what could not be sent. It never waits.
-    #[inline]
     fn send(&mut self, to: usize, said: &Said, bytes: &[u8]) {
-        let peer = &self.peers[to];
         let head = said.head();
+        let context = Mark::To(to).context();
+        let send = |net: &Net, addr| net.send_behind(addr, &head, bytes, context);
+        self.send_by(to, send, head.tag, [head.bytes(), bytes]);
+    }
+
+    /// As [`Self::send`], for a message that is all in `message`.
+    #[inline]
+    fn send_whole(&mut self, to: usize, tag: u64, message: &[u8]) {
+        self.send_by(
+            to,
+            |net, addr| net.send(addr, tag, message),
+            tag,
+            [&[], message],
+        );
+    }
+
+    #[inline]
+    fn send_by(
+        &mut self,
+        to: usize,
+        send: impl FnOnce(&Net, FiAddr) -> selvedge::Result,
+        tag: u64,
+        [words, bytes]: [&[u8]; 2],
+    ) {
+        let peer = &self.peers[to];
         if !peer.has_backlog() {
             let net = &self.nets[peer.net];
-            match net.send(peer.addr, &head, bytes, Mark::To(to).context()) {
+            match send(net, peer.addr) {
                 Ok(()) => {
                     self.owes_flush |= net.dawdles;
                     return;
@@ -488,16 +505,16 @@ impl Engine {
                 Err(errno) => return self.not_sent(to, errno),
             }
         }
-        self.queue(to, head.bytes(), bytes);
+        self.queue(to, tag, words, bytes);
     }
 
     #[cold]
-    fn queue(&mut self, to: usize, head: &[u8], bytes: &[u8]) {
+    fn queue(&mut self, to: usize, tag: u64, words: &[u8], bytes: &[u8]) {
         let peer = &mut self.peers[to];
         if peer.is_lost() {
             return;
         }
-        if peer.queue(head, bytes) {
+        if peer.queue(tag, words, bytes) {
             self.backlog.push(to);
         }
     }
@@ -520,8 +537,7 @@ impl Engine {
         }
         for to in std::mem::take(&mut self.backlog) {
             let peer = &mut self.peers[to];
-            let context = Mark::To(to).context();
-            match peer.send_backlog(&self.nets[peer.net], context) {
+            match peer.send_backlog(&self.nets[peer.net]) {
                 Ok(()) => {
                     self.stirred = true;
                     self.owes_flush |= self.nets[self.peers[to].net].dawdles;

@@ -2,8 +2,8 @@
 //! barrier.
 
 use super::Engine;
-use crate::Error;
-use crate::wire::Said;
+use crate::wire::{CHANNELS, Said};
+use crate::{Error, Result};
 
 /// The functions and handlers of this context.
 #[derive(Debug, Default)]
@@ -51,10 +51,21 @@ impl Engine {
     }
 
     /// Registers a handler under the next number.
-    pub(crate) fn add_channel(&mut self, name: &str) -> u32 {
+    ///
+    /// # Errors
+    /// When there are as many as messages can tell apart.
+    pub(crate) fn add_channel(&mut self, name: &str) -> Result<u32> {
+        if self.registered.channels == CHANNELS {
+            return Err(Error::Garbled(format!("more than {CHANNELS} handlers")));
+        }
         self.registered.names.push(format!("handler {name}"));
         self.registered.channels += 1;
-        self.registered.channels - 1
+        Ok(self.registered.channels - 1)
+    }
+
+    /// How many handlers there are.
+    pub(crate) fn channels(&self) -> u32 {
+        self.registered.channels
     }
 
     /// How many functions there are.
@@ -90,8 +101,7 @@ impl Engine {
         }
         let names = self.registered.compared().join("\n");
         let len = names.len().min(self.nets[self.peers[from].net].eager());
-        let said = Said::Names { len: len as u32 };
-        self.send(from, &said, &names.as_bytes()[..len]);
+        self.send(from, &Said::Names, &names.as_bytes()[..len]);
         false
     }
 

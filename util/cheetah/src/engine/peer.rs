@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use selvedge::{Context, FiAddr};
+use selvedge::FiAddr;
 
 use super::Arrival;
 use crate::net::Net;
-use crate::wire::LINE;
 
 /// Another context, or this one.
 #[derive(Debug)]
@@ -16,7 +15,7 @@ pub(super) struct Peer {
     /// The key of all its memory.
     pub(super) key: u64,
     /// Messages that the fabric had no room for.
-    outgoing: VecDeque<Vec<u8>>,
+    outgoing: VecDeque<(u64, Vec<u8>)>,
     /// Its arrivals from the first one on that is still being fetched.
     pub(super) line: VecDeque<InLine>,
     /// Special memory of its that it has told us of.
@@ -84,13 +83,8 @@ impl Peer {
     }
 
     /// Keeps a message; says whether it is the only one.
-    pub(super) fn queue(&mut self, head: &[u8], bytes: &[u8]) -> bool {
-        let len = (head.len() + bytes.len()).next_multiple_of(LINE);
-        let mut message = Vec::with_capacity(len);
-        message.extend_from_slice(head);
-        message.extend_from_slice(bytes);
-        message.resize(len, 0);
-        self.outgoing.push_back(message);
+    pub(super) fn queue(&mut self, tag: u64, words: &[u8], bytes: &[u8]) -> bool {
+        self.outgoing.push_back((tag, [words, bytes].concat()));
         self.outgoing.len() == 1
     }
 
@@ -98,9 +92,9 @@ impl Peer {
     ///
     /// # Errors
     /// As the fabric's; what was not sent is still kept.
-    pub(super) fn send_backlog(&mut self, net: &Net, context: Context) -> selvedge::Result {
-        while let Some(message) = self.outgoing.front() {
-            net.send_whole(self.addr, message, context)?;
+    pub(super) fn send_backlog(&mut self, net: &Net) -> selvedge::Result {
+        while let Some((tag, message)) = self.outgoing.front() {
+            net.send(self.addr, *tag, message)?;
             self.outgoing.pop_front();
         }
         Ok(())

@@ -124,7 +124,6 @@ impl Engine {
         let len = put.local.len();
         if len <= net.eager() as u64 {
             let said = Said::Put {
-                len: len as u32,
                 to: put.remote,
                 bell: put.remote_bell,
                 local: put.local_bell,

@@ -1,18 +1,20 @@
 //! Receive buffers of an engine, and which of them are posted.
 
-#![expect(unsafe_code, reason = "buffers are posted whole and lent in parts")]
+#![expect(unsafe_code, reason = "buffers are posted whole and lent whole")]
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use selvedge::cq::Entry;
-use selvedge::{CompletionFlags, Errno};
+use selvedge::Errno;
 
 use super::Mark;
 use crate::net::Net;
 use crate::recv::{Buffer, Part};
 
-/// Buffers that each fabric has at first.
-const COUNT: usize = 2;
+/// Messages that each fabric takes before the next look at it; more wait with the provider.
+const COUNT: usize = 64;
+/// Buffers that are lent and looked at again.
+const LENT: usize = 64;
 
 /// All buffers; the number of one is its index.
 #[derive(Debug, Default)]
@@ -20,6 +22,8 @@ pub(super) struct Receives {
     slots: Vec<Slot>,
     /// Those that came back and are not posted again.
     idle: Vec<usize>,
+    /// Buffers that were lent when their slots needed one; the oldest first.
+    lent: VecDeque<Arc<Buffer>>,
 }
 
 #[derive(Debug)]
@@ -33,78 +37,89 @@ impl Receives {
         let mut receives = Self::default();
         for net in 0..nets.len() {
             for _ in 0..COUNT {
-                receives.add(nets, net)?;
+                let buffer = Arc::new(Buffer::new());
+                receives.idle.push(receives.slots.len());
+                receives.slots.push(Slot { buffer, net });
             }
         }
+        receives.post_idle(nets)?;
         Ok(receives)
     }
 
-    /// A message that has come: its part of the buffer; `None` if the entry brings none.
+    /// A message that has come, for as long as its buffer is not posted again; `None` if it is none.
     #[inline]
-    pub(super) fn received(&mut self, net: usize, index: usize, entry: &Entry) -> Option<Part> {
+    pub(super) fn message(&self, net: usize, index: usize, len: usize) -> Option<&[u8]> {
         let slot = self.slots.get(index).filter(|slot| slot.net == net)?;
-        // SAFETY: the completion says so; `repost` waits until no part is lent.
-        let part = unsafe { Buffer::part(&slot.buffer, entry.buf, entry.len) };
-        self.returned(net, index, entry);
-        part
+        // SAFETY: the completion says so; the buffer is posted again by this table alone, which is
+        // borrowed.
+        unsafe { slot.buffer.message(len) }
     }
 
-    /// Notes whether the buffer has come back.
-    pub(super) fn returned(&mut self, net: usize, index: usize, entry: &Entry) {
-        let is_known = self.slots.get(index).is_some_and(|slot| slot.net == net);
-        if is_known && entry.flags.contains(CompletionFlags::MULTI_RECV) {
+    /// As [`Self::message`], for as long as one likes.
+    pub(super) fn part(&self, net: usize, index: usize, len: usize) -> Option<Part> {
+        let slot = self.slots.get(index).filter(|slot| slot.net == net)?;
+        // SAFETY: the completion says so; `renew` sees to it that nobody else has what is posted.
+        unsafe { Part::new(&slot.buffer, len) }
+    }
+
+    /// Notes that a buffer has come back.
+    #[inline]
+    pub(super) fn returned(&mut self, index: usize) {
+        if index < self.slots.len() {
             self.idle.push(index);
         }
     }
 
-    /// Posts what has come back and is read; a new one in place of what is still being read.
+    /// Posts what has come back.
     #[inline]
     pub(super) fn repost(&mut self, nets: &[Net]) {
         if !self.idle.is_empty() {
-            self.repost_idle(nets);
+            // What has failed is tried again by the next poll.
+            let _ = self.post_idle(nets);
         }
     }
 
-    #[cold]
-    fn repost_idle(&mut self, nets: &[Net]) {
-        let mut still = Vec::new();
-        for index in std::mem::take(&mut self.idle) {
-            let slot = &self.slots[index];
-            let is_read = Arc::strong_count(&slot.buffer) == 1;
-            // SAFETY: the buffer has come back, and nobody but this table has it.
-            let is_posted =
-                is_read && unsafe { post(&nets[slot.net], &slot.buffer, index) }.is_ok();
-            if !is_posted {
-                still.push(index);
+    fn post_idle(&mut self, nets: &[Net]) -> selvedge::Result {
+        while let Some(index) = self.idle.pop() {
+            let posted = self.post_one(nets, index);
+            if posted.is_err() {
+                self.idle.push(index);
+                return posted;
             }
         }
-        self.idle = still;
-        for net in 0..nets.len() {
-            let all = self.slots.iter().filter(|slot| slot.net == net).count();
-            let idle = self
-                .idle
-                .iter()
-                .filter(|&&index| self.slots[index].net == net);
-            if all == idle.count() {
-                // A failure is tried again at the next message's end, or by the next poll.
-                let _ = self.add(nets, net);
-            }
-        }
-    }
-
-    fn add(&mut self, nets: &[Net], net: usize) -> selvedge::Result {
-        let index = self.slots.len();
-        let buffer = Arc::new(Buffer::new());
-        // SAFETY: it is new, and is kept in the table, which the engine drops after its fabrics.
-        unsafe { post(&nets[net], &buffer, index) }?;
-        self.slots.push(Slot { buffer, net });
         Ok(())
     }
-}
 
-/// # Safety
-/// As [`Net::take_into`].
-unsafe fn post(net: &Net, buffer: &Buffer, index: usize) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
-    unsafe { net.take_into(buffer, Mark::Buffer(index).context()) }
+    fn post_one(&mut self, nets: &[Net], index: usize) -> Result<(), Errno> {
+        self.renew(index);
+        let slot = &self.slots[index];
+        // SAFETY: it has come back, or was never posted; nobody but this table has it, which the
+        // engine drops after its fabrics.
+        unsafe { nets[slot.net].take_into(&slot.buffer, Mark::Buffer(index).context()) }
+    }
+
+    /// Gives a slot another buffer if its own is lent.
+    #[inline]
+    fn renew(&mut self, index: usize) {
+        if Arc::get_mut(&mut self.slots[index].buffer).is_none() {
+            let spare = self.spare();
+            let lent = std::mem::replace(&mut self.slots[index].buffer, spare);
+            self.lent.push_back(lent);
+        }
+    }
+
+    /// A buffer that nobody has.
+    #[cold]
+    fn spare(&mut self) -> Arc<Buffer> {
+        if let Some(mut oldest) = self.lent.pop_front() {
+            if Arc::get_mut(&mut oldest).is_some() {
+                return oldest;
+            }
+            // Somebody keeps it for long: others may be given back before.
+            if self.lent.len() < LENT {
+                self.lent.push_back(oldest);
+            }
+        }
+        Arc::new(Buffer::new())
+    }
 }

@@ -102,31 +102,38 @@ fn handlers(controller: &Controller, _: &[String]) -> Result {
 }
 
 /// Messages for a handler that is not built yet are kept for it.
+/// Text of the message with this number: short ones, and long ones that are kept where they came.
+fn early_text(number: i32) -> String {
+    format!("{number}").repeat([1, 40, 500][number as usize % 3])
+}
+
+/// More messages than there are receive buffers are kept for a handler.
 fn early(controller: &Controller, _: &[String]) -> Result {
+    const COUNT: i32 = 300;
     let all = controller.ncontexts();
     let bell = controller.bell()?;
-    let handler = match controller.mycontext() {
-        0 => None,
-        _ => Some(MatchingHandler::new(controller)?),
-    };
-    for _ in handler.iter() {
-        handler.as_ref().expect("built").send(0, 9, "early")?;
-    }
-    if controller.mycontext() == 0 {
-        let until = std::time::Instant::now() + std::time::Duration::from_millis(100);
-        while std::time::Instant::now() < until {
-            controller.poll()?;
-        }
+    if controller.mycontext() != 0 {
         let handler = MatchingHandler::new(controller)?;
-        for from in 1..all {
+        for number in 0..COUNT {
+            handler.send(0, number, &early_text(number))?;
+        }
+        return controller.barrier();
+    }
+    let until = std::time::Instant::now() + std::time::Duration::from_millis(100);
+    while std::time::Instant::now() < until {
+        controller.poll()?;
+    }
+    let handler = MatchingHandler::new(controller)?;
+    for from in 1..all {
+        for number in 0..COUNT {
             let rung = bell.clone();
-            handler.request::<String>(from, 9, move |_, text| {
-                assert_eq!(text, "early");
+            handler.request::<String>(from, number, move |_, text| {
+                assert_eq!(text, early_text(number));
                 rung.set(rung.value() + 1);
             })?;
         }
-        controller.wait(&bell, all as i32 - 1)?;
     }
+    controller.wait(&bell, (all as i32 - 1) * COUNT)?;
     controller.barrier()
 }
 

@@ -1,0 +1,159 @@
+//! Where an engine lives: alone with its context's thread, which needs no lock, or behind one when the
+//! library has a thread, too.
+
+use std::cell::{RefCell, RefMut};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::State;
+use crate::engine::Engine;
+
+/// The engine of a context.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a context has one, and comes by in every call"
+)]
+pub(super) enum Home {
+    Own(RefCell<State>),
+    Shared(Arc<Shared>),
+}
+
+/// What a context and the library's thread share.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// What waits in the engine, so that whoever looks for it in vain needs no lock.
+    has_arrivals: AtomicBool,
+    has_failures: AtomicBool,
+    owes_flush: AtomicBool,
+}
+
+impl Home {
+    /// A home for one thread.
+    pub(super) fn own(state: State) -> Self {
+        Self::Own(RefCell::new(state))
+    }
+
+    /// A home for two.
+    pub(super) fn shared(state: State) -> Self {
+        Self::Shared(Arc::new(Shared {
+            state: Mutex::new(state),
+            has_arrivals: AtomicBool::new(false),
+            has_failures: AtomicBool::new(false),
+            owes_flush: AtomicBool::new(false),
+        }))
+    }
+
+    /// Has the state to oneself. No call of this crate is made meanwhile that asks for it again.
+    #[inline]
+    pub(super) fn enter(&self) -> Inside<'_> {
+        match self {
+            Self::Own(state) => Inside::Own(state.borrow_mut()),
+            Self::Shared(shared) => Inside::Shared(shared.lock()),
+        }
+    }
+
+    /// Whether it can be seen without a lock that no message waits, and nothing has to leave.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Shared(shared) => {
+                !shared.has_arrivals.load(Ordering::Acquire)
+                    && !shared.owes_flush.load(Ordering::Acquire)
+            }
+        }
+    }
+
+    /// Whether it can be seen without a lock that nothing has failed.
+    #[inline]
+    pub(super) fn is_well(&self) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Shared(shared) => !shared.has_failures.load(Ordering::Acquire),
+        }
+    }
+}
+
+impl Shared {
+    #[inline]
+    pub(super) fn lock(&self) -> Locked<'_> {
+        Locked {
+            state: self.state.lock().unwrap_or_else(PoisonError::into_inner),
+            shared: self,
+        }
+    }
+}
+
+/// The state, for whoever has entered.
+pub(super) enum Inside<'a> {
+    Own(RefMut<'a, State>),
+    Shared(Locked<'a>),
+}
+
+impl Deref for Inside<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        match self {
+            Self::Own(state) => state,
+            Self::Shared(locked) => locked,
+        }
+    }
+}
+
+impl DerefMut for Inside<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        match self {
+            Self::Own(state) => state,
+            Self::Shared(locked) => locked,
+        }
+    }
+}
+
+/// The state, for whoever has locked it. Giving it back says what waits in it.
+pub(super) struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    shared: &'a Shared,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let engine = self.state.engine.as_ref();
+        let note = |word: &AtomicBool, ask: fn(&Engine) -> bool| {
+            word.store(engine.is_some_and(ask), Ordering::Release);
+        };
+        note(&self.shared.has_arrivals, Engine::has_arrivals);
+        note(&self.shared.has_failures, Engine::has_failures);
+        note(&self.shared.owes_flush, Engine::owes_flush);
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Own(_) => "a home of one's own",
+            Self::Shared(_) => "a shared home",
+        })
+    }
+}
