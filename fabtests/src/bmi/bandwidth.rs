@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use selvedge_bmi::{Buffer, Posted};
+use selvedge_bmi::Posted;
 
 use super::Station;
-use super::station::Purpose;
+use super::station::{Purpose, Room};
 use crate::clock::Clock;
 use crate::fabric::BenchOrder;
 use crate::pair::Side;
@@ -55,8 +55,8 @@ struct Flow<'a> {
     station: &'a Station,
     size: usize,
     window: usize,
-    rx: Vec<Buffer>,
-    tx: Vec<Buffer>,
+    rx: Vec<Room>,
+    tx: Vec<Room>,
     /// Receive buffers that are not posted.
     free: Vec<usize>,
     /// Receives that are still to be posted: none is left over at the end.

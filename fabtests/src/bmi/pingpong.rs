@@ -1,5 +1,5 @@
-//! Round trips: each side sends when the other's message has arrived. Two receives are posted at any
-//! time.
+//! Round trips: each side sends when the other's message has arrived, and posts its next receive
+//! while the answer is on its way.
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::ensure;
-use selvedge_bmi::{Buffer, Posted};
+use selvedge_bmi::Posted;
 
 use super::Station;
-use super::station::Purpose;
+use super::station::{Purpose, Room};
 use crate::clock::Clock;
 use crate::fabric::BenchOrder;
 use crate::pair::Side;
@@ -33,12 +33,11 @@ pub(super) fn run(
         next: 0,
     };
     player.post()?;
-    player.post()?;
     let timing = round_trips(clock, order.counts, || match side {
         Side::Active => {
             player.send()?;
-            player.receive()?;
-            player.post()
+            player.post()?;
+            player.receive()
         }
         Side::Passive => {
             player.receive()?;
@@ -54,8 +53,8 @@ pub(super) fn run(
 struct Player<'a> {
     station: &'a Station,
     size: usize,
-    rx: Vec<Buffer>,
-    tx: Buffer,
+    rx: Vec<Room>,
+    tx: Room,
     /// Receives that are still to be posted: none is left over at the end.
     to_post: usize,
     posted: VecDeque<Posted>,
@@ -73,8 +72,8 @@ impl Player<'_> {
         self.to_post -= 1;
         let buffer = &mut self.rx[self.next];
         self.next = 1 - self.next;
-        // SAFETY: the buffer's last message was received: two are posted, in turns; a run that ends
-        // early ends the process.
+        // SAFETY: the buffer's last message was received: one of two is posted at most when this is
+        // called, and they take turns; a run that ends early ends the process.
         self.posted
             .push_back(unsafe { self.station.recv(buffer, Purpose::Payload, 0) }?);
         Ok(())

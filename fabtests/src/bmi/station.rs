@@ -2,12 +2,14 @@
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
+use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
 use anyhow::Context as _;
 use selvedge::{Iov, IovMut};
-use selvedge_bmi::{Addr, Bmi, Buffer, Config, ContextId, Post, Posted};
+use selvedge_bmi::{Addr, Bmi, Config, ContextId, Memory, Post, Posted};
 
+use crate::buffer::Pages;
 use crate::fabric::{OpenOrder, Opened};
 
 /// An open instance and its peer.
@@ -22,6 +24,33 @@ pub struct Station {
     special: bool,
     /// What opening it took.
     open_ns: u64,
+}
+
+/// Memory for messages, by the rules that hold for every contestant.
+#[derive(Debug)]
+pub(super) enum Room {
+    Pages(Pages),
+    Special(Memory),
+}
+
+impl Deref for Room {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Pages(pages) => pages,
+            Self::Special(memory) => memory,
+        }
+    }
+}
+
+impl DerefMut for Room {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Pages(pages) => pages,
+            Self::Special(memory) => memory,
+        }
+    }
 }
 
 /// What a message's tag says.
@@ -75,13 +104,13 @@ impl Station {
     }
 
     /// Buffers of `len` bytes.
-    pub(super) fn buffers(&self, count: usize, len: usize) -> anyhow::Result<Vec<Buffer>> {
+    pub(super) fn buffers(&self, count: usize, len: usize) -> anyhow::Result<Vec<Room>> {
         let buffer = |_| match self.special {
             true => {
                 let made = self.bmi.memalloc(self.peer, len);
-                made.map(Buffer::from).context("BMI makes no memory")
+                made.map(Room::Special).context("BMI makes no memory")
             }
-            false => Ok(vec![0; len].into()),
+            false => Pages::new(len).map(Room::Pages),
         };
         (0..count).map(buffer).collect()
     }

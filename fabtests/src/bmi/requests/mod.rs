@@ -1,17 +1,54 @@
-//! One server and many clients that send it requests: who is served how often.
+//! One server and many clients that send it requests: who is served how often, by BMI and by the
+//! fabric below it.
+//!
+//! A request is a message that the server does not expect, its answer an empty one that the client
+//! does. Both faces do the same: the raw one with untagged messages into multi-receive buffers, and
+//! tagged ones back.
 
+mod face;
+mod raw;
+
+use std::collections::HashMap;
+use std::fmt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use selvedge_bmi::{Addr, Bmi, Config, Post, Posted};
 use serde::Serialize;
 
-/// What a crowd of clients got.
-#[derive(Clone, Debug, Serialize)]
-pub struct Served {
-    /// How many clients there were.
+/// What requests are sent over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Face {
+    /// BMI's unexpected and expected messages.
+    Bmi,
+    /// The endpoint below.
+    Raw,
+}
+
+impl fmt::Display for Face {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bmi => "bmi",
+            Self::Raw => "raw",
+        })
+    }
+}
+
+/// Who asks, and how much.
+#[derive(Clone, Copy, Debug)]
+pub struct Crowd {
+    /// Processes.
     pub clients: usize,
+    /// Bytes of a request.
+    pub size: usize,
+    /// Requests that each has on the way at most.
+    pub window: usize,
+}
+
+/// What a crowd of clients got.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Served {
     /// Requests in all, per second.
     pub requests_per_s: f64,
     /// Of the client that was served least.
@@ -23,38 +60,93 @@ pub struct Served {
 /// How a client is started; no part of the command line for people.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClientArgs {
+    /// What it talks
+    #[arg(value_enum)]
+    face: Face,
+    /// The method
+    method: String,
     /// The server
-    url: String,
+    address: String,
     /// Bytes of a request
     size: usize,
     /// How many requests it has on the way at most
     window: usize,
 }
 
-/// Serves `clients` processes of this program over a method for `time`, each with `window` requests of
-/// `size` bytes on the way.
+/// A server, of either face.
+trait Server {
+    /// What clients find it by.
+    fn address(&self) -> anyhow::Result<String>;
+
+    /// Takes the requests that there are, or waits a little for some, and answers each.
+    fn turn(&mut self, tally: &mut Tally) -> anyhow::Result<()>;
+}
+
+/// How long a server waits for requests, and a client for answers, before it looks around.
+const IDLE: Duration = Duration::from_millis(10);
+/// Requests that are taken at once, and completions.
+const BATCH: usize = 64;
+
+/// How often each client was served, by the server's name for it.
+#[derive(Debug, Default)]
+struct Tally(HashMap<u64, u64>);
+
+impl Tally {
+    fn count(&mut self, client: u64) {
+        *self.0.entry(client).or_default() += 1;
+    }
+}
+
+/// Serves processes of this program over a method for `time`.
 ///
 /// # Errors
-/// When a process cannot be started or dies, or BMI says so.
-pub fn serve(
+/// When a process cannot be started or dies, or the face says so.
+pub fn serve(face: Face, method: &str, crowd: Crowd, time: Duration) -> anyhow::Result<Served> {
+    match face {
+        Face::Bmi => run(&mut face::Server::open(method)?, face, method, crowd, time),
+        Face::Raw => run(&mut raw::Server::open(method)?, face, method, crowd, time),
+    }
+}
+
+fn run(
+    server: &mut dyn Server,
+    face: Face,
     method: &str,
-    clients: usize,
-    size: usize,
-    window: usize,
+    crowd: Crowd,
     time: Duration,
 ) -> anyhow::Result<Served> {
-    let bmi = Bmi::initialize(Config::server(&format!("{method}://localhost")))?;
-    let url = bmi.urls().pop().context("BMI listens at no URL")?;
+    let address = server.address()?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let start = |_| -> anyhow::Result<Killed> {
         let mut command = Command::new(&program);
-        command.args(["bmi-client", &url, &size.to_string(), &window.to_string()]);
+        command.args(["bmi-client", &face.to_string(), method, &address]);
+        command.args([crowd.size.to_string(), crowd.window.to_string()]);
         Ok(Killed(command.spawn().context("cannot start a client")?))
     };
-    let mut server = Server::new(bmi)?;
     // Ended before the server is.
-    let _crowd: Vec<_> = (0..clients).map(start).collect::<Result<_, _>>()?;
-    server.run(clients, time)
+    let _crowd: Vec<_> = (0..crowd.clients).map(start).collect::<Result<_, _>>()?;
+    let mut tally = Tally::default();
+    let patience = Instant::now() + Duration::from_secs(60);
+    while tally.0.len() < crowd.clients {
+        ensure!(
+            Instant::now() < patience,
+            "only {} clients came",
+            tally.0.len()
+        );
+        server.turn(&mut tally)?;
+    }
+    // What was served before all were there is nobody's merit.
+    tally.0.values_mut().for_each(|count| *count = 0);
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        server.turn(&mut tally)?;
+    }
+    let counts = || tally.0.values().copied();
+    Ok(Served {
+        requests_per_s: counts().sum::<u64>() as f64 / begin.elapsed().as_secs_f64(),
+        least: counts().min().unwrap_or_default(),
+        most: counts().max().unwrap_or_default(),
+    })
 }
 
 /// A client that does not outlive this value.
@@ -69,105 +161,13 @@ impl Drop for Killed {
     }
 }
 
-#[derive(Debug)]
-struct Server {
-    bmi: Bmi,
-    context: selvedge_bmi::ContextId,
-    /// How often each was served.
-    served: Vec<(Addr, u64)>,
-}
-
-impl Server {
-    fn new(bmi: Bmi) -> anyhow::Result<Self> {
-        Ok(Self {
-            context: bmi.open_context()?,
-            bmi,
-            served: Vec::new(),
-        })
-    }
-
-    fn run(&mut self, clients: usize, time: Duration) -> anyhow::Result<Served> {
-        let patience = Instant::now() + Duration::from_secs(60);
-        while self.served.len() < clients {
-            ensure!(
-                Instant::now() < patience,
-                "only {} clients came",
-                self.served.len()
-            );
-            self.turn()?;
-        }
-        // What was served before all were there is nobody's merit.
-        self.served.iter_mut().for_each(|(_, count)| *count = 0);
-        let begin = Instant::now();
-        while begin.elapsed() < time {
-            self.turn()?;
-        }
-        let counts = || self.served.iter().map(|(_, count)| *count);
-        Ok(Served {
-            clients,
-            requests_per_s: counts().sum::<u64>() as f64 / begin.elapsed().as_secs_f64(),
-            least: counts().min().unwrap_or_default(),
-            most: counts().max().unwrap_or_default(),
-        })
-    }
-
-    /// Takes what there is and answers each with an empty message.
-    fn turn(&mut self) -> anyhow::Result<()> {
-        let mut requests = Vec::with_capacity(64);
-        let idle = Duration::from_millis(10);
-        self.bmi.testunexpected(64, 0, idle, |request| {
-            requests.push((request.addr, request.tag))
-        })?;
-        for (addr, tag) in requests {
-            match self.served.iter_mut().find(|(known, _)| *known == addr) {
-                Some((_, count)) => *count += 1,
-                None => self.served.push((addr, 1)),
-            }
-            let answer = Post::new(addr, Vec::<u8>::new(), tag, self.context);
-            self.bmi.post_send(answer)?;
-        }
-        self.bmi
-            .testcontext(64, Duration::ZERO, self.context, |_| ())?;
-        Ok(())
-    }
-}
-
 /// Sends requests until it is killed.
 ///
 /// # Errors
-/// What BMI says.
+/// What the face says.
 pub fn client(args: &ClientArgs) -> anyhow::Result<()> {
-    let bmi = Bmi::initialize(Config::client())?;
-    let context = bmi.open_context()?;
-    let peer = bmi.addr_lookup(&args.url)?;
-    let ask = |tag: i32| -> anyhow::Result<()> {
-        let answer = bmi.post_recv(Post::new(peer, Vec::<u8>::new(), tag, context))?;
-        ensure!(
-            matches!(answer, Posted::Pending(_)),
-            "an answer before the question"
-        );
-        let request = Post::new(peer, vec![0_u8; args.size], tag, context).with_user(SENT);
-        bmi.post_sendunexpected(request, 0)?;
-        Ok(())
-    };
-    let mut tag = 0_i32;
-    for _ in 0..args.window {
-        ask(tag)?;
-        tag = tag.wrapping_add(1);
-    }
-    loop {
-        let (mut answered, mut failed) = (0, None);
-        bmi.testcontext(64, Duration::from_millis(100), context, |done| {
-            failed = failed.or_else(|| done.outcome.err());
-            answered += usize::from(done.user != SENT);
-        })?;
-        ensure!(failed.is_none(), "{failed:?}");
-        for _ in 0..answered {
-            ask(tag)?;
-            tag = tag.wrapping_add(1);
-        }
+    match args.face {
+        Face::Bmi => face::ask(&args.address, args.size, args.window),
+        Face::Raw => raw::ask(&args.method, &args.address, args.size, args.window),
     }
 }
-
-/// The word of requests; answers have none.
-const SENT: u64 = 1;
