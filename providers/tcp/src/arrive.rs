@@ -144,7 +144,7 @@ impl State {
             wants_answer,
             len,
         };
-        self.lanes[at].queue(Posting { head, ..posting }, &self.ep);
+        self.lanes[at].queue(Posting { head, ..posting });
         self.soil(at);
     }
 

@@ -137,7 +137,7 @@ impl State {
             lane.offers.insert(id, Posting { head, ..posting });
             return;
         }
-        lane.queue(posting, &self.ep);
+        lane.queue(posting);
     }
 
     /// The peer does not understand an operation.

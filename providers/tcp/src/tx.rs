@@ -1,8 +1,9 @@
 //! Sending: frames in a queue, and as many of them as possible in one system call.
 //!
-//! Small frames are copied one behind the other, and count as sent then. A large one stays where it
-//! is until the kernel has taken it. The first frame after a turn of progress leaves at once; those
-//! that follow it wait for the next turn, or until they are worth a call of their own.
+//! Small frames are copied one behind the other; a large one stays where it is. Either counts as sent
+//! when the kernel has taken it, and not before: whoever has read of a send need not call in again for
+//! it to arrive. The first frame after a turn of progress leaves at once; those that follow it wait for
+//! the next turn, or until they are worth a call of their own.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,6 +41,11 @@ pub(crate) struct Tx {
     queue: VecDeque<Out>,
     /// Bytes of all runs.
     staged: usize,
+    /// Copied bytes so far, and those of them that are out.
+    copied: u64,
+    gone: u64,
+    /// What is complete when so many copied bytes are out.
+    reports: VecDeque<(u64, Report)>,
     /// Frames so far, as far as debugging builds of libfabric count.
     number: u8,
     /// The turn of progress in which something was last sent at once.
@@ -102,7 +108,8 @@ impl Tx {
 
     /// Whether one more operation may be posted, which is copied or not.
     pub(crate) fn has_room(&self, most: usize, is_copied: bool) -> bool {
-        self.queue.len() < most && (!is_copied || self.staged < STAGED_MAX)
+        self.queue.len() < most
+            && (!is_copied || self.staged < STAGED_MAX && self.reports.len() < most)
     }
 
     /// Whether the peer asks for more than it takes.
@@ -144,6 +151,12 @@ impl Tx {
         payload(run);
         let added = run.len() - before;
         self.staged += added;
+        self.copied += added as u64;
+    }
+
+    /// The operation is complete when what was copied so far is out.
+    fn then_report(&mut self, report: Report) {
+        self.reports.push_back((self.copied, report));
     }
 
     /// Queues a frame whose payload is the caller's memory, and the ask that it may be.
@@ -190,14 +203,18 @@ impl Tx {
     /// `count` more bytes are out.
     fn advance(&mut self, mut count: usize, asks: &mut Asks, ep: &Ep) {
         while let Some(front) = self.queue.front_mut() {
-            let (sent, len) = match front {
-                Out::Run { bytes, sent } => (sent, bytes.len()),
-                Out::Frame(frame) => (&mut frame.sent, frame.head.len() + frame.len),
+            let (sent, len, is_run) = match front {
+                Out::Run { bytes, sent } => (sent, bytes.len(), true),
+                Out::Frame(frame) => (&mut frame.sent, frame.head.len() + frame.len, false),
             };
             let part = count.min(len - *sent);
             *sent += part;
             count -= part;
-            if *sent < len {
+            let is_out = *sent == len;
+            if is_run {
+                self.left(part, ep);
+            }
+            if !is_out {
                 return;
             }
             match self.queue.pop_front() {
@@ -208,6 +225,15 @@ impl Tx {
             if count == 0 && self.is_only_spare() {
                 return;
             }
+        }
+    }
+
+    /// `count` more copied bytes are out.
+    fn left(&mut self, count: usize, ep: &Ep) {
+        self.gone += count as u64;
+        let gone = self.gone;
+        while let Some((_, report)) = self.reports.pop_front_if(|&mut (end, _)| end <= gone) {
+            report.done(ep);
         }
     }
 
@@ -239,16 +265,16 @@ impl Tx {
     pub(crate) fn fail(&mut self) -> Vec<Report> {
         let queue = std::mem::take(&mut self.queue);
         self.staged = 0;
+        let copied = std::mem::take(&mut self.reports).into_iter();
         let frames = queue.into_iter().filter_map(|out| match out {
             Out::Frame(frame) => Some(frame),
             Out::Run { .. } => None,
         });
-        frames
-            .filter_map(|frame| match frame.done {
-                Done::Report(report) => Some(report),
-                Done::Nothing | Done::Asked(_) => None,
-            })
-            .collect()
+        let lent = frames.filter_map(|frame| match frame.done {
+            Done::Report(report) => Some(report),
+            Done::Nothing | Done::Asked(_) => None,
+        });
+        copied.map(|(_, report)| report).chain(lent).collect()
     }
 }
 
@@ -296,7 +322,7 @@ type Gathered = Result<bool, Broken>;
 
 impl Lane {
     /// Queues an operation. The lane is up.
-    pub(crate) fn queue(&mut self, posting: Posting, ep: &Ep) {
+    pub(crate) fn queue(&mut self, posting: Posting) {
         let Posting {
             mut head,
             body,
@@ -318,7 +344,7 @@ impl Lane {
                 self.tx.copy(&head, order, |out| body.append(out));
                 drop(body);
                 if let (Then::Done, None) = (&then, ask) {
-                    report.done(ep);
+                    self.tx.then_report(report);
                 }
             }
         }

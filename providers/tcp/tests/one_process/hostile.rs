@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use selvedge::{Errno, FiAddr};
 
-use crate::side::{Side, exchange, until};
+use crate::side::{Side, exchange, pattern, until};
 
 /// A greeting of a stock libfabric that listens at a port.
 fn greeting(port: u16) -> Vec<u8> {
@@ -161,6 +161,29 @@ fn a_session_that_ends_anywhere_fails_what_it_had_begun_alone() {
             a.ep.cancel(selvedge::Context(cut as u64)).unwrap();
             assert_eq!(a.wait(&[]).unwrap_err().errno, Errno::Canceled);
         }
+    }
+}
+
+#[test]
+fn what_a_peer_left_in_our_queue_when_it_went_is_not_complete() {
+    let a = Side::new();
+    let stream = connected(&a, 6500);
+    let to = a.insert(SocketAddr::from(([127, 0, 0, 1], 6500)));
+    let bytes = pattern(1, 2000);
+    let (mut sent, mut done) = (0, 0);
+    // Until neither system has room for more, which nobody reads.
+    while a.tsend(to, 5, &bytes, sent).is_ok() {
+        sent += 1;
+        while let Some(completion) = a.poll() {
+            completion.unwrap();
+            done += 1;
+        }
+    }
+    drop(stream);
+    assert!((1..sent).contains(&done), "{done} of {sent} are complete");
+    for _ in done..sent {
+        let error = a.wait(&[]).unwrap_err();
+        assert_eq!((error.errno, error.src), (Errno::ConnReset, to));
     }
 }
 

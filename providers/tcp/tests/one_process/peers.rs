@@ -169,6 +169,25 @@ fn what_was_sent_before_an_end_is_received_after_it() {
 }
 
 #[test]
+fn a_send_that_is_complete_arrives_without_another_call_of_its_sender() {
+    const COUNT: u64 = 10;
+    let (a, b) = (Side::new(), Side::new());
+    exchange(&a, &b);
+    let to_b = a.knows(&b);
+    for n in 0..COUNT {
+        a.tsend(to_b, n, &n.to_ne_bytes(), n).unwrap();
+    }
+    for n in 0..COUNT {
+        a.wait_for(n, &[]);
+    }
+    for n in 0..COUNT {
+        let landing = b.trecv(FiAddr::UNSPEC, n, 8, n);
+        b.wait_for(n, &[]);
+        assert_eq!(landing.bytes(), n.to_ne_bytes());
+    }
+}
+
+#[test]
 fn a_message_without_room_holds_up_its_sender_alone_until_it_is_received() {
     let params = [("FI_TCP_UNEXPECTED_SIZE", "100000")];
     let (a, b, c) = (Side::new(), Side::with(&params), Side::new());
