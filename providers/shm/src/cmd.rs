@@ -163,11 +163,27 @@ pub(crate) fn plain(slot: &Received<'_>) -> Option<(Kind, usize)> {
     if head & 0x00ff_fffe != 0 || len > INLINE_MAX {
         return None;
     }
-    let kind = match head & 1 {
+    Some((plain_kind(head), len))
+}
+
+/// The kind, length and place of a message that is in the inject pool, carries no data and is not
+/// confirmed: as [`plain`], for what is longer.
+#[inline]
+pub(crate) fn pooled(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
+    let head = slot.head();
+    if head & 0x00ff_fffe != SRC_INJECT << 8 {
+        return None;
+    }
+    let len = length(slot.word(3)).ok()?;
+    Some((plain_kind(head), len, slot.word(4)))
+}
+
+#[inline(always)]
+fn plain_kind(head: u32) -> Kind {
+    match head & 1 {
         0 => Kind::Msg,
         _ => Kind::Tagged,
-    };
-    Some((kind, len))
+    }
 }
 
 /// Where the payload of a plain command begins.

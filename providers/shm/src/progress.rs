@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use selvedge::OpFlags;
 use selvedge::cq::Entry;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::srx::{Matcher, Posted, Source};
+use selvedge_kit::srx::{Kind, Matcher, Posted, Source};
 
 use crate::atomic::answer;
 use crate::choice::Way;
@@ -14,7 +15,7 @@ use crate::proto::into::Into;
 use crate::proto::iov::Stage;
 use crate::proto::{inject, inline, iov, sar};
 use crate::receive;
-use crate::state::{Ack, State, Unexpected};
+use crate::state::{Ack, Inbound, State, Unexpected};
 
 /// How often the hot peers are looked at before a call that finds nothing returns. Whoever waits
 /// calls again at once: a message then meets a look, and not the way into the library.
@@ -183,8 +184,8 @@ impl State {
         self.take_plain::<Newer>(index, budget, sink)
     }
 
-    /// Takes commands that are as usual: the message is inside, and the receive is for it that `R`
-    /// looks at. Stops at the first that is not.
+    /// Takes commands that are as usual: a message without data, inside or in the pool, of which
+    /// nobody wants to hear, and the receive is for it that `R` looks at. Stops at the first that is not.
     #[inline(always)]
     fn take_plain<R: Next>(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let peer = &mut self.peers[index];
@@ -199,12 +200,17 @@ impl State {
             let Some(slot) = inbox.rx.peek() else {
                 return taken;
             };
+            let source = Source(index as u32);
             let Some((kind, len)) = cmd::plain(&slot) else {
-                return taken;
+                match take_pooled::<R>(inbox, &mut self.inbound, source) {
+                    Some((entry, flags)) => self.ep.rx_report(entry, flags, addr, sink),
+                    None => return taken,
+                }
+                continue;
             };
             let tag = slot.word(1);
             let matcher = self.inbound.matcher(kind);
-            let Some(posted) = R::find(matcher, Source(index as u32), tag) else {
+            let Some(posted) = R::find(matcher, source, tag) else {
                 return taken;
             };
             if posted.buf.len() < len {
@@ -213,13 +219,7 @@ impl State {
             inline::receive(&slot, cmd::PLAIN_PAYLOAD, len, &mut posted.buf);
             inbox.payload_expected = false;
             let flags = posted.flags;
-            let entry = Entry {
-                context: posted.context,
-                flags: kind.received(),
-                len,
-                tag,
-                ..Entry::default()
-            };
+            let entry = plain_entry(posted, kind, len, tag);
             R::drop(matcher);
             inbox.rx.release();
             self.ep.rx_report(entry, flags, addr, sink);
@@ -501,6 +501,48 @@ impl State {
             out.region.set_attentive(false);
         }
         self.leave_quiet(index);
+    }
+}
+
+/// Takes a command as [`State::take_plain`] does, whose message is in the pool: its completion, and
+/// how that is reported. `None`, and nothing has happened, if it is not as usual.
+#[inline(never)]
+fn take_pooled<R: Next>(
+    inbox: &mut Inbox,
+    inbound: &mut Inbound,
+    source: Source,
+) -> Option<(Entry, OpFlags)> {
+    let slot = inbox.rx.peek()?;
+    let (kind, len, offset) = cmd::pooled(&slot)?;
+    let tag = slot.word(1);
+    let matcher = inbound.matcher(kind);
+    let posted = R::find(matcher, source, tag)?;
+    if posted.buf.len() < len {
+        return None;
+    }
+    let walked = inbox.walk;
+    let Ok(at) = inject::locate(inbox, offset, len) else {
+        inbox.walk = walked;
+        return None;
+    };
+    inbox.payload_expected = len <= EXPECTED_MAX;
+    inject::receive(inbox, at, len, &mut posted.buf);
+    let flags = posted.flags;
+    let entry = plain_entry(posted, kind, len, tag);
+    R::drop(matcher);
+    inbox.rx.release();
+    Some((entry, flags))
+}
+
+/// The completion of a receive that a message without data has filled.
+#[inline(always)]
+fn plain_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry {
+    Entry {
+        context: posted.context,
+        flags: kind.received(),
+        len,
+        tag,
+        ..Entry::default()
     }
 }
 

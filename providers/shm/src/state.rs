@@ -22,7 +22,7 @@ use crate::exchange::Exchange;
 use crate::name::Name;
 use crate::peer::{Peer, State as PeerState};
 use crate::proto::into::Into;
-use crate::proto::{self, Sent, iov, status};
+use crate::proto::{self, Sent, inject, iov, status};
 use crate::receive;
 use crate::rest::Bed;
 
@@ -185,12 +185,38 @@ impl State {
         false
     }
 
+    /// Sends what goes through the inject pool, likewise: the usual message that is longer.
+    #[inline(always)]
+    fn send_pooled(&mut self, buf: &TxBuf, send: &Send) -> bool {
+        let len = buf.len();
+        if proto::is_pooled(&self.config, &send.header, len, send.flags)
+            && let Some(peer) = self.known_peer(send.dest)
+            && peer.state == PeerState::Linked
+            && inject::send(peer, &send.header, buf, None).is_ok()
+        {
+            if !peer.is_looking() {
+                self.ring_at(send.dest, send.flags);
+            }
+            self.report(send, len);
+            return true;
+        }
+        false
+    }
+
     /// Sends a message.
     #[inline(never)]
     pub(crate) fn send(&mut self, buf: TxBuf, send: &Send) -> Result {
         if send.reports && self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);
         }
+        if self.send_pooled(&buf, send) {
+            return Ok(());
+        }
+        self.send_otherwise(buf, send)
+    }
+
+    #[inline(never)]
+    fn send_otherwise(&mut self, buf: TxBuf, send: &Send) -> Result {
         let index = self.peer_at(send.dest)?;
         if self.peers[index].state != PeerState::Linked {
             self.reach(index)?;

@@ -11,6 +11,7 @@ use crate::smr::inject_pool::Walk;
 
 /// Copies the message into the pool and says where. With `op`, the peer confirms that it was
 /// received.
+#[inline(always)]
 pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>) -> Result<Sent> {
     let len = buf.len();
     if op.is_some() && peer.outstanding() >= MAX_OPS {

@@ -68,6 +68,14 @@ pub(crate) fn is_inline(config: &Config, header: &Header, len: usize, flags: OpF
         && !flags.intersects(CONSIDERED)
 }
 
+/// Whether a message goes through the inject pool, and nobody wants to hear of it.
+#[inline(always)]
+pub(crate) fn is_pooled(config: &Config, header: &Header, len: usize, flags: OpFlags) -> bool {
+    len <= config.inject_size
+        && !is_inline(config, header, len, flags)
+        && !flags.intersects(CONSIDERED)
+}
+
 /// Sends a message the way that suits its size.
 ///
 /// # Errors
