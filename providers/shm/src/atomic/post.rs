@@ -76,6 +76,11 @@ impl Atomic for Endpoint {
             count,
             key: target.key,
         };
+        if let Ok(word) = buf.try_into()
+            && self.inject_word(&kernel, u64::from_ne_bytes(word), target.dest, &at)?
+        {
+            return Ok(());
+        }
         // SAFETY: `buf` is borrowed for the whole call, and gathered here.
         let operand = unsafe { TxBuf::new(&[Iov::new(buf)]) };
         self.post_atomic(Request {
@@ -85,13 +90,7 @@ impl Atomic for Endpoint {
             payload: Payload::gather(&operand, &TxBuf::empty()),
             result: None,
             data: None,
-            report: Report {
-                what: sent(&kernel),
-                context: Context::default(),
-                flags: OpFlags::INJECT,
-                completes: false,
-                len: buf.len(),
-            },
+            report: injected(&kernel, buf.len()),
         })
     }
 
@@ -116,6 +115,17 @@ impl Endpoint {
         let mut state = self.inner.state.lock()?;
         report.flags = state.ep.tx_flags(report.flags);
         state.atomic(request)
+    }
+}
+
+/// How an injected atomic of `len` bytes is told of.
+pub(super) fn injected(kernel: &Kernel, len: usize) -> Report {
+    Report {
+        what: sent(kernel),
+        context: Context::default(),
+        flags: OpFlags::INJECT,
+        completes: false,
+        len,
     }
 }
 

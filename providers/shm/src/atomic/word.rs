@@ -1,13 +1,14 @@
 //! The usual atomic: one element of eight bytes, in special memory that is mapped here. It is done
 //! without a request being made of it, which would take longer than the instruction itself.
 
-use selvedge::atomic::{AtomicMsg, Ioc, IocMut};
+use selvedge::atomic::{AtomicMsg, Ioc, IocMut, RmaIoc};
 use selvedge::rma::RmaIov;
 use selvedge::{FiAddr, Iov, IovMut, OpFlags, Result};
 use selvedge_kit::Report;
 use selvedge_kit::atomic::{Args, Kernel};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
+use super::post::injected;
 use super::{rights, sent};
 use crate::endpoint::Endpoint;
 use crate::state::State;
@@ -46,27 +47,57 @@ impl Endpoint {
         let (Some(operand), Some(compare), Some(result)) = (operand, compare, result) else {
             return Ok(false);
         };
+        let report = Report {
+            what: sent(kernel),
+            context: msg.context,
+            flags,
+            completes: true,
+            len: LEN,
+        };
+        self.apply_word(
+            kernel,
+            msg.dest,
+            &target,
+            [operand, compare],
+            result,
+            report,
+        )
+    }
+
+    /// Carries an injected atomic out, likewise.
+    #[inline]
+    pub(super) fn inject_word(
+        &self,
+        kernel: &Kernel,
+        operand: u64,
+        dest: FiAddr,
+        target: &RmaIoc,
+    ) -> Result<bool> {
+        if kernel.size() != LEN {
+            return Ok(false);
+        }
+        let report = injected(kernel, LEN);
+        self.apply_word(kernel, dest, target, [operand, 0], None, report)
+    }
+
+    #[inline(always)]
+    fn apply_word(
+        &self,
+        kernel: &Kernel,
+        dest: FiAddr,
+        target: &RmaIoc,
+        words: [u64; 2],
+        result: Option<RxBuf>,
+        mut report: Report,
+    ) -> Result<bool> {
         let piece = RmaIov {
             addr: target.addr,
             len: LEN,
             key: target.key,
         };
         let mut state = self.inner.state.lock()?;
-        let report = Report {
-            what: sent(kernel),
-            context: msg.context,
-            flags: state.ep.tx_flags(flags),
-            completes: true,
-            len: LEN,
-        };
-        Ok(state.apply_word(
-            kernel,
-            msg.dest,
-            &piece,
-            [operand, compare],
-            result,
-            &report,
-        ))
+        report.flags = state.ep.tx_flags(report.flags);
+        Ok(state.apply_word(kernel, dest, &piece, words, result, &report))
     }
 }
 
@@ -84,18 +115,14 @@ impl State {
         if self.ep.tx_cq.room() == 0 {
             return false;
         }
+        let Some(peer) = self.usual_peer(dest, report.flags) else {
+            return false;
+        };
         // An answer that is still to come belongs before this.
-        let known = self.known_peer(dest);
-        if known.is_none_or(|peer| !peer.atomics.is_idle()) {
+        if !peer.atomics.is_idle() {
             return false;
         }
-        let found = self.usual(
-            dest,
-            std::slice::from_ref(piece),
-            rights(kernel),
-            report.flags,
-        );
-        let Some((span, at)) = found else {
+        let Some((span, at)) = peer.windows.find(piece, rights(kernel)) else {
             return false;
         };
         if kernel.writes() && !span.is_writable() {

@@ -85,7 +85,7 @@ impl State {
     /// Where eight bytes of a peer's memory are mapped here, if nothing has to be found out before
     /// they are used like this.
     #[inline(always)]
-    pub(crate) fn usual(
+    fn usual(
         &mut self,
         peer: FiAddr,
         pieces: &[RmaIov],
@@ -93,14 +93,19 @@ impl State {
         flags: OpFlags,
     ) -> Option<(&Span, usize)> {
         let [piece] = pieces else { return None };
-        if piece.len != 8 || !USUAL.contains(flags) {
+        if piece.len != 8 {
             return None;
         }
-        let peer = self.known_peer(peer)?;
-        if peer.is_careful {
+        self.usual_peer(peer, flags)?.windows.find(piece, rights)
+    }
+
+    /// A peer, if nothing has to be found out before its memory is used.
+    #[inline(always)]
+    pub(crate) fn usual_peer(&mut self, peer: FiAddr, flags: OpFlags) -> Option<&mut Peer> {
+        if !USUAL.contains(flags) {
             return None;
         }
-        peer.windows.find(piece, rights)
+        self.known_peer(peer).filter(|peer| !peer.is_careful)
     }
 }
 
@@ -121,8 +126,9 @@ impl Windows {
         self.kept.clear();
     }
 
+    /// Where a piece is in the window that was kept of its region, if one was.
     #[inline(always)]
-    fn find(&self, piece: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
+    pub(crate) fn find(&self, piece: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
         let window = self.kept.get(slot(piece.key))?.as_ref()?;
         let is_it = window.key == piece.key && window.rights & rights == rights;
         if !is_it || !window.row.is_current() {

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "a kernel on memory of the test's own")]
 
-use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::atomic::{Datatype, Family, Op, Target};
 use selvedge::{CompletionFlags, Context, EpOption, EpOptionName, Errno, MrAccess, OpFlags, cntr};
 use selvedge_kit::atomic::{Args, query};
 
@@ -20,7 +20,8 @@ fn bytes(seed: u8, len: usize) -> Vec<u8> {
 }
 
 /// Every combination does to a peer's memory what its kernel does here, or is refused by all who
-/// are asked.
+/// are asked: to one element and to two, which may take other ways, and to what equals the
+/// comparison and what does not.
 #[test]
 fn what_a_query_says_is_what_a_peer_does() {
     let pair = Pair::new();
@@ -29,16 +30,28 @@ fn what_a_query_says_is_what_a_peer_does() {
         for family in FAMILIES {
             for &datatype in Datatype::ALL {
                 for &op in Op::ALL {
-                    check(&pair, &memory, family, datatype, op);
+                    for (count, equals) in [(1, false), (1, true), (2, false), (2, true)] {
+                        check(&pair, &memory, (family, datatype, op), count, equals);
+                    }
                 }
             }
         }
     }
 }
 
-fn check(pair: &Pair, memory: &Memory, family: Family, datatype: Datatype, op: Op) {
-    let size = datatype.size();
-    let (before, operand, compare) = (bytes(3, 64), bytes(77, 2 * size), bytes(3, 2 * size));
+fn check(
+    pair: &Pair,
+    memory: &Memory,
+    (family, datatype, op): (Family, Datatype, Op),
+    count: usize,
+    equals: bool,
+) {
+    let len = count * datatype.size();
+    let (before, operand) = (bytes(3, 64), bytes(77, len));
+    let compare = match equals {
+        true => before[16..].iter().copied().cycle().take(len).collect(),
+        false => bytes(3, len),
+    };
     memory.fill(&before);
     let has_operand = op != Op::AtomicRead;
     let call = Call {
@@ -51,8 +64,12 @@ fn check(pair: &Pair, memory: &Memory, family: Family, datatype: Datatype, op: O
         } else {
             &[]
         },
-        result: if family == Family::Base { &[] } else { &[2] },
-        targets: &[(16, 2)],
+        result: if family == Family::Base {
+            &[]
+        } else {
+            &[count]
+        },
+        targets: &[(16, count)],
         key: memory.key(),
         dest: pair.to_b,
         flags: OpFlags::DEFAULT,
@@ -60,14 +77,14 @@ fn check(pair: &Pair, memory: &Memory, family: Family, datatype: Datatype, op: O
     };
     let attr = pair.a.attr(family, datatype, op);
     assert_eq!(attr, pair.a.ep.valid(family, datatype, op));
-    let what = format!("{family:?} {datatype:?} {op:?}");
+    let what = format!("{family:?} {datatype:?} {op:?} of {count}, {equals}");
     let posted = call.post(&pair.a, 1);
     let Ok(kernel) = query(family, datatype, op) else {
         assert_eq!(posted.err(), Some(Errno::OpNotSupp), "{what}");
         assert_eq!(attr.err(), Some(Errno::OpNotSupp), "{what}");
         return;
     };
-    assert_eq!(attr.map(|attr| attr.size), Ok(size));
+    assert_eq!(attr.map(|attr| attr.size), Ok(datatype.size()));
     let results = posted.unwrap();
     let done = pair.at_a().unwrap();
     let direction = match family {
@@ -80,7 +97,7 @@ fn check(pair: &Pair, memory: &Memory, family: Family, datatype: Datatype, op: O
     );
 
     let mut expected = vec![0_u128; 4];
-    let mut earlier = vec![0; 2 * size];
+    let mut earlier = vec![0; len];
     let local = expected.as_mut_ptr().cast::<u8>();
     // SAFETY: 64 bytes are ours.
     unsafe { local.copy_from_nonoverlapping(before.as_ptr(), 64) };
@@ -90,7 +107,7 @@ fn check(pair: &Pair, memory: &Memory, family: Family, datatype: Datatype, op: O
         result: &mut earlier,
     };
     // SAFETY: two elements of at most 16 bytes are inside, and ours alone.
-    unsafe { kernel.apply(local.wrapping_add(16), 2, args) }.unwrap();
+    unsafe { kernel.apply(local.wrapping_add(16), count, args) }.unwrap();
     let mut after = vec![0; 64];
     // SAFETY: 64 bytes are ours.
     unsafe { after.as_mut_ptr().copy_from_nonoverlapping(local, 64) };
@@ -98,6 +115,20 @@ fn check(pair: &Pair, memory: &Memory, family: Family, datatype: Datatype, op: O
     match family {
         Family::Base => assert!(results.is_empty()),
         _ => assert_eq!(results[0], earlier, "{what}"),
+    }
+    if family == Family::Base {
+        memory.fill(&before);
+        let target = Target {
+            datatype,
+            op,
+            ..pair.target(memory, 16)
+        };
+        pair.a.ep.inject_atomic(&operand, &target).unwrap();
+        for _ in 0..4 {
+            pair.a.drive();
+            pair.b.drive();
+        }
+        assert_eq!(memory.bytes(), after, "{what}, injected");
     }
 }
 
