@@ -400,6 +400,7 @@ fn directed_receives(cx: &mut Cx) -> Result {
         }
         cx.barrier()?;
         port.settle()?;
+        cx.barrier()?;
     }
     if cx.me() > 0 {
         return Ok(());

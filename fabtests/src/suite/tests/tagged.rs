@@ -355,15 +355,24 @@ fn beside_untagged(cx: &mut Cx) -> Result {
 fn directed(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let count = cx.scale(30, 300);
-    // The messages of process 1 come first: whoever takes them for those of process 2 is noticed.
-    if cx.me() != 1 {
-        cx.barrier()?;
+    // The messages of process 1 are there first: whoever takes them for those of process 2 is
+    // noticed.
+    for process in [1, 2] {
+        if cx.me() == process {
+            for number in 0..count {
+                port.run(Tx::tagged(port.to(0), 5, cx.payload(0, number, 64)))?;
+            }
+        }
+        if process == 1 {
+            cx.barrier()?;
+            if cx.me() == 0 {
+                port.settle()?;
+            }
+            cx.barrier()?;
+        }
     }
     if cx.me() > 0 {
-        for number in 0..count {
-            port.run(Tx::tagged(port.to(0), 5, cx.payload(0, number, 64)))?;
-        }
-        return if cx.me() == 1 { cx.barrier() } else { Ok(()) };
+        return Ok(());
     }
     for from in [2, 1] {
         for number in 0..count {

@@ -185,7 +185,9 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
             if cx.me() == process {
                 port.run(Tx::msg(to, cx.payload(0, 1, 64)))?;
             }
-            cx.barrier()?;
+            for _ in ["it is sent", "it is there"] {
+                cx.barrier()?;
+            }
         }
         return cx.barrier();
     }
@@ -205,9 +207,10 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
     seen.sort_unstable();
     same("the senders", seen, vec![1, 2])?;
     cx.barrier()?;
-    for _ in 0..2 {
+    for _ in [1, 2] {
         cx.barrier()?;
         port.settle()?;
+        cx.barrier()?;
     }
     for process in [2, 1] {
         let index = port.insert(&names[process].parse()?)?;
