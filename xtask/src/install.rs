@@ -29,7 +29,7 @@ impl Install {
     pub(crate) fn run(&self) -> anyhow::Result<String> {
         let built = match &self.built {
             Some(folder) => folder.clone(),
-            None => build()?,
+            None => build(&["selvedge-fabric-c", "fabtests"])?,
         };
         let prefix = std::path::absolute(&self.prefix)?;
         let (lib, bin) = (prefix.join("lib"), prefix.join("bin"));
@@ -81,23 +81,17 @@ impl Install {
 }
 
 /// The checkout.
-fn workspace() -> &'static Path {
+pub(crate) fn workspace() -> &'static Path {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own)
 }
 
 /// Builds what is installed; where it is.
-fn build() -> anyhow::Result<PathBuf> {
+pub(crate) fn build(packages: &[&str]) -> anyhow::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args([
-            "build",
-            "--release",
-            "--package",
-            "selvedge-fabric-c",
-            "--package",
-            "fabtests",
-        ])
+        .args(["build", "--release"])
+        .args(packages.iter().flat_map(|package| ["--package", package]))
         .current_dir(workspace())
         .status()
         .context("cannot run cargo")?;
@@ -108,7 +102,7 @@ fn build() -> anyhow::Result<PathBuf> {
 }
 
 /// Copies a file to where a running program may still have the one before.
-fn put(from: &Path, to: &Path) -> anyhow::Result<()> {
+pub(crate) fn put(from: &Path, to: &Path) -> anyhow::Result<()> {
     let beside = to.with_extension("new");
     fs::copy(from, &beside)
         .with_context(|| format!("cannot copy {} to {}", from.display(), beside.display()))?;

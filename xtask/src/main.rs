@@ -1,5 +1,6 @@
 //! What is done with the workspace beside building it: `cargo xtask install --prefix DIR`.
 
+mod face;
 mod install;
 
 use std::path::PathBuf;
@@ -36,24 +37,32 @@ fn run() -> anyhow::Result<String> {
             other => return Err(other.unexpected().into()),
         }
     }
-    match task.as_deref() {
-        Some("install") => Install {
-            prefix: prefix.context("install needs --prefix DIR")?,
+    let Some(task) = task else {
+        bail!("what is to be done?\n\n{USAGE}");
+    };
+    let prefix = || prefix.with_context(|| format!("{task} needs --prefix DIR"));
+    match &*task {
+        "install" => Install {
+            prefix: prefix()?,
             built,
             headers: headers.unwrap_or_else(|| PathBuf::from("/usr/include")),
         }
         .run(),
-        Some(other) => bail!("{other:?} is no task\n\n{USAGE}"),
-        None => bail!("what is to be done?\n\n{USAGE}"),
+        "install-bmi" => face::BMI.install(&prefix()?, built),
+        "install-cheetah" => face::CHEETAH.install(&prefix()?, built),
+        other => bail!("{other:?} is no task\n\n{USAGE}"),
     }
 }
 
 const USAGE: &str = "\
 Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
+       cargo xtask install-bmi --prefix DIR [--built DIR]
+       cargo xtask install-cheetah --prefix DIR [--built DIR]
 
-Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page.
+Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page; or
+libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and page.
 
-      --prefix DIR   where to: DIR/lib, DIR/bin, DIR/share
+      --prefix DIR   where to: DIR/lib, DIR/bin, DIR/include, DIR/share
       --headers DIR  where libfabric's headers are, for libfabric.pc [/usr/include]
       --built DIR    takes what is built there, rather than building it
 ";

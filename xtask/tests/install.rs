@@ -13,15 +13,14 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-fn install(built: &Path, prefix: &Path) -> Output {
+fn run(task: &[&str], built: &Path, prefix: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    command.args(["install", "--headers", "/no/such/headers"]);
-    command
-        .arg("--prefix")
-        .arg(prefix)
-        .arg("--built")
-        .arg(built);
-    command.output().unwrap()
+    command.args(task).arg("--prefix").arg(prefix);
+    command.arg("--built").arg(built).output().unwrap()
+}
+
+fn install(built: &Path, prefix: &Path) -> Output {
+    run(&["install", "--headers", "/no/such/headers"], built, prefix)
 }
 
 #[test]
@@ -55,6 +54,41 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
         "{description}"
     );
     assert!(prefix.join("share/doc/selvedge/CFACE.md").exists());
+}
+
+#[test]
+fn libraries_with_headers_of_their_own_are_installed_with_them() {
+    let table = [
+        ("bmi", &["bmi.h", "bmi-types.h", "pvfs2.h"][..], None),
+        (
+            "cheetah",
+            &["cheetah.h", "Cheetah/Cheetah.h"],
+            Some("cheetahrun"),
+        ),
+    ];
+    for (name, headers, program) in table {
+        let (built, prefix) = (folder(&format!("built-{name}")), folder(name));
+        let library = format!("lib{name}.so");
+        for file in [Some(&*library), program].into_iter().flatten() {
+            fs::write(built.join(file), file).unwrap();
+        }
+        let output = run(&[&format!("install-{name}")], &built, &prefix);
+        assert!(output.status.success(), "{output:?}");
+        for header in headers {
+            assert!(prefix.join("include").join(header).exists(), "{header}");
+        }
+        assert!(prefix.join("lib").join(library).exists());
+        assert!(program.is_none_or(|program| prefix.join("bin").join(program).exists()));
+        let description = prefix.join(format!("lib/pkgconfig/{name}.pc"));
+        let description = fs::read_to_string(description).unwrap();
+        for line in [
+            format!("prefix={}\n", prefix.display()),
+            format!("Libs: -L${{libdir}} -l{name}\n"),
+            "Cflags: -I${includedir}\n".to_owned(),
+        ] {
+            assert!(description.contains(&line), "{description}");
+        }
+    }
 }
 
 #[test]

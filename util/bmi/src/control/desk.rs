@@ -78,7 +78,9 @@ impl Desk {
             return;
         }
         op.outcome = Some(outcome);
-        if let (Some(kept), Ok(len)) = (&mut op.kept, outcome) {
+        if let Some(kept) = &mut op.kept
+            && let Ok(len) = outcome
+        {
             kept.arrived(len as usize);
         }
         if key == self.wanted {
@@ -259,7 +261,7 @@ impl Desk {
         self.leave(key)
     }
 
-    #[inline]
+    #[inline(always)]
     fn leave(&mut self, key: OpKey) -> Option<Completion> {
         let op = self.release(key)?;
         Some(Completion {

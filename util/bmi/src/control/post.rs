@@ -139,40 +139,21 @@ impl Bmi {
         }
         let mut held = station.hold(&self.sleepers);
         let (method, desk) = held.parts();
-        let dest = desk.references.resolve(post.addr)?;
-        let mut packed = None;
-        let mut out = SendPost {
-            dest,
+        let out = SendPost {
+            dest: desk.references.resolve(post.addr)?,
             pieces: post.pieces,
             size,
             tag: post.tag,
             kind,
         };
-        let piece;
-        if post.pieces.len() > station.limits.pieces {
-            // SAFETY: the caller promises that the pieces are valid.
-            let pack = unsafe { pack::Packed::gather(post.pieces, size) }?;
-            piece = [pack.piece()];
-            packed = Some(pack);
-            out.pieces = &piece;
+        if post.pieces.len() <= station.limits.pieces {
+            // SAFETY: the pieces are the caller's, who promises it.
+            if unsafe { method.send_now(&out, desk) }? {
+                return Ok(Posted::Done(size as u64));
+            }
         }
-        // SAFETY: the pieces are the caller's, who promises it, or packed ones, which live on.
-        if unsafe { method.send_now(&out, desk) }? {
-            return Ok(Posted::Done(size as u64));
-        }
-        let mut op = Op::new(post.addr, post.tag, size as u64);
-        op.user = post.user;
-        op.context = Some(context);
-        op.kept = match packed {
-            Some(pack) => Some(Box::new(pack.with(kept.take()))),
-            None => kept.take(),
-        };
-        let key = desk.admit(op)?;
-        stored(OpId::new(station.index, key));
-        // SAFETY: the caller promises it for what it has named, and the operation keeps what was
-        // packed until it is released.
-        let posted = unsafe { method.post_send(key, &out, desk) };
-        conclude(&mut held, station, key, posted, kept)
+        // SAFETY: passed on from the caller.
+        unsafe { send_later(held, station, post, context, out, kept, stored) }
     }
 
     /// What is in `kept` stays with an operation that is pending, and comes back otherwise.
@@ -235,6 +216,50 @@ impl Bmi {
     fn no_peer(&self) -> Code {
         Code::EPROTO
     }
+}
+
+/// Posts a send that is not over at once; a list that is too long for the method is packed.
+///
+/// # Safety
+/// As [`Bmi::send`].
+#[inline(never)]
+unsafe fn send_later(
+    mut held: Held<'_>,
+    station: &Station,
+    post: &Post<&[Iov]>,
+    context: u8,
+    out: SendPost<'_>,
+    kept: &mut Option<Box<dyn Keep>>,
+    stored: impl FnOnce(OpId),
+) -> Result<Posted> {
+    let (method, desk) = held.parts();
+    let mut packed = None;
+    let piece;
+    let mut out = out;
+    if post.pieces.len() > station.limits.pieces {
+        // SAFETY: the caller promises that the pieces are valid.
+        let pack = unsafe { pack::Packed::gather(post.pieces, out.size) }?;
+        piece = [pack.piece()];
+        packed = Some(pack);
+        out.pieces = &piece;
+        // SAFETY: the packed piece lives on.
+        if unsafe { method.send_now(&out, desk) }? {
+            return Ok(Posted::Done(out.size as u64));
+        }
+    }
+    let mut op = Op::new(post.addr, post.tag, out.size as u64);
+    op.user = post.user;
+    op.context = Some(context);
+    op.kept = match packed {
+        Some(pack) => Some(Box::new(pack.with(kept.take()))),
+        None => kept.take(),
+    };
+    let key = desk.admit(op)?;
+    stored(OpId::new(station.index, key));
+    // SAFETY: the caller promises it for what it has named, and the operation keeps what was packed
+    // until it is released.
+    let posted = unsafe { method.post_send(key, &out, desk) };
+    conclude(&mut held, station, key, posted, kept)
 }
 
 /// Says whether the operation is over already, and takes it out if so.

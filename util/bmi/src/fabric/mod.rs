@@ -47,6 +47,8 @@ struct Fabric {
     av: Arc<dyn AddressVector>,
     domain: Arc<dyn Domain>,
     info: Info,
+    /// Bytes of the longest message that is injected.
+    inject_size: usize,
     /// The provider may keep what is injected until it is driven, as one with a network below does.
     dawdles: bool,
     wait_fd: Option<OwnedFd>,
@@ -161,7 +163,7 @@ unsafe impl Method for Fabric {
 
     fn memalloc(&mut self, len: usize) -> Option<Arc<dyn Allocation>> {
         // What is injected is copied anyway, from wherever it lies.
-        if len <= self.info.tx_attr.inject_size {
+        if len <= self.inject_size {
             return None;
         }
         let attr = alloc::Attr::new(MrAccess::SEND | MrAccess::RECV);

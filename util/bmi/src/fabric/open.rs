@@ -170,6 +170,7 @@ impl Fabric {
             cq,
             av,
             domain,
+            inject_size: info.tx_attr.inject_size,
             info,
             wait_fd,
             entries: Box::new([Entry::default(); BATCH]),

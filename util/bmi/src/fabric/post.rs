@@ -28,7 +28,7 @@ impl Fabric {
     /// The pieces may be read during the call.
     #[inline]
     pub(super) unsafe fn inject(&mut self, post: &SendPost<'_>) -> Result<bool> {
-        if post.size > self.info.tx_attr.inject_size {
+        if post.size > self.inject_size {
             return Ok(false);
         }
         let addr = Peers::addr(post.dest);

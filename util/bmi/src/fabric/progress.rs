@@ -34,30 +34,35 @@ impl Fabric {
     #[inline]
     fn take(&mut self, read: selvedge::Result<usize>, desk: &mut Desk) {
         match read {
-            Ok(count) => {
-                for place in 0..count {
-                    let (entry, src) = (self.entries[place], self.sources[place]);
-                    self.done(&entry, src, desk);
-                }
-            }
+            Ok(count) => (0..count).for_each(|place| self.done(place, desk)),
             Err(Errno::Avail) => self.take_errors(desk),
             Err(errno) => gossip::err(format_args!("the completion queue cannot be read: {errno}")),
         }
     }
 
+    /// Tells of the completion at a place of those that were read.
     #[inline]
-    fn done(&mut self, entry: &Entry, src: FiAddr, desk: &mut Desk) {
+    fn done(&mut self, place: usize, desk: &mut Desk) {
+        let (entry, src) = (&self.entries[place], self.sources[place]);
+        let key = OpKey(entry.context.0);
+        let is_own = key.0 & (mark::SLAB | mark::SENTRY) != 0;
+        if is_own || !entry.flags.contains(CompletionFlags::RECV) {
+            return self.done_otherwise(*entry, src, desk);
+        }
+        if let Some(peer) = self.peers.get_mut(src) {
+            peer.is_met = true;
+        }
+        desk.complete(key, Ok(entry.len as u64));
+    }
+
+    /// What is not an expected message.
+    #[inline(never)]
+    fn done_otherwise(&mut self, entry: Entry, src: FiAddr, desk: &mut Desk) {
         let context = entry.context.0;
         if context & (mark::SLAB | mark::SENTRY) != 0 {
-            return self.arrived(entry, src, desk);
+            return self.arrived(&entry, src, desk);
         }
         let key = OpKey(context);
-        if entry.flags.contains(CompletionFlags::RECV) {
-            if let Some(peer) = self.peers.get_mut(src) {
-                peer.is_met = true;
-            }
-            return desk.complete(key, Ok(entry.len as u64));
-        }
         if let Some(op) = desk.ops.get(key) {
             let (size, addr) = (op.size, op.addr);
             if let Ok(dest) = desk.references.resolve(addr)

@@ -55,7 +55,21 @@ fn say(text: &str) {
 /// A number of C's that counts something.
 pub(crate) fn number(what: &str, value: c_int) -> Result<usize> {
     let number = usize::try_from(value);
-    number.map_err(|_| Error::Garbled(format!("{what} {value}")))
+    number.map_err(|_| Error::Garbled(format!("there is no {what} {value}")))
+}
+
+/// Checks what C says about bytes: that there are so many, and that they are somewhere.
+pub(crate) fn check_span<T>(what: &str, first: *const T, len: usize) -> Result {
+    if isize::try_from(len).is_err() {
+        let len = len.cast_signed();
+        return Err(Error::Garbled(format!("{what} of {len} bytes")));
+    }
+    if first.is_null() && len > 0 {
+        return Err(Error::Garbled(format!(
+            "{what} of {len} bytes at a null pointer"
+        )));
+    }
+    Ok(())
 }
 
 /// A count for C.

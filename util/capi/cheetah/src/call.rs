@@ -8,7 +8,7 @@ use std::ptr;
 use selvedge_cheetah::core::{Core, Message};
 use selvedge_cheetah::{BellName, Error, Port, Result};
 
-use crate::answer::{Context, answer, count, number};
+use crate::answer::{Context, answer, check_span, count, number};
 use crate::life::open;
 
 /// `struct cheetah_message`.
@@ -179,6 +179,7 @@ unsafe extern "C" fn cheetah_ainvoke(
     answer(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
+        check_span("ainvoke", bytes, len)?;
         let (to, port) = (number("context", to)?, port(core, FUNCTION, id, 0)?);
         if id.cast_unsigned() >= core.functions() {
             return Err(Error::NoFunction {
@@ -214,6 +215,7 @@ unsafe extern "C" fn cheetah_send(
     answer(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
+        check_span("send", bytes, len)?;
         let port = port(core, CHANNEL, channel, tag)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { slice(bytes, len) };

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 
 use selvedge_cheetah::{BellName, Error};
 
-use crate::answer::{Context, answer, number};
+use crate::answer::{Context, answer, check_span, number};
 use crate::life::open;
 
 fn bell(bell: *mut c_int) -> BellName {
@@ -30,6 +30,7 @@ unsafe extern "C" fn cheetah_put(
     answer(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
+        check_span("put", local, len)?;
         let (to, remote) = (number("context", to)?, remote.expose_provenance() as u64);
         let (local, bells) = (local.cast(), [bell(local_bell), bell(remote_bell)]);
         // SAFETY: the caller's promise.
@@ -53,6 +54,7 @@ unsafe extern "C" fn cheetah_get(
     answer(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
+        check_span("get", local.cast_const(), len)?;
         let (of, remote) = (number("context", of)?, remote.expose_provenance() as u64);
         let (local, bells) = (local.cast(), [bell(local_bell), bell(remote_bell)]);
         // SAFETY: the caller's promise.
@@ -69,6 +71,7 @@ unsafe extern "C" fn cheetah_allocate(context: *mut Context, len: usize) -> *mut
     answer(|| {
         // SAFETY: the caller's promise.
         let context = unsafe { open(context) }?;
+        check_span("special memory", ptr::dangling::<u8>(), len)?;
         let window = context.core.allocate(len)?;
         memory = window.base().cast();
         let mut special = context

@@ -100,7 +100,7 @@ fn kept(all: &[String], left: &[String]) -> Vec<usize> {
 pub(crate) unsafe fn open<'a>(context: *const Context) -> Result<&'a Context> {
     // SAFETY: the caller's promise.
     let context = unsafe { context.as_ref() };
-    context.ok_or_else(|| Error::Usage("a null context".to_owned()))
+    context.ok_or_else(|| Error::Garbled("a null context".to_owned()))
 }
 
 /// # Safety

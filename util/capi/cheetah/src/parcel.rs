@@ -3,11 +3,12 @@
 #![expect(unsafe_code, reason = "pointers of C")]
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use selvedge_cheetah::Error;
 use selvedge_cheetah::core::Room;
 
-use crate::answer::{Context, answer, number};
+use crate::answer::{Context, answer, check_span, number};
 use crate::call::port;
 use crate::life::open;
 
@@ -24,6 +25,7 @@ unsafe extern "C" fn cheetah_reserve(
     answer(|| {
         // SAFETY: the caller's promise.
         let core = &unsafe { open(context) }?.core;
+        check_span("reserve", ptr::dangling::<u8>(), len)?;
         let mut reserved = Box::new(core.reserve(number("context", to)?, len)?);
         let place = reserved.bytes_mut().as_mut_ptr();
         // SAFETY: the caller's promise.
@@ -46,7 +48,7 @@ unsafe extern "C" fn cheetah_commit(
 ) -> c_int {
     answer(|| {
         if parcel.is_null() {
-            return Err(Error::Usage("a null parcel".to_owned()));
+            return Err(Error::Garbled("a null parcel".to_owned()));
         }
         // SAFETY: made by `cheetah_reserve`, and given back once.
         let parcel = unsafe { Box::from_raw(parcel) };

@@ -224,6 +224,11 @@ fn errors_end_the_program_with_a_sentence_unless_somebody_takes_them() {
             true,
             "noted: pack() has written more than size() said",
         ),
+        ("arguments", true, "noted: put of -1 bytes"),
+        ("arguments", true, "noted: put of 4 bytes at a null pointer"),
+        ("arguments", true, "noted: there is no context 77"),
+        ("arguments", true, "noted: there is no context -1"),
+        ("arguments", true, "noted 13 errors"),
         ("late", true, "noted: poll after finalize"),
         ("patience", true, "noted: wait has lasted"),
     ];

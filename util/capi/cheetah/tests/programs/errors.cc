@@ -20,6 +20,7 @@ static void note(const char *sentence)
 static void nothing(int, int, void *, int) {}
 static void other(int, int, void *, int) {}
 static void waits(int, int, void *, int);
+static void plainly(int &) {}
 
 // Says that it is smaller than it is.
 struct Liar {};
@@ -80,6 +81,28 @@ int main(int argc, char **argv)
         Cheetah::onError(note);
         Cheetah::MatchingHandler handler(c);
         handler.send(next, 1, Liar());
+    } else if (what == "arguments") {
+        Cheetah::onError(note);
+        int id = c.registerFunction(nothing), word = 0;
+        Cheetah::MatchingHandler handler(c);
+        c.barrier();
+        c.put(next, &word, &word, -1, 0, 0);
+        c.put(next, &word, 0, 4, 0, 0);
+        c.put(77, &word, &word, 4, 0, 0);
+        c.get(next, &word, &word, -4, 0, 0);
+        c.get(next, &word, 0, 4, 0, 0);
+        c.get(-1, &word, &word, 4, 0, 0);
+        c.ainvoke(next, id, &word, -1);
+        c.ainvoke(next, id, 0, 4);
+        c.ainvoke(next, id + 1, &word, 4);
+        c.ainvoke(c.ncontexts(), id, &word, 4);
+        handler.send(-2, 1, word);
+        handler.request(99, 1, plainly);
+        c.free(&word);
+        c.poll();
+        c.barrier();
+        if (me == 0)
+            std::cout << "noted " << noted_g << " errors" << std::endl;
     } else if (what == "late") {
         Cheetah::onError(note);
         c.finalize();
