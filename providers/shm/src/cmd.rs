@@ -154,6 +154,12 @@ impl Header {
     }
 }
 
+/// What a command is: a message up to [`OP_LAST_MESSAGE`].
+#[inline(always)]
+pub(crate) fn op(slot: &Received<'_>) -> u32 {
+    slot.head() & 0xff
+}
+
 /// The kind and length of a message that is inside its command and carries no data: the usual one.
 /// Its tag is in word 1, its payload begins at word [`PLAIN_PAYLOAD`].
 #[inline(always)]
@@ -168,7 +174,7 @@ pub(crate) fn plain(slot: &Received<'_>) -> Option<(Kind, usize)> {
 
 /// The kind, length and place of a message that is in the inject pool, carries no data and is not
 /// confirmed: as [`plain`], for what is longer.
-#[inline]
+#[inline(always)]
 pub(crate) fn pooled(slot: &Received<'_>) -> Option<(Kind, usize, u64)> {
     let head = slot.head();
     if head & 0x00ff_fffe != SRC_INJECT << 8 {
@@ -195,7 +201,7 @@ const _: () = assert!(SRC_INLINE == 0, "plain commands are recognised by it");
 #[inline]
 pub(crate) fn parse(slot: &Received<'_>, src: Source) -> Result<Cmd, Nonsense> {
     let head = slot.head();
-    let kind = match head & 0xff {
+    let kind = match op(slot) {
         0 => Kind::Msg,
         1 => Kind::Tagged,
         _ => return Err(Nonsense("unknown op")),

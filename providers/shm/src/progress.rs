@@ -140,14 +140,23 @@ impl State {
     fn take_some(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let budget = budget.min(self.ep.rx_cq.room());
         let mut taken = self.take_plain::<Oldest>(index, budget, sink);
-        while taken < budget && self.has_more(index) {
-            let behind = self.take_behind(index, budget - taken, sink);
-            taken += behind;
-            if behind > 0 {
-                continue;
+        while taken < budget
+            && let Some(op) = self.next_op(index)
+        {
+            let is_message = op <= cmd::OP_LAST_MESSAGE;
+            if is_message {
+                let behind = self.take_behind(index, budget - taken, sink);
+                taken += behind;
+                if behind > 0 {
+                    continue;
+                }
             }
             self.publish_credit(index);
-            match self.take(index, sink) {
+            let took = match is_message {
+                true => self.take(index, sink),
+                false => self.take_one_sided(index, op, sink),
+            };
+            match took {
                 Ok(true) => {
                     taken += 1;
                     taken += self.take_plain::<Oldest>(index, budget - taken, sink);
@@ -172,10 +181,11 @@ impl State {
         }
     }
 
+    /// What the peer's next command is, if there is one.
     #[inline(always)]
-    fn has_more(&self, index: usize) -> bool {
-        let inbox = self.peers[index].inbox.as_ref();
-        inbox.is_some_and(|inbox| inbox.rx.peek().is_some())
+    fn next_op(&self, index: usize) -> Option<u32> {
+        let inbox = self.peers[index].inbox.as_ref()?;
+        Some(cmd::op(&inbox.rx.peek()?))
     }
 
     /// Takes commands that are as usual, but that receives for others come before those for them.
@@ -202,11 +212,14 @@ impl State {
             };
             let source = Source(index as u32);
             let Some((kind, len)) = cmd::plain(&slot) else {
-                match take_pooled::<R>(inbox, &mut self.inbound, source) {
-                    Some((entry, flags)) => self.ep.rx_report(entry, flags, addr, sink),
-                    None => return taken,
+                if let Some(message) = cmd::pooled(&slot)
+                    && let Some((entry, flags)) =
+                        take_pooled::<R>(inbox, &mut self.inbound, source, message)
+                {
+                    self.ep.rx_report(entry, flags, addr, sink);
+                    continue;
                 }
-                continue;
+                return taken;
             };
             let tag = slot.word(1);
             let matcher = self.inbound.matcher(kind);
@@ -227,7 +240,7 @@ impl State {
         budget
     }
 
-    /// Takes one command of any kind, if there is one and its message has a place.
+    /// Takes one message, if there is one and it has a place.
     #[inline(never)]
     fn take(&mut self, index: usize, sink: &mut Sink<'_>) -> Result<bool, Nonsense> {
         let others = self.peers.len() - 1;
@@ -238,10 +251,6 @@ impl State {
         let Some(slot) = inbox.rx.peek() else {
             return Ok(false);
         };
-        let op = slot.head() & 0xff;
-        if op > cmd::OP_LAST_MESSAGE {
-            return self.take_one_sided(index, op, sink);
-        }
         let cmd = cmd::parse(&slot, Source(index as u32))?;
         let Body::Inline { word } = cmd.body else {
             return self.take_long(index, &cmd, sink);
@@ -511,10 +520,9 @@ fn take_pooled<R: Next>(
     inbox: &mut Inbox,
     inbound: &mut Inbound,
     source: Source,
+    (kind, len, offset): (Kind, usize, u64),
 ) -> Option<(Entry, OpFlags)> {
-    let slot = inbox.rx.peek()?;
-    let (kind, len, offset) = cmd::pooled(&slot)?;
-    let tag = slot.word(1);
+    let tag = inbox.rx.peek()?.word(1);
     let matcher = inbound.matcher(kind);
     let posted = R::find(matcher, source, tag)?;
     if posted.buf.len() < len {

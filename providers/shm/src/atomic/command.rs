@@ -227,7 +227,7 @@ impl Command {
     /// The operation, the number of targets, and the only one if it is.
     fn parse(slot: &Received<'_>) -> Result<(Kernel, usize, RmaIoc), Nonsense> {
         let word = slot.word(1);
-        let family = match slot.head() & 0xff {
+        let family = match cmd::op(slot) {
             cmd::OP_ATOMIC => Family::Base,
             cmd::OP_FETCH_ATOMIC => Family::Fetch,
             _ => Family::Compare,
