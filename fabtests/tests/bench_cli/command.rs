@@ -1,0 +1,40 @@
+//! The commands as processes, one measurement at a time.
+
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+/// Lets one test at a time measure: two that spin on the same cores take a time slice for each
+/// message.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn json(args: &[&str]) -> Value {
+    serde_json::from_slice(&run(args).stdout).unwrap()
+}
+
+pub(crate) fn run(args: &[&str]) -> Output {
+    let output = fabtests(args).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    output
+}
+
+pub(crate) fn failure(args: &[&str]) -> String {
+    let output = fabtests(args).output().unwrap();
+    assert!(!output.status.success(), "{args:?} succeeds");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The command, which ends by itself: no test hangs.
+pub(crate) fn fabtests(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+    command.args(args);
+    if !args.contains(&"--timeout") {
+        command.args(["--timeout", "120"]);
+    }
+    command
+}

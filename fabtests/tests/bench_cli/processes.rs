@@ -1,0 +1,168 @@
+//! The processes behind a measurement: where they run, and how they end.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::command::{fabtests, failure, json, turn};
+use crate::object::{array, check_row};
+
+#[test]
+fn both_processes_may_share_a_core() {
+    let _turn = turn();
+    let core = first_core();
+    let pin = format!("{core},{core}");
+    let report = json(&[
+        "pingpong", "--pin", &pin, "-S", "8", "-I", "20", "--reps", "1", "--json",
+    ]);
+    assert_eq!(report["machine"]["one_core"], true);
+    assert_eq!(report["machine"]["pinned"], serde_json::json!([core, core]));
+    check_row(&report["rows"][0], "tagged_pingpong", 8);
+}
+
+#[test]
+fn a_client_measures_a_server_in_another_terminal() {
+    let _turn = turn();
+    let mut server = Running::start(&["pingpong", "--server"]);
+    let address = server.first_line();
+    let client = [
+        "pingpong", "--client", &address, "-S", "8,70000", "-I", "20", "--reps", "2", "-c",
+        "--json",
+    ];
+    let report = json(&client);
+    assert_eq!(array(&report["rows"]).len(), 2);
+    check_row(&report["rows"][1], "tagged_pingpong", 70000);
+    assert!(server.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_client_without_a_server_says_so() {
+    let _turn = turn();
+    let message = failure(&["pingpong", "--client", "fi_shm://nobody", "-S", "8"]);
+    assert!(message.contains("nobody"), "{message}");
+}
+
+#[test]
+fn a_killed_child_is_reported_and_nobody_is_left() {
+    let _turn = turn();
+    let mut pingpong = Running::start(&["pingpong", "-S", "8", "-I", "10000000", "--reps", "100"]);
+    let children = pingpong.wait_for_children(4);
+    let victim = children[0];
+    kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
+    let message = pingpong.end_with_failure();
+    assert!(message.contains(&format!("pid {victim}")), "{message}");
+    assert!(
+        message.contains("SIGKILL") && message.contains("printed"),
+        "{message}"
+    );
+    for child in children {
+        assert!(!is_alive(child), "process {child} is left");
+    }
+}
+
+#[test]
+fn children_end_with_a_killed_parent() {
+    let _turn = turn();
+    let mut pingpong = Running::start(&["pingpong", "-S", "8", "-I", "10000000", "--reps", "100"]);
+    let children = pingpong.wait_for_children(4);
+    // A stopped process does not notice that its orders have ended: only the kernel can end it.
+    // The first two have tied themselves to their parent before the others are started.
+    for &child in &children[..2] {
+        kill(Pid::from_raw(child), Signal::SIGSTOP).unwrap();
+    }
+    pingpong.0.kill().unwrap();
+    pingpong.0.wait().unwrap();
+    wait_until(|| children.iter().all(|&child| !is_alive(child)));
+}
+
+#[test]
+fn time_that_is_over_ends_a_run() {
+    let _turn = turn();
+    let message = failure(&["pingpong", "-S", "8", "-I", "10000000", "--timeout", "1"]);
+    assert!(message.contains("--timeout"), "{message}");
+}
+
+#[test]
+fn bad_arguments_are_refused_by_name() {
+    let _turn = turn();
+    for (args, word) in [
+        (&["pingpong", "-S", "9x"][..], "9x"),
+        (&["pingpong", "--pin", "0,9999"], "9999"),
+        (&["pingpong", "-p", "nosuch"], "nosuch"),
+        (&["bench", "--bench", "tagged_bandwidth"], "tagged_bw"),
+        (&["pingpong", "--server", "--client", "x"], "--client"),
+    ] {
+        let message = failure(args);
+        assert!(message.contains(word), "{args:?}: {message}");
+    }
+}
+
+/// A command that runs beside the test; killed when the test ends.
+struct Running(Child);
+
+impl Running {
+    fn start(args: &[&str]) -> Self {
+        let mut command = fabtests(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+
+    fn first_line(&mut self) -> String {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        line.trim().to_owned()
+    }
+
+    fn wait_for_children(&mut self, count: usize) -> Vec<i32> {
+        let path = format!("/proc/{0}/task/{0}/children", self.0.id());
+        let children = || -> Vec<i32> {
+            let list = std::fs::read_to_string(&path).unwrap();
+            list.split_whitespace()
+                .map(|pid| pid.parse().unwrap())
+                .collect()
+        };
+        wait_until(|| children().len() >= count);
+        children()
+    }
+
+    fn end_with_failure(mut self) -> String {
+        let stderr = BufReader::new(self.0.stderr.take().unwrap());
+        let message: Vec<_> = stderr.lines().map(Result::unwrap).collect();
+        assert!(!self.0.wait().unwrap().success());
+        message.join("\n")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Looks until a condition holds; gives up after a time far beyond what it takes.
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < patience, "it never happens");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn is_alive(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A zombie is dead; it waits for whoever inherited it.
+    status
+        .rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+fn first_core() -> usize {
+    fabtests::cpu::allowed().unwrap()[0]
+}

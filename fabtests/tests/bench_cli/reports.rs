@@ -1,0 +1,144 @@
+//! What is made of reports: pictures and comparisons.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::command::{run, turn};
+use crate::object::{array, number};
+
+#[test]
+fn a_report_becomes_pictures_that_need_nothing_else() {
+    let _turn = turn();
+    let args = [
+        "bench",
+        "-S",
+        "8,4096,65536",
+        "-I",
+        "20",
+        "--reps",
+        "2",
+        "--json",
+    ];
+    let report = scratch("report.json", &run(&args).stdout);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plots");
+    let folder = folder.to_str().unwrap();
+    let drawn = Command::new(env!("CARGO_BIN_EXE_fabtests"))
+        .args(["plot", &report, "-o", folder])
+        .output()
+        .unwrap();
+    assert!(drawn.status.success(), "{drawn:?}");
+    let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
+    let names = ["latency.svg", "bandwidth.svg", "rate.svg", "spread.svg"];
+    for name in names {
+        let svg = read(name);
+        // A line is missing where the cores changed their distance in every run.
+        assert!(
+            svg.contains("<polyline") && svg.contains("</svg>"),
+            "{name}: {svg}"
+        );
+        assert!(
+            !svg.contains("NaN") && !svg.contains("inf"),
+            "{name}: {svg}"
+        );
+    }
+    assert!(read("spread.svg").contains(">99.9 %<"));
+    let page = read("index.html");
+    assert_eq!(page.matches("<svg").count(), names.len());
+    assert!(!page.contains("src=") && !page.contains("href="), "{page}");
+}
+
+#[test]
+fn reports_are_compared_with_the_confidence_that_their_runs_allow() {
+    let report = |name: &str, factor: f64| {
+        let row = |size: usize, ns: f64| {
+            serde_json::json!({
+                "provider": "shm", "implementation": "selvedge 0", "bench": "tagged_bw",
+                "size": size, "window": 64, "rtt_ns": null, "msgs_per_s": 1e9 / ns,
+                "limit_ns": null, "memcpy_mbps": null, "cma_ns": null, "manner": "",
+                "runs_ns": [ns * 0.99, ns, ns * 1.01, ns],
+            })
+        };
+        let report = serde_json::json!({
+            "machine": {"cpu": "", "cores": 2, "kernel": ""},
+            "rows": [row(8, 100.0), row(64, 120.0 * factor)],
+        });
+        scratch(name, report.to_string().as_bytes())
+    };
+    let (before, after) = (report("before.json", 1.0), report("after.json", 1.5));
+    let compare = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+        let output = command
+            .args(["compare", &before, &after])
+            .args(more)
+            .output();
+        let output = output.unwrap();
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    let (code, shown) = compare(&[]);
+    assert_eq!(
+        (code, shown.matches("SLOWER").count()),
+        (Some(0), 1),
+        "{shown}"
+    );
+    assert_eq!(compare(&["--fail-above", "60"]).0, Some(0));
+    let (code, shown) = compare(&["--fail-above", "40"]);
+    assert_eq!(code, Some(1));
+    assert!(shown.contains("too slow: tagged_bw of 64"), "{shown}");
+    let (_, shown) = compare(&["--json"]);
+    let object: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(object["points"][1]["judgement"], "slower");
+    assert_eq!(object["points"][0]["judgement"], "same");
+}
+
+#[test]
+fn programs_take_turns_and_their_tables_are_compared() {
+    let _turn = turn();
+    let compare = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+        let base = [
+            "compare",
+            "--program",
+            "fi_rdm_pingpong",
+            "-I",
+            "50",
+            "--reps",
+            "2",
+        ];
+        let args = ["-S", "64,4k", "--timeout", "120"];
+        command.args(base).args(args).args(more).output().unwrap()
+    };
+    let output = compare(&["-p", "shm", "--against", "tcp", "--json"]);
+    assert!(output.status.success(), "{output:?}");
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let points = array(&object["points"]);
+    assert_eq!(points.len(), 2);
+    assert!(
+        points.iter().all(|point| number(point, "ratio") > 0.0),
+        "{object}"
+    );
+
+    let refused = compare(&["--bin", "/nowhere"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no program /nowhere"));
+    if !Path::new("/usr/bin/fi_pingpong").exists() {
+        println!("skipped: there is no fi_pingpong (libfabric-bin)");
+        return;
+    }
+    let output = compare(&["-p", "tcp", "--bin", "fi_pingpong"]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        shown.contains("fi_rdm_pingpong against fi_pingpong"),
+        "{output:?}"
+    );
+}
+
+/// A file that tests write.
+fn scratch(name: &str, bytes: &[u8]) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}

@@ -1,0 +1,200 @@
+//! Whatever is measured in turns with the plain pair: another manner, provider, library or face.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::command::{fabtests, failure, json, turn};
+use crate::object::{array, number, text};
+
+#[test]
+fn both_directions_are_measured_at_once_and_against_another_provider() {
+    let _turn = turn();
+    let report = json(&[
+        "bench",
+        "--bench",
+        "msg_bibw,tagged_bibw",
+        "-S",
+        "8,9000",
+        "-I",
+        "20",
+        "--reps",
+        "1",
+        "-c",
+        "--json",
+    ]);
+    assert_eq!(array(&report["rows"]).len(), 4);
+    let args = [
+        "bench",
+        "--bench",
+        "tagged_bibw",
+        "-S",
+        "64",
+        "-I",
+        "20",
+        "--reps",
+        "1",
+    ];
+    let report = json(&[&args[..], &["--against", "tcp", "--json"]].concat());
+    let providers = array(&report["rows"])
+        .iter()
+        .map(|row| text(row, "provider"));
+    assert_eq!(providers.collect::<Vec<_>>(), ["shm", "tcp"]);
+    assert_eq!(array(&report["opening"]).len(), 2);
+}
+
+#[test]
+fn what_is_changed_is_measured_in_turns_with_the_plain_pair() {
+    let _turn = turn();
+    for (options, manner, plain) in [
+        (&["--threading", "safe"][..], "thread-safe", "plain"),
+        (&["--posted", "300"], "300 receives posted", "plain"),
+        (&["--unexpected", "300"], "300 messages unexpected", "plain"),
+        (&["--senders", "3"], "3 senders", "one sender"),
+        (
+            &["--pairs", "2", "--wait", "sleep"],
+            "2 pairs, sleeping",
+            "one pair",
+        ),
+        (
+            &["--wait", "fd"],
+            "1 pair, waiting on a descriptor",
+            "one pair",
+        ),
+        (
+            &["--pairs", "2", "--wait", "yield"],
+            "2 pairs, yielding",
+            "one pair",
+        ),
+    ] {
+        let base = ["bench", "--bench", "tagged_bw", "-S", "8", "-I", "20"];
+        let args = [&base[..], &["--reps", "1", "--json"], options].concat();
+        let report = json(&args);
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 2, "{options:?}");
+        assert_eq!(text(&rows[0], "manner"), manner);
+        assert_eq!(text(&rows[1], "manner"), plain);
+        for row in rows.iter().filter(|row| number(row, "reps") > 0.0) {
+            assert!(number(row, "msgs_per_s") > 0.0, "{row}");
+            let is_throng = manner.contains("pair");
+            assert_eq!(row["cores"].is_f64(), is_throng, "{row}");
+            assert_eq!(row["waiting_cpu"].is_f64(), is_throng, "{row}");
+        }
+    }
+    for (args, word) in [
+        (
+            &["bench", "--senders", "2", "--bench", "msg_bw"][..],
+            "msg_bw",
+        ),
+        (&["bench", "--posted", "2", "--bench", "msg_bw"], "msg_bw"),
+        (
+            &["bench", "--wait", "fd", "--against", "libfabric"],
+            "--wait",
+        ),
+        (&["bench", "--senders", "2", "--pairs", "2"], "--pairs"),
+    ] {
+        let refused = failure(args);
+        assert!(refused.contains(word), "{args:?}: {refused}");
+    }
+}
+
+#[test]
+fn a_machine_without_compiler_or_libfabric_is_told_what_to_install() {
+    let _turn = turn();
+    let output = fabtests(&["bench", "-S", "8", "--against", "libfabric"])
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("libfabric-dev"), "{message}");
+}
+
+#[test]
+fn libfabric_is_measured_in_the_same_object_where_it_is_installed() {
+    let _turn = turn();
+    if !Path::new("/usr/include/rdma/fi_tagged.h").exists() {
+        eprintln!("skipped: libfabric's headers are not installed");
+        return;
+    }
+    let messages = "msg_pingpong,tagged_pingpong,msg_bw,tagged_bw";
+    let one_sided =
+        "rma_put,rma_get,rma_write_pingpong,rma_bw,rma_read_bw,atomic_add,atomic_fetch_add";
+    let benches = [messages, one_sided].join(",");
+    let args = [
+        "bench", "-S", "8", "-I", "20", "--reps", "2", "--bench", &benches,
+    ];
+    let report = json(&[&args[..], &["--against", "libfabric", "--json"]].concat());
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), 22);
+    for pair in rows.chunks(2) {
+        assert!(text(&pair[0], "implementation").starts_with("selvedge "));
+        assert!(text(&pair[1], "implementation").starts_with("libfabric "));
+        assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+    }
+    assert_eq!(array(&report["memory"]).len(), 2);
+}
+
+#[test]
+fn bmi_is_measured_beside_the_raw_endpoint() {
+    let _turn = turn();
+    for provider in ["shm", "tcp"] {
+        let args = [
+            "bench",
+            "-p",
+            provider,
+            "--against",
+            "bmi",
+            "-S",
+            "8,100000",
+            "-I",
+            "20",
+            "--reps",
+            "1",
+            "--json",
+        ];
+        let report = json(&args);
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 8);
+        for pair in rows.chunks(2) {
+            assert!(text(&pair[0], "implementation").starts_with("selvedge "));
+            assert!(text(&pair[1], "implementation").starts_with("selvedge-bmi "));
+            assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+            assert_eq!(pair[1]["provider"], provider);
+        }
+    }
+    let refused = failure(&[
+        "bench",
+        "--against",
+        "bmi",
+        "--bench",
+        "msg_pingpong",
+        "-S",
+        "8",
+    ]);
+    assert!(refused.contains("msg_pingpong"), "{refused}");
+}
+
+#[test]
+fn clients_of_bmi_are_counted() {
+    let _turn = turn();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+    let time = ["--seconds", "1", "--reps", "1"];
+    command.args(["bmi", "--clients", "5", "--json"]).args(time);
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["clients"], 5);
+    for (face, median) in [("bmi", "bmi_per_s"), ("raw", "raw_per_s")] {
+        let [served] = &report[face].as_array().unwrap()[..] else {
+            panic!("one run of each: {report}");
+        };
+        assert!(number(served, "least") > 0.0);
+        assert!(number(served, "least") <= number(served, "most"));
+        assert_eq!(number(served, "requests_per_s"), number(&report, median));
+    }
+}
