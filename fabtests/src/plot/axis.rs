@@ -13,8 +13,6 @@ pub enum Scale {
     BytesPerSecond,
     /// Rates per second: powers of ten.
     PerSecond,
-    /// Quotients: powers of two around one.
-    Ratio,
     /// Shares below one, ever nearer to one: the nines.
     Nines,
 }
@@ -59,7 +57,6 @@ impl Axis {
     pub fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         let steps: &[f64] = match self.scale {
             Scale::Bytes => &[1.0, 2.0, 4.0],
-            Scale::Ratio => &[0.25, 0.5, 1.0, 2.0],
             Scale::Nines => &[1.0],
             _ => &[TWO_AND_FIVE, 1.0, 2.0, 3.0],
         };
@@ -70,6 +67,19 @@ impl Axis {
         places
             .into_iter()
             .map(|place| (value(place), self.scale.text(value(place))))
+            .collect()
+    }
+
+    /// The values between the powers of ten, where there are such: from 2 to 9 of each.
+    pub fn between(&self) -> Vec<f64> {
+        if matches!(self.scale, Scale::Bytes | Scale::Nines) {
+            return Vec::new();
+        }
+        let decades = (self.low.floor() as i32)..=(self.high.ceil() as i32);
+        let digits = (2..10).map(f64::from);
+        let all =
+            decades.flat_map(|decade| digits.clone().map(move |digit| digit * 10_f64.powi(decade)));
+        all.filter(|&value| (0.0..=1.0).contains(&self.at(value)))
             .collect()
     }
 
@@ -94,7 +104,7 @@ const TWO_AND_FIVE: f64 = 0.0;
 impl Scale {
     fn place(self, value: f64) -> f64 {
         match self {
-            Self::Bytes | Self::Ratio => value.log2(),
+            Self::Bytes => value.log2(),
             Self::Nines => -(1.0 - value).log10(),
             _ => value.log10(),
         }
@@ -102,7 +112,7 @@ impl Scale {
 
     fn value(self, place: f64) -> f64 {
         match self {
-            Self::Bytes | Self::Ratio => place.exp2(),
+            Self::Bytes => place.exp2(),
             Self::Nines => 1.0 - 10_f64.powf(-place),
             _ => 10_f64.powf(place),
         }
@@ -112,7 +122,6 @@ impl Scale {
     fn widen(self, low: f64, high: f64) -> (f64, f64) {
         match self {
             Self::Bytes => (low, high.max(low + 1.0)),
-            Self::Ratio => (low.min(-0.5) - 0.1, high.max(0.5) + 0.1),
             Self::Nines => (0.0, high.max(1.0)),
             _ => (low - 0.08, (high + 0.08).max(low + 0.5)),
         }
@@ -138,7 +147,6 @@ impl Scale {
                 value,
                 &[(1e9, " G/s"), (1e6, " M/s"), (1e3, " k/s"), (1.0, " /s")],
             ),
-            Self::Ratio => short(value),
             Self::Nines => format!("{} %", short(value * 100.0)),
         }
     }

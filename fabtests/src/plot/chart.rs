@@ -42,10 +42,13 @@ pub enum Look {
     Limit(usize),
 }
 
-const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 84.0;
-const RIGHT: f64 = 236.0;
+/// From one end of the horizontal axis to the other.
+const ACROSS: f64 = 590.0;
+const RIGHT: f64 = LEFT + ACROSS;
+/// What a letter of a name takes, at most.
+const LETTER: f64 = 7.2;
 const TOP: f64 = 58.0;
 const BOTTOM: f64 = 56.0;
 /// Colours that people who see few colours can tell from each other.
@@ -53,17 +56,21 @@ const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b4b9a",
 ];
 const GREY: &str = "#8a8a8a";
-const DASHES: [&str; 4] = ["7 4", "2 3", "10 3 2 3", "1 5"];
+const FAINT: &str = "#f3f3f3";
+const DASHES: [&str; 6] = ["7 4", "2 3", "10 3 2 3", "1 5", "14 4", "5 2 1 2"];
+/// Half of the line that stands for a limit of a single size.
+const STROKE: f64 = 12.0;
 /// Between the names of lines that end side by side.
 const LINE: f64 = 15.0;
 
 impl Chart {
     /// The picture, which needs nothing else.
     pub fn svg(&self) -> String {
+        let width = self.width();
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             width=\"{WIDTH}\" height=\"{HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {HEIGHT}\" \
+             width=\"{width:.0}\" height=\"{HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"{width:.0}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
         );
         let _ = writeln!(
             svg,
@@ -83,17 +90,31 @@ impl Chart {
         svg + "</svg>\n"
     }
 
+    /// As wide as the names beside the lines want it.
+    fn width(&self) -> f64 {
+        let names = self.series.iter().map(|series| series.name.chars().count());
+        let longest = names.max().unwrap_or_default() as f64 * LETTER;
+        RIGHT + 44.0 + longest.max(150.0)
+    }
+
     fn place(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
         let (across, up) = (self.x.at(x), self.y.at(y));
         let place = (
-            LEFT + across * (WIDTH - LEFT - RIGHT),
+            LEFT + across * ACROSS,
             HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM),
         );
         (place.0.is_finite() && place.1.is_finite()).then_some(place)
     }
 
     fn grid(&self, svg: &mut String) {
-        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let (right, bottom) = (RIGHT, HEIGHT - BOTTOM);
+        for value in self.y.between() {
+            let y = bottom - self.y.at(value) * (bottom - TOP);
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"{FAINT}\"/>"
+            );
+        }
         for (value, text) in self.x.ticks(12) {
             let x = LEFT + self.x.at(value) * (right - LEFT);
             let _ = writeln!(
@@ -146,13 +167,13 @@ impl Chart {
     }
 
     fn line(&self, svg: &mut String, series: &Series) {
-        let places: Vec<_> = series
-            .points
-            .iter()
-            .filter_map(|&at| self.place(at))
-            .collect();
+        let places = series.points.iter().filter_map(|&at| self.place(at));
+        let mut places: Vec<_> = places.collect();
         if places.is_empty() {
             return;
+        }
+        if let ([(x, y)], Look::Limit(_)) = (&places[..], series.look) {
+            places = vec![(x - STROKE, *y), (x + STROKE, *y)];
         }
         let colour = series.look.colour();
         let dashes = series.look.dashes();
@@ -199,7 +220,7 @@ impl Chart {
             }
         }
         for ((_, series), y) in names.iter().zip(ys) {
-            let at = WIDTH - RIGHT + 10.0;
+            let at = RIGHT + 10.0;
             let _ = writeln!(
                 svg,
                 "<path d=\"M{at} {y:.1}h18\" stroke=\"{}\" stroke-width=\"2\"{}/>\n\

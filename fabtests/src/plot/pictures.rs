@@ -21,8 +21,11 @@ pub fn pictures(reports: &[Report]) -> Vec<Picture> {
     let subtitle = reports.first().map_or_else(String::new, |report| {
         let machine = &report.machine;
         format!(
-            "{}, {} cores, {}",
-            machine.cpu, machine.cores, machine.kernel
+            "{}, {} cores, {}{}",
+            machine.cpu,
+            machine.cores,
+            machine.kernel,
+            runs(&rows)
         )
     });
     let against_size = QUESTIONS.iter().filter_map(|question| {
@@ -33,10 +36,24 @@ pub fn pictures(reports: &[Report]) -> Vec<Picture> {
     against_size.chain(spread(&rows, &subtitle)).collect()
 }
 
+/// Of how many runs the lines are medians.
+fn runs(rows: &[&Row]) -> String {
+    let counts = || rows.iter().map(|row| row.runs_ns.len());
+    match (counts().min(), counts().max()) {
+        (_, None | Some(0 | 1)) | (None, _) => String::new(),
+        (Some(least), Some(most)) if least == most => {
+            format!("; medians of {most} runs, bands: 95 %")
+        }
+        (Some(least), Some(most)) => format!("; medians of {least} to {most} runs, bands: 95 %"),
+    }
+}
+
 /// What is asked of every size.
 struct Question {
     name: &'static str,
     title: &'static str,
+    /// What has the sizes.
+    what: &'static str,
     label: &'static str,
     scale: Scale,
     /// Which benchmarks answer it.
@@ -52,7 +69,8 @@ const QUESTIONS: [Question; 4] = [
     Question {
         name: "latency",
         title: "One way: half of a round trip",
-        label: "time",
+        what: "size of a message, bytes",
+        label: "time of a message",
         scale: Scale::Nanoseconds,
         of: |row| row.rtt_ns.is_some(),
         value: |_, ns| ns,
@@ -60,6 +78,7 @@ const QUESTIONS: [Question; 4] = [
     Question {
         name: "bandwidth",
         title: "Bandwidth of a stream",
+        what: "size of a message, bytes",
         label: "bandwidth",
         scale: Scale::BytesPerSecond,
         of: |row| row.rtt_ns.is_none() && row.window > 1,
@@ -68,7 +87,8 @@ const QUESTIONS: [Question; 4] = [
     Question {
         name: "rate",
         title: "Messages of a stream",
-        label: "messages",
+        what: "size of a message, bytes",
+        label: "messages per second",
         scale: Scale::PerSecond,
         of: |row| row.rtt_ns.is_none() && row.window > 1 && row.size <= 4096,
         value: |_, ns| 1e9 / ns,
@@ -76,7 +96,8 @@ const QUESTIONS: [Question; 4] = [
     Question {
         name: "accesses",
         title: "One access after the other: gets and atomics",
-        label: "time",
+        what: "size of an access, bytes",
+        label: "time of an access",
         scale: Scale::Nanoseconds,
         of: |row| row.rtt_ns.is_none() && row.window == 1,
         value: |_, ns| ns,
@@ -100,7 +121,7 @@ impl Question {
         Some(Chart {
             title: self.title.to_owned(),
             subtitle: subtitle.to_owned(),
-            x: Axis::over(Scale::Bytes, "size of a message, bytes", xs.into_iter()),
+            x: Axis::over(Scale::Bytes, self.what, xs.into_iter()),
             y: Axis::over(self.scale, self.label, ys.into_iter()),
             series,
         })
@@ -129,8 +150,13 @@ impl Question {
         let mut lines: Vec<(String, Vec<&Row>, Limit)> = Vec::new();
         for provider in providers(rows) {
             let own = rows.iter().copied().filter(|row| row.provider == provider);
-            let name = format!("limit of the machine, {provider}");
-            lines.push((name, own.collect(), |row| row.limit_ns));
+            let own: Vec<_> = own.collect();
+            for kind in kinds(&own) {
+                let of = |row: &&Row| limited_as(row) == kind;
+                let name = format!("limit of {kind}, {provider}");
+                let rows = own.iter().copied().filter(of);
+                lines.push((name, rows.collect(), |row| row.limit_ns));
+            }
         }
         lines.push(("one read by CMA".to_owned(), rows.to_vec(), |row| {
             row.cma_ns
@@ -148,7 +174,7 @@ impl Question {
             let mut points: Vec<_> = points.collect();
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
             points.dedup_by(|one, other| one.0 == other.0);
-            (points.len() > 1).then_some((name, points))
+            (!points.is_empty()).then_some((name, points))
         });
         let series = drawn.enumerate().map(|(number, (name, points))| Series {
             name,
@@ -162,13 +188,34 @@ impl Question {
 
 /// The providers of some rows, in their order.
 fn providers(rows: &[&Row]) -> Vec<String> {
-    let mut providers: Vec<String> = Vec::new();
-    for row in rows {
-        if !providers.contains(&row.provider) {
-            providers.push(row.provider.clone());
+    distinct(rows.iter().map(|row| row.provider.clone()))
+}
+
+/// Which limits some rows stand beside, in their order.
+fn kinds(rows: &[&Row]) -> Vec<&'static str> {
+    distinct(rows.iter().map(|row| limited_as(row)))
+}
+
+/// Benchmarks with the same limit, by name: all kinds of messages have one, accesses
+/// have others.
+fn limited_as(row: &Row) -> &'static str {
+    match row.bench.as_str() {
+        "rma_put" => "puts",
+        "rma_get" => "gets",
+        "rma_bw" | "rma_read_bw" => "windows of accesses",
+        "atomic_add" | "atomic_fetch_add" => "atomics",
+        _ => "messages",
+    }
+}
+
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for one in all {
+        if !distinct.contains(&one) {
+            distinct.push(one);
         }
     }
-    providers
+    distinct
 }
 
 /// How the round trips of one size are spread: the smallest size that has been measured.
@@ -199,14 +246,17 @@ fn spread(rows: &[&Row], subtitle: &str) -> Option<Picture> {
     Some(Picture {
         name: "spread".to_owned(),
         chart: Chart {
-            title: format!(
-                "How many of the messages of {} bytes take no longer",
-                crate::size::text(size)
-            ),
+            title: match size {
+                1 => "How long messages of 1 byte take".to_owned(),
+                _ => format!(
+                    "How long messages of {} bytes take",
+                    crate::size::text(size)
+                ),
+            },
             subtitle: subtitle.to_owned(),
             x: Axis::over(
                 Scale::Nines,
-                "share of the messages",
+                "share of the messages that take no longer",
                 QUANTILES[..QUANTILES.len() - 1].iter().copied(),
             ),
             y: Axis::over(Scale::Nanoseconds, "half of a round trip", ys.into_iter()),
@@ -217,18 +267,79 @@ fn spread(rows: &[&Row], subtitle: &str) -> Option<Picture> {
 
 /// Whose rows there are, in their order.
 fn names(rows: &[&Row]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for row in rows {
-        let name = row.name(rows);
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    distinct(rows.iter().map(|row| row.name(rows)))
 }
 
 fn points(series: &[Series]) -> impl Iterator<Item = (f64, f64)> {
     series
         .iter()
         .flat_map(|series| series.points.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One access, or one message of a stream.
+    fn row(bench: &str, size: usize, window: usize, limit: f64) -> serde_json::Value {
+        serde_json::json!({
+            "provider": "shm", "implementation": "selvedge 0", "bench": bench, "size": size,
+            "window": window, "rtt_ns": null, "msgs_per_s": 1e7, "limit_ns": limit,
+            "memcpy_mbps": null, "cma_ns": null, "runs_ns": [100.0, 101.0, 99.0],
+        })
+    }
+
+    fn drawn(rows: &serde_json::Value) -> Vec<Picture> {
+        let machine = serde_json::json!({"cpu": "one", "cores": 2, "kernel": "of them"});
+        let report = serde_json::json!({"machine": machine, "rows": rows});
+        pictures(&[serde_json::from_value(report).unwrap()])
+    }
+
+    #[test]
+    fn every_kind_of_access_stands_beside_its_own_limit() {
+        let all = drawn(&serde_json::json!([
+            row("rma_get", 8, 1, 50.0),
+            row("rma_get", 64, 1, 60.0),
+            row("atomic_add", 8, 1, 40.0),
+            row("rma_bw", 8, 64, 5.0),
+            row("tagged_bw", 8, 64, 20.0),
+            row("msg_bw", 8, 64, 21.0),
+        ]));
+        let limits = |name: &str| {
+            let picture = all.iter().find(|picture| picture.name == name).unwrap();
+            let series = picture.chart.series.iter();
+            let limits = series.filter(|series| matches!(series.look, Look::Limit(_)));
+            limits
+                .map(|series| (series.name.clone(), series.points.clone()))
+                .collect::<Vec<_>>()
+        };
+        let accesses = limits("accesses");
+        assert_eq!(accesses.len(), 2, "{accesses:?}");
+        let [gets, atomics] = [&accesses[0], &accesses[1]];
+        assert_eq!(gets.0, "limit of gets, shm");
+        assert_eq!(gets.1, [(8.0, 50.0), (64.0, 60.0)]);
+        assert_eq!(
+            (atomics.0.as_str(), &atomics.1[..]),
+            ("limit of atomics, shm", &[(8.0, 40.0)][..])
+        );
+        let rate = limits("rate");
+        let names: Vec<_> = rate.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "limit of windows of accesses, shm",
+                "limit of messages, shm"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_line_below_the_title_says_what_was_measured_and_how_often() {
+        let all = drawn(&serde_json::json!([row("tagged_bw", 8, 64, 20.0)]));
+        let subtitle = &all[0].chart.subtitle;
+        assert_eq!(
+            subtitle,
+            "one, 2 cores, of them; medians of 3 runs, bands: 95 %"
+        );
+    }
 }
