@@ -54,7 +54,11 @@ fn every_kind_of_end_has_its_verdict_and_its_reason() {
         ("surprise", "fail", "nobody expects of it: a surprise"),
         ("no-data", "fail", "No data available"),
         ("crash", "crash", "SIGABRT"),
-        ("hang", "timeout", "asleep"),
+        (
+            "hang",
+            "timeout",
+            "not over after 1 s: the process while it was asleep",
+        ),
         ("idle", "fail", "nothing was checked"),
         ("abandon", "leak", "(sleep)"),
         ("litter", "leak", "/dev/shm/litter-"),
@@ -108,8 +112,13 @@ fn a_run_ends_with_its_counts_and_says_of_each_failure_how_to_see_it_again() {
         closing.starts_with("2 passed, 10 failed, 1 skipped"),
         "{closing}"
     );
-    let again = "again: fabtests run quick --seed 7 --filter \"selftest/crash\"";
+    let again = "again: fabtests run quick --seed 7 --selftest --filter \"selftest/crash\"";
     assert!(shown.contains(again), "{shown}");
+    let skip = shown.lines().find(|line| line.starts_with("skip"));
+    assert!(
+        skip.is_some_and(|line| line.ends_with("  as expected")),
+        "{shown}"
+    );
     assert!(
         shown.contains("fabtests: this goes to the standard error"),
         "{shown}"
@@ -120,6 +129,7 @@ fn a_run_ends_with_its_counts_and_says_of_each_failure_how_to_see_it_again() {
     assert!(junit.contains(counts), "{junit}");
     let page = fs::read_to_string(page).unwrap();
     assert!(page.contains("## TIMEOUT: selftest/hang"), "{page}");
+    assert!(page.contains(again), "{page}");
     assert!(page.contains("## Skipped: selftest: as expected"), "{page}");
 }
 

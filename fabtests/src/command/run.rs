@@ -126,10 +126,7 @@ impl Args {
         if self.json {
             return run::run(entries, &plan, |_| ());
         }
-        let mut lines = Lines::new(
-            entries.len(),
-            &format!(" {} --seed {seed}", self.set_name()),
-        );
+        let mut lines = Lines::new(entries.len(), &self.again(seed));
         let outcome = run::run(entries, &plan, |news: News<'_>| lines.show(&news));
         lines.finish();
         outcome
@@ -141,13 +138,27 @@ impl Args {
             write(path, &report::junit(outcome))?;
         }
         if let Some(path) = &self.markdown {
-            write(path, &report::markdown(outcome, &set, seed))?;
+            write(
+                path,
+                &report::markdown(outcome, &set, seed, &self.again(seed)),
+            )?;
         }
         output::print(&match self.json {
             true => report::json(outcome, &set, seed).to_string() + "\n",
             false => report::summary(outcome),
         });
         Ok(())
+    }
+
+    /// What a test of this run is run again with, besides its path.
+    fn again(&self, seed: u64) -> String {
+        let mut options = format!(" {} --seed {seed}", self.set_name());
+        for (is_set, option) in [(self.mutants, " --mutants"), (self.selftest, " --selftest")] {
+            if is_set {
+                options += option;
+            }
+        }
+        options
     }
 
     fn set_name(&self) -> String {

@@ -27,7 +27,8 @@ pub fn junit(outcome: &Outcome) -> String {
 }
 
 fn case(report: &Report) -> String {
-    let why = escaped(report.verdict.why().unwrap_or_default());
+    // A line's end in an attribute is read as a space unless it is written so.
+    let why = escaped(report.verdict.why().unwrap_or_default()).replace('\n', "&#10;");
     let body = match &report.verdict {
         Verdict::Pass => String::new(),
         Verdict::Skip(_) => format!("<skipped message=\"{why}\"/>"),

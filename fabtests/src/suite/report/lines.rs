@@ -82,7 +82,11 @@ impl Lines {
 
     fn text(&self, report: &Report) -> String {
         let word = self.paint(report.verdict.word(), &report.verdict);
-        let mut text = format!("{word} {:<62} {:>7.2} s\n", report.path(), report.seconds);
+        let mut text = format!("{word} {:<62} {:>7.2} s", report.path(), report.seconds);
+        if let Verdict::Skip(reason) = &report.verdict {
+            text += &format!("  {reason}");
+        }
+        text.push('\n');
         if let Some(noticed) = &report.noticed {
             text += &indented(&format!("noticed: {noticed}"));
         }
@@ -111,7 +115,7 @@ impl Lines {
         running.sort_by_key(|(_, begun)| **begun);
         let running = running
             .iter()
-            .map(|(name, begun)| format!("{name} {}", seconds(begun.elapsed())));
+            .map(|(name, begun)| format!("{name}{}", seconds(begun.elapsed())));
         let running = Vec::from_iter(running).join(" | ");
         format!("{passed} passed, {failed} failed, {skipped} skipped | {running}")
     }
@@ -143,7 +147,7 @@ fn indented(text: &str) -> String {
 fn seconds(time: Duration) -> String {
     match time.as_secs() {
         0 => String::new(),
-        seconds => format!("{seconds} s"),
+        seconds => format!(" {seconds} s"),
     }
 }
 

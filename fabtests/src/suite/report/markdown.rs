@@ -5,11 +5,12 @@ use crate::suite::report::summary::{by_provider, closing_line, skipped};
 use crate::suite::run::Outcome;
 
 /// The counts, what failed with its reasons, what was skipped with its reasons, and every test.
-pub fn markdown(outcome: &Outcome, set: &str, seed: u64) -> String {
+/// `again` are the options that a test is run again with, on its own.
+pub fn markdown(outcome: &Outcome, set: &str, seed: u64, again: &str) -> String {
     let closing = closing_line(outcome);
     let mut page = format!("# fabtests run {set}\n\n{closing}. Seed {seed}.\n\n");
     page += &counts(outcome);
-    page += &failures(outcome);
+    page += &failures(outcome, again);
     page += &skips(outcome);
     page += &tests(outcome);
     page
@@ -29,7 +30,7 @@ fn counts(outcome: &Outcome) -> String {
     text
 }
 
-fn failures(outcome: &Outcome) -> String {
+fn failures(outcome: &Outcome, again: &str) -> String {
     let mut text = String::new();
     for report in outcome
         .reports
@@ -37,7 +38,7 @@ fn failures(outcome: &Outcome) -> String {
         .filter(|report| report.verdict.is_bad())
     {
         let word = report.verdict.word();
-        let details = details(report, "");
+        let details = details(report, again);
         text += &format!("\n## {word}: {}\n\n```text\n{details}```\n", report.path());
     }
     text

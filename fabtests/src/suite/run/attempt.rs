@@ -19,9 +19,9 @@ use crate::suite::verdict::{Report, Verdict};
 /// Runs an entry. `number` is the entry's own in this run; `slowness` multiplies its time.
 pub(super) fn attempt(entry: &Entry, number: usize, slowness: f64) -> Report {
     let start = Instant::now();
-    let deadline = start + entry.timeout.mul_f64(slowness);
+    let most = entry.timeout.mul_f64(slowness);
     let mut attempt = Attempt::new(entry, number);
-    let (verdict, noticed) = match attempt.play(deadline) {
+    let (verdict, noticed) = match attempt.play(start, most) {
         Ok(verdict) if entry.must_fail => inverted(verdict),
         Ok(verdict) => (verdict, None),
         Err(error) => (Verdict::Fail(format!("{error:#}")), None),
@@ -94,14 +94,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn play(&mut self, deadline: Instant) -> anyhow::Result<Verdict> {
+    fn play(&mut self, start: Instant, most: Duration) -> anyhow::Result<Verdict> {
+        let deadline = start + most;
         self.start_next("")?;
         while self.entry.start == Start::Together && self.start_next("")? {}
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let verdict = match self.events.recv_timeout(left) {
                 Ok(event) => self.take(event)?,
-                Err(RecvTimeoutError::Timeout) => Some(self.timeout()),
+                Err(RecvTimeoutError::Timeout) => Some(self.timeout(most)),
                 Err(RecvTimeoutError::Disconnected) => unreachable!("this holds a sender"),
             };
             if let Some(verdict) = verdict {
@@ -245,10 +246,11 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn timeout(&self) -> Verdict {
+    fn timeout(&self, most: Duration) -> Verdict {
         let living = (0..self.members.len()).filter(|&place| !self.states[place].has_ended);
         let said = living.map(|place| format!("{}{}", self.who(place), self.doing(place)));
-        Verdict::Timeout(Vec::from_iter(said).join("; "))
+        let said = Vec::from_iter(said).join("; ");
+        Verdict::Timeout(format!("not over after {} s: {said}", most.as_secs_f64()))
     }
 
     /// One process has decided the verdict: the others have a moment for what they have to say, and
