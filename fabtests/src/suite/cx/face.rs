@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use selvedge::{Address, Errno, FiAddr};
+use selvedge::{Address, EpOption, Errno, FiAddr};
 use serde::{Deserialize, Serialize};
 
 use super::post::{Done, Post};
@@ -42,6 +42,9 @@ pub(super) trait Face {
 
     /// Tries to take a post back.
     fn cancel(&mut self, context: u64) -> Result<(), Errno>;
+
+    /// Sets an option of the endpoint.
+    fn set(&self, option: EpOption) -> Result<(), Errno>;
 
     /// Overwrites the bytes of a send that is outstanding; the raw face alone.
     fn overwrite(&mut self, _context: u64) {}

@@ -12,7 +12,9 @@ use selvedge::atomic::{Family, Target};
 use selvedge::owned::{
     self, AsyncEndpoint, Buf, Completions, Failed, Handle, Pool, Received, Refused, Remote,
 };
-use selvedge::{Address, AddressVector, CompletionFlags, Context, Domain, Errno, FiAddr, Info, cq};
+use selvedge::{
+    Address, AddressVector, CompletionFlags, Context, Domain, EpOption, Errno, FiAddr, Info, cq,
+};
 
 use super::face::Face;
 use super::post::{Atomic, Done, Failure, Place, Post, Rx, RxKind, Tx};
@@ -193,6 +195,10 @@ impl Face for Owned {
         self.ep.cancel(*handle)
     }
 
+    fn set(&self, option: EpOption) -> Result<(), Errno> {
+        self.ep.set(option)
+    }
+
     fn poll(&mut self) -> anyhow::Result<Option<Done>> {
         if self.ready.is_empty() {
             self.drive()?;
@@ -345,6 +351,10 @@ impl Face for Awaited {
 
     fn cancel(&mut self, _: u64) -> Result<(), Errno> {
         Err(Errno::OpNotSupp)
+    }
+
+    fn set(&self, option: EpOption) -> Result<(), Errno> {
+        self.ep.set(option)
     }
 
     fn poll(&mut self) -> anyhow::Result<Option<Done>> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::{anyhow, ensure};
 use selvedge::{
-    Address, AddressVector, CompletionQueue, Domain, Endpoint, Errno, EventQueue, FiAddr, Info,
-    PassiveEndpoint,
+    Address, AddressVector, CompletionQueue, Domain, Endpoint, EpOption, Errno, EventQueue, FiAddr,
+    Info, PassiveEndpoint,
 };
 
 use super::face::Face;
@@ -104,6 +104,15 @@ impl Port {
         self.peers.iter().position(|&peer| peer == index)
     }
 
+    /// Sets an option of the endpoint.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub(crate) fn set(&self, option: EpOption) -> anyhow::Result<()> {
+        let answer = self.state.borrow().face.set(option);
+        answer.map_err(|errno| anyhow!("setting {option:?}: {errno:?}"))
+    }
+
     /// Posts, if there is room: under which context.
     pub(crate) fn try_post(&self, post: impl Into<Post>) -> Result<u64, Errno> {
         let (post, mut state) = (post.into(), self.state.borrow_mut());
@@ -127,6 +136,12 @@ impl Port {
             Err(Errno::Again) => self.keep_what_comes().map(|()| None),
             Err(errno) => Err(anyhow!("posting {post:.120?}: {errno:?}")),
         })
+    }
+
+    /// Takes what was read while posts waited for room: the contexts.
+    pub(crate) fn heard(&self) -> Vec<u64> {
+        let mut state = self.state.borrow_mut();
+        state.ready.drain(..).map(|done| done.context).collect()
     }
 
     /// Posts under the context of an operation that is over: the receive of what it has claimed.

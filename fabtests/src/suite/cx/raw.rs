@@ -14,8 +14,8 @@ use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{
-    Address, AddressVector, CompletionFlags, CompletionQueue, Context, Endpoint, Errno, FiAddr,
-    Iov, IovMut, OpFlags, msg, tagged,
+    Address, AddressVector, CompletionFlags, CompletionQueue, Context, Endpoint, EpOption, Errno,
+    FiAddr, Iov, IovMut, OpFlags, msg, tagged,
 };
 
 use super::face::Face;
@@ -332,6 +332,10 @@ impl Face for Raw {
 
     fn cancel(&mut self, context: u64) -> Result<(), Errno> {
         self.ep.cancel(Context(context))
+    }
+
+    fn set(&self, option: EpOption) -> Result<(), Errno> {
+        self.ep.set(option)
     }
 
     fn overwrite(&mut self, context: u64) {

@@ -227,9 +227,11 @@ impl FlawedEndpoint {
     }
 
     /// What is done in the place of an atomic.
-    fn op(&self, op: Op) -> Op {
+    /// The operation that is carried out on so many elements in the place of this one.
+    fn op(&self, op: Op, count: usize) -> Op {
         match self.flaw {
             Flaw::OtherAtomics => similar(op),
+            Flaw::OtherAtomicsOfOne if count == 1 => similar(op),
             _ => op,
         }
     }
@@ -318,6 +320,18 @@ impl FlawedEndpoint {
 
 impl Tagged for FlawedEndpoint {
     unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
+        if self.flaw == Flaw::ReadsInjectLate && flags.contains(OpFlags::INJECT) {
+            let out = Outgoing {
+                // SAFETY: the test that this is for keeps the buffer and changes it.
+                bytes: unsafe { lent(msg.iov) },
+                dest: msg.dest,
+                tag: Some(msg.tag),
+                context: msg.context,
+                data: msg.data,
+                flags,
+            };
+            return self.send_late(out);
+        }
         let out = Outgoing {
             // SAFETY: the caller's promise.
             bytes: unsafe { copied(msg.iov) },
@@ -418,7 +432,7 @@ impl Atomic for FlawedEndpoint {
             size / msg.datatype.size(),
         )];
         let mut changed = AtomicMsg {
-            op: self.op(msg.op),
+            op: self.op(msg.op, elements(msg)),
             ..*msg
         };
         match self.flaw {
@@ -439,7 +453,7 @@ impl Atomic for FlawedEndpoint {
         flags: OpFlags,
     ) -> Result {
         let changed = AtomicMsg {
-            op: self.op(msg.op),
+            op: self.op(msg.op, elements(msg)),
             ..*msg
         };
         match self.flaw {
@@ -474,7 +488,7 @@ impl Atomic for FlawedEndpoint {
         flags: OpFlags,
     ) -> Result {
         let changed = AtomicMsg {
-            op: self.op(msg.op),
+            op: self.op(msg.op, elements(msg)),
             ..*msg
         };
         let elsewhere = elsewhere(result, msg.datatype);
@@ -505,7 +519,7 @@ impl Atomic for FlawedEndpoint {
                 self.inner.inject_atomic(buf, target)
             }
             _ => {
-                let op = self.op(target.op);
+                let op = self.op(target.op, buf.len() / target.datatype.size());
                 self.inner
                     .inject_atomic(buf, &atomic::Target { op, ..*target })
             }
@@ -640,6 +654,11 @@ fn elsewhere(result: &[IocMut], datatype: Datatype) -> Vec<IocMut> {
         IocMut::from_raw(room.as_mut_ptr().cast(), ioc.count)
     });
     moved.collect()
+}
+
+/// Of how many elements an atomic is.
+fn elements(msg: &AtomicMsg<'_>) -> usize {
+    msg.rma_iov.iter().map(|target| target.count).sum()
 }
 
 /// An operation that does the same to equal operands, or to zeros, and not otherwise.

@@ -120,6 +120,8 @@ flaws! {
     NoAtomics,
     /// atomics do something similar
     OtherAtomics,
+    /// atomics of one element do something similar
+    OtherAtomicsOfOne,
     /// atomics are carried out twice
     TwiceAtomics,
     /// what an atomic fetches goes elsewhere

@@ -235,6 +235,9 @@ fn cancel_races(cx: &mut Cx) -> Result {
     Ok(())
 }
 
+/// The longest message into a buffer of many.
+const LONGEST: usize = 1816;
+
 /// Messages lie in the buffer one behind the other, until too little is left.
 fn many_in_a_buffer(cx: &mut Cx) -> Result {
     let port = cx.port()?;
@@ -249,10 +252,11 @@ fn many_in_a_buffer(cx: &mut Cx) -> Result {
 }
 
 fn length(number: usize) -> usize {
-    16 + number * 173 % 1800
+    16 + number * 173 % (LONGEST - 16)
 }
 
 fn take_multi(cx: &Cx, port: &Port, count: usize, rx: impl Fn() -> Rx) -> Result {
+    port.set(EpOption::MinMultiRecv(LONGEST))?;
     let mut buffers = vec![port.post(rx())?, port.post(rx())?];
     for number in 0..count {
         let done = port.next()?.well()?;
@@ -319,8 +323,7 @@ fn release_threshold(cx: &mut Cx) -> Result {
         }
         return Ok(());
     }
-    let set = port.ep().set(EpOption::MinMultiRecv(500));
-    same("setting FI_OPT_MIN_MULTI_RECV", set, Ok(()))?;
+    port.set(EpOption::MinMultiRecv(500))?;
     // 1000 bytes: 700 are left after the first message, 400 after the second.
     let mut buffer = port.post(Rx::msg(1000).kind(RxKind::Multi))?;
     for number in 0..3 {

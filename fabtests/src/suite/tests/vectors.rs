@@ -180,7 +180,7 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
         for _ in ["both are sent", "both are received"] {
             cx.barrier()?;
         }
-        // The first one's second message is there before the second one's.
+        // The first one's second message has been heard before the second one's is sent.
         for process in [1, 2] {
             if cx.me() == process {
                 port.run(Tx::msg(to, cx.payload(0, 1, 64)))?;
