@@ -51,10 +51,11 @@ pub fn entries(wanted: &Wanted, manifest: &Manifest) -> Vec<Entry> {
 
 /// The tests over providers with the defects that each has to notice.
 pub fn mutants(wanted: &Wanted) -> Vec<Entry> {
-    let providers = wanted.providers.iter();
-    let mut entries: Vec<_> = providers
-        .flat_map(|provider| conformance::mutants(wanted, provider))
-        .collect();
+    let mut entries = Vec::new();
+    for provider in &wanted.providers {
+        entries.extend(conformance::mutants(wanted, provider));
+        entries.extend(upstream::mutants::entries(wanted, provider));
+    }
     entries.retain(|entry| wanted.has(entry));
     entries
 }

@@ -52,11 +52,13 @@ const FUNCTIONAL: &[&str] = &[
     "fi_rdm_multi_domain -b",
     "fi_resmgmt_test {|-o tagged}",
     "fi_unmap_mem -I 2",
-    "fi_mcast",
     "fi_rdm_deferred_wq",
     "fi_mr_cache_evict",
     "fi_check_hmem",
 ];
+
+/// Processes of a group, of which the second sends.
+const GROUP: &str = "fi_mcast -s 127.0.0.1";
 
 /// The benchmarks: with `-I 5` in the quick set, and with as many iterations as they like in the
 /// standard one.
@@ -103,6 +105,7 @@ const STRESS: &[(Set, &str)] = &[
 const UBER: &[(Set, &str)] = &[
     (Set::Quick, "fi_ubertest -u quick"),
     (Set::Quick, "fi_ubertest -u connected"),
+    (Set::Quick, "fi_ubertest -f -u quick -z 40"),
     (Set::Standard, "fi_ubertest -u verify"),
     (Set::Standard, "fi_ubertest -u all"),
 ];
@@ -140,17 +143,25 @@ pub fn entries(_: &Wanted, provider: &str) -> Vec<Entry> {
     for line in PREFIXED.iter().flat_map(|line| expand(line)) {
         add(Set::Standard, line.clone(), pair(&line, provider));
     }
+    let group = |role: &[&str]| {
+        let port = ["-P", "{port}", "-b={port:beside}", "239.255.77.9"];
+        words(GROUP, provider, &[role, &port].concat())
+    };
+    add(
+        Set::Quick,
+        GROUP.to_owned(),
+        vec![group(&["-M"]), group(&[])],
+    );
     for (set, line) in STRESS {
         let server = words("fi_rdm_stress -x", provider, &["-B", "{port}"]);
         let client = words(line, provider, &["-P", "{port}", "127.0.0.1"]);
         add(*set, (*line).to_owned(), vec![server, client]);
     }
     for (set, line) in UBER {
-        let server = words(
-            "fi_ubertest -x",
-            provider,
-            &["-q", "{port:control}", "-B", "{port}"],
-        );
+        let apart = line.split_whitespace().find(|word| *word == "-f");
+        let server = format!("fi_ubertest -x {}", apart.unwrap_or_default());
+        let own = ["-q", "{port:control}", "-B", "{port}"];
+        let server = words(&server, provider, &own);
         let client = ["-q", "{port:control}", "-P", "{port}", "127.0.0.1"];
         let client = words(line, provider, &client);
         add(*set, (*line).to_owned(), vec![server, client]);

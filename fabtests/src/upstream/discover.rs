@@ -14,6 +14,7 @@ use selvedge::{AddrFormat, Address, Caps, Hints, Info, InfoFlags, Mode, MrMode};
 
 use super::failure::lacks;
 use super::options::{Options, PORT};
+use crate::suite::flaw::registry;
 
 /// What a program asks for besides what its options say.
 ///
@@ -70,6 +71,18 @@ pub(super) fn discover(options: &Options, hints: &Hints) -> anyhow::Result<Info>
         None => serve(options, hints, names),
         Some(server) => visit(options, hints, names, server),
     }
+}
+
+/// The best way to a host or a group, which is the answer's `dest_addr`.
+///
+/// # Errors
+/// As [`discover`].
+pub(super) fn toward(options: &Options, hints: &Hints, host: &str) -> anyhow::Result<Info> {
+    let info = ask(hints, None, None, InfoFlags::empty())?;
+    let names = Names {
+        are_strings: info.addr_format == AddrFormat::Str,
+    };
+    visit(options, hints, names, host)
 }
 
 fn check_prefix(options: &Options, info: &Info) -> anyhow::Result<()> {
@@ -164,7 +177,7 @@ fn ask(
     service: Option<&str>,
     flags: InfoFlags,
 ) -> anyhow::Result<Info> {
-    let registry = selvedge_providers::builtin();
+    let registry = registry()?;
     let infos = registry.getinfo(Version::API, node, service, flags, hints)?;
     let first = infos.into_iter().next();
     first.context("discovery found nothing and gave no reason")

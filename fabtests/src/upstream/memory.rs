@@ -236,17 +236,18 @@ impl Memory {
     /// # Errors
     /// The first that has not.
     pub(super) fn check_fill(&self, at: usize, len: usize, byte: u8) -> anyhow::Result<()> {
-        let bytes = self.get(at, len);
-        if bytes == vec![byte; len] {
-            return Ok(());
+        const BLOCK: usize = 4096;
+        for begin in (0..len).step_by(BLOCK) {
+            let bytes = self.get(at + begin, (len - begin).min(BLOCK));
+            if let Some(place) = bytes.iter().position(|&has| has != byte) {
+                return Err(wrong(format!(
+                    "byte {} of {len} that nobody may write is {:#04x}, not {byte:#04x}",
+                    begin + place,
+                    bytes[place]
+                )));
+            }
         }
-        match bytes.iter().position(|&has| has != byte) {
-            None => Ok(()),
-            Some(place) => Err(wrong(format!(
-                "byte {place} of {len} that nobody may write is {:#04x}, not {byte:#04x}",
-                bytes[place]
-            ))),
-        }
+        Ok(())
     }
 }
 

@@ -16,6 +16,7 @@ mod links;
 mod meet;
 mod memory;
 mod multinode;
+pub mod mutants;
 mod oob;
 pub mod options;
 mod payload;
@@ -91,6 +92,7 @@ const PROGRAMS: &[Program] = programs! {
     "fi_rdm_atomic" "atomic operations" functional::letters("Uz:") => functional::rdm_atomic,
     "fi_rdm_rma_event" "counters of the target" functional::letters("") => functional::rdm_rma_event,
     "fi_resmgmt_test" "queues that are full" functional::letters("d:") => functional::resmgmt_test,
+    "fi_mcast" "a datagram to a group" functional::MULTICAST => functional::mcast,
     "fi_unmap_mem" "pages that change below a buffer" functional::letters("") => functional::unmap_mem,
 
     "fi_getinfo_test" "discovery" unit::letters("") => unit::getinfo_test,
@@ -107,7 +109,6 @@ const PROGRAMS: &[Program] = programs! {
     "fi_ubertest" "a matrix of configurations" uber::LETTERS => uber::ubertest,
     "fi_multinode" "patterns among three processes and more" multinode::LETTERS => multinode::multinode,
 
-    "fi_mcast" "multicast" functional::ABSENT => functional::mcast,
     "fi_multi_mr" "counters of regions" functional::ABSENT => functional::multi_mr,
     "fi_rdm_deferred_wq" "deferred work" functional::ABSENT => functional::rdm_deferred_wq,
     "fi_rdm_rma_trigger" "triggered operations" functional::ABSENT => functional::rdm_rma_trigger,

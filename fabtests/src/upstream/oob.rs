@@ -114,6 +114,16 @@ impl OutOfBandChannel {
         Ok(Self(stream))
     }
 
+    /// The same connection, for a child.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn again(&self) -> anyhow::Result<Self> {
+        Ok(Self(
+            self.0.try_clone().context("cannot copy a descriptor")?,
+        ))
+    }
+
     /// Gives the peer an address and takes the peer's.
     ///
     /// # Errors

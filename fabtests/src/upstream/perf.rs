@@ -40,22 +40,28 @@ impl Table {
 
     /// Prints a row, and above the first one the heading.
     pub(super) fn print(&mut self, row: &Row<'_>) {
-        let mut text = String::new();
-        if !std::mem::replace(&mut self.begun, true) {
-            text += &self.heading(row);
-        }
-        text += &match self.machine {
-            true => row.yaml(),
-            false => row.text(),
-        };
-        println!("{text}");
+        self.begin(row.name.is_some());
+        println!(
+            "{}",
+            match self.machine {
+                true => row.yaml(),
+                false => row.text(),
+            }
+        );
     }
 
-    fn heading(&self, row: &Row<'_>) -> String {
+    /// Prints the heading, with a column of names or without, if it was not printed yet.
+    pub(super) fn begin(&mut self, has_names: bool) {
+        if !std::mem::replace(&mut self.begun, true) {
+            print!("{}", self.heading(has_names));
+        }
+    }
+
+    fn heading(&self, has_names: bool) -> String {
         if self.machine {
             return format!("---\n{} :\n", self.command_line);
         }
-        let name = row.name.map(|_| format!("{:<50}", "name"));
+        let name = has_names.then(|| format!("{:<50}", "name"));
         format!(
             "{}{:<8}{:<8}{:<8}{:>8} {:>10}{:>13}{:>13}\n",
             name.unwrap_or_default(),
@@ -185,13 +191,13 @@ mod tests {
             begun: false,
         };
         let heading = "bytes   iters   total       time     MB/sec    usec/xfer   Mxfers/sec\n";
-        assert_eq!(table.heading(&row(None)), heading);
+        assert_eq!(table.heading(false), heading);
         let text = "64      5       640         0.04s      0.02    3999.40       0.00";
         assert_eq!(row(None).text(), text);
         assert_eq!(row(Some("x")).text(), format!("{:<50}{text}", "x"));
         table.machine = true;
         table.command_line = "fi_rdm_pingpong -m".into();
-        assert_eq!(table.heading(&row(None)), "---\nfi_rdm_pingpong -m :\n");
+        assert_eq!(table.heading(false), "---\nfi_rdm_pingpong -m :\n");
         assert_eq!(
             row(None).yaml(),
             "- { xfer_size: 64, iterations: 5, total: 640, time: 0.039994, MB/sec: 0.016002, \

@@ -1,6 +1,6 @@
 //! The functional programs, with upstream's command lines and more.
 
-use crate::pair::{alone, pair, pair_beside, succeed};
+use crate::pair::{alone, free_port, pair, pair_beside, start, succeed};
 
 fn all_succeed(lines: &[&str]) {
     for line in lines {
@@ -95,6 +95,23 @@ fn targets_count_and_queues_fill() {
         "fi_resmgmt_test -o tagged -I 3000",
         "fi_resmgmt_test -I 3000 -S 5000",
     ]);
+}
+
+/// The sender waits until the listener is there.
+#[test]
+fn a_group_hears_a_greeting() {
+    let (port, beside) = (free_port(), free_port());
+    let line = |role: &str| {
+        format!("fi_mcast -p udp -s 127.0.0.1 -P {port} -b={beside} {role} 239.255.77.8")
+    };
+    let first = line("-M");
+    let listener = start(&first);
+    let sender = start(&line(""));
+    succeed(&[sender.end("the sender"), listener.end(&first)]);
+    let nobody = alone("fi_mcast -p shm 239.255.77.8");
+    assert_eq!(nobody.code, Some(61), "{nobody:#?}");
+    let no_group = alone("fi_mcast -p udp 127.0.0.1");
+    assert!(no_group.errors.contains("cannot join"), "{no_group:#?}");
 }
 
 #[test]

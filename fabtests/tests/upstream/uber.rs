@@ -6,8 +6,12 @@ use crate::pair::{alone, free_port, pair_beside, start, succeed};
 
 /// A server and a client of `fi_ubertest`.
 fn uber(client: &str) -> [crate::pair::Outcome; 2] {
+    uber_with("", client)
+}
+
+fn uber_with(server: &str, client: &str) -> [crate::pair::Outcome; 2] {
     let port = free_port();
-    let server = start(&format!("fi_ubertest -p shm -x -q {port}"));
+    let server = start(&format!("fi_ubertest -p shm -x -q {port} {server}"));
     let line = format!("fi_ubertest -p shm -q {port} {client} 127.0.0.1");
     let client = start(&line).end(&line);
     [server.end("fi_ubertest -x"), client]
@@ -51,6 +55,45 @@ fn a_file_of_upstreams_form_is_multiplied_out() {
     assert!(client.text.contains("latency tsendv"), "{client:#?}");
     let [_, chosen] = uber(&format!("-u {path} -y 2 -z 3"));
     assert!(chosen.text.contains("Success: 1"), "{chosen:#?}");
+}
+
+/// Either side may have processes of its own for them.
+#[test]
+fn configurations_run_in_processes_of_their_own() {
+    let path = file(
+        "apart.test",
+        "{ test_class: [FT_CAP_TAGGED, FT_CAP_RMA, FT_CAP_ATOMIC] test_flags: FT_FLAG_QUICKTEST }\n\
+         { test_class: FT_CAP_RMA ep_type: FI_EP_MSG }\n\
+         { test_type: FT_TEST_LATENCY test_class: [FT_CAP_MSG, FT_CAP_TAGGED] test_flags: \
+         FT_FLAG_QUICKTEST }",
+    );
+    for [server, client] in [["-f", "-f"], ["", "-f"], ["-f", ""]] {
+        let outcomes = uber_with(server, &format!("{client} -u {path}"));
+        for outcome in &outcomes {
+            for count in ["Success: 5", "Skipped: 0", "ENODATA: 1", "ERROR: 0"] {
+                assert!(outcome.text.contains(count), "{outcome:#?}");
+            }
+        }
+        let headings = outcomes[1].text.matches("usec/xfer").count();
+        assert_eq!(headings, 1, "{outcomes:#?}");
+    }
+}
+
+/// `-p` with `-t` names a file as upstream installs them, or one that comes with the suite; a file
+/// may say where the server is.
+#[test]
+fn files_are_found_by_provider_and_test() {
+    let outcomes = uber("-t quick -z 3");
+    succeed(&outcomes);
+    assert!(outcomes[1].text.contains("Success: 3"), "{outcomes:#?}");
+    let path = file(
+        "place.test",
+        "{ node: 127.0.0.1 service: \"uber.place\" cq_wait_obj: FI_WAIT_MUTEX_COND \
+         threading: FI_THREAD_ENDPOINT test_flags: FT_FLAG_QUICKTEST }",
+    );
+    succeed(&uber(&format!("-u {path}")));
+    let outcome = alone("fi_ubertest -p shm 127.0.0.1");
+    assert!(outcome.errors.contains("-t TEST"), "{outcome:#?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod provider;
 mod queue;
 
 use clap::ValueEnum;
-use selvedge::Provider;
+use selvedge::{Errno, Error, Provider, Registry};
 
 /// The variable that says which defect is planted.
 pub(crate) const VARIABLE: &str = "FABTESTS_FLAW";
@@ -178,6 +178,20 @@ flaws! {
     RejectsNobody,
     /// a shutdown is not sent
     NeverShutsDown,
+}
+
+/// The built-in providers, each with the defect that the environment names, if it names one.
+///
+/// # Errors
+/// When it names none that there is.
+pub(crate) fn registry() -> Result<Registry, Error> {
+    let mut registry = Registry::new();
+    for provider in selvedge_providers::builtin().providers() {
+        let planted = planted(*provider);
+        let planted = planted.map_err(|error| Error::new(Errno::Inval, error.to_string()))?;
+        registry = registry.with(planted);
+    }
+    Ok(registry)
 }
 
 /// The provider, with the defect that the environment names.

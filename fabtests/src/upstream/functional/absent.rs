@@ -28,8 +28,6 @@ macro_rules! absent {
 const SHARED_CONTEXT: usize = usize::MAX;
 
 absent! {
-    /// `fi_mcast`.
-    mcast "multicast groups (fi_join)" |hints| hints.caps(Caps::MSG | Caps::MULTICAST).ep_type(EpType::Dgram);
     /// `fi_multi_mr`.
     multi_mr "counters of regions (fi_mr_bind)" |hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
     /// `fi_rdm_deferred_wq`.

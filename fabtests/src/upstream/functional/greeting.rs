@@ -14,7 +14,8 @@ use crate::upstream::options::{Options, Waiting};
 use crate::upstream::payload::{POISON, Stamp};
 use crate::upstream::post::{Recv, Send};
 
-const GREETING: &[u8] = b"Hello from Client!";
+/// What clients of upstream's say.
+pub(super) const GREETING: &[u8] = b"Hello from Client!";
 
 /// `fi_rdm`: the client may end as soon as its message is sent; with `-C` the server takes clients
 /// one after the other.

@@ -24,6 +24,18 @@ pub(super) fn find(name: &str) -> anyhow::Result<String> {
     })
 }
 
+/// Where packages put upstream's files, and where its sources have them.
+const FOLDERS: [&str; 3] = [".", "/usr/local/share/fabtests", "/usr/share/fabtests"];
+
+/// The file of a test of a provider (`-p PROVIDER -t NAME`): upstream's where it is installed, and
+/// otherwise the one that comes with the suite under that name.
+pub(super) fn of_test(provider: &str, name: &str) -> String {
+    let path = |folder| format!("{folder}/test_configs/{provider}/{name}.test");
+    let found = FOLDERS.into_iter().map(path);
+    let mut found = found.filter(|path| std::path::Path::new(path).exists());
+    found.next().unwrap_or_else(|| name.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::case::Case;

@@ -12,6 +12,9 @@ use crate::upstream::atomics;
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) provider: Option<String>,
+    /// Where the server is, other than the options say.
+    pub(super) node: Option<String>,
+    pub(super) service: Option<String>,
     pub(super) test: Test,
     pub(super) class: Class,
     pub(super) function: Function,
@@ -103,6 +106,8 @@ impl Case {
         let class = read.word("test_class", CLASSES)?;
         Ok(Self {
             provider: config.get("prov_name").cloned(),
+            node: config.get("node").cloned(),
+            service: config.get("service").cloned(),
             test: read.word("test_type", TESTS)?,
             class,
             function: read.function(class)?,
@@ -297,6 +302,8 @@ const WAITS: &[(&str, wait::Object)] = &[
     ("FI_WAIT_UNSPEC", wait::Object::Unspec),
     ("FI_WAIT_FD", wait::Object::Fd),
     ("FI_WAIT_YIELD", wait::Object::Yield),
+    // Nobody here asks a queue for its mutex: all that is done with it are blocking reads.
+    ("FI_WAIT_MUTEX_COND", wait::Object::Unspec),
 ];
 
 const fn call(what: What, form: Form) -> Function {

@@ -24,7 +24,9 @@ const SETS: [&str; 9] = [
     "test_flags",
 ];
 /// Keys whose values are tried in turn.
-const CHOICES: [&str; 15] = [
+const CHOICES: [&str; 17] = [
+    "node",
+    "service",
     "prov_name",
     "test_type",
     "test_class",

@@ -25,14 +25,15 @@ pub(super) fn unit(side: &mut Side, size: usize) -> anyhow::Result<()> {
         } else {
             let number = side.posted;
             let at = side.place(number);
-            poison(&side.rx.memory, at, side.room());
+            let watched = side.watched(size);
+            poison(&side.rx.memory, at, watched);
             post(side)?;
             side.sync()?;
             if let Some(entry) = side.arrive()? {
                 check(side, &entry, number, size)?;
             }
             Stamp::of_pair(client_sends, number).check(&side.rx.memory, at, size)?;
-            check_around(&side.rx.memory, at, size, side.room())?;
+            check_around(&side.rx.memory, at, size, watched)?;
         }
         side.sync()?;
     }
@@ -101,7 +102,7 @@ fn send(side: &mut Side, size: usize) -> anyhow::Result<()> {
         form: side.case.function.form,
         pieces: &pieces,
         peer: side.peer(),
-        tag: (side.case.class == Class::Tagged).then_some(number),
+        tag: (side.case.class == Class::Tagged).then(|| tag(number)),
         data: data.then(|| side.end().ground.cut_data(number)),
         remote: Remote::default(),
         flags: flags(&side.case),
@@ -119,7 +120,7 @@ fn post(side: &mut Side) -> anyhow::Result<()> {
         form: side.case.function.form,
         pieces: &pieces,
         peer: side.peer(),
-        tag: (side.case.class == Class::Tagged).then_some(number),
+        tag: (side.case.class == Class::Tagged).then(|| tag(number)),
         data: None,
         remote: Remote::default(),
         flags: side.case.msg_flags,
@@ -128,6 +129,11 @@ fn post(side: &mut Side) -> anyhow::Result<()> {
     side.end().push("receive", |end| call::recv(end, &order))?;
     side.note_receive();
     Ok(())
+}
+
+/// The tag of a message: its number in both halves.
+fn tag(number: u64) -> u64 {
+    number << 32 | number
 }
 
 /// Everything that the completion of a receive says.
@@ -143,7 +149,7 @@ fn check(side: &Side, entry: &Entry, number: u64, size: usize) -> anyhow::Result
         flags |= CompletionFlags::REMOTE_CQ_DATA;
         data = side.end().ground.cut_data(number);
     }
-    let tag = if tagged { number } else { entry.tag };
+    let tag = if tagged { tag(number) } else { entry.tag };
     let is_right = entry.context.0 == number
         && entry.flags == flags
         && entry.len == size

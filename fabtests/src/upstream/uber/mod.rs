@@ -1,6 +1,7 @@
 //! `fi_ubertest`: a matrix of configurations, each of which opens everything afresh in both
 //! processes. The client reads the file and tells the server each configuration.
 
+mod apart;
 mod atomics;
 mod bundled;
 mod call;
@@ -28,7 +29,7 @@ use side::Side;
 /// Its letters.
 pub(super) const LETTERS: Letters = Letters {
     common: &[ADDRESS, FABRIC, INFO, "mI:"],
-    own: "u:q:xy:z:",
+    own: "u:t:q:xy:z:f",
     long: &[],
 };
 
@@ -68,16 +69,16 @@ fn answer(options: &Options, mut line: OutOfBandChannel) -> anyhow::Result<Tally
         }
         let config: Config = serde_json::from_slice(&text).context("an odd configuration")?;
         let case = Case::read(&config)?;
-        line = one(options, case, line, &mut table, &mut tally)?;
+        line = next(options, case, line, &mut table, &mut tally)?;
     }
 }
 
 fn client(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
-    let name = options.text("u").context("-u FILE is missing")?;
-    let text = bundled::find(name)?;
-    let configs = config::parse(&text).with_context(|| name.to_owned())?;
+    let name = file(options)?;
+    let text = bundled::find(&name)?;
+    let configs = config::parse(&text).with_context(|| name.clone())?;
     let cases: Result<Vec<_>, _> = configs.iter().map(Case::read).collect();
-    let cases = cases.with_context(|| name.to_owned())?;
+    let cases = cases.with_context(|| name.clone())?;
     let first: usize = options.number("y", 1)?;
     let last = options.number("z", configs.len())?;
     ensure!(
@@ -92,11 +93,20 @@ fn client(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
     for (number, (config, case)) in all.take(last).skip(first - 1) {
         let words = serde_json::to_string(config)?;
         say(&mut line, words.as_bytes())?;
-        line = one(options, case, line, &mut table, &mut tally)
+        line = next(options, case, line, &mut table, &mut tally)
             .with_context(|| format!("configuration {number}: {words}"))?;
     }
     say(&mut line, &[])?;
     tally.end()
+}
+
+/// `-u`, or the file of `-p` and `-t`.
+fn file(options: &Options) -> anyhow::Result<String> {
+    match (options.text("u"), options.text("t"), &options.provider) {
+        (Some(file), ..) => Ok(file.to_owned()),
+        (None, Some(test), Some(provider)) => Ok(bundled::of_test(provider, test)),
+        _ => bail!("-u FILE is missing, or -p PROVIDER with -t TEST"),
+    }
 }
 
 fn say(line: &mut OutOfBandChannel, text: &[u8]) -> anyhow::Result<()> {
@@ -111,35 +121,63 @@ fn hear(line: &mut OutOfBandChannel) -> anyhow::Result<Vec<u8>> {
     line.receive(len)
 }
 
-/// Runs one configuration on this side. What the provider lacks is counted, and the next one goes
+/// Runs one configuration on this side, with `-f` in a child.
+fn next(
+    options: &Options,
+    case: Case,
+    line: OutOfBandChannel,
+    table: &mut Table,
+    tally: &mut Tally,
+) -> anyhow::Result<OutOfBandChannel> {
+    if !options.has("f") {
+        let (line, outcome) = one(options, case, line, table)?;
+        tally.count(outcome);
+        return Ok(line);
+    }
+    if options.is_client() && case.test != case::Test::Unit {
+        table.begin(true);
+    }
+    let name = case.name();
+    let inherited = line.again()?;
+    let code = apart::apart(|| match one(options, case, inherited, table) {
+        Ok((_, Ok(()))) => 0,
+        Ok((_, Err(errno))) => u8::try_from(errno.as_raw()).unwrap_or(1),
+        Err(error) => {
+            eprintln!("{error:#}");
+            apart::BROKEN
+        }
+    })?;
+    ensure!(code != apart::BROKEN, "the process of {name} has failed");
+    tally.count(match code {
+        0 => Ok(()),
+        code => Err(Errno::from_raw(code.into())),
+    });
+    Ok(line)
+}
+
+/// Runs one configuration. What the provider lacks is counted, and the next one goes
 /// on; what goes wrong leaves the two sides out of step, and ends the run.
 fn one(
     options: &Options,
     case: Case,
     mut line: OutOfBandChannel,
     table: &mut Table,
-    tally: &mut Tally,
-) -> anyhow::Result<OutOfBandChannel> {
+) -> anyhow::Result<(OutOfBandChannel, Outcome)> {
     if case.nonsense().is_some() {
-        tally.count(SKIPPED);
-        return Ok(line);
+        return Ok((line, Err(SKIPPED)));
     }
     let prepared = side::prepare(options, &case);
     let own = prepared.as_ref().err().map(errno);
     let theirs = both(&mut line, own.map_or(0, Errno::as_raw))?;
     let (options, prepared) = match prepared {
         Ok(prepared) if theirs == 0 => prepared,
-        Ok(_) => {
-            tally.count(Errno::from_raw(theirs));
-            return Ok(line);
-        }
+        Ok(_) => return Ok((line, Err(Errno::from_raw(theirs)))),
         Err(error) => {
             let own = errno(&error);
             if ![Errno::NoData, Errno::NoSys].contains(&own) {
                 println!("{}: {error:#}", case.name());
             }
-            tally.count(own);
-            return Ok(line);
+            return Ok((line, Err(own)));
         }
     };
     let largest = match case.class {
@@ -147,14 +185,16 @@ fn one(
         _ => run::sizes(case.is_quick).last().copied().unwrap_or(0),
     };
     let mut side = Side::open(options, case, prepared, line, largest)?;
-    if run::is_there(&side)? {
+    let is_there = run::is_there(&side)?;
+    if is_there {
         run::run(&mut side, table)?;
-        tally.success += 1;
-    } else {
-        tally.count(SKIPPED);
     }
-    side.close()
+    let outcome = if is_there { Ok(()) } else { Err(SKIPPED) };
+    Ok((side.close()?, outcome))
 }
+
+/// What became of a configuration: by its number, what was lacking or failed.
+type Outcome = Result<(), Errno>;
 
 /// What stands for combinations that make no sense, and atomics that are not there.
 const SKIPPED: Errno = Errno::Already;
@@ -173,13 +213,17 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, errno: Errno) {
-        let name = match errno {
-            SKIPPED => "Skipped",
-            Errno::NoData => "ENODATA",
-            Errno::NoSys => "ENOSYS",
-            Errno::Io => "EIO",
-            _ => "ERROR",
+    fn count(&mut self, outcome: Outcome) {
+        let name = match outcome {
+            Ok(()) => {
+                self.success += 1;
+                return;
+            }
+            Err(SKIPPED) => "Skipped",
+            Err(Errno::NoData) => "ENODATA",
+            Err(Errno::NoSys) => "ENOSYS",
+            Err(Errno::Io) => "EIO",
+            Err(_) => "ERROR",
         };
         *self.others.entry(name).or_default() += 1;
     }

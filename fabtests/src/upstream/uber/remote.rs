@@ -28,7 +28,7 @@ fn write(side: &mut Side, acts: bool, client_acts: bool, size: usize) -> anyhow:
         post(side, size)?;
         return side.complete();
     }
-    let (number, room) = (side.arrived, side.room());
+    let (number, room) = (side.arrived, side.watched(size));
     let at = side.place(number);
     poison(&side.shared.memory, at, room);
     side.sync()?;
@@ -52,7 +52,7 @@ fn read(side: &mut Side, acts: bool, client_acts: bool, size: usize) -> anyhow::
         stamp.write(&side.shared.memory, side.place(number), size);
         return side.sync();
     }
-    let (number, room) = (side.sent, side.room());
+    let (number, room) = (side.sent, side.watched(size));
     let at = side.place(number);
     poison(&side.rx.memory, at, room);
     side.sync()?;

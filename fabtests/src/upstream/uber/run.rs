@@ -12,7 +12,8 @@ use crate::upstream::perf::{Row, Table};
 /// Iterations of a quick configuration, and of another one: fewer of what is large.
 const QUICK: usize = 5;
 const SMALL: usize = 100;
-const LARGE: usize = 10;
+const MEDIUM: usize = 10;
+const LARGE: usize = 2;
 /// Sizes of a quick configuration end here.
 const QUICKEST: usize = 1 << 20;
 
@@ -80,6 +81,7 @@ fn count(side: &Side, size: usize) -> usize {
     let usual = match (side.case.is_quick, size) {
         (true, _) => QUICK,
         (false, 0..0x1_0000) => SMALL,
+        (false, 0x1_0000..0x10_0000) => MEDIUM,
         (false, _) => LARGE,
     };
     side.options.iterations.unwrap_or(usual).max(1)

@@ -38,6 +38,7 @@ pub(super) fn prepare(options: &Options, case: &Case) -> anyhow::Result<(Options
     if options.provider.is_none() {
         options.provider.clone_from(&case.provider);
     }
+    place(&mut options, case);
     options.data_progress = case.progress;
     options.threading = case.threading.unwrap_or(options.threading);
     options.waiting = match case.cq_wait {
@@ -61,6 +62,26 @@ pub(super) fn prepare(options: &Options, case: &Case) -> anyhow::Result<(Options
     });
     let info = discover(&options, &hints)?;
     Ok((options, Prepared::Alone(Box::new(info))))
+}
+
+/// `node` and `service` go before what the options say.
+fn place(options: &mut Options, case: &Case) {
+    let (node, service) = (case.node.clone(), case.service.clone());
+    let is_client = options.is_client();
+    if let Some(node) = node {
+        let side = match is_client {
+            true => &mut options.server,
+            false => &mut options.source,
+        };
+        *side = Some(node);
+    }
+    if let Some(service) = service {
+        let side = match is_client {
+            true => &mut options.port,
+            false => &mut options.source_port,
+        };
+        *side = Some(service);
+    }
 }
 
 pub(super) struct Side {
@@ -190,6 +211,12 @@ impl Side {
     /// How much there is between canaries.
     pub(super) fn room(&self) -> usize {
         self.slot - 2 * CANARY
+    }
+
+    /// How much of it a test of messages of `size` bytes looks after: what it fills, as much again
+    /// behind it, and a page. All of it, for each size, would take longer than the messages.
+    pub(super) fn watched(&self, size: usize) -> usize {
+        (2 * size + 4096).min(self.room())
     }
 
     /// Messages on the way at once: one place is for the acknowledgement.

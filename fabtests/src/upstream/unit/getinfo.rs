@@ -6,6 +6,7 @@ use selvedge::param::Params;
 use selvedge::{Caps, Errno, Hints, Info, InfoFlags, Mode, MrMode, MsgOrder};
 
 use super::Cases;
+use crate::suite::flaw::registry;
 use crate::upstream::failure::lacks;
 use crate::upstream::options::{Options, PORT};
 
@@ -42,7 +43,7 @@ fn hints(options: &Options) -> Hints {
 }
 
 fn ask(hints: &Hints) -> Result<Vec<Info>, selvedge::Error> {
-    selvedge_providers::builtin().infos(hints)
+    registry()?.infos(hints)
 }
 
 /// Asks, and says whether there is nothing.
@@ -74,7 +75,7 @@ fn addresses(cases: &mut Cases, options: &Options, hints: &Hints, which: &str) {
         ),
     ] {
         cases.run(&format!("{which}: {name}"), || {
-            let registry = selvedge_providers::builtin();
+            let registry = registry()?;
             let infos = registry.getinfo(Version::API, node, service, flags, hints)?;
             for info in infos {
                 let is_source = flags.contains(InfoFlags::SOURCE);
@@ -93,7 +94,7 @@ fn addresses(cases: &mut Cases, options: &Options, hints: &Hints, which: &str) {
 }
 
 fn versions(base: &Hints) -> anyhow::Result<()> {
-    let registry = selvedge_providers::builtin();
+    let registry = registry()?;
     for version in [
         Version::new(1, 5),
         Version::new(1, 21),
@@ -132,18 +133,16 @@ fn bad_domain(base: &Hints) -> anyhow::Result<()> {
 fn environment(base: &Hints) -> anyhow::Result<()> {
     for info in ask(base)? {
         let name = info.fabric_attr.prov_name;
-        let registry = |value: &str| {
+        let named = |value: &str| {
             let params: Params = [("FI_PROVIDER", value)].into_iter().collect();
-            selvedge_providers::builtin().with_params(params)
+            anyhow::Ok(registry()?.with_params(params))
         };
-        let found = registry(&name).infos(base)?;
+        let found = named(&name)?.infos(base)?;
         ensure!(
             found.iter().all(|info| info.fabric_attr.prov_name == name),
             "FI_PROVIDER={name} finds others"
         );
-        let others = registry(&format!("^{name}"))
-            .infos(base)
-            .unwrap_or_default();
+        let others = named(&format!("^{name}"))?.infos(base).unwrap_or_default();
         ensure!(
             others.iter().all(|info| info.fabric_attr.prov_name != name),
             "FI_PROVIDER=^{name} finds it"

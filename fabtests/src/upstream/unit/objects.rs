@@ -7,6 +7,7 @@ use selvedge::{
 };
 
 use super::Cases;
+use crate::suite::flaw::registry;
 use crate::upstream::discover::hints;
 use crate::upstream::failure::lacks;
 use crate::upstream::ground::{Ground, Plan};
@@ -14,7 +15,7 @@ use crate::upstream::options::{Options, Sizes};
 
 fn info(options: &Options, caps: Caps) -> anyhow::Result<Info> {
     let hints = hints(options, caps, EpType::Unspec)?;
-    Ok(selvedge_providers::builtin().infos(&hints)?.remove(0))
+    Ok(registry()?.infos(&hints)?.remove(0))
 }
 
 /// `fi_dom_test -n N`: domains of one fabric.

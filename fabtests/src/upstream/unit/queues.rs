@@ -10,6 +10,7 @@ use selvedge::info::EpType;
 use selvedge::{Caps, CompletionQueue, Context, Errno, EventQueue, cntr, cq, wait};
 
 use super::Cases;
+use crate::suite::flaw::registry;
 use crate::upstream::discover::hints;
 use crate::upstream::failure::lacks;
 use crate::upstream::ground::Ground;
@@ -20,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 
 fn info(options: &Options) -> anyhow::Result<selvedge::Info> {
     let hints = hints(options, Caps::empty(), EpType::Unspec)?;
-    Ok(selvedge_providers::builtin().infos(&hints)?.remove(0))
+    Ok(registry()?.infos(&hints)?.remove(0))
 }
 
 fn note(number: u64) -> Event {

@@ -1,0 +1,134 @@
+//! `fi_mcast`: a greeting to all members of a group.
+//!
+//! Every process names the group; those with `-M` listen, the other one sends. What nobody hears is
+//! lost, so listeners are started first, or one of them agrees with the sender beside the fabric
+//! (`-b`).
+
+use anyhow::{Context as _, ensure};
+use selvedge::eq::{self, Event};
+use selvedge::info::EpType;
+use selvedge::{Address, Caps, CompletionFlags, Context, FiAddr, Membership, OpFlags};
+
+use super::greeting::GREETING;
+use super::letters;
+use crate::upstream::discover::{hints, toward};
+use crate::upstream::failure::wrong;
+use crate::upstream::ground::{Block, End, Ground, Plan};
+use crate::upstream::oob::OutOfBandChannel;
+use crate::upstream::options::{Letters, Options};
+use crate::upstream::payload::{CANARY, check_around, poison};
+use crate::upstream::post::{Recv, Send};
+
+/// Its letters.
+pub(in crate::upstream) const LETTERS: Letters = letters("M");
+
+/// Room for the greeting, between canaries.
+const ROOM: usize = 256;
+const JOINED: Context = Context(9);
+const GREETED: u64 = 1;
+
+/// The program.
+pub(in crate::upstream) fn mcast(options: &Options) -> anyhow::Result<()> {
+    let group = options.server.as_deref();
+    let group = group.context("the group's address is missing, as 239.1.2.3")?;
+    let hints = hints(options, Caps::MSG | Caps::MULTICAST, EpType::Dgram)?;
+    let info = toward(options, &hints, group)?;
+    let address = info.dest_addr.clone();
+    let address = address.context("discovery gives no address of the group")?;
+    let eq = info.fabric()?.eq(&eq::Attr::default())?;
+    let ground = Ground::open(options, info)?;
+    let end = ground.end(Plan {
+        eq: Some(eq.clone()),
+        ..Plan::default()
+    })?;
+    let group = join(&end, &*eq, &address)?;
+    let beside = beside(options)?;
+    match options.has("M") {
+        true => listen(&end, beside),
+        false => greet(&end, group.addr(), beside),
+    }
+}
+
+fn join(
+    end: &End,
+    eq: &dyn selvedge::EventQueue,
+    group: &Address,
+) -> anyhow::Result<std::sync::Arc<dyn Membership>> {
+    let member = end.ep.join(group, JOINED);
+    let member = member.with_context(|| format!("cannot join {group}"))?;
+    match end
+        .ground
+        .manner()
+        .until("the group", || Ok(eq.read().ok()))?
+    {
+        Event::JoinComplete { context } if context == JOINED => Ok(member),
+        other => Err(wrong(format!("joining {group} is answered with {other:?}"))),
+    }
+}
+
+/// The connection between the sender and a listener, which waits for it.
+fn beside(options: &Options) -> anyhow::Result<Option<OutOfBandChannel>> {
+    if options.out_of_band.is_none() {
+        return Ok(None);
+    }
+    let mut options = options.clone();
+    options.server = match options.has("M") {
+        true => None,
+        false => Some("127.0.0.1".into()),
+    };
+    OutOfBandChannel::meet(&options).map(Some)
+}
+
+fn listen(end: &End, beside: Option<OutOfBandChannel>) -> anyhow::Result<()> {
+    let block = end.ground.buffers(ROOM + 2 * CANARY)?;
+    poison(&block.memory, CANARY, ROOM);
+    let recv = Recv {
+        src: FiAddr::UNSPEC,
+        tag: None,
+        flags: OpFlags::DEFAULT,
+        context: GREETED,
+    };
+    let piece = block.piece(CANARY, ROOM);
+    end.push("receive", |end| end.recv(&[piece], &recv))?;
+    println!("Waiting for message from client...");
+    if let Some(mut line) = beside {
+        line.barrier()?;
+    }
+    let endless = end.rx.in_manner(crate::upstream::wait::Manner::endless);
+    let entry = endless.next()?;
+    let is_right = entry.context.0 == GREETED
+        && entry.len == GREETING.len()
+        && entry.flags == CompletionFlags::MSG | CompletionFlags::RECV;
+    ensure!(is_right, "{} bytes: {entry:?}", GREETING.len());
+    check(&block, entry.len)?;
+    println!("Received data from client: Hello from Client!");
+    Ok(())
+}
+
+fn check(block: &Block, len: usize) -> anyhow::Result<()> {
+    let greeting = block.memory.get(CANARY, len);
+    if greeting != GREETING {
+        return Err(wrong(format!("the greeting is {greeting:?}")));
+    }
+    check_around(&block.memory, CANARY, len, ROOM)
+}
+
+fn greet(end: &End, group: FiAddr, beside: Option<OutOfBandChannel>) -> anyhow::Result<()> {
+    let block = end.ground.buffers(GREETING.len())?;
+    block.memory.put(0, GREETING);
+    if let Some(mut line) = beside {
+        line.barrier()?;
+    }
+    println!("Sending message...");
+    let send = Send {
+        dest: group,
+        tag: None,
+        data: None,
+        flags: OpFlags::MULTICAST | OpFlags::COMPLETION,
+        context: GREETED,
+    };
+    end.push("send", |end| end.send(&[block.whole()], &send))?;
+    super::gather(&[&end.tx], [GREETED])?;
+    println!("Send completion received");
+    Ok(())
+}
