@@ -33,8 +33,32 @@ pub enum AddrFormat {
     SockaddrIn = 2,
     /// IPv6 socket address.
     SockaddrIn6 = 3,
+    /// InfiniBand socket address.
+    SockaddrIb = 4,
+    /// Of Intel's PSM.
+    Psmx = 5,
+    /// Of Cray's uGNI.
+    Gni = 6,
+    /// Of Blue Gene/Q.
+    Bgq = 7,
+    /// Of Mellanox' MXM.
+    Mlx = 8,
     /// A string: `scheme://...` or a provider's plain name.
     Str = 9,
+    /// Of Intel's PSM2.
+    Psmx2 = 10,
+    /// Of unreliable datagrams over InfiniBand.
+    IbUd = 11,
+    /// Of Amazon's EFA.
+    Efa = 12,
+    /// Of Intel's PSM3.
+    Psmx3 = 13,
+    /// Of Cornelis' OPX.
+    Opx = 14,
+    /// Of HPE's Slingshot.
+    Cxi = 15,
+    /// Of UCX.
+    Ucx = 16,
     /// IPv4 or IPv6 socket address.
     SockaddrIp = 17,
 }
@@ -62,6 +86,8 @@ pub enum Address {
     Str(String),
     /// An IP address and port.
     Ip(SocketAddr),
+    /// Bytes that mean something to one kind of network alone.
+    Raw(AddrFormat, Vec<u8>),
 }
 
 impl Address {
@@ -71,6 +97,7 @@ impl Address {
             Self::Str(_) => AddrFormat::Str,
             Self::Ip(SocketAddr::V4(_)) => AddrFormat::SockaddrIn,
             Self::Ip(SocketAddr::V6(_)) => AddrFormat::SockaddrIn6,
+            Self::Raw(format, _) => *format,
         }
     }
 
@@ -78,7 +105,7 @@ impl Address {
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Str(name) => Some(name),
-            Self::Ip(_) => None,
+            Self::Ip(_) | Self::Raw(..) => None,
         }
     }
 
@@ -101,6 +128,10 @@ impl fmt::Display for Address {
         match self {
             Self::Str(name) => f.write_str(name),
             Self::Ip(ip) => ip.fmt(f),
+            Self::Raw(format, bytes) => {
+                write!(f, "{format}:")?;
+                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
         }
     }
 }
@@ -108,7 +139,8 @@ impl fmt::Display for Address {
 impl FromStr for Address {
     type Err = Error;
 
-    /// Reads `1.2.3.4:5` and `[::1]:5` as IP addresses and everything else as a string address.
+    /// Reads `1.2.3.4:5` and `[::1]:5` as IP addresses, `FI_ADDR_EFA:00ff` as bytes of that format,
+    /// and everything else as a string address.
     fn from_str(text: &str) -> Result<Self, Error> {
         if let Ok(ip) = text.parse() {
             return Ok(Self::Ip(ip));
@@ -119,6 +151,52 @@ impl FromStr for Address {
                 format!("address {text:?} is no address"),
             ));
         }
-        Ok(Self::Str(text.to_owned()))
+        Ok(raw(text).unwrap_or_else(|| Self::Str(text.to_owned())))
+    }
+}
+
+/// Bytes of a format that has no other form here.
+fn raw(text: &str) -> Option<Address> {
+    let (format, digits) = text.split_once(':')?;
+    let format: AddrFormat = format.parse().ok()?;
+    let pairs = digits.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    };
+    let bytes = pairs.map(byte).collect::<Option<Vec<_>>>()?;
+    Some(Address::Raw(format, bytes))
+}
+
+fn digit(byte: u8) -> Option<u8> {
+    let digit = char::from(byte).to_digit(16)?;
+    u8::try_from(digit).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_is_read_as_it_is_written() -> Result<(), Error> {
+        let table = [
+            Address::Str("fi_shm://1:2".into()),
+            Address::Ip(SocketAddr::from(([1, 2, 3, 4], 5))),
+            Address::Raw(AddrFormat::Efa, vec![0, 255, 16]),
+            Address::Raw(AddrFormat::Cxi, Vec::new()),
+        ];
+        for addr in table {
+            assert_eq!(addr.to_string().parse::<Address>()?, addr);
+            assert_eq!(Address::from_bytes(&addr.to_bytes()), Some(addr));
+        }
+        for name in [
+            "FI_ADDR_EFA:0",
+            "FI_ADDR_EFA:0g",
+            "FI_ADDR_EFA:+1",
+            "efa:00",
+        ] {
+            assert_eq!(name.parse::<Address>()?, Address::Str(name.to_owned()));
+        }
+        Ok(())
     }
 }

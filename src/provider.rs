@@ -52,6 +52,13 @@ pub trait Provider: fmt::Debug + Send + Sync {
         &[]
     }
 
+    /// Whether it takes part in discovery: a provider that is off unless it is asked for is not even
+    /// listed.
+    fn is_on(&self, params: &Params) -> bool {
+        let _ = params;
+        true
+    }
+
     /// Holds every way to communicate that it has against the query, best first: each is fitted to
     /// the query, or refused by an attribute. `selvedge-kit` has the rules.
     ///

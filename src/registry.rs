@@ -130,6 +130,7 @@ impl Registry {
         Ok(self
             .providers
             .iter()
+            .filter(|provider| provider.is_on(&params))
             .flat_map(|&provider| ask(provider, &query, &filters))
             .collect())
     }

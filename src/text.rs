@@ -174,6 +174,7 @@ fn length(addr: Option<&Address>) -> usize {
         None => 0,
         Some(Address::Ip(ip)) if ip.is_ipv4() => size_of::<libc::sockaddr_in>(),
         Some(Address::Ip(_)) => size_of::<libc::sockaddr_in6>(),
+        Some(Address::Raw(_, bytes)) => bytes.len(),
         Some(other) => other.to_string().len() + 1,
     }
 }

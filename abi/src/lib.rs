@@ -1,6 +1,7 @@
 //! libfabric's binary contract: the structures that its headers lay out and the numbers that its
-//! inline functions pass, of API version 2.7. No code but tables that refuse every call, and nothing
-//! of ours.
+//! inline functions pass, of API version 2.7; and what they say in the object model's words, for
+//! whoever speaks to C from either side: [`infos`], [`addr`], over what C gives at pointers
+//! ([`given`]) and memory that C frees ([`heap`]).
 //!
 //! Names are the headers' without `fi_` and `fid_`: `struct fi_tx_attr` is [`TxAttr`], `struct
 //! fid_ep` is [`FidEp`], `struct fi_ops_msg` is [`OpsMsg`]. Sizes are asserted where structures are
@@ -14,6 +15,10 @@ mod ops;
 mod past;
 mod queues;
 
+pub mod addr;
+pub mod given;
+pub mod heap;
+pub mod infos;
 pub mod number;
 
 pub use fid::{Alias, Fid, FidVar, MrMapRaw, MrRawAttr, Ops, fclass};

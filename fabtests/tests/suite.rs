@@ -4,7 +4,11 @@ use std::process::Command;
 
 fn fabtests(args: &[&str]) {
     let program = env!("CARGO_BIN_EXE_fabtests");
-    let output = Command::new(program).args(args).output();
+    check(Command::new(program).args(args));
+}
+
+fn check(command: &mut Command) {
+    let output = command.output();
     let output = output.expect("the suite can be started");
     let shown = String::from_utf8_lossy(&output.stdout);
     let is_good = |line: &str| ["pass", "skip"].iter().any(|word| line.starts_with(word));
@@ -35,6 +39,40 @@ fn tcp_passes_the_quick_set() {
         "-f",
         "/owned/messages",
     ]);
+}
+
+/// From Rust through C and back: the ofi provider over libfabric.so.1 of this project. A part of the
+/// set, which has every interface; the whole of it is a command of docs/CFACE.md.
+#[test]
+fn shm_passes_through_the_c_library() {
+    let program = std::env::current_exe().expect("this runs");
+    let mut folders = program.ancestors().skip(1).take(2);
+    let library = folders.find_map(|folder| {
+        let file = folder.join("libfabric.so");
+        file.exists().then_some(file)
+    });
+    let library = library.expect("libfabric.so is built with these tests");
+    let tests = [
+        "raw/messages.every_",
+        "owned/messages.every_size",
+        "async/messages.every_size",
+        "raw/tagged.",
+        "raw/receives.",
+        "raw/rma.",
+        "raw/atomics.queries",
+        "raw/atomics.sums_of_many",
+        "raw/counters.",
+        "raw/queues.selective",
+        "raw/vectors.",
+    ];
+    let mut args = vec!["run", "quick", "-p", "shm;ofi"];
+    args.extend(tests.iter().flat_map(|test| ["-f", test]));
+    let program = env!("CARGO_BIN_EXE_fabtests");
+    check(
+        Command::new(program)
+            .env("FI_OFI_LIBRARY", library)
+            .args(args),
+    );
 }
 
 /// A test that passes over a provider with a defect of the kind that it guards against is no test.

@@ -1,6 +1,7 @@
 //! The one table of built-in providers, in order of preference. It holds no logic.
 //!
-//! Each provider is a feature of its own; `default` has all of them. A registry takes providers
+//! Each provider is a feature of its own; `default` has all of them. The ofi provider is off until a
+//! parameter names the library that it is to load. A registry takes providers
 //! from elsewhere just as well:
 //!
 //! ```
@@ -28,5 +29,7 @@ pub fn builtin() -> Registry {
     let registry = registry.with(&selvedge_tcp::PROVIDER);
     #[cfg(feature = "udp")]
     let registry = registry.with(&selvedge_udp::PROVIDER);
+    #[cfg(feature = "ofi")]
+    let registry = registry.with(&selvedge_ofi::PROVIDER);
     registry
 }

@@ -93,15 +93,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 impl Args {
     fn wanted(&self) -> anyhow::Result<Wanted> {
-        let known: Vec<_> = selvedge_providers::builtin()
-            .providers()
-            .iter()
-            .map(|provider| provider.name().to_owned())
-            .collect();
+        let known = catalogue::providers();
         for name in &self.providers {
             let known_names = known.join(", ");
+            let upper = name.rsplit(';').next().unwrap_or(name);
             ensure!(
-                known.contains(name),
+                known.iter().any(|known| known == upper),
                 "there is no provider {name:?}, but {known_names}"
             );
         }

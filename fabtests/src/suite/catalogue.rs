@@ -27,6 +27,15 @@ pub struct Wanted {
 const SOURCES: &[fn(&Wanted, &str) -> Vec<Entry>] =
     &[conformance::entries, upstream::catalogue::entries];
 
+/// The providers that are built in and on.
+pub fn providers() -> Vec<String> {
+    let registry = selvedge_providers::builtin();
+    let params = registry.params();
+    let all = registry.providers().iter();
+    let on = all.filter(|provider| provider.is_on(&params));
+    on.map(|provider| provider.name().to_owned()).collect()
+}
+
 /// The tests that are wanted, with the providers' variants, in the order in which they are run.
 pub fn entries(wanted: &Wanted, manifest: &Manifest) -> Vec<Entry> {
     let mut entries = Vec::new();

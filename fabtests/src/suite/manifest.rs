@@ -22,13 +22,18 @@ pub struct Manifest {
 #[serde(deny_unknown_fields)]
 struct Expected {
     name: String,
+    /// Another provider, whose skips and faults are this one's, too.
+    like: Option<String>,
     #[serde(default)]
     skip: Vec<Skip>,
+    /// What is wrong with the provider itself: these tests are not run.
+    #[serde(default)]
+    fault: Vec<Skip>,
     #[serde(default)]
     variant: Vec<Variant>,
 }
 
-/// Tests that the provider cannot run.
+/// Tests that the provider cannot run, or fails.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Skip {
@@ -82,13 +87,29 @@ impl Manifest {
             .map(|skip| skip.reason.as_str())
     }
 
-    /// The variants of a provider, and the tests that are run with each.
-    pub fn variants(&self, provider: &str) -> impl Iterator<Item = &Variant> {
-        self.of(provider).flat_map(|expected| &expected.variant)
+    /// Why the provider is known to fail the test, by a fault of its own; `None` if it is to pass.
+    pub fn fault(&self, provider: &str, test: &str) -> Option<&str> {
+        let known = self.of(provider).flat_map(|expected| &expected.fault);
+        let mut known = known.filter(|fault| matches(&fault.tests, test));
+        known.next().map(|fault| fault.reason.as_str())
     }
 
+    /// The variants of a provider, and the tests that are run with each.
+    pub fn variants(&self, provider: &str) -> impl Iterator<Item = &Variant> {
+        self.named(provider).flat_map(|expected| &expected.variant)
+    }
+
+    /// What is said of a provider, or of one that it is like.
     fn of(&self, provider: &str) -> impl Iterator<Item = &Expected> {
-        let is_meant = move |expected: &&Expected| expected.name == provider;
+        let own = self.named(provider);
+        own.flat_map(|own| {
+            let other = own.like.as_deref().into_iter();
+            other.flat_map(|like| self.named(like)).chain([own])
+        })
+    }
+
+    fn named(&self, name: &str) -> impl Iterator<Item = &Expected> {
+        let is_meant = move |expected: &&Expected| expected.name == name;
         self.provider.iter().filter(is_meant)
     }
 }
@@ -133,6 +154,30 @@ mod tests {
         assert_eq!(manifest.excuse("x+slow", "msg/raw/a"), Some("no"));
         assert_eq!(manifest.excuse("x", "rdm/raw/a"), None);
         assert_eq!(manifest.excuse("y", "msg/raw/a"), None);
+    }
+
+    #[test]
+    fn a_provider_may_be_like_another_one() {
+        let text = "[[provider]]\nname = 'x'\n[[provider.skip]]\ntests = 'a'\nreason = 'no'\n\
+                    [[provider]]\nname = 'y;x'\nlike = 'x'";
+        let manifest = Manifest::parse(text).unwrap();
+        assert_eq!(manifest.excuse("y;x", "a"), Some("no"));
+        assert_eq!(manifest.excuse("y;x", "b"), None);
+    }
+
+    #[test]
+    fn faults_of_a_provider_are_no_excuses() {
+        let text = "[[provider]]\nname = 'x'\n[[provider.fault]]\ntests = 'a*'\nreason = 'bug'";
+        let manifest = Manifest::parse(text).unwrap();
+        assert_eq!(manifest.fault("x", "ab"), Some("bug"));
+        assert_eq!(manifest.fault("x", "b"), None);
+        assert_eq!(manifest.excuse("x", "ab"), None);
+    }
+
+    #[test]
+    fn the_manifest_of_libfabric_1_17_is_well_formed() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("libfabric-1.17.toml");
+        Manifest::read(&path).unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "src",
     "abi/src",
     "providers/src",
@@ -14,6 +14,7 @@ const SOURCES: [&str; 14] = [
     "providers/shm/src",
     "providers/tcp/src",
     "providers/udp/src",
+    "providers/ofi/src",
     "util/bmi/src",
     "util/capi/bmi/src",
     "fabtests/src",

@@ -7,7 +7,15 @@ use crate::{code_words, root, sources};
 
 #[test]
 fn tests_that_documents_name_exist() {
-    let folders = ["src", "tests", "providers", "util", "fabtests", "xtask"];
+    let folders = [
+        "src",
+        "tests",
+        "abi",
+        "providers",
+        "util",
+        "fabtests",
+        "xtask",
+    ];
     let sources: String = folders
         .into_iter()
         .flat_map(sources::under)

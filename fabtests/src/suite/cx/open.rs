@@ -106,13 +106,14 @@ fn left(before: &leaks::Holdings) -> Option<String> {
     gone.err().and(left)
 }
 
-/// The provider, with a defect if one is asked for.
+/// The provider, by the name of its uppermost layer, with a defect if one is asked for.
 fn registry(provider: &str) -> Result<Registry> {
+    let upper = provider.rsplit(';').next().unwrap_or(provider);
     let own: Option<&'static dyn Provider> = selvedge_providers::builtin()
         .providers()
         .iter()
         .copied()
-        .find(|own| own.name() == provider);
+        .find(|own| own.name() == upper);
     let own = own.ok_or_else(|| anyhow!("there is no provider {provider:?}"))?;
     Ok(Registry::new().with(flaw::planted(own)?))
 }

@@ -123,10 +123,30 @@ impl Batch<'_> {
             let entry = &self.entries[place];
             // Whoever watches does so until the last of the threads is over.
             let _ = news.send(Inner::Begun(place));
-            let report = attempt::attempt(entry, place, self.plan.slowness);
-            let report = with_expectation(report, self.plan.manifest);
+            let manifest = self.plan.manifest;
+            let report = match manifest.fault(&entry.provider, &entry.name) {
+                Some(reason) => not_run(entry, reason),
+                None => {
+                    let report = attempt::attempt(entry, place, self.plan.slowness);
+                    with_expectation(report, manifest)
+                }
+            };
             let _ = news.send(Inner::Over(place, report));
         }
+    }
+}
+
+/// What is said of a test that a provider is known to fail.
+fn not_run(entry: &Entry, reason: &str) -> Report {
+    Report {
+        provider: entry.provider.clone(),
+        name: entry.name.clone(),
+        seconds: 0.0,
+        checks: 0,
+        bytes: 0,
+        output: Vec::new(),
+        verdict: Verdict::Skip(format!("a fault of the provider's own: {reason}")),
+        noticed: None,
     }
 }
 

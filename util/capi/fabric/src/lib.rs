@@ -5,7 +5,6 @@
 //! headers call. An object of C's is its handle with one of the object model's behind it
 //! (`object`); what is bound to an endpoint before it is enabled is kept until then (`ep`).
 
-mod addr;
 mod answer;
 mod av;
 mod cntr;
@@ -15,9 +14,6 @@ mod ep;
 mod eq;
 mod export;
 mod fabric;
-mod given;
-mod heap;
-mod info;
 mod known;
 mod log_c;
 mod mr;
@@ -27,3 +23,5 @@ mod pep;
 mod process;
 mod tostr;
 mod wait;
+
+use selvedge_abi::{addr, given, heap, infos as info};

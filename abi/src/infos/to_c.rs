@@ -4,10 +4,10 @@
 
 use std::ptr;
 
+use crate as abi;
+use crate::{Fid, number};
 use selvedge::info::{DomainAttr, EpAttr, FabricAttr, Nic, RxAttr, TxAttr};
 use selvedge::{Address, Info, Result};
-use selvedge_abi as abi;
-use selvedge_abi::{Fid, number};
 
 use super::copy::{free, nic_handle};
 use crate::addr::encode;
@@ -17,7 +17,7 @@ use crate::heap::{bytes, kept, string, zeroed};
 ///
 /// # Errors
 /// [`selvedge::Errno::NoMem`]; nothing was kept.
-pub(crate) fn list(infos: &[Info]) -> Result<*mut abi::Info> {
+pub fn list(infos: &[Info]) -> Result<*mut abi::Info> {
     let mut first = ptr::null_mut();
     for info in infos.iter().rev() {
         match one(info, ptr::null_mut()) {
@@ -40,7 +40,7 @@ pub(crate) fn list(infos: &[Info]) -> Result<*mut abi::Info> {
 ///
 /// # Errors
 /// As [`list`].
-pub(crate) fn one(info: &Info, handle: *mut Fid) -> Result<*mut abi::Info> {
+pub fn one(info: &Info, handle: *mut Fid) -> Result<*mut abi::Info> {
     let own = zeroed::<abi::Info>()?;
     // SAFETY: it was made just now, of zeros, which are an info without parts.
     let filled = fill(unsafe { &mut *own }, info, handle);

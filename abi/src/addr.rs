@@ -16,10 +16,11 @@ const IN_LEN: usize = size_of::<libc::sockaddr_in>();
 const IN6_LEN: usize = size_of::<libc::sockaddr_in6>();
 
 /// The bytes of an address.
-pub(crate) fn encode(addr: &Address) -> Vec<u8> {
+pub fn encode(addr: &Address) -> Vec<u8> {
     match addr {
         Address::Ip(SocketAddr::V4(v4)) => encode_in(v4),
         Address::Ip(SocketAddr::V6(v6)) => encode_in6(v6),
+        Address::Raw(_, bytes) => bytes.clone(),
         other => {
             let mut bytes = other.to_bytes();
             let len = bytes.len().max(NAME_LEN);
@@ -51,9 +52,15 @@ fn encode_in6(addr: &SocketAddrV6) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Errno::Inval`] for bytes that are none of this format.
-pub(crate) fn decode(bytes: &[u8], format: AddrFormat) -> Result<Address> {
-    if format == AddrFormat::Str {
-        return name(bytes);
+pub fn decode(bytes: &[u8], format: AddrFormat) -> Result<Address> {
+    match format {
+        AddrFormat::Str => return name(bytes),
+        AddrFormat::Unspec
+        | AddrFormat::Sockaddr
+        | AddrFormat::SockaddrIn
+        | AddrFormat::SockaddrIn6
+        | AddrFormat::SockaddrIp => {}
+        other => return Ok(Address::Raw(other, bytes.to_vec())),
     }
     match family(bytes) {
         Some(libc::AF_INET) if bytes.len() >= IN_LEN => Ok(decode_in(bytes)),
@@ -98,7 +105,7 @@ fn decode_in6(bytes: &[u8]) -> Address {
 ///
 /// # Safety
 /// `at` is NULL or names an address of this format.
-pub(crate) unsafe fn at(at: *const c_void, format: AddrFormat) -> Result<(Address, usize)> {
+pub unsafe fn at(at: *const c_void, format: AddrFormat) -> Result<(Address, usize)> {
     if at.is_null() {
         return Err(Errno::Fault);
     }
@@ -131,7 +138,7 @@ pub(crate) unsafe fn at(at: *const c_void, format: AddrFormat) -> Result<(Addres
 ///
 /// # Safety
 /// `first` is NULL or names `count` addresses of this format.
-pub(crate) unsafe fn all(
+pub unsafe fn all(
     first: *const c_void,
     count: usize,
     format: AddrFormat,

@@ -16,7 +16,7 @@ use selvedge::{Errno, Result};
 /// # Safety
 /// `at` is NULL or names one, which stays as it is for `'a`.
 #[inline]
-pub(crate) unsafe fn given<'a, T>(at: *const T) -> Result<&'a T> {
+pub unsafe fn given<'a, T>(at: *const T) -> Result<&'a T> {
     // SAFETY: passed on from the caller.
     unsafe { at.as_ref() }.ok_or(Errno::Inval)
 }
@@ -29,7 +29,7 @@ pub(crate) unsafe fn given<'a, T>(at: *const T) -> Result<&'a T> {
 /// # Safety
 /// `at` is NULL or names `count` elements, which stay as they are for `'a`.
 #[inline]
-pub(crate) unsafe fn list<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
+pub unsafe fn list<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
     if count == 0 {
         return Ok(&[]);
     }
@@ -49,7 +49,7 @@ pub(crate) unsafe fn list<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> 
 /// # Safety
 /// As [`list`].
 #[inline]
-pub(crate) unsafe fn optional<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
+pub unsafe fn optional<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
     let count = if at.is_null() { 0 } else { count };
     // SAFETY: passed on from the caller.
     unsafe { list(at, count) }
@@ -63,7 +63,7 @@ pub(crate) unsafe fn optional<'a, T>(at: *const T, count: usize) -> Result<&'a [
 /// # Safety
 /// `at` is NULL or names `count` elements, which nobody else uses for `'a`; any bytes are a `T`.
 #[inline]
-pub(crate) unsafe fn room<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T]> {
+pub unsafe fn room<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T]> {
     if count == 0 {
         return Ok(&mut []);
     }
@@ -82,7 +82,7 @@ pub(crate) unsafe fn room<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T]
 ///
 /// # Safety
 /// `at` is NULL or names a string with a zero behind it, which stays as it is for `'a`.
-pub(crate) unsafe fn text<'a>(at: *const c_char) -> Result<Option<&'a str>> {
+pub unsafe fn text<'a>(at: *const c_char) -> Result<Option<&'a str>> {
     if at.is_null() {
         return Ok(None);
     }
@@ -99,7 +99,7 @@ pub(crate) unsafe fn text<'a>(at: *const c_char) -> Result<Option<&'a str>> {
 /// # Safety
 /// `at` is NULL or may be written.
 #[inline]
-pub(crate) unsafe fn put<T>(at: *mut T, value: T) -> Result {
+pub unsafe fn put<T>(at: *mut T, value: T) -> Result {
     if at.is_null() {
         return Err(Errno::Inval);
     }
@@ -116,7 +116,7 @@ pub(crate) unsafe fn put<T>(at: *mut T, value: T) -> Result {
 ///
 /// # Safety
 /// `at` is NULL or names `size` bytes of a `T`; zeros are a `T`.
-pub(crate) unsafe fn beginning<T: Copy>(at: *const T, size: usize) -> Result<T> {
+pub unsafe fn beginning<T: Copy>(at: *const T, size: usize) -> Result<T> {
     if at.is_null() {
         return Err(Errno::Inval);
     }
@@ -136,7 +136,7 @@ pub(crate) unsafe fn beginning<T: Copy>(at: *const T, size: usize) -> Result<T> 
 ///
 /// # Safety
 /// `len` is NULL or names a length, and `at` names as many bytes that may be written.
-pub(crate) unsafe fn fill(at: *mut u8, len: *mut usize, bytes: &[u8]) -> Result {
+pub unsafe fn fill(at: *mut u8, len: *mut usize, bytes: &[u8]) -> Result {
     // SAFETY: passed on from the caller.
     let had = *unsafe { given(len) }?;
     let fits = bytes.len().min(had);

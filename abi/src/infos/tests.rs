@@ -2,9 +2,9 @@
 
 use std::ptr;
 
+use crate::Abi;
 use selvedge::info::{EpType, Nic, Threading};
 use selvedge::{AddrFormat, Caps, Errno, Info};
-use selvedge_abi::Abi;
 
 use super::{copy, free, fresh, list, one, read};
 

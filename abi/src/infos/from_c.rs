@@ -4,6 +4,8 @@
 
 use std::ffi::c_void;
 
+use crate as abi;
+use crate::{Abi, Fid};
 use selvedge::info::{
     DomainAttr, EpAttr, EpType, FabricAttr, MemTagFormat, Progress, Protocol, ResourceMgmt, RxAttr,
     Threading, TrafficClass, TxAttr, Version,
@@ -11,20 +13,18 @@ use selvedge::info::{
 use selvedge::{
     AddrFormat, Address, Caps, Errno, Info, Mode, MrMode, MsgOrder, OpFlags, Result, av,
 };
-use selvedge_abi as abi;
-use selvedge_abi::{Abi, Fid};
 
 use crate::addr;
 use crate::given::{beginning, list, text};
 
 /// What was read, and what the object model has no place for.
 #[derive(Debug)]
-pub(crate) struct Given {
-    pub(crate) info: Info,
+pub struct Given {
+    pub info: Info,
     /// What the application says of its threads.
-    pub(crate) threading: Threading,
+    pub threading: Threading,
     /// A connection request or a passive endpoint.
-    pub(crate) handle: *mut Fid,
+    pub handle: *mut Fid,
 }
 
 /// Reads what a program of some layout has filled in. Attributes that are missing are defaults.
@@ -36,7 +36,7 @@ pub(crate) struct Given {
 /// # Safety
 /// `at` is NULL or names an info whose parts have the sizes of `abi`, and whose pointers are NULL or
 /// name what their members say.
-pub(crate) unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<Given> {
+pub unsafe fn read(at: *const abi::Info, abi: Abi) -> Result<Given> {
     let layout = abi.layout();
     // SAFETY: passed on from the caller.
     let head = unsafe { beginning(at, layout.info) }?;
@@ -212,7 +212,7 @@ unsafe fn domain(own: &abi::DomainAttr) -> Result<DomainAttr> {
 }
 
 /// The kind of an address vector.
-pub(crate) fn av_type(raw: u32) -> Option<av::Type> {
+pub fn av_type(raw: u32) -> Option<av::Type> {
     match raw {
         0 => Some(av::Type::Unspec),
         1 => Some(av::Type::Map),

@@ -5,11 +5,10 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
+use crate as abi;
+use crate::{Abi, Fid, Ops, fclass, number};
 use selvedge::{Errno, Result};
-use selvedge_abi as abi;
-use selvedge_abi::{Abi, Fid, Ops, fclass, number};
 
-use crate::answer::done;
 use crate::given::{beginning, given, list, put};
 use crate::heap::{self, kept, string_again, zeroed};
 
@@ -17,7 +16,7 @@ use crate::heap::{self, kept, string_again, zeroed};
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub(crate) fn fresh() -> Result<*mut abi::Info> {
+pub fn fresh() -> Result<*mut abi::Info> {
     let own = zeroed::<abi::Info>()?;
     // SAFETY: it was made just now.
     let filled = fill_fresh(unsafe { &mut *own });
@@ -41,7 +40,7 @@ fn fill_fresh(own: &mut abi::Info) -> Result {
 ///
 /// # Safety
 /// As [`super::read`].
-pub(crate) unsafe fn copy(at: *const abi::Info, abi: Abi) -> Result<*mut abi::Info> {
+pub unsafe fn copy(at: *const abi::Info, abi: Abi) -> Result<*mut abi::Info> {
     // SAFETY: passed on from the caller.
     let from = unsafe { beginning(at, abi.layout().info) }?;
     let own = kept(without_parts(from))?;
@@ -158,15 +157,16 @@ unsafe extern "C" fn close_nic(fid: *mut Fid) -> c_int {
 /// # Safety
 /// As [`close_nic`]; `arg` is what the command asks for.
 unsafe extern "C" fn control_nic(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    done(|| {
-        if command != number::control::DUP {
-            return Err(Errno::NoSys);
-        }
-        // SAFETY: passed on from the caller.
-        let copy = unsafe { nic_again(fid.cast()) }?;
-        // SAFETY: passed on from the caller.
-        unsafe { put(arg.cast::<*mut abi::Nic>(), copy) }
-    })
+    if command != number::control::DUP {
+        return -Errno::NoSys.as_raw();
+    }
+    // SAFETY: passed on from the caller.
+    let copied = unsafe { nic_again(fid.cast()) };
+    // SAFETY: passed on from the caller.
+    match copied.and_then(|copy| unsafe { put(arg.cast::<*mut abi::Nic>(), copy) }) {
+        Ok(()) => 0,
+        Err(errno) => -errno.as_raw(),
+    }
 }
 
 /// # Safety
@@ -212,7 +212,7 @@ unsafe fn nic_again(at: *const abi::Nic) -> Result<*mut abi::Nic> {
     clippy::multiple_unsafe_ops_per_block,
     reason = "one promise for all parts of one info"
 )]
-pub(crate) unsafe fn free(mut at: *mut abi::Info) {
+pub unsafe fn free(mut at: *mut abi::Info) {
     while !at.is_null() {
         // SAFETY: the caller vouches for every pointer of the list.
         unsafe {

@@ -12,7 +12,7 @@ use selvedge::{Errno, Result};
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub(crate) fn zeroed<T>() -> Result<*mut T> {
+pub fn zeroed<T>() -> Result<*mut T> {
     zeros(size_of::<T>()).map(<*mut c_void>::cast)
 }
 
@@ -29,7 +29,7 @@ fn zeros(len: usize) -> Result<*mut c_void> {
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub(crate) fn kept<T>(value: T) -> Result<*mut T> {
+pub fn kept<T>(value: T) -> Result<*mut T> {
     let at = zeroed::<T>()?;
     // SAFETY: memory for a `T` was made just now; malloc's alignment does for all structures of C.
     unsafe { at.write(value) };
@@ -40,7 +40,7 @@ pub(crate) fn kept<T>(value: T) -> Result<*mut T> {
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub(crate) fn bytes(bytes: &[u8]) -> Result<*mut u8> {
+pub fn bytes(bytes: &[u8]) -> Result<*mut u8> {
     if bytes.is_empty() {
         return Ok(ptr::null_mut());
     }
@@ -51,7 +51,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<*mut u8> {
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub(crate) fn array<T: Copy>(from: &[T]) -> Result<*mut T> {
+pub fn array<T: Copy>(from: &[T]) -> Result<*mut T> {
     let at = zeros(size_of_val(from).max(1))?.cast::<T>();
     // SAFETY: memory of this length was made just now.
     unsafe { ptr::copy_nonoverlapping(from.as_ptr(), at, from.len()) };
@@ -62,7 +62,7 @@ pub(crate) fn array<T: Copy>(from: &[T]) -> Result<*mut T> {
 ///
 /// # Errors
 /// [`Errno::NoMem`].
-pub(crate) fn string(text: &str) -> Result<*mut c_char> {
+pub fn string(text: &str) -> Result<*mut c_char> {
     if text.is_empty() {
         return Ok(ptr::null_mut());
     }
@@ -83,7 +83,7 @@ pub(crate) fn string(text: &str) -> Result<*mut c_char> {
 ///
 /// # Safety
 /// `at` is NULL or names a string with a zero behind it.
-pub(crate) unsafe fn string_again(at: *const c_char) -> Result<*mut c_char> {
+pub unsafe fn string_again(at: *const c_char) -> Result<*mut c_char> {
     if at.is_null() {
         return Ok(ptr::null_mut());
     }
@@ -99,7 +99,7 @@ pub(crate) unsafe fn string_again(at: *const c_char) -> Result<*mut c_char> {
 ///
 /// # Safety
 /// It came from here or from the C library's `malloc`, and nobody uses it any more.
-pub(crate) unsafe fn free<T>(at: *mut T) {
+pub unsafe fn free<T>(at: *mut T) {
     // SAFETY: passed on from the caller.
     unsafe { libc::free(at.cast()) };
 }

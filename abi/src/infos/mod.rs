@@ -4,14 +4,14 @@ mod copy;
 mod from_c;
 mod to_c;
 
-pub(crate) use copy::{copy, free, fresh};
-pub(crate) use from_c::{av_type, read};
-pub(crate) use to_c::{list, one};
+pub use copy::{copy, free, fresh};
+pub use from_c::{Given, av_type, read};
+pub use to_c::{list, one};
 
 use std::ptr;
 
 /// An info without parts.
-pub(crate) const EMPTY: selvedge_abi::Info = selvedge_abi::Info {
+pub const EMPTY: crate::Info = crate::Info {
     next: ptr::null_mut(),
     caps: 0,
     mode: 0,

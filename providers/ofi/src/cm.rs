@@ -1,0 +1,72 @@
+//! Connections, and names.
+
+#![expect(unsafe_code, reason = "calls of another library")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call is an object, its table and a slot of it"
+)]
+
+use std::ffi::{c_int, c_void};
+
+use selvedge::{AddrFormat, Address, ConnectionManagement, Errno, Result};
+use selvedge_abi::addr;
+
+use crate::endpoint::Endpoint;
+use crate::object::{call, done};
+
+/// Bytes that most names have room in.
+const NAME_LEN: usize = 256;
+
+/// A name that `ask` has the library fill in.
+pub(crate) fn name_of(
+    format: AddrFormat,
+    ask: impl Fn(*mut c_void, *mut usize) -> c_int,
+) -> Result<Address> {
+    let mut bytes = vec![0_u8; NAME_LEN];
+    loop {
+        let mut len = bytes.len();
+        let answer = ask(bytes.as_mut_ptr().cast(), &raw mut len);
+        match done(answer) {
+            Err(Errno::TooSmall) if len > bytes.len() => bytes.resize(len, 0),
+            answer => {
+                answer?;
+                bytes.truncate(len);
+                return addr::decode(&bytes, format);
+            }
+        }
+    }
+}
+
+impl ConnectionManagement for Endpoint {
+    fn connect(&self, to: &Address, data: &[u8]) -> Result {
+        if !self.addr_format().accepts(to.format()) {
+            return Err(Errno::Inval);
+        }
+        let at = self.at()?;
+        let to = addr::encode(to);
+        let (to, from, len) = (to.as_ptr().cast(), data.as_ptr().cast(), data.len());
+        // SAFETY: the endpoint is open; address and data live during the call.
+        done(unsafe { call!(at, (*at).cm, connect, to, from, len) })
+    }
+
+    fn accept(&self, data: &[u8]) -> Result {
+        let at = self.at()?;
+        let (from, len) = (data.as_ptr().cast(), data.len());
+        // SAFETY: the endpoint is open, and the data lives during the call.
+        done(unsafe { call!(at, (*at).cm, accept, from, len) })
+    }
+
+    fn shutdown(&self) -> Result {
+        let at = self.at()?;
+        // SAFETY: the endpoint is open.
+        done(unsafe { call!(at, (*at).cm, shutdown, 0) })
+    }
+
+    fn peer(&self) -> Result<Address> {
+        let at = self.at()?;
+        name_of(self.addr_format(), |place, len| {
+            // SAFETY: the endpoint is open, and there is room for as many bytes.
+            unsafe { call!(at, (*at).cm, getpeer, place, len) }
+        })
+    }
+}

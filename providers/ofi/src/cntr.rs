@@ -1,0 +1,132 @@
+//! Counters.
+
+#![expect(unsafe_code, reason = "calls of another library")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call is an object, its table and a slot of it"
+)]
+
+use std::fmt;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use selvedge::{Counter, Errno, Error, Result, cntr, wait};
+use selvedge_abi::{CntrAttr, Fid, FidCntr};
+
+use crate::cq::wait_descriptor;
+use crate::domain;
+use crate::object::{Handle, call, done, millis};
+
+/// A counter of the library.
+pub(crate) struct Cntr {
+    handle: Handle<FidCntr>,
+    domain: Arc<domain::Inner>,
+    wait_obj: wait::Object,
+    descriptor: Option<RawFd>,
+}
+
+impl Cntr {
+    pub(crate) fn open(domain: &Arc<domain::Inner>, attr: &cntr::Attr) -> Result<Self, Error> {
+        let at = domain.parent()?;
+        let mut asked = CntrAttr {
+            events: attr.events as u32,
+            wait_obj: attr.wait_obj as u32,
+            wait_set: ptr::null_mut(),
+            flags: 0,
+            xpu_ctx: ptr::null_mut(),
+        };
+        let handle = Handle::open(domain.library(), domain.of("a counter"), |out| {
+            let asked = &raw mut asked;
+            // SAFETY: the domain is open, and the attributes live during the call.
+            unsafe { call!(at, (*at).ops, cntr_open, asked, out, ptr::null_mut()) }
+        })?;
+        Ok(Self {
+            descriptor: wait_descriptor(handle.own_fid()?, attr.wait_obj),
+            handle,
+            domain: Arc::clone(domain),
+            wait_obj: attr.wait_obj,
+        })
+    }
+
+    pub(crate) fn fid(&self) -> Result<*mut Fid, Error> {
+        self.handle.own_fid()
+    }
+
+    fn log(&self, what: &str, answer: i32) {
+        if let Err(errno) = done(answer) {
+            log::warn!(target: "selvedge::ofi::cntr", "{what} of {self:?}: {errno}");
+        }
+    }
+}
+
+impl Counter for Cntr {
+    fn read(&self) -> u64 {
+        self.handle.at().map_or(0, |at| {
+            // SAFETY: the counter is open.
+            unsafe { call!(at, (*at).ops, read) }
+        })
+    }
+
+    fn read_err(&self) -> u64 {
+        self.handle.at().map_or(0, |at| {
+            // SAFETY: the counter is open.
+            unsafe { call!(at, (*at).ops, readerr) }
+        })
+    }
+
+    fn add(&self, value: u64) {
+        if let Ok(at) = self.handle.at() {
+            // SAFETY: the counter is open.
+            self.log("add", unsafe { call!(at, (*at).ops, add, value) });
+        }
+    }
+
+    fn add_err(&self, value: u64) {
+        if let Ok(at) = self.handle.at() {
+            // SAFETY: the counter is open.
+            self.log("adderr", unsafe { call!(at, (*at).ops, adderr, value) });
+        }
+    }
+
+    fn set(&self, value: u64) {
+        if let Ok(at) = self.handle.at() {
+            // SAFETY: the counter is open.
+            self.log("set", unsafe { call!(at, (*at).ops, set, value) });
+        }
+    }
+
+    fn set_err(&self, value: u64) {
+        if let Ok(at) = self.handle.at() {
+            // SAFETY: the counter is open.
+            self.log("seterr", unsafe { call!(at, (*at).ops, seterr, value) });
+        }
+    }
+
+    fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
+        // Libraries of this age fall over a wait without a wait object.
+        if self.wait_obj == wait::Object::None {
+            return Err(Errno::NoSys);
+        }
+        let (at, timeout) = (self.handle.at()?, millis(timeout));
+        // SAFETY: the counter is open.
+        done(unsafe { call!(at, (*at).ops, wait, threshold, timeout) })
+    }
+
+    fn try_wait(&self) -> Result {
+        self.domain.fabric.try_wait(self.handle.fid()?)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the library keeps the descriptor open as long as the counter.
+        self.descriptor
+            .map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+}
+
+impl fmt::Debug for Cntr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.domain.of("counter"))
+    }
+}

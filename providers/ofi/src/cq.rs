@@ -1,0 +1,310 @@
+//! Completion queues.
+
+#![expect(unsafe_code, reason = "calls of another library")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call is an object, its table and a slot of it"
+)]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::fmt;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use selvedge::cq::{Attr, Entry, ErrEntry};
+use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, Result, wait};
+use selvedge_abi::{CqAttr, CqErrEntry, Fid, FidCq, addr, given, number};
+
+use crate::domain;
+use crate::object::{Handle, call, counted, done, millis};
+
+/// A completion queue of the library.
+pub(crate) struct Cq {
+    handle: Handle<FidCq>,
+    domain: Arc<domain::Inner>,
+    format: Format,
+    wait_obj: wait::Object,
+    descriptor: Option<RawFd>,
+}
+
+/// How the library writes entries. Each format is the beginning of the next, and the last is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Format {
+    number: u32,
+    /// Bytes of an entry.
+    size: usize,
+}
+
+/// From the one that says most to the one that every provider has.
+const FORMATS: [Format; 4] = [
+    Format::new(number::cq_format::TAGGED, size_of::<Entry>()),
+    Format::new(number::cq_format::DATA, 40),
+    Format::new(number::cq_format::MSG, 24),
+    Format::new(number::cq_format::CONTEXT, 8),
+];
+
+impl Format {
+    const fn new(number: u32, size: usize) -> Self {
+        Self { number, size }
+    }
+}
+
+/// Bytes of error data that there is room for, if the provider does not say.
+const ERR_DATA: usize = 256;
+/// Entries that are read at a time in a format that is not ours.
+const BATCH: usize = 16;
+
+impl Cq {
+    pub(crate) fn open(domain: &Arc<domain::Inner>, attr: &Attr) -> Result<Self, Error> {
+        let mut tried = FORMATS
+            .into_iter()
+            .map(|format| Self::try_open(domain, attr, format));
+        let first = tried.next().expect("there are formats");
+        match first {
+            Err(error) if is_of_format(error.errno()) => tried.find_map(Result::ok).ok_or(error),
+            opened => opened,
+        }
+    }
+
+    fn try_open(domain: &Arc<domain::Inner>, attr: &Attr, format: Format) -> Result<Self, Error> {
+        let at = domain.parent()?;
+        let mut asked = CqAttr {
+            size: attr.size,
+            flags: 0,
+            format: format.number,
+            wait_obj: attr.wait_obj as u32,
+            signaling_vector: 0,
+            wait_cond: 0,
+            wait_set: ptr::null_mut(),
+            xpu_ctx: ptr::null_mut(),
+        };
+        let handle = Handle::open(domain.library(), domain.of("a completion queue"), |out| {
+            let asked = &raw mut asked;
+            // SAFETY: the domain is open, and the attributes live during the call.
+            unsafe { call!(at, (*at).ops, cq_open, asked, out, ptr::null_mut()) }
+        })?;
+        Ok(Self {
+            descriptor: wait_descriptor(handle.own_fid()?, attr.wait_obj),
+            handle,
+            domain: Arc::clone(domain),
+            format,
+            wait_obj: attr.wait_obj,
+        })
+    }
+
+    pub(crate) fn fid(&self) -> Result<*mut Fid, Error> {
+        self.handle.own_fid()
+    }
+
+    /// Has `take` read entries of the library's format, and hands them out in ours.
+    fn entries(
+        &self,
+        out: &mut [Entry],
+        src: &mut [FiAddr],
+        take: impl Fn(*mut c_void, usize, *mut u64) -> isize,
+    ) -> Result<usize> {
+        let from = match src.is_empty() {
+            true => ptr::null_mut(),
+            false => src.as_mut_ptr().cast(),
+        };
+        let answer = match self.format == FORMATS[0] {
+            true => take(out.as_mut_ptr().cast(), out.len(), from),
+            false => self.widened(out, |buf, count| take(buf, count, from)),
+        };
+        let count = match counted(answer) {
+            Err(Errno::Again) => return Ok(0),
+            answer => answer?,
+        };
+        let count = count.min(out.len());
+        let kept = self.domain.contexts.settle(&mut out[..count], src);
+        out[..kept].iter_mut().for_each(plain);
+        Ok(kept)
+    }
+
+    fn widened(&self, out: &mut [Entry], take: impl FnOnce(*mut c_void, usize) -> isize) -> isize {
+        let mut short = [0_u64; BATCH * 5];
+        let answer = take(short.as_mut_ptr().cast(), out.len().min(BATCH));
+        let count = usize::try_from(answer).unwrap_or(0);
+        let words = self.format.size / size_of::<u64>();
+        for (entry, short) in out.iter_mut().zip(short.chunks(words)).take(count) {
+            let word = |at: usize| short.get(at).copied().unwrap_or(0);
+            *entry = Entry {
+                context: Context(word(0)),
+                flags: CompletionFlags::from_bits_retain(word(1)),
+                len: usize::try_from(word(2)).unwrap_or(0),
+                buf: usize::try_from(word(3)).unwrap_or(0),
+                data: word(4),
+                tag: 0,
+            };
+        }
+        answer
+    }
+
+    fn said(&self, entry: &CqErrEntry) -> String {
+        let Ok(at) = self.handle.at() else {
+            return String::new();
+        };
+        let mut room = [0 as c_char; 256];
+        let (code, data) = (entry.prov_errno, entry.err_data.cast_const());
+        // SAFETY: the queue is open, and there is room for a text of this length.
+        let text = unsafe {
+            call!(
+                at,
+                (*at).ops,
+                strerror,
+                code,
+                data,
+                room.as_mut_ptr(),
+                room.len()
+            )
+        };
+        // SAFETY: the answer is a text or NULL.
+        let text = unsafe { given::text(text) }.ok().flatten();
+        text.unwrap_or_default().to_owned()
+    }
+}
+
+/// Whether another format may help.
+fn is_of_format(errno: Errno) -> bool {
+    matches!(errno, Errno::NoSys | Errno::Inval | Errno::OpNotSupp)
+}
+
+/// Providers fill more members in than the object model has a meaning for.
+fn plain(entry: &mut Entry) {
+    entry.flags &= CompletionFlags::all();
+    let is_receive = entry.flags.contains(CompletionFlags::RECV);
+    let is_remote = entry
+        .flags
+        .intersects(CompletionFlags::REMOTE_READ | CompletionFlags::REMOTE_WRITE);
+    if !is_receive && !is_remote {
+        entry.len = 0;
+        entry.tag = 0;
+        entry.buf = 0;
+    }
+    if !entry.flags.contains(CompletionFlags::REMOTE_CQ_DATA) {
+        entry.data = 0;
+    }
+}
+
+/// The descriptor of a queue or counter that was opened with one.
+pub(crate) fn wait_descriptor(fid: *mut Fid, wait_obj: wait::Object) -> Option<RawFd> {
+    if wait_obj != wait::Object::Fd {
+        return None;
+    }
+    let mut descriptor: c_int = -1;
+    let arg = (&raw mut descriptor).cast();
+    // SAFETY: the object is open, and the command answers with a descriptor.
+    let answer = unsafe { call!(fid, (*fid).ops, control, number::control::GETWAIT, arg) };
+    (done(answer).is_ok() && descriptor >= 0).then_some(descriptor)
+}
+
+impl CompletionQueue for Cq {
+    fn read(&self, out: &mut [Entry]) -> Result<usize> {
+        let at = self.handle.at()?;
+        self.entries(out, &mut [], |buf, count, _| {
+            // SAFETY: the queue is open, and there is room for as many entries.
+            unsafe { call!(at, (*at).ops, read, buf, count) }
+        })
+    }
+
+    fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        if src.len() < out.len() {
+            return Err(Errno::Inval);
+        }
+        let at = self.handle.at()?;
+        self.entries(out, src, |buf, count, from| {
+            // SAFETY: the queue is open, and there is room for as many entries and sources.
+            unsafe { call!(at, (*at).ops, readfrom, buf, count, from) }
+        })
+    }
+
+    fn read_err(&self) -> Result<ErrEntry> {
+        let at = self.handle.at()?;
+        let mut data = vec![0_u8; self.domain.max_err_data.max(ERR_DATA)];
+        let mut theirs = EMPTY;
+        theirs.err_data = data.as_mut_ptr().cast();
+        theirs.err_data_size = data.len();
+        let entry = &raw mut theirs;
+        // SAFETY: the queue is open, and there is room for the entry and for its data.
+        counted(unsafe { call!(at, (*at).ops, readerr, entry, 0) })?;
+        let mut entry = Entry {
+            context: Context(theirs.op_context.addr() as u64),
+            flags: CompletionFlags::from_bits_retain(theirs.flags),
+            len: theirs.len,
+            buf: theirs.buf.addr(),
+            data: theirs.data,
+            tag: theirs.tag,
+        };
+        entry.context = self.domain.contexts.failed(entry.context);
+        plain(&mut entry);
+        let errno = Errno::from_raw(theirs.err);
+        let text = self.domain.library().text(theirs.err);
+        let detail = format!("{text}: {}", self.said(&theirs));
+        let mut error = ErrEntry::new(entry, errno, detail);
+        error.olen = theirs.olen;
+        error.prov_errno = theirs.prov_errno;
+        error.src = FiAddr(theirs.src_addr);
+        data.truncate(theirs.err_data_size);
+        error.err_data = match errno {
+            Errno::AddrNotAvail => addr::decode(&data, self.domain.addr_format)
+                .map_or(data, |sender| sender.to_bytes()),
+            _ => data,
+        };
+        Ok(error)
+    }
+
+    fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
+        // Libraries of this age fall over a wait without a wait object.
+        if self.wait_obj == wait::Object::None {
+            return Err(Errno::NoSys);
+        }
+        let (at, timeout) = (self.handle.at()?, millis(timeout));
+        let count = self.entries(out, &mut [], |buf, count, _| {
+            // SAFETY: the queue is open, and there is room for as many entries.
+            unsafe { call!(at, (*at).ops, sread, buf, count, ptr::null(), timeout) }
+        });
+        match count {
+            Ok(0) | Err(Errno::Canceled | Errno::Intr) => Err(Errno::Again),
+            answer => answer,
+        }
+    }
+
+    fn signal(&self) -> Result {
+        let at = self.handle.at()?;
+        // SAFETY: the queue is open.
+        done(unsafe { call!(at, (*at).ops, signal) })
+    }
+
+    fn try_wait(&self) -> Result {
+        self.domain.fabric.try_wait(self.handle.fid()?)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the library keeps the descriptor open as long as the queue.
+        self.descriptor
+            .map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+}
+
+const EMPTY: CqErrEntry = CqErrEntry {
+    op_context: ptr::null_mut(),
+    flags: 0,
+    len: 0,
+    buf: ptr::null_mut(),
+    data: 0,
+    tag: 0,
+    olen: 0,
+    err: 0,
+    prov_errno: 0,
+    err_data: ptr::null_mut(),
+    err_data_size: 0,
+    src_addr: u64::MAX,
+};
+
+impl fmt::Debug for Cq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.domain.of("completion queue"))
+    }
+}

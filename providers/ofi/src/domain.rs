@@ -1,0 +1,207 @@
+//! Domains.
+
+#![expect(unsafe_code, reason = "calls of another library")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call is an object, its table and a slot of it"
+)]
+
+use std::fmt;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use selvedge::{
+    AddrFormat, AddressVector, Bindings, CompletionQueue, Counter, Error, Info, IovMut,
+    MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
+};
+use selvedge_abi::{AtomicAttr, FidDomain, number};
+
+use crate::av::Av;
+use crate::cntr::Cntr;
+use crate::contexts::Contexts;
+use crate::cq::Cq;
+use crate::endpoint::Endpoint;
+use crate::fabric;
+use crate::library::Library;
+use crate::mr::Region;
+use crate::object::{Handle, call, done};
+
+/// A domain of the library.
+pub(crate) struct Domain {
+    inner: Arc<Inner>,
+}
+
+/// What keeps it open.
+pub(crate) struct Inner {
+    handle: Handle<FidDomain>,
+    pub(crate) fabric: Arc<fabric::Inner>,
+    pub(crate) contexts: Contexts,
+    pub(crate) addr_format: AddrFormat,
+    pub(crate) max_err_data: usize,
+    pub(crate) mr_mode: MrMode,
+    name: String,
+    local_keys: LocalKeys,
+    /// For regions that have to be an endpoint's.
+    endpoints: Mutex<Vec<Weak<Endpoint>>>,
+}
+
+/// Keys for regions that no peer may name, from the largest number down: applications take theirs
+/// from the small ones.
+struct LocalKeys {
+    largest: u64,
+    taken: AtomicU64,
+}
+
+impl Domain {
+    pub(crate) fn open(fabric: &Arc<fabric::Inner>, info: &Info) -> Result<Self, Error> {
+        let library = fabric.library;
+        let described = library.describe(info, ptr::null_mut())?;
+        let attr = &info.domain_attr;
+        let name = format!("domain {:?} of {}", attr.name, info.fabric_attr.prov_name);
+        let at = fabric.parent()?;
+        let handle = Handle::open(library, &name, |out| {
+            // SAFETY: the fabric is open, the description is the library's.
+            unsafe {
+                call!(
+                    at,
+                    (*at).ops,
+                    domain,
+                    described.first(),
+                    out,
+                    ptr::null_mut()
+                )
+            }
+        })?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                handle,
+                fabric: Arc::clone(fabric),
+                contexts: Contexts::new(library.writes_contexts(info)),
+                addr_format: info.addr_format,
+                max_err_data: attr.max_err_data,
+                mr_mode: attr.mr_mode,
+                name,
+                local_keys: LocalKeys::of_size(attr.mr_key_size),
+                endpoints: Mutex::default(),
+            }),
+        })
+    }
+}
+
+impl LocalKeys {
+    fn of_size(bytes: usize) -> Self {
+        let bits = u32::try_from(bytes).unwrap_or(8).clamp(1, 8) * 8;
+        Self {
+            // The largest of eight bytes says that there is no key.
+            largest: (u64::MAX >> (64 - bits)) - 1,
+            taken: AtomicU64::new(0),
+        }
+    }
+
+    fn next(&self) -> u64 {
+        let taken = self.taken.fetch_add(1, Ordering::Relaxed);
+        self.largest - taken % (self.largest / 2 + 1)
+    }
+}
+
+impl Inner {
+    /// Where it is, for opening something from it.
+    pub(crate) fn parent(&self) -> Result<*mut FidDomain, Error> {
+        self.handle.parent()
+    }
+
+    pub(crate) fn library(&self) -> &'static Library {
+        self.fabric.library
+    }
+
+    /// What is opened from it, in words.
+    pub(crate) fn of(&self, what: &str) -> String {
+        format!("{what} of {}", self.name)
+    }
+
+    pub(crate) fn next_local_key(&self) -> u64 {
+        self.local_keys.next()
+    }
+
+    pub(crate) fn add_endpoint(&self, endpoint: &Arc<Endpoint>) {
+        let mut endpoints = self.endpoints();
+        endpoints.retain(|other| other.strong_count() > 0);
+        endpoints.push(Arc::downgrade(endpoint));
+    }
+
+    /// The endpoints that are open.
+    pub(crate) fn open_endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.endpoints().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn endpoints(&self) -> MutexGuard<'_, Vec<Weak<Endpoint>>> {
+        self.endpoints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: libfabric promises of its queues and regions what the trait asks for: a completion carries
+// the context of its operation, which is then over, and a region is closed when `fi_close` returns.
+// That it keeps this is the promise of whoever named the library by `FI_OFI_LIBRARY`.
+unsafe impl selvedge::Domain for Domain {
+    fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
+        Ok(Arc::new(Cq::open(&self.inner, attr)?))
+    }
+
+    fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
+        Ok(Arc::new(Cntr::open(&self.inner, attr)?))
+    }
+
+    fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
+        Ok(Arc::new(Av::open(&self.inner, attr)?))
+    }
+
+    fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn selvedge::Endpoint>, Error> {
+        Ok(Endpoint::open(&self.inner, info, bind)?)
+    }
+
+    fn mr_mode(&self) -> MrMode {
+        self.inner.mr_mode
+    }
+
+    unsafe fn reg(
+        &self,
+        region: &[IovMut],
+        attr: &mr::Attr,
+    ) -> Result<Arc<dyn MemoryRegion>, Error> {
+        // SAFETY: passed on from the caller.
+        Ok(Arc::new(unsafe {
+            Region::open(&self.inner, region, attr)
+        }?))
+    }
+
+    fn query_atomic(
+        &self,
+        family: atomic::Family,
+        datatype: atomic::Datatype,
+        op: atomic::Op,
+    ) -> Result<atomic::Attr> {
+        let at = self.inner.handle.at()?;
+        let mut answer = AtomicAttr { count: 0, size: 0 };
+        let flags = match family {
+            atomic::Family::Base => 0,
+            atomic::Family::Fetch => number::atomic::FETCH,
+            atomic::Family::Compare => number::atomic::COMPARE,
+        };
+        let (datatype, op, out) = (datatype as u32, op as u32, &raw mut answer);
+        // SAFETY: the domain is open, and `answer` is a place for the answer.
+        done(unsafe { call!(at, (*at).ops, query_atomic, datatype, op, out, flags) })?;
+        Ok(atomic::Attr {
+            count: answer.count,
+            size: answer.size,
+        })
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.inner.name)
+    }
+}

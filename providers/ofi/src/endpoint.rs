@@ -1,0 +1,394 @@
+//! Endpoints: opening, closing, and what is neither message nor connection.
+
+#![expect(unsafe_code, reason = "calls of another library")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call is an object, its table and a slot of it"
+)]
+
+use std::any::Any;
+use std::ffi::c_int;
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use selvedge::info::EpType;
+use selvedge::{
+    AddrFormat, Address, AddressVector, Bindings, CompletionFlags, CompletionQueue,
+    ConnectionManagement, Context, Counter, EpOption, EpOptionName, Errno, Error, FiAddr, Info,
+    Membership, MrMode, OpFlags, Result,
+};
+use selvedge_abi::{Fid, FidEp, FidMc, addr, number};
+
+use crate::av::Av;
+use crate::cm::name_of;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::domain;
+use crate::object::{Handle, call, done, foreign};
+use crate::pep::own_eq;
+
+/// An endpoint of the library.
+pub(crate) struct Endpoint {
+    handle: Handle<FidEp>,
+    pub(crate) domain: Arc<domain::Inner>,
+    pub(crate) tx: Direction,
+    pub(crate) rx: Direction,
+    pub(crate) inject_size: usize,
+    pub(crate) rma_iov_limit: usize,
+    max_msg_size: usize,
+    addr_format: AddrFormat,
+    is_connected: bool,
+    /// Whom operations may name; none of a connected endpoint.
+    av: Option<Arc<Av>>,
+    /// Closed after the endpoint.
+    _bound: Bindings,
+}
+
+/// What holds for all operations of one direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Direction {
+    pub(crate) defaults: OpFlags,
+    pub(crate) iov_limit: usize,
+    pub(crate) is_selective: bool,
+}
+
+/// `FI_OPT_ENDPOINT`.
+const LEVEL: c_int = 0;
+
+impl Endpoint {
+    pub(crate) fn open(
+        domain: &Arc<domain::Inner>,
+        info: &Info,
+        bind: Bindings,
+    ) -> Result<Arc<Self>, Error> {
+        let library = domain.library();
+        let is_connected = info.ep_attr.ep_type == EpType::Msg;
+        let request = match info.handle {
+            0 => None,
+            name => Some(domain.fabric.take_request(name).ok_or_else(|| {
+                Error::new(Errno::Inval, format!("there is no request {name:#x}"))
+            })?),
+        };
+        let asks_for = request.as_ref().map_or(ptr::null_mut(), |it| it.handle);
+        let described = library.describe(info, asks_for)?;
+        let at = domain.parent()?;
+        let handle = Handle::<FidEp>::open(library, domain.of("an endpoint"), |out| {
+            // SAFETY: the domain is open, the description is the library's.
+            unsafe {
+                call!(
+                    at,
+                    (*at).ops,
+                    endpoint,
+                    described.first(),
+                    out,
+                    ptr::null_mut()
+                )
+            }
+        })?;
+        let av = match &bind.av {
+            Some(av) => Some(own::<Av, _>(Arc::<dyn AddressVector>::clone(av))?),
+            None => None,
+        };
+        if av.is_none() && !is_connected {
+            return Err(Error::new(
+                Errno::NoAv,
+                domain.of("an unconnected endpoint"),
+            ));
+        }
+        let endpoint = Arc::new(Self {
+            handle,
+            domain: Arc::clone(domain),
+            tx: Direction {
+                defaults: info.tx_attr.op_flags,
+                iov_limit: info.tx_attr.iov_limit,
+                is_selective: bind.tx_selective,
+            },
+            rx: Direction {
+                defaults: info.rx_attr.op_flags,
+                iov_limit: info.rx_attr.iov_limit,
+                is_selective: bind.rx_selective,
+            },
+            inject_size: info.tx_attr.inject_size,
+            rma_iov_limit: info.tx_attr.rma_iov_limit,
+            max_msg_size: info.ep_attr.max_msg_size,
+            addr_format: info.addr_format,
+            is_connected,
+            av: av.filter(|_| !is_connected),
+            _bound: bind,
+        });
+        endpoint.bind_all()?;
+        endpoint.enable()?;
+        // Whoever lends memory to an endpoint has to be its only holder, so it is known to nobody who
+        // does not need it.
+        if endpoint._bound.eq.is_some() {
+            let name = endpoint.handle.name();
+            domain.fabric.know_endpoint(name, &endpoint);
+        }
+        if domain.mr_mode.contains(MrMode::ENDPOINT) {
+            domain.add_endpoint(&endpoint);
+        }
+        Ok(endpoint)
+    }
+
+    fn bind_all(&self) -> Result<(), Error> {
+        let bound = &self._bound;
+        if let Some(eq) = &bound.eq {
+            self.bind("an event queue", own_eq(eq)?.fid()?, 0)?;
+        }
+        if let Some(av) = &self.av {
+            self.bind("an address vector", av.fid()?, 0)?;
+        }
+        let (send, recv) = (CompletionFlags::SEND.bits(), CompletionFlags::RECV.bits());
+        // Where contexts are slots, the library reports everything, and the queue leaves out what
+        // nobody asked for.
+        let selective = |asked: bool| match asked && !self.domain.contexts.are_slots() {
+            true => number::bind::SELECTIVE_COMPLETION,
+            false => 0,
+        };
+        let tx = own::<Cq, _>(Arc::<dyn CompletionQueue>::clone(&bound.tx_cq))?;
+        let rx = own::<Cq, _>(Arc::<dyn CompletionQueue>::clone(&bound.rx_cq))?;
+        let (of_tx, of_rx) = (selective(bound.tx_selective), selective(bound.rx_selective));
+        match Arc::ptr_eq(&tx, &rx) && of_tx == of_rx {
+            true => self.bind("a completion queue", tx.fid()?, send | recv | of_tx)?,
+            false => {
+                self.bind("a completion queue", tx.fid()?, send | of_tx)?;
+                self.bind("a completion queue", rx.fid()?, recv | of_rx)?;
+            }
+        }
+        let cntrs = &bound.cntrs;
+        let each = [
+            (&cntrs.send, CompletionFlags::SEND),
+            (&cntrs.recv, CompletionFlags::RECV),
+            (&cntrs.read, CompletionFlags::READ),
+            (&cntrs.write, CompletionFlags::WRITE),
+            (&cntrs.remote_read, CompletionFlags::REMOTE_READ),
+            (&cntrs.remote_write, CompletionFlags::REMOTE_WRITE),
+        ];
+        for (cntr, flags) in each {
+            if let Some(cntr) = cntr {
+                let cntr = own::<Cntr, _>(Arc::<dyn Counter>::clone(cntr))?;
+                self.bind("a counter", cntr.fid()?, flags.bits())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bind(&self, what: &str, other: *mut Fid, flags: u64) -> Result<(), Error> {
+        let fid = self.fid()?;
+        // SAFETY: both objects are open.
+        let answer = unsafe { call!(fid, (*fid).ops, bind, other, flags) };
+        self.well(format_args!("binding {what}"), answer)
+    }
+
+    fn enable(&self) -> Result<(), Error> {
+        let fid = self.fid()?;
+        let (command, none) = (number::control::ENABLE, ptr::null_mut());
+        // SAFETY: the endpoint is open, and the command has no argument.
+        let answer = unsafe { call!(fid, (*fid).ops, control, command, none) };
+        self.well("enabling an endpoint", answer)
+    }
+
+    fn well(&self, what: impl fmt::Display, answer: c_int) -> Result<(), Error> {
+        match answer {
+            0.. => Ok(()),
+            negative => Err(self.domain.library().trouble(what, negative)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self) -> Result<*mut FidEp> {
+        self.handle.at()
+    }
+
+    pub(crate) fn fid(&self) -> Result<*mut Fid, Error> {
+        self.handle.own_fid()
+    }
+
+    pub(crate) fn addr_format(&self) -> AddrFormat {
+        self.addr_format
+    }
+
+    /// Whether somebody may be sent to: libraries look nothing up.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when nobody has this index.
+    #[inline]
+    pub(crate) fn check_peer(&self, addr: FiAddr) -> Result {
+        self.av.as_ref().map_or(Ok(()), |av| av.check(addr))
+    }
+
+    /// Whether somebody may be received from; anybody will do.
+    ///
+    /// # Errors
+    /// As [`Self::check_peer`].
+    #[inline]
+    pub(crate) fn check_source(&self, addr: FiAddr) -> Result {
+        match addr {
+            FiAddr::UNSPEC => Ok(()),
+            addr => self.check_peer(addr),
+        }
+    }
+}
+
+/// What was opened here, and not by another provider.
+fn own<T: Send + Sync + 'static, D: ?Sized + fmt::Debug>(it: Arc<D>) -> Result<Arc<T>, Error>
+where
+    Arc<D>: IntoAny,
+{
+    let other = Arc::clone(&it);
+    it.into_any().downcast().map_err(|_| foreign(other))
+}
+
+/// Objects of the object model, as any.
+trait IntoAny {
+    fn into_any(self) -> Arc<dyn Any + Send + Sync>;
+}
+
+impl IntoAny for Arc<dyn AddressVector> {
+    fn into_any(self) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl IntoAny for Arc<dyn CompletionQueue> {
+    fn into_any(self) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+impl IntoAny for Arc<dyn Counter> {
+    fn into_any(self) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+// SAFETY: libfabric promises what the trait asks for: after a completion, and after `fi_close`, it
+// does not touch an operation's buffers. That it keeps this is the promise of whoever named the
+// library by `FI_OFI_LIBRARY`.
+unsafe impl selvedge::Endpoint for Endpoint {
+    fn address(&self) -> Result<Address> {
+        let at = self.at()?;
+        name_of(self.addr_format, |place, len| {
+            // SAFETY: the endpoint is open, and there is room for as many bytes.
+            unsafe { call!(at, (*at).cm, getname, place, len) }
+        })
+    }
+
+    fn cancel(&self, context: Context) -> Result {
+        let at = self.at()?;
+        let theirs = self.domain.contexts.find(context)?;
+        // SAFETY: the endpoint is open; a context of no operation is looked for in vain.
+        done(unsafe { call!(at, (*at).ops, cancel, theirs) })
+    }
+
+    fn set(&self, option: EpOption) -> Result {
+        let (name, value) = numbered(option)?;
+        let at = self.at()?;
+        let (from, len) = ((&raw const value).cast(), size_of::<usize>());
+        // SAFETY: the endpoint is open, and the value lives during the call.
+        done(unsafe { call!(at, (*at).ops, setopt, LEVEL, name, from, len) })
+    }
+
+    fn option(&self, name: EpOptionName) -> Result<EpOption> {
+        let at = self.at()?;
+        let (mut value, mut len) = (0_usize, size_of::<usize>());
+        let place = (&raw mut value).cast();
+        let number = (name as u32).cast_signed();
+        // SAFETY: the endpoint is open, and there is room for a value of this length.
+        let answer =
+            done(unsafe { call!(at, (*at).ops, getopt, LEVEL, number, place, &raw mut len) });
+        match (answer, name) {
+            (Ok(()), _) => named(name, value),
+            (Err(_), EpOptionName::MaxMsgSize) => Ok(EpOption::MaxMsgSize(self.max_msg_size)),
+            (Err(_), EpOptionName::InjectMsgSize) => Ok(EpOption::InjectMsgSize(self.inject_size)),
+            (Err(Errno::NoSys), _) => Err(Errno::NoProtoOpt),
+            (Err(errno), _) => Err(errno),
+        }
+    }
+
+    fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
+        let at = self.at()?;
+        let bytes = addr::encode(group);
+        let from = bytes.as_ptr().cast();
+        let word = usize::try_from(context.0).map_err(|_| Errno::Inval)?;
+        let context = ptr::without_provenance_mut(word);
+        let mut errno = Errno::Other;
+        let handle = Handle::<FidMc>::open(self.domain.library(), "a membership", |out| {
+            // SAFETY: the endpoint is open, and the address lives during the call.
+            let answer = unsafe { call!(at, (*at).cm, join, from, 0, out, context) };
+            errno = done(answer).err().unwrap_or(errno);
+            answer
+        });
+        let handle = handle.map_err(|_| errno)?;
+        let mc = handle.at()?;
+        // SAFETY: the membership is open; this member is there to be read.
+        let addr = FiAddr(unsafe { (*mc).fi_addr });
+        let av = self.av.clone().ok_or(Errno::NoAv)?;
+        av.know(addr);
+        Ok(Arc::new(Member {
+            _handle: handle,
+            addr,
+            av,
+        }))
+    }
+
+    fn cm(&self) -> Option<&dyn ConnectionManagement> {
+        self.is_connected.then_some(self)
+    }
+}
+
+/// A membership of the library.
+#[derive(Debug)]
+struct Member {
+    _handle: Handle<FidMc>,
+    addr: FiAddr,
+    av: Arc<Av>,
+}
+
+impl Membership for Member {
+    fn addr(&self) -> FiAddr {
+        self.addr
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.av.forget(self.addr);
+    }
+}
+
+macro_rules! options {
+    ($($name:ident)+) => {
+        /// The number of an option, and its value.
+        fn numbered(option: EpOption) -> Result<(c_int, usize)> {
+            Ok(match option {
+                $(EpOption::$name(value) => {
+                    ((EpOptionName::$name as u32).cast_signed(), value)
+                })+
+                _ => return Err(Errno::NoProtoOpt),
+            })
+        }
+
+        fn named(name: EpOptionName, value: usize) -> Result<EpOption> {
+            Ok(match name {
+                $(EpOptionName::$name => EpOption::$name(value),)+
+                _ => return Err(Errno::NoProtoOpt),
+            })
+        }
+    };
+}
+options!(MinMultiRecv CmDataSize MaxMsgSize MaxTaggedSize MaxRmaSize MaxAtomicSize InjectMsgSize
+    InjectTaggedSize InjectRmaSize InjectAtomicSize);
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.domain.fabric.forget_endpoint(self.handle.name());
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.domain.of("endpoint"))
+    }
+}

@@ -1,0 +1,138 @@
+//! Registered memory.
+
+#![expect(unsafe_code, reason = "calls of another library")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call is an object, its table and a slot of it"
+)]
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr};
+use selvedge_abi::{FidMr, MrAttr, number};
+
+use crate::domain;
+use crate::endpoint::Endpoint;
+use crate::object::{Handle, call};
+
+/// A region of the library.
+pub(crate) struct Region {
+    handle: Handle<FidMr>,
+    key: u64,
+    desc: Desc,
+    domain: Arc<domain::Inner>,
+    /// The endpoint that it is bound to, which closes after it.
+    _endpoint: Option<Arc<Endpoint>>,
+}
+
+impl Region {
+    /// Registers memory.
+    ///
+    /// # Safety
+    /// As [`selvedge::Domain::reg`].
+    pub(crate) unsafe fn open(
+        domain: &Arc<domain::Inner>,
+        region: &[IovMut],
+        attr: &mr::Attr,
+    ) -> Result<Self, Error> {
+        let at = domain.parent()?;
+        let asked = MrAttr {
+            mr_iov: region.as_ptr().cast(),
+            iov_count: region.len(),
+            access: attr.access.bits(),
+            offset: attr.offset,
+            requested_key: requested_key(domain, attr),
+            context: ptr::null_mut(),
+            auth_key_size: 0,
+            auth_key: ptr::null_mut(),
+            iface: 0,
+            device: 0,
+            hmem_data: ptr::null_mut(),
+            page_size: 0,
+            base_mr: ptr::null(),
+            sub_mr_cnt: 0,
+        };
+        let handle = Handle::open(domain.library(), domain.of("a region"), |out| {
+            let (asked, flags) = (&raw const asked, 0);
+            // SAFETY: the domain is open, the attributes live during the call, and the caller vouches
+            // for the memory.
+            unsafe { call!(at, (*at).mr, regattr, asked, flags, out) }
+        })?;
+        let endpoint = enable(domain, &handle)?;
+        let own = handle.parent()?;
+        // SAFETY: the region is open; these members are there to be read.
+        let (key, desc) = unsafe { ((*own).key, Desc((*own).mem_desc.addr())) };
+        Ok(Self {
+            handle,
+            key,
+            desc,
+            domain: Arc::clone(domain),
+            _endpoint: endpoint,
+        })
+    }
+}
+
+/// Keys of regions without remote rights may not collide, so they are not the application's.
+fn requested_key(domain: &domain::Inner, attr: &mr::Attr) -> u64 {
+    let remote = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+    match attr.access.intersects(remote) {
+        true => attr.requested_key,
+        false => domain.next_local_key(),
+    }
+}
+
+/// Binds and enables a region where the provider wants that: to the domain's only endpoint.
+fn enable(domain: &domain::Inner, region: &Handle<FidMr>) -> Result<Option<Arc<Endpoint>>, Error> {
+    if !domain
+        .mr_mode
+        .intersects(MrMode::ENDPOINT | MrMode::RMA_EVENT)
+    {
+        return Ok(None);
+    }
+    let fid = region.own_fid()?;
+    let mut endpoint = None;
+    if domain.mr_mode.contains(MrMode::ENDPOINT) {
+        let mut open = domain.open_endpoints();
+        let count = open.len();
+        let only = open.pop().filter(|_| count == 1).ok_or_else(|| {
+            let what = format!("regions are an endpoint's here, and the domain has {count}");
+            Error::new(Errno::NoSys, domain.of(&what))
+        })?;
+        let other = only.fid()?;
+        // SAFETY: both objects are open.
+        let answer = unsafe { call!(fid, (*fid).ops, bind, other, 0) };
+        trouble(domain, "binding a region", answer)?;
+        endpoint = Some(only);
+    }
+    let (command, none) = (number::control::ENABLE, ptr::null_mut());
+    // SAFETY: the region is open, and the command has no argument.
+    let answer = unsafe { call!(fid, (*fid).ops, control, command, none) };
+    trouble(domain, "enabling a region", answer)?;
+    Ok(endpoint)
+}
+
+fn trouble(domain: &domain::Inner, what: &str, answer: i32) -> Result<(), Error> {
+    match answer {
+        0.. => Ok(()),
+        negative => Err(domain.library().trouble(domain.of(what), negative)),
+    }
+}
+
+impl MemoryRegion for Region {
+    fn key(&self) -> u64 {
+        self.key
+    }
+
+    fn desc(&self) -> Desc {
+        self.desc
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("region {:#x} at {:#x}", self.key, self.handle.name());
+        f.write_str(&self.domain.of(&name))
+    }
+}

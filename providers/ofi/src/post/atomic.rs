@@ -1,0 +1,351 @@
+//! Atomics.
+
+#![expect(unsafe_code, reason = "the raw layer, by calls of another library")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call is an object, its table and a slot of it"
+)]
+
+use std::ffi::c_void;
+
+use selvedge::atomic::{Attr, Datatype, Family, Ioc, IocMut, Op, Target};
+use selvedge::{Atomic, Desc, Errno, OpFlags, Result, atomic::AtomicMsg};
+use selvedge_abi as abi;
+
+use super::{Form, all, check_list, first};
+use crate::endpoint::Endpoint;
+use crate::object::{call, done};
+
+impl Endpoint {
+    /// What libraries do not look at themselves: they would index their tables with it.
+    fn check_atomic(&self, family: Family, msg: &AtomicMsg<'_>) -> Result {
+        self.tx.check(msg.iov.len(), msg.desc)?;
+        check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
+        self.check_peer(msg.dest)?;
+        let most = self.valid(family, msg.datatype, msg.op)?.count;
+        match elements(msg.iov.iter().map(|piece| piece.count)) <= most {
+            true => Ok(()),
+            false => Err(Errno::Inval),
+        }
+    }
+
+    /// By the short forms only what has one target, as long as the operands.
+    fn atomic_form(&self, msg: &AtomicMsg<'_>, pieces: usize, flags: OpFlags) -> Form {
+        let count = elements(msg.iov.iter().map(|piece| piece.count));
+        let form = self.tx.form(pieces, flags);
+        match (form, msg.rma_iov) {
+            (Form::Short | Form::List, [only]) if only.count == count => form,
+            (Form::Message(_), _) => form,
+            _ => {
+                let own = flags.difference(OpFlags::DEFAULT);
+                Form::Message((own | self.tx.defaults).bits())
+            }
+        }
+    }
+
+    fn theirs(msg: &AtomicMsg<'_>, context: *mut c_void) -> abi::MsgAtomic {
+        abi::MsgAtomic {
+            msg_iov: msg.iov.as_ptr().cast(),
+            desc: all(msg.desc),
+            iov_count: msg.iov.len(),
+            addr: msg.dest.0,
+            rma_iov: msg.rma_iov.as_ptr().cast(),
+            rma_iov_count: msg.rma_iov.len(),
+            datatype: msg.datatype as u32,
+            op: msg.op as u32,
+            context,
+            data: msg.data,
+        }
+    }
+}
+
+fn elements(counts: impl Iterator<Item = usize>) -> usize {
+    counts.fold(0, usize::saturating_add)
+}
+
+impl Atomic for Endpoint {
+    unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
+        self.check_atomic(Family::Base, msg)?;
+        let at = self.at()?;
+        let (iov, pieces, dest) = (msg.iov.as_ptr().cast(), msg.iov.len(), msg.dest.0);
+        let (datatype, op) = (msg.datatype as u32, msg.op as u32);
+        let form = self.atomic_form(msg, pieces, flags);
+        let posting = self.tx.posting(msg.context, flags);
+        self.domain.contexts.with(posting, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
+            // the memory that they name.
+            done(unsafe {
+                match form {
+                    Form::Short => {
+                        let (own, far, desc) = (msg.iov[0], msg.rma_iov[0], first(msg.desc));
+                        let (addr, key) = (far.addr, far.key);
+                        call!(
+                            at,
+                            (*at).atomic,
+                            write,
+                            own.addr,
+                            own.count,
+                            desc,
+                            dest,
+                            addr,
+                            key,
+                            datatype,
+                            op,
+                            context
+                        )
+                    }
+                    Form::List => {
+                        let (far, desc) = (msg.rma_iov[0], all(msg.desc));
+                        let (addr, key) = (far.addr, far.key);
+                        call!(
+                            at,
+                            (*at).atomic,
+                            writev,
+                            iov,
+                            desc,
+                            pieces,
+                            dest,
+                            addr,
+                            key,
+                            datatype,
+                            op,
+                            context
+                        )
+                    }
+                    form => {
+                        let msg = Self::theirs(msg, context);
+                        let flags = form.flags(flags);
+                        call!(at, (*at).atomic, writemsg, &raw const msg, flags)
+                    }
+                }
+            })
+        })
+    }
+
+    unsafe fn fetch_atomicmsg(
+        &self,
+        msg: &AtomicMsg<'_>,
+        result: &[IocMut],
+        result_desc: &[Desc],
+        flags: OpFlags,
+    ) -> Result {
+        self.check_atomic(Family::Fetch, msg)?;
+        self.tx.check(result.len(), result_desc)?;
+        // A read has no operands, but libraries count its elements by them.
+        let results: Vec<Ioc>;
+        let mut msg = *msg;
+        if msg.iov.is_empty() {
+            let operand = |result: &IocMut| Ioc::from_raw(result.addr, result.count);
+            results = result.iter().map(operand).collect();
+            (msg.iov, msg.desc) = (&results, result_desc);
+        }
+        let msg = &msg;
+        let at = self.at()?;
+        let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
+        let (datatype, op) = (msg.datatype as u32, msg.op as u32);
+        let resultv = result.as_ptr().cast::<abi::Ioc>().cast_mut();
+        let is_one = msg.iov.len() == 1 && result.len() == 1;
+        let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
+        let posting = self.tx.posting(msg.context, flags);
+        self.domain.contexts.with(posting, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
+            // the memory that they name.
+            done(unsafe {
+                match form {
+                    Form::Short => {
+                        let (own, far, back) = (msg.iov[0], msg.rma_iov[0], result[0]);
+                        let (desc, back_desc) = (first(msg.desc), first(result_desc));
+                        call!(
+                            at,
+                            (*at).atomic,
+                            readwrite,
+                            own.addr,
+                            own.count,
+                            desc,
+                            back.addr,
+                            back_desc,
+                            dest,
+                            far.addr,
+                            far.key,
+                            datatype,
+                            op,
+                            context
+                        )
+                    }
+                    Form::List => {
+                        let (far, desc, pieces) = (msg.rma_iov[0], all(msg.desc), msg.iov.len());
+                        call!(
+                            at,
+                            (*at).atomic,
+                            readwritev,
+                            iov,
+                            desc,
+                            pieces,
+                            resultv,
+                            all(result_desc),
+                            result.len(),
+                            dest,
+                            far.addr,
+                            far.key,
+                            datatype,
+                            op,
+                            context
+                        )
+                    }
+                    form => {
+                        let msg = Self::theirs(msg, context);
+                        let (desc, count) = (all(result_desc), result.len());
+                        let (msg, flags) = (&raw const msg, form.flags(flags));
+                        call!(
+                            at,
+                            (*at).atomic,
+                            readwritemsg,
+                            msg,
+                            resultv,
+                            desc,
+                            count,
+                            flags
+                        )
+                    }
+                }
+            })
+        })
+    }
+
+    unsafe fn compare_atomicmsg(
+        &self,
+        msg: &AtomicMsg<'_>,
+        compare: &[Ioc],
+        compare_desc: &[Desc],
+        result: &[IocMut],
+        result_desc: &[Desc],
+        flags: OpFlags,
+    ) -> Result {
+        self.check_atomic(Family::Compare, msg)?;
+        self.tx.check(compare.len(), compare_desc)?;
+        self.tx.check(result.len(), result_desc)?;
+        let at = self.at()?;
+        let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
+        let (datatype, op) = (msg.datatype as u32, msg.op as u32);
+        let comparev = compare.as_ptr().cast::<abi::Ioc>();
+        let resultv = result.as_ptr().cast::<abi::Ioc>().cast_mut();
+        let is_one = [msg.iov.len(), compare.len(), result.len()] == [1; 3];
+        let form = self.atomic_form(msg, if is_one { 1 } else { 2 }, flags);
+        let posting = self.tx.posting(msg.context, flags);
+        self.domain.contexts.with(posting, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
+            // the memory that they name.
+            done(unsafe {
+                match form {
+                    Form::Short => {
+                        let (own, far) = (msg.iov[0], msg.rma_iov[0]);
+                        let (with, back) = (compare[0], result[0]);
+                        let (desc, with_desc) = (first(msg.desc), first(compare_desc));
+                        call!(
+                            at,
+                            (*at).atomic,
+                            compwrite,
+                            own.addr,
+                            own.count,
+                            desc,
+                            with.addr,
+                            with_desc,
+                            back.addr,
+                            first(result_desc),
+                            dest,
+                            far.addr,
+                            far.key,
+                            datatype,
+                            op,
+                            context
+                        )
+                    }
+                    Form::List => {
+                        let (far, desc, pieces) = (msg.rma_iov[0], all(msg.desc), msg.iov.len());
+                        call!(
+                            at,
+                            (*at).atomic,
+                            compwritev,
+                            iov,
+                            desc,
+                            pieces,
+                            comparev,
+                            all(compare_desc),
+                            compare.len(),
+                            resultv,
+                            all(result_desc),
+                            result.len(),
+                            dest,
+                            far.addr,
+                            far.key,
+                            datatype,
+                            op,
+                            context
+                        )
+                    }
+                    form => {
+                        let msg = Self::theirs(msg, context);
+                        call!(
+                            at,
+                            (*at).atomic,
+                            compwritemsg,
+                            &raw const msg,
+                            comparev,
+                            all(compare_desc),
+                            compare.len(),
+                            resultv,
+                            all(result_desc),
+                            result.len(),
+                            form.flags(flags)
+                        )
+                    }
+                }
+            })
+        })
+    }
+
+    fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
+        self.check_inject(buf.len())?;
+        self.check_peer(target.dest)?;
+        let size = target.datatype.size();
+        let most = self.valid(Family::Base, target.datatype, target.op)?.count;
+        let count = buf.len() / size;
+        if !buf.len().is_multiple_of(size) || count > most {
+            return Err(Errno::Inval);
+        }
+        let at = self.at()?;
+        let (from, dest, key) = (buf.as_ptr().cast(), target.dest.0, target.key);
+        let (datatype, op) = (target.datatype as u32, target.op as u32);
+        // SAFETY: the endpoint is open, and the bytes are read during the call.
+        done(unsafe {
+            call!(
+                at,
+                (*at).atomic,
+                inject,
+                from,
+                count,
+                dest,
+                target.addr,
+                key,
+                datatype,
+                op
+            )
+        })
+    }
+
+    fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
+        let at = self.at()?;
+        let mut count = 0;
+        let (number, op, out) = (datatype as u32, op as u32, &raw mut count);
+        // SAFETY: the endpoint is open, and there is a place for the answer.
+        done(unsafe {
+            match family {
+                Family::Base => call!(at, (*at).atomic, writevalid, number, op, out),
+                Family::Fetch => call!(at, (*at).atomic, readwritevalid, number, op, out),
+                Family::Compare => call!(at, (*at).atomic, compwritevalid, number, op, out),
+            }
+        })?;
+        let size = datatype.size();
+        Ok(Attr { count, size })
+    }
+}

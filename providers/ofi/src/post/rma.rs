@@ -1,0 +1,192 @@
+//! Remote memory access.
+
+#![expect(unsafe_code, reason = "the raw layer, by calls of another library")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call is an object, its table and a slot of it"
+)]
+
+use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::{FiAddr, OpFlags, Result, Rma};
+use selvedge_abi as abi;
+
+use super::{Form, all, check_list, first};
+use crate::endpoint::Endpoint;
+use crate::object::{call, done};
+
+/// The short forms have one stretch of remote memory, as long as the local one.
+fn form_of(form: Form, len: usize, rma_iov: &[RmaIov], flags: OpFlags, defaults: OpFlags) -> Form {
+    match (form, rma_iov) {
+        (Form::Message(_), _) => form,
+        (_, [only]) if only.len == len => form,
+        _ => Form::Message((flags.difference(OpFlags::DEFAULT) | defaults).bits()),
+    }
+}
+
+impl Rma for Endpoint {
+    unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
+        self.tx.check(msg.iov.len(), msg.desc)?;
+        check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
+        self.check_peer(msg.src)?;
+        let at = self.at()?;
+        let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
+        let src = msg.src.0;
+        let len = msg
+            .iov
+            .iter()
+            .fold(0, |sum, piece| piece.len.saturating_add(sum));
+        let form = self.tx.form(count, flags);
+        let form = form_of(form, len, msg.rma_iov, flags, self.tx.defaults);
+        let posting = self.tx.posting(msg.context, flags);
+        self.domain.contexts.with(posting, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
+            // the memory that they name.
+            done(unsafe {
+                match form {
+                    Form::Short => {
+                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], first(msg.desc));
+                        let (buf, len, addr, key) = (piece.base, piece.len, far.addr, far.key);
+                        call!(at, (*at).rma, read, buf, len, desc, src, addr, key, context)
+                    }
+                    Form::List => {
+                        let (desc, far) = (all(msg.desc), msg.rma_iov[0]);
+                        let (addr, key) = (far.addr, far.key);
+                        call!(
+                            at,
+                            (*at).rma,
+                            readv,
+                            iov,
+                            desc,
+                            count,
+                            src,
+                            addr,
+                            key,
+                            context
+                        )
+                    }
+                    form => {
+                        let msg = abi::MsgRma {
+                            msg_iov: iov,
+                            desc: all(msg.desc),
+                            iov_count: count,
+                            addr: src,
+                            rma_iov: msg.rma_iov.as_ptr().cast(),
+                            rma_iov_count: msg.rma_iov.len(),
+                            context,
+                            data: 0,
+                        };
+                        let flags = form.flags(flags);
+                        call!(at, (*at).rma, readmsg, &raw const msg, flags)
+                    }
+                }
+            })
+        })
+    }
+
+    unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
+        self.tx.check(msg.iov.len(), msg.desc)?;
+        check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
+        self.check_peer(msg.dest)?;
+        let at = self.at()?;
+        let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
+        let (dest, data) = (msg.dest.0, msg.data);
+        let len = msg
+            .iov
+            .iter()
+            .fold(0, |sum, piece| piece.len.saturating_add(sum));
+        let form = self.tx.form(count, flags);
+        let form = form_of(form, len, msg.rma_iov, flags, self.tx.defaults);
+        let posting = self.tx.posting(msg.context, flags);
+        self.domain.contexts.with(posting, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
+            // the memory that they name.
+            done(unsafe {
+                match form {
+                    Form::Short => {
+                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], first(msg.desc));
+                        let (buf, len, addr, key) = (piece.base, piece.len, far.addr, far.key);
+                        call!(
+                            at,
+                            (*at).rma,
+                            write,
+                            buf,
+                            len,
+                            desc,
+                            dest,
+                            addr,
+                            key,
+                            context
+                        )
+                    }
+                    Form::Data => {
+                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], first(msg.desc));
+                        let (buf, len, addr, key) = (piece.base, piece.len, far.addr, far.key);
+                        call!(
+                            at,
+                            (*at).rma,
+                            writedata,
+                            buf,
+                            len,
+                            desc,
+                            data,
+                            dest,
+                            addr,
+                            key,
+                            context
+                        )
+                    }
+                    Form::List => {
+                        let (desc, far) = (all(msg.desc), msg.rma_iov[0]);
+                        let (addr, key) = (far.addr, far.key);
+                        call!(
+                            at,
+                            (*at).rma,
+                            writev,
+                            iov,
+                            desc,
+                            count,
+                            dest,
+                            addr,
+                            key,
+                            context
+                        )
+                    }
+                    Form::Message(flags) => {
+                        let msg = abi::MsgRma {
+                            msg_iov: iov,
+                            desc: all(msg.desc),
+                            iov_count: count,
+                            addr: dest,
+                            rma_iov: msg.rma_iov.as_ptr().cast(),
+                            rma_iov_count: msg.rma_iov.len(),
+                            context,
+                            data,
+                        };
+                        call!(at, (*at).rma, writemsg, &raw const msg, flags)
+                    }
+                }
+            })
+        })
+    }
+
+    fn inject_write(
+        &self,
+        buf: &[u8],
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        data: Option<u64>,
+    ) -> Result {
+        self.check_inject(buf.len())?;
+        self.check_peer(dest)?;
+        let at = self.at()?;
+        let (from, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
+        // SAFETY: the endpoint is open, and the bytes are read during the call.
+        done(unsafe {
+            match data {
+                None => call!(at, (*at).rma, inject, from, len, dest, addr, key),
+                Some(data) => call!(at, (*at).rma, injectdata, from, len, data, dest, addr, key),
+            }
+        })
+    }
+}

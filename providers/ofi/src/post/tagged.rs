@@ -1,0 +1,164 @@
+//! Tagged messages.
+
+#![expect(unsafe_code, reason = "the raw layer, by calls of another library")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a call is an object, its table and a slot of it"
+)]
+
+use selvedge::tagged::{RecvMsg, SendMsg};
+use selvedge::{FiAddr, OpFlags, Result, Tagged};
+use selvedge_abi as abi;
+
+use super::{Form, all, first};
+use crate::endpoint::Endpoint;
+use crate::object::{call, done};
+
+impl Tagged for Endpoint {
+    unsafe fn tsendmsg(&self, msg: &SendMsg<'_>, flags: OpFlags) -> Result {
+        self.tx.check(msg.iov.len(), msg.desc)?;
+        self.check_peer(msg.dest)?;
+        let at = self.at()?;
+        let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
+        let (dest, tag, data) = (msg.dest.0, msg.tag, msg.data);
+        let posting = self.tx.posting(msg.context, flags);
+        self.domain.contexts.with(posting, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
+            // the memory that they name.
+            done(unsafe {
+                match self.tx.form(count, flags) {
+                    Form::Short => {
+                        let (piece, desc) = (msg.iov[0], first(msg.desc));
+                        call!(
+                            at,
+                            (*at).tagged,
+                            send,
+                            piece.base,
+                            piece.len,
+                            desc,
+                            dest,
+                            tag,
+                            context
+                        )
+                    }
+                    Form::Data => {
+                        let (piece, desc) = (msg.iov[0], first(msg.desc));
+                        let (buf, len) = (piece.base, piece.len);
+                        call!(
+                            at,
+                            (*at).tagged,
+                            senddata,
+                            buf,
+                            len,
+                            desc,
+                            data,
+                            dest,
+                            tag,
+                            context
+                        )
+                    }
+                    Form::List => {
+                        call!(
+                            at,
+                            (*at).tagged,
+                            sendv,
+                            iov,
+                            all(msg.desc),
+                            count,
+                            dest,
+                            tag,
+                            context
+                        )
+                    }
+                    Form::Message(flags) => {
+                        let msg = abi::MsgTagged {
+                            msg_iov: iov,
+                            desc: all(msg.desc),
+                            iov_count: count,
+                            addr: dest,
+                            tag,
+                            ignore: 0,
+                            context,
+                            data,
+                        };
+                        call!(at, (*at).tagged, sendmsg, &raw const msg, flags)
+                    }
+                }
+            })
+        })
+    }
+
+    unsafe fn trecvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
+        self.rx.check(msg.iov.len(), msg.desc)?;
+        self.check_source(msg.src)?;
+        let at = self.at()?;
+        let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
+        let (src, tag, ignore) = (msg.src.0, msg.tag.tag, msg.tag.ignore);
+        let posting = self.rx.posting(msg.context, flags);
+        self.domain.contexts.with(posting, |context| {
+            // SAFETY: the endpoint is open; lists live during the call, and the caller vouches for
+            // the memory that they name.
+            done(unsafe {
+                match self.rx.form(count, flags) {
+                    Form::Short => {
+                        let (piece, desc) = (msg.iov[0], first(msg.desc));
+                        call!(
+                            at,
+                            (*at).tagged,
+                            recv,
+                            piece.base,
+                            piece.len,
+                            desc,
+                            src,
+                            tag,
+                            ignore,
+                            context
+                        )
+                    }
+                    Form::List => {
+                        call!(
+                            at,
+                            (*at).tagged,
+                            recvv,
+                            iov,
+                            all(msg.desc),
+                            count,
+                            src,
+                            tag,
+                            ignore,
+                            context
+                        )
+                    }
+                    form => {
+                        let msg = abi::MsgTagged {
+                            msg_iov: iov,
+                            desc: all(msg.desc),
+                            iov_count: count,
+                            addr: src,
+                            tag,
+                            ignore,
+                            context,
+                            data: 0,
+                        };
+                        let flags = form.flags(flags);
+                        call!(at, (*at).tagged, recvmsg, &raw const msg, flags)
+                    }
+                }
+            })
+        })
+    }
+
+    fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        self.check_inject(buf.len())?;
+        self.check_peer(dest)?;
+        let at = self.at()?;
+        let (from, len, dest) = (buf.as_ptr().cast(), buf.len(), dest.0);
+        // SAFETY: the endpoint is open, and the bytes are read during the call.
+        done(unsafe {
+            match data {
+                None => call!(at, (*at).tagged, inject, from, len, dest, tag),
+                Some(data) => call!(at, (*at).tagged, injectdata, from, len, data, dest, tag),
+            }
+        })
+    }
+}

@@ -1,0 +1,260 @@
+//! The provider over the libfabric that the system has, as far as it has one.
+
+#![expect(unsafe_code, reason = "tests post through the raw layer")]
+#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use selvedge::cq::{self, Entry};
+use selvedge::info::EpType;
+use selvedge::param::Params;
+use selvedge::tagged::TagMatch;
+use selvedge::{
+    AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint, Errno, FiAddr,
+    Hints, Info, Iov, IovMut, MrMode, Registry, TaggedExt, av, eq, mr,
+};
+
+/// Longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A registry with nothing but this provider, and a library.
+fn registry(library: &str) -> Registry {
+    let params: Params = [("FI_OFI_LIBRARY", library)].into_iter().collect();
+    Registry::new()
+        .with(&selvedge_ofi::PROVIDER)
+        .with_params(params)
+}
+
+/// The same with the system's library; says so where there is none.
+fn system(test: &str) -> Option<Registry> {
+    let registry = registry("system");
+    match registry.infos(&Hints::anything()) {
+        Ok(_) => Some(registry),
+        Err(error) => {
+            eprintln!("skipped: {test} needs a libfabric: {error}");
+            None
+        }
+    }
+}
+
+fn hints(provider: &str, caps: Caps) -> Hints {
+    let duties = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
+    let hints = Hints::new().provider(provider).caps(caps);
+    hints.ep_type(EpType::Rdm).mr_mode(duties)
+}
+
+/// An endpoint with what it needs.
+struct Side {
+    ep: Arc<dyn Endpoint>,
+    cq: Arc<dyn CompletionQueue>,
+    av: Arc<dyn AddressVector>,
+    domain: Arc<dyn Domain>,
+}
+
+impl Side {
+    fn open(info: &Info) -> Self {
+        let domain = info.open().unwrap();
+        let cq = domain.cq(&cq::Attr::with_size(64)).unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        let ep = domain.endpoint(info, bind).unwrap();
+        Self { ep, cq, av, domain }
+    }
+
+    fn meet(&self, other: &Self) -> FiAddr {
+        self.av.insert_one(&other.ep.address().unwrap()).unwrap()
+    }
+}
+
+/// Reads both queues until each side has one entry.
+fn both(a: &Side, b: &Side) -> [Entry; 2] {
+    let deadline = Instant::now() + PATIENCE;
+    let mut found = [None, None];
+    while found.iter().any(Option::is_none) {
+        assert!(Instant::now() < deadline, "only {found:?} have come");
+        for (side, slot) in [a, b].into_iter().zip(&mut found) {
+            let mut entry = [Entry::default()];
+            let room = if slot.is_none() {
+                &mut entry[..]
+            } else {
+                &mut []
+            };
+            if side.cq.read(room).unwrap() == 1 {
+                *slot = Some(entry[0]);
+            }
+        }
+    }
+    found.map(Option::unwrap)
+}
+
+fn talk(provider: &str) {
+    let Some(registry) = system(provider) else {
+        return;
+    };
+    let Ok(infos) = registry.infos(&hints(provider, Caps::TAGGED)) else {
+        eprintln!("skipped: this libfabric has no {provider}");
+        return;
+    };
+    assert_eq!(infos[0].fabric_attr.prov_name, provider);
+    let (a, b) = (Side::open(&infos[0]), Side::open(&infos[0]));
+    let (to_b, _) = (a.meet(&b), b.meet(&a));
+    for len in [0, 8, 100_000] {
+        let sent: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        let mut got = vec![0xee_u8; len + 1];
+        let room = IovMut::new(&mut got[..len]);
+        let any = TagMatch::exact(0x1234);
+        // SAFETY: `got` is left alone until the receive is over.
+        unsafe {
+            b.ep.trecv(room, Desc::NONE, FiAddr::UNSPEC, any, Context(7))
+        }
+        .unwrap();
+        let bytes = Iov::new(&sent);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // SAFETY: `sent` is left alone until the send is over.
+            match unsafe { a.ep.tsend(bytes, Desc::NONE, to_b, 0x1234, Context(9)) } {
+                Ok(()) => break,
+                Err(Errno::Again) if Instant::now() < deadline => {
+                    a.cq.read(&mut []).unwrap();
+                    b.cq.read(&mut []).unwrap();
+                }
+                Err(errno) => panic!("{errno}"),
+            }
+        }
+        let [send, receive] = both(&a, &b);
+        assert_eq!((send.context, receive.context), (Context(9), Context(7)));
+        assert_eq!((receive.len, receive.tag), (len, 0x1234));
+        assert_eq!((&got[..len], got[len]), (&sent[..], 0xee));
+    }
+    assert_eq!(
+        a.ep.tinject(b"x", FiAddr(1 << 40), 0, None),
+        Err(Errno::Inval)
+    );
+    let large = vec![0; infos[0].tx_attr.inject_size + 1];
+    assert_eq!(a.ep.tinject(&large, to_b, 0, None), Err(Errno::MsgSize));
+    assert_eq!(a.av.lookup(to_b), Ok(b.ep.address().unwrap()));
+    assert_eq!(a.av.lookup(FiAddr(77)), Err(Errno::Inval));
+    a.av.remove(&[to_b]).unwrap();
+    assert_eq!(a.av.remove(&[to_b]), Err(Errno::Inval));
+}
+
+#[test]
+fn messages_pass_over_net() {
+    talk("net;ofi");
+}
+
+#[test]
+fn messages_pass_over_tcp_with_a_layer() {
+    talk("tcp;ofi_rxm;ofi");
+}
+
+#[test]
+fn messages_pass_over_shm() {
+    talk("shm;ofi");
+}
+
+#[test]
+fn it_is_off_until_a_library_is_named() {
+    let error = registry("").infos(&Hints::anything()).unwrap_err();
+    assert_eq!(error.errno(), Errno::NoData);
+    assert!(!error.to_string().contains("ofi:"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_loaded_is_named_with_the_reason() {
+    let table = [
+        ("/no/such/library.so", "/no/such/library.so: cannot open"),
+        (
+            "libc.so.6",
+            "libc.so.6: it is no libfabric: it has no fi_getinfo",
+        ),
+    ];
+    for (library, said) in table {
+        let error = registry(library).infos(&Hints::anything()).unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[test]
+fn a_refusal_names_what_refused() {
+    let Some(registry) = system("a refusal") else {
+        return;
+    };
+    let hints = hints("net;ofi", Caps::TAGGED).tx_size(1 << 40);
+    let error = registry.infos(&hints).unwrap_err().to_string();
+    assert!(error.contains("tx_attr.size"), "{error}");
+}
+
+#[test]
+fn errors_carry_the_library_s_text() {
+    let Some(registry) = system("an error") else {
+        return;
+    };
+    let Ok(infos) = registry.infos(&hints("shm;ofi", Caps::TAGGED)) else {
+        return;
+    };
+    let side = Side::open(&infos[0]);
+    let mut attr = cq::Attr::with_size(usize::MAX);
+    attr.wait_obj = selvedge::wait::Object::Fd;
+    let refused = side.domain.cq(&attr).unwrap_err().to_string();
+    assert!(
+        refused.contains("libfabric 1.") || refused.contains("libfabric 2."),
+        "{refused}"
+    );
+    assert!(refused.contains("completion queue of domain"), "{refused}");
+}
+
+#[test]
+fn regions_have_keys_and_those_that_peers_may_not_name_do_not_collide() {
+    let Some(registry) = system("registration") else {
+        return;
+    };
+    let Ok(infos) = registry.infos(&hints("net;ofi", Caps::RMA | Caps::MSG)) else {
+        return;
+    };
+    let domain = infos[0].open().unwrap();
+    let mut memory = [0_u8; 64];
+    let region = [IovMut::new(&mut memory)];
+    let mut remote = mr::Attr::default();
+    remote.access = selvedge::MrAccess::REMOTE_READ;
+    remote.requested_key = 5;
+    // SAFETY: the regions are dropped before the memory, which nobody names.
+    let keyed = unsafe { domain.reg(&region, &remote) }.unwrap();
+    assert_eq!(keyed.key(), 5);
+    // SAFETY: as above.
+    let again = unsafe { domain.reg(&region, &remote) }.unwrap_err();
+    assert_eq!(again.errno(), Errno::NoKey);
+    let local = mr::Attr::default();
+    // SAFETY: as above.
+    let first = unsafe { domain.reg(&region, &local) }.unwrap();
+    // SAFETY: as above.
+    let second = unsafe { domain.reg(&region, &local) }.unwrap();
+    assert_ne!(first.key(), second.key());
+}
+
+#[test]
+fn events_are_written_looked_at_and_read() {
+    let Some(registry) = system("an event queue") else {
+        return;
+    };
+    let Ok(infos) = registry.infos(&hints("net;ofi", Caps::TAGGED)) else {
+        return;
+    };
+    let eq = infos[0].fabric().unwrap().eq(&eq::Attr::default()).unwrap();
+    assert_eq!(eq.read().unwrap_err(), Errno::Again);
+    let event = eq::Event::Notify {
+        context: Context(3),
+        data: 4,
+    };
+    eq.write(event).unwrap();
+    for look in [true, false] {
+        let event = if look { eq.peek() } else { eq.read() }.unwrap();
+        let eq::Event::Notify { context, data } = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!((context, data), (Context(3), 4));
+    }
+    assert_eq!(eq.read().unwrap_err(), Errno::Again);
+    assert_eq!(eq.wait(None).unwrap_err(), Errno::NoSys);
+}
