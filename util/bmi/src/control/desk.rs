@@ -37,6 +37,8 @@ pub struct Desk {
     taken: usize,
     /// The operation that whoever holds the desk is testing; no key otherwise.
     wanted: OpKey,
+    /// How it ended, when it is wanted no more.
+    caught: Result<u64>,
     /// Something was told since somebody last looked.
     pub(crate) has_news: bool,
 }
@@ -63,6 +65,7 @@ impl Desk {
             arrived: 0,
             taken: 0,
             wanted: NO_KEY,
+            caught: Ok(0),
             has_news: false,
         }
     }
@@ -71,23 +74,19 @@ impl Desk {
     /// application's again.
     #[inline]
     pub fn complete(&mut self, key: OpKey, outcome: Result<u64>) {
+        if key == self.wanted {
+            // It is collected before anybody else can ask.
+            self.wanted = NO_KEY;
+            self.caught = outcome;
+            return;
+        }
         let Some(op) = self.ops.get_mut(key) else {
             return;
         };
         if op.outcome.is_some() {
             return;
         }
-        op.outcome = Some(outcome);
-        if let Some(kept) = &mut op.kept
-            && let Ok(len) = outcome
-        {
-            kept.arrived(len as usize);
-        }
-        if key == self.wanted {
-            // It is collected before anybody else can ask.
-            self.wanted = NO_KEY;
-            return;
-        }
+        op.end(outcome);
         match op.context {
             Some(context) => {
                 self.done[context as usize].add(&mut self.ops, key);
@@ -215,10 +214,14 @@ impl Desk {
         }
         self.wanted = key;
         drive(self);
-        match std::mem::replace(&mut self.wanted, NO_KEY) {
-            NO_KEY => Ok(self.leave(key)),
-            _ => Ok(None),
+        if std::mem::replace(&mut self.wanted, NO_KEY) != NO_KEY {
+            return Ok(None);
         }
+        let Some(mut op) = self.release(key) else {
+            return Ok(None);
+        };
+        op.end(self.caught);
+        Ok(self.told_of(key, op))
     }
 
     /// Whether an operation of a context is not done yet.
@@ -264,6 +267,12 @@ impl Desk {
     #[inline(always)]
     fn leave(&mut self, key: OpKey) -> Option<Completion> {
         let op = self.release(key)?;
+        self.told_of(key, op)
+    }
+
+    /// What the application is told of an operation that is over.
+    #[inline(always)]
+    fn told_of(&self, key: OpKey, op: Op) -> Option<Completion> {
         Some(Completion {
             id: OpId::new(self.method, key),
             outcome: op.outcome?,

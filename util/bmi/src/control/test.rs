@@ -1,5 +1,6 @@
 //! Testing and waiting: what is done, and what has arrived.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Bmi;
@@ -80,8 +81,10 @@ impl Bmi {
         mut found: impl FnMut(Completion),
     ) -> Result<usize> {
         let number = self.context(context)?;
+        let heeds = self.heeds_unexpected.load(Ordering::Relaxed);
         let count = self.wait_for(idle, |look| {
             let mut told = Vec::new();
+            let mut is_interrupted = false;
             for station in self.stations_in_turn() {
                 let mut held = station.hold(&self.sleepers);
                 if look == Look::Drive {
@@ -92,11 +95,12 @@ impl Bmi {
                 {
                     told.push(done);
                 }
+                is_interrupted |= heeds && held.desk().has_unexpected();
             }
             let count = told.len();
             // Without any lock: it may post.
             told.into_iter().for_each(&mut found);
-            let is_over = count > 0 || self.is_interrupted() || self.context(context).is_err();
+            let is_over = count > 0 || is_interrupted || self.context(context).is_err();
             Ok(is_over.then_some(count))
         })?;
         Ok(count.unwrap_or(0))
@@ -203,15 +207,6 @@ impl Bmi {
     fn progress(&self) {
         self.stations_in_turn()
             .for_each(|station| station.hold(&self.sleepers).progress());
-    }
-
-    /// Whether a message waits that whoever tests contexts wants to hear of.
-    fn is_interrupted(&self) -> bool {
-        use std::sync::atomic::Ordering;
-        self.heeds_unexpected.load(Ordering::Relaxed)
-            && self
-                .stations()
-                .any(|station| station.hold(&self.sleepers).desk().has_unexpected())
     }
 
     #[inline]

@@ -43,6 +43,19 @@ impl Op {
     }
 }
 
+impl Op {
+    /// It is over.
+    #[inline]
+    pub(crate) fn end(&mut self, outcome: Result<u64>) {
+        self.outcome = Some(outcome);
+        if let Some(kept) = &mut self.kept
+            && let Ok(len) = outcome
+        {
+            kept.arrived(len as usize);
+        }
+    }
+}
+
 /// What an operation keeps until it is over.
 pub(crate) trait Keep: fmt::Debug + Send {
     /// So many bytes have arrived: puts them where the application wants them.

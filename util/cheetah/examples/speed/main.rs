@@ -1,13 +1,16 @@
 //! How fast contexts are, beside the raw fabric, in turns and in one run:
 //!
 //! ```sh
-//! cargo run --release -p selvedge-cheetah --example speed -- [-shmem | -fabric PROVIDER]
+//! cargo run --release -p selvedge-cheetah --example speed -- [-shmem | -fabric PROVIDER] [-np N]
 //! ```
 //!
-//! Two contexts on two processors; medians of the rounds. Only ratios mean anything.
+//! Two contexts on two processors; medians of the rounds. Only ratios mean anything. With more
+//! contexts than two: how long a barrier of all takes, wherever they run, and how much of a processor
+//! they use that wait.
 
 #![expect(unsafe_code, reason = "puts, gets and the raw fabric")]
 
+mod crowd;
 mod raw;
 
 use std::cell::Cell;
@@ -32,6 +35,9 @@ fn main() -> Result {
         config = config.fork(2);
     }
     let controller = Controller::open(&config)?;
+    if controller.ncontexts() != 2 {
+        return crowd::measure(&controller);
+    }
     pin(controller.mycontext());
     let fabric = controller.fabrics()[0].clone();
     let bench = Bench::new(&controller, &fabric)?;

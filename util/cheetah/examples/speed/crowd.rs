@@ -1,0 +1,69 @@
+//! Contexts that are more than processors, perhaps: barriers, and waits in vain.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use selvedge_cheetah::{Controller, Error, Result};
+
+const ROUNDS: usize = 15;
+const BARRIERS: usize = 200;
+const WAIT: Duration = Duration::from_secs(2);
+
+pub(crate) fn measure(controller: &Controller) -> Result {
+    let shares = Rc::new(RefCell::new(Vec::new()));
+    let heard = Rc::clone(&shares);
+    let tell = controller.register("tell", move |_, call| {
+        heard
+            .borrow_mut()
+            .push(*bytemuck::from_bytes::<f64>(call.bytes));
+    })?;
+    controller.barrier()?;
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..BARRIERS {
+            controller.barrier()?;
+        }
+        times.push(start.elapsed().as_nanos() as f64 / BARRIERS as f64 / 1000.0);
+    }
+    let share = wait_in_vain(controller)?;
+    controller.ainvoke(0, tell, bytemuck::bytes_of(&share))?;
+    controller.barrier()?;
+    if controller.mycontext() == 0 {
+        times.sort_unstable_by(f64::total_cmp);
+        let (median, all) = (times[ROUNDS / 2], controller.ncontexts());
+        let used: f64 = shares.borrow().iter().sum();
+        println!(
+            "barrier of {all}: {median:.2} us, at worst {:.2} us",
+            times[ROUNDS - 1]
+        );
+        println!(
+            "{all} contexts that wait use {:.2} % of a processor together",
+            used * 100.0
+        );
+    }
+    controller.finalize()
+}
+
+/// Which part of the time this context runs while it waits for what does not come.
+fn wait_in_vain(controller: &Controller) -> Result<f64> {
+    let bell = controller.bell()?;
+    controller.barrier()?;
+    let before = processor_time();
+    match controller.wait_for(&bell, 1, WAIT) {
+        Err(Error::TimedOut { .. }) => {}
+        waited => waited?,
+    }
+    Ok((processor_time() - before).as_secs_f64() / WAIT.as_secs_f64())
+}
+
+fn processor_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time is written by the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
