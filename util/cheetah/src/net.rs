@@ -328,7 +328,8 @@ fn hints(provider: Option<&str>, has_thread: bool) -> Hints {
     if has_thread {
         return hints;
     }
-    // SAFETY: the objects are used under the lock of the engine that they belong to alone.
+    // SAFETY: the objects belong to an engine, and are used by whoever has that to itself: without a
+    // thread of the library's it lies in a `RefCell`, which two threads cannot share.
     unsafe { hints.promise_threading(Threading::Domain) }
 }
 

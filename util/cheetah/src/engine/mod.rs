@@ -1,7 +1,7 @@
 //! The engine of a context: moves bytes, rings bells, and queues what has been invoked. It runs no
 //! code of the application's; whoever drives it takes arrivals from its inbox.
 //!
-//! Everything is done on the thread that calls, under one lock that [`crate::Core`] holds.
+//! Everything is done on the thread that calls, which has the engine to itself: `core::home`.
 
 mod barrier;
 mod get;
