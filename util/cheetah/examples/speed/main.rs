@@ -31,7 +31,7 @@ const MIB: usize = 1 << 20;
 fn main() -> Result {
     let mut args: Vec<String> = std::env::args().collect();
     let mut config = Config::from_args(&mut args)?;
-    if config.place.is_none() {
+    if config.place.is_none() && config.fork.is_none() {
         config = config.fork(2);
     }
     let controller = Controller::open(&config)?;
