@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 
 mod layout;
+mod misuse;
 mod mpi;
 mod own;
 mod stage;
