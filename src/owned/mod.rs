@@ -139,7 +139,9 @@ mod window;
 
 pub use buf::Buf;
 pub use completion::{Completion, Completions, Failed, Handle, Received, Refused};
-pub use endpoint::{AsyncEndpoint, Endpoint, Messages, Receiving, Remote, Sending};
+pub use endpoint::{
+    AsyncEndpoint, Claim, Claiming, Endpoint, Messages, Receiving, Remote, Sending,
+};
 pub use pool::Pool;
 pub use window::Window;
 

@@ -7,10 +7,12 @@ use std::task::{self, Poll, Waker};
 
 use super::atomics::{AtomicPost, Operands};
 use super::backlog::{Backlog, Lane};
+use super::claim::Claiming;
 use super::messages::{Mailbox, Messages};
 use super::port::{BATCH, Finished, Port, Post};
 use super::remote::{Remote, RemotePost};
 use super::sleep::Dormitory;
+use super::slots::Key;
 use super::stage::Stage;
 use crate::atomic::Target;
 use crate::owned::{Buf, Failed, Received, Refused};
@@ -185,6 +187,32 @@ impl AsyncEndpoint {
         self.receiving(Post::Trecv { src, tag }, buf)
     }
 
+    /// Looks for the message that [`Self::trecv`] would take (fi_trecvmsg(3) with `FI_PEEK`). `buf`
+    /// is not used and comes back, with the tag, data, source and length of the message; it fails
+    /// with [`Errno::NoMsg`] when there is none.
+    pub fn tpeek(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
+        let (tag, discards) = (tag.into(), false);
+        self.receiving(Post::Tpeek { src, tag, discards }, buf)
+    }
+
+    /// As [`Self::tpeek`], and drops the message (`FI_DISCARD`).
+    pub fn tdiscard(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
+        let (tag, discards) = (tag.into(), true);
+        self.receiving(Post::Tpeek { src, tag, discards }, buf)
+    }
+
+    /// As [`Self::tpeek`], and sets the message aside (`FI_CLAIM`): no other receive takes it. `buf`
+    /// stays with the [`Claim`].
+    pub fn tclaim(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Claiming<'_> {
+        let tag = tag.into();
+        Claiming(Operation::new(
+            self,
+            Post::Tclaim { src, tag },
+            Operands::NONE,
+            buf,
+        ))
+    }
+
     /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`): no buffer, no
     /// waiting.
     ///
@@ -329,6 +357,35 @@ impl AsyncEndpoint {
         }
     }
 
+    /// Posts for what is set aside; a full queue is no failure.
+    pub(super) fn redeem(
+        &self,
+        key: Key,
+        what: Post,
+        buf: Buf,
+        task: Task,
+    ) -> Result<Stage, Refused> {
+        match self.port.redeem(key, what, buf, task) {
+            Ok(()) => Ok(Stage::Posted(key)),
+            Err(Refused {
+                errno: Errno::Again,
+                buf,
+            }) => Ok(Stage::Claimed(key, buf)),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// Drops what is set aside. If there is no room for that even after a look, it stays until the
+    /// endpoint is closed.
+    fn discard(&self, key: Key, buf: Buf) {
+        let what = Post::Claimed { discards: true };
+        if let Ok(Stage::Claimed(key, buf)) = self.redeem(key, what, buf, Task::Gone) {
+            self.look();
+            let _ = self.redeem(key, what, buf, Task::Gone);
+        }
+        self.look();
+    }
+
     /// Lets nothing pass that cannot wait while something to this peer does.
     fn admit(&self, peer: FiAddr) -> Result {
         let lane = Lane::To(peer);
@@ -408,26 +465,27 @@ impl Future for Sending<'_> {
     type Output = Result<Buf, Failed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx).map_ok(|(buf, _)| buf)
+        self.0.poll(cx).map_ok(|(_, buf, _)| buf)
     }
 }
 
 /// The future of a receive: gives the buffer with the message, and what came with it.
 #[derive(Debug)]
 #[must_use = "nothing is received before the future is polled"]
-pub struct Receiving<'a>(Operation<'a>);
+pub struct Receiving<'a>(pub(super) Operation<'a>);
 
 impl Future for Receiving<'_> {
     type Output = Result<(Buf, Received), Failed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
-        self.0.poll(cx)
+        let over = self.0.poll(cx);
+        over.map_ok(|(_, buf, received)| (buf, received))
     }
 }
 
-/// What both futures are inside.
+/// What the futures are inside.
 #[derive(Debug)]
-struct Operation<'a> {
+pub(super) struct Operation<'a> {
     ep: &'a AsyncEndpoint,
     what: Post,
     operands: Operands<'a>,
@@ -445,13 +503,36 @@ impl<'a> Operation<'a> {
         }
     }
 
-    fn poll(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Buf, Received), Failed>> {
+    /// The receive of the message that this one has set aside under a key.
+    pub(super) fn redeem(&self, key: Key, buf: Buf) -> Self {
+        Self {
+            ep: self.ep,
+            what: Post::Claimed { discards: false },
+            operands: Operands::NONE,
+            stage: Stage::Claimed(key, buf),
+        }
+    }
+
+    /// Takes another buffer for what is set aside.
+    pub(super) fn exchange(&mut self, buf: Buf) {
+        if let Stage::Claimed(_, before) = &mut self.stage {
+            *before = buf;
+        }
+    }
+
+    /// Once it is over: what named it, its buffer, and what came.
+    pub(super) fn poll(
+        &mut self,
+        cx: &task::Context<'_>,
+    ) -> Poll<Result<(Key, Buf, Received), Failed>> {
         if let Err(failed) = self.advance(cx) {
             return Poll::Ready(Err(failed));
         }
         let over = self.collect(cx);
         match self.stage {
-            Stage::Unposted(_) | Stage::Waiting(_) => cx.waker().wake_by_ref(),
+            Stage::Unposted(_) | Stage::Claimed(..) | Stage::Waiting(_) => {
+                cx.waker().wake_by_ref();
+            }
             Stage::Posted(_) => self.ep.poll_again(cx),
             Stage::Over => {}
         }
@@ -466,9 +547,9 @@ impl<'a> Operation<'a> {
         self.stage.settle(task)
     }
 
-    fn collect(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Buf, Received), Failed>> {
+    fn collect(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Key, Buf, Received), Failed>> {
         let key = match self.stage {
-            Stage::Unposted(_) | Stage::Waiting(_) => return Poll::Pending,
+            Stage::Unposted(_) | Stage::Claimed(..) | Stage::Waiting(_) => return Poll::Pending,
             Stage::Posted(key) => key,
             Stage::Over => panic!("future polled after it was ready"),
         };
@@ -478,7 +559,7 @@ impl<'a> Operation<'a> {
         };
         self.stage = Stage::Over;
         Poll::Ready(match outcome {
-            Ok(received) => Ok((buf, received)),
+            Ok(received) => Ok((key, buf, received)),
             Err(entry) => Err(Failed { buf, entry }),
         })
     }
@@ -487,13 +568,23 @@ impl<'a> Operation<'a> {
 impl Drop for Operation<'_> {
     /// Leaves the buffer to the endpoint until its operation is over, and tries to make that soon.
     fn drop(&mut self) {
-        let Some(key) = self.stage.leave() else {
+        let stage = mem::replace(&mut self.stage, Stage::Over);
+        if let Stage::Claimed(key, buf) = stage {
+            return self.ep.discard(key, buf);
+        }
+        let Some(key) = stage.leave() else {
             return;
         };
-        let still_posted = self.ep.port.collect(key, Task::Gone).is_err();
-        if still_posted && self.ep.port.cancel(key).is_ok() {
-            // A read that fails here fails again for whoever can be told.
-            let _ = self.ep.progress();
+        match self.ep.port.collect(key, Task::Gone) {
+            Ok(found) if self.what.claims() && found.outcome.is_ok() => {
+                self.ep.discard(key, found.buf);
+            }
+            Ok(_) => {}
+            Err(_) if self.ep.port.cancel(key).is_ok() => {
+                // A read that fails here fails again for whoever can be told.
+                let _ = self.ep.progress();
+            }
+            Err(_) => {}
         }
     }
 }

@@ -102,7 +102,7 @@ impl<'a> Messages<'a> {
         }
         match self.stage {
             Stage::Over => return Poll::Ready(None),
-            Stage::Unposted(_) | Stage::Waiting(_) => cx.waker().wake_by_ref(),
+            Stage::Unposted(_) | Stage::Claimed(..) | Stage::Waiting(_) => cx.waker().wake_by_ref(),
             Stage::Posted(_) => self.ep.poll_again(cx),
         }
         Poll::Pending
@@ -134,7 +134,7 @@ impl<'a> Messages<'a> {
 impl Drop for Messages<'_> {
     fn drop(&mut self) {
         self.mailbox.close();
-        if let Some(key) = self.stage.leave()
+        if let Some(key) = mem::replace(&mut self.stage, Stage::Over).leave()
             && self.ep.port().cancel(key).is_ok()
         {
             self.ep.look();

@@ -2,6 +2,7 @@
 
 mod atomics;
 mod backlog;
+mod claim;
 mod future;
 mod messages;
 mod port;
@@ -10,6 +11,7 @@ mod sleep;
 pub(super) mod slots;
 mod stage;
 
+pub use claim::{Claim, Claiming};
 pub use future::{AsyncEndpoint, Receiving, Sending};
 pub use messages::Messages;
 pub use remote::Remote;

@@ -105,6 +105,11 @@ pub(super) enum Post {
 }
 
 impl Post {
+    /// Whether what it finds is set aside.
+    pub(super) fn claims(self) -> bool {
+        matches!(self, Self::Tclaim { .. })
+    }
+
     /// What the buffer will hold.
     ///
     /// # Errors
@@ -145,6 +150,8 @@ enum State<O> {
     Posted(Operation<O>),
     /// Messages have come into parts of the buffer, and more may.
     Parted(O, Arc<Buf>),
+    /// A message was set aside under this slot's key, which waits to be collected.
+    Found(Finished<O>),
     /// A message was set aside under this slot's key.
     Claimed,
     /// Waits to be collected.
@@ -332,6 +339,7 @@ impl<O: Clone> Port<O> {
     pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished<O>, O> {
         let collected = self.slots().update(key, |state| match state {
             State::Finished(finished) => (None, Ok(finished)),
+            State::Found(finished) => (Some(State::Claimed), Ok(finished)),
             State::Posted(mut op) => {
                 let before = mem::replace(&mut op.owner, owner);
                 (Some(State::Posted(op)), Err(before))
@@ -562,8 +570,8 @@ fn finish<O: Clone>(
             (part(op.owner, whole, entry, outcome, deliver), ())
         }
         State::Posted(op) if matches!(op.content, Content::Claim) && outcome.is_ok() => {
-            deliver(op.finish(entry, outcome));
-            (Some(State::Claimed), ())
+            let found = deliver(op.finish(entry, outcome));
+            (Some(found.map_or(State::Claimed, State::Found)), ())
         }
         State::Posted(op) => (deliver(op.finish(entry, outcome)).map(State::Finished), ()),
         State::Parted(owner, whole) => (part(owner, whole, entry, outcome, deliver), ()),
@@ -596,7 +604,9 @@ fn refused<O>(errno: Errno, state: State<O>) -> Refused {
     let buf = match state {
         State::Posted(op) => op.buf,
         State::Finished(finished) => finished.buf,
-        State::Parted(..) | State::Claimed => unreachable!("a refused post has no messages"),
+        State::Parted(..) | State::Found(_) | State::Claimed => {
+            unreachable!("a refused post has no messages")
+        }
     };
     Refused { errno, buf }
 }

@@ -13,6 +13,8 @@ use crate::owned::{Buf, Failed};
 #[derive(Debug)]
 pub(super) enum Stage {
     Unposted(Buf),
+    /// To be posted for what is set aside under this key.
+    Claimed(Key, Buf),
     /// For room in a full queue.
     Waiting(Arc<Ticket>),
     Posted(Key),
@@ -30,6 +32,7 @@ impl Stage {
     ) -> Result<(), Failed> {
         match mem::replace(self, Self::Over) {
             Self::Unposted(buf) => *self = ep.place(what, operands, buf, task)?,
+            Self::Claimed(key, buf) => *self = ep.redeem(key, what, buf, task())?,
             stage => *self = stage,
         }
         Ok(())
@@ -52,11 +55,11 @@ impl Stage {
     }
 
     /// Ends it for a future that goes; what is posted and not over.
-    pub(super) fn leave(&mut self) -> Option<Key> {
-        match mem::replace(self, Self::Over) {
+    pub(super) fn leave(self) -> Option<Key> {
+        match self {
             Self::Posted(key) => Some(key),
             Self::Waiting(ticket) => ticket.leave(),
-            Self::Unposted(_) | Self::Over => None,
+            Self::Unposted(_) | Self::Claimed(..) | Self::Over => None,
         }
     }
 }

@@ -1,0 +1,51 @@
+//! Messages that were set aside, awaited.
+
+use std::pin::Pin;
+use std::task::{self, Poll};
+
+use super::future::{Operation, Receiving};
+use crate::owned::{Buf, Failed, Received};
+
+/// The future of [`super::AsyncEndpoint::tclaim`].
+#[derive(Debug)]
+#[must_use = "nothing is claimed before the future is polled"]
+pub struct Claiming<'a>(pub(super) Operation<'a>);
+
+/// A message that was set aside for whoever holds this (fi_trecvmsg(3) with `FI_CLAIM`). Dropping it
+/// drops the message.
+#[derive(Debug)]
+#[must_use = "dropping it drops the message"]
+pub struct Claim<'a> {
+    found: Received,
+    receive: Operation<'a>,
+}
+
+impl<'a> Future for Claiming<'a> {
+    type Output = Result<Claim<'a>, Failed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
+        let operation = &mut self.0;
+        operation.poll(cx).map_ok(|(key, buf, found)| Claim {
+            found,
+            receive: operation.redeem(key, buf),
+        })
+    }
+}
+
+impl<'a> Claim<'a> {
+    /// The tag, data, source and length of the message.
+    pub fn found(&self) -> &Received {
+        &self.found
+    }
+
+    /// Receives the message into the buffer that it was claimed with.
+    pub fn recv(self) -> Receiving<'a> {
+        Receiving(self.receive)
+    }
+
+    /// Receives the message into another buffer, such as one that is long enough for it.
+    pub fn recv_into(mut self, buf: Buf) -> Receiving<'a> {
+        self.receive.exchange(buf);
+        Receiving(self.receive)
+    }
+}
