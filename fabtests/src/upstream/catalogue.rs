@@ -116,6 +116,9 @@ pub fn entries(_: &Wanted, provider: &str) -> Vec<Entry> {
     let mut add = |set: Set, line: String, processes: Vec<Process>| {
         let mut entry = Entry::new(provider, line, processes);
         entry.set = set;
+        if set > Set::Quick {
+            entry.timeout *= 5;
+        }
         entries.push(entry);
     };
     for line in ALONE {
