@@ -115,7 +115,7 @@ impl Chart {
                 "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"{FAINT}\"/>"
             );
         }
-        for (value, text) in self.x.ticks(12) {
+        for (value, text) in self.x.ticks(18) {
             let x = LEFT + self.x.at(value) * (right - LEFT);
             let _ = writeln!(
                 svg,
@@ -150,15 +150,12 @@ impl Chart {
     fn band(&self, svg: &mut String, series: &Series) {
         let colour = series.look.colour();
         let ends = series.points.iter().zip(&series.band);
-        let upper = ends
-            .clone()
-            .filter_map(|(&(x, _), &(_, high))| self.place((x, high)));
-        let lower = ends
-            .rev()
-            .filter_map(|(&(x, _), &(low, _))| self.place((x, low)));
-        let outline: Vec<_> = upper.chain(lower).collect();
-        if outline.len() > 2 {
-            let points = text_of(&outline);
+        let ends = ends
+            .map(|(&(x, _), &(low, high))| Some((self.place((x, low))?, self.place((x, high))?)));
+        for part in unbroken(ends) {
+            let upper = part.iter().map(|(_, high)| *high);
+            let lower = part.iter().rev().map(|(low, _)| *low);
+            let points = text_of(&upper.chain(lower).collect::<Vec<_>>());
             let _ = writeln!(
                 svg,
                 "<polygon points=\"{points}\" fill=\"{colour}\" opacity=\"0.18\"/>"
@@ -167,29 +164,26 @@ impl Chart {
     }
 
     fn line(&self, svg: &mut String, series: &Series) {
-        let places = series.points.iter().filter_map(|&at| self.place(at));
-        let mut places: Vec<_> = places.collect();
-        if places.is_empty() {
-            return;
-        }
-        if let ([(x, y)], Look::Limit(_)) = (&places[..], series.look) {
-            places = vec![(x - STROKE, *y), (x + STROKE, *y)];
-        }
         let colour = series.look.colour();
         let dashes = series.look.dashes();
-        let _ = writeln!(
-            svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>",
-            text_of(&places)
-        );
-        if matches!(series.look, Look::Measured(_)) {
-            for (x, y) in places {
-                let _ = write!(
-                    svg,
-                    "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.6\" fill=\"{colour}\"/>"
-                );
+        let is_limit = matches!(series.look, Look::Limit(_));
+        for mut places in unbroken(series.points.iter().map(|&at| self.place(at))) {
+            if !is_limit {
+                for (x, y) in &places {
+                    let _ = write!(
+                        svg,
+                        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.6\" fill=\"{colour}\"/>"
+                    );
+                }
+                svg.push('\n');
+            } else if let [(x, y)] = places[..] {
+                places = vec![((x - STROKE).max(LEFT), y), ((x + STROKE).min(RIGHT), y)];
             }
-            svg.push('\n');
+            let _ = writeln!(
+                svg,
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>",
+                text_of(&places)
+            );
         }
     }
 
@@ -262,6 +256,19 @@ impl Look {
     }
 }
 
+/// What lies between gaps: a line over a size that was not measured would say something of it.
+fn unbroken<T>(all: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
+    let mut parts = vec![Vec::new()];
+    for one in all {
+        match (one, parts.last_mut()) {
+            (Some(one), Some(part)) => part.push(one),
+            _ => parts.push(Vec::new()),
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
 fn text_of(places: &[(f64, f64)]) -> String {
     let texts = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
     texts.collect::<Vec<_>>().join(" ")
@@ -300,6 +307,21 @@ mod tests {
         assert_eq!(svg.matches("<polygon").count(), 2);
         assert!(svg.contains(">one<") && svg.contains(">two &amp; three<"));
         assert!(svg.contains("a &lt; b") && svg.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_a_gap() {
+        let mut chart = chart(&["one"]);
+        let ys = [100.0, 200.0, f64::NAN, 800.0];
+        let points = ys.iter().enumerate();
+        chart.series[0].points = points
+            .map(|(at, &y)| (8.0 * 4_f64.powi(at as i32), y))
+            .collect();
+        chart.series[0].band = ys.iter().map(|y| (y * 0.9, y * 1.1)).collect();
+        let svg = chart.svg();
+        assert_eq!(svg.matches("<polyline").count(), 2, "{svg}");
+        assert_eq!(svg.matches("<polygon").count(), 2, "{svg}");
+        assert_eq!(svg.matches("<circle").count(), 3, "{svg}");
     }
 
     #[test]

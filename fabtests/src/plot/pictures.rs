@@ -38,7 +38,11 @@ pub fn pictures(reports: &[Report]) -> Vec<Picture> {
 
 /// Of how many runs the lines are medians.
 fn runs(rows: &[&Row]) -> String {
-    let counts = || rows.iter().map(|row| row.runs_ns.len());
+    let counts = || {
+        rows.iter()
+            .map(|row| row.runs_ns.len())
+            .filter(|&runs| runs > 0)
+    };
     match (counts().min(), counts().max()) {
         (_, None | Some(0 | 1)) | (None, _) => String::new(),
         (Some(least), Some(most)) if least == most => {
@@ -167,14 +171,21 @@ impl Question {
             row.memcpy_mbps.map(|mbps| row.size as f64 * 1e3 / mbps)
         }));
         let drawn = lines.into_iter().filter_map(|(name, rows, limit)| {
-            let points = rows.iter().filter_map(|row| {
-                let ns = limit(row).filter(|ns| *ns > 0.0)?;
-                Some((row.size as f64, (self.value)(row, ns)))
+            let points = rows.iter().map(|row| {
+                let ns = limit(row).filter(|ns| *ns > 0.0);
+                let value = ns.map_or(f64::NAN, |ns| (self.value)(row, ns));
+                (row.size as f64, value)
             });
             let mut points: Vec<_> = points.collect();
-            points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            // Of several rows of a size the first counts that has the limit.
+            points.sort_by(|one, other| {
+                let key = |at: &(f64, f64)| (at.0, f64::from(u8::from(at.1.is_nan())));
+                let (one, other) = (key(one), key(other));
+                one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
+            });
             points.dedup_by(|one, other| one.0 == other.0);
-            (!points.is_empty()).then_some((name, points))
+            let is_known = points.iter().any(|at| at.1.is_finite());
+            is_known.then_some((name, points))
         });
         let series = drawn.enumerate().map(|(number, (name, points))| Series {
             name,
