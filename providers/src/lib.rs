@@ -1,6 +1,6 @@
 //! The one table of built-in providers, in order of preference. It holds no logic.
 //!
-//! Each provider is a feature of its own; `default` has all of them. The ofi provider is off until a
+//! Each provider is a feature of its own; `default` has all of them but `lnx`. The ofi provider is off until a
 //! parameter names the library that it is to load. A registry takes providers
 //! from elsewhere just as well:
 //!
@@ -31,5 +31,11 @@ pub fn builtin() -> Registry {
     let registry = registry.with(&selvedge_udp::PROVIDER);
     #[cfg(feature = "ofi")]
     let registry = registry.with(&selvedge_ofi::PROVIDER);
+    #[cfg(feature = "lnx")]
+    let registry = registry.with(&LNX);
     registry
 }
+
+#[cfg(feature = "lnx")]
+static LNX: selvedge_lnx::Lnx =
+    selvedge_lnx::Lnx::new(&selvedge_shm::PROVIDER, &selvedge_tcp::PROVIDER);

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     "src",
     "abi/src",
     "providers/src",
@@ -15,6 +15,7 @@ const SOURCES: [&str; 15] = [
     "providers/tcp/src",
     "providers/udp/src",
     "providers/ofi/src",
+    "providers/lnx/src",
     "util/bmi/src",
     "util/capi/bmi/src",
     "fabtests/src",

@@ -1,0 +1,185 @@
+//! Endpoints: opening, closing, and what is neither message nor progress.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use selvedge::{Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Result};
+use selvedge_kit::birth::Native;
+use selvedge_kit::cq::{Progress, Sink};
+use selvedge_kit::domain::Base;
+use selvedge_kit::lock::{Lock, Mode};
+use selvedge_kit::srx::Manner;
+use selvedge_kit::wait::Rest;
+use selvedge_kit::{Drivers, Ep, own_av};
+
+use crate::av::Av;
+use crate::config::Config;
+use crate::link::Link;
+use crate::name::{self, Name};
+use crate::state::State;
+use crate::wire::EAGER;
+
+/// An endpoint of the lnx provider.
+pub struct Endpoint {
+    pub(crate) inner: Arc<Inner>,
+    /// What queues and counters know the endpoint by.
+    progress: Arc<dyn Progress>,
+    drivers: Drivers,
+    name: Name,
+    pub(crate) max_msg_size: usize,
+}
+
+/// What queues and counters drive.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// Out of reach for children that are forked from this process.
+    pub(crate) state: Native<State>,
+    /// What becomes ready with news of either link while somebody sleeps.
+    epoll: Epoll,
+}
+
+impl Progress for Inner {
+    #[inline]
+    fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        self.state
+            .lock()
+            .map_or(0, |mut state| state.progress(budget, sink))
+    }
+
+    fn rest(&self, _seen: &mut u64) -> Rest {
+        // A child that is forked from this process never gets here: its queues do not wait.
+        let state = self.state.lock();
+        state.map_or(Rest::UntilWoken, |mut state| state.rest())
+    }
+
+    fn woken(&self) {
+        const BUDGET: usize = 64;
+        if let Ok(mut state) = self.state.lock() {
+            state.look_at_all(BUDGET);
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.0.as_fd())
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn open(
+        info: &Info,
+        bind: &Bindings,
+        config: &Config,
+        base: &Base,
+        links: &[(Info, Arc<dyn selvedge::Domain>); 2],
+    ) -> Result<Arc<Self>, Error> {
+        let ep = Ep::resolve(bind, info)?;
+        let av: Arc<Av> = own_av(bind, "an endpoint of type FI_EP_RDM")?;
+        let [near, far] = links;
+        let links = [open_link(near)?, open_link(far)?];
+        let failed = |errno: Errno| Error::new(errno, "opening an endpoint over two links");
+        let name = Name {
+            host: name::host(&config.host),
+            near: links[0].address().map_err(failed)?,
+            far: links[1].address().map_err(failed)?,
+        };
+        let epoll = watch_both(&links).map_err(|cause| failed(Errno::from_raw(cause as i32)))?;
+        let drivers = base.drivers(&ep);
+        let mut state = State::new(links, ep, av, Manner::new(info, EAGER), name.clone());
+        state.most = config.unexpected_size;
+        state.listen().map_err(failed)?;
+        let inner = Arc::new(Inner {
+            state: Native::new(locked(base.mode(), state)),
+            epoll,
+        });
+        let endpoint = Arc::new(Self {
+            progress: Arc::clone(&inner) as Arc<dyn Progress>,
+            inner,
+            drivers,
+            name,
+            max_msg_size: info.ep_attr.max_msg_size,
+        });
+        // What was attached is detached when the endpoint is dropped.
+        endpoint.drivers.attach(&endpoint.progress)?;
+        Ok(endpoint)
+    }
+}
+
+fn open_link((info, domain): &(Info, Arc<dyn selvedge::Domain>)) -> Result<Link, Error> {
+    Link::open(info, &**domain)
+}
+
+fn watch_both(links: &[Link; 2]) -> nix::Result<Epoll> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    for fd in links.iter().filter_map(Link::wait_fd) {
+        epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+    }
+    Ok(epoll)
+}
+
+#[expect(unsafe_code, reason = "passes the application's promise to the lock")]
+fn locked(mode: Mode, state: State) -> Lock<State> {
+    // SAFETY: `Base` derives `mode` from the promise of `Hints::promise_threading`, which covers
+    // every object of the domain; the lock is taken at the top of each call and never below.
+    unsafe { Lock::with_mode(mode, state) }
+}
+
+#[expect(unsafe_code, reason = "the promise of the endpoint trait")]
+// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
+// completing call consumes, and by a link between the post of `Link::recv_body` and its completion,
+// which `Op::Coming` waits for; that of a send through the `TxBuf` of its ask, and likewise
+// `Op::Body`. `Drop` detaches the endpoint from whatever drives it, and drops the links before the
+// operations that keep the memory.
+unsafe impl selvedge::Endpoint for Endpoint {
+    fn address(&self) -> Result<Address> {
+        Ok(self.name.to_address())
+    }
+
+    fn cancel(&self, context: Context) -> Result {
+        self.inner.state.lock()?.cancel(context)
+    }
+
+    fn set(&self, option: EpOption) -> Result {
+        match option {
+            EpOption::MinMultiRecv(least) => self.inner.state.lock()?.manner.least = least,
+            _ => return Err(Errno::NoProtoOpt),
+        }
+        Ok(())
+    }
+
+    fn option(&self, name: EpOptionName) -> Result<EpOption> {
+        Ok(match name {
+            EpOptionName::MinMultiRecv => {
+                EpOption::MinMultiRecv(self.inner.state.lock()?.manner.least)
+            }
+            EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(self.max_msg_size),
+            EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(self.max_msg_size),
+            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(EAGER),
+            EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(EAGER),
+            _ => return Err(Errno::NoProtoOpt),
+        })
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // In a forked child there is nothing to end: all of it is the parent's. The child's copy is
+        // forgotten; its queues still name it.
+        if self.inner.state.lock().is_err() {
+            return;
+        }
+        // Without our lock: a queue waits here until its call of our progress is over.
+        self.drivers.detach(&self.progress);
+        if let Ok(mut state) = self.inner.state.lock() {
+            // Peers wait for the answers that are still here.
+            state.catch_up();
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lnx endpoint {}", self.name)
+    }
+}

@@ -1,0 +1,116 @@
+//! Names: what an endpoint is called on both of its links, and which host it is on.
+
+use std::fmt;
+use std::str::FromStr;
+
+use selvedge::Address;
+
+/// `lnx://HOST|NEAR|FAR`: a number for the host, and the addresses of both links.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name {
+    pub(crate) host: u64,
+    pub(crate) near: Address,
+    pub(crate) far: Address,
+}
+
+const SCHEME: &str = "lnx://";
+
+impl Name {
+    pub(crate) fn to_address(&self) -> Address {
+        Address::Str(self.to_string())
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, near, far } = self;
+        write!(f, "{SCHEME}{host:016x}|{near}|{far}")
+    }
+}
+
+/// A text that is no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoName;
+
+impl FromStr for Name {
+    type Err = NoName;
+
+    fn from_str(text: &str) -> Result<Self, NoName> {
+        let rest = text.strip_prefix(SCHEME).ok_or(NoName)?;
+        let mut parts = rest.split('|');
+        let mut part = || parts.next().filter(|part| !part.is_empty()).ok_or(NoName);
+        let host = part()?;
+        let is_number = host.len() == 16 && host.bytes().all(|it| it.is_ascii_hexdigit());
+        let host = u64::from_str_radix(host, 16).ok().filter(|_| is_number);
+        let mut address = || part()?.parse().map_err(|_| NoName);
+        let (near, far) = (address()?, address()?);
+        match parts.next() {
+            None => Ok(Self {
+                host: host.ok_or(NoName)?,
+                near,
+                far,
+            }),
+            Some(_) => Err(NoName),
+        }
+    }
+}
+
+/// The number of this host, or of what `given` names.
+///
+/// Processes have the same one if near links may well work between them: in one boot of one system,
+/// one network namespace, one `/dev/shm`, and of one user.
+pub(crate) fn host(given: &str) -> u64 {
+    if !given.is_empty() {
+        return digest(given.as_bytes());
+    }
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let boot = read("/proc/sys/kernel/random/boot_id");
+    let net = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let shm = nix::sys::stat::stat("/dev/shm").map_or(0, |stat| stat.st_dev);
+    let user = nix::unistd::getuid();
+    digest(format!("{}|{}|{shm}|{user}", boot.trim(), net.display()).as_bytes())
+}
+
+/// FNV-1a, which is the same in every build.
+fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written_and_nothing_else_is() {
+        let name = Name {
+            host: 0xabc,
+            near: Address::Str("fi_shm://1:2".into()),
+            far: "[::1]:5".parse().unwrap(),
+        };
+        let text = name.to_string();
+        assert_eq!(text, "lnx://0000000000000abc|fi_shm://1:2|[::1]:5");
+        assert_eq!(text.parse(), Ok(name));
+        let last = text.rfind('|').expect("it has two");
+        for cut in 0..=last {
+            assert_eq!(text[..cut].parse::<Name>(), Err(NoName), "{}", &text[..cut]);
+        }
+        for bad in [
+            "fi_shm://1:2",
+            "lnx://abc|a|1.2.3.4:5",
+            "lnx://+000000000000abc|a|b",
+            "lnx://0000000000000abc|a|b|c",
+            "lnx://0000000000000abc||b",
+        ] {
+            assert_eq!(bad.parse::<Name>(), Err(NoName), "{bad}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_one_number_each() {
+        assert_eq!(host(""), host(""));
+        assert_eq!(host("a"), host("a"));
+        assert_ne!(host("a"), host("b"));
+    }
+}

@@ -1,0 +1,345 @@
+//! Posting messages, tagged and not: the caller's promise becomes a value, the rest is safe.
+
+#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+
+use selvedge::{
+    Atomic, Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, Rma, TagMatch, Tagged, msg,
+    tagged,
+};
+use selvedge_kit::copy::{RxBuf, TxBuf};
+use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
+use selvedge_kit::{Ep, Report};
+
+use crate::arrive::Kept;
+use crate::endpoint::Endpoint;
+use crate::link::Frame;
+use crate::state::{Ask, State, Then};
+use crate::wire::{EAGER, Header, What};
+
+/// Pieces of a local list.
+pub(crate) const IOV_LIMIT: usize = 4;
+/// Sends to one peer that may be outstanding.
+const BUSY_MAX: usize = 256;
+
+/// Flags that an endpoint may add to its sends by default.
+pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
+    .union(OpFlags::INJECT)
+    .union(LEVELS)
+    .union(ANSWERED);
+/// Flags that an endpoint may add to its receives by default.
+pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MULTI_RECV);
+/// Levels of completion that a link sees to.
+pub(crate) const LEVELS: OpFlags = OpFlags::INJECT_COMPLETE.union(OpFlags::TRANSMIT_COMPLETE);
+/// Those that the peer has to confirm.
+pub(crate) const ANSWERED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
+
+const TX_FLAGS: OpFlags = TX_DEFAULTS
+    .union(OpFlags::DEFAULT)
+    .union(OpFlags::REMOTE_CQ_DATA)
+    .union(OpFlags::FENCE)
+    .union(OpFlags::MORE);
+
+/// A send, as far as both interfaces have it in common.
+struct Send {
+    kind: Kind,
+    tag: u64,
+    data: u64,
+    dest: FiAddr,
+    context: Context,
+}
+
+impl Msg for Endpoint {
+    unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
+        let send = Send {
+            kind: Kind::Msg,
+            tag: 0,
+            data: msg.data,
+            dest: msg.dest,
+            context: msg.context,
+        };
+        // SAFETY: passed on from the caller.
+        self.post_send(unsafe { tx_buf(msg.iov)? }, &send, flags)
+    }
+
+    unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
+        let tag = TagMatch::exact(0);
+        // SAFETY: passed on from the caller.
+        let buf = unsafe { rx_buf(msg.iov)? };
+        self.post_recv(Kind::Msg, buf, tag, msg.src, msg.context, flags)
+    }
+
+    fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        self.post_inject(Kind::Msg, buf, dest, 0, data)
+    }
+}
+
+impl Tagged for Endpoint {
+    unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
+        let send = Send {
+            kind: Kind::Tagged,
+            tag: msg.tag,
+            data: msg.data,
+            dest: msg.dest,
+            context: msg.context,
+        };
+        // SAFETY: passed on from the caller.
+        self.post_send(unsafe { tx_buf(msg.iov)? }, &send, flags)
+    }
+
+    unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
+        // SAFETY: passed on from the caller.
+        let buf = unsafe { rx_buf(msg.iov)? };
+        self.post_recv(Kind::Tagged, buf, msg.tag, msg.src, msg.context, flags)
+    }
+
+    fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        self.post_inject(Kind::Tagged, buf, dest, tag, data)
+    }
+}
+
+impl Rma for Endpoint {}
+impl Atomic for Endpoint {}
+
+impl Endpoint {
+    fn post_send(&self, buf: TxBuf, send: &Send, flags: OpFlags) -> Result {
+        if !TX_FLAGS.contains(flags) {
+            return Err(Errno::BadFlags);
+        }
+        let mut state = self.inner.state.lock()?;
+        let flags = state.ep.tx_flags(flags);
+        let len = buf.len();
+        if flags.contains(OpFlags::INJECT) && len > EAGER || len > self.max_msg_size {
+            return Err(Errno::MsgSize);
+        }
+        let peer = state.peer_at(send.dest)?;
+        let report = Report {
+            what: send.kind.sent(),
+            context: send.context,
+            flags,
+            completes: true,
+            len,
+        };
+        let mut header = state.header(send.kind, send.tag, len);
+        if flags.contains(OpFlags::REMOTE_CQ_DATA) {
+            (header.has_data, header.data) = (true, send.data);
+        }
+        state.post(peer, header, buf, report)
+    }
+
+    fn post_inject(
+        &self,
+        kind: Kind,
+        bytes: &[u8],
+        dest: FiAddr,
+        tag: u64,
+        data: Option<u64>,
+    ) -> Result {
+        if bytes.len() > EAGER {
+            return Err(Errno::MsgSize);
+        }
+        let mut state = self.inner.state.lock()?;
+        let peer = state.peer_at(dest)?;
+        let report = Report {
+            what: kind.sent(),
+            context: Context::default(),
+            flags: OpFlags::INJECT,
+            completes: false,
+            len: bytes.len(),
+        };
+        let mut header = state.header(kind, tag, bytes.len());
+        if let Some(data) = data {
+            (header.has_data, header.data) = (true, data);
+        }
+        // SAFETY: `bytes` is borrowed for the whole call, and what is not longer than `EAGER` is
+        // copied into a frame before the call ends, or dropped with an error (`State::post`).
+        let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
+        state.post(peer, header, buf, report)
+    }
+
+    fn post_recv(
+        &self,
+        kind: Kind,
+        buf: RxBuf,
+        tag: TagMatch,
+        src: FiAddr,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        let mut state = self.inner.state.lock()?;
+        let posted = Posted {
+            buf,
+            src: Source::ANY,
+            tag,
+            context,
+            flags: state.ep.rx_flags(kind, flags),
+            kind,
+        };
+        state.recv_from(src, posted)
+    }
+}
+
+/// # Safety
+/// As [`TxBuf::new`].
+unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
+    if iov.len() > IOV_LIMIT {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    Ok(unsafe { TxBuf::new(iov) })
+}
+
+/// # Safety
+/// As [`RxBuf::new`].
+unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
+    if iov.len() > IOV_LIMIT {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    Ok(unsafe { RxBuf::new(iov) })
+}
+
+impl State {
+    fn header(&self, kind: Kind, tag: u64, len: usize) -> Header {
+        let what = match (kind, len <= EAGER) {
+            (Kind::Msg, true) => What::Msg,
+            (Kind::Tagged, true) => What::Tagged,
+            (Kind::Msg, false) => What::LargeMsg,
+            (Kind::Tagged, false) => What::LargeTagged,
+        };
+        Header {
+            tag,
+            len,
+            ..Header::new(what, self.life)
+        }
+    }
+
+    /// Posts a message: what fits into a frame is copied, the rest waits until it is asked for.
+    fn post(&mut self, peer: usize, mut header: Header, buf: TxBuf, report: Report) -> Result {
+        let busy = self.peers[peer].busy;
+        let is_fenced = report.flags.contains(OpFlags::FENCE) && busy > 0;
+        let is_full = report.completes && self.ep.tx_cq.room() == 0;
+        if is_fenced || is_full || busy >= BUSY_MAX {
+            return Err(Errno::Again);
+        }
+        self.greet(peer)?;
+        let is_whole = header.len <= EAGER;
+        header.wants_answer = is_whole && report.flags.intersects(ANSWERED);
+        let mut frame = self.spare.pop().unwrap_or_else(Frame::new);
+        let number = self.next_number();
+        if header.wants_answer || !is_whole {
+            header.number = number;
+        }
+        let kept = match is_whole {
+            true => {
+                frame.write(&header, |out| {
+                    buf.read(0, out);
+                });
+                drop(buf);
+                None
+            }
+            false => {
+                frame.write_header(&header);
+                Some(buf)
+            }
+        };
+        let then = match header.number {
+            0 => Then::Report(report),
+            number => Then::Answer(number),
+        };
+        self.say(peer, frame, false, then)?;
+        if let Then::Answer(number) = then {
+            self.serial = self.serial.wrapping_add(1);
+            self.asks.insert(Ask {
+                number,
+                peer,
+                report,
+                buf: kept,
+            });
+        }
+        self.peers[peer].busy += 1;
+        self.hot = self.peers[peer].link;
+        Ok(())
+    }
+
+    /// The number of the next send that is answered; never zero.
+    fn next_number(&self) -> u64 {
+        u64::from(self.serial | 1 << 31) << 32 | self.asks.vacant_key() as u64
+    }
+
+    /// Has a peer know our name before anything else.
+    fn greet(&mut self, peer: usize) -> Result {
+        if self.peers[peer].is_greeted {
+            return Ok(());
+        }
+        let name = self.own.to_string();
+        let mut frame = Frame::new();
+        let header = Header {
+            len: name.len(),
+            ..Header::new(What::Hello, self.life)
+        };
+        frame.write(&header, |out| out.copy_from_slice(name.as_bytes()));
+        self.say(peer, frame, false, Then::Nothing)?;
+        self.peers[peer].is_greeted = true;
+        self.watch(peer);
+        Ok(())
+    }
+
+    fn recv_from(&mut self, src: FiAddr, mut posted: Posted) -> Result {
+        if !PLAIN.contains(posted.flags) {
+            return self.recv_otherwise(posted, src);
+        }
+        if src != self.manner.any {
+            self.direct(&mut posted, src)?;
+        }
+        let met = self.matcher(posted.kind).post(posted);
+        if let Some((posted, env, kept)) = met {
+            Self::meet(self, posted, env, kept);
+        }
+        Ok(())
+    }
+}
+
+impl Receiver for State {
+    type Kept = Kept;
+
+    fn matcher(&mut self, kind: Kind) -> &mut Matcher<Kept> {
+        Self::matcher(self, kind)
+    }
+
+    fn manner(&self) -> &Manner {
+        &self.manner
+    }
+
+    fn ep(&self) -> &Ep {
+        &self.ep
+    }
+
+    fn source_at(&mut self, addr: FiAddr) -> Result<Source> {
+        Ok(Source(self.peer_at(addr)? as u32))
+    }
+
+    fn addr_of(&mut self, source: Source) -> FiAddr {
+        self.peer_addr(source.0 as usize)
+    }
+
+    fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
+        if self.manner.directs(posted.kind) {
+            posted.src = self.source_at(src)?;
+            self.watch(posted.src.0 as usize);
+        }
+        Ok(())
+    }
+
+    fn look_for_more(&mut self) {
+        const BUDGET: usize = 64;
+        self.look_at_all(BUDGET);
+    }
+
+    fn meet(&mut self, posted: Posted, env: Envelope, kept: Kept) {
+        Self::meet(self, posted, env, kept);
+    }
+
+    fn discard(&mut self, env: &Envelope, kept: Kept) {
+        Self::discard(self, env, &kept);
+    }
+}

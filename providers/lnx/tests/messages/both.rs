@@ -1,0 +1,160 @@
+//! One endpoint, with a peer on each link at once.
+
+use selvedge::info::Version;
+use selvedge::{Errno, FiAddr, InfoFlags};
+
+use crate::common::{Rx, Side, Tx, pattern};
+use crate::provider;
+
+/// `b` with `a` on its own host and `c` on another one.
+struct Three {
+    a: Side,
+    b: Side,
+    c: Side,
+    /// `b` as they know it.
+    to_b: FiAddr,
+    from_a: FiAddr,
+    from_c: FiAddr,
+}
+
+fn side(host: &str) -> Side {
+    provider::with(&[("FI_LNX_HOST", host)], &provider::hints()).side()
+}
+
+fn three() -> Three {
+    let (a, b, c) = (side("here"), side("here"), side("there"));
+    let to_b = a.knows(&b);
+    assert_eq!(c.knows(&b), to_b);
+    let (from_a, from_c) = (b.knows(&a), b.knows(&c));
+    Three {
+        a,
+        b,
+        c,
+        to_b,
+        from_a,
+        from_c,
+    }
+}
+
+/// Lengths on both sides of what travels with its header.
+const LENGTHS: [usize; 5] = [8, 4096, 4097, 100, 60_000];
+
+#[test]
+fn a_receive_from_anybody_takes_from_both_links_and_keeps_the_order_of_each() {
+    const COUNT: usize = 100;
+    let Three {
+        a,
+        b,
+        c,
+        to_b,
+        from_a,
+        from_c,
+    } = three();
+    let bytes = |sender: u64, number: usize| {
+        let len = LENGTHS[number % LENGTHS.len()];
+        pattern(sender * 1000 + number as u64, len)
+    };
+    // Some receives are there before the messages, and some come after them.
+    let receive = |number: u64| b.recv(&Rx::tagged(7, 60_000).context(number));
+    (0..COUNT as u64).for_each(receive);
+    for number in 0..COUNT {
+        a.send_patiently(&Tx::tagged(to_b, 7, &bytes(0, number)), &[&b, &c]);
+        c.send_patiently(&Tx::tagged(to_b, 7, &bytes(1, number)), &[&a, &b]);
+    }
+    (COUNT as u64..2 * COUNT as u64).for_each(receive);
+    let mut came = vec![None; 2 * COUNT];
+    for _ in 0..2 * COUNT {
+        let done = b.wait(&[&a, &c]);
+        let len = done.outcome.as_ref().unwrap().len;
+        came[done.context() as usize] = Some((done.src, done.bytes[..len].to_vec()));
+    }
+    // A receive that was posted earlier has the earlier message, whichever was done first.
+    let mut next = [0; 2];
+    for (src, got) in came.into_iter().flatten() {
+        let sender = usize::from(src == from_c);
+        assert!(src == from_a || src == from_c, "{src:?}");
+        assert!(
+            got == bytes(sender as u64, next[sender]),
+            "{sender} {next:?}"
+        );
+        next[sender] += 1;
+    }
+    assert_eq!(next, [COUNT; 2]);
+}
+
+#[test]
+fn a_directed_receive_leaves_the_messages_of_the_other_link() {
+    let Three {
+        a,
+        b,
+        c,
+        to_b,
+        from_a,
+        from_c,
+    } = three();
+    for len in LENGTHS {
+        let (near, far) = (pattern(1, len), pattern(2, len));
+        b.recv(&Rx::tagged(7, len).from(from_c).context(1));
+        b.recv(&Rx::tagged(7, len).context(2));
+        a.send(&Tx::tagged(to_b, 7, &near));
+        let done = b.wait(&[&a, &c]);
+        assert_eq!((done.context(), done.src), (2, from_a));
+        done.assert_bytes(&near);
+        c.send(&Tx::tagged(to_b, 7, &far));
+        let done = b.wait(&[&a, &c]);
+        assert_eq!((done.context(), done.src), (1, from_c));
+        done.assert_bytes(&far);
+        for side in [&a, &c] {
+            side.wait(&[&a, &b, &c]).outcome.unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_peer_fails_what_waits_for_it_alone() {
+    for gone in ["here", "there"] {
+        let (b, other, peer) = (side("here"), side("there"), side(gone));
+        let (to_b, to_other) = (peer.knows(&b), b.knows(&other));
+        let from = b.knows(&peer);
+        let bytes = pattern(3, 60_000);
+        b.recv(&Rx::tagged(1, 8).context(1));
+        peer.send(&Tx::tagged(to_b, 1, &pattern(1, 8)));
+        assert_eq!(b.wait(&[&peer]).context(), 1);
+        b.recv(&Rx::tagged(2, 8).from(from).context(2));
+        b.send(&Tx::tagged(from, 3, &bytes).context(3));
+        b.recv(&Rx::tagged(4, 8).context(4));
+        drop(peer);
+        let mut failed = [0; 2].map(|_| {
+            let done = b.wait(&[&other]);
+            assert_eq!((done.error().errno, done.src), (Errno::ConnReset, from));
+            done.context()
+        });
+        failed.sort_unstable();
+        assert_eq!(failed, [2, 3]);
+        other.recv(&Rx::tagged(5, bytes.len()));
+        b.send(&Tx::tagged(to_other, 5, &bytes).context(5));
+        other.wait(&[&b]).assert_bytes(&bytes);
+        assert_eq!(b.wait(&[&other]).context(), 5);
+    }
+}
+
+#[test]
+fn nodes_and_services_are_refused_by_name() {
+    let hints = provider::hints().provider("lnx");
+    let asked = |node, service| {
+        let flags = InfoFlags::empty();
+        provider::registry().getinfo(Version::API, node, service, flags, &hints)
+    };
+    assert_eq!(asked(None, None).unwrap().len(), 1);
+    for (node, service) in [(Some("localhost"), None), (None, Some("4711"))] {
+        let error = asked(node, service).unwrap_err();
+        assert_eq!(error.errno(), Errno::NoData);
+        assert!(error.to_string().contains("node or service"), "{error}");
+    }
+}
+
+#[test]
+fn whoever_does_not_name_it_is_not_served() {
+    let infos = provider::registry().infos(&provider::hints());
+    assert_eq!(infos.unwrap_err().errno(), Errno::NoData);
+}

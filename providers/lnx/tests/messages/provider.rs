@@ -1,0 +1,92 @@
+//! The lnx provider over shm and tcp, with the parameters of a test.
+
+use selvedge::info::EpType;
+use selvedge::{Address, Caps, Hints, Registry};
+use selvedge_lnx::Lnx;
+
+use crate::common::Sut;
+
+/// The bytes of large messages come when they are asked for.
+pub(crate) const LARGE_MAY_BE_PASSED: bool = true;
+
+/// An address of one link alone.
+pub(crate) fn malformed() -> Address {
+    Address::Ip("127.0.0.1:1".parse().unwrap())
+}
+
+/// With shm as the link to peers in this process, and with tcp, under names that shm takes for a
+/// parameter of its own.
+pub(crate) const WAYS: [&str; 2] = ["auto", "bounce"];
+
+/// Sizes on both sides of every threshold: of a frame, and those of the links.
+pub(crate) const SIZES: [usize; 20] = [
+    0,
+    1,
+    7,
+    8,
+    39,
+    40,
+    64,
+    1000,
+    2000,
+    2048,
+    4047,
+    4048,
+    4049,
+    4096,
+    16384,
+    16385,
+    65537,
+    200_000,
+    1 << 20,
+    (1 << 20) + 1,
+];
+
+/// Everything that messages and tags can do.
+pub(crate) fn hints() -> Hints {
+    Hints::new()
+        .caps(
+            Caps::MSG
+                | Caps::TAGGED
+                | Caps::SOURCE
+                | Caps::DIRECTED_RECV
+                | Caps::TAGGED_DIRECTED_RECV,
+        )
+        .ep_type(EpType::Rdm)
+}
+
+static NEAR_SHM: Lnx = Lnx::new(&selvedge_shm::PROVIDER, &selvedge_tcp::PROVIDER);
+static NEAR_TCP: Lnx = Lnx::new(&selvedge_tcp::PROVIDER, &selvedge_shm::PROVIDER);
+
+pub(crate) fn registry() -> Registry {
+    Registry::new()
+        .with(&NEAR_SHM)
+        .with_params([("FI_TCP_IFACE", "lo")].into_iter().collect())
+}
+
+fn over(lnx: &'static Lnx, params: &[(&str, &str)], hints: &Hints) -> Sut {
+    let own = [("FI_TCP_IFACE", "lo")];
+    let registry = Registry::new()
+        .with(lnx)
+        .with_params(own.iter().chain(params).copied().collect());
+    Sut::new(registry, "lnx", hints)
+}
+
+/// The provider in an environment of these variables.
+pub(crate) fn with(params: &[(&str, &str)], hints: &Hints) -> Sut {
+    over(&NEAR_SHM, params, hints)
+}
+
+/// The provider with its defaults.
+pub(crate) fn plain() -> Sut {
+    with(&[], &hints())
+}
+
+/// The provider with this link to ourselves.
+pub(crate) fn by(way: &str) -> Sut {
+    let lnx = match way {
+        "bounce" => &NEAR_TCP,
+        _ => &NEAR_SHM,
+    };
+    over(lnx, &[], &hints())
+}
