@@ -226,7 +226,6 @@ impl FlawedEndpoint {
         places
     }
 
-    /// What is done in the place of an atomic.
     /// The operation that is carried out on so many elements in the place of this one.
     fn op(&self, op: Op, count: usize) -> Op {
         match self.flaw {
