@@ -33,6 +33,8 @@ const WARM_UP: u64 = 3;
 const MESSAGES: u64 = 200;
 /// How long a life may last that is not heard from before it is killed, in microseconds.
 const LONGEST: u64 = 20_000;
+/// How long a life that is paused may go on without being heard.
+const SPEECHLESS: Duration = Duration::from_millis(50);
 /// Signals per second in a storm.
 const STORM: u32 = 10_000;
 /// What the partner's memory may grow by, whatever the number of lives.
@@ -261,7 +263,7 @@ impl Partner {
     fn life_with_pauses(&mut self, count: u32, random: &mut Random) -> anyhow::Result<()> {
         let mut actor = self.start(End::Close(count))?;
         while !actor.has_spoken()? {
-            self.talk_while(Duration::from_micros(random.below(3000)))?;
+            self.talk_until_heard(&mut actor, Duration::from_micros(random.below(3000)))?;
             actor.signal(Signal::SIGSTOP)?;
             self.talk_while(Duration::from_micros(random.below(3000)))?;
             self.echo.exchange(&mut self.party)?;
@@ -277,6 +279,17 @@ impl Partner {
         let enough = self.received + random.below(MESSAGES);
         let until = Instant::now() + Duration::from_micros(random.below(LONGEST));
         while self.received < enough && Instant::now() < until {
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Talks for so long, and on until something was heard: a life that shares its processor with many
+    /// others would never come to speak between its pauses.
+    fn talk_until_heard(&mut self, actor: &mut Actor, time: Duration) -> anyhow::Result<()> {
+        let (before, longest) = (self.received, Instant::now() + SPEECHLESS);
+        self.talk_while(time)?;
+        while self.received == before && !actor.has_spoken()? && Instant::now() < longest {
             self.turn()?;
         }
         Ok(())
