@@ -202,7 +202,7 @@ impl AsyncEndpoint {
     }
 
     /// As [`Self::tpeek`], and sets the message aside (`FI_CLAIM`): no other receive takes it. `buf`
-    /// stays with the [`Claim`].
+    /// stays with the [`super::Claim`].
     pub fn tclaim(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Claiming<'_> {
         let tag = tag.into();
         Claiming(Operation::new(
