@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::atomics::Operands;
-use super::future::{After, Task};
 use super::port::{Port, Post};
 use super::slots::Key;
+use super::told::{After, Task};
 use crate::owned::{Buf, Refused, lock};
 use crate::{Errno, FiAddr};
 

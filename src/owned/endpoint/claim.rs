@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{self, Poll};
 
-use super::future::{Operation, Receiving};
+use super::operation::{Operation, Receiving};
 use crate::owned::{Buf, Failed, Received};
 
 /// The future of [`super::AsyncEndpoint::tclaim`].

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Waker};
 
 use super::atomics::Operands;
-use super::future::{AsyncEndpoint, Task};
+use super::future::AsyncEndpoint;
 use super::port::{Finished, Outcome, Post};
 use super::stage::Stage;
+use super::told::Task;
 use crate::CompletionFlags;
 use crate::owned::{Buf, Failed, Received, lock};
 

@@ -5,15 +5,18 @@ mod backlog;
 mod claim;
 mod future;
 mod messages;
+mod operation;
 mod port;
 mod remote;
 mod sleep;
 pub(super) mod slots;
 mod stage;
+mod told;
 
 pub use claim::{Claim, Claiming};
-pub use future::{AsyncEndpoint, Receiving, Sending};
+pub use future::AsyncEndpoint;
 pub use messages::Messages;
+pub use operation::{Receiving, Sending};
 pub use remote::Remote;
 
 use std::sync::Arc;

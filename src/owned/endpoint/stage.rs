@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::atomics::Operands;
 use super::backlog::Ticket;
-use super::future::{AsyncEndpoint, Task};
+use super::future::AsyncEndpoint;
 use super::port::Post;
 use super::slots::Key;
+use super::told::Task;
 use crate::owned::{Buf, Failed};
 
 #[derive(Debug)]

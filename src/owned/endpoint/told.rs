@@ -1,0 +1,68 @@
+//! Who is told when an awaited operation is done, and how.
+
+use std::mem;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::messages::Mailbox;
+use super::port::Finished;
+use crate::owned::Buf;
+
+/// Who is told when an operation is done.
+#[derive(Clone, Debug)]
+pub(super) enum Task {
+    /// Whoever awaits the messages of a buffer.
+    Many(Arc<Mailbox>),
+    /// A future that was polled with this waker.
+    Waiting(Waker),
+    /// A future that has been told and has not looked yet.
+    Told,
+    /// Nobody: the future is gone.
+    Gone,
+}
+
+impl Task {
+    /// Whom to wake, without anything to give.
+    pub(super) fn waker(self) -> Option<Waker> {
+        match self {
+            Self::Many(mailbox) => mailbox.reader(),
+            Self::Waiting(waker) => Some(waker),
+            Self::Told | Self::Gone => None,
+        }
+    }
+}
+
+/// What is left to do for a completion when the endpoint's locks are free again: either step may
+/// run code that comes back to the endpoint.
+pub(super) enum After {
+    Nothing,
+    Wake(Waker),
+    Release(Buf),
+    Forget(Task),
+}
+
+impl After {
+    pub(super) fn run(self) {
+        match self {
+            Self::Nothing => {}
+            Self::Wake(waker) => waker.wake(),
+            Self::Release(buf) => drop(buf),
+            Self::Forget(task) => drop(task),
+        }
+    }
+}
+
+/// Keeps a finished operation for its future, if there is one.
+pub(super) fn deliver(mut finished: Finished<Task>) -> (After, Option<Finished<Task>>) {
+    match mem::replace(&mut finished.owner, Task::Told) {
+        Task::Many(mailbox) => {
+            let after = match mailbox.put(finished) {
+                Ok(reader) => reader.map_or(After::Nothing, After::Wake),
+                Err(buf) => After::Release(buf),
+            };
+            (after, None)
+        }
+        Task::Waiting(waker) => (After::Wake(waker), Some(finished)),
+        Task::Told | Task::Gone => (After::Release(finished.buf), None),
+    }
+}
