@@ -258,27 +258,20 @@ impl Drop for FlawedEndpoint {
 
 impl Msg for FlawedEndpoint {
     unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
-        if self.flaw == Flaw::ReadsInjectLate && flags.contains(OpFlags::INJECT) {
-            let out = Outgoing {
-                // SAFETY: the test that this is for keeps the buffer and changes it.
-                bytes: unsafe { lent(msg.iov) },
-                dest: msg.dest,
-                tag: None,
-                context: msg.context,
-                data: msg.data,
-                flags,
-            };
-            return self.send_late(out);
-        }
-        let out = Outgoing {
-            // SAFETY: the caller's promise.
-            bytes: unsafe { copied(msg.iov) },
+        let outgoing = |bytes| Outgoing {
+            bytes,
             dest: msg.dest,
             tag: None,
             context: msg.context,
             data: msg.data,
             flags,
         };
+        if self.flaw == Flaw::ReadsInjectLate && flags.contains(OpFlags::INJECT) {
+            // SAFETY: the test that this is for keeps the buffer and changes it.
+            return self.send_late(outgoing(unsafe { lent(msg.iov) }));
+        }
+        // SAFETY: the caller's promise.
+        let out = outgoing(unsafe { copied(msg.iov) });
         let iov = self.pieces(msg.iov);
         let whole = msg::SendMsg { iov: &iov, ..*msg };
         // SAFETY: the caller's promise.
@@ -319,27 +312,20 @@ impl FlawedEndpoint {
 
 impl Tagged for FlawedEndpoint {
     unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
-        if self.flaw == Flaw::ReadsInjectLate && flags.contains(OpFlags::INJECT) {
-            let out = Outgoing {
-                // SAFETY: the test that this is for keeps the buffer and changes it.
-                bytes: unsafe { lent(msg.iov) },
-                dest: msg.dest,
-                tag: Some(msg.tag),
-                context: msg.context,
-                data: msg.data,
-                flags,
-            };
-            return self.send_late(out);
-        }
-        let out = Outgoing {
-            // SAFETY: the caller's promise.
-            bytes: unsafe { copied(msg.iov) },
+        let outgoing = |bytes| Outgoing {
+            bytes,
             dest: msg.dest,
             tag: Some(msg.tag),
             context: msg.context,
             data: msg.data,
             flags,
         };
+        if self.flaw == Flaw::ReadsInjectLate && flags.contains(OpFlags::INJECT) {
+            // SAFETY: the test that this is for keeps the buffer and changes it.
+            return self.send_late(outgoing(unsafe { lent(msg.iov) }));
+        }
+        // SAFETY: the caller's promise.
+        let out = outgoing(unsafe { copied(msg.iov) });
         let iov = self.pieces(msg.iov);
         let whole = tagged::SendMsg { iov: &iov, ..*msg };
         // SAFETY: the caller's promise.
