@@ -47,19 +47,34 @@ pub(in crate::upstream) fn sighandler_test(options: &Options) -> anyhow::Result<
         )
         .into());
     }
-    kill(Pid::from_raw(child.0.id().cast_signed()), Signal::SIGINT)?;
+    let signal = deadly()?;
+    kill(Pid::from_raw(child.0.id().cast_signed()), signal)?;
     let start = Instant::now();
     let status = loop {
         match child.0.try_wait()? {
             Some(status) => break status,
-            None if start.elapsed() > PATIENCE => bail!("the child does not die of SIGINT"),
+            None if start.elapsed() > PATIENCE => bail!("the child does not die of {signal}"),
             None => sleep(Duration::from_millis(5)),
         }
     };
     match status.signal() {
-        Some(libc::SIGINT) => Ok(()),
-        _ => Err(wrong(format!("the child was to die of SIGINT: {status}"))),
+        Some(number) if number == signal as i32 => Ok(()),
+        _ => Err(wrong(format!("the child was to die of {signal}: {status}"))),
     }
+}
+
+/// SIGINT, unless it is ignored here, as in the background jobs of a shell, and so by the child, too.
+fn deadly() -> anyhow::Result<Signal> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .context("/proc/self/status has no SigIgn")?;
+    let ignored = u64::from_str_radix(ignored.trim(), 16)?;
+    Ok(match ignored >> (Signal::SIGINT as u32 - 1) & 1 {
+        0 => Signal::SIGINT,
+        _ => Signal::SIGTERM,
+    })
 }
 
 fn start(options: &Options) -> anyhow::Result<Child> {
