@@ -1,8 +1,8 @@
 //! The one table of built-in providers, in order of preference. It holds no logic.
 //!
-//! Each provider is a feature of its own; `default` has all of them but `lnx`. The ofi provider is off until a
-//! parameter names the library that it is to load. A registry takes providers
-//! from elsewhere just as well:
+//! Each provider is a feature of its own; `default` has all of them. The lnx provider serves those who
+//! name it, and the ofi provider is off until a parameter names the library that it is to load. A
+//! registry takes providers from elsewhere just as well:
 //!
 //! ```
 //! use selvedge::{Hints, Provider, Registry};

@@ -165,6 +165,32 @@ pub fn counted(first: &str, count: usize) -> Option<Vec<String>> {
     Some((number..=last).map(name).collect())
 }
 
+/// Inserts every pair of nodes and services, which are counted up from the first of each, nodes
+/// first; how many of them `insert` took.
+///
+/// # Errors
+/// [`Errno::Inval`] for names that cannot be counted, or more of them than `out` has room for.
+pub fn insert_symmetric(
+    (node, nodes): (&str, usize),
+    (service, services): (&str, usize),
+    out: &mut [FiAddr],
+    insert: impl Fn(&str, &str) -> Result<FiAddr>,
+) -> Result<usize> {
+    let count = nodes.checked_mul(services).ok_or(Errno::Inval)?;
+    let out = out.get_mut(..count).ok_or(Errno::Inval)?;
+    let nodes = counted(node, nodes).ok_or(Errno::Inval)?;
+    let services = counted(service, services).ok_or(Errno::Inval)?;
+    let pairs = nodes
+        .iter()
+        .flat_map(|node| services.iter().map(move |service| (node, service)));
+    let mut inserted = 0;
+    for ((node, service), slot) in pairs.zip(out) {
+        *slot = insert(node, service).unwrap_or(FiAddr::NOTAVAIL);
+        inserted += usize::from(*slot != FiAddr::NOTAVAIL);
+    }
+    Ok(inserted)
+}
+
 /// A hint of the application's is no reason to allocate more than this many slots at once.
 const EAGER: usize = 4096;
 

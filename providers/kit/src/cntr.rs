@@ -94,6 +94,11 @@ impl Cntr {
         self.driven.detach(ep);
     }
 
+    /// What it counts.
+    pub const fn events(&self) -> Events {
+        self.events
+    }
+
     /// An operation of `len` bytes is done.
     #[inline]
     pub fn count(&self, len: usize) {

@@ -42,7 +42,7 @@ impl State {
             );
         };
         if header.what == What::Hello {
-            return self.greeted(link, &header, payload);
+            return self.greeted(link, &header, payload, from);
         }
         let peer = match self.lives.get(&header.sender) {
             Some(&peer) => peer as usize,
@@ -64,10 +64,13 @@ impl State {
 
     /// A peer says who it is.
     #[cold]
-    fn greeted(&mut self, link: usize, header: &Header, payload: &[u8]) {
+    fn greeted(&mut self, link: usize, header: &Header, payload: &[u8], from: FiAddr) {
         let text = std::str::from_utf8(payload).ok();
         let name = text.and_then(|text| text.parse::<Name>().ok());
-        let peer = name.and_then(|name| self.peer_named(&name).ok());
+        let peer = name.and_then(|name| match from {
+            FiAddr::UNSPEC => self.peer_named(&name).ok(),
+            _ => Some(self.peer_on(link, from, Some(&name))),
+        });
         let Some(peer) = peer.filter(|&peer| self.peers[peer].link == link) else {
             return complain(TARGET, format_args!("somebody has a name that is none"));
         };
@@ -83,11 +86,7 @@ impl State {
     /// Somebody who takes us for another, who had our name.
     #[cold]
     fn stranger(&mut self, link: usize, life: u64, from: FiAddr) -> usize {
-        let known = |peer: &crate::state::Peer| {
-            from != FiAddr::UNSPEC && peer.link == link && peer.at == from
-        };
-        let peer = self.peers.iter().position(known);
-        let peer = peer.unwrap_or_else(|| self.add_peer(None, link, from));
+        let peer = self.peer_on(link, from, None);
         self.lives.insert(life, peer as u32);
         peer
     }

@@ -1,23 +1,31 @@
 //! The address vector: names by index.
 
-use selvedge::{Address, AddressVector, Errno, FiAddr, Result, av};
-use selvedge_kit::av::Table;
+use std::fmt;
+use std::sync::Arc;
+
+use selvedge::{Address, AddressVector, Domain, Errno, FiAddr, Result, av};
+use selvedge_kit::av::{Table, insert_symmetric};
 use selvedge_kit::birth::Birth;
 
-use crate::name::Name;
+use crate::name::{Name, host_of};
 
 /// Names of peers. Inserting one makes no contact with it.
-#[derive(Debug)]
 pub(crate) struct Av {
     birth: Birth,
     table: Table<Name>,
+    /// Who knows what nodes and services are on each link.
+    links: [Arc<dyn Domain>; 2],
+    /// The number of this host.
+    host: u64,
 }
 
 impl Av {
-    pub(crate) fn open(attr: &av::Attr) -> Self {
+    pub(crate) fn open(attr: &av::Attr, links: [Arc<dyn Domain>; 2], host: u64) -> Self {
         Self {
             birth: Birth::here(),
             table: Table::with_capacity(attr.count),
+            links,
+            host,
         }
     }
 
@@ -44,8 +52,7 @@ impl AddressVector for Av {
         let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
         let mut inserted = 0;
         for (addr, slot) in addrs.iter().zip(out) {
-            let name = addr.as_str().and_then(|text| text.parse().ok());
-            *slot = match name {
+            *slot = match Name::of(addr) {
                 Some(name) => {
                     inserted += 1;
                     self.table.insert(name)
@@ -62,6 +69,30 @@ impl AddressVector for Av {
         Ok(inserted)
     }
 
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
+        self.birth.check()?;
+        let [near, far] = &self.links;
+        let near = match service {
+            "" => resolve(&**near, node, "")?,
+            _ => resolve(&**near, "", service)?,
+        };
+        let far = resolve(&**far, node, service)?;
+        let host = host_of(&far, self.host);
+        Ok(self.table.insert(Name { host, near, far }))
+    }
+
+    fn insert_symmetric(
+        &self,
+        node: &str,
+        nodes: usize,
+        service: &str,
+        services: usize,
+        out: &mut [FiAddr],
+    ) -> Result<usize> {
+        let insert = |node: &str, service: &str| self.insert_service(node, service);
+        insert_symmetric((node, nodes), (service, services), out, insert)
+    }
+
     fn remove(&self, addrs: &[FiAddr]) -> Result {
         self.birth.check()?;
         self.table.remove(addrs)
@@ -72,5 +103,19 @@ impl AddressVector for Av {
         self.name(addr)
             .map(|name| name.to_address())
             .ok_or(Errno::Inval)
+    }
+}
+
+/// The address of a node and a service on a link.
+fn resolve(link: &dyn Domain, node: &str, service: &str) -> Result<Address> {
+    let av = link
+        .av(&av::Attr::default())
+        .map_err(|error| error.errno())?;
+    av.lookup(av.insert_service(node, service)?)
+}
+
+impl fmt::Debug for Av {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "address vector of {} names of lnx", self.table.len())
     }
 }

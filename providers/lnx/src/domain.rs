@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::{
     AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue, Info, IovMut,
     MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
 };
 use selvedge_kit::domain::Base;
-use selvedge_kit::mr::Keys;
 
 use crate::av::Av;
 use crate::config::Config;
 use crate::endpoint;
+use crate::memory::smaller;
+use crate::mr::{register, set_modes};
+use crate::name;
 
 /// Both links, near and far.
 #[derive(Clone, Debug)]
@@ -25,21 +28,29 @@ pub(crate) struct Domain {
     base: Base,
     config: Config,
     links: [(Info, Arc<dyn selvedge::Domain>); 2],
-    /// Registration is allowed, and nobody needs it.
-    keys: Arc<Keys>,
+    /// The number of this host.
+    host: u64,
+}
+
+impl Domain {
+    fn links(&self) -> [&dyn selvedge::Domain; 2] {
+        self.links.each_ref().map(|(_, domain)| &**domain)
+    }
 }
 
 impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
         let config = Config::read(info.params())?;
         let title = format!("lnx domain {}", info.domain_attr.name);
-        let [near, far] = self.links.clone();
+        let mut links = self.links.clone();
+        set_modes(info.domain_attr.mr_mode, &mut links);
+        let [near, far] = links;
         let links = [(near.open()?, near), (far.open()?, far)];
         Ok(Arc::new(Domain {
             base: Base::open(info, title, config.spin_time)?,
+            host: name::host(&config.host),
             config,
             links: links.map(|(domain, info)| (info, domain)),
-            keys: Arc::new(Keys::new(info.domain_attr.mr_mode)),
         }))
     }
 
@@ -50,8 +61,8 @@ impl selvedge::Fabric for Fabric {
 
 #[expect(unsafe_code, reason = "the promise of the domain trait")]
 // SAFETY: the queues are rings of the kit that only endpoints push to, whose promise is argued at
-// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. Nobody
-// reaches a region by its key.
+// their own `unsafe impl`. Every operation takes its bytes from the addresses that it names. A region
+// is one of each link, which keep the promise, and go with it.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
         self.base.cq(attr)
@@ -63,7 +74,8 @@ unsafe impl selvedge::Domain for Domain {
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
         self.base.check_birth()?;
-        Ok(Arc::new(Av::open(attr)))
+        let links = self.links.each_ref().map(|(_, domain)| Arc::clone(domain));
+        Ok(Arc::new(Av::open(attr, links, self.host)))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
@@ -74,11 +86,19 @@ unsafe impl selvedge::Domain for Domain {
             &self.config,
             &self.base,
             &self.links,
+            self.host,
         )?)
     }
 
+    fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
+        let query = |link: &dyn selvedge::Domain| link.query_atomic(family, datatype, op);
+        let [near, far] = self.links().map(query);
+        Ok(smaller(near?, far?))
+    }
+
     fn mr_mode(&self) -> MrMode {
-        self.keys.mode()
+        let [near, _] = self.links();
+        near.mr_mode()
     }
 
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
@@ -88,6 +108,7 @@ unsafe impl selvedge::Domain for Domain {
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         self.base.check_birth()?;
-        self.keys.register(region, attr)
+        // SAFETY: passed on from the caller.
+        unsafe { register(self.links(), region, attr) }
     }
 }

@@ -17,7 +17,7 @@ use selvedge_kit::{Drivers, Ep, own_av};
 use crate::av::Av;
 use crate::config::Config;
 use crate::link::Link;
-use crate::name::{self, Name};
+use crate::name::Name;
 use crate::state::State;
 use crate::wire::EAGER;
 
@@ -28,6 +28,7 @@ pub struct Endpoint {
     progress: Arc<dyn Progress>,
     drivers: Drivers,
     name: Name,
+    pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
 }
 
@@ -73,14 +74,19 @@ impl Endpoint {
         config: &Config,
         base: &Base,
         links: &[(Info, Arc<dyn selvedge::Domain>); 2],
+        host: u64,
     ) -> Result<Arc<Self>, Error> {
         let ep = Ep::resolve(bind, info)?;
         let av: Arc<Av> = own_av(bind, "an endpoint of type FI_EP_RDM")?;
+        let src = info.src_addr.as_ref().map(own_name).transpose()?;
         let [near, far] = links;
-        let links = [open_link(near)?, open_link(far)?];
+        let links = [
+            open_link(near, src.as_ref().map(|it| &it.near), &ep)?,
+            open_link(far, src.as_ref().map(|it| &it.far), &ep)?,
+        ];
         let failed = |errno: Errno| Error::new(errno, "opening an endpoint over two links");
         let name = Name {
-            host: name::host(&config.host),
+            host,
             near: links[0].address().map_err(failed)?,
             far: links[1].address().map_err(failed)?,
         };
@@ -98,6 +104,7 @@ impl Endpoint {
             inner,
             drivers,
             name,
+            inject_size: info.tx_attr.inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
         });
         // What was attached is detached when the endpoint is dropped.
@@ -106,8 +113,23 @@ impl Endpoint {
     }
 }
 
-fn open_link((info, domain): &(Info, Arc<dyn selvedge::Domain>)) -> Result<Link, Error> {
-    Link::open(info, &**domain)
+/// The name that an endpoint is to have.
+fn own_name(addr: &Address) -> Result<Name, Error> {
+    Name::of(addr).ok_or_else(|| {
+        let what = format!("address {addr} does not name an endpoint on two links");
+        Error::new(Errno::Inval, what)
+    })
+}
+
+fn open_link(
+    (info, domain): &(Info, Arc<dyn selvedge::Domain>),
+    src: Option<&Address>,
+    ep: &Ep,
+) -> Result<Link, Error> {
+    let mut info = info.clone();
+    info.src_addr = src.cloned().or(info.src_addr);
+    let counts = ep.peer_cntrs().map(|cntr| cntr.map(|cntr| cntr.events()));
+    Link::open(&info, &**domain, counts)
 }
 
 fn watch_both(links: &[Link; 2]) -> nix::Result<Epoll> {
@@ -129,7 +151,8 @@ fn locked(mode: Mode, state: State) -> Lock<State> {
 // SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
 // completing call consumes, and by a link between the post of `Link::recv_body` and its completion,
 // which `Op::Coming` waits for; that of a send through the `TxBuf` of its ask, and likewise
-// `Op::Body`. `Drop` detaches the endpoint from whatever drives it, and drops the links before the
+// `Op::Body`. That of a one-sided operation is reached by the link alone, and the completion of
+// `Op::Access` follows the link's. `Drop` detaches the endpoint from whatever drives it, and drops the links before the
 // operations that keep the memory.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
@@ -155,8 +178,8 @@ unsafe impl selvedge::Endpoint for Endpoint {
             }
             EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(self.max_msg_size),
             EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(self.max_msg_size),
-            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(EAGER),
-            EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(EAGER),
+            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(self.inject_size),
+            EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(self.inject_size),
             _ => return Err(Errno::NoProtoOpt),
         })
     }

@@ -22,6 +22,8 @@ mod config;
 mod domain;
 mod endpoint;
 mod link;
+mod memory;
+mod mr;
 mod name;
 mod post;
 mod progress;

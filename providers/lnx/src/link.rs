@@ -13,8 +13,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use selvedge::{
-    Address, AddressVector, Bindings, CompletionQueue, Context, Desc, Domain, Endpoint, Error,
-    FiAddr, Info, Iov, IovMut, OpFlags, Result, TagMatch, av, cq, msg, tagged, wait,
+    Address, AddressVector, Bindings, CompletionQueue, Context, Counter, Desc, Domain, Endpoint,
+    Error, FiAddr, Info, Iov, IovMut, OpFlags, Result, TagMatch, av, cntr, cq, msg, tagged, wait,
 };
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
@@ -33,6 +33,8 @@ pub(crate) struct Link {
     ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     av: Arc<dyn AddressVector>,
+    /// What peers have read and written, where that is counted, and how far we have told of it.
+    told: [Option<(Arc<dyn Counter>, u64)>; 2],
 }
 
 /// Memory for a message of a link.
@@ -70,18 +72,55 @@ impl Frame {
 }
 
 impl Link {
-    /// Opens an endpoint.
+    /// Opens an endpoint; `counts` says whether reads and writes by peers are counted, and how.
     ///
     /// # Errors
     /// The provider's.
-    pub(crate) fn open(info: &Info, domain: &dyn Domain) -> Result<Self, Error> {
+    pub(crate) fn open(
+        info: &Info,
+        domain: &dyn Domain,
+        counts: [Option<cntr::Events>; 2],
+    ) -> Result<Self, Error> {
         let mut attr = cq::Attr::default();
         attr.wait_obj = wait::Object::Fd;
         let cq = domain.cq(&attr)?;
         let av = domain.av(&av::Attr::default())?;
-        let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        let mut told = [None, None];
+        for (told, events) in told.iter_mut().zip(counts) {
+            if let Some(events) = events {
+                let mut attr = cntr::Attr::default();
+                attr.events = events;
+                *told = Some((domain.cntr(&attr)?, 0));
+            }
+        }
+        let [reads, writes] = &told;
+        let counter =
+            |told: &Option<(Arc<dyn Counter>, u64)>| told.as_ref().map(|it| Arc::clone(&it.0));
+        (bind.cntrs.remote_read, bind.cntrs.remote_write) = (counter(reads), counter(writes));
         let ep = domain.endpoint(info, bind)?;
-        Ok(Self { ep, cq, av })
+        Ok(Self { ep, cq, av, told })
+    }
+
+    /// Where one-sided operations are posted.
+    pub(crate) fn endpoint(&self) -> &dyn Endpoint {
+        &*self.ep
+    }
+
+    /// Whether [`Self::news_of_peers`] may have any.
+    pub(crate) fn counts_peers(&self) -> bool {
+        self.told.iter().any(Option::is_some)
+    }
+
+    /// What peers have read and written since the last call.
+    pub(crate) fn news_of_peers(&mut self) -> [u64; 2] {
+        self.told.each_mut().map(|told| {
+            let Some((counter, before)) = told else {
+                return 0;
+            };
+            let now = counter.read();
+            now.wrapping_sub(std::mem::replace(before, now))
+        })
     }
 
     pub(crate) fn address(&self) -> Result<Address> {

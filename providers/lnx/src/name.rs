@@ -1,6 +1,7 @@
 //! Names: what an endpoint is called on both of its links, and which host it is on.
 
 use std::fmt;
+use std::net::UdpSocket;
 use std::str::FromStr;
 
 use selvedge::Address;
@@ -16,6 +17,12 @@ pub(crate) struct Name {
 const SCHEME: &str = "lnx://";
 
 impl Name {
+    /// The name that an address is, if it is one.
+    pub(crate) fn of(addr: &Address) -> Option<Self> {
+        let text = addr.as_str()?;
+        text.strip_suffix('\0').unwrap_or(text).parse().ok()
+    }
+
     pub(crate) fn to_address(&self) -> Address {
         Address::Str(self.to_string())
     }
@@ -71,6 +78,19 @@ pub(crate) fn host(given: &str) -> u64 {
     digest(format!("{}|{}|{shm}|{user}", boot.trim(), net.display()).as_bytes())
 }
 
+/// The number of a host that is not this one, as far as an address tells.
+pub(crate) const ELSEWHERE: u64 = 0;
+
+/// The number of the host that has this address on the far link: `own` if it is this one, and
+/// nobody's otherwise. Addresses that are not of the internet are of this host.
+pub(crate) fn host_of(far: &Address, own: u64) -> u64 {
+    match far {
+        // Whoever may listen there is there.
+        Address::Ip(ip) if UdpSocket::bind((ip.ip(), 0)).is_err() => ELSEWHERE,
+        _ => own,
+    }
+}
+
 /// FNV-1a, which is the same in every build.
 fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
@@ -104,6 +124,19 @@ mod tests {
             "lnx://0000000000000abc||b",
         ] {
             assert_eq!(bad.parse::<Name>(), Err(NoName), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_this_host_is_one_that_can_be_listened_at() {
+        for (addr, host) in [
+            ("127.0.0.1:5", 7),
+            ("0.0.0.0:5", 7),
+            ("192.0.2.1:5", 0),
+            ("fi_shm://x", 7),
+        ] {
+            let addr: Address = addr.parse().unwrap();
+            assert_eq!(host_of(&addr, 7), host, "{addr}");
         }
     }
 

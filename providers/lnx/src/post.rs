@@ -3,8 +3,7 @@
 #![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 
 use selvedge::{
-    Atomic, Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, Rma, TagMatch, Tagged, msg,
-    tagged,
+    Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
 };
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
@@ -33,7 +32,7 @@ pub(crate) const LEVELS: OpFlags = OpFlags::INJECT_COMPLETE.union(OpFlags::TRANS
 /// Those that the peer has to confirm.
 pub(crate) const ANSWERED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
 
-const TX_FLAGS: OpFlags = TX_DEFAULTS
+pub(crate) const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::REMOTE_CQ_DATA)
     .union(OpFlags::FENCE)
@@ -97,9 +96,6 @@ impl Tagged for Endpoint {
     }
 }
 
-impl Rma for Endpoint {}
-impl Atomic for Endpoint {}
-
 impl Endpoint {
     fn post_send(&self, buf: TxBuf, send: &Send, flags: OpFlags) -> Result {
         if !TX_FLAGS.contains(flags) {
@@ -108,7 +104,7 @@ impl Endpoint {
         let mut state = self.inner.state.lock()?;
         let flags = state.ep.tx_flags(flags);
         let len = buf.len();
-        if flags.contains(OpFlags::INJECT) && len > EAGER || len > self.max_msg_size {
+        if flags.contains(OpFlags::INJECT) && len > self.inject_size || len > self.max_msg_size {
             return Err(Errno::MsgSize);
         }
         let peer = state.peer_at(send.dest)?;
@@ -134,7 +130,7 @@ impl Endpoint {
         tag: u64,
         data: Option<u64>,
     ) -> Result {
-        if bytes.len() > EAGER {
+        if bytes.len() > self.inject_size {
             return Err(Errno::MsgSize);
         }
         let mut state = self.inner.state.lock()?;
@@ -215,12 +211,7 @@ impl State {
 
     /// Posts a message: what fits into a frame is copied, the rest waits until it is asked for.
     fn post(&mut self, peer: usize, mut header: Header, buf: TxBuf, report: Report) -> Result {
-        let busy = self.peers[peer].busy;
-        let is_fenced = report.flags.contains(OpFlags::FENCE) && busy > 0;
-        let is_full = report.completes && self.ep.tx_cq.room() == 0;
-        if is_fenced || is_full || busy >= BUSY_MAX {
-            return Err(Errno::Again);
-        }
+        self.check_room(peer, &report)?;
         self.greet(peer)?;
         let is_whole = header.len <= EAGER;
         header.wants_answer = is_whole && report.flags.intersects(ANSWERED);
@@ -261,13 +252,25 @@ impl State {
         Ok(())
     }
 
+    /// Whether a post to a peer may be made now.
+    #[inline]
+    pub(crate) fn check_room(&self, peer: usize, report: &Report) -> Result {
+        let busy = self.peers[peer].busy;
+        let is_fenced = report.flags.contains(OpFlags::FENCE) && busy > 0;
+        let is_full = report.completes && self.ep.tx_cq.room() == 0;
+        match is_fenced || is_full || busy >= BUSY_MAX {
+            true => Err(Errno::Again),
+            false => Ok(()),
+        }
+    }
+
     /// The number of the next send that is answered; never zero.
     fn next_number(&self) -> u64 {
         u64::from(self.serial | 1 << 31) << 32 | self.asks.vacant_key() as u64
     }
 
     /// Has a peer know our name before anything else.
-    fn greet(&mut self, peer: usize) -> Result {
+    pub(crate) fn greet(&mut self, peer: usize) -> Result {
         if self.peers[peer].is_greeted {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use selvedge::cq::{Entry, ErrEntry};
-use selvedge::{Errno, FiAddr};
+use selvedge::{CompletionFlags, Counter, Errno, FiAddr};
 use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::{Envelope, Posted};
 use selvedge_kit::wait::Rest;
@@ -20,6 +20,8 @@ const TURNS: u32 = 16;
 const ENTRIES: usize = 16;
 /// Frames that are kept for the next messages.
 const SPARE: usize = 64;
+/// What completions of peers' operations on our memory have.
+const BY_PEERS: CompletionFlags = CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
 /// How long a sleep may be while something waits for room.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -39,6 +41,9 @@ impl State {
         if !self.later.is_empty() {
             self.catch_up();
         }
+        if self.counts_peers {
+            self.count_peers();
+        }
         if self.kept < self.most {
             self.unmute();
         }
@@ -50,6 +55,9 @@ impl State {
         let sink = &mut Sink::none();
         let done = self.look(0, budget, sink) + self.look(1, budget, sink);
         self.catch_up();
+        if self.counts_peers {
+            self.count_peers();
+        }
         self.unmute();
         done
     }
@@ -82,8 +90,36 @@ impl State {
         done
     }
 
+    /// Tells what a peer has done to our memory, as the link does.
+    #[cold]
+    fn told(&mut self, link: usize, entry: &Entry, from: FiAddr) {
+        let src = match from {
+            FiAddr::UNSPEC => FiAddr::UNSPEC,
+            _ => {
+                let peer = self.peer_on(link, from, None);
+                self.peer_addr(peer)
+            }
+        };
+        self.ep.rx_cq.push(*entry, src);
+    }
+
+    /// Counts what peers have done to our memory, as the links have counted it.
+    #[cold]
+    fn count_peers(&mut self) {
+        for link in &mut self.links {
+            for (news, cntr) in link.news_of_peers().into_iter().zip(self.ep.peer_cntrs()) {
+                if let Some(cntr) = cntr.filter(|_| news > 0) {
+                    cntr.add(news);
+                }
+            }
+        }
+    }
+
     /// A link has done an operation.
     fn done(&mut self, link: usize, entry: &Entry, from: FiAddr, sink: &mut Sink<'_>) {
+        if entry.flags.intersects(BY_PEERS) {
+            return self.told(link, entry, from);
+        }
         let Some(op) = self.ops.try_remove(entry.context.0 as usize) else {
             return;
         };
@@ -111,6 +147,7 @@ impl State {
                 let fits = env.len.min(posted.buf.len()).min(entry.len);
                 self.received(posted, &env, fits, sink);
             }
+            Op::Access(peer, report) => self.sent(peer, &report),
             Op::Watch(peer) => {
                 self.peers[peer].is_watched = false;
                 self.watch(peer);
@@ -162,6 +199,10 @@ impl State {
             Op::Coming(posted, env) => {
                 let src = self.peer_addr(env.src.0 as usize);
                 self.ep.rx_failed(posted, errno, src, detail.clone());
+            }
+            Op::Access(peer, report) => {
+                let detail = format!("{}: {detail}", self.peers[peer]);
+                self.not_sent(peer, &report, errno, &detail);
             }
             Op::Watch(peer) => {
                 self.peers[peer].is_watched = false;

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use selvedge::info::{EpType, Mismatch, Offer, Progress, ResourceMgmt, Threading, Version};
+use selvedge::param::Params;
 use selvedge::{
-    AddrFormat, Caps, Error, Hints, Info, MrMode, MsgOrder, Provider, Query, Registry, Result,
-    param,
+    AddrFormat, Address, Caps, Error, Hints, Info, InfoFlags, MrMode, MsgOrder, Provider, Query,
+    Registry, Result, param,
 };
 use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::{attr, offer_progress};
 
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
+use crate::name::{ELSEWHERE, Name, host, host_of};
 use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
 use crate::wire::EAGER;
 
@@ -43,23 +45,84 @@ impl Lnx {
         Self { links: [near, far] }
     }
 
-    /// What each link offers for an endpoint of ours: the first of its ways.
-    fn links(&self, query: &Query<'_>) -> Result<Option<[Info; 2]>, Error> {
-        let hints = needs();
-        let query = Query::new(&hints, query.params);
-        let mut infos = Vec::with_capacity(2);
-        for link in self.links {
-            let offers = link.getinfo(&query)?;
-            infos.extend(offers.into_iter().flatten().next());
+    /// What each link offers for an endpoint of ours: the first of its ways, with memory if both
+    /// have it. `dest` is whom the endpoint is to talk to.
+    fn links(
+        &self,
+        params: &Params,
+        dest: Option<&Name>,
+    ) -> Result<Option<[(Info, Hints); 2]>, Error> {
+        // The interface is chosen by where peers on other hosts are.
+        let far = dest.filter(|it| it.host == ELSEWHERE);
+        for caps in [MESSAGES | MEMORY, MESSAGES] {
+            let hints = [needs(caps, None), needs(caps, far.map(|it| &it.far))];
+            let mut infos = Vec::with_capacity(2);
+            for (link, hints) in self.links.into_iter().zip(hints) {
+                let offers = link.getinfo(&Query::new(&hints, params))?;
+                let first = offers.into_iter().flatten().next();
+                infos.extend(first.map(|info| (info, hints)));
+            }
+            if let Ok(both) = infos.try_into() {
+                return Ok(Some(both));
+            }
         }
-        Ok(infos.try_into().ok())
+        Ok(None)
+    }
+
+    /// What the node and the service of a query name on both links.
+    fn named(&self, query: &Query<'_>, host: u64) -> Result<Option<Name>, Error> {
+        let hints = needs(MESSAGES, None);
+        let [near, far] = self.links;
+        let on = |link: &dyn Provider, node| {
+            let mut asked = Query::new(&hints, query.params);
+            (asked.node, asked.service, asked.flags) = (node, query.service, query.flags);
+            let first = link.getinfo(&asked)?.into_iter().flatten().next();
+            Ok::<_, Error>(
+                first.and_then(|info| match query.flags.contains(InfoFlags::SOURCE) {
+                    true => info.src_addr,
+                    false => info.dest_addr,
+                }),
+            )
+        };
+        // Whichever way a peer names this host, it is one name on the near link.
+        let near = on(near, query.node.filter(|_| query.service.is_none()))?;
+        let far = on(far, query.node)?;
+        Ok(near.zip(far).map(|(near, far)| Name {
+            host: host_of(&far, host),
+            near,
+            far,
+        }))
     }
 }
 
 /// What a link has to have.
-fn needs() -> Hints {
-    let caps = Caps::MSG | Caps::TAGGED | Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV;
-    Hints::new().caps(caps).ep_type(EpType::Rdm)
+const MESSAGES: Caps = Caps::MSG
+    .union(Caps::TAGGED)
+    .union(Caps::SOURCE)
+    .union(Caps::DIRECTED_RECV)
+    .union(Caps::TAGGED_DIRECTED_RECV);
+/// What is there if both links have it.
+const MEMORY: Caps = Caps::RMA.union(Caps::ATOMIC).union(Caps::RMA_EVENT);
+
+fn needs(caps: Caps, dest: Option<&Address>) -> Hints {
+    let hints = Hints::new().caps(caps).ep_type(EpType::Rdm);
+    match dest {
+        Some(dest) => hints.dest_addr(dest.clone()),
+        None => hints,
+    }
+}
+
+/// The address of hints or of an offer as one of ours.
+///
+/// # Errors
+/// When it is not.
+fn name_of(which: &'static str, addr: Option<&Address>) -> Result<Option<Name>, Mismatch> {
+    let Some(addr) = addr else {
+        return Ok(None);
+    };
+    let name = Name::of(addr);
+    let name = name.ok_or_else(|| Mismatch::new(which, addr, "lnx://HOST|NEAR|FAR"))?;
+    Ok(Some(name))
 }
 
 impl Provider for Lnx {
@@ -76,31 +139,40 @@ impl Provider for Lnx {
     }
 
     fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
-        Config::read(query.params)?;
+        let config = Config::read(query.params)?;
         if !is_asked_for(query) {
             return Ok(Vec::new());
         }
-        if let Some(name) = query.node.or(query.service) {
-            let has = "the addresses of endpoints alone";
-            return Ok(vec![Err(Mismatch::new("node or service", name, has))]);
+        let asked = query.hints.info();
+        let hinted = name_of("src_addr", asked.src_addr.as_ref())
+            .and_then(|_| name_of("dest_addr", asked.dest_addr.as_ref()));
+        if let Err(mismatch) = hinted {
+            return Ok(vec![Err(mismatch)]);
         }
-        let Some([near, far]) = self.links(query)? else {
+        let Some([(near, _), (far, _)]) = self.links(query.params, None)? else {
             return Ok(Vec::new());
         };
         let mut info = info(&near, &far);
+        if query.node.is_some() || query.service.is_some() {
+            let named = self.named(query, host(&config.host))?;
+            let named = named.map(|name| name.to_address());
+            match query.flags.contains(InfoFlags::SOURCE) {
+                true => info.src_addr = named,
+                false => info.dest_addr = named,
+            }
+        }
         offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
         Ok(vec![attr::check(&info, query)])
     }
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
-        let hints = needs();
-        let query = Query::new(&hints, info.params());
-        let found = self.links(&query)?.ok_or_else(|| {
+        let dest = info.dest_addr.as_ref().and_then(Name::of);
+        let found = self.links(info.params(), dest.as_ref())?.ok_or_else(|| {
             let what = "the links of lnx: one of them is not there any more";
             Error::new(selvedge::Errno::NoDev, what)
         })?;
         let mut links = Vec::with_capacity(2);
-        for (provider, found) in self.links.into_iter().zip(found) {
+        for (provider, (found, hints)) in self.links.into_iter().zip(found) {
             let registry = Registry::new().with(provider);
             let registry = registry.with_params(info.params().clone());
             links.push(registry.adopt(found, &hints)?);
@@ -127,8 +199,18 @@ fn is_asked_for(query: &Query<'_>) -> bool {
 
 /// All that the provider can do over these links.
 fn info(near: &Info, far: &Info) -> Info {
-    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::FENCE;
-    let rx_caps = Caps::MSG
+    let memory = |here: Caps| match near.caps.intersection(far.caps).contains(MEMORY) {
+        true => here,
+        false => Caps::empty(),
+    };
+    let both = Caps::RMA | Caps::ATOMIC;
+    let tx_caps = Caps::MSG
+        | Caps::TAGGED
+        | Caps::SEND
+        | Caps::FENCE
+        | memory(both | Caps::READ | Caps::WRITE);
+    let rx_caps = memory(both | Caps::REMOTE_READ | Caps::REMOTE_WRITE | Caps::RMA_EVENT)
+        | Caps::MSG
         | Caps::TAGGED
         | Caps::RECV
         | Caps::SOURCE
@@ -146,9 +228,12 @@ fn info(near: &Info, far: &Info) -> Info {
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
     info.tx_attr.msg_order = MsgOrder::SAS;
-    info.tx_attr.inject_size = EAGER;
+    let injects = near.tx_attr.inject_size.min(far.tx_attr.inject_size);
+    info.tx_attr.inject_size = EAGER.min(injects);
     info.tx_attr.size = near.tx_attr.size.min(far.tx_attr.size);
     info.tx_attr.iov_limit = IOV_LIMIT;
+    let places = near.tx_attr.rma_iov_limit.min(far.tx_attr.rma_iov_limit);
+    info.tx_attr.rma_iov_limit = places;
 
     info.rx_attr.caps = rx_caps;
     info.rx_attr.op_flags = RX_DEFAULTS;

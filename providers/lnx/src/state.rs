@@ -39,7 +39,8 @@ pub(crate) struct State {
     /// Tells this endpoint from others that had its name.
     pub(crate) life: u64,
     pub(crate) peers: Vec<Peer>,
-    names: FxHashMap<Name, u32>,
+    /// Peers by link, and index there.
+    places: FxHashMap<(usize, FiAddr), u32>,
     pub(crate) lives: FxHashMap<u64, u32>,
     /// Peers by index of the address vector; [`NOBODY`] where it was not looked up yet.
     addrs: Vec<u32>,
@@ -58,6 +59,8 @@ pub(crate) struct State {
     pub(crate) kept: usize,
     pub(crate) most: usize,
     pub(crate) turn: u32,
+    /// Somebody counts what peers do to our memory.
+    pub(crate) counts_peers: bool,
     /// The link that last had something.
     pub(crate) hot: usize,
 }
@@ -76,6 +79,8 @@ pub(crate) enum Op {
     Body(TxBuf, usize, Report),
     /// Those of one that we receive.
     Coming(Posted, Envelope),
+    /// A peer's memory is read, written or changed.
+    Access(usize, Report),
     /// Waits for the end of a peer.
     Watch(usize),
 }
@@ -141,6 +146,7 @@ const NOBODY: u32 = u32::MAX;
 
 impl State {
     pub(crate) fn new(links: [Link; 2], ep: Ep, av: Arc<Av>, manner: Manner, own: Name) -> Self {
+        let counts_peers = links.iter().any(Link::counts_peers);
         Self {
             links,
             ops: Slab::new(),
@@ -153,7 +159,7 @@ impl State {
             own,
             life: RandomState::new().build_hasher().finish() | 1,
             peers: Vec::new(),
-            names: FxHashMap::default(),
+            places: FxHashMap::default(),
             lives: FxHashMap::default(),
             addrs: Vec::new(),
             addr_epoch: 0,
@@ -166,6 +172,7 @@ impl State {
             kept: 0,
             most: usize::MAX,
             turn: 0,
+            counts_peers,
             hot: 0,
         }
     }
@@ -228,6 +235,8 @@ impl State {
         }
         let name = self.av.name(addr).ok_or(Errno::Inval)?;
         let index = self.peer_named(&name)?;
+        // Whatever else it may be called.
+        (self.peers[index].name, self.peers[index].fi_epoch) = (Some(name), u64::MAX);
         let place = addr.0 as usize;
         if place >= self.addrs.len() {
             self.addrs.resize(place + 1, NOBODY);
@@ -238,22 +247,33 @@ impl State {
 
     /// The peer of a name, met or not.
     pub(crate) fn peer_named(&mut self, name: &Name) -> Result<usize> {
-        if let Some(&index) = self.names.get(name) {
-            return Ok(index as usize);
-        }
         let (link, addr) = match name.host == self.own.host {
             true => (0, &name.near),
             false => (1, &name.far),
         };
         let at = self.links[link].insert(addr)?;
-        let index = self.add_peer(Some(name.clone()), link, at);
-        self.names.insert(name.clone(), index as u32);
-        Ok(index)
+        Ok(self.peer_on(link, at, Some(name)))
     }
 
-    pub(crate) fn add_peer(&mut self, name: Option<Name>, link: usize, at: FiAddr) -> usize {
+    /// The peer with this index on a link, met or not; `name` is what it says to be called.
+    pub(crate) fn peer_on(&mut self, link: usize, at: FiAddr, name: Option<&Name>) -> usize {
+        let index = match self.places.get(&(link, at)) {
+            Some(&index) => index as usize,
+            None => self.add_peer(link, at),
+        };
+        let peer = &mut self.peers[index];
+        if peer.name.is_none() {
+            (peer.name, peer.fi_epoch) = (name.cloned(), u64::MAX);
+        }
+        index
+    }
+
+    fn add_peer(&mut self, link: usize, at: FiAddr) -> usize {
+        if at != FiAddr::UNSPEC {
+            self.places.insert((link, at), self.peers.len() as u32);
+        }
         self.peers.push(Peer {
-            name,
+            name: None,
             link,
             at,
             life: 0,

@@ -4,7 +4,7 @@
 //! protocol has none.
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
-use selvedge::{Atomic, CompletionFlags, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
+use selvedge::{Atomic, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 use selvedge_kit::Report;
 use selvedge_kit::atomic::{Kernel, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
@@ -21,15 +21,6 @@ const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::REMOTE_CQ_DATA)
     .union(OpFlags::FENCE)
     .union(OpFlags::MORE);
-
-/// What the completion of an atomic says.
-fn sent(kernel: &Kernel) -> CompletionFlags {
-    let direction = match kernel.has_result() {
-        true => CompletionFlags::READ,
-        false => CompletionFlags::WRITE,
-    };
-    CompletionFlags::ATOMIC | direction
-}
 
 /// An atomic as it is posted.
 struct Request<'a> {
@@ -93,7 +84,7 @@ impl Atomic for Endpoint {
             body: lent(buf),
             result: None,
             data: 0,
-            report: injected(sent(&kernel), buf.len()),
+            report: injected(kernel.sent(), buf.len()),
         })
     }
 
@@ -181,7 +172,7 @@ unsafe fn request<'a>(
         result,
         data: msg.data,
         report: Report {
-            what: sent(&kernel),
+            what: kernel.sent(),
             context: msg.context,
             flags,
             completes: true,

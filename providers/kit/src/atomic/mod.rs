@@ -40,7 +40,7 @@ mod word;
 use std::fmt;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
-use selvedge::{Errno, MrAccess};
+use selvedge::{CompletionFlags, Errno, MrAccess};
 
 use complex::Complex;
 use number::Number;
@@ -135,6 +135,16 @@ impl Kernel {
     #[inline]
     pub const fn op(&self) -> Op {
         self.op
+    }
+
+    /// What its completion says at whoever posted it.
+    #[inline]
+    pub fn sent(&self) -> CompletionFlags {
+        let direction = match self.has_result() {
+            true => CompletionFlags::READ,
+            false => CompletionFlags::WRITE,
+        };
+        CompletionFlags::ATOMIC.union(direction)
     }
 
     /// Whether earlier values come back.

@@ -143,6 +143,16 @@ impl Ep {
         self.cntrs.remote_read.is_some() || self.cntrs.remote_write.is_some()
     }
 
+    /// What counts reads and writes by peers, for a provider over others, which count themselves.
+    pub fn peer_cntrs(&self) -> [Option<&Arc<Cntr>>; 2] {
+        let Cntrs {
+            remote_read,
+            remote_write,
+            ..
+        } = &self.cntrs;
+        [remote_read.as_ref(), remote_write.as_ref()]
+    }
+
     /// An own operation to `peer` has failed; `detail` says which peer and what happened.
     #[cold]
     pub fn tx_failed(

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, SocketAddrV6};
 
 use super::resolve;
-use crate::av::{Table, counted};
+use crate::av::{Table, insert_symmetric};
 use crate::birth::Birth;
 use selvedge::{Address, AddressVector, Errno, FiAddr, Result, av};
 
@@ -99,21 +99,8 @@ impl AddressVector for Av {
         out: &mut [FiAddr],
     ) -> Result<usize> {
         self.birth.check()?;
-        let count = nodes.checked_mul(services).ok_or(Errno::Inval)?;
-        let out = out.get_mut(..count).ok_or(Errno::Inval)?;
-        let nodes = counted(node, nodes).ok_or(Errno::Inval)?;
-        let services = counted(service, services).ok_or(Errno::Inval)?;
-        let pairs = nodes
-            .iter()
-            .flat_map(|node| services.iter().map(move |service| (node, service)));
-        let mut inserted = 0;
-        for ((node, service), slot) in pairs.zip(out) {
-            *slot = self
-                .insert_service(node, service)
-                .unwrap_or(FiAddr::NOTAVAIL);
-            inserted += usize::from(*slot != FiAddr::NOTAVAIL);
-        }
-        Ok(inserted)
+        let insert = |node: &str, service: &str| self.insert_service(node, service);
+        insert_symmetric((node, nodes), (service, services), out, insert)
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {

@@ -1,7 +1,6 @@
 //! One endpoint, with a peer on each link at once.
 
-use selvedge::info::Version;
-use selvedge::{Errno, FiAddr, InfoFlags};
+use selvedge::{Errno, FiAddr};
 
 use crate::common::{Rx, Side, Tx, pattern};
 use crate::provider;
@@ -135,21 +134,6 @@ fn the_end_of_a_peer_fails_what_waits_for_it_alone() {
         b.send(&Tx::tagged(to_other, 5, &bytes).context(5));
         other.wait(&[&b]).assert_bytes(&bytes);
         assert_eq!(b.wait(&[&other]).context(), 5);
-    }
-}
-
-#[test]
-fn nodes_and_services_are_refused_by_name() {
-    let hints = provider::hints().provider("lnx");
-    let asked = |node, service| {
-        let flags = InfoFlags::empty();
-        provider::registry().getinfo(Version::API, node, service, flags, &hints)
-    };
-    assert_eq!(asked(None, None).unwrap().len(), 1);
-    for (node, service) in [(Some("localhost"), None), (None, Some("4711"))] {
-        let error = asked(node, service).unwrap_err();
-        assert_eq!(error.errno(), Errno::NoData);
-        assert!(error.to_string().contains("node or service"), "{error}");
     }
 }
 

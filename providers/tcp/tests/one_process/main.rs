@@ -6,4 +6,5 @@ mod connections;
 mod hostile;
 mod memory;
 mod peers;
+mod provider;
 mod side;

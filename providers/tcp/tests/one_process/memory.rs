@@ -11,6 +11,7 @@ use selvedge::{
     OpFlags, mr,
 };
 
+use crate::provider::{pairs, shown};
 use crate::side::{Side, pattern};
 
 const BOTH: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
@@ -47,10 +48,12 @@ struct Pair {
     to_b: FiAddr,
 }
 
-fn pair() -> Pair {
-    let (a, b) = (Side::new(), Side::new());
-    let to_b = a.knows(&b);
-    Pair { a, b, to_b }
+/// Runs a test with two sides, for every way in which the provider joins them.
+fn each(test: impl Fn(Pair)) {
+    for [a, b] in pairs() {
+        let to_b = a.knows(&b);
+        test(Pair { a, b, to_b });
+    }
 }
 
 fn at(addr: u64, len: usize, key: u64) -> RmaIov {
@@ -96,188 +99,191 @@ const WRITTEN: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRI
 
 #[test]
 fn writes_and_reads_of_every_size_are_exact() {
-    let pair = pair();
-    let window = Window::new(&pair.b, &vec![0; 3 << 20], BOTH, 7);
-    for len in [0, 1, 8, 2048, 2049, 16_384, 16_385, 100_000, 2 << 20] {
-        let bytes = pattern(len, len);
-        let place = at(5, len, window.region.key());
-        pair.write(&[&bytes], &[place], OpFlags::empty(), 1);
-        assert_eq!(pair.a.wait_for(1, &[&pair.b]).flags, WRITTEN);
-        assert_eq!(window.bytes()[5..5 + len], bytes);
-        let read = pair.read(&[place], 2);
-        pair.a.wait_for(2, &[&pair.b]);
-        assert_eq!(read.bytes(), bytes);
-    }
-    assert!(pair.b.poll().is_none(), "the target is told of nothing");
+    each(|pair| {
+        let window = Window::new(&pair.b, &vec![0; 3 << 20], BOTH, 7);
+        for len in [0, 1, 8, 2048, 2049, 16_384, 16_385, 100_000, 2 << 20] {
+            let bytes = pattern(len, len);
+            let place = at(5, len, window.region.key());
+            pair.write(&[&bytes], &[place], OpFlags::empty(), 1);
+            assert_eq!(pair.a.wait_for(1, &[&pair.b]).flags, WRITTEN);
+            assert_eq!(window.bytes()[5..5 + len], bytes);
+            let read = pair.read(&[place], 2);
+            pair.a.wait_for(2, &[&pair.b]);
+            assert_eq!(read.bytes(), bytes);
+        }
+        assert!(pair.b.poll().is_none(), "the target is told of nothing");
+    });
 }
 
 #[test]
 fn pieces_and_places_need_not_agree_and_data_comes_behind_them() {
-    let pair = pair();
-    let one = Window::new(&pair.b, &[0; 64], BOTH, 1);
-    let two = Window::new(&pair.b, &[0; 64], BOTH, 2);
-    let bytes = pattern(1, 50);
-    let places = [at(0, 10, 1), at(8, 35, 2), at(40, 0, 1), at(60, 4, 1)];
-    let flags = OpFlags::REMOTE_CQ_DATA | OpFlags::DELIVERY_COMPLETE;
-    pair.write(&[&bytes[..1], &bytes[1..49]], &places, flags, 1);
-    pair.a.wait_for(1, &[&pair.b]);
-    let entry = pair.b.wait(&[&pair.a]).unwrap();
-    let told =
-        CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA;
-    assert_eq!((entry.flags, entry.len, entry.data), (told, 49, 0xda7a));
-    assert_eq!(one.bytes()[..10], bytes[..10]);
-    assert_eq!(two.bytes()[8..43], bytes[10..45]);
-    assert_eq!(one.bytes()[60..], bytes[45..49]);
-    let read = pair.read(&places, 2);
-    pair.a.wait_for(2, &[&pair.b]);
-    assert_eq!(read.bytes(), bytes[..49]);
+    each(|pair| {
+        let one = Window::new(&pair.b, &[0; 64], BOTH, 1);
+        let two = Window::new(&pair.b, &[0; 64], BOTH, 2);
+        let bytes = pattern(1, 50);
+        let places = [at(0, 10, 1), at(8, 35, 2), at(40, 0, 1), at(60, 4, 1)];
+        let flags = OpFlags::REMOTE_CQ_DATA | OpFlags::DELIVERY_COMPLETE;
+        pair.write(&[&bytes[..1], &bytes[1..49]], &places, flags, 1);
+        pair.a.wait_for(1, &[&pair.b]);
+        let entry = pair.b.wait(&[&pair.a]).unwrap();
+        let told =
+            CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE | CompletionFlags::REMOTE_CQ_DATA;
+        assert_eq!((entry.flags, entry.len, entry.data), (told, 49, 0xda7a));
+        assert_eq!(one.bytes()[..10], bytes[..10]);
+        assert_eq!(two.bytes()[8..43], bytes[10..45]);
+        assert_eq!(one.bytes()[60..], bytes[45..49]);
+        let read = pair.read(&places, 2);
+        pair.a.wait_for(2, &[&pair.b]);
+        assert_eq!(read.bytes(), bytes[..49]);
+    });
 }
 
 #[test]
 fn what_may_not_is_refused_with_the_reason_and_changes_nothing() {
-    let pair = pair();
-    let open = Window::new(&pair.b, &[1; 64], BOTH, 1);
-    let _closed = Window::new(&pair.b, &[1; 64], MrAccess::REMOTE_READ, 2);
-    let gone = Window::new(&pair.b, &[1; 64], BOTH, 3);
-    drop(gone);
-    let table = [
-        (at(0, 8, 99), Errno::KeyRejected),
-        (at(0, 8, 3), Errno::KeyRejected),
-        (at(0, 8, 2), Errno::Acces),
-        (at(60, 8, 1), Errno::Fault),
-        (at(u64::MAX, 8, 1), Errno::Fault),
-    ];
-    for (place, errno) in table {
-        for len in [8, 100_000] {
-            let place = RmaIov { len, ..place };
-            let errno = if place.key >= 2 { errno } else { Errno::Fault };
-            let both = [at(0, 4, 1), place];
-            pair.write(&[&vec![2; len + 4]], &both, OpFlags::empty(), 1);
-            let error = pair.a.wait(&[&pair.b]).unwrap_err();
-            assert_eq!((error.errno, error.entry.context), (errno, Context(1)));
-            assert!(
-                error.detail.contains(&pair.b.addr().to_string()),
-                "{}",
-                error.detail
-            );
+    each(|pair| {
+        let open = Window::new(&pair.b, &[1; 64], BOTH, 1);
+        let _closed = Window::new(&pair.b, &[1; 64], MrAccess::REMOTE_READ, 2);
+        let gone = Window::new(&pair.b, &[1; 64], BOTH, 3);
+        drop(gone);
+        let table = [
+            (at(0, 8, 99), Errno::KeyRejected),
+            (at(0, 8, 3), Errno::KeyRejected),
+            (at(0, 8, 2), Errno::Acces),
+            (at(60, 8, 1), Errno::Fault),
+            (at(u64::MAX, 8, 1), Errno::Fault),
+        ];
+        for (place, errno) in table {
+            for len in [8, 100_000] {
+                let place = RmaIov { len, ..place };
+                let errno = if place.key >= 2 { errno } else { Errno::Fault };
+                let both = [at(0, 4, 1), place];
+                pair.write(&[&vec![2; len + 4]], &both, OpFlags::empty(), 1);
+                let error = pair.a.wait(&[&pair.b]).unwrap_err();
+                assert_eq!((error.errno, error.entry.context), (errno, Context(1)));
+                assert!(error.detail.contains(&shown(&pair.b)), "{}", error.detail);
+            }
         }
-    }
-    let read = pair.read(&[at(0, 8, 99)], 2);
-    assert_eq!(
-        pair.a.wait(&[&pair.b]).unwrap_err().errno,
-        Errno::KeyRejected
-    );
-    assert_eq!(read.bytes(), [0; 8]);
-    assert_eq!(open.bytes(), [1; 64]);
-    // The connection is as good as before.
-    crate::side::exchange(&pair.a, &pair.b);
+        let read = pair.read(&[at(0, 8, 99)], 2);
+        assert_eq!(
+            pair.a.wait(&[&pair.b]).unwrap_err().errno,
+            Errno::KeyRejected
+        );
+        assert_eq!(read.bytes(), [0; 8]);
+        assert_eq!(open.bytes(), [1; 64]);
+        // The connection is as good as before.
+        crate::side::exchange(&pair.a, &pair.b);
+    });
 }
 
 #[test]
 fn a_region_that_goes_in_the_middle_of_a_write_harms_nobody() {
-    let pair = pair();
-    let window = Window::new(&pair.b, &vec![0; 8 << 20], BOTH, 1);
-    let bytes = pattern(1, 8 << 20);
-    pair.write(&[&bytes], &[at(0, bytes.len(), 1)], OpFlags::empty(), 1);
-    let half = |window: &Window| window.bytes()[1 << 20] == bytes[1 << 20];
-    crate::side::until(|| {
-        pair.a.drive();
-        pair.b.drive();
-        half(&window).then_some(())
+    each(|pair| {
+        let window = Window::new(&pair.b, &vec![0; 8 << 20], BOTH, 1);
+        let bytes = pattern(1, 8 << 20);
+        pair.write(&[&bytes], &[at(0, bytes.len(), 1)], OpFlags::empty(), 1);
+        let half = |window: &Window| window.bytes()[1 << 20] == bytes[1 << 20];
+        crate::side::until(|| {
+            pair.a.drive();
+            pair.b.drive();
+            half(&window).then_some(())
+        });
+        let Window { region, .. } = window;
+        drop(region);
+        match pair.a.wait(&[&pair.b]) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.errno, Errno::KeyRejected),
+        }
+        crate::side::exchange(&pair.a, &pair.b);
     });
-    let Window { region, .. } = window;
-    drop(region);
-    match pair.a.wait(&[&pair.b]) {
-        Ok(_) => {}
-        Err(error) => assert_eq!(error.errno, Errno::KeyRejected),
-    }
-    crate::side::exchange(&pair.a, &pair.b);
 }
 
 #[test]
 fn atomics_change_memory_and_bring_back_what_was_there() {
-    let pair = pair();
-    let mut bytes = Vec::new();
-    for number in [10_u64, 20, 30, 40] {
-        bytes.extend(number.to_ne_bytes());
-    }
-    let window = Window::new(&pair.b, &bytes, BOTH, 5);
-    let words = || -> Vec<u64> {
-        let bytes = window.bytes();
-        bytes
-            .chunks(8)
-            .map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
-            .collect()
-    };
-    let target = |op| Target {
-        dest: pair.to_b,
-        addr: 8,
-        key: window.region.key(),
-        datatype: Datatype::Uint64,
-        op,
-    };
-    let operand = pair.a.keep(&[1_u64, 2].map(u64::to_ne_bytes).concat());
-    let operand = Ioc::from_raw(operand.cast(), 2);
-    let result = pair.a.keep(&[0; 16]);
-    let (desc, context) = (Desc::NONE, Context(3));
-    // SAFETY: the side keeps the bytes, here and below.
-    unsafe { pair.a.ep.atomic(operand, desc, &target(Op::Sum), context) }.unwrap();
-    let flags = CompletionFlags::ATOMIC | CompletionFlags::WRITE;
-    assert_eq!(pair.a.wait_for(3, &[&pair.b]).flags, flags);
-    assert_eq!(words(), [10, 21, 32, 40]);
-    let to = IocMut::from_raw(result.cast(), 2);
-    let fetched = Target {
-        addr: 16,
-        ..target(Op::Prod)
-    };
-    // SAFETY: as above.
-    let posted = unsafe {
-        pair.a
-            .ep
-            .fetch_atomic((operand, desc), (to, desc), &fetched, context)
-    };
-    posted.unwrap();
-    pair.a.wait_for(3, &[&pair.b]);
-    assert_eq!(words(), [10, 21, 32, 80]);
-    // SAFETY: nothing writes there any more.
-    let earlier = unsafe { result.cast::<[u64; 2]>().read_unaligned() };
-    assert_eq!(earlier, [32, 40]);
-    let wrong = Target {
-        addr: 4,
-        ..target(Op::Sum)
-    };
-    // SAFETY: as above.
-    unsafe { pair.a.ep.atomic(operand, desc, &wrong, context) }.unwrap();
-    assert_eq!(pair.a.wait(&[&pair.b]).unwrap_err().errno, Errno::Inval);
-    assert_eq!(words(), [10, 21, 32, 80]);
+    each(|pair| {
+        let mut bytes = Vec::new();
+        for number in [10_u64, 20, 30, 40] {
+            bytes.extend(number.to_ne_bytes());
+        }
+        let window = Window::new(&pair.b, &bytes, BOTH, 5);
+        let words = || -> Vec<u64> {
+            let bytes = window.bytes();
+            bytes
+                .chunks(8)
+                .map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
+                .collect()
+        };
+        let target = |op| Target {
+            dest: pair.to_b,
+            addr: 8,
+            key: window.region.key(),
+            datatype: Datatype::Uint64,
+            op,
+        };
+        let operand = pair.a.keep(&[1_u64, 2].map(u64::to_ne_bytes).concat());
+        let operand = Ioc::from_raw(operand.cast(), 2);
+        let result = pair.a.keep(&[0; 16]);
+        let (desc, context) = (Desc::NONE, Context(3));
+        // SAFETY: the side keeps the bytes, here and below.
+        unsafe { pair.a.ep.atomic(operand, desc, &target(Op::Sum), context) }.unwrap();
+        let flags = CompletionFlags::ATOMIC | CompletionFlags::WRITE;
+        assert_eq!(pair.a.wait_for(3, &[&pair.b]).flags, flags);
+        assert_eq!(words(), [10, 21, 32, 40]);
+        let to = IocMut::from_raw(result.cast(), 2);
+        let fetched = Target {
+            addr: 16,
+            ..target(Op::Prod)
+        };
+        // SAFETY: as above.
+        let posted = unsafe {
+            pair.a
+                .ep
+                .fetch_atomic((operand, desc), (to, desc), &fetched, context)
+        };
+        posted.unwrap();
+        pair.a.wait_for(3, &[&pair.b]);
+        assert_eq!(words(), [10, 21, 32, 80]);
+        // SAFETY: nothing writes there any more.
+        let earlier = unsafe { result.cast::<[u64; 2]>().read_unaligned() };
+        assert_eq!(earlier, [32, 40]);
+        let wrong = Target {
+            addr: 4,
+            ..target(Op::Sum)
+        };
+        // SAFETY: as above.
+        unsafe { pair.a.ep.atomic(operand, desc, &wrong, context) }.unwrap();
+        assert_eq!(pair.a.wait(&[&pair.b]).unwrap_err().errno, Errno::Inval);
+        assert_eq!(words(), [10, 21, 32, 80]);
+    });
 }
 
 #[test]
 fn many_that_ask_each_other_for_much_all_get_it() {
-    let Pair { a, b, to_b } = pair();
-    let to_a = b.knows(&a);
-    let at_b = Window::new(&b, &vec![3; 1 << 20], BOTH, 1);
-    let at_a = Window::new(&a, &vec![4; 1 << 20], BOTH, 1);
-    let (there, back) = (Pair { a, b, to_b }, to_a);
-    let mut reads = Vec::new();
-    for n in 0..40 {
-        reads.push(there.read(&[at(0, 1 << 20, 1)], n));
-        let buf = there.b.keep(&vec![0; 1 << 20]);
-        let iov = [IovMut::from_raw(buf.cast(), 1 << 20)];
-        let msg = ReadMsg {
-            iov: &iov,
-            desc: &[],
-            src: back,
-            rma_iov: &[at(0, 1 << 20, 1)],
-            context: Context(n),
-        };
-        // SAFETY: the side keeps the bytes.
-        unsafe { there.b.ep.readmsg(&msg, OpFlags::empty()) }.unwrap();
-    }
-    for n in 0..40 {
-        there.a.wait_for(n, &[&there.b]);
-        there.b.wait_for(n, &[&there.a]);
-    }
-    assert!(reads.iter().all(|read| read.bytes() == at_b.bytes()));
-    assert_eq!(at_a.bytes(), vec![4; 1 << 20]);
+    each(|pair| {
+        let Pair { a, b, to_b } = pair;
+        let to_a = b.knows(&a);
+        let at_b = Window::new(&b, &vec![3; 1 << 20], BOTH, 1);
+        let at_a = Window::new(&a, &vec![4; 1 << 20], BOTH, 1);
+        let (there, back) = (Pair { a, b, to_b }, to_a);
+        let mut reads = Vec::new();
+        for n in 0..40 {
+            reads.push(there.read(&[at(0, 1 << 20, 1)], n));
+            let buf = there.b.keep(&vec![0; 1 << 20]);
+            let iov = [IovMut::from_raw(buf.cast(), 1 << 20)];
+            let msg = ReadMsg {
+                iov: &iov,
+                desc: &[],
+                src: back,
+                rma_iov: &[at(0, 1 << 20, 1)],
+                context: Context(n),
+            };
+            // SAFETY: the side keeps the bytes.
+            unsafe { there.b.ep.readmsg(&msg, OpFlags::empty()) }.unwrap();
+        }
+        for n in 0..40 {
+            there.a.wait_for(n, &[&there.b]);
+            there.b.wait_for(n, &[&there.a]);
+        }
+        assert!(reads.iter().all(|read| read.bytes() == at_b.bytes()));
+        assert_eq!(at_a.bytes(), vec![4; 1 << 20]);
+    });
 }

@@ -90,7 +90,7 @@ impl Side {
     }
 
     pub(crate) fn knows(&self, other: &Self) -> FiAddr {
-        self.insert(other.addr())
+        self.av.insert_one(&other.ep.address().unwrap()).unwrap()
     }
 
     pub(crate) fn insert(&self, addr: SocketAddr) -> FiAddr {

@@ -1,0 +1,12 @@
+//! Memory of peers on both links, and processes on both that are killed.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod killed;
+#[path = "../../../tcp/tests/one_process/memory.rs"]
+mod memory;
+mod named;
+mod provider;
+#[expect(dead_code, reason = "not every helper is for every provider")]
+#[path = "../../../tcp/tests/one_process/side.rs"]
+mod side;

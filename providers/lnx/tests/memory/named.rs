@@ -1,0 +1,81 @@
+//! Endpoints that are found by node and service.
+
+use selvedge::{Address, Errno, FiAddr, InfoFlags};
+
+use crate::provider::{hints, named, on, registry, shown};
+use crate::side::{Side, exchange, until};
+
+/// A port that nobody has, for now.
+fn free_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().to_string()
+}
+
+#[test]
+fn a_node_and_a_service_name_both_links_of_an_endpoint() {
+    let port = free_port();
+    let server = Side::open(&named(None, &port, InfoFlags::SOURCE));
+    let at = shown(&server);
+    assert!(at.ends_with(&format!(":{port}")), "{at}");
+    assert!(at.contains(&format!("|fi_shm://{port}|")), "{at}");
+    let client = named(Some("127.0.0.1"), &port, InfoFlags::empty());
+    let dest = client.dest_addr.clone().unwrap();
+    let client = Side::open(&client);
+    let to = client.av.insert_one(&dest).unwrap();
+    assert_eq!(client.av.insert_service("127.0.0.1", &port).unwrap(), to);
+    let mut out = [FiAddr::UNSPEC];
+    let inserted = client
+        .av
+        .insert_symmetric("127.0.0.1", 1, &port, 1, &mut out);
+    assert_eq!((inserted, out[0]), (Ok(1), to));
+    speak(&client, to, &server);
+    exchange(&server, &client);
+}
+
+/// By the far link a host has many addresses, and the one that was asked for is the peer.
+#[test]
+fn a_peer_by_one_of_its_addresses_is_one_peer() {
+    let server = on("there");
+    let client = on("here");
+    let name = shown(&server);
+    let (first, far) = name.rsplit_once('|').unwrap();
+    let port = far.rsplit_once(':').unwrap().1;
+    // As a peer that knows it by a service would name it: on no host, under another near name.
+    let (scheme, _) = first.split_at("lnx://".len());
+    let other = format!("{scheme}0000000000000000|fi_shm://{port}|{far}");
+    let to = client.av.insert_one(&Address::Str(other)).unwrap();
+    let back = server.knows(&client);
+    speak(&client, to, &server);
+    let landing = client.trecv(to, 6, 5, 7);
+    server.tsend(back, 6, b"reply", 8).unwrap();
+    client.wait_for(7, &[&server]);
+    assert_eq!(landing.bytes(), b"reply");
+}
+
+fn speak(client: &Side, to: FiAddr, server: &Side) {
+    let landing = server.trecv(FiAddr::UNSPEC, 5, 5, 2);
+    until(|| match client.tsend(to, 5, b"hello", 1) {
+        Ok(()) => Some(()),
+        Err(Errno::Again) => {
+            client.drive();
+            server.drive();
+            None
+        }
+        Err(errno) => panic!("{errno}"),
+    });
+    server.wait_for(2, &[client]);
+    client.wait_for(1, &[server]);
+    assert_eq!(landing.bytes(), b"hello");
+}
+
+#[test]
+fn an_address_of_one_link_is_refused_by_name() {
+    let hints = hints().src_addr("127.0.0.1:5".parse().unwrap());
+    let error = registry(&[]).infos(&hints).unwrap_err();
+    assert_eq!(error.errno(), Errno::NoData);
+    let text = error.to_string();
+    assert!(
+        text.contains("src_addr") && text.contains("127.0.0.1:5"),
+        "{text}"
+    );
+}

@@ -1,0 +1,49 @@
+//! The lnx provider over shm and tcp.
+
+use selvedge::info::{EpType, Version};
+use selvedge::{Caps, Hints, Info, InfoFlags, Registry};
+use selvedge_lnx::Lnx;
+
+use crate::side::Side;
+
+static LNX: Lnx = Lnx::new(&selvedge_shm::PROVIDER, &selvedge_tcp::PROVIDER);
+
+/// The provider with these parameters, on the loopback interface.
+pub(crate) fn registry(params: &[(&str, &str)]) -> Registry {
+    let own = [("FI_TCP_IFACE", "lo")];
+    let params = own.iter().chain(params).copied().collect();
+    Registry::new().with(&LNX).with_params(params)
+}
+
+pub(crate) fn hints() -> Hints {
+    let caps = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
+    let caps = caps | Caps::RMA_EVENT | Caps::SOURCE | Caps::DIRECTED_RECV;
+    Hints::new().caps(caps).ep_type(EpType::Rdm).provider("lnx")
+}
+
+pub(crate) fn info(host: &str) -> Info {
+    let registry = registry(&[("FI_LNX_HOST", host)]);
+    registry.infos(&hints()).unwrap().remove(0)
+}
+
+/// What a node and a service name.
+pub(crate) fn named(node: Option<&str>, service: &str, flags: InfoFlags) -> Info {
+    let registry = registry(&[]);
+    let found = registry.getinfo(Version::API, node, Some(service), flags, &hints());
+    found.unwrap().remove(0)
+}
+
+/// A side on a host of this name.
+pub(crate) fn on(host: &str) -> Side {
+    Side::open(&info(host))
+}
+
+/// Two on one host, and two on hosts of their own.
+pub(crate) fn pairs() -> Vec<[Side; 2]> {
+    vec![[on("here"), on("here")], [on("here"), on("there")]]
+}
+
+/// What errors call a side.
+pub(crate) fn shown(side: &Side) -> String {
+    side.ep.address().unwrap().to_string()
+}
