@@ -73,6 +73,18 @@ pub struct IocMut {
     pub count: usize,
 }
 
+#[expect(unsafe_code, reason = "a description of memory, not an access to it")]
+mod thread_safety {
+    // SAFETY: the value is an address and a count; whoever dereferences it has its own argument.
+    unsafe impl Send for super::Ioc {}
+    // SAFETY: as above.
+    unsafe impl Sync for super::Ioc {}
+    // SAFETY: as above.
+    unsafe impl Send for super::IocMut {}
+    // SAFETY: as above.
+    unsafe impl Sync for super::IocMut {}
+}
+
 impl Ioc {
     /// Describes `count` elements from `addr` on.
     #[inline]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info,
-    IovMut, MemoryRegion, MrMode, Result, alloc, atomic, av, cntr, cq, mr,
+    IovMut, MemoryRegion, MrMode, Result, alloc, atomic, av, cntr, cq, mr, trigger,
 };
 
 /// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
@@ -93,6 +93,44 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// [`Self::reg`].
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
         alloc::ordinary(self, len, attr)
+    }
+
+    /// Queues work until its counter has reached a number (fi_trigger(3); `FI_QUEUE_WORK`). If it
+    /// has, the work is carried out at once; otherwise by whoever reads a queue or counter of the
+    /// domain when it has.
+    ///
+    /// # Safety
+    /// As the post that the work names, as if it was posted here; the bytes stay as promised until
+    /// the completion, or until the work was taken back.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where there is no such work, or not with such flags; [`Errno::Inval`] for an
+    /// endpoint or a counter of another provider.
+    #[expect(unsafe_code, reason = "the caller's promise about the memory")]
+    unsafe fn queue_work(&self, work: &trigger::Work<'_>) -> Result<trigger::Ticket, Error> {
+        let _ = work;
+        Err(Error::new(
+            Errno::NoSys,
+            format!("{self:?} has no work that waits"),
+        ))
+    }
+
+    /// Takes work back that waits (`FI_CANCEL_WORK`): it will not be carried out.
+    ///
+    /// # Errors
+    /// [`Errno::NoEnt`] when it does not wait any more.
+    fn cancel_work(&self, ticket: trigger::Ticket) -> Result {
+        let _ = ticket;
+        Err(Errno::NoSys)
+    }
+
+    /// Takes back all work that waits, or all that waits at a counter (`FI_FLUSH_WORK`).
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for a counter of another provider.
+    fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
+        let _ = cntr;
+        Err(Errno::NoSys)
     }
 
     /// Which atomics the domain carries (fi_query_atomic(3)).

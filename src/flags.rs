@@ -182,6 +182,10 @@ bitflags! {
         /// addition to those given here. Selvedge's own bit, which the short forms pass; the man
         /// page's `*msg` calls leave it out.
         const DEFAULT = 1 << 63;
+        /// The operation is deferred work ([`crate::trigger::Done::Counter`]), and its context means
+        /// something to the endpoint. Selvedge's own bit, between parts of a provider; without such
+        /// work it changes nothing.
+        const DEFERRED = 1 << 62;
         /// Drop the message found by a peek, or the claimed one.
         const DISCARD = 1 << 58;
         /// Reserve the message found by a peek, or receive the reserved one.

@@ -84,6 +84,7 @@
 //! | [`msg`], [`tagged`], [`rma`], [`atomic`] | what an [`Endpoint`] does: [`Msg`], [`Tagged`], [`Rma`], [`Atomic`] |
 //! | [`cq`], [`cntr`], [`eq`], [`wait`] | how it is learnt that something is done: [`CompletionQueue`], [`Counter`], [`EventQueue`], and how to sleep until then |
 //! | [`text`] | descriptions in libfabric's layout |
+//! | [`trigger`] | what is done when a counter has reached a number |
 //! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
 //!
 //! The objects themselves ([`Provider`], [`Registry`], [`Fabric`], [`Domain`], [`Endpoint`],
@@ -120,6 +121,7 @@ pub mod rma;
 pub mod tagged;
 pub mod text;
 mod tostr;
+pub mod trigger;
 mod verdict;
 pub mod wait;
 

@@ -14,6 +14,7 @@ mod objects;
 mod ops;
 mod past;
 mod queues;
+mod trigger;
 
 pub mod addr;
 pub mod given;
@@ -38,6 +39,10 @@ pub use past::{Abi, Layout};
 pub use queues::{
     CntrAttr, CqAttr, CqErrEntry, EqAttr, EqCmEntry, EqEntry, EqErrEntry, FidCntr, FidCq, FidEq,
     OpsCntr, OpsCq, OpsEq, Param,
+};
+pub use trigger::{
+    DeferredWork, MsgElements, OpAtomic, OpCntrChange, OpCompareAtomic, OpFetchAtomic, OpMsg,
+    OpRma, OpTagged, TriggeredContext,
 };
 
 use std::ffi::{c_char, c_int};

@@ -22,6 +22,9 @@ pub mod control {
     pub const GET_RAW_MR: c_int = 8;
     pub const MAP_RAW_MR: c_int = 9;
     pub const UNMAP_KEY: c_int = 10;
+    pub const QUEUE_WORK: c_int = 11;
+    pub const CANCEL_WORK: c_int = 12;
+    pub const FLUSH_WORK: c_int = 13;
     pub const REFRESH: c_int = 14;
     pub const DUP: c_int = 15;
     pub const GETWAITOBJ: c_int = 16;
@@ -51,6 +54,24 @@ pub mod cq_format {
     pub const DATA: u32 = 3;
     pub const TAGGED: u32 = 4;
 }
+
+/// `enum fi_op_type`.
+pub mod work {
+    pub const RECV: u32 = 0;
+    pub const SEND: u32 = 1;
+    pub const TRECV: u32 = 2;
+    pub const TSEND: u32 = 3;
+    pub const READ: u32 = 4;
+    pub const WRITE: u32 = 5;
+    pub const ATOMIC: u32 = 6;
+    pub const FETCH_ATOMIC: u32 = 7;
+    pub const COMPARE_ATOMIC: u32 = 8;
+    pub const CNTR_SET: u32 = 9;
+    pub const CNTR_ADD: u32 = 10;
+}
+
+/// `FI_TRIGGER_THRESHOLD`.
+pub const TRIGGER_THRESHOLD: u32 = 0;
 
 /// Flags of address vectors.
 pub mod av {

@@ -33,7 +33,7 @@ const FUNCTIONAL: &[&str] = &[
     "fi_msg_sockets",
     "fi_rdm {|-U}",
     "fi_rdm_rma_event",
-    "fi_rdm_rma_trigger",
+    "fi_rdm_rma_trigger -b",
     "fi_shared_ctx {|-e msg|-e dgram} {|--no-tx-shared-ctx|--no-rx-shared-ctx}",
     "fi_rdm_tagged_peek -b",
     "fi_scalable_ep",
@@ -52,7 +52,7 @@ const FUNCTIONAL: &[&str] = &[
     "fi_rdm_multi_domain -b",
     "fi_resmgmt_test {|-o tagged}",
     "fi_unmap_mem -I 2",
-    "fi_rdm_deferred_wq",
+    "fi_rdm_deferred_wq {|-T msg|-T tagged|-T rma|-T atomic|-T f_atomic|-T c_atomic} -b",
     "fi_mr_cache_evict",
     "fi_check_hmem",
 ];

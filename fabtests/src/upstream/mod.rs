@@ -12,6 +12,7 @@ mod discover;
 mod failure;
 mod functional;
 mod ground;
+mod later;
 mod links;
 mod meet;
 mod memory;
@@ -110,8 +111,8 @@ const PROGRAMS: &[Program] = programs! {
     "fi_multinode" "patterns among three processes and more" multinode::LETTERS => multinode::multinode,
 
     "fi_multi_mr" "counters of regions" functional::ABSENT => functional::multi_mr,
-    "fi_rdm_deferred_wq" "deferred work" functional::ABSENT => functional::rdm_deferred_wq,
-    "fi_rdm_rma_trigger" "triggered operations" functional::ABSENT => functional::rdm_rma_trigger,
+    "fi_rdm_deferred_wq" "deferred work" functional::DEFERRED => functional::rdm_deferred_wq,
+    "fi_rdm_rma_trigger" "triggered operations" functional::DEFERRED => functional::rdm_rma_trigger,
     "fi_rdm_shared_av" "shared address vectors" functional::ABSENT => functional::rdm_shared_av,
     "fi_scalable_ep" "scalable endpoints" functional::ABSENT => functional::scalable_ep,
     "fi_shared_ctx" "shared contexts" functional::ABSENT => functional::shared_ctx,

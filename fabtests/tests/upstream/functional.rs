@@ -97,6 +97,14 @@ fn targets_count_and_queues_fill() {
     ]);
 }
 
+#[test]
+fn posts_wait_for_counters() {
+    all_succeed_beside(&["fi_rdm_rma_trigger", "fi_rdm_rma_trigger -S 100000"]);
+    for kind in ["", "-T msg", "-T tagged", "-T rma", "-T c_atomic"] {
+        all_succeed_beside(&[&format!("fi_rdm_deferred_wq {kind}")]);
+    }
+}
+
 /// The sender waits until the listener is there.
 #[test]
 fn a_group_hears_a_greeting() {

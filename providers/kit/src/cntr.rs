@@ -1,5 +1,6 @@
 //! The ready-made counter: two numbers, and the endpoints that move them.
 
+use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::cq::{BUDGET, Progress, Sink};
 use crate::driven::Driven;
 use crate::lock::Mode;
 use crate::wait::{Awaited, SPIN, Waiting};
+use crate::work::List;
 
 /// A counter of the operations of one or many endpoints, or of their bytes.
 ///
@@ -31,6 +33,8 @@ pub struct Cntr {
     events: Events,
     driven: Driven,
     waiting_threads: Waiting,
+    /// What is done when it has reached a number.
+    pub(crate) work: List,
 }
 
 impl Cntr {
@@ -73,6 +77,7 @@ impl Cntr {
             events: attr.events,
             driven,
             waiting_threads: Waiting::open("counter", attr.wait_obj, spin)?,
+            work: List::new(),
         }))
     }
 
@@ -113,6 +118,12 @@ impl Cntr {
         self.waiting_threads.wake();
     }
 
+    /// Hands on the work whose number was reached.
+    #[cold]
+    pub(crate) fn release_work(&self) {
+        self.work.release(|| [self.good(), self.bad()]);
+    }
+
     fn drive(&self) {
         self.driven.drive(BUDGET, &mut Sink::none());
     }
@@ -143,24 +154,31 @@ impl Counter for Cntr {
 
     fn add(&self, value: u64) {
         let good = self.good.fetch_add(value, Ordering::SeqCst);
-        if good.wrapping_add(value) >= self.wake_at.load(Ordering::SeqCst) {
+        let good = good.wrapping_add(value);
+        if good >= self.wake_at.load(Ordering::SeqCst) {
             self.wake();
+        }
+        if self.work.is_due(good) {
+            self.release_work();
         }
     }
 
     fn add_err(&self, value: u64) {
         self.bad.fetch_add(value, Ordering::SeqCst);
         self.wake();
+        self.release_work();
     }
 
     fn set(&self, value: u64) {
         self.good.store(value, Ordering::SeqCst);
         self.wake();
+        self.release_work();
     }
 
     fn set_err(&self, value: u64) {
         self.bad.store(value, Ordering::SeqCst);
         self.wake();
+        self.release_work();
     }
 
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
@@ -183,6 +201,18 @@ impl Counter for Cntr {
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.waiting_threads.fd()
     }
+}
+
+/// A counter of the object model, as this package's own.
+///
+/// # Errors
+/// [`Errno::Inval`] for one of another provider.
+pub(crate) fn own(cntr: &Arc<dyn Counter>) -> Result<Arc<Cntr>, Error> {
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Counter>::clone(cntr);
+    any.downcast().map_err(|_| {
+        let what = format!("{cntr:?} was opened from another provider's domain");
+        Error::new(Errno::Inval, what)
+    })
 }
 
 /// A thread that waits for a number, or for another number of errors than there were.

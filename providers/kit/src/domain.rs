@@ -4,16 +4,18 @@
 #![expect(unsafe_code, reason = "passes the application's promise to the locks")]
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use selvedge::info::{Progress, Threading};
-use selvedge::{CompletionQueue, Counter, Error, Info, cntr, cq};
+use selvedge::trigger::{Op, Ticket, Work};
+use selvedge::{CompletionQueue, Counter, Endpoint, Errno, Error, Info, Result, cntr, cq};
 
 use crate::birth::Birth;
-use crate::cntr::Cntr;
-use crate::cq::CqRing;
+use crate::cntr::{self as counter, Cntr};
+use crate::cq::{CqRing, Progress as Driven};
 use crate::lock::Mode;
+use crate::work::{self, Item, Owing, Works};
 use crate::{Auto, Drivers, Ep};
 
 /// The common part of domains. Its `Debug` is the domain's title.
@@ -24,6 +26,16 @@ pub struct Base {
     spin: Duration,
     birth: Birth,
     auto: Option<Arc<Auto>>,
+    opened: Mutex<Opened>,
+}
+
+/// What was opened from a domain and is still there, for its work.
+#[derive(Debug, Default)]
+struct Opened {
+    cqs: Vec<Weak<CqRing>>,
+    cntrs: Vec<Weak<Cntr>>,
+    /// From the first work on.
+    works: Option<Arc<Works>>,
 }
 
 impl Base {
@@ -51,6 +63,7 @@ impl Base {
             spin,
             birth: Birth::here(),
             auto,
+            opened: Mutex::default(),
         })
     }
 
@@ -84,7 +97,9 @@ impl Base {
         self.check_birth()?;
         // SAFETY: `mode` comes from the promise of `Hints::promise_threading`, which covers the
         // queues of this domain and the endpoints bound to them.
-        Ok(unsafe { CqRing::open_patient(attr, self.mode, self.spin) }?)
+        let cq = unsafe { CqRing::open_patient(attr, self.mode, self.spin) }?;
+        self.opened().add_cq(&cq)?;
+        Ok(cq)
     }
 
     /// Opens a counter.
@@ -94,7 +109,121 @@ impl Base {
     pub fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
         self.check_birth()?;
         // SAFETY: as for queues; the promise covers the domain's counters too.
-        Ok(unsafe { Cntr::open_patient(attr, self.mode, self.spin) }?)
+        let cntr = unsafe { Cntr::open_patient(attr, self.mode, self.spin) }?;
+        self.opened().add_cntr(&cntr)?;
+        Ok(cntr)
+    }
+
+    /// Queues work; `E` is the provider's endpoint.
+    ///
+    /// # Errors
+    /// As [`selvedge::Domain::queue_work`], and [`Self::check_birth`].
+    ///
+    /// # Safety
+    /// As [`selvedge::Domain::queue_work`].
+    pub unsafe fn queue_work<E: Endpoint + Owing>(&self, work: &Work<'_>) -> Result<Ticket, Error> {
+        self.check_birth()?;
+        work::check(&work.op, self)?;
+        let cntr = counter::own(work.cntr)?;
+        let ledger = match &work.op {
+            Op::Post { ep, .. } => Some(work::own_ledger::<E>(ep)?),
+            Op::Set(..) | Op::Add(..) => None,
+        };
+        let works = self.opened().works(self.auto.as_ref())?;
+        let ticket = works.ticket();
+        let item = Item::new(work, ticket, Arc::as_ptr(&cntr).addr(), ledger)?;
+        cntr.work.add(item, &works);
+        cntr.release_work();
+        works.run();
+        Ok(ticket)
+    }
+
+    /// Takes work back.
+    ///
+    /// # Errors
+    /// As [`selvedge::Domain::cancel_work`].
+    pub fn cancel_work(&self, ticket: Ticket) -> Result {
+        self.birth.check()?;
+        let opened = self.opened();
+        let mut cntrs = opened.cntrs.iter().filter_map(Weak::upgrade);
+        if cntrs.any(|cntr| cntr.work.remove(ticket)) {
+            return Ok(());
+        }
+        let works = opened.works.clone();
+        drop(cntrs);
+        drop(opened);
+        match works.map(|works| works.remove(|item| item.ticket == ticket)) {
+            Some(1..) => Ok(()),
+            _ => Err(Errno::NoEnt),
+        }
+    }
+
+    /// Takes back all work, or all at one counter.
+    ///
+    /// # Errors
+    /// As [`selvedge::Domain::flush_work`].
+    pub fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
+        self.birth.check()?;
+        let cntr = cntr.map(counter::own).transpose();
+        let cntr = cntr.map_err(|error| error.errno())?;
+        let opened = self.opened();
+        let all = opened.cntrs.iter().filter_map(Weak::upgrade);
+        all.filter(|it| cntr.as_ref().is_none_or(|cntr| Arc::ptr_eq(cntr, it)))
+            .for_each(|it| it.work.clear());
+        let works = opened.works.clone();
+        drop(opened);
+        if let Some(works) = works {
+            let at = cntr.map(|cntr| Arc::as_ptr(&cntr).addr());
+            works.remove(|item| at.is_none_or(|at| item.at == at));
+        }
+        Ok(())
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Opened {
+    fn add_cq(&mut self, cq: &Arc<CqRing>) -> Result<(), Error> {
+        self.cqs.retain(|cq| cq.strong_count() > 0);
+        self.cqs.push(Arc::downgrade(cq));
+        match self.driven() {
+            Some(works) => cq.attach(&works),
+            None => Ok(()),
+        }
+    }
+
+    fn add_cntr(&mut self, cntr: &Arc<Cntr>) -> Result<(), Error> {
+        self.cntrs.retain(|cntr| cntr.strong_count() > 0);
+        self.cntrs.push(Arc::downgrade(cntr));
+        match self.driven() {
+            Some(works) => cntr.attach(&works),
+            None => Ok(()),
+        }
+    }
+
+    fn driven(&self) -> Option<Arc<dyn Driven>> {
+        let works = Arc::clone(self.works.as_ref()?);
+        Some(works)
+    }
+
+    /// What carries work out. All that is driven drives it from the first time on.
+    fn works(&mut self, auto: Option<&Arc<Auto>>) -> Result<Arc<Works>, Error> {
+        if let Some(works) = &self.works {
+            return Ok(Arc::clone(works));
+        }
+        let works = Arc::new(Works::open()?);
+        let driven: Arc<dyn Driven> = Arc::clone(&works) as Arc<dyn Driven>;
+        for cq in self.cqs.iter().filter_map(Weak::upgrade) {
+            cq.attach(&driven)?;
+        }
+        for cntr in self.cntrs.iter().filter_map(Weak::upgrade) {
+            cntr.attach(&driven)?;
+        }
+        auto.map_or(Ok(()), |auto| auto.attach(&driven))?;
+        self.works = Some(Arc::clone(&works));
+        Ok(works)
     }
 }
 

@@ -19,6 +19,7 @@
 //! | [`domain::Base`] | what every domain keeps |
 //! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
+//! | [`Ledger`] | who is told of deferred work |
 //! | [`Report`] | how an operation is told of when it is over |
 //! | [`complaint::complain`] | warnings that peers can cause, rationed |
 //! | [`inherit::Uninherited`] | a descriptor that forked children do not get |
@@ -49,7 +50,9 @@ pub mod places;
 mod report;
 pub mod srx;
 pub mod wait;
+mod work;
 
 pub use auto::{Auto, offer_progress};
 pub use ep::{Drivers, Ep, own_av, own_eq};
 pub use report::Report;
+pub use work::{Ledger, Owing};

@@ -22,6 +22,16 @@ impl Report {
     /// The operation is done; nothing of ours touches its memory any more.
     #[inline(always)]
     pub fn done(&self, ep: &Ep) {
+        match self.flags.contains(OpFlags::DEFERRED) {
+            true => ep.tx_deferred_done(self.context, self.what, self.flags, self.len),
+            false => self.done_plainly(ep),
+        }
+    }
+
+    /// As [`Self::done`], for what is no deferred work for sure: its flags were held against a set
+    /// without [`OpFlags::DEFERRED`].
+    #[inline(always)]
+    pub fn done_plainly(&self, ep: &Ep) {
         match self.completes {
             true => ep.tx_done(self.context, self.what, self.flags, self.len),
             false => ep.tx_counted(self.what, self.len),

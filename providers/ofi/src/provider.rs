@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use selvedge::info::{Mismatch, Offer, Version};
 use selvedge::param::{Params, Spec};
-use selvedge::{Errno, Error, Hints, Info, Mode, MrMode, Provider, Query};
+use selvedge::{Caps, Errno, Error, Hints, Info, Mode, MrMode, Provider, Query};
 use selvedge_kit::attr;
 
 use crate::contexts;
@@ -115,6 +115,14 @@ fn offers(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Offer> {
 pub(crate) fn offered(mut info: Info) -> Info {
     info.fabric_attr.prov_name = names::layered(&info.fabric_attr.prov_name);
     info.handle = 0;
+    // Work that waits would need the library's own objects.
+    for caps in [
+        &mut info.caps,
+        &mut info.tx_attr.caps,
+        &mut info.rx_attr.caps,
+    ] {
+        caps.remove(Caps::TRIGGER);
+    }
     for mode in [
         &mut info.mode,
         &mut info.domain_attr.mode,

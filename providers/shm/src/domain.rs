@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
+use selvedge::trigger::{Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue,
     Info, IovMut, MemoryRegion, MrMode, Result, alloc, av, cntr, cq, eq,
@@ -115,6 +116,20 @@ unsafe impl selvedge::Domain for Domain {
 
     fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
         atomic::attr(self.config.inject_size, family, datatype, op)
+    }
+
+    #[expect(unsafe_code, reason = "the caller's promise about the memory")]
+    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.base.queue_work::<endpoint::Endpoint>(work) }
+    }
+
+    fn cancel_work(&self, ticket: Ticket) -> Result {
+        self.base.cancel_work(ticket)
+    }
+
+    fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
+        self.base.flush_work(cntr)
     }
 
     fn mr_mode(&self) -> MrMode {

@@ -14,7 +14,7 @@ use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::srx::Manner;
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep, own_av};
+use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av};
 
 use crate::auth::AuthKey;
 use crate::config::Config;
@@ -29,6 +29,7 @@ pub struct Endpoint {
     /// What queues and counters know the endpoint by.
     progress: Arc<dyn Progress>,
     drivers: Drivers,
+    ledger: Arc<Ledger>,
     name: Name,
     pub(crate) inject_size: usize,
     max_msg_size: usize,
@@ -80,6 +81,7 @@ impl Endpoint {
         let ep = Ep::resolve(bind, info)?;
         let av = own_av(bind, "an endpoint of the shm provider")?;
         let drivers = base.drivers(&ep);
+        let ledger = Arc::clone(ep.ledger());
         let key = AuthKey::of(info)?;
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
         let (inject_size, epoll) = (config.inject_size, control.epoll());
@@ -95,6 +97,7 @@ impl Endpoint {
             inner,
             progress,
             drivers,
+            ledger,
             name,
             inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
@@ -154,6 +157,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
             EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(self.inject_size),
             _ => return Err(Errno::NoProtoOpt),
         })
+    }
+}
+
+impl Owing for Endpoint {
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 }
 

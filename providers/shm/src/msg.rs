@@ -24,6 +24,7 @@ const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::REMOTE_CQ_DATA)
     .union(OpFlags::FENCE)
+    .union(OpFlags::DEFERRED)
     .union(OpFlags::MORE);
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]

@@ -78,7 +78,8 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         | Caps::FENCE
         | Caps::ATOMIC
         | Caps::READ
-        | Caps::WRITE;
+        | Caps::WRITE
+        | Caps::TRIGGER;
     let rx_caps = Caps::MSG
         | Caps::TAGGED
         | Caps::RMA
@@ -87,6 +88,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         | Caps::REMOTE_READ
         | Caps::REMOTE_WRITE
         | Caps::RMA_EVENT
+        | Caps::TRIGGER
         | Caps::SOURCE
         | Caps::SOURCE_ERR
         | Caps::DIRECTED_RECV

@@ -179,7 +179,7 @@ impl State {
             if !peer.is_looking() {
                 self.ring_at(send.dest, send.flags);
             }
-            self.report(send, 8);
+            send.report(8).done_plainly(&self.ep);
             return true;
         }
         false
@@ -197,7 +197,7 @@ impl State {
             if !peer.is_looking() {
                 self.ring_at(send.dest, send.flags);
             }
-            self.report(send, len);
+            send.report(len).done_plainly(&self.ep);
             return true;
         }
         false

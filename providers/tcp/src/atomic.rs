@@ -20,7 +20,8 @@ const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::REMOTE_CQ_DATA)
     .union(OpFlags::FENCE)
-    .union(OpFlags::MORE);
+    .union(OpFlags::MORE)
+    .union(OpFlags::DEFERRED);
 
 /// An atomic as it is posted.
 struct Request<'a> {

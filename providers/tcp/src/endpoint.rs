@@ -21,7 +21,7 @@ use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::srx::Manner;
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep, own_av, own_eq};
+use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_eq};
 
 use crate::cm::Connection;
 use crate::config::Config;
@@ -36,6 +36,7 @@ pub struct Endpoint {
     /// What queues and counters know the endpoint by.
     progress: Arc<dyn Progress>,
     drivers: Drivers,
+    ledger: Arc<Ledger>,
     /// Where it listens, or connects from.
     addr: Option<SocketAddr>,
     /// Whether connections are the application's business.
@@ -118,6 +119,7 @@ impl Endpoint {
         let inject_size = config.inject_size;
         let drivers = base.drivers(&ep).with_eq(&connection.eq);
         let addr = door.as_ref().map(|door| door.addr).or(from);
+        let ledger = Arc::clone(ep.ledger());
         let parts = Parts {
             manner: Manner::new(info, inject_size),
             config,
@@ -137,6 +139,7 @@ impl Endpoint {
             inner,
             progress,
             drivers,
+            ledger,
             addr,
             is_connected,
             inject_size,
@@ -266,6 +269,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn cm(&self) -> Option<&dyn ConnectionManagement> {
         self.is_connected.then_some(self)
+    }
+}
+
+impl Owing for Endpoint {
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 }
 

@@ -34,6 +34,7 @@ const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::REMOTE_CQ_DATA)
     .union(OpFlags::FENCE)
+    .union(OpFlags::DEFERRED)
     .union(OpFlags::MORE);
 
 /// A send, as far as both interfaces have it in common.

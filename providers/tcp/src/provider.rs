@@ -73,7 +73,8 @@ const ORDER: MsgOrder = MsgOrder::RAR
 const MEMORY: Caps = Caps::RMA.union(Caps::ATOMIC);
 
 fn tx_caps(ep_type: EpType) -> Caps {
-    let caps = Caps::MSG | MEMORY | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE;
+    let caps =
+        Caps::MSG | MEMORY | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE | Caps::TRIGGER;
     match ep_type {
         EpType::Rdm => caps | Caps::TAGGED,
         _ => caps,
@@ -87,6 +88,7 @@ fn rx_caps(ep_type: EpType) -> Caps {
         | Caps::REMOTE_READ
         | Caps::REMOTE_WRITE
         | Caps::RMA_EVENT
+        | Caps::TRIGGER
         | Caps::MULTI_RECV;
     match ep_type {
         EpType::Rdm => {

@@ -18,7 +18,8 @@ const READ: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::READ);
 const READ_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::FENCE)
-    .union(OpFlags::MORE);
+    .union(OpFlags::MORE)
+    .union(OpFlags::DEFERRED);
 const WRITE_FLAGS: OpFlags = READ_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]

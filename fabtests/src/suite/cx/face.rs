@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use selvedge::trigger::Ticket;
 use selvedge::{Address, EpOption, Errno, FiAddr};
 use serde::{Deserialize, Serialize};
 
 use super::post::{Done, Post};
-use super::raw::Raw;
+use super::raw::{Raw, When};
 
 /// Which face.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -68,6 +69,11 @@ pub(super) trait Face {
     /// # Errors
     /// As [`Self::poll`].
     fn drive(&mut self) -> anyhow::Result<()>;
+
+    /// Posts something that waits for a counter; the raw face alone.
+    fn defer(&mut self, _context: u64, _post: &Post, _when: When) -> Result<Ticket, Errno> {
+        Err(Errno::NoSys)
+    }
 
     /// The objects, of the raw face.
     fn raw(&self) -> Option<&Raw> {

@@ -31,7 +31,8 @@ pub(crate) use memory::{Maker, Memory};
 pub(crate) use open::{Player, Setup};
 pub(crate) use payload::Stamp;
 pub(crate) use port::Port;
-pub(crate) use post::{Atomic, Done, Place, Read, Rx, RxKind, Tx, Write};
+pub(crate) use post::{Atomic, Done, Place, Post, Read, Rx, RxKind, Tx, Write};
+pub(crate) use raw::{Told, queue_count};
 pub(crate) use test::{CONNECTED, POLLED, RAW, Test};
 
 use super::control::Control;

@@ -7,14 +7,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::{anyhow, ensure};
+use selvedge::trigger::Ticket;
 use selvedge::{
-    Address, AddressVector, CompletionQueue, Domain, Endpoint, EpOption, Errno, EventQueue, FiAddr,
-    Info, PassiveEndpoint,
+    Address, AddressVector, CompletionQueue, Counter, Domain, Endpoint, EpOption, Errno,
+    EventQueue, FiAddr, Info, PassiveEndpoint,
 };
 
 use super::face::Face;
 use super::patience::until;
 use super::post::{Done, Post};
+use super::raw::{Told, When};
 
 /// An endpoint. It stays open until the test is over, whoever drops this.
 #[derive(Clone)]
@@ -136,6 +138,37 @@ impl Port {
             Err(Errno::Again) => self.keep_what_comes().map(|()| None),
             Err(errno) => Err(anyhow!("posting {post:.120?}: {errno:?}")),
         })
+    }
+
+    /// Has something posted when a counter has reached a number: under which context, and how the
+    /// work is called. Of the raw face.
+    ///
+    /// # Errors
+    /// What the domain answers.
+    pub(crate) fn defer(
+        &self,
+        post: impl Into<Post>,
+        cntr: &Arc<dyn Counter>,
+        threshold: u64,
+        told: Told,
+    ) -> Result<(u64, Ticket), Errno> {
+        let (post, mut state) = (post.into(), self.state.borrow_mut());
+        let context = state.next;
+        let when = When {
+            domain: Arc::clone(&self.domain),
+            cntr: Arc::clone(cntr),
+            threshold,
+            told,
+        };
+        let ticket = state.face.defer(context, &post, when)?;
+        state.next += 1;
+        state.outstanding.insert(context, post.is_multi());
+        Ok((context, ticket))
+    }
+
+    /// An operation that has no completion, or has none any more.
+    pub(crate) fn forget(&self, context: u64) {
+        self.state.borrow_mut().outstanding.remove(&context);
     }
 
     /// Takes what was read while posts waited for room: the contexts.

@@ -167,6 +167,8 @@ impl Write {
 pub(crate) struct Read {
     pub(crate) from: Place,
     pub(crate) len: usize,
+    /// Flags in place of the endpoint's; the raw face alone.
+    pub(crate) flags: Option<OpFlags>,
     /// Lengths of local pieces; the raw face alone.
     pub(crate) pieces: Vec<usize>,
     /// Remote pieces in place of one; the raw face alone.
@@ -178,6 +180,7 @@ impl Read {
         Self {
             from,
             len,
+            flags: None,
             pieces: Vec::new(),
             places: Vec::new(),
         }
@@ -197,6 +200,8 @@ pub(crate) struct Atomic {
     pub(crate) compare: Vec<u8>,
     /// Bytes that come back.
     pub(crate) result: usize,
+    /// Flags in place of the endpoint's; the raw face alone.
+    pub(crate) flags: Option<OpFlags>,
     pub(crate) is_injected: bool,
 }
 
@@ -261,6 +266,7 @@ setters! {
     Tx: data injected flags pieces;
     Rx: flags pieces;
     Write: data injected flags;
+    Read: flags;
 }
 
 macro_rules! into_post {

@@ -13,9 +13,10 @@ use anyhow::{anyhow, bail, ensure};
 use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::rma::{ReadMsg, WriteMsg};
+use selvedge::trigger::{self, Compared, Fetched, Ticket, Transfer};
 use selvedge::{
-    Address, AddressVector, CompletionFlags, CompletionQueue, Context, Endpoint, EpOption, Errno,
-    FiAddr, Iov, IovMut, OpFlags, msg, tagged,
+    Address, AddressVector, CompletionFlags, CompletionQueue, Context, Counter, Domain, Endpoint,
+    EpOption, Errno, FiAddr, Iov, IovMut, OpFlags, msg, tagged,
 };
 
 use super::face::Face;
@@ -29,6 +30,25 @@ pub(crate) struct Raw {
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Option<Arc<dyn AddressVector>>,
     lent: BTreeMap<u64, Lent>,
+    /// When the next post is to be carried out, if not at once; then, how its work is called.
+    when: Option<When>,
+    ticket: Option<Ticket>,
+}
+
+/// When a post is carried out that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct When {
+    pub(crate) domain: Arc<dyn Domain>,
+    pub(crate) cntr: Arc<dyn Counter>,
+    pub(crate) threshold: u64,
+    pub(crate) told: Told,
+}
+
+/// Who is told when it is done.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Endpoint,
+    Counter(Option<Arc<dyn Counter>>),
 }
 
 /// What an operation uses until it is over.
@@ -53,6 +73,17 @@ struct Room {
     kind: RxKind,
 }
 
+/// Queues work of a counter.
+///
+/// # Errors
+/// The domain's.
+pub(crate) fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<Ticket> {
+    let is_post = matches!(work.op, trigger::Op::Post { .. });
+    ensure!(!is_post, "{work:?} is about memory");
+    // SAFETY: a counter is no memory.
+    Ok(unsafe { domain.queue_work(work) }?)
+}
+
 impl Raw {
     pub(crate) fn new(
         ep: Arc<dyn Endpoint>,
@@ -64,7 +95,43 @@ impl Raw {
             cq,
             av,
             lent: BTreeMap::new(),
+            when: None,
+            ticket: None,
         }
+    }
+
+    /// Posts, now or when it is time.
+    ///
+    /// # Safety
+    /// As the post.
+    unsafe fn issue(&mut self, transfer: &Transfer<'_>, flags: OpFlags) -> Result<(), Errno> {
+        let Some(when) = self.when.take() else {
+            // SAFETY: passed on from the caller.
+            return unsafe { transfer.post(&*self.ep, flags) };
+        };
+        let (done, flags) = match &when.told {
+            Told::Endpoint => (trigger::Done::Endpoint, flags),
+            Told::Counter(cntr) => {
+                let done = trigger::Done::Counter(cntr.as_ref());
+                (done, flags.difference(OpFlags::DEFAULT))
+            }
+        };
+        let op = trigger::Op::Post {
+            ep: &self.ep,
+            transfer: *transfer,
+            flags,
+            done,
+        };
+        let (cntr, threshold) = (&when.cntr, when.threshold);
+        let work = trigger::Work {
+            cntr,
+            threshold,
+            op,
+        };
+        // SAFETY: passed on from the caller.
+        let ticket = unsafe { when.domain.queue_work(&work) };
+        self.ticket = Some(ticket.map_err(|error| error.errno())?);
+        Ok(())
     }
 
     /// What the next completion says of its operation, which must be outstanding.
@@ -137,7 +204,7 @@ impl Raw {
                 };
                 // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end, and
                 // nobody writes to them there; a post that fails has kept nothing.
-                unsafe { self.ep.sendmsg(&msg, flags) }
+                unsafe { self.issue(&Transfer::Send(msg), flags) }
             }
             Some(tag) => {
                 let context = Context(context);
@@ -150,7 +217,7 @@ impl Raw {
                     data,
                 };
                 // SAFETY: as above.
-                unsafe { self.ep.tsendmsg(&msg, flags) }
+                unsafe { self.issue(&Transfer::TaggedSend(msg), flags) }
             }
         };
         posted.inspect(|()| self.lend(context, Lent::Out(pieces)))
@@ -176,7 +243,7 @@ impl Raw {
                     context: Context(context),
                 };
                 // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
-                unsafe { self.ep.recvmsg(&msg, flags) }
+                unsafe { self.issue(&Transfer::Recv(msg), flags) }
             }
             Some(tag) => {
                 let msg = tagged::RecvMsg {
@@ -187,7 +254,7 @@ impl Raw {
                     context: Context(context),
                 };
                 // SAFETY: as above.
-                unsafe { self.ep.trecvmsg(&msg, flags) }
+                unsafe { self.issue(&Transfer::TaggedRecv(msg), flags) }
             }
         };
         posted.inspect(|()| self.lend(context, Lent::In(room)))
@@ -216,7 +283,8 @@ impl Raw {
             data: write.data.unwrap_or(NO_DATA),
         };
         // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end.
-        let posted = unsafe { self.ep.writemsg(&msg, with_data(write.flags, write.data)) };
+        let posted =
+            unsafe { self.issue(&Transfer::Write(msg), with_data(write.flags, write.data)) };
         posted.inspect(|()| self.lend(context, Lent::Out(pieces)))
     }
 
@@ -236,7 +304,7 @@ impl Raw {
             context: Context(context),
         };
         // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
-        let posted = unsafe { self.ep.readmsg(&msg, OpFlags::DEFAULT) };
+        let posted = unsafe { self.issue(&Transfer::Read(msg), with_data(read.flags, None)) };
         posted.inspect(|()| self.lend(context, Lent::In(room)))
     }
 
@@ -284,16 +352,25 @@ impl Raw {
             result[0].base,
             atomic.result / datatype.size(),
         )];
-        let flags = OpFlags::DEFAULT;
+        let flags = with_data(atomic.flags, None);
+        let (fetched, compared) = (
+            Fetched {
+                iov: &result,
+                desc: &[],
+            },
+            Compared {
+                iov: &compare_iov,
+                desc: &[],
+            },
+        );
         let posted = match atomic.family {
             // SAFETY: `lent` keeps the operands until the completion or the endpoint's end.
-            Family::Base => unsafe { self.ep.atomicmsg(&msg, flags) },
+            Family::Base => unsafe { self.issue(&Transfer::Atomic(msg), flags) },
             // SAFETY: as above, and the room of the result.
-            Family::Fetch => unsafe { self.ep.fetch_atomicmsg(&msg, &result, &[], flags) },
+            Family::Fetch => unsafe { self.issue(&Transfer::FetchAtomic(msg, fetched), flags) },
             // SAFETY: as above.
             Family::Compare => unsafe {
-                self.ep
-                    .compare_atomicmsg(&msg, &compare_iov, &[], &result, &[], flags)
+                self.issue(&Transfer::CompareAtomic(msg, compared, fetched), flags)
             },
         };
         let lent = Lent::Both {
@@ -371,6 +448,12 @@ impl Face for Raw {
 
     fn raw(&self) -> Option<&Raw> {
         Some(self)
+    }
+
+    fn defer(&mut self, context: u64, post: &Post, when: When) -> Result<Ticket, Errno> {
+        self.when = Some(when);
+        self.post(context, post)?;
+        Ok(self.ticket.take().expect("it was queued"))
     }
 }
 

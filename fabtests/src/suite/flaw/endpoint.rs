@@ -4,6 +4,7 @@
 
 #![expect(unsafe_code, reason = "an endpoint around an endpoint")]
 
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +16,7 @@ use selvedge::{
 };
 
 use super::Flaw;
+use super::provider::unwrapped;
 use super::queue::Shared;
 
 #[derive(Debug)]
@@ -54,6 +56,15 @@ impl FlawedEndpoint {
             held: Mutex::default(),
             process: std::process::id(),
         }
+    }
+
+    /// The endpoint inside of one with a defect; itself if it has none.
+    pub(super) fn inner(ep: &Arc<dyn Endpoint>) -> Arc<dyn Endpoint> {
+        unwrapped(
+            Arc::clone(ep),
+            |ep| ep as &dyn Any,
+            |own: &Self| Arc::clone(&own.inner),
+        )
     }
 
     /// Sends, in the way of the defect.

@@ -138,6 +138,14 @@ flaws! {
     CountsNoBytes,
     /// waits for counters end at once
     NoCounterWait,
+    /// work that waits for a counter is never done
+    ForgetsWork,
+    /// work does not wait for its counter
+    HurriesWork,
+    /// work that was taken back is done all the same
+    KeepsWork,
+    /// work tells everybody, and not its counter
+    TellsAll,
     /// a look at an event takes it
     PeekTakes,
     /// event queues lose errors

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use selvedge::info::Offer;
 use selvedge::info::Version;
+use selvedge::trigger::{Done, Op, Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint, Error,
-    EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, MrMode, PassiveEndpoint,
-    Provider, Query, Result, alloc, atomic, av, cntr, cq, eq, mr, param,
+    EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, MrMode, OpFlags,
+    PassiveEndpoint, Provider, Query, Result, alloc, atomic, av, cntr, cq, eq, mr, param,
 };
 
 use super::Flaw;
@@ -197,6 +198,70 @@ unsafe impl Domain for FlawedDomain {
             std::mem::forget(Arc::clone(&inner));
         }
         Ok(inner)
+    }
+
+    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
+        let cntr = FlawedCounter::inner(Arc::clone(work.cntr));
+        let threshold = match self.flaw {
+            Flaw::ForgetsWork => u64::MAX,
+            Flaw::HurriesWork => 0,
+            _ => work.threshold,
+        };
+        let queue = |op| {
+            let cntr = &cntr;
+            let work = Work {
+                cntr,
+                threshold,
+                op,
+            };
+            // SAFETY: the caller's promise.
+            unsafe { self.inner.queue_work(&work) }
+        };
+        match work.op {
+            Op::Set(at, value) => queue(Op::Set(&FlawedCounter::inner(Arc::clone(at)), value)),
+            Op::Add(at, value) => queue(Op::Add(&FlawedCounter::inner(Arc::clone(at)), value)),
+            Op::Post {
+                ep,
+                transfer,
+                flags,
+                done,
+            } => {
+                let told = match done {
+                    Done::Counter(Some(cntr)) => Some(FlawedCounter::inner(Arc::clone(cntr))),
+                    _ => None,
+                };
+                let unfit = match self.flaw {
+                    Flaw::TakesAnyFlag => OpFlags::INJECT | OpFlags::MULTI_RECV,
+                    _ => OpFlags::empty(),
+                };
+                queue(Op::Post {
+                    ep: &FlawedEndpoint::inner(ep),
+                    transfer,
+                    flags: flags - unfit,
+                    done: match done {
+                        Done::Counter(_) if self.flaw != Flaw::TellsAll => {
+                            Done::Counter(told.as_ref())
+                        }
+                        _ => Done::Endpoint,
+                    },
+                })
+            }
+        }
+    }
+
+    fn cancel_work(&self, ticket: Ticket) -> Result {
+        match self.flaw {
+            Flaw::KeepsWork => Ok(()),
+            _ => self.inner.cancel_work(ticket),
+        }
+    }
+
+    fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
+        let cntr = cntr.map(|cntr| FlawedCounter::inner(Arc::clone(cntr)));
+        match self.flaw {
+            Flaw::KeepsWork => Ok(()),
+            _ => self.inner.flush_work(cntr.as_ref()),
+        }
     }
 
     fn query_atomic(

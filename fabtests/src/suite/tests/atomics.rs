@@ -260,6 +260,7 @@ fn try_out(
                     Vec::new()
                 },
                 result: if family == Family::Base { 0 } else { old.len() },
+                flags: None,
                 is_injected: false,
             };
             let done = port.call(atomic)?.well()?;
@@ -297,6 +298,7 @@ fn store(port: &Port, place: Place, datatype: Datatype, bytes: &[u8]) -> Result 
         operand: bytes.to_vec(),
         compare: Vec::new(),
         result: 0,
+        flags: None,
         is_injected: false,
     };
     port.call(write)?.well()?;
@@ -312,6 +314,7 @@ fn fetch(port: &Port, place: Place, datatype: Datatype, len: usize) -> Result<Ve
         operand: Vec::new(),
         compare: Vec::new(),
         result: len,
+        flags: None,
         is_injected: false,
     };
     Ok(port.call(read)?.well()?.bytes)
@@ -383,6 +386,7 @@ fn queries(cx: &mut Cx) -> Result {
                         } else {
                             bytes.len()
                         },
+                        flags: None,
                         is_injected: false,
                     });
                     same(
@@ -426,6 +430,7 @@ fn word(family: Family, op: Op, target: Place, operand: u64, compare: u64) -> At
             Vec::new()
         },
         result: if family == Family::Base { 0 } else { 8 },
+        flags: None,
         is_injected: false,
     }
 }

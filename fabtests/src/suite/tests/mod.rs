@@ -13,6 +13,7 @@ mod queues;
 mod receives;
 mod rma;
 mod tagged;
+mod triggers;
 mod vectors;
 mod waiting;
 
@@ -28,6 +29,7 @@ const GROUPS: &[(&str, &[Test])] = &[
     ("atomics", atomics::TESTS),
     ("queues", queues::TESTS),
     ("counters", counters::TESTS),
+    ("triggers", triggers::TESTS),
     ("events", events::TESTS),
     ("waiting", waiting::TESTS),
     ("vectors", vectors::TESTS),

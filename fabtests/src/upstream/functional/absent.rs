@@ -30,10 +30,6 @@ const SHARED_CONTEXT: usize = usize::MAX;
 absent! {
     /// `fi_multi_mr`.
     multi_mr "counters of regions (fi_mr_bind)" |hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
-    /// `fi_rdm_deferred_wq`.
-    rdm_deferred_wq "deferred work (FI_QUEUE_WORK)" |hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT | Caps::TRIGGER);
-    /// `fi_rdm_rma_trigger`.
-    rdm_rma_trigger "triggered operations" |hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT | Caps::TRIGGER);
     /// `fi_rdm_shared_av`.
     rdm_shared_av "address vectors that processes share" |hints| hints.caps(Caps::MSG | Caps::SHARED_AV);
     /// `fi_scalable_ep`.

@@ -15,6 +15,7 @@ mod multicast;
 mod peek;
 mod resources;
 mod rma_event;
+mod trigger;
 mod unexpected;
 mod unmap;
 
@@ -44,6 +45,7 @@ pub(super) use multicast::{LETTERS as MULTICAST, mcast};
 pub(super) use peek::rdm_tagged_peek;
 pub(super) use resources::resmgmt_test;
 pub(super) use rma_event::rdm_rma_event;
+pub(super) use trigger::{DEFERRED, rdm_deferred_wq, rdm_rma_trigger};
 pub(super) use unexpected::unexpected_msg;
 pub(super) use unmap::unmap_mem;
 

@@ -5,17 +5,19 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use selvedge::{
-    AddressVector, Bindings, CompletionQueue, Counter, Counters, Errno, Error, EventQueue,
+    AddressVector, Bindings, CompletionFlags, CompletionQueue, Counter, Counters, Errno, Error,
+    EventQueue,
 };
 
 use crate::Auto;
 use crate::cntr::Cntr;
 use crate::cq::{CqRing, Progress};
 use crate::eq::Queue;
+use crate::work::Ledger;
 
 /// The counters of an endpoint, resolved.
-#[derive(Debug)]
-pub(super) struct Cntrs {
+#[derive(Clone, Debug)]
+pub(crate) struct Cntrs {
     pub(super) send: Option<Arc<Cntr>>,
     pub(super) recv: Option<Arc<Cntr>>,
     pub(super) read: Option<Arc<Cntr>>,
@@ -33,6 +35,7 @@ pub struct Drivers {
     pub(crate) auto: Option<Arc<Auto>>,
     /// The queue may hold the endpoint, and so must not be held by it.
     pub(super) eq: Weak<Queue>,
+    pub(super) ledger: Arc<Ledger>,
 }
 
 impl Drivers {
@@ -56,6 +59,7 @@ impl Drivers {
             }
             self.auto.iter().try_for_each(|auto| auto.attach(progress))
         };
+        self.ledger.set_progress(progress);
         attach().inspect_err(|_| self.detach(progress))
     }
 
@@ -73,6 +77,7 @@ impl Drivers {
         if let Some(auto) = &self.auto {
             auto.detach(progress);
         }
+        self.ledger.part(progress);
     }
 }
 
@@ -102,6 +107,20 @@ impl Cntrs {
             remote_read: own_cntr(bound.remote_read.as_ref(), "remote_read")?,
             remote_write: own_cntr(bound.remote_write.as_ref(), "remote_write")?,
         })
+    }
+
+    /// The counter of operations of which completions say this.
+    #[inline]
+    pub(crate) fn of(&self, what: CompletionFlags) -> Option<&Arc<Cntr>> {
+        if what.contains(CompletionFlags::SEND) {
+            self.send.as_ref()
+        } else if what.contains(CompletionFlags::READ) {
+            self.read.as_ref()
+        } else if what.contains(CompletionFlags::RECV) {
+            self.recv.as_ref()
+        } else {
+            self.write.as_ref()
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Cntr>> {

@@ -13,8 +13,10 @@ use selvedge::{
 use crate::cntr::Cntr;
 use crate::cq::CqRing;
 use crate::srx::Kind;
+use crate::work::Ledger;
 
-use bound::{Cntrs, own_cq};
+pub(crate) use bound::Cntrs;
+use bound::own_cq;
 pub use bound::{Drivers, own_av, own_eq};
 
 /// The resolved bindings of an endpoint, and how its operations report that they are done.
@@ -40,6 +42,7 @@ pub struct Ep {
     /// Bytes of provider data that an error entry has at most.
     max_err_data: usize,
     cntrs: Cntrs,
+    ledger: Arc<Ledger>,
 }
 
 impl Ep {
@@ -48,9 +51,13 @@ impl Ep {
     /// # Errors
     /// [`Errno::Inval`] for a completion queue or counter of another provider.
     pub fn resolve(bind: &Bindings, info: &Info) -> Result<Self, Error> {
+        let tx_cq = own_cq(&bind.tx_cq, "tx_cq")?;
+        let rx_cq = own_cq(&bind.rx_cq, "rx_cq")?;
+        let cntrs = Cntrs::resolve(&bind.cntrs)?;
         Ok(Self {
-            tx_cq: own_cq(&bind.tx_cq, "tx_cq")?,
-            rx_cq: own_cq(&bind.rx_cq, "rx_cq")?,
+            ledger: Arc::new(Ledger::new(&tx_cq, &rx_cq, cntrs.clone())),
+            tx_cq,
+            rx_cq,
             tx_all: !bind.tx_selective,
             rx_all: !bind.rx_selective,
             tx_default: info.tx_attr.op_flags,
@@ -58,8 +65,13 @@ impl Ep {
             tagged_rx_default: info.rx_attr.op_flags.difference(OpFlags::MULTI_RECV),
             source_err: (info.caps | info.rx_attr.caps).contains(Caps::SOURCE_ERR),
             max_err_data: info.domain_attr.max_err_data,
-            cntrs: Cntrs::resolve(&bind.cntrs)?,
+            cntrs,
         })
+    }
+
+    /// What the endpoint owes for deferred work.
+    pub const fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 
     /// What drives the endpoint.
@@ -69,6 +81,7 @@ impl Ep {
             cntrs: self.cntrs.iter().map(Arc::clone).collect(),
             auto: None,
             eq: Weak::new(),
+            ledger: Arc::clone(&self.ledger),
         }
     }
 
@@ -79,6 +92,7 @@ impl Ep {
         self.tx_cq.wake();
         self.rx_cq.wake();
         self.cntrs.iter().for_each(|cntr| cntr.wake());
+        self.ledger.wake();
     }
 
     /// The flags of a send or another own operation, with the endpoint's defaults where
@@ -106,6 +120,28 @@ impl Ep {
         if self.tx_all || op.contains(OpFlags::COMPLETION) {
             let entry = Entry {
                 context,
+                flags: what,
+                ..Entry::default()
+            };
+            self.tx_cq.push(entry, FiAddr::UNSPEC);
+        }
+    }
+
+    /// As [`Self::tx_done`], for deferred work.
+    #[cold]
+    pub(crate) fn tx_deferred_done(
+        &self,
+        context: Context,
+        what: CompletionFlags,
+        op: OpFlags,
+        len: usize,
+    ) {
+        let Some(debt) = self.ledger.settle(context) else {
+            return self.tx_done(context, what, op, len);
+        };
+        if debt.pay() {
+            let entry = Entry {
+                context: debt.context,
                 flags: what,
                 ..Entry::default()
             };
@@ -163,9 +199,9 @@ impl Ep {
         peer: FiAddr,
         detail: impl Into<String>,
     ) {
-        if let Some(cntr) = self.tx_cntr(what) {
-            cntr.add_err(1);
-        }
+        let Some(context) = self.failed_context(context, what) else {
+            return;
+        };
         let entry = Entry {
             context,
             flags: what,
@@ -174,6 +210,18 @@ impl Ep {
         let mut error = ErrEntry::new(entry, errno, detail);
         error.src = peer;
         self.tx_cq.push_err(error);
+    }
+
+    /// Counts a failure where that is due. The context that its entry carries, if it is to have one.
+    #[cold]
+    fn failed_context(&self, context: Context, what: CompletionFlags) -> Option<Context> {
+        if let Some(debt) = self.ledger.settle(context) {
+            return debt.fail().then_some(debt.context);
+        }
+        if let Some(cntr) = self.cntrs.of(what) {
+            cntr.add_err(1);
+        }
+        Some(context)
     }
 
     #[inline]

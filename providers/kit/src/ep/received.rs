@@ -1,7 +1,7 @@
 //! How receives report that they are done, or what became of them.
 
 use selvedge::cq::{Entry, ErrEntry};
-use selvedge::{Address, CompletionFlags, Context, Counter, Errno, FiAddr, OpFlags, TagMatch};
+use selvedge::{Address, CompletionFlags, Context, Errno, FiAddr, OpFlags, TagMatch};
 
 use super::Ep;
 use crate::copy::Part;
@@ -23,8 +23,24 @@ impl Ep {
         if len < env.len {
             return self.rx_trunc(posted, env, len, src);
         }
+        if posted.flags.contains(OpFlags::DEFERRED) {
+            return self.rx_deferred_done(posted, env, len, src);
+        }
         let (entry, flags) = received(posted, env, len);
         self.rx_report(entry, flags, src, sink);
+    }
+
+    /// As [`Self::rx_done`], for deferred work.
+    #[cold]
+    fn rx_deferred_done(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
+        let (mut entry, flags) = received(posted, env, len);
+        let Some(debt) = self.ledger.settle(entry.context) else {
+            return self.rx_report(entry, flags, src, &mut Sink::none());
+        };
+        if debt.pay() {
+            entry.context = debt.context;
+            self.rx_cq.push(entry, src);
+        }
     }
 
     /// Whether a message of this source is to be reported with [`Self::rx_unknown`]: its sender is
@@ -118,10 +134,11 @@ impl Ep {
     }
 
     fn rx_error(&self, mut error: ErrEntry, src: FiAddr) {
-        error.src = src;
-        if let Some(cntr) = &self.cntrs.recv {
-            cntr.add_err(1);
-        }
+        let (context, what) = (error.entry.context, CompletionFlags::RECV);
+        let Some(context) = self.failed_context(context, what) else {
+            return;
+        };
+        (error.entry.context, error.src) = (context, src);
         self.rx_cq.push_err(error);
     }
 }

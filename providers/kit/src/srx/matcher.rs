@@ -4,7 +4,7 @@
 //! short queue is searched from the front. A long queue is looked up in indices, which are filled
 //! only when such a look-up happens, each member once per index.
 
-use selvedge::{Context, TagMatch};
+use selvedge::{Context, OpFlags, TagMatch};
 
 use super::by_mask::ByMask;
 use super::multi::Multis;
@@ -29,6 +29,8 @@ pub struct Matcher<U> {
     /// Receives with a lower number are not for the short way: they are indexed, or there are
     /// multi-receive buffers, which may come before them.
     short_from: u64,
+    /// Receives with a lower number were kept from the short way by [`Self::post_apart`].
+    apart_upto: u64,
     unexpected: Queue<Unexpected<U>>,
     views: Views,
     claimed: Vec<Claimed<U>>,
@@ -62,6 +64,7 @@ impl<U> Matcher<U> {
             by_mask: ByMask::new(),
             multis: Multis::default(),
             short_from: 0,
+            apart_upto: 0,
             unexpected: Queue::new(),
             views: Views::default(),
             claimed: Vec::new(),
@@ -79,6 +82,16 @@ impl<U> Matcher<U> {
         }
         self.posted.push(rx);
         None
+    }
+
+    /// As [`Self::post`], for a receive with [`OpFlags::DEFERRED`], which neither [`Self::oldest`] nor
+    /// [`Self::newer`] finds: it ends differently.
+    #[cold]
+    pub fn post_apart(&mut self, rx: Posted) -> Option<(Posted, Envelope, U)> {
+        let met = self.post(rx);
+        self.apart_upto = self.posted.pushes();
+        self.note_short_way();
+        met
     }
 
     /// Finds the receive for a message that arrives, and takes it out.
@@ -123,7 +136,8 @@ impl<U> Matcher<U> {
         let slot = self.by_mask.newer_of_missed(&self.posted, src, tag)?;
         let newer = self.posted.get_mut(slot)?;
         let takes = newer.tag.accepts(tag) && newer.src.accepts(src);
-        (takes && self.multis.is_empty()).then_some(newer)
+        let is_apart = newer.flags.contains(OpFlags::DEFERRED);
+        (takes && !is_apart && self.multis.is_empty()).then_some(newer)
     }
 
     /// Takes out what [`Self::newer`] has found; its buffer is not reached any more.
@@ -304,7 +318,7 @@ impl<U> Matcher<U> {
 
     fn note_short_way(&mut self) {
         self.short_from = match self.multis.is_empty() {
-            true => self.by_mask.upto(),
+            true => self.by_mask.upto().max(self.apart_upto),
             false => u64::MAX,
         };
     }

@@ -62,6 +62,9 @@ pub trait Receiver {
         if what == OpFlags::MULTI_RECV {
             return recv_multi(self, posted, src);
         }
+        if what == OpFlags::DEFERRED {
+            return recv_deferred(self, posted, src);
+        }
         if kind == Kind::Msg || !LOOKING.contains(what) {
             return Err(Errno::BadFlags);
         }
@@ -83,6 +86,16 @@ fn recv_multi<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr)
         .post_multi(posted, least)
         .map_err(|_| Errno::Inval)?;
     while let Some((posted, env, kept)) = at.matcher(kind).feed() {
+        at.meet(posted, env, kept);
+    }
+    Ok(())
+}
+
+fn recv_deferred<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
+    if src != at.manner().any {
+        at.direct(&mut posted, src)?;
+    }
+    if let Some((posted, env, kept)) = at.matcher(posted.kind).post_apart(posted) {
         at.meet(posted, env, kept);
     }
     Ok(())

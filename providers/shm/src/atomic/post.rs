@@ -14,7 +14,8 @@ use crate::msg::TX_DEFAULTS;
 const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::REMOTE_CQ_DATA)
-    .union(OpFlags::MORE);
+    .union(OpFlags::MORE)
+    .union(OpFlags::DEFERRED);
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 impl Atomic for Endpoint {

@@ -49,7 +49,7 @@ pub(crate) const MAX_OPS: usize = 128;
 pub(crate) const ACKED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
 
 /// Flags of messages that do not go right away.
-const CONSIDERED: OpFlags = ACKED.union(OpFlags::FENCE);
+const CONSIDERED: OpFlags = ACKED.union(OpFlags::FENCE).union(OpFlags::DEFERRED);
 
 /// What became of a message that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +94,8 @@ pub(crate) fn send(
     if flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
         return Err(Errno::Again);
     }
-    let flags = flags.difference(OpFlags::FENCE);
-    if is_inline(config, header, len, flags) {
+    let way = flags.difference(OpFlags::FENCE.union(OpFlags::DEFERRED));
+    if is_inline(config, header, len, way) {
         peer.reserve(0)?;
         inline::send(peer.slot(), header, &buf);
         return Ok(Sent::Done);

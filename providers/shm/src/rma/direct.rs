@@ -56,7 +56,7 @@ impl State {
         let has_room = !report.completes || self.ep.tx_cq.room() > 0;
         if has_room && let Some((span, at)) = self.usual(peer, pieces, RIGHT_WRITE, report.flags) {
             span.put_word(at, word);
-            report.done(&self.ep);
+            report.done_plainly(&self.ep);
             return true;
         }
         false
@@ -76,7 +76,7 @@ impl State {
         {
             buf.write_word(span.word(at));
             drop(buf);
-            report.done(&self.ep);
+            report.done_plainly(&self.ep);
             return true;
         }
         false

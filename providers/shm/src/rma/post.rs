@@ -19,7 +19,8 @@ const READ: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::READ);
 const READ_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
     .union(OpFlags::FENCE)
-    .union(OpFlags::MORE);
+    .union(OpFlags::MORE)
+    .union(OpFlags::DEFERRED);
 const WRITE_FLAGS: OpFlags = READ_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
 
 /// A one-sided operation as it is posted.

@@ -13,6 +13,7 @@ use selvedge_abi::{Abi, Fid, FidDomain, Ops, OpsDomain, OpsMr, fclass, number};
 
 use crate::answer::{done, told};
 use crate::ep;
+use crate::ep::later::{self, Queued};
 use crate::fabric::{Fabric, adopted};
 use crate::given::put;
 use crate::object::{self, Class, User, Users, argument, close, this};
@@ -27,6 +28,8 @@ pub(crate) struct Domain {
     pub(crate) format: AddrFormat,
     /// What the program says of its threads.
     hints: Hints,
+    /// Its work that waits.
+    pub(crate) queued: Queued,
     users: Users,
     _fabric: User,
 }
@@ -78,6 +81,7 @@ unsafe impl Class for Domain {
 static FID: Ops = Ops {
     close: Some(close::<Domain>),
     bind: Some(bind),
+    control: Some(later::control),
     ..Ops::refusing::<{ libc::ENOSYS }>()
 };
 static DOMAIN: OpsDomain = OpsDomain {
@@ -128,6 +132,7 @@ pub(crate) unsafe fn open(
             abi: fabric.abi(),
             format: info.addr_format,
             hints,
+            queued: Queued::default(),
             users: Users::default(),
             _fabric: fabric.one_more_user(),
         },

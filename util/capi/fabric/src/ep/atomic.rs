@@ -5,10 +5,12 @@
 use std::ffi::{c_int, c_void};
 
 use selvedge::atomic::{AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
+use selvedge::trigger::{Compared, Fetched, Transfer};
 use selvedge::{Context, Desc, Errno, FiAddr, OpFlags, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{FidEp, MsgAtomic, OpsAtomic};
 
+use super::later::or_later;
 use super::{Ep, lists};
 use crate::answer::{done, posted};
 use crate::given::{given, put};
@@ -112,6 +114,24 @@ enum Kind<'a> {
     Compare(Read<'a>, Written<'a>),
 }
 
+impl Kind<'_> {
+    /// The whole of it as a value.
+    fn transfer<'a>(&'a self, msg: &AtomicMsg<'a>) -> Transfer<'a> {
+        let fetched = |to: &'a Written<'_>| Fetched {
+            iov: to.iov,
+            desc: to.desc,
+        };
+        match self {
+            Self::Base => Transfer::Atomic(*msg),
+            Self::Fetch(to) => Transfer::FetchAtomic(*msg, fetched(to)),
+            Self::Compare(with, to) => {
+                let (iov, desc) = (with.iov, with.desc);
+                Transfer::CompareAtomic(*msg, Compared { iov, desc }, fetched(to))
+            }
+        }
+    }
+}
+
 /// # Safety
 /// As fi_atomicmsg(3) and its kin have it: what the lists name stays until it is complete.
 unsafe fn post_msg(
@@ -124,7 +144,7 @@ unsafe fn post_msg(
     let ep: &Ep = unsafe { this(ep) };
     let flags = flags.unwrap_or_else(|| ep.tx_flags());
     let live = ep.live()?;
-    match kind {
+    let answer = match kind {
         // SAFETY: passed on from the caller.
         Kind::Base => unsafe { live.atomicmsg(msg, flags) },
         // SAFETY: passed on from the caller.
@@ -134,7 +154,9 @@ unsafe fn post_msg(
             let (iov, desc) = (compare.iov, compare.desc);
             live.compare_atomicmsg(msg, iov, desc, result.iov, result.desc, flags)
         },
-    }
+    };
+    // SAFETY: passed on from the caller.
+    unsafe { or_later(ep, answer, flags, || kind.transfer(msg)) }
 }
 
 /// # Safety

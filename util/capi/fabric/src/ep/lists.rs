@@ -33,6 +33,9 @@ pub(super) unsafe fn descs<'a>(at: *const *mut c_void, count: usize) -> Result<&
     unsafe { optional(at.cast::<Desc>(), count) }
 }
 
+/// Bits that C knows nothing of.
+const OWN: OpFlags = OpFlags::DEFAULT.union(OpFlags::DEFERRED);
+
 /// Flags of a full form.
 ///
 /// # Errors
@@ -40,7 +43,7 @@ pub(super) unsafe fn descs<'a>(at: *const *mut c_void, count: usize) -> Result<&
 #[inline(always)]
 pub(super) fn flags(raw: u64) -> Result<OpFlags> {
     match OpFlags::from_bits(raw) {
-        Some(flags) if !flags.contains(OpFlags::DEFAULT) => Ok(flags),
+        Some(flags) if !flags.intersects(OWN) => Ok(flags),
         _ => Err(Errno::BadFlags),
     }
 }

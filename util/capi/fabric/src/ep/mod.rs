@@ -6,6 +6,7 @@
 mod atomic;
 mod bind;
 mod cm;
+pub(crate) mod later;
 mod lists;
 mod msg;
 pub(crate) mod option;
@@ -285,7 +286,7 @@ impl Ep {
 
     fn set_flags(&self, flags: u64) -> Result {
         let own = OpFlags::from_bits(flags & !DIRECTIONS).ok_or(Errno::BadFlags)?;
-        if own.contains(OpFlags::DEFAULT) {
+        if own.intersects(OpFlags::DEFAULT | OpFlags::DEFERRED) {
             return Err(Errno::BadFlags);
         }
         match flags & DIRECTIONS {

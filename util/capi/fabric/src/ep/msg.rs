@@ -5,9 +5,11 @@
 use std::ffi::c_void;
 
 use selvedge::msg::{RecvMsg, SendMsg};
+use selvedge::trigger::Transfer;
 use selvedge::{FiAddr, Iov, IovMut, OpFlags, Result};
 use selvedge_abi::{FidEp, Iovec, Msg, OpsMsg};
 
+use super::later::or_later;
 use super::{Ep, lists};
 use crate::answer::posted;
 use crate::given::given;
@@ -33,8 +35,11 @@ pub(super) static CLOSED: OpsMsg = OpsMsg::refusing::<{ libc::EBADF }>();
 unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { this(ep) };
+    let flags = ep.tx_flags() | more;
     // SAFETY: passed on from the caller.
-    unsafe { ep.live()?.sendmsg(msg, ep.tx_flags() | more) }
+    let answer = unsafe { ep.live()?.sendmsg(msg, flags) };
+    // SAFETY: passed on from the caller.
+    unsafe { or_later(ep, answer, flags, || Transfer::Send(*msg)) }
 }
 
 /// # Safety
@@ -43,8 +48,11 @@ unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
 unsafe fn post_recv(ep: *mut FidEp, msg: &RecvMsg<'_>) -> Result {
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { this(ep) };
+    let flags = ep.rx_flags();
     // SAFETY: passed on from the caller.
-    unsafe { ep.live()?.recvmsg(msg, ep.rx_flags()) }
+    let answer = unsafe { ep.live()?.recvmsg(msg, flags) };
+    // SAFETY: passed on from the caller.
+    unsafe { or_later(ep, answer, flags, || Transfer::Recv(*msg)) }
 }
 
 /// # Safety
@@ -110,7 +118,9 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isi
         // SAFETY: passed on from the caller.
         let ep: &Ep = unsafe { this(ep) };
         // SAFETY: passed on from the caller.
-        unsafe { ep.live()?.recvmsg(&msg, flags) }
+        let answer = unsafe { ep.live()?.recvmsg(&msg, flags) };
+        // SAFETY: passed on from the caller.
+        unsafe { or_later(ep, answer, flags, || Transfer::Recv(msg)) }
     };
     posted(post())
 }
@@ -181,7 +191,9 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isi
         // SAFETY: passed on from the caller.
         let ep: &Ep = unsafe { this(ep) };
         // SAFETY: passed on from the caller.
-        unsafe { ep.live()?.sendmsg(&msg, flags) }
+        let answer = unsafe { ep.live()?.sendmsg(&msg, flags) };
+        // SAFETY: passed on from the caller.
+        unsafe { or_later(ep, answer, flags, || Transfer::Send(msg)) }
     };
     posted(post())
 }

@@ -5,9 +5,11 @@
 use std::ffi::c_void;
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::trigger::Transfer;
 use selvedge::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 use selvedge_abi::{FidEp, Iovec, MsgRma, OpsRma};
 
+use super::later::or_later;
 use super::{Ep, lists};
 use crate::answer::posted;
 use crate::given::given;
@@ -61,8 +63,11 @@ unsafe fn post_read(
     };
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { this(ep) };
+    let flags = ep.tx_flags();
     // SAFETY: passed on from the caller.
-    unsafe { ep.live()?.readmsg(&msg, ep.tx_flags()) }
+    let answer = unsafe { ep.live()?.readmsg(&msg, flags) };
+    // SAFETY: passed on from the caller.
+    unsafe { or_later(ep, answer, flags, || Transfer::Read(msg)) }
 }
 
 /// # Safety
@@ -92,8 +97,11 @@ unsafe fn post_write(
     };
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { this(ep) };
+    let flags = ep.tx_flags() | more;
     // SAFETY: passed on from the caller.
-    unsafe { ep.live()?.writemsg(&msg, ep.tx_flags() | more) }
+    let answer = unsafe { ep.live()?.writemsg(&msg, flags) };
+    // SAFETY: passed on from the caller.
+    unsafe { or_later(ep, answer, flags, || Transfer::Write(msg)) }
 }
 
 /// # Safety
@@ -158,7 +166,9 @@ unsafe extern "C" fn readmsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) -> 
         // SAFETY: passed on from the caller.
         let ep: &Ep = unsafe { this(ep) };
         // SAFETY: passed on from the caller.
-        unsafe { ep.live()?.readmsg(&msg, flags) }
+        let answer = unsafe { ep.live()?.readmsg(&msg, flags) };
+        // SAFETY: passed on from the caller.
+        unsafe { or_later(ep, answer, flags, || Transfer::Read(msg)) }
     };
     posted(post())
 }
@@ -226,7 +236,9 @@ unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) ->
         // SAFETY: passed on from the caller.
         let ep: &Ep = unsafe { this(ep) };
         // SAFETY: passed on from the caller.
-        unsafe { ep.live()?.writemsg(&msg, flags) }
+        let answer = unsafe { ep.live()?.writemsg(&msg, flags) };
+        // SAFETY: passed on from the caller.
+        unsafe { or_later(ep, answer, flags, || Transfer::Write(msg)) }
     };
     posted(post())
 }

@@ -5,9 +5,11 @@
 use std::ffi::c_void;
 
 use selvedge::tagged::{RecvMsg, SendMsg};
+use selvedge::trigger::Transfer;
 use selvedge::{FiAddr, Iov, IovMut, OpFlags, Result, TagMatch};
 use selvedge_abi::{FidEp, Iovec, MsgTagged, OpsTagged};
 
+use super::later::or_later;
 use super::{Ep, lists};
 use crate::answer::posted;
 use crate::given::given;
@@ -33,8 +35,11 @@ pub(super) static CLOSED: OpsTagged = OpsTagged::refusing::<{ libc::EBADF }>();
 unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { this(ep) };
+    let flags = ep.tx_flags() | more;
     // SAFETY: passed on from the caller.
-    unsafe { ep.live()?.tsendmsg(msg, ep.tx_flags() | more) }
+    let answer = unsafe { ep.live()?.tsendmsg(msg, flags) };
+    // SAFETY: passed on from the caller.
+    unsafe { or_later(ep, answer, flags, || Transfer::TaggedSend(*msg)) }
 }
 
 /// # Safety
@@ -43,8 +48,11 @@ unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
 unsafe fn post_recv(ep: *mut FidEp, msg: &RecvMsg<'_>) -> Result {
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { this(ep) };
+    let flags = ep.rx_flags();
     // SAFETY: passed on from the caller.
-    unsafe { ep.live()?.trecvmsg(msg, ep.rx_flags()) }
+    let answer = unsafe { ep.live()?.trecvmsg(msg, flags) };
+    // SAFETY: passed on from the caller.
+    unsafe { or_later(ep, answer, flags, || Transfer::TaggedRecv(*msg)) }
 }
 
 /// # Safety
@@ -120,7 +128,9 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) 
         // SAFETY: passed on from the caller.
         let ep: &Ep = unsafe { this(ep) };
         // SAFETY: passed on from the caller.
-        unsafe { ep.live()?.trecvmsg(&msg, flags) }
+        let answer = unsafe { ep.live()?.trecvmsg(&msg, flags) };
+        // SAFETY: passed on from the caller.
+        unsafe { or_later(ep, answer, flags, || Transfer::TaggedRecv(msg)) }
     };
     posted(post())
 }
@@ -196,7 +206,9 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) 
         // SAFETY: passed on from the caller.
         let ep: &Ep = unsafe { this(ep) };
         // SAFETY: passed on from the caller.
-        unsafe { ep.live()?.tsendmsg(&msg, flags) }
+        let answer = unsafe { ep.live()?.tsendmsg(&msg, flags) };
+        // SAFETY: passed on from the caller.
+        unsafe { or_later(ep, answer, flags, || Transfer::TaggedSend(msg)) }
     };
     posted(post())
 }

@@ -70,6 +70,16 @@ const STRUCTURES: &[Structure] = structures! {
     "fi_ops_rma" OpsRma;
     "fi_ops_atomic" OpsAtomic;
     "fi_ops_collective" OpsCollective;
+    "fi_triggered_context" TriggeredContext as ["cntr" = "trigger.threshold.cntr", "threshold" = "trigger.threshold.threshold", "internal" = "trigger.internal[2]"];
+    "fi_deferred_work" DeferredWork as ["op" = "op.msg"];
+    "fi_op_msg" OpMsg;
+    "fi_op_tagged" OpTagged;
+    "fi_op_rma" OpRma;
+    "fi_op_atomic" OpAtomic;
+    "fi_op_fetch_atomic" OpFetchAtomic;
+    "fi_op_compare_atomic" OpCompareAtomic;
+    "fi_op_cntr" OpCntrChange;
+    "fi_msg_fetch" MsgElements;
     "fid_av" FidAv;
     "fi_ops_av" OpsAv;
     "fi_av_attr" AvAttr as ["av_type" = "type"];

@@ -22,6 +22,12 @@ fn remote_memory_atomics_and_counters_work_between_processes_in_c() {
 }
 
 #[test]
+fn triggered_and_deferred_work_in_c_waits_for_its_counter() {
+    run("trigger", &["shm"]);
+    run("trigger", &["tcp"]);
+}
+
+#[test]
 fn threads_in_c_sleep_on_queues_and_descriptors() {
     run("waits", &["shm"]);
     run("waits", &["tcp"]);

@@ -1,0 +1,224 @@
+//! Triggered operations and deferred work, fi_trigger(3): what waits at counters until it is due.
+//!
+//! Counters are moved below the locks of endpoints, so nothing is posted there. What a counter
+//! releases becomes *ready*, and is carried out by [`Works`], which the domain's queues and counters
+//! drive like an endpoint from the first work on; domains without work have none of this.
+
+mod copied;
+mod item;
+mod ledger;
+mod list;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use selvedge::trigger::{Op, Ticket, Transfer};
+use selvedge::{Endpoint, Errno, Error, OpFlags, Result};
+
+use crate::cq::{Progress, Sink};
+use crate::wait::Rest;
+
+pub(crate) use item::Item;
+pub use ledger::{Ledger, Owing};
+pub(crate) use list::List;
+
+use item::Fired;
+
+/// The work of a domain that is ready, and what moves it.
+#[derive(Debug)]
+pub(crate) struct Works {
+    ready: Mutex<VecDeque<Item>>,
+    /// Whether there is any. Whoever adds some writes it and then looks at `is_asleep`, whoever lies
+    /// down does it the other way round, both `SeqCst`: one of the two sees the other.
+    is_ready: AtomicBool,
+    is_asleep: AtomicBool,
+    /// Held while work is carried out, so that it is in the order in which it became ready.
+    turn: Mutex<()>,
+    bell: EventFd,
+    tickets: AtomicU64,
+}
+
+impl Works {
+    /// # Errors
+    /// The system's, when descriptors are short.
+    pub(crate) fn open() -> Result<Self, Error> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let bell = EventFd::from_value_and_flags(0, flags).map_err(|cause| {
+            let what = "deferred work: a descriptor to wake sleepers by";
+            Error::new(Errno::from_raw(cause as i32), what).because(cause)
+        })?;
+        Ok(Self {
+            ready: Mutex::default(),
+            is_ready: AtomicBool::new(false),
+            is_asleep: AtomicBool::new(false),
+            turn: Mutex::new(()),
+            bell,
+            tickets: AtomicU64::new(1),
+        })
+    }
+
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Takes work whose time has come; the next progress carries it out.
+    pub(crate) fn add(&self, items: impl IntoIterator<Item = Item>) {
+        let mut ready = self.ready();
+        ready.extend(items);
+        self.is_ready.store(!ready.is_empty(), Ordering::SeqCst);
+        drop(ready);
+        if self.is_asleep.load(Ordering::SeqCst) && self.is_asleep.swap(false, Ordering::SeqCst) {
+            // It fails when it has rung 2^64 times, and is ready then too.
+            let _ = self.bell.write(1);
+        }
+    }
+
+    /// Takes out what `which` names. Nothing of it is being carried out when this returns.
+    pub(crate) fn remove(&self, which: impl Fn(&Item) -> bool) -> usize {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.ready();
+        let before = ready.len();
+        ready.retain(|item| !which(item));
+        before - ready.len()
+    }
+
+    /// Carries out what is ready, unless another thread is at it.
+    pub(crate) fn run(&self) -> usize {
+        if !self.is_ready.load(Ordering::SeqCst) {
+            return 0;
+        }
+        let Ok(_turn) = self.turn.try_lock() else {
+            return 0;
+        };
+        let (mut fired, mut held) = (0, VecDeque::new());
+        while let Some(item) = self.next() {
+            let is_behind = held.iter().any(|other| item.is_behind(other));
+            match is_behind || item.fire() == Fired::NotYet {
+                true => held.push_back(item),
+                false => fired += 1,
+            }
+        }
+        if !held.is_empty() {
+            self.put_back(held);
+        }
+        fired
+    }
+
+    fn next(&self) -> Option<Item> {
+        let mut ready = self.ready();
+        let next = ready.pop_front();
+        if next.is_none() {
+            self.is_ready.store(false, Ordering::SeqCst);
+        }
+        next
+    }
+
+    fn put_back(&self, mut held: VecDeque<Item>) {
+        let mut ready = self.ready();
+        held.append(&mut ready);
+        *ready = held;
+        self.is_ready.store(true, Ordering::SeqCst);
+    }
+
+    fn ready(&self) -> MutexGuard<'_, VecDeque<Item>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long a thread sleeps while work waits for room, or for another thread that is at it.
+const STUCK: Duration = Duration::from_millis(1);
+
+impl Progress for Works {
+    fn progress(&self, _budget: usize, _sink: &mut Sink<'_>) -> usize {
+        self.run()
+    }
+
+    fn rest(&self, _seen: &mut u64) -> Rest {
+        // It fails when nobody has rung.
+        let _ = self.bell.read();
+        self.is_asleep.store(true, Ordering::SeqCst);
+        if !self.is_ready.load(Ordering::SeqCst) {
+            return Rest::UntilWoken;
+        }
+        match self.run() {
+            0 => Rest::AtMost(STUCK),
+            _ => Rest::Moved,
+        }
+    }
+
+    fn woken(&self) {
+        self.run();
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell.as_fd())
+    }
+}
+
+/// Flags of operations whose end is not one completion, or whose memory does not wait for it.
+const UNFIT: OpFlags = OpFlags::MULTI_RECV
+    .union(OpFlags::PEEK)
+    .union(OpFlags::CLAIM)
+    .union(OpFlags::DISCARD)
+    .union(OpFlags::INJECT)
+    .union(OpFlags::DEFAULT)
+    .union(OpFlags::DEFERRED);
+
+/// Whether something can wait to be posted.
+///
+/// # Errors
+/// [`Errno::NoSys`] with the flag that does not go with it.
+pub(crate) fn check(op: &Op<'_>, title: &dyn std::fmt::Debug) -> Result<(), Error> {
+    let Op::Post {
+        transfer,
+        flags,
+        done,
+        ..
+    } = op
+    else {
+        return Ok(());
+    };
+    let unfit = match done {
+        selvedge::trigger::Done::Endpoint => UNFIT - OpFlags::DEFAULT,
+        selvedge::trigger::Done::Counter(_) => UNFIT,
+    };
+    let unfit = *flags & unfit;
+    if unfit.is_empty() {
+        return Ok(());
+    }
+    let kind = name(transfer);
+    let what = format!("{title:?}: {kind} with {unfit:?} cannot wait for a counter");
+    Err(Error::new(Errno::NoSys, what))
+}
+
+fn name(transfer: &Transfer<'_>) -> &'static str {
+    match transfer {
+        Transfer::Send(_) => "a send",
+        Transfer::Recv(_) => "a receive",
+        Transfer::TaggedSend(_) => "a tagged send",
+        Transfer::TaggedRecv(_) => "a tagged receive",
+        Transfer::Read(_) => "a read",
+        Transfer::Write(_) => "a write",
+        Transfer::Atomic(_) => "an atomic",
+        Transfer::FetchAtomic(..) => "a fetching atomic",
+        Transfer::CompareAtomic(..) => "a comparing atomic",
+    }
+}
+
+/// An endpoint as a provider's own, for work that is posted to it.
+///
+/// # Errors
+/// [`Errno::Inval`] for an endpoint of another provider.
+pub(crate) fn own_ledger<E: Endpoint + Owing>(
+    ep: &Arc<dyn Endpoint>,
+) -> Result<&Arc<Ledger>, Error> {
+    let any: &dyn std::any::Any = &**ep;
+    any.downcast_ref::<E>().map(Owing::ledger).ok_or_else(|| {
+        let what = format!("{ep:?} was opened from another provider's domain");
+        Error::new(Errno::Inval, what)
+    })
+}
