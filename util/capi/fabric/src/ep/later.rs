@@ -133,28 +133,34 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
         false => Some(&unsafe { counter(asked.completion_cntr) }?.own),
     };
     let done = Done::Counter(completion);
-    // SAFETY: passed on from the caller.
-    let op = unsafe {
-        match asked.op_type {
-            number::work::SEND | number::work::RECV => {
-                message(asked.op.cast(), asked.op_type == number::work::SEND, done)
-            }
-            number::work::TSEND | number::work::TRECV => {
-                tagged(asked.op.cast(), asked.op_type == number::work::TSEND, done)
-            }
-            number::work::READ | number::work::WRITE => {
-                access(asked.op.cast(), asked.op_type == number::work::WRITE, done)
-            }
-            number::work::ATOMIC => atomic(asked.op.cast(), done),
-            number::work::FETCH_ATOMIC => fetch_atomic(asked.op.cast(), done),
-            number::work::COMPARE_ATOMIC => compare_atomic(asked.op.cast(), done),
-            number::work::CNTR_SET | number::work::CNTR_ADD if completion.is_some() => {
-                Err(Errno::Inval)
-            }
-            number::work::CNTR_SET => change(asked.op.cast(), |at, value| Op::Set(at, value)),
-            number::work::CNTR_ADD => change(asked.op.cast(), |at, value| Op::Add(at, value)),
-            _ => Err(Errno::NoSys),
+    let (kind, at) = (asked.op_type, asked.op);
+    let op = match kind {
+        number::work::SEND | number::work::RECV => {
+            // SAFETY: passed on from the caller, here and below.
+            unsafe { message(at.cast(), kind == number::work::SEND, done) }
         }
+        number::work::TSEND | number::work::TRECV => {
+            // SAFETY: as above.
+            unsafe { tagged(at.cast(), kind == number::work::TSEND, done) }
+        }
+        number::work::READ | number::work::WRITE => {
+            // SAFETY: as above.
+            unsafe { access(at.cast(), kind == number::work::WRITE, done) }
+        }
+        // SAFETY: as above.
+        number::work::ATOMIC => unsafe { atomic(at.cast(), done) },
+        // SAFETY: as above.
+        number::work::FETCH_ATOMIC => unsafe { fetch_atomic(at.cast(), done) },
+        // SAFETY: as above.
+        number::work::COMPARE_ATOMIC => unsafe { compare_atomic(at.cast(), done) },
+        number::work::CNTR_SET | number::work::CNTR_ADD if completion.is_some() => {
+            Err(Errno::Inval)
+        }
+        // SAFETY: as above.
+        number::work::CNTR_SET => unsafe { change(at.cast(), Op::Set) },
+        // SAFETY: as above.
+        number::work::CNTR_ADD => unsafe { change(at.cast(), Op::Add) },
+        _ => Err(Errno::NoSys),
     }?;
     let queued = Work {
         cntr: &cntr.own,
@@ -331,7 +337,9 @@ unsafe fn fetch_atomic<'a>(op: *const abi::OpFetchAtomic, done: Done<'a>) -> Res
     // SAFETY: passed on from the caller, here and below.
     let op: &'a abi::OpFetchAtomic = unsafe { given(op) }?;
     // SAFETY: as above.
-    let (msg, to) = unsafe { (atomic_msg(&op.msg)?, fetched(&op.fetch)?) };
+    let msg = unsafe { atomic_msg(&op.msg) }?;
+    // SAFETY: as above.
+    let to = unsafe { fetched(&op.fetch) }?;
     let transfer = Transfer::FetchAtomic(msg, to);
     // SAFETY: as above.
     unsafe { post(op.ep, transfer, op.flags, done) }
@@ -343,7 +351,9 @@ unsafe fn compare_atomic<'a>(op: *const abi::OpCompareAtomic, done: Done<'a>) ->
     // SAFETY: passed on from the caller, here and below.
     let op: &'a abi::OpCompareAtomic = unsafe { given(op) }?;
     // SAFETY: as above.
-    let (msg, to) = unsafe { (atomic_msg(&op.msg)?, fetched(&op.fetch)?) };
+    let msg = unsafe { atomic_msg(&op.msg) }?;
+    // SAFETY: as above.
+    let to = unsafe { fetched(&op.fetch) }?;
     let with = Compared {
         // SAFETY: as above.
         iov: unsafe { lists::ioc(op.compare.msg_iov, op.compare.iov_count) }?,
