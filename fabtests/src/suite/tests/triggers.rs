@@ -51,13 +51,7 @@ pub(super) const TESTS: &[Test] = &[
     Test::new("refusals", MSG, &[Flaw::TakesAnyFlag], refusals)
         .faces(RAW)
         .processes(1),
-    Test::new(
-        "asleep",
-        MSG,
-        &[Flaw::ForgetsWork, Flaw::HurriesWork],
-        asleep,
-    )
-    .faces(RAW),
+    Test::new("asleep", MSG, &[Flaw::ForgetsWork], asleep).faces(RAW),
 ];
 
 const MSG: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::TRIGGER);
