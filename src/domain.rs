@@ -4,9 +4,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::info::RxAttr;
 use crate::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info,
-    IovMut, MemoryRegion, MrMode, Result, alloc, atomic, av, cntr, cq, mr, trigger,
+    IovMut, MemoryRegion, MrMode, Result, SharedReceives, alloc, atomic, av, cntr, cq, mr, trigger,
 };
 
 /// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
@@ -55,6 +56,18 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// What of `info` or `bind` does not fit, or which system resource was missing.
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error>;
+
+    /// Opens a shared receive context (fi_srx_context, fi_endpoint(3)).
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where the provider has none.
+    fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
+        let _ = attr;
+        Err(Error::new(
+            Errno::NoSys,
+            format!("{self:?} has no shared receive contexts"),
+        ))
+    }
 
     /// What registration asks of the application (`domain_attr.mr_mode` as it was opened).
     fn mr_mode(&self) -> MrMode {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     Address, AddressVector, Atomic, CompletionQueue, ConnectionManagement, Context, Counter, Errno,
-    EventQueue, Membership, Msg, Result, Rma, Tagged,
+    EventQueue, Membership, Msg, Result, Rma, SharedReceives, Tagged,
 };
 
 /// One end of communication: what messages are posted to.
@@ -134,6 +134,8 @@ pub struct Bindings {
     pub eq: Option<Arc<dyn EventQueue>>,
     /// Counters, by the operations they count.
     pub cntrs: Counters,
+    /// Receives that it shares with others of its domain. Its own, if it has any, come first.
+    pub srx: Option<Arc<dyn SharedReceives>>,
 }
 
 impl Bindings {
@@ -147,6 +149,7 @@ impl Bindings {
             av: Some(av),
             eq: None,
             cntrs: Counters::default(),
+            srx: None,
         }
     }
 }

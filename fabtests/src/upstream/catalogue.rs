@@ -34,7 +34,7 @@ const FUNCTIONAL: &[&str] = &[
     "fi_rdm {|-U}",
     "fi_rdm_rma_event",
     "fi_rdm_rma_trigger -b",
-    "fi_shared_ctx {|-e msg|-e dgram} {|--no-tx-shared-ctx|--no-rx-shared-ctx}",
+    "fi_shared_ctx {|-e msg|-e dgram} {|--no-tx-shared-ctx|--no-rx-shared-ctx} -b",
     "fi_rdm_tagged_peek -b",
     "fi_scalable_ep",
     "fi_rdm_shared_av",

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use selvedge::{
-    AddressVector, Bindings, Counters, Domain, Endpoint, EventQueue, Fabric, Info, MrAccess, av,
+    AddressVector, Bindings, Counters, Domain, Endpoint, EventQueue, Fabric, Info, MrAccess,
+    SharedReceives, av,
 };
 
 use super::failure::lacks;
@@ -182,6 +183,7 @@ impl Ground {
         bindings.rx_selective = plan.rx_selective;
         bindings.cntrs = plan.counters;
         bindings.eq = plan.eq;
+        bindings.srx = plan.srx;
         let info = plan.info.as_ref().unwrap_or(&self.info);
         let ep = self.domain.endpoint(info, bindings);
         Ok(End {
@@ -240,6 +242,8 @@ pub(super) struct Plan {
     pub(super) counters: Counters,
     /// Where connections are reported.
     pub(super) eq: Option<Arc<dyn EventQueue>>,
+    /// Receives that it shares.
+    pub(super) srx: Option<Arc<dyn SharedReceives>>,
     /// What it is opened with, if not what the domain was.
     pub(super) info: Option<Info>,
 }

@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
-use selvedge::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, TagMatch, msg, tagged};
+use selvedge::{
+    Context, Desc, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, TagMatch, Tagged, msg, tagged,
+};
 
 use super::failure::failure;
 use super::ground::End;
@@ -141,6 +143,20 @@ impl End {
     /// The provider's.
     #[inline]
     pub(super) fn recv(&self, pieces: &[Piece<'_>], recv: &Recv) -> Result<(), Errno> {
+        self.recv_at(&*self.ep, pieces, recv)
+    }
+
+    /// The same at receives that endpoints of its domain share.
+    ///
+    /// # Errors
+    /// The provider's.
+    #[inline]
+    pub(super) fn recv_at(
+        &self,
+        at: &(impl Msg + Tagged + ?Sized),
+        pieces: &[Piece<'_>],
+        recv: &Recv,
+    ) -> Result<(), Errno> {
         let mut lists = Lists::default();
         let (iov, desc) = lists.write(self, pieces);
         let (src, context) = (recv.src, Context(recv.context));
@@ -153,7 +169,7 @@ impl End {
                     context,
                 };
                 // SAFETY: as in `send`.
-                unsafe { self.ep.recvmsg(&msg, recv.flags) }
+                unsafe { at.recvmsg(&msg, recv.flags) }
             }
             Some(tag) => {
                 let msg = tagged::RecvMsg {
@@ -164,7 +180,7 @@ impl End {
                     context,
                 };
                 // SAFETY: as in `send`.
-                unsafe { self.ep.trecvmsg(&msg, recv.flags) }
+                unsafe { at.trecvmsg(&msg, recv.flags) }
             }
         }
     }

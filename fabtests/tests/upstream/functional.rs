@@ -98,6 +98,19 @@ fn targets_count_and_queues_fill() {
 }
 
 #[test]
+fn endpoints_share_contexts() {
+    for options in [
+        "",
+        "--no-tx-shared-ctx --ep-count 9",
+        "--no-rx-shared-ctx",
+        "-e dgram",
+    ] {
+        all_succeed_beside(&[&format!("fi_shared_ctx {options}")]);
+    }
+    succeed(&pair_beside("fi_shared_ctx -e msg -p tcp", "b"));
+}
+
+#[test]
 fn posts_wait_for_counters() {
     all_succeed_beside(&["fi_rdm_rma_trigger", "fi_rdm_rma_trigger -S 100000"]);
     for kind in ["", "-T msg", "-T tagged", "-T rma", "-T c_atomic"] {

@@ -7,6 +7,7 @@
 //! | [`lock::Lock`] | a lock that vanishes when the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
 //! | [`srx::Matcher`] | receive matching without any I/O |
+//! | [`srx::Shared`] | receives that several endpoints have in common |
 //! | [`atomic::Kernel`] | the operations of fi_atomic(3) on memory that is mapped here |
 //! | [`cq::CqRing`] | the ready-made completion queue |
 //! | [`cntr::Cntr`] | the ready-made counter |
@@ -53,6 +54,6 @@ pub mod wait;
 mod work;
 
 pub use auto::{Auto, offer_progress};
-pub use ep::{Drivers, Ep, own_av, own_eq};
+pub use ep::{Drivers, Ep, own_av, own_eq, own_srx};
 pub use report::Report;
 pub use work::{Ledger, Owing};

@@ -123,6 +123,8 @@ pub(crate) fn offered(mut info: Info) -> Info {
     ] {
         caps.remove(Caps::TRIGGER);
     }
+    let domain = &mut info.domain_attr;
+    (domain.max_ep_stx_ctx, domain.max_ep_srx_ctx) = (0, 0);
     for mode in [
         &mut info.mode,
         &mut info.domain_attr.mode,

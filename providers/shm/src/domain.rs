@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
+use selvedge::info::RxAttr;
 use selvedge::trigger::{Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue,
-    Info, IovMut, MemoryRegion, MrMode, Result, alloc, av, cntr, cq, eq,
+    Info, IovMut, MemoryRegion, MrMode, Result, SharedReceives, alloc, av, cntr, cq, eq,
 };
 use selvedge_kit::atomic;
 use selvedge_kit::domain::Base;
+use selvedge_kit::srx;
 
 use crate::av::Av;
 use crate::config::Config;
@@ -130,6 +132,11 @@ unsafe impl selvedge::Domain for Domain {
 
     fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
         self.base.flush_work(cntr)
+    }
+
+    fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
+        self.base.check_birth()?;
+        Ok(srx::Shared::open(attr, crate::cmd::IOV_LIMIT))
     }
 
     fn mr_mode(&self) -> MrMode {

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use nix::sys::epoll::Epoll;
 use selvedge::info::EpType;
-use selvedge::{Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Result};
+use selvedge::{
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, FiAddr, Info, Result,
+};
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
-use selvedge_kit::srx::Manner;
+use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av};
+use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_srx};
 
 use crate::auth::AuthKey;
 use crate::config::Config;
@@ -69,6 +71,22 @@ impl Progress for Inner {
     }
 }
 
+impl Member for Inner {
+    fn meet_shared(&self) {
+        if let Ok(mut state) = self.state.lock() {
+            Receiver::meet_shared(&mut *state);
+        }
+    }
+
+    fn cancelled(&self, posted: Posted) {
+        if let Ok(state) = self.state.lock() {
+            let detail = "the receive was cancelled";
+            let nobody = FiAddr::UNSPEC;
+            state.ep.rx_failed(posted, Errno::Canceled, nobody, detail);
+        }
+    }
+}
+
 impl Endpoint {
     pub(crate) fn open(
         info: &Info,
@@ -86,13 +104,21 @@ impl Endpoint {
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
         let (inject_size, epoll) = (config.inject_size, control.epoll());
         let manner = Manner::new(info, config.inject_size);
-        let state = State::new(config, manner, ep, av, control, shared);
+        let mut state = State::new(config, manner, ep, av, control, shared);
+        let srx = own_srx(bind)?;
+        if let Some(srx) = &srx {
+            state.inbound.share(srx);
+        }
         let inner = Arc::new(Inner {
             state: Native::new(locked(base.mode(), state)),
             epoll,
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
         drivers.attach(&progress)?;
+        if let Some(srx) = srx {
+            let member: Arc<dyn Member> = Arc::clone(&inner) as Arc<dyn Member>;
+            srx.join(Arc::downgrade(&member));
+        }
         Ok(Self {
             inner,
             progress,

@@ -10,14 +10,14 @@ use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::{
-    Allowance, Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source,
+    Allowance, Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Shared, Source,
 };
 
 use crate::av::Av;
 use crate::cmd::Header;
 use crate::config::Config;
 use crate::control::Control;
-use crate::domain::Shared;
+use crate::domain;
 use crate::exchange::Exchange;
 use crate::name::Name;
 use crate::peer::{Peer, State as PeerState};
@@ -34,7 +34,7 @@ pub(crate) struct State {
     pub(crate) av: Arc<Av>,
     pub(crate) control: Control,
     /// What all endpoints of the domain have in common.
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<domain::Shared>,
     /// The peers that were met or addressed; the index is the peer's [`Source`]. Places of peers
     /// that are gone for good are used again.
     pub(crate) peers: Vec<Peer>,
@@ -128,7 +128,7 @@ impl State {
         ep: Ep,
         av: Arc<Av>,
         control: Control,
-        shared: Arc<Shared>,
+        shared: Arc<domain::Shared>,
     ) -> Self {
         Self {
             manner,
@@ -468,6 +468,12 @@ impl Inbound {
             Kind::Msg => &mut self.msgs,
             Kind::Tagged => &mut self.tags,
         }
+    }
+
+    /// Has messages meet shared receives, where there are none of its own for them.
+    pub(crate) fn share(&mut self, srx: &Arc<Shared>) {
+        self.msgs.share(srx, Kind::Msg);
+        self.tags.share(srx, Kind::Tagged);
     }
 
     /// Keeps a message until its receive is posted; `kept` is what its sender has waiting.

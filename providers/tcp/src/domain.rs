@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
+use selvedge::info::RxAttr;
 use selvedge::trigger::{Ticket, Work};
 use selvedge::{
     AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue, Info, IovMut,
-    MemoryRegion, MrMode, PassiveEndpoint, Result, av, cntr, cq, eq,
+    MemoryRegion, MrMode, PassiveEndpoint, Result, SharedReceives, av, cntr, cq, eq,
 };
 use selvedge_kit::atomic;
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
 use selvedge_kit::own_eq;
+use selvedge_kit::srx;
 
 use crate::config::Config;
 use crate::endpoint;
@@ -100,6 +102,11 @@ unsafe impl selvedge::Domain for Domain {
 
     fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
         self.base.flush_work(cntr)
+    }
+
+    fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
+        self.base.check_birth()?;
+        Ok(srx::Shared::open(attr, crate::post::IOV_LIMIT))
     }
 
     fn mr_mode(&self) -> MrMode {

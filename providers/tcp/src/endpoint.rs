@@ -10,8 +10,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
-    Result,
+    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, FiAddr,
+    Info, Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
@@ -19,9 +19,9 @@ use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::mr::Keys;
-use selvedge_kit::srx::Manner;
+use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_eq};
+use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_eq, own_srx};
 
 use crate::cm::Connection;
 use crate::config::Config;
@@ -79,6 +79,22 @@ impl Progress for Inner {
     }
 }
 
+impl Member for Inner {
+    fn meet_shared(&self) {
+        if let Ok(mut state) = self.state.lock() {
+            Receiver::meet_shared(&mut *state);
+        }
+    }
+
+    fn cancelled(&self, posted: Posted) {
+        if let Ok(state) = self.state.lock() {
+            let detail = "the receive was cancelled";
+            let nobody = FiAddr::UNSPEC;
+            state.ep.rx_failed(posted, Errno::Canceled, nobody, detail);
+        }
+    }
+}
+
 impl Endpoint {
     pub(crate) fn open(
         info: &Info,
@@ -130,8 +146,13 @@ impl Endpoint {
             door,
             connection,
         };
+        let mut state = State::new(parts);
+        let srx = own_srx(bind)?;
+        if let Some(srx) = &srx {
+            state.inbound.share(srx);
+        }
         let inner = Arc::new(Inner {
-            state: Native::new(locked(base.mode(), State::new(parts))),
+            state: Native::new(locked(base.mode(), state)),
             epoll,
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
@@ -150,6 +171,10 @@ impl Endpoint {
             let state = endpoint.inner.state.lock();
             let mut state = state.expect("was made by this process");
             state.connection.me = Arc::downgrade(&endpoint);
+        }
+        if let Some(srx) = srx {
+            let member: Arc<dyn Member> = Arc::clone(&endpoint.inner) as Arc<dyn Member>;
+            srx.join(Arc::downgrade(&member));
         }
         // What was attached is detached when the endpoint is dropped.
         endpoint.drivers.attach(&endpoint.progress)?;

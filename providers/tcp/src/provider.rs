@@ -157,6 +157,8 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.rx_ctx_cnt = 1 << 16;
     domain.max_ep_tx_ctx = 1;
     domain.max_ep_rx_ctx = 1;
+    domain.max_ep_stx_ctx = 1 << 16;
+    domain.max_ep_srx_ctx = 1 << 16;
     domain.caps = near_and_far;
 
     info.fabric_attr.name = "tcp".into();

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use selvedge::{Address, Context, Errno, FiAddr, Result};
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
-use selvedge_kit::srx::{Allowance, Kind, Manner, Matcher};
+use selvedge_kit::srx::{Allowance, Kind, Manner, Matcher, Shared};
 use selvedge_kit::{Ep, Report};
 use slab::Slab;
 
@@ -75,6 +75,12 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
+    /// Has messages meet shared receives, where there are none of its own for them.
+    pub(crate) fn share(&mut self, srx: &Arc<Shared>) {
+        self.msgs.share(srx, Kind::Msg);
+        self.tags.share(srx, Kind::Tagged);
+    }
+
     #[inline]
     pub(crate) fn matcher(&mut self, kind: Kind) -> &mut Matcher<usize> {
         match kind {

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use selvedge::info::Offer;
-use selvedge::info::Version;
+use selvedge::info::{RxAttr, Version};
 use selvedge::trigger::{Done, Op, Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint, Error,
     EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, MrMode, OpFlags,
-    PassiveEndpoint, Provider, Query, Result, alloc, atomic, av, cntr, cq, eq, mr, param,
+    PassiveEndpoint, Provider, Query, Result, SharedReceives, alloc, atomic, av, cntr, cq, eq, mr,
+    param,
 };
 
 use super::Flaw;
@@ -262,6 +263,10 @@ unsafe impl Domain for FlawedDomain {
             Flaw::KeepsWork => Ok(()),
             _ => self.inner.flush_work(cntr.as_ref()),
         }
+    }
+
+    fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
+        self.inner.srx(attr)
     }
 
     fn query_atomic(

@@ -10,10 +10,7 @@ use crate::upstream::failure::lacks;
 use crate::upstream::options::{Letters, Options};
 
 /// Letters that all of upstream's programs of this kind have.
-pub(in crate::upstream) const ABSENT: Letters = Letters {
-    long: &["no-tx-shared-ctx", "no-rx-shared-ctx", "ep-count="],
-    ..letters("T:VA:u:x:z:n:Uvo:k")
-};
+pub(in crate::upstream) const ABSENT: Letters = letters("T:VA:u:x:z:n:Uvo:k");
 
 macro_rules! absent {
     ($($(#[$doc:meta])+ $name:ident $what:literal |$hints:ident| $change:expr;)+) => {
@@ -24,9 +21,6 @@ macro_rules! absent {
     };
 }
 
-/// `FI_SHARED_CONTEXT`, as a number of contexts.
-const SHARED_CONTEXT: usize = usize::MAX;
-
 absent! {
     /// `fi_multi_mr`.
     multi_mr "counters of regions (fi_mr_bind)" |hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
@@ -34,11 +28,6 @@ absent! {
     rdm_shared_av "address vectors that processes share" |hints| hints.caps(Caps::MSG | Caps::SHARED_AV);
     /// `fi_scalable_ep`.
     scalable_ep "scalable endpoints" |hints| hints.caps(Caps::MSG | Caps::NAMED_RX_CTX);
-    /// `fi_shared_ctx`.
-    shared_ctx "shared contexts" |hints| hints.caps(Caps::MSG).edit(|info| {
-        info.ep_attr.tx_ctx_cnt = SHARED_CONTEXT;
-        info.ep_attr.rx_ctx_cnt = SHARED_CONTEXT;
-    });
     /// `fi_msg_sockets`.
     msg_sockets "naming endpoints (fi_setname) and handing them over" |hints| hints.caps(Caps::MSG).ep_type(EpType::Msg);
     /// `fi_multinode_coll`.

@@ -6,13 +6,14 @@ use std::sync::{Arc, Weak};
 
 use selvedge::{
     AddressVector, Bindings, CompletionFlags, CompletionQueue, Counter, Counters, Errno, Error,
-    EventQueue,
+    EventQueue, SharedReceives,
 };
 
 use crate::Auto;
 use crate::cntr::Cntr;
 use crate::cq::{CqRing, Progress};
 use crate::eq::Queue;
+use crate::srx::Shared;
 use crate::work::Ledger;
 
 /// The counters of an endpoint, resolved.
@@ -93,6 +94,18 @@ pub fn own_av<T: AddressVector>(bind: &Bindings, title: &str) -> Result<Arc<T>, 
     };
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
     any.downcast().map_err(|_| foreign("av", av))
+}
+
+/// The shared receives that an endpoint is bound to, as this package's own.
+///
+/// # Errors
+/// [`Errno::Inval`] for those of another provider.
+pub fn own_srx(bind: &Bindings) -> Result<Option<Arc<Shared>>, Error> {
+    let Some(srx) = &bind.srx else {
+        return Ok(None);
+    };
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn SharedReceives>::clone(srx);
+    any.downcast().map(Some).map_err(|_| foreign("srx", srx))
 }
 
 impl Cntrs {

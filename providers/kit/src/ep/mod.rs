@@ -17,7 +17,7 @@ use crate::work::Ledger;
 
 pub(crate) use bound::Cntrs;
 use bound::own_cq;
-pub use bound::{Drivers, own_av, own_eq};
+pub use bound::{Drivers, own_av, own_eq, own_srx};
 
 /// The resolved bindings of an endpoint, and how its operations report that they are done.
 ///

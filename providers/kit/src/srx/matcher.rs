@@ -4,13 +4,15 @@
 //! short queue is searched from the front. A long queue is looked up in indices, which are filled
 //! only when such a look-up happens, each member once per index.
 
+use std::sync::Arc;
+
 use selvedge::{Context, OpFlags, TagMatch};
 
 use super::by_mask::ByMask;
 use super::multi::Multis;
 use super::queue::{Queue, Slot};
 use super::views::{NoView, Views};
-use super::{Envelope, Posted, SHORT, Source, examine};
+use super::{Envelope, Kind, Posted, SHORT, Shared, Source, examine};
 
 /// Posted receives and unexpected messages of one endpoint and interface.
 ///
@@ -34,6 +36,8 @@ pub struct Matcher<U> {
     unexpected: Queue<Unexpected<U>>,
     views: Views,
     claimed: Vec<Claimed<U>>,
+    /// Receives that others take from, too, and which of them.
+    shared: Option<(Arc<Shared>, Kind)>,
 }
 
 /// A message that only the receive with this context takes.
@@ -68,6 +72,7 @@ impl<U> Matcher<U> {
             unexpected: Queue::new(),
             views: Views::default(),
             claimed: Vec::new(),
+            shared: None,
         }
     }
 
@@ -92,6 +97,21 @@ impl<U> Matcher<U> {
         self.apart_upto = self.posted.pushes();
         self.note_short_way();
         met
+    }
+
+    /// Has messages that no receive of its own takes meet shared ones.
+    pub fn share(&mut self, shared: &Arc<Shared>, kind: Kind) {
+        self.shared = Some((Arc::clone(shared), kind));
+    }
+
+    /// A shared receive, and a message that waits for it.
+    #[cold]
+    pub fn take_shared(&mut self) -> Option<(Posted, Envelope, U)> {
+        let (shared, kind) = self.shared.clone()?;
+        let has_message = |rx: &Posted| self.find_unexpected(rx.src, rx.tag).is_some();
+        let rx = shared.take_if(kind, has_message)?;
+        let (env, payload) = self.take(rx.src, rx.tag)?;
+        Some((rx, env, payload))
     }
 
     /// Finds the receive for a message that arrives, and takes it out.
@@ -310,7 +330,10 @@ impl<U> Matcher<U> {
     /// Finds the multi-receive buffer for a message that no other receive takes first.
     #[cold]
     fn arrive_in_multi(&mut self, env: &Envelope) -> Option<Posted> {
-        let place = self.multis.find(env)?;
+        let Some(place) = self.multis.find(env) else {
+            let (shared, kind) = self.shared.as_ref()?;
+            return shared.take(*kind, env);
+        };
         let rx = self.multis.cut(place, env.len);
         self.note_short_way();
         Some(rx)

@@ -2,7 +2,8 @@
 //!
 //! [`Matcher`] holds the receives that wait for messages and the messages that wait for receives.
 //! It does no I/O, takes no lock and calls nobody back: every verb takes values and answers with
-//! values, and the provider does what follows from the answer.
+//! values, and the provider does what follows from the answer. [`Shared`] holds receives that several
+//! matchers have in common, behind a lock of its own.
 //!
 //! A receive accepts a message when the tags agree outside the ignored bits and the receive names
 //! the message's source or any. Of several receives the one posted first takes the message; of
@@ -17,12 +18,14 @@ mod matcher;
 mod multi;
 mod queue;
 mod receiver;
+mod shared;
 mod views;
 
 pub use allowance::Allowance;
 pub use manner::Manner;
 pub use matcher::Matcher;
 pub use receiver::{PLAIN, Receiver};
+pub use shared::{Member, Shared};
 
 use selvedge::{CompletionFlags, Context, OpFlags, TagMatch};
 

@@ -50,6 +50,16 @@ pub trait Receiver {
     /// Drops a message. To its sender it is received.
     fn discard(&mut self, env: &Envelope, kept: Self::Kept);
 
+    /// Has messages that wait meet receives of a shared context.
+    #[cold]
+    fn meet_shared(&mut self) {
+        for kind in [Kind::Msg, Kind::Tagged] {
+            while let Some((posted, env, kept)) = self.matcher(kind).take_shared() {
+                self.meet(posted, env, kept);
+            }
+        }
+    }
+
     /// Posts a receive with other flags than [`PLAIN`].
     ///
     /// # Errors

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{
     AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Domain, Endpoint, Errno,
-    FiAddr, Hints, Info, Iov, IovMut, OpFlags, Registry, Result, TagMatch, av, cq, msg, tagged,
+    FiAddr, Hints, Info, Iov, IovMut, Msg, OpFlags, Registry, Result, TagMatch, Tagged, av, cq,
+    msg, tagged,
 };
 
 /// The provider that is tested, and what is asked of it.
@@ -210,6 +211,11 @@ impl Side {
 
     /// Posts a receive into new buffers.
     pub(crate) fn try_recv(&self, rx: &Rx) -> Result {
+        self.try_recv_at(&*self.ep, rx)
+    }
+
+    /// The same where several endpoints take receives from; this side keeps the buffers.
+    pub(crate) fn try_recv_at(&self, at: &(impl Msg + Tagged + ?Sized), rx: &Rx) -> Result {
         let mut pieces: Vec<_> = rx.sizes.iter().map(|&size| vec![BLANK; size]).collect();
         let iov: Vec<_> = pieces.iter_mut().map(|piece| IovMut::new(piece)).collect();
         let context = keep(&self.received, rx.context, pieces);
@@ -226,7 +232,7 @@ impl Side {
                     context,
                 };
                 // SAFETY: `received` keeps the pieces until the completion or the endpoint's end.
-                unsafe { self.ep.recvmsg(&msg, rx.flags) }
+                unsafe { at.recvmsg(&msg, rx.flags) }
             }
             Some(tag) => {
                 let msg = tagged::RecvMsg {
@@ -237,7 +243,7 @@ impl Side {
                     context,
                 };
                 // SAFETY: as above.
-                unsafe { self.ep.trecvmsg(&msg, rx.flags) }
+                unsafe { at.trecvmsg(&msg, rx.flags) }
             }
         };
         posted.inspect_err(|_| forget(&self.received, context))

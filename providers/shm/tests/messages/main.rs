@@ -19,6 +19,7 @@ mod names;
 mod peek;
 mod provider;
 mod shapes;
+mod shared;
 mod sources;
 mod truncation;
 mod verbs;

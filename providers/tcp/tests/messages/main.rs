@@ -21,6 +21,8 @@ mod peek;
 mod provider;
 #[path = "../../../shm/tests/messages/shapes.rs"]
 mod shapes;
+#[path = "../../../shm/tests/messages/shared.rs"]
+mod shared;
 #[path = "../../../shm/tests/messages/sources.rs"]
 mod sources;
 #[path = "../../../shm/tests/messages/truncation.rs"]

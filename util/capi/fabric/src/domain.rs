@@ -14,6 +14,7 @@ use selvedge_abi::{Abi, Fid, FidDomain, Ops, OpsDomain, OpsMr, fclass, number};
 use crate::answer::{done, told};
 use crate::ep;
 use crate::ep::later::{self, Queued};
+use crate::ep::shared;
 use crate::fabric::{Fabric, adopted};
 use crate::given::put;
 use crate::object::{self, Class, User, Users, argument, close, this};
@@ -90,6 +91,8 @@ static DOMAIN: OpsDomain = OpsDomain {
     cntr_open: Some(cntr_open),
     endpoint: Some(endpoint),
     endpoint2: Some(endpoint2),
+    stx_ctx: Some(shared::stx_context),
+    srx_ctx: Some(shared::srx_context),
     query_atomic: Some(query_atomic),
     ..OpsDomain::refusing::<{ libc::ENOSYS }>()
 };

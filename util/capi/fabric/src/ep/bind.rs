@@ -8,11 +8,12 @@ use std::sync::Arc;
 use selvedge::info::EpType;
 use selvedge::{
     AddressVector, Bindings, Caps, CompletionQueue, Counter, Domain, Errno, EventQueue, Info,
-    Result, av, cq,
+    Result, SharedReceives, av, cq,
 };
 use selvedge_abi::{Fid, fclass, number};
 
 use super::Ep;
+use super::shared::{Srx, Stx};
 use crate::answer::{done, told};
 use crate::av::Av;
 use crate::cntr::Cntr;
@@ -30,6 +31,8 @@ pub(super) struct Bound {
     eq: Option<Arc<dyn EventQueue>>,
     /// With the operations that each counts.
     cntrs: Vec<(u64, Arc<dyn Counter>)>,
+    srx: Option<Arc<dyn SharedReceives>>,
+    has_stx: bool,
     users: Vec<User>,
 }
 
@@ -59,7 +62,10 @@ pub(super) unsafe extern "C" fn bind(ep: *mut Fid, fid: *mut Fid, flags: u64) ->
             fclass::AV => bound.add_av(unsafe { argument(fid) }?),
             // SAFETY: passed on from the caller.
             fclass::EQ => bound.add_eq(unsafe { argument(fid) }?),
-            fclass::STX_CTX | fclass::SRX_CTX => Err(Errno::NoSys),
+            // SAFETY: passed on from the caller.
+            fclass::SRX_CTX => bound.add_srx(unsafe { argument(fid) }?),
+            // SAFETY: passed on from the caller.
+            fclass::STX_CTX => bound.add_stx(unsafe { argument(fid) }?),
             _ => Err(Errno::Inval),
         }
     })
@@ -118,6 +124,23 @@ impl Bound {
         Ok(())
     }
 
+    fn add_srx(&mut self, srx: &Srx) -> Result {
+        if self.srx.is_some() {
+            return Err(Errno::Inval);
+        }
+        self.srx = Some(Arc::clone(&srx.own));
+        self.users.push(srx.one_more_user());
+        Ok(())
+    }
+
+    fn add_stx(&mut self, stx: &Stx) -> Result {
+        if std::mem::replace(&mut self.has_stx, true) {
+            return Err(Errno::Inval);
+        }
+        self.users.push(stx.one_more_user());
+        Ok(())
+    }
+
     /// What the object model wants to have for an endpoint.
     ///
     /// # Errors
@@ -143,6 +166,7 @@ impl Bound {
         bindings.tx_selective = tx_selective;
         bindings.av = bindings.av.filter(|_| !is_connected);
         bindings.eq.clone_from(&self.eq);
+        bindings.srx.clone_from(&self.srx);
         for (counted, cntr) in &self.cntrs {
             let cntrs = &mut bindings.cntrs;
             let places = [

@@ -11,6 +11,7 @@ mod lists;
 mod msg;
 pub(crate) mod option;
 mod rma;
+pub(crate) mod shared;
 mod tagged;
 
 use std::ffi::{c_int, c_void};

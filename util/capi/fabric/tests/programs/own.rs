@@ -28,6 +28,12 @@ fn triggered_and_deferred_work_in_c_waits_for_its_counter() {
 }
 
 #[test]
+fn endpoints_in_c_share_their_receives() {
+    run("shared", &["shm"]);
+    run("shared", &["tcp"]);
+}
+
+#[test]
 fn threads_in_c_sleep_on_queues_and_descriptors() {
     run("waits", &["shm"]);
     run("waits", &["tcp"]);

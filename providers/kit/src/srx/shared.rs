@@ -1,0 +1,187 @@
+//! Shared receive contexts, fi_srx_context(3): receives that the endpoints of a domain have in common.
+//!
+//! A shared receive is in no endpoint's matcher. A matcher that has none for a message asks here, on
+//! its slow way, and whoever posts here has each endpoint look through the messages that it keeps
+//! afterwards. Keeping and looking are both done under the endpoint's lock, so a message and its
+//! receive always find each other.
+
+#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use selvedge::info::RxAttr;
+use selvedge::{
+    Caps, Context, Errno, FiAddr, IovMut, Msg, OpFlags, Result, SharedReceives, TagMatch, Tagged,
+    msg, tagged,
+};
+
+use super::{Envelope, Kind, PLAIN, Posted, Source};
+use crate::birth::Birth;
+use crate::copy::RxBuf;
+
+/// The receives of a shared context.
+pub struct Shared {
+    birth: Birth,
+    default: OpFlags,
+    iov_limit: usize,
+    /// Whether a receive may name its source, which it then must not: peers are known to endpoints.
+    directs: bool,
+    waiting: Mutex<Waiting>,
+    members: Mutex<Vec<Weak<dyn Member>>>,
+}
+
+/// In the order of their posts.
+#[derive(Default)]
+struct Waiting {
+    msgs: VecDeque<Posted>,
+    tags: VecDeque<Posted>,
+}
+
+/// An endpoint that takes receives from a shared context.
+pub trait Member: fmt::Debug + Send + Sync {
+    /// Has messages that wait meet shared receives ([`super::Receiver::meet_shared`]).
+    fn meet_shared(&self);
+
+    /// Reports a receive that was cancelled.
+    fn cancelled(&self, posted: Posted);
+}
+
+impl Shared {
+    /// Opens a context whose receives have `iov_limit` pieces at most.
+    pub fn open(attr: &RxAttr, iov_limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            birth: Birth::here(),
+            default: attr.op_flags,
+            iov_limit,
+            directs: attr
+                .caps
+                .intersects(Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV),
+            waiting: Mutex::default(),
+            members: Mutex::default(),
+        })
+    }
+
+    /// Has an endpoint, whose matchers know the context already, take part.
+    pub fn join(&self, member: Weak<dyn Member>) {
+        let mut members = self.members();
+        members.retain(|it| it.strong_count() > 0);
+        members.push(member);
+    }
+
+    /// The receive that takes a message, which was posted first.
+    #[cold]
+    pub(super) fn take(&self, kind: Kind, env: &Envelope) -> Option<Posted> {
+        self.take_if(kind, |rx| rx.accepts(env))
+    }
+
+    /// The first receive for which a message waits, as `has_message` says.
+    #[cold]
+    pub(super) fn take_if(
+        &self,
+        kind: Kind,
+        has_message: impl FnMut(&Posted) -> bool,
+    ) -> Option<Posted> {
+        let mut waiting = self.waiting();
+        let queue = waiting.queue(kind);
+        let place = queue.iter().position(has_message)?;
+        queue.remove(place)
+    }
+
+    /// # Safety
+    /// As [`RxBuf::new`].
+    unsafe fn post(
+        &self,
+        kind: Kind,
+        iov: &[IovMut],
+        tag: TagMatch,
+        src: FiAddr,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        self.birth.check()?;
+        let flags = match flags.contains(OpFlags::DEFAULT) {
+            true => flags.difference(OpFlags::DEFAULT) | self.default,
+            false => flags,
+        };
+        if !PLAIN.contains(flags) {
+            return Err(Errno::BadFlags);
+        }
+        if self.directs && src != FiAddr::UNSPEC {
+            return Err(Errno::NoSys);
+        }
+        if iov.len() > self.iov_limit {
+            return Err(Errno::Inval);
+        }
+        let posted = Posted {
+            // SAFETY: passed on from the caller.
+            buf: unsafe { RxBuf::new(iov) },
+            src: Source::ANY,
+            tag,
+            context,
+            flags,
+            kind,
+        };
+        self.waiting().queue(kind).push_back(posted);
+        // Without our locks: an endpoint takes them below its own.
+        let members = self.members().clone();
+        members
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|it| it.meet_shared());
+        Ok(())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<Weak<dyn Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn queue(&mut self, kind: Kind) -> &mut VecDeque<Posted> {
+        match kind {
+            Kind::Msg => &mut self.msgs,
+            Kind::Tagged => &mut self.tags,
+        }
+    }
+}
+
+impl SharedReceives for Shared {
+    fn cancel(&self, context: Context) -> Result {
+        self.birth.check()?;
+        let members = self.members().clone();
+        let member = members.iter().find_map(Weak::upgrade);
+        let member = member.ok_or(Errno::NoCq)?;
+        let is_its = |rx: &Posted| rx.context == context;
+        let posted = self.take_if(Kind::Msg, is_its);
+        let posted = posted.or_else(|| self.take_if(Kind::Tagged, is_its));
+        member.cancelled(posted.ok_or(Errno::NoEnt)?);
+        Ok(())
+    }
+}
+
+impl Msg for Shared {
+    unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
+        let tag = TagMatch::exact(0);
+        // SAFETY: passed on from the caller.
+        unsafe { self.post(Kind::Msg, msg.iov, tag, msg.src, msg.context, flags) }
+    }
+}
+
+impl Tagged for Shared {
+    unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
+        // SAFETY: passed on from the caller.
+        unsafe { self.post(Kind::Tagged, msg.iov, msg.tag, msg.src, msg.context, flags) }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
