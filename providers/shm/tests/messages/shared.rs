@@ -209,8 +209,10 @@ fn what_shared_receives_cannot_be_is_refused() {
     assert_eq!(refused(&look), Err(Errno::BadFlags));
     let pieces = Rx::msg(5).cut(&[1, 1, 1, 1]);
     assert_eq!(refused(&pieces), Err(Errno::Inval));
-    let mut attr = RxAttr::default();
-    attr.caps = Caps::MSG | Caps::DIRECTED_RECV;
+    let attr = RxAttr {
+        caps: Caps::MSG | Caps::DIRECTED_RECV,
+        ..RxAttr::default()
+    };
     let directed = hall.domain.srx(&attr).unwrap();
     let from_one = Rx::msg(8).from(FiAddr(0));
     let answer = hall.host().try_recv_at(&*directed, &from_one);
