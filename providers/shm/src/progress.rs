@@ -144,12 +144,13 @@ impl State {
             && let Some(op) = self.next_op(index)
         {
             let is_message = op <= cmd::OP_LAST_MESSAGE;
-            if is_message {
-                let behind = self.take_behind(index, budget - taken, sink);
-                taken += behind;
-                if behind > 0 {
-                    continue;
-                }
+            let usual = match is_message {
+                true => self.take_behind(index, budget - taken, sink),
+                false => self.take_told(index, budget - taken, sink),
+            };
+            taken += usual;
+            if usual > 0 {
+                continue;
             }
             self.publish_credit(index);
             let took = match is_message {

@@ -34,6 +34,7 @@
 
 mod complex;
 mod number;
+mod single;
 mod soft;
 mod word;
 
@@ -41,6 +42,8 @@ use std::fmt;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::{CompletionFlags, Errno, MrAccess};
+
+pub use single::Single;
 
 use complex::Complex;
 use number::Number;
@@ -175,11 +178,7 @@ impl Kernel {
     /// The rights over the target that it takes (fi_atomic(3): to fetch is to read).
     #[inline]
     pub fn access(&self) -> MrAccess {
-        match (self.family, self.op) {
-            (Family::Base, _) => MrAccess::REMOTE_WRITE,
-            (_, Op::AtomicRead) => MrAccess::REMOTE_READ,
-            _ => MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
-        }
+        access(self.family, self.op == Op::AtomicRead)
     }
 
     /// Whether elements may lie at this address.
@@ -234,6 +233,16 @@ impl Kernel {
         let vector = unsafe { Vector::new(target, count, operand, compare, result) };
         (self.run)(self.family, self.op, vector);
         Ok(())
+    }
+}
+
+/// The rights over the target that an operation takes.
+#[inline(always)]
+const fn access(family: Family, only_reads: bool) -> MrAccess {
+    match family {
+        Family::Base => MrAccess::REMOTE_WRITE,
+        _ if only_reads => MrAccess::REMOTE_READ,
+        _ => MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE),
     }
 }
 

@@ -142,15 +142,28 @@ impl CqRing {
     /// may be empty.
     #[inline]
     fn take(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        if out.is_empty() || self.is_empty() {
-            let filled = self.drive(out, src);
-            if filled > 0 {
-                return Ok(filled);
-            }
-            if self.is_empty() {
-                return self.birth.check().map(|()| 0);
-            }
+        match out.is_empty() || self.is_empty() {
+            true => self.take_driving(out, src),
+            false => self.take_waiting(out, src),
         }
+    }
+
+    /// Drives the endpoints, and takes what that brings.
+    #[inline(never)]
+    fn take_driving(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        let filled = self.drive(out, src);
+        if filled > 0 {
+            return Ok(filled);
+        }
+        if self.is_empty() {
+            return self.birth.check().map(|()| 0);
+        }
+        self.take_waiting(out, src)
+    }
+
+    /// Takes what waits, and drives the endpoints now and then.
+    #[inline]
+    fn take_waiting(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         self.birth.check()?;
         let mut store = self.store.lock();
         let taken = store.take(out, src);

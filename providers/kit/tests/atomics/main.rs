@@ -12,7 +12,7 @@ mod threads;
 use oracle::Format;
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::{Errno, MrAccess};
-use selvedge_kit::atomic::{Args, Kernel, query};
+use selvedge_kit::atomic::{Args, Kernel, Single, query};
 
 pub(crate) const FAMILIES: [Family; 3] = [Family::Base, Family::Fetch, Family::Compare];
 
@@ -115,6 +115,39 @@ fn every_operation_does_to_every_type_what_the_man_page_says() {
             "{kernel:?} leaves everything as it is"
         );
     }
+}
+
+#[test]
+fn a_single_does_what_its_kernel_does() {
+    let mut singles = 0;
+    for (family, datatype, op) in all() {
+        let Some(single) = Single::of(family, datatype, op) else {
+            continue;
+        };
+        singles += 1;
+        let kernel = query(family, datatype, op).unwrap();
+        assert_eq!(single.family(), family);
+        assert_eq!(single.has_operand(), kernel.has_operand(), "{kernel:?}");
+        assert_eq!(single.writes(), kernel.writes(), "{kernel:?}");
+        assert_eq!(single.access(), kernel.access(), "{kernel:?}");
+        let samples = oracle::samples(datatype);
+        for &target in &samples {
+            for (&compare, &operand) in samples
+                .iter()
+                .flat_map(|c| samples.iter().map(move |o| (c, o)))
+            {
+                let [mut word, operand_word, compare_word] =
+                    [target, operand, compare].map(|value| value as u64);
+                // SAFETY: the word is ours alone.
+                let old = unsafe { single.apply(&raw mut word, operand_word, compare_word) };
+                assert_eq!(u128::from(old), target, "{kernel:?}");
+                let (after, _) = run(&kernel, target, compare, operand);
+                assert_eq!(u128::from(word), after, "{kernel:?}: {target:#x}");
+            }
+        }
+    }
+    // Seven operations with two families or one, of two types.
+    assert_eq!(singles, 2 * (2 * 6 + 2));
 }
 
 /// Any two operations of a type differ on some sample, so that one taken for the other is noticed.

@@ -19,7 +19,7 @@ mod word;
 
 use std::collections::VecDeque;
 
-use selvedge::atomic::RmaIoc;
+use selvedge::atomic::{Family, RmaIoc};
 use selvedge::rma::RmaIov;
 use selvedge::{CompletionFlags, Errno, FiAddr, Result};
 use selvedge_kit::Ep;
@@ -213,12 +213,12 @@ fn rights(kernel: &Kernel) -> u32 {
     crate::mr::rights(kernel.access())
 }
 
-/// What a completion says of the operation at its initiator.
+/// What a completion says of an operation of this family at its initiator.
 #[inline]
-fn sent(kernel: &Kernel) -> CompletionFlags {
-    let direction = match kernel.has_result() {
-        true => CompletionFlags::READ,
-        false => CompletionFlags::WRITE,
+const fn sent(family: Family) -> CompletionFlags {
+    let direction = match family {
+        Family::Base => CompletionFlags::WRITE,
+        Family::Fetch | Family::Compare => CompletionFlags::READ,
     };
     CompletionFlags::ATOMIC.union(direction)
 }

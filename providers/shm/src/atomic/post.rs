@@ -3,7 +3,7 @@
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
 use selvedge::{Atomic, Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
 use selvedge_kit::Report;
-use selvedge_kit::atomic::{Kernel, attr, query};
+use selvedge_kit::atomic::{Kernel, Single, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use super::{Payload, Request, Targets, sent};
@@ -19,17 +19,19 @@ const FLAGS: OpFlags = TX_DEFAULTS
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 impl Atomic for Endpoint {
+    #[inline]
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
-        let kernel = query(Family::Base, msg.datatype, msg.op)?;
-        // SAFETY: the caller's promise about the operands is passed on.
-        if unsafe { self.post_word(&kernel, msg, &[], &[], flags)? } {
+        if let Some(single) = Single::of(Family::Base, msg.datatype, msg.op)
+            // SAFETY: the caller's promise about the operands is passed on.
+            && unsafe { self.post_word(&single, msg, &[], &[], flags)? }
+        {
             return Ok(());
         }
         // SAFETY: as above.
-        let request = unsafe { request(kernel, msg, &[], None, flags)? };
-        self.post_atomic(request)
+        unsafe { self.post_otherwise(Family::Base, msg, &[], &[], flags) }
     }
 
+    #[inline]
     unsafe fn fetch_atomicmsg(
         &self,
         msg: &AtomicMsg<'_>,
@@ -37,16 +39,17 @@ impl Atomic for Endpoint {
         _result_desc: &[Desc],
         flags: OpFlags,
     ) -> Result {
-        let kernel = query(Family::Fetch, msg.datatype, msg.op)?;
-        // SAFETY: the caller's promise about operands and results is passed on.
-        if unsafe { self.post_word(&kernel, msg, &[], result, flags)? } {
+        if let Some(single) = Single::of(Family::Fetch, msg.datatype, msg.op)
+            // SAFETY: the caller's promise about operands and results is passed on.
+            && unsafe { self.post_word(&single, msg, &[], result, flags)? }
+        {
             return Ok(());
         }
         // SAFETY: as above.
-        let request = unsafe { request(kernel, msg, &[], Some(result), flags)? };
-        self.post_atomic(request)
+        unsafe { self.post_otherwise(Family::Fetch, msg, &[], result, flags) }
     }
 
+    #[inline]
     unsafe fn compare_atomicmsg(
         &self,
         msg: &AtomicMsg<'_>,
@@ -56,28 +59,35 @@ impl Atomic for Endpoint {
         _result_desc: &[Desc],
         flags: OpFlags,
     ) -> Result {
-        let kernel = query(Family::Compare, msg.datatype, msg.op)?;
-        // SAFETY: the caller's promise about operands, comparisons and results is passed on.
-        if unsafe { self.post_word(&kernel, msg, compare, result, flags)? } {
+        if let Some(single) = Single::of(Family::Compare, msg.datatype, msg.op)
+            // SAFETY: the caller's promise about operands, comparisons and results is passed on.
+            && unsafe { self.post_word(&single, msg, compare, result, flags)? }
+        {
             return Ok(());
         }
         // SAFETY: as above.
-        let request = unsafe { request(kernel, msg, compare, Some(result), flags)? };
-        self.post_atomic(request)
+        unsafe { self.post_otherwise(Family::Compare, msg, compare, result, flags) }
     }
 
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
-        let kernel = query(Family::Base, target.datatype, target.op)?;
-        if !buf.len().is_multiple_of(kernel.size()) {
-            return Err(Errno::Inval);
-        }
-        let count = buf.len() / kernel.size();
-        let at = RmaIoc {
+        let at = |count| RmaIoc {
             addr: target.addr,
             count,
             key: target.key,
         };
         if let Ok(word) = buf.try_into()
+            && let Some(single) = Single::of(Family::Base, target.datatype, target.op)
+            && self.inject_word(&single, u64::from_ne_bytes(word), target.dest, &at(1))?
+        {
+            return Ok(());
+        }
+        let kernel = query(Family::Base, target.datatype, target.op)?;
+        if !buf.len().is_multiple_of(kernel.size()) {
+            return Err(Errno::Inval);
+        }
+        let at = at(buf.len() / kernel.size());
+        if let Ok(word) = buf.try_into()
+            && at.count == 1
             && self.inject_word(&kernel, u64::from_ne_bytes(word), target.dest, &at)?
         {
             return Ok(());
@@ -91,7 +101,7 @@ impl Atomic for Endpoint {
             payload: Payload::gather(&operand, &TxBuf::empty()),
             result: None,
             data: None,
-            report: injected(&kernel, buf.len()),
+            report: injected(buf.len()),
         })
     }
 
@@ -101,6 +111,33 @@ impl Atomic for Endpoint {
 }
 
 impl Endpoint {
+    /// What is not done to one integer by one instruction, or not at once.
+    ///
+    /// # Safety
+    /// As [`Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
+    #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+    #[inline(never)]
+    unsafe fn post_otherwise(
+        &self,
+        family: Family,
+        msg: &AtomicMsg<'_>,
+        compare: &[Ioc],
+        result: &[IocMut],
+        flags: OpFlags,
+    ) -> Result {
+        let kernel = query(family, msg.datatype, msg.op)?;
+        if kernel.size() == 8
+            // SAFETY: passed on from the caller.
+            && unsafe { self.post_word(&kernel, msg, compare, result, flags)? }
+        {
+            return Ok(());
+        }
+        let result = kernel.has_result().then_some(result);
+        // SAFETY: as above.
+        let request = unsafe { request(kernel, msg, compare, result, flags)? };
+        self.post_atomic(request)
+    }
+
     #[inline]
     fn post_atomic(&self, mut request: Request) -> Result {
         let report = &mut request.report;
@@ -120,9 +157,9 @@ impl Endpoint {
 }
 
 /// How an injected atomic of `len` bytes is told of.
-pub(super) fn injected(kernel: &Kernel, len: usize) -> Report {
+pub(super) fn injected(len: usize) -> Report {
     Report {
-        what: sent(kernel),
+        what: sent(Family::Base),
         context: Context::default(),
         flags: OpFlags::INJECT,
         completes: false,
@@ -171,7 +208,7 @@ unsafe fn request(
         result,
         data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data),
         report: Report {
-            what: sent(&kernel),
+            what: sent(kernel.family()),
             context: msg.context,
             flags,
             completes: true,

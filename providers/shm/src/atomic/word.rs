@@ -1,20 +1,94 @@
 //! The usual atomic: one element of eight bytes, in special memory that is mapped here. It is done
 //! without a request being made of it, which would take longer than the instruction itself.
 
-use selvedge::atomic::{AtomicMsg, Ioc, IocMut, RmaIoc};
+use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc};
 use selvedge::rma::RmaIov;
 use selvedge::{FiAddr, Iov, IovMut, OpFlags, Result};
 use selvedge_kit::Report;
-use selvedge_kit::atomic::{Args, Kernel};
+use selvedge_kit::atomic::{Args, Kernel, Single};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use super::post::injected;
-use super::{rights, sent};
+use super::sent;
 use crate::endpoint::Endpoint;
+use crate::mr;
+use crate::smr::bytes::Span;
 use crate::state::State;
 
 /// Bytes of the element.
 const LEN: usize = 8;
+
+/// What is done to the element.
+pub(super) trait Change {
+    fn family(&self) -> Family;
+    fn has_operand(&self) -> bool;
+    /// Whether the element has to be writable here.
+    fn writes(&self) -> bool;
+    /// The rights that it takes, as a key table has them.
+    fn rights(&self) -> u32;
+    /// Does it to the element at a place, with the operand and what is compared with; the element
+    /// before. Nothing, and nothing has happened, where it is not aligned.
+    fn apply(&self, span: &Span, at: usize, words: [u64; 2]) -> Option<u64>;
+}
+
+impl Change for Single {
+    #[inline(always)]
+    fn family(&self) -> Family {
+        self.family()
+    }
+
+    #[inline(always)]
+    fn has_operand(&self) -> bool {
+        self.has_operand()
+    }
+
+    #[inline(always)]
+    fn writes(&self) -> bool {
+        self.writes()
+    }
+
+    #[inline(always)]
+    fn rights(&self) -> u32 {
+        mr::rights(self.access())
+    }
+
+    #[inline(always)]
+    fn apply(&self, span: &Span, at: usize, words: [u64; 2]) -> Option<u64> {
+        span.apply_single(at, *self, words)
+    }
+}
+
+/// For elements of eight bytes.
+impl Change for Kernel {
+    fn family(&self) -> Family {
+        self.family()
+    }
+
+    fn has_operand(&self) -> bool {
+        self.has_operand()
+    }
+
+    fn writes(&self) -> bool {
+        self.writes()
+    }
+
+    fn rights(&self) -> u32 {
+        mr::rights(self.access())
+    }
+
+    #[inline]
+    fn apply(&self, span: &Span, at: usize, words: [u64; 2]) -> Option<u64> {
+        let [operand, compare] = words.map(u64::to_ne_bytes);
+        let mut earlier = [0; LEN];
+        let args = Args {
+            operand: &operand,
+            compare: &compare,
+            result: &mut earlier,
+        };
+        let done = span.apply(at, self, 1, args);
+        done.ok().map(|()| u64::from_ne_bytes(earlier))
+    }
+}
 
 impl Endpoint {
     /// Carries the atomic out if it is a usual one, all of whose lists have one element. `false`,
@@ -23,67 +97,59 @@ impl Endpoint {
     /// # Safety
     /// As [`selvedge::Atomic::compare_atomicmsg`], for the operands of `msg`, `compare` and `result`.
     #[expect(unsafe_code, reason = "the promise becomes values here")]
-    #[inline]
+    #[inline(always)]
     pub(super) unsafe fn post_word(
         &self,
-        kernel: &Kernel,
+        change: &impl Change,
         msg: &AtomicMsg<'_>,
         compare: &[Ioc],
         result: &[IocMut],
         flags: OpFlags,
     ) -> Result<bool> {
-        let &[target] = msg.rma_iov else {
+        let [target] = msg.rma_iov else {
             return Ok(false);
         };
-        if kernel.size() != LEN || target.count != 1 {
+        if target.count != 1 {
             return Ok(false);
         }
+        let family = change.family();
         // SAFETY: passed on from the caller.
-        let operand = unsafe { word(kernel.has_operand(), msg.iov) };
+        let operand = unsafe { word(change.has_operand(), msg.iov) };
         // SAFETY: as above.
-        let compare = unsafe { word(kernel.has_compare(), compare) };
+        let compare = unsafe { word(family == Family::Compare, compare) };
         // SAFETY: as above.
-        let result = unsafe { room(kernel.has_result(), result) };
+        let result = unsafe { room(family != Family::Base, result) };
         let (Some(operand), Some(compare), Some(result)) = (operand, compare, result) else {
             return Ok(false);
         };
         let report = Report {
-            what: sent(kernel),
+            what: sent(family),
             context: msg.context,
             flags,
             completes: true,
             len: LEN,
         };
-        self.apply_word(
-            kernel,
-            msg.dest,
-            &target,
-            [operand, compare],
-            result,
-            report,
-        )
+        let words = [operand, compare];
+        self.apply_word(change, msg.dest, target, words, result, report)
     }
 
     /// Carries an injected atomic out, likewise.
-    #[inline]
+    #[inline(always)]
     pub(super) fn inject_word(
         &self,
-        kernel: &Kernel,
+        change: &impl Change,
         operand: u64,
         dest: FiAddr,
         target: &RmaIoc,
     ) -> Result<bool> {
-        if kernel.size() != LEN {
-            return Ok(false);
-        }
-        let report = injected(kernel, LEN);
-        self.apply_word(kernel, dest, target, [operand, 0], None, report)
+        let report = injected(LEN);
+        self.apply_word(change, dest, target, [operand, 0], None, report)
     }
 
     #[inline(always)]
     fn apply_word(
         &self,
-        kernel: &Kernel,
+        change: &impl Change,
         dest: FiAddr,
         target: &RmaIoc,
         words: [u64; 2],
@@ -97,7 +163,7 @@ impl Endpoint {
         };
         let mut state = self.inner.state.lock()?;
         report.flags = state.ep.tx_flags(report.flags);
-        Ok(state.apply_word(kernel, dest, &piece, words, result, &report))
+        Ok(state.apply_word(change, dest, &piece, words, result, &report))
     }
 }
 
@@ -105,7 +171,7 @@ impl State {
     #[inline(always)]
     fn apply_word(
         &mut self,
-        kernel: &Kernel,
+        change: &impl Change,
         dest: FiAddr,
         piece: &RmaIov,
         words: [u64; 2],
@@ -122,24 +188,17 @@ impl State {
         if !peer.atomics.is_idle() {
             return false;
         }
-        let Some((span, at)) = peer.windows.find(piece, rights(kernel)) else {
+        let Some((span, at)) = peer.windows.find(piece, change.rights()) else {
             return false;
         };
-        if kernel.writes() && !span.is_writable() {
+        if change.writes() && !span.is_writable() {
             return false;
         }
-        let [operand, compare] = words.map(u64::to_ne_bytes);
-        let mut earlier = [0; LEN];
-        let args = Args {
-            operand: &operand,
-            compare: &compare,
-            result: &mut earlier,
+        let Some(earlier) = change.apply(span, at, words) else {
+            return false;
         };
-        if span.apply(at, kernel, 1, args).is_err() {
-            return false;
-        }
         if let Some(mut result) = result {
-            result.write_word(u64::from_ne_bytes(earlier));
+            result.write_word(earlier);
         }
         report.done_plainly(&self.ep);
         true

@@ -30,6 +30,10 @@ const WRITE: u32 = 2;
 const READ: u32 = 3;
 const RESULT: u32 = 7;
 const NOTIFY: u32 = 8;
+/// The first word of a notice with data.
+const TOLD: u32 = NOTIFY | HAS_DATA << 16;
+/// A notice of a write.
+const WROTE: u64 = 1;
 
 /// Several places are named.
 const LISTS: u32 = 4;
@@ -249,6 +253,26 @@ pub(crate) fn commit_failure(mut slot: Slot<'_>, msg_id: u32, errno: Errno) {
     slot.commit(RESULT);
 }
 
+/// Tells of a write of `len` bytes that took place without the peer, with the data that comes with
+/// it: the usual notice.
+#[inline(always)]
+pub(crate) fn commit_told(mut slot: Slot<'_>, data: u64, len: u64) {
+    slot.put(1, WROTE);
+    slot.put(2, data);
+    slot.put(3, len);
+    slot.commit(TOLD);
+}
+
+/// The data and the length of a usual notice, if the command is one.
+#[inline(always)]
+pub(crate) fn told(slot: &Received<'_>) -> Option<(u64, usize)> {
+    if slot.head() != TOLD || slot.word(1) != WROTE {
+        return None;
+    }
+    let len = length(slot.word(3)).ok()?;
+    Some((slot.word(2), len))
+}
+
 /// Tells of what took place without the peer.
 pub(crate) fn commit_notice(mut slot: Slot<'_>, notice: Notice) {
     slot.put(1, u64::from(notice.wrote));
@@ -365,7 +389,7 @@ impl Notice {
         Ok(Some(Self {
             wrote: match slot.word(1) {
                 0 => false,
-                1 => true,
+                WROTE => true,
                 _ => return Err(Nonsense("a notice of nothing")),
             },
             data: (flags & HAS_DATA != 0).then_some(data),

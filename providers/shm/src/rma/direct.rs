@@ -16,7 +16,8 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 
 use crate::cmd::IOV_LIMIT;
 use crate::msg::TX_DEFAULTS;
-use crate::peer::Peer;
+use crate::peer::{Peer, State as PeerState};
+use crate::rma::cmd::commit_told;
 use crate::smr::bytes::Span;
 use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE, Seen};
 use crate::state::State;
@@ -50,12 +51,43 @@ impl State {
         &mut self,
         word: u64,
         peer: FiAddr,
-        pieces: &[RmaIov],
+        place: &RmaIov,
         report: &Report,
     ) -> bool {
         let has_room = !report.completes || self.ep.tx_cq.room() > 0;
-        if has_room && let Some((span, at)) = self.usual(peer, pieces, RIGHT_WRITE, report.flags) {
+        if has_room && let Some((span, at)) = self.usual(peer, place, RIGHT_WRITE, report.flags) {
             span.put_word(at, word);
+            report.done_plainly(&self.ep);
+            return true;
+        }
+        false
+    }
+
+    /// Puts eight bytes into a peer's memory and sends it the data that comes with them, likewise.
+    #[inline(always)]
+    pub(super) fn put_word_and_tell(
+        &mut self,
+        word: u64,
+        dest: FiAddr,
+        place: &RmaIov,
+        data: u64,
+        report: &Report,
+    ) -> bool {
+        let has_room = !report.completes || self.ep.tx_cq.room() > 0;
+        let flags = report.flags.difference(OpFlags::REMOTE_CQ_DATA);
+        if has_room
+            && let Some(peer) = self.usual_peer(dest, flags)
+            && peer.state == PeerState::Linked
+            && let Some((span, at)) = peer.windows.find(place, RIGHT_WRITE)
+            && let Some(out) = &mut peer.out
+            && let Some(slot) = out.tx.claim()
+        {
+            span.put_word(at, word);
+            commit_told(slot, data, 8);
+            out.mark_last();
+            if !peer.is_looking() {
+                self.ring_at(dest, flags);
+            }
             report.done_plainly(&self.ep);
             return true;
         }
@@ -68,11 +100,11 @@ impl State {
         &mut self,
         mut buf: RxBuf,
         peer: FiAddr,
-        pieces: &[RmaIov],
+        place: &RmaIov,
         report: &Report,
     ) -> bool {
         if self.ep.tx_cq.room() > 0
-            && let Some((span, at)) = self.usual(peer, pieces, RIGHT_READ, report.flags)
+            && let Some((span, at)) = self.usual(peer, place, RIGHT_READ, report.flags)
         {
             buf.write_word(span.word(at));
             drop(buf);
@@ -82,21 +114,17 @@ impl State {
         false
     }
 
-    /// Where eight bytes of a peer's memory are mapped here, if nothing has to be found out before
-    /// they are used like this.
+    /// Where a piece of a peer's memory is mapped here, if nothing has to be found out before it is
+    /// used like this.
     #[inline(always)]
     fn usual(
         &mut self,
         peer: FiAddr,
-        pieces: &[RmaIov],
+        place: &RmaIov,
         rights: u32,
         flags: OpFlags,
     ) -> Option<(&Span, usize)> {
-        let [piece] = pieces else { return None };
-        if piece.len != 8 {
-            return None;
-        }
-        self.usual_peer(peer, flags)?.windows.find(piece, rights)
+        self.usual_peer(peer, flags)?.windows.find(place, rights)
     }
 
     /// A peer, if nothing has to be found out before its memory is used.

@@ -40,27 +40,20 @@ impl Rma for Endpoint {
         if !READ_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        let mut state = self.inner.state.lock()?;
-        let flags = state.ep.tx_flags(flags);
-        if let &[piece] = msg.iov
+        if let (&[piece], [place]) = (msg.iov, msg.rma_iov)
             && piece.len == 8
+            && place.len == 8
         {
             // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
             let buf = unsafe { RxBuf::one(piece) };
-            let report = report(READ, msg.context, flags, 8);
-            if state.get_word(buf, msg.src, msg.rma_iov, &report) {
+            let mut state = self.inner.state.lock()?;
+            let report = report(READ, msg.context, state.ep.tx_flags(flags), 8);
+            if state.get_word(buf, msg.src, place, &report) {
                 return Ok(());
             }
         }
-        // SAFETY: as above.
-        let buf = unsafe { rx_buf(msg.iov)? };
-        let post = Post {
-            peer: msg.src,
-            pieces: msg.rma_iov,
-            data: None,
-            report: report(READ, msg.context, flags, buf.len()),
-        };
-        state.post_read(buf, &post)
+        // SAFETY: passed on from the caller.
+        unsafe { self.read_otherwise(msg, flags) }
     }
 
     #[inline]
@@ -68,28 +61,24 @@ impl Rma for Endpoint {
         if !WRITE_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        let mut state = self.inner.state.lock()?;
-        let flags = state.ep.tx_flags(flags);
-        if let &[piece] = msg.iov
+        if let (&[piece], [place]) = (msg.iov, msg.rma_iov)
             && piece.len == 8
+            && place.len == 8
         {
             // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
             let word = unsafe { TxBuf::one(piece) }.word();
-            let report = report(WRITE, msg.context, flags, 8);
-            if state.put_word(word, msg.dest, msg.rma_iov, &report) {
+            let mut state = self.inner.state.lock()?;
+            let report = report(WRITE, msg.context, state.ep.tx_flags(flags), 8);
+            let is_done = match report.flags.contains(OpFlags::REMOTE_CQ_DATA) {
+                true => state.put_word_and_tell(word, msg.dest, place, msg.data, &report),
+                false => state.put_word(word, msg.dest, place, &report),
+            };
+            if is_done {
                 return Ok(());
             }
         }
-        // SAFETY: as above.
-        let buf = unsafe { tx_buf(msg.iov)? };
-        let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
-        let post = Post {
-            peer: msg.dest,
-            pieces: msg.rma_iov,
-            data: has_data.then_some(msg.data),
-            report: report(WRITE, msg.context, flags, buf.len()),
-        };
-        state.post_write(buf, &post)
+        // SAFETY: passed on from the caller.
+        unsafe { self.write_otherwise(msg, flags) }
     }
 
     #[inline]
@@ -104,21 +93,89 @@ impl Rma for Endpoint {
         if bytes.len() > self.inject_size {
             return Err(Errno::MsgSize);
         }
+        let len = bytes.len();
+        let place = RmaIov { addr, len, key };
+        let report = Report {
+            what: WRITE,
+            context: Context::default(),
+            flags: OpFlags::INJECT,
+            completes: false,
+            len,
+        };
+        if let Ok(word) = bytes.try_into() {
+            let word = u64::from_ne_bytes(word);
+            let mut state = self.inner.state.lock()?;
+            let is_done = match data {
+                Some(data) => state.put_word_and_tell(word, dest, &place, data, &report),
+                None => state.put_word(word, dest, &place, &report),
+            };
+            if is_done {
+                return Ok(());
+            }
+        }
+        self.inject_otherwise(bytes, dest, place, data, report)
+    }
+}
+
+#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+impl Endpoint {
+    /// A read that is more than a load.
+    ///
+    /// # Safety
+    /// As [`Rma::readmsg`].
+    #[inline(never)]
+    unsafe fn read_otherwise(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
+        // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
+        let buf = unsafe { rx_buf(msg.iov)? };
+        let mut state = self.inner.state.lock()?;
+        let flags = state.ep.tx_flags(flags);
+        let post = Post {
+            peer: msg.src,
+            pieces: msg.rma_iov,
+            data: None,
+            report: report(READ, msg.context, flags, buf.len()),
+        };
+        state.post_read(buf, &post)
+    }
+
+    /// A write that is more than a store.
+    ///
+    /// # Safety
+    /// As [`Rma::writemsg`].
+    #[inline(never)]
+    unsafe fn write_otherwise(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
+        // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
+        let buf = unsafe { tx_buf(msg.iov)? };
+        let mut state = self.inner.state.lock()?;
+        let flags = state.ep.tx_flags(flags);
+        let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
+        let post = Post {
+            peer: msg.dest,
+            pieces: msg.rma_iov,
+            data: has_data.then_some(msg.data),
+            report: report(WRITE, msg.context, flags, buf.len()),
+        };
+        state.post_write(buf, &post)
+    }
+
+    /// A write that completes nothing and is more than a store.
+    #[inline(never)]
+    fn inject_otherwise(
+        &self,
+        bytes: &[u8],
+        peer: FiAddr,
+        place: RmaIov,
+        data: Option<u64>,
+        report: Report,
+    ) -> Result {
         // SAFETY: `bytes` is borrowed for the whole call, and an operation with `INJECT` keeps no
         // buffer beyond it: what is not sent at once is copied.
         let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
-        let len = bytes.len();
         let post = Post {
-            peer: dest,
-            pieces: &[RmaIov { addr, len, key }],
+            peer,
+            pieces: &[place],
             data,
-            report: Report {
-                what: WRITE,
-                context: Context::default(),
-                flags: OpFlags::INJECT,
-                completes: false,
-                len,
-            },
+            report,
         };
         self.inner.state.lock()?.post_write(buf, &post)
     }

@@ -3,7 +3,7 @@
 use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
 
-use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool};
+use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool, told};
 use super::write::{self, Arrival};
 use crate::cmd::{Nonsense, PLAIN_PAYLOAD};
 use crate::peer::{OpBody, Peer};
@@ -55,6 +55,27 @@ impl State {
             OneSided::Result(answer) => self.take_result(index, &answer)?,
         }
         Ok(true)
+    }
+
+    /// Takes notices of writes with data, as many as there are one after the other: they need no
+    /// place and no answer.
+    #[inline(never)]
+    pub(crate) fn take_told(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let peer = &mut self.peers[index];
+        let src = peer.fi_addr(&self.av);
+        let Some(inbox) = &mut peer.inbox else {
+            return 0;
+        };
+        for taken in 0..budget {
+            let told = inbox.rx.peek().and_then(|slot| told(&slot));
+            let Some((data, len)) = told else {
+                return taken;
+            };
+            inbox.rx.release();
+            let data = Some(data);
+            Arrival { data, len }.report(&self.ep, src, sink);
+        }
+        budget
     }
 
     fn release(&mut self, index: usize) {

@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use selvedge_kit::atomic::{Args, Kernel, Unaligned};
+use selvedge_kit::atomic::{Args, Kernel, Single, Unaligned};
 use selvedge_kit::copy::Shared;
 
 use super::prefetch;
@@ -284,6 +284,20 @@ impl Span {
         // by copies and such atomics alone, and what other processes do at the same time is outside
         // of its memory model: each element is one access of the processor.
         unsafe { kernel.apply(target, count, args) }
+    }
+
+    /// Changes the integer of eight bytes at `at` by one atomic of the processor; what was there
+    /// before. Nothing, and nothing has happened, where it is not aligned.
+    ///
+    /// # Panics
+    /// When it is not inside, or is to be written and the mapping is read-only.
+    #[inline(always)]
+    pub fn apply_single(&self, at: usize, single: Single, words: [u64; 2]) -> Option<u64> {
+        assert!(self.writable || !single.writes(), "read-only");
+        let target: *mut u64 = self.stretch(at, 8).cast();
+        let [operand, compare] = words;
+        // SAFETY: as in `apply`, for one element whose alignment is looked at here.
+        (target.is_aligned()).then(|| unsafe { single.apply(target, operand, compare) })
     }
 
     #[inline(always)]
