@@ -165,7 +165,7 @@ impl State {
                 News::Strangers => {
                     self.meet_strangers(now);
                 }
-                News::Peer(index) => self.hear(index),
+                News::Peer(index) => self.hear_news(index),
             }
         }
         for index in self.control.due(now) {
@@ -329,9 +329,21 @@ impl State {
         self.go_on(index);
     }
 
-    /// Hears what a peer says, and notices its end.
+    /// Hears what there is news of. Most of the time a peer has woken us, and that is all: whatever
+    /// is behind it is news again at the next look.
+    fn hear_news(&mut self, index: usize) {
+        self.listen_until(index, |packet| matches!(packet, Packet::Wake));
+        self.go_on(index);
+    }
+
+    /// Hears all that a peer says, and notices its end.
     pub(crate) fn listen(&mut self, index: usize) {
-        loop {
+        self.listen_until(index, |_| false);
+    }
+
+    fn listen_until(&mut self, index: usize, is_last: fn(&Packet) -> bool) {
+        let mut goes_on = true;
+        while goes_on {
             match next_packet(&mut self.peers[index]) {
                 Ok(Heard::Nothing) => return,
                 Ok(Heard::End) => {
@@ -341,6 +353,7 @@ impl State {
                     if let Packet::Refusal { errno, why } = *packet {
                         return self.refused(index, errno, &why);
                     }
+                    goes_on = !is_last(&packet);
                     if let Err(error) = self.understand(index, *packet) {
                         return self.cut_off(index, &error);
                     }
@@ -408,12 +421,20 @@ impl State {
     }
 }
 
-/// What a peer says next, over whichever socket. Its end comes after everything else.
+/// What a peer says next, over whichever socket. Its end comes after everything else: a process that
+/// is over is asked for once more, because it may have spoken since.
 fn next_packet(peer: &mut Peer) -> Result<Heard, Error> {
-    let mut is_over = peer
-        .pidfd
-        .as_ref()
-        .is_some_and(|fd| is_ready(fd, PollFlags::POLLIN));
+    match heard(peer)? {
+        Heard::Nothing if is_over(peer) => Ok(match heard(peer)? {
+            Heard::Nothing => Heard::End,
+            heard => heard,
+        }),
+        heard => Ok(heard),
+    }
+}
+
+fn heard(peer: &mut Peer) -> Result<Heard, Error> {
+    let mut is_over = false;
     for link in &mut peer.links {
         match link.receive()? {
             Heard::Nothing => {}
@@ -422,6 +443,12 @@ fn next_packet(peer: &mut Peer) -> Result<Heard, Error> {
         }
     }
     Ok(if is_over { Heard::End } else { Heard::Nothing })
+}
+
+/// Whether the peer's process has ended.
+fn is_over(peer: &Peer) -> bool {
+    let pidfd = peer.pidfd.as_ref();
+    pidfd.is_some_and(|fd| is_ready(fd, PollFlags::POLLIN))
 }
 
 /// Maps what came with a hello.

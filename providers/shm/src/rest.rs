@@ -20,6 +20,8 @@ use crate::state::State;
 
 /// How long a sleep may be when something might come without waking anybody.
 const NAP: Duration = Duration::from_millis(1);
+/// Ticks after which progress looks at the clock, whatever it finds.
+const GET_UP: usize = usize::MAX / 2;
 /// Messages that are taken from a peer in a last look.
 const BUDGET: usize = 64;
 
@@ -132,8 +134,9 @@ impl State {
         }
         self.bed.is_made = true;
         self.bed.is_weak = false;
-        // The next progress by somebody who is awake looks at the clock, where it gets up.
-        self.turn.ticks = usize::MAX / 2;
+        // Whoever is awake and looks only now and then, as one does between two waits, leaves the bed
+        // as it is: the peers' promises hold. Whoever goes on looking gets up at the clock.
+        self.turn.ticks = 0;
         let mut is_news = !self.bed.unsettled.is_empty();
         for place in 0..self.hot.len() {
             is_news |= self.ask_to_wake(self.hot[place] as usize);
@@ -196,9 +199,13 @@ impl State {
         self.poll(index, BUDGET, &mut Sink::none());
     }
 
-    /// A peer does not wake us any more.
+    /// A peer does not wake us any more. If there are sleepers who rely on it, the next progress by
+    /// somebody who is awake gets up, and tells them.
     pub(crate) fn weaken(&mut self) {
         self.bed.is_weak = true;
+        if self.bed.is_made {
+            self.turn.ticks = GET_UP;
+        }
     }
 
     /// Whether something might move without anybody being woken.

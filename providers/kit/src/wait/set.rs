@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -16,6 +17,9 @@ use selvedge::{Errno, Error, Result};
 pub(super) struct Set {
     epoll: Epoll,
     bell: EventFd,
+    /// Whether the bell has rung since it was made quiet: most who lie down find that it has not.
+    /// Set behind the ringing, so that a bell that rings is always made quiet in the end.
+    has_rung: AtomicBool,
     /// Made when it is first needed.
     timer: OnceLock<TimerFd>,
 }
@@ -29,6 +33,7 @@ impl Set {
         let set = Self {
             epoll,
             bell,
+            has_rung: AtomicBool::new(false),
             timer: OnceLock::new(),
         };
         set.add(set.bell.as_fd())?;
@@ -59,11 +64,14 @@ impl Set {
     pub(super) fn ring(&self) {
         // It fails when it has rung 2^64 times, and is ready then too.
         let _ = self.bell.write(1);
+        self.has_rung.store(true, Ordering::Release);
     }
 
     pub(super) fn quiet(&self) {
-        // It fails when nobody has rung.
-        let _ = self.bell.read();
+        if self.has_rung.swap(false, Ordering::AcqRel) {
+            // It fails when what rang was read already.
+            let _ = self.bell.read();
+        }
     }
 
     /// Sleeps until something in the set is ready, the time is over, or a signal of the system
@@ -141,6 +149,22 @@ mod tests {
         assert!(!is_ready(&set));
         set.quiet();
         set.sleep(Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn whoever_rings_meanwhile_is_made_quiet_in_the_end() {
+        const ROUNDS: usize = 200;
+        let set = Set::open("a test").unwrap();
+        for _ in 0..ROUNDS {
+            std::thread::scope(|scope| {
+                let ringer = scope.spawn(|| set.ring());
+                while !ringer.is_finished() {
+                    set.quiet();
+                }
+            });
+            set.quiet();
+            assert!(!is_ready(&set), "a bell rings that nobody knows of");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::info::EpType;
 use selvedge::param::Params;
@@ -425,6 +426,23 @@ impl Side {
             Err(Errno::Avail) => self.read(),
             Err(Errno::Again) => None,
             Err(errno) => panic!("{errno}"),
+        }
+    }
+
+    /// Sleeps on the queue's descriptor until there is a completion.
+    pub(crate) fn sleep_on_descriptor(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.poll() {
+                return event;
+            }
+            match self.cq.try_wait() {
+                Ok(()) => {
+                    let fd = self.cq.wait_fd().unwrap();
+                    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+                    assert_eq!(poll(&mut fds, PollTimeout::NONE), Ok(1));
+                }
+                Err(errno) => assert_eq!(errno, Errno::Again),
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 //! Threads that sleep until something comes: nothing that comes may fail to wake them, and until
 //! then they take no time of any processor.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -186,6 +188,45 @@ fn no_wake_up_is_lost_however_the_two_sides_race() {
             while side.sleep(None).unwrap().ok().bytes.is_empty() {}
         }
     }
+}
+
+/// Whoever looks now and then leaves the sleepers' bed as it is, and whoever goes on looking takes it
+/// away and says so: both must not cost the thread at the descriptor its wake-up.
+#[test]
+fn no_wake_up_is_lost_on_a_descriptor_while_somebody_else_looks_now_and_then() {
+    const COUNT: u64 = 800;
+    let _watchdog = Watchdog::new();
+    let info = info(EpType::Rdm, &[]);
+    let mut side = Side::open_waiting(None, &info, wait::Object::Fd).unwrap();
+    let (mut puppet, name) = (Puppet::start(), unique("onlooker"));
+    puppet.ask(&format!("opensleepy {name}"));
+    let them = side.insert(&name);
+    let us = puppet.ask(&format!("insert {}", side.name()));
+    puppet.ask(&format!("echo {us} 8 {COUNT}"));
+    let (cq, round) = (Arc::clone(&side.cq), &AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        // Some looks for each message, and then none until the next one.
+        scope.spawn(move || {
+            let mut pauses = Pauses::new(11);
+            for number in 1..COUNT {
+                while round.load(Ordering::Relaxed) < number {
+                    std::thread::yield_now();
+                }
+                pauses.pause();
+                for _ in 0..number % 40 {
+                    cq.read(&mut []).unwrap();
+                }
+            }
+        });
+        let mut pauses = Pauses::new(7);
+        for number in 0..COUNT {
+            side.recv(Kind::Tagged, them, 8, number).unwrap();
+            round.store(number, Ordering::Relaxed);
+            pauses.pause();
+            side.send(Kind::Tagged, them, 8, number).unwrap();
+            while side.sleep_on_descriptor().ok().bytes.is_empty() {}
+        }
+    });
 }
 
 #[test]
