@@ -168,8 +168,14 @@ impl Run<'_> {
 
     #[inline]
     fn put(&mut self, turn: u8) -> anyhow::Result<()> {
-        self.buf[self.size - 1] = turn;
-        let buf = Iov::new(&self.buf[..self.size]);
+        let bytes = &mut self.buf[..self.size];
+        // As wide as small puts read it: a load that a narrower store has just changed a part of waits
+        // until that is in the cache, which is nothing that a put does.
+        match bytes.last_chunk_mut() {
+            Some(word) => *word = [turn; 8],
+            None => bytes[self.size - 1] = turn,
+        }
+        let buf = Iov::new(bytes);
         // SAFETY: the buffer is left alone until the completion, which this function waits for.
         let posted = unsafe {
             self.ep
