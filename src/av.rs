@@ -85,6 +85,18 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
         Err(Errno::NoSys)
     }
 
+    /// Has completions name a peer by a number of the application's, in place of its index
+    /// (fi_av_set_user_id(3)). Posts name it by its index all the same. It ends when the peer is
+    /// removed.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when the peer is not in the table, or for [`FiAddr::UNSPEC`] as its number;
+    /// [`Errno::NoSys`] where there is no such thing ([`crate::Caps::AV_USER_ID`]).
+    fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
+        let _ = (addr, id);
+        Err(Errno::NoSys)
+    }
+
     /// Removes peers (fi_av_remove(3)).
     ///
     /// # Errors

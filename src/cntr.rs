@@ -42,6 +42,12 @@ pub trait Counter: Any + fmt::Debug + Send + Sync {
     fn set(&self, value: u64);
     /// Sets the errors (fi_cntr_seterr(3)).
     fn set_err(&self, value: u64);
+    /// Drives progress, and says whether a number is another one than was read last. A provider that
+    /// cannot tell says so always.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Sleeps until the successes reach `threshold` (fi_cntr_wait(3)).
     ///
     /// # Errors

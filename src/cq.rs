@@ -118,6 +118,12 @@ pub trait CompletionQueue: Any + fmt::Debug + Send + Sync {
         self.read_from(out, src)
     }
 
+    /// Drives progress, and says whether there is something to read, an entry or an error. A provider
+    /// that cannot tell says so always.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Takes the error at the head (fi_cq_readerr(3)).
     ///
     /// # Errors

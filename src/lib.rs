@@ -83,6 +83,7 @@
 //! | [`log`] | messages for people (`FI_LOG_*`) |
 //! | [`msg`], [`tagged`], [`rma`], [`atomic`] | what an [`Endpoint`] does: [`Msg`], [`Tagged`], [`Rma`], [`Atomic`] |
 //! | [`cq`], [`cntr`], [`eq`], [`wait`] | how it is learnt that something is done: [`CompletionQueue`], [`Counter`], [`EventQueue`], and how to sleep until then |
+//! | [`poll`] | several of them together |
 //! | [`text`] | descriptions in libfabric's layout |
 //! | [`trigger`] | what is done when a counter has reached a number |
 //! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
@@ -115,6 +116,7 @@ pub mod msg;
 pub mod owned;
 mod pages;
 pub mod param;
+pub mod poll;
 mod provider;
 mod registry;
 pub mod rma;

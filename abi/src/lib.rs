@@ -38,7 +38,7 @@ pub use ops::{
 pub use past::{Abi, Layout};
 pub use queues::{
     CntrAttr, CqAttr, CqErrEntry, EqAttr, EqCmEntry, EqEntry, EqErrEntry, FidCntr, FidCq, FidEq,
-    OpsCntr, OpsCq, OpsEq, Param,
+    FidPoll, FidWait, OpsCntr, OpsCq, OpsEq, OpsPoll, OpsWait, Param, PollAttr, WaitAttr,
 };
 pub use trigger::{
     DeferredWork, MsgElements, OpAtomic, OpCntrChange, OpCompareAtomic, OpFetchAtomic, OpMsg,

@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::{
-    AtomicAttr, CntrAttr, CqAttr, EqAttr, FiAddr, Fid, FidCntr, FidCq, FidEq, Info, Iovec,
-    OpsAtomic, OpsAvSet, OpsCm, OpsCollective, OpsEp, OpsMsg, OpsRma, OpsTagged, RxAttr, TxAttr,
-    c_structs, c_tables,
+    AtomicAttr, CntrAttr, CqAttr, EqAttr, FiAddr, Fid, FidCntr, FidCq, FidEq, FidPoll, FidWait,
+    Info, Iovec, OpsAtomic, OpsAvSet, OpsCm, OpsCollective, OpsEp, OpsMsg, OpsRma, OpsTagged,
+    PollAttr, RxAttr, TxAttr, WaitAttr, c_structs, c_tables,
 };
 
 c_structs! {
@@ -109,7 +109,7 @@ c_tables! {
             -> c_int,
         eq_open(fabric: *mut FidFabric, attr: *mut EqAttr, eq: *mut *mut FidEq, context: Context)
             -> c_int,
-        wait_open(fabric: *mut FidFabric, attr: *mut c_void, waitset: *mut *mut c_void) -> c_int,
+        wait_open(fabric: *mut FidFabric, attr: *mut WaitAttr, waitset: *mut *mut FidWait) -> c_int,
         trywait(fabric: *mut FidFabric, fids: *mut *mut Fid, count: c_int) -> c_int,
         domain2(
             fabric: *mut FidFabric, info: *mut Info, dom: *mut *mut FidDomain, flags: u64,
@@ -129,7 +129,7 @@ c_tables! {
         cntr_open(
             domain: *mut FidDomain, attr: *mut CntrAttr, cntr: *mut *mut FidCntr, context: Context,
         ) -> c_int,
-        poll_open(domain: *mut FidDomain, attr: *mut c_void, pollset: *mut *mut c_void) -> c_int,
+        poll_open(domain: *mut FidDomain, attr: *mut PollAttr, pollset: *mut *mut FidPoll) -> c_int,
         stx_ctx(domain: *mut FidDomain, attr: *mut TxAttr, stx: *mut *mut FidStx, context: Context)
             -> c_int,
         srx_ctx(domain: *mut FidDomain, attr: *mut RxAttr, rx_ep: *mut *mut FidEp, context: Context)

@@ -20,6 +20,25 @@ c_structs! {
         fid: Fid,
         ops: *const OpsEq,
     }
+    /// `struct fid_wait`.
+    FidWait = 32 {
+        fid: Fid,
+        ops: *const OpsWait,
+    }
+    /// `struct fid_poll`.
+    FidPoll = 32 {
+        fid: Fid,
+        ops: *const OpsPoll,
+    }
+    /// `struct fi_wait_attr`.
+    WaitAttr = 16 {
+        wait_obj: u32,
+        flags: u64,
+    }
+    /// `struct fi_poll_attr`.
+    PollAttr = 8 {
+        flags: u64,
+    }
     /// `struct fi_cq_attr`.
     CqAttr = 48 {
         size: usize,
@@ -93,6 +112,16 @@ c_structs! {
 }
 
 c_tables! {
+    /// `struct fi_ops_wait`.
+    OpsWait = 16 {
+        wait(waitset: *mut FidWait, timeout: c_int) -> c_int,
+    }
+    /// `struct fi_ops_poll`.
+    OpsPoll = 32 {
+        poll(pollset: *mut FidPoll, context: *mut *mut c_void, count: c_int) -> c_int,
+        poll_add(pollset: *mut FidPoll, event_fid: *mut Fid, flags: u64) -> c_int,
+        poll_del(pollset: *mut FidPoll, event_fid: *mut Fid, flags: u64) -> c_int,
+    }
     /// `struct fi_ops_cq`.
     OpsCq = 72 {
         read(cq: *mut FidCq, buf: *mut c_void, count: usize) -> isize,

@@ -24,6 +24,8 @@ struct Entries<T> {
     slots: Vec<Option<T>>,
     by_value: FxHashMap<T, usize>,
     free: BinaryHeap<Reverse<usize>>,
+    /// What peers are called in completions, where that is not their index.
+    ids: FxHashMap<usize, FiAddr>,
 }
 
 impl<T: Clone + Eq + Hash> Table<T> {
@@ -34,6 +36,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
                 slots: Vec::with_capacity(count.min(EAGER)),
                 by_value: FxHashMap::default(),
                 free: BinaryHeap::new(),
+                ids: FxHashMap::default(),
             }),
             epoch: AtomicU64::new(0),
         }
@@ -84,6 +87,26 @@ impl<T: Clone + Eq + Hash> Table<T> {
             .by_value
             .get(peer)
             .map(|&index| FiAddr(index as u64))
+    }
+
+    /// Calls a peer by another number than its index.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when it is not in the table, or the number says that nobody is known.
+    pub fn set_id(&self, addr: FiAddr, id: FiAddr) -> Result {
+        let mut entries = self.entries.lock();
+        let index = entries.index(addr).filter(|_| id != FiAddr::UNSPEC);
+        entries.ids.insert(index.ok_or(Errno::Inval)?, id);
+        self.advance();
+        Ok(())
+    }
+
+    /// What completions call a peer: the number that it was given, or its index.
+    pub fn source(&self, peer: &T) -> Option<FiAddr> {
+        let entries = self.entries.lock();
+        let index = *entries.by_value.get(peer)?;
+        let id = entries.ids.get(&index).copied();
+        Some(id.unwrap_or(FiAddr(index as u64)))
     }
 
     /// Every peer with its index, in the order of indices.
@@ -146,6 +169,7 @@ impl<T: Clone + Eq + Hash> Entries<T> {
     fn clear(&mut self, index: usize) {
         if let Some(peer) = self.slots[index].take() {
             self.by_value.remove(&peer);
+            self.ids.remove(&index);
             self.free.push(Reverse(index));
         }
     }

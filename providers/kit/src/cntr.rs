@@ -193,6 +193,10 @@ impl Counter for Cntr {
         found.unwrap_or(Err(Errno::TimedOut))
     }
 
+    fn is_ready(&self) -> bool {
+        Change(self).read().is_some()
+    }
+
     fn try_wait(&self) -> Result {
         self.waiting_threads
             .try_wait(&self.driven, &mut Change(self))
@@ -288,9 +292,11 @@ mod tests {
     use std::sync::Weak;
     use std::thread;
 
+    use selvedge::trigger::{Op, Work};
     use selvedge::wait;
 
     use super::*;
+    use crate::work::{Item, Works};
 
     #[expect(unsafe_code, reason = "opens with the real locks")]
     fn open(events: Events, wait_obj: wait::Object) -> Result<Arc<Cntr>, Error> {
@@ -381,6 +387,55 @@ mod tests {
         let failing: Arc<dyn Progress> = Arc::new(Failing(Arc::downgrade(&cntr)));
         cntr.attach(&failing).unwrap();
         assert_eq!(cntr.wait(1, None), Err(Errno::Avail));
+    }
+
+    /// Adds one to a counter when another has reached a number.
+    fn queue(gate: &Arc<Cntr>, threshold: u64, sum: &Arc<Cntr>, works: &Arc<Works>) {
+        let [at, sum] = [gate, sum].map(|cntr| Arc::clone(cntr) as Arc<dyn Counter>);
+        let (cntr, op) = (&at, Op::Add(&sum, 1));
+        let work = Work {
+            cntr,
+            threshold,
+            op,
+        };
+        let item = Item::new(&work, works.ticket(), 0, None).unwrap();
+        gate.work.add(item, works);
+        gate.release_work();
+    }
+
+    #[test]
+    fn work_is_released_once_however_counting_and_queueing_race() {
+        const COUNT: u64 = 20_000;
+        let works = Arc::new(Works::open().unwrap());
+        let [gate, sum] = [(); 2].map(|()| open(Events::Comp, wait::Object::None).unwrap());
+        thread::scope(|scope| {
+            scope.spawn(|| (0..COUNT).for_each(|_| gate.add(1)));
+            for threshold in 1..=COUNT {
+                queue(&gate, threshold, &sum, &works);
+            }
+        });
+        works.run();
+        assert_eq!(sum.read(), COUNT);
+        assert_eq!(works.run(), 0);
+    }
+
+    #[test]
+    fn errors_count_towards_the_number_of_work_and_numbers_that_fall_do_not_undo_it() {
+        let works = Arc::new(Works::open().unwrap());
+        let [gate, sum] = [(); 2].map(|()| open(Events::Comp, wait::Object::None).unwrap());
+        for threshold in [3, 5, u64::MAX] {
+            queue(&gate, threshold, &sum, &works);
+        }
+        gate.add(2);
+        assert_eq!(works.run(), 0);
+        gate.add_err(1);
+        assert_eq!((works.run(), sum.read()), (1, 1));
+        gate.set(4);
+        gate.set(0);
+        gate.set_err(0);
+        assert_eq!((works.run(), sum.read()), (1, 2));
+        gate.add(u64::MAX);
+        assert_eq!((works.run(), sum.read()), (1, 3));
     }
 
     #[test]

@@ -115,13 +115,14 @@ fn offers(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Offer> {
 pub(crate) fn offered(mut info: Info) -> Info {
     info.fabric_attr.prov_name = names::layered(&info.fabric_attr.prov_name);
     info.handle = 0;
-    // Work that waits would need the library's own objects.
+    // Work that waits would need the library's own objects; numbers for peers are newer than most.
     for caps in [
         &mut info.caps,
         &mut info.tx_attr.caps,
         &mut info.rx_attr.caps,
+        &mut info.domain_attr.caps,
     ] {
-        caps.remove(Caps::TRIGGER);
+        caps.remove(Caps::TRIGGER | Caps::AV_USER_ID);
     }
     let domain = &mut info.domain_attr;
     (domain.max_ep_stx_ctx, domain.max_ep_srx_ctx) = (0, 0);

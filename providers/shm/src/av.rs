@@ -32,6 +32,11 @@ impl Av {
         self.table.find(name).unwrap_or(FiAddr::UNSPEC)
     }
 
+    /// What completions call a name, or [`FiAddr::UNSPEC`].
+    pub(crate) fn source(&self, name: &Name) -> FiAddr {
+        self.table.source(name).unwrap_or(FiAddr::UNSPEC)
+    }
+
     /// Every name, in the order of indices.
     pub(crate) fn names(&self) -> Vec<Name> {
         self.table
@@ -92,6 +97,11 @@ impl AddressVector for Av {
             .map(|(node, service)| Address::Str(format!("{node}:{service}")))
             .collect();
         self.insert(&addresses, out)
+    }
+
+    fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
+        self.birth.check()?;
+        self.table.set_id(addr, id)
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {

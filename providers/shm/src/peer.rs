@@ -250,7 +250,8 @@ impl Peer {
         };
     }
 
-    /// The peer's index in the address vector, looked up again when that has changed.
+    /// What completions call the peer: its index in the address vector, or the number that it was
+    /// given in its place. Looked up again when that has changed.
     #[inline]
     pub(crate) fn fi_addr(&mut self, av: &crate::av::Av) -> FiAddr {
         let epoch = av.epoch();
@@ -263,9 +264,9 @@ impl Peer {
     #[cold]
     fn look_up(&mut self, av: &crate::av::Av, epoch: u64) {
         self.fi_epoch = epoch;
-        self.fi_addr = av.find(&self.name);
+        self.fi_addr = av.source(&self.name);
         if let Some(out) = &self.out {
-            out.region.set_peer_index(self.fi_addr.0);
+            out.region.set_peer_index(av.find(&self.name).0);
         }
     }
 

@@ -101,7 +101,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         false => Caps::LOCAL_COMM,
     };
     let mut info = Info::default();
-    info.caps = tx_caps | rx_caps | reach;
+    info.caps = tx_caps | rx_caps | reach | Caps::AV_USER_ID;
     info.addr_format = AddrFormat::Str;
 
     info.tx_attr.caps = tx_caps;
@@ -151,7 +151,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.max_ep_rx_ctx = 1;
     domain.max_ep_stx_ctx = 1 << 16;
     domain.max_ep_srx_ctx = 1 << 16;
-    domain.caps = reach;
+    domain.caps = reach | Caps::AV_USER_ID;
 
     info.fabric_attr.name = "shm".into();
     info.fabric_attr.prov_name = "shm".into();

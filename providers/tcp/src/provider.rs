@@ -109,7 +109,11 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     let (tx_caps, rx_caps) = (tx_caps(ep_type), rx_caps(ep_type));
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let mut info = Info::default();
-    info.caps = tx_caps | rx_caps | near_and_far;
+    let vector = match ep_type {
+        EpType::Rdm => Caps::AV_USER_ID,
+        _ => Caps::empty(),
+    };
+    info.caps = tx_caps | rx_caps | near_and_far | vector;
 
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
@@ -159,7 +163,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.max_ep_rx_ctx = 1;
     domain.max_ep_stx_ctx = 1 << 16;
     domain.max_ep_srx_ctx = 1 << 16;
-    domain.caps = near_and_far;
+    domain.caps = near_and_far | vector;
 
     info.fabric_attr.name = "tcp".into();
     info.fabric_attr.prov_name = "tcp".into();

@@ -112,14 +112,14 @@ impl Peer {
         }
     }
 
-    /// The peer's index in the address vector, looked up again when that has changed.
+    /// What completions call the peer, looked up again when that has changed.
     #[inline]
     pub(crate) fn fi_addr(&mut self, av: Option<&Av>) -> FiAddr {
         if let Some(av) = av
             && self.fi_epoch != av.epoch()
         {
             self.fi_epoch = av.epoch();
-            self.fi_addr = av.find(&self.addr);
+            self.fi_addr = av.source(&self.addr);
         }
         self.fi_addr
     }

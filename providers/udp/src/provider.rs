@@ -60,7 +60,7 @@ fn info(config: &Config) -> Info {
     let rx_caps = Caps::MSG | Caps::RECV | Caps::MULTICAST | Caps::SOURCE | Caps::SOURCE_ERR;
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let mut info = Info::default();
-    info.caps = tx_caps | rx_caps | near_and_far;
+    info.caps = tx_caps | rx_caps | near_and_far | Caps::AV_USER_ID;
 
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
@@ -99,7 +99,7 @@ fn info(config: &Config) -> Info {
     domain.rx_ctx_cnt = 1 << 16;
     domain.max_ep_tx_ctx = 1;
     domain.max_ep_rx_ctx = 1;
-    domain.caps = near_and_far;
+    domain.caps = near_and_far | Caps::AV_USER_ID;
 
     info.fabric_attr.name = "udp".into();
     info.fabric_attr.prov_name = "udp".into();

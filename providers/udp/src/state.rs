@@ -367,7 +367,7 @@ impl State {
         {
             return index;
         }
-        let index = self.av.find(&known_as(from));
+        let index = self.av.source(&known_as(from));
         (self.last, self.last_epoch) = (Some((from, index)), epoch);
         index
     }

@@ -239,6 +239,13 @@ impl CompletionQueue for CqRing {
         self.take_stored(out, src)
     }
 
+    fn is_ready(&self) -> bool {
+        if self.is_empty() {
+            self.drive(&mut [], &mut []);
+        }
+        !self.is_empty()
+    }
+
     fn read_err(&self) -> Result<ErrEntry> {
         self.birth.check()?;
         let mut store = self.store.lock();

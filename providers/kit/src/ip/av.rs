@@ -48,6 +48,11 @@ impl Av {
         self.table.find(addr).unwrap_or(FiAddr::UNSPEC)
     }
 
+    /// What completions call an address, or [`FiAddr::UNSPEC`].
+    pub fn source(&self, addr: &SocketAddr) -> FiAddr {
+        self.table.source(addr).unwrap_or(FiAddr::UNSPEC)
+    }
+
     /// The address behind an index.
     pub fn addr(&self, addr: FiAddr) -> Option<SocketAddr> {
         self.table.lookup(addr)
@@ -101,6 +106,11 @@ impl AddressVector for Av {
         self.birth.check()?;
         let insert = |node: &str, service: &str| self.insert_service(node, service);
         insert_symmetric((node, nodes), (service, services), out, insert)
+    }
+
+    fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
+        self.birth.check()?;
+        self.table.set_id(addr, id)
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {

@@ -18,6 +18,7 @@ mod multi;
 mod names;
 mod peek;
 mod provider;
+mod sets;
 mod shapes;
 mod shared;
 mod sources;

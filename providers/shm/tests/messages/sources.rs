@@ -40,6 +40,34 @@ fn a_sender_has_an_index_from_its_insertion_to_its_removal() {
 }
 
 #[test]
+fn completions_name_a_peer_by_the_number_that_it_was_given() {
+    let sut = provider::plain();
+    let (a, b) = (sut.side(), sut.side());
+    let to = a.knows(&b);
+    let from = b.knows(&a);
+    let id = FiAddr(0xdead_beef_0000_0001);
+    assert_eq!(source(&a, to, &b, 8), from);
+    assert_eq!(b.av.set_user_id(from, id), Ok(()));
+    for len in LENGTHS {
+        assert_eq!(source(&a, to, &b, len), id);
+    }
+    // Posts go by indices, as before.
+    b.send(&Tx::msg(from, b"back"));
+    b.recv(&Rx::msg(8).from(from));
+    a.recv(&Rx::msg(8));
+    a.send(&Tx::msg(to, b"directed"));
+    assert!(b.drain(&[&a]).iter().any(|done| done.src == id));
+    assert_eq!(b.av.lookup(from).unwrap(), a.ep.address().unwrap());
+    assert_eq!(b.av.set_user_id(FiAddr(77), id), Err(Errno::Inval));
+    assert_eq!(b.av.set_user_id(from, FiAddr::UNSPEC), Err(Errno::Inval));
+    // A peer that comes back is called by its index.
+    b.av.remove(&[from]).unwrap();
+    assert_eq!(b.knows(&a), from);
+    a.drain(&[&b]);
+    assert_eq!(source(&a, to, &b, 8), from);
+}
+
+#[test]
 fn the_source_of_an_unexpected_message_is_looked_up_when_it_is_received() {
     let sut = provider::plain();
     let (a, b) = (sut.side(), sut.side());

@@ -19,6 +19,8 @@ mod multi;
 #[path = "../../../shm/tests/messages/peek.rs"]
 mod peek;
 mod provider;
+#[path = "../../../shm/tests/messages/sets.rs"]
+mod sets;
 #[path = "../../../shm/tests/messages/shapes.rs"]
 mod shapes;
 #[path = "../../../shm/tests/messages/shared.rs"]

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-use selvedge::{AddrFormat, Address, AddressVector, Errno, FiAddr, OpFlags, Result, av};
+use selvedge::{AddrFormat, Address, AddressVector, Caps, Errno, FiAddr, OpFlags, Result, av};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidAv, Ops, OpsAv, fclass, number};
 
@@ -64,6 +64,7 @@ static AV: OpsAv = OpsAv {
     remove: Some(remove),
     lookup: Some(lookup),
     straddr: Some(straddr),
+    set_user_id: Some(set_user_id),
     ..OpsAv::refusing::<{ libc::ENOSYS }>()
 };
 static CLOSED: OpsAv = OpsAv::refusing::<{ libc::EBADF }>();
@@ -143,16 +144,44 @@ unsafe extern "C" fn insert(
     // SAFETY: passed on from the caller.
     let av: &Av = unsafe { this(av) };
     call(|| {
-        check_flags(flags)?;
+        let named = flags & USER_ID != 0;
+        check_flags(flags & !USER_ID)?;
+        if named && out.is_null() && count > 0 {
+            return Err(Errno::Inval);
+        }
         // SAFETY: passed on from the caller.
         let given = unsafe { addr::all(addr, count, av.format) }?;
         // SAFETY: passed on from the caller.
         let mut slots = unsafe { Slots::of(out, context, flags, count) }?;
         let inserted = given.into_iter().enumerate().filter_map(|(at, addr)| {
-            let own = addr.and_then(|addr| av.own.insert_one(&addr));
+            let id = slots.addrs.get(at).copied().filter(|_| named);
+            let own = addr.and_then(|addr| {
+                let own = av.own.insert_one(&addr)?;
+                id.map_or(Ok(()), |id| av.own.set_user_id(own, FiAddr(id)))?;
+                Ok(own)
+            });
             slots.note(at, own)
         });
         Ok(c_int::try_from(inserted.count()).unwrap_or(c_int::MAX))
+    })
+}
+
+/// `FI_AV_USER_ID`: the places for the indices say what completions are to call the peers.
+const USER_ID: u64 = Caps::AV_USER_ID.bits();
+
+/// # Safety
+/// As fi_av_set_user_id(3) has it.
+unsafe extern "C" fn set_user_id(
+    av: *mut FidAv,
+    addr: abi::FiAddr,
+    id: abi::FiAddr,
+    flags: u64,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    let av: &Av = unsafe { this(av) };
+    done(|| match flags {
+        0 => av.own.set_user_id(FiAddr(addr), FiAddr(id)),
+        _ => Err(Errno::BadFlags),
     })
 }
 

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use selvedge::cntr::{Attr, Events};
+use selvedge::poll::Member;
 use selvedge::{Counter, Errno, Result, wait as wait_object};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidCntr, Ops, OpsCntr, fclass};
@@ -14,12 +15,15 @@ use crate::answer::{done, told};
 use crate::domain::Domain;
 use crate::given::{beginning, put};
 use crate::object::{self, Class, User, Users, close, of_own_fid, this};
+use crate::sets::{self, Held, WaitSet};
 use crate::wait;
 
 /// What stands behind a counter.
 pub(crate) struct Cntr {
     pub(crate) own: Arc<dyn Counter>,
     wait_obj: wait_object::Object,
+    /// Before the counter is closed, the set that it is in lets it go.
+    _held: Option<Held>,
     users: Users,
     _domain: User,
 }
@@ -89,11 +93,12 @@ pub(crate) unsafe fn open(
     if out.is_null() {
         return Err(Errno::Inval);
     }
-    let mut asked = Attr::default();
+    let (mut asked, mut set) = (Attr::default(), None);
     if !attr.is_null() {
         // SAFETY: passed on from the caller: every version has this much.
         let attr = unsafe { beginning(attr, ATTR_1_0) }?;
-        asked.wait_obj = wait::object(attr.wait_obj)?;
+        // SAFETY: passed on from the caller.
+        (asked.wait_obj, set) = unsafe { sets::wanted(attr.wait_obj, attr.wait_set) }?;
         asked.events = match attr.events {
             0 => Events::Comp,
             1 => Events::Bytes,
@@ -101,10 +106,13 @@ pub(crate) unsafe fn open(
         };
     }
     let own = domain.own.cntr(&asked).map_err(|error| told(&error))?;
+    let hold = |set: &WaitSet| set.hold(Member::Cntr(Arc::clone(&own)));
+    let held = set.map(hold).transpose()?;
     let handle = object::open(
         Cntr {
             own,
             wait_obj: asked.wait_obj,
+            _held: held,
             users: Users::default(),
             _domain: domain.one_more_user(),
         },

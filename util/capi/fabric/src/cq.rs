@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use selvedge::cq::{Attr, Entry, ErrEntry};
 use selvedge::info::Version;
+use selvedge::poll::Member;
 use selvedge::{CompletionQueue, Errno, FiAddr, Result, wait as wait_object};
 use selvedge_abi as abi;
 use selvedge_abi::{CqErrEntry, Fid, FidCq, Ops, OpsCq, fclass, number};
@@ -18,6 +19,7 @@ use crate::answer::{counted, done, size, told};
 use crate::domain::Domain;
 use crate::given::{put, room};
 use crate::object::{self, Class, User, Users, close, of_own_fid, this};
+use crate::sets::{self, Held, WaitSet};
 use crate::wait;
 
 /// What stands behind a completion queue.
@@ -25,6 +27,8 @@ pub(crate) struct Cq {
     pub(crate) own: Arc<dyn CompletionQueue>,
     format: Format,
     wait_obj: wait_object::Object,
+    /// Before the queue is closed, the set that it is in lets it go.
+    _held: Option<Held>,
     version: Version,
     /// What the last error was, for `fi_cq_strerror`, and its data until the next is read.
     last: Mutex<Last>,
@@ -122,13 +126,16 @@ pub(crate) unsafe fn open(
         return Err(Errno::Inval);
     }
     // SAFETY: passed on from the caller: every version has this much.
-    let (asked, format) = unsafe { attributes(attr) }?;
+    let (asked, format, set) = unsafe { attributes(attr) }?;
     let own = domain.own.cq(&asked).map_err(|error| told(&error))?;
+    let hold = |set: &WaitSet| set.hold(Member::Cq(Arc::clone(&own)));
+    let held = set.map(hold).transpose()?;
     let handle = object::open(
         Cq {
             own,
             format,
             wait_obj: asked.wait_obj,
+            _held: held,
             version: domain.version,
             last: Mutex::default(),
             users: Users::default(),
@@ -142,11 +149,13 @@ pub(crate) unsafe fn open(
 
 /// # Safety
 /// As [`open`].
-unsafe fn attributes(attr: *const abi::CqAttr) -> Result<(Attr, Format)> {
+unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<(Attr, Format, Option<&'a WaitSet>)> {
     // SAFETY: passed on from the caller: every version has this much.
     let attr = unsafe { crate::given::beginning(attr, ATTR_1_0) }?;
     let mut asked = Attr::with_size(attr.size);
-    asked.wait_obj = wait::object(attr.wait_obj)?;
+    // SAFETY: passed on from the caller.
+    let (object, set) = unsafe { sets::wanted(attr.wait_obj, attr.wait_set) }?;
+    asked.wait_obj = object;
     let format = match attr.format {
         number::cq_format::UNSPEC | number::cq_format::CONTEXT => Format::Context,
         number::cq_format::MSG => Format::Msg,
@@ -154,7 +163,7 @@ unsafe fn attributes(attr: *const abi::CqAttr) -> Result<(Attr, Format)> {
         number::cq_format::TAGGED => Format::Tagged,
         _ => return Err(Errno::Inval),
     };
-    Ok((asked, format))
+    Ok((asked, format, set))
 }
 
 /// Bytes of `struct fi_cq_attr` before accelerators.

@@ -18,7 +18,7 @@ use crate::ep::shared;
 use crate::fabric::{Fabric, adopted};
 use crate::given::put;
 use crate::object::{self, Class, User, Users, argument, close, this};
-use crate::{av, cntr, cq, eq, info, mr};
+use crate::{av, cntr, cq, eq, info, mr, sets};
 
 /// What stands behind a domain.
 pub(crate) struct Domain {
@@ -91,6 +91,7 @@ static DOMAIN: OpsDomain = OpsDomain {
     cntr_open: Some(cntr_open),
     endpoint: Some(endpoint),
     endpoint2: Some(endpoint2),
+    poll_open: Some(sets::poll_open),
     stx_ctx: Some(shared::stx_context),
     srx_ctx: Some(shared::srx_context),
     query_atomic: Some(query_atomic),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge::eq::{Attr, ErrEntry, Event};
 use selvedge::info::Version;
+use selvedge::poll::Member;
 use selvedge::{Context, Errno, EventQueue, OpFlags, Result, wait as wait_object};
 use selvedge_abi as abi;
 use selvedge_abi::{EqEntry, EqErrEntry, Fid, FidEq, Ops, OpsEq, fclass, number};
@@ -17,12 +18,15 @@ use crate::cq::{context_of, sentence};
 use crate::fabric::Fabric;
 use crate::given::{beginning, given, list, put, room};
 use crate::object::{self, Class, User, Users, close, of_own_fid, this};
+use crate::sets::{self, Held, WaitSet};
 use crate::{info, known, pep, wait};
 
 /// What stands behind an event queue.
 pub(crate) struct Eq {
     pub(crate) own: Arc<dyn EventQueue>,
     wait_obj: wait_object::Object,
+    /// Before the queue is closed, the set that it is in lets it go.
+    _held: Option<Held>,
     /// Whether the program may write events.
     is_writable: bool,
     version: Version,
@@ -101,12 +105,17 @@ pub(crate) unsafe fn open(
     }
     let mut asked = Attr::default();
     asked.size = attr.size;
-    asked.wait_obj = wait::object(attr.wait_obj)?;
+    // SAFETY: passed on from the caller.
+    let (object, set) = unsafe { sets::wanted(attr.wait_obj, attr.wait_set) }?;
+    asked.wait_obj = object;
     let own = fabric.own.eq(&asked).map_err(|error| told(&error))?;
+    let hold = |set: &WaitSet| set.hold(Member::Eq(Arc::clone(&own)));
+    let held = set.map(hold).transpose()?;
     let handle = object::open(
         Eq {
             own,
             wait_obj: asked.wait_obj,
+            _held: held,
             is_writable: attr.flags & selvedge::Caps::WRITE.bits() != 0,
             version: fabric.version,
             last: Mutex::default(),

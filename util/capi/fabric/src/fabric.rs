@@ -14,7 +14,7 @@ use crate::answer::{done, told};
 use crate::given::{given, list, put};
 use crate::object::{self, Class, User, Users, close, this};
 use crate::process::registry;
-use crate::{domain, eq, info, pep, wait};
+use crate::{domain, eq, info, pep, sets, wait};
 
 /// What stands behind a fabric.
 pub(crate) struct Fabric {
@@ -74,6 +74,7 @@ static FABRIC: OpsFabric = OpsFabric {
     domain2: Some(domain2),
     passive_ep: Some(passive_ep),
     eq_open: Some(eq_open),
+    wait_open: Some(sets::wait_open),
     trywait: Some(trywait),
     ..OpsFabric::refusing::<{ libc::ENOSYS }>()
 };

@@ -21,6 +21,7 @@ mod object;
 mod param;
 mod pep;
 mod process;
+mod sets;
 mod tostr;
 mod wait;
 

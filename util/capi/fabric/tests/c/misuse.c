@@ -127,8 +127,16 @@ static void objects(const char *provider)
 	IS(fi_av_open(side.domain, &av_attr, &av, NULL), -FI_ENOSYS);
 	IS(fi_endpoint(side.domain, NULL, &ep, NULL), -FI_EINVAL);
 	IS(fi_scalable_ep(side.domain, side.info, &ep, NULL), -FI_ENOSYS);
-	IS(fi_wait_open(side.fabric, NULL, &wait), -FI_ENOSYS);
-	IS(fi_poll_open(side.domain, NULL, &poll_set), -FI_ENOSYS);
+	struct fi_wait_attr wait_attr = {.wait_obj = FI_WAIT_FD};
+	struct fi_poll_attr poll_attr = {.flags = 1};
+	IS(fi_wait_open(side.fabric, NULL, &wait), -FI_EINVAL);
+	IS(fi_wait_open(side.fabric, &wait_attr, &wait), -FI_ENOSYS);
+	wait_attr.wait_obj = FI_WAIT_UNSPEC;
+	IS(fi_wait_open(side.fabric, &wait_attr, NULL), -FI_EINVAL);
+	wait_attr.flags = 1;
+	IS(fi_wait_open(side.fabric, &wait_attr, &wait), -FI_EBADFLAGS);
+	IS(fi_poll_open(side.domain, &poll_attr, &poll_set), -FI_EBADFLAGS);
+	IS(fi_poll_open(side.domain, NULL, NULL), -FI_EINVAL);
 	IS(fi_query_collective(side.domain, FI_BARRIER, NULL, 0), -FI_ENOSYS);
 	IS(fi_mr_reg(side.domain, NULL, 0, FI_SEND, 0, 0, 1, &mr, NULL), -FI_EBADFLAGS);
 	IS(fi_mr_reg(side.domain, buf, 8, 1, 0, 0, 0, &mr, NULL), -FI_EINVAL);

@@ -92,6 +92,12 @@ const STRUCTURES: &[Structure] = structures! {
     "fid_cntr" FidCntr;
     "fi_ops_cntr" OpsCntr;
     "fi_cntr_attr" CntrAttr;
+    "fid_wait" FidWait;
+    "fi_ops_wait" OpsWait;
+    "fi_wait_attr" WaitAttr;
+    "fid_poll" FidPoll;
+    "fi_ops_poll" OpsPoll;
+    "fi_poll_attr" PollAttr;
     "fid_eq" FidEq;
     "fi_ops_eq" OpsEq;
     "fi_eq_attr" EqAttr;

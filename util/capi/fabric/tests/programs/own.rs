@@ -34,6 +34,12 @@ fn endpoints_in_c_share_their_receives() {
 }
 
 #[test]
+fn sets_in_c_say_what_is_ready_and_wait_for_it() {
+    run("sets", &["shm"]);
+    run("sets", &["tcp"]);
+}
+
+#[test]
 fn threads_in_c_sleep_on_queues_and_descriptors() {
     run("waits", &["shm"]);
     run("waits", &["tcp"]);

@@ -1,0 +1,136 @@
+//! Poll sets and wait sets: which of several queues and counters are ready.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use selvedge::poll::{Member, Set};
+use selvedge::{
+    Bindings, CompletionFlags, CompletionQueue, Context, Counter, Domain, Errno, Info, av, cntr,
+    cq, wait,
+};
+
+use crate::common::{Rx, Side, Tx, pattern, received};
+use crate::provider;
+
+/// An endpoint whose receives complete at a queue of their own and are counted.
+struct Listener {
+    side: Side,
+    rx_cq: Arc<dyn CompletionQueue>,
+    arrived: Arc<dyn Counter>,
+}
+
+fn listener(domain: &Arc<dyn Domain>, info: &Info, object: wait::Object) -> Listener {
+    let mut attr = cq::Attr::default();
+    attr.wait_obj = object;
+    let mut counted = cntr::Attr::default();
+    counted.wait_obj = object;
+    let (tx_cq, rx_cq) = (domain.cq(&attr).unwrap(), domain.cq(&attr).unwrap());
+    let arrived = domain.cntr(&counted).unwrap();
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let mut bind = Bindings::new(tx_cq, Arc::clone(&av));
+    bind.rx_cq = Arc::clone(&rx_cq);
+    bind.cntrs.recv = Some(Arc::clone(&arrived));
+    let ep = domain.endpoint(info, bind).unwrap();
+    Listener {
+        side: Side::around(ep, &rx_cq, &av),
+        rx_cq,
+        arrived,
+    }
+}
+
+fn of_cq(listener: &Listener) -> Member {
+    Member::Cq(Arc::clone(&listener.rx_cq))
+}
+
+fn of_cntr(listener: &Listener) -> Member {
+    Member::Cntr(Arc::clone(&listener.arrived))
+}
+
+/// Drives the sender and the set until something is ready.
+fn ready(set: &Set, sender: &Side, room: usize) -> Vec<u64> {
+    let mut out = vec![Context(0); room];
+    loop {
+        let count = set.poll(&mut out);
+        if count > 0 {
+            return out[..count].iter().map(|context| context.0).collect();
+        }
+        sender.drive();
+    }
+}
+
+#[test]
+fn a_poll_set_names_what_is_ready_until_it_was_read() {
+    let info = provider::plain().info();
+    let domain = info.open().unwrap();
+    let all: Vec<_> = (0..3)
+        .map(|_| listener(&domain, &info, wait::Object::None))
+        .collect();
+    let sender = provider::plain().side();
+    let set = Set::new();
+    for (context, one) in (1..).zip(&all) {
+        set.add(of_cq(one), Context(context)).unwrap();
+        set.add(of_cntr(one), Context(10 * context)).unwrap();
+        assert_eq!(set.add(of_cq(one), Context(99)), Err(Errno::Inval));
+    }
+    assert_eq!(set.poll(&mut [Context(0); 8]), 0);
+    let second = &all[1];
+    second.side.recv(&Rx::msg(8).context(7));
+    sender.send(&Tx::msg(sender.knows(&second.side), &pattern(7, 8)));
+    let mut found = ready(&set, &sender, 8);
+    while found.len() < 2 {
+        found = ready(&set, &sender, 8);
+    }
+    assert_eq!(found, [2, 20]);
+    assert_eq!(ready(&set, &sender, 1), [2], "as many as there is room for");
+    second
+        .side
+        .wait(&[])
+        .assert_entry(received(CompletionFlags::MSG, 7, 8, 0));
+    assert_eq!(ready(&set, &sender, 8), [20]);
+    assert_eq!(second.arrived.read(), 1);
+    assert_eq!(set.poll(&mut [Context(0); 8]), 0);
+    assert_eq!(set.remove(&of_cq(second)), Ok(()));
+    assert_eq!(set.remove(&of_cq(second)), Err(Errno::Inval));
+}
+
+#[test]
+fn a_wait_for_a_set_ends_with_any_of_its_members_or_the_time() {
+    let info = provider::plain().info();
+    let domain = info.open().unwrap();
+    let all: Vec<_> = (0..2)
+        .map(|_| listener(&domain, &info, wait::Object::Fd))
+        .collect();
+    let sender = provider::plain().side();
+    let to: Vec<_> = all.iter().map(|one| sender.knows(&one.side)).collect();
+    let set = Set::new();
+    for one in &all {
+        set.add(of_cq(one), Context(0)).unwrap();
+    }
+    let early = set.wait(Some(Duration::from_millis(20)));
+    assert_eq!(early, Err(Errno::TimedOut));
+    for round in 0..20 {
+        let which = round as usize % 2;
+        all[which].side.recv(&Rx::msg(8).context(round));
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| set.wait(Some(Duration::from_secs(60))));
+            sender.send(&Tx::msg(to[which], &pattern(round, 8)));
+            while !waiter.is_finished() {
+                sender.drive();
+                thread::yield_now();
+            }
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        });
+        let done = all[which].side.wait(&[&sender]);
+        done.assert_entry(received(CompletionFlags::MSG, round, 8, 0));
+    }
+    set.add(
+        of_cntr(&listener(&domain, &info, wait::Object::None)),
+        Context(0),
+    )
+    .unwrap();
+    assert_eq!(
+        set.wait(Some(Duration::from_secs(1))).err(),
+        Some(Errno::NoSys)
+    );
+}
