@@ -10,7 +10,8 @@ use selvedge::{Bindings, Caps, Counter, Domain, Errno, OpFlags, cntr, wait};
 use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::patience::{limit, until};
 use crate::suite::cx::{
-    Atomic, Cx, Maker, Port, Post, RAW, Read, Result, Rx, Setup, Test, Told, Tx, Write, queue_count,
+    Atomic, CONNECTED, Cx, Maker, Port, Post, RAW, Read, Result, Rx, Setup, Test, Told, Tx, Write,
+    queue_count,
 };
 use crate::suite::flaw::Flaw;
 
@@ -29,7 +30,9 @@ pub(super) const TESTS: &[Test] = &[
         triggered,
     )
     .faces(RAW),
-    Test::new("thresholds", MSG, &[Flaw::HurriesWork], thresholds).faces(RAW),
+    Test::new("thresholds", UNTAGGED, &[Flaw::HurriesWork], thresholds)
+        .faces(RAW)
+        .ep_types(CONNECTED),
     Test::new(
         "counters",
         MSG,
@@ -51,10 +54,13 @@ pub(super) const TESTS: &[Test] = &[
     Test::new("refusals", MSG, &[Flaw::TakesAnyFlag], refusals)
         .faces(RAW)
         .processes(1),
-    Test::new("asleep", MSG, &[Flaw::ForgetsWork], asleep).faces(RAW),
+    Test::new("asleep", UNTAGGED, &[Flaw::ForgetsWork], asleep)
+        .faces(RAW)
+        .ep_types(CONNECTED),
 ];
 
-const MSG: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::TRIGGER);
+const UNTAGGED: Caps = Caps::MSG.union(Caps::TRIGGER);
+const MSG: Caps = UNTAGGED.union(Caps::TAGGED);
 const RMA: Caps = MSG.union(Caps::RMA);
 const ALL: Caps = RMA.union(Caps::ATOMIC);
 const SIZES: [usize; 2] = [8, 70_000];

@@ -1,5 +1,9 @@
 //! What endpoints report, and where.
 
+use std::sync::{Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
+
 use selvedge::cntr::Events;
 use selvedge::{
     Address, AddressVector, CompletionQueue, Counter, IovMut, Result, TagMatch, cntr, cq,
@@ -7,7 +11,7 @@ use selvedge::{
 
 use super::*;
 use crate::copy::RxBuf;
-use crate::cq::Sink;
+use crate::cq::{Progress, Sink};
 use crate::lock::Mode;
 use crate::srx::{Envelope, Kind, Posted, Source};
 
@@ -349,4 +353,54 @@ fn a_look_that_finds_nothing_is_an_error_and_counts_nothing() {
     ep.rx_peeked(Context(4), Kind::Tagged, &MESSAGE, none, FiAddr(4));
     assert_eq!(entries(&ep.rx_cq)[0].0.len, 8);
     assert_eq!((recv.read(), recv.read_err()), (0, 0));
+}
+
+/// An endpoint in the middle of progress, which wakes whoever sleeps for it when it is told to.
+#[derive(Debug)]
+struct Busy {
+    ep: Ep,
+    is_inside: Barrier,
+    goes_on: Barrier,
+}
+
+impl Progress for Busy {
+    fn progress(&self, _: usize, _: &mut Sink<'_>) -> usize {
+        self.is_inside.wait();
+        self.goes_on.wait();
+        self.ep.wake();
+        0
+    }
+}
+
+#[test]
+fn a_counter_of_work_is_attached_while_its_endpoint_wakes_sleepers() {
+    let busy = Arc::new(Busy {
+        ep: ep(),
+        is_inside: Barrier::new(2),
+        goes_on: Barrier::new(2),
+    });
+    let cntr = open_cntr(Events::Comp);
+    let progress: Arc<dyn Progress> = Arc::clone(&busy) as Arc<dyn Progress>;
+    cntr.attach(&progress).unwrap();
+    busy.ep.ledger().set_progress(&progress);
+    let (over, is_over) = mpsc::channel();
+    let driving = Arc::clone(&cntr);
+    let reader = over.clone();
+    thread::spawn(move || {
+        driving.read();
+        reader.send(())
+    });
+    busy.is_inside.wait();
+    let following = Arc::clone(&busy);
+    thread::spawn(move || {
+        // Nothing is attached to this counter but what is being driven.
+        following.ep.ledger().follow(&cntr).unwrap();
+        over.send(())
+    });
+    // The follower may be anywhere in its call when progress goes on; mostly it waits for progress.
+    thread::sleep(Duration::from_millis(50));
+    busy.goes_on.wait();
+    for _ in 0..2 {
+        is_over.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
 }

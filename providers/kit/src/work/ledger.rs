@@ -86,14 +86,18 @@ impl Ledger {
         let Some(progress) = self.progress.get().and_then(Weak::upgrade) else {
             return Ok(());
         };
-        let mut followers = self.followers();
-        followers.retain(|it| it.strong_count() > 0);
-        let is_known = followers.iter().any(|it| it.as_ptr() == Arc::as_ptr(cntr));
-        if !is_known {
-            cntr.attach(&progress)?;
+        let is_it = |other: &Weak<Cntr>| other.as_ptr() == Arc::as_ptr(cntr);
+        {
+            let mut followers = self.followers();
+            followers.retain(|it| it.strong_count() > 0);
+            if followers.iter().any(is_it) {
+                return Ok(());
+            }
             followers.push(Arc::downgrade(cntr));
         }
-        Ok(())
+        // Without our lock: it waits for progress, which may want to wake the followers.
+        let attached = cntr.attach(&progress);
+        attached.inspect_err(|_| self.followers().retain(|it| !is_it(it)))
     }
 
     /// Ends what [`Self::follow`] began.
