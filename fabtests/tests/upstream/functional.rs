@@ -107,7 +107,6 @@ fn endpoints_share_contexts() {
     ] {
         all_succeed_beside(&[&format!("fi_shared_ctx {options}")]);
     }
-    succeed(&pair_beside("fi_shared_ctx -e msg -p tcp", "b"));
 }
 
 #[test]

@@ -559,7 +559,7 @@ fn foreign_flags(cx: &mut Cx) -> Result {
             OpFlags::DISCARD,
             OpFlags::CLAIM,
             OpFlags::MULTI_RECV,
-            OpFlags::from_bits_retain(1 << 62),
+            OpFlags::from_bits_retain(1 << 61),
         ] {
             let tx = Tx::msg(port.peer(), cx.payload(1, 0, 16)).flags(flags);
             holds(
@@ -572,7 +572,7 @@ fn foreign_flags(cx: &mut Cx) -> Result {
         for flags in [
             OpFlags::INJECT,
             OpFlags::FENCE,
-            OpFlags::from_bits_retain(1 << 62),
+            OpFlags::from_bits_retain(1 << 61),
         ] {
             let rx = Rx::msg(16).from(FiAddr::UNSPEC).flags(flags);
             holds(
