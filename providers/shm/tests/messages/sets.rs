@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use selvedge::poll::{Member, Set};
 use selvedge::{
@@ -12,6 +12,9 @@ use selvedge::{
 
 use crate::common::{Rx, Side, Tx, pattern, received};
 use crate::provider;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An endpoint whose receives complete at a queue of their own and are counted.
 struct Listener {
@@ -49,8 +52,9 @@ fn of_cntr(listener: &Listener) -> Member {
 
 /// Drives the sender and the set until something is ready.
 fn ready(set: &Set, sender: &Side, room: usize) -> Vec<u64> {
-    let mut out = vec![Context(0); room];
+    let (mut out, start) = (vec![Context(0); room], Instant::now());
     loop {
+        assert!(start.elapsed() < PATIENCE, "nothing is ready");
         let count = set.poll(&mut out);
         if count > 0 {
             return out[..count].iter().map(|context| context.0).collect();
@@ -113,7 +117,7 @@ fn a_wait_for_a_set_ends_with_any_of_its_members_or_the_time() {
         let which = round as usize % 2;
         all[which].side.recv(&Rx::msg(8).context(round));
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| set.wait(Some(Duration::from_secs(60))));
+            let waiter = scope.spawn(|| set.wait(Some(PATIENCE)));
             sender.send(&Tx::msg(to[which], &pattern(round, 8)));
             while !waiter.is_finished() {
                 sender.drive();
