@@ -11,6 +11,7 @@
 )]
 
 mod multi;
+mod words;
 
 pub use multi::{MultiBuf, Part};
 
@@ -81,21 +82,6 @@ impl RxBuf {
             done += from.len();
         }
         done
-    }
-
-    /// Puts eight bytes at the front, as far as they fit; says how many did. The most frequent
-    /// message has this length, and a store is much less than a call.
-    #[inline(always)]
-    pub fn write_word(&mut self, word: u64) -> usize {
-        match &self.0 {
-            Pieces::One(piece) if piece.len >= 8 => {
-                // SAFETY: `new`'s caller promised that the piece is valid for writes and left
-                // alone, and it has eight bytes.
-                unsafe { piece.base.cast::<u64>().write_unaligned(word) };
-                8
-            }
-            _ => self.write(0, &word.to_ne_bytes()),
-        }
     }
 
     /// The memory from `offset` on, `len` bytes or as many as there are, piece by piece and without
@@ -171,23 +157,6 @@ impl TxBuf {
             done += piece.len();
         }
         done
-    }
-
-    /// The first eight bytes; those that are missing are zero.
-    #[inline(always)]
-    pub fn word(&self) -> u64 {
-        match &self.0 {
-            Pieces::One(piece) if piece.len >= 8 => {
-                // SAFETY: `new`'s caller promised that the piece is valid for reads, and it has
-                // eight bytes.
-                unsafe { piece.base.cast::<u64>().read_unaligned() }
-            }
-            _ => {
-                let mut bytes = [0; 8];
-                self.read(0, &mut bytes);
-                u64::from_ne_bytes(bytes)
-            }
-        }
     }
 
     /// The bytes from `offset` on, `len` or as many as there are, piece by piece and without empty

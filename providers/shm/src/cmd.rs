@@ -106,9 +106,15 @@ impl Header {
         head(op, op_src, flags, len)
     }
 
-    /// Sends `len` bytes inside the command. `payload` holds them in whole words.
+    /// Sends `len` bytes inside the command. `fill` puts them there, from the word on that it is
+    /// given.
     #[inline(always)]
-    pub(crate) fn commit_inline(&self, mut slot: Slot<'_>, payload: &[u64], len: usize) {
+    pub(crate) fn commit_inline(
+        &self,
+        mut slot: Slot<'_>,
+        len: usize,
+        fill: impl FnOnce(&mut Slot<'_>, usize),
+    ) {
         debug_assert!(len <= inline_room(self.data.is_some()));
         slot.put(1, self.tag);
         let mut word = 2;
@@ -116,10 +122,7 @@ impl Header {
             slot.put(2, data);
             word = 3;
         }
-        for &bytes in payload {
-            slot.put(word, bytes);
-            word += 1;
-        }
+        fill(&mut slot, word);
         slot.commit(self.head(SRC_INLINE, 0, len as u32));
     }
 

@@ -22,7 +22,7 @@ use crate::exchange::Exchange;
 use crate::name::Name;
 use crate::peer::{Peer, State as PeerState};
 use crate::proto::into::Into;
-use crate::proto::{self, Sent, inject, iov, status};
+use crate::proto::{self, Sent, inject, inline, iov, status};
 use crate::receive;
 use crate::rest::Bed;
 
@@ -174,12 +174,34 @@ impl State {
             && let Some(out) = &mut peer.out
             && let Some(slot) = out.tx.claim()
         {
-            send.header.commit_inline(slot, &[word], 8);
+            send.header
+                .commit_inline(slot, 8, |slot, at| slot.put(at, word));
             out.mark_last();
             if !peer.is_looking() {
                 self.ring_at(send.dest, send.flags);
             }
             send.report(8).done_plainly(&self.ep);
+            return true;
+        }
+        false
+    }
+
+    /// Sends what goes into a command, likewise: any other length than eight bytes.
+    #[inline(always)]
+    fn send_inline(&mut self, buf: &TxBuf, send: &Send) -> bool {
+        let len = buf.len();
+        if proto::is_inline(&self.config, &send.header, len, send.flags)
+            && let Some(peer) = self.known_peer(send.dest)
+            && peer.state == PeerState::Linked
+            && let Some(out) = &mut peer.out
+            && let Some(slot) = out.tx.claim()
+        {
+            inline::send(slot, &send.header, buf);
+            out.mark_last();
+            if !peer.is_looking() {
+                self.ring_at(send.dest, send.flags);
+            }
+            self.report(send, len);
             return true;
         }
         false
@@ -209,7 +231,7 @@ impl State {
         if send.reports && self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);
         }
-        if self.send_pooled(&buf, send) {
+        if self.send_inline(&buf, send) || self.send_pooled(&buf, send) {
             return Ok(());
         }
         self.send_otherwise(buf, send)

@@ -9,12 +9,11 @@ const WORDS: usize = INLINE_MAX / 8;
 
 /// Puts the message into a command. The caller has checked that it fits, and reserved a slot.
 /// Eight bytes usually do not come here: `State::send_word`.
+#[inline]
 pub(crate) fn send(slot: Slot<'_>, header: &Header, buf: &TxBuf) {
-    let len = buf.len();
-    let mut bytes = [[0; 8]; WORDS];
-    buf.read(0, bytes.as_flattened_mut());
-    let words = bytes.map(u64::from_ne_bytes);
-    header.commit_inline(slot, &words[..len.div_ceil(8)], len);
+    header.commit_inline(slot, buf.len(), |slot, at| {
+        buf.read_words(|index, word| slot.put(at + index, word));
+    });
 }
 
 /// Copies `len` bytes, from word `word` of the command on, to where they belong. Says how many
@@ -29,7 +28,7 @@ pub(crate) fn receive(slot: &Received<'_>, word: usize, len: usize, buf: &mut Rx
 
 #[inline(never)]
 fn scatter(slot: &Received<'_>, word: usize, len: usize, buf: &mut RxBuf) -> usize {
-    buf.write(0, &payload(slot, word, len).as_flattened()[..len])
+    buf.write_words(len, |index| slot.word(word + index))
 }
 
 /// The payload of a command whose message has to wait.

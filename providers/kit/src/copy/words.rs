@@ -1,0 +1,232 @@
+//! Short messages as words: what fits a command is loaded and stored without a call of `memcpy`,
+//! which costs more than the bytes.
+
+use super::{Pieces, RxBuf, TxBuf};
+
+const WORD: usize = size_of::<u64>();
+
+impl TxBuf {
+    /// The first eight bytes; those that are missing are zero.
+    #[inline(always)]
+    pub fn word(&self) -> u64 {
+        match &self.0 {
+            Pieces::One(piece) if piece.len >= WORD => {
+                // SAFETY: `new`'s caller promised that the piece is valid for reads, and it has
+                // eight bytes.
+                unsafe { piece.base.cast::<u64>().read_unaligned() }
+            }
+            _ => {
+                let mut bytes = [0; WORD];
+                self.read(0, &mut bytes);
+                u64::from_ne_bytes(bytes)
+            }
+        }
+    }
+
+    /// Hands all bytes on in whole words, each with its number; the last is filled up with zeros.
+    #[inline]
+    pub fn read_words(&self, mut put: impl FnMut(usize, u64)) {
+        match &self.0 {
+            Pieces::One(piece) => {
+                // SAFETY: `new`'s caller promised that the piece is valid for reads, all of it.
+                unsafe { load(piece.base.cast(), piece.len, put) };
+            }
+            _ => (0..self.len().div_ceil(WORD)).for_each(|index| {
+                let mut bytes = [0; WORD];
+                self.read(index * WORD, &mut bytes);
+                put(index, u64::from_ne_bytes(bytes));
+            }),
+        }
+    }
+}
+
+impl RxBuf {
+    /// Puts eight bytes at the front, as far as they fit; says how many did.
+    #[inline(always)]
+    pub fn write_word(&mut self, word: u64) -> usize {
+        match &self.0 {
+            Pieces::One(piece) if piece.len >= WORD => {
+                // SAFETY: `new`'s caller promised that the piece is valid for writes and left
+                // alone, and it has eight bytes.
+                unsafe { piece.base.cast::<u64>().write_unaligned(word) };
+                WORD
+            }
+            _ => self.write(0, &word.to_ne_bytes()),
+        }
+    }
+
+    /// Puts `len` bytes at the front, as far as they fit; says how many did. They are in whole
+    /// words, which `word` tells by their number, each asked for once.
+    #[inline]
+    pub fn write_words(&mut self, len: usize, mut word: impl FnMut(usize) -> u64) -> usize {
+        match &self.0 {
+            Pieces::One(piece) if piece.len >= len => {
+                // SAFETY: `new`'s caller promised that the piece is valid for writes and left
+                // alone, and it has `len` bytes.
+                unsafe { store(piece.base.cast(), len, word) };
+                len
+            }
+            _ => (0..len.div_ceil(WORD))
+                .map(|index| {
+                    let bytes = word(index).to_ne_bytes();
+                    let at = index * WORD;
+                    self.write(at, &bytes[..WORD.min(len - at)])
+                })
+                .sum(),
+        }
+    }
+}
+
+/// Loads `len` bytes, and hands them on in words.
+///
+/// # Safety
+/// `len` bytes from `from` on are valid for reads and not written meanwhile.
+#[inline]
+unsafe fn load(from: *const u8, len: usize, mut put: impl FnMut(usize, u64)) {
+    let whole = len / WORD;
+    for index in 0..whole {
+        // SAFETY: `index` is below the number of whole words in `len`.
+        let word = unsafe { from.add(index * WORD).cast::<u64>().read_unaligned() };
+        put(index, word);
+    }
+    let rest = len % WORD;
+    if rest > 0 {
+        // SAFETY: the bytes behind the whole words, which are `rest`.
+        put(whole, unsafe { load_rest(from.add(whole * WORD), rest) });
+    }
+}
+
+/// Fewer than eight bytes as a word.
+///
+/// # Safety
+/// As [`load`].
+#[inline]
+unsafe fn load_rest(from: *const u8, len: usize) -> u64 {
+    let (mut word, mut at) = (0, 0);
+    if len & 4 != 0 {
+        // SAFETY: `len` counts these four bytes.
+        word = u64::from(unsafe { from.cast::<u32>().read_unaligned() }.to_le());
+        at = 4;
+    }
+    if len & 2 != 0 {
+        // SAFETY: `len` counts these two bytes, behind the four if there are four.
+        let two = unsafe { from.add(at).cast::<u16>().read_unaligned() };
+        word |= u64::from(two.to_le()) << (8 * at);
+        at += 2;
+    }
+    if len & 1 != 0 {
+        // SAFETY: the last byte of `len`.
+        word |= u64::from(unsafe { from.add(at).read() }) << (8 * at);
+    }
+    u64::from_le(word)
+}
+
+/// Stores `len` bytes, which `word` tells word by word.
+///
+/// # Safety
+/// `len` bytes from `to` on are valid for writes, and nobody else uses them meanwhile.
+#[inline]
+unsafe fn store(to: *mut u8, len: usize, mut word: impl FnMut(usize) -> u64) {
+    let whole = len / WORD;
+    for index in 0..whole {
+        // SAFETY: `index` is below the number of whole words in `len`.
+        unsafe {
+            to.add(index * WORD)
+                .cast::<u64>()
+                .write_unaligned(word(index))
+        };
+    }
+    let rest = len % WORD;
+    if rest > 0 {
+        // SAFETY: the bytes behind the whole words, which are `rest`.
+        unsafe { store_rest(to.add(whole * WORD), rest, word(whole)) };
+    }
+}
+
+/// The first bytes of a word, fewer than eight.
+///
+/// # Safety
+/// As [`store`].
+#[inline]
+unsafe fn store_rest(to: *mut u8, len: usize, word: u64) {
+    let word = word.to_le();
+    let mut at = 0;
+    if len & 4 != 0 {
+        // SAFETY: `len` counts these four bytes.
+        unsafe { to.cast::<u32>().write_unaligned((word as u32).to_le()) };
+        at = 4;
+    }
+    if len & 2 != 0 {
+        let two = (word >> (8 * at)) as u16;
+        // SAFETY: `len` counts these two bytes, behind the four if there are four.
+        unsafe { to.add(at).cast::<u16>().write_unaligned(two.to_le()) };
+        at += 2;
+    }
+    if len & 1 != 0 {
+        // SAFETY: the last byte of `len`.
+        unsafe { to.add(at).write((word >> (8 * at)) as u8) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge::{Iov, IovMut};
+
+    use super::*;
+
+    const BYTES: [u8; 24] = *b"abcdefghijklmnopqrstuvwx";
+
+    /// The words that hold `bytes`, filled up with zeros.
+    fn as_words(bytes: &[u8]) -> [u64; 3] {
+        let mut words = [[0; WORD]; 3];
+        words.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
+        words.map(u64::from_ne_bytes)
+    }
+
+    fn read(pieces: &[&[u8]]) -> Vec<u64> {
+        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
+        // SAFETY: the pieces outlive the value.
+        let buf = unsafe { TxBuf::new(&iov) };
+        let mut words = Vec::new();
+        buf.read_words(|index, word| {
+            assert_eq!(index, words.len());
+            words.push(word);
+        });
+        words
+    }
+
+    #[test]
+    fn every_length_is_loaded_from_one_piece_and_from_two() {
+        for len in 0..=BYTES.len() {
+            let bytes = &BYTES[..len];
+            let words = &as_words(bytes)[..len.div_ceil(WORD)];
+            assert_eq!(read(&[bytes]), words, "{len} bytes");
+            let (front, back) = bytes.split_at(len / 2);
+            assert_eq!(read(&[front, back]), words, "{len} bytes in two");
+        }
+    }
+
+    #[test]
+    fn every_length_is_stored_and_nothing_behind_it() {
+        for len in 0..=BYTES.len() {
+            for room in 0..=BYTES.len() + 1 {
+                let mut target = [b'.'; BYTES.len() + 2];
+                let words = as_words(&BYTES[..len]);
+                let (front, back) = target[..room].split_at_mut(room / 3);
+                // SAFETY: `target` is left alone while the values live.
+                let mut two = unsafe { RxBuf::new(&[IovMut::new(front), IovMut::new(back)]) };
+                let fits = len.min(room);
+                assert_eq!(two.write_words(len, |index| words[index]), fits);
+                let mut expected = [b'.'; BYTES.len() + 2];
+                expected[..fits].copy_from_slice(&BYTES[..fits]);
+                assert_eq!(target, expected, "{len} bytes in two of {room}");
+
+                let mut target = [b'.'; BYTES.len() + 2];
+                // SAFETY: as above.
+                let mut one = unsafe { RxBuf::new(&[IovMut::new(&mut target[..room])]) };
+                assert_eq!(one.write_words(len, |index| words[index]), fits);
+                assert_eq!(target, expected, "{len} bytes in one of {room}");
+            }
+        }
+    }
+}
