@@ -87,6 +87,7 @@
 //! | [`text`] | descriptions in libfabric's layout |
 //! | [`trigger`] | what is done when a counter has reached a number |
 //! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
+//! | [`presence`] | whether there is memory at an address that a peer has named |
 //!
 //! The objects themselves ([`Provider`], [`Registry`], [`Fabric`], [`Domain`], [`Endpoint`],
 //! [`PassiveEndpoint`]), the flag sets, [`Address`], [`Iov`] and the two errors ([`Errno`] for what
@@ -117,6 +118,7 @@ pub mod owned;
 mod pages;
 pub mod param;
 pub mod poll;
+pub mod presence;
 mod provider;
 mod registry;
 pub mod rma;

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
-use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
+use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr, presence};
 
 use crate::birth::Birth;
 use crate::copy::Shared;
@@ -50,6 +50,8 @@ pub enum Denied {
     Right,
     /// The bytes are not all inside.
     Bounds,
+    /// They are, and the region is over all addresses, but there is no such memory.
+    Nowhere,
 }
 
 impl Denied {
@@ -58,7 +60,7 @@ impl Denied {
         match self {
             Self::Key => Errno::KeyRejected,
             Self::Right => Errno::Acces,
-            Self::Bounds => Errno::Fault,
+            Self::Bounds | Self::Nowhere => Errno::Fault,
         }
     }
 }
@@ -162,7 +164,25 @@ impl Regions<'_> {
         if offset > entry.len || piece.len > entry.len - offset {
             return Err(Denied::Bounds);
         }
-        Ok(shared(entry.first + offset, piece.len))
+        let first = entry.first + offset;
+        if entry.is_whole() && !is_there(first, piece.len, rights) {
+            return Err(Denied::Nowhere);
+        }
+        Ok(shared(first, piece.len))
+    }
+}
+
+impl Entry {
+    /// Whether it is over all addresses, of which most are none.
+    const fn is_whole(&self) -> bool {
+        self.first == 0 && self.len == usize::MAX
+    }
+}
+
+fn is_there(first: usize, len: usize, rights: MrAccess) -> bool {
+    match rights.contains(MrAccess::REMOTE_WRITE) {
+        true => presence::is_writable(first, len),
+        false => presence::is_readable(first, len),
     }
 }
 
@@ -225,6 +245,31 @@ mod tests {
 
     fn piece(addr: u64, len: usize, key: u64) -> RmaIov {
         RmaIov { addr, len, key }
+    }
+
+    #[test]
+    fn a_region_over_all_addresses_has_only_memory_that_is_there() {
+        let keys = Arc::new(Keys::new(MrMode::VIRT_ADDR));
+        let everything = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
+        let both = MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE;
+        let region = keys.register(&[everything], &attr(both, 7)).unwrap();
+        let mut memory = [0_u8; 64];
+        let here = piece(memory.as_mut_ptr().expose_provenance() as u64, 64, 7);
+        let constant = piece("constant".as_ptr().addr() as u64, 8, 7);
+        for (piece, rights, denied) in [
+            (&here, MrAccess::REMOTE_WRITE, None),
+            (&constant, MrAccess::REMOTE_READ, None),
+            (&constant, MrAccess::REMOTE_WRITE, Some(Denied::Nowhere)),
+            (
+                &piece(8, 8, 7),
+                MrAccess::REMOTE_READ,
+                Some(Denied::Nowhere),
+            ),
+        ] {
+            let located = keys.regions().locate(piece, rights);
+            assert_eq!(located.err(), denied, "{piece:?}");
+        }
+        drop(region);
     }
 
     #[test]

@@ -55,7 +55,6 @@ mod msg;
 mod name;
 mod packet;
 mod peer;
-mod presence;
 mod progress;
 mod proto;
 mod provider;

@@ -16,14 +16,13 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
-use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr};
+use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr, presence};
 use selvedge_kit::birth::Birth;
 use selvedge_kit::copy;
 
 use crate::domain::Shared;
 use crate::exports::Exports;
 use crate::packet::encode_keys;
-use crate::presence::is_memory;
 use crate::smr::keys::{Chunk, Denied, Kind, RIGHT_READ, RIGHT_WRITE, Row, place_of, rows_of};
 
 /// Pieces of a registered region.
@@ -265,7 +264,11 @@ impl Regions<'_> {
     /// Why it may not.
     pub(crate) fn locate(&self, piece: &RmaIov, rights: u32) -> Result<copy::Shared, Denied> {
         let (kind, memory) = self.find(piece, rights)?;
-        if kind == Kind::Whole && !is_memory(memory, piece.len, rights) {
+        let is_there = match rights & RIGHT_WRITE {
+            0 => presence::is_readable,
+            _ => presence::is_writable,
+        };
+        if kind == Kind::Whole && !is_there(memory, piece.len) {
             return Err(Denied::Nowhere);
         }
         Ok(shared(memory, piece.len))

@@ -6,20 +6,19 @@
 
 #![expect(unsafe_code, reason = "addresses that other contexts have named")]
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
+
+use selvedge::presence;
 
 /// Whether all of these bytes may be read.
 pub(crate) fn is_readable(address: u64, len: u64) -> bool {
-    allows(address, len, Access::Read)
+    presence::is_readable(address as usize, len as usize)
 }
 
 /// Whether all of these bytes may be written.
 pub(crate) fn is_writable(address: u64, len: u64) -> bool {
-    allows(address, len, Access::Write)
+    presence::is_writable(address as usize, len as usize)
 }
 
 /// Copies `bytes` to where a peer wants them.
@@ -88,140 +87,6 @@ pub(crate) fn increment(address: u64, is_known: bool) -> Result<(), ()> {
     count.fetch_add(1, Ordering::Release);
     Ok(())
 }
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
-    Read,
-    Write,
-}
-
-fn allows(address: u64, len: u64, access: Access) -> bool {
-    if len == 0 {
-        return true;
-    }
-    let Some(end) = address.checked_add(len) else {
-        return false;
-    };
-    let mut at = address;
-    while at < end {
-        match mapping(at) {
-            Mapping::None => return false,
-            Mapping::Unknown => return populates(at, end, access),
-            Mapping::Some {
-                end: next,
-                is_file,
-                can,
-            } => {
-                let may = can & access.flag() != 0;
-                // The end of a file may lie before that of its mapping: have it looked at.
-                if !may || is_file && !populates(at, end.min(next), access) {
-                    return false;
-                }
-                at = next;
-            }
-        }
-    }
-    true
-}
-
-impl Access {
-    const fn flag(self) -> u64 {
-        match self {
-            Self::Read => 1,
-            Self::Write => 2,
-        }
-    }
-
-    const fn advice(self) -> i32 {
-        match self {
-            Self::Read => libc::MADV_POPULATE_READ,
-            Self::Write => libc::MADV_POPULATE_WRITE,
-        }
-    }
-}
-
-/// What the kernel knows of an address.
-enum Mapping {
-    None,
-    Some {
-        end: u64,
-        is_file: bool,
-        can: u64,
-    },
-    /// It is too old to say.
-    Unknown,
-}
-
-/// `struct procmap_query` of <linux/fs.h>, since Linux 6.11.
-#[repr(C)]
-#[derive(Default)]
-struct ProcmapQuery {
-    size: u64,
-    query_flags: u64,
-    query_addr: u64,
-    vma_start: u64,
-    vma_end: u64,
-    vma_flags: u64,
-    vma_page_size: u64,
-    vma_offset: u64,
-    inode: u64,
-    dev_major: u32,
-    dev_minor: u32,
-    vma_name_size: u32,
-    build_id_size: u32,
-    vma_name_addr: u64,
-    build_id_addr: u64,
-}
-
-const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
-
-/// One question takes about 0.7 us here, for a mapping of any size; populating takes as long for one
-/// page and 60 us for 1 MiB.
-fn mapping(address: u64) -> Mapping {
-    let Some(maps) = maps() else {
-        return Mapping::Unknown;
-    };
-    let mut query = ProcmapQuery {
-        size: size_of::<ProcmapQuery>() as u64,
-        query_addr: address,
-        ..ProcmapQuery::default()
-    };
-    // SAFETY: the structure is the kernel's, with its size; it has no room for names.
-    let answer = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY as _, &raw mut query) };
-    if answer == 0 {
-        return Mapping::Some {
-            end: query.vma_end,
-            is_file: query.inode != 0,
-            can: query.vma_flags,
-        };
-    }
-    match std::io::Error::last_os_error().raw_os_error() {
-        Some(libc::ENOENT) => Mapping::None,
-        _ => Mapping::Unknown,
-    }
-}
-
-/// This process's list of mappings, opened once in each: a forked child would ask of its parent's.
-fn maps() -> Option<&'static File> {
-    static MAPS: OnceLock<(u32, Option<File>)> = OnceLock::new();
-    let (owner, file) = MAPS.get_or_init(|| {
-        let file = File::open("/proc/self/maps").ok();
-        (std::process::id(), file)
-    });
-    debug_assert_eq!(*owner, std::process::id(), "used before the fork");
-    file.as_ref()
-}
-
-/// Has the kernel fault in the pages as an access would (madvise(2), since Linux 5.14).
-fn populates(start: u64, end: u64, access: Access) -> bool {
-    const PAGE: u64 = 4096;
-    let start = start & !(PAGE - 1);
-    let place = ptr::with_exposed_provenance_mut(start as usize);
-    // SAFETY: populating changes no contents; it answers with an error where there is no memory.
-    unsafe { libc::madvise(place, (end - start) as usize, access.advice()) == 0 }
-}
-
-const _: () = assert!(size_of::<ProcmapQuery>() == 0x68);
 
 #[cfg(test)]
 mod tests {

@@ -21,7 +21,7 @@ use selvedge::{
 };
 
 use crate::recv::{BUFFER_LEN, Buffer};
-use crate::wire::{HEAD_MAX, Head, Source};
+use crate::wire::{self, HEAD_MAX, Head, Source};
 
 /// Bytes behind a head that go as one message; more are fetched. No more than what fits the inject
 /// size of every provider here, and a receive buffer.
@@ -197,10 +197,55 @@ impl Net {
             iov: &[buffer.room()],
             desc: &[],
             src: FiAddr::UNSPEC,
-            tag: TagMatch::ANY,
+            tag: wire::MESSAGES,
             context,
         };
         // SAFETY: the caller's promise; it is read behind its completion only.
+        unsafe { self.ep.trecvmsg(&msg, OpFlags::COMPLETION) }
+    }
+
+    /// Sends bytes that the peer has posted their place for.
+    ///
+    /// # Safety
+    /// As [`Self::write`].
+    pub(crate) unsafe fn send_bulk(
+        &self,
+        to: FiAddr,
+        token: u64,
+        bytes: Iov,
+        context: Context,
+    ) -> selvedge::Result {
+        let msg = tagged::SendMsg {
+            iov: &[bytes],
+            desc: &[],
+            dest: to,
+            tag: wire::bulk(token),
+            context,
+            data: 0,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.ep.tsendmsg(&msg, OpFlags::COMPLETION) }
+    }
+
+    /// Posts the place of bytes that a peer will send.
+    ///
+    /// # Safety
+    /// As [`Self::read`].
+    pub(crate) unsafe fn take_bulk(
+        &self,
+        from: FiAddr,
+        token: u64,
+        room: IovMut,
+        context: Context,
+    ) -> selvedge::Result {
+        let msg = tagged::RecvMsg {
+            iov: &[room],
+            desc: &[],
+            src: from,
+            tag: TagMatch::exact(wire::bulk(token)),
+            context,
+        };
+        // SAFETY: the caller's promise.
         unsafe { self.ep.trecvmsg(&msg, OpFlags::COMPLETION) }
     }
 

@@ -3,6 +3,10 @@
 //! The tag has the kind in its lowest byte and a number of 32 bits in its upper half. The message is
 //! up to five words in little-endian order, and bytes behind them. What an invocation brings has no
 //! words in front: it lies at the beginning of its buffer, which is aligned.
+//!
+//! Bulk goes to a place that was posted for it, by a tag that no message has.
+
+use selvedge::TagMatch;
 
 use crate::bell::BellName;
 
@@ -52,13 +56,15 @@ pub(crate) enum Said {
         bell: BellName,
         local: BellName,
     },
-    /// Fetch bytes into place; answered with `Done`.
-    PutFetch {
-        source: Source,
+    /// Say whether these may be written.
+    AskPut {
         to: u64,
+        len: u64,
+        token: u64,
         bell: BellName,
-        token: u32,
     },
+    /// They may, and their place is posted.
+    Writable { token: u64 },
     /// Say whether these may be read, and send them if they are few.
     Get {
         from: u64,
@@ -136,6 +142,20 @@ impl Head {
     }
 }
 
+/// What the tags of bulk have and those of messages have not: a kind beyond all of theirs.
+pub(crate) const BULK: u64 = 0x80;
+
+/// Takes every message, and no bulk.
+pub(crate) const MESSAGES: TagMatch = TagMatch {
+    tag: 0,
+    ignore: !BULK,
+};
+
+/// The tag of what a peer has asked to put under this token.
+pub(crate) const fn bulk(token: u64) -> u64 {
+    BULK | token << 8
+}
+
 #[inline]
 const fn tag(kind: u8, number: u32) -> u64 {
     kind as u64 | (number as u64) << 32
@@ -163,7 +183,7 @@ const CHANNEL: u8 = 2;
 const FUNCTION_FETCH: u8 = 3;
 const CHANNEL_FETCH: u8 = 4;
 const PUT: u8 = 5;
-const PUT_FETCH: u8 = 6;
+const ASK_PUT: u8 = 6;
 const GET: u8 = 7;
 const BYTES: u8 = 8;
 const READABLE: u8 = 9;
@@ -183,6 +203,9 @@ const BROKEN: u8 = 22;
 const FLUSH: u8 = 23;
 const BYE: u8 = 24;
 const HELLO: u8 = 25;
+const WRITABLE: u8 = 26;
+
+const _: () = assert!((WRITABLE as u64) < BULK);
 
 impl Said {
     /// Writes the head; [`parse`] reads it.
@@ -200,12 +223,13 @@ impl Said {
             Self::Put { to, bell, local } => {
                 Head::write(tag(PUT, 0), [to, bell.word(), local.word()])
             }
-            Self::PutFetch {
-                source: Source { addr, key, len },
+            Self::AskPut {
                 to,
-                bell,
+                len,
                 token,
-            } => Head::write(tag(PUT_FETCH, token), [addr, key, len, to, bell.word()]),
+                bell,
+            } => Head::write(tag(ASK_PUT, 0), [to, len, token, bell.word()]),
+            Self::Writable { token } => Head::write(tag(WRITABLE, 0), [token]),
             Self::Get {
                 from,
                 len,
@@ -303,11 +327,14 @@ fn said(tag: u64, words: &mut Words<'_>) -> Option<Said> {
             bell: words.bell()?,
             local: words.bell()?,
         },
-        PUT_FETCH => Said::PutFetch {
-            source: words.source()?,
+        ASK_PUT => Said::AskPut {
             to: words.next()?,
+            len: words.next()?,
+            token: words.next()?,
             bell: words.bell()?,
-            token: number,
+        },
+        WRITABLE => Said::Writable {
+            token: words.next()?,
         },
         GET => Said::Get {
             from: words.next()?,
@@ -432,12 +459,13 @@ mod tests {
                 bell,
                 local: BellName::NONE,
             },
-            Said::PutFetch {
-                source,
+            Said::AskPut {
                 to: 5,
+                len: 6,
+                token,
                 bell,
-                token: 6,
             },
+            Said::Writable { token },
             Said::Get {
                 from: 8,
                 len: 1 << 40,

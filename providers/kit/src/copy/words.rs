@@ -86,13 +86,19 @@ unsafe fn load(from: *const u8, len: usize, mut put: impl FnMut(usize, u64)) {
     let whole = len / WORD;
     for index in 0..whole {
         // SAFETY: `index` is below the number of whole words in `len`.
-        let word = unsafe { from.add(index * WORD).cast::<u64>().read_unaligned() };
+        let word = unsafe {
+            from.wrapping_add(index * WORD)
+                .cast::<u64>()
+                .read_unaligned()
+        };
         put(index, word);
     }
     let rest = len % WORD;
     if rest > 0 {
         // SAFETY: the bytes behind the whole words, which are `rest`.
-        put(whole, unsafe { load_rest(from.add(whole * WORD), rest) });
+        put(whole, unsafe {
+            load_rest(from.wrapping_add(whole * WORD), rest)
+        });
     }
 }
 
@@ -110,13 +116,13 @@ unsafe fn load_rest(from: *const u8, len: usize) -> u64 {
     }
     if len & 2 != 0 {
         // SAFETY: `len` counts these two bytes, behind the four if there are four.
-        let two = unsafe { from.add(at).cast::<u16>().read_unaligned() };
+        let two = unsafe { from.wrapping_add(at).cast::<u16>().read_unaligned() };
         word |= u64::from(two.to_le()) << (8 * at);
         at += 2;
     }
     if len & 1 != 0 {
         // SAFETY: the last byte of `len`.
-        word |= u64::from(unsafe { from.add(at).read() }) << (8 * at);
+        word |= u64::from(unsafe { from.wrapping_add(at).read() }) << (8 * at);
     }
     u64::from_le(word)
 }
@@ -131,7 +137,7 @@ unsafe fn store(to: *mut u8, len: usize, mut word: impl FnMut(usize) -> u64) {
     for index in 0..whole {
         // SAFETY: `index` is below the number of whole words in `len`.
         unsafe {
-            to.add(index * WORD)
+            to.wrapping_add(index * WORD)
                 .cast::<u64>()
                 .write_unaligned(word(index))
         };
@@ -139,7 +145,7 @@ unsafe fn store(to: *mut u8, len: usize, mut word: impl FnMut(usize) -> u64) {
     let rest = len % WORD;
     if rest > 0 {
         // SAFETY: the bytes behind the whole words, which are `rest`.
-        unsafe { store_rest(to.add(whole * WORD), rest, word(whole)) };
+        unsafe { store_rest(to.wrapping_add(whole * WORD), rest, word(whole)) };
     }
 }
 
@@ -159,12 +165,16 @@ unsafe fn store_rest(to: *mut u8, len: usize, word: u64) {
     if len & 2 != 0 {
         let two = (word >> (8 * at)) as u16;
         // SAFETY: `len` counts these two bytes, behind the four if there are four.
-        unsafe { to.add(at).cast::<u16>().write_unaligned(two.to_le()) };
+        unsafe {
+            to.wrapping_add(at)
+                .cast::<u16>()
+                .write_unaligned(two.to_le())
+        };
         at += 2;
     }
     if len & 1 != 0 {
         // SAFETY: the last byte of `len`.
-        unsafe { to.add(at).write((word >> (8 * at)) as u8) };
+        unsafe { to.wrapping_add(at).write((word >> (8 * at)) as u8) };
     }
 }
 

@@ -43,7 +43,7 @@ impl Engine {
             get.source.addr = block.base + (addr - block.start);
             get.is_reading = true;
             let op = self.add_op(Op::Get(get));
-            self.read_for(op);
+            self.post_for(op);
             return Ok(());
         }
         get.source.key = peer.key;
@@ -126,7 +126,7 @@ impl Engine {
             Some(Op::Get(get)) if get.of == from && !get.is_reading => get.is_reading = true,
             _ => return,
         }
-        self.read_for(token);
+        self.post_for(token);
     }
 
     /// They have been read.

@@ -66,12 +66,13 @@ impl Engine {
                 source,
                 token,
             } => self.hear_invoke_fetch(from, port, source, token),
-            Said::PutFetch {
-                source,
+            Said::AskPut {
                 to,
-                bell,
+                len,
                 token,
-            } => self.hear_put_fetch(from, source, to, bell, token),
+                bell,
+            } => self.hear_ask_put(from, (to, len), token, bell),
+            Said::Writable { token } => self.hear_writable(from, token),
             Said::Get {
                 from: address,
                 len,

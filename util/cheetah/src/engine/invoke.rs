@@ -183,7 +183,7 @@ impl Engine {
             token,
         }));
         self.peers[from].line.push_back(InLine::Coming(op));
-        self.read_for(op);
+        self.post_for(op);
     }
 
     pub(super) fn fetched(&mut self, number: u64, op: Fetch) {

@@ -105,8 +105,8 @@ impl Engine {
         let theirs: Vec<_> = theirs.map(|(&number, _)| number).collect();
         self.fail(why.clone());
         for number in theirs {
-            // Reads under way end by themselves, with an error: until then the fabric has their memory.
-            if self.is_reading(number) {
+            // What is under way ends by itself, with an error: until then the fabric has its memory.
+            if self.is_moving(number) {
                 continue;
             }
             if let Some(op) = self.ops.remove(&number) {

@@ -40,7 +40,7 @@ use invoke::{Fetch, Lent};
 use order::Registered;
 use parcel::Parcels;
 use peer::Peer;
-use put::{PutDirect, PutFetch, PutLent};
+use put::{Lending, Taking, Way};
 use receive::Receives;
 use special::Blocks;
 
@@ -70,7 +70,7 @@ pub(crate) struct Engine {
     bells: Arc<Bells>,
     ops: FxHashMap<u64, Op>,
     next_op: u64,
-    /// Reads and watches that the fabric had no room for.
+    /// Operations that the fabric had no room for.
     to_post: VecDeque<u64>,
     /// Peers with messages that the fabric had no room for.
     backlog: Vec<usize>,
@@ -98,9 +98,8 @@ pub(crate) struct Engine {
 /// What completes later.
 #[derive(Debug)]
 enum Op {
-    PutLent(PutLent),
-    PutDirect(PutDirect),
-    PutFetch(PutFetch),
+    Put(Lending),
+    Taking(Taking),
     Get(Get),
     Lent(Lent),
     Fetch(Fetch),
@@ -111,9 +110,8 @@ impl Op {
     /// The context on the other side.
     fn peer(&self) -> usize {
         match self {
-            Self::PutLent(op) => op.to,
-            Self::PutDirect(op) => op.to,
-            Self::PutFetch(op) => op.from,
+            Self::Put(op) => op.put.to,
+            Self::Taking(op) => op.from,
             Self::Get(op) => op.of,
             Self::Lent(op) => op.to,
             Self::Fetch(op) => op.from,
@@ -401,8 +399,8 @@ impl Engine {
 
     fn op_done(&mut self, number: u64) {
         match self.ops.remove(&number) {
-            Some(Op::PutDirect(op)) => self.ring_own(op.bell),
-            Some(Op::PutFetch(op)) => self.put_fetched(&op),
+            Some(Op::Put(op)) => self.ring_own(op.put.local_bell),
+            Some(Op::Taking(op)) => self.taken(&op),
             Some(Op::Get(op)) => self.got(op),
             Some(Op::Fetch(op)) => self.fetched(number, op),
             Some(op) => {
@@ -418,13 +416,14 @@ impl Engine {
             return;
         };
         let peer = op.peer();
-        match op {
-            Op::PutFetch(op) => self.put_not_fetched(&op, errno),
-            Op::Fetch(op) => self.not_fetched(number, &op),
-            op => self.give_up(op, &self.refused(peer, detail)),
-        }
         if net::is_loss(errno) {
             self.lose(peer, detail);
+        }
+        match (op, self.check_alive(peer)) {
+            (Op::Fetch(op), _) => self.not_fetched(number, &op),
+            (Op::Taking(op), _) => self.not_taken(&op, errno),
+            (op, Err(why)) => self.mute(op, &why),
+            (op, Ok(())) => self.give_up(op, &self.refused(peer, detail)),
         }
     }
 
@@ -437,22 +436,22 @@ impl Engine {
     /// Ends an operation of this context with an error that its bell carries.
     fn mute(&mut self, op: Op, why: &Error) {
         match op {
-            Op::PutLent(op) => self.muffle(op.bell, why),
-            Op::PutDirect(op) => self.muffle(op.bell, why),
+            Op::Put(op) => self.muffle(op.put.local_bell, why),
             Op::Get(op) => self.muffle(op.local_bell, why),
             Op::Lent(op) => {
                 self.muffle(op.bell, why);
                 self.parcels.take_back(op.bytes);
             }
             // Nobody here waits for these.
-            Op::PutFetch(_) | Op::Fetch(_) | Op::Flush { .. } => {}
+            Op::Fetch(_) | Op::Taking(_) | Op::Flush { .. } => {}
         }
     }
 
     /// Whether the fabric has memory of this operation.
-    fn is_reading(&self, number: u64) -> bool {
+    fn is_moving(&self, number: u64) -> bool {
         let is_posted = match self.ops.get(&number) {
-            Some(Op::PutFetch(_) | Op::Fetch(_) | Op::PutDirect(_)) => true,
+            Some(Op::Fetch(_) | Op::Taking(_)) => true,
+            Some(Op::Put(put)) => put.way != Way::Asked,
             Some(Op::Get(get)) => get.is_reading,
             _ => false,
         };
@@ -532,7 +531,7 @@ impl Engine {
     fn retry(&mut self) {
         for _ in 0..self.to_post.len() {
             if let Some(op) = self.to_post.pop_front() {
-                self.read_for(op);
+                self.post_for(op);
             }
         }
         for to in std::mem::take(&mut self.backlog) {

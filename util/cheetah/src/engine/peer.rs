@@ -48,7 +48,7 @@ pub(super) enum InLine {
 }
 
 /// Memory of a peer that is written directly.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) start: u64,
     pub(super) len: u64,

@@ -4,49 +4,85 @@
 
 use std::ptr;
 
-use selvedge::{Errno, Iov, IovMut, OpFlags};
+use selvedge::{Errno, FiAddr, Iov, IovMut, OpFlags};
 
 use super::peer::Block;
+use super::put::Way;
 use super::{Engine, Mark, Op};
 use crate::bell::BellName;
-use crate::local::Local;
 use crate::net::Place;
 use crate::wire::Source;
 
+/// What an operation has the fabric do.
+enum Transfer {
+    Read(Source, IovMut),
+    /// With a bell that the target rings.
+    Write(Place, Iov, BellName),
+    /// To a place that was posted under the operation's number.
+    Send(Iov),
+    /// From a peer, under a number of its own.
+    Take(u64, IovMut),
+}
+
 impl Engine {
-    /// Posts the read that an operation waits for, or keeps it for later.
-    pub(super) fn read_for(&mut self, number: u64) {
-        let Some((peer, source, room)) = self.read_of(number) else {
+    /// Posts what an operation waits for, or keeps it for later.
+    pub(super) fn post_for(&mut self, number: u64) {
+        let Some((peer, transfer)) = self.transfer_of(number) else {
             return;
         };
-        let peer = &self.peers[peer];
-        let place = Place {
-            peer: peer.addr,
-            addr: source.addr,
-            key: source.key,
+        let net = &self.nets[self.peers[peer].net];
+        let (peer, context) = (self.peers[peer].addr, Mark::Op(number).context());
+        let posted = match transfer {
+            // SAFETY: the room belongs to the operation, which is kept until the completion with its
+            // number; or it is the caller's, who has promised to leave it alone until its bell rings.
+            // The engine drops its fabrics before its operations.
+            Transfer::Read(from, room) => unsafe { net.read(from.place(peer), room, context) },
+            // SAFETY: whoever lent the bytes has promised to leave them alone until the local bell
+            // rings, which is when the operation completes.
+            Transfer::Write(place, bytes, bell) => unsafe {
+                net.write(place, bytes, bell.word(), OpFlags::COMPLETION, context)
+            },
+            // SAFETY: as above.
+            Transfer::Send(bytes) => unsafe { net.send_bulk(peer, number, bytes, context) },
+            // SAFETY: it is memory that a peer has named and the kernel vouched for, and whoever puts
+            // there has promised that nobody minds.
+            Transfer::Take(token, room) => unsafe { net.take_bulk(peer, token, room, context) },
         };
-        // SAFETY: the room belongs to the operation, which is kept until the completion with its
-        // number; or it is the caller's, who has promised to leave it alone until its bell rings; or
-        // it is memory that a peer has named and the kernel vouched for. The engine drops its fabrics
-        // before its operations.
-        let posted = unsafe { self.nets[peer.net].read(place, room, Mark::Op(number).context()) };
         match posted {
-            Ok(()) => self.owes_flush |= self.nets[peer.net].dawdles,
+            Ok(()) => self.owes_flush |= net.dawdles,
             Err(Errno::Again) => self.to_post.push_back(number),
             Err(errno) => self.op_failed(number, errno, &errno.to_string()),
         }
     }
 
-    /// What an operation reads: from whom, what, and into which memory of ours.
-    fn read_of(&mut self, number: u64) -> Option<(usize, Source, IovMut)> {
-        let at = |address: u64, len: u64| {
+    /// What an operation does, and with whom.
+    fn transfer_of(&mut self, number: u64) -> Option<(usize, Transfer)> {
+        let room = |address: u64, len: u64| {
             let first = ptr::with_exposed_provenance_mut(address as usize);
             IovMut::from_raw(first, len as usize)
         };
         Some(match self.ops.get_mut(&number)? {
-            Op::PutFetch(op) => (op.from, op.source, at(op.to, op.source.len)),
-            Op::Get(op) => (op.of, op.source, at(op.to.address(), op.source.len)),
-            Op::Fetch(op) => (op.from, op.source, IovMut::new(op.bytes.bytes_mut())),
+            Op::Put(op) => {
+                let (put, bytes) = (&op.put, op.put.local.iov());
+                let transfer = match op.way {
+                    Way::Asked => return None,
+                    Way::Sent => Transfer::Send(bytes),
+                    Way::Written(block) => {
+                        let place = block.place(self.peers[put.to].addr, put.remote);
+                        Transfer::Write(place, bytes, put.remote_bell)
+                    }
+                };
+                (put.to, transfer)
+            }
+            Op::Taking(op) => (op.from, Transfer::Take(op.token, room(op.to, op.len))),
+            Op::Get(op) => {
+                let room = room(op.to.address(), op.source.len);
+                (op.of, Transfer::Read(op.source, room))
+            }
+            Op::Fetch(op) => {
+                let room = IovMut::new(op.bytes.bytes_mut());
+                (op.from, Transfer::Read(op.source, room))
+            }
             _ => return None,
         })
     }
@@ -74,28 +110,14 @@ impl Engine {
             )
         }
     }
+}
 
-    /// Writes the bytes that an operation has lent; it completes with its number.
-    pub(super) fn write_lent(
-        &self,
-        number: u64,
-        to: usize,
-        address: u64,
-        block: Block,
-        bytes: Local,
-        bell: BellName,
-    ) -> selvedge::Result {
-        let peer = &self.peers[to];
-        // SAFETY: whoever lent them has promised to leave them alone until the local bell rings, which
-        // is when the operation completes.
-        unsafe {
-            self.nets[peer.net].write(
-                block.place(peer.addr, address),
-                bytes.iov(),
-                bell.word(),
-                OpFlags::COMPLETION,
-                Mark::Op(number).context(),
-            )
+impl Source {
+    fn place(&self, peer: FiAddr) -> Place {
+        Place {
+            peer,
+            addr: self.addr,
+            key: self.key,
         }
     }
 }

@@ -4,17 +4,18 @@
 //! |---|---|---|
 //! | special memory | written by us; the remote bell's name is the data of the write | local at once or at the completion, remote when the target polls |
 //! | other memory, few bytes | a message, which the target copies | local at once, remote at the copy |
-//! | other memory | the target fetches them | both at the end of the fetch |
+//! | other memory | the target is asked whether it is memory, and posts it; the bytes follow | local when they have left, remote when they are there |
 //!
-//! Only the owner of memory touches it, after it has asked the kernel whether it is memory: a wrong
-//! address is the initiator's error.
+//! Only the owner of other memory touches it, after it has asked the kernel whether it is memory: a
+//! wrong address is the initiator's error.
 
 use selvedge::Errno;
 
+use super::peer::Block;
 use super::{Engine, Op};
 use crate::bell::BellName;
 use crate::local::Local;
-use crate::wire::{Said, Source};
+use crate::wire::Said;
 use crate::{Error, Result, memory};
 
 /// What a put is to do.
@@ -27,30 +28,33 @@ pub(crate) struct Put {
     pub(crate) remote_bell: BellName,
 }
 
-/// Bytes that a target fetches.
+/// A put of bytes that the caller lends until they have left.
 #[derive(Debug)]
-pub(super) struct PutLent {
-    pub(super) to: usize,
-    remote: u64,
-    len: u64,
-    pub(super) bell: BellName,
+pub(super) struct Lending {
+    pub(super) put: Put,
+    pub(super) way: Way,
 }
 
-/// Bytes that we write.
-#[derive(Debug)]
-pub(super) struct PutDirect {
-    pub(super) to: usize,
-    pub(super) bell: BellName,
+/// How far a put of lent bytes is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The target was asked whether there is memory.
+    Asked,
+    /// It has posted the place.
+    Sent,
+    /// Written by us to special memory.
+    Written(Block),
 }
 
-/// Bytes that we fetch for an initiator.
+/// A place that is posted for the bytes of a put.
 #[derive(Debug)]
-pub(super) struct PutFetch {
+pub(super) struct Taking {
     pub(super) from: usize,
-    pub(super) source: Source,
+    /// The initiator's number of the put.
+    pub(super) token: u64,
     pub(super) to: u64,
+    pub(super) len: u64,
     bell: BellName,
-    token: u32,
 }
 
 const WHAT: &str = "put";
@@ -72,18 +76,19 @@ impl Engine {
         let len = put.local.len();
         if let Some(&block) = self.peers[put.to].block_of(put.remote, len) {
             let inject_size = self.nets[self.peers[put.to].net].inject_size();
-            if len <= inject_size as u64 {
-                let bytes = put.local.bytes();
-                match self.write_copy(put.to, put.remote, block, bytes, put.remote_bell) {
-                    Ok(()) => {
-                        self.copies.placed(bytes.len());
-                        self.ring_own(put.local_bell);
-                        return Ok(());
-                    }
-                    Err(errno) => self.not_written(put, errno)?,
-                }
-            } else if self.put_direct(put, block)? {
+            if len > inject_size as u64 {
+                self.copies.placed(len as usize);
+                self.lend(put, Way::Written(block));
                 return Ok(());
+            }
+            let bytes = put.local.bytes();
+            match self.write_copy(put.to, put.remote, block, bytes, put.remote_bell) {
+                Ok(()) => {
+                    self.copies.placed(bytes.len());
+                    self.ring_own(put.local_bell);
+                    return Ok(());
+                }
+                Err(errno) => self.not_written(put, errno)?,
             }
         }
         self.put_by_message(put);
@@ -102,49 +107,34 @@ impl Engine {
         }
     }
 
-    /// Writes into special memory; says whether it was taken.
-    fn put_direct(&mut self, put: &Put, block: super::peer::Block) -> Result<bool> {
-        let op = self.add_op(Op::PutDirect(PutDirect {
-            to: put.to,
-            bell: put.local_bell,
-        }));
-        let written = self.write_lent(op, put.to, put.remote, block, put.local, put.remote_bell);
-        let Err(errno) = written else {
-            self.copies.placed(put.local.len() as usize);
-            return Ok(true);
-        };
-        self.ops.remove(&op);
-        self.not_written(put, errno)?;
-        Ok(false)
-    }
-
     #[inline]
     fn put_by_message(&mut self, put: &Put) {
         let net = &self.nets[self.peers[put.to].net];
         let len = put.local.len();
-        if len <= net.eager() as u64 {
-            let said = Said::Put {
-                to: put.remote,
-                bell: put.remote_bell,
-                local: put.local_bell,
-            };
-            self.copies.packed(len as usize);
-            self.send(put.to, &said, put.local.bytes());
-            self.ring_own(put.local_bell);
-            return;
+        if len > net.eager() as u64 {
+            return self.lend(put, Way::Asked);
         }
-        let source = net.source(put.local.address(), len);
-        let token = self.add_op(Op::PutLent(PutLent {
-            to: put.to,
-            remote: put.remote,
-            len,
-            bell: put.local_bell,
-        }));
-        let said = Said::PutFetch {
-            source,
+        let said = Said::Put {
             to: put.remote,
             bell: put.remote_bell,
-            token: token as u32,
+            local: put.local_bell,
+        };
+        self.copies.packed(len as usize);
+        self.send(put.to, &said, put.local.bytes());
+        self.ring_own(put.local_bell);
+    }
+
+    /// Starts a put out of the caller's memory.
+    fn lend(&mut self, put: &Put, way: Way) {
+        let token = self.add_op(Op::Put(Lending { put: *put, way }));
+        if way != Way::Asked {
+            return self.post_for(token);
+        }
+        let said = Said::AskPut {
+            to: put.remote,
+            len: put.local.len(),
+            token,
+            bell: put.remote_bell,
         };
         self.send(put.to, &said, &[]);
     }
@@ -187,61 +177,66 @@ impl Engine {
         self.send(from, &Said::PutFailed { to, len, local }, &[]);
     }
 
-    /// Fetches the bytes of a put.
-    pub(super) fn hear_put_fetch(
+    /// Says whether bytes may be put there, and posts the place if they may.
+    pub(super) fn hear_ask_put(
         &mut self,
         from: usize,
-        source: Source,
-        to: u64,
+        (to, len): (u64, u64),
+        token: u64,
         bell: BellName,
-        token: u32,
     ) {
-        if !memory::is_writable(to, source.len) {
-            let why = self.bad_pointer(self.me, to, source.len, WHAT);
+        if !memory::is_writable(to, len) {
+            let why = self.bad_pointer(self.me, to, len, WHAT);
             self.muffle(bell, &why);
             let said = Said::Failed {
-                token: token.into(),
+                token,
                 at_source: false,
             };
             return self.send(from, &said, &[]);
         }
-        if self.blocks.contain(to, source.len) {
+        if self.blocks.contain(to, len) {
             self.introduce_block(from, to);
         }
-        let op = self.add_op(Op::PutFetch(PutFetch {
+        let taking = Taking {
             from,
-            source,
-            to,
-            bell,
             token,
-        }));
-        self.read_for(op);
+            to,
+            len,
+            bell,
+        };
+        let op = self.add_op(Op::Taking(taking));
+        self.post_for(op);
+        self.send(from, &Said::Writable { token }, &[]);
     }
 
-    pub(super) fn put_fetched(&mut self, op: &PutFetch) {
-        self.copies.delivered(op.source.len as usize);
+    /// The bytes are there.
+    pub(super) fn taken(&mut self, op: &Taking) {
+        self.copies.delivered(op.len as usize);
         self.ring_for(op.from, op.bell);
-        let token = op.token.into();
-        self.send(op.from, &Said::Done { token }, &[]);
     }
 
-    pub(super) fn put_not_fetched(&mut self, op: &PutFetch, errno: Errno) {
+    /// They will not come.
+    pub(super) fn not_taken(&mut self, op: &Taking, errno: Errno) {
         let why = Error::Fabric {
             context: self.me,
             what: format!(
-                "{} bytes of a put by context {} cannot be fetched: {errno}",
-                op.source.len, op.from
+                "{} bytes of a put by context {} do not come: {errno}",
+                op.len, op.from
             ),
         };
         self.muffle(op.bell, &why);
-        let said = Said::Failed {
-            token: op.token.into(),
-            at_source: true,
-        };
-        self.send(op.from, &said, &[]);
     }
 
     // The initiator's half, later.
+
+    /// The target has posted the place of a put.
+    pub(super) fn hear_writable(&mut self, from: usize, token: u64) {
+        match self.ops.get_mut(&token) {
+            Some(Op::Put(op)) if op.put.to == from && op.way == Way::Asked => op.way = Way::Sent,
+            _ => return,
+        }
+        self.post_for(token);
+    }
 
     /// A target has fetched what an operation lent.
     pub(super) fn hear_done(&mut self, from: usize, token: u64) {
@@ -250,7 +245,6 @@ impl Engine {
             return;
         }
         match self.ops.remove(&token) {
-            Some(Op::PutLent(op)) => self.ring_own(op.bell),
             Some(Op::Lent(op)) => {
                 self.parcels.take_back(op.bytes);
                 self.ring_own(op.bell);
@@ -276,7 +270,7 @@ impl Engine {
             None => return,
         };
         let why = match (&op, at_source) {
-            (Op::PutLent(op), false) => self.bad_pointer(from, op.remote, op.len, WHAT),
+            (Op::Put(op), false) => self.bad_pointer(from, op.put.remote, op.put.local.len(), WHAT),
             (Op::Get(op), false) => self.bad_pointer(from, op.source.addr, op.source.len, "get"),
             _ => self.refused(from, "it could not fetch the bytes"),
         };
