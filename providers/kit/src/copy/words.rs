@@ -1,6 +1,11 @@
 //! Short messages as words: what fits a command is loaded and stored without a call of `memcpy`,
 //! which costs more than the bytes.
 
+#![expect(
+    unsafe_code,
+    reason = "loads and stores of words in the caller's memory"
+)]
+
 use super::{Pieces, RxBuf, TxBuf};
 
 const WORD: usize = size_of::<u64>();
