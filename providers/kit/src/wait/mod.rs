@@ -76,6 +76,8 @@ struct Bed {
     threads: usize,
     /// Somebody may be in `poll(2)`.
     polled: bool,
+    /// Since when that may be so; until a thread asks again.
+    since: Option<Instant>,
 }
 
 impl Waiting {
@@ -154,7 +156,8 @@ impl Waiting {
         Some(set.fd())
     }
 
-    /// Makes sure that the descriptor becomes ready with the next news.
+    /// Makes sure that the descriptor becomes ready with the next news. Looks for a while before, as
+    /// [`Self::wait`] does.
     ///
     /// # Errors
     /// [`Errno::Again`] when there may be news already; [`Errno::NoSys`] without a descriptor.
@@ -162,6 +165,13 @@ impl Waiting {
         let set = self.set.as_ref().filter(|_| self.object == Object::Fd);
         let set = set.ok_or(Errno::NoSys)?;
         self.birth.check()?;
+        if let Some(since) = self.bed().since.take() {
+            self.spin.slept(since.elapsed());
+        }
+        match self.look_for_a_while(Instant::now(), None, awaited) {
+            Look::Nothing => {}
+            Look::Found(_) | Look::Over => return Err(Errno::Again),
+        }
         let is_there = {
             let mut bed = self.bed();
             bed.polled = true;
@@ -175,7 +185,9 @@ impl Waiting {
             Rest::UntilWoken => None,
             Rest::AtMost(bound) => Some(bound),
         };
-        set.expire(bound)
+        set.expire(bound)?;
+        self.bed().since = Some(Instant::now());
+        Ok(())
     }
 
     /// Waits until there is something. `None` after the time, and after a signal.
