@@ -25,6 +25,7 @@ use crate::proto::into::Into;
 use crate::proto::{self, Sent, inject, inline, iov, status};
 use crate::receive;
 use crate::rest::Bed;
+use crate::rma::direct::Aim;
 
 /// Everything that an endpoint is.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub(crate) struct State {
     /// Whoever sleeps until something comes.
     pub(crate) bed: Bed,
     pub(crate) exchange: Exchange,
+    /// Where direct accesses go.
+    pub(crate) aim: Aim,
 }
 
 /// The two sides of receive matching.
@@ -158,6 +161,7 @@ impl State {
             },
             bed: Bed::default(),
             exchange: Exchange::default(),
+            aim: Aim::NOWHERE,
         }
     }
 

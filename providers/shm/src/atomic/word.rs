@@ -12,7 +12,9 @@ use super::post::injected;
 use super::sent;
 use crate::endpoint::Endpoint;
 use crate::mr;
+use crate::rma::direct::Aim;
 use crate::smr::bytes::Span;
+use crate::smr::prefetch;
 use crate::state::State;
 
 /// Bytes of the element.
@@ -178,6 +180,9 @@ impl State {
         result: Option<RxBuf>,
         report: &Report,
     ) -> bool {
+        if let Some(line) = self.aim.guess(dest, piece) {
+            prefetch::for_writing(line);
+        }
         if self.ep.tx_cq.room() == 0 {
             return false;
         }
@@ -197,9 +202,11 @@ impl State {
         let Some(earlier) = change.apply(span, at, words) else {
             return false;
         };
+        let aim = Aim::at(dest, piece, span, at);
         if let Some(mut result) = result {
             result.write_word(earlier);
         }
+        self.aim = aim;
         report.done_plainly(&self.ep);
         true
     }

@@ -20,6 +20,7 @@ use crate::peer::{Peer, State as PeerState};
 use crate::rma::cmd::commit_told;
 use crate::smr::bytes::Span;
 use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE, Seen};
+use crate::smr::prefetch;
 use crate::state::State;
 
 /// Windows that are kept of one peer, by the lowest bits of their keys.
@@ -30,6 +31,42 @@ const WINDOWS: usize = 8;
 pub(crate) struct Windows {
     /// Empty until there is one.
     kept: Vec<Option<Window>>,
+}
+
+/// Where the last access went that waited for its line. Most go to the same region as the one
+/// before: the line of the next one is asked for before anything is looked up, and comes meanwhile.
+#[derive(Debug)]
+pub(crate) struct Aim {
+    peer: FiAddr,
+    key: u64,
+    /// What is to be added to an address that the region is addressed by.
+    shift: u64,
+}
+
+impl Aim {
+    pub(crate) const NOWHERE: Self = Self {
+        peer: FiAddr::UNSPEC,
+        key: 0,
+        shift: 0,
+    };
+
+    /// Where a piece probably is mapped here: for a hint, and nothing else.
+    #[inline(always)]
+    pub(crate) fn guess(&self, peer: FiAddr, piece: &RmaIov) -> Option<*const u8> {
+        let is_same = self.peer == peer && self.key == piece.key;
+        let addr = piece.addr.wrapping_add(self.shift);
+        is_same.then(|| std::ptr::without_provenance(addr as usize))
+    }
+
+    /// What was found: the piece is at `at` of a span.
+    #[inline(always)]
+    pub(crate) fn at(peer: FiAddr, piece: &RmaIov, span: &Span, at: usize) -> Self {
+        Self {
+            peer,
+            key: piece.key,
+            shift: (span.address(at) as u64).wrapping_sub(piece.addr),
+        }
+    }
 }
 
 /// A region of special memory that is mapped here.
@@ -103,11 +140,16 @@ impl State {
         place: &RmaIov,
         report: &Report,
     ) -> bool {
+        if let Some(line) = self.aim.guess(peer, place) {
+            prefetch::for_reading(line);
+        }
         if self.ep.tx_cq.room() > 0
             && let Some((span, at)) = self.usual(peer, place, RIGHT_READ, report.flags)
         {
             buf.write_word(span.word(at));
+            let aim = Aim::at(peer, place, span, at);
             drop(buf);
+            self.aim = aim;
             report.done_plainly(&self.ep);
             return true;
         }

@@ -197,6 +197,12 @@ impl Span {
         self.writable
     }
 
+    /// The address of the byte at `at`: to talk about, and not to use.
+    #[inline(always)]
+    pub fn address(&self, at: usize) -> usize {
+        self.first.as_ptr().addr().wrapping_add(at)
+    }
+
     /// Whether elements at `at` lie as their kernel wants them. Where a span begins is the peer's
     /// word, so that need not be at a multiple of anything.
     #[inline]

@@ -79,7 +79,7 @@ pub mod layout;
 mod map;
 #[cfg(loom)]
 pub mod model;
-mod prefetch;
+pub(crate) mod prefetch;
 mod region;
 pub mod resp_queue;
 pub mod special;
