@@ -478,34 +478,6 @@ mod tests {
         assert!(cq.wait_fd().is_none());
     }
 
-    /// Brings something whenever it is driven, and would let anybody sleep.
-    #[derive(Debug)]
-    struct Drowsy(Arc<CqRing>);
-
-    impl Progress for Drowsy {
-        fn progress(&self, _: usize, _: &mut Sink<'_>) -> usize {
-            self.0.push(entry(1), FiAddr::UNSPEC);
-            1
-        }
-
-        fn rest(&self, _: &mut u64) -> crate::wait::Rest {
-            crate::wait::Rest::UntilWoken
-        }
-    }
-
-    #[test]
-    fn whoever_asks_whether_it_may_sleep_has_looked_before() {
-        let cq = waiting_cq(wait::Object::Fd);
-        assert_eq!(cq.try_wait(), Ok(()), "there is nobody to drive");
-        let ep: Arc<dyn Progress> = Arc::new(Drowsy(Arc::clone(&cq)));
-        cq.attach(&ep).unwrap();
-        assert_eq!(cq.try_wait(), Err(Errno::Again));
-        assert_eq!(
-            cq.read_ready(&mut [Entry::default()], &mut [FiAddr(0)]),
-            Ok(1)
-        );
-    }
-
     #[test]
     fn a_wait_ends_with_an_entry_a_signal_or_the_time() {
         for object in [wait::Object::Yield, wait::Object::Unspec, wait::Object::Fd] {

@@ -76,8 +76,6 @@ struct Bed {
     threads: usize,
     /// Somebody may be in `poll(2)`.
     polled: bool,
-    /// Since when that may be so; until a thread asks again.
-    since: Option<Instant>,
 }
 
 impl Waiting {
@@ -156,8 +154,7 @@ impl Waiting {
         Some(set.fd())
     }
 
-    /// Makes sure that the descriptor becomes ready with the next news. Looks for a while before, as
-    /// [`Self::wait`] does.
+    /// Makes sure that the descriptor becomes ready with the next news.
     ///
     /// # Errors
     /// [`Errno::Again`] when there may be news already; [`Errno::NoSys`] without a descriptor.
@@ -165,13 +162,6 @@ impl Waiting {
         let set = self.set.as_ref().filter(|_| self.object == Object::Fd);
         let set = set.ok_or(Errno::NoSys)?;
         self.birth.check()?;
-        if let Some(since) = self.bed().since.take() {
-            self.spin.slept(since.elapsed());
-        }
-        match self.look_for_a_while(Instant::now(), None, awaited) {
-            Look::Nothing => {}
-            Look::Found(_) | Look::Over => return Err(Errno::Again),
-        }
         let is_there = {
             let mut bed = self.bed();
             bed.polled = true;
@@ -185,9 +175,7 @@ impl Waiting {
             Rest::UntilWoken => None,
             Rest::AtMost(bound) => Some(bound),
         };
-        set.expire(bound)?;
-        self.bed().since = Some(Instant::now());
-        Ok(())
+        set.expire(bound)
     }
 
     /// Waits until there is something. `None` after the time, and after a signal.
