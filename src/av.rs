@@ -1,9 +1,13 @@
 //! Address vectors: fi_av(3).
 
+mod set;
+
 use std::any::Any;
 use std::fmt;
 
 use crate::{Address, Errno, FiAddr, Result};
+
+pub use set::{Range, Set, SetAttr};
 
 /// How indices are given out (`enum fi_av_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -108,4 +112,12 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// [`Errno::Inval`] when it is not in the table.
     fn lookup(&self, addr: FiAddr) -> Result<Address>;
+
+    /// The indices in use, in their order: what sets are made of.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where the vector does not know.
+    fn members(&self) -> Result<Vec<FiAddr>> {
+        Err(Errno::NoSys)
+    }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::info::RxAttr;
 use crate::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info,
-    IovMut, MemoryRegion, MrMode, Result, SharedReceives, alloc, atomic, av, cntr, cq, mr, trigger,
+    IovMut, MemoryRegion, MrMode, Result, SharedReceives, alloc, atomic, av, cntr, collective, cq,
+    mr, trigger,
 };
 
 /// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
@@ -157,6 +158,16 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
         op: atomic::Op,
     ) -> Result<atomic::Attr> {
         let _ = (family, datatype, op);
+        Err(Errno::OpNotSupp)
+    }
+
+    /// Which collectives the domain's endpoints carry (fi_query_collective(3)).
+    ///
+    /// # Errors
+    /// [`Errno::OpNotSupp`] for what they do not; [`Errno::Inval`] for a type where there is no
+    /// data, or none where there is.
+    fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
+        let _ = query;
         Err(Errno::OpNotSupp)
     }
 }

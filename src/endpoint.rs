@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::{
-    Address, AddressVector, Atomic, CompletionQueue, ConnectionManagement, Context, Counter, Errno,
-    EventQueue, Membership, Msg, Result, Rma, SharedReceives, Tagged,
+    Address, AddressVector, Atomic, Collective, CompletionQueue, ConnectionManagement, Context,
+    Counter, Errno, EventQueue, Membership, Msg, Result, Rma, SharedReceives, Tagged,
 };
 
 /// One end of communication: what messages are posted to.
@@ -65,6 +65,11 @@ pub unsafe trait Endpoint:
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
         let _ = (group, context);
         Err(Errno::NoSys)
+    }
+
+    /// Groups and collectives, for endpoints with [`crate::Caps::COLLECTIVE`].
+    fn collective(&self) -> Option<&dyn Collective> {
+        None
     }
 
     /// Connection management, for connected endpoints.

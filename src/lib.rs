@@ -86,6 +86,7 @@
 //! | [`poll`] | several of them together |
 //! | [`text`] | descriptions in libfabric's layout |
 //! | [`trigger`] | what is done when a counter has reached a number |
+//! | [`collective`] | groups, and what their members do together: [`Collective`] |
 //! | [`av`], [`mr`], [`alloc`] | [`AddressVector`], [`MemoryRegion`], [`Allocation`] |
 //! | [`presence`] | whether there is memory at an address that a peer has named |
 //!
@@ -101,6 +102,7 @@ pub mod atomic;
 pub mod av;
 mod cm;
 pub mod cntr;
+pub mod collective;
 pub mod cq;
 mod domain;
 mod endpoint;
@@ -136,6 +138,7 @@ pub use atomic::{Atomic, AtomicExt};
 pub use av::AddressVector;
 pub use cm::{ConnectionManagement, Membership, PassiveEndpoint};
 pub use cntr::Counter;
+pub use collective::{Collective, CollectiveExt};
 pub use cq::CompletionQueue;
 pub use domain::Domain;
 pub use endpoint::{Bindings, Counters, Endpoint, EpOption, EpOptionName};

@@ -118,6 +118,15 @@ impl<T: Clone + Eq + Hash> Table<T> {
             .collect()
     }
 
+    /// The indices in use, in their order.
+    pub fn members(&self) -> Vec<FiAddr> {
+        let entries = self.entries.lock();
+        let slots = (0..).map(FiAddr).zip(&entries.slots);
+        slots
+            .filter_map(|(addr, slot)| slot.as_ref().map(|_| addr))
+            .collect()
+    }
+
     /// Number of peers.
     pub fn len(&self) -> usize {
         self.entries.lock().by_value.len()

@@ -22,6 +22,7 @@
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
 //! | [`Ledger`] | who is told of deferred work |
 //! | [`Report`] | how an operation is told of when it is over |
+//! | [`coll::open`] | collectives, for every endpoint with tagged messages |
 //! | [`complaint::complain`] | warnings that peers can cause, rationed |
 //! | [`inherit::Uninherited`] | a descriptor that forked children do not get |
 //!
@@ -36,6 +37,7 @@ mod auto;
 pub mod av;
 pub mod birth;
 pub mod cntr;
+pub mod coll;
 pub mod complaint;
 pub mod copy;
 pub mod cq;

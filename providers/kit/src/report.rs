@@ -34,6 +34,7 @@ impl Report {
     pub fn done_plainly(&self, ep: &Ep) {
         match self.completes {
             true => ep.tx_done(self.context, self.what, self.flags, self.len),
+            false if self.flags.contains(OpFlags::PEER_TRANSFER) => {}
             false => ep.tx_counted(self.what, self.len),
         }
     }
@@ -42,6 +43,9 @@ impl Report {
     /// says which peer and what happened.
     #[cold]
     pub fn failed(&self, ep: &Ep, errno: Errno, peer: FiAddr, detail: impl Into<String>) {
-        ep.tx_failed(self.context, self.what, errno, peer, detail);
+        match self.flags.contains(OpFlags::PEER_TRANSFER) {
+            true => ep.layer_failed(self.context, errno, detail),
+            false => ep.tx_failed(self.context, self.what, errno, peer, detail),
+        }
     }
 }

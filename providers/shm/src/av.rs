@@ -115,4 +115,9 @@ impl AddressVector for Av {
             .map(|name| name.to_address())
             .ok_or(Errno::Inval)
     }
+
+    fn members(&self) -> Result<Vec<FiAddr>> {
+        self.birth.check()?;
+        Ok(self.table.members())
+    }
 }

@@ -8,12 +8,12 @@ use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::info::RxAttr;
 use selvedge::trigger::{Ticket, Work};
 use selvedge::{
-    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue,
-    Info, IovMut, MemoryRegion, MrMode, Result, SharedReceives, alloc, av, cntr, cq, eq,
+    AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Endpoint, Error,
+    EventQueue, Info, IovMut, MemoryRegion, MrMode, Result, SharedReceives, alloc, av, cntr,
+    collective, cq, eq,
 };
-use selvedge_kit::atomic;
 use selvedge_kit::domain::Base;
-use selvedge_kit::srx;
+use selvedge_kit::{atomic, coll, srx};
 
 use crate::av::Av;
 use crate::config::Config;
@@ -105,10 +105,17 @@ unsafe impl selvedge::Domain for Domain {
                 Name::of_endpoint(self.index, endpoint)
             }
         };
-        let config = self.config.clone();
-        let shared = Arc::clone(&self.shared);
-        let endpoint = endpoint::Endpoint::open(info, &bind, name, config, &self.base, shared)?;
-        Ok(Arc::new(endpoint))
+        let open = |info: &Info, bind: &Bindings, layer| {
+            let config = self.config.clone();
+            let shared = Arc::clone(&self.shared);
+            endpoint::Endpoint::open(info, bind, name, config, &self.base, shared, layer)
+        };
+        if info.caps.contains(Caps::COLLECTIVE) {
+            return coll::open(info, &bind, &self.base, |info, bind, mail| {
+                open(info, bind, Some(mail)).map(endpoint::Endpoint::into_inner)
+            });
+        }
+        Ok(Arc::new(open(info, &bind, None)?))
     }
 
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
@@ -137,6 +144,10 @@ unsafe impl selvedge::Domain for Domain {
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
         self.base.check_birth()?;
         Ok(srx::Shared::open(attr, crate::cmd::IOV_LIMIT))
+    }
+
+    fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
+        coll::query(query)
     }
 
     fn mr_mode(&self) -> MrMode {

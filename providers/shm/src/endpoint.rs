@@ -11,6 +11,7 @@ use selvedge::{
     Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, FiAddr, Info, Result,
 };
 use selvedge_kit::birth::Native;
+use selvedge_kit::coll::{self, Mailbox};
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
@@ -95,8 +96,9 @@ impl Endpoint {
         config: Config,
         base: &Base,
         shared: Arc<Shared>,
+        layer: Option<Arc<Mailbox>>,
     ) -> Result<Self, Error> {
-        let ep = Ep::resolve(bind, info)?;
+        let ep = Ep::resolve(bind, info)?.with_layer(layer);
         let av = own_av(bind, "an endpoint of the shm provider")?;
         let drivers = base.drivers(&ep);
         let ledger = Arc::clone(ep.ledger());
@@ -128,6 +130,17 @@ impl Endpoint {
             inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
         })
+    }
+}
+
+impl Endpoint {
+    /// What a layer above is put around.
+    pub(crate) fn into_inner(self) -> coll::Inner {
+        let progress = Arc::clone(&self.progress);
+        coll::Inner {
+            endpoint: Arc::new(self),
+            progress,
+        }
     }
 }
 

@@ -27,6 +27,9 @@ const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFERRED)
     .union(OpFlags::MORE);
 
+/// Flags of a send that a layer above posts.
+const LAYER_FLAGS: OpFlags = OpFlags::PEER_TRANSFER.union(OpFlags::INJECT);
+
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 impl Msg for Endpoint {
     #[inline]
@@ -84,7 +87,8 @@ impl Endpoint {
         flags: OpFlags,
     ) -> Result {
         if !TX_FLAGS.contains(flags) {
-            return Err(Errno::BadFlags);
+            // SAFETY: passed on from the caller.
+            return unsafe { self.post_for_layer(iov, header, dest, context, flags) };
         }
         let mut state = self.inner.state.lock()?;
         let flags = state.ep.tx_flags(flags);
@@ -107,6 +111,41 @@ impl Endpoint {
         }
         // SAFETY: as above.
         state.send(unsafe { tx_buf(iov)? }, &send())
+    }
+
+    /// Posts a send of the layer above, if there is one.
+    ///
+    /// # Safety
+    /// As [`TxBuf::new`].
+    #[expect(unsafe_code, reason = "the promise becomes a value here")]
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_for_layer(
+        &self,
+        iov: &[Iov],
+        header: Header,
+        dest: FiAddr,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        let mut state = self.inner.state.lock()?;
+        let is_own = flags.contains(OpFlags::PEER_TRANSFER) && state.ep.has_layer();
+        if !is_own || !LAYER_FLAGS.contains(flags) {
+            return Err(Errno::BadFlags);
+        }
+        let send = Send {
+            header,
+            dest,
+            context,
+            flags,
+            reports: !flags.contains(OpFlags::INJECT),
+        };
+        // SAFETY: passed on from the caller.
+        let buf = unsafe { tx_buf(iov)? };
+        if buf.len() == 8 && state.send_word(buf.word(), &send) {
+            return Ok(());
+        }
+        state.send(buf, &send)
     }
 
     #[inline]

@@ -7,9 +7,9 @@ use selvedge::{
     AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query, Result,
     param,
 };
-use selvedge_kit::attr;
 use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::{attr, coll};
 
 use crate::auth::KEY_MAX;
 use crate::cmd::IOV_LIMIT;
@@ -44,7 +44,10 @@ impl Provider for Shm {
             info.src_addr = src.clone();
             info.dest_addr = dest.clone();
             offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
-            attr::check(&info, query)
+            if ep_type == EpType::Rdm {
+                coll::offer(&mut info);
+            }
+            attr::check(&info, query).map(coll::offered)
         });
         Ok(offers.into())
     }

@@ -6,15 +6,15 @@ use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::info::RxAttr;
 use selvedge::trigger::{Ticket, Work};
 use selvedge::{
-    AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue, Info, IovMut,
-    MemoryRegion, MrMode, PassiveEndpoint, Result, SharedReceives, av, cntr, cq, eq,
+    AddressVector, Bindings, Caps, CompletionQueue, Counter, Endpoint, Error, EventQueue, Info,
+    IovMut, MemoryRegion, MrMode, PassiveEndpoint, Result, SharedReceives, av, cntr, collective,
+    cq, eq,
 };
-use selvedge_kit::atomic;
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
 use selvedge_kit::own_eq;
-use selvedge_kit::srx;
+use selvedge_kit::{atomic, coll, srx};
 
 use crate::config::Config;
 use crate::endpoint;
@@ -80,10 +80,20 @@ unsafe impl selvedge::Domain for Domain {
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
         self.base.check_birth()?;
-        let (config, keys) = (self.config.clone(), Arc::clone(&self.keys));
-        Ok(endpoint::Endpoint::open(
-            info, &bind, config, &self.base, keys,
-        )?)
+        let open = |info: &Info, bind: &Bindings, layer| {
+            let (config, keys) = (self.config.clone(), Arc::clone(&self.keys));
+            endpoint::Endpoint::open(info, bind, config, &self.base, keys, layer)
+        };
+        if info.caps.contains(Caps::COLLECTIVE) {
+            return coll::open(info, &bind, &self.base, |info, bind, mail| {
+                open(info, bind, Some(mail)).map(endpoint::Endpoint::into_inner)
+            });
+        }
+        Ok(open(info, &bind, None)?)
+    }
+
+    fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
+        coll::query(query)
     }
 
     fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {

@@ -14,6 +14,7 @@ use selvedge::{
     Info, Result,
 };
 use selvedge_kit::birth::Native;
+use selvedge_kit::coll::{self, Mailbox};
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
@@ -102,8 +103,9 @@ impl Endpoint {
         config: Config,
         base: &Base,
         keys: Arc<Keys>,
+        layer: Option<Arc<Mailbox>>,
     ) -> Result<Arc<Self>, Error> {
-        let ep = Ep::resolve(bind, info)?;
+        let ep = Ep::resolve(bind, info)?.with_layer(layer);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
             Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
         })?;
@@ -179,6 +181,17 @@ impl Endpoint {
         // What was attached is detached when the endpoint is dropped.
         endpoint.drivers.attach(&endpoint.progress)?;
         Ok(endpoint)
+    }
+}
+
+impl Endpoint {
+    /// What a layer above is put around.
+    pub(crate) fn into_inner(self: Arc<Self>) -> coll::Inner {
+        let progress = Arc::clone(&self.progress);
+        coll::Inner {
+            endpoint: self,
+            progress,
+        }
     }
 }
 

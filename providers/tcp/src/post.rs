@@ -37,6 +37,9 @@ const TX_FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFERRED)
     .union(OpFlags::MORE);
 
+/// Flags of a send that a layer above posts.
+const LAYER_FLAGS: OpFlags = OpFlags::PEER_TRANSFER.union(OpFlags::INJECT);
+
 /// A send, as far as both interfaces have it in common.
 struct Send {
     kind: Kind,
@@ -110,10 +113,12 @@ impl Endpoint {
     }
 
     fn post_send(&self, buf: TxBuf, send: &Send, flags: OpFlags) -> Result {
-        if !TX_FLAGS.contains(flags) {
+        let mut state = self.inner.state.lock()?;
+        let is_layer_s = flags.contains(OpFlags::PEER_TRANSFER) && state.ep.has_layer();
+        let known = if is_layer_s { LAYER_FLAGS } else { TX_FLAGS };
+        if !known.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        let mut state = self.inner.state.lock()?;
         let flags = state.ep.tx_flags(flags);
         let len = buf.len();
         if flags.contains(OpFlags::INJECT) && len > self.inject_size || len > self.max_msg_size {
@@ -135,7 +140,7 @@ impl Endpoint {
                 what: send.kind.sent(),
                 context: send.context,
                 flags,
-                completes: true,
+                completes: !(is_layer_s && flags.contains(OpFlags::INJECT)),
                 len,
             },
         };

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
 use selvedge::{Caps, Error, Info, MrMode, MsgOrder, Provider, Query, Result, param};
-use selvedge_kit::attr;
 use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::{attr, coll};
 
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
@@ -41,7 +41,10 @@ impl Provider for Tcp {
                 let mut info = info(ep_type, &config);
                 place.name(&mut info);
                 offer_progress(&mut info.domain_attr, asked);
-                offers.push(attr::check(&info, query));
+                if ep_type == EpType::Rdm {
+                    coll::offer(&mut info);
+                }
+                offers.push(attr::check(&info, query).map(coll::offered));
             }
         }
         Ok(offers)

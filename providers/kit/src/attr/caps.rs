@@ -27,9 +27,11 @@ pub(super) fn implied(asked: Caps) -> Caps {
     caps
 }
 
-/// Capabilities that a program has to be prepared for: one turns messages into errors, the other
-/// forbids receives from any peer.
-const MANNERS: Caps = Caps::SOURCE_ERR.union(Caps::EXACT_DIRECTED_RECV);
+/// Capabilities that a program has to be prepared for: one turns messages into errors, one forbids
+/// receives from any peer, and one takes a bit of the tag.
+const MANNERS: Caps = Caps::SOURCE_ERR
+    .union(Caps::EXACT_DIRECTED_RECV)
+    .union(Caps::COLLECTIVE);
 
 /// What is given: what is meant, and whatever costs nothing. [`Caps::SOURCE`] costs a lookup for
 /// each message, so it counts as asked for only; so do [`MANNERS`], even where nothing is asked
@@ -41,7 +43,7 @@ pub(super) fn granted(asked: Caps, has: Caps) -> Caps {
     let kinds = if asked.intersects(KINDS) {
         Caps::empty()
     } else {
-        has & KINDS
+        has & KINDS & !MANNERS
     };
     implied(asked | kinds) & has | free(has)
 }
@@ -59,7 +61,7 @@ pub(super) fn granted_part(asked: Caps, has: Caps, whole: Caps) -> Caps {
     } else if asked.intersects(KINDS) {
         implied(asked) & has | free(has)
     } else {
-        (asked | KINDS) & has | free(has)
+        (asked | (KINDS - Caps::COLLECTIVE)) & has | free(has)
     };
     let mut caps = meant & whole;
     if !caps.intersects(MESSAGE_DIRECTIONS) {

@@ -11,6 +11,7 @@ use selvedge::{
 };
 
 use crate::cntr::Cntr;
+use crate::coll::Mailbox;
 use crate::cq::CqRing;
 use crate::srx::Kind;
 use crate::work::Ledger;
@@ -43,6 +44,8 @@ pub struct Ep {
     max_err_data: usize,
     cntrs: Cntrs,
     ledger: Arc<Ledger>,
+    /// Where the operations of a layer above the endpoint report.
+    layer: Option<Arc<Mailbox>>,
 }
 
 impl Ep {
@@ -66,12 +69,36 @@ impl Ep {
             source_err: (info.caps | info.rx_attr.caps).contains(Caps::SOURCE_ERR),
             max_err_data: info.domain_attr.max_err_data,
             cntrs,
+            layer: None,
         })
     }
 
     /// What the endpoint owes for deferred work.
     pub const fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+
+    /// Serves a layer, too: operations with [`OpFlags::PEER_TRANSFER`] are told to it alone, and
+    /// counted nowhere.
+    #[must_use]
+    pub fn with_layer(mut self, layer: Option<Arc<Mailbox>>) -> Self {
+        self.layer = layer;
+        self
+    }
+
+    /// Whether there is a layer that may post.
+    pub fn has_layer(&self) -> bool {
+        self.layer.is_some()
+    }
+
+    /// Tells the layer of the end of one of its operations.
+    #[cold]
+    #[inline(never)]
+    fn told_layer(&self, context: Context, outcome: Result<usize, (Errno, String)>) {
+        if let Some(layer) = &self.layer {
+            layer.put(context, outcome);
+            self.wake();
+        }
     }
 
     /// What drives the endpoint.
@@ -116,8 +143,12 @@ impl Ep {
     /// instance [`crate::srx::Kind::sent`].
     #[inline(always)]
     pub fn tx_done(&self, context: Context, what: CompletionFlags, op: OpFlags, len: usize) {
+        let reports = self.tx_all || op.contains(OpFlags::COMPLETION);
+        if !reports && op.contains(OpFlags::PEER_TRANSFER) {
+            return self.told_layer(context, Ok(len));
+        }
         self.tx_counted(what, len);
-        if self.tx_all || op.contains(OpFlags::COMPLETION) {
+        if reports {
             let entry = Entry {
                 context,
                 flags: what,
@@ -222,6 +253,18 @@ impl Ep {
             cntr.add_err(1);
         }
         Some(context)
+    }
+
+    /// Whether an own operation with the resolved flags `op` is reported when it succeeds.
+    #[inline]
+    pub const fn reports(&self, op: OpFlags) -> bool {
+        self.tx_all || op.contains(OpFlags::COMPLETION)
+    }
+
+    /// An operation of the layer's has failed.
+    #[cold]
+    pub(crate) fn layer_failed(&self, context: Context, errno: Errno, detail: impl Into<String>) {
+        self.told_layer(context, Err((errno, detail.into())));
     }
 
     #[inline]

@@ -1,12 +1,12 @@
 //! How receives report that they are done, or what became of them.
 
 use selvedge::cq::{Entry, ErrEntry};
-use selvedge::{Address, CompletionFlags, Context, Errno, FiAddr, OpFlags, TagMatch};
+use selvedge::{Address, CompletionFlags, Errno, FiAddr, OpFlags};
 
 use super::Ep;
 use crate::copy::Part;
 use crate::cq::Sink;
-use crate::srx::{Envelope, Kind, Posted};
+use crate::srx::{Envelope, Posted};
 
 impl Ep {
     /// A receive is done: `len` bytes of the message are in its buffer, which is the caller's again
@@ -54,6 +54,12 @@ impl Ep {
     /// carries its address, in the form that address vectors take.
     #[cold]
     pub fn rx_unknown(&self, posted: Posted, env: &Envelope, len: usize, address: &Address) {
+        if posted.flags.contains(OpFlags::PEER_TRANSFER) {
+            return match len < env.len {
+                true => self.rx_trunc(posted, env, len, FiAddr::UNSPEC),
+                false => self.told_layer(posted.context, Ok(len)),
+            };
+        }
         let mut error = match len < env.len {
             true => truncated(posted, env, len),
             false => {
@@ -70,10 +76,14 @@ impl Ep {
     /// Reports a whole message whose receive, posted with the resolved flags `op`, is no more.
     #[inline(always)]
     pub fn rx_report(&self, entry: Entry, op: OpFlags, src: FiAddr, sink: &mut Sink<'_>) {
+        let reports = self.rx_all || op.contains(OpFlags::COMPLETION);
+        if !reports && op.contains(OpFlags::PEER_TRANSFER) {
+            return self.told_layer(entry.context, Ok(entry.len));
+        }
         if let Some(cntr) = &self.cntrs.recv {
             cntr.count(entry.len);
         }
-        if self.rx_all || op.contains(OpFlags::COMPLETION) {
+        if reports {
             sink.push(&self.rx_cq, entry, src);
         }
     }
@@ -81,6 +91,10 @@ impl Ep {
     /// A receive took the `len` bytes of a longer message that fitted.
     #[cold]
     pub fn rx_trunc(&self, posted: Posted, env: &Envelope, len: usize, src: FiAddr) {
+        if posted.flags.contains(OpFlags::PEER_TRANSFER) {
+            let detail = format!("a message of {} bytes where {len} were due", env.len);
+            return self.layer_failed(posted.context, Errno::Trunc, detail);
+        }
         self.rx_error(truncated(posted, env, len), src);
     }
 
@@ -88,6 +102,9 @@ impl Ep {
     /// happened.
     #[cold]
     pub fn rx_failed(&self, posted: Posted, errno: Errno, src: FiAddr, detail: impl Into<String>) {
+        if posted.flags.contains(OpFlags::PEER_TRANSFER) {
+            return self.layer_failed(posted.context, errno, detail);
+        }
         let entry = Entry {
             context: posted.context,
             flags: posted.kind.received() | released(posted.buf.end()),
@@ -100,17 +117,13 @@ impl Ep {
     /// A look for a message, claim or discard is done: this is the message. It always reports, and
     /// counts nothing.
     #[cold]
-    pub fn rx_peeked(
-        &self,
-        context: Context,
-        kind: Kind,
-        env: &Envelope,
-        more: CompletionFlags,
-        src: FiAddr,
-    ) {
+    pub fn rx_peeked(&self, posted: &Posted, env: &Envelope, more: CompletionFlags, src: FiAddr) {
+        if posted.flags.contains(OpFlags::PEER_TRANSFER) {
+            return self.told_layer(posted.context, Ok(env.len));
+        }
         let entry = Entry {
-            context,
-            flags: kind.received() | data_flag(env) | more,
+            context: posted.context,
+            flags: posted.kind.received() | data_flag(env) | more,
             len: env.len,
             buf: 0,
             data: env.data,
@@ -121,14 +134,17 @@ impl Ep {
 
     /// A look for a message has found none.
     #[cold]
-    pub fn rx_no_message(&self, context: Context, kind: Kind, tag: TagMatch) {
+    pub fn rx_no_message(&self, posted: &Posted) {
         let entry = Entry {
-            context,
-            flags: kind.received(),
-            tag: tag.tag,
+            context: posted.context,
+            flags: posted.kind.received(),
+            tag: posted.tag.tag,
             ..Entry::default()
         };
         let detail = "no message waits for such a receive";
+        if posted.flags.contains(OpFlags::PEER_TRANSFER) {
+            return self.layer_failed(posted.context, Errno::NoMsg, detail);
+        }
         self.rx_cq
             .push_err(ErrEntry::new(entry, Errno::NoMsg, detail));
     }

@@ -346,11 +346,12 @@ fn a_look_that_finds_nothing_is_an_error_and_counts_nothing() {
     let recv = open_cntr(Events::default());
     bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
     let ep = Ep::resolve(&bind, &Info::default()).unwrap();
-    ep.rx_no_message(Context(4), Kind::Tagged, TagMatch::exact(5));
+    let look = receive(OpFlags::PEEK);
+    ep.rx_no_message(&look);
     let error = error(&ep.rx_cq);
     assert_eq!((error.errno, error.entry.tag), (Errno::NoMsg, 5));
     let none = CompletionFlags::empty();
-    ep.rx_peeked(Context(4), Kind::Tagged, &MESSAGE, none, FiAddr(4));
+    ep.rx_peeked(&look, &MESSAGE, none, FiAddr(4));
     assert_eq!(entries(&ep.rx_cq)[0].0.len, 8);
     assert_eq!((recv.read(), recv.read_err()), (0, 0));
 }

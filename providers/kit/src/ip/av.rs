@@ -122,4 +122,9 @@ impl AddressVector for Av {
         self.birth.check()?;
         self.addr(addr).map(Address::Ip).ok_or(Errno::Inval)
     }
+
+    fn members(&self) -> Result<Vec<FiAddr>> {
+        self.birth.check()?;
+        Ok(self.table.members())
+    }
 }

@@ -68,7 +68,16 @@ pub trait Receiver {
     #[cold]
     fn recv_otherwise(&mut self, posted: Posted, src: FiAddr) -> Result {
         let (flags, kind) = (posted.flags, posted.kind);
-        let what = flags.difference(PLAIN);
+        let mut what = flags.difference(PLAIN);
+        if what.contains(OpFlags::PEER_TRANSFER) {
+            if !self.ep().has_layer() {
+                return Err(Errno::BadFlags);
+            }
+            what -= OpFlags::PEER_TRANSFER;
+            if what.is_empty() {
+                return recv_of_layer(self, posted, src);
+            }
+        }
         if what == OpFlags::MULTI_RECV {
             return recv_multi(self, posted, src);
         }
@@ -85,6 +94,18 @@ pub trait Receiver {
             _ => peek(self, &posted, src),
         }
     }
+}
+
+/// A plain receive of a layer's.
+fn recv_of_layer<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
+    if src != at.manner().any {
+        at.direct(&mut posted, src)?;
+    }
+    let kind = posted.kind;
+    if let Some((posted, env, kept)) = at.matcher(kind).post(posted) {
+        at.meet(posted, env, kept);
+    }
+    Ok(())
 }
 
 fn recv_multi<R: Receiver + ?Sized>(at: &mut R, mut posted: Posted, src: FiAddr) -> Result {
@@ -120,8 +141,7 @@ fn peek<R: Receiver + ?Sized>(at: &mut R, posted: &Posted, src: FiAddr) -> Resul
         look(at, posted, posted_src)
     });
     let Some((env, more)) = found else {
-        at.ep()
-            .rx_no_message(posted.context, posted.kind, posted.tag);
+        at.ep().rx_no_message(posted);
         return Ok(());
     };
     report_seen(at, posted, &env, more);
@@ -181,6 +201,5 @@ fn report_seen<R: Receiver + ?Sized>(
     more: CompletionFlags,
 ) {
     let src = at.addr_of(env.src);
-    at.ep()
-        .rx_peeked(posted.context, posted.kind, env, more, src);
+    at.ep().rx_peeked(posted, env, more, src);
 }

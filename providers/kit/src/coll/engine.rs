@@ -1,0 +1,590 @@
+//! What carries plans out: posts the messages of a round, and goes on when all of them are over.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::eq::Event;
+use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result, TagMatch, eq, tagged};
+
+use super::group::{Failure, Group, Running};
+use super::mail::{Mailbox, Note};
+use super::memory::{Memory, iov, iov_mut};
+use super::plan::{Message, Plan, Shape};
+use super::tag::{self, Number, Purpose};
+use crate::Ep;
+use crate::atomic::Kernel;
+use crate::birth::Native;
+use crate::copy::Shared;
+use crate::cq::{Progress, Sink};
+use crate::eq::Queue;
+use crate::wait::Rest;
+
+/// The layer of one endpoint, as its queues and counters drive it.
+pub(super) struct Engine {
+    pub(super) state: Native<State>,
+    mail: Arc<Mailbox>,
+    /// Whether there is anything to do without mail.
+    is_busy: AtomicBool,
+    /// Where collectives complete.
+    pub(super) ep: Ep,
+}
+
+/// What the engine's lock protects. It is taken above the endpoint's.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) wire: Wire,
+    pub(super) events: Events,
+    pub(super) groups: FxHashMap<Number, Group>,
+    pub(super) next_number: Number,
+    /// Notices that are to be sent: to whom, with which tag, what, and for which group of ours.
+    pub(super) alarms: Vec<(FiAddr, u64, u64, Number)>,
+    /// Groups that are broken.
+    pub(super) broken: usize,
+    running: usize,
+    /// Something found a full queue.
+    is_short: bool,
+    /// Turns since something was over.
+    idle: u32,
+    over: Vec<Over>,
+    letters: Vec<Note>,
+}
+
+/// A collective that is to be reported.
+#[derive(Debug)]
+struct Over {
+    context: Context,
+    flags: OpFlags,
+    outcome: Result<(), Failure>,
+}
+
+/// The endpoint below, as far as the layer posts to it.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) inner: Arc<dyn selvedge::Endpoint>,
+    pub(super) inject_size: usize,
+}
+
+/// The event queue, which may hold the endpoint and so is not held by it.
+#[derive(Debug)]
+pub(super) struct Events(pub(super) Weak<Queue>);
+
+/// A collective as it was posted, checked.
+#[derive(Clone, Copy)]
+pub(super) struct Post {
+    pub(super) shape: Shape,
+    pub(super) kernel: Option<Kernel>,
+    pub(super) context: Context,
+    pub(super) flags: OpFlags,
+}
+
+/// Collectives of a group that may be under way.
+const MOST_RUNNING: usize = 1024;
+/// Turns without anything until a group is looked after: some tenths of a millisecond.
+const PATIENCE: u32 = 4096;
+/// Turns from one look for what nobody wants to the next.
+const UNWANTED: u32 = 64;
+
+impl Engine {
+    pub(super) fn new(state: Native<State>, mail: Arc<Mailbox>, ep: Ep) -> Self {
+        Self {
+            state,
+            mail,
+            is_busy: AtomicBool::new(false),
+            ep,
+        }
+    }
+
+    /// Does something, then what has come of it, and reports.
+    pub(super) fn with<R>(
+        &self,
+        sink: &mut Sink<'_>,
+        run: impl FnOnce(&mut State) -> Result<R>,
+    ) -> Result<R> {
+        let mut state = self.state.lock()?;
+        let answer = run(&mut state);
+        state.read(&self.mail);
+        self.report(&mut state, sink);
+        self.is_busy.store(state.is_busy(), Ordering::Relaxed);
+        answer
+    }
+
+    fn report(&self, state: &mut State, sink: &mut Sink<'_>) {
+        for Over {
+            context,
+            flags,
+            outcome,
+        } in state.over.drain(..)
+        {
+            let entry = Entry {
+                context,
+                flags: CompletionFlags::COLLECTIVE,
+                ..Entry::default()
+            };
+            match outcome {
+                Ok(()) if self.ep.reports(flags) => {
+                    sink.push(&self.ep.tx_cq, entry, FiAddr::UNSPEC);
+                }
+                Ok(()) => {}
+                Err((errno, detail)) => {
+                    self.ep.tx_cq.push_err(ErrEntry::new(entry, errno, detail));
+                }
+            }
+        }
+    }
+}
+
+impl Progress for Engine {
+    #[inline]
+    fn progress(&self, _budget: usize, sink: &mut Sink<'_>) -> usize {
+        if self.mail.is_empty() && !self.is_busy.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let turned = self.with(sink, |state| {
+            state.turn(&self.mail);
+            Ok(())
+        });
+        usize::from(turned.is_ok())
+    }
+
+    fn rest(&self, _seen: &mut u64) -> Rest {
+        if !self.mail.is_empty() {
+            self.woken();
+            return Rest::Moved;
+        }
+        let Ok(mut state) = self.state.lock() else {
+            return Rest::UntilWoken;
+        };
+        if state.is_short {
+            return Rest::AtMost(Duration::from_millis(1));
+        }
+        if state.running > 0 && state.idle < PATIENCE {
+            state.idle = PATIENCE;
+            state.look_after_all();
+            return Rest::Moved;
+        }
+        match state.broken {
+            0 => Rest::UntilWoken,
+            _ => Rest::AtMost(Duration::from_millis(10)),
+        }
+    }
+
+    fn woken(&self) {
+        self.progress(0, &mut Sink::none());
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+impl State {
+    pub(super) fn new(wire: Wire, events: Events) -> Self {
+        Self {
+            wire,
+            events,
+            groups: FxHashMap::default(),
+            next_number: 0,
+            alarms: Vec::new(),
+            broken: 0,
+            running: 0,
+            is_short: false,
+            idle: 0,
+            over: Vec::new(),
+            letters: Vec::new(),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.running > 0 || self.broken > 0 || self.is_short
+    }
+
+    /// Something found a full queue, and is to be tried again.
+    pub(super) fn try_again(&mut self) {
+        self.is_short = true;
+    }
+
+    fn turn(&mut self, mail: &Mailbox) {
+        if std::mem::take(&mut self.is_short) {
+            self.send_alarms();
+            let numbers: Vec<_> = self.groups.keys().copied().collect();
+            for number in numbers {
+                self.go_on_joining(number);
+                let running = self.groups.get(&number).map(|group| &group.running[..]);
+                let running = running.unwrap_or_default().iter();
+                for sequence in running.map(|it| it.sequence).collect::<Vec<_>>() {
+                    self.advance(number, sequence);
+                }
+            }
+        }
+        if mail.is_empty() {
+            self.idle = self.idle.saturating_add(1);
+            if self.running > 0 && self.idle == PATIENCE {
+                self.look_after_all();
+            }
+        }
+        if self.broken > 0 && self.idle.is_multiple_of(UNWANTED) {
+            self.drop_unwanted();
+        }
+    }
+
+    fn look_after_all(&mut self) {
+        let waiting = self
+            .groups
+            .values()
+            .filter(|group| !group.running.is_empty());
+        let waiting: Vec<_> = waiting.map(|group| group.number).collect();
+        waiting
+            .into_iter()
+            .for_each(|number| self.look_after(number));
+    }
+
+    /// Takes what the endpoint has reported.
+    fn read(&mut self, mail: &Mailbox) {
+        while !mail.is_empty() {
+            self.idle = 0;
+            let mut letters = std::mem::take(&mut self.letters);
+            mail.take(&mut letters);
+            for Note { context, outcome } in letters.drain(..) {
+                self.told(Purpose::of(context), outcome);
+            }
+            self.letters = letters;
+        }
+    }
+
+    fn told(&mut self, (purpose, number): (Purpose, Number), outcome: Result<usize, Failure>) {
+        match (purpose, outcome) {
+            (Purpose::Data(sequence), outcome) => self.message_over(number, sequence, outcome),
+            (Purpose::JoinReceive(rank), outcome) => {
+                self.heard_number(number, usize::from(rank), outcome);
+            }
+            (Purpose::JoinSend(rank), outcome) => {
+                self.number_sent(number, usize::from(rank), outcome.err());
+            }
+            (Purpose::Watch, outcome) => self.noticed(number, outcome.is_ok_and(|len| len == 8)),
+            (Purpose::Ping, Err((errno, detail))) => self.break_group(number, errno, &detail),
+            // One was dropped; there may be more.
+            (Purpose::Look, Ok(_)) => self.drop_unwanted_of(number),
+            (Purpose::Look, Err(_)) | (Purpose::Alarm, _) => {}
+            (Purpose::Ping, Ok(_)) => {}
+        }
+    }
+
+    /// Begins a collective.
+    pub(super) fn start(
+        &mut self,
+        number: Number,
+        post: Post,
+        memory: impl FnOnce(&Shape, &mut Group, &Plan) -> Memory,
+    ) {
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        let sequence = group.next_sequence;
+        group.next_sequence = (sequence + 1) & tag::SEQUENCE;
+        let plan = group.plan(&post.shape);
+        let memory = memory(&post.shape, group, &plan);
+        for &step in &plan.first {
+            memory.step(step, post.kernel.as_ref());
+        }
+        group.running.push(Running {
+            coll: post.shape.coll,
+            sequence,
+            plan,
+            kernel: post.kernel,
+            memory,
+            round: 0,
+            posted: 0,
+            open: 0,
+            failure: None,
+            has_pinged: false,
+            context: post.context,
+            flags: post.flags,
+        });
+        self.running += 1;
+        self.idle = 0;
+        if sequence.is_multiple_of(UNWANTED) {
+            self.drop_notices(number);
+        }
+        self.advance(number, sequence);
+    }
+
+    /// Whether a group takes another collective now.
+    pub(super) fn has_room(group: &Group) -> bool {
+        group.running.len() < MOST_RUNNING
+    }
+
+    /// One message of a collective is over.
+    fn message_over(&mut self, number: Number, sequence: u32, outcome: Result<usize, Failure>) {
+        let Some(running) = self.running(number, sequence) else {
+            return;
+        };
+        running.open = running.open.saturating_sub(1);
+        match outcome {
+            Ok(_) => self.advance(number, sequence),
+            Err(failure) => self.lost(number, sequence, failure),
+        }
+    }
+
+    fn running(&mut self, number: Number, sequence: u32) -> Option<&mut Running> {
+        let group = self.groups.get_mut(&number)?;
+        let mut running = group.running.iter_mut();
+        running.find(|running| running.sequence == sequence)
+    }
+
+    /// Goes on as far as that goes without waiting.
+    fn advance(&mut self, number: Number, sequence: u32) {
+        loop {
+            let Some(group) = self.groups.get_mut(&number) else {
+                return;
+            };
+            let Some(at) = group.running.iter().position(|it| it.sequence == sequence) else {
+                return;
+            };
+            let running = &mut group.running[at];
+            if running.failure.is_some() {
+                return self.end_if_over(number, at);
+            }
+            let plan = Arc::clone(&running.plan);
+            let Some(round) = plan.rounds.get(running.round) else {
+                return self.end_if_over(number, at);
+            };
+            match post_round(&self.wire, group, at) {
+                Ok(()) => {}
+                Err((Errno::Again, _)) => return self.try_again(),
+                Err(failure) => return self.lost(number, sequence, failure),
+            }
+            let running = &mut group.running[at];
+            if running.open > 0 {
+                return;
+            }
+            for &step in &round.then {
+                running.memory.step(step, running.kernel.as_ref());
+            }
+            (running.round, running.posted) = (running.round + 1, 0);
+        }
+    }
+
+    /// A message of a collective has failed, and with it the group.
+    fn lost(&mut self, number: Number, sequence: u32, (errno, detail): Failure) {
+        let is_new = self
+            .running(number, sequence)
+            .is_some_and(|it| it.failure.is_none());
+        if is_new {
+            self.fail(number, sequence, (errno, detail.clone()));
+            self.break_group(number, errno, &detail);
+        } else if let Some(at) = self.place(number, sequence) {
+            self.end_if_over(number, at);
+        }
+    }
+
+    fn place(&self, number: Number, sequence: u32) -> Option<usize> {
+        let running = self.groups.get(&number)?.running.iter();
+        running.map(|it| it.sequence).position(|it| it == sequence)
+    }
+
+    /// Ends a collective with an error, as soon as nobody uses its memory any more.
+    pub(super) fn fail(&mut self, number: Number, sequence: u32, failure: Failure) {
+        let Some(running) = self.running(number, sequence) else {
+            return;
+        };
+        running.failure.get_or_insert(failure);
+        self.wire.give_up(Purpose::Data(sequence).context(number));
+        if let Some(at) = self.place(number, sequence) {
+            self.end_if_over(number, at);
+        }
+    }
+
+    fn end_if_over(&mut self, number: Number, at: usize) {
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        if group.running[at].open > 0 {
+            return;
+        }
+        let Running {
+            coll,
+            memory,
+            context,
+            flags,
+            failure,
+            ..
+        } = group.running.swap_remove(at);
+        group.give_back(memory.scratch);
+        let outcome = match failure {
+            None => Ok(()),
+            Some((errno, detail)) => Err((errno, format!("{coll:?} cannot end: {detail}"))),
+        };
+        self.over.push(Over {
+            context,
+            flags,
+            outcome,
+        });
+        self.running -= 1;
+        self.stop_listening(number);
+        self.forget_if_left(number);
+    }
+
+    /// Forgets a group that the application has left, once nothing of it is under way.
+    pub(super) fn forget_if_left(&mut self, number: Number) {
+        let Some(group) = self.groups.get(&number) else {
+            return;
+        };
+        if !group.is_left || group.join.is_some() || !group.running.is_empty() {
+            return;
+        }
+        if self.listens(number) {
+            return self.wire.give_up(Purpose::Watch.context(number));
+        }
+        let gone = self.groups.remove(&number);
+        if gone.is_some_and(|group| group.broken.is_some()) {
+            self.broken -= 1;
+        }
+    }
+}
+
+/// Posts what is not posted yet of a collective's round: receives first, so that messages find them.
+fn post_round(wire: &Wire, group: &mut Group, at: usize) -> Result<(), Failure> {
+    let (number, members, numbers) = (group.number, &group.members, &group.numbers);
+    let running = &mut group.running[at];
+    let context = Purpose::Data(running.sequence).context(number);
+    let round = &running.plan.rounds[running.round];
+    let receives = round.receives.len();
+    // Nobody need look after these messages once the collective is over.
+    let is_last = running.round + 1 == running.plan.rounds.len();
+    while running.posted < receives + round.sends.len() {
+        let is_receive = running.posted < receives;
+        let &Message { peer, label, span } = match is_receive {
+            true => &round.receives[running.posted],
+            false => &round.sends[running.posted - receives],
+        };
+        let named = |errno| (errno, format!("rank {peer} of the group is lost"));
+        if span.len > 0 {
+            let (member, part) = (members[peer], running.memory.part(span));
+            let completes = if is_receive {
+                let tag = tag::data(number, running.sequence, label);
+                wire.receive(member, tag, part, context).map(|()| true)
+            } else {
+                let theirs = numbers[peer].ok_or(Errno::OpBadState).map_err(named)?;
+                let tag = tag::data(theirs, running.sequence, label);
+                match is_last {
+                    true => wire.send_off(member, tag, part, context).map(|()| true),
+                    false => wire.send(member, tag, part, context),
+                }
+            };
+            running.open += usize::from(completes.map_err(named)?);
+        }
+        running.posted += 1;
+    }
+    Ok(())
+}
+
+#[expect(unsafe_code, reason = "posts to the endpoint below")]
+impl Wire {
+    /// Posts a receive for one member's message.
+    pub(super) fn receive(&self, src: FiAddr, tag: u64, to: Shared, context: Context) -> Result {
+        let msg = tagged::RecvMsg {
+            iov: &[iov_mut(to)],
+            desc: &[],
+            src,
+            tag: TagMatch::exact(tag),
+            context,
+        };
+        // SAFETY: the memory is a running collective's, a join's or a notice's, which are kept until
+        // the mailbox has said that the receive is over, or the endpoint is closed; nothing touches
+        // it meanwhile.
+        unsafe { self.inner.trecvmsg(&msg, OpFlags::PEER_TRANSFER) }
+    }
+
+    /// Posts a receive for anybody's.
+    pub(super) fn receive_any(&self, tag: u64, to: Shared, context: Context) -> Result {
+        self.receive(FiAddr::UNSPEC, tag, to, context)
+    }
+
+    /// Sends, and says whether the mailbox will tell when that is over; a failure it tells always.
+    /// A short message may need more progress before it leaves.
+    pub(super) fn send(
+        &self,
+        dest: FiAddr,
+        tag: u64,
+        from: Shared,
+        context: Context,
+    ) -> Result<bool> {
+        let is_short = from.len() <= self.inject_size;
+        let flags = match is_short {
+            true => OpFlags::INJECT,
+            false => OpFlags::empty(),
+        };
+        self.post_send((dest, tag), from, context, flags)?;
+        Ok(!is_short)
+    }
+
+    /// Sends, and has the mailbox tell when the message leaves without our help.
+    pub(super) fn send_off(
+        &self,
+        dest: FiAddr,
+        tag: u64,
+        from: Shared,
+        context: Context,
+    ) -> Result {
+        self.post_send((dest, tag), from, context, OpFlags::empty())
+    }
+
+    fn post_send(
+        &self,
+        (dest, tag): (FiAddr, u64),
+        from: Shared,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        let msg = tagged::SendMsg {
+            iov: &[iov(from)],
+            desc: &[],
+            dest,
+            tag,
+            context,
+            data: 0,
+        };
+        // SAFETY: as for receives; a message that is injected is copied before the call returns.
+        unsafe { self.inner.tsendmsg(&msg, flags | OpFlags::PEER_TRANSFER) }
+    }
+
+    /// Takes the receives with a context back that have met no message.
+    pub(super) fn give_up(&self, context: Context) {
+        while self.inner.cancel(context).is_ok() {}
+    }
+
+    /// Drops a message that waits, if there is one.
+    pub(super) fn drop_one(&self, tag: TagMatch, number: Number) {
+        let msg = tagged::RecvMsg {
+            iov: &[],
+            desc: &[],
+            src: FiAddr::UNSPEC,
+            tag,
+            context: Purpose::Look.context(number),
+        };
+        let flags = OpFlags::PEER_TRANSFER | OpFlags::PEEK | OpFlags::DISCARD;
+        // If it is not taken, the next look comes by itself.
+        // SAFETY: there is no memory.
+        let _ = unsafe { self.inner.trecvmsg(&msg, flags) };
+    }
+}
+
+impl Events {
+    pub(super) fn push(&self, event: Event) {
+        if let Some(queue) = self.0.upgrade() {
+            queue.push(event);
+        }
+    }
+
+    pub(super) fn push_err(&self, error: eq::ErrEntry) {
+        if let Some(queue) = self.0.upgrade() {
+            queue.push_err(error);
+        }
+    }
+}

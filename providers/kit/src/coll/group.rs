@@ -1,0 +1,110 @@
+//! Groups, and the collectives of each that are under way.
+
+use std::sync::Arc;
+
+use selvedge::collective::Op;
+use selvedge::{Context, Errno, FiAddr, OpFlags};
+
+use super::join::Join;
+use super::memory::{Memory, Scratch};
+use super::notice::Watch;
+use super::plan::{Plan, Shape};
+use super::tag::Number;
+use crate::atomic::Kernel;
+
+/// What has broken a group, or failed a collective.
+pub(super) type Failure = (Errno, String);
+
+/// What is known of a group that this endpoint has joined, or joins.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) number: Number,
+    pub(super) members: Vec<FiAddr>,
+    pub(super) rank: usize,
+    /// The members' numbers for the group; those that are not known are none.
+    pub(super) numbers: Vec<Option<Number>>,
+    /// While it is not joined by all.
+    pub(super) join: Option<Join>,
+    pub(super) broken: Option<Failure>,
+    /// The application has left.
+    pub(super) is_left: bool,
+    pub(super) next_sequence: u32,
+    pub(super) running: Vec<Running>,
+    pub(super) watch: Watch,
+    plans: Vec<(Shape, Arc<Plan>)>,
+    spare: Option<Scratch>,
+}
+
+/// A collective under way.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) coll: Op,
+    pub(super) sequence: u32,
+    pub(super) plan: Arc<Plan>,
+    pub(super) kernel: Option<Kernel>,
+    pub(super) memory: Memory,
+    /// The round that is under way, and how many of its messages are posted.
+    pub(super) round: usize,
+    pub(super) posted: usize,
+    /// Messages that are posted and not over.
+    pub(super) open: usize,
+    pub(super) failure: Option<Failure>,
+    pub(super) has_pinged: bool,
+    pub(super) context: Context,
+    pub(super) flags: OpFlags,
+}
+
+/// Plans that a group remembers: programs repeat themselves.
+const MOST_PLANS: usize = 8;
+
+impl Group {
+    pub(super) fn new(number: Number, members: Vec<FiAddr>, rank: usize) -> Self {
+        Self {
+            numbers: vec![None; members.len()],
+            number,
+            members,
+            rank,
+            join: None,
+            broken: None,
+            is_left: false,
+            next_sequence: 0,
+            running: Vec::new(),
+            watch: Watch::default(),
+            plans: Vec::new(),
+            spare: None,
+        }
+    }
+
+    /// The others, by rank.
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let own = self.rank;
+        (0..self.members.len()).filter(move |&rank| rank != own)
+    }
+
+    pub(super) fn plan(&mut self, shape: &Shape) -> Arc<Plan> {
+        if let Some((_, plan)) = self.plans.iter().find(|(known, _)| known == shape) {
+            return Arc::clone(plan);
+        }
+        let plan = Arc::new(Plan::of(shape));
+        if self.plans.len() == MOST_PLANS {
+            self.plans.remove(0);
+        }
+        self.plans.push((*shape, Arc::clone(&plan)));
+        plan
+    }
+
+    pub(super) fn scratch(&mut self, len: usize) -> Scratch {
+        match self.spare.take() {
+            Some(spare) if spare.len() >= len => spare,
+            _ => Scratch::new(len),
+        }
+    }
+
+    /// Keeps memory for the next collective, unless it is much.
+    pub(super) fn give_back(&mut self, scratch: Scratch) {
+        const MOST: usize = 64 << 10;
+        if scratch.len() <= MOST {
+            self.spare = Some(scratch);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Joining: every member tells every other its number for the group.
+//!
+//! Each waits for each, directly, so that all find out by themselves when one is lost. A member that
+//! cannot join waits for the others' numbers all the same, to tell them so.
+
+use selvedge::eq::{ErrEntry, Event};
+use selvedge::{Context, Errno};
+
+use super::engine::State;
+use super::group::{Failure, Group};
+use super::memory::Scratch;
+use super::tag::{self, Number, Purpose};
+
+/// A join under way.
+#[derive(Debug)]
+pub(super) struct Join {
+    context: Context,
+    tag: u64,
+    /// Where numbers arrive, by rank; our own lies in its place and is sent.
+    words: Scratch,
+    /// The ranks to which our number was not sent yet, the next one last.
+    unsent: Vec<usize>,
+    /// Receives that are not posted yet, likewise.
+    unposted: Vec<usize>,
+    /// Messages that are posted and not over.
+    open: usize,
+    failure: Option<Failure>,
+}
+
+impl Join {
+    pub(super) fn new(group: &Group, key: u32, context: Context) -> Self {
+        let words = Scratch::new(group.members.len() * 8);
+        words.set_word(group.rank, u64::from(group.number));
+        let mut others: Vec<_> = group.others().collect();
+        others.reverse();
+        Self {
+            context,
+            tag: tag::join(group.members.len(), key),
+            words,
+            unsent: others.clone(),
+            unposted: others,
+            open: 0,
+            failure: None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.unsent.is_empty() && self.unposted.is_empty() && self.open == 0
+    }
+}
+
+impl State {
+    /// Posts what is to be posted, and ends a join of which nothing is left.
+    pub(super) fn go_on_joining(&mut self, number: Number) {
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        let Some(join) = &mut group.join else {
+            return;
+        };
+        while let Some(&rank) = join.unposted.last() {
+            let context = Purpose::JoinReceive(rank as u16).context(number);
+            let member = group.members[rank];
+            match self
+                .wire
+                .receive(member, join.tag, join.words.place(rank), context)
+            {
+                Ok(()) => join.open += 1,
+                Err(Errno::Again) => return self.try_again(),
+                Err(errno) => join.fails(errno, format!("receiving from {member:?}")),
+            }
+            join.unposted.pop();
+        }
+        while let Some(&rank) = join.unsent.last() {
+            let context = Purpose::JoinSend(rank as u16).context(number);
+            let (member, own) = (group.members[rank], join.words.place(group.rank));
+            match self.wire.send_off(member, join.tag, own, context) {
+                Ok(()) => join.open += 1,
+                Err(Errno::Again) => return self.try_again(),
+                Err(errno) => {
+                    join.fails(errno, format!("sending to {member:?}"));
+                    self.wire
+                        .give_up(Purpose::JoinReceive(rank as u16).context(number));
+                }
+            }
+            join.unsent.pop();
+        }
+        if join.is_over() {
+            self.joined(number);
+        }
+    }
+
+    /// A member's number is here, or it never will be.
+    pub(super) fn heard_number(
+        &mut self,
+        number: Number,
+        rank: usize,
+        outcome: Result<usize, Failure>,
+    ) {
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        let Some(join) = &mut group.join else {
+            return;
+        };
+        join.open -= 1;
+        match outcome {
+            Ok(8) => group.numbers[rank] = Number::try_from(join.words.word(rank)).ok(),
+            Ok(len) => join.fails(Errno::Proto, format!("a number of {len} bytes")),
+            Err((errno, detail)) => join.fails(errno, detail),
+        }
+        self.go_on_joining(number);
+    }
+
+    /// A member has our number, or never will: it is not there then, so neither will its own come.
+    pub(super) fn number_sent(&mut self, number: Number, rank: usize, failure: Option<Failure>) {
+        let group = self.groups.get_mut(&number);
+        let Some(join) = group.and_then(|group| group.join.as_mut()) else {
+            return;
+        };
+        join.open -= 1;
+        if let Some((errno, detail)) = failure {
+            join.fails(errno, detail);
+            let awaited = Purpose::JoinReceive(rank as u16).context(number);
+            self.wire.give_up(awaited);
+        }
+        self.go_on_joining(number);
+    }
+
+    fn joined(&mut self, number: Number) {
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        let Some(Join {
+            context, failure, ..
+        }) = group.join.take()
+        else {
+            return;
+        };
+        match failure {
+            None => self.events.push(Event::JoinComplete { context }),
+            Some((errno, detail)) => {
+                let told = format!("the group cannot be joined: {detail}");
+                self.events.push_err(ErrEntry::new(context, errno, told));
+                self.break_group(number, errno, &detail);
+            }
+        }
+        self.forget_if_left(number);
+    }
+}
+
+impl Join {
+    /// The first failure counts.
+    fn fails(&mut self, errno: Errno, detail: String) {
+        self.failure.get_or_insert((errno, detail));
+    }
+}

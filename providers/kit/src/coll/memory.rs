@@ -1,0 +1,149 @@
+//! The memory of a collective: the application's, by the promise of its post, and ours.
+
+#![expect(
+    unsafe_code,
+    reason = "memory that an endpoint writes while we keep it"
+)]
+
+use std::ffi::c_void;
+use std::{ptr, slice};
+
+use selvedge::{Iov, IovMut};
+
+use super::plan::{ALIGN, Place, Span, Step};
+use crate::atomic::{Args, Kernel};
+use crate::copy::Shared;
+
+/// Memory of ours that receives are posted into: freed when nobody has it any more.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    words: *mut [u128],
+}
+
+impl Scratch {
+    pub(super) fn new(len: usize) -> Self {
+        let words = vec![0_u128; len.div_ceil(ALIGN)].into_boxed_slice();
+        Self {
+            words: Box::into_raw(words),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.words.len() * ALIGN
+    }
+
+    pub(super) fn shared(&self) -> Shared {
+        // SAFETY: the memory is there until `self` is dropped, which whoever uses a part of it keeps
+        // (`Memory` by having it, joins and notices by keeping it until their receives are over),
+        // and no reference to it is made but in `Memory::operand`.
+        unsafe { Shared::new(self.words.cast(), self.len()) }
+    }
+
+    /// The word number `index`.
+    pub(super) fn word(&self, index: usize) -> u64 {
+        let mut bytes = [0; 8];
+        self.shared().part(index * 8, 8).read_into(&mut bytes);
+        u64::from_ne_bytes(bytes)
+    }
+
+    pub(super) fn set_word(&self, index: usize, word: u64) {
+        self.shared().part(index * 8, 8).write(&word.to_ne_bytes());
+    }
+
+    /// The same word, for a post.
+    pub(super) fn place(&self, index: usize) -> Shared {
+        self.shared().part(index * 8, 8)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw`, and nobody uses it any more.
+        drop(unsafe { Box::from_raw(self.words) });
+    }
+}
+
+// SAFETY: it owns its memory.
+unsafe impl Send for Scratch {}
+// SAFETY: as for `Shared`: shared references read and write by copies alone, under the engine's
+// lock.
+unsafe impl Sync for Scratch {}
+
+/// The three memories that the steps of a plan name.
+#[derive(Debug)]
+pub(super) struct Memory {
+    send: Shared,
+    result: Shared,
+    pub(super) scratch: Scratch,
+}
+
+impl Memory {
+    /// # Safety
+    /// Until the value is dropped, `reads` bytes from `buf` on are valid for reads, and `writes`
+    /// bytes from `result` on for writes, too, and nobody else writes the former or touches the
+    /// latter.
+    pub(super) unsafe fn new(
+        (buf, reads): (*const c_void, usize),
+        (result, writes): (*mut c_void, usize),
+        scratch: Scratch,
+    ) -> Self {
+        // SAFETY: passed on from the caller; nothing writes to the place `Send`.
+        let send = unsafe { Shared::new(buf.cast_mut().cast(), reads) };
+        // SAFETY: passed on from the caller.
+        let result = unsafe { Shared::new(result.cast(), writes) };
+        Self {
+            send,
+            result,
+            scratch,
+        }
+    }
+
+    pub(super) fn part(&self, span: Span) -> Shared {
+        let all = match span.place {
+            Place::Send => self.send,
+            Place::Result => self.result,
+            Place::Scratch => self.scratch.shared(),
+        };
+        all.part(span.at, span.len)
+    }
+
+    /// Does what is done here. No message into this memory is under way.
+    pub(super) fn step(&self, step: Step, kernel: Option<&Kernel>) {
+        match step {
+            Step::Copy { from, to } => copy(self.part(from), self.part(to)),
+            Step::Reduce { target, operand } => {
+                let kernel = kernel.expect("only reductions have such steps");
+                let args = Args {
+                    operand: self.operand(operand),
+                    compare: &[],
+                    result: &mut [],
+                };
+                let done = self.part(target).apply(kernel, args);
+                done.expect("elements are aligned in scratch memory");
+            }
+        }
+    }
+
+    /// Bytes as a slice, as long as nobody writes them: steps have another target.
+    fn operand(&self, span: Span) -> &[u8] {
+        let part = self.part(span);
+        // SAFETY: the bytes are valid, and the only step that runs writes to others.
+        unsafe { slice::from_raw_parts(part.as_ptr(), part.len()) }
+    }
+}
+
+fn copy(from: Shared, to: Shared) {
+    assert_eq!(from.len(), to.len());
+    // SAFETY: both are valid for so many bytes; an application may give the same memory twice.
+    unsafe { ptr::copy(from.as_ptr(), to.as_ptr(), from.len()) };
+}
+
+/// For a send.
+pub(super) fn iov(part: Shared) -> Iov {
+    Iov::from_raw(part.as_ptr().cast(), part.len())
+}
+
+/// For a receive.
+pub(super) fn iov_mut(part: Shared) -> IovMut {
+    IovMut::from_raw(part.as_ptr().cast(), part.len())
+}

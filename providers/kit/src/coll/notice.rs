@@ -1,0 +1,176 @@
+//! What members say about their group itself: that it is broken, and whether they live.
+
+use std::mem;
+
+use selvedge::Errno;
+
+use super::engine::State;
+use super::memory::Scratch;
+use super::tag::{self, Number, Purpose};
+
+/// The receive for notices. It is posted only while a collective takes long: the oldest receive of
+/// an endpoint is the one that messages are held against first.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    room: Option<Scratch>,
+    is_posted: bool,
+}
+
+/// The word of a notice: the number of the error that has broken the group, or this.
+const PING: u64 = 0;
+
+impl State {
+    /// Marks a group as broken, ends what is under way in it, and tells the others.
+    pub(super) fn break_group(&mut self, number: Number, errno: Errno, detail: &str) {
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        if group.broken.is_some() {
+            return;
+        }
+        group.broken = Some((errno, detail.to_owned()));
+        self.broken += 1;
+        let told = group.others().filter_map(|rank| {
+            let theirs = group.numbers[rank]?;
+            Some((
+                group.members[rank],
+                tag::notice(theirs),
+                errno.as_raw() as u64,
+            ))
+        });
+        let told: Vec<_> = told.collect();
+        self.alarms.extend(
+            told.into_iter()
+                .map(|(to, tag, word)| (to, tag, word, number)),
+        );
+        let running: Vec<_> = group.running.iter().map(|it| it.sequence).collect();
+        for sequence in running {
+            self.fail(number, sequence, (errno, detail.to_owned()));
+        }
+        self.send_alarms();
+    }
+
+    /// Sends notices that there was no room for, and those that are new.
+    pub(super) fn send_alarms(&mut self) {
+        let word = Scratch::new(8);
+        while let Some((to, tag, what, number)) = self.alarms.pop() {
+            word.set_word(0, what);
+            let context = Purpose::Alarm.context(number);
+            if self.wire.send(to, tag, word.place(0), context) == Err(Errno::Again) {
+                self.alarms.push((to, tag, what, number));
+                return self.try_again();
+            }
+        }
+    }
+
+    /// Listens for notices, and asks those that are waited for for a sign of life.
+    pub(super) fn look_after(&mut self, number: Number) {
+        self.listen(number);
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        let mut asked = Vec::new();
+        for running in &mut group.running {
+            if mem::replace(&mut running.has_pinged, true) {
+                continue;
+            }
+            if let Some(round) = running.plan.rounds.get(running.round) {
+                asked.extend(round.receives.iter().map(|message| message.peer));
+            }
+        }
+        asked.sort_unstable();
+        asked.dedup();
+        let to = asked.into_iter().filter_map(|rank| {
+            let theirs = group.numbers[rank]?;
+            Some((group.members[rank], tag::notice(theirs)))
+        });
+        let to: Vec<_> = to.collect();
+        let word = Scratch::new(8);
+        word.set_word(0, PING);
+        for (member, tag) in to {
+            let context = Purpose::Ping.context(number);
+            match self.wire.send(member, tag, word.place(0), context) {
+                Ok(_) | Err(Errno::Again) => {}
+                Err(errno) => {
+                    let detail = format!("{member:?}, which is waited for, is lost");
+                    return self.break_group(number, errno, &detail);
+                }
+            }
+        }
+    }
+
+    fn listen(&mut self, number: Number) {
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        if group.watch.is_posted || group.broken.is_some() {
+            return;
+        }
+        let room = group.watch.room.get_or_insert_with(|| Scratch::new(8));
+        let context = Purpose::Watch.context(number);
+        let posted = self
+            .wire
+            .receive_any(tag::notice(number), room.place(0), context);
+        group.watch.is_posted = posted.is_ok();
+    }
+
+    /// The receive for notices is over, with a notice if `is_one`.
+    pub(super) fn noticed(&mut self, number: Number, is_one: bool) {
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        group.watch.is_posted = false;
+        let word = group.watch.room.as_ref().map_or(PING, |room| room.word(0));
+        match word {
+            _ if !is_one => {}
+            PING => self.listen(number),
+            _ => {
+                let errno = i32::try_from(word).map_or(Errno::Other, Errno::from_raw);
+                let detail = "another member says that the group is broken";
+                self.break_group(number, errno, detail);
+            }
+        }
+        self.forget_if_left(number);
+    }
+
+    /// Takes the receive back when nothing is waited for.
+    pub(super) fn stop_listening(&mut self, number: Number) {
+        let group = self.groups.get(&number);
+        if group.is_some_and(|group| group.watch.is_posted && group.running.is_empty()) {
+            self.wire.give_up(Purpose::Watch.context(number));
+        }
+    }
+
+    /// Whether a receive of the group is still posted.
+    pub(super) fn listens(&self, number: Number) -> bool {
+        self.groups
+            .get(&number)
+            .is_some_and(|group| group.watch.is_posted)
+    }
+
+    /// Drops what has come for broken groups: whoever sent it waits for somebody to take it.
+    pub(super) fn drop_unwanted(&mut self) {
+        let broken = self.groups.values().filter(|group| group.broken.is_some());
+        let broken: Vec<_> = broken.map(|group| group.number).collect();
+        broken
+            .into_iter()
+            .for_each(|number| self.drop_unwanted_of(number));
+    }
+
+    pub(super) fn drop_unwanted_of(&mut self, number: Number) {
+        let is_broken = self
+            .groups
+            .get(&number)
+            .is_some_and(|group| group.broken.is_some());
+        if is_broken {
+            self.wire.drop_one(tag::any_data(number), number);
+        }
+        self.drop_notices(number);
+    }
+
+    /// Drops signs of life that were asked for while nobody listened.
+    pub(super) fn drop_notices(&mut self, number: Number) {
+        let notices = selvedge::TagMatch::exact(tag::notice(number));
+        self.wire.drop_one(notices, number);
+    }
+}

@@ -1,0 +1,607 @@
+//! What a member of a group does in a collective, as rounds of messages and the calculations behind
+//! them. No memory is touched here and nothing is sent: [`super::group`] carries plans out, and the
+//! tests do so without any fabric.
+//!
+//! All members make their plans from the same numbers, so that each message has one sender and one
+//! receiver. Results of a reduction are the same at all members to the last bit: where several
+//! calculate, all have the lower rank's value on the left.
+
+use std::ops::Range;
+
+use selvedge::collective::Op;
+
+/// Which memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// What the application lets us read.
+    Send,
+    /// What the application lets us write.
+    Result,
+    /// Ours.
+    Scratch,
+}
+
+/// Bytes of one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) place: Place,
+    pub(super) at: usize,
+    pub(super) len: usize,
+}
+
+/// One message. Between two members no two messages of a collective have the same label.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    /// The rank at the other end.
+    pub(super) peer: usize,
+    pub(super) label: u32,
+    pub(super) span: Span,
+}
+
+/// Something that is done here.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    Copy {
+        from: Span,
+        to: Span,
+    },
+    /// Changes the elements of `target` by those of `operand`.
+    Reduce {
+        target: Span,
+        operand: Span,
+    },
+}
+
+/// Messages that are under way together, and what is done when all of them are over.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub(super) receives: Vec<Message>,
+    pub(super) sends: Vec<Message>,
+    pub(super) then: Vec<Step>,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// What is done first.
+    pub(super) first: Vec<Step>,
+    pub(super) rounds: Vec<Round>,
+    /// Bytes of scratch memory.
+    pub(super) scratch: usize,
+}
+
+/// What plans are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) coll: Op,
+    pub(super) rank: usize,
+    pub(super) ranks: usize,
+    pub(super) root: usize,
+    /// Elements of each member.
+    pub(super) count: usize,
+    /// Bytes of an element.
+    pub(super) size: usize,
+}
+
+/// Elements begin at multiples of this in scratch memory: the processor's atomics want it.
+pub(super) const ALIGN: usize = 16;
+/// Messages of one round: more would only wait for each other.
+const WINDOW: usize = 32;
+/// From so many bytes on, it is better to send less than to send less often.
+const LARGE: usize = 32 << 10;
+
+impl Shape {
+    /// Bytes of a member's elements.
+    fn bytes(&self) -> usize {
+        self.count * self.size
+    }
+
+    fn is_root(&self) -> bool {
+        self.rank == self.root
+    }
+
+    /// Bytes that are read of the application.
+    pub(super) fn reads(&self) -> usize {
+        match self.coll {
+            Op::Barrier | Op::Broadcast => 0,
+            Op::Scatter if !self.is_root() => 0,
+            Op::Alltoall | Op::ReduceScatter | Op::Scatter => self.bytes() * self.ranks,
+            Op::Allreduce | Op::Allgather | Op::Reduce | Op::Gather => self.bytes(),
+        }
+    }
+
+    /// Bytes that are written for the application.
+    pub(super) fn writes(&self) -> usize {
+        match self.coll {
+            Op::Barrier => 0,
+            Op::Reduce | Op::Gather if !self.is_root() => 0,
+            Op::Alltoall | Op::Allgather | Op::Gather => self.bytes() * self.ranks,
+            Op::Broadcast | Op::Allreduce | Op::ReduceScatter | Op::Reduce | Op::Scatter => {
+                self.bytes()
+            }
+        }
+    }
+
+    /// The slice of one rank where all are side by side.
+    fn slice(&self, place: Place, rank: usize) -> Span {
+        let len = self.bytes();
+        Span {
+            place,
+            at: rank * len,
+            len,
+        }
+    }
+
+    fn after(&self, steps: usize) -> usize {
+        (self.rank + steps) % self.ranks
+    }
+
+    fn before(&self, steps: usize) -> usize {
+        (self.rank + self.ranks - steps) % self.ranks
+    }
+
+    /// Elements that one of the ranks calculates for all, as bytes.
+    fn share(&self, rank: usize) -> Range<usize> {
+        let bound = |rank: usize| {
+            let elements = self.count as u128 * rank as u128 / self.ranks as u128;
+            elements as usize * self.size
+        };
+        bound(rank)..bound(rank + 1)
+    }
+}
+
+impl Plan {
+    pub(super) fn of(shape: &Shape) -> Self {
+        let mut plan = Self::default();
+        let is_large = shape.bytes() >= LARGE && shape.ranks > 2;
+        match shape.coll {
+            Op::Barrier => plan.barrier(shape),
+            Op::Broadcast if is_large => plan.broadcast_in_shares(shape),
+            Op::Broadcast => plan.broadcast(shape),
+            Op::Alltoall => plan.alltoall(shape),
+            Op::Allreduce if is_large => plan.allreduce_in_shares(shape),
+            Op::Allreduce => plan.allreduce(shape),
+            Op::Allgather if shape.writes() < LARGE => plan.allgather_doubling(shape),
+            Op::Allgather => plan.allgather(shape),
+            Op::ReduceScatter => plan.reduce_scatter(shape),
+            Op::Reduce => plan.reduce(shape),
+            Op::Scatter => plan.scatter(shape),
+            Op::Gather => plan.gather(shape),
+        }
+        plan
+    }
+
+    /// Room for `len` bytes of elements.
+    fn scratch(&mut self, len: usize) -> Span {
+        let at = self.scratch;
+        self.scratch += len.next_multiple_of(ALIGN);
+        Span {
+            place: Place::Scratch,
+            at,
+            len,
+        }
+    }
+
+    fn copied(&mut self, from: Span) -> Span {
+        let to = self.scratch(from.len);
+        self.first.push(Step::Copy { from, to });
+        to
+    }
+
+    /// After the step number k, everybody has heard, if indirectly, of 2^(k+1) - 1 others
+    /// (Hensgen, Finkel and Manber, 1988).
+    fn barrier(&mut self, shape: &Shape) {
+        let word = self.scratch(2 * ALIGN);
+        for (label, steps) in doublings(shape.ranks) {
+            let message = |peer, at| Message {
+                peer,
+                label,
+                span: Span { at, len: 8, ..word },
+            };
+            self.rounds.push(Round {
+                receives: vec![message(shape.before(steps), ALIGN)],
+                sends: vec![message(shape.after(steps), 0)],
+                then: Vec::new(),
+            });
+        }
+    }
+
+    /// A binomial tree.
+    fn broadcast(&mut self, shape: &Shape) {
+        let span = shape.slice(Place::Result, 0);
+        let tree = Tree::of(shape);
+        let message = |peer| Message {
+            peer,
+            label: 0,
+            span,
+        };
+        self.round(tree.parent.map(message), None);
+        self.round(None, tree.children.iter().rev().map(|&peer| message(peer)));
+    }
+
+    /// Each member gets a share from the root and passes it on to all others (van de Geijn, 1994).
+    fn broadcast_in_shares(&mut self, shape: &Shape) {
+        let len = shape.bytes();
+        let share = |rank: usize| {
+            let bound = |rank: usize| (len as u128 * rank as u128 / shape.ranks as u128) as usize;
+            Span {
+                place: Place::Result,
+                at: bound(rank),
+                len: bound(rank + 1) - bound(rank),
+            }
+        };
+        let message = |label, peer, rank| Message {
+            peer,
+            label,
+            span: share(rank),
+        };
+        let others = (1..shape.ranks).map(|steps| shape.after(steps));
+        match shape.is_root() {
+            true => self.windows([], others.map(|rank| message(0, rank, rank))),
+            false => self.round(Some(message(0, shape.root, shape.rank)), None),
+        }
+        let receives = (1..shape.ranks).map(|steps| shape.before(steps));
+        let sends = (1..shape.ranks).map(|steps| shape.after(steps));
+        // The root has all of it, and its own share is nobody else's yet.
+        let receives = receives.filter(|_| !shape.is_root());
+        let sends = sends.filter(|&rank| rank != shape.root);
+        self.windows(
+            receives.map(|rank| message(1, rank, rank)),
+            sends.map(|rank| message(1, rank, shape.rank)),
+        );
+    }
+
+    /// Everybody's slice straight to its place.
+    fn alltoall(&mut self, shape: &Shape) {
+        self.keep(shape, Place::Send, Place::Result);
+        let message = |place| {
+            move |rank| Message {
+                peer: rank,
+                label: 0,
+                span: shape.slice(place, rank),
+            }
+        };
+        let receives = (1..shape.ranks).map(|steps| shape.before(steps));
+        let sends = (1..shape.ranks).map(|steps| shape.after(steps));
+        self.windows(
+            receives.map(message(Place::Result)),
+            sends.map(message(Place::Send)),
+        );
+    }
+
+    /// A member's own slice.
+    fn keep(&mut self, shape: &Shape, from: Place, to: Place) {
+        let (from, to) = (shape.slice(from, shape.rank), shape.slice(to, shape.rank));
+        self.first.push(Step::Copy { from, to });
+    }
+
+    /// Pairs, pairs of pairs, and so on, each exchanging what it has. Members beyond the largest
+    /// power of two hand over to a neighbour before, and get the result from it afterwards.
+    fn allreduce(&mut self, shape: &Shape) {
+        let (rank, ranks) = (shape.rank, shape.ranks);
+        let mut own = self.copied(shape.slice(Place::Send, 0));
+        let mut other = self.scratch(own.len);
+        let result = shape.slice(Place::Result, 0);
+        let power = 1 << ranks.ilog2();
+        let beyond = ranks - power;
+        let message = |peer, label, span| Message { peer, label, span };
+        let place = match rank {
+            _ if rank >= 2 * beyond => rank - beyond,
+            _ if rank.is_multiple_of(2) => {
+                self.round(Some(message(rank + 1, 0, other)), None);
+                self.then(Step::Reduce {
+                    target: own,
+                    operand: other,
+                });
+                rank / 2
+            }
+            _ => {
+                self.round(None, Some(message(rank - 1, 0, own)));
+                self.round(Some(message(rank - 1, FOLDED, result)), None);
+                return;
+            }
+        };
+        for (label, steps) in doublings(power) {
+            let partner = place ^ steps;
+            let peer = match partner < beyond {
+                true => partner * 2,
+                false => partner + beyond,
+            };
+            let (receive, send) = (
+                message(peer, label + 1, other),
+                message(peer, label + 1, own),
+            );
+            self.round(Some(receive), Some(send));
+            if partner < place {
+                std::mem::swap(&mut own, &mut other);
+            }
+            self.then(Step::Reduce {
+                target: own,
+                operand: other,
+            });
+        }
+        self.then(Step::Copy {
+            from: own,
+            to: result,
+        });
+        if rank < 2 * beyond {
+            self.round(None, Some(message(rank + 1, FOLDED, own)));
+        }
+    }
+
+    /// Everybody calculates a share for all.
+    fn allreduce_in_shares(&mut self, shape: &Shape) {
+        let share = |place, rank: usize| {
+            let Range { start, end } = shape.share(rank);
+            Span {
+                place,
+                at: start,
+                len: end - start,
+            }
+        };
+        let own = self.copied(share(Place::Send, shape.rank));
+        let operands = |rank| share(Place::Send, rank);
+        self.reduced_from_all(shape, own, operands);
+        let result = |rank| share(Place::Result, rank);
+        self.then(Step::Copy {
+            from: own,
+            to: result(shape.rank),
+        });
+        let message = |peer, span| Message {
+            peer,
+            label: 1,
+            span,
+        };
+        let receives = (1..shape.ranks).map(|steps| shape.before(steps));
+        let sends = (1..shape.ranks).map(|steps| shape.after(steps));
+        self.windows(
+            receives.map(|rank| message(rank, result(rank))),
+            sends.map(|rank| message(rank, own)),
+        );
+    }
+
+    /// Sends each member what it reduces, and reduces what they send for `own`.
+    fn reduced_from_all(&mut self, shape: &Shape, own: Span, operand: impl Fn(usize) -> Span) {
+        let slots: Vec<_> = (0..WINDOW.min(shape.ranks - 1))
+            .map(|_| self.scratch(own.len))
+            .collect();
+        let steps: Vec<_> = (1..shape.ranks).collect();
+        for window in steps.chunks(WINDOW) {
+            let message = |peer, span| Message {
+                peer,
+                label: 0,
+                span,
+            };
+            let receives = window.iter().zip(&slots);
+            let reduce = |&operand| Step::Reduce {
+                target: own,
+                operand,
+            };
+            self.rounds.push(Round {
+                receives: receives
+                    .map(|(&steps, &slot)| message(shape.before(steps), slot))
+                    .collect(),
+                sends: window
+                    .iter()
+                    .map(|&steps| shape.after(steps))
+                    .map(|rank| message(rank, operand(rank)))
+                    .collect(),
+                then: slots[..window.len()].iter().map(reduce).collect(),
+            });
+        }
+    }
+
+    fn reduce_scatter(&mut self, shape: &Shape) {
+        let own = self.copied(shape.slice(Place::Send, shape.rank));
+        self.reduced_from_all(shape, own, |rank| shape.slice(Place::Send, rank));
+        self.last(Step::Copy {
+            from: own,
+            to: shape.slice(Place::Result, 0),
+        });
+    }
+
+    /// As many slices as are there already, to somebody twice as far away each time (Bruck and
+    /// others, 1997).
+    fn allgather_doubling(&mut self, shape: &Shape) {
+        let len = shape.bytes();
+        let all = self.scratch(len * shape.ranks);
+        let part = |from: usize, count: usize| Span {
+            at: all.at + from * len,
+            len: count * len,
+            ..all
+        };
+        self.first.push(Step::Copy {
+            from: shape.slice(Place::Send, 0),
+            to: part(0, 1),
+        });
+        for (label, steps) in doublings(shape.ranks) {
+            let count = steps.min(shape.ranks - steps);
+            let message = |peer, span| Message { peer, label, span };
+            self.round(
+                Some(message(shape.after(steps), part(steps, count))),
+                Some(message(shape.before(steps), part(0, count))),
+            );
+        }
+        for steps in 0..shape.ranks {
+            self.last(Step::Copy {
+                from: part(steps, 1),
+                to: shape.slice(Place::Result, shape.after(steps)),
+            });
+        }
+    }
+
+    fn allgather(&mut self, shape: &Shape) {
+        self.first.push(Step::Copy {
+            from: shape.slice(Place::Send, 0),
+            to: shape.slice(Place::Result, shape.rank),
+        });
+        let message = |peer, span| Message {
+            peer,
+            label: 0,
+            span,
+        };
+        let receives = (1..shape.ranks).map(|steps| shape.before(steps));
+        let sends = (1..shape.ranks).map(|steps| shape.after(steps));
+        self.windows(
+            receives.map(|rank| message(rank, shape.slice(Place::Result, rank))),
+            sends.map(|rank| message(rank, shape.slice(Place::Send, 0))),
+        );
+    }
+
+    /// A binomial tree, the other way round.
+    fn reduce(&mut self, shape: &Shape) {
+        let own = self.copied(shape.slice(Place::Send, 0));
+        let tree = Tree::of(shape);
+        let slots: Vec<_> = tree
+            .children
+            .iter()
+            .map(|_| self.scratch(own.len))
+            .collect();
+        let message = |peer, span| Message {
+            peer,
+            label: 0,
+            span,
+        };
+        let receives = tree.children.iter().zip(&slots);
+        self.round(receives.map(|(&peer, &slot)| message(peer, slot)), None);
+        for &operand in &slots {
+            self.then(Step::Reduce {
+                target: own,
+                operand,
+            });
+        }
+        match tree.parent {
+            Some(parent) => self.round(None, Some(message(parent, own))),
+            None => self.last(Step::Copy {
+                from: own,
+                to: shape.slice(Place::Result, 0),
+            }),
+        }
+    }
+
+    fn scatter(&mut self, shape: &Shape) {
+        let result = shape.slice(Place::Result, 0);
+        let message = |peer, span| Message {
+            peer,
+            label: 0,
+            span,
+        };
+        if !shape.is_root() {
+            return self.round(Some(message(shape.root, result)), None);
+        }
+        self.first.push(Step::Copy {
+            from: shape.slice(Place::Send, shape.rank),
+            to: result,
+        });
+        let others = (1..shape.ranks).map(|steps| shape.after(steps));
+        self.windows(
+            [],
+            others.map(|rank| message(rank, shape.slice(Place::Send, rank))),
+        );
+    }
+
+    fn gather(&mut self, shape: &Shape) {
+        let own = shape.slice(Place::Send, 0);
+        let message = |peer, span| Message {
+            peer,
+            label: 0,
+            span,
+        };
+        if !shape.is_root() {
+            return self.round(None, Some(message(shape.root, own)));
+        }
+        self.first.push(Step::Copy {
+            from: own,
+            to: shape.slice(Place::Result, shape.rank),
+        });
+        let others = (1..shape.ranks).map(|steps| shape.before(steps));
+        self.windows(
+            others.map(|rank| message(rank, shape.slice(Place::Result, rank))),
+            [],
+        );
+    }
+
+    /// A round, if it has any message.
+    fn round(
+        &mut self,
+        receives: impl IntoIterator<Item = Message>,
+        sends: impl IntoIterator<Item = Message>,
+    ) {
+        let round = Round {
+            receives: receives.into_iter().collect(),
+            sends: sends.into_iter().collect(),
+            then: Vec::new(),
+        };
+        if !(round.receives.is_empty() && round.sends.is_empty()) {
+            self.rounds.push(round);
+        }
+    }
+
+    /// Several rounds, if there are many messages.
+    fn windows(
+        &mut self,
+        receives: impl IntoIterator<Item = Message>,
+        sends: impl IntoIterator<Item = Message>,
+    ) {
+        let (mut receives, mut sends) = (receives.into_iter(), sends.into_iter());
+        loop {
+            let before = self.rounds.len();
+            let receives = receives.by_ref().take(WINDOW);
+            self.round(receives, sends.by_ref().take(WINDOW));
+            if self.rounds.len() == before {
+                return;
+            }
+        }
+    }
+
+    /// Something behind the last round so far; first of all, if there was none.
+    fn then(&mut self, step: Step) {
+        match self.rounds.last_mut() {
+            Some(round) => round.then.push(step),
+            None => self.first.push(step),
+        }
+    }
+
+    /// Something behind all rounds.
+    fn last(&mut self, step: Step) {
+        self.then(step);
+    }
+}
+
+/// The label of results that go back to members beyond the largest power of two.
+const FOLDED: u32 = 64;
+
+/// 1, 2, 4 and so on below `ranks`, numbered.
+fn doublings(ranks: usize) -> impl Iterator<Item = (u32, usize)> {
+    (0..)
+        .map(|k| (k, 1 << k))
+        .take_while(move |&(_, steps)| steps < ranks)
+}
+
+/// A member's neighbours in a binomial tree below the root. The nearest child comes first.
+struct Tree {
+    parent: Option<usize>,
+    children: Vec<usize>,
+}
+
+impl Tree {
+    fn of(shape: &Shape) -> Self {
+        let ranks = shape.ranks;
+        let place = (shape.rank + ranks - shape.root) % ranks;
+        let at = |place: usize| (place + shape.root) % ranks;
+        let lowest = match place {
+            0 => ranks,
+            place => 1 << place.trailing_zeros(),
+        };
+        let steps = doublings(ranks).map(|(_, steps)| steps);
+        let children = steps.take_while(|&steps| steps < lowest);
+        let children = children.map(|steps| place + steps);
+        Self {
+            parent: (place > 0).then(|| at(place & (place - 1))),
+            children: children.filter(|&child| child < ranks).map(at).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

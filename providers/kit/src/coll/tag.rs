@@ -1,0 +1,169 @@
+//! Tags and contexts of the layer's messages.
+
+use selvedge::{Context, Errno, Result, TagMatch};
+
+/// The bit of all of them.
+pub(super) const LAYER: u64 = 1 << 63;
+
+/// Which messages: bits 60 to 62.
+const JOIN: u64 = LAYER;
+const DATA: u64 = LAYER | 1 << 60;
+const NOTICE: u64 = LAYER | 2 << 60;
+
+/// Collectives of a group that can be told apart at one time.
+pub(super) const SEQUENCE: u32 = 0xff_ffff;
+
+/// A member's number for a group, given to the others when it joined: no two members need to agree
+/// on one.
+pub(super) type Number = u16;
+
+/// A message of the join of `members`, whose sets have this key.
+pub(super) const fn join(members: usize, key: u32) -> u64 {
+    JOIN | (members as u64) << 32 | key as u64
+}
+
+/// A message of a collective, for a member that knows the group as `number`.
+pub(super) const fn data(number: Number, sequence: u32, label: u32) -> u64 {
+    DATA | (number as u64) << 44 | (sequence as u64) << 20 | label as u64
+}
+
+/// Every message of a collective for this number.
+pub(super) const fn any_data(number: Number) -> TagMatch {
+    TagMatch {
+        tag: data(number, 0, 0),
+        ignore: (1 << 44) - 1,
+    }
+}
+
+/// A message about the group itself.
+pub(super) const fn notice(number: Number) -> u64 {
+    NOTICE | number as u64
+}
+
+/// The application's tag of a send.
+///
+/// # Errors
+/// [`Errno::Inval`] for the layer's bit.
+pub(super) const fn of_user(tag: u64) -> Result<u64> {
+    match tag & LAYER {
+        0 => Ok(tag),
+        _ => Err(Errno::Inval),
+    }
+}
+
+/// The application's tag of a receive, which takes no message of the layer's.
+///
+/// # Errors
+/// [`Errno::Inval`] if it is a tag that no message of the application's can have.
+pub(super) const fn match_of_user(wanted: TagMatch) -> Result<TagMatch> {
+    if wanted.tag & !wanted.ignore & LAYER != 0 {
+        return Err(Errno::Inval);
+    }
+    Ok(TagMatch {
+        tag: wanted.tag & !LAYER,
+        ignore: wanted.ignore & !LAYER,
+    })
+}
+
+/// What an operation of the layer's is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A message of the collective with this sequence number.
+    Data(u32),
+    /// A number for this member.
+    JoinSend(u16),
+    /// The number of this member.
+    JoinReceive(u16),
+    /// The receive for notices.
+    Watch,
+    /// A notice that the group is broken: nobody waits for it.
+    Alarm,
+    /// A notice that only shows whether the other end lives.
+    Ping,
+    /// A look for messages that nobody wants.
+    Look,
+}
+
+impl Purpose {
+    /// Whether what comes of it is told at the event queue.
+    pub(super) const fn is_of_join(self) -> bool {
+        matches!(self, Self::JoinSend(_) | Self::JoinReceive(_))
+    }
+
+    pub(super) const fn context(self, number: Number) -> Context {
+        let (kind, detail) = match self {
+            Self::Data(sequence) => (0, sequence as u64),
+            Self::JoinSend(member) => (1, member as u64),
+            Self::JoinReceive(member) => (2, member as u64),
+            Self::Watch => (3, 0),
+            Self::Alarm => (4, 0),
+            Self::Ping => (5, 0),
+            Self::Look => (6, 0),
+        };
+        Context((kind << 48) | (number as u64) << 32 | detail)
+    }
+
+    pub(super) const fn of(context: Context) -> (Self, Number) {
+        let detail = context.0 as u32;
+        let purpose = match context.0 >> 48 {
+            0 => Self::Data(detail),
+            1 => Self::JoinSend(detail as u16),
+            2 => Self::JoinReceive(detail as u16),
+            3 => Self::Watch,
+            4 => Self::Alarm,
+            5 => Self::Ping,
+            _ => Self::Look,
+        };
+        (purpose, (context.0 >> 32) as Number)
+    }
+}
+
+/// A set's key as a part of a tag (FNV-1a).
+pub(super) fn key(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, &byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_of_the_layer_and_of_the_application_never_meet() {
+        let own = [
+            join(0xffff, u32::MAX),
+            data(0xffff, SEQUENCE, 0xf_ffff),
+            notice(0xffff),
+            join(2, 0),
+            data(0, 0, 0),
+            notice(0),
+        ];
+        for tag in own {
+            assert_eq!(of_user(tag), Err(Errno::Inval));
+            assert!(!match_of_user(TagMatch::ANY).unwrap().accepts(tag));
+            assert_eq!(match_of_user(TagMatch::exact(tag)), Err(Errno::Inval));
+            assert_eq!(own.iter().filter(|&&other| other == tag).count(), 1);
+        }
+        assert!(match_of_user(TagMatch::ANY).unwrap().accepts(!LAYER));
+        assert_eq!(of_user(!LAYER), Ok(!LAYER));
+        assert!(any_data(7).accepts(data(7, 9, 3)));
+        assert!(!any_data(7).accepts(data(8, 9, 3)) && !any_data(7).accepts(notice(7)));
+    }
+
+    #[test]
+    fn contexts_say_what_they_were_made_for() {
+        use Purpose::{Alarm, Data, JoinReceive, JoinSend, Look, Ping, Watch};
+        for purpose in [
+            Data(SEQUENCE),
+            JoinSend(9),
+            JoinReceive(0xffff),
+            Watch,
+            Alarm,
+            Ping,
+            Look,
+        ] {
+            assert_eq!(Purpose::of(purpose.context(0xabcd)), (purpose, 0xabcd));
+        }
+    }
+}

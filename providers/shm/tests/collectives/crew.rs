@@ -1,0 +1,197 @@
+//! Endpoints that know each other, and groups of them.
+
+#![expect(unsafe_code, reason = "tests of the raw face")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use selvedge::cq::{Entry, ErrEntry};
+use selvedge::eq::{self, Event};
+use selvedge::{
+    AddressVector, Bindings, Caps, Collective, CompletionQueue, Context, Endpoint, Errno,
+    EventQueue, FiAddr, Hints, Membership, OpFlags, av, collective::CollectiveMsg, cq, wait,
+};
+
+/// One member.
+pub(crate) struct Member {
+    pub(crate) ep: Arc<dyn Endpoint>,
+    pub(crate) cq: Arc<dyn CompletionQueue>,
+    pub(crate) eq: Arc<dyn EventQueue>,
+    pub(crate) av: Arc<dyn AddressVector>,
+    /// All members by rank.
+    pub(crate) addrs: Vec<FiAddr>,
+}
+
+/// All of them.
+pub(crate) struct Crew {
+    pub(crate) members: Vec<Option<Member>>,
+}
+
+/// Nothing takes longer, on any machine.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+impl Crew {
+    pub(crate) fn of(ranks: usize) -> Self {
+        Self::with(ranks, Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, |_| {})
+    }
+
+    pub(crate) fn with(ranks: usize, caps: Caps, change: impl Fn(&mut Bindings)) -> Self {
+        let info = crate::registry()
+            .infos(&Hints::new().caps(caps))
+            .unwrap()
+            .remove(0);
+        let mut members = Vec::new();
+        for _ in 0..ranks {
+            let domain = info.open().unwrap();
+            let fabric = info.fabric().unwrap();
+            let mut attr = eq::Attr::default();
+            attr.wait_obj = wait::Object::Unspec;
+            let eq = fabric.eq(&attr).unwrap();
+            let mut attr = cq::Attr::default();
+            attr.wait_obj = wait::Object::Unspec;
+            let cq = domain.cq(&attr).unwrap();
+            let av = domain.av(&av::Attr::default()).unwrap();
+            let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+            bind.eq = Some(Arc::clone(&eq));
+            change(&mut bind);
+            let mut info = info.clone();
+            info.src_addr = None;
+            let ep = domain.endpoint(&info, bind).unwrap();
+            members.push(Member {
+                ep,
+                cq,
+                eq,
+                av,
+                addrs: Vec::new(),
+            });
+        }
+        let addresses: Vec<_> = members.iter().map(|it| it.ep.address().unwrap()).collect();
+        for (rank, member) in members.iter_mut().enumerate() {
+            // Everybody knows everybody under other indices.
+            for step in 0..ranks {
+                member
+                    .av
+                    .insert_one(&addresses[(rank + step) % ranks])
+                    .unwrap();
+            }
+            let addrs = addresses.iter().map(|it| member.av.insert_one(it).unwrap());
+            member.addrs = addrs.collect();
+        }
+        Self {
+            members: members.into_iter().map(Some).collect(),
+        }
+    }
+
+    pub(crate) fn member(&self, rank: usize) -> &Member {
+        self.members[rank].as_ref().unwrap()
+    }
+
+    fn here(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().flatten()
+    }
+
+    /// Joins the ranks, in this order, and waits until all have.
+    pub(crate) fn join(&self, ranks: &[usize]) -> Vec<Arc<dyn Membership>> {
+        let joins = ranks.iter().map(|&rank| {
+            let member = self.member(rank);
+            let set = member.set(ranks, &[]);
+            member.coll().join(&set, Context(77)).unwrap()
+        });
+        let joined: Vec<_> = joins.collect();
+        let mut missing: Vec<_> = ranks.to_vec();
+        self.until("the join", || {
+            missing.retain(|&rank| match self.member(rank).eq.read() {
+                Ok(Event::JoinComplete {
+                    context: Context(77),
+                }) => false,
+                Ok(other) => panic!("{other:?}"),
+                Err(Errno::Again) => true,
+                Err(errno) => panic!(
+                    "rank {rank}: {errno:?} {:?}",
+                    self.member(rank).eq.read_err()
+                ),
+            });
+            missing.is_empty()
+        });
+        joined
+    }
+
+    /// Drives everybody until something is so.
+    pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed() < WATCHDOG, "{what} does not come");
+            for member in self.here() {
+                let _ = member.cq.read(&mut []);
+            }
+        }
+    }
+
+    /// What comes of the collective that each rank has posted with this context.
+    pub(crate) fn outcomes(
+        &self,
+        ranks: &[usize],
+        context: Context,
+    ) -> Vec<Result<Entry, ErrEntry>> {
+        let mut done: Vec<_> = ranks.iter().map(|_| None).collect();
+        self.until("a completion", || {
+            for (&rank, done) in ranks
+                .iter()
+                .zip(&mut done)
+                .filter(|(_, done)| done.is_none())
+            {
+                *done = self.member(rank).outcome();
+                if let Some(Ok(entry)) = done {
+                    assert_eq!(entry.context, context);
+                }
+            }
+            done.iter().all(Option::is_some)
+        });
+        done.into_iter().flatten().collect()
+    }
+
+    /// The same, where nothing may go wrong.
+    pub(crate) fn all_well(&self, ranks: &[usize], context: Context) {
+        for outcome in self.outcomes(ranks, context) {
+            let entry = outcome.unwrap();
+            assert_eq!(entry.flags, selvedge::CompletionFlags::COLLECTIVE);
+        }
+    }
+
+    /// Closes an endpoint.
+    pub(crate) fn lose(&mut self, rank: usize) {
+        self.members[rank] = None;
+    }
+}
+
+impl Member {
+    pub(crate) fn coll(&self) -> &dyn Collective {
+        self.ep.collective().unwrap()
+    }
+
+    pub(crate) fn set(&self, ranks: &[usize], key: &[u8]) -> av::Set {
+        let mut attr = av::SetAttr::default();
+        attr.comm_key = key.to_vec();
+        let mut set = av::Set::open(&*self.av, &attr).unwrap();
+        for &rank in ranks {
+            set.insert(self.addrs[rank]).unwrap();
+        }
+        set
+    }
+
+    pub(crate) fn outcome(&self) -> Option<Result<Entry, ErrEntry>> {
+        let mut entry = [Entry::default()];
+        match self.cq.read(&mut entry) {
+            Ok(0) => None,
+            Ok(_) => Some(Ok(entry[0])),
+            Err(Errno::Avail) => Some(Err(self.cq.read_err().unwrap())),
+            Err(errno) => panic!("{errno:?}"),
+        }
+    }
+
+    /// Posts a collective on memory that the test keeps.
+    pub(crate) fn post(&self, msg: &CollectiveMsg) -> selvedge::Result {
+        // SAFETY: tests keep the memory of what they post until it is over, or the endpoint closed.
+        unsafe { self.coll().collective(msg, OpFlags::DEFAULT) }
+    }
+}

@@ -1,0 +1,80 @@
+//! What collectives give, said serially: one process, one element after the other.
+
+use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::collective;
+use selvedge_kit::atomic::{Args, Kernel, query};
+
+/// Memory whose elements lie as the processor's atomics want them.
+#[repr(align(16))]
+struct Aligned([u8; 32]);
+
+/// The element that an operation makes of two.
+#[expect(unsafe_code, reason = "an atomic on memory of our own")]
+pub(crate) fn reduced(kernel: &Kernel, left: &[u8], right: &[u8]) -> Vec<u8> {
+    let mut target = Aligned([0; 32]);
+    target.0[..left.len()].copy_from_slice(left);
+    let args = Args {
+        operand: right,
+        compare: &[],
+        result: &mut [],
+    };
+    // SAFETY: one aligned element, which nobody else has.
+    unsafe { kernel.apply(target.0.as_mut_ptr(), 1, args) }.unwrap();
+    target.0[..left.len()].to_vec()
+}
+
+/// The element of a type that counts so many ones, made by the operations alone.
+pub(crate) fn counted(datatype: Datatype, ones: usize) -> Vec<u8> {
+    let size = datatype.size();
+    let component = match datatype {
+        Datatype::FloatComplex => Some(Datatype::Float),
+        Datatype::DoubleComplex => Some(Datatype::Double),
+        _ => None,
+    };
+    if let Some(component) = component {
+        // A second component that is another number.
+        return [counted(component, ones), counted(component, (ones + 1) % 2)].concat();
+    }
+    let truth = query(Family::Base, datatype, Op::Lor).unwrap();
+    // The unused bytes of the longest format are no part of the value.
+    let mut something = vec![0; size];
+    something[size.min(10) - 1] = 0x41;
+    let one = reduced(&truth, &vec![0; size], &something);
+    let sum = query(Family::Base, datatype, Op::Sum).unwrap();
+    (0..ones).fold(vec![0; size], |all, _| reduced(&sum, &all, &one))
+}
+
+/// What rank `rank` reads in the end, if every rank has put in `inputs`; nothing where a collective
+/// gives it none.
+pub(crate) fn expected(
+    coll: collective::Op,
+    kernel: Option<&Kernel>,
+    inputs: &[Vec<u8>],
+    (rank, root): (usize, usize),
+    len: usize,
+) -> Vec<u8> {
+    use collective::Op as Coll;
+    let slice = |of: usize, at: usize| inputs[of][at * len..(at + 1) * len].to_vec();
+    let all = |at: usize| (0..inputs.len()).flat_map(|of| slice(of, at)).collect();
+    let sum = |at: usize| {
+        let kernel = kernel.expect("a reduction");
+        let parts = (0..inputs.len()).map(|of| slice(of, at));
+        let add = |left: Vec<u8>, right: Vec<u8>| {
+            let pairs = left.chunks(kernel.size()).zip(right.chunks(kernel.size()));
+            pairs
+                .flat_map(|(left, right)| reduced(kernel, left, right))
+                .collect()
+        };
+        parts.reduce(add).unwrap()
+    };
+    match coll {
+        Coll::Barrier => Vec::new(),
+        Coll::Reduce | Coll::Gather if rank != root => Vec::new(),
+        Coll::Broadcast => slice(root, 0),
+        Coll::Scatter => slice(root, rank),
+        Coll::Alltoall => all(rank),
+        Coll::Allgather | Coll::Gather => all(0),
+        Coll::Allreduce | Coll::Reduce => sum(0),
+        Coll::ReduceScatter => sum(rank),
+    }
+}

@@ -1,0 +1,235 @@
+//! What is refused, what the application's messages notice of it, and what is reported.
+
+#![expect(unsafe_code, reason = "tests of the raw face")]
+
+use std::thread;
+use std::time::Duration;
+
+use selvedge::atomic::Datatype;
+use selvedge::collective::{CollectiveMsg, Op};
+use selvedge::cq::Entry;
+use selvedge::{
+    Bindings, Caps, CollectiveExt as _, CompletionFlags, Context, Desc, Errno, FiAddr, IovMut,
+    OpFlags, TagMatch, TaggedExt as _,
+};
+
+use crate::crew::Crew;
+
+const BIT: u64 = 1 << 63;
+/// Nothing takes longer, on any machine.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+#[test]
+fn the_layer_s_bit_is_not_the_application_s() {
+    let crew = Crew::of(2);
+    let (a, b) = (crew.member(0), crew.member(1));
+    let mut room = [0; 8];
+    assert_eq!(
+        a.ep.tinject(&[1], a.addrs[1], BIT | 3, None),
+        Err(Errno::Inval)
+    );
+    // SAFETY: refused, or cancelled by the endpoint's end, before which the room is not touched.
+    let posted = unsafe {
+        b.ep.trecv(
+            IovMut::new(&mut room),
+            Desc::NONE,
+            FiAddr::UNSPEC,
+            TagMatch::exact(BIT),
+            Context(1),
+        )
+    };
+    assert_eq!(posted, Err(Errno::Inval));
+    let info = crate::registry()
+        .infos(&selvedge::Hints::new().caps(Caps::TAGGED | Caps::COLLECTIVE))
+        .unwrap();
+    assert_eq!(info[0].ep_attr.mem_tag_format.0, !BIT);
+    let others = crate::registry().infos(&selvedge::Hints::new()).unwrap();
+    assert!(!others[0].caps.contains(Caps::COLLECTIVE));
+}
+
+#[test]
+fn a_receive_for_every_tag_takes_no_message_of_a_collective() {
+    let crew = Crew::of(3);
+    let mut rooms = [[0_u8; 64]; 3];
+    for (rank, room) in rooms.iter_mut().enumerate() {
+        let member = crew.member(rank);
+        let (any, context) = (TagMatch::ANY, Context(5));
+        // SAFETY: the room is kept until its message has come.
+        let posted = unsafe {
+            member
+                .ep
+                .trecv(IovMut::new(room), Desc::NONE, FiAddr::UNSPEC, any, context)
+        };
+        posted.unwrap();
+    }
+    let groups = crew.join(&[0, 1, 2]);
+    for (rank, group) in groups.iter().enumerate() {
+        let coll = crew.member(rank).coll();
+        coll.barrier(group.addr(), OpFlags::DEFAULT, Context(6))
+            .unwrap();
+    }
+    crew.all_well(&[0, 1, 2], Context(6));
+    for rank in 0..3 {
+        let member = crew.member(rank);
+        let to = member.addrs[(rank + 1) % 3];
+        member.ep.tinject(&[7; 20], to, 9, None).unwrap();
+    }
+    for outcome in crew.outcomes(&[0, 1, 2], Context(5)) {
+        let entry = outcome.unwrap();
+        assert_eq!((entry.len, entry.tag), (20, 9));
+        assert_eq!(entry.flags, CompletionFlags::RECV | CompletionFlags::TAGGED);
+    }
+}
+
+#[test]
+fn counters_do_not_count_and_selective_queues_do_not_report_the_layer_s_messages() {
+    let caps = Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE;
+    let crew = Crew::with(2, caps, |bind: &mut Bindings| {
+        (bind.tx_selective, bind.rx_selective) = (true, true);
+    });
+    let groups = crew.join(&[0, 1]);
+    for (rank, group) in groups.iter().enumerate() {
+        let coll = crew.member(rank).coll();
+        coll.barrier(group.addr(), OpFlags::empty(), Context(1))
+            .unwrap();
+        coll.barrier(group.addr(), OpFlags::COMPLETION, Context(2))
+            .unwrap();
+    }
+    // The first one is over when the second one is, and is not reported.
+    crew.all_well(&[0, 1], Context(2));
+    for rank in 0..2 {
+        assert!(crew.member(rank).outcome().is_none());
+    }
+}
+
+#[test]
+fn what_is_wrong_is_refused_before_anything_is_sent() {
+    let crew = Crew::of(2);
+    let member = crew.member(0);
+    let coll = member.coll();
+    let alone = member.set(&[1], &[]);
+    assert_eq!(coll.join(&alone, Context(0)).unwrap_err(), Errno::Inval);
+    let none = member.set(&[], &[]);
+    assert_eq!(coll.join(&none, Context(0)).unwrap_err(), Errno::Inval);
+    let group = coll.join(&member.set(&[0, 1], &[]), Context(0)).unwrap();
+    let early = coll.barrier(group.addr(), OpFlags::DEFAULT, Context(0));
+    assert_eq!(early, Err(Errno::OpBadState));
+    drop(group);
+
+    let groups = crew.join(&[0]);
+    let at = groups[0].addr();
+    let mut msg = CollectiveMsg::new(Op::Broadcast, at, Datatype::Uint8, Context(3));
+    msg.count = 1;
+    msg.root = member.addrs[0];
+    assert_eq!(
+        member.post(&msg),
+        Err(Errno::Inval),
+        "memory that is nowhere"
+    );
+    let mut byte = [0_u8];
+    msg.result = byte.as_mut_ptr().cast();
+    msg.root = member.addrs[1];
+    assert_eq!(
+        member.post(&msg),
+        Err(Errno::Inval),
+        "a root that is no member"
+    );
+    msg.root = member.addrs[0];
+    msg.group = FiAddr(0);
+    assert_eq!(member.post(&msg), Err(Errno::Inval), "a group that is none");
+    msg.group = at;
+    msg.count = usize::MAX / 2;
+    assert_eq!(member.post(&msg), Err(Errno::MsgSize));
+    let flags = coll.barrier(at, OpFlags::FENCE, Context(3));
+    assert_eq!(flags, Err(Errno::BadFlags));
+    let mut sum = CollectiveMsg::new(Op::Allreduce, at, Datatype::Float, Context(3));
+    sum.op = selvedge::atomic::Op::Band;
+    assert_eq!(member.post(&sum), Err(Errno::OpNotSupp));
+    assert!(member.outcome().is_none());
+}
+
+#[test]
+fn groups_that_overlap_and_collectives_that_overtake_each_other_do_not_mix() {
+    let crew = Crew::of(4);
+    let all = crew.join(&[0, 1, 2, 3]);
+    let odd = crew.join(&[3, 1]);
+    let mut results = [[0_u64; 3]; 4];
+    let inputs: Vec<u64> = (0..4).map(|rank| 10_u64.pow(rank)).collect();
+    // Rank 3 is ahead of all others, and posts three at once.
+    for rank in [3, 1, 0, 2] {
+        let member = crew.member(rank);
+        let mut post = |group: FiAddr, at: usize| {
+            let mut msg = CollectiveMsg::new(Op::Allreduce, group, Datatype::Uint64, Context(4));
+            msg.count = 1;
+            msg.buf = (&raw const inputs[rank]).cast();
+            msg.result = (&raw mut results[rank][at]).cast();
+            member.post(&msg).unwrap();
+        };
+        post(all[rank].addr(), 0);
+        if rank % 2 == 1 {
+            post(odd[usize::from(rank == 1)].addr(), 1);
+        }
+        post(all[rank].addr(), 2);
+    }
+    for _ in 0..2 {
+        crew.all_well(&[0, 1, 2, 3], Context(4));
+    }
+    crew.all_well(&[1, 3], Context(4));
+    assert_eq!(results[0], [1111, 0, 1111]);
+    assert_eq!(results[1], [1111, 1010, 1111]);
+    assert_eq!(results[2], results[0]);
+    assert_eq!(results[3], results[1]);
+}
+
+#[test]
+fn keys_tell_joins_apart_that_happen_in_different_orders() {
+    let crew = Crew::of(2);
+    let (a, b) = (crew.member(0), crew.member(1));
+    let join = |member: &crate::crew::Member, key: &[u8]| {
+        let set = member.set(&[0, 1], key);
+        member.coll().join(&set, Context(1)).unwrap()
+    };
+    let (a_first, a_second) = (join(a, b"first"), join(a, b"second"));
+    let (b_second, b_first) = (join(b, b"second"), join(b, b"first"));
+    let mut joined = 0;
+    crew.until("four joins", || {
+        joined += usize::from(a.eq.read().is_ok()) + usize::from(b.eq.read().is_ok());
+        joined == 4
+    });
+    for (a_group, b_group) in [(a_first, b_first), (a_second, b_second)] {
+        a.coll()
+            .barrier(a_group.addr(), OpFlags::DEFAULT, Context(2))
+            .unwrap();
+        b.coll()
+            .barrier(b_group.addr(), OpFlags::DEFAULT, Context(2))
+            .unwrap();
+        crew.all_well(&[0, 1], Context(2));
+    }
+}
+
+#[test]
+fn members_that_sleep_are_woken_by_joins_and_collectives() {
+    let crew = Crew::of(3);
+    thread::scope(|scope| {
+        for rank in 0..3 {
+            let member = crew.member(rank);
+            scope.spawn(move || {
+                let set = member.set(&[0, 1, 2], &[]);
+                let group = member.coll().join(&set, Context(1)).unwrap();
+                member.eq.wait(Some(WATCHDOG)).unwrap();
+                for turn in 0..50 {
+                    // Everybody is the last one at times, and all others sleep then.
+                    if turn % 3 == rank {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    let coll = member.coll();
+                    coll.barrier(group.addr(), OpFlags::DEFAULT, Context(turn as u64))
+                        .unwrap();
+                    let mut entry = [Entry::default()];
+                    assert_eq!(member.cq.wait(&mut entry, Some(WATCHDOG)), Ok(1));
+                    assert_eq!(entry[0].context, Context(turn as u64));
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,207 @@
+//! Every collective, for every type and operation, on 1 to 8 members, against the oracle.
+
+use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::collective::{self, CollectiveMsg, Query};
+use selvedge::{Context, FiAddr, Membership};
+use selvedge_kit::atomic::{Kernel, query};
+use std::sync::Arc;
+
+use crate::crew::Crew;
+use crate::oracle::{counted, expected};
+
+const REDUCTIONS: [Op; 10] = [
+    Op::Min,
+    Op::Max,
+    Op::Sum,
+    Op::Prod,
+    Op::Lor,
+    Op::Land,
+    Op::Bor,
+    Op::Band,
+    Op::Lxor,
+    Op::Bxor,
+];
+
+/// Numbers without a pattern.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        self.0 >> 33
+    }
+
+    /// Elements for which the operation has one result in whatever order: any bits of integers, and
+    /// of other numbers those that are small enough to be exact.
+    fn elements(&mut self, datatype: Datatype, op: Op, count: usize) -> Vec<u8> {
+        let has_bits = query(Family::Base, datatype, Op::Band).is_ok();
+        // What is only moved may be anything.
+        if has_bits || query(Family::Base, datatype, op).is_err() {
+            return (0..count * datatype.size())
+                .map(|_| self.next() as u8)
+                .collect();
+        }
+        let element = |random: u64| match op {
+            Op::Sum => counted(datatype, (random % 2) as usize),
+            Op::Prod => counted(datatype, 1 + (random % 2) as usize),
+            _ => counted(datatype, (random % 4) as usize),
+        };
+        (0..count).flat_map(|_| element(self.next())).collect()
+    }
+}
+
+/// A group of all members.
+struct Job {
+    crew: Crew,
+    groups: Vec<Arc<dyn Membership>>,
+    ranks: Vec<usize>,
+    random: Random,
+    number: u64,
+}
+
+impl Job {
+    fn of(ranks: usize) -> Self {
+        let crew = Crew::of(ranks);
+        // Ranks of the group are not those of the crew.
+        let order: Vec<_> = (0..ranks).rev().collect();
+        Self {
+            groups: crew.join(&order),
+            crew,
+            ranks: order,
+            random: Random(ranks as u64),
+            number: 0,
+        }
+    }
+
+    /// One collective of everybody, checked.
+    fn run(&mut self, coll: collective::Op, datatype: Datatype, op: Op, count: usize) {
+        let (ranks, size) = (self.ranks.len(), datatype.size());
+        let len = count * size;
+        self.number += 1;
+        let root = self.number as usize % ranks;
+        let kernel: Option<Kernel> = coll
+            .reduces()
+            .then(|| query(Family::Base, datatype, op).unwrap());
+        let inputs: Vec<_> = (0..ranks)
+            .map(|_| self.random.elements(datatype, op, count * ranks))
+            .collect();
+        let wanted: Vec<_> = (0..ranks)
+            .map(|rank| expected(coll, kernel.as_ref(), &inputs, (rank, root), len))
+            .collect();
+        let mut results: Vec<_> = wanted
+            .iter()
+            .map(|wanted| vec![0xdd; wanted.len()])
+            .collect();
+        if coll == collective::Op::Broadcast {
+            results[root].copy_from_slice(&inputs[root][..len]);
+        }
+        let context = Context(self.number);
+        for rank in 0..ranks {
+            let member = self.crew.member(self.ranks[rank]);
+            let mut msg = CollectiveMsg::new(coll, self.groups[rank].addr(), datatype, context);
+            msg.root = match coll.has_root() {
+                true => member.addrs[self.ranks[root]],
+                false => FiAddr::NOTAVAIL,
+            };
+            (msg.op, msg.count) = (op, count);
+            msg.buf = inputs[rank].as_ptr().cast();
+            msg.result = results[rank].as_mut_ptr().cast();
+            member.post(&msg).unwrap();
+        }
+        self.crew.all_well(&self.ranks, context);
+        for (rank, (result, wanted)) in results.iter().zip(&wanted).enumerate() {
+            assert!(
+                result == wanted,
+                "{coll:?} {op:?} of {count} {datatype:?}, rank {rank} of {ranks}: \
+                 {result:x?} in place of {wanted:x?}"
+            );
+        }
+    }
+}
+
+/// Whether the domain says that it carries this.
+fn is_carried(job: &Job, query: Query) -> bool {
+    let info = crate::registry()
+        .infos(&selvedge::Hints::new())
+        .unwrap()
+        .remove(0);
+    let answer = info.open().unwrap().query_collective(&query);
+    if let Ok(attr) = answer {
+        assert!(attr.count > 1 << 20 && attr.max_members > job.ranks.len());
+    }
+    answer.is_ok()
+}
+
+#[test]
+fn reductions_of_every_type_and_operation_agree_with_a_serial_oracle() {
+    for ranks in 1..=8 {
+        let mut job = Job::of(ranks);
+        for &datatype in Datatype::ALL {
+            for op in REDUCTIONS {
+                let has_kernel = query(Family::Base, datatype, op).is_ok();
+                if !has_kernel {
+                    continue;
+                }
+                for coll in [
+                    collective::Op::Allreduce,
+                    collective::Op::Reduce,
+                    collective::Op::ReduceScatter,
+                ] {
+                    job.run(coll, datatype, op, 3);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_query_says_is_what_is_reduced() {
+    let job = Job::of(1);
+    for &datatype in Datatype::ALL {
+        for &op in Op::ALL {
+            let has_kernel = query(Family::Base, datatype, op).is_ok();
+            let query = Query {
+                coll: collective::Op::Allreduce,
+                datatype: Some(datatype),
+                op: Some(op),
+            };
+            let is_reduction = REDUCTIONS.contains(&op) && has_kernel;
+            assert_eq!(is_carried(&job, query), is_reduction, "{datatype:?} {op:?}");
+        }
+        let moved = Query {
+            coll: collective::Op::Allgather,
+            datatype: Some(datatype),
+            op: None,
+        };
+        assert!(is_carried(&job, moved), "{datatype:?}");
+    }
+}
+
+#[test]
+fn data_of_every_size_goes_where_the_man_page_says() {
+    for ranks in 1..=8 {
+        let mut job = Job::of(ranks);
+        for &coll in collective::Op::ALL {
+            for count in [0, 1, 300] {
+                job.run(coll, Datatype::Uint64, Op::Sum, count);
+            }
+            if !coll.reduces() {
+                // A type that is not calculated with.
+                job.run(coll, Datatype::LongDoubleComplex, Op::Sum, 5);
+            }
+        }
+    }
+}
+
+#[test]
+fn large_collectives_take_their_own_ways_and_agree() {
+    for ranks in [2, 3, 5] {
+        let mut job = Job::of(ranks);
+        for &coll in collective::Op::ALL {
+            job.run(coll, Datatype::Uint32, Op::Max, 9_001);
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Collectives over tcp, all members in this process.
+
+#[path = "../../../shm/tests/collectives/crew.rs"]
+mod crew;
+#[path = "../../../shm/tests/collectives/faults.rs"]
+mod faults;
+#[path = "../../../shm/tests/collectives/oracle.rs"]
+mod oracle;
+#[path = "../../../shm/tests/collectives/rules.rs"]
+mod rules;
+#[path = "../../../shm/tests/collectives/sweep.rs"]
+mod sweep;
+
+use selvedge::Registry;
+
+/// The provider that is tested.
+fn registry() -> Registry {
+    let params = [("FI_TCP_IFACE", "lo")].into_iter().collect();
+    Registry::new()
+        .with(&selvedge_tcp::PROVIDER)
+        .with_params(params)
+}

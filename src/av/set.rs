@@ -1,0 +1,212 @@
+//! Sets of an address vector's members, in an order: fi_av_set(3). Who takes part in a collective.
+//!
+//! Nothing is said to any peer: each member makes a set of the same endpoints in the same order.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{AddressVector, Errno, FiAddr, Result};
+
+/// How a set is opened (`struct fi_av_set_attr`).
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SetAttr {
+    /// What the set has in it at first.
+    pub range: Range,
+    /// Tells groups apart that are joined at the same time, if all members give it alike.
+    pub comm_key: Vec<u8>,
+}
+
+/// Which members of a vector a set begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Range {
+    /// None.
+    #[default]
+    Empty,
+    /// All (`FI_UNIVERSE`).
+    Universe,
+    /// Those from one index to another, which is included, in steps of `stride`. Indices without an
+    /// address are left out.
+    Indices {
+        /// The first index.
+        start: FiAddr,
+        /// The last index.
+        end: FiAddr,
+        /// From each index to the next; 1 takes all.
+        stride: u64,
+    },
+}
+
+/// An ordered set of a vector's members (`struct fid_av_set`).
+#[derive(Debug)]
+pub struct Set {
+    members: Vec<FiAddr>,
+    comm_key: Vec<u8>,
+    addr: FiAddr,
+}
+
+impl Set {
+    /// Opens a set (fi_av_set(3)).
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for a stride of 0 or an end before the start; [`Errno::NoSys`] where the
+    /// vector does not say who its members are.
+    pub fn open(av: &dyn AddressVector, attr: &SetAttr) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let members = match attr.range {
+            Range::Empty => Vec::new(),
+            Range::Universe => av.members()?,
+            Range::Indices { start, end, stride } => {
+                if stride == 0 || end.0 < start.0 {
+                    return Err(Errno::Inval);
+                }
+                let is_in = |addr: &FiAddr| {
+                    (start.0..=end.0).contains(&addr.0) && (addr.0 - start.0).is_multiple_of(stride)
+                };
+                av.members()?.into_iter().filter(is_in).collect()
+            }
+        };
+        Ok(Self {
+            members,
+            comm_key: attr.comm_key.clone(),
+            addr: FiAddr(ADDRESSES | NEXT.fetch_add(1, Ordering::Relaxed)),
+        })
+    }
+
+    /// The members, in their order.
+    pub fn members(&self) -> &[FiAddr] {
+        &self.members
+    }
+
+    /// The key that the set was opened with.
+    pub fn comm_key(&self) -> &[u8] {
+        &self.comm_key
+    }
+
+    /// Appends those of `other` that are not in it (fi_av_set_union(3)).
+    pub fn union(&mut self, other: &Self) {
+        for &addr in &other.members {
+            if !self.members.contains(&addr) {
+                self.members.push(addr);
+            }
+        }
+    }
+
+    /// Leaves only those that are in `other`, too (fi_av_set_intersect(3)).
+    pub fn intersect(&mut self, other: &Self) {
+        self.members.retain(|addr| other.members.contains(addr));
+    }
+
+    /// Takes out those of `other` (fi_av_set_diff(3)).
+    pub fn diff(&mut self, other: &Self) {
+        self.members.retain(|addr| !other.members.contains(addr));
+    }
+
+    /// Appends one (fi_av_set_insert(3)).
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] if it is there already, or no index.
+    pub fn insert(&mut self, addr: FiAddr) -> Result {
+        if [FiAddr::UNSPEC, FiAddr::NOTAVAIL].contains(&addr) || self.members.contains(&addr) {
+            return Err(Errno::Inval);
+        }
+        self.members.push(addr);
+        Ok(())
+    }
+
+    /// Takes one out (fi_av_set_remove(3)).
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] if it is not there.
+    pub fn remove(&mut self, addr: FiAddr) -> Result {
+        let place = self.members.iter().position(|&other| other == addr);
+        self.members.remove(place.ok_or(Errno::Inval)?);
+        Ok(())
+    }
+
+    /// What stands for the set where an address is asked for (fi_av_set_addr(3)). No message goes
+    /// there.
+    pub fn addr(&self) -> FiAddr {
+        self.addr
+    }
+}
+
+/// Above every index of a vector.
+const ADDRESSES: u64 = 1 << 62;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Address;
+
+    /// A vector with these indices in use.
+    #[derive(Debug)]
+    struct Indices(&'static [u64]);
+
+    impl AddressVector for Indices {
+        fn insert(&self, _: &[Address], _: &mut [FiAddr]) -> Result<usize> {
+            Err(Errno::NoSys)
+        }
+
+        fn remove(&self, _: &[FiAddr]) -> Result {
+            Err(Errno::NoSys)
+        }
+
+        fn lookup(&self, _: FiAddr) -> Result<Address> {
+            Err(Errno::NoSys)
+        }
+
+        fn members(&self) -> Result<Vec<FiAddr>> {
+            Ok(self.0.iter().copied().map(FiAddr).collect())
+        }
+    }
+
+    const SEVEN: Indices = Indices(&[0, 1, 2, 4, 5, 6, 8]);
+
+    fn set(start: u64, end: u64, stride: u64) -> Result<Set> {
+        let attr = SetAttr {
+            range: Range::Indices {
+                start: FiAddr(start),
+                end: FiAddr(end),
+                stride,
+            },
+            ..SetAttr::default()
+        };
+        Set::open(&SEVEN, &attr)
+    }
+
+    fn numbers(set: &Set) -> Vec<u64> {
+        set.members().iter().map(|addr| addr.0).collect()
+    }
+
+    #[test]
+    fn ranges_and_strides_take_the_members_that_are_there() {
+        assert_eq!(numbers(&set(0, 8, 2).unwrap()), [0, 2, 4, 6, 8]);
+        assert_eq!(numbers(&set(1, u64::MAX - 1, 3).unwrap()), [1, 4]);
+        assert_eq!(numbers(&set(2, 5, 1).unwrap()), [2, 4, 5]);
+        assert_eq!(set(2, 1, 1).unwrap_err(), Errno::Inval);
+        assert_eq!(set(1, 2, 0).unwrap_err(), Errno::Inval);
+        let universe = SetAttr {
+            range: Range::Universe,
+            ..SetAttr::default()
+        };
+        assert_eq!(numbers(&Set::open(&SEVEN, &universe).unwrap()).len(), 7);
+    }
+
+    #[test]
+    fn sets_are_joined_cut_and_changed_in_the_order_of_the_man_page() {
+        let (mut low, mut high) = (set(0, 4, 1).unwrap(), set(4, 8, 1).unwrap());
+        assert_ne!(low.addr(), high.addr());
+        high.union(&low);
+        assert_eq!(numbers(&high), [4, 5, 6, 8, 0, 1, 2]);
+        high.intersect(&set(0, 6, 2).unwrap());
+        assert_eq!(numbers(&high), [4, 6, 0, 2]);
+        high.diff(&set(0, 2, 1).unwrap());
+        assert_eq!(numbers(&high), [4, 6]);
+        low.insert(FiAddr(8)).unwrap();
+        assert_eq!(low.insert(FiAddr(8)), Err(Errno::Inval));
+        assert_eq!(low.insert(FiAddr::NOTAVAIL), Err(Errno::Inval));
+        low.remove(FiAddr(1)).unwrap();
+        assert_eq!(low.remove(FiAddr(1)), Err(Errno::Inval));
+        assert_eq!(numbers(&low), [0, 2, 4, 8]);
+    }
+}
