@@ -128,7 +128,7 @@ pub trait Collective {
     /// keys.
     ///
     /// # Errors
-    /// [`Errno::NoEq`] without an event queue; [`Errno::Inval`] for a set without this endpoint.
+    /// [`crate::Errno::NoEq`] without an event queue; [`crate::Errno::Inval`] for a set without this endpoint.
     fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>>;
 
     /// Posts a collective.
@@ -138,9 +138,9 @@ pub trait Collective {
     /// written.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before the group is joined; the error that has broken the group, if
-    /// one has; [`Errno::Inval`] for a group or root that is none; [`Errno::OpNotSupp`] for an
-    /// operation that is not carried; [`Errno::BadFlags`].
+    /// [`crate::Errno::OpBadState`] before the group is joined; the error that has broken the group, if
+    /// one has; [`crate::Errno::Inval`] for a group or root that is none; [`crate::Errno::OpNotSupp`] for an
+    /// operation that is not carried; [`crate::Errno::BadFlags`].
     unsafe fn collective(&self, msg: &CollectiveMsg, flags: OpFlags) -> Result;
 }
 

@@ -78,4 +78,5 @@ pub mod fclass {
     pub const CONNREQ: usize = 18;
     pub const MC: usize = 19;
     pub const NIC: usize = 20;
+    pub const AV_SET: usize = 21;
 }

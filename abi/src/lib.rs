@@ -28,12 +28,13 @@ pub use info::{
     TxAttr,
 };
 pub use objects::{
-    AvAttr, FidAv, FidAvSet, FidDomain, FidEp, FidFabric, FidMc, FidMr, FidPep, FidStx, MrAttr,
-    MrModify, OpsAv, OpsDomain, OpsFabric, OpsMr,
+    AvAttr, AvSetAttr, FidAv, FidAvSet, FidDomain, FidEp, FidFabric, FidMc, FidMr, FidPep, FidStx,
+    MrAttr, MrModify, OpsAv, OpsDomain, OpsFabric, OpsMr,
 };
 pub use ops::{
-    AtomicAttr, Ioc, Iovec, Msg, MsgAtomic, MsgRma, MsgTagged, OpsAtomic, OpsAvSet, OpsCm,
-    OpsCollective, OpsEp, OpsMsg, OpsRma, OpsTagged, RmaIoc, RmaIov,
+    AtomicAttr, CollectiveAddr, CollectiveAttr, Ioc, Iovec, Msg, MsgAtomic, MsgCollective, MsgRma,
+    MsgTagged, OpsAtomic, OpsAvSet, OpsCm, OpsCollective, OpsEp, OpsMsg, OpsRma, OpsTagged, RmaIoc,
+    RmaIov,
 };
 pub use past::{Abi, Layout};
 pub use queues::{

@@ -77,6 +77,9 @@ pub const TRIGGER_THRESHOLD: u32 = 0;
 pub mod av {
     pub const SYMMETRIC: u64 = 1 << 59;
     pub const SYNC_ERR: u64 = 1 << 58;
+    pub const UNIVERSE: u64 = 1 << 57;
+    /// `FI_BARRIER_SET` to `FI_GATHER_SET`.
+    pub const COLLECTIVE_SETS: u64 = 0x1ff << 40;
 }
 
 /// Flags of atomics' queries.

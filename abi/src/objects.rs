@@ -74,6 +74,16 @@ c_structs! {
         map_addr: *mut c_void,
         flags: u64,
     }
+    /// `struct fi_av_set_attr`.
+    AvSetAttr = 56 {
+        count: usize,
+        start_addr: FiAddr,
+        end_addr: FiAddr,
+        stride: u64,
+        comm_key_size: usize,
+        comm_key: *mut u8,
+        flags: u64,
+    }
     /// `struct fi_mr_attr`.
     MrAttr = 112 {
         mr_iov: *const Iovec,
@@ -177,7 +187,7 @@ c_tables! {
         straddr(av: *mut FidAv, addr: *const c_void, buf: *mut c_char, len: *mut usize)
             -> *const c_char,
         av_set(
-            av: *mut FidAv, attr: *mut c_void, av_set: *mut *mut FidAvSet, context: Context,
+            av: *mut FidAv, attr: *mut AvSetAttr, av_set: *mut *mut FidAvSet, context: Context,
         ) -> c_int,
         insert_auth_key(
             av: *mut FidAv, auth_key: *const c_void, size: usize, fi_addr: *mut FiAddr, flags: u64,

@@ -73,6 +73,31 @@ c_structs! {
         count: usize,
         size: usize,
     }
+    /// `struct fi_collective_attr`.
+    CollectiveAttr = 40 {
+        op: u32,
+        datatype: u32,
+        datatype_attr: AtomicAttr,
+        max_members: usize,
+        mode: u64,
+    }
+    /// `struct fi_collective_addr`.
+    CollectiveAddr = 16 {
+        set: *const FidAvSet,
+        coll_addr: FiAddr,
+    }
+    /// `struct fi_msg_collective`.
+    MsgCollective = 64 {
+        msg_iov: *const Ioc,
+        desc: *const *mut c_void,
+        iov_count: usize,
+        coll_addr: FiAddr,
+        root_addr: FiAddr,
+        coll: u32,
+        datatype: u32,
+        op: u32,
+        context: *mut c_void,
+    }
 }
 
 type Buf = *const c_void;

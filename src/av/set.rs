@@ -37,7 +37,7 @@ pub enum Range {
 }
 
 /// An ordered set of a vector's members (`struct fid_av_set`).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Set {
     members: Vec<FiAddr>,
     comm_key: Vec<u8>,

@@ -3,7 +3,7 @@
 use super::Spec;
 
 /// The parameters of the core.
-pub static CORE: [Spec; 5] = [
+pub static CORE: [Spec; 9] = [
     Spec::text(
         "FI_PROVIDER",
         "",
@@ -40,6 +40,27 @@ pub static CORE: [Spec; 5] = [
         "comma-separated subsystems whose messages are printed, all others with a leading ^ \
          (default: all)",
     ),
+    Spec::text(
+        "FI_HOOK",
+        "",
+        "layers around every provider, the outermost first, separated by semicolons: trace, perf, \
+         fault (default: none)",
+    ),
+    Spec::text(
+        "FI_HOOK_FILE",
+        "",
+        "where hooks write, with %p for the process number (default: standard error)",
+    ),
+    Spec::text(
+        "FI_HOOK_FAULT",
+        "",
+        "what the hook fault does, as CALL:ACTION@WHEN with semicolons between (default: nothing)",
+    ),
+    Spec::int(
+        "FI_HOOK_SEED",
+        0,
+        "what the chances of the hook fault come from",
+    ),
 ];
 
 /// Variables of libfabric's core and of its shm that Selvedge has no use for.
@@ -48,7 +69,6 @@ pub(super) const UNUSED: &[&str] = &[
     "FI_FORK_UNSAFE",
     "FI_HMEM",
     "FI_HMEM_DISABLE_P2P",
-    "FI_HOOK",
     "FI_LOG_INTERVAL",
     "FI_LOG_LOCATION",
     "FI_LOG_LOCATION_MODE",
@@ -81,7 +101,6 @@ pub(super) const FAMILIES: &[&str] = &[
     "FI_EFA_",
     "FI_GNI_",
     "FI_HMEM_",
-    "FI_HOOK_",
     "FI_LNX_",
     "FI_LPP_",
     "FI_MLX_",

@@ -440,7 +440,7 @@ mod tests {
     #[test]
     fn libfabric_s_variables_raise_no_alarm() {
         for name in [
-            "FI_HOOK",
+            "FI_PROVIDER_PATH",
             "FI_TCP_IFACE",
             "FI_OFI_RXM_TX_SIZE",
             "FI_EFA_X",

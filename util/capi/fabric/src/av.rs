@@ -65,6 +65,7 @@ static AV: OpsAv = OpsAv {
     lookup: Some(lookup),
     straddr: Some(straddr),
     set_user_id: Some(set_user_id),
+    av_set: Some(av_set),
     ..OpsAv::refusing::<{ libc::ENOSYS }>()
 };
 static CLOSED: OpsAv = OpsAv::refusing::<{ libc::EBADF }>();
@@ -368,6 +369,20 @@ unsafe extern "C" fn straddr(
         }
     });
     if written == 0 { buf } else { std::ptr::null() }
+}
+
+/// # Safety
+/// As fi_av_set(3) has it.
+unsafe extern "C" fn av_set(
+    av: *mut FidAv,
+    attr: *mut abi::AvSetAttr,
+    out: *mut *mut abi::FidAvSet,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: passed on from the caller.
+    let av: &Av = unsafe { this(av) };
+    // SAFETY: passed on from the caller.
+    done(|| unsafe { crate::av_set::open(av, attr, out, context) })
 }
 
 /// As libfabric prints addresses, with a zero behind it.

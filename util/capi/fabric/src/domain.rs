@@ -95,6 +95,7 @@ static DOMAIN: OpsDomain = OpsDomain {
     stx_ctx: Some(shared::stx_context),
     srx_ctx: Some(shared::srx_context),
     query_atomic: Some(query_atomic),
+    query_collective: Some(ep::collective::query),
     ..OpsDomain::refusing::<{ libc::ENOSYS }>()
 };
 static CLOSED: OpsDomain = OpsDomain::refusing::<{ libc::EBADF }>();

@@ -7,6 +7,7 @@
 
 mod answer;
 mod av;
+mod av_set;
 mod cntr;
 mod cq;
 mod domain;
@@ -16,6 +17,7 @@ mod export;
 mod fabric;
 mod known;
 mod log_c;
+mod mc;
 mod mr;
 mod object;
 mod param;

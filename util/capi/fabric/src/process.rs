@@ -57,13 +57,9 @@ fn settings(file: &str) -> Vec<(String, String)> {
 }
 
 fn warn_of_what_is_not_supported(params: &Params) {
-    for (name, why) in [
-        ("FI_PROVIDER_PATH", "providers of libfabric are not loaded"),
-        ("FI_HOOK", "there are no hooks"),
-    ] {
-        if let Some(value) = params.raw(name).filter(|value| !value.is_empty()) {
-            ::log::warn!(target: "selvedge::core::core", "{name}={value} has no effect: {why}");
-        }
+    let (name, why) = ("FI_PROVIDER_PATH", "providers of libfabric are not loaded");
+    if let Some(value) = params.raw(name).filter(|value| !value.is_empty()) {
+        ::log::warn!(target: "selvedge::core::core", "{name}={value} has no effect: {why}");
     }
 }
 

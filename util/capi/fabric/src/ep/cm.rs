@@ -20,6 +20,7 @@ pub(super) static CM: OpsCm = OpsCm {
     connect: Some(connect),
     accept: Some(accept),
     shutdown: Some(shutdown),
+    join: Some(crate::mc::join),
     ..OpsCm::refusing::<{ libc::ENOSYS }>()
 };
 pub(super) static CLOSED: OpsCm = OpsCm::refusing::<{ libc::EBADF }>();

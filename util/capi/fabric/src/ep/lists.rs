@@ -13,7 +13,7 @@ use crate::given::{list, optional};
 
 /// The word that comes back with a completion.
 #[inline(always)]
-pub(super) fn context(context: *mut c_void) -> Context {
+pub(crate) fn context(context: *mut c_void) -> Context {
     Context(context.expose_provenance() as u64)
 }
 

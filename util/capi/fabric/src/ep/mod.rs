@@ -6,8 +6,9 @@
 mod atomic;
 mod bind;
 mod cm;
+pub(crate) mod collective;
 pub(crate) mod later;
-mod lists;
+pub(crate) mod lists;
 mod msg;
 pub(crate) mod option;
 mod rma;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use selvedge::{AddrFormat, Caps, Endpoint, EpOption, Errno, Info, OpFlags, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidEp, Ops, OpsCollective, OpsEp, fclass, number};
+use selvedge_abi::{Fid, FidEp, Ops, OpsEp, fclass, number};
 
 use crate::answer::{done, told};
 use crate::domain::Domain;
@@ -78,11 +79,20 @@ impl Ep {
     /// # Errors
     /// [`Errno::OpBadState`] before it is.
     #[inline(always)]
-    fn live(&self) -> Result<&dyn Endpoint> {
+    pub(crate) fn live(&self) -> Result<&dyn Endpoint> {
         match self.shared.live.get() {
             Some(live) => Ok(&**live),
             None => Err(Errno::OpBadState),
         }
+    }
+
+    /// The format of its addresses.
+    pub(crate) fn format(&self) -> AddrFormat {
+        self.shared.format
+    }
+
+    pub(crate) fn one_more_user(&self) -> User {
+        self.users.one_more()
     }
 
     #[inline(always)]
@@ -114,7 +124,7 @@ unsafe impl Class for Ep {
             rma: &rma::RMA,
             tagged: &tagged::TAGGED,
             atomic: &atomic::ATOMIC,
-            collective: &COLLECTIVE,
+            collective: &collective::COLLECTIVE,
         }
     }
 
@@ -127,7 +137,7 @@ unsafe impl Class for Ep {
             rma: &rma::CLOSED,
             tagged: &tagged::CLOSED,
             atomic: &atomic::CLOSED,
-            collective: &COLLECTIVE_CLOSED,
+            collective: &collective::CLOSED,
         }
     }
 
@@ -149,8 +159,6 @@ static EP: OpsEp = OpsEp {
     ..OpsEp::refusing::<{ libc::ENOSYS }>()
 };
 static EP_CLOSED: OpsEp = OpsEp::refusing::<{ libc::EBADF }>();
-static COLLECTIVE: OpsCollective = OpsCollective::refusing::<{ libc::ENOSYS }>();
-static COLLECTIVE_CLOSED: OpsCollective = OpsCollective::refusing::<{ libc::EBADF }>();
 
 /// Makes an endpoint.
 ///

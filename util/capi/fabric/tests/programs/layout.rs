@@ -82,6 +82,10 @@ const STRUCTURES: &[Structure] = structures! {
     "fi_msg_fetch" MsgElements;
     "fid_av" FidAv;
     "fi_ops_av" OpsAv;
+    "fi_av_set_attr" AvSetAttr;
+    "fi_collective_attr" CollectiveAttr;
+    "fi_collective_addr" CollectiveAddr;
+    "fi_msg_collective" MsgCollective;
     "fi_av_attr" AvAttr as ["av_type" = "type"];
     "fid_mr" FidMr;
     "fi_mr_attr" MrAttr;

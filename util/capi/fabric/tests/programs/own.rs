@@ -40,6 +40,12 @@ fn sets_in_c_say_what_is_ready_and_wait_for_it() {
 }
 
 #[test]
+fn sets_groups_and_collectives_work_between_processes_in_c() {
+    run("collectives", &["shm"]);
+    run("collectives", &["tcp"]);
+}
+
+#[test]
 fn threads_in_c_sleep_on_queues_and_descriptors() {
     run("waits", &["shm"]);
     run("waits", &["tcp"]);
@@ -82,6 +88,25 @@ fn providers_of_libfabric_log_and_read_parameters_through_us() {
         text.contains(line) && text.contains("six 1 2 c 0.25 words"),
         "{text}"
     );
+}
+
+#[test]
+fn hooks_trace_programs_in_c() {
+    if !has("hooks", &["cc", HEADERS]) {
+        return;
+    }
+    let name = format!("selvedge-hooks-{}", std::process::id());
+    let file = std::env::temp_dir().join(name);
+    let mut command = with_ours(compile("messages", Built::ForOurs, None));
+    command.env("FI_HOOK", "trace").env("FI_HOOK_FILE", &file);
+    said(command.arg("shm"));
+    let text = std::fs::read_to_string(&file).expect("there is a trace");
+    // If it stays, it is in a folder for what may go.
+    let _ = std::fs::remove_file(&file);
+    for call in ["fabric", "tsendmsg", "trecvmsg", "cq_read", "ep_close"] {
+        let call = format!("\"call\":\"{call}\"");
+        assert!(text.contains(&call), "{call}");
+    }
 }
 
 /// What we have added to what 1.17 prints of a domain.
