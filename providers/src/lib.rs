@@ -1,5 +1,7 @@
 //! The one table of built-in providers, in order of preference. It holds no logic.
 //!
+//! Each has the layers around it that `FI_HOOK` asks for.
+//!
 //! Each provider is a feature of its own; `default` has all of them. The lnx provider serves those who
 //! name it, and the ofi provider is off until a parameter names the library that it is to load. A
 //! registry takes providers from elsewhere just as well:
@@ -19,20 +21,21 @@
 #![deny(missing_docs)]
 
 use selvedge::Registry;
+use selvedge_hook::Hooked;
 
 /// A registry of every provider that was built in.
 pub fn builtin() -> Registry {
     let registry = Registry::new();
     #[cfg(feature = "shm")]
-    let registry = registry.with(&selvedge_shm::PROVIDER);
+    let registry = registry.with(const { &Hooked::new(&selvedge_shm::PROVIDER) });
     #[cfg(feature = "tcp")]
-    let registry = registry.with(&selvedge_tcp::PROVIDER);
+    let registry = registry.with(const { &Hooked::new(&selvedge_tcp::PROVIDER) });
     #[cfg(feature = "udp")]
-    let registry = registry.with(&selvedge_udp::PROVIDER);
+    let registry = registry.with(const { &Hooked::new(&selvedge_udp::PROVIDER) });
     #[cfg(feature = "ofi")]
-    let registry = registry.with(&selvedge_ofi::PROVIDER);
+    let registry = registry.with(const { &Hooked::new(&selvedge_ofi::PROVIDER) });
     #[cfg(feature = "lnx")]
-    let registry = registry.with(&LNX);
+    let registry = registry.with(const { &Hooked::new(&LNX) });
     registry
 }
 

@@ -1,0 +1,375 @@
+//! Endpoints with hooks.
+
+#![expect(unsafe_code, reason = "an endpoint around an endpoint")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, Target};
+use selvedge::collective::CollectiveMsg;
+use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::{
+    Address, Atomic, Collective, ConnectionManagement, Context, Desc, Endpoint, EpOption,
+    EpOptionName, Errno, FiAddr, Membership, Msg, OpFlags, Result, Rma, Tagged, av, msg, tagged,
+};
+
+use crate::call::Args;
+use crate::provider::{At, unwrapped};
+
+pub(crate) struct HookedEndpoint {
+    inner: Arc<dyn Endpoint>,
+    at: At,
+}
+
+impl HookedEndpoint {
+    pub(crate) fn new(inner: Arc<dyn Endpoint>, at: At) -> Self {
+        Self { inner, at }
+    }
+
+    /// The endpoint inside of one with hooks; itself if it has none.
+    pub(crate) fn inner(ep: &Arc<dyn Endpoint>) -> Arc<dyn Endpoint> {
+        unwrapped(
+            Arc::clone(ep),
+            |ep| ep as &dyn Any,
+            |own: &Self| Arc::clone(&own.inner),
+        )
+    }
+
+    pub(crate) fn below(&self) -> &Arc<dyn Endpoint> {
+        &self.inner
+    }
+}
+
+/// What every post says.
+fn said(args: &mut Args, len: usize, peer: FiAddr, context: Context, flags: OpFlags) -> &mut Args {
+    args.num("len", len as u64)
+        .num("peer", peer.0)
+        .num("context", context.0)
+        .text("flags", &flags)
+}
+
+fn total<T>(pieces: &[T], len: impl Fn(&T) -> usize) -> usize {
+    pieces.iter().map(len).fold(0, usize::saturating_add)
+}
+
+fn places(args: &mut Args, places: &[RmaIov]) {
+    if let [place, ..] = places {
+        args.num("addr", place.addr).num("key", place.key);
+    }
+}
+
+impl Msg for HookedEndpoint {
+    unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
+        let args = |args: &mut Args| {
+            said(
+                args,
+                total(msg.iov, |it| it.len),
+                msg.dest,
+                msg.context,
+                flags,
+            );
+        };
+        // SAFETY: passed on from the caller.
+        self.at.done("sendmsg", &args, || unsafe {
+            self.inner.sendmsg(msg, flags)
+        })
+    }
+
+    unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
+        let args = |args: &mut Args| {
+            said(
+                args,
+                total(msg.iov, |it| it.len),
+                msg.src,
+                msg.context,
+                flags,
+            );
+        };
+        // SAFETY: passed on from the caller.
+        self.at.done("recvmsg", &args, || unsafe {
+            self.inner.recvmsg(msg, flags)
+        })
+    }
+
+    fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        let args = |args: &mut Args| {
+            args.num("len", buf.len() as u64).num("peer", dest.0);
+        };
+        self.at
+            .done("inject", &args, || self.inner.inject(buf, dest, data))
+    }
+}
+
+impl Tagged for HookedEndpoint {
+    unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
+        let args = |args: &mut Args| {
+            said(
+                args,
+                total(msg.iov, |it| it.len),
+                msg.dest,
+                msg.context,
+                flags,
+            )
+            .num("tag", msg.tag);
+        };
+        // SAFETY: passed on from the caller.
+        self.at.done("tsendmsg", &args, || unsafe {
+            self.inner.tsendmsg(msg, flags)
+        })
+    }
+
+    unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
+        let args = |args: &mut Args| {
+            said(
+                args,
+                total(msg.iov, |it| it.len),
+                msg.src,
+                msg.context,
+                flags,
+            )
+            .num("tag", msg.tag.tag)
+            .num("ignore", msg.tag.ignore);
+        };
+        // SAFETY: passed on from the caller.
+        self.at.done("trecvmsg", &args, || unsafe {
+            self.inner.trecvmsg(msg, flags)
+        })
+    }
+
+    fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        let args = |args: &mut Args| {
+            args.num("len", buf.len() as u64)
+                .num("peer", dest.0)
+                .num("tag", tag);
+        };
+        self.at.done("tinject", &args, || {
+            self.inner.tinject(buf, dest, tag, data)
+        })
+    }
+}
+
+impl Rma for HookedEndpoint {
+    unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
+        let args = |args: &mut Args| {
+            let len = total(msg.iov, |it| it.len);
+            places(said(args, len, msg.src, msg.context, flags), msg.rma_iov);
+        };
+        // SAFETY: passed on from the caller.
+        self.at.done("readmsg", &args, || unsafe {
+            self.inner.readmsg(msg, flags)
+        })
+    }
+
+    unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
+        let args = |args: &mut Args| {
+            let len = total(msg.iov, |it| it.len);
+            places(said(args, len, msg.dest, msg.context, flags), msg.rma_iov);
+        };
+        // SAFETY: passed on from the caller.
+        self.at.done("writemsg", &args, || unsafe {
+            self.inner.writemsg(msg, flags)
+        })
+    }
+
+    fn inject_write(
+        &self,
+        buf: &[u8],
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        data: Option<u64>,
+    ) -> Result {
+        let args = |args: &mut Args| {
+            args.num("len", buf.len() as u64).num("peer", dest.0);
+            args.num("addr", addr).num("key", key);
+        };
+        let run = || self.inner.inject_write(buf, dest, addr, key, data);
+        self.at.done("inject_write", &args, run)
+    }
+}
+
+/// What every atomic says.
+fn atomic(args: &mut Args, msg: &AtomicMsg<'_>, flags: OpFlags) {
+    args.num("count", total(msg.rma_iov, |it| it.count) as u64)
+        .num("peer", msg.dest.0)
+        .num("context", msg.context.0)
+        .text("flags", &flags)
+        .text("op", &format_args!("{:?}", msg.op))
+        .text("datatype", &format_args!("{:?}", msg.datatype));
+}
+
+impl Atomic for HookedEndpoint {
+    unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
+        let args = |args: &mut Args| atomic(args, msg, flags);
+        // SAFETY: passed on from the caller.
+        self.at.done("atomicmsg", &args, || unsafe {
+            self.inner.atomicmsg(msg, flags)
+        })
+    }
+
+    unsafe fn fetch_atomicmsg(
+        &self,
+        msg: &AtomicMsg<'_>,
+        result: &[IocMut],
+        result_desc: &[Desc],
+        flags: OpFlags,
+    ) -> Result {
+        let args = |args: &mut Args| atomic(args, msg, flags);
+        // SAFETY: passed on from the caller.
+        let run = || unsafe { self.inner.fetch_atomicmsg(msg, result, result_desc, flags) };
+        self.at.done("fetch_atomicmsg", &args, run)
+    }
+
+    unsafe fn compare_atomicmsg(
+        &self,
+        msg: &AtomicMsg<'_>,
+        compare: &[Ioc],
+        compare_desc: &[Desc],
+        result: &[IocMut],
+        result_desc: &[Desc],
+        flags: OpFlags,
+    ) -> Result {
+        let args = |args: &mut Args| atomic(args, msg, flags);
+        // SAFETY: passed on from the caller.
+        let run = || unsafe {
+            self.inner
+                .compare_atomicmsg(msg, compare, compare_desc, result, result_desc, flags)
+        };
+        self.at.done("compare_atomicmsg", &args, run)
+    }
+
+    fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
+        let args = |args: &mut Args| {
+            args.num("len", buf.len() as u64).num("peer", target.dest.0);
+        };
+        self.at.done("inject_atomic", &args, || {
+            self.inner.inject_atomic(buf, target)
+        })
+    }
+
+    fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
+        self.inner.valid(family, datatype, op)
+    }
+}
+
+// SAFETY: operations are the inner endpoint's, or not posted at all if a fault says so.
+unsafe impl Endpoint for HookedEndpoint {
+    fn address(&self) -> Result<Address> {
+        let gave = |addr: &Address| {
+            let addr = crate::out::escape(&addr.to_string());
+            Some(format!("\"addr\":\"{addr}\""))
+        };
+        let run = || self.inner.address();
+        self.at
+            .gives("getname", &|_| {}, gave, Err(Errno::AddrNotAvail), run)
+    }
+
+    fn cancel(&self, context: Context) -> Result {
+        let args = |args: &mut Args| {
+            args.num("context", context.0);
+        };
+        self.at.done("cancel", &args, || self.inner.cancel(context))
+    }
+
+    fn set(&self, option: EpOption) -> Result {
+        let args = |args: &mut Args| {
+            args.text("option", &format_args!("{option:?}"));
+        };
+        self.at.done("setopt", &args, || self.inner.set(option))
+    }
+
+    fn option(&self, name: EpOptionName) -> Result<EpOption> {
+        self.inner.option(name)
+    }
+
+    fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
+        let args = |args: &mut Args| {
+            args.text("group", group).num("context", context.0);
+        };
+        let run = || self.inner.join(group, context);
+        self.at.gives("join", &args, |_| None, Err(Errno::Io), run)
+    }
+
+    fn collective(&self) -> Option<&dyn Collective> {
+        self.inner.collective().map(|_| self as &dyn Collective)
+    }
+
+    fn cm(&self) -> Option<&dyn ConnectionManagement> {
+        self.inner.cm().map(|_| self as &dyn ConnectionManagement)
+    }
+}
+
+impl HookedEndpoint {
+    fn inner_cm(&self) -> Result<&dyn ConnectionManagement> {
+        self.inner.cm().ok_or(Errno::NoSys)
+    }
+}
+
+impl ConnectionManagement for HookedEndpoint {
+    fn connect(&self, addr: &Address, data: &[u8]) -> Result {
+        let args = |args: &mut Args| {
+            args.text("addr", addr).num("len", data.len() as u64);
+        };
+        self.at
+            .done("connect", &args, || self.inner_cm()?.connect(addr, data))
+    }
+
+    fn accept(&self, data: &[u8]) -> Result {
+        self.at
+            .done("accept", &|_| {}, || self.inner_cm()?.accept(data))
+    }
+
+    fn shutdown(&self) -> Result {
+        self.at
+            .done("shutdown", &|_| {}, || self.inner_cm()?.shutdown())
+    }
+
+    fn peer(&self) -> Result<Address> {
+        self.inner_cm()?.peer()
+    }
+}
+
+impl Collective for HookedEndpoint {
+    fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>> {
+        let args = |args: &mut Args| {
+            args.num("members", set.members().len() as u64)
+                .num("context", context.0);
+        };
+        let run = || {
+            self.inner
+                .collective()
+                .ok_or(Errno::NoSys)?
+                .join(set, context)
+        };
+        self.at
+            .gives("join_collective", &args, |_| None, Err(Errno::Io), run)
+    }
+
+    unsafe fn collective(&self, msg: &CollectiveMsg, flags: OpFlags) -> Result {
+        let args = |args: &mut Args| {
+            args.text("coll", &format_args!("{:?}", msg.coll))
+                .num("count", msg.count as u64)
+                .num("group", msg.group.0)
+                .num("context", msg.context.0);
+        };
+        let run = || {
+            let coll = self.inner.collective().ok_or(Errno::NoSys)?;
+            // SAFETY: passed on from the caller.
+            unsafe { coll.collective(msg, flags) }
+        };
+        self.at.done("collective", &args, run)
+    }
+}
+
+impl Drop for HookedEndpoint {
+    fn drop(&mut self) {
+        self.at.close("ep_close");
+    }
+}
+
+impl fmt::Debug for HookedEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

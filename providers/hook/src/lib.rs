@@ -1,0 +1,28 @@
+//! Layers over any provider that watch its calls, or have some of them fail: `FI_HOOK`.
+//!
+//! | name | what it does |
+//! |---|---|
+//! | `trace` | writes a line of JSON for each call: what was given, what was answered, how long it took |
+//! | `perf` | counts calls and their time, and writes a table when the fabric is closed |
+//! | `fault` | delays, drops, fails or kills at calls that `FI_HOOK_FAULT` names |
+//!
+//! `FI_HOOK=trace;fault` has a call pass `trace` first, which sees what `fault` makes of it. Without
+//! the variable a provider's own objects are handed out, and nothing of this is there.
+//!
+//! [`Hooked`] is put around a provider; it wraps every object that is opened from it. What it does
+//! to memory, completions and events is nothing: those of the provider pass through.
+
+#![deny(missing_docs)]
+
+mod call;
+mod endpoint;
+mod events;
+mod fault;
+mod objects;
+mod out;
+mod perf;
+mod provider;
+mod queues;
+mod trace;
+
+pub use provider::Hooked;

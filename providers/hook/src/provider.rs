@@ -1,0 +1,374 @@
+//! The provider with hooks, its fabrics and its domains.
+
+#![expect(unsafe_code, reason = "a domain around a domain")]
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use selvedge::info::{Offer, RxAttr, Version};
+use selvedge::trigger::{Done, Op, Ticket, Work};
+use selvedge::{
+    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Domain, Endpoint, Error,
+    EventQueue, Fabric, Info, IovMut, MemoryRegion, MrMode, PassiveEndpoint, Provider, Query,
+    Result, SharedReceives, alloc, atomic, av, cntr, collective, cq, eq, mr, param,
+};
+
+use crate::call::{Args, Hooks};
+use crate::endpoint::HookedEndpoint;
+use crate::events::{HookedEq, HookedPassive, Known};
+use crate::objects::{HookedAv, HookedCounter};
+use crate::queues::HookedQueue;
+
+/// A provider whose objects have what `FI_HOOK` asks for around them.
+#[derive(Debug)]
+pub struct Hooked {
+    inner: &'static dyn Provider,
+}
+
+impl Hooked {
+    /// Puts hooks around a provider.
+    pub const fn new(inner: &'static dyn Provider) -> Self {
+        Self { inner }
+    }
+}
+
+impl Provider for Hooked {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn version(&self) -> Version {
+        self.inner.version()
+    }
+
+    fn params(&self) -> &'static [param::Spec] {
+        self.inner.params()
+    }
+
+    fn is_on(&self, params: &param::Params) -> bool {
+        self.inner.is_on(params)
+    }
+
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+        self.inner.getinfo(query)
+    }
+
+    fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
+        let Some(hooks) = Hooks::of(info.params())? else {
+            return self.inner.fabric(info);
+        };
+        let at = hooks.at();
+        let what = |args: &mut Args| {
+            args.text("provider", &info.fabric_attr.prov_name)
+                .text("name", &info.fabric_attr.name);
+        };
+        let inner = at.open("fabric", &what, || self.inner.fabric(info))?;
+        Ok(Arc::new(HookedFabric {
+            inner,
+            at,
+            known: Arc::default(),
+        }))
+    }
+}
+
+struct HookedFabric {
+    inner: Arc<dyn Fabric>,
+    at: At,
+    known: Arc<Known>,
+}
+
+impl Fabric for HookedFabric {
+    fn domain(&self, info: &Info) -> Result<Arc<dyn Domain>, Error> {
+        let at = self.at.another();
+        let what = |args: &mut Args| {
+            args.text("name", &info.domain_attr.name);
+        };
+        let inner = at.open("domain", &what, || self.inner.domain(info))?;
+        Ok(Arc::new(HookedDomain {
+            inner,
+            at,
+            known: Arc::clone(&self.known),
+        }))
+    }
+
+    fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
+        let at = self.at.another();
+        let what = |args: &mut Args| {
+            args.num("size", attr.size as u64);
+        };
+        let inner = at.open("eq_open", &what, || self.inner.eq(attr))?;
+        Ok(Arc::new(HookedEq::new(inner, at, &self.known)))
+    }
+
+    fn passive_endpoint(
+        &self,
+        info: &Info,
+        eq: Arc<dyn EventQueue>,
+    ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
+        let at = self.at.another();
+        let eq = HookedEq::inner(eq);
+        let open = || self.inner.passive_endpoint(info, eq);
+        let inner = at.open("passive_ep", &|_| {}, open)?;
+        let passive = Arc::new(HookedPassive::new(inner, at));
+        self.known.add_passive(&passive);
+        Ok(passive)
+    }
+}
+
+impl Drop for HookedFabric {
+    fn drop(&mut self) {
+        self.at.close("fabric_close");
+    }
+}
+
+impl fmt::Debug for HookedFabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+struct HookedDomain {
+    inner: Arc<dyn Domain>,
+    at: At,
+    known: Arc<Known>,
+}
+
+// SAFETY: queues, endpoints and regions are the inner domain's; what is around them leaves out
+// entries, if a fault says so, and adds none.
+unsafe impl Domain for HookedDomain {
+    fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
+        let at = self.at.another();
+        let what = |args: &mut Args| {
+            args.num("size", attr.size as u64);
+        };
+        let inner = at.open("cq_open", &what, || self.inner.cq(attr))?;
+        Ok(Arc::new(HookedQueue::new(inner, at)))
+    }
+
+    fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
+        let at = self.at.another();
+        let inner = at.open("cntr_open", &|_| {}, || self.inner.cntr(attr))?;
+        Ok(Arc::new(HookedCounter::new(inner, at)))
+    }
+
+    fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
+        let at = self.at.another();
+        let inner = at.open("av_open", &|_| {}, || self.inner.av(attr))?;
+        Ok(Arc::new(HookedAv::new(inner, at)))
+    }
+
+    fn endpoint(&self, info: &Info, mut bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+        let at = self.at.another();
+        bind.tx_cq = HookedQueue::inner(bind.tx_cq);
+        bind.rx_cq = HookedQueue::inner(bind.rx_cq);
+        bind.av = bind.av.map(HookedAv::inner);
+        bind.eq = bind.eq.map(HookedEq::inner);
+        let cntrs = &mut bind.cntrs;
+        for cntr in [
+            &mut cntrs.send,
+            &mut cntrs.recv,
+            &mut cntrs.read,
+            &mut cntrs.write,
+            &mut cntrs.remote_read,
+            &mut cntrs.remote_write,
+        ] {
+            *cntr = cntr.take().map(HookedCounter::inner);
+        }
+        let what = |args: &mut Args| {
+            args.text("type", &info.ep_attr.ep_type);
+        };
+        let inner = at.open("endpoint", &what, || self.inner.endpoint(info, bind))?;
+        let endpoint = Arc::new(HookedEndpoint::new(inner, at));
+        self.known.add_endpoint(&endpoint);
+        Ok(endpoint)
+    }
+
+    fn mr_mode(&self) -> MrMode {
+        self.inner.mr_mode()
+    }
+
+    #[expect(unsafe_code, reason = "the caller's promise about the memory")]
+    unsafe fn reg(
+        &self,
+        region: &[IovMut],
+        attr: &mr::Attr,
+    ) -> Result<Arc<dyn MemoryRegion>, Error> {
+        let what = |args: &mut Args| {
+            let len: usize = region.iter().map(|piece| piece.len).sum();
+            args.num("len", len as u64).num("key", attr.requested_key);
+        };
+        // SAFETY: passed on from the caller.
+        let reg = || unsafe { self.inner.reg(region, attr) };
+        self.at.open("mr_reg", &what, reg)
+    }
+
+    fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
+        let what = |args: &mut Args| {
+            args.num("len", len as u64);
+        };
+        self.at.open("alloc", &what, || self.inner.alloc(len, attr))
+    }
+
+    fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
+        self.at
+            .open("srx_context", &|_| {}, || self.inner.srx(attr))
+    }
+
+    #[expect(unsafe_code, reason = "the caller's promise about the memory")]
+    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
+        let own = |cntr: &Arc<dyn Counter>| HookedCounter::inner(Arc::clone(cntr));
+        let cntr = own(work.cntr);
+        let queue = |op| {
+            let work = Work {
+                cntr: &cntr,
+                threshold: work.threshold,
+                op,
+            };
+            let what = |args: &mut Args| {
+                args.num("threshold", work.threshold);
+            };
+            // SAFETY: passed on from the caller.
+            let run = || unsafe { self.inner.queue_work(&work) };
+            self.at.open("queue_work", &what, run)
+        };
+        match work.op {
+            Op::Set(at, value) => queue(Op::Set(&own(at), value)),
+            Op::Add(at, value) => queue(Op::Add(&own(at), value)),
+            Op::Post {
+                ep,
+                transfer,
+                flags,
+                done,
+            } => {
+                let told = match done {
+                    Done::Counter(Some(cntr)) => Some(own(cntr)),
+                    _ => None,
+                };
+                queue(Op::Post {
+                    ep: &HookedEndpoint::inner(ep),
+                    transfer,
+                    flags,
+                    done: match done {
+                        Done::Counter(_) => Done::Counter(told.as_ref()),
+                        Done::Endpoint => Done::Endpoint,
+                    },
+                })
+            }
+        }
+    }
+
+    fn cancel_work(&self, ticket: Ticket) -> Result {
+        self.at
+            .done("cancel_work", &|_| {}, || self.inner.cancel_work(ticket))
+    }
+
+    fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
+        let cntr = cntr.map(|cntr| HookedCounter::inner(Arc::clone(cntr)));
+        let run = || self.inner.flush_work(cntr.as_ref());
+        self.at.done("flush_work", &|_| {}, run)
+    }
+
+    fn query_atomic(
+        &self,
+        family: atomic::Family,
+        datatype: atomic::Datatype,
+        op: atomic::Op,
+    ) -> Result<atomic::Attr> {
+        self.inner.query_atomic(family, datatype, op)
+    }
+
+    fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
+        self.inner.query_collective(query)
+    }
+}
+
+impl Drop for HookedDomain {
+    fn drop(&mut self) {
+        self.at.close("domain_close");
+    }
+}
+
+impl fmt::Debug for HookedDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+/// An object's place: its hooks, and its number.
+#[derive(Clone, Debug)]
+pub(crate) struct At {
+    hooks: Arc<Hooks>,
+    number: u64,
+}
+
+impl Hooks {
+    /// The place of a new object.
+    pub(crate) fn at(self: &Arc<Self>) -> At {
+        At {
+            hooks: Arc::clone(self),
+            number: self.number(),
+        }
+    }
+}
+
+impl At {
+    fn another(&self) -> Self {
+        self.hooks.at()
+    }
+
+    /// An opening call. One that is dropped fails: there is no object to give.
+    fn open<T>(
+        &self,
+        name: &'static str,
+        args: &dyn Fn(&mut Args),
+        run: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let dropped = || {
+            let what = format!("{name} is dropped by a hook");
+            Err(Error::new(selvedge::Errno::Io, what))
+        };
+        self.hooks
+            .call((name, self.number), args, |_| None, dropped, run)
+    }
+
+    /// A call that answers with nothing.
+    pub(crate) fn done(
+        &self,
+        name: &'static str,
+        args: &dyn Fn(&mut Args),
+        run: impl FnOnce() -> Result,
+    ) -> Result {
+        self.hooks
+            .call((name, self.number), args, |()| None, || Ok(()), run)
+    }
+
+    /// A call that answers with something, and with `dropped` if it is dropped.
+    pub(crate) fn gives<R>(
+        &self,
+        name: &'static str,
+        args: &dyn Fn(&mut Args),
+        gave: impl Fn(&R) -> Option<String>,
+        dropped: Result<R>,
+        run: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        self.hooks
+            .call((name, self.number), args, gave, || dropped, run)
+    }
+
+    pub(crate) fn close(&self, name: &'static str) {
+        self.hooks.close(name, self.number);
+    }
+}
+
+/// The object inside of one with hooks; itself if it has none.
+pub(crate) fn unwrapped<T: ?Sized, F: Any>(
+    object: Arc<T>,
+    as_any: impl Fn(&T) -> &dyn Any,
+    inner: impl Fn(&F) -> Arc<T>,
+) -> Arc<T> {
+    match as_any(&object).downcast_ref::<F>() {
+        Some(hooked) => inner(hooked),
+        None => object,
+    }
+}

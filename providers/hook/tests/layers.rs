@@ -1,0 +1,203 @@
+//! The layers around shm: what they write, and what they make fail.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use selvedge::cq::Entry;
+use selvedge::{
+    AddressVector, Bindings, Caps, CompletionQueue, Endpoint, Errno, FiAddr, Hints, Info, Registry,
+    av, cq,
+};
+use selvedge_hook::Hooked;
+
+static SHM: Hooked = Hooked::new(&selvedge_shm::PROVIDER);
+
+/// The environment of one test, with a file of its own.
+struct Place {
+    file: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let file = std::env::temp_dir().join(format!("selvedge-hook-{pid}-{number}"));
+        Self { file }
+    }
+
+    fn info(&self, pairs: &[(&str, &str)]) -> Info {
+        let file = ("FI_HOOK_FILE", self.file.to_str().unwrap());
+        let params = pairs.iter().copied().chain([file]).collect();
+        let registry = Registry::new().with(&SHM).with_params(params);
+        let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED);
+        registry.infos(&hints).unwrap().remove(0)
+    }
+
+    fn written(&self) -> String {
+        fs::read_to_string(&self.file).unwrap_or_default()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // It may not have been made.
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+/// An endpoint that knows itself.
+struct Side {
+    ep: Arc<dyn Endpoint>,
+    cq: Arc<dyn CompletionQueue>,
+    own: FiAddr,
+}
+
+fn side(info: &Info) -> Side {
+    let domain = info.open().unwrap();
+    let cq = domain.cq(&cq::Attr::default()).unwrap();
+    let av: Arc<dyn AddressVector> = domain.av(&av::Attr::default()).unwrap();
+    let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+    let ep = domain.endpoint(info, bind).unwrap();
+    let own = av.insert_one(&ep.address().unwrap()).unwrap();
+    Side { ep, cq, own }
+}
+
+#[test]
+fn a_trace_has_a_line_for_each_call_from_the_first_to_the_last() {
+    let place = Place::new();
+    let side = side(&place.info(&[("FI_HOOK", "trace")]));
+    side.ep.tinject(b"hello", side.own, 7, None).unwrap();
+    assert_eq!(
+        side.ep.tinject(&[0; 1 << 20], side.own, 7, None),
+        Err(Errno::MsgSize)
+    );
+    assert_eq!(side.cq.read(&mut [Entry::default()]), Ok(0));
+    drop(side);
+    let text = place.written();
+    let lines: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let calls: Vec<_> = lines
+        .iter()
+        .map(|line| line["call"].as_str().unwrap())
+        .collect();
+    for call in [
+        "fabric",
+        "domain",
+        "cq_open",
+        "av_open",
+        "endpoint",
+        "getname",
+        "av_insert",
+        "tinject",
+        "cq_read",
+        "ep_close",
+        "cq_close",
+        "av_close",
+        "domain_close",
+        "fabric_close",
+    ] {
+        assert!(calls.contains(&call), "{call} in {calls:?}");
+    }
+    let sent: Vec<_> = lines
+        .iter()
+        .filter(|line| line["call"] == "tinject")
+        .collect();
+    assert_eq!(
+        (&sent[0]["args"]["len"], &sent[0]["args"]["tag"]),
+        (&5.into(), &7.into())
+    );
+    assert_eq!(sent[0]["result"], 0);
+    assert_eq!(sent[1]["result"], -Errno::MsgSize.as_raw());
+    assert!(sent[0]["ns"].as_u64().unwrap() > 0);
+    assert_eq!(sent[0]["pid"], std::process::id());
+}
+
+#[test]
+fn perf_counts_calls_errors_and_time() {
+    let place = Place::new();
+    let side = side(&place.info(&[("FI_HOOK", "perf")]));
+    for _ in 0..5 {
+        side.ep.tinject(b"hello", side.own, 7, None).unwrap();
+    }
+    side.ep
+        .tinject(&[0; 1 << 20], side.own, 7, None)
+        .unwrap_err();
+    drop(side);
+    let text = place.written();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("tinject "))
+        .unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words[..3], ["tinject", "6", "1"]);
+    assert!(words[4].parse::<u64>().unwrap() > 0, "{line}");
+}
+
+#[test]
+fn faults_come_when_their_rules_say_so_and_outer_layers_see_them() {
+    let place = Place::new();
+    let side = side(&place.info(&[
+        ("FI_HOOK", "trace;fault"),
+        (
+            "FI_HOOK_FAULT",
+            "tinject:error=NOMEM@2;tinject:drop@3;cq_read:delay=1us",
+        ),
+    ]));
+    let send = || side.ep.tinject(b"hello", side.own, 7, None);
+    assert_eq!(
+        [send(), send(), send()],
+        [Ok(()), Err(Errno::NoMem), Ok(())]
+    );
+    assert_eq!(send(), Ok(()));
+    drop(side);
+    let text = place.written();
+    let sent = text.lines().filter(|line| line.contains("\"tinject\""));
+    let results: Vec<i64> = sent
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["result"].as_i64())
+        .map(Option::unwrap)
+        .collect();
+    assert_eq!(results, [0, -i64::from(Errno::NoMem.as_raw()), 0, 0]);
+}
+
+#[test]
+fn inner_layers_do_not_see_what_outer_ones_keep_back() {
+    let place = Place::new();
+    let side = side(&place.info(&[
+        ("FI_HOOK", "fault;trace"),
+        ("FI_HOOK_FAULT", "tinject:error=AGAIN@1+"),
+    ]));
+    assert_eq!(
+        side.ep.tinject(b"hello", side.own, 7, None),
+        Err(Errno::Again)
+    );
+    drop(side);
+    assert!(!place.written().contains("\"tinject\""));
+}
+
+#[test]
+fn what_cannot_be_read_of_the_variables_is_named() {
+    for (hook, fault, named) in [
+        ("trace;nonsense", "", "nonsense"),
+        ("fault", "tinject:explode", "tinject:explode"),
+    ] {
+        let place = Place::new();
+        let info = place.info(&[("FI_HOOK", hook), ("FI_HOOK_FAULT", fault)]);
+        let error = info.fabric().unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval);
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}
+
+#[test]
+fn without_the_variable_there_is_no_layer() {
+    let place = Place::new();
+    let side = side(&place.info(&[]));
+    drop(side);
+    assert!(!place.file.exists());
+}
