@@ -82,3 +82,13 @@ fn every_test_notices_the_defects_that_it_names() {
     // take longer, are left to whoever runs all of them by hand.
     fabtests(&["run", "--mutants", "-p", "shm", "-j", "6", "-x", "/fi_"]);
 }
+
+/// One test of each kind; all of them are `fabtests run --hook-faults`.
+#[test]
+fn nothing_hangs_when_a_call_fails() {
+    let mut args = vec!["run", "quick", "-p", "shm", "--hook-faults"];
+    for test in ["messages.every_call", "counters.waits"] {
+        args.extend(["-f", test]);
+    }
+    fabtests(&args);
+}

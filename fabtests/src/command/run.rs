@@ -54,6 +54,9 @@ pub struct Args {
     /// Run each test over providers with defects that it has to notice: it passes if it fails
     #[arg(long)]
     mutants: bool,
+    /// Run each test with each call in turn made to fail: it may fail, but not hang or crash
+    #[arg(long, conflicts_with = "mutants")]
+    hook_faults: bool,
     /// Run the tests of the runner
     #[arg(long, hide = true)]
     selftest: bool,
@@ -72,6 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let entries = match () {
         () if args.selftest => catalogue::selftests(),
         () if args.mutants => catalogue::mutants(&wanted),
+        () if args.hook_faults => catalogue::hook_faults(&wanted),
         () => catalogue::entries(&wanted, &manifest),
     };
     ensure!(
@@ -150,7 +154,11 @@ impl Args {
     /// What a test of this run is run again with, besides its path.
     fn again(&self, seed: u64) -> String {
         let mut options = format!(" {} --seed {seed}", self.set_name());
-        for (is_set, option) in [(self.mutants, " --mutants"), (self.selftest, " --selftest")] {
+        for (is_set, option) in [
+            (self.mutants, " --mutants"),
+            (self.hook_faults, " --hook-faults"),
+            (self.selftest, " --selftest"),
+        ] {
             if is_set {
                 options += option;
             }

@@ -69,6 +69,16 @@ pub fn mutants(wanted: &Wanted) -> Vec<Entry> {
     entries
 }
 
+/// The tests with calls that fail.
+pub fn hook_faults(wanted: &Wanted) -> Vec<Entry> {
+    let providers = wanted.providers.iter();
+    let mut entries: Vec<_> = providers
+        .flat_map(|provider| conformance::hook_faults(wanted, provider))
+        .collect();
+    entries.retain(|entry| wanted.has(entry));
+    entries
+}
+
 /// The tests of the runner itself.
 pub fn selftests() -> Vec<Entry> {
     misbehave::entries()

@@ -83,6 +83,63 @@ pub(super) fn mutants(wanted: &Wanted, provider: &str) -> Vec<Entry> {
     entries
 }
 
+/// Every test with each call of its first process in turn made to fail, over one face. It may fail
+/// then, but nothing may hang, crash or be left behind.
+pub(super) fn hook_faults(wanted: &Wanted, provider: &str) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for (name, test) in tests::all() {
+        for (call, number) in CALLS {
+            let (ep_type, face) = (test.ep_types[0], test.faces[0]);
+            let mut entry = entry(wanted, provider, &name, test, ep_type, face);
+            entry.name = format!("{}!{call}", entry.name);
+            entry.may_fail = true;
+            let fault = format!("{call}:error=IO@{number}");
+            for process in &mut entry.processes {
+                let patience = (patience::VARIABLE.to_owned(), MUTANT_PATIENCE.to_owned());
+                process.env.push(patience);
+            }
+            let hook = [("FI_HOOK", "fault"), ("FI_HOOK_FAULT", fault.as_str())];
+            let hook = hook.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            entry.processes[0].env.extend(hook);
+            entries.push(entry);
+        }
+    }
+    entries
+}
+
+/// What is made to fail, and the how manieth time: opening at once, the rest in the midst of it.
+const CALLS: [(&str, u32); 29] = [
+    ("fabric", 1),
+    ("domain", 1),
+    ("cq_open", 1),
+    ("cntr_open", 1),
+    ("eq_open", 1),
+    ("av_open", 1),
+    ("endpoint", 1),
+    ("mr_reg", 1),
+    ("alloc", 1),
+    ("getname", 1),
+    ("av_insert", 1),
+    ("av_remove", 1),
+    ("sendmsg", 3),
+    ("recvmsg", 3),
+    ("inject", 2),
+    ("tsendmsg", 3),
+    ("trecvmsg", 3),
+    ("tinject", 2),
+    ("readmsg", 2),
+    ("writemsg", 2),
+    ("inject_write", 2),
+    ("atomicmsg", 2),
+    ("fetch_atomicmsg", 2),
+    ("cancel", 1),
+    ("cq_read", 5),
+    ("cq_readfrom", 5),
+    ("cq_readerr", 1),
+    ("cq_sread", 1),
+    ("cntr_wait", 1),
+];
+
 fn entry(
     wanted: &Wanted,
     provider: &str,

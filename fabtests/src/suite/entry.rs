@@ -85,6 +85,8 @@ pub struct Entry {
     pub counts_checks: bool,
     /// Whether it is over a provider with a defect, which it has to notice.
     pub must_fail: bool,
+    /// Whether calls are made to fail, so that it may fail as well, but in time and by itself.
+    pub may_fail: bool,
 }
 
 impl Entry {
@@ -100,6 +102,7 @@ impl Entry {
             is_alone: false,
             counts_checks: false,
             must_fail: false,
+            may_fail: false,
         }
     }
 

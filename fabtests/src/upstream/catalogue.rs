@@ -92,7 +92,7 @@ const PREFIXED: &[&str] = &[
 /// Three processes, all called alike.
 const THREE: &[&str] = &[
     "fi_multinode -n 3 -x {msg|rma} -I 10",
-    "fi_multinode_coll -n 3",
+    "fi_multinode_coll -n 3 -I 3",
 ];
 
 /// Clients of a server with several threads.

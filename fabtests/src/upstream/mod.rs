@@ -17,6 +17,7 @@ mod links;
 mod meet;
 mod memory;
 mod multinode;
+mod multinode_coll;
 pub mod mutants;
 mod oob;
 pub mod options;
@@ -109,6 +110,8 @@ const PROGRAMS: &[Program] = programs! {
     "fi_rdm_stress" "clients that come, ask and go" stress::LETTERS => stress::rdm_stress,
     "fi_ubertest" "a matrix of configurations" uber::LETTERS => uber::ubertest,
     "fi_multinode" "patterns among three processes and more" multinode::LETTERS => multinode::multinode,
+    "fi_multinode_coll" "collectives of three processes and more" multinode::LETTERS
+        => multinode_coll::multinode_coll,
 
     "fi_multi_mr" "counters of regions" functional::ABSENT => functional::multi_mr,
     "fi_rdm_deferred_wq" "deferred work" functional::DEFERRED => functional::rdm_deferred_wq,
@@ -117,7 +120,6 @@ const PROGRAMS: &[Program] = programs! {
     "fi_scalable_ep" "scalable endpoints" functional::ABSENT => functional::scalable_ep,
     "fi_shared_ctx" "shared contexts" functional::SHARED_CONTEXTS => functional::shared_ctx,
     "fi_msg_sockets" "endpoints that are handed over" functional::ABSENT => functional::msg_sockets,
-    "fi_multinode_coll" "collectives" functional::ABSENT => functional::multinode_coll,
     "fi_mr_cache_evict" "caches of registrations" functional::ABSENT => functional::mr_cache_evict,
     "fi_check_hmem" "memory of devices" functional::ABSENT => functional::check_hmem,
 };

@@ -53,12 +53,7 @@ pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
         Kind::Msg => Caps::MSG | Caps::TAGGED,
         Kind::Rma => Caps::MSG | Caps::TAGGED | Caps::RMA,
     };
-    let mut alone = options.clone();
-    // Nobody is the server: each process has an address of its own.
-    alone.out_of_band.get_or_insert(super::options::OutOfBand {
-        port: CONTROL,
-        sync: false,
-    });
+    let alone = alone(options);
     let info = discover(&alone, &hints(&alone, caps, EpType::Rdm)?)?;
     let mut job = Job::gather(&alone, ranks)?;
     let mut node = Node::open(&alone, info, kind, &mut job)?;
@@ -74,6 +69,16 @@ pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
     }
     node.barrier()?;
     job.exchange(&[]).map(drop)
+}
+
+/// The options of a process where nobody is the server: each has an address of its own.
+pub(super) fn alone(options: &Options) -> Options {
+    let mut alone = options.clone();
+    alone.out_of_band.get_or_insert(super::options::OutOfBand {
+        port: CONTROL,
+        sync: false,
+    });
+    alone
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,14 +136,14 @@ impl Pattern {
 }
 
 /// The connections beside the fabric: a star around rank 0.
-struct Job {
+pub(super) struct Job {
     rank: usize,
     ranks: usize,
     lines: Vec<OutOfBandChannel>,
 }
 
 impl Job {
-    fn gather(options: &Options, ranks: usize) -> anyhow::Result<Self> {
+    pub(super) fn gather(options: &Options, ranks: usize) -> anyhow::Result<Self> {
         let port = options.out_of_band.map_or(CONTROL, |oob| oob.port);
         let host = options.source.as_deref().unwrap_or("127.0.0.1");
         if let Ok(listener) = TcpListener::bind((host, port)) {
@@ -166,8 +171,13 @@ impl Job {
         })
     }
 
+    /// Which one this process is.
+    pub(super) fn rank(&self) -> usize {
+        self.rank
+    }
+
     /// All ranks' blocks, in their order.
-    fn exchange(&mut self, own: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
+    pub(super) fn exchange(&mut self, own: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
         let mut block = vec![0; SLOT];
         ensure!(own.len() <= SLOT, "an address of {} bytes", own.len());
         block[..own.len()].copy_from_slice(own);

@@ -6,15 +6,19 @@
 
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
-use std::time::Instant;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use selvedge::collective::CollectiveMsg;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
-    Context, Desc, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, TagMatch, Tagged, msg, tagged,
+    CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, TagMatch, Tagged,
+    msg, tagged,
 };
 
-use super::failure::failure;
+use super::failure::{failure, wrong};
 use super::ground::End;
 use super::memory::{Memory, Remote, Rights};
 
@@ -98,6 +102,100 @@ fn with_data(flags: OpFlags, data: Option<u64>) -> OpFlags {
 }
 
 impl End {
+    /// Posts a collective on some words, waits for it, and gives back what it has written.
+    ///
+    /// # Errors
+    /// The provider's, and whatever has ended the wait. The words are leaked then: the endpoint may
+    /// still use them.
+    pub(super) fn collective(
+        &self,
+        mut msg: CollectiveMsg,
+        buf: Vec<u64>,
+        result: Vec<u64>,
+    ) -> anyhow::Result<Vec<u64>> {
+        let (buf, mut result) = (ManuallyDrop::new(buf), ManuallyDrop::new(result));
+        (msg.buf, msg.result) = (buf.as_ptr().cast(), result.as_mut_ptr().cast());
+        let coll = self.ep.collective();
+        let coll = coll.context("the endpoint has no collectives")?;
+        self.push("collective", |_| {
+            // SAFETY: the words are dropped when the collective is over, or never.
+            unsafe { coll.collective(&msg, OpFlags::DEFAULT) }
+        })?;
+        let entry = self.tx.next()?;
+        if entry.context != msg.context || entry.flags != CompletionFlags::COLLECTIVE {
+            return Err(wrong(format!("a collective completes with {entry:?}")));
+        }
+        drop(ManuallyDrop::into_inner(buf));
+        Ok(ManuallyDrop::into_inner(result))
+    }
+
+    /// Carries out a collective on the first word of some that are never freed, which gets the
+    /// second as its result, so many times one after the other.
+    ///
+    /// # Errors
+    /// The provider's.
+    pub(super) fn collectives(
+        &self,
+        mut msg: CollectiveMsg,
+        words: &'static [AtomicU64; 2],
+        turns: usize,
+    ) -> anyhow::Result<Duration> {
+        let coll = self.ep.collective();
+        let coll = coll.context("the endpoint has no collectives")?;
+        (msg.buf, msg.result) = (words[0].as_ptr().cast(), words[1].as_ptr().cast());
+        let start = Instant::now();
+        for _ in 0..turns {
+            // SAFETY: the words are never freed, and nobody has a reference that forbids changes.
+            while unsafe { coll.collective(&msg, OpFlags::DEFAULT) } == Err(Errno::Again) {}
+            self.one_entry()?;
+        }
+        Ok(start.elapsed())
+    }
+
+    /// Exchanges a word with a peer by messages, likewise: what a barrier or an all-reduce of two
+    /// takes at least.
+    ///
+    /// # Errors
+    /// The provider's.
+    pub(super) fn exchanges(
+        &self,
+        peer: FiAddr,
+        words: &'static [AtomicU64; 2],
+        turns: usize,
+    ) -> anyhow::Result<Duration> {
+        let into = IovMut::from_raw(words[1].as_ptr().cast(), 8);
+        let start = Instant::now();
+        for turn in 0..turns {
+            let msg = tagged::RecvMsg {
+                iov: &[into],
+                desc: &[],
+                src: FiAddr::UNSPEC,
+                tag: TagMatch::exact(7),
+                context: Context(0),
+            };
+            // SAFETY: as above.
+            unsafe { self.ep.trecvmsg(&msg, OpFlags::DEFAULT) }?;
+            let word = (turn as u64).to_ne_bytes();
+            while self.ep.tinject(&word, peer, 7, None) == Err(Errno::Again) {
+                self.tx.cq().read(&mut [])?;
+            }
+            self.one_entry()?;
+        }
+        Ok(start.elapsed())
+    }
+
+    /// Waits for an entry of whichever queue.
+    fn one_entry(&self) -> anyhow::Result<()> {
+        let mut entry = [selvedge::cq::Entry::default()];
+        for turn in 0_u64.. {
+            let queue = if turn % 2 == 0 { &self.tx } else { &self.rx };
+            if queue.cq().read(&mut entry)? > 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Posts a send of some pieces, once.
     ///
     /// # Errors

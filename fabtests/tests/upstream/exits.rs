@@ -9,7 +9,6 @@ fn what_a_provider_lacks_is_no_data() {
         "fi_multi_mr -e rdm -V",
         "fi_rdm_shared_av",
         "fi_scalable_ep",
-        "fi_multinode_coll -n 3",
         "fi_check_hmem",
         "fi_msg",
         "fi_msg_sockets",

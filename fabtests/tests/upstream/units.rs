@@ -47,3 +47,19 @@ fn patterns_of_several_processes_arrive() {
         );
     }
 }
+
+#[test]
+fn collectives_of_several_processes_give_what_they_should() {
+    for (provider, ranks) in [("shm", 3), ("shm", 5), ("tcp", 4)] {
+        let line = format!(
+            "fi_multinode_coll -p {provider} -I 3 -n {ranks} -E={}",
+            free_port()
+        );
+        let processes: Vec<_> = (0..ranks).map(|_| start(&line)).collect();
+        let outcomes: Vec<_> = processes
+            .into_iter()
+            .map(|process| process.end(&line))
+            .collect();
+        succeed(&outcomes);
+    }
+}

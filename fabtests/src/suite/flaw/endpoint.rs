@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use selvedge::atomic::{self, AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc};
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
-    Address, Atomic, ConnectionManagement, Context, Desc, Endpoint, EpOption, EpOptionName, Errno,
-    FiAddr, Iov, Membership, Msg, OpFlags, Result, Rma, TagMatch, Tagged, msg, tagged,
+    Address, Atomic, Collective, ConnectionManagement, Context, Desc, Endpoint, EpOption,
+    EpOptionName, Errno, FiAddr, Iov, Membership, Msg, OpFlags, Result, Rma, TagMatch, Tagged, msg,
+    tagged,
 };
 
 use super::Flaw;
@@ -582,6 +583,10 @@ unsafe impl Endpoint for FlawedEndpoint {
 
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
         self.inner.join(group, context)
+    }
+
+    fn collective(&self) -> Option<&dyn Collective> {
+        self.inner.collective()
     }
 
     fn cm(&self) -> Option<&dyn ConnectionManagement> {

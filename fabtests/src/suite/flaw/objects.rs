@@ -65,6 +65,10 @@ impl AddressVector for FlawedAv {
         }
     }
 
+    fn members(&self) -> Result<Vec<FiAddr>> {
+        self.inner.members()
+    }
+
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
         match self.flaw {
             Flaw::WrongLookup => self.inner.lookup(FiAddr(0)),

@@ -12,8 +12,8 @@ use selvedge::trigger::{Done, Op, Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint, Error,
     EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, MrMode, OpFlags,
-    PassiveEndpoint, Provider, Query, Result, SharedReceives, alloc, atomic, av, cntr, cq, eq, mr,
-    param,
+    PassiveEndpoint, Provider, Query, Result, SharedReceives, alloc, atomic, av, cntr, collective,
+    cq, eq, mr, param,
 };
 
 use super::Flaw;
@@ -279,6 +279,10 @@ unsafe impl Domain for FlawedDomain {
             Flaw::DeniesAtomics => Err(selvedge::Errno::OpNotSupp),
             _ => self.inner.query_atomic(family, datatype, op),
         }
+    }
+
+    fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
+        self.inner.query_collective(query)
     }
 }
 

@@ -30,8 +30,6 @@ absent! {
     scalable_ep "scalable endpoints" |hints| hints.caps(Caps::MSG | Caps::NAMED_RX_CTX);
     /// `fi_msg_sockets`.
     msg_sockets "naming endpoints (fi_setname) and handing them over" |hints| hints.caps(Caps::MSG).ep_type(EpType::Msg);
-    /// `fi_multinode_coll`.
-    multinode_coll "collectives" |hints| hints.caps(Caps::MSG | Caps::COLLECTIVE);
     /// `fi_mr_cache_evict`.
     mr_cache_evict "caches of registrations to look into" |hints| hints.caps(Caps::MSG | Caps::RMA);
     /// `fi_check_hmem`.

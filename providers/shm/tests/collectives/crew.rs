@@ -54,8 +54,6 @@ impl Crew {
             let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
             bind.eq = Some(Arc::clone(&eq));
             change(&mut bind);
-            let mut info = info.clone();
-            info.src_addr = None;
             let ep = domain.endpoint(&info, bind).unwrap();
             members.push(Member {
                 ep,

@@ -1,5 +1,7 @@
 //! Collectives over tcp, all members in this process.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
 #[path = "../../../shm/tests/collectives/crew.rs"]
 mod crew;
 #[path = "../../../shm/tests/collectives/faults.rs"]

@@ -61,8 +61,8 @@ fn run(members: &mut [Member]) {
     let mut wire = Wire::new();
     loop {
         let mut moved = false;
-        for rank in 0..members.len() {
-            moved |= turn(&mut members[rank], rank, &mut wire);
+        for (rank, member) in members.iter_mut().enumerate() {
+            moved |= turn(member, rank, &mut wire);
         }
         if !moved {
             break;

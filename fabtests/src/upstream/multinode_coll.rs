@@ -1,0 +1,216 @@
+//! `fi_multinode_coll`: the collectives of three processes and more, each compared with what it has
+//! to give.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use selvedge::atomic::{self, Datatype};
+use selvedge::collective::{CollectiveMsg, Op};
+use selvedge::eq::{self, Event};
+use selvedge::info::EpType;
+use selvedge::{Address, Caps, Context, Errno, EventQueue, FiAddr, Membership, av};
+
+use super::discover::{discover, hints};
+use super::failure::{failure, wrong};
+use super::ground::{End, Ground, Plan};
+use super::multinode::Job;
+use super::options::Options;
+
+const JOINED: Context = Context(77);
+
+/// The program.
+pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
+    let ranks: usize = options.number("n", 2)?;
+    ensure!(
+        (2..=1024).contains(&ranks),
+        "-n {ranks}: 2 to 1024 processes"
+    );
+    let alone = super::multinode::alone(options);
+    let caps = Caps::MSG | Caps::COLLECTIVE;
+    let info = discover(&alone, &hints(&alone, caps, EpType::Rdm)?)?;
+    let mut job = Job::gather(&alone, ranks)?;
+    let crew = Crew::open(&alone, info, &mut job)?;
+    let all: Vec<_> = (0..ranks).collect();
+    let group = crew.join(&all)?.context("this rank is in no group")?;
+    for round in 0..options.iterations.unwrap_or(1) as u64 {
+        crew.run(&group, round)?;
+        // Every other rank alone.
+        let even: Vec<_> = all.iter().copied().step_by(2).collect();
+        if let Some(group) = crew.join(&even)? {
+            crew.run(&group, round)?;
+        }
+    }
+    if options.has("T") {
+        ensure!(ranks == 2, "-T compares with messages between two");
+        crew.time(&alone, &group, &mut job)?;
+    }
+    job.exchange(&[]).map(drop)
+}
+
+/// An endpoint and the other ranks.
+struct Crew {
+    end: End,
+    eq: Arc<dyn EventQueue>,
+    peers: Vec<FiAddr>,
+    rank: usize,
+}
+
+/// A group with this rank in it.
+struct Group {
+    member: Arc<dyn Membership>,
+    ranks: Vec<usize>,
+    own: usize,
+}
+
+/// How often each is timed, and how many are timed together.
+const ROUNDS: usize = 15;
+const TURNS: usize = 20_000;
+
+/// The elements of each member.
+const COUNT: usize = 5;
+
+impl Crew {
+    fn open(options: &Options, info: selvedge::Info, job: &mut Job) -> anyhow::Result<Self> {
+        let eq = info.fabric()?.eq(&eq::Attr::default())?;
+        let ground = Ground::open(options, info)?;
+        let end = ground.end(Plan {
+            eq: Some(Arc::clone(&eq)),
+            ..Plan::default()
+        })?;
+        let mut peers = Vec::new();
+        for name in job.exchange(&end.name()?)? {
+            let text = name.split_inclusive(|&byte| byte == 0).next();
+            let address = text.and_then(Address::from_bytes);
+            let address = address.context("a peer's address is none")?;
+            peers.push(end.av.insert_one(&address)?);
+        }
+        Ok(Self {
+            end,
+            eq,
+            peers,
+            rank: job.rank(),
+        })
+    }
+
+    /// Joins some ranks, if this one is among them.
+    fn join(&self, ranks: &[usize]) -> anyhow::Result<Option<Group>> {
+        let Some(own) = ranks.iter().position(|&rank| rank == self.rank) else {
+            return Ok(None);
+        };
+        let mut set = av::Set::open(&*self.end.av, &av::SetAttr::default())?;
+        for &rank in ranks {
+            set.insert(self.peers[rank])?;
+        }
+        let coll = self.end.ep.collective();
+        let coll = coll.context("the endpoint has no collectives")?;
+        let member = coll.join(&set, JOINED).context("cannot join")?;
+        let joined = || match self.eq.read() {
+            Ok(event) => Ok(Some(event)),
+            Err(Errno::Again) => Ok(None),
+            Err(errno) => Err(failure(errno, format!("joining: {:?}", self.eq.read_err()))),
+        };
+        match self.end.ground.manner().until("the group", joined)? {
+            Event::JoinComplete { context: JOINED } => Ok(Some(Group {
+                member,
+                ranks: ranks.to_vec(),
+                own,
+            })),
+            other => Err(wrong(format!("joining is answered with {other:?}"))),
+        }
+    }
+
+    /// Every collective once, with each member as the root of one of them.
+    fn run(&self, group: &Group, round: u64) -> anyhow::Result<()> {
+        for (number, &coll) in Op::ALL.iter().enumerate() {
+            let root = (number + round as usize) % group.ranks.len();
+            self.collective(group, coll, root, round)?;
+        }
+        Ok(())
+    }
+
+    /// The time of a barrier and an all-reduce of 8 bytes beside that of an exchange of messages by
+    /// an endpoint that has no collectives, in turns; the best of each.
+    fn time(&self, options: &Options, group: &Group, job: &mut Job) -> anyhow::Result<()> {
+        let plain = discover(
+            options,
+            &hints(options, Caps::MSG | Caps::TAGGED, EpType::Rdm)?,
+        )?;
+        let other = Self::open(options, plain, job)?;
+        let peer = other.peers[1 - self.rank];
+        let words: &'static [AtomicU64; 2] = Box::leak(Box::default());
+        let msg = |coll| {
+            let mut msg =
+                CollectiveMsg::new(coll, group.member.addr(), Datatype::Uint64, Context(0));
+            msg.count = 1;
+            msg
+        };
+        let mut best = [Duration::MAX; 3];
+        for _ in 0..ROUNDS {
+            let times = [
+                other.end.exchanges(peer, words, TURNS)?,
+                self.end.collectives(msg(Op::Barrier), words, TURNS)?,
+                self.end.collectives(msg(Op::Allreduce), words, TURNS)?,
+            ];
+            best = std::array::from_fn(|at| best[at].min(times[at]));
+            job.exchange(&[])?;
+        }
+        if self.rank == 0 {
+            let ns = best.map(|time| time.as_secs_f64() * 1e9 / TURNS as f64);
+            println!("exchange of 8 B  {:8.0} ns", ns[0]);
+            println!("barrier          {:8.0} ns  {:.2}", ns[1], ns[1] / ns[0]);
+            println!("allreduce of 8 B {:8.0} ns  {:.2}", ns[2], ns[2] / ns[0]);
+        }
+        Ok(())
+    }
+
+    fn collective(&self, group: &Group, coll: Op, root: usize, round: u64) -> anyhow::Result<()> {
+        let members = group.ranks.len();
+        let mut msg = CollectiveMsg::new(coll, group.member.addr(), Datatype::Uint64, Context(0));
+        msg.root = self.peers[group.ranks[root]];
+        (msg.op, msg.count) = (atomic::Op::Sum, COUNT);
+        let input = (0..COUNT * members).map(|at| word(group.own, at, round));
+        let wanted = expected(coll, (group.own, root), members, round);
+        let mut result = vec![POISON; wanted.len()];
+        if coll == Op::Broadcast && group.own == root {
+            result.clone_from(&wanted);
+        }
+        let result = self.end.collective(msg, input.collect(), result);
+        let result = result.with_context(|| format!("{coll:?} of {members}"))?;
+        if result != wanted {
+            return Err(wrong(format!(
+                "{coll:?} of {members}, root {root}: rank {} has {result:x?}, not {wanted:x?}",
+                group.own
+            )));
+        }
+        Ok(())
+    }
+}
+
+const POISON: u64 = 0xdead_beef_dead_beef;
+
+/// What a member puts in.
+fn word(member: usize, at: usize, round: u64) -> u64 {
+    (round << 32) + ((member as u64) << 16) + at as u64 + 1
+}
+
+/// What a member gets, by the man page.
+fn expected(coll: Op, (own, root): (usize, usize), members: usize, round: u64) -> Vec<u64> {
+    let slice = |of: usize, at: usize| (0..COUNT).map(move |i| word(of, at * COUNT + i, round));
+    let all = |at: usize| (0..members).flat_map(|of| slice(of, at)).collect();
+    let sum = |at: usize| {
+        let add = |i: usize| (0..members).map(|of| word(of, at * COUNT + i, round)).sum();
+        (0..COUNT).map(add).collect()
+    };
+    match coll {
+        Op::Barrier => Vec::new(),
+        Op::Reduce | Op::Gather if own != root => Vec::new(),
+        Op::Broadcast => slice(root, 0).collect(),
+        Op::Scatter => slice(root, own).collect(),
+        Op::Alltoall => all(own),
+        Op::Allgather | Op::Gather => all(0),
+        Op::Allreduce | Op::Reduce => sum(0),
+        Op::ReduceScatter => sum(own),
+    }
+}
