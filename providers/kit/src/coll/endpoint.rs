@@ -15,13 +15,14 @@ use selvedge::{
     msg, tagged,
 };
 
-use super::engine::{Engine, Events, Post, State, Wire};
+use super::engine::{Engine, Post, State};
 use super::group::Group;
 use super::join::Join;
 use super::mail::Mailbox;
 use super::memory::Memory;
 use super::plan::Shape;
 use super::tag::{self, Number};
+use super::wire::{Events, Wire};
 use super::{MOST_MEMBERS, reduction};
 use crate::birth::Native;
 use crate::cq::{Progress, Sink};

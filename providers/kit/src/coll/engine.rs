@@ -1,26 +1,24 @@
 //! What carries plans out: posts the messages of a round, and goes on when all of them are over.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use selvedge::cq::{Entry, ErrEntry};
-use selvedge::eq::Event;
-use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result, TagMatch, eq, tagged};
+use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 
 use super::group::{Failure, Group, Running};
 use super::mail::{Mailbox, Note};
-use super::memory::{Memory, iov, iov_mut};
+use super::memory::Memory;
 use super::plan::{Message, Plan, Shape};
 use super::tag::{self, Number, Purpose};
+use super::wire::{Events, Wire};
 use crate::Ep;
 use crate::atomic::Kernel;
 use crate::birth::Native;
-use crate::copy::Shared;
 use crate::cq::{Progress, Sink};
-use crate::eq::Queue;
 use crate::wait::Rest;
 
 /// The layer of one endpoint, as its queues and counters drive it.
@@ -60,17 +58,6 @@ struct Over {
     flags: OpFlags,
     outcome: Result<(), Failure>,
 }
-
-/// The endpoint below, as far as the layer posts to it.
-#[derive(Debug)]
-pub(super) struct Wire {
-    pub(super) inner: Arc<dyn selvedge::Endpoint>,
-    pub(super) inject_size: usize,
-}
-
-/// The event queue, which may hold the endpoint and so is not held by it.
-#[derive(Debug)]
-pub(super) struct Events(pub(super) Weak<Queue>);
 
 /// A collective as it was posted, checked.
 #[derive(Clone, Copy)]
@@ -482,109 +469,4 @@ fn post_round(wire: &Wire, group: &mut Group, at: usize) -> Result<(), Failure> 
         running.posted += 1;
     }
     Ok(())
-}
-
-#[expect(unsafe_code, reason = "posts to the endpoint below")]
-impl Wire {
-    /// Posts a receive for one member's message.
-    pub(super) fn receive(&self, src: FiAddr, tag: u64, to: Shared, context: Context) -> Result {
-        let msg = tagged::RecvMsg {
-            iov: &[iov_mut(to)],
-            desc: &[],
-            src,
-            tag: TagMatch::exact(tag),
-            context,
-        };
-        // SAFETY: the memory is a running collective's, a join's or a notice's, which are kept until
-        // the mailbox has said that the receive is over, or the endpoint is closed; nothing touches
-        // it meanwhile.
-        unsafe { self.inner.trecvmsg(&msg, OpFlags::PEER_TRANSFER) }
-    }
-
-    /// Posts a receive for anybody's.
-    pub(super) fn receive_any(&self, tag: u64, to: Shared, context: Context) -> Result {
-        self.receive(FiAddr::UNSPEC, tag, to, context)
-    }
-
-    /// Sends, and says whether the mailbox will tell when that is over; a failure it tells always.
-    /// A short message may need more progress before it leaves.
-    pub(super) fn send(
-        &self,
-        dest: FiAddr,
-        tag: u64,
-        from: Shared,
-        context: Context,
-    ) -> Result<bool> {
-        let is_short = from.len() <= self.inject_size;
-        let flags = match is_short {
-            true => OpFlags::INJECT,
-            false => OpFlags::empty(),
-        };
-        self.post_send((dest, tag), from, context, flags)?;
-        Ok(!is_short)
-    }
-
-    /// Sends, and has the mailbox tell when the message leaves without our help.
-    pub(super) fn send_off(
-        &self,
-        dest: FiAddr,
-        tag: u64,
-        from: Shared,
-        context: Context,
-    ) -> Result {
-        self.post_send((dest, tag), from, context, OpFlags::empty())
-    }
-
-    fn post_send(
-        &self,
-        (dest, tag): (FiAddr, u64),
-        from: Shared,
-        context: Context,
-        flags: OpFlags,
-    ) -> Result {
-        let msg = tagged::SendMsg {
-            iov: &[iov(from)],
-            desc: &[],
-            dest,
-            tag,
-            context,
-            data: 0,
-        };
-        // SAFETY: as for receives; a message that is injected is copied before the call returns.
-        unsafe { self.inner.tsendmsg(&msg, flags | OpFlags::PEER_TRANSFER) }
-    }
-
-    /// Takes the receives with a context back that have met no message.
-    pub(super) fn give_up(&self, context: Context) {
-        while self.inner.cancel(context).is_ok() {}
-    }
-
-    /// Drops a message that waits, if there is one.
-    pub(super) fn drop_one(&self, tag: TagMatch, number: Number) {
-        let msg = tagged::RecvMsg {
-            iov: &[],
-            desc: &[],
-            src: FiAddr::UNSPEC,
-            tag,
-            context: Purpose::Look.context(number),
-        };
-        let flags = OpFlags::PEER_TRANSFER | OpFlags::PEEK | OpFlags::DISCARD;
-        // If it is not taken, the next look comes by itself.
-        // SAFETY: there is no memory.
-        let _ = unsafe { self.inner.trecvmsg(&msg, flags) };
-    }
-}
-
-impl Events {
-    pub(super) fn push(&self, event: Event) {
-        if let Some(queue) = self.0.upgrade() {
-            queue.push(event);
-        }
-    }
-
-    pub(super) fn push_err(&self, error: eq::ErrEntry) {
-        if let Some(queue) = self.0.upgrade() {
-            queue.push_err(error);
-        }
-    }
 }

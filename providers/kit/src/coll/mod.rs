@@ -26,6 +26,7 @@ mod memory;
 mod notice;
 mod plan;
 mod tag;
+mod wire;
 
 use selvedge::collective::{Attr, Op, Query};
 use selvedge::{Caps, Errno, atomic};
