@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "src",
     "abi/src",
     "providers/src",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 16] = [
     "providers/udp/src",
     "providers/ofi/src",
     "providers/lnx/src",
+    "providers/hook/src",
     "util/bmi/src",
     "util/capi/bmi/src",
     "fabtests/src",
