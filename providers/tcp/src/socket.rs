@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "system calls on memory that is no slice")]
 
+use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -124,6 +125,16 @@ impl<'a> Room<'a> {
     }
 }
 
+thread_local! {
+    static SENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Bytes that this thread has sent, over whatever connection: Linux puts them one behind the other
+/// into pages of the thread's.
+pub(crate) fn sent_by_thread() -> usize {
+    SENT.get()
+}
+
 impl Socket {
     /// Begins to connect. The socket becomes writable when that has worked or failed.
     pub(crate) fn connect(from: IpAddr, to: SocketAddr, link: &Link) -> io::Result<Self> {
@@ -189,7 +200,9 @@ impl Socket {
             // SAFETY: as above; the header names the list, which lives as long as the call.
             unsafe { libc::sendmsg(fd, &raw const header, flags) }
         };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+        let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+        SENT.set(SENT.get().wrapping_add(sent));
+        Ok(sent)
     }
 
     /// Receives what is there; 0 at the end.

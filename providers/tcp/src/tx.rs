@@ -14,13 +14,15 @@ use selvedge_kit::mr::{Keys, Regions};
 use selvedge_kit::places::Places;
 use selvedge_kit::{Ep, Report};
 
-use crate::lane::{Asks, Body, Fetch, Lane, Posting, Then};
-use crate::socket::{Load, VECS};
+use crate::lane::{Asks, Body, Fetch, Lane, Posting, Terms, Then};
+use crate::socket::{Load, VECS, sent_by_thread};
 use crate::wire::Order;
-use crate::wire::frame::Head;
+use crate::wire::frame::{self, Head};
 
 /// Payloads up to this size are copied.
 pub(crate) const COPY_MAX: usize = 2048;
+/// Bytes of memory that processors move as one.
+const LINE: usize = 64;
 /// Bytes in one system call, about.
 const BATCH: usize = 1 << 20;
 /// Copied bytes at which posts have to wait.
@@ -70,6 +72,8 @@ enum Out {
 #[derive(Debug)]
 struct Frame {
     head: Vec<u8>,
+    /// Bytes of it without padding.
+    base: usize,
     payload: Payload,
     len: usize,
     sent: usize,
@@ -180,18 +184,39 @@ impl Tx {
     }
 
     fn push(&mut self, head: &Head, order: Order, payload: Payload, len: usize, done: Done) {
-        let mut bytes = Vec::with_capacity(crate::wire::frame::HEADER_MAX);
+        let mut bytes = Vec::with_capacity(frame::HEADER_MAX);
         head.encode(order, self.next_number(), &mut bytes);
         // An empty run, kept for its memory, would be in the way.
         self.queue
             .pop_back_if(|out| matches!(out, Out::Run { bytes, .. } if bytes.is_empty()));
         self.queue.push_back(Out::Frame(Box::new(Frame {
+            base: bytes.len(),
             head: bytes,
             payload,
             len,
             sent: 0,
             done,
         })));
+    }
+
+    /// Has the payloads of the next call lie in the kernel's pages as they do in their own memory,
+    /// line by line: it copies them two to three times as fast then, here and at a receiver whose
+    /// buffer begins at the same place of a line (AMD EPYC, Linux 6.18: 1 MiB in 230 us, not 570).
+    fn align(&mut self, order: Order, knows: bool) {
+        let start = sent_by_thread();
+        let mut at = start;
+        for out in self.queue.iter_mut().take(VECS) {
+            at = match out {
+                Out::Run { bytes, sent } => at.wrapping_add(bytes.len() - *sent),
+                Out::Frame(frame) => {
+                    frame.align(at, order, knows);
+                    at.wrapping_add(frame.head.len() + frame.len - frame.sent)
+                }
+            };
+            if at.wrapping_sub(start) >= BATCH {
+                return;
+            }
+        }
     }
 
     fn next_number(&mut self) -> u8 {
@@ -279,6 +304,22 @@ impl Tx {
 }
 
 impl Frame {
+    /// Pads the header for a payload that would begin at `at` behind it, as long as nothing is out.
+    fn align(&mut self, at: usize, order: Order, knows: bool) {
+        if self.sent > 0 {
+            return;
+        }
+        let addr = match &self.payload {
+            Payload::Caller(buf) => buf.pieces(0, 1).next().map(|piece| piece.as_ptr().addr()),
+            // From the start of the region or of memory; regions begin at lines or pages, mostly.
+            Payload::Registered(places) => places.all().first().map(|place| place.addr as usize),
+        };
+        let begins = at.wrapping_add(self.base);
+        let by = addr.unwrap_or(begins).wrapping_sub(begins) % LINE;
+        let by = by - by % frame::UNIT;
+        frame::pad(&mut self.head, self.base, by, order, knows);
+    }
+
     fn end(self, asks: &mut Asks, ep: &Ep) {
         let Self { payload, done, .. } = self;
         // Nothing reads the memory any more when the completion comes.
@@ -369,10 +410,13 @@ impl Lane {
             return Ok(());
         };
         self.tx.is_blocked = false;
+        let Terms { order, .. } = self.terms;
+        let knows = self.terms.knows();
         while !self.tx.is_idle() {
             let exposes = |out: &Out| matches!(out, Out::Frame(frame) if matches!(frame.payload, Payload::Registered(_)));
             let regions = self.tx.queue.iter().take(VECS).any(exposes);
             let regions = regions.then(|| keys.regions());
+            self.tx.align(order, knows);
             let mut load = Load::new();
             for out in &self.tx.queue {
                 let is_more = match out {
@@ -405,5 +449,76 @@ impl Lane {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge::{CompletionFlags, Context, Iov, OpFlags};
+    use selvedge_kit::srx::Kind;
+
+    use super::*;
+    use crate::wire::frame::{HEADER_MAX, Wish};
+
+    #[repr(align(64))]
+    struct Lines([u8; 8192]);
+
+    #[expect(unsafe_code, reason = "a buffer that outlives its use")]
+    fn lent(bytes: &[u8]) -> TxBuf {
+        // SAFETY: every test keeps the bytes for longer than the queue, and nobody writes them.
+        unsafe { TxBuf::one(Iov::new(bytes)) }
+    }
+
+    fn lend(tx: &mut Tx, bytes: &[u8]) {
+        let head = Head::Message {
+            kind: Kind::Tagged,
+            tag: 1,
+            data: None,
+            wish: Wish::Never,
+            len: bytes.len(),
+        };
+        let report = Report {
+            what: CompletionFlags::SEND,
+            context: Context(0),
+            flags: OpFlags::empty(),
+            completes: true,
+            len: bytes.len(),
+        };
+        tx.lend(&head, Order::Own, lent(bytes), report, None);
+    }
+
+    #[test]
+    fn payloads_lie_in_the_stream_as_in_their_memory() {
+        let memory = Lines([0; 8192]);
+        // Of any length, and from anywhere; one that cannot lie right begins a little before.
+        let lists: [&[(usize, usize)]; 3] = [
+            &[(0, 4096), (0, 4096), (0, 4096)],
+            &[(8, 3000), (48, 3001), (0, 2999), (56, 4000)],
+            &[(3, 4096), (0, 100), (7, 3333)],
+        ];
+        for list in lists {
+            let mut tx = Tx::default();
+            tx.copy(&Head::Ack, Order::Own, |_| {});
+            for &(from, len) in list {
+                lend(&mut tx, &memory.0[from..from + len]);
+            }
+            tx.align(Order::Own, false);
+            let mut at = sent_by_thread();
+            for (out, &(from, _)) in tx.queue.iter().skip(1).zip(list) {
+                let Out::Frame(frame) = out else {
+                    panic!("{out:?}");
+                };
+                if at == sent_by_thread() {
+                    at += 16;
+                }
+                let begins = at + frame.head.len();
+                assert!(
+                    (from + LINE - begins % LINE) % LINE < frame::UNIT,
+                    "{from} {begins}"
+                );
+                assert!(frame.head.len() <= HEADER_MAX);
+                at = begins + frame.len;
+            }
+        }
     }
 }

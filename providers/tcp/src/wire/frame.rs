@@ -16,6 +16,8 @@ pub(crate) const BASE: usize = 16;
 /// The longest header; libfabric's own end at 120.
 pub(crate) const HEADER_MAX: usize = 128;
 const HEADER_MAX_STOCK: usize = 120;
+/// Headers are as long as a multiple of this.
+pub(crate) const UNIT: usize = 8;
 const VERSION: u8 = 3;
 
 const OP_MSG: u8 = 0;
@@ -413,6 +415,19 @@ impl Head {
         };
         flag(data, FLAG_DATA) | flag(wants_answer, FLAG_DELIVERY)
     }
+}
+
+/// Has an encoded header of `base` bytes end in so many zeros more, or fewer if it would be too long.
+/// Readers skip what a header does not need; a libfabric has been seen to do so in messages and writes,
+/// and others are left as they are unless the peer `knows` more.
+pub(crate) fn pad(header: &mut Vec<u8>, base: usize, by: usize, order: Order, knows: bool) {
+    let is_read_by_all = matches!(header[1], OP_MSG | OP_TAGGED | OP_WRITE);
+    let fits = base + by <= HEADER_MAX_STOCK && (is_read_by_all || knows);
+    let len = if fits { base + by } else { base };
+    let size = order.u64(bytes_at(header, 8)) - header.len() as u64 + len as u64;
+    header.resize(len, 0);
+    header[6] = len as u8;
+    header[8..16].copy_from_slice(&order.put_u64(size));
 }
 
 fn put_places(places: &Places, mut put: impl FnMut(u64)) {

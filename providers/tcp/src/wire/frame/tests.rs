@@ -264,3 +264,40 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_header_with_padding_says_the_same() {
+    let message = Head::Message {
+        kind: Kind::Tagged,
+        tag: 7,
+        data: Some(8),
+        wish: Wish::Never,
+        len: 5000,
+    };
+    let response = Head::ReadResponse { len: 5000 };
+    for order in [Order::Own, Order::Network] {
+        for (head, knows, is_padded) in [
+            (&message, false, true),
+            (&message, true, true),
+            (&response, true, true),
+            // A libfabric has not been seen to skip it there.
+            (&response, false, false),
+        ] {
+            let mut bytes = Vec::new();
+            head.encode(order, 0, &mut bytes);
+            let base = bytes.len();
+            // As the place of the payload changes until the frame is sent.
+            for by in [0, 8, 56, 16, 0, 48] {
+                pad(&mut bytes, base, by, order, knows);
+                let len = if is_padded { base + by } else { base };
+                assert_eq!((bytes.len(), length(&bytes, order)), (len, Ok(len)));
+                assert_eq!(Head::parse(&bytes, order, true).as_ref(), Ok(head));
+            }
+        }
+    }
+    let mut bytes = Vec::new();
+    message.encode(Order::Own, 0, &mut bytes);
+    let base = bytes.len();
+    pad(&mut bytes, base, 96, Order::Own, true);
+    assert_eq!(bytes.len(), base, "longer than any header is");
+}
