@@ -64,6 +64,8 @@ impl State {
     /// Looks at all sockets, and at the clock if something has a time.
     pub(crate) fn look_around(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut events = [EpollEvent::empty(); EVENTS];
+        #[cfg(test)]
+        crate::socket::count_call();
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO);
         let mut done = 0;
         for event in &events[..count.unwrap_or(0)] {
@@ -179,3 +181,6 @@ const READ: EpollFlags = EpollFlags::EPOLLIN.union(END);
 const END: EpollFlags = EpollFlags::EPOLLHUP
     .union(EpollFlags::EPOLLERR)
     .union(EpollFlags::EPOLLRDHUP);
+
+#[cfg(test)]
+mod tests;

@@ -135,6 +135,22 @@ pub(crate) fn sent_by_thread() -> usize {
     SENT.get()
 }
 
+#[cfg(test)]
+thread_local! {
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// System calls of this thread so far that send, receive or look for news.
+#[cfg(test)]
+pub(crate) fn calls() -> usize {
+    CALLS.get()
+}
+
+#[cfg(test)]
+pub(crate) fn count_call() {
+    CALLS.set(CALLS.get() + 1);
+}
+
 impl Socket {
     /// Begins to connect. The socket becomes writable when that has worked or failed.
     pub(crate) fn connect(from: IpAddr, to: SocketAddr, link: &Link) -> io::Result<Self> {
@@ -190,6 +206,8 @@ impl Socket {
     /// Sends what fits.
     #[inline]
     pub(crate) fn send(&self, load: &mut Load<'_>) -> io::Result<usize> {
+        #[cfg(test)]
+        count_call();
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         let fd = self.0.as_raw_fd();
         let sent = if let ([only, ..], 1) = (&load.0.list, load.0.count) {
@@ -208,6 +226,8 @@ impl Socket {
     /// Receives what is there; 0 at the end.
     #[inline]
     pub(crate) fn recv(&self, room: &mut Room<'_>) -> io::Result<usize> {
+        #[cfg(test)]
+        count_call();
         let fd = self.0.as_raw_fd();
         let flags = libc::MSG_DONTWAIT;
         let came = if let ([only, ..], 1) = (&room.0.list, room.0.count) {
