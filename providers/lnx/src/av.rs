@@ -35,9 +35,9 @@ impl Av {
         self.table.epoch()
     }
 
-    /// The index of a name, or [`FiAddr::UNSPEC`].
-    pub(crate) fn find(&self, name: &Name) -> FiAddr {
-        self.table.find(name).unwrap_or(FiAddr::UNSPEC)
+    /// What completions call a name, or [`FiAddr::UNSPEC`].
+    pub(crate) fn source(&self, name: &Name) -> FiAddr {
+        self.table.source(name).unwrap_or(FiAddr::UNSPEC)
     }
 
     /// The name behind an index.
@@ -91,6 +91,16 @@ impl AddressVector for Av {
     ) -> Result<usize> {
         let insert = |node: &str, service: &str| self.insert_service(node, service);
         insert_symmetric((node, nodes), (service, services), out, insert)
+    }
+
+    fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
+        self.birth.check()?;
+        self.table.set_id(addr, id)
+    }
+
+    fn members(&self) -> Result<Vec<FiAddr>> {
+        self.birth.check()?;
+        Ok(self.table.members())
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {

@@ -286,14 +286,14 @@ impl State {
         self.peers.len() - 1
     }
 
-    /// The peer's index in the address vector, looked up again when that has changed.
+    /// What completions call the peer, looked up again when the address vector has changed.
     pub(crate) fn peer_addr(&mut self, index: usize) -> FiAddr {
         let peer = &mut self.peers[index];
         let epoch = self.av.epoch();
         if peer.fi_epoch != epoch {
             peer.fi_epoch = epoch;
             let name = peer.name.as_ref();
-            peer.fi_addr = name.map_or(FiAddr::UNSPEC, |name| self.av.find(name));
+            peer.fi_addr = name.map_or(FiAddr::UNSPEC, |name| self.av.source(name));
         }
         peer.fi_addr
     }
