@@ -3,7 +3,7 @@
 use super::Spec;
 
 /// The parameters of the core.
-pub static CORE: [Spec; 9] = [
+pub static CORE: [Spec; 12] = [
     Spec::text(
         "FI_PROVIDER",
         "",
@@ -61,6 +61,17 @@ pub static CORE: [Spec; 9] = [
         0,
         "what the chances of the hook fault come from",
     ),
+    Spec::flag(
+        "FI_SIGHT_CRASH",
+        false,
+        "write what fi_top shows to selvedge-PID.flight when the process crashes",
+    ),
+    Spec::text(
+        "FI_SIGHT_SIGNAL",
+        "",
+        "signal that writes the same file, such as USR2 (default: none)",
+    ),
+    Spec::text("FI_SIGHT_DIR", ".", "directory of these files"),
 ];
 
 /// Variables of libfabric's core and of its shm that Selvedge has no use for.

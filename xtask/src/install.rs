@@ -20,7 +20,7 @@ pub(crate) struct Install {
 /// The file behind the links, as the versions of libfabric number theirs.
 const LIBRARY: &str = "libfabric.so.1.99.0";
 const LINKS: [&str; 2] = ["libfabric.so.1", "libfabric.so"];
-const TOOLS: [&str; 3] = ["fi_info", "fi_strerror", "fabtests"];
+const TOOLS: [&str; 4] = ["fi_info", "fi_strerror", "fi_top", "fabtests"];
 /// The version of libfabric whose interface it is.
 const VERSION: &str = "2.6.0";
 
@@ -29,7 +29,7 @@ impl Install {
     pub(crate) fn run(&self) -> anyhow::Result<String> {
         let built = match &self.built {
             Some(folder) => folder.clone(),
-            None => build(&["selvedge-fabric-c", "fabtests"])?,
+            None => build(&["selvedge-fabric-c", "fabtests", "selvedge-top"])?,
         };
         let prefix = std::path::absolute(&self.prefix)?;
         let (lib, bin) = (prefix.join("lib"), prefix.join("bin"));

@@ -27,7 +27,13 @@ fn install(built: &Path, prefix: &Path) -> Output {
 fn library_links_tools_and_description_are_installed_and_replaced() {
     let (built, prefix) = (folder("built"), folder("prefix"));
     for round in ["first", "second"] {
-        for name in ["libfabric.so", "fi_info", "fi_strerror", "fabtests"] {
+        for name in [
+            "libfabric.so",
+            "fi_info",
+            "fi_strerror",
+            "fi_top",
+            "fabtests",
+        ] {
             fs::write(built.join(name), format!("{round} {name}")).unwrap();
         }
         let output = install(&built, &prefix);
@@ -43,6 +49,8 @@ fn library_links_tools_and_description_are_installed_and_replaced() {
         }
         let tool = fs::read_to_string(prefix.join("bin/fi_info")).unwrap();
         assert_eq!(tool, format!("{round} fi_info"));
+        let top = fs::read_to_string(prefix.join("bin/fi_top")).unwrap();
+        assert_eq!(top, format!("{round} fi_top"));
     }
     let description = fs::read_to_string(prefix.join("lib/pkgconfig/libfabric.pc")).unwrap();
     assert!(

@@ -21,13 +21,15 @@
 //! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
 //! | [`Ledger`] | who is told of deferred work |
+//! | [`sight::Page`] | what an endpoint lets other processes see of it |
 //! | [`Report`] | how an operation is told of when it is over |
 //! | [`coll::open`] | collectives, for every endpoint with tagged messages |
 //! | [`complaint::complain`] | warnings that peers can cause, rationed |
 //! | [`inherit::Uninherited`] | a descriptor that forked children do not get |
 //!
 //! Nothing here talks to a device, a file or a peer: that is the provider's part. [`ip`] asks the
-//! system for its interfaces, and for names.
+//! system for its interfaces, and for names; [`sight`] for a memory file, and what a crash writes out
+//! goes to a file.
 
 #![deny(missing_docs)]
 
@@ -51,6 +53,7 @@ pub mod lock;
 pub mod mr;
 pub mod places;
 mod report;
+pub mod sight;
 pub mod srx;
 pub mod wait;
 mod work;

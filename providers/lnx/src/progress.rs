@@ -13,6 +13,8 @@ use crate::post::{ANSWERED, LEVELS};
 use crate::state::{Ask, Heard, Later, Op, State, Then};
 use crate::wire::{Header, What};
 
+/// Turns of progress between two looks at the clock.
+const SHOWN: u32 = 64;
 /// Turns between two looks at a link that has had nothing, while the other one has: a look at a
 /// socket takes several times as long as a message in shared memory.
 const TURNS: u32 = 16;
@@ -47,12 +49,16 @@ impl State {
         if self.kept < self.most {
             self.unmute();
         }
+        if self.turn.is_multiple_of(SHOWN) {
+            self.show();
+        }
         done
     }
 
     /// Looks at both links.
     pub(crate) fn look_at_all(&mut self, budget: usize) -> usize {
         let sink = &mut Sink::none();
+        self.show();
         let done = self.look(0, budget, sink) + self.look(1, budget, sink);
         self.catch_up();
         if self.counts_peers {

@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 use selvedge::{Context, Errno, FiAddr, Result};
 use selvedge_kit::copy::TxBuf;
+use selvedge_kit::sight::{Gauge, PeerStanding, PeerState, Standing};
 use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, Posted, Source};
 use selvedge_kit::{Ep, Report};
 use slab::Slab;
@@ -175,6 +177,46 @@ impl State {
             counts_peers,
             hot: 0,
         }
+    }
+
+    /// Writes down how things stand, if that was long ago.
+    pub(crate) fn show(&self) {
+        let now = Instant::now();
+        if !self.ep.sight.is_due(now) {
+            return;
+        }
+        self.ep.sight.write_standing(now, |standing| {
+            let posted = self.msgs.posted_len() + self.tags.posted_len();
+            let unexpected = self.msgs.unexpected_len() + self.tags.unexpected_len();
+            let outstanding = self.peers.iter().map(|peer| peer.busy).sum();
+            standing.gauge(Gauge::Posted, posted);
+            standing.gauge(Gauge::Unexpected, unexpected);
+            standing.gauge(Gauge::UnexpectedBytes, self.kept);
+            standing.gauge(Gauge::UnexpectedLimit, self.most);
+            standing.gauge(Gauge::Outstanding, outstanding);
+            standing.gauge(Gauge::Unread, self.ep.unread());
+            standing.gauge(Gauge::Peers, self.peers.len());
+            for (kind, matcher) in [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)] {
+                standing.waits(matcher.posted());
+                standing.kept(kind, matcher.unexpected());
+            }
+            for (index, peer) in self.peers.iter().enumerate().take(Standing::PEERS) {
+                let row = PeerStanding {
+                    index: index as u32,
+                    state: match peer.life {
+                        0 => PeerState::Greeting,
+                        _ => PeerState::Up,
+                    },
+                    unanswered: peer.busy,
+                    held: 0,
+                    offered: 0,
+                    moving: 0,
+                    kept: 0,
+                    is_full: false,
+                };
+                standing.peer(&peer.to_string(), &row);
+            }
+        });
     }
 
     /// Begins to listen on both links.

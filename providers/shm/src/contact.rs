@@ -11,6 +11,7 @@ use std::time::Instant;
 use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
 use selvedge_kit::complaint::complain;
+use selvedge_kit::sight::What;
 
 use crate::cma::Target;
 use crate::config::Protocol;
@@ -54,7 +55,10 @@ impl State {
             Err(ContactError::NotYet(_)) => {
                 self.ensure_outbox(index).map_err(|e| report(&e))?;
                 let deadline = Instant::now() + self.config.peer_timeout;
-                self.peers[index].state = PeerState::Waiting { deadline };
+                let peer = &mut self.peers[index];
+                peer.state = PeerState::Waiting { deadline };
+                self.ep.sight.note(What::Awaited, peer.name.as_str(), 0);
+                self.show_now(Instant::now());
                 self.control.wait_for(index);
                 Ok(())
             }
@@ -155,6 +159,7 @@ impl State {
         for held in std::mem::take(&mut peer.held) {
             held.done(&self.ep);
         }
+        self.show_now(Instant::now());
     }
 
     /// Looks at the sockets: new connections, what peers say, and who is gone.
@@ -320,7 +325,9 @@ impl State {
         if self.config.protocol != Protocol::Bounce {
             peer.cma = probe(peer, hello);
         }
+        self.ep.sight.note(What::Met, peer.name.as_str(), 0);
         self.warm_up(index);
+        self.show_now(Instant::now());
     }
 
     /// Hears what a peer says, and does what has waited for it.

@@ -104,6 +104,7 @@ impl Endpoint {
         let ledger = Arc::clone(ep.ledger());
         let key = AuthKey::of(info)?;
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
+        ep.sight.set_name(name.as_str());
         let (inject_size, epoll) = (config.inject_size, control.epoll());
         let manner = Manner::new(info, config.inject_size);
         let mut state = State::new(config, manner, ep, av, control, shared);

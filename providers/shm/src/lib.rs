@@ -62,6 +62,7 @@ mod receive;
 mod rendezvous;
 mod rest;
 mod rma;
+mod sight;
 pub mod smr;
 mod special;
 mod state;

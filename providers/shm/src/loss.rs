@@ -7,6 +7,7 @@
 use selvedge::{Errno, Error};
 use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::sight::What;
 use selvedge_kit::srx::Source;
 
 use crate::atomic::Backlog;
@@ -143,6 +144,8 @@ impl State {
         let peer = &mut self.peers[index];
         let addr = peer.fi_addr(&self.av);
         let detail = format!("{}: {why}", peer.name);
+        let name = peer.name.as_str();
+        self.ep.sight.note(What::Lost, name, errno.as_raw() as u64);
         peer.state = PeerState::Dead;
         peer.incarnation = None;
         peer.inbox = None;

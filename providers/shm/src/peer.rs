@@ -180,6 +180,8 @@ pub(crate) enum OpBody {
         filled: usize,
         /// Whether the peer wants them all.
         granted: bool,
+        /// Whether they are in special memory.
+        special: bool,
     },
     /// The peer changes its memory, and tells what came of it.
     Atomic(Question),

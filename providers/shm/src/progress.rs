@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use selvedge::OpFlags;
 use selvedge::cq::Entry;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::sight;
 use selvedge_kit::srx::{Kind, Matcher, Posted, Source};
 
 use crate::atomic::answer;
@@ -217,6 +218,9 @@ impl State {
                     && let Some((entry, flags)) =
                         take_pooled::<R>(inbox, &mut self.inbound, source, message)
                 {
+                    self.ep
+                        .sight
+                        .count_way(sight::Way::ReceivedInject, entry.len);
                     self.ep.rx_report(entry, flags, addr, sink);
                     continue;
                 }
@@ -270,9 +274,22 @@ impl State {
                 self.inbound
                     .keep(cmd.kind, cmd.env, bytes, None, &mut peer.kept);
             }
-            None => return Ok(false),
+            None => {
+                let len = env.len;
+                self.stall(index, len);
+                return Ok(false);
+            }
         }
         Ok(true)
+    }
+
+    /// A message has to wait with its sender, because too much waits here.
+    #[cold]
+    fn stall(&mut self, index: usize, len: usize) {
+        if self.inbound.stall() {
+            let name = self.peers[index].name.as_str();
+            self.ep.sight.note(sight::What::Stalled, name, len as u64);
+        }
     }
 
     /// Takes a command that is no message.
@@ -337,6 +354,8 @@ impl State {
                     peer.answer(life, msg_id, crate::proto::status::DONE);
                 }
                 let src = peer.fi_addr(&self.av);
+                let way = sight::Way::ReceivedInject;
+                self.ep.sight.count_way(way, env.len);
                 receive::report(peer, &self.ep, src, posted, env, fits, sink);
             }
             None if self.inbound.allowance.has_room(env.len, peer.kept, others) => {
@@ -348,6 +367,8 @@ impl State {
             }
             None => {
                 inbox.walk = walked;
+                let len = env.len;
+                self.stall(index, len);
                 return Ok(false);
             }
         }
@@ -444,6 +465,7 @@ impl State {
             if self.config.eager_exchange {
                 self.exchange_addresses(now);
             }
+            self.show(now);
         }
     }
 

@@ -62,6 +62,7 @@ impl State {
         if moved > 0 || self.bed.is_weak {
             return Rest::Moved;
         }
+        self.show_now(self.turn.last_control);
         match self.needs_a_look() {
             true => Rest::AtMost(NAP),
             false => self

@@ -9,6 +9,7 @@ use selvedge_kit::Ep;
 use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::sight::Way;
 use selvedge_kit::srx::{
     Allowance, Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Shared, Source,
 };
@@ -67,6 +68,8 @@ pub(crate) struct Inbound {
     msgs: Matcher<Unexpected>,
     tags: Matcher<Unexpected>,
     pub(crate) allowance: Allowance,
+    /// Whether a message waits with its sender, because too much waits here.
+    is_stalled: bool,
 }
 
 /// A message that waits for its receive.
@@ -139,6 +142,7 @@ impl State {
                 msgs: Matcher::new(),
                 tags: Matcher::new(),
                 allowance: Allowance::new(config.unexpected_size),
+                is_stalled: false,
             },
             config,
             ep,
@@ -223,6 +227,7 @@ impl State {
             if !peer.is_looking() {
                 self.ring_at(send.dest, send.flags);
             }
+            self.ep.sight.count_way(Way::SentInject, len);
             send.report(len).done_plainly(&self.ep);
             return true;
         }
@@ -280,6 +285,9 @@ impl State {
 
     /// The bytes of a message are with the peer, or will be once it exists.
     fn sent(&mut self, index: usize, send: &Send, len: usize) {
+        if !proto::is_inline(&self.config, &send.header, len, send.flags) {
+            self.ep.sight.count_way(Way::SentInject, len);
+        }
         let peer = &mut self.peers[index];
         if peer.state != PeerState::Linked {
             peer.held.push(send.report(len));
@@ -353,6 +361,7 @@ impl State {
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);
                 }
+                self.ep.sight.count_way(Way::ReceivedLate, env.len);
                 receive::report(peer, &self.ep, src, posted, &env, fits, &mut Sink::none());
             }
             Unexpected::Offer { life, .. } if life != peer.life => {
@@ -512,9 +521,21 @@ impl Inbound {
         ack: Option<Ack>,
         kept: &mut usize,
     ) {
+        self.is_stalled = false;
         self.allowance.keep(bytes.len(), kept);
         self.matcher(kind)
             .store(env, Unexpected::Bytes { bytes, ack });
+    }
+
+    /// A message has to wait with its sender. Whether the one before had not.
+    #[cold]
+    pub(crate) fn stall(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_stalled, true)
+    }
+
+    /// Both sides of matching, to look at.
+    pub(crate) fn matchers(&self) -> [(Kind, &Matcher<Unexpected>); 2] {
+        [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)]
     }
 
     /// Whether a message of this source waits for its receive.

@@ -138,6 +138,8 @@ impl Endpoint {
         let drivers = base.drivers(&ep).with_eq(&connection.eq);
         let addr = door.as_ref().map(|door| door.addr).or(from);
         let ledger = Arc::clone(ep.ledger());
+        ep.sight
+            .set_name(&addr.map_or_else(String::new, |addr| addr.to_string()));
         let parts = Parts {
             manner: Manner::new(info, inject_size),
             config,

@@ -44,6 +44,7 @@ mod provider;
 mod rma;
 mod rx;
 mod serve;
+mod sight;
 mod socket;
 mod state;
 mod take;

@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use selvedge::Errno;
 use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::sight::What;
 use selvedge_kit::srx::{Kind, Source};
 
 use crate::connect::TARGET;
@@ -92,6 +93,9 @@ impl State {
     /// Ends a lane, and everything that it had a part in.
     pub(crate) fn lose(&mut self, at: usize, errno: Errno, detail: &str) {
         log::info!(target: TARGET, "{detail}");
+        self.ep
+            .sight
+            .note(What::Lost, detail, errno.as_raw() as u64);
         self.fail_posts(at, errno, detail);
         let mut lane = self.lanes.remove(at);
         if let Some(socket) = &lane.socket {

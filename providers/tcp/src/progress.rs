@@ -74,6 +74,7 @@ impl State {
                 at => self.lane_event(at as usize, event.events(), budget, sink),
             };
         }
+        self.show();
         done + self.keep_time()
     }
 
@@ -150,6 +151,7 @@ impl State {
             return Rest::Moved;
         }
         self.is_resting = true;
+        self.show_now(Instant::now());
         let lanes = self.rising.iter().filter_map(|&at| self.lanes.get(at));
         let deadlines = lanes.filter_map(|lane| lane.deadline());
         let door = self.door.as_ref().and_then(|door| door.deadline());

@@ -386,6 +386,11 @@ impl State {
 }
 
 impl Inbound {
+    /// Both sides of matching, to look at.
+    pub(crate) fn matchers(&self) -> [(Kind, &Matcher<usize>); 2] {
+        [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)]
+    }
+
     /// Whether a peer's message waits for its receive, or a receive for that peer.
     fn has_from(&mut self, peer: usize) -> bool {
         let source = selvedge_kit::srx::Source(peer as u32);

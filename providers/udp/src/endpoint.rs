@@ -96,6 +96,7 @@ impl Endpoint {
         let drivers = base.drivers(&ep).with_eq(&eq);
         let opened = open_socket(at, config.buffer_size).and_then(|(socket, addr)| {
             let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
+            ep.sight.set_name(&addr.to_string());
             let state = State::new(Parts {
                 ep,
                 av,

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::socket::SockaddrStorage;
@@ -16,6 +17,7 @@ use selvedge_kit::copy::TxBuf;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::eq::Queue;
 use selvedge_kit::ip::{Av, known_as};
+use selvedge_kit::sight::Gauge;
 use selvedge_kit::srx::{Envelope, Posted, Source};
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Ep, Report};
@@ -24,6 +26,8 @@ use crate::socket::{BATCH, Batch, Came, Socket};
 
 /// Datagrams that are taken when nobody says how many.
 const BUDGET: usize = 64;
+/// Turns of progress between two looks at the clock.
+const SHOWN: u64 = 16;
 /// How long a sleep may be when something might move without anybody being woken.
 const NAP: std::time::Duration = std::time::Duration::from_millis(1);
 
@@ -381,7 +385,23 @@ impl State {
         if !self.sends.is_empty() {
             self.flush();
         }
+        if self.turn.is_multiple_of(SHOWN) {
+            self.show();
+        }
         self.receive(budget, sink)
+    }
+
+    /// Writes down how things stand, if that was long ago.
+    fn show(&self) {
+        let now = Instant::now();
+        if self.ep.sight.is_due(now) {
+            self.ep.sight.write_standing(now, |standing| {
+                standing.gauge(Gauge::Posted, self.receives.len());
+                standing.gauge(Gauge::Outstanding, self.sends.len());
+                standing.gauge(Gauge::Unread, self.ep.unread());
+                standing.waits(self.receives.iter());
+            });
+        }
     }
 
     /// Whether whoever asks may sleep.
@@ -390,6 +410,7 @@ impl State {
             return Rest::Moved;
         }
         self.is_resting = true;
+        self.show();
         if self.watch().is_err() {
             return Rest::AtMost(NAP);
         }

@@ -133,6 +133,11 @@ impl CqRing {
             .saturating_sub(self.waiting.load(Ordering::Relaxed))
     }
 
+    /// Completions and errors that nobody has read.
+    pub(crate) fn unread(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Has whoever sleeps here look at its endpoints again.
     pub(crate) fn wake(&self) {
         self.waiting_threads.wake();

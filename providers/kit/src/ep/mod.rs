@@ -6,6 +6,7 @@ mod received;
 use std::sync::{Arc, Weak};
 
 use selvedge::cq::{Entry, ErrEntry};
+use selvedge::param::Params;
 use selvedge::{
     Bindings, Caps, CompletionFlags, Context, Counter, Errno, Error, FiAddr, Info, OpFlags,
 };
@@ -13,6 +14,7 @@ use selvedge::{
 use crate::cntr::Cntr;
 use crate::coll::Mailbox;
 use crate::cq::CqRing;
+use crate::sight::{self, Page, Settings, Tally, What};
 use crate::srx::Kind;
 use crate::work::Ledger;
 
@@ -46,17 +48,21 @@ pub struct Ep {
     ledger: Arc<Ledger>,
     /// Where the operations of a layer above the endpoint report.
     layer: Option<Arc<Mailbox>>,
+    /// What other processes see of the endpoint.
+    pub sight: Page,
 }
 
 impl Ep {
     /// Resolves what an endpoint was bound to.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a completion queue or counter of another provider.
+    /// [`Errno::Inval`] for a completion queue or counter of another provider, and for an `FI_SIGHT_*`
+    /// parameter that cannot be read.
     pub fn resolve(bind: &Bindings, info: &Info) -> Result<Self, Error> {
         let tx_cq = own_cq(&bind.tx_cq, "tx_cq")?;
         let rx_cq = own_cq(&bind.rx_cq, "rx_cq")?;
         let cntrs = Cntrs::resolve(&bind.cntrs)?;
+        sight::crash::install(&Settings::read(&Params::from_env())?)?;
         Ok(Self {
             ledger: Arc::new(Ledger::new(&tx_cq, &rx_cq, cntrs.clone())),
             tx_cq,
@@ -70,6 +76,7 @@ impl Ep {
             max_err_data: info.domain_attr.max_err_data,
             cntrs,
             layer: None,
+            sight: Page::open(&info.fabric_attr.prov_name)?,
         })
     }
 
@@ -122,6 +129,15 @@ impl Ep {
         self.ledger.wake();
     }
 
+    /// Completions that nobody has read.
+    pub fn unread(&self) -> usize {
+        let own = self.tx_cq.unread();
+        match Arc::ptr_eq(&self.tx_cq, &self.rx_cq) {
+            true => own,
+            false => own + self.rx_cq.unread(),
+        }
+    }
+
     /// The flags of a send or another own operation, with the endpoint's defaults where
     /// [`OpFlags::DEFAULT`] asks for them.
     #[inline]
@@ -170,6 +186,7 @@ impl Ep {
         let Some(debt) = self.ledger.settle(context) else {
             return self.tx_done(context, what, op, len);
         };
+        self.sight.count(self.tx_counts(what).1, len);
         if debt.pay() {
             let entry = Entry {
                 context: debt.context,
@@ -181,9 +198,11 @@ impl Ep {
     }
 
     /// An own operation of the kind that never completes (fi_inject(3)) is done: it only counts.
-    #[inline]
+    #[inline(always)]
     pub fn tx_counted(&self, what: CompletionFlags, len: usize) {
-        if let Some(cntr) = self.tx_cntr(what) {
+        let (cntr, tally) = self.tx_counts(what);
+        self.sight.count(tally, len);
+        if let Some(cntr) = cntr {
             cntr.count(len);
         }
     }
@@ -191,6 +210,7 @@ impl Ep {
     /// A peer has read `len` bytes of this endpoint's memory.
     #[inline]
     pub fn peer_read(&self, len: usize) {
+        self.sight.count(Tally::PeerRead, len);
         if let Some(cntr) = &self.cntrs.remote_read {
             cntr.count(len);
         }
@@ -199,6 +219,7 @@ impl Ep {
     /// A peer has written `len` bytes of this endpoint's memory.
     #[inline]
     pub fn peer_wrote(&self, len: usize) {
+        self.sight.count(Tally::PeerWritten, len);
         if let Some(cntr) = &self.cntrs.remote_write {
             cntr.count(len);
         }
@@ -233,6 +254,10 @@ impl Ep {
         let Some(context) = self.failed_context(context, what) else {
             return;
         };
+        let detail = detail.into();
+        self.sight.count(Tally::SendErrors, 0);
+        self.sight
+            .note(What::SendFailed, &detail, errno.as_raw() as u64);
         let entry = Entry {
             context,
             flags: what,
@@ -267,15 +292,15 @@ impl Ep {
         self.told_layer(context, Err((errno, detail.into())));
     }
 
-    #[inline]
-    fn tx_cntr(&self, what: CompletionFlags) -> Option<&Arc<Cntr>> {
+    #[inline(always)]
+    fn tx_counts(&self, what: CompletionFlags) -> (Option<&Arc<Cntr>>, Tally) {
         let cntrs = &self.cntrs;
         if what.contains(CompletionFlags::SEND) {
-            cntrs.send.as_ref()
+            (cntrs.send.as_ref(), Tally::Sent)
         } else if what.contains(CompletionFlags::READ) {
-            cntrs.read.as_ref()
+            (cntrs.read.as_ref(), Tally::Read)
         } else {
-            cntrs.write.as_ref()
+            (cntrs.write.as_ref(), Tally::Written)
         }
     }
 }

@@ -6,6 +6,7 @@ use selvedge::{Address, CompletionFlags, Errno, FiAddr, OpFlags};
 use super::Ep;
 use crate::copy::Part;
 use crate::cq::Sink;
+use crate::sight::{Tally, What};
 use crate::srx::{Envelope, Posted};
 
 impl Ep {
@@ -37,6 +38,7 @@ impl Ep {
         let Some(debt) = self.ledger.settle(entry.context) else {
             return self.rx_report(entry, flags, src, &mut Sink::none());
         };
+        self.sight.count(Tally::Received, entry.len);
         if debt.pay() {
             entry.context = debt.context;
             self.rx_cq.push(entry, src);
@@ -80,6 +82,7 @@ impl Ep {
         if !reports && op.contains(OpFlags::PEER_TRANSFER) {
             return self.told_layer(entry.context, Ok(entry.len));
         }
+        self.sight.count(Tally::Received, entry.len);
         if let Some(cntr) = &self.cntrs.recv {
             cntr.count(entry.len);
         }
@@ -155,6 +158,9 @@ impl Ep {
             return;
         };
         (error.entry.context, error.src) = (context, src);
+        self.sight.count(Tally::ReceiveErrors, 0);
+        let (detail, errno) = (&error.detail, error.errno.as_raw());
+        self.sight.note(What::ReceiveFailed, detail, errno as u64);
         self.rx_cq.push_err(error);
     }
 }

@@ -13,6 +13,16 @@ impl Allowance {
         Self { bytes: 0, limit }
     }
 
+    /// Bytes that wait, as they are counted here.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many there may be.
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Whether `len` more bytes of a peer may wait for their receive. `kept` is what it has waiting,
     /// and `others` is how many peers there are besides.
     ///

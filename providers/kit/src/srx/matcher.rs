@@ -292,6 +292,16 @@ impl<U> Matcher<U> {
         self.unexpected.len() + self.claimed.len()
     }
 
+    /// The receives that wait, in the order of their posts, multi-receive buffers left out.
+    pub fn posted(&self) -> impl Iterator<Item = &Posted> {
+        self.posted.iter().map(|(_, posted)| posted)
+    }
+
+    /// The messages that wait, in the order of their arrival, claimed ones left out.
+    pub fn unexpected(&self) -> impl Iterator<Item = &Envelope> {
+        self.unexpected.iter().map(|(_, message)| &message.env)
+    }
+
     /// Whether nothing waits on either side.
     pub fn is_empty(&self) -> bool {
         self.posted_len() == 0 && self.unexpected_len() == 0

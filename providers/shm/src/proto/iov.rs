@@ -13,6 +13,7 @@ use std::time::Instant;
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::copy::TxBuf;
+use selvedge_kit::sight::What;
 
 use super::into::{Into, To};
 use super::{MAX_OPS, inject, sar, status};
@@ -21,6 +22,7 @@ use crate::cma::Target;
 use crate::cmd::{Header, IOV_LIMIT, Nonsense, Offer};
 use crate::config::{Config, Protocol};
 use crate::peer::{Inbox, Op, OpBody, Peer};
+use crate::sight::way;
 use crate::smr::bounce::Filled;
 use crate::smr::bytes::Bytes;
 use crate::special::{Blocks, Special};
@@ -57,6 +59,7 @@ pub(crate) fn send(
         buf,
         filled: 0,
         granted: false,
+        special: pieces.are_special(),
     };
     let msg_id = peer.outbox().ops.insert(op);
     let offer = Offer {
@@ -459,6 +462,9 @@ pub(crate) fn finish(
     }
     let status = moving.into.refusal().map_or(status, status::failed);
     peer.answer(peer.life, msg_id, status);
+    if let Into::Receive(..) = moving.into {
+        ep.sight.count_way(way::received(moving.way), moving.len);
+    }
     moving.into.finish(peer, ep, src);
 }
 
@@ -469,6 +475,8 @@ fn fall_back(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
         target: "selvedge::shm::ep_data",
         "cross-memory attach with {} failed ({errno}); its large messages are bounced", peer.name
     );
+    ep.sight
+        .note(What::NoCma, peer.name.as_str(), errno.as_raw() as u64);
     peer.cma = None;
     let mut moved = Vec::new();
     for (&id, incoming) in &mut peer.incoming {

@@ -4,7 +4,7 @@
 //! the last message of this size went this way. The receiver copies each out and gives it back
 //! ([`absorb`]). Segments of several messages may be on their way at once.
 
-use selvedge::{Errno, FiAddr};
+use selvedge::{CompletionFlags, Errno, FiAddr};
 use selvedge_kit::Ep;
 use selvedge_kit::complaint::complain;
 
@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::packet::{encode_abort, encode_bounce};
 use crate::peer::{Op, OpBody, Outbox, Peer};
 use crate::proto::iov::Stage;
+use crate::sight::way;
 use crate::smr::bounce::{BounceSender, Filled, Shape};
 use crate::smr::keys::Denied;
 use crate::smr::resp_queue::Resp;
@@ -213,6 +214,9 @@ fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Nons
         && filled > 0
     {
         peer.outbox().bounced &= !(1 << Choice::class(op.report.len));
+    }
+    if op.report.what.contains(CompletionFlags::SEND) {
+        ep.sight.count_way(way::sent(&op.body, what), op.report.len);
     }
     op.succeed(ep);
     Ok(())

@@ -237,6 +237,7 @@ impl State {
             buf,
             filled: 0,
             granted: false,
+            special: pieces.are_special(),
         }));
         let header = Header {
             places: &access.places,

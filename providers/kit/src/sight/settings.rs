@@ -1,0 +1,73 @@
+//! What the environment asks for besides counting.
+
+use std::path::PathBuf;
+
+use nix::sys::signal::Signal;
+use selvedge::param::Params;
+use selvedge::{Errno, Error};
+
+/// The `FI_SIGHT_*` parameters, read.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whether a crash writes the pages out.
+    pub crash: bool,
+    /// The signal that does.
+    pub signal: Option<Signal>,
+    /// Where to.
+    pub dir: PathBuf,
+}
+
+impl Settings {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// The first bad value, by name.
+    pub fn read(params: &Params) -> Result<Self, Error> {
+        Ok(Self {
+            crash: params.flag("FI_SIGHT_CRASH")?,
+            signal: signal(&params.text("FI_SIGHT_SIGNAL")?)?,
+            dir: params.text("FI_SIGHT_DIR")?.into(),
+        })
+    }
+}
+
+/// A signal by its name, with or without `SIG`, or by its number.
+fn signal(text: &str) -> Result<Option<Signal>, Error> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let name = text.to_ascii_uppercase();
+    let by_number = text
+        .parse()
+        .ok()
+        .and_then(|it: i32| Signal::try_from(it).ok());
+    let signal = by_number
+        .or_else(|| name.parse().ok())
+        .or_else(|| format!("SIG{name}").parse().ok())
+        .filter(|it| !matches!(it, Signal::SIGKILL | Signal::SIGSTOP));
+    signal.map(Some).ok_or_else(|| {
+        let what = format!(
+            "FI_SIGHT_SIGNAL={text:?}: expected a signal that can be caught, such as USR2 or 12"
+        );
+        Error::new(Errno::Inval, what)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_named_in_three_ways_and_others_are_refused_by_name() -> Result<(), Error> {
+        for text in ["USR2", "sigusr2", "12", " usr2 "] {
+            assert_eq!(signal(text)?, Some(Signal::SIGUSR2), "{text}");
+        }
+        assert_eq!(signal("")?, None);
+        for text in ["KILL", "SIGSTOP", "9", "0", "usr3", "-1"] {
+            let error = signal(text).unwrap_err();
+            assert!(error.to_string().contains(text), "{error}");
+        }
+        Ok(())
+    }
+}

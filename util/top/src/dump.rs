@@ -1,0 +1,289 @@
+//! What endpoints wait for, in sentences: those of a process, and those at the other ends.
+
+use std::fmt::Write;
+
+use nix::time::{ClockId, clock_gettime};
+use selvedge_kit::sight::{Directed, Event, Gauge, PeerState, Seen, SeenPeer, Wait, What};
+
+use crate::processes;
+use crate::table;
+use crate::units::{age, bytes};
+
+/// An endpoint that has not looked after itself for so long is not driven, in seconds.
+const LONG: f64 = 1.0;
+
+/// What the endpoints of a process wait for, and the endpoints that they talk to.
+pub(crate) fn process(all: &[Seen], pid: u32) -> String {
+    let now = now();
+    let (own, others): (Vec<&Seen>, Vec<&Seen>) = all.iter().partition(|seen| seen.pid == pid);
+    let mut text = String::new();
+    for seen in &own {
+        endpoint(&mut text, all, seen, now);
+    }
+    let is_peer = |other: &&&Seen| {
+        own.iter()
+            .any(|seen| knows(seen, other) || knows(other, seen))
+    };
+    for other in others.iter().filter(is_peer) {
+        endpoint(&mut text, all, other, now);
+    }
+    deadlocks(&mut text, &own, &others);
+    text
+}
+
+/// What a crash has left.
+pub(crate) fn flight(seen: &[Seen]) -> String {
+    let mut text = String::new();
+    for seen in seen {
+        // The last thing that is known is the end of its time.
+        let last = seen.events.last().map_or(0, |event| event.at);
+        let now = last.max(seen.looked).max(seen.opened);
+        let _ = writeln!(text, "process {}, {}", seen.pid, title(seen));
+        for line in table::details(seen) {
+            let _ = writeln!(text, "  {line}");
+        }
+        waits(&mut text, &[], seen);
+        for event in &seen.events {
+            let before = now.saturating_sub(event.at) as f64 / 1e9;
+            let _ = writeln!(
+                text,
+                "  {:>9.3}s before its end: {}",
+                before,
+                sentence(event)
+            );
+        }
+    }
+    text
+}
+
+fn endpoint(text: &mut String, all: &[Seen], seen: &Seen, now: u64) {
+    let command = processes::command(seen.pid).unwrap_or_else(|| "gone".to_owned());
+    let _ = writeln!(text, "process {} ({command}), {}", seen.pid, title(seen));
+    let idle = now.saturating_sub(seen.looked) as f64 / 1e9;
+    let how = match processes::state(seen.pid) {
+        Some('T' | 't') => "The process is stopped.".to_owned(),
+        Some('Z') | None => "The process is dead.".to_owned(),
+        Some(_) if seen.looked == 0 => "Nobody has read its queues yet.".to_owned(),
+        Some(_) if idle < LONG => "Its queues are read.".to_owned(),
+        Some('S' | 'D') => format!(
+            "It has not looked after itself for {}: its process sleeps, here or somewhere else.",
+            age(idle)
+        ),
+        Some(_) => format!(
+            "Nobody has read its queues for {}: its process is busy with something else.",
+            age(idle)
+        ),
+    };
+    let _ = writeln!(text, "  {how}");
+    if !seen.is_whole {
+        let _ = writeln!(
+            text,
+            "  It was being written down when it stopped; take it with care."
+        );
+    }
+    waits(text, all, seen);
+    if let Some(event) = seen.events.last() {
+        let ago = now.saturating_sub(event.at) as f64 / 1e9;
+        let _ = writeln!(text, "  Last event, {} ago: {}.", age(ago), sentence(event));
+    }
+}
+
+fn title(seen: &Seen) -> String {
+    format!("{} endpoint {}", seen.provider, seen.name)
+}
+
+/// What an endpoint waits for.
+fn waits(text: &mut String, all: &[Seen], seen: &Seen) {
+    let mut lines: Vec<String> = seen
+        .waits
+        .iter()
+        .map(|wait| receive(all, seen, wait))
+        .collect();
+    let more = seen.gauge(Gauge::Posted).saturating_sub(lines.len() as u64);
+    if more > 0 {
+        lines.push(format!("It waits for messages in {more} more receives."));
+    }
+    lines.extend(seen.kept.iter().map(|kept| {
+        let tag = match kept.is_tagged {
+            true => format!(" with tag {:#x}", kept.tag),
+            false => String::new(),
+        };
+        let (from, len) = (whose(all, seen, kept.from), bytes(kept.len as f64));
+        format!("A message of {len}{tag} from {from} is there, and no receive takes it.")
+    }));
+    let more = seen
+        .gauge(Gauge::Unexpected)
+        .saturating_sub(seen.kept.len() as u64);
+    if more > 0 {
+        lines.push(format!(
+            "{more} more messages are there that no receive takes."
+        ));
+    }
+    lines.extend(seen.peers.iter().flat_map(|it| peer(all, seen, it)));
+    let unread = seen.gauge(Gauge::Unread);
+    if unread > 0 {
+        lines.push(format!(
+            "{unread} completions wait for the program to read them."
+        ));
+    }
+    if lines.is_empty() {
+        lines.push("It waits for nothing.".to_owned());
+    }
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
+    }
+}
+
+fn receive(all: &[Seen], seen: &Seen, wait: &Wait) -> String {
+    let tag = match wait {
+        Wait {
+            is_tagged: false, ..
+        } => String::new(),
+        Wait { ignore: 0, tag, .. } => format!(" with tag {tag:#x}"),
+        Wait {
+            ignore: u64::MAX, ..
+        } => " with any tag".to_owned(),
+        Wait { ignore, tag, .. } => format!(" with tag {tag:#x} (but for the bits {ignore:#x})"),
+    };
+    let from = whose(all, seen, wait.from);
+    let what = if wait.is_tagged {
+        "tagged message"
+    } else {
+        "message"
+    };
+    format!(
+        "It waits for a {what}{tag} from {from}, of up to {}.",
+        bytes(wait.len as f64)
+    )
+}
+
+fn peer(all: &[Seen], seen: &Seen, peer: &SeenPeer) -> Vec<String> {
+    let name = named(all, seen, peer);
+    let mut lines = Vec::new();
+    match peer.state {
+        PeerState::Awaited => lines.push(format!(
+            "It waits for {name} to be there, with {} operations; nobody has the name yet.",
+            peer.held + peer.unanswered
+        )),
+        PeerState::Greeting => lines.push(format!("It waits for {name} to greet it.")),
+        PeerState::Ending => lines.push(format!(
+            "{name} is gone; what it had sent last waits for receives here."
+        )),
+        PeerState::Idle | PeerState::Up | PeerState::Gone => {}
+    }
+    if peer.unanswered > 0 && peer.state != PeerState::Awaited {
+        lines.push(format!(
+            "It waits for {name} to answer {}.",
+            operations(peer.unanswered)
+        ));
+    }
+    if peer.held > 0 && peer.state != PeerState::Awaited {
+        lines.push(format!(
+            "{} to {name} have not left.",
+            operations(peer.held)
+        ));
+    }
+    if peer.is_full {
+        lines.push(format!(
+            "There is no room for another message to {name}: it takes none."
+        ));
+    }
+    if peer.offered > 0 {
+        lines.push(format!(
+            "{name} waits for receives here for {} large messages.",
+            peer.offered
+        ));
+    }
+    if peer.moving > 0 {
+        lines.push(format!(
+            "{} large messages of {name} are on their way.",
+            peer.moving
+        ));
+    }
+    lines
+}
+
+fn operations(number: u64) -> String {
+    match number {
+        1 => "1 operation".to_owned(),
+        number => format!("{number} operations"),
+    }
+}
+
+/// Whose messages something is about.
+fn whose(all: &[Seen], seen: &Seen, from: Directed) -> String {
+    match from {
+        Directed::Any => "anybody".to_owned(),
+        Directed::To(index) => match seen.peers.iter().find(|peer| peer.index == index) {
+            Some(peer) => named(all, seen, peer),
+            None => format!("peer {index}"),
+        },
+    }
+}
+
+/// A peer's name, with its process if that can be looked into.
+fn named(all: &[Seen], seen: &Seen, peer: &SeenPeer) -> String {
+    let is_it = |other: &&Seen| other.provider == seen.provider && other.name == peer.name;
+    match all.iter().find(is_it) {
+        Some(other) => format!("{} (process {})", peer.name, other.pid),
+        None => peer.name.clone(),
+    }
+}
+
+fn knows(seen: &Seen, other: &Seen) -> bool {
+    seen.provider == other.provider && seen.peers.iter().any(|peer| peer.name == other.name)
+}
+
+/// Pairs in which each waits for a message of the other, and neither has anything on its way.
+fn deadlocks(text: &mut String, own: &[&Seen], others: &[&Seen]) {
+    for one in own {
+        for other in own.iter().chain(others) {
+            let is_second = own.iter().any(|it| std::ptr::eq(*it, *other));
+            if is_second && (one.pid, one.opened) >= (other.pid, other.opened) {
+                continue;
+            }
+            if waits_for(one, other) && waits_for(other, one) && is_calm(one) && is_calm(other) {
+                let _ = writeln!(
+                    text,
+                    "{} and {} wait for messages of each other, and neither has sent one.",
+                    one.name, other.name
+                );
+            }
+        }
+    }
+}
+
+fn waits_for(seen: &Seen, other: &Seen) -> bool {
+    let peers = seen.peers.iter().filter(|peer| peer.name == other.name);
+    let mut indices = peers.map(|peer| peer.index);
+    knows(seen, other)
+        && seen.waits.iter().any(|wait| match wait.from {
+            Directed::Any => true,
+            Directed::To(index) => indices.any(|it| it == index),
+        })
+}
+
+/// Whether nothing is under way here.
+fn is_calm(seen: &Seen) -> bool {
+    let gauges = [Gauge::Outstanding, Gauge::Unexpected, Gauge::Unread];
+    gauges.iter().all(|gauge| seen.gauge(*gauge) == 0)
+}
+
+pub(crate) fn sentence(event: &Event) -> String {
+    let Event { about, number, .. } = event;
+    match event.what {
+        What::Awaited => format!("nobody has the name {about} yet"),
+        What::Met => format!("met {about}"),
+        What::Lost => format!("lost {about} (error {number})"),
+        What::Stalled => format!("no room for a message of {number} bytes from {about}"),
+        What::NoCma => format!("cannot copy out of the memory of {about} (error {number})"),
+        What::SendFailed => format!("an operation failed (error {number}): {about}"),
+        What::ReceiveFailed => format!("a receive failed (error {number}): {about}"),
+    }
+}
+
+fn now() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+        (time.tv_sec() as u64) * 1_000_000_000 + time.tv_nsec() as u64
+    })
+}

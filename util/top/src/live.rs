@@ -1,0 +1,325 @@
+//! The live picture: all endpoints, and the one that is chosen in detail.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style, Stylize};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState};
+use ratatui::{DefaultTerminal, Frame};
+use selvedge_kit::sight::{Gauge, Seen};
+
+use crate::dump;
+use crate::options::Options;
+use crate::processes;
+use crate::rates::{self, Measured, is_same};
+use crate::table::{self, cut, tail};
+use crate::units::{bytes, count};
+
+/// Looks that a sparkline has room for.
+const HISTORY: usize = 240;
+
+/// Shows the picture until somebody ends it.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let mut picture = Picture {
+        rows: rates::look(options)?
+            .into_iter()
+            .map(|seen| Tracked::new(Measured::new(None, seen, 1.0)))
+            .collect(),
+        total: VecDeque::new(),
+        chosen: TableState::default().with_selected(0),
+        is_stopped: false,
+    };
+    let mut terminal = ratatui::try_init()?;
+    let shown = picture.show(&mut terminal, options);
+    ratatui::try_restore()?;
+    shown
+}
+
+struct Picture {
+    rows: Vec<Tracked>,
+    /// Messages per second of all endpoints, out and in.
+    total: VecDeque<u64>,
+    chosen: TableState,
+    is_stopped: bool,
+}
+
+/// An endpoint, and what it did before.
+struct Tracked {
+    measured: Measured,
+    history: VecDeque<u64>,
+}
+
+impl Tracked {
+    fn new(measured: Measured) -> Self {
+        Self {
+            measured,
+            history: VecDeque::new(),
+        }
+    }
+}
+
+impl Picture {
+    fn show(&mut self, terminal: &mut DefaultTerminal, options: &Options) -> anyhow::Result<()> {
+        let mut last = Instant::now();
+        loop {
+            terminal.draw(|frame| self.draw(frame))?;
+            let left = options.interval.saturating_sub(last.elapsed());
+            if event::poll(left.max(Duration::from_millis(10)))? {
+                if let Event::Key(key) = event::read()?
+                    && key.kind == KeyEventKind::Press
+                    && self.pressed(key.code, key.modifiers)
+                {
+                    return Ok(());
+                }
+                continue;
+            }
+            if !self.is_stopped {
+                self.look(options, last.elapsed().as_secs_f64())?;
+            }
+            last = Instant::now();
+        }
+    }
+
+    /// Whether the key ends the picture.
+    fn pressed(&mut self, key: KeyCode, with: KeyModifiers) -> bool {
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return true,
+            KeyCode::Char('c') if with.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Char('p') => self.is_stopped = !self.is_stopped,
+            KeyCode::Up | KeyCode::Char('k') => self.chosen.select_previous(),
+            KeyCode::Down | KeyCode::Char('j') => self.chosen.select_next(),
+            _ => {}
+        }
+        false
+    }
+
+    fn look(&mut self, options: &Options, seconds: f64) -> anyhow::Result<()> {
+        let before: Vec<Seen> = self
+            .rows
+            .iter()
+            .map(|row| row.measured.seen.clone())
+            .collect();
+        let measured = rates::compare(&before, rates::look(options)?, seconds);
+        let mut old = std::mem::take(&mut self.rows);
+        let mut total = 0;
+        for measured in measured {
+            let is_it = |row: &Tracked| is_same(&row.measured.seen, &measured.seen);
+            let history = match old.iter().position(is_it) {
+                Some(place) => old.swap_remove(place).history,
+                None => VecDeque::new(),
+            };
+            let mut row = Tracked { measured, history };
+            let rate = &row.measured;
+            let all = rate.sent.operations + rate.received.operations + rate.one_sided.operations;
+            remember(&mut row.history, all as u64);
+            total += all as u64;
+            self.rows.push(row);
+        }
+        remember(&mut self.total, total);
+        Ok(())
+    }
+
+    fn draw(&mut self, frame: &mut Frame<'_>) {
+        let rows = (self.rows.len() as u16 + 1).max(2);
+        let least = frame.area().height / 3;
+        let [head, list, detail, foot] = Layout::vertical([
+            Constraint::Length(3),
+            Constraint::Max(rows.max(least.min(rows))),
+            Constraint::Fill(1),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        self.draw_head(frame, head);
+        self.draw_list(frame, list);
+        self.draw_detail(frame, detail);
+        let stopped = if self.is_stopped { "  STOPPED" } else { "" };
+        let keys = format!("q quit  up/down choose  p stop{stopped}");
+        frame.render_widget(Line::from(keys).dim(), foot);
+    }
+
+    fn draw_head(&self, frame: &mut Frame<'_>, area: Rect) {
+        let sum = |part: fn(&Measured) -> f64| -> f64 {
+            self.rows.iter().map(|row| part(&row.measured)).sum()
+        };
+        let pids: std::collections::BTreeSet<u32> =
+            self.rows.iter().map(|row| row.measured.seen.pid).collect();
+        let text = format!(
+            "fi_top  {} endpoints in {} processes  out {}/s {}/s  in {}/s {}/s",
+            self.rows.len(),
+            pids.len(),
+            count(sum(|it| it.sent.operations + it.one_sided.operations)),
+            bytes(sum(|it| it.sent.bytes + it.one_sided.bytes)),
+            count(sum(|it| it.received.operations)),
+            bytes(sum(|it| it.received.bytes)),
+        );
+        let [line, spark] =
+            Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
+        frame.render_widget(Line::from(text).bold(), line);
+        sparkline(frame, spark, &self.total);
+    }
+
+    fn draw_list(&mut self, frame: &mut Frame<'_>, area: Rect) {
+        let has_room = area.width >= 100;
+        let mut widths = vec![7, 9, 4, 13, 7, 7, 7, 7, 5, 5];
+        let mut head = vec![
+            "    PID", "COMMAND", "PROV", "ENDPOINT", "  OUT/s", " OUTB/s", "   IN/s", "  INB/s",
+            "POSTD", "UNEXP",
+        ];
+        if has_room {
+            widths.push(area.width - 81);
+            head.push("MESSAGES/s");
+        }
+        let spark = usize::from(area.width.saturating_sub(81));
+        let rows = self.rows.iter().map(|row| {
+            let mut cells = cells(&row.measured);
+            if has_room {
+                cells.push(text_spark(&row.history, spark));
+            }
+            Row::new(cells)
+        });
+        let widths = widths.into_iter().map(Constraint::Length);
+        let chosen = Style::new().add_modifier(Modifier::REVERSED);
+        let table = Table::new(rows, widths)
+            .header(Row::new(head).bold().underlined())
+            .column_spacing(1)
+            .row_highlight_style(chosen);
+        frame.render_stateful_widget(table, area, &mut self.chosen);
+    }
+
+    fn draw_detail(&self, frame: &mut Frame<'_>, area: Rect) {
+        let at = self
+            .chosen
+            .selected()
+            .unwrap_or(0)
+            .min(self.rows.len().saturating_sub(1));
+        let Some(row) = self.rows.get(at) else {
+            let block = Block::bordered().title(" no endpoints ");
+            return frame.render_widget(block, area);
+        };
+        let seen = &row.measured.seen;
+        let title = format!(
+            " {} {} of {} ",
+            seen.provider,
+            tail(&seen.name, 40),
+            seen.pid
+        );
+        let block = Block::bordered().title(title);
+        let inside = block.inner(area);
+        frame.render_widget(block, area);
+        let [spark, text] =
+            Layout::vertical([Constraint::Length(2), Constraint::Fill(1)]).areas(inside);
+        sparkline(frame, spark, &row.history);
+        let mut lines = table::details(seen);
+        let events = usize::from(text.height).saturating_sub(lines.len() + 1);
+        let first = seen.events.len().saturating_sub(events);
+        lines.extend(seen.events[first..].iter().map(dump::sentence));
+        let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
+        frame.render_widget(Paragraph::new(lines), text);
+    }
+}
+
+fn remember(history: &mut VecDeque<u64>, value: u64) {
+    if history.len() == HISTORY {
+        history.pop_front();
+    }
+    history.push_back(value);
+}
+
+/// The newest value stands at the right.
+fn sparkline(frame: &mut Frame<'_>, area: Rect, history: &VecDeque<u64>) {
+    let first = history.len().saturating_sub(usize::from(area.width));
+    let data: Vec<u64> = history.iter().skip(first).copied().collect();
+    frame.render_widget(Sparkline::default().data(data), area);
+}
+
+/// The same in a cell.
+fn text_spark(history: &VecDeque<u64>, width: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let first = history.len().saturating_sub(width);
+    let most = history
+        .iter()
+        .skip(first)
+        .max()
+        .copied()
+        .unwrap_or(0)
+        .max(1);
+    let bar = |value: &u64| BARS[(value * 7 / most) as usize];
+    history.iter().skip(first).map(bar).collect()
+}
+
+fn cells(row: &Measured) -> Vec<String> {
+    let seen = &row.seen;
+    let right = |text: String, width: usize| format!("{text:>width$}");
+    vec![
+        right(seen.pid.to_string(), 7),
+        cut(&processes::command(seen.pid).unwrap_or_default(), 9),
+        cut(&seen.provider, 4),
+        tail(&seen.name, 13),
+        right(count(row.sent.operations + row.one_sided.operations), 7),
+        right(bytes(row.sent.bytes + row.one_sided.bytes), 7),
+        right(count(row.received.operations), 7),
+        right(bytes(row.received.bytes), 7),
+        right(count(seen.gauge(Gauge::Posted) as f64), 5),
+        right(count(seen.gauge(Gauge::Unexpected) as f64), 5),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use selvedge_kit::sight::{Page, Tally, Way, What};
+
+    use super::*;
+
+    /// The picture of this process, whose pages are real ones.
+    fn screen(width: u16, pages: &[Page]) -> String {
+        let rows = processes::of(std::process::id()).into_iter().map(|seen| {
+            let mut row = Tracked::new(Measured::new(None, seen, 1.0));
+            row.history.extend(0..200);
+            row
+        });
+        let mut picture = Picture {
+            rows: rows.collect(),
+            total: (0..200).collect(),
+            chosen: TableState::default().with_selected(0),
+            is_stopped: false,
+        };
+        assert_eq!(picture.rows.len(), pages.len());
+        let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();
+        terminal.draw(|frame| picture.draw(frame)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn the_picture_reads_well_at_80_columns_and_at_fewer() {
+        let page = Page::open("shm").unwrap();
+        page.set_name("1234:0:0");
+        for _ in 0..100 {
+            page.count(Tally::Sent, 8);
+        }
+        page.count(Tally::Received, 1000);
+        page.count_way(Way::ReceivedInject, 1000);
+        page.note(What::Met, "1235:0:0", 0);
+        let pages = [page];
+        let text = screen(80, &pages);
+        for wanted in [
+            "1 endpoints in 1 processes",
+            "PID COMMAND   PROV ENDPOINT        OUT/s  OUTB/s    IN/s   INB/s POSTD UNEXP",
+            "shm  1234:0:0",
+            "sent inline 100 (800B)",
+            "received inject 1 (0.98K)",
+            "met 1235:0:0",
+            "q quit",
+        ] {
+            assert!(text.contains(wanted), "{text}\nlacks {wanted}");
+        }
+        // It gets worse, but it does not fail.
+        for width in [120, 60, 20, 3] {
+            screen(width, &pages);
+        }
+    }
+}

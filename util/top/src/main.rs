@@ -1,0 +1,46 @@
+//! `fi_top`: what the endpoints of the user's processes do.
+
+mod dump;
+mod json;
+mod live;
+mod options;
+mod processes;
+mod rates;
+mod table;
+mod units;
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+
+use options::{Mode, Options};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fi_top: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
+    let options = Options::read()?;
+    match &options.mode {
+        Mode::Help => print!("{}", options::USAGE),
+        Mode::Version => println!("fi_top {}", env!("CARGO_PKG_VERSION")),
+        Mode::Live => live::run(&options)?,
+        Mode::Once => print!("{}", table::once(&options)?),
+        Mode::Json => println!("{}", json::endpoints(&rates::measured(&options)?)),
+        Mode::Dump(pid) => {
+            let all = processes::all()?;
+            if !all.iter().any(|seen| seen.pid == *pid) {
+                bail!("process {pid} has no endpoints, is gone, or belongs to another user");
+            }
+            print!("{}", dump::process(&all, *pid));
+        }
+        Mode::Flight(path) => print!("{}", dump::flight(&processes::flight(path)?)),
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! The endpoints as a table of text, 80 columns wide, and how one of them is told of in lines.
+
+use std::fmt::Write;
+
+use selvedge_kit::sight::{Gauge, Seen, Tally, Way};
+
+use crate::options::Options;
+use crate::processes;
+use crate::rates::{self, Measured};
+use crate::units::{bytes, count};
+
+/// One table of what happens in an interval.
+pub(crate) fn once(options: &Options) -> anyhow::Result<String> {
+    let measured = rates::measured(options)?;
+    if measured.is_empty() {
+        return Ok("no endpoints\n".to_owned());
+    }
+    let mut text = format!("{HEAD}\n");
+    for row in &measured {
+        text += &self::row(row);
+        text += "\n";
+        for line in details(&row.seen) {
+            let _ = writeln!(text, "        {line}");
+        }
+    }
+    Ok(text)
+}
+
+pub(crate) const HEAD: &str =
+    "    PID COMMAND   PROV ENDPOINT        OUT/s  OUTB/s    IN/s   INB/s POSTD UNEXP";
+
+/// A line of the table.
+pub(crate) fn row(row: &Measured) -> String {
+    let seen = &row.seen;
+    let command = processes::command(seen.pid).unwrap_or_else(|| "(gone)".to_owned());
+    format!(
+        "{:>7} {:<9} {:<4} {:<13} {:>7} {:>7} {:>7} {:>7} {:>5} {:>5}",
+        seen.pid,
+        cut(&command, 9),
+        cut(&seen.provider, 4),
+        tail(&seen.name, 13),
+        count(row.sent.operations + row.one_sided.operations),
+        bytes(row.sent.bytes + row.one_sided.bytes),
+        count(row.received.operations),
+        bytes(row.received.bytes),
+        count(seen.gauge(Gauge::Posted) as f64),
+        count(seen.gauge(Gauge::Unexpected) as f64),
+    )
+}
+
+/// What else there is to say of an endpoint, up to 72 columns in each line.
+pub(crate) fn details(seen: &Seen) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(ways(seen, true).map(|ways| format!("sent {ways}")));
+    lines.extend(ways(seen, false).map(|ways| format!("received {ways}")));
+    lines.extend(one_sided(seen));
+    lines.extend(queues(seen));
+    for peer in &seen.peers {
+        let waits = [
+            (peer.unanswered, "unanswered"),
+            (peer.held, "held"),
+            (peer.offered, "offered"),
+            (peer.moving, "moving"),
+        ];
+        let waits: String = waits
+            .iter()
+            .filter(|(number, _)| *number > 0)
+            .map(|(number, what)| format!(", {number} {what}"))
+            .collect();
+        let full = if peer.is_full { ", full" } else { "" };
+        let state = peer.state.name();
+        lines.push(format!(
+            "peer {} {state}{waits}{full}",
+            tail(&peer.name, 30)
+        ));
+    }
+    lines
+}
+
+/// Messages by their ways: `inline 1.2M (9.6MB), cma 12 (4.5G)`.
+fn ways(seen: &Seen, is_sent: bool) -> Option<String> {
+    let plain = match &*seen.provider {
+        "shm" => "inline",
+        provider => provider,
+    };
+    let plain = (plain, seen.plain(is_sent));
+    let others = Way::ALL.into_iter().filter(|way| way.is_sent() == is_sent);
+    let all = std::iter::once(plain).chain(others.map(|way| (way.name(), seen.way(way))));
+    let parts: Vec<String> = all
+        .filter(|(_, (messages, _))| *messages > 0)
+        .map(|(name, (messages, len))| {
+            format!("{name} {} ({})", count(messages as f64), bytes(len as f64))
+        })
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn one_sided(seen: &Seen) -> Option<String> {
+    let whats = [
+        (Tally::Read, "reads"),
+        (Tally::Written, "writes"),
+        (Tally::PeerRead, "reads by peers"),
+        (Tally::PeerWritten, "writes by peers"),
+        (Tally::SendErrors, "failed"),
+        (Tally::ReceiveErrors, "receives failed"),
+    ];
+    let parts: Vec<String> = whats
+        .into_iter()
+        .map(|(what, name)| (seen.tally(what).0, name))
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, name)| format!("{name} {}", count(number as f64)))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Queues that are not empty.
+fn queues(seen: &Seen) -> Option<String> {
+    let gauges = [
+        (Gauge::Outstanding, "not complete"),
+        (Gauge::Unread, "completions unread"),
+    ];
+    let mut parts: Vec<String> = gauges
+        .into_iter()
+        .filter(|(gauge, _)| seen.gauge(*gauge) > 0)
+        .map(|(gauge, name)| format!("{} {name}", count(seen.gauge(gauge) as f64)))
+        .collect();
+    let kept = seen.gauge(Gauge::UnexpectedBytes);
+    if kept > 0 {
+        let most = seen.gauge(Gauge::UnexpectedLimit) as f64;
+        parts.push(format!(
+            "{} of {} unexpected",
+            bytes(kept as f64),
+            bytes(most)
+        ));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// The beginning of a text.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
+/// The end of a name, which tells more than its beginning.
+pub(crate) fn tail(text: &str, most: usize) -> String {
+    let len = text.chars().count();
+    match len <= most {
+        true => text.to_owned(),
+        false => std::iter::once('…')
+            .chain(text.chars().skip(len + 1 - most))
+            .collect(),
+    }
+}

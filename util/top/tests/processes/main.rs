@@ -1,0 +1,262 @@
+//! `fi_top` beside real processes that talk, hang, stop, crash and die.
+
+#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+
+mod talker;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use talker::Talker;
+
+fn top(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fi_top"));
+    command.args(arguments).output().unwrap()
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = top(arguments);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{error}");
+    said
+}
+
+/// The endpoints of a process.
+fn endpoints(pid: u32) -> Vec<Value> {
+    let said = text(&["--json", "-i", "0.05", "-p", &pid.to_string()]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    said["endpoints"].as_array().unwrap().clone()
+}
+
+/// The only endpoint of a process, once it is as wanted.
+fn endpoint(pid: u32, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let found = endpoints(pid);
+        assert!(found.len() <= 1, "{found:?}");
+        if let Some(endpoint) = found.into_iter().next().filter(|it| is_wanted(it)) {
+            return endpoint;
+        }
+        assert!(Instant::now() < end, "{:?}", endpoints(pid));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What is said about a process, once it contains all of this.
+fn dump(pid: u32, wanted: &[&str]) -> String {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let said = text(&["--dump", &pid.to_string()]);
+        if wanted.iter().all(|wanted| said.contains(wanted)) {
+            return said;
+        }
+        assert!(Instant::now() < end, "{said}\nlacks one of {wanted:#?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn count(endpoint: &Value, list: &str, what: &str) -> (u64, u64) {
+    let pair = &endpoint[list][what];
+    let number = |name: &str| pair[name].as_u64().unwrap();
+    (number("operations"), number("bytes"))
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Not a test: what the processes of the tests run.
+#[test]
+fn talker() {
+    talker::run();
+}
+
+#[test]
+fn messages_are_counted_by_the_way_they_took_and_seen_from_outside() {
+    let way = [("FI_SHM_PROTOCOL", "bounce")];
+    let (mut a, mut b) = Talker::pair_with(&way);
+    for (number, size) in [(10, 8), (7, 1000), (3, 100_000)] {
+        b.order(&format!("recv {number} {size} 1"));
+        a.order(&format!("send {number} {size} 1"));
+        a.done();
+        b.done();
+    }
+    // Nobody has asked for these.
+    a.order("send 5 8 2");
+    a.order("send 1 8 3");
+    b.order("recv 1 8 3");
+    b.done();
+    b.order("recv 5 8 2");
+    b.done();
+    a.done();
+    a.done();
+    let bytes = 16 * 8 + 7000 + 300_000;
+    let sent = endpoint(a.pid(), |it| count(it, "counts", "sent") == (26, bytes));
+    assert_eq!(count(&sent, "sent_by_way", "plain"), (16, 128));
+    assert_eq!(count(&sent, "sent_by_way", "inject"), (7, 7000));
+    assert_eq!(count(&sent, "sent_by_way", "bounce"), (3, 300_000));
+    let received = endpoint(b.pid(), |it| count(it, "counts", "received") == (26, bytes));
+    assert_eq!(count(&received, "received_by_way", "plain"), (11, 88));
+    assert_eq!(count(&received, "received_by_way", "inject"), (7, 7000));
+    assert_eq!(count(&received, "received_by_way", "bounce"), (3, 300_000));
+    assert_eq!(count(&received, "received_by_way", "unexpected"), (5, 40));
+}
+
+#[test]
+fn each_side_of_a_hanging_job_says_what_it_waits_for() {
+    let (mut a, mut b) = Talker::pair();
+    b.order("send 1 8 8");
+    b.done();
+    // B has sent 8, A waits for 7, B for 9.
+    a.order("recv 1 64 7");
+    b.order("recv 1 64 9");
+    let b_pid = format!("(process {})", b.pid());
+    dump(
+        a.pid(),
+        &[
+            "It waits for a tagged message with tag 0x7 from anybody",
+            &format!("A message of 8B with tag 0x8 from {} {b_pid}", b.name()),
+            "It waits for a tagged message with tag 0x9 from anybody",
+        ],
+    );
+}
+
+#[test]
+fn two_that_wait_for_each_other_are_named() {
+    let (mut a, mut b) = Talker::pair();
+    b.order("send 1 8 1");
+    a.order("recv 1 8 1");
+    a.done();
+    b.done();
+    a.order("recv 1 64 7");
+    b.order("recv 1 64 9");
+    dump(
+        a.pid(),
+        &["wait for messages of each other, and neither has sent one."],
+    );
+}
+
+#[test]
+fn a_peer_that_is_not_there_and_one_that_is_stopped_are_told_of() {
+    let mut alone = Talker::start(&[("TO", "nobody-has-this-name")]);
+    alone.order("send 2 8 1");
+    dump(
+        alone.pid(),
+        &["It waits for nobody-has-this-name to be there, with 2 operations"],
+    );
+    let (mut a, b) = Talker::pair();
+    a.order("send 1 8 1");
+    a.done();
+    b.signal(Signal::SIGSTOP);
+    let said = dump(a.pid(), &["The process is stopped."]);
+    assert!(said.contains(&format!("process {}", b.pid())), "{said}");
+}
+
+#[test]
+fn the_page_of_a_process_that_was_killed_is_gone_with_it() {
+    let a = Talker::start(&[]);
+    let pid = a.pid();
+    endpoint(pid, |_| true);
+    a.kill();
+    assert_eq!(endpoints(pid), Vec::<Value>::new());
+    let output = top(&["--dump", &pid.to_string()]);
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains(&format!("process {pid} has no endpoints")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_table_fits_80_columns() {
+    let (mut a, mut b) = Talker::pair();
+    b.order("recv 100 8 1");
+    a.order("send 100 8 1");
+    a.done();
+    b.done();
+    let pids = [a.pid().to_string(), b.pid().to_string()];
+    let said = text(&["--once", "-i", "0.05", &pids[0], &pids[1]]);
+    assert_eq!(
+        said.lines().filter(|line| line.contains("shm")).count(),
+        2,
+        "{said}"
+    );
+    for line in said.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
+fn a_signal_of_the_users_choice_writes_the_last_events_out_and_harms_nobody() {
+    let folder = folder("signal");
+    let dir = folder.to_str().unwrap();
+    let env = [("FI_SIGHT_SIGNAL", "USR2"), ("FI_SIGHT_DIR", dir)];
+    let (mut a, mut b) = Talker::pair_with(&env);
+    b.order("send 1 8 1");
+    a.order("recv 1 8 1");
+    a.done();
+    b.done();
+    a.signal(Signal::SIGUSR2);
+    let file = folder.join(format!("selvedge-{}.flight", a.pid()));
+    wait_for(&file);
+    let said = text(&["--flight", file.to_str().unwrap()]);
+    assert!(
+        said.contains(&format!("shm endpoint {}", a.name())),
+        "{said}"
+    );
+    assert!(said.contains(&format!("met {}", b.name())), "{said}");
+    assert!(said.contains("received inline 1 (8B)"), "{said}");
+    b.order("recv 1 8 1");
+    a.order("send 1 8 1");
+    a.done();
+    b.done();
+}
+
+#[test]
+fn a_crash_writes_the_last_events_out_and_stays_a_crash() {
+    for (how, signal) in [("abort", Signal::SIGABRT), ("fault", Signal::SIGSEGV)] {
+        let folder = folder(how);
+        let dir = folder.to_str().unwrap();
+        let mut a = Talker::start(&[("FI_SIGHT_CRASH", "1"), ("FI_SIGHT_DIR", dir)]);
+        let (pid, name) = (a.pid(), a.name().to_owned());
+        a.order(how);
+        assert_eq!(a.end(), Some(signal), "{how}");
+        let file = folder.join(format!("selvedge-{pid}.flight"));
+        let said = text(&["--flight", file.to_str().unwrap()]);
+        assert!(
+            said.contains(&format!("process {pid}, shm endpoint {name}")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn without_being_asked_nobody_catches_signals() {
+    let mut a = Talker::start(&[]);
+    a.order("handlers");
+    assert_eq!(a.answer(), "handlers none");
+}
+
+#[test]
+fn a_signal_that_does_not_exist_is_refused_by_name() {
+    let said = Talker::refused(&[("FI_SIGHT_SIGNAL", "USR7")]);
+    assert!(said.contains("FI_SIGHT_SIGNAL=\"USR7\""), "{said}");
+}
+
+fn wait_for(file: &Path) {
+    let end = Instant::now() + Duration::from_secs(20);
+    let is_whole = || std::fs::metadata(file).is_ok_and(|it| it.len() > 0);
+    while !is_whole() {
+        assert!(Instant::now() < end, "no {}", file.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
