@@ -1,0 +1,170 @@
+//! What the pages of the book say, as far as a test can know: links lead somewhere, chapters are all
+//! there, commands and parameters exist, the provider is as short as it is said to be.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a page that is not there fails the test"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap().to_owned()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// Every page, by its name in `docs/`.
+fn pages() -> BTreeMap<String, String> {
+    let files = fs::read_dir(root().join("docs")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let pages = files.filter(|path| path.extension().is_some_and(|it| it == "md"));
+    let named = pages.map(|path| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, fs::read_to_string(path).unwrap())
+    });
+    named.collect()
+}
+
+/// The lines of a page, those in blocks of code with the block's language.
+fn lines(page: &str) -> Vec<(Option<&str>, &str)> {
+    let mut block = None;
+    let mut lines = Vec::new();
+    for line in page.lines() {
+        match (line.strip_prefix("```"), block) {
+            (Some(language), None) => block = Some(language),
+            (Some(_), Some(_)) => block = None,
+            (None, _) => lines.push((block, line)),
+        }
+    }
+    lines
+}
+
+/// The targets of links in a line.
+fn targets(line: &str) -> impl Iterator<Item = &str> {
+    let rests = line.split("](").skip(1);
+    rests.filter_map(|rest| rest.split(')').next())
+}
+
+/// What the headings of a page are called in links.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = lines(page).into_iter();
+    let headings = headings.filter(|(block, line)| block.is_none() && line.starts_with('#'));
+    let kept = |it: &char| it.is_alphanumeric() || " -_".contains(*it);
+    headings
+        .map(|(_, line)| line.trim_start_matches('#').trim().chars())
+        .map(|heading| heading.filter(kept).collect::<String>())
+        .map(|heading| heading.to_lowercase().replace(' ', "-"))
+        .collect()
+}
+
+#[test]
+fn every_link_leads_to_a_page_and_a_heading_that_exist() {
+    let pages = pages();
+    let mut bad = Vec::new();
+    for (name, text) in &pages {
+        let prose = lines(text).into_iter().filter(|(block, _)| block.is_none());
+        let links = prose.flat_map(|(_, line)| targets(line));
+        for target in links.filter(|target| !target.starts_with("http")) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = if file.is_empty() { name } else { file };
+            let is_there = root().join("docs").join(file).exists();
+            let has = |page: &String| anchors(page).contains(heading);
+            if !is_there || !heading.is_empty() && !pages.get(file).is_some_and(has) {
+                bad.push(format!("{name}: {target}"));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+}
+
+#[test]
+fn the_summary_names_every_page_once() {
+    let pages = pages();
+    let named: Vec<&str> = pages["SUMMARY.md"].lines().flat_map(targets).collect();
+    let once: BTreeSet<&str> = named.iter().copied().collect();
+    assert_eq!(named.len(), once.len(), "{named:?}");
+    let all = pages.keys().map(String::as_str);
+    let all: BTreeSet<&str> = all.filter(|it| *it != "SUMMARY.md").collect();
+    assert_eq!(once, all);
+}
+
+/// The word behind a flag.
+fn behind<'a>(line: &'a str, flag: &str) -> Option<&'a str> {
+    let mut words = line.split_whitespace();
+    words.find(|word| *word == flag)?;
+    words.next()
+}
+
+#[test]
+fn commands_name_packages_aliases_and_subcommands_that_exist() {
+    let (lock, aliases) = (read("Cargo.lock"), read(".cargo/config.toml"));
+    let commands = read("fabtests/src/main.rs").to_lowercase();
+    let own = ["build", "run", "test", "doc", "check", "clippy", "fmt"];
+    let is_package = |name: &str| lock.contains(&format!("name = \"{name}\"\n"));
+    let is_alias = |name: &str| own.contains(&name) || aliases.contains(&format!("\n{name} ="));
+    let is_command =
+        |name: &str| name.starts_with("fi_") || commands.contains(&format!(" {name}("));
+    let (mut bad, mut seen) = (Vec::new(), 0);
+    for (page, text) in pages() {
+        let shell = lines(&text)
+            .into_iter()
+            .filter(|(block, _)| *block == Some("sh"));
+        let cargo = shell.filter_map(|(_, line)| line.split_once("cargo "));
+        for rest in cargo.map(|(_, rest)| rest.split(" #").next().unwrap()) {
+            seen += 1;
+            let package = behind(rest, "-p").is_none_or(is_package);
+            let alias = is_alias(rest.split(' ').next().unwrap());
+            let of_fabtests = rest.contains("-p fabtests -- ");
+            let command = behind(rest, "--").filter(|_| of_fabtests);
+            if !package || !alias || !command.is_none_or(is_command) {
+                bad.push(format!("{page}: cargo {rest}"));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert!(seen > 20, "only {seen} commands were found");
+}
+
+#[test]
+fn parameters_that_the_book_names_exist() {
+    let params = selvedge_providers::builtin().params();
+    let known: BTreeSet<&str> = params.specs().map(|spec| spec.name).collect();
+    let families = ["FI_SHM_", "FI_TCP_", "FI_UDP_", "FI_SIGHT_", "FI_LOG_"];
+    let is_word = |it: char| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_';
+    let pages = pages();
+    let mut bad = Vec::new();
+    for name in [
+        "FIRST-HOUR.md",
+        "SHM.md",
+        "TCP-UDP.md",
+        "TUNING.md",
+        "RELIABILITY.md",
+        "TOOLS.md",
+    ] {
+        for word in pages[name].split(|it: char| !is_word(it)) {
+            let is_parameter = families.iter().any(|family| word.starts_with(family));
+            if is_parameter && !known.contains(word) {
+                bad.push(format!("{name}: {word}"));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+}
+
+#[test]
+fn the_provider_of_the_book_has_fewer_than_300_lines() {
+    let pages = pages();
+    let code = lines(&pages["A-PROVIDER.md"]).into_iter();
+    let code = code.filter(|(block, _)| *block == Some("rust"));
+    let code = code.map(|(_, line)| line.trim());
+    let count = code
+        .filter(|it| !it.is_empty() && !it.starts_with("//"))
+        .count();
+    assert!((200..300).contains(&count), "{count}");
+}
