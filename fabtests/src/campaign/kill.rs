@@ -9,10 +9,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context, anyhow, ensure};
 
 use super::operation::{OPERATIONS, Operation};
 use super::path;
+use super::patience::Patience;
 use super::random::Random;
 use super::report::{Plan, Report, Row};
 use super::restart;
@@ -153,8 +154,15 @@ impl Sweep {
 
     fn nothing_is_left(&mut self, before: Tally, memory: usize) -> anyhow::Result<()> {
         ensure!(self.row.failures.is_empty(), "there were failures");
-        let (after, grown) = (Tally::now()?, private("self")?);
-        ensure!(after == before, "{before:?} has become {after:?}");
+        let (mut after, mut patience) = (Tally::now()?, Patience::new("what victims have left"));
+        while after != before {
+            let more = || format!("{before:?} has become {after:?}");
+            patience.check().with_context(more)?;
+            // On a busy machine the end of the last one may not have been heard.
+            self.scene.settle()?;
+            after = Tally::now()?;
+        }
+        let grown = private("self")?;
         ensure!(grown < memory + GROWTH, "{memory} bytes became {grown}");
         no_sockets(self.scene.name())
     }

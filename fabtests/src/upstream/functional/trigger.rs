@@ -33,7 +33,7 @@ const CAPS: Caps = Caps::MSG
 struct Stage {
     ground: Arc<Ground>,
     channel: Channel,
-    /// Own writes, and accesses of the peer.
+    /// Own writes, and all accesses of the peer.
     writes: Count,
     arrivals: Count,
     local: Block,
@@ -55,6 +55,7 @@ impl Stage {
         let bind = |counters: &mut Counters| {
             counters.write = Some(Arc::clone(writes.cntr()));
             counters.remote_write = Some(Arc::clone(arrivals.cntr()));
+            counters.remote_read = Some(Arc::clone(arrivals.cntr()));
         };
         let mut channel = Channel::counting(options, &ground, manners, bind)?;
         let (local, shared) = (ground.buffers(2 * size)?, ground.memory(2 * size, SHARED)?);
@@ -264,6 +265,8 @@ fn remote(
     }
     set_off(stage)?;
     done.wait(round + 1)?;
+    // The peer's operations need this side's progress, which a barrier beside the fabric is none.
+    stage.arrivals.wait(2 * (round + 1))?;
     stage.channel.sync()?;
     if kind == Kind::Write {
         return theirs.check(&stage.shared.memory, 0, size);
