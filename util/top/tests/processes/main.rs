@@ -66,8 +66,9 @@ fn count(endpoint: &Value, list: &str, what: &str) -> (u64, u64) {
     (number("operations"), number("bytes"))
 }
 
+/// An empty folder. Tests of all packages have theirs in one place.
 fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("top-{name}"));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     folder
