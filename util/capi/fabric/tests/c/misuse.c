@@ -213,7 +213,7 @@ static void objects(const char *provider)
 	IS(fi_inject(side.ep, buf, SIZE_MAX, side.peer), -FI_EMSGSIZE);
 	IS(fi_inject(side.ep, NULL, 8, side.peer), -FI_EINVAL);
 	CHECK(fi_atomic(side.ep, buf, 1, NULL, side.peer, 0, 0, 99, 99, NULL) == -FI_EOPNOTSUPP);
-	IS(fi_join(side.ep, buf, 0, NULL, NULL), -FI_ENOSYS);
+	IS(fi_join(side.ep, buf, 0, NULL, NULL), -FI_EINVAL);
 	IS(fi_connect(side.ep, buf, NULL, 0), -FI_ENOSYS);
 	OK(fi_inject(side.ep, NULL, 0, side.peer));
 
