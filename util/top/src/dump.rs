@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use nix::time::{ClockId, clock_gettime};
-use selvedge_kit::sight::{Directed, Event, Gauge, PeerState, Seen, SeenPeer, Wait, What};
+use selvedge_kit::sight::{self, Directed, Event, Gauge, PeerState, Seen, SeenPeer, Wait, What};
 
 use crate::processes;
 use crate::table;
@@ -14,7 +13,7 @@ const LONG: f64 = 1.0;
 
 /// What the endpoints of a process wait for, and the endpoints that they talk to.
 pub(crate) fn process(all: &[Seen], pid: u32) -> String {
-    let now = now();
+    let now = sight::now();
     let (own, others): (Vec<&Seen>, Vec<&Seen>) = all.iter().partition(|seen| seen.pid == pid);
     let mut text = String::new();
     for seen in &own {
@@ -245,7 +244,7 @@ fn deadlocks(text: &mut String, own: &[&Seen], others: &[&Seen]) {
             if waits_for(one, other) && waits_for(other, one) && is_calm(one) && is_calm(other) {
                 let _ = writeln!(
                     text,
-                    "{} and {} wait for messages of each other, and neither has sent one.",
+                    "{} and {} wait for messages of each other, and nothing is under way.",
                     one.name, other.name
                 );
             }
@@ -280,10 +279,4 @@ pub(crate) fn sentence(event: &Event) -> String {
         What::SendFailed => format!("an operation failed (error {number}): {about}"),
         What::ReceiveFailed => format!("a receive failed (error {number}): {about}"),
     }
-}
-
-fn now() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
-        (time.tv_sec() as u64) * 1_000_000_000 + time.tv_nsec() as u64
-    })
 }

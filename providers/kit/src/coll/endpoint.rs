@@ -66,7 +66,7 @@ pub fn open(
     base: &Base,
     open: impl FnOnce(&Info, &Bindings, Arc<Mailbox>) -> Result<Inner, Error>,
 ) -> Result<Arc<dyn Endpoint>, Error> {
-    let ep = Ep::resolve(bind, info)?;
+    let ep = Ep::resolve_unseen(bind, info)?;
     let av = bind.av.clone().ok_or_else(|| {
         Error::new(
             Errno::NoAv,

@@ -59,10 +59,22 @@ impl Ep {
     /// [`Errno::Inval`] for a completion queue or counter of another provider, and for an `FI_SIGHT_*`
     /// parameter that cannot be read.
     pub fn resolve(bind: &Bindings, info: &Info) -> Result<Self, Error> {
+        sight::crash::install(&Settings::read(&Params::from_env())?)?;
+        Self::counting_in(Page::open(&info.fabric_attr.prov_name)?, bind, info)
+    }
+
+    /// As [`Self::resolve`], for a layer: others see the endpoint below.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub(crate) fn resolve_unseen(bind: &Bindings, info: &Info) -> Result<Self, Error> {
+        Self::counting_in(Page::unseen()?, bind, info)
+    }
+
+    fn counting_in(sight: Page, bind: &Bindings, info: &Info) -> Result<Self, Error> {
         let tx_cq = own_cq(&bind.tx_cq, "tx_cq")?;
         let rx_cq = own_cq(&bind.rx_cq, "rx_cq")?;
         let cntrs = Cntrs::resolve(&bind.cntrs)?;
-        sight::crash::install(&Settings::read(&Params::from_env())?)?;
         Ok(Self {
             ledger: Arc::new(Ledger::new(&tx_cq, &rx_cq, cntrs.clone())),
             tx_cq,
@@ -76,7 +88,7 @@ impl Ep {
             max_err_data: info.domain_attr.max_err_data,
             cntrs,
             layer: None,
-            sight: Page::open(&info.fabric_attr.prov_name)?,
+            sight,
         })
     }
 

@@ -21,7 +21,7 @@ mod standing;
 
 pub use flight::{Event, What};
 pub use layout::{PeerState, Tally, Way};
-pub use page::Page;
+pub use page::{Page, now};
 pub use seen::{Directed, KeptMessage, Seen, SeenPeer, Wait};
 pub use settings::Settings;
 pub use standing::{Gauge, PeerStanding, Standing};

@@ -52,13 +52,7 @@ impl Page {
                 (private()?, None)
             }
         };
-        let mut page = Self {
-            map,
-            file,
-            opened: (Instant::now(), now()),
-            due: AtomicU64::new(0),
-            wreck: None,
-        };
+        let mut page = Self::of(map, file);
         page.set(AT_VERSION, VERSION);
         page.set(AT_PID, u64::from(std::process::id()));
         page.set(AT_OPENED, page.opened.1);
@@ -66,6 +60,24 @@ impl Page {
         page.words()[AT_MAGIC].store(MAGIC, Ordering::Release);
         page.wreck = crash::enlist(page.words());
         Ok(page)
+    }
+
+    /// A page that nobody else sees.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn unseen() -> Result<Self, Error> {
+        Ok(Self::of(private()?, None))
+    }
+
+    fn of(map: MmapRaw, file: Option<OwnedFd>) -> Self {
+        Self {
+            map,
+            file,
+            opened: (Instant::now(), now()),
+            due: AtomicU64::new(0),
+            wreck: None,
+        }
     }
 
     /// Says what the endpoint is called.
@@ -169,7 +181,7 @@ fn private() -> Result<MmapRaw, Error> {
 }
 
 /// The system's monotonic clock, in nanoseconds.
-pub(super) fn now() -> u64 {
+pub fn now() -> u64 {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
         (time.tv_sec() as u64) * 1_000_000_000 + time.tv_nsec() as u64
     })

@@ -14,7 +14,7 @@ pub(crate) struct List {
     items: Mutex<Vec<Item>>,
     /// The successes from which on [`Self::release`] has something to do. All accesses are `SeqCst`,
     /// as those of the counter's numbers: whoever counts writes a number and then looks here, whoever
-    /// adds work writes here and then looks at the numbers, and one of the two sees the other.
+    /// releases writes here and then looks at the numbers, and one of the two sees the other.
     due_at: AtomicU64,
     works: OnceLock<Arc<Works>>,
 }
@@ -34,14 +34,12 @@ impl List {
         good >= self.due_at.load(Ordering::SeqCst)
     }
 
-    /// Adds work. The counter has to look afterwards whether it is due.
+    /// Adds work. [`Self::release`] has to follow: until then nobody finds out that it is due.
     pub(crate) fn add(&self, item: Item, works: &Arc<Works>) {
         self.works.get_or_init(|| Arc::clone(works));
         let mut items = self.items();
         let place = items.partition_point(|other| other.threshold <= item.threshold);
         items.insert(place, item);
-        // Errors are not known here: the counter's look takes care of them.
-        self.due_at.store(0, Ordering::SeqCst);
     }
 
     /// Hands on what is due at a counter with these numbers. They are read with the list locked, so

@@ -131,6 +131,13 @@ fn each_side_of_a_hanging_job_says_what_it_waits_for() {
 }
 
 #[test]
+fn an_endpoint_with_a_layer_around_it_is_one() {
+    let talker = Talker::start(&[("COLLECTIVE", "1")]);
+    let found = endpoint(talker.pid(), |_| true);
+    assert_eq!(found["provider"], "shm");
+}
+
+#[test]
 fn two_that_wait_for_each_other_are_named() {
     let (mut a, mut b) = Talker::pair();
     b.order("send 1 8 1");
@@ -141,7 +148,7 @@ fn two_that_wait_for_each_other_are_named() {
     b.order("recv 1 64 9");
     dump(
         a.pid(),
-        &["wait for messages of each other, and neither has sent one."],
+        &["wait for messages of each other, and nothing is under way."],
     );
 }
 

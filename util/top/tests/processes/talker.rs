@@ -156,7 +156,11 @@ struct End {
 
 impl End {
     fn open() -> Result<Self, selvedge::Error> {
-        let hints = Hints::new().caps(Caps::TAGGED);
+        let more = match std::env::var_os("COLLECTIVE") {
+            Some(_) => Caps::COLLECTIVE,
+            None => Caps::empty(),
+        };
+        let hints = Hints::new().caps(Caps::TAGGED | more);
         let mut info = selvedge_providers::builtin()
             .infos(&hints)?
             .into_iter()
