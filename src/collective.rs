@@ -228,16 +228,12 @@ pub trait CollectiveExt: Collective {
         context: Context,
     ) -> Result {
         let msg = CollectiveMsg::new(Op::Allreduce, group, datatype, context);
+        let msg = CollectiveMsg {
+            op,
+            ..lists.of(msg)
+        };
         // SAFETY: passed on from the caller.
-        unsafe {
-            self.collective(
-                &CollectiveMsg {
-                    op,
-                    ..lists.of(msg)
-                },
-                flags,
-            )
-        }
+        unsafe { self.collective(&msg, flags) }
     }
 
     /// fi_allgather(3): the result has `count` elements of each member.
@@ -270,16 +266,12 @@ pub trait CollectiveExt: Collective {
         context: Context,
     ) -> Result {
         let msg = CollectiveMsg::new(Op::ReduceScatter, group, datatype, context);
+        let msg = CollectiveMsg {
+            op,
+            ..lists.of(msg)
+        };
         // SAFETY: passed on from the caller.
-        unsafe {
-            self.collective(
-                &CollectiveMsg {
-                    op,
-                    ..lists.of(msg)
-                },
-                flags,
-            )
-        }
+        unsafe { self.collective(&msg, flags) }
     }
 
     /// fi_reduce(3): the root alone has a result.
