@@ -17,6 +17,27 @@ impl FiAddr {
     pub const UNSPEC: Self = Self(u64::MAX);
     /// `FI_ADDR_NOTAVAIL`: an address that could not be inserted.
     pub const NOTAVAIL: Self = Self(u64::MAX);
+
+    /// Context `index` of the scalable endpoint at this index of an address vector that was opened
+    /// with `bits` ([`crate::av::Attr::rx_ctx_bits`]; `fi_rx_addr`, fi_av(3)). Arithmetic: whether
+    /// there is such a context shows when it is used.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use selvedge::FiAddr;
+    ///
+    /// let peer = FiAddr(5);
+    /// assert_eq!(peer.rx_addr(0, 4), peer);
+    /// assert_eq!(peer.rx_addr(3, 4), FiAddr(0x3000_0000_0000_0005));
+    /// ```
+    #[must_use]
+    pub const fn rx_addr(self, index: usize, bits: u32) -> Self {
+        match (u64::BITS - 1).checked_sub(bits) {
+            Some(below) if bits > 0 => Self(self.0 | (index as u64) << (below + 1)),
+            _ => self,
+        }
+    }
 }
 
 /// How an address is written (`fi_info.addr_format`, with libfabric's numbers).

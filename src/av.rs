@@ -30,6 +30,23 @@ pub struct Attr {
     pub av_type: Type,
     /// Expected number of addresses; 0 for the provider's default. It is a hint, not a limit.
     pub count: usize,
+    /// How many of the upper bits of an index say which context of a scalable endpoint is meant
+    /// ([`FiAddr::rx_addr`]); 0 for none.
+    pub rx_ctx_bits: u32,
+    /// A name by which processes of this host have the vector in common, where there is
+    /// [`crate::Caps::SHARED_AV`].
+    pub name: Option<Named>,
+}
+
+/// The name of an address vector that processes of one user on one host have in common, by what this
+/// process does with it. Indices are the same in all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// Makes it. It is gone when this process closes it, or ends; whoever has it open keeps what is in it.
+    /// While there is one, there is no second of this name and this domain.
+    Make(String),
+    /// Opens it for reading (`FI_READ`): insertions and removals are refused with [`Errno::Acces`].
+    Read(String),
 }
 
 /// A table of peers.

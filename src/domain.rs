@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::info::RxAttr;
 use crate::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info,
-    IovMut, MemoryRegion, MrMode, Result, SharedReceives, alloc, atomic, av, cntr, collective, cq,
-    mr, trigger,
+    IovMut, MemoryRegion, MrMode, Result, ScalableEndpoint, SharedReceives, alloc, atomic, av,
+    cntr, collective, cq, mr, trigger,
 };
 
 /// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
@@ -57,6 +57,20 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// What of `info` or `bind` does not fit, or which system resource was missing.
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error>;
+
+    /// Opens a scalable endpoint (fi_scalable_ep, fi_endpoint(3)) with as many contexts as the larger
+    /// of `ep_attr.tx_ctx_cnt` and `ep_attr.rx_ctx_cnt` says.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where the provider has none; [`Errno::Inval`] for more contexts than
+    /// `domain_attr.max_ep_tx_ctx` and `max_ep_rx_ctx`; those of [`Self::endpoint`].
+    fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
+        let _ = info;
+        Err(Error::new(
+            Errno::NoSys,
+            format!("{self:?} has no scalable endpoints"),
+        ))
+    }
 
     /// Opens a shared receive context (fi_srx_context, fi_endpoint(3)).
     ///

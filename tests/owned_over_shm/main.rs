@@ -609,3 +609,43 @@ fn threads_exchange_messages() {
         assert_eq!(pool.available(), 4);
     });
 }
+
+#[test]
+fn buffers_go_from_context_to_context() {
+    const BITS: u32 = 2;
+    under_watchdog(|| {
+        let shm = Shm::open();
+        let mut info = shm.info.clone();
+        (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (2, 2);
+        let mut attr = av::Attr::default();
+        attr.rx_ctx_bits = BITS;
+        let av = shm.domain.av(&attr).unwrap();
+        let sep = shm.domain.scalable_endpoint(&info).unwrap();
+        let own = av.insert_one(&sep.address().unwrap()).unwrap();
+        let context = |index| {
+            let av = Arc::clone(&av);
+            Endpoint::open_context(&*shm.domain, (&*sep, index), &info, av)
+        };
+        let (first, second) = (context(0).unwrap(), context(1).unwrap());
+        assert_eq!(context(1).unwrap_err().errno(), Errno::Busy);
+        let (pool, to) = (shm.pool(64, 2), own.rx_addr(1, BITS));
+        let mut hello = pool.take().unwrap();
+        hello.write(b"hello").unwrap();
+        second.recv(pool.take().unwrap(), own, Context(2)).unwrap();
+        first.send(hello, to, Context(1)).unwrap();
+        let mut done = Completions::with_capacity(2);
+        while second.poll(&mut done).unwrap() == 0 {
+            first.poll(&mut Completions::with_capacity(1)).unwrap();
+        }
+        let received = done.drain().next().unwrap();
+        assert_eq!(
+            (received.context, &*received.buf),
+            (Context(2), &b"hello"[..])
+        );
+        assert_eq!(received.result.unwrap().src, own);
+        drop(second);
+        let object = wait::Object::Unspec;
+        let again = AsyncEndpoint::open_context(&*shm.domain, (&*sep, 1), &info, av, object);
+        assert!(again.is_ok(), "a context that was closed");
+    });
+}

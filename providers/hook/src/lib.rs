@@ -23,6 +23,7 @@ mod out;
 mod perf;
 mod provider;
 mod queues;
+mod scalable;
 mod trace;
 
 pub use provider::Hooked;

@@ -11,7 +11,8 @@ use selvedge::trigger::{Done, Op, Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Domain, Endpoint, Error,
     EventQueue, Fabric, Info, IovMut, MemoryRegion, MrMode, PassiveEndpoint, Provider, Query,
-    Result, SharedReceives, alloc, atomic, av, cntr, collective, cq, eq, mr, param,
+    Result, ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, eq, mr,
+    param,
 };
 
 use crate::call::{Args, Hooks};
@@ -19,6 +20,7 @@ use crate::endpoint::HookedEndpoint;
 use crate::events::{HookedEq, HookedPassive, Known};
 use crate::objects::{HookedAv, HookedCounter};
 use crate::queues::HookedQueue;
+use crate::scalable::HookedScalable;
 
 /// A provider whose objects have what `FI_HOOK` asks for around them.
 #[derive(Debug)]
@@ -158,23 +160,8 @@ unsafe impl Domain for HookedDomain {
         Ok(Arc::new(HookedAv::new(inner, at)))
     }
 
-    fn endpoint(&self, info: &Info, mut bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        let at = self.at.another();
-        bind.tx_cq = HookedQueue::inner(bind.tx_cq);
-        bind.rx_cq = HookedQueue::inner(bind.rx_cq);
-        bind.av = bind.av.map(HookedAv::inner);
-        bind.eq = bind.eq.map(HookedEq::inner);
-        let cntrs = &mut bind.cntrs;
-        for cntr in [
-            &mut cntrs.send,
-            &mut cntrs.recv,
-            &mut cntrs.read,
-            &mut cntrs.write,
-            &mut cntrs.remote_read,
-            &mut cntrs.remote_write,
-        ] {
-            *cntr = cntr.take().map(HookedCounter::inner);
-        }
+    fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+        let (at, bind) = (self.at.another(), unhooked(bind));
         let what = |args: &mut Args| {
             args.text("type", &info.ep_attr.ep_type);
         };
@@ -182,6 +169,14 @@ unsafe impl Domain for HookedDomain {
         let endpoint = Arc::new(HookedEndpoint::new(inner, at));
         self.known.add_endpoint(&endpoint);
         Ok(endpoint)
+    }
+
+    fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
+        let at = self.at.another();
+        let open = || self.inner.scalable_endpoint(info);
+        let inner = at.open("scalable_ep", &|_| {}, open)?;
+        let known = Arc::clone(&self.known);
+        Ok(Arc::new(HookedScalable::new(inner, at, known)))
     }
 
     fn mr_mode(&self) -> MrMode {
@@ -313,12 +308,12 @@ impl Hooks {
 }
 
 impl At {
-    fn another(&self) -> Self {
+    pub(crate) fn another(&self) -> Self {
         self.hooks.at()
     }
 
     /// An opening call. One that is dropped fails: there is no object to give.
-    fn open<T>(
+    pub(crate) fn open<T>(
         &self,
         name: &'static str,
         args: &dyn Fn(&mut Args),
@@ -359,6 +354,26 @@ impl At {
     pub(crate) fn close(&self, name: &'static str) {
         self.hooks.close(name, self.number);
     }
+}
+
+/// What an endpoint is bound to, without hooks.
+pub(crate) fn unhooked(mut bind: Bindings) -> Bindings {
+    bind.tx_cq = HookedQueue::inner(bind.tx_cq);
+    bind.rx_cq = HookedQueue::inner(bind.rx_cq);
+    bind.av = bind.av.map(HookedAv::inner);
+    bind.eq = bind.eq.map(HookedEq::inner);
+    let cntrs = &mut bind.cntrs;
+    for cntr in [
+        &mut cntrs.send,
+        &mut cntrs.recv,
+        &mut cntrs.read,
+        &mut cntrs.write,
+        &mut cntrs.remote_read,
+        &mut cntrs.remote_write,
+    ] {
+        *cntr = cntr.take().map(HookedCounter::inner);
+    }
+    bind
 }
 
 /// The object inside of one with hooks; itself if it has none.

@@ -2,21 +2,29 @@
 //!
 //! It knows nothing of how an address is parsed or reached; the provider chooses what it stores.
 
+mod contexts;
+mod file;
+mod vector;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
-use selvedge::{Errno, FiAddr, Result};
+use selvedge::{Errno, Error, FiAddr, Result, av};
 
 use crate::lock::Lock;
+use contexts::Bits;
+
+pub use vector::{Peer, Vector};
 
 /// Peers by index. Indices are given out from zero on, the lowest free one first.
 #[derive(Debug)]
 pub struct Table<T> {
     entries: Lock<Entries<T>>,
     epoch: AtomicU64,
+    bits: Bits,
 }
 
 #[derive(Debug)]
@@ -29,9 +37,21 @@ struct Entries<T> {
 }
 
 impl<T: Clone + Eq + Hash> Table<T> {
+    /// Makes an empty table for an address vector.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for more bits for contexts than there can be.
+    pub fn open(attr: &av::Attr) -> Result<Self, Error> {
+        Ok(Self {
+            bits: Bits::new(attr.rx_ctx_bits)?,
+            ..Self::with_capacity(attr.count)
+        })
+    }
+
     /// Makes an empty table with room for about `count` peers.
     pub fn with_capacity(count: usize) -> Self {
         Self {
+            bits: Bits::default(),
             entries: Lock::new(Entries {
                 slots: Vec::with_capacity(count.min(EAGER)),
                 by_value: FxHashMap::default(),
@@ -80,6 +100,32 @@ impl<T: Clone + Eq + Hash> Table<T> {
         entries.slots[index].clone()
     }
 
+    /// Has at an index who is there in another table: nobody who is here at another index.
+    fn mirror(&self, index: usize, peer: Option<T>) {
+        let mut entries = self.entries.lock();
+        let known = entries.slots.get(index).and_then(Option::as_ref);
+        if known == peer.as_ref() {
+            return;
+        }
+        if let Some(gone) = entries.slots.get_mut(index).and_then(Option::take) {
+            entries.by_value.remove(&gone);
+            entries.ids.remove(&index);
+        }
+        if let Some(peer) = peer.filter(|peer| !entries.by_value.contains_key(peer)) {
+            if entries.slots.len() <= index {
+                entries.slots.resize(index + 1, None);
+            }
+            entries.slots[index] = Some(peer.clone());
+            entries.by_value.insert(peer, index);
+        }
+        self.advance();
+    }
+
+    /// How many places there are, those of nobody included.
+    fn places(&self) -> usize {
+        self.entries.lock().slots.len()
+    }
+
     /// The index of a peer.
     pub fn find(&self, peer: &T) -> Option<FiAddr> {
         let entries = self.entries.lock();
@@ -92,10 +138,12 @@ impl<T: Clone + Eq + Hash> Table<T> {
     /// Calls a peer by another number than its index.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when it is not in the table, or the number says that nobody is known.
+    /// [`Errno::Inval`] when it is not in the table, or the number says that nobody is known, or
+    /// has bits that are for contexts.
     pub fn set_id(&self, addr: FiAddr, id: FiAddr) -> Result {
         let mut entries = self.entries.lock();
-        let index = entries.index(addr).filter(|_| id != FiAddr::UNSPEC);
+        let is_no_number = id == FiAddr::UNSPEC || self.bits.apart(id).1 != 0;
+        let index = entries.index(addr).filter(|_| !is_no_number);
         entries.ids.insert(index.ok_or(Errno::Inval)?, id);
         self.advance();
         Ok(())
@@ -107,6 +155,17 @@ impl<T: Clone + Eq + Hash> Table<T> {
         let index = *entries.by_value.get(peer)?;
         let id = entries.ids.get(&index).copied();
         Some(id.unwrap_or(FiAddr(index as u64)))
+    }
+
+    /// An address as the index of a peer, and the number of its context.
+    #[inline]
+    pub const fn apart(&self, addr: FiAddr) -> (FiAddr, usize) {
+        self.bits.apart(addr)
+    }
+
+    /// What completions call a context of a peer, if the address vector has bits for it.
+    pub fn context_source(&self, peer: &T, context: usize) -> Option<FiAddr> {
+        self.bits.whole(self.source(peer)?, context)
     }
 
     /// Every peer with its index, in the order of indices.
@@ -182,6 +241,19 @@ impl<T: Clone + Eq + Hash> Entries<T> {
             self.free.push(Reverse(index));
         }
     }
+}
+
+/// Whether an address vector is one of a provider without scalable endpoints, and of one process.
+///
+/// # Errors
+/// [`Errno::NoSys`], with the attribute, if it is not; `domain` is what messages call the domain.
+pub fn plain(attr: &av::Attr, domain: &dyn std::fmt::Debug) -> Result<(), Error> {
+    let what = match (attr.rx_ctx_bits, &attr.name) {
+        (0, None) => return Ok(()),
+        (0, Some(name)) => format!("{name:?}: {domain:?} has no named address vectors"),
+        (bits, _) => format!("rx_ctx_bits is {bits}: {domain:?} has no scalable endpoints"),
+    };
+    Err(Error::new(Errno::NoSys, what))
 }
 
 /// `count` names, counted up from the first by the number at its end; `None` if there has to be one

@@ -16,6 +16,7 @@
 //! | [`mr::Keys`] | registered memory by key |
 //! | [`places::Places`] | the stretches of a peer's memory that an operation names |
 //! | [`av::Table`] | the table behind an address vector |
+//! | [`sep::Scalable`] | the ready-made scalable endpoint, over ordinary ones |
 //! | [`ip`] | interfaces, names and an address vector, for providers over IP |
 //! | [`domain::Base`] | what every domain keeps |
 //! | [`Auto`] | the thread of automatic progress |
@@ -53,6 +54,7 @@ pub mod lock;
 pub mod mr;
 pub mod places;
 mod report;
+pub mod sep;
 pub mod sight;
 pub mod srx;
 pub mod wait;

@@ -7,6 +7,7 @@ use selvedge::{
     AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue, Info, IovMut,
     MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
 };
+use selvedge_kit::av::plain;
 use selvedge_kit::domain::Base;
 
 use crate::av::Av;
@@ -74,6 +75,7 @@ unsafe impl selvedge::Domain for Domain {
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
         self.base.check_birth()?;
+        plain(attr, &self.base)?;
         let links = self.links.each_ref().map(|(_, domain)| Arc::clone(domain));
         Ok(Arc::new(Av::open(attr, links, self.host)))
     }

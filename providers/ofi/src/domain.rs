@@ -16,6 +16,7 @@ use selvedge::{
     MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
 };
 use selvedge_abi::{AtomicAttr, FidDomain, number};
+use selvedge_kit::av::plain;
 
 use crate::av::Av;
 use crate::cntr::Cntr;
@@ -155,6 +156,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
+        plain(attr, self)?;
         Ok(Arc::new(Av::open(&self.inner, attr)?))
     }
 

@@ -122,10 +122,13 @@ pub(crate) fn offered(mut info: Info) -> Info {
         &mut info.rx_attr.caps,
         &mut info.domain_attr.caps,
     ] {
-        caps.remove(Caps::TRIGGER | Caps::AV_USER_ID);
+        caps.remove(Caps::TRIGGER | Caps::AV_USER_ID | Caps::NAMED_RX_CTX);
     }
     let domain = &mut info.domain_attr;
     (domain.max_ep_stx_ctx, domain.max_ep_srx_ctx) = (0, 0);
+    for most in [&mut domain.max_ep_tx_ctx, &mut domain.max_ep_rx_ctx] {
+        *most = 1.min(*most);
+    }
     for mode in [
         &mut info.mode,
         &mut info.domain_attr.mode,

@@ -1,7 +1,7 @@
 //! The address vector: names by index.
 
-use selvedge::{Address, AddressVector, Errno, FiAddr, Result, av};
-use selvedge_kit::av::{Table, counted};
+use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
+use selvedge_kit::av::{Peer, Vector, counted};
 use selvedge_kit::birth::Birth;
 
 use crate::name::{Name, service_address};
@@ -10,15 +10,17 @@ use crate::name::{Name, service_address};
 #[derive(Debug)]
 pub(crate) struct Av {
     birth: Birth,
-    table: Table<Name>,
+    table: Vector<Name>,
 }
 
 impl Av {
-    pub(crate) fn open(attr: &av::Attr) -> Self {
-        Self {
+    /// # Errors
+    /// As [`Vector::open`].
+    pub(crate) fn open(attr: &av::Attr) -> Result<Self, Error> {
+        Ok(Self {
             birth: Birth::here(),
-            table: Table::with_capacity(attr.count),
-        }
+            table: Vector::open(attr, "shm")?,
+        })
     }
 
     /// Changes with every insertion and removal.
@@ -29,12 +31,17 @@ impl Av {
 
     /// The index of a name, or [`FiAddr::UNSPEC`].
     pub(crate) fn find(&self, name: &Name) -> FiAddr {
-        self.table.find(name).unwrap_or(FiAddr::UNSPEC)
+        self.table.table().find(name).unwrap_or(FiAddr::UNSPEC)
     }
 
     /// What completions call a name, or [`FiAddr::UNSPEC`].
     pub(crate) fn source(&self, name: &Name) -> FiAddr {
-        self.table.source(name).unwrap_or(FiAddr::UNSPEC)
+        let source = self.table.source(name);
+        let source = source.or_else(|| {
+            let (whole, context) = name.as_context()?;
+            self.table.context_source(&whole, context)
+        });
+        source.unwrap_or(FiAddr::UNSPEC)
     }
 
     /// Every name, in the order of indices.
@@ -46,9 +53,19 @@ impl Av {
             .collect()
     }
 
-    /// The name behind an index.
+    /// The name behind an index, or that of the context which the index names besides.
     pub(crate) fn name(&self, addr: FiAddr) -> Option<Name> {
-        self.table.lookup(addr)
+        let (peer, context) = self.table.table().apart(addr);
+        let name = self.table.lookup(peer)?;
+        match context {
+            0 => Some(name),
+            context => name.of_context(context).ok(),
+        }
+    }
+
+    /// Whether an index names a context other than the first.
+    pub(crate) fn names_context(&self, addr: FiAddr) -> bool {
+        self.table.table().apart(addr).1 != 0
     }
 }
 
@@ -60,8 +77,9 @@ impl AddressVector for Av {
         for (addr, slot) in addrs.iter().zip(out) {
             *slot = match Name::try_from(addr) {
                 Ok(name) => {
+                    let index = self.table.insert(name)?;
                     inserted += 1;
-                    self.table.insert(name)
+                    index
                 }
                 Err(error) => {
                     log::warn!(target: "selvedge::shm::av", "{error}");
@@ -101,7 +119,7 @@ impl AddressVector for Av {
 
     fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
         self.birth.check()?;
-        self.table.set_id(addr, id)
+        self.table.table().set_id(addr, id)
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {
@@ -111,7 +129,8 @@ impl AddressVector for Av {
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
         self.birth.check()?;
-        self.name(addr)
+        self.table
+            .lookup(addr)
             .map(|name| name.to_address())
             .ok_or(Errno::Inval)
     }
@@ -119,5 +138,15 @@ impl AddressVector for Av {
     fn members(&self) -> Result<Vec<FiAddr>> {
         self.birth.check()?;
         Ok(self.table.members())
+    }
+}
+
+impl Peer for Name {
+    fn to_address(&self) -> Address {
+        self.to_address()
+    }
+
+    fn from_address(address: &Address) -> Option<Self> {
+        Self::try_from(address).ok()
     }
 }

@@ -9,15 +9,16 @@ use selvedge::info::RxAttr;
 use selvedge::trigger::{Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Endpoint, Error,
-    EventQueue, Info, IovMut, MemoryRegion, MrMode, Result, SharedReceives, alloc, av, cntr,
-    collective, cq, eq,
+    EventQueue, Info, IovMut, MemoryRegion, MrMode, Result, ScalableEndpoint, SharedReceives,
+    alloc, av, cntr, collective, cq, eq,
 };
 use selvedge_kit::domain::Base;
+use selvedge_kit::sep::{self, Scalable};
 use selvedge_kit::{atomic, coll, srx};
 
 use crate::av::Av;
 use crate::config::Config;
-use crate::endpoint;
+use crate::endpoint::{self, Place};
 use crate::exports::Exports;
 use crate::mr::{self, Keys};
 use crate::name::Name;
@@ -28,7 +29,10 @@ use crate::special::{self, Special};
 pub(crate) struct Fabric;
 
 /// A domain of the shm provider.
-pub(crate) struct Domain {
+pub(crate) struct Domain(Arc<Parts>);
+
+/// What a domain is made of, for whatever opens endpoints of it.
+struct Parts {
     base: Base,
     config: Config,
     /// The second part of default endpoint names.
@@ -59,17 +63,57 @@ impl Shared {
 /// Counts the domains of this process.
 static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(0);
 
+impl Parts {
+    /// What an endpoint is to be called.
+    fn name(&self, info: &Info) -> Result<Name, Error> {
+        match &info.src_addr {
+            Some(address) => Name::try_from(address),
+            None => {
+                let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
+                Ok(Name::of_endpoint(self.index, endpoint))
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        name: Name,
+        info: &Info,
+        bind: &Bindings,
+        place: Place,
+    ) -> Result<endpoint::Endpoint, Error> {
+        self.base.check_birth()?;
+        let (config, shared) = (self.config.clone(), Arc::clone(&self.shared));
+        endpoint::Endpoint::open(info, bind, name, config, &self.base, shared, place)
+    }
+
+    fn endpoint(&self, info: &Info, bind: &Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+        let name = self.name(info)?;
+        if info.caps.contains(Caps::COLLECTIVE) {
+            return coll::open(info, bind, &self.base, |info, bind, mail| {
+                let place = Place {
+                    layer: Some(mail),
+                    ..Place::default()
+                };
+                let endpoint = self.open(name, info, bind, place);
+                endpoint.map(endpoint::Endpoint::into_inner)
+            });
+        }
+        Ok(Arc::new(self.open(name, info, bind, Place::default())?))
+    }
+}
+
 impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
         let config = Config::read(info.params())?;
         let index = NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Domain {
+        Ok(Arc::new(Domain(Arc::new(Parts {
             base: Base::open(info, format!("shm domain {index}"), config.spin_time)?,
             config,
             index,
             next_endpoint: AtomicU32::new(0),
             shared: Arc::new(Shared::new(info.domain_attr.mr_mode)),
-        }))
+        }))))
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
@@ -84,65 +128,64 @@ impl selvedge::Fabric for Fabric {
 // still counts; dropping its handle withdraws the row under that lock.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        self.base.cq(attr)
+        self.0.base.cq(attr)
     }
 
     fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
-        self.base.cntr(attr)
+        self.0.base.cntr(attr)
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        self.base.check_birth()?;
-        Ok(Arc::new(Av::open(attr)))
+        self.0.base.check_birth()?;
+        Ok(Arc::new(Av::open(attr)?))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        self.base.check_birth()?;
-        let name = match &info.src_addr {
-            Some(address) => Name::try_from(address)?,
-            None => {
-                let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
-                Name::of_endpoint(self.index, endpoint)
-            }
-        };
-        let open = |info: &Info, bind: &Bindings, layer| {
-            let config = self.config.clone();
-            let shared = Arc::clone(&self.shared);
-            endpoint::Endpoint::open(info, bind, name, config, &self.base, shared, layer)
-        };
-        if info.caps.contains(Caps::COLLECTIVE) {
-            return coll::open(info, &bind, &self.base, |info, bind, mail| {
-                open(info, bind, Some(mail)).map(endpoint::Endpoint::into_inner)
-            });
-        }
-        Ok(Arc::new(open(info, &bind, None)?))
+        self.0.endpoint(info, &bind)
+    }
+
+    fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
+        self.0.base.check_birth()?;
+        let name = self.0.name(info)?;
+        // The longest of the names.
+        name.of_context(sep::contexts(&info.ep_attr)? - 1)?;
+        let (parts, address) = (Arc::clone(&self.0), name.to_address());
+        let sep = Scalable::open(info, address, move |context, info, bind, seat| {
+            let place = Place {
+                seat: Some(seat),
+                ..Place::default()
+            };
+            let name = name.of_context(context)?;
+            Ok(Arc::new(parts.open(name, info, &bind, place)?))
+        })?;
+        Ok(sep)
     }
 
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
-        self.base.check_birth()?;
-        special::Held::create(&self.shared, len, attr)
+        self.0.base.check_birth()?;
+        special::Held::create(&self.0.shared, len, attr)
     }
 
     fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-        atomic::attr(self.config.inject_size, family, datatype, op)
+        atomic::attr(self.0.config.inject_size, family, datatype, op)
     }
 
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
     unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
         // SAFETY: passed on from the caller.
-        unsafe { self.base.queue_work::<endpoint::Endpoint>(work) }
+        unsafe { self.0.base.queue_work::<endpoint::Endpoint>(work) }
     }
 
     fn cancel_work(&self, ticket: Ticket) -> Result {
-        self.base.cancel_work(ticket)
+        self.0.base.cancel_work(ticket)
     }
 
     fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
-        self.base.flush_work(cntr)
+        self.0.base.flush_work(cntr)
     }
 
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        self.base.check_birth()?;
+        self.0.base.check_birth()?;
         Ok(srx::Shared::open(attr, crate::cmd::IOV_LIMIT))
     }
 
@@ -151,7 +194,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn mr_mode(&self) -> MrMode {
-        self.shared.keys.mode()
+        self.0.shared.keys.mode()
     }
 
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
@@ -160,13 +203,13 @@ unsafe impl selvedge::Domain for Domain {
         region: &[IovMut],
         attr: &selvedge::mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
-        self.base.check_birth()?;
-        mr::register(&self.shared, region, attr)
+        self.0.base.check_birth()?;
+        mr::register(&self.0.shared, region, attr)
     }
 }
 
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.base.fmt(f)
+        self.0.base.fmt(f)
     }
 }

@@ -15,6 +15,7 @@ use selvedge_kit::coll::{self, Mailbox};
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
+use selvedge_kit::sep::Seat;
 use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_srx};
@@ -36,6 +37,14 @@ pub struct Endpoint {
     name: Name,
     pub(crate) inject_size: usize,
     max_msg_size: usize,
+    _seat: Option<Seat>,
+}
+
+/// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
+#[derive(Default)]
+pub(crate) struct Place {
+    pub(crate) layer: Option<Arc<Mailbox>>,
+    pub(crate) seat: Option<Seat>,
 }
 
 /// What queues and counters drive.
@@ -96,9 +105,9 @@ impl Endpoint {
         config: Config,
         base: &Base,
         shared: Arc<Shared>,
-        layer: Option<Arc<Mailbox>>,
+        place: Place,
     ) -> Result<Self, Error> {
-        let ep = Ep::resolve(bind, info)?.with_layer(layer);
+        let ep = Ep::resolve(bind, info)?.with_layer(place.layer);
         let av = own_av(bind, "an endpoint of the shm provider")?;
         let drivers = base.drivers(&ep);
         let ledger = Arc::clone(ep.ledger());
@@ -130,6 +139,7 @@ impl Endpoint {
             name,
             inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
+            _seat: place.seat,
         })
     }
 }

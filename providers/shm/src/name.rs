@@ -12,6 +12,9 @@ use crate::smr::layout::NAME_MAX;
 /// The scheme that this provider prints.
 const SCHEME: &str = "fi_shm://";
 
+/// Between the name of a scalable endpoint and the number of a context.
+const CONTEXT: char = '#';
+
 /// Bytes of the longest address, with the zero behind it.
 pub(crate) const ADDRESS_MAX: usize = SCHEME.len() + NAME_MAX + 1;
 
@@ -36,6 +39,25 @@ impl Name {
             return Err(Error::new(Errno::Inval, what));
         }
         Ok(Self(text.into()))
+    }
+
+    /// The name of a context of the scalable endpoint with this name. The first has the same.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when the name gets too long by the number.
+    pub(crate) fn of_context(&self, context: usize) -> Result<Self, Error> {
+        match context {
+            0 => Ok(self.clone()),
+            context => Self::plain(&format!("{self}{CONTEXT}{context}")),
+        }
+    }
+
+    /// The scalable endpoint of which this could be the name of a context, and which context.
+    pub(crate) fn as_context(&self) -> Option<(Self, usize)> {
+        let (whole, number) = self.0.rsplit_once(CONTEXT)?;
+        let whole = Self::plain(whole).ok()?;
+        let context = number.parse().ok()?;
+        (whole.of_context(context).ok()? == *self).then_some((whole, context))
     }
 
     /// The name without a scheme.
@@ -101,6 +123,21 @@ mod tests {
             name("7:0:1").unwrap().to_address().to_string(),
             "fi_shm://7:0:1"
         );
+    }
+
+    #[test]
+    fn contexts_have_names_that_say_whose_they_are() {
+        let whole = name("7:0:1").unwrap();
+        assert_eq!(whole.of_context(0).unwrap(), whole);
+        assert_eq!(whole.as_context(), None);
+        let third = whole.of_context(3).unwrap();
+        assert_eq!(third.as_str(), "7:0:1#3");
+        assert_eq!(third.as_context(), Some((whole, 3)));
+        for no_context in ["7:0:1#", "7#0", "7#03", "7#+3", "#3", "7#3x"] {
+            assert_eq!(name(no_context).unwrap().as_context(), None, "{no_context}");
+        }
+        let longest = name(&"x".repeat(NAME_MAX)).unwrap();
+        assert!(longest.of_context(1).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use selvedge::{
 };
 use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{attr, coll};
 
 use crate::auth::KEY_MAX;
@@ -72,6 +73,9 @@ const ATOMIC_ORDER: MsgOrder = MsgOrder::ATOMIC_RAR
     .union(MsgOrder::ATOMIC_WAR)
     .union(MsgOrder::ATOMIC_WAW);
 
+/// What address vectors can do.
+const VECTOR: Caps = Caps::AV_USER_ID.union(Caps::SHARED_AV);
+
 /// All that the provider can do with this type of endpoint.
 fn info(ep_type: EpType, config: &Config) -> Info {
     let tx_caps = Caps::MSG
@@ -82,7 +86,8 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         | Caps::ATOMIC
         | Caps::READ
         | Caps::WRITE
-        | Caps::TRIGGER;
+        | Caps::TRIGGER
+        | Caps::NAMED_RX_CTX;
     let rx_caps = Caps::MSG
         | Caps::TAGGED
         | Caps::RMA
@@ -104,7 +109,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         false => Caps::LOCAL_COMM,
     };
     let mut info = Info::default();
-    info.caps = tx_caps | rx_caps | reach | Caps::AV_USER_ID;
+    info.caps = tx_caps | rx_caps | reach | VECTOR;
     info.addr_format = AddrFormat::Str;
 
     info.tx_attr.caps = tx_caps;
@@ -150,11 +155,11 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.ep_cnt = 1 << 16;
     domain.tx_ctx_cnt = 1 << 16;
     domain.rx_ctx_cnt = 1 << 16;
-    domain.max_ep_tx_ctx = 1;
-    domain.max_ep_rx_ctx = 1;
+    domain.max_ep_tx_ctx = CONTEXTS_MAX;
+    domain.max_ep_rx_ctx = CONTEXTS_MAX;
     domain.max_ep_stx_ctx = 1 << 16;
     domain.max_ep_srx_ctx = 1 << 16;
-    domain.caps = reach | Caps::AV_USER_ID;
+    domain.caps = reach | VECTOR;
 
     info.fabric_attr.name = "shm".into();
     info.fabric_attr.prov_name = "shm".into();

@@ -44,6 +44,8 @@ pub(crate) struct State {
     /// Peers by index of the address vector; [`NOBODY`] where it was not looked up yet.
     addrs: Vec<u32>,
     addr_epoch: u64,
+    /// The same for contexts of scalable endpoints, whose indices are no places.
+    contexts: FxHashMap<FiAddr, u32>,
     pub(crate) inbound: Inbound,
     pub(crate) manner: Manner,
     /// Peers whose commands are polled at every turn.
@@ -153,6 +155,7 @@ impl State {
             names: FxHashMap::default(),
             addrs: Vec::new(),
             addr_epoch: 0,
+            contexts: FxHashMap::default(),
             hot: Vec::new(),
             active: Vec::new(),
             ending: Vec::new(),
@@ -404,11 +407,19 @@ impl State {
         let epoch = self.av.epoch();
         if epoch != self.addr_epoch {
             self.addrs.clear();
+            self.contexts.clear();
             self.addr_epoch = epoch;
         }
+        if let Some(&index) = self.contexts.get(&addr) {
+            return Ok(index as usize);
+        }
         let name = self.av.name(addr).ok_or(Errno::Inval)?;
-        let place = addr.0 as usize;
         let index = self.peer_named(&name);
+        if self.av.names_context(addr) {
+            self.contexts.insert(addr, index as u32);
+            return Ok(index);
+        }
+        let place = addr.0 as usize;
         if place >= self.addrs.len() {
             self.addrs.resize(place + 1, NOBODY);
         }

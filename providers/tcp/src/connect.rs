@@ -259,6 +259,7 @@ impl State {
             (Greeting::Answer, Some(card)) => {
                 let version = card.answered();
                 let terms = terms(hello, Some(&card), version);
+                self.introduced(self.lanes[at].peer, hello);
                 self.rise(at, terms);
             }
             // It wants its own request to be taken, or has another reason that passes.
@@ -338,6 +339,7 @@ impl State {
         let own = (here.ip(), door.addr.port());
         let from = (caller.from.ip(), card.port);
         let peer = self.peer_named(SocketAddr::from(from));
+        self.introduced(peer, &caller.hello);
         if own == from {
             let now = Instant::now();
             let at = self.add_lane(peer, Stage::Up, now);
@@ -350,6 +352,13 @@ impl State {
                 // Whoever does not hear it notices the end.
                 let _ = say(&caller.socket, &hello);
             }
+        }
+    }
+
+    /// A peer says what it is.
+    fn introduced(&mut self, peer: usize, hello: &Hello) {
+        if let Some(introduction) = hello.introduction {
+            self.peers[peer].is_context(introduction.context);
         }
     }
 

@@ -3,22 +3,25 @@
 use std::sync::Arc;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
-use selvedge::info::RxAttr;
+use selvedge::info::{EpType, RxAttr};
 use selvedge::trigger::{Ticket, Work};
 use selvedge::{
-    AddressVector, Bindings, Caps, CompletionQueue, Counter, Endpoint, Error, EventQueue, Info,
-    IovMut, MemoryRegion, MrMode, PassiveEndpoint, Result, SharedReceives, av, cntr, collective,
-    cq, eq,
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Counter, Endpoint, Errno, Error,
+    EventQueue, Info, IovMut, MemoryRegion, MrMode, PassiveEndpoint, Result, ScalableEndpoint,
+    SharedReceives, av, cntr, collective, cq, eq,
 };
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
 use selvedge_kit::own_eq;
+use selvedge_kit::sep::{self, Scalable};
 use selvedge_kit::{atomic, coll, srx};
 
 use crate::config::Config;
-use crate::endpoint;
+use crate::endpoint::{self, Place};
+use crate::greet::ANYWHERE;
 use crate::pep::Passive;
+use crate::row::Row;
 
 /// The networks of this host.
 #[derive(Clone, Debug)]
@@ -28,22 +31,80 @@ pub(crate) struct Fabric {
 
 /// A domain of the tcp provider.
 #[derive(Debug)]
-pub(crate) struct Domain {
+pub(crate) struct Domain(Arc<Parts>);
+
+/// What a domain is made of, for whatever opens endpoints of it.
+#[derive(Debug)]
+struct Parts {
     base: Base,
+    /// Provider and interface: whose addresses these are.
+    family: String,
     config: Config,
     /// It has locks of its own, which hold whatever was promised about threads.
     keys: Arc<Keys>,
+}
+
+impl Parts {
+    fn open(
+        &self,
+        info: &Info,
+        bind: &Bindings,
+        place: Place,
+    ) -> Result<Arc<endpoint::Endpoint>, Error> {
+        self.base.check_birth()?;
+        let (config, keys) = (self.config.clone(), Arc::clone(&self.keys));
+        endpoint::Endpoint::open(info, bind, config, &self.base, keys, place)
+    }
+
+    fn endpoint(&self, info: &Info, bind: &Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+        if info.caps.contains(Caps::COLLECTIVE) {
+            return coll::open(info, bind, &self.base, |info, bind, mail| {
+                let place = Place {
+                    layer: Some(mail),
+                    ..Place::default()
+                };
+                self.open(info, bind, place)
+                    .map(endpoint::Endpoint::into_inner)
+            });
+        }
+        Ok(self.open(info, bind, Place::default())?)
+    }
+
+    fn scalable(self: &Arc<Self>, info: &Info) -> Result<Arc<Scalable>, Error> {
+        if info.ep_attr.ep_type != EpType::Rdm {
+            let ep_type = info.ep_attr.ep_type;
+            let what = format!("the tcp provider has no scalable endpoints of type {ep_type}");
+            return Err(Error::new(Errno::Inval, what));
+        }
+        let from = match info.src_addr {
+            Some(Address::Ip(addr)) => addr,
+            _ => ANYWHERE,
+        };
+        let row = Row::open(from, sep::contexts(&info.ep_attr)?, &self.config)?;
+        let (parts, address) = (Arc::clone(self), Address::Ip(row.first()));
+        Scalable::open(info, address, move |number, info, bind, seat| {
+            let context = number as u16;
+            let place = Place {
+                listener: Some(row.listener(context)?),
+                context,
+                seat: Some(seat),
+                ..Place::default()
+            };
+            Ok(parts.open(info, &bind, place)?)
+        })
+    }
 }
 
 impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
         let config = Config::read(info.params())?;
         let title = format!("tcp domain {}", info.domain_attr.name);
-        Ok(Arc::new(Domain {
+        Ok(Arc::new(Domain(Arc::new(Parts {
             base: Base::open(info, title, config.spin_time)?,
+            family: format!("tcp/{}", info.domain_attr.name),
             config,
             keys: Arc::new(Keys::new(info.domain_attr.mr_mode)),
-        }))
+        }))))
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
@@ -66,30 +127,29 @@ impl selvedge::Fabric for Fabric {
 // lock.
 unsafe impl selvedge::Domain for Domain {
     fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        self.base.cq(attr)
+        self.0.base.cq(attr)
     }
 
     fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
-        self.base.cntr(attr)
+        self.0.base.cntr(attr)
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        self.base.check_birth()?;
-        Ok(Arc::new(Av::open(attr, "selvedge::tcp::av")))
+        self.0.base.check_birth()?;
+        Ok(Arc::new(Av::open(
+            attr,
+            &self.0.family,
+            "selvedge::tcp::av",
+        )?))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        self.base.check_birth()?;
-        let open = |info: &Info, bind: &Bindings, layer| {
-            let (config, keys) = (self.config.clone(), Arc::clone(&self.keys));
-            endpoint::Endpoint::open(info, bind, config, &self.base, keys, layer)
-        };
-        if info.caps.contains(Caps::COLLECTIVE) {
-            return coll::open(info, &bind, &self.base, |info, bind, mail| {
-                open(info, bind, Some(mail)).map(endpoint::Endpoint::into_inner)
-            });
-        }
-        Ok(open(info, &bind, None)?)
+        self.0.endpoint(info, &bind)
+    }
+
+    fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
+        self.0.base.check_birth()?;
+        Ok(self.0.scalable(info)?)
     }
 
     fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
@@ -97,30 +157,30 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-        atomic::attr(self.config.inject_size, family, datatype, op)
+        atomic::attr(self.0.config.inject_size, family, datatype, op)
     }
 
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
     unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
         // SAFETY: passed on from the caller.
-        unsafe { self.base.queue_work::<endpoint::Endpoint>(work) }
+        unsafe { self.0.base.queue_work::<endpoint::Endpoint>(work) }
     }
 
     fn cancel_work(&self, ticket: Ticket) -> Result {
-        self.base.cancel_work(ticket)
+        self.0.base.cancel_work(ticket)
     }
 
     fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
-        self.base.flush_work(cntr)
+        self.0.base.flush_work(cntr)
     }
 
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        self.base.check_birth()?;
+        self.0.base.check_birth()?;
         Ok(srx::Shared::open(attr, crate::post::IOV_LIMIT))
     }
 
     fn mr_mode(&self) -> MrMode {
-        self.keys.mode()
+        self.0.keys.mode()
     }
 
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
@@ -129,7 +189,7 @@ unsafe impl selvedge::Domain for Domain {
         region: &[IovMut],
         attr: &selvedge::mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
-        self.base.check_birth()?;
-        self.keys.register(region, attr)
+        self.0.base.check_birth()?;
+        self.0.keys.register(region, attr)
     }
 }

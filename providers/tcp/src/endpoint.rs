@@ -20,13 +20,14 @@ use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::mr::Keys;
+use selvedge_kit::sep::Seat;
 use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_eq, own_srx};
 
 use crate::cm::Connection;
 use crate::config::Config;
-use crate::greet::Door;
+use crate::greet::{ANYWHERE, Door, Listener};
 use crate::pep::take_request;
 use crate::state::{Parts, State};
 use crate::wire::hello::DATA_MAX;
@@ -44,6 +45,17 @@ pub struct Endpoint {
     pub(crate) is_connected: bool,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
+    _seat: Option<Seat>,
+}
+
+/// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
+#[derive(Default)]
+pub(crate) struct Place {
+    pub(crate) layer: Option<Arc<Mailbox>>,
+    /// Where its peers come, if that was settled before.
+    pub(crate) listener: Option<Listener>,
+    pub(crate) context: u16,
+    pub(crate) seat: Option<Seat>,
 }
 
 /// What queues and counters drive.
@@ -103,9 +115,9 @@ impl Endpoint {
         config: Config,
         base: &Base,
         keys: Arc<Keys>,
-        layer: Option<Arc<Mailbox>>,
+        place: Place,
     ) -> Result<Arc<Self>, Error> {
-        let ep = Ep::resolve(bind, info)?.with_layer(layer);
+        let ep = Ep::resolve(bind, info)?.with_layer(place.layer);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
             Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
         })?;
@@ -117,9 +129,11 @@ impl Endpoint {
         let (mut door, mut av, mut connection) = (None, None, Connection::default());
         match info.ep_attr.ep_type {
             EpType::Rdm => {
-                let at = from.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
                 av = Some(own_av(bind, "an endpoint of type FI_EP_RDM")?);
-                door = Some(Door::open(at, &config, &epoll)?);
+                door = Some(match place.listener {
+                    Some(listener) => Door::at(listener, &config, &epoll)?,
+                    None => Door::open(from.unwrap_or(ANYWHERE), &config, &epoll)?,
+                });
             }
             EpType::Msg => {
                 connection.eq = Arc::downgrade(&bound_eq(bind)?);
@@ -151,6 +165,7 @@ impl Endpoint {
             connection,
         };
         let mut state = State::new(parts);
+        state.own.context = place.context;
         let srx = own_srx(bind)?;
         if let Some(srx) = &srx {
             state.inbound.share(srx);
@@ -169,6 +184,7 @@ impl Endpoint {
             is_connected,
             inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
+            _seat: place.seat,
         });
         if is_connected {
             // Events name it. Other endpoints have no handle but their owner's.

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Once;
 use std::time::Instant;
 
@@ -26,9 +26,15 @@ use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
 /// Connections that are accepted in one turn.
 const ACCEPTS: usize = 64;
 
+/// A socket that connections come to.
+pub(crate) type Listener = Uninherited<TcpListener>;
+
+/// Where nobody has said where.
+pub(crate) const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 #[derive(Debug)]
 pub(crate) struct Door {
-    listener: Uninherited<TcpListener>,
+    listener: Listener,
     /// Where it is.
     pub(crate) addr: SocketAddr,
     strangers: VecDeque<Stranger>,
@@ -63,20 +69,23 @@ impl Door {
     /// # Errors
     /// The system's, with the address.
     pub(crate) fn open(addr: SocketAddr, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
-        let failed = |cause: io::Error| {
-            let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
-            Error::new(errno, format!("listening at {addr}")).because(cause)
-        };
-        let listener = match config.ports.filter(|_| addr.port() == 0) {
-            None => listen_at(addr).map_err(failed)?,
-            Some(range) => listen_in(addr.ip(), range).map_err(failed)?,
-        };
-        let addr = known_as(listener.fd().local_addr().map_err(failed)?);
-        listener.fd().set_nonblocking(true).map_err(failed)?;
+        let listener = listen(addr, config).map_err(|cause| failed(addr, cause))?;
+        Self::at(listener, config, epoll)
+    }
+
+    /// Lets in who comes to a listener.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn at(listener: Listener, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
+        let addr = listener.fd().local_addr();
+        let addr = known_as(addr.map_err(|cause| failed(ANYWHERE, cause))?);
+        let nonblocking = listener.fd().set_nonblocking(true);
+        nonblocking.map_err(|cause| failed(addr, cause))?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, DOOR);
         epoll
             .add(&listener, event)
-            .map_err(|cause| failed(cause.into()))?;
+            .map_err(|cause| failed(addr, cause.into()))?;
         warn_of_the_public(addr);
         Ok(Self {
             listener,
@@ -243,8 +252,21 @@ impl Stranger {
     }
 }
 
+pub(crate) fn failed(addr: SocketAddr, cause: io::Error) -> Error {
+    let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
+    Error::new(errno, format!("listening at {addr}")).because(cause)
+}
+
+/// Listens at an address; at a port of the configured range, or the system's choice, if it has none.
+pub(crate) fn listen(addr: SocketAddr, config: &Config) -> io::Result<Listener> {
+    match config.ports.filter(|_| addr.port() == 0) {
+        None => listen_at(addr),
+        Some(range) => listen_in(addr.ip(), range),
+    }
+}
+
 /// Listens at a port of a range: from a random one upwards, and then from the lowest.
-fn listen_in(ip: IpAddr, (low, high): (u16, u16)) -> io::Result<Uninherited<TcpListener>> {
+fn listen_in(ip: IpAddr, (low, high): (u16, u16)) -> io::Result<Listener> {
     let count = u32::from(high - low) + 1;
     let start = (crate::wire::hello::Introduction::new().life >> 8) as u32 % count;
     let mut last = io::ErrorKind::AddrInUse.into();

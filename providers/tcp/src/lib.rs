@@ -42,6 +42,7 @@ mod post;
 mod progress;
 mod provider;
 mod rma;
+mod row;
 mod rx;
 mod serve;
 mod sight;

@@ -8,6 +8,7 @@ use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{attr, coll};
 
 use crate::config::{Config, PARAMS};
@@ -79,7 +80,7 @@ fn tx_caps(ep_type: EpType) -> Caps {
     let caps =
         Caps::MSG | MEMORY | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE | Caps::TRIGGER;
     match ep_type {
-        EpType::Rdm => caps | Caps::TAGGED,
+        EpType::Rdm => caps | Caps::TAGGED | Caps::NAMED_RX_CTX,
         _ => caps,
     }
 }
@@ -113,7 +114,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let mut info = Info::default();
     let vector = match ep_type {
-        EpType::Rdm => Caps::AV_USER_ID,
+        EpType::Rdm => Caps::AV_USER_ID | Caps::SHARED_AV,
         _ => Caps::empty(),
     };
     info.caps = tx_caps | rx_caps | near_and_far | vector;
@@ -162,8 +163,13 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.ep_cnt = 1 << 16;
     domain.tx_ctx_cnt = 1 << 16;
     domain.rx_ctx_cnt = 1 << 16;
-    domain.max_ep_tx_ctx = 1;
-    domain.max_ep_rx_ctx = 1;
+    let contexts = if ep_type == EpType::Rdm {
+        CONTEXTS_MAX
+    } else {
+        1
+    };
+    domain.max_ep_tx_ctx = contexts;
+    domain.max_ep_rx_ctx = contexts;
     domain.max_ep_stx_ctx = 1 << 16;
     domain.max_ep_srx_ctx = 1 << 16;
     domain.caps = near_and_far | vector;

@@ -44,6 +44,8 @@ pub(crate) struct State {
     /// Peers by index of the address vector; [`NOBODY`] where it was not looked up yet.
     addrs: Vec<u32>,
     addr_epoch: u64,
+    /// The same for contexts of scalable endpoints, whose indices are no places.
+    contexts: FxHashMap<FiAddr, u32>,
     pub(crate) lanes: Slab<Lane>,
     next_serial: u64,
     /// The lane that last had something.
@@ -97,6 +99,8 @@ pub(crate) struct Peer {
     pub(crate) lane: Option<usize>,
     /// What it has waiting for receives, as the allowance counts it.
     pub(crate) kept: usize,
+    /// Which context of a scalable endpoint it is, as far as is known.
+    context: u16,
     fi_addr: FiAddr,
     fi_epoch: u64,
 }
@@ -107,6 +111,7 @@ impl Peer {
             addr,
             lane: None,
             kept: 0,
+            context: 0,
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
         }
@@ -119,9 +124,20 @@ impl Peer {
             && self.fi_epoch != av.epoch()
         {
             self.fi_epoch = av.epoch();
-            self.fi_addr = av.source(&self.addr);
+            self.fi_addr = match self.context {
+                0 => av.source(&self.addr),
+                context => av.context_source(&self.addr, context),
+            };
         }
         self.fi_addr
+    }
+
+    /// It has said which context it is, or was addressed as that.
+    pub(crate) fn is_context(&mut self, context: u16) {
+        if context != self.context {
+            self.context = context;
+            self.fi_epoch = u64::MAX;
+        }
     }
 
     pub(crate) fn to_address(&self) -> Address {
@@ -181,6 +197,7 @@ impl State {
             names: FxHashMap::default(),
             addrs: Vec::new(),
             addr_epoch: 0,
+            contexts: FxHashMap::default(),
             lanes: Slab::new(),
             next_serial: 0,
             hot: 0,
@@ -217,11 +234,21 @@ impl State {
         let epoch = av.epoch();
         if epoch != self.addr_epoch {
             self.addrs.clear();
+            self.contexts.clear();
             self.addr_epoch = epoch;
         }
+        if let Some(&index) = self.contexts.get(&addr) {
+            return Ok(index as usize);
+        }
         let known = av.addr(addr).ok_or(Errno::Inval)?;
-        let place = addr.0 as usize;
+        let context = av.context(addr) as u16;
         let index = self.peer_named(known);
+        if context != 0 {
+            self.peers[index].is_context(context);
+            self.contexts.insert(addr, index as u32);
+            return Ok(index);
+        }
+        let place = addr.0 as usize;
         if place >= self.addrs.len() {
             self.addrs.resize(place + 1, NOBODY);
         }

@@ -6,6 +6,7 @@ use selvedge::{
     AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue, Info, IovMut,
     MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
 };
+use selvedge_kit::av::plain;
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
@@ -57,7 +58,8 @@ unsafe impl selvedge::Domain for Domain {
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
         self.base.check_birth()?;
-        Ok(Arc::new(Av::open(attr, "selvedge::udp::av")))
+        plain(attr, &self.base)?;
+        Ok(Arc::new(Av::open(attr, "udp", "selvedge::udp::av")?))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {

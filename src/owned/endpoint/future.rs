@@ -17,7 +17,8 @@ use super::told::{After, Task, deliver};
 use crate::atomic::Target;
 use crate::owned::{Buf, Refused};
 use crate::{
-    Address, AddressVector, Domain, EpOption, Errno, Error, FiAddr, Info, Result, TagMatch, wait,
+    Address, AddressVector, Domain, EpOption, Errno, Error, FiAddr, Info, Result, ScalableEndpoint,
+    TagMatch, wait,
 };
 
 /// An endpoint whose operations are awaited: `ep.send(buf, dest).await`.
@@ -89,6 +90,23 @@ impl AsyncEndpoint {
         Self::with(domain, info, av, object)
     }
 
+    /// Opens a context of a scalable endpoint of the domain, with a queue that threads sleep at if
+    /// `object` is one.
+    ///
+    /// # Errors
+    /// As [`ScalableEndpoint::context`] and [`Self::open_waiting`].
+    pub fn open_context(
+        domain: &dyn Domain,
+        (sep, index): (&dyn ScalableEndpoint, usize),
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+        object: wait::Object,
+    ) -> Result<Self, Error> {
+        let context = |bind| sep.context(index, info, bind);
+        let port = Port::around(domain, info, av, object, context)?;
+        Ok(Self::over(port, object))
+    }
+
     fn with(
         domain: &dyn Domain,
         info: &Info,
@@ -96,12 +114,16 @@ impl AsyncEndpoint {
         object: wait::Object,
     ) -> Result<Self, Error> {
         let port = Port::open(domain, info, av, object)?;
-        Ok(Self {
+        Ok(Self::over(port, object))
+    }
+
+    fn over(port: Port<Task>, object: wait::Object) -> Self {
+        Self {
             dormitory: Arc::new(Dormitory::new(Arc::clone(port.cq()))),
             backlog: Backlog::default(),
             port,
             sleeps: object != wait::Object::None,
-        })
+        }
     }
 
     /// The address that peers insert (fi_getname(3)).

@@ -27,7 +27,8 @@ use self::remote::RemotePost;
 use super::{Buf, Completion, Completions, Handle, Refused};
 use crate::atomic::Target;
 use crate::{
-    Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, Result, TagMatch, wait,
+    Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, Result,
+    ScalableEndpoint, TagMatch, wait,
 };
 
 /// An endpoint that is posted to and polled.
@@ -60,6 +61,21 @@ impl Endpoint {
         av: Arc<dyn AddressVector>,
     ) -> Result<Self, Error> {
         let port = Port::open(domain, info, av, wait::Object::None)?;
+        Ok(Self { port })
+    }
+
+    /// Opens a context of a scalable endpoint of the domain.
+    ///
+    /// # Errors
+    /// As [`ScalableEndpoint::context`] and [`Self::open`].
+    pub fn open_context(
+        domain: &dyn Domain,
+        (sep, index): (&dyn ScalableEndpoint, usize),
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+    ) -> Result<Self, Error> {
+        let context = |bind| sep.context(index, info, bind);
+        let port = Port::around(domain, info, av, wait::Object::None, context)?;
         Ok(Self { port })
     }
 

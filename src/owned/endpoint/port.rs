@@ -211,6 +211,18 @@ impl<O: Clone> Port<O> {
         av: Arc<dyn AddressVector>,
         wait_obj: wait::Object,
     ) -> Result<Self, Error> {
+        let endpoint = |bind| domain.endpoint(info, bind);
+        Self::around(domain, info, av, wait_obj, endpoint)
+    }
+
+    /// The same around an endpoint that `open` opens.
+    pub(super) fn around(
+        domain: &dyn Domain,
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+        wait_obj: wait::Object,
+        open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
+    ) -> Result<Self, Error> {
         let unmet = info.mode & UNMET_MODES;
         if !unmet.is_empty() {
             let what = format!("the safe layer does not do what mode {unmet:?} asks");
@@ -220,7 +232,7 @@ impl<O: Clone> Port<O> {
         let mut attr = cq::Attr::with_size(depth as usize);
         attr.wait_obj = wait_obj;
         let cq = domain.cq(&attr)?;
-        let ep = domain.endpoint(info, Bindings::new(Arc::clone(&cq), av))?;
+        let ep = open(Bindings::new(Arc::clone(&cq), av))?;
         Ok(Self {
             ep: sole(ep, "endpoint")?,
             cq,

@@ -3,15 +3,15 @@
 use std::net::{SocketAddr, SocketAddrV6};
 
 use super::resolve;
-use crate::av::{Table, insert_symmetric};
+use crate::av::{Peer, Vector, insert_symmetric};
 use crate::birth::Birth;
-use selvedge::{Address, AddressVector, Errno, FiAddr, Result, av};
+use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 
 /// Addresses of peers. Inserting one makes no contact with it.
 #[derive(Debug)]
 pub struct Av {
     birth: Birth,
-    table: Table<SocketAddr>,
+    table: Vector<SocketAddr>,
     /// Where its warnings are logged.
     target: &'static str,
 }
@@ -28,13 +28,16 @@ pub fn known_as(addr: SocketAddr) -> SocketAddr {
 }
 
 impl Av {
-    /// Opens one whose warnings are logged as `target`'s.
-    pub fn open(attr: &av::Attr, target: &'static str) -> Self {
-        Self {
+    /// Opens one of a domain, whose warnings are logged as `target`'s.
+    ///
+    /// # Errors
+    /// As [`Vector::open`].
+    pub fn open(attr: &av::Attr, domain: &str, target: &'static str) -> Result<Self, Error> {
+        Ok(Self {
             target,
             birth: Birth::here(),
-            table: Table::with_capacity(attr.count),
-        }
+            table: Vector::open(attr, domain)?,
+        })
     }
 
     /// Changes with every insertion and removal.
@@ -45,7 +48,7 @@ impl Av {
 
     /// The index of an address, or [`FiAddr::UNSPEC`].
     pub fn find(&self, addr: &SocketAddr) -> FiAddr {
-        self.table.find(addr).unwrap_or(FiAddr::UNSPEC)
+        self.table.table().find(addr).unwrap_or(FiAddr::UNSPEC)
     }
 
     /// What completions call an address, or [`FiAddr::UNSPEC`].
@@ -53,9 +56,29 @@ impl Av {
         self.table.source(addr).unwrap_or(FiAddr::UNSPEC)
     }
 
-    /// The address behind an index.
+    /// What completions call a context of a scalable endpoint, which is at an address.
+    pub fn context_source(&self, addr: &SocketAddr, context: u16) -> FiAddr {
+        let first = addr.port().checked_sub(context);
+        let source = first.and_then(|port| {
+            let first = SocketAddr::new(addr.ip(), port);
+            self.table.context_source(&first, context.into())
+        });
+        source.unwrap_or_else(|| self.source(addr))
+    }
+
+    /// The address behind an index, or that of the context which the index names besides: contexts
+    /// are at successive ports.
     pub fn addr(&self, addr: FiAddr) -> Option<SocketAddr> {
-        self.table.lookup(addr)
+        let (peer, context) = self.table.table().apart(addr);
+        let mut known = self.table.lookup(peer)?;
+        let port = usize::from(known.port()) + context;
+        known.set_port(u16::try_from(port).ok()?);
+        Some(known)
+    }
+
+    /// The number of the context that an index names besides.
+    pub fn context(&self, addr: FiAddr) -> usize {
+        self.table.table().apart(addr).1
     }
 }
 
@@ -77,8 +100,9 @@ impl AddressVector for Av {
         for (addr, slot) in addrs.iter().zip(out) {
             *slot = match checked(addr) {
                 Ok(addr) => {
+                    let index = self.table.insert(addr)?;
                     inserted += 1;
-                    self.table.insert(addr)
+                    index
                 }
                 Err(why) => {
                     log::warn!(target: self.target, "address {addr} is refused: {why}");
@@ -110,7 +134,7 @@ impl AddressVector for Av {
 
     fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
         self.birth.check()?;
-        self.table.set_id(addr, id)
+        self.table.table().set_id(addr, id)
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {
@@ -120,11 +144,22 @@ impl AddressVector for Av {
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {
         self.birth.check()?;
-        self.addr(addr).map(Address::Ip).ok_or(Errno::Inval)
+        let known = self.table.lookup(addr);
+        known.map(Address::Ip).ok_or(Errno::Inval)
     }
 
     fn members(&self) -> Result<Vec<FiAddr>> {
         self.birth.check()?;
         Ok(self.table.members())
+    }
+}
+
+impl Peer for SocketAddr {
+    fn to_address(&self) -> Address {
+        Address::Ip(*self)
+    }
+
+    fn from_address(address: &Address) -> Option<Self> {
+        checked(address).ok()
     }
 }

@@ -24,6 +24,7 @@ mod sleep;
 mod special;
 mod states;
 mod tally;
+mod vectors;
 
 /// Not a test: the other process of the tests, which obeys what it is told over its standard input.
 #[test]

@@ -3,11 +3,12 @@
 use std::io::{BufRead, Read, Stdin, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use selvedge::{Errno, FiAddr, MrAccess};
+use selvedge::{AddressVector, Errno, FiAddr, MrAccess, av};
 
 use crate::atomics;
 use crate::denial;
@@ -21,6 +22,7 @@ pub(crate) fn obey() {
     nix::unistd::alarm::set(300);
     let mut puppet = Strings {
         side: None,
+        shared: None,
         drives: false,
     };
     // Behind the words that the test harness prints without ending the line.
@@ -36,6 +38,8 @@ pub(crate) fn obey() {
 
 struct Strings {
     side: Option<Side>,
+    /// The vector that it has given a name.
+    shared: Option<Arc<dyn AddressVector>>,
     /// Whether progress is driven between orders.
     drives: bool,
 }
@@ -76,6 +80,17 @@ impl Strings {
                 return described(&event);
             }
             "echo" => self.echo(args),
+            "share" => {
+                let mut attr = av::Attr::default();
+                attr.name = Some(av::Named::Make(args[0].into()));
+                self.shared = Some(self.side().domain().av(&attr).unwrap());
+                return self.share(&args[1..]);
+            }
+            "share-more" => return self.share(args),
+            "unshare" => {
+                let shared = self.shared.as_ref().unwrap();
+                shared.remove(&[FiAddr(number(args[0]))]).unwrap();
+            }
             "insert" => return self.side().insert(args[0]).0.to_string(),
             "send" => {
                 let kind = Kind::parse(args[0]);
@@ -151,6 +166,17 @@ impl Strings {
 
     fn side(&mut self) -> &mut Side {
         self.side.as_mut().unwrap()
+    }
+
+    /// Inserts addresses into the vector with a name; their indices.
+    fn share(&self, names: &[&str]) -> String {
+        let shared = self.shared.as_ref().unwrap();
+        let insert = |name: &&str| shared.insert_one(&name.parse().unwrap()).unwrap();
+        let indices: Vec<_> = names
+            .iter()
+            .map(|name| insert(name).0.to_string())
+            .collect();
+        indices.join(" ")
     }
 
     fn next(&mut self) -> String {

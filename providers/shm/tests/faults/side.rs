@@ -139,13 +139,31 @@ impl Side {
         info: &Info,
         wait_obj: wait::Object,
     ) -> Result<Self, Error> {
+        let mut attr = cq::Attr::default();
+        attr.wait_obj = wait_obj;
+        Self::open_as(name, info, &attr, &av::Attr::default())
+    }
+
+    /// With an address vector of its own kind.
+    pub(crate) fn open_with(
+        name: Option<&str>,
+        info: &Info,
+        peers: &av::Attr,
+    ) -> Result<Self, Error> {
+        Self::open_as(name, info, &cq::Attr::default(), peers)
+    }
+
+    fn open_as(
+        name: Option<&str>,
+        info: &Info,
+        queue: &cq::Attr,
+        peers: &av::Attr,
+    ) -> Result<Self, Error> {
         let mut info = info.clone();
         info.src_addr = name.map(|name| Address::Str(name.into()));
         let domain = info.open()?;
-        let mut attr = cq::Attr::default();
-        attr.wait_obj = wait_obj;
-        let cq = domain.cq(&attr)?;
-        let av = domain.av(&av::Attr::default())?;
+        let cq = domain.cq(queue)?;
+        let av = domain.av(peers)?;
         let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
         Ok(Self {
             ep: domain.endpoint(&info, bind)?,

@@ -31,6 +31,11 @@ impl Sut {
         self.registry.infos(&self.hints).unwrap().remove(0)
     }
 
+    /// Why the provider does not offer what is asked for.
+    pub(crate) fn refusal(&self) -> String {
+        self.registry.infos(&self.hints).unwrap_err().to_string()
+    }
+
     pub(crate) fn side(&self) -> Side {
         self.side_with(&Queue::default())
     }

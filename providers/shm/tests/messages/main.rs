@@ -6,6 +6,7 @@
 
 mod common;
 mod completions;
+mod contexts;
 mod counters;
 mod crowd;
 mod fences;

@@ -40,11 +40,14 @@ pub(crate) struct Introduction {
     /// A random number that tells two lives of one address apart; never 0.
     pub(crate) life: u64,
     /// What it knows beyond libfabric's protocol.
-    pub(crate) features: u64,
+    pub(crate) features: u32,
+    /// Which context of a scalable endpoint it is: the first one listens as many ports below. 0 for
+    /// that one, and for an endpoint of its own.
+    pub(crate) context: u16,
 }
 
 /// The frames of [`super::frame`] that libfabric does not know.
-pub(crate) const FEATURE_ANSWERS: u64 = 1;
+pub(crate) const FEATURE_ANSWERS: u32 = 1;
 
 impl Introduction {
     /// One for a new endpoint.
@@ -52,7 +55,13 @@ impl Introduction {
         Self {
             life: RandomState::new().hash_one(std::process::id()) | 1,
             features: FEATURE_ANSWERS,
+            context: 0,
         }
+    }
+
+    /// What follows its life: 16 bits that are 0, the context, the features.
+    fn encode(&self) -> u64 {
+        u64::from(self.context) << u32::BITS | u64::from(self.features)
     }
 }
 
@@ -74,8 +83,8 @@ impl Hello {
             Kind::Refusal => 6,
         };
         let len = u16::try_from(self.data.len()).unwrap_or(u16::MAX);
-        let (magic, life, features) = match self.introduction {
-            Some(it) => (MAGIC, it.life, it.features),
+        let (magic, life, known) = match self.introduction {
+            Some(it) => (MAGIC, it.life, it.encode()),
             None => (0, 0, 0),
         };
         let one = u64::from(self.kind != Kind::Refusal);
@@ -83,7 +92,7 @@ impl Hello {
         bytes.extend(len.to_be_bytes());
         bytes.extend(magic.to_be_bytes());
         bytes.extend(life.to_be_bytes());
-        bytes.extend(features.to_be_bytes());
+        bytes.extend(known.to_be_bytes());
         bytes.extend(one.to_ne_bytes());
         bytes.extend(&self.data);
         bytes
@@ -134,7 +143,8 @@ fn introduction(bytes: &[u8]) -> Option<Introduction> {
     let life = u64::from_be_bytes(bytes_at(bytes, 8));
     (magic == MAGIC && life != 0).then(|| Introduction {
         life,
-        features: u64::from_be_bytes(bytes_at(bytes, 16)),
+        features: u32::from_be_bytes(bytes_at(bytes, 20)),
+        context: u16::from_be_bytes(bytes_at(bytes, 18)),
     })
 }
 
@@ -260,7 +270,10 @@ mod tests {
 
     #[test]
     fn an_introduction_survives_and_a_stock_peer_has_none() {
-        let own = Introduction::new();
+        let own = Introduction {
+            context: 3,
+            ..Introduction::new()
+        };
         let bytes = Hello::new(Kind::Answer, Some(own), b"data").encode();
         let (hello, _) = Hello::parse(&bytes).unwrap().unwrap();
         assert_eq!(hello.introduction, Some(own));

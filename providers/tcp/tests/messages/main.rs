@@ -8,6 +8,8 @@
 mod common;
 #[path = "../../../shm/tests/messages/completions.rs"]
 mod completions;
+#[path = "../../../shm/tests/messages/contexts.rs"]
+mod contexts;
 #[path = "../../../shm/tests/messages/counters.rs"]
 mod counters;
 #[path = "../../../shm/tests/messages/matching.rs"]

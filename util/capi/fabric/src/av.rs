@@ -20,6 +20,8 @@ use crate::{eq, info};
 pub(crate) struct Av {
     pub(crate) own: Arc<dyn AddressVector>,
     format: AddrFormat,
+    /// The indices, for programs that read them from `map_addr` of a named one.
+    _map: Box<[abi::FiAddr]>,
     users: Users,
     _domain: User,
 }
@@ -73,38 +75,55 @@ static CLOSED: OpsAv = OpsAv::refusing::<{ libc::EBADF }>();
 /// Opens an address vector.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for what the object model does not have: vectors that are shared by name, bits
-/// for receive contexts; the provider's.
+/// [`Errno::Inval`] for one to read without a name; [`Errno::NoSys`] for flags of which the object
+/// model has nothing; the provider's.
 ///
 /// # Safety
-/// `attr` is NULL or names attributes, `out` is NULL or may be written.
+/// `attr` is NULL or names attributes, which may be written; `out` is NULL or may be written.
 pub(crate) unsafe fn open(
     domain: &Domain,
-    attr: *const abi::AvAttr,
+    given_attr: *mut abi::AvAttr,
     out: *mut *mut FidAv,
     context: *mut c_void,
 ) -> Result {
     // SAFETY: passed on from the caller.
-    let attr = unsafe { given(attr) }?;
+    let attr = unsafe { given(given_attr.cast_const()) }?;
     if out.is_null() {
         return Err(Errno::Inval);
     }
     // Values of `flags` that ask for what is different from what is here; `FI_EVENT` is deprecated.
     let harmless = number::av::SYMMETRIC;
-    if !attr.name.is_null() || attr.rx_ctx_bits != 0 || attr.flags & !harmless != 0 {
+    if attr.flags & !(harmless | READ) != 0 {
         return Err(Errno::NoSys);
     }
     let mut asked = av::Attr::default();
     asked.av_type = info::av_type(attr.av_type).ok_or(Errno::Inval)?;
     asked.count = attr.count.min(MOST_EXPECTED);
+    asked.rx_ctx_bits = u32::try_from(attr.rx_ctx_bits).map_err(|_| Errno::Inval)?;
+    // SAFETY: passed on from the caller.
+    let name = unsafe { text(attr.name) }?.map(str::to_owned);
+    asked.name = match (name, attr.flags & READ != 0) {
+        (None, true) => return Err(Errno::Inval),
+        (name, true) => name.map(av::Named::Read),
+        (name, false) => name.map(av::Named::Make),
+    };
     let own = domain
         .own
         .av(&asked)
         .map_err(|error| crate::answer::told(&error))?;
+    let map = map_of(&asked, &*own);
+    if asked.name.is_some() {
+        let at = map.as_ptr().cast_mut().cast();
+        // SAFETY: it was read just now, so it is there.
+        let map_addr = unsafe { &raw mut (*given_attr).map_addr };
+        // SAFETY: the caller lets it be written.
+        unsafe { put(map_addr, at) }?;
+    }
     let handle = object::open(
         Av {
             own,
             format: domain.format,
+            _map: map,
             users: Users::default(),
             _domain: domain.one_more_user(),
         },
@@ -112,6 +131,21 @@ pub(crate) unsafe fn open(
     );
     // SAFETY: passed on from the caller.
     unsafe { put(out, handle) }
+}
+
+/// `FI_READ`.
+const READ: u64 = Caps::READ.bits();
+
+/// Indices as programs read them from `map_addr`: of all that are there, as many as are expected,
+/// and some more, because they may be inserted later.
+fn map_of(attr: &av::Attr, own: &dyn AddressVector) -> Box<[abi::FiAddr]> {
+    const SOME: u64 = 1024;
+    if attr.name.is_none() {
+        return Box::default();
+    }
+    let members = own.members().unwrap_or_default();
+    let last = members.last().map_or(0, |addr| addr.0 + 1);
+    (0..SOME.max(last).max(attr.count as u64)).collect()
 }
 
 /// The count is a hint, for which no memory may run out.

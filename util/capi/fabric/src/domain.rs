@@ -91,6 +91,7 @@ static DOMAIN: OpsDomain = OpsDomain {
     cntr_open: Some(cntr_open),
     endpoint: Some(endpoint),
     endpoint2: Some(endpoint2),
+    scalable_ep: Some(ep::scalable::scalable_ep),
     poll_open: Some(sets::poll_open),
     stx_ctx: Some(shared::stx_context),
     srx_ctx: Some(shared::srx_context),

@@ -15,7 +15,7 @@ use crate::answer::{done, told};
 use crate::domain::Domain;
 use crate::ep::Ep;
 use crate::given::{beginning, list, put};
-use crate::object::{self, Class, User, argument, close, of_own_fid};
+use crate::object::{self, Class, User, close, of_own_fid};
 
 /// What stands behind a region.
 pub(crate) struct Mr {
@@ -189,7 +189,7 @@ unsafe fn register(fid: *mut Fid, region: &[IovMut], asked: &Asked, mr: *mut *mu
 unsafe extern "C" fn bind(_mr: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
     done(|| {
         // SAFETY: passed on from the caller.
-        if unsafe { argument::<Ep>(fid) }.is_err() {
+        if unsafe { Ep::any(fid) }.is_err() {
             return Err(Errno::NoSys);
         }
         match flags {

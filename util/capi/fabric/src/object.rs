@@ -67,8 +67,9 @@ pub(crate) fn open<T: Class>(own: T, context: *mut c_void) -> *mut T::Handle {
 /// What stands behind a handle.
 ///
 /// # Safety
-/// `handle` was made by [`open`] for a `T`, and is not closed for `'a`: the inline functions of the
-/// headers pass a handle to functions of its own table, which a closed one has no more.
+/// `handle` was made by [`open`] for a `T`, or for a type that is a `T` and nothing else
+/// (`repr(transparent)`), and is not closed for `'a`: the inline functions of the headers pass a
+/// handle to functions of its own table, which a closed one has no more.
 #[inline(always)]
 pub(crate) unsafe fn this<'a, T: Class>(handle: *const T::Handle) -> &'a T {
     let object: *const Object<T> = handle.cast();

@@ -51,6 +51,10 @@ pub(super) unsafe extern "C" fn bind(ep: *mut Fid, fid: *mut Fid, flags: u64) ->
         if ep.shared.live.get().is_some() {
             return Err(Errno::OpBadState);
         }
+        let is_other_half_s = ep.half.as_ref().is_some_and(|half| !half.takes(flags));
+        if is_other_half_s {
+            return Err(Errno::Inval);
+        }
         let bound = &mut draft.bound;
         // SAFETY: passed on from the caller.
         match unsafe { given(fid) }?.fclass {
@@ -113,6 +117,14 @@ impl Bound {
         self.av = Some(Arc::clone(&av.own));
         self.users.push(av.one_more_user());
         Ok(())
+    }
+
+    /// The vector of a scalable endpoint is that of its contexts.
+    pub(super) fn add_av_if_none(&mut self, av: &Arc<dyn AddressVector>, user: &User) {
+        if self.av.is_none() {
+            self.av = Some(Arc::clone(av));
+            self.users.push(user.clone());
+        }
     }
 
     fn add_eq(&mut self, eq: &Eq) -> Result {

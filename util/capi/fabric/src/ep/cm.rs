@@ -45,13 +45,14 @@ unsafe extern "C" fn setname(fid: *mut Fid, at: *mut c_void, len: usize) -> c_in
 
 /// # Safety
 /// As fi_getname(3) has it.
-unsafe extern "C" fn getname(fid: *mut Fid, at: *mut c_void, len: *mut usize) -> c_int {
+pub(super) unsafe extern "C" fn getname(fid: *mut Fid, at: *mut c_void, len: *mut usize) -> c_int {
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { of_own_fid(fid) };
     done(|| {
-        let addr = match ep.live() {
-            Ok(live) => live.address()?,
-            Err(_) => ep
+        let addr = match (&ep.half, ep.shared.live.get()) {
+            (Some(half), _) => half.address()?,
+            (None, Some(live)) => live.address()?,
+            (None, None) => ep
                 .shared
                 .draft()
                 .info

@@ -182,7 +182,7 @@ unsafe fn post<'a>(
     done: Done<'a>,
 ) -> Result<Op<'a>> {
     // SAFETY: passed on from the caller; handles begin with their fid.
-    let ep: &'a Ep = unsafe { argument(ep.cast_const().cast()) }?;
+    let ep: &'a Ep = unsafe { Ep::any(ep.cast_const().cast()) }?;
     let ep = ep.shared.live.get().ok_or(Errno::OpBadState)?;
     let flags = lists::flags(flags)?;
     Ok(Op::Post {

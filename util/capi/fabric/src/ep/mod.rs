@@ -12,6 +12,7 @@ pub(crate) mod lists;
 mod msg;
 pub(crate) mod option;
 mod rma;
+pub(crate) mod scalable;
 pub(crate) mod shared;
 mod tagged;
 
@@ -26,9 +27,10 @@ use selvedge_abi::{Fid, FidEp, Ops, OpsEp, fclass, number};
 use crate::answer::{done, told};
 use crate::domain::Domain;
 use crate::given::{given, put};
-use crate::object::{self, Class, User, Users, close, of_own_fid};
+use crate::object::{self, Class, User, Users, argument, close, of_own_fid};
 use crate::{info, known, pep};
 use bind::Bound;
+use scalable::{Context, Half, RxContext, TxContext};
 
 pub(crate) use option::CM_DATA_SIZE;
 
@@ -40,6 +42,8 @@ pub(crate) struct Ep {
     rx_flags: AtomicU64,
     users: Users,
     _original: Option<User>,
+    /// Which half of a context it is, if it is one.
+    half: Option<Half>,
 }
 
 /// What an endpoint and its aliases have in common.
@@ -49,6 +53,8 @@ struct Shared {
     domain: Arc<dyn selvedge::Domain>,
     format: AddrFormat,
     default_flags: (OpFlags, OpFlags),
+    /// Which context of a scalable endpoint they are, if they are one.
+    context: Option<Arc<Context>>,
     _domain: User,
 }
 
@@ -77,13 +83,33 @@ impl Ep {
     /// The enabled endpoint.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before it is.
+    /// [`Errno::OpBadState`] before it is; those of opening a context that is used early.
     #[inline(always)]
     pub(crate) fn live(&self) -> Result<&dyn Endpoint> {
         match self.shared.live.get() {
             Some(live) => Ok(&**live),
-            None => Err(Errno::OpBadState),
+            None => self.not_live(),
         }
+    }
+
+    /// The endpoint behind a handle of one, or of a context.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] as [`argument`].
+    ///
+    /// # Safety
+    /// As [`argument`].
+    pub(crate) unsafe fn any<'a>(fid: *const Fid) -> Result<&'a Self> {
+        // SAFETY: passed on from the caller.
+        if let Ok(half) = unsafe { argument::<TxContext>(fid) } {
+            return Ok(&half.0);
+        }
+        // SAFETY: as above.
+        if let Ok(half) = unsafe { argument::<RxContext>(fid) } {
+            return Ok(&half.0);
+        }
+        // SAFETY: as above.
+        unsafe { argument(fid) }
     }
 
     /// The format of its addresses.
@@ -194,6 +220,7 @@ pub(crate) unsafe fn open(
             bound: Bound::default(),
             min_multi_recv: None,
         }),
+        context: None,
         _domain: domain.one_more_user(),
     };
     let ep = Ep {
@@ -202,6 +229,7 @@ pub(crate) unsafe fn open(
         rx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
         users: Users::default(),
         _original: None,
+        half: None,
     };
     // SAFETY: passed on from the caller.
     unsafe { put(out, object::open(ep, context)) }
@@ -252,6 +280,9 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { of_own_fid(fid) };
     done(|| match command {
+        number::control::ENABLE if ep.half.is_some() => {
+            ep.half.as_ref().map_or(Ok(()), |half| ep.enable_half(half))
+        }
         number::control::ENABLE if ep.shared.live.get().is_some() => Err(Errno::OpBadState),
         number::control::ENABLE => ep.enable(fid).map(|_| ()),
         // SAFETY: passed on from the caller.
@@ -261,6 +292,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
             let flags = *unsafe { given(arg.cast::<u64>()) }?;
             ep.set_flags(flags)
         }
+        number::control::ALIAS if ep.half.is_some() => Err(Errno::NoSys),
         // SAFETY: passed on from the caller.
         number::control::ALIAS => unsafe { ep.alias(fid, arg.cast()) },
         _ => Err(Errno::NoSys),
@@ -326,6 +358,7 @@ impl Ep {
             rx_flags: AtomicU64::new(self.rx_flags().bits()),
             users: Users::default(),
             _original: Some(self.users.one_more()),
+            half: None,
         };
         alias.set_flags(asked.flags)?;
         // SAFETY: passed on from the caller.

@@ -15,7 +15,8 @@ use crate::answer::posted;
 use crate::given::given;
 use crate::object::this;
 
-pub(super) static MSG: OpsMsg = OpsMsg {
+pub(super) static MSG: OpsMsg = TABLE;
+pub(super) const TABLE: OpsMsg = OpsMsg {
     size: size_of::<OpsMsg>(),
     recv: Some(recv),
     recvv: Some(recvv),

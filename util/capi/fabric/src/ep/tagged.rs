@@ -15,7 +15,8 @@ use crate::answer::posted;
 use crate::given::given;
 use crate::object::this;
 
-pub(super) static TAGGED: OpsTagged = OpsTagged {
+pub(super) static TAGGED: OpsTagged = TABLE;
+pub(super) const TABLE: OpsTagged = OpsTagged {
     size: size_of::<OpsTagged>(),
     recv: Some(recv),
     recvv: Some(recvv),

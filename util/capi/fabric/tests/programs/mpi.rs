@@ -45,6 +45,35 @@ fn two_sided(ranks: usize, provider: &str) {
     run(ranks, &settings, &HERE_ALONE, &["pingpong", "collectives"]);
 }
 
+/// Open MPI with a context for each of some communicators; a trace says that it has opened them.
+fn by_contexts(ranks: usize, provider: &str) {
+    let name = format!("selvedge-contexts-{provider}-{}", std::process::id());
+    let file = std::env::temp_dir().join(name);
+    let include = format!("mtl_ofi_provider_include={provider}");
+    let contexts = [
+        "mtl_ofi_enable_sep=1",
+        "mtl_ofi_thread_grouping=1",
+        "mtl_ofi_num_ctxts=2",
+    ];
+    let settings = [&TWO_SIDED[..], &[&include], &contexts].concat();
+    let traced = [
+        ("FI_HOOK", "trace"),
+        ("FI_HOOK_FILE", file.to_str().unwrap()),
+    ];
+    let environment = [&HERE_ALONE[..], &traced].concat();
+    run(ranks, &settings, &environment, &["pingpong", "collectives"]);
+    if let Ok(text) = std::fs::read_to_string(&file) {
+        // If it stays, it is in a folder for what may go.
+        let _ = std::fs::remove_file(&file);
+        assert!(
+            text.contains("\"call\":\"scalable_ep\""),
+            "no scalable endpoint"
+        );
+        let opened = text.matches("\"call\":\"context\"").count();
+        assert!(opened >= ranks, "{opened} contexts of {ranks} ranks");
+    }
+}
+
 fn one_sided(ranks: usize, provider: &str) {
     let include = format!("btl_ofi_provider_include={provider}");
     let settings = [ONE_SIDED.as_slice(), &[&include, "osc=rdma"]].concat();
@@ -70,6 +99,16 @@ fn two_ranks_of_open_mpi_talk_over_tcp() {
 #[test]
 fn four_ranks_of_open_mpi_talk_over_tcp() {
     two_sided(4, "tcp");
+}
+
+#[test]
+fn two_ranks_of_open_mpi_talk_by_contexts_over_shm() {
+    by_contexts(2, "shm");
+}
+
+#[test]
+fn four_ranks_of_open_mpi_talk_by_contexts_over_tcp() {
+    by_contexts(4, "tcp");
 }
 
 #[test]

@@ -34,6 +34,18 @@ fn endpoints_in_c_share_their_receives() {
 }
 
 #[test]
+fn contexts_in_c_have_addresses_behind_that_of_their_scalable_endpoint() {
+    run("scalable", &["shm"]);
+    run("scalable", &["tcp"]);
+}
+
+#[test]
+fn processes_in_c_share_a_named_address_vector() {
+    run("shared_av", &["shm"]);
+    run("shared_av", &["tcp"]);
+}
+
+#[test]
 fn sets_in_c_say_what_is_ready_and_wait_for_it() {
     run("sets", &["shm"]);
     run("sets", &["tcp"]);

@@ -1,0 +1,58 @@
+//! Scalable endpoints with hooks. Their contexts are endpoints like others.
+
+use std::fmt;
+use std::sync::Arc;
+
+use selvedge::{Address, Bindings, Endpoint, Error, Info, Result, ScalableEndpoint};
+
+use crate::call::Args;
+use crate::endpoint::HookedEndpoint;
+use crate::events::Known;
+use crate::provider::{At, unhooked};
+
+pub(crate) struct HookedScalable {
+    inner: Arc<dyn ScalableEndpoint>,
+    at: At,
+    known: Arc<Known>,
+}
+
+impl HookedScalable {
+    pub(crate) fn new(inner: Arc<dyn ScalableEndpoint>, at: At, known: Arc<Known>) -> Self {
+        Self { inner, at, known }
+    }
+}
+
+impl ScalableEndpoint for HookedScalable {
+    fn address(&self) -> Result<Address> {
+        self.inner.address()
+    }
+
+    fn context(
+        &self,
+        index: usize,
+        info: &Info,
+        bind: Bindings,
+    ) -> Result<Arc<dyn Endpoint>, Error> {
+        let (at, bind) = (self.at.another(), unhooked(bind));
+        let what = |args: &mut Args| {
+            args.num("index", index as u64);
+        };
+        let open = || self.inner.context(index, info, bind);
+        let inner = at.open("context", &what, open)?;
+        let endpoint = Arc::new(HookedEndpoint::new(inner, at));
+        self.known.add_endpoint(&endpoint);
+        Ok(endpoint)
+    }
+}
+
+impl Drop for HookedScalable {
+    fn drop(&mut self) {
+        self.at.close("scalable_ep_close");
+    }
+}
+
+impl fmt::Debug for HookedScalable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,72 @@
+//! Address vectors that processes have in common by a name.
+
+use std::sync::Arc;
+
+use selvedge::av::{Attr, Named};
+use selvedge::info::EpType;
+use selvedge::{AddressVector, Errno, Error, FiAddr};
+
+use crate::contact::unique;
+use crate::process::Puppet;
+use crate::side::{Kind, Side, info};
+
+fn vector(side: &Side, name: Named) -> Result<Arc<dyn AddressVector>, Error> {
+    let mut attr = Attr::default();
+    attr.name = Some(name);
+    side.domain.av(&attr)
+}
+
+#[test]
+fn processes_find_peers_at_the_same_indices_of_a_named_vector() {
+    let (name, vector) = (unique("index"), unique("vector"));
+    let mut puppet = Puppet::named(&name);
+    assert_eq!(puppet.ask(&format!("share {vector} nobody {name}")), "0 1");
+    let mut attr = Attr::default();
+    attr.name = Some(Named::Read(vector.clone()));
+    let mut side = Side::open_with(None, &info(EpType::Rdm, &[]), &attr).unwrap();
+    puppet.ask("recv Msg 8 1");
+    side.send(Kind::Msg, FiAddr(1), 8, 1).unwrap();
+    side.next().ok();
+    puppet.ask("next");
+    // What is inserted later is found as well, and what is removed is gone.
+    assert_eq!(puppet.ask(&format!("share-more {}", side.name())), "2");
+    let own = side.av.lookup(FiAddr(2)).unwrap();
+    assert_eq!(own, side.ep.address().unwrap());
+    assert_eq!(puppet.ask("unshare 0"), "ok");
+    assert_eq!(side.av.lookup(FiAddr(0)), Err(Errno::Inval));
+    assert_eq!(side.av.members().unwrap(), [FiAddr(1), FiAddr(2)]);
+    assert_eq!(side.av.insert_one(&own), Err(Errno::Acces));
+    assert_eq!(side.av.remove(&[FiAddr(2)]), Err(Errno::Acces));
+}
+
+#[test]
+fn a_killed_maker_of_a_named_vector_leaves_its_name() {
+    let (name, shared) = (unique("maker"), unique("left"));
+    let mut puppet = Puppet::named(&name);
+    puppet.ask(&format!("share {shared} {name}"));
+    let side = Side::new();
+    let open = vector(&side, Named::Read(shared.clone())).unwrap();
+    let busy = vector(&side, Named::Make(shared.clone())).unwrap_err();
+    assert_eq!(busy.errno(), Errno::AddrInUse);
+    puppet.kill();
+    let gone = vector(&side, Named::Read(shared.clone())).unwrap_err();
+    assert_eq!(gone.errno(), Errno::NoEnt);
+    assert_eq!(open.members().unwrap(), [FiAddr(0)]);
+    let own = vector(&side, Named::Make(shared.clone())).unwrap();
+    assert_eq!(own.members().unwrap(), []);
+    assert_eq!(own.insert_one(&side.ep.address().unwrap()), Ok(FiAddr(0)));
+    let again = vector(&side, Named::Read(shared)).unwrap();
+    assert_eq!(again.lookup(FiAddr(0)), side.ep.address());
+}
+
+#[test]
+fn a_forked_child_neither_holds_nor_removes_its_parent_s_vector() {
+    let (name, shared) = (unique("parent"), unique("forked"));
+    let mut puppet = Puppet::named(&name);
+    puppet.ask(&format!("share {shared} {name}"));
+    let side = Side::new();
+    puppet.ask("fork Libc");
+    vector(&side, Named::Read(shared.clone())).unwrap();
+    puppet.kill();
+    vector(&side, Named::Make(shared)).unwrap();
+}
