@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use selvedge::{
     AddressVector, Bindings, Counters, Domain, Endpoint, EventQueue, Fabric, Info, MrAccess,
-    SharedReceives, av,
+    ScalableEndpoint, SharedReceives, av,
 };
 
 use super::failure::lacks;
@@ -157,8 +157,20 @@ impl Ground {
     /// # Errors
     /// The domain's.
     pub(super) fn av(&self) -> anyhow::Result<Arc<dyn AddressVector>> {
+        self.av_with(|_| {})
+    }
+
+    /// An address vector with other attributes.
+    ///
+    /// # Errors
+    /// The domain's.
+    pub(super) fn av_with(
+        &self,
+        change: impl FnOnce(&mut av::Attr),
+    ) -> anyhow::Result<Arc<dyn AddressVector>> {
         let mut attr = av::Attr::default();
         attr.count = 1;
+        change(&mut attr);
         let av = self.domain.av(&attr);
         av.context("cannot open an address vector")
     }
@@ -185,7 +197,10 @@ impl Ground {
         bindings.eq = plan.eq;
         bindings.srx = plan.srx;
         let info = plan.info.as_ref().unwrap_or(&self.info);
-        let ep = self.domain.endpoint(info, bindings);
+        let ep = match plan.context {
+            Some((sep, index)) => sep.context(index, info, bindings),
+            None => self.domain.endpoint(info, bindings),
+        };
         Ok(End {
             ep: ep.context("cannot open an endpoint")?,
             tx,
@@ -244,6 +259,8 @@ pub(super) struct Plan {
     pub(super) eq: Option<Arc<dyn EventQueue>>,
     /// Receives that it shares.
     pub(super) srx: Option<Arc<dyn SharedReceives>>,
+    /// Which context of a scalable endpoint it is.
+    pub(super) context: Option<(Arc<dyn ScalableEndpoint>, usize)>,
     /// What it is opened with, if not what the domain was.
     pub(super) info: Option<Info>,
 }

@@ -7,8 +7,6 @@ fn what_a_provider_lacks_is_no_data() {
     for line in [
         "fi_mr_cache_evict",
         "fi_multi_mr -e rdm -V",
-        "fi_rdm_shared_av",
-        "fi_scalable_ep",
         "fi_check_hmem",
         "fi_msg",
         "fi_msg_sockets",

@@ -21,6 +21,16 @@ fn greetings_arrive() {
 }
 
 #[test]
+fn contexts_and_processes_share_addresses() {
+    let lines = [
+        "fi_scalable_ep",
+        "fi_scalable_ep --ctx-count=7",
+        "fi_rdm_shared_av",
+    ];
+    all_succeed_beside(&lines);
+}
+
+#[test]
 fn clients_come_one_after_the_other() {
     let line = "fi_rdm_multi_client -I 5 -C 10 -p shm";
     for options in ["", "-U", "-R"] {

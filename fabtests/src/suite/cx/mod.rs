@@ -4,6 +4,7 @@
 //! one.
 
 pub(crate) mod check;
+pub(crate) mod contexts;
 mod face;
 pub(crate) mod fork;
 mod leaks;

@@ -72,6 +72,11 @@ impl FlawedEndpoint {
     fn send(&self, mut out: Outgoing, is_whole: impl FnOnce() -> Result) -> Result {
         out.flags = self.flags(out.flags);
         match self.flaw {
+            // As many bits for contexts as no test has peers.
+            Flaw::WrongContext => self.post(&Outgoing {
+                dest: FiAddr(out.dest.0 & u64::MAX >> 16),
+                ..out
+            }),
             Flaw::FlipsBit => self.post(&Outgoing {
                 bytes: flipped(out.bytes),
                 ..out

@@ -168,6 +168,12 @@ flaws! {
     WrongLookup,
     /// addresses that are none are inserted
     InsertsAnything,
+    /// address vectors with a name are a process's own
+    ForgetsNames,
+    /// what is sent to a context goes to the first
+    WrongContext,
+    /// contexts that are open or not there are said to be opened
+    OpensAnyContext,
     /// endpoints are not closed
     NeverCloses,
     /// calls of forked children are said to have succeeded

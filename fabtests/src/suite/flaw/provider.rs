@@ -3,17 +3,17 @@
 #![expect(unsafe_code, reason = "a domain around a domain")]
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use selvedge::info::Offer;
 use selvedge::info::{RxAttr, Version};
 use selvedge::trigger::{Done, Op, Ticket, Work};
 use selvedge::{
-    AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint, Error,
-    EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, MrMode, OpFlags,
-    PassiveEndpoint, Provider, Query, Result, SharedReceives, alloc, atomic, av, cntr, collective,
-    cq, eq, mr, param,
+    Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint,
+    Error, EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, MrMode, OpFlags,
+    PassiveEndpoint, Provider, Query, Result, ScalableEndpoint, SharedReceives, alloc, atomic, av,
+    cntr, collective, cq, eq, mr, param,
 };
 
 use super::Flaw;
@@ -121,40 +121,16 @@ unsafe impl Domain for FlawedDomain {
     }
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        Ok(Arc::new(FlawedAv::new(self.inner.av(attr)?, self.flaw)))
+        let mut attr = attr.clone();
+        attr.name = attr.name.filter(|_| self.flaw != Flaw::ForgetsNames);
+        Ok(Arc::new(FlawedAv::new(self.inner.av(&attr)?, self.flaw)))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        let mut bind = bind;
         let queue = FlawedQueue::of(&bind.tx_cq);
-        bind.tx_cq = FlawedQueue::inner(bind.tx_cq);
-        bind.rx_cq = FlawedQueue::inner(bind.rx_cq);
-        bind.av = bind.av.map(FlawedAv::inner);
-        bind.eq = bind.eq.map(FlawedEq::inner);
-        let cntrs = &mut bind.cntrs;
-        for cntr in [
-            &mut cntrs.send,
-            &mut cntrs.recv,
-            &mut cntrs.read,
-            &mut cntrs.write,
-            &mut cntrs.remote_read,
-            &mut cntrs.remote_write,
-        ] {
-            *cntr = cntr.take().map(FlawedCounter::inner);
-        }
-        if self.flaw == Flaw::WrongCounter {
-            std::mem::swap(&mut cntrs.send, &mut cntrs.recv);
-            std::mem::swap(&mut cntrs.read, &mut cntrs.write);
-        }
-        if self.flaw == Flaw::ReportsAll {
-            (bind.tx_selective, bind.rx_selective) = (false, false);
-        }
-        if self.flaw == Flaw::Inherits
-            && let Ok(fd) = EventFd::from_value_and_flags(0, EfdFlags::empty())
-        {
-            std::mem::forget(fd);
-        }
-        let inner = self.inner.endpoint(info, bind)?;
+        let inner = self
+            .inner
+            .endpoint(info, unwrapped_bindings(self.flaw, bind))?;
         let inject_size = info.tx_attr.inject_size;
         Ok(Arc::new(FlawedEndpoint::new(
             inner,
@@ -162,6 +138,14 @@ unsafe impl Domain for FlawedDomain {
             queue,
             inject_size,
         )))
+    }
+
+    fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
+        Ok(Arc::new(FlawedScalable {
+            inner: self.inner.scalable_endpoint(info)?,
+            flaw: self.flaw,
+            last: Mutex::default(),
+        }))
     }
 
     fn mr_mode(&self) -> MrMode {
@@ -284,6 +268,71 @@ unsafe impl Domain for FlawedDomain {
     fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
         self.inner.query_collective(query)
     }
+}
+
+#[derive(Debug)]
+struct FlawedScalable {
+    inner: Arc<dyn ScalableEndpoint>,
+    flaw: Flaw,
+    /// The context that was opened last.
+    last: Mutex<Option<Arc<dyn Endpoint>>>,
+}
+
+impl ScalableEndpoint for FlawedScalable {
+    fn address(&self) -> Result<Address> {
+        self.inner.address()
+    }
+
+    fn context(
+        &self,
+        index: usize,
+        info: &Info,
+        bind: Bindings,
+    ) -> Result<Arc<dyn Endpoint>, Error> {
+        let queue = FlawedQueue::of(&bind.tx_cq);
+        let bind = unwrapped_bindings(self.flaw, bind);
+        let opened = self.inner.context(index, info, bind);
+        if self.flaw != Flaw::OpensAnyContext {
+            let inject_size = info.tx_attr.inject_size;
+            let flawed = |inner| FlawedEndpoint::new(inner, self.flaw, queue, inject_size);
+            return opened.map(|inner| Arc::new(flawed(inner)) as Arc<dyn Endpoint>);
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let any = opened.or_else(|error| last.clone().ok_or(error))?;
+        Ok(Arc::clone(last.insert(any)))
+    }
+}
+
+/// What an endpoint is bound to, without defects but one of bindings.
+fn unwrapped_bindings(flaw: Flaw, mut bind: Bindings) -> Bindings {
+    bind.tx_cq = FlawedQueue::inner(bind.tx_cq);
+    bind.rx_cq = FlawedQueue::inner(bind.rx_cq);
+    bind.av = bind.av.map(FlawedAv::inner);
+    bind.eq = bind.eq.map(FlawedEq::inner);
+    let cntrs = &mut bind.cntrs;
+    for cntr in [
+        &mut cntrs.send,
+        &mut cntrs.recv,
+        &mut cntrs.read,
+        &mut cntrs.write,
+        &mut cntrs.remote_read,
+        &mut cntrs.remote_write,
+    ] {
+        *cntr = cntr.take().map(FlawedCounter::inner);
+    }
+    if flaw == Flaw::WrongCounter {
+        std::mem::swap(&mut cntrs.send, &mut cntrs.recv);
+        std::mem::swap(&mut cntrs.read, &mut cntrs.write);
+    }
+    if flaw == Flaw::ReportsAll {
+        (bind.tx_selective, bind.rx_selective) = (false, false);
+    }
+    if flaw == Flaw::Inherits
+        && let Ok(fd) = EventFd::from_value_and_flags(0, EfdFlags::empty())
+    {
+        std::mem::forget(fd);
+    }
+    bind
 }
 
 /// The object inside of one with a defect; itself if it has none.

@@ -3,6 +3,7 @@
 mod atomics;
 mod closing;
 mod connections;
+mod contexts;
 mod counters;
 mod datagrams;
 mod discovery;
@@ -33,6 +34,7 @@ const GROUPS: &[(&str, &[Test])] = &[
     ("events", events::TESTS),
     ("waiting", waiting::TESTS),
     ("vectors", vectors::TESTS),
+    ("contexts", contexts::TESTS),
     ("closing", closing::TESTS),
     ("pressure", pressure::TESTS),
     ("connections", connections::TESTS),

@@ -44,9 +44,17 @@ pub(super) const TESTS: &[Test] = &[
         address_of_a_stranger,
     )
     .faces(RAW),
+    Test::new(
+        "common",
+        NAMED,
+        &[Flaw::ForgetsNames, Flaw::WrongLookup],
+        common,
+    )
+    .faces(RAW),
 ];
 
 const MSG: Caps = Caps::MSG;
+const NAMED: Caps = MSG.union(Caps::SHARED_AV);
 const STRANGERS: Caps = MSG.union(Caps::SOURCE).union(Caps::SOURCE_ERR);
 const DIRECTED: Caps = MSG.union(Caps::SOURCE).union(Caps::DIRECTED_RECV);
 
@@ -249,4 +257,40 @@ fn address_of_a_stranger(cx: &mut Cx) -> Result {
     same("the source of one who is known", done.src, index)?;
     cx.verify(1, 1, &done.bytes)?;
     cx.barrier()
+}
+
+/// What one process inserts into a vector with a name, another finds there at the same index.
+fn common(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let names: Vec<String> = cx.tell(&format!("suite {}", std::process::id()))?;
+    let addresses: Vec<String> = cx.tell(&port.address()?.to_string())?;
+    let named = |name| {
+        let mut attr = av::Attr::default();
+        attr.name = Some(name);
+        port.domain.av(&attr)
+    };
+    let name = names[0].clone();
+    if cx.me() == 0 {
+        let own = named(av::Named::Make(name))?;
+        for (index, address) in addresses.iter().enumerate() {
+            let index = FiAddr(index as u64);
+            same("the index", own.insert_one(&address.parse()?), Ok(index))?;
+        }
+        cx.barrier()?;
+        cx.barrier()?;
+        drop(own);
+        return cx.barrier();
+    }
+    cx.barrier()?;
+    let read = named(av::Named::Read(name.clone()))?;
+    for (index, address) in addresses.iter().enumerate() {
+        let found = read.lookup(FiAddr(index as u64));
+        same("the address of an index", found, Ok(address.parse()?))?;
+        let refused = read.insert_one(&address.parse()?);
+        same("an insertion by who reads", refused, Err(Errno::Acces))?;
+    }
+    cx.barrier()?;
+    cx.barrier()?;
+    let gone = named(av::Named::Read(name)).map_err(|error| error.errno());
+    same("a vector that was closed", gone.err(), Some(Errno::NoEnt))
 }

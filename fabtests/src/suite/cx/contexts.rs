@@ -1,0 +1,54 @@
+//! Ports that are contexts of scalable endpoints.
+
+use std::sync::Arc;
+
+use selvedge::{Bindings, FiAddr, Hints, av, cq};
+
+use super::open::missing;
+use super::port::Port;
+use super::raw::Raw;
+use super::{Cx, Result};
+
+/// Bits of an index that say which context is meant.
+pub(crate) const BITS: u32 = 6;
+
+/// Hints for as many contexts of both directions.
+pub(crate) fn with_contexts(hints: Hints, count: usize) -> Hints {
+    hints.edit(|info| {
+        info.ep_attr.tx_ctx_cnt = count;
+        info.ep_attr.rx_ctx_cnt = count;
+    })
+}
+
+impl Cx {
+    /// The contexts of a scalable endpoint of this process, and the index of that of each process.
+    ///
+    /// # Errors
+    /// As [`Cx::port`].
+    pub(crate) fn contexts(&mut self, count: usize) -> Result<(Vec<Port>, Vec<FiAddr>)> {
+        let info = self.info_for(&with_contexts(self.hints(), count))?;
+        let domain = info.open()?;
+        let sep = domain.scalable_endpoint(&info).map_err(missing)?;
+        let mut attr = av::Attr::default();
+        attr.rx_ctx_bits = BITS;
+        let av = domain.av(&attr)?;
+        let mut ports = Vec::new();
+        for index in 0..count {
+            let cq = domain.cq(&cq::Attr::default())?;
+            let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+            let ep = sep.context(index, &info, bind)?;
+            let face = Box::new(Raw::new(ep, cq, Some(Arc::clone(&av))));
+            let port = Port::new(face, Arc::clone(&domain), info.clone(), self.me, None);
+            self.ports.push(port.clone());
+            ports.push(port);
+        }
+        let names: Vec<String> = self.tell(&sep.address()?.to_string())?;
+        let mut peers = Vec::new();
+        for name in &names {
+            peers.push(av.insert_one(&name.parse()?)?);
+        }
+        // Nobody sends before all are known: an unknown sender has no index.
+        self.barrier()?;
+        Ok((ports, peers))
+    }
+}
