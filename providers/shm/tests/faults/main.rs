@@ -7,6 +7,7 @@ mod atomics;
 mod auto;
 mod closing;
 mod contact;
+mod contexts;
 mod death;
 mod denial;
 mod direct;

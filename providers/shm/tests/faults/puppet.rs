@@ -22,6 +22,7 @@ pub(crate) fn obey() {
     nix::unistd::alarm::set(300);
     let mut puppet = Strings {
         side: None,
+        contexts: Vec::new(),
         shared: None,
         drives: false,
     };
@@ -38,6 +39,8 @@ pub(crate) fn obey() {
 
 struct Strings {
     side: Option<Side>,
+    /// Its contexts, if it has any.
+    contexts: Vec<Side>,
     /// The vector that it has given a name.
     shared: Option<Arc<dyn AddressVector>>,
     /// Whether progress is driven between orders.
@@ -80,6 +83,14 @@ impl Strings {
                 return described(&event);
             }
             "echo" => self.echo(args),
+            // A name, how many, and to whom each of them says hello.
+            "contexts" => {
+                self.contexts = Side::contexts(args[0], number(args[1]) as usize);
+                for (context, number) in self.contexts.iter_mut().zip(1..) {
+                    let to = context.insert(args[2]);
+                    context.send(Kind::Msg, to, 8, number).unwrap();
+                }
+            }
             "share" => {
                 let mut attr = av::Attr::default();
                 attr.name = Some(av::Named::Make(args[0].into()));

@@ -165,8 +165,35 @@ impl Side {
         let cq = domain.cq(queue)?;
         let av = domain.av(peers)?;
         let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-        Ok(Self {
-            ep: domain.endpoint(&info, bind)?,
+        let ep = domain.endpoint(&info, bind)?;
+        Ok(Self::around(ep, cq, av, domain))
+    }
+
+    /// The contexts of a scalable endpoint called `name`.
+    pub(crate) fn contexts(name: &str, count: usize) -> Vec<Self> {
+        let mut info = info(EpType::Rdm, &[]);
+        info.src_addr = Some(Address::Str(name.into()));
+        (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (count, count);
+        let domain = info.open().unwrap();
+        let sep = domain.scalable_endpoint(&info).unwrap();
+        let context = |index| {
+            let cq = domain.cq(&cq::Attr::default()).unwrap();
+            let av = domain.av(&av::Attr::default()).unwrap();
+            let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+            let ep = sep.context(index, &info, bind).unwrap();
+            Self::around(ep, cq, av, Arc::clone(&domain))
+        };
+        (0..count).map(context).collect()
+    }
+
+    fn around(
+        ep: Arc<dyn Endpoint>,
+        cq: Arc<dyn CompletionQueue>,
+        av: Arc<dyn AddressVector>,
+        domain: Arc<dyn Domain>,
+    ) -> Self {
+        Self {
+            ep,
             cq,
             av,
             domain,
@@ -174,7 +201,7 @@ impl Side {
             sent: HashMap::new(),
             posted: HashMap::new(),
             events: VecDeque::new(),
-        })
+        }
     }
 
     /// The handles by themselves; buffers of operations that are outstanding are never freed.

@@ -11,12 +11,15 @@ mod side;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 
+use selvedge::info::EpType;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
-use selvedge::{Context, FiAddr, Iov, IovMut, MrAccess, OpFlags, mr};
+use selvedge::{Bindings, Context, FiAddr, Iov, IovMut, MrAccess, OpFlags, av, cq, mr};
 
-use side::{Side, until};
+use side::{Side, info, until};
 
 const LARGE: usize = 300_000;
 
@@ -37,10 +40,12 @@ impl Stock {
     /// Starts the program, if there is a libfabric to compile it with.
     fn start(role: &str) -> Option<Self> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/peer.c");
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
         let program = format!(
-            "{}/interop-{role}-{}",
+            "{}/interop-{}-{}",
             env!("CARGO_TARGET_TMPDIR"),
-            std::process::id()
+            std::process::id(),
+            STARTED.fetch_add(1, Ordering::Relaxed)
         );
         let compiled = Command::new("cc")
             .args(["-O1", "-o", &program, source, "-lfabric"])
@@ -92,13 +97,41 @@ fn message() -> Vec<u8> {
     (0..LARGE).map(|at| (at * 7) as u8).collect()
 }
 
+/// The second context of a scalable endpoint: to a stock libfabric an endpoint at its port.
+fn context() -> Side {
+    let mut info = info(EpType::Rdm, &[]);
+    (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (2, 2);
+    let domain = info.open().unwrap();
+    let sep = domain.scalable_endpoint(&info).unwrap();
+    let cq = domain.cq(&cq::Attr::default()).unwrap();
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+    let ep = sep.context(1, &info, bind).unwrap();
+    assert_ne!(ep.address(), sep.address());
+    Side::around(ep, cq, av, domain)
+}
+
 #[test]
 fn a_stock_libfabric_that_comes_first_exchanges_messages_and_uses_memory() {
+    comes_first(&Side::new());
+}
+
+#[test]
+fn a_stock_libfabric_that_is_called_exchanges_messages_and_lends_memory() {
+    is_called(&Side::new());
+}
+
+#[test]
+fn a_stock_libfabric_takes_a_context_for_an_endpoint() {
+    comes_first(&context());
+    is_called(&context());
+}
+
+fn comes_first(side: &Side) {
     let Some(mut stock) = Stock::start("first") else {
         return;
     };
-    let side = Side::new();
-    let Some(addr) = stock.meet(&side) else {
+    let Some(addr) = stock.meet(side) else {
         return;
     };
     let to = side.insert(addr);
@@ -116,20 +149,18 @@ fn a_stock_libfabric_that_comes_first_exchanges_messages_and_uses_memory() {
     assert_eq!(landing.bytes(), message());
     side.tsend(to, 2, &message(), 2).unwrap();
     side.wait_for(2, &[]);
-    assert_eq!(stock.line(&side), "done");
+    assert_eq!(stock.line(side), "done");
     drop(region);
     // SAFETY: the region is gone, and nobody writes any more.
     let written = unsafe { std::slice::from_raw_parts(memory, 128) };
     assert_eq!(written[8..72], message()[..64]);
 }
 
-#[test]
-fn a_stock_libfabric_that_is_called_exchanges_messages_and_lends_memory() {
+fn is_called(side: &Side) {
     let Some(mut stock) = Stock::start("second") else {
         return;
     };
-    let side = Side::new();
-    let Some(addr) = stock.meet(&side) else {
+    let Some(addr) = stock.meet(side) else {
         return;
     };
     let to = side.insert(addr);
@@ -138,7 +169,7 @@ fn a_stock_libfabric_that_is_called_exchanges_messages_and_lends_memory() {
     side.wait_for(2, &[]);
     side.wait_for(1, &[]);
     assert_eq!(landing.bytes(), message());
-    assert_eq!(stock.line(&side), "done");
+    assert_eq!(stock.line(side), "done");
     let place = [RmaIov {
         addr: 16,
         len: 64,
