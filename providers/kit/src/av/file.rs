@@ -7,7 +7,7 @@
 //! mapped.
 //!
 //! The maker keeps the file locked for life. It removes it when it closes the vector; if it dies,
-//! the lock says so, and the next one who uses the name takes the file over.
+//! the lock says so, and the next one who makes a vector removes the file, or takes it over.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -37,6 +37,8 @@ pub(super) const MOST: usize = 1 << 20;
 const NAME: usize = 200;
 /// How often the file is opened anew because somebody has just removed it or looks at it.
 const TRIES: usize = 16;
+/// Files of dead makers that are looked for when a vector is made.
+const SWEEP: usize = 64;
 /// Between two tries.
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -55,6 +57,7 @@ impl Shared {
     /// [`Errno::AddrInUse`] while a process has a vector with this name; the system's.
     pub(super) fn make(family: &str, name: &str) -> Result<Self, Error> {
         let path = path(family, name)?;
+        sweep();
         for _ in 0..TRIES {
             let file = open(&path, true)?;
             check(&path, &file)?;
@@ -214,8 +217,7 @@ fn number(index: usize, place: &[u8; PLACE]) -> u64 {
 
 /// The path of a vector's file: what file names may not have is written in hexadecimal.
 pub(super) fn path(family: &str, name: &str) -> Result<PathBuf, Error> {
-    let user = nix::unistd::geteuid();
-    let mut file = format!("selvedge-av.{user}.");
+    let mut file = prefix();
     for byte in family.bytes().chain(*b"/").chain(name.bytes()) {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
@@ -229,6 +231,35 @@ pub(super) fn path(family: &str, name: &str) -> Result<PathBuf, Error> {
         return Err(Error::new(Errno::Inval, what));
     }
     Ok(Path::new(DIRECTORY).join(file))
+}
+
+/// The beginning of the names of this user's files.
+fn prefix() -> String {
+    format!("selvedge-av.{}.", nix::unistd::geteuid())
+}
+
+/// Removes what makers that were killed have left. Who is just making one of these files finds it
+/// gone when it has the lock, and makes it anew.
+fn sweep() {
+    let Ok(entries) = std::fs::read_dir(DIRECTORY) else {
+        return;
+    };
+    let prefix = prefix();
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(&prefix))
+    };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    for path in paths.filter(is_ours).take(SWEEP) {
+        if let Ok(file) = open(&path, false)
+            && check(&path, &file).is_ok()
+            && file.try_lock().is_ok()
+            && is_at(&path, &file)
+        {
+            // Another one may have been faster.
+            let _ = std::fs::remove_file(&path);
+        }
+    }
 }
 
 fn open(path: &Path, makes: bool) -> Result<File, Error> {

@@ -276,11 +276,23 @@ mod tests {
     #[test]
     fn a_file_that_nobody_holds_is_not_read_and_is_taken_over() {
         std::fs::write(path("left"), b"selvedge av   01").unwrap();
+        // Another test may have swept it by now.
         let gone = opened(Named::Read(name("left"))).unwrap_err();
-        assert!(gone.to_string().contains("is gone"), "{gone}");
+        assert_eq!(gone.errno(), Errno::NoEnt);
         let one = make("left");
         one.insert(5).unwrap();
         assert_eq!(read("left").members(), [FiAddr(0)]);
+    }
+
+    #[test]
+    fn what_a_dead_maker_has_left_is_swept_by_the_next_one() {
+        let living = make("living");
+        std::fs::write(path("dead"), b"selvedge av   01").unwrap();
+        make("another").insert(1).unwrap();
+        assert!(!path("dead").exists());
+        assert!(path("living").exists());
+        assert_eq!(living.insert(1), Ok(FiAddr(0)));
+        assert_eq!(read("living").members(), [FiAddr(0)]);
     }
 
     #[test]
