@@ -63,6 +63,12 @@ impl RxBuf {
         self.len() == 0
     }
 
+    /// Whether it is one piece that takes `len` bytes.
+    #[inline(always)]
+    pub fn is_one_for(&self, len: usize) -> bool {
+        matches!(&self.0, Pieces::One(piece) if piece.len >= len)
+    }
+
     /// Copies `bytes` to the place `offset` bytes in, as far as they fit; says how many did.
     #[inline]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) -> usize {

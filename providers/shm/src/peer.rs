@@ -155,8 +155,9 @@ pub(crate) struct Inbox {
     credit: Credit,
     pub(crate) bell: Bell,
     pub(crate) caller: Caller,
-    published: u64,
-    published_pool: u64,
+    /// From which positions of the queue and the pool on it is worth it to publish both.
+    publish_from: u64,
+    publish_pool_from: u64,
     /// Whether the last message had its payload in the pool: the next one probably has, too.
     pub(crate) payload_expected: bool,
 }
@@ -280,6 +281,14 @@ impl Peer {
         if let Some(out) = &self.out {
             out.tx.prepare();
             out.pool.prepare();
+        }
+    }
+
+    /// Lets the peer use again what was consumed, once it is worth it.
+    #[inline(always)]
+    pub(crate) fn publish_credit(&mut self) {
+        if let (Some(inbox), Some(out)) = (&mut self.inbox, &self.out) {
+            inbox.publish(&out.credit);
         }
     }
 
@@ -478,8 +487,8 @@ impl Inbox {
             bell: Bell::attach(bell, hello.bell as usize)?,
             caller: Caller::default(),
             region,
-            published: 0,
-            published_pool: 0,
+            publish_from: 0,
+            publish_pool_from: 0,
             payload_expected: false,
         })
     }
@@ -494,15 +503,20 @@ impl Inbox {
     }
 
     /// Gives consumed slots and payloads back when it is worth a write that the peer will read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&mut self, credit: &Credit) {
-        let slots = self.rx.position() - self.published;
-        let bytes = self.walk.position() - self.published_pool;
-        if slots * 4 >= self.rx.capacity() || bytes * 4 >= self.pool.len() as u64 {
-            self.published = self.rx.position();
-            self.published_pool = self.walk.position();
-            credit.publish(self.published);
+        if self.rx.position() >= self.publish_from || self.walk.position() >= self.publish_pool_from
+        {
+            self.publish_now(credit);
         }
+    }
+
+    #[inline(never)]
+    fn publish_now(&mut self, credit: &Credit) {
+        let (position, bytes) = (self.rx.position(), self.pool.len() as u64);
+        self.publish_from = position + self.rx.capacity().div_ceil(4);
+        self.publish_pool_from = self.walk.position() + bytes.div_ceil(4);
+        credit.publish(position);
     }
 }
 

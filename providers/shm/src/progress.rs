@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use selvedge::OpFlags;
+use selvedge::FiAddr;
 use selvedge::cq::Entry;
+use selvedge_kit::Ep;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::sight;
 use selvedge_kit::srx::{Kind, Matcher, Posted, Source};
@@ -76,18 +77,43 @@ impl State {
     /// Moves what can move; takes about `budget` messages at most. Says how much there was.
     #[inline]
     pub(crate) fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
-        let mut done = 0;
-        for _ in 0..LOOKS {
-            done = self.poll_hot(budget, sink);
-            if done > 0 || !self.active.is_empty() {
-                break;
-            }
-        }
+        let mut done = match self.hot[..] {
+            [only] => self.poll_only(only as usize, budget, sink),
+            _ => self.poll_all(budget, sink),
+        };
         if !self.active.is_empty() {
             done += self.move_transfers();
         }
         self.look_around(done);
         done
+    }
+
+    /// Takes commands of the only hot peer.
+    #[inline(always)]
+    fn poll_only(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let Some(inbox) = &self.peers[index].inbox else {
+            return 0;
+        };
+        let looks = if self.active.is_empty() { LOOKS } else { 1 };
+        for _ in 0..looks {
+            if inbox.rx.peek().is_some() {
+                return self.take_some(index, budget, sink);
+            }
+            inbox.expect_payload();
+        }
+        0
+    }
+
+    /// Takes commands of the hot peers.
+    #[inline(never)]
+    fn poll_all(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        for _ in 0..LOOKS {
+            let done = self.poll_hot(budget, sink);
+            if done > 0 || !self.active.is_empty() {
+                return done;
+            }
+        }
+        0
     }
 
     /// Takes commands of the hot peers, up to the budget.
@@ -119,16 +145,8 @@ impl State {
     /// Takes up to `budget` commands of one peer.
     #[inline(always)]
     pub(crate) fn poll(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
-        let peer = &self.peers[index];
-        match &peer.inbox {
-            Some(inbox) if inbox.rx.peek().is_some() => {
-                // Twice: a peer that is far needs all the time, and one that is near has taken the
-                // lines back meanwhile.
-                peer.expect_answer();
-                let taken = self.take_some(index, budget, sink);
-                self.peers[index].expect_answer();
-                taken
-            }
+        match &self.peers[index].inbox {
+            Some(inbox) if inbox.rx.peek().is_some() => self.take_some(index, budget, sink),
             Some(inbox) => {
                 inbox.expect_payload();
                 0
@@ -137,23 +155,46 @@ impl State {
         }
     }
 
+    /// Takes up to `budget` commands of a peer that has sent some.
     #[inline(never)]
     fn take_some(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let budget = budget.min(self.ep.rx_cq.room());
-        let mut taken = self.take_plain::<Oldest>(index, budget, sink);
+        let peer = &mut self.peers[index];
+        // Twice: a peer that is far needs all the time, and one that is near has taken the lines
+        // back meanwhile.
+        peer.expect_answer();
+        let mut receiving = Receiving {
+            inbound: &mut self.inbound,
+            ep: &self.ep,
+            source: Source(index as u32),
+            addr: peer.fi_addr(&self.av),
+        };
+        let taken = receiving.take_plain::<Oldest>(peer, budget, sink);
+        peer.publish_credit();
+        peer.expect_answer();
+        match taken < budget {
+            true => taken + self.take_others(index, budget - taken, sink),
+            false => taken,
+        }
+    }
+
+    /// Takes commands of which the first is not as usual, if there is one.
+    #[inline(never)]
+    fn take_others(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let mut taken = 0;
         while taken < budget
             && let Some(op) = self.next_op(index)
         {
             let is_message = op <= cmd::OP_LAST_MESSAGE;
             let usual = match is_message {
-                true => self.take_behind(index, budget - taken, sink),
+                true => self.take_usual::<Newer>(index, budget - taken, sink),
                 false => self.take_told(index, budget - taken, sink),
             };
             taken += usual;
             if usual > 0 {
                 continue;
             }
-            self.publish_credit(index);
+            self.peers[index].publish_credit();
             let took = match is_message {
                 true => self.take(index, sink),
                 false => self.take_one_sided(index, op, sink),
@@ -161,26 +202,17 @@ impl State {
             match took {
                 Ok(true) => {
                     taken += 1;
-                    taken += self.take_plain::<Oldest>(index, budget - taken, sink);
+                    taken += self.take_usual::<Oldest>(index, budget - taken, sink);
                 }
                 Ok(false) => break,
                 Err(Nonsense(what)) => {
                     self.quarantine(index, what);
-                    return taken;
+                    break;
                 }
             }
         }
-        self.publish_credit(index);
+        self.peers[index].publish_credit();
         taken
-    }
-
-    /// Lets the peer use again what was consumed, once it is worth it.
-    #[inline]
-    fn publish_credit(&mut self, index: usize) {
-        let peer = &mut self.peers[index];
-        if let (Some(inbox), Some(out)) = (&mut peer.inbox, &peer.out) {
-            inbox.publish(&out.credit);
-        }
     }
 
     /// What the peer's next command is, if there is one.
@@ -190,59 +222,17 @@ impl State {
         Some(cmd::op(&inbox.rx.peek()?))
     }
 
-    /// Takes commands that are as usual, but that receives for others come before those for them.
+    /// Takes commands that are as usual, and have a receive that `R` looks at.
     #[inline(never)]
-    fn take_behind(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
-        self.take_plain::<Newer>(index, budget, sink)
-    }
-
-    /// Takes commands that are as usual: a message without data, inside or in the pool, of which
-    /// nobody wants to hear, and the receive is for it that `R` looks at. Stops at the first that is not.
-    #[inline(always)]
-    fn take_plain<R: Next>(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+    fn take_usual<R: Next>(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let peer = &mut self.peers[index];
-        let addr = peer.fi_addr(&self.av);
-        if self.ep.is_unknown(addr) {
-            return 0;
-        }
-        let Some(inbox) = &mut peer.inbox else {
-            return 0;
+        let mut receiving = Receiving {
+            inbound: &mut self.inbound,
+            ep: &self.ep,
+            source: Source(index as u32),
+            addr: peer.fi_addr(&self.av),
         };
-        for taken in 0..budget {
-            let Some(slot) = inbox.rx.peek() else {
-                return taken;
-            };
-            let source = Source(index as u32);
-            let Some((kind, len)) = cmd::plain(&slot) else {
-                if let Some(message) = cmd::pooled(&slot)
-                    && let Some((entry, flags)) =
-                        take_pooled::<R>(inbox, &mut self.inbound, source, message)
-                {
-                    self.ep
-                        .sight
-                        .count_way(sight::Way::ReceivedInject, entry.len);
-                    self.ep.rx_report(entry, flags, addr, sink);
-                    continue;
-                }
-                return taken;
-            };
-            let tag = slot.word(1);
-            let matcher = self.inbound.matcher(kind);
-            let Some(posted) = R::find(matcher, source, tag) else {
-                return taken;
-            };
-            if posted.buf.len() < len {
-                return taken;
-            }
-            inline::receive(&slot, cmd::PLAIN_PAYLOAD, len, &mut posted.buf);
-            inbox.payload_expected = false;
-            let flags = posted.flags;
-            let entry = plain_entry(posted, kind, len, tag);
-            R::drop(matcher);
-            inbox.rx.release();
-            self.ep.rx_report(entry, flags, addr, sink);
-        }
-        budget
+        receiving.take_plain::<R>(peer, budget, sink)
     }
 
     /// Takes one message, if there is one and it has a place.
@@ -536,33 +526,93 @@ impl State {
     }
 }
 
-/// Takes a command as [`State::take_plain`] does, whose message is in the pool: its completion, and
-/// how that is reported. `None`, and nothing has happened, if it is not as usual.
-#[inline(never)]
-fn take_pooled<R: Next>(
-    inbox: &mut Inbox,
-    inbound: &mut Inbound,
+/// What takes the usual commands of one peer.
+struct Receiving<'a> {
+    inbound: &'a mut Inbound,
+    ep: &'a Ep,
     source: Source,
-    (kind, len, offset): (Kind, usize, u64),
-) -> Option<(Entry, OpFlags)> {
-    let tag = inbox.rx.peek()?.word(1);
-    let matcher = inbound.matcher(kind);
-    let posted = R::find(matcher, source, tag)?;
-    if posted.buf.len() < len {
-        return None;
+    addr: FiAddr,
+}
+
+impl Receiving<'_> {
+    /// Takes commands that are as usual: a message without data, inside or in the pool, of which
+    /// nobody wants to hear, and the receive is for it that `R` looks at. Stops at the first that
+    /// is not.
+    #[inline(always)]
+    fn take_plain<R: Next>(
+        &mut self,
+        peer: &mut Peer,
+        budget: usize,
+        sink: &mut Sink<'_>,
+    ) -> usize {
+        if self.ep.is_unknown(self.addr) {
+            return 0;
+        }
+        let Some(inbox) = &mut peer.inbox else {
+            return 0;
+        };
+        let mut taken = 0;
+        while taken < budget
+            && let Some(slot) = inbox.rx.peek()
+        {
+            let Some((kind, len)) = cmd::plain(&slot) else {
+                if !self.take_pooled::<R>(inbox, sink) {
+                    break;
+                }
+                taken += 1;
+                continue;
+            };
+            let tag = slot.word(1);
+            let matcher = self.inbound.matcher(kind);
+            let Some(posted) = R::find(matcher, self.source, tag) else {
+                break;
+            };
+            if !posted.buf.is_one_for(len) {
+                break;
+            }
+            inline::receive(&slot, cmd::PLAIN_PAYLOAD, len, &mut posted.buf);
+            inbox.payload_expected = false;
+            let flags = posted.flags;
+            let entry = plain_entry(posted, kind, len, tag);
+            R::drop(matcher);
+            inbox.rx.release();
+            self.ep.rx_report(entry, flags, self.addr, sink);
+            taken += 1;
+        }
+        taken
     }
-    let walked = inbox.walk;
-    let Ok(at) = inject::locate(inbox, offset, len) else {
-        inbox.walk = walked;
-        return None;
-    };
-    inbox.payload_expected = len <= EXPECTED_MAX;
-    inject::receive(inbox, at, len, &mut posted.buf);
-    let flags = posted.flags;
-    let entry = plain_entry(posted, kind, len, tag);
-    R::drop(matcher);
-    inbox.rx.release();
-    Some((entry, flags))
+
+    /// Takes a command whose message is in the pool. `false`, and nothing has happened, if it is not
+    /// as usual.
+    #[inline(never)]
+    fn take_pooled<R: Next>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
+        let Some(slot) = inbox.rx.peek() else {
+            return false;
+        };
+        let Some((kind, len, offset)) = cmd::pooled(&slot) else {
+            return false;
+        };
+        let tag = slot.word(1);
+        let matcher = self.inbound.matcher(kind);
+        let posted = R::find(matcher, self.source, tag);
+        let Some(posted) = posted.filter(|posted| posted.buf.len() >= len) else {
+            return false;
+        };
+        let walked = inbox.walk;
+        let Ok(at) = inject::locate(inbox, offset, len) else {
+            inbox.walk = walked;
+            return false;
+        };
+        inbox.payload_expected = len <= EXPECTED_MAX;
+        inject::receive(inbox, at, len, &mut posted.buf);
+        let flags = posted.flags;
+        let entry = plain_entry(posted, kind, len, tag);
+        R::drop(matcher);
+        inbox.rx.release();
+        self.ep.sight.count_way(sight::Way::ReceivedInject, len);
+        self.ep.rx_report(entry, flags, self.addr, sink);
+        true
+    }
 }
 
 /// The completion of a receive that a message without data has filled.

@@ -1,6 +1,6 @@
 //! The short way of a completion: straight into the array of the reader who drives progress.
 
-use std::{ptr, slice};
+use std::{hint, ptr};
 
 use selvedge::FiAddr;
 use selvedge::cq::Entry;
@@ -11,10 +11,10 @@ use super::CqRing;
 #[derive(Debug)]
 pub struct Sink<'a> {
     reader: Option<&'a CqRing>,
-    /// What is left of the reader's arrays.
-    out: slice::IterMut<'a, Entry>,
-    src: slice::IterMut<'a, FiAddr>,
-    room: usize,
+    out: &'a mut [Entry],
+    src: &'a mut [FiAddr],
+    /// Entries that the reader got.
+    filled: usize,
 }
 
 impl<'a> Sink<'a> {
@@ -22,9 +22,9 @@ impl<'a> Sink<'a> {
     pub fn none() -> Self {
         Self {
             reader: None,
-            out: [].iter_mut(),
-            src: [].iter_mut(),
-            room: 0,
+            out: &mut [],
+            src: &mut [],
+            filled: 0,
         }
     }
 
@@ -34,16 +34,16 @@ impl<'a> Sink<'a> {
     pub(super) fn new(queue: &'a CqRing, out: &'a mut [Entry], src: &'a mut [FiAddr]) -> Self {
         Self {
             reader: Some(queue),
-            room: out.len(),
-            out: out.iter_mut(),
-            src: src.iter_mut(),
+            out,
+            src,
+            filled: 0,
         }
     }
 
     /// Entries that the reader got.
     #[inline]
     pub(super) fn filled(&self) -> usize {
-        self.room - self.out.len()
+        self.filled
     }
 
     /// Reports a completion of `queue`: to the reader, if it is the one who waits, nothing older is
@@ -53,14 +53,16 @@ impl<'a> Sink<'a> {
         let waits = self.reader.is_some_and(|reader| ptr::eq(reader, queue));
         if waits
             && queue.is_empty()
-            && let Some(slot) = self.out.next()
+            && let Some(slot) = self.out.get_mut(self.filled)
         {
             *slot = entry;
-            if let Some(slot) = self.src.next() {
+            if let Some(slot) = self.src.get_mut(self.filled) {
                 *slot = src;
             }
+            self.filled += 1;
             return;
         }
+        hint::cold_path();
         queue.push(entry, src);
     }
 }

@@ -1,7 +1,7 @@
 //! How receives report that they are done, or what became of them.
 
 use selvedge::cq::{Entry, ErrEntry};
-use selvedge::{Address, CompletionFlags, Errno, FiAddr, OpFlags};
+use selvedge::{Address, CompletionFlags, Context, Errno, FiAddr, OpFlags};
 
 use super::Ep;
 use crate::copy::Part;
@@ -78,16 +78,27 @@ impl Ep {
     /// Reports a whole message whose receive, posted with the resolved flags `op`, is no more.
     #[inline(always)]
     pub fn rx_report(&self, entry: Entry, op: OpFlags, src: FiAddr, sink: &mut Sink<'_>) {
-        let reports = self.rx_all || op.contains(OpFlags::COMPLETION);
-        if !reports && op.contains(OpFlags::PEER_TRANSFER) {
-            return self.told_layer(entry.context, Ok(entry.len));
+        if !self.rx_all && !op.contains(OpFlags::COMPLETION) {
+            return self.rx_silent(entry.context, entry.len, op);
         }
-        self.sight.count(Tally::Received, entry.len);
+        self.rx_count(entry.len);
+        sink.push(&self.rx_cq, entry, src);
+    }
+
+    /// A receive is over that asked for no completion, or was a layer's.
+    #[inline(never)]
+    fn rx_silent(&self, context: Context, len: usize, op: OpFlags) {
+        match op.contains(OpFlags::PEER_TRANSFER) {
+            true => self.told_layer(context, Ok(len)),
+            false => self.rx_count(len),
+        }
+    }
+
+    #[inline(always)]
+    fn rx_count(&self, len: usize) {
+        self.sight.count(Tally::Received, len);
         if let Some(cntr) = &self.cntrs.recv {
-            cntr.count(entry.len);
-        }
-        if reports {
-            sink.push(&self.rx_cq, entry, src);
+            cntr.count(len);
         }
     }
 

@@ -17,6 +17,7 @@ pub(super) const NONE: Slot = u32::MAX;
 pub(super) struct Queue<T> {
     nodes: Vec<Node<T>>,
     head: Slot,
+    /// The last member, if there is one.
     tail: Slot,
     /// The first of the unused nodes, linked by `next`.
     free: Slot,
@@ -32,6 +33,7 @@ pub(super) struct TooMany;
 struct Node<T> {
     value: Option<T>,
     number: u64,
+    /// The member before, of all but the first.
     prev: Slot,
     next: Slot,
 }
@@ -126,11 +128,16 @@ impl<T> Queue<T> {
     /// The first member with this number or a higher one, found from the end.
     pub(super) fn first_since(&self, number: u64) -> Slot {
         let mut first = NONE;
-        let mut slot = self.tail;
-        while slot != NONE && self.number(slot) >= number {
+        while first != self.head {
+            let slot = match first {
+                NONE => self.tail,
+                first => self.nodes[first as usize].prev,
+            };
+            if self.number(slot) < number {
+                break;
+            }
             examine();
             first = slot;
-            slot = self.nodes[slot as usize].prev;
         }
         first
     }
@@ -149,9 +156,9 @@ impl<T> Queue<T> {
         node.number = self.pushes;
         node.prev = self.tail;
         node.next = NONE;
-        match self.nodes.get_mut(self.tail as usize) {
-            Some(tail) => tail.next = slot,
-            None => self.head = slot,
+        match self.head {
+            NONE => self.head = slot,
+            _ => self.nodes[self.tail as usize].next = slot,
         }
         self.tail = slot;
         self.pushes += 1;
@@ -160,16 +167,15 @@ impl<T> Queue<T> {
     /// Removes the member at a place; `None` as for [`Self::get`].
     #[inline]
     pub(super) fn remove(&mut self, slot: Slot) -> Option<T> {
+        if slot == self.head {
+            return self.pop();
+        }
         let node = self.nodes.get_mut(slot as usize)?;
-        node.value.as_ref()?;
-        let value = node.value.take();
+        let value = Some(node.value.take()?);
         let (prev, next) = (node.prev, node.next);
         node.next = self.free;
         self.free = slot;
-        match self.nodes.get_mut(prev as usize) {
-            Some(prev) => prev.next = next,
-            None => self.head = next,
-        }
+        self.nodes[prev as usize].next = next;
         match self.nodes.get_mut(next as usize) {
             Some(next) => next.prev = prev,
             None => self.tail = prev,
@@ -200,10 +206,6 @@ impl<T> Queue<T> {
         let value = node.value.take();
         self.head = std::mem::replace(&mut node.next, self.free);
         self.free = slot;
-        match self.nodes.get_mut(self.head as usize) {
-            Some(head) => head.prev = NONE,
-            None => self.tail = NONE,
-        }
         self.removals += 1;
         value
     }
