@@ -1,18 +1,14 @@
 //! `fabtests bench`: every benchmark at every size, against the limits and against others.
 
-use std::time::Instant;
-
 use anyhow::{bail, ensure};
 
 use super::lineup::{LineupArgs, Stage};
 use super::{PlaceArgs, csv, print};
 use crate::comparison::{Libfabric, MemoryUse, Opening, Plan, Report, measure};
-use crate::cpu::Placement;
-use crate::fabric::Bench;
+use crate::fabric::{Bench, longest_datagram};
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
 use crate::output;
-use crate::pair::Pair;
 use crate::progress::Progress;
 use crate::size::Sizes;
 
@@ -27,6 +23,9 @@ pub struct Args {
     /// The provider to measure [default: the best one that discovery finds]
     #[arg(short, long)]
     provider: Option<String>,
+    /// The type of the endpoints; over datagrams untagged messages alone, of sizes that one carries
+    #[arg(short = 'e', long, value_enum, default_value_t = Kind::Rdm)]
+    ep_type: Kind,
     /// Message sizes: 8, 4k, 1m, a list 8,4k or a range of powers of two 1..4m
     #[arg(short = 'S', long, default_value = "1..4m")]
     sizes: Sizes,
@@ -72,6 +71,13 @@ pub struct Args {
     place: PlaceArgs,
 }
 
+/// The type of the endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    Rdm,
+    Dgram,
+}
+
 /// Whom to measure against.
 #[derive(Debug)]
 pub(super) enum Rival {
@@ -110,7 +116,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let placement = args.place.placement()?;
     let deadline = args.place.deadline();
     let machine = Machine::describe(placement);
-    let plan = args.plan();
+    let mut plan = args.plan();
+    if plan.datagrams {
+        fit_datagrams(&mut plan, args)?;
+    }
     let progress = Progress::on_terminal();
 
     for bench in &plan.benches {
@@ -144,8 +153,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         machine,
         limits,
         rows,
-        memory: memory(&provider, rival.as_ref(), placement, deadline)?,
-        opening: opening(&provider, rival.as_ref(), stage)?,
+        memory: memory(&provider, rival.as_ref(), stage, plan.datagrams)?,
+        opening: opening(&provider, rival.as_ref(), stage, plan.datagrams)?,
     };
     if args.csv {
         output::print(&csv::csv(&report));
@@ -160,6 +169,7 @@ impl Args {
         if benches.is_empty() {
             benches = match self.against.as_deref() {
                 Some("bmi") => vec![Bench::TaggedPingpong, Bench::TaggedBw],
+                _ if self.ep_type == Kind::Dgram => vec![Bench::MsgPingpong, Bench::MsgBw],
                 _ => self.lineup.benches(),
             };
         }
@@ -175,27 +185,64 @@ impl Args {
             verify: self.check,
             special: self.special,
             is_long: self.lineup.is_throng(),
+            datagrams: self.ep_type == Kind::Dgram,
         }
     }
+}
+
+/// Leaves out what datagrams do not carry.
+///
+/// # Errors
+/// When a benchmark needs more than datagrams, or nothing is left.
+fn fit_datagrams(plan: &mut Plan, args: &Args) -> anyhow::Result<()> {
+    for bench in &plan.benches {
+        ensure!(
+            bench.is_untagged(),
+            "{bench} is nothing for datagrams: there are msg_pingpong, msg_bw and msg_bibw"
+        );
+    }
+    ensure!(
+        !plan.special
+            && !plan.is_long
+            && !matches!(args.against.as_deref(), Some("libfabric" | "bmi")),
+        "-e dgram goes with another provider at most: leave out --special, --pairs, --senders, \
+         --wait and other contestants"
+    );
+    let most = longest_datagram(args.provider.clone())?;
+    plan.sizes.retain(|&size| size <= most);
+    ensure!(
+        !plan.sizes.is_empty(),
+        "a datagram carries {most} bytes: ask for smaller ones with -S"
+    );
+    Ok(())
 }
 
 /// What an idle endpoint costs, in fresh processes.
 fn memory(
     provider: &str,
     rival: Option<&Rival>,
-    placement: Placement,
-    deadline: Instant,
+    stage: Stage,
+    datagrams: bool,
 ) -> anyhow::Result<Vec<MemoryUse>> {
+    let Stage {
+        placement,
+        deadline,
+    } = stage;
     let own = |name: &str, provider: &str| {
-        let pair = Pair::start(placement, deadline)?;
-        MemoryUse::of(name.to_owned(), pair, Some(provider.to_owned()))
+        let provider = Some(provider.to_owned());
+        MemoryUse::of(name.to_owned(), stage.pair()?, provider, datagrams)
     };
     let mut memory = vec![own(OWN, provider)?];
     match rival {
         None | Some(Rival::Bmi) => {}
         Some(Rival::Libfabric(rival)) => {
             let pair = rival.start(provider, placement, deadline)?;
-            memory.push(MemoryUse::of(rival.version().to_owned(), pair, None)?);
+            memory.push(MemoryUse::of(
+                rival.version().to_owned(),
+                pair,
+                None,
+                false,
+            )?);
         }
         Some(Rival::Provider(other)) => memory.push(own(&format!("{OWN}, {other}"), other)?),
     }
@@ -203,8 +250,13 @@ fn memory(
 }
 
 /// What opening endpoints of ours costs, in fresh processes.
-fn opening(provider: &str, rival: Option<&Rival>, stage: Stage) -> anyhow::Result<Vec<Opening>> {
-    let of = |name: String, provider: &str| Opening::of(name, stage.pair()?, provider);
+fn opening(
+    provider: &str,
+    rival: Option<&Rival>,
+    stage: Stage,
+    datagrams: bool,
+) -> anyhow::Result<Vec<Opening>> {
+    let of = |name: String, provider: &str| Opening::of(name, stage.pair()?, provider, datagrams);
     let mut all = vec![of(OWN.to_owned(), provider)?];
     if let Some(Rival::Provider(other)) = rival {
         all.push(of(format!("{OWN}, {other}"), other)?);

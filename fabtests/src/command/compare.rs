@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use crate::comparison::stored::Report;
-use crate::comparison::{Fencer, Judgement, Terms, Versus, duel, versus};
+use crate::comparison::{Comparison, Fencer, Judgement, Terms, Versus, duel, versus};
 use crate::output;
 use crate::size::{self, Sizes};
 use crate::stats::geometric_mean;
@@ -63,17 +63,21 @@ pub struct Args {
 /// # Errors
 /// When a report cannot be read, or the two have no point in common.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let all = match (&args.program, &args.a, &args.b) {
+    let both = match (&args.program, &args.a, &args.b) {
         (Some(program), ..) => args.duel(program)?,
         (None, Some(a), Some(b)) => read(a, b)?,
         _ => unreachable!("the command line has two files or a program"),
     };
     let factor = args.fail_above.map(|percent| 1.0 + percent / 100.0);
     let worse = |point: &&Versus| factor.is_some_and(|factor| point.is_worse_than(factor));
-    let worse: Vec<_> = all.iter().filter(worse).collect();
+    let Comparison { a, b, points } = &both;
+    let worse: Vec<_> = points.iter().filter(worse).collect();
     let text = match args.json {
-        true => json!({ "points": all, "geometric_mean": mean(&all) }).to_string() + "\n",
-        false => tables(&all) + &complaints(&worse),
+        true => {
+            let mean = mean(points);
+            json!({ "a": a, "b": b, "points": points, "geometric_mean": mean }).to_string() + "\n"
+        }
+        false => format!("A: {a}\nB: {b}\n") + &tables(points) + &complaints(&worse),
     };
     output::print(&text);
     Ok(match worse.is_empty() {
@@ -82,18 +86,22 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn read(a: &Path, b: &Path) -> anyhow::Result<Vec<Versus>> {
-    let all = versus(&Report::read(a)?, &Report::read(b)?);
+fn read(a: &Path, b: &Path) -> anyhow::Result<Comparison> {
+    let both = versus(&Report::read(a)?, &Report::read(b)?);
     let (a, b) = (a.display(), b.display());
     ensure!(
-        !all.is_empty(),
+        !both.points.is_empty(),
         "{a} and {b} have no benchmark and size in common"
     );
-    Ok(all)
+    Ok(Comparison {
+        a: format!("{a}, {}", both.a),
+        b: format!("{b}, {}", both.b),
+        ..both
+    })
 }
 
 impl Args {
-    fn duel(&self, program: &str) -> anyhow::Result<Vec<Versus>> {
+    fn duel(&self, program: &str) -> anyhow::Result<Comparison> {
         let a = Fencer {
             file: None,
             program: program.to_owned(),

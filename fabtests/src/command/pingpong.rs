@@ -124,6 +124,7 @@ impl Args {
             verify: self.check,
             special: false,
             is_long: false,
+            datagrams: false,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::Versus;
+use super::{Comparison, Versus};
 use crate::cpu;
 
 /// Who runs, and how.
@@ -42,8 +42,8 @@ pub struct Terms {
 ///
 /// # Errors
 /// When one cannot be started, fails, or prints no row.
-pub fn duel(a: &Fencer, b: &Fencer, terms: &Terms) -> anyhow::Result<Vec<Versus>> {
-    let mut all = Vec::new();
+pub fn duel(a: &Fencer, b: &Fencer, terms: &Terms) -> anyhow::Result<Comparison> {
+    let mut points = Vec::new();
     for &size in &terms.sizes {
         let mut runs = [Vec::new(), Vec::new()];
         for _ in 0..terms.reps.div_ceil(2) {
@@ -59,12 +59,22 @@ pub fn duel(a: &Fencer, b: &Fencer, terms: &Terms) -> anyhow::Result<Vec<Versus>
             true => a.program.clone(),
             false => format!("{} against {}", a.program, b.program),
         };
-        all.push(Versus::of_runs(what, size, &runs[0], &runs[1]));
+        points.push(Versus::of_runs(what, size, &runs[0], &runs[1]));
     }
-    Ok(all)
+    let [a, b] = [a, b].map(Fencer::name);
+    Ok(Comparison { a, b, points })
 }
 
 impl Fencer {
+    /// Who it is.
+    fn name(&self) -> String {
+        let provider = &self.provider;
+        match &self.file {
+            Some(file) => format!("{} over {provider}", file.display()),
+            None => format!("{} of this suite over {provider}", self.program),
+        }
+    }
+
     /// What a message takes, in nanoseconds.
     fn run(&self, size: usize, terms: &Terms) -> anyhow::Result<f64> {
         let port = free_port()?;

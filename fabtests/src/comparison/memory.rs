@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde::Serialize;
 
-use crate::fabric::{Manner, OpenOrder};
+use crate::fabric::OpenOrder;
 use crate::pair::{Order, Pair};
 
 /// What a process took more after it had opened an endpoint than before, in KiB.
@@ -35,18 +35,14 @@ impl MemoryUse {
         implementation: String,
         mut pair: Pair,
         provider: Option<String>,
+        datagrams: bool,
     ) -> anyhow::Result<Self> {
         let [active, _] = pair.pids();
         pair.order(&Order::Ready)?;
         let before = Footprint::of(active)?;
         pair.order(&Order::Open(OpenOrder {
-            provider,
-            largest: 1,
-            window: 64,
-            special: false,
-            remote: false,
-            manner: Manner::default(),
-            bmi: false,
+            datagrams,
+            ..OpenOrder::plain(provider, 64, 1)
         }))?;
         let after = Footprint::of(active)?;
         Ok(Self {

@@ -21,4 +21,4 @@ pub use plan::{Plan, Point};
 pub use rounds::measure;
 pub use row::{Report, Row};
 pub use throng::{Pairs, Senders};
-pub use versus::{Judgement, Versus, versus};
+pub use versus::{Comparison, Judgement, Versus, versus};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::fabric::{Bench, BenchOrder, Manner, OpenOrder};
+use crate::fabric::{Bench, BenchOrder, OpenOrder};
 use crate::pair::{Order, Pair};
 use crate::stats::{confidence, median};
 use crate::timing::{Counts, Timing};
@@ -27,18 +27,21 @@ impl Opening {
     ///
     /// # Errors
     /// As [`Pair::order`].
-    pub fn of(implementation: String, mut pair: Pair, provider: &str) -> anyhow::Result<Self> {
+    pub fn of(
+        implementation: String,
+        mut pair: Pair,
+        provider: &str,
+        datagrams: bool,
+    ) -> anyhow::Result<Self> {
         let open = OpenOrder {
-            provider: Some(provider.to_owned()),
-            largest: SIZE,
-            window: 1,
-            special: false,
-            remote: false,
-            manner: Manner::default(),
-            bmi: false,
+            datagrams,
+            ..OpenOrder::plain(Some(provider.to_owned()), 1, SIZE)
         };
         let bench = BenchOrder {
-            bench: Bench::TaggedPingpong,
+            bench: match datagrams {
+                true => Bench::MsgPingpong,
+                false => Bench::TaggedPingpong,
+            },
             size: SIZE,
             counts: Counts {
                 warmup: 0,

@@ -1,6 +1,6 @@
 //! What a comparison measures.
 
-use crate::fabric::{Bench, BenchOrder, Manner, OpenOrder, fitting_window};
+use crate::fabric::{Bench, BenchOrder, OpenOrder, datagram_window, fitting_window};
 use crate::timing::Counts;
 
 /// What is measured, and how often.
@@ -26,6 +26,8 @@ pub struct Plan {
     pub special: bool,
     /// Have runs last so long that processes have taken turns on the cores meanwhile.
     pub is_long: bool,
+    /// Over datagrams.
+    pub datagrams: bool,
 }
 
 /// One benchmark at one size.
@@ -48,7 +50,10 @@ impl Plan {
 
     /// One run of a point.
     pub fn order(&self, point: Point) -> BenchOrder {
-        let window = fitting_window(self.window, point.size);
+        let window = match self.datagrams {
+            true => datagram_window(self.window, point.size),
+            false => fitting_window(self.window, point.size),
+        };
         let mut counts = if point.bench.is_windowed() {
             windows(point.size * window)
         } else {
@@ -81,14 +86,12 @@ impl Plan {
 
     /// Endpoints that all points can use.
     pub fn open_order(&self, provider: Option<String>) -> OpenOrder {
+        let largest = self.sizes.iter().copied().max().unwrap_or(1);
         OpenOrder {
-            provider,
-            largest: self.sizes.iter().copied().max().unwrap_or(1),
-            window: self.window,
             special: self.special,
             remote: self.benches.iter().any(|bench| bench.is_remote()),
-            manner: Manner::default(),
-            bmi: false,
+            datagrams: self.datagrams,
+            ..OpenOrder::plain(provider, self.window, largest)
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Two reports side by side: what one takes over what the other takes.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::stored::{Report, Row};
@@ -36,24 +38,71 @@ pub enum Judgement {
     Same,
 }
 
+/// Two who are compared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Who is A.
+    pub a: String,
+    /// Who is B.
+    pub b: String,
+    /// Where both were measured.
+    pub points: Vec<Versus>,
+}
+
 /// Pairs the points of two reports. Where contestants of the same name are in both, they are
 /// paired; otherwise the first of each are.
-pub fn versus(a: &Report, b: &Report) -> Vec<Versus> {
-    let in_both = |row: &&Row| b.rows.iter().any(|other| is_same(row, other));
-    let named: Vec<&Row> = a.rows.iter().filter(in_both).collect();
+pub fn versus(a: &Report, b: &Report) -> Comparison {
+    let pairs = pairs(a, b);
+    let names = |side: fn(&(&Row, &Row)) -> String| {
+        let mut names: Vec<_> = pairs.iter().map(side).collect();
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(name.clone()));
+        names
+    };
+    let (ours, theirs) = (
+        names(|pair| contestant(pair.0)),
+        names(|pair| contestant(pair.1)),
+    );
+    let are_several = ours.len() > 1;
+    let points = pairs.iter().map(|(row, other)| {
+        let point = Versus::of(row, other);
+        match are_several {
+            true => Versus {
+                what: format!("{}, {}", point.what, row.provider),
+                ..point
+            },
+            false => point,
+        }
+    });
+    Comparison {
+        points: points.collect(),
+        a: ours.join("; "),
+        b: theirs.join("; "),
+    }
+}
+
+fn pairs<'a>(a: &'a Report, b: &'a Report) -> Vec<(&'a Row, &'a Row)> {
+    let partner = |row: &'a Row| b.rows.iter().find(|other| is_same(row, other));
+    let named = a.rows.iter().filter_map(|row| Some((row, partner(row)?)));
+    let named: Vec<_> = named.collect();
     if !named.is_empty() {
-        let partner = |row: &Row| b.rows.iter().find(|other| is_same(row, other));
-        let pairs = named
-            .into_iter()
-            .filter_map(|row| Some((row, partner(row)?)));
-        return pairs.map(|(row, other)| Versus::of(row, other)).collect();
+        return named;
     }
     let (ours, theirs) = (first(a), first(b));
     let pairs = ours.into_iter().filter_map(|row| {
         let is_there = |other: &&&Row| is_same_point(row, other);
         Some((row, *theirs.iter().find(is_there)?))
     });
-    pairs.map(|(row, other)| Versus::of(row, other)).collect()
+    pairs.collect()
+}
+
+/// Whose figures a row has, in words.
+fn contestant(row: &Row) -> String {
+    let name = format!("{} of {}", row.provider, row.implementation);
+    match row.manner.as_str() {
+        "" => name,
+        manner => format!("{name} ({manner})"),
+    }
 }
 
 /// The rows of the first contestant.
@@ -143,7 +192,10 @@ mod tests {
 
     #[test]
     fn the_same_contestant_of_another_version_is_compared_with_itself() {
-        let all = versus(&report("shm", "0.1", 100.0), &report("shm", "0.2", 80.0));
+        let both = versus(&report("shm", "0.1", 100.0), &report("shm", "0.2", 80.0));
+        assert_eq!(both.a, "shm of selvedge 0.1");
+        assert_eq!(both.b, "shm of selvedge 0.2");
+        let all = both.points;
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].size, all[1].size), (8, 64));
         assert!((all[0].ratio - 0.8).abs() < 1e-9);
@@ -153,16 +205,34 @@ mod tests {
 
     #[test]
     fn different_contestants_are_compared_if_there_are_no_others() {
-        let all = versus(&report("shm", "0.1", 100.0), &report("tcp", "0.1", 9000.0));
+        let both = versus(&report("shm", "0.1", 100.0), &report("tcp", "0.1", 9000.0));
+        assert_eq!(both.b, "tcp of selvedge 0.1");
+        let all = both.points;
         assert_eq!(all[0].judgement, Judgement::Slower);
         assert!(all[0].is_worse_than(50.0) && !all[0].is_worse_than(100.0));
+    }
+
+    #[test]
+    fn several_contestants_are_told_apart_by_their_provider() {
+        let two = |factor: f64| {
+            let mut both = report("shm", "0.1", 100.0 * factor);
+            both.rows.extend(report("tcp", "0.1", 9000.0 * factor).rows);
+            both
+        };
+        let both = versus(&two(1.0), &two(2.0));
+        let whats: BTreeSet<_> = both.points.iter().map(|point| &*point.what).collect();
+        assert_eq!(
+            Vec::from_iter(whats),
+            ["tagged_pingpong, shm", "tagged_pingpong, tcp"]
+        );
+        assert_eq!(both.a, "shm of selvedge 0.1; tcp of selvedge 0.1");
     }
 
     #[test]
     fn what_scatters_is_not_judged() {
         let mut b = report("shm", "0.1", 101.0);
         b.rows[0].runs_ns = vec![60.0, 140.0, 101.0, 90.0];
-        let all = versus(&report("shm", "0.1", 100.0), &b);
+        let all = versus(&report("shm", "0.1", 100.0), &b).points;
         assert_eq!(all[0].judgement, Judgement::Same);
     }
 }

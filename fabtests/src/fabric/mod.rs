@@ -29,7 +29,7 @@ use crate::timing::{Counts, Timing};
 pub use linger::linger;
 pub use manner::{Manner, Promise, Wait};
 pub(crate) use remote::{LINES, STRIDE};
-pub use station::{Opened, Station};
+pub use station::{Opened, Station, longest_datagram};
 
 /// A benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -144,6 +144,11 @@ impl Bench {
         !self.is_atomic() || size == 4 || size == 8
     }
 
+    /// Whether it goes over datagrams: untagged messages do.
+    pub const fn is_untagged(self) -> bool {
+        matches!(self, Self::MsgPingpong | Self::MsgBw | Self::MsgBibw)
+    }
+
     /// Whether it is about remote memory.
     pub const fn is_remote(self) -> bool {
         !matches!(
@@ -199,6 +204,25 @@ pub struct OpenOrder {
     /// Talk BMI in place of the fabric's own interface.
     #[serde(default)]
     pub bmi: bool,
+    /// Over datagrams, untagged.
+    #[serde(default)]
+    pub datagrams: bool,
+}
+
+impl OpenOrder {
+    /// Endpoints of the usual kind, without memory for the peer.
+    pub fn plain(provider: Option<String>, window: usize, largest: usize) -> Self {
+        Self {
+            provider,
+            largest,
+            window,
+            special: false,
+            remote: false,
+            manner: Manner::default(),
+            bmi: false,
+            datagrams: false,
+        }
+    }
 }
 
 /// One run of a benchmark.
@@ -258,6 +282,12 @@ pub fn fitting_window(window: usize, size: usize) -> usize {
     window.min(ARENA / (2 * wire::stride(size))).max(1)
 }
 
+/// The same for datagrams, which are lost when a socket of the system's has no room for them: each
+/// takes about a kilobyte besides, and the usual limit is 208 KiB.
+pub fn datagram_window(window: usize, size: usize) -> usize {
+    window.min(SOCKET / (size + 1024)).max(1)
+}
+
 /// Bytes that the send buffers of the largest and of every smaller size need.
 fn side_bytes(window: usize, largest: usize) -> usize {
     // The window shrinks only where a message's size makes up for it.
@@ -307,6 +337,8 @@ pub const WIDEST: usize = 4096;
 const LONGEST: usize = 10_000_000;
 /// Bytes of receive buffers, unless a single message is larger.
 const ARENA: usize = 64 << 20;
+/// Half of what a socket keeps.
+const SOCKET: usize = 100 << 10;
 
 #[cfg(test)]
 mod tests {

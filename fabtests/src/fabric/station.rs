@@ -310,6 +310,18 @@ pub(super) struct Parts<'a> {
     pub(super) wire: &'a mut Wire,
 }
 
+/// How many bytes a datagram of the provider carries.
+///
+/// # Errors
+/// When it has no datagrams, with what discovery says.
+pub fn longest_datagram(provider: Option<String>) -> anyhow::Result<usize> {
+    let order = OpenOrder {
+        datagrams: true,
+        ..OpenOrder::plain(provider, 1, 1)
+    };
+    Ok(discover(&order)?.ep_attr.max_msg_size)
+}
+
 /// The best way to communicate that the loops can use.
 fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
     let registry = selvedge_providers::builtin();
@@ -331,7 +343,10 @@ fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
 #[expect(unsafe_code, reason = "the promise that removes locks")]
 fn hints(order: &OpenOrder) -> Hints {
     let mut hints = Hints::new()
-        .ep_type(EpType::Rdm)
+        .ep_type(match order.datagrams {
+            true => EpType::Dgram,
+            false => EpType::Rdm,
+        })
         .caps(caps(order))
         .rx_size(2 * order.window)
         .tx_size(order.window);
@@ -347,6 +362,9 @@ fn hints(order: &OpenOrder) -> Hints {
 }
 
 fn caps(order: &OpenOrder) -> Caps {
+    if order.datagrams {
+        return Caps::MSG;
+    }
     let messages = Caps::MSG | Caps::TAGGED;
     match order.remote {
         true => messages | Caps::RMA | Caps::ATOMIC,

@@ -85,6 +85,11 @@ fn reports_are_compared_with_the_confidence_that_their_runs_allow() {
         (Some(0), 1),
         "{shown}"
     );
+    let sides = ["A", "B"].map(|side| {
+        let name = if side == "A" { &before } else { &after };
+        format!("{side}: {name}, shm of selvedge 0\n")
+    });
+    assert!(shown.starts_with(&sides.concat()), "{shown}");
     assert_eq!(compare(&["--fail-above", "60"]).0, Some(0));
     let (code, shown) = compare(&["--fail-above", "40"]);
     assert_eq!(code, Some(1));
@@ -115,6 +120,8 @@ fn programs_take_turns_and_their_tables_are_compared() {
     let output = compare(&["-p", "shm", "--against", "tcp", "--json"]);
     assert!(output.status.success(), "{output:?}");
     let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(object["a"], "fi_rdm_pingpong of this suite over shm");
+    assert_eq!(object["b"], "fi_rdm_pingpong of this suite over tcp");
     let points = array(&object["points"]);
     assert_eq!(points.len(), 2);
     assert!(

@@ -45,6 +45,33 @@ fn both_directions_are_measured_at_once_and_against_another_provider() {
 }
 
 #[test]
+fn datagrams_are_measured_too() {
+    let _turn = turn();
+    let args = "bench -p udp -e dgram -S 8,1k,1m -I 20 --reps 1 -c --json";
+    let report = json(&args.split(' ').collect::<Vec<_>>());
+    let rows = array(&report["rows"]).iter();
+    let rows: Vec<_> = rows
+        .map(|row| {
+            (
+                text(row, "provider"),
+                text(row, "bench"),
+                number(row, "size"),
+            )
+        })
+        .collect();
+    let row = |bench, size| ("udp", bench, size);
+    let all = [
+        row("msg_pingpong", 8.0),
+        row("msg_pingpong", 1024.0),
+        row("msg_bw", 8.0),
+        row("msg_bw", 1024.0),
+    ];
+    assert_eq!(rows, all, "a datagram carries no 1 MiB");
+    let refused = failure(&["bench", "-p", "udp", "-e", "dgram", "--bench", "tagged_bw"]);
+    assert!(refused.contains("nothing for datagrams"), "{refused}");
+}
+
+#[test]
 fn what_is_changed_is_measured_in_turns_with_the_plain_pair() {
     let _turn = turn();
     for (options, manner, plain) in [
