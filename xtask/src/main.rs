@@ -2,6 +2,7 @@
 
 mod face;
 mod install;
+mod plant;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,13 +27,14 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
-    let (mut task, mut prefix, mut built, mut headers) = (None, None, None, None);
+    let (mut task, mut prefix, mut built, mut headers, mut only) = (None, None, None, None, None);
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(USAGE.to_owned()),
             Long("prefix") => prefix = Some(PathBuf::from(parser.value()?)),
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
             Long("headers") => headers = Some(PathBuf::from(parser.value()?)),
+            Long("only") => only = Some(parser.value()?.string()?),
             Value(name) if task.is_none() => task = Some(name.string()?),
             other => return Err(other.unexpected().into()),
         }
@@ -50,6 +52,7 @@ fn run() -> anyhow::Result<String> {
         .run(),
         "install-bmi" => face::BMI.install(&prefix()?, built),
         "install-cheetah" => face::CHEETAH.install(&prefix()?, built),
+        "plant" => plant::plant(only.as_deref()),
         other => bail!("{other:?} is no task\n\n{USAGE}"),
     }
 }
@@ -58,6 +61,7 @@ const USAGE: &str = "\
 Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask install-bmi --prefix DIR [--built DIR]
        cargo xtask install-cheetah --prefix DIR [--built DIR]
+       cargo xtask plant [--only WORDS]
 
 Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page; or
 libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and page.
@@ -65,4 +69,9 @@ libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and p
       --prefix DIR   where to: DIR/lib, DIR/bin, DIR/include, DIR/share
       --headers DIR  where libfabric's headers are, for libfabric.pc [/usr/include]
       --built DIR    takes what is built there, rather than building it
+
+plant has the tests of parts that are no provider's fail, each by a defect in a copy of
+the last commit (target/planted).
+
+      --only WORDS   those that are described with these words
 ";

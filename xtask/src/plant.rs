@@ -1,0 +1,234 @@
+//! `cargo xtask plant`: defects planted in the source, one at a time, each with the tests that have
+//! to fail for it. They are for what the mutation list of docs/FABTESTS.md cannot reach: parts that
+//! are no provider's.
+//!
+//! The work is done in a copy of the last commit, `target/planted`, never here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::install::workspace;
+
+/// A defect.
+struct Plant {
+    what: &'static str,
+    file: &'static str,
+    /// A text that the file has once.
+    was: &'static str,
+    is: &'static str,
+    /// Where the tests are that fail: a package, and what cargo is told besides.
+    package: &'static str,
+    target: &'static str,
+    tests: &'static [&'static str],
+}
+
+macro_rules! plants {
+    ($($file:literal: $package:literal $target:literal {
+        $($what:literal: $was:literal => $is:literal fails $($test:literal),+;)+
+    })+) => {
+        &[$($(Plant {
+            what: $what,
+            file: $file,
+            was: $was,
+            is: $is,
+            package: $package,
+            target: $target,
+            tests: &[$($test),+],
+        },)+)+]
+    };
+}
+
+const PLANTS: &[Plant] = plants! {
+    "src/poll.rs": "selvedge-shm" "--test=messages" {
+        "every member of a poll set is ready": "filter(|(member, _)| member.is_ready())" => "filter(|_| true)"
+            fails "a_poll_set_names_what_is_ready_until_it_was_read";
+        "a wait for a set succeeds when its time is over": "return Err(Errno::TimedOut);" => "return Ok(());"
+            fails "a_wait_for_a_set_ends_with_any_of_its_members_or_the_time";
+    }
+    "providers/hook/src/call.rs": "selvedge-hook" "--test=layers" {
+        "the innermost layer is the outermost": "hooks.split_first()" => "hooks.split_last()"
+            fails "faults_come_when_their_rules_say_so_and_outer_layers_see_them", "inner_layers_do_not_see_what_outer_ones_keep_back";
+        "a layer that there is not is left out": "let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;" => "let hooks = names.split(';').filter_map(|name| hook(name).ok()).collect();"
+            fails "what_cannot_be_read_of_the_variables_is_named";
+        "the file is made without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Out::open(&params.text(\"FI_HOOK_FILE\")?)?;"
+            fails "without_the_variable_there_is_no_layer";
+        "nobody is told of the end of an object": "let _ = self.call::<(), Errno>((name, object)" => "let _ = || self.call::<(), Errno>((name, object)"
+            fails "a_trace_has_a_line_for_each_call_from_the_first_to_the_last";
+    }
+    "providers/hook/src/perf.rs": "selvedge-hook" "--test=layers" {
+        "errors are not counted": "u64::from(answer.is_err())" => "u64::from(answer.is_err()) * 0"
+            fails "perf_counts_calls_errors_and_time";
+    }
+    "providers/hook/src/fault.rs": "selvedge-hook" "--lib" {
+        "names of errors are taken as they are": "let name = name.strip_prefix(\"FI_E\").unwrap_or(&name);" => "let name = &*name;"
+            fails "rules_say_what_goes_wrong_and_when";
+        "chance does not ask for its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
+            fails "chance_repeats_itself_with_its_seed";
+    }
+    "util/top/src/units.rs": "selvedge-top" "--bin=fi_top" {
+        "a number may have four digits": "value >= 999.5 &&" => "value >= 1000.5 &&"
+            fails "numbers_have_three_digits_at_most";
+    }
+    "util/top/src/live.rs": "selvedge-top" "--bin=fi_top" {
+        "the live picture does not say how it is left": "q quit  up/down choose" => "up/down choose"
+            fails "the_picture_reads_well_at_80_columns_and_at_fewer";
+    }
+    "util/top/src/json.rs": "selvedge-top" "--test=processes" {
+        "what was sent is told as received": "way.is_sent() == is_sent" => "way.is_sent() != is_sent"
+            fails "messages_are_counted_by_the_way_they_took_and_seen_from_outside";
+    }
+    "util/top/src/dump.rs": "selvedge-top" "--test=processes" {
+        "nobody is named with the process": "format!(\"{} (process {})\", peer.name, other.pid)" => "format!(\"{} {}\", peer.name, other.pid)"
+            fails "each_side_of_a_hanging_job_says_what_it_waits_for";
+        "one waits for another, and that is enough": "if waits_for(one, other) && waits_for(other, one)" => "if waits_for(one, other) && !waits_for(other, one)"
+            fails "two_that_wait_for_each_other_are_named";
+        "a stopped process is not known as one": "Some('T' | 't') =>" => "Some('t') =>"
+            fails "a_peer_that_is_not_there_and_one_that_is_stopped_are_told_of";
+    }
+    "util/top/src/main.rs": "selvedge-top" "--test=processes" {
+        "a process that is gone is told of in no sentence": "if !all.iter().any(|seen| seen.pid == *pid) {" => "if all.is_empty() && *pid == 0 {"
+            fails "the_page_of_a_process_that_was_killed_is_gone_with_it";
+    }
+    "util/top/src/table.rs": "selvedge-top" "--test=processes" {
+        "a long name is not cut": "cut(&command, 9)," => "cut(&command, 90),"
+            fails "a_table_fits_80_columns";
+    }
+    "providers/kit/src/coll/endpoint.rs": "selvedge-top" "--test=processes" {
+        "the layer of collectives is seen, too": "Ep::resolve_unseen(bind, info)?" => "Ep::resolve(bind, info)?"
+            fails "an_endpoint_with_a_layer_around_it_is_one";
+    }
+    "providers/kit/src/sight/crash.rs": "selvedge-top" "--test=processes" {
+        "a signal writes nothing": "    write_out();\n    // SAFETY: as above.\n    unsafe { *errno = kept };" => "    // SAFETY: as above.\n    unsafe { *errno = kept };"
+            fails "a_signal_of_the_users_choice_writes_the_last_events_out_and_harms_nobody";
+        "a crash writes nothing": "    write_out();\n    let Some(before)" => "    let Some(before)"
+            fails "a_crash_writes_the_last_events_out_and_stays_a_crash";
+    }
+    "providers/kit/src/sight/settings.rs": "selvedge-top" "--test=processes" {
+        "crashes are caught without being asked": "crash: params.flag(\"FI_SIGHT_CRASH\")?," => "crash: params.flag(\"FI_SIGHT_CRASH\").is_ok(),"
+            fails "without_being_asked_nobody_catches_signals";
+        "a signal that does not exist is left out": "signal.map(Some).ok_or_else(|| {" => "Some(signal).ok_or_else(|| {"
+            fails "a_signal_that_does_not_exist_is_refused_by_name";
+    }
+};
+
+/// Plants those whose words contain `only`, or all of them, and says which tests noticed.
+///
+/// # Errors
+/// When a defect cannot be planted, or is not noticed.
+pub(crate) fn plant(only: Option<&str>) -> anyhow::Result<String> {
+    let copy = copy()?;
+    let is_wanted = |plant: &&Plant| only.is_none_or(|only| plant.what.contains(only));
+    let mut missed = 0;
+    for plant in PLANTS.iter().filter(is_wanted) {
+        let path = copy.join(plant.file);
+        let whole = fs::read_to_string(&path)?;
+        fs::write(&path, planted(plant, &whole)?)?;
+        let noticed = plant.tests.iter().map(|test| fails(&copy, plant, test));
+        let noticed: anyhow::Result<Vec<_>> = noticed.collect();
+        fs::write(&path, whole)?;
+        for (test, fails) in plant.tests.iter().zip(noticed?) {
+            let word = if fails { "noticed" } else { "MISSED " };
+            missed += usize::from(!fails);
+            println!("{word} {test}: {}", plant.what);
+        }
+    }
+    ensure!(missed == 0, "{missed} defects were not noticed");
+    Ok("every defect was noticed\n".to_owned())
+}
+
+/// The last commit, beside the workspace.
+fn copy() -> anyhow::Result<PathBuf> {
+    let root = workspace();
+    let copy = root.join("target/planted");
+    if !copy.exists() {
+        git(
+            root,
+            &["worktree", "add", "--detach", "--force", "target/planted"],
+        )?;
+    }
+    git(&copy, &["checkout", "--force", "--detach", &head(root)?])?;
+    Ok(copy)
+}
+
+fn head(root: &Path) -> anyhow::Result<String> {
+    let output = Command::new("git")
+        .current_dir(root)
+        .args(["rev-parse", "HEAD"])
+        .output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+fn git(folder: &Path, args: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new("git");
+    let status = command
+        .current_dir(folder)
+        .args(args)
+        .stderr(Stdio::null())
+        .status();
+    ensure!(status.context("git")?.success(), "git {args:?} fails");
+    Ok(())
+}
+
+fn planted(plant: &Plant, whole: &str) -> anyhow::Result<String> {
+    let count = whole.matches(plant.was).count();
+    ensure!(
+        count == 1,
+        "{} has {:?} {count} times",
+        plant.file,
+        plant.was
+    );
+    Ok(whole.replacen(plant.was, plant.is, 1))
+}
+
+/// Whether a test fails now: it has to compile, and to be run.
+fn fails(copy: &Path, plant: &Plant, test: &str) -> anyhow::Result<bool> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .current_dir(copy)
+        .args(["test", "--quiet", "--package", plant.package]);
+    command.args([plant.target, "--", test]);
+    let output = command.output()?;
+    let (said, error) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    if said.contains("test result: FAILED") {
+        return Ok(true);
+    }
+    if !said.contains("1 passed") {
+        bail!("{}: {test} is not run: {said}{error}", plant.what);
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_defect_has_its_place() -> anyhow::Result<()> {
+        for plant in PLANTS {
+            planted(plant, &fs::read_to_string(workspace().join(plant.file))?)?;
+        }
+        Ok(())
+    }
+
+    /// The part of docs/FABTESTS.md that says which defects were planted in the source.
+    #[test]
+    fn the_list_of_planted_defects_is_what_the_code_says() -> anyhow::Result<()> {
+        let mut list = String::from("| planted in | what is wrong | noticed by |\n|---|---|---|\n");
+        for Plant {
+            file, what, tests, ..
+        } in PLANTS
+        {
+            let tests: Vec<_> = tests.iter().map(|test| format!("`{test}`")).collect();
+            list += &format!("| `{file}` | {what} | {} |\n", tests.join(", "));
+        }
+        let page = fs::read_to_string(workspace().join("docs/FABTESTS.md"))?;
+        assert!(page.contains(&list), "docs/FABTESTS.md should say:\n{list}");
+        Ok(())
+    }
+}
