@@ -32,6 +32,7 @@ const FUNCTIONAL: &[&str] = &[
     "fi_msg_epoll",
     "fi_msg_sockets",
     "fi_rdm {|-U}",
+    "fi_poll -e {rdm|msg|dgram}",
     "fi_rdm_rma_event",
     "fi_rdm_rma_trigger -b",
     "fi_shared_ctx {|-e msg|-e dgram} {|--no-tx-shared-ctx|--no-rx-shared-ctx} -b",
@@ -80,7 +81,7 @@ const BENCHMARKS: &[&str] = &[
     "fi_rdm_tagged_bw {|-U|-v|-v -U}",
     "fi_rdm_bw_mt -n {8|16|32} {|-g} -b",
     "fi_rdm_bw_mt -n 4 -g -v --threading completion -b",
-    "fi_dgram_pingpong -b",
+    "fi_dgram_pingpong -b {|-v}",
 ];
 
 /// The standard set's own.
@@ -137,8 +138,10 @@ pub fn entries(_: &Wanted, provider: &str) -> Vec<Entry> {
     for line in BENCHMARKS.iter().flat_map(|line| expand(line)) {
         let short = format!("{line} -I 5");
         add(Set::Quick, short.clone(), pair(&short, provider));
-        // A check of every byte takes its time: a tenth of the iterations is as good.
-        let long = match line.contains("-v") || line.contains("atomic") {
+        // A check of every byte takes its time, and so do threads that share cores: a tenth of the
+        // iterations is as good.
+        let is_slow = ["-v", "atomic", "bw_mt"].map(|word| line.contains(word));
+        let long = match is_slow.contains(&true) {
             true => format!("{line} -I 100"),
             false => line,
         };

@@ -80,6 +80,7 @@ const PROGRAMS: &[Program] = programs! {
     "fi_msg_epoll" "the same, waiting at descriptors" functional::letters("") => functional::msg_epoll,
     "fi_loopback" "a message to oneself" functional::letters("") => functional::loopback,
     "fi_cm_data" "data with connections" functional::letters("q:") => functional::cm_data,
+    "fi_poll" "queues of a poll set" functional::letters("") => functional::poll,
     "fi_cq_data" "remote completion data" functional::letters("") => functional::cq_data,
     "fi_inject_test" "buffers that may be overwritten" functional::letters("A:N") => functional::inject_test,
     "fi_flood" "messages without receives" functional::letters("T:UW:") => functional::flood,

@@ -46,6 +46,11 @@ impl Manner {
         }
     }
 
+    /// The same, but for no longer than this.
+    pub(super) fn at_most(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
     fn object(self) -> wait::Object {
         match self.waiting {
             Waiting::Spin => wait::Object::None,

@@ -1,6 +1,6 @@
 //! The functional programs, with upstream's command lines and more.
 
-use crate::pair::{alone, free_port, pair, pair_beside, start, succeed};
+use crate::pair::{Running, alone, command, free_port, pair, pair_beside, start, succeed};
 
 fn all_succeed(lines: &[&str]) {
     for line in lines {
@@ -18,6 +18,31 @@ fn all_succeed_beside(lines: &[&str]) {
 fn greetings_arrive() {
     all_succeed(&["fi_rdm", "fi_rdm -U", "fi_dgram"]);
     succeed(&[alone("fi_loopback -p shm")]);
+}
+
+/// Both sides lose the first message that they send, and a datagram has no other way to be heard.
+#[test]
+fn a_greeting_that_is_lost_is_said_again() {
+    let port = free_port();
+    for (line, name) in [
+        ("fi_dgram -p shm", format!("lost.{port}")),
+        ("fi_dgram -p udp", port.to_string()),
+    ] {
+        let lossy = |line: String| {
+            let mut command = command(&line);
+            command.env("FABTESTS_FLAW", "loses_first");
+            (Running::of(&mut command), line)
+        };
+        let (server, server_line) = lossy(format!("{line} -B {name}"));
+        let (client, client_line) = lossy(format!("{line} -P {name} 127.0.0.1"));
+        let client = client.end(&client_line);
+        succeed(&[server.end(&server_line), client]);
+    }
+}
+
+#[test]
+fn poll_sets_name_what_is_ready() {
+    all_succeed(&["fi_poll", "fi_poll -e dgram"]);
 }
 
 #[test]

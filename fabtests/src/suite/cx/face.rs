@@ -1,9 +1,10 @@
 //! The faces of the object model that tests are run over.
 
 use std::fmt;
+use std::sync::Arc;
 
 use selvedge::trigger::Ticket;
-use selvedge::{Address, EpOption, Errno, FiAddr};
+use selvedge::{Address, EpOption, Errno, FiAddr, SharedReceives};
 use serde::{Deserialize, Serialize};
 
 use super::post::{Done, Post};
@@ -74,6 +75,9 @@ pub(super) trait Face {
     fn defer(&mut self, _context: u64, _post: &Post, _when: When) -> Result<Ticket, Errno> {
         Err(Errno::NoSys)
     }
+
+    /// Posts receives here from now on, or at the endpoint again; the raw face alone.
+    fn share(&mut self, _srx: Option<Arc<dyn SharedReceives>>) {}
 
     /// The objects, of the raw face.
     fn raw(&self) -> Option<&Raw> {

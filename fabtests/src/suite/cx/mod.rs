@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub(crate) mod contexts;
 mod face;
 pub(crate) mod fork;
+pub(crate) mod group;
 mod leaks;
 pub(crate) mod memory;
 mod open;

@@ -10,7 +10,7 @@ use anyhow::{anyhow, ensure};
 use selvedge::trigger::Ticket;
 use selvedge::{
     Address, AddressVector, CompletionQueue, Counter, Domain, Endpoint, EpOption, Errno,
-    EventQueue, FiAddr, Info, PassiveEndpoint,
+    EventQueue, FiAddr, Info, PassiveEndpoint, SharedReceives,
 };
 
 use super::face::Face;
@@ -299,8 +299,11 @@ impl Port {
     /// # Errors
     /// As [`Self::drive`].
     pub(crate) fn settle(&self) -> anyhow::Result<()> {
-        for _ in 0..TURNS {
-            self.drive()?;
+        for _ in 0..YIELDS {
+            for _ in 0..TURNS {
+                self.drive()?;
+            }
+            // On a busy machine it takes milliseconds until this process runs again.
             std::thread::yield_now();
         }
         Ok(())
@@ -314,6 +317,11 @@ impl Port {
     /// Tries to take an operation back.
     pub(crate) fn cancel(&self, context: u64) -> Result<(), Errno> {
         self.state.borrow_mut().face.cancel(context)
+    }
+
+    /// Posts receives here from now on, or at the endpoint again. Of the raw face.
+    pub(crate) fn share(&self, srx: Option<Arc<dyn SharedReceives>>) {
+        self.state.borrow_mut().face.share(srx);
     }
 
     /// Makes sure that nothing is outstanding and no completion unread.
@@ -391,4 +399,5 @@ impl State {
     }
 }
 
-const TURNS: usize = 300;
+const YIELDS: usize = 20;
+const TURNS: usize = 20;

@@ -16,7 +16,7 @@ use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::trigger::{self, Compared, Fetched, Ticket, Transfer};
 use selvedge::{
     Address, AddressVector, CompletionFlags, CompletionQueue, Context, Counter, Domain, Endpoint,
-    EpOption, Errno, FiAddr, Iov, IovMut, OpFlags, msg, tagged,
+    EpOption, Errno, FiAddr, Iov, IovMut, OpFlags, SharedReceives, msg, tagged,
 };
 
 use super::face::Face;
@@ -29,6 +29,8 @@ pub(crate) struct Raw {
     pub(crate) ep: Arc<dyn Endpoint>,
     pub(crate) cq: Arc<dyn CompletionQueue>,
     pub(crate) av: Option<Arc<dyn AddressVector>>,
+    /// Where receives are posted, if not at the endpoint.
+    srx: Option<Arc<dyn SharedReceives>>,
     lent: BTreeMap<u64, Lent>,
     /// When the next post is to be carried out, if not at once; then, how its work is called.
     when: Option<When>,
@@ -94,6 +96,7 @@ impl Raw {
             ep,
             cq,
             av,
+            srx: None,
             lent: BTreeMap::new(),
             when: None,
             ticket: None,
@@ -106,8 +109,14 @@ impl Raw {
     /// As the post.
     unsafe fn issue(&mut self, transfer: &Transfer<'_>, flags: OpFlags) -> Result<(), Errno> {
         let Some(when) = self.when.take() else {
-            // SAFETY: passed on from the caller.
-            return unsafe { transfer.post(&*self.ep, flags) };
+            return match (&self.srx, transfer) {
+                // SAFETY: passed on from the caller.
+                (Some(srx), Transfer::Recv(msg)) => unsafe { srx.recvmsg(msg, flags) },
+                // SAFETY: passed on from the caller.
+                (Some(srx), Transfer::TaggedRecv(msg)) => unsafe { srx.trecvmsg(msg, flags) },
+                // SAFETY: passed on from the caller.
+                _ => unsafe { transfer.post(&*self.ep, flags) },
+            };
         };
         let (done, flags) = match &when.told {
             Told::Endpoint => (trigger::Done::Endpoint, flags),
@@ -408,7 +417,14 @@ impl Face for Raw {
     }
 
     fn cancel(&mut self, context: u64) -> Result<(), Errno> {
-        self.ep.cancel(Context(context))
+        match &self.srx {
+            Some(srx) => srx.cancel(Context(context)),
+            None => self.ep.cancel(Context(context)),
+        }
+    }
+
+    fn share(&mut self, srx: Option<Arc<dyn SharedReceives>>) {
+        self.srx = srx;
     }
 
     fn set(&self, option: EpOption) -> Result<(), Errno> {

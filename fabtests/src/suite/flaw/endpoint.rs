@@ -6,14 +6,17 @@
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge::atomic::{self, AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc};
+use selvedge::collective::CollectiveMsg;
+use selvedge::cq::Entry;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
-    Address, Atomic, Collective, ConnectionManagement, Context, Desc, Endpoint, EpOption,
-    EpOptionName, Errno, FiAddr, Iov, Membership, Msg, OpFlags, Result, Rma, TagMatch, Tagged, msg,
-    tagged,
+    Address, Atomic, Collective, CompletionFlags, ConnectionManagement, Context, Desc, Endpoint,
+    EpOption, EpOptionName, Errno, FiAddr, Iov, Membership, Msg, OpFlags, Result, Rma,
+    SharedReceives, TagMatch, Tagged, av, msg, tagged,
 };
 
 use super::Flaw;
@@ -29,6 +32,10 @@ pub(super) struct FlawedEndpoint {
     held: Mutex<Option<Outgoing>>,
     /// The process that has opened it.
     process: u32,
+    srx: Option<Arc<dyn SharedReceives>>,
+    has_sent: AtomicBool,
+    /// The group that was joined last.
+    group: Mutex<Option<FiAddr>>,
 }
 
 /// A send whose bytes are a copy that is never freed.
@@ -56,7 +63,16 @@ impl FlawedEndpoint {
             inject_size,
             held: Mutex::default(),
             process: std::process::id(),
+            srx: None,
+            has_sent: AtomicBool::new(false),
+            group: Mutex::default(),
         }
+    }
+
+    /// With these receives besides.
+    pub(super) fn sharing(mut self, srx: Option<Arc<dyn SharedReceives>>) -> Self {
+        self.srx = srx;
+        self
     }
 
     /// The endpoint inside of one with a defect; itself if it has none.
@@ -100,6 +116,9 @@ impl FlawedEndpoint {
                     .then_some(out.data);
                 let _ = self.inject_copy(out.bytes, out.dest, out.tag, data);
                 Ok(())
+            }
+            Flaw::LosesFirst if !self.has_sent.swap(true, Ordering::Relaxed) => {
+                self.invented(out.context, CompletionFlags::SEND)
             }
             Flaw::SwapsSends => self.swap(out),
             Flaw::HalvesTags => self.post(&Outgoing {
@@ -302,8 +321,12 @@ impl Msg for FlawedEndpoint {
             src,
             ..*msg
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.inner.recvmsg(&msg, self.flags(flags)) }
+        match &self.srx {
+            // SAFETY: the caller's promise.
+            Some(srx) if self.flaw == Flaw::SharesOwn => unsafe { srx.recvmsg(&msg, flags) },
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.inner.recvmsg(&msg, self.flags(flags)) },
+        }
     }
 
     fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
@@ -591,11 +614,53 @@ unsafe impl Endpoint for FlawedEndpoint {
     }
 
     fn collective(&self) -> Option<&dyn Collective> {
-        self.inner.collective()
+        self.inner.collective().map(|_| self as &dyn Collective)
     }
 
     fn cm(&self) -> Option<&dyn ConnectionManagement> {
         self.inner.cm().map(|_| self as &dyn ConnectionManagement)
+    }
+}
+
+impl Collective for FlawedEndpoint {
+    fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>> {
+        let joined = self.joiner()?.join(set, context)?;
+        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(joined.addr());
+        Ok(joined)
+    }
+
+    unsafe fn collective(&self, msg: &CollectiveMsg, flags: OpFlags) -> Result {
+        let (mut msg, flags) = (*msg, self.flags(flags));
+        let last = *self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.flaw {
+            Flaw::HurriesCollectives => {
+                return self.invented(msg.context, CompletionFlags::COLLECTIVE);
+            }
+            Flaw::OtherCollectives if msg.op == Op::Sum => msg.op = Op::Bxor,
+            Flaw::OtherCollectives => msg.op = similar(msg.op),
+            Flaw::WrongRoot if msg.coll.has_root() => msg.root = FiAddr(0),
+            Flaw::MixesGroups => msg.group = last.unwrap_or(msg.group),
+            _ => {}
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.joiner()?.collective(&msg, flags) }
+    }
+}
+
+impl FlawedEndpoint {
+    fn joiner(&self) -> Result<&dyn Collective> {
+        self.inner.collective().ok_or(Errno::NoSys)
+    }
+
+    /// Completes what nobody carries out.
+    fn invented(&self, context: Context, flags: CompletionFlags) -> Result {
+        let entry = Entry {
+            context,
+            flags,
+            ..Entry::default()
+        };
+        self.queue.iter().for_each(|queue| queue.invent(entry));
+        Ok(())
     }
 }
 
@@ -627,7 +692,7 @@ impl FlawedEndpoint {
 }
 
 /// A copy that is never freed.
-unsafe fn copied(iov: &[Iov]) -> &'static [u8] {
+pub(super) unsafe fn copied(iov: &[Iov]) -> &'static [u8] {
     let mut bytes = Vec::new();
     for piece in iov.iter().filter(|piece| piece.len > 0) {
         // SAFETY: the caller's promise.
@@ -646,7 +711,7 @@ unsafe fn lent(iov: &[Iov]) -> &'static [u8] {
     }
 }
 
-fn flipped(bytes: &[u8]) -> &'static [u8] {
+pub(super) fn flipped(bytes: &[u8]) -> &'static [u8] {
     let mut bytes = bytes.to_vec();
     if let Some(last) = bytes.last_mut() {
         *last ^= 0x10;
@@ -668,7 +733,7 @@ fn elements(msg: &AtomicMsg<'_>) -> usize {
 }
 
 /// An operation that does the same to equal operands, or to zeros, and not otherwise.
-fn similar(op: Op) -> Op {
+pub(super) fn similar(op: Op) -> Op {
     match op {
         Op::Min => Op::Max,
         Op::Max => Op::Min,

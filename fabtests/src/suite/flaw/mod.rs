@@ -9,6 +9,7 @@ mod endpoint;
 mod objects;
 mod provider;
 mod queue;
+mod shared;
 
 use clap::ValueEnum;
 use selvedge::{Errno, Error, Provider, Registry};
@@ -42,6 +43,8 @@ flaws! {
     CutsOff,
     /// each message is sent twice
     SendsTwice,
+    /// the first message of an endpoint is not sent
+    LosesFirst,
     /// of two messages the second is sent first
     SwapsSends,
     /// what is injected is never sent
@@ -182,9 +185,15 @@ flaws! {
     IgnoresHints,
     /// capabilities that were asked for are not in the result
     DropsCaps,
+    /// names of hosts are not looked at
+    IgnoresHosts,
+    /// a fabric has one domain
+    OneDomain,
+    /// signals are blocked by whoever opens an endpoint
+    BlocksSignals,
     /// descriptors are left to programs that are started
     Inherits,
-    /// memory is taken with every read of a queue
+    /// memory is taken with every completion that is read
     Hoards,
     /// the peer's private data of a connection is lost
     LosesCmData,
@@ -192,6 +201,24 @@ flaws! {
     RejectsNobody,
     /// a shutdown is not sent
     NeverShutsDown,
+    /// what is posted to shared receives is forgotten
+    ForgetsShared,
+    /// an endpoint's own receives are shared
+    SharesOwn,
+    /// numbers that peers are to be called by are forgotten
+    ForgetsUserIds,
+    /// queues and counters are never ready
+    NeverReady,
+    /// queues and counters that were ready stay so
+    StaysReady,
+    /// collectives complete before they are carried out
+    HurriesCollectives,
+    /// collectives that reduce do something similar
+    OtherCollectives,
+    /// every collective's root is the first peer
+    WrongRoot,
+    /// collectives are those of the group that was joined last
+    MixesGroups,
 }
 
 /// The built-in providers, each with the defect that the environment names, if it names one.

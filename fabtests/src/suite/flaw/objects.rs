@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use selvedge::eq::{ErrEntry, Event};
@@ -12,6 +13,7 @@ use selvedge::{
 
 use super::Flaw;
 use super::provider::unwrapped;
+use super::queue::readiness;
 
 #[derive(Debug)]
 pub(super) struct FlawedAv {
@@ -65,6 +67,13 @@ impl AddressVector for FlawedAv {
         }
     }
 
+    fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
+        match self.flaw {
+            Flaw::ForgetsUserIds => Ok(()),
+            _ => self.inner.set_user_id(addr, id),
+        }
+    }
+
     fn members(&self) -> Result<Vec<FiAddr>> {
         self.inner.members()
     }
@@ -81,11 +90,16 @@ impl AddressVector for FlawedAv {
 pub(super) struct FlawedCounter {
     inner: Arc<dyn Counter>,
     flaw: Flaw,
+    was_ready: AtomicBool,
 }
 
 impl FlawedCounter {
     pub(super) fn new(inner: Arc<dyn Counter>, flaw: Flaw) -> Self {
-        Self { inner, flaw }
+        Self {
+            inner,
+            flaw,
+            was_ready: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn inner(cntr: Arc<dyn Counter>) -> Arc<dyn Counter> {
@@ -127,6 +141,10 @@ impl Counter for FlawedCounter {
 
     fn set_err(&self, value: u64) {
         self.inner.set_err(value);
+    }
+
+    fn is_ready(&self) -> bool {
+        readiness(self.flaw, self.inner.is_ready(), &self.was_ready)
     }
 
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {

@@ -3,23 +3,28 @@
 #![expect(unsafe_code, reason = "a domain around a domain")]
 
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::SigSet;
+use selvedge::atomic::AtomicMsg;
 use selvedge::info::Offer;
 use selvedge::info::{RxAttr, Version};
-use selvedge::trigger::{Done, Op, Ticket, Work};
+use selvedge::rma::WriteMsg;
+use selvedge::trigger::{Done, Op, Ticket, Transfer, Work};
 use selvedge::{
     Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint,
-    Error, EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, MrMode, OpFlags,
-    PassiveEndpoint, Provider, Query, Result, ScalableEndpoint, SharedReceives, alloc, atomic, av,
-    cntr, collective, cq, eq, mr, param,
+    Errno, Error, EventQueue, Fabric, Hints, Info, Iov, IovMut, MemoryRegion, MrAccess, MrMode,
+    OpFlags, PassiveEndpoint, Provider, Query, Result, ScalableEndpoint, SharedReceives, alloc,
+    atomic, av, cntr, collective, cq, eq, mr, msg, param, tagged,
 };
 
 use super::Flaw;
-use super::endpoint::FlawedEndpoint;
+use super::endpoint::{FlawedEndpoint, copied, flipped, similar};
 use super::objects::{FlawedAv, FlawedCounter, FlawedEq, FlawedPassive};
 use super::queue::FlawedQueue;
+use super::shared::FlawedShared;
 
 /// The provider with a defect.
 #[derive(Debug)]
@@ -53,6 +58,9 @@ impl Provider for Planted {
         if self.flaw == Flaw::IgnoresHints {
             query.hints = &anything;
         }
+        if self.flaw == Flaw::IgnoresHosts {
+            query.node = None;
+        }
         let mut offers = self.inner.getinfo(&query)?;
         if self.flaw == Flaw::DropsCaps {
             for info in offers.iter_mut().flatten() {
@@ -66,6 +74,7 @@ impl Provider for Planted {
         Ok(Arc::new(FlawedFabric {
             inner: self.inner.fabric(info)?,
             flaw: self.flaw,
+            has_domain: AtomicBool::new(false),
         }))
     }
 }
@@ -74,10 +83,14 @@ impl Provider for Planted {
 struct FlawedFabric {
     inner: Arc<dyn Fabric>,
     flaw: Flaw,
+    has_domain: AtomicBool,
 }
 
 impl Fabric for FlawedFabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn Domain>, Error> {
+        if self.has_domain.swap(true, Ordering::Relaxed) && self.flaw == Flaw::OneDomain {
+            return Err(Error::new(Errno::Busy, "there is a domain already"));
+        }
         Ok(Arc::new(FlawedDomain {
             inner: self.inner.domain(info)?,
             flaw: self.flaw,
@@ -128,16 +141,16 @@ unsafe impl Domain for FlawedDomain {
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
         let queue = FlawedQueue::of(&bind.tx_cq);
-        let inner = self
-            .inner
-            .endpoint(info, unwrapped_bindings(self.flaw, bind))?;
+        if self.flaw == Flaw::BlocksSignals {
+            // Where that fails the defect is not there, and its mutant says so.
+            let _ = SigSet::all().thread_block();
+        }
+        let bind = unwrapped_bindings(self.flaw, bind);
+        let srx = bind.srx.clone();
+        let inner = self.inner.endpoint(info, bind)?;
         let inject_size = info.tx_attr.inject_size;
-        Ok(Arc::new(FlawedEndpoint::new(
-            inner,
-            self.flaw,
-            queue,
-            inject_size,
-        )))
+        let own = FlawedEndpoint::new(inner, self.flaw, queue, inject_size);
+        Ok(Arc::new(own.sharing(srx)))
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
@@ -221,7 +234,8 @@ unsafe impl Domain for FlawedDomain {
                 };
                 queue(Op::Post {
                     ep: &FlawedEndpoint::inner(ep),
-                    transfer,
+                    // SAFETY: the caller's promise.
+                    transfer: unsafe { self.spoiled(transfer) },
                     flags: flags - unfit,
                     done: match done {
                         Done::Counter(_) if self.flaw != Flaw::TellsAll => {
@@ -250,7 +264,10 @@ unsafe impl Domain for FlawedDomain {
     }
 
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        self.inner.srx(attr)
+        Ok(Arc::new(FlawedShared::new(
+            self.inner.srx(attr)?,
+            self.flaw,
+        )))
     }
 
     fn query_atomic(
@@ -260,7 +277,7 @@ unsafe impl Domain for FlawedDomain {
         op: atomic::Op,
     ) -> Result<atomic::Attr> {
         match self.flaw {
-            Flaw::DeniesAtomics => Err(selvedge::Errno::OpNotSupp),
+            Flaw::DeniesAtomics => Err(Errno::OpNotSupp),
             _ => self.inner.query_atomic(family, datatype, op),
         }
     }
@@ -309,6 +326,7 @@ fn unwrapped_bindings(flaw: Flaw, mut bind: Bindings) -> Bindings {
     bind.rx_cq = FlawedQueue::inner(bind.rx_cq);
     bind.av = bind.av.map(FlawedAv::inner);
     bind.eq = bind.eq.map(FlawedEq::inner);
+    bind.srx = bind.srx.map(FlawedShared::inner);
     let cntrs = &mut bind.cntrs;
     for cntr in [
         &mut cntrs.send,
@@ -333,6 +351,44 @@ fn unwrapped_bindings(flaw: Flaw, mut bind: Bindings) -> Bindings {
         std::mem::forget(fd);
     }
     bind
+}
+
+impl FlawedDomain {
+    /// What is posted in the place of something that waits. Bytes that are changed are copies that
+    /// are never freed.
+    unsafe fn spoiled<'a>(&self, transfer: Transfer<'a>) -> Transfer<'a> {
+        let flip = |iov: &[Iov]| -> &'static [Iov] {
+            // SAFETY: the caller's promise.
+            let bytes = flipped(unsafe { copied(iov) });
+            vec![Iov::new(bytes)].leak()
+        };
+        let other = |msg: AtomicMsg<'a>| AtomicMsg {
+            op: similar(msg.op),
+            ..msg
+        };
+        match (self.flaw, transfer) {
+            (Flaw::FlipsBit, Transfer::Send(msg)) => Transfer::Send(msg::SendMsg {
+                iov: flip(msg.iov),
+                ..msg
+            }),
+            (Flaw::FlipsBit, Transfer::TaggedSend(msg)) => Transfer::TaggedSend(tagged::SendMsg {
+                iov: flip(msg.iov),
+                ..msg
+            }),
+            (Flaw::FlipsBit, Transfer::Write(msg)) => Transfer::Write(WriteMsg {
+                iov: flip(msg.iov),
+                ..msg
+            }),
+            (Flaw::OtherAtomics, Transfer::Atomic(msg)) => Transfer::Atomic(other(msg)),
+            (Flaw::OtherAtomics, Transfer::FetchAtomic(msg, fetched)) => {
+                Transfer::FetchAtomic(other(msg), fetched)
+            }
+            (Flaw::OtherAtomics, Transfer::CompareAtomic(msg, compared, fetched)) => {
+                Transfer::CompareAtomic(other(msg), compared, fetched)
+            }
+            (_, transfer) => transfer,
+        }
+    }
 }
 
 /// The object inside of one with a defect; itself if it has none.

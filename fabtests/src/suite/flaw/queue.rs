@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     /// Entries that are given out again.
     again: Mutex<VecDeque<(Entry, FiAddr)>>,
     count: Mutex<usize>,
+    was_ready: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -45,6 +47,21 @@ impl Shared {
     pub(super) fn later(&self, late: Late) {
         lock(&self.late).push(late);
     }
+
+    /// Gives out an entry that the provider knows nothing of.
+    pub(super) fn invent(&self, entry: Entry) {
+        lock(&self.again).push_back((entry, FiAddr::UNSPEC));
+    }
+}
+
+/// What is said of a queue or a counter that is ready or not, and was so or not before.
+pub(super) fn readiness(flaw: Flaw, is_ready: bool, was_ready: &AtomicBool) -> bool {
+    let was_ready = was_ready.fetch_or(is_ready, Ordering::Relaxed);
+    match flaw {
+        Flaw::NeverReady => false,
+        Flaw::StaysReady => is_ready || was_ready,
+        _ => is_ready,
+    }
 }
 
 impl FlawedQueue {
@@ -56,6 +73,7 @@ impl FlawedQueue {
                 late: Mutex::default(),
                 again: Mutex::default(),
                 count: Mutex::default(),
+                was_ready: AtomicBool::new(false),
             }),
             dead: (flaw == Flaw::DeadDescriptor)
                 .then(|| EventFd::new().ok().map(OwnedFd::from))
@@ -84,13 +102,6 @@ impl FlawedQueue {
     fn begin(&self) {
         let late = std::mem::take(&mut *lock(&self.shared.late));
         late.into_iter().for_each(|late| late());
-        if self.is(Flaw::Hoards) {
-            let mut count = lock(&self.shared.count);
-            *count += 1;
-            if *count < MOST_HOARDED {
-                std::mem::forget(vec![1_u8; HOARDED]);
-            }
-        }
     }
 
     /// Reads one by one, because entries may be added or left out.
@@ -122,6 +133,9 @@ impl FlawedQueue {
             },
         };
         if count > 0 {
+            if self.is(Flaw::Hoards) && *lock(&self.shared.count) < MOST_HOARDED {
+                std::mem::forget(vec![1_u8; HOARDED]);
+            }
             self.spoil(&mut entry[0], &mut from[0]);
             out[0] = entry[0];
             if let Some(place) = src.and_then(|src| src.first_mut()) {
@@ -164,6 +178,11 @@ impl CompletionQueue for FlawedQueue {
 
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         self.flawed(out, Some(src))
+    }
+
+    fn is_ready(&self) -> bool {
+        let is_ready = self.inner.is_ready();
+        readiness(self.shared.flaw, is_ready, &self.shared.was_ready)
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
@@ -225,6 +244,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that a read takes and keeps, and reads that do.
+/// Bytes that a completion takes and keeps, and completions that do.
 const HOARDED: usize = 1 << 20;
 const MOST_HOARDED: usize = 400;

@@ -153,8 +153,9 @@ fn not_run(entry: &Entry, reason: &str) -> Report {
 /// A skip that the manifest does not know of is a failure.
 fn with_expectation(mut report: Report, manifest: &Manifest) -> Report {
     if let Verdict::Skip(why) = &report.verdict {
-        // Behind this stands which call fails.
-        let name = report.name.split('!').next().unwrap_or(&report.name);
+        // Behind these stands which call fails, or what is wrong with the provider.
+        let name = report.name.split(['!', '~']).next();
+        let name = name.unwrap_or(&report.name);
         report.verdict = match manifest.excuse(&report.provider, name) {
             Some(reason) => Verdict::Skip(reason.to_owned()),
             None => Verdict::Fail(format!("skipped, which nobody expects of it: {why}")),

@@ -47,7 +47,7 @@ pub(super) const TESTS: &[Test] = &[
     Test::new(
         "order_of_one_sender",
         MSG,
-        &[Flaw::SwapsSends, Flaw::SendsTwice],
+        &[Flaw::SwapsSends, Flaw::SendsTwice, Flaw::LosesFirst],
         order_of_one_sender,
     )
     .faces(POLLED)

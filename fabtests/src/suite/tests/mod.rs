@@ -2,6 +2,7 @@
 
 mod atomics;
 mod closing;
+mod collectives;
 mod connections;
 mod contexts;
 mod counters;
@@ -13,6 +14,8 @@ mod pressure;
 mod queues;
 mod receives;
 mod rma;
+mod sets;
+mod shared;
 mod tagged;
 mod triggers;
 mod vectors;
@@ -33,6 +36,9 @@ const GROUPS: &[(&str, &[Test])] = &[
     ("triggers", triggers::TESTS),
     ("events", events::TESTS),
     ("waiting", waiting::TESTS),
+    ("sets", sets::TESTS),
+    ("shared", shared::TESTS),
+    ("collectives", collectives::TESTS),
     ("vectors", vectors::TESTS),
     ("contexts", contexts::TESTS),
     ("closing", closing::TESTS),
@@ -96,7 +102,9 @@ mod unit_tests {
     #[test]
     fn every_defect_is_noticed_by_some_test() {
         for flaw in Flaw::value_variants() {
-            let is_noticed = all().any(|(_, test)| test.flaws.contains(flaw));
+            let mut by_programs = crate::upstream::mutants::NOTICED.iter();
+            let is_noticed = all().any(|(_, test)| test.flaws.contains(flaw))
+                || by_programs.any(|(_, flaws)| flaws.contains(flaw));
             assert!(is_noticed, "{flaw:?} serves no test");
         }
     }

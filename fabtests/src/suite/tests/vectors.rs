@@ -51,11 +51,19 @@ pub(super) const TESTS: &[Test] = &[
         common,
     )
     .faces(RAW),
+    Test::new(
+        "numbers_of_the_application",
+        NUMBERED,
+        &[Flaw::ForgetsUserIds, Flaw::NoSource],
+        numbers_of_the_application,
+    )
+    .faces(RAW),
 ];
 
 const MSG: Caps = Caps::MSG;
 const NAMED: Caps = MSG.union(Caps::SHARED_AV);
 const STRANGERS: Caps = MSG.union(Caps::SOURCE).union(Caps::SOURCE_ERR);
+const NUMBERED: Caps = MSG.union(Caps::SOURCE).union(Caps::AV_USER_ID);
 const DIRECTED: Caps = MSG.union(Caps::SOURCE).union(Caps::DIRECTED_RECV);
 
 /// Every index leads to the address that it is of, and none of those removed to any.
@@ -294,3 +302,46 @@ fn common(cx: &mut Cx) -> Result {
     let gone = named(av::Named::Read(name)).map_err(|error| error.errno());
     same("a vector that was closed", gone.err(), Some(Errno::NoEnt))
 }
+
+/// Completions name a peer by the number that the application gave it, and posts by its index, until
+/// it is removed.
+fn numbers_of_the_application(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    if cx.me() == 1 {
+        for number in 0..SIZES.len() + 2 {
+            cx.barrier()?;
+            let len = SIZES[number % SIZES.len()];
+            port.run(Tx::msg(port.peer(), cx.payload(0, number, len)))?;
+        }
+        let done = port.call(Rx::msg(64))?.well()?;
+        return cx.verify(0, 0, &done.bytes);
+    }
+    let (index, number) = (port.peer(), FiAddr(0xdead_beef_0000_0001));
+    let mut count = 0;
+    let mut source = |cx: &mut Cx| -> Result<FiAddr> {
+        cx.barrier()?;
+        let len = SIZES[count % SIZES.len()];
+        let done = port.call(Rx::msg(len))?.well()?;
+        cx.verify(1, count, &done.bytes)?;
+        count += 1;
+        Ok(done.src)
+    };
+    same("a peer without a number", source(cx)?, index)?;
+    let av = port.av();
+    let given = av.set_user_id(index, number);
+    same("giving it a number", given, Ok(()))?;
+    for _ in SIZES {
+        same("a peer with a number", source(cx)?, number)?;
+    }
+    let nobody = av.set_user_id(FiAddr(77), number);
+    same("a number for nobody", nobody, Err(Errno::Inval))?;
+    let none = av.set_user_id(index, FiAddr::UNSPEC);
+    same("no number", none, Err(Errno::Inval))?;
+    let address = av.lookup(index)?;
+    same("removing it", av.remove(&[index]), Ok(()))?;
+    same("its index when it is back", port.insert(&address)?, index)?;
+    same("a peer that is back", source(cx)?, index)?;
+    port.run(Tx::msg(index, cx.payload(1, 0, 64)))
+}
+
+const SIZES: [usize; 3] = [8, 300, 70_000];

@@ -63,6 +63,8 @@ pub(super) struct Channel {
     log: Vec<Entry>,
     /// Bytes that have arrived.
     bytes: u64,
+    /// What the client was first heard by, over datagrams.
+    pub(super) greeting: Option<Vec<u8>>,
 }
 
 impl Channel {
@@ -175,6 +177,7 @@ impl Channel {
             completed: 0,
             log: Vec::new(),
             bytes: 0,
+            greeting: None,
         })
     }
 

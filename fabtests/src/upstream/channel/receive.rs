@@ -23,6 +23,19 @@ impl Channel {
         self.post(place)
     }
 
+    /// Posts the receive at rest once more that had this number: what it took was no message.
+    ///
+    /// # Errors
+    /// The endpoint's.
+    #[cold]
+    pub(in crate::upstream) fn post_rest_again(&mut self, number: u64) -> anyhow::Result<()> {
+        let place = self.rx.at_rest(number);
+        if self.options.verify {
+            poison(&self.rx.block.memory, place.start, self.rx.size);
+        }
+        self.post_as(place, number)
+    }
+
     /// Posts a receive of a window.
     #[inline]
     pub(in crate::upstream) fn post_slot(&mut self) -> anyhow::Result<()> {
@@ -35,16 +48,21 @@ impl Channel {
 
     #[inline]
     fn post(&mut self, place: Range<usize>) -> anyhow::Result<()> {
+        self.post_as(place, self.posted)?;
+        self.posted += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn post_as(&mut self, place: Range<usize>, number: u64) -> anyhow::Result<()> {
         let piece = self.rx.block.piece(place.start, place.len());
         let recv = Recv {
             src: FiAddr::UNSPEC,
-            tag: self.manners.tagged.then(|| TagMatch::exact(self.posted)),
+            tag: self.manners.tagged.then(|| TagMatch::exact(number)),
             flags: OpFlags::DEFAULT,
-            context: self.posted,
+            context: number,
         };
-        self.end.push("receive", |end| end.recv(&[piece], &recv))?;
-        self.posted += 1;
-        Ok(())
+        self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
 
     /// Waits until so many messages have arrived.
@@ -60,7 +78,9 @@ impl Channel {
             let most = (total - self.arrived).min(16) as usize;
             let count = self.end.rx.wait(&mut entries[..most])?;
             for entry in &entries[..count] {
-                self.note(entry)?;
+                if !self.heard_before(entry)? {
+                    self.note(entry)?;
+                }
             }
         }
         Ok(())
@@ -94,16 +114,35 @@ impl Channel {
     /// # Errors
     /// When none comes, or another one completes.
     pub(in crate::upstream) fn next_entry(&mut self) -> anyhow::Result<Entry> {
-        let entry = self.end.rx.next()?;
+        let mut entry = self.end.rx.next()?;
+        while self.heard_before(&entry)? {
+            entry = self.end.rx.next()?;
+        }
+        self.in_turn(&entry)?;
+        Ok(entry)
+    }
+
+    fn in_turn(&mut self, entry: &Entry) -> anyhow::Result<()> {
         ensure!(
             entry.context.0 == self.arrived,
             "receive {} completes before {}",
             entry.context.0,
             self.arrived
         );
-        self.note(&entry)?;
+        self.note(entry)?;
         self.forget();
-        Ok(entry)
+        Ok(())
+    }
+
+    /// Answers all bytes of a message whose completion was read, and posts the next receive.
+    ///
+    /// # Errors
+    /// When it is not the next one.
+    pub(in crate::upstream) fn accept(&mut self, entry: &Entry) -> anyhow::Result<Vec<u8>> {
+        self.in_turn(entry)?;
+        let bytes = self.bytes_at_rest(entry);
+        self.post_rest()?;
+        Ok(bytes)
     }
 
     /// Waits for the next message, posts the next receive, and answers all bytes of the message.
@@ -112,10 +151,15 @@ impl Channel {
     /// As [`Self::next_entry`].
     pub(in crate::upstream) fn take_whole(&mut self) -> anyhow::Result<Vec<u8>> {
         let entry = self.next_entry()?;
-        let place = self.rx.at_rest(entry.context.0);
-        let bytes = self.rx.block.memory.get(place.start, entry.len);
+        let bytes = self.bytes_at_rest(&entry);
         self.post_rest()?;
         Ok(bytes)
+    }
+
+    /// What has come into a buffer at rest.
+    pub(in crate::upstream) fn bytes_at_rest(&self, entry: &Entry) -> Vec<u8> {
+        let place = self.rx.at_rest(entry.context.0);
+        self.rx.block.memory.get(place.start, entry.len)
     }
 
     /// Checks that the last message is what the peer has sent as that number.

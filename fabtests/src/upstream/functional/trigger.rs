@@ -180,8 +180,16 @@ fn counters(stage: &Stage, round: u64) -> anyhow::Result<()> {
     stage
         .ground
         .count_later(&gate, 2, Op::Add(added.cntr(), round))?;
-    gate.cntr().add(2);
+    let early = || {
+        let all = [set.read(), added.read()];
+        anyhow::ensure!(all[1] == 0, "counters that were to wait: {all:?}");
+        Ok(all[0])
+    };
+    anyhow::ensure!(early()? == 0, "a counter was set before its time");
+    gate.cntr().add(1);
     set.wait(100 + round)?;
+    early()?;
+    gate.cntr().add(1);
     added.wait(10 + round)?;
     let all = [set.read(), added.read()];
     match all == [100 + round, 10 + round] {
