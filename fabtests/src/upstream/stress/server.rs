@@ -1,5 +1,8 @@
 //! The server: threads that share an endpoint and its queue. Whoever finds a completion that another
 //! thread waits for leaves it for that one.
+//!
+//! An answer may wait until its client has received another one. Whoever waits for it serves others
+//! meanwhile, so that every request is begun, however few threads there are.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,6 +31,8 @@ const OWN: u64 = 1 << 32;
 struct Server {
     end: End,
     requests: Block,
+    /// Buffers that no answer is sent from.
+    buffers: Mutex<Vec<Block>>,
     jobs: Mutex<VecDeque<Request>>,
     /// What has completed, and nobody has asked for yet; with its error if it failed.
     done: Mutex<HashMap<u64, Option<Errno>>>,
@@ -52,6 +57,7 @@ pub(super) fn serve(options: &Options, ground: &Arc<Ground>) -> anyhow::Result<(
     let server = Server {
         end: ground.end(plan)?,
         requests: ground.buffers(RECEIVES as usize * LONGEST)?,
+        buffers: Mutex::default(),
         jobs: Mutex::default(),
         done: Mutex::default(),
         clients: Mutex::default(),
@@ -63,11 +69,9 @@ pub(super) fn serve(options: &Options, ground: &Arc<Ground>) -> anyhow::Result<(
     for slot in 0..RECEIVES {
         server.post_receive(slot)?;
     }
-    let buffers: Result<Vec<_>, _> = (0..threads).map(|_| ground.buffers(MOST)).collect();
     thread::scope(|scope| {
-        let server = &server;
-        let work = |buffer: Block| scope.spawn(move || Worker(server, buffer).work());
-        let threads: Vec<_> = buffers?.into_iter().map(work).collect();
+        let work = || scope.spawn(|| server.work());
+        let threads: Vec<_> = (0..threads).map(|_| work()).collect();
         let results = threads.into_iter().map(|thread| match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -144,33 +148,44 @@ impl Server {
     }
 }
 
-/// A thread with a buffer of its own.
+/// Somebody who answers, with a buffer to do so.
 struct Worker<'a>(&'a Server, Block);
 
-impl Worker<'_> {
+impl Server {
     fn work(&self) -> anyhow::Result<()> {
-        let server = self.0;
-        while !server.is_over.load(Ordering::Acquire) {
-            let job = lock(&server.jobs).pop_front();
-            let Some(request) = job else {
-                server.pump()?;
-                continue;
-            };
-            server.served.fetch_add(1, Ordering::Relaxed);
-            if let Err(error) = self.serve(&request) {
-                // Another thread may have noticed it first.
-                let is_known = lock(&server.clients).contains_key(&request.client);
-                if is_known && !GONE.contains(&errno(&error)) {
-                    server.is_over.store(true, Ordering::Release);
-                    return Err(error.context(format!("{request:?}")));
-                }
-                println!("client {} is gone: {error:#}", request.client);
-                server.forget(request.client)?;
-            }
+        while !self.is_over.load(Ordering::Acquire) {
+            self.go_on()?;
         }
         Ok(())
     }
 
+    /// Serves a request, or takes a completion.
+    fn go_on(&self) -> anyhow::Result<()> {
+        let job = lock(&self.jobs).pop_front();
+        let Some(request) = job else {
+            return self.pump();
+        };
+        self.served.fetch_add(1, Ordering::Relaxed);
+        let free = lock(&self.buffers).pop();
+        let buffer = free.map_or_else(|| self.end.ground.buffers(MOST), Ok)?;
+        let worker = Worker(self, buffer);
+        let answered = worker.serve(&request);
+        lock(&self.buffers).push(worker.1);
+        let Err(error) = answered else {
+            return Ok(());
+        };
+        // Another thread may have noticed it first.
+        let is_known = lock(&self.clients).contains_key(&request.client);
+        if is_known && !GONE.contains(&errno(&error)) {
+            self.is_over.store(true, Ordering::Release);
+            return Err(error.context(format!("{request:?}")));
+        }
+        println!("client {} is gone: {error:#}", request.client);
+        self.forget(request.client)
+    }
+}
+
+impl Worker<'_> {
     fn serve(&self, request: &Request) -> anyhow::Result<()> {
         let server = self.0;
         let &Request {
@@ -255,7 +270,7 @@ impl Worker<'_> {
         self.0.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Posts, and waits until it is complete: taking what completes meanwhile.
+    /// Posts, and waits until it is complete, serving others meanwhile.
     fn post(
         &self,
         context: u64,
@@ -274,7 +289,7 @@ impl Worker<'_> {
             match done {
                 Some(None) => return Ok(()),
                 Some(Some(errno)) => return Err(errno.into()),
-                None => server.pump()?,
+                None => server.go_on()?,
             }
         }
     }
