@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 pub(crate) use crate::campaign::random::Random;
 pub(crate) use face::Kind as Face;
 pub(crate) use memory::{Maker, Memory};
-pub(crate) use open::{Player, Setup};
+pub(crate) use open::{Player, Setup, missing};
 pub(crate) use payload::Stamp;
 pub(crate) use port::Port;
 pub(crate) use post::{Atomic, Done, Place, Post, Read, Rx, RxKind, Tx, Write};

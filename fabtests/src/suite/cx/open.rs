@@ -322,7 +322,7 @@ impl Setup<'_> {
 }
 
 /// What a provider does not have at all is no failure of the test's.
-pub(super) fn missing(error: selvedge::Error) -> anyhow::Error {
+pub(crate) fn missing(error: selvedge::Error) -> anyhow::Error {
     match error.errno() {
         Errno::NoSys | Errno::OpNotSupp => Skipped(error.to_string()).into(),
         _ => error.into(),

@@ -9,7 +9,7 @@ use selvedge::{
 };
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::{Cx, Port, RAW, Result, Rx, RxKind, Setup, Test, Tx};
+use crate::suite::cx::{Cx, Port, RAW, Result, Rx, RxKind, Setup, Test, Tx, missing};
 use crate::suite::flaw::Flaw;
 
 pub(super) const TESTS: &[Test] = &[
@@ -49,7 +49,7 @@ impl Hall {
     fn open(cx: &mut Cx) -> Result<Self> {
         let found = RefCell::new(None);
         let bind = |domain: &dyn Domain, bind: &mut Bindings| {
-            let srx = domain.srx(&RxAttr::default())?;
+            let srx = domain.srx(&RxAttr::default()).map_err(missing)?;
             bind.srx = Some(Arc::clone(&srx));
             *found.borrow_mut() = Some(srx);
             Ok(())

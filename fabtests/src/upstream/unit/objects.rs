@@ -3,7 +3,8 @@
 use anyhow::{Context as _, bail, ensure};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, AddressVector, Caps, EpOption, EpOptionName, Errno, FiAddr, Info, MrAccess, av,
+    AddrFormat, Address, AddressVector, Caps, EpOption, EpOptionName, Errno, FiAddr, Info,
+    MrAccess, av,
 };
 
 use super::Cases;
@@ -45,6 +46,12 @@ pub(in crate::upstream) fn av_test(options: &Options) -> anyhow::Result<()> {
     let ground = Ground::open(options, info.clone())?;
     let addresses = good_addresses(&info, good, count.max(1))?;
     let bad = bad_address(&info)?;
+    if info.addr_format == AddrFormat::Str && ground.av()?.insert_one(&addresses[0]).is_err() {
+        let name = &info.fabric_attr.prov_name;
+        return Err(lacks(format!(
+            "{name} has addresses that nobody can make up"
+        )));
+    }
     let open = |count: usize, av_type| {
         let mut attr = av::Attr::default();
         attr.count = count;
@@ -88,7 +95,6 @@ pub(in crate::upstream) fn av_test(options: &Options) -> anyhow::Result<()> {
 
 /// Addresses that count up from a good one.
 fn good_addresses(info: &Info, good: &str, count: usize) -> anyhow::Result<Vec<Address>> {
-    use selvedge::AddrFormat;
     (0..count)
         .map(|number| match info.addr_format {
             AddrFormat::Str => Ok(Address::Str(format!("{good}.{number}"))),
@@ -105,7 +111,7 @@ fn good_addresses(info: &Info, good: &str, count: usize) -> anyhow::Result<Vec<A
 
 fn bad_address(info: &Info) -> anyhow::Result<Address> {
     match info.addr_format {
-        selvedge::AddrFormat::Str => Ok(Address::Str("no name has spaces".into())),
+        AddrFormat::Str => Ok(Address::Str("no name has spaces".into())),
         _ => Ok("0.0.0.0:0".parse()?),
     }
 }
