@@ -53,7 +53,8 @@ impl Driven {
     pub(crate) fn detach(&self, ep: &Arc<dyn Progress>) {
         let mut list = self.list.lock();
         let place = list.iter().position(|other| is_same(&other.ep, ep));
-        let gone = place.map(|place| list.swap_remove(place));
+        // The others stay in their order: a layer comes behind the endpoint that it is put around.
+        let gone = place.map(|place| list.remove(place));
         drop(list);
         drop(gone);
     }

@@ -24,6 +24,7 @@ use crate::auth::AuthKey;
 use crate::config::Config;
 use crate::control::Control;
 use crate::domain::Shared;
+use crate::lane::Lanes;
 use crate::name::Name;
 use crate::state::State;
 
@@ -149,6 +150,7 @@ impl Endpoint {
     pub(crate) fn into_inner(self) -> coll::Inner {
         let progress = Arc::clone(&self.progress);
         coll::Inner {
+            lanes: Lanes::of(&self.inner),
             endpoint: Arc::new(self),
             progress,
         }

@@ -46,6 +46,7 @@ mod domain;
 mod endpoint;
 mod exchange;
 mod exports;
+mod lane;
 mod last_words;
 mod liveness;
 mod loss;

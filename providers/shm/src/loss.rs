@@ -112,6 +112,7 @@ impl State {
     /// Fails everything that was sent to the peer, and says no more to it.
     fn sever(&mut self, index: usize, errno: Errno, why: &str) {
         self.cool_off(index);
+        self.tell_of_end();
         let peer = &mut self.peers[index];
         let addr = peer.fi_addr(&self.av);
         let detail = format!("{}: {why}", peer.name);

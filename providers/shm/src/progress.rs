@@ -21,7 +21,9 @@ use crate::state::{Ack, Inbound, State, Unexpected};
 
 /// How often the hot peers are looked at before a call that finds nothing returns. Whoever waits
 /// calls again at once: a message then meets a look, and not the way into the library.
-const LOOKS: usize = 8;
+pub(crate) const LOOKS: usize = 8;
+/// The same where a layer looks for its own messages between two calls.
+pub(crate) const LOOKS_IN_TURN: usize = 2;
 /// Payloads whose first cache line is fetched while the next one is awaited, in bytes. It saves a
 /// round trip of the line; a larger payload is still being written when its line would be taken
 /// away, which costs more.
@@ -94,7 +96,11 @@ impl State {
         let Some(inbox) = &self.peers[index].inbox else {
             return 0;
         };
-        let looks = if self.active.is_empty() { LOOKS } else { 1 };
+        let looks = if self.active.is_empty() {
+            self.turn.looks
+        } else {
+            1
+        };
         for _ in 0..looks {
             if inbox.rx.peek().is_some() {
                 return self.take_some(index, budget, sink);
@@ -107,7 +113,7 @@ impl State {
     /// Takes commands of the hot peers.
     #[inline(never)]
     fn poll_all(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
-        for _ in 0..LOOKS {
+        for _ in 0..self.turn.looks {
             let done = self.poll_hot(budget, sink);
             if done > 0 || !self.active.is_empty() {
                 return done;

@@ -1,6 +1,7 @@
 //! The state of an endpoint: what its lock protects.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
@@ -22,6 +23,7 @@ use crate::domain;
 use crate::exchange::Exchange;
 use crate::name::Name;
 use crate::peer::{Peer, State as PeerState};
+use crate::progress::{LOOKS, LOOKS_IN_TURN};
 use crate::proto::into::Into;
 use crate::proto::{self, Sent, inject, inline, iov, status};
 use crate::receive;
@@ -60,6 +62,8 @@ pub(crate) struct State {
     /// Whoever sleeps until something comes.
     pub(crate) bed: Bed,
     pub(crate) exchange: Exchange,
+    /// How many lives of peers have ended, if a layer wants to know.
+    pub(crate) ends: Arc<AtomicU64>,
     /// Where direct accesses go.
     pub(crate) aim: Aim,
 }
@@ -93,6 +97,8 @@ pub(crate) struct Ack {
 /// When the rarer duties of progress are due.
 #[derive(Debug)]
 pub(crate) struct Turn {
+    /// How often progress looks before it has found nothing.
+    pub(crate) looks: usize,
     /// Polls that found nothing, or messages, since the clock was read.
     pub(crate) ticks: usize,
     pub(crate) last_control: Instant,
@@ -138,6 +144,10 @@ impl State {
         control: Control,
         shared: Arc<domain::Shared>,
     ) -> Self {
+        let looks = match ep.has_layer() {
+            true => LOOKS_IN_TURN,
+            false => LOOKS,
+        };
         Self {
             manner,
             inbound: Inbound {
@@ -161,6 +171,7 @@ impl State {
             ending: Vec::new(),
             vacant: Vec::new(),
             turn: Turn {
+                looks,
                 ticks: 0,
                 last_control: Instant::now(),
                 sweep: 0,
@@ -168,6 +179,7 @@ impl State {
             },
             bed: Bed::default(),
             exchange: Exchange::default(),
+            ends: Arc::default(),
             aim: Aim::NOWHERE,
         }
     }

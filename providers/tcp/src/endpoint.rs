@@ -209,6 +209,7 @@ impl Endpoint {
         coll::Inner {
             endpoint: self,
             progress,
+            lanes: None,
         }
     }
 }

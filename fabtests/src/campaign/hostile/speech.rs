@@ -45,8 +45,12 @@ impl Sizes {
         (self.answers_at() + self.answers * 16).next_multiple_of(128)
     }
 
+    pub(super) const fn lane_at(self) -> usize {
+        (self.commands_at() + self.commands * 64).next_multiple_of(128)
+    }
+
     pub(super) const fn pool_at(self) -> usize {
-        (self.commands_at() + self.commands * 64).next_multiple_of(4096)
+        (self.lane_at() + 32 * 64).next_multiple_of(4096)
     }
 
     pub(super) const fn total(self) -> usize {

@@ -74,6 +74,20 @@ impl Single {
         !matches!(self.step, Step::Read)
     }
 
+    /// What it leaves in a target that nobody else has.
+    #[inline(always)]
+    pub const fn value(self, target: u64, operand: u64) -> u64 {
+        match self.step {
+            Step::Read | Step::CompareExchange => target,
+            Step::Write => operand,
+            Step::Add => target.wrapping_add(operand),
+            Step::Sub => target.wrapping_sub(operand),
+            Step::Or => target | operand,
+            Step::And => target & operand,
+            Step::Xor => target ^ operand,
+        }
+    }
+
     /// Carries it out; the target before.
     ///
     /// # Safety

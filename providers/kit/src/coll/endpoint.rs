@@ -18,8 +18,9 @@ use selvedge::{
 use super::engine::{Engine, Post, State};
 use super::group::Group;
 use super::join::Join;
+use super::lane::{Lanes, Roads};
 use super::mail::Mailbox;
-use super::memory::Memory;
+use super::memory::{Ends, Memory};
 use super::plan::Shape;
 use super::tag::{self, Number};
 use super::wire::{Events, Wire};
@@ -38,6 +39,8 @@ pub struct Inner {
     pub endpoint: Arc<dyn Endpoint>,
     /// What queues and counters know it by.
     pub progress: Arc<dyn Progress>,
+    /// Its lanes, if it has any.
+    pub lanes: Option<Arc<dyn Lanes>>,
 }
 
 struct Layered {
@@ -89,12 +92,16 @@ pub fn open(
     // What is the layer's own is not reported by these queues, so the application's has to say
     // that it is.
     (bound.tx_selective, bound.rx_selective) = (true, true);
-    let Inner { endpoint, progress } = open(&below, &bound, Arc::clone(&mail))?;
+    let Inner {
+        endpoint,
+        progress,
+        lanes,
+    } = open(&below, &bound, Arc::clone(&mail))?;
     let wire = Wire {
         inner: Arc::clone(&endpoint),
         inject_size: info.tx_attr.inject_size,
     };
-    let state = State::new(wire, Events(Weak::clone(&eq)));
+    let state = State::new(wire, Roads::new(lanes), Events(Weak::clone(&eq)));
     // SAFETY: `Base` derives the mode from the application's promise about threads, which covers
     // the endpoint; the lock is taken at the top of each call, and never below.
     let state = Native::new(unsafe { Lock::with_mode(base.mode(), state) });
@@ -319,6 +326,7 @@ impl Drop for Member {
         let _ = engine.with(&mut Sink::none(), |state| {
             if let Some(group) = state.groups.get_mut(&self.number) {
                 group.is_left = true;
+                group.hand_over();
             }
             state.forget_if_left(self.number);
             Ok(())
@@ -353,12 +361,18 @@ impl Collective for Layered {
         if !FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        let kernel = match msg.coll.reduces() {
-            true => Some(reduction(msg.datatype, msg.op)?),
-            false => None,
-        };
         let number = number_of(msg.group)?;
         self.engine.with(&mut Sink::none(), |state| {
+            let has_room = self.engine.ep.tx_cq.room() > 0;
+            if has_room
+                && state.start_quickly(number, msg, flags, |len| {
+                    // SAFETY: passed on from the caller, until the collective is reported, which it
+                    // is when this value is dropped.
+                    unsafe { Ends::new((msg.buf, len), (msg.result, len)) }
+                })
+            {
+                return Ok(());
+            }
             let group = state.groups.get(&number).filter(|group| !group.is_left);
             let group = group.ok_or(Errno::Inval)?;
             if let Some((errno, _)) = &group.broken {
@@ -367,7 +381,11 @@ impl Collective for Layered {
             if group.join.is_some() {
                 return Err(Errno::OpBadState);
             }
-            if !State::has_room(group) || self.engine.ep.tx_cq.room() == 0 {
+            let kernel = match msg.coll.reduces() {
+                true => Some(reduction(msg.datatype, msg.op)?),
+                false => None,
+            };
+            if !has_room || !State::has_room(group) {
                 return Err(Errno::Again);
             }
             let shape = shape(group, msg)?;
@@ -383,8 +401,12 @@ impl Collective for Layered {
                 let (buf, result) = ((msg.buf, shape.reads()), (msg.result, shape.writes()));
                 // SAFETY: passed on from the caller, until the collective is reported, which it is
                 // when this value is dropped.
-                unsafe { Memory::new(buf, result, scratch) }
+                let ends = unsafe { Ends::new(buf, result) };
+                Memory::new(ends, scratch)
             });
+            if let Some(group) = state.groups.get_mut(&number) {
+                group.learn(msg, &shape, kernel);
+            }
             Ok(())
         })
     }

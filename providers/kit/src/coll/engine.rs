@@ -10,6 +10,8 @@ use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 
 use super::group::{Failure, Group, Running};
+use super::lane::{self, Roads};
+use super::letters;
 use super::mail::{Mailbox, Note};
 use super::memory::Memory;
 use super::plan::{Message, Plan, Shape};
@@ -35,6 +37,7 @@ pub(super) struct Engine {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) wire: Wire,
+    pub(super) roads: Roads,
     pub(super) events: Events,
     pub(super) groups: FxHashMap<Number, Group>,
     pub(super) next_number: Number,
@@ -42,12 +45,14 @@ pub(super) struct State {
     pub(super) alarms: Vec<(FiAddr, u64, u64, Number)>,
     /// Groups that are broken.
     pub(super) broken: usize,
-    running: usize,
+    pub(super) running: usize,
     /// Something found a full queue.
     is_short: bool,
     /// Turns since something was over.
-    idle: u32,
+    pub(super) idle: u32,
     over: Vec<Over>,
+    /// Those that went the short way, well.
+    pub(super) well: Vec<(Context, OpFlags)>,
     letters: Vec<Note>,
 }
 
@@ -72,6 +77,8 @@ pub(super) struct Post {
 const MOST_RUNNING: usize = 1024;
 /// Turns without anything until a group is looked after: some tenths of a millisecond.
 const PATIENCE: u32 = 4096;
+/// Looks for letters in one turn: what is driven besides takes longer.
+const LOOKS: usize = 8;
 /// Turns from one look for what nobody wants to the next.
 const UNWANTED: u32 = 64;
 
@@ -99,28 +106,42 @@ impl Engine {
         answer
     }
 
+    #[inline]
     fn report(&self, state: &mut State, sink: &mut Sink<'_>) {
-        for Over {
-            context,
-            flags,
-            outcome,
-        } in state.over.drain(..)
-        {
-            let entry = Entry {
-                context,
-                flags: CompletionFlags::COLLECTIVE,
-                ..Entry::default()
-            };
-            match outcome {
-                Ok(()) if self.ep.reports(flags) => {
-                    sink.push(&self.ep.tx_cq, entry, FiAddr::UNSPEC);
-                }
-                Ok(()) => {}
+        while let Some((context, flags)) = state.well.pop() {
+            self.report_well(context, flags, sink);
+        }
+        if !state.over.is_empty() {
+            self.report_others(state, sink);
+        }
+    }
+
+    #[inline]
+    fn report_well(&self, context: Context, flags: OpFlags, sink: &mut Sink<'_>) {
+        if self.ep.reports(flags) {
+            sink.push(&self.ep.tx_cq, entry(context), FiAddr::UNSPEC);
+        }
+    }
+
+    fn report_others(&self, state: &mut State, sink: &mut Sink<'_>) {
+        for over in state.over.drain(..) {
+            match over.outcome {
+                Ok(()) => self.report_well(over.context, over.flags, sink),
                 Err((errno, detail)) => {
-                    self.ep.tx_cq.push_err(ErrEntry::new(entry, errno, detail));
+                    let error = ErrEntry::new(entry(over.context), errno, detail);
+                    self.ep.tx_cq.push_err(error);
                 }
             }
         }
+    }
+}
+
+#[inline]
+fn entry(context: Context) -> Entry {
+    Entry {
+        context,
+        flags: CompletionFlags::COLLECTIVE,
+        ..Entry::default()
     }
 }
 
@@ -141,6 +162,12 @@ impl Progress for Engine {
         if !self.mail.is_empty() {
             self.woken();
             return Rest::Moved;
+        }
+        let looked = self.with(&mut Sink::none(), |state| Ok(state.take_letters()));
+        match looked {
+            Ok(0) => {}
+            Ok(_) => return Rest::Moved,
+            Err(_) => return Rest::UntilWoken,
         }
         let Ok(mut state) = self.state.lock() else {
             return Rest::UntilWoken;
@@ -171,9 +198,10 @@ impl fmt::Debug for Engine {
 }
 
 impl State {
-    pub(super) fn new(wire: Wire, events: Events) -> Self {
+    pub(super) fn new(wire: Wire, roads: Roads, events: Events) -> Self {
         Self {
             wire,
+            roads,
             events,
             groups: FxHashMap::default(),
             next_number: 0,
@@ -183,6 +211,7 @@ impl State {
             is_short: false,
             idle: 0,
             over: Vec::new(),
+            well: Vec::new(),
             letters: Vec::new(),
         }
     }
@@ -209,7 +238,9 @@ impl State {
                 }
             }
         }
-        if mail.is_empty() {
+        if self.look_for_letters() > 0 {
+            self.idle = 0;
+        } else if mail.is_empty() {
             self.idle = self.idle.saturating_add(1);
             if self.running > 0 && self.idle == PATIENCE {
                 self.look_after_all();
@@ -220,7 +251,19 @@ impl State {
         }
     }
 
+    #[inline]
+    fn look_for_letters(&mut self) -> usize {
+        for _ in 1..LOOKS {
+            let taken = self.take_letters();
+            if taken > 0 || !self.roads.are_awaited() {
+                return taken;
+            }
+        }
+        self.take_letters()
+    }
+
     fn look_after_all(&mut self) {
+        self.hand_all_over();
         let waiting = self
             .groups
             .values()
@@ -272,6 +315,7 @@ impl State {
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
+        group.hand_over();
         let sequence = group.next_sequence;
         group.next_sequence = (sequence + 1) & tag::SEQUENCE;
         let plan = group.plan(&post.shape);
@@ -288,6 +332,7 @@ impl State {
             round: 0,
             posted: 0,
             open: 0,
+            awaited: 0,
             failure: None,
             has_pinged: false,
             context: post.context,
@@ -299,6 +344,7 @@ impl State {
             self.drop_notices(number);
         }
         self.advance(number, sequence);
+        self.take_letters();
     }
 
     /// Whether a group takes another collective now.
@@ -325,7 +371,7 @@ impl State {
     }
 
     /// Goes on as far as that goes without waiting.
-    fn advance(&mut self, number: Number, sequence: u32) {
+    pub(super) fn advance(&mut self, number: Number, sequence: u32) {
         loop {
             let Some(group) = self.groups.get_mut(&number) else {
                 return;
@@ -341,7 +387,7 @@ impl State {
             let Some(round) = plan.rounds.get(running.round) else {
                 return self.end_if_over(number, at);
             };
-            match post_round(&self.wire, group, at) {
+            match post_round(&self.wire, &mut self.roads, group, at) {
                 Ok(()) => {}
                 Err((Errno::Again, _)) => return self.try_again(),
                 Err(failure) => return self.lost(number, sequence, failure),
@@ -358,7 +404,7 @@ impl State {
     }
 
     /// A message of a collective has failed, and with it the group.
-    fn lost(&mut self, number: Number, sequence: u32, (errno, detail): Failure) {
+    pub(super) fn lost(&mut self, number: Number, sequence: u32, (errno, detail): Failure) {
         let is_new = self
             .running(number, sequence)
             .is_some_and(|it| it.failure.is_none());
@@ -377,10 +423,15 @@ impl State {
 
     /// Ends a collective with an error, as soon as nobody uses its memory any more.
     pub(super) fn fail(&mut self, number: Number, sequence: u32, failure: Failure) {
-        let Some(running) = self.running(number, sequence) else {
+        let Some(group) = self.groups.get_mut(&number) else {
+            return;
+        };
+        let mut running = group.running.iter_mut();
+        let Some(running) = running.find(|it| it.sequence == sequence) else {
             return;
         };
         running.failure.get_or_insert(failure);
+        running.give_up_letters(&group.lanes, &mut self.roads);
         self.wire.give_up(Purpose::Data(sequence).context(number));
         if let Some(at) = self.place(number, sequence) {
             self.end_if_over(number, at);
@@ -428,45 +479,62 @@ impl State {
         if self.listens(number) {
             return self.wire.give_up(Purpose::Watch.context(number));
         }
-        let gone = self.groups.remove(&number);
-        if gone.is_some_and(|group| group.broken.is_some()) {
-            self.broken -= 1;
-        }
+        let Some(mut gone) = self.groups.remove(&number) else {
+            return;
+        };
+        gone.drop_early(&mut self.roads);
+        self.roads.leave(&gone.lanes);
+        self.broken -= usize::from(gone.broken.is_some());
     }
 }
 
 /// Posts what is not posted yet of a collective's round: receives first, so that messages find them.
-fn post_round(wire: &Wire, group: &mut Group, at: usize) -> Result<(), Failure> {
-    let (number, members, numbers) = (group.number, &group.members, &group.numbers);
-    let running = &mut group.running[at];
-    let context = Purpose::Data(running.sequence).context(number);
-    let round = &running.plan.rounds[running.round];
+fn post_round(wire: &Wire, roads: &mut Roads, group: &mut Group, at: usize) -> Result<(), Failure> {
+    let running = &group.running[at];
+    let plan = Arc::clone(&running.plan);
+    let (sequence, context) = (
+        running.sequence,
+        Purpose::Data(running.sequence).context(group.number),
+    );
+    let round = &plan.rounds[running.round];
     let receives = round.receives.len();
     // Nobody need look after these messages once the collective is over.
-    let is_last = running.round + 1 == running.plan.rounds.len();
-    while running.posted < receives + round.sends.len() {
-        let is_receive = running.posted < receives;
+    let is_last = running.round + 1 == plan.rounds.len();
+    while group.running[at].posted < receives + round.sends.len() {
+        let posted = group.running[at].posted;
+        let is_receive = posted < receives;
         let &Message { peer, label, span } = match is_receive {
-            true => &round.receives[running.posted],
-            false => &round.sends[running.posted - receives],
+            true => &round.receives[posted],
+            false => &round.sends[posted - receives],
         };
-        let named = |errno| (errno, format!("rank {peer} of the group is lost"));
+        let named = |errno| lane::lost(peer, errno);
         if span.len > 0 {
-            let (member, part) = (members[peer], running.memory.part(span));
+            let (member, part) = (group.members[peer], group.running[at].memory.part(span));
+            let lane = group.lane(peer, span.len);
             let completes = if is_receive {
-                let tag = tag::data(number, running.sequence, label);
-                wire.receive(member, tag, part, context).map(|()| true)
-            } else {
-                let theirs = numbers[peer].ok_or(Errno::OpBadState).map_err(named)?;
-                let tag = tag::data(theirs, running.sequence, label);
-                match is_last {
-                    true => wire.send_off(member, tag, part, context).map(|()| true),
-                    false => wire.send(member, tag, part, context),
+                let tag = tag::data(group.number, sequence, label);
+                match lane {
+                    Some(lane) => letters::expect(roads, group, at, lane, posted)?,
+                    None => {
+                        let done = wire.receive(member, tag, part, context);
+                        done.map(|()| true).map_err(named)?
+                    }
                 }
+            } else {
+                let theirs = group.numbers[peer]
+                    .ok_or(Errno::OpBadState)
+                    .map_err(named)?;
+                let tag = tag::data(theirs, sequence, label);
+                match lane {
+                    Some(lane) => letters::send(roads, lane, tag, part).map(|()| false),
+                    None if is_last => wire.send_off(member, tag, part, context).map(|()| true),
+                    None => wire.send(member, tag, part, context),
+                }
+                .map_err(named)?
             };
-            running.open += usize::from(completes.map_err(named)?);
+            group.running[at].open += usize::from(completes);
         }
-        running.posted += 1;
+        group.running[at].posted += 1;
     }
     Ok(())
 }

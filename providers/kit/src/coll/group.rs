@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use selvedge::collective::Op;
 use selvedge::{Context, Errno, FiAddr, OpFlags};
 
 use super::join::Join;
+use super::lane::Letter;
 use super::memory::{Memory, Scratch};
 use super::notice::Watch;
 use super::plan::{Plan, Shape};
+use super::quick::{Quick, Under};
 use super::tag::Number;
 use crate::atomic::Kernel;
 
@@ -31,6 +34,13 @@ pub(super) struct Group {
     pub(super) next_sequence: u32,
     pub(super) running: Vec<Running>,
     pub(super) watch: Watch,
+    /// The lanes to the members, by rank; none at all if there are none.
+    pub(super) lanes: Vec<Option<u32>>,
+    /// What came on them for collectives that have not begun here, by lane and tag.
+    pub(super) early: FxHashMap<(u32, u64), Letter>,
+    /// Collectives that may go the short way, and the one that does.
+    pub(super) quicks: Vec<Quick>,
+    pub(super) under: Option<Under>,
     plans: Vec<(Shape, Arc<Plan>)>,
     spare: Option<Scratch>,
 }
@@ -48,6 +58,8 @@ pub(super) struct Running {
     pub(super) posted: usize,
     /// Messages that are posted and not over.
     pub(super) open: usize,
+    /// Which receives of the round are waited for on lanes, a bit each.
+    pub(super) awaited: u32,
     pub(super) failure: Option<Failure>,
     pub(super) has_pinged: bool,
     pub(super) context: Context,
@@ -70,6 +82,10 @@ impl Group {
             next_sequence: 0,
             running: Vec::new(),
             watch: Watch::default(),
+            lanes: Vec::new(),
+            early: FxHashMap::default(),
+            quicks: Vec::new(),
+            under: None,
             plans: Vec::new(),
             spare: None,
         }

@@ -137,6 +137,7 @@ impl State {
         else {
             return;
         };
+        let failure = failure.or_else(|| self.open_lanes(number).err());
         match failure {
             None => self.events.push(Event::JoinComplete { context }),
             Some((errno, detail)) => {

@@ -69,15 +69,21 @@ unsafe impl Send for Scratch {}
 // lock.
 unsafe impl Sync for Scratch {}
 
+/// The application's memory.
+#[derive(Debug)]
+pub(super) struct Ends {
+    send: Shared,
+    result: Shared,
+}
+
 /// The three memories that the steps of a plan name.
 #[derive(Debug)]
 pub(super) struct Memory {
-    send: Shared,
-    result: Shared,
+    ends: Ends,
     pub(super) scratch: Scratch,
 }
 
-impl Memory {
+impl Ends {
     /// # Safety
     /// Until the value is dropped, `reads` bytes from `buf` on are valid for reads, and `writes`
     /// bytes from `result` on for writes, too, and nobody else writes the former or touches the
@@ -85,23 +91,39 @@ impl Memory {
     pub(super) unsafe fn new(
         (buf, reads): (*const c_void, usize),
         (result, writes): (*mut c_void, usize),
-        scratch: Scratch,
     ) -> Self {
         // SAFETY: passed on from the caller; nothing writes to the place `Send`.
         let send = unsafe { Shared::new(buf.cast_mut().cast(), reads) };
         // SAFETY: passed on from the caller.
         let result = unsafe { Shared::new(result.cast(), writes) };
-        Self {
-            send,
-            result,
-            scratch,
-        }
+        Self { send, result }
+    }
+
+    /// What is read, if it is a word; 0 if nothing is.
+    #[inline]
+    pub(super) fn word(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.send.read_into(&mut bytes[..self.send.len().min(8)]);
+        u64::from_ne_bytes(bytes)
+    }
+
+    /// Writes that, unless nothing is written.
+    #[inline]
+    pub(super) fn set_word(&self, word: u64) {
+        self.result
+            .write(&word.to_ne_bytes()[..self.result.len().min(8)]);
+    }
+}
+
+impl Memory {
+    pub(super) fn new(ends: Ends, scratch: Scratch) -> Self {
+        Self { ends, scratch }
     }
 
     pub(super) fn part(&self, span: Span) -> Shared {
         let all = match span.place {
-            Place::Send => self.send,
-            Place::Result => self.result,
+            Place::Send => self.ends.send,
+            Place::Result => self.ends.result,
             Place::Scratch => self.scratch.shared(),
         };
         all.part(span.at, span.len)

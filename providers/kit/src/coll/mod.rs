@@ -21,10 +21,13 @@ mod endpoint;
 mod engine;
 mod group;
 mod join;
+mod lane;
+mod letters;
 mod mail;
 mod memory;
 mod notice;
 mod plan;
+mod quick;
 mod tag;
 mod wire;
 
@@ -34,6 +37,7 @@ use selvedge::{Caps, Errno, atomic};
 use crate::atomic::{Kernel, query as kernel_of};
 
 pub use endpoint::{Inner, open};
+pub use lane::{Lane, Lanes, Letter, MOST as LETTER};
 pub use mail::Mailbox;
 
 /// The most members of a group: their number is in the tag.

@@ -29,6 +29,8 @@ impl State {
             return;
         }
         group.broken = Some((errno, detail.to_owned()));
+        group.drop_early(&mut self.roads);
+        group.hand_over();
         self.broken += 1;
         let told = group.others().filter_map(|rank| {
             let theirs = group.numbers[rank]?;
@@ -63,12 +65,16 @@ impl State {
         }
     }
 
-    /// Listens for notices, and asks those that are waited for for a sign of life.
+    /// Listens for notices, and asks those that are waited for for a sign of life, unless the end of
+    /// their lanes would be heard.
     pub(super) fn look_after(&mut self, number: Number) {
         self.listen(number);
         let Some(group) = self.groups.get_mut(&number) else {
             return;
         };
+        if !group.lanes.is_empty() {
+            return;
+        }
         let mut asked = Vec::new();
         for running in &mut group.running {
             if mem::replace(&mut running.has_pinged, true) {

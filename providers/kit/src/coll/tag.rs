@@ -13,6 +13,9 @@ const NOTICE: u64 = LAYER | 2 << 60;
 /// Collectives of a group that can be told apart at one time.
 pub(super) const SEQUENCE: u32 = 0xff_ffff;
 
+/// Messages of a collective between two members that can be told apart.
+const LABEL: u32 = 0xf_ffff;
+
 /// A member's number for a group, given to the others when it joined: no two members need to agree
 /// on one.
 pub(super) type Number = u16;
@@ -25,6 +28,18 @@ pub(super) const fn join(members: usize, key: u32) -> u64 {
 /// A message of a collective, for a member that knows the group as `number`.
 pub(super) const fn data(number: Number, sequence: u32, label: u32) -> u64 {
     DATA | (number as u64) << 44 | (sequence as u64) << 20 | label as u64
+}
+
+/// Of a tag that should be one of those: number, sequence and label.
+pub(super) const fn of_data(tag: u64) -> Option<(Number, u32, u32)> {
+    match tag >> 60 == DATA >> 60 {
+        true => Some((
+            (tag >> 44) as Number,
+            (tag >> 20) as u32 & SEQUENCE,
+            tag as u32 & LABEL,
+        )),
+        false => None,
+    }
 }
 
 /// Every message of a collective for this number.
@@ -147,6 +162,12 @@ mod tests {
         }
         assert!(match_of_user(TagMatch::ANY).unwrap().accepts(!LAYER));
         assert_eq!(of_user(!LAYER), Ok(!LAYER));
+        assert_eq!(
+            of_data(data(0xffff, SEQUENCE, LABEL)),
+            Some((0xffff, SEQUENCE, LABEL))
+        );
+        assert_eq!(of_data(data(7, 9, 3)), Some((7, 9, 3)));
+        assert_eq!((of_data(notice(7)), of_data(join(2, 0))), (None, None));
         assert!(any_data(7).accepts(data(7, 9, 3)));
         assert!(!any_data(7).accepts(data(8, 9, 3)) && !any_data(7).accepts(notice(7)));
     }

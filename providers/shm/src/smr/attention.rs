@@ -37,7 +37,7 @@
 use super::doorbell::Bell;
 use super::layout::word;
 use super::region::{PeerRegion, Region};
-use super::sync::{Ordering, order};
+use super::sync::{Ordering, Words, order};
 
 /// The word of an owner that does not poll the queue.
 const QUIET: u64 = 0;
@@ -97,6 +97,26 @@ impl PeerRegion {
     fn attention(&self) -> u64 {
         order::announced();
         self.header().at(word::ATTENTION).load(Ordering::Relaxed)
+    }
+}
+
+/// Whether the owner of a region sleeps, for whoever has something for it and not the region.
+#[derive(Debug)]
+pub struct Sleeper {
+    header: Words,
+}
+
+impl Sleeper {
+    pub(super) fn new(header: Words) -> Self {
+        Self { header }
+    }
+
+    /// Whether the owner may have to be woken, which [`Caller::night`] knows. To be asked after a
+    /// commit.
+    #[inline(always)]
+    pub fn may_sleep(&self) -> bool {
+        order::announced();
+        self.header.at(word::ATTENTION).load(Ordering::Relaxed) > POLLS
     }
 }
 

@@ -7,7 +7,8 @@
 //!      320    peer_addr: the peer's index in the owner's map, and its name
 //!      512    resp_queue: answers to the peer's commands
 //!      ...    cmd_queue:  commands to the peer, one cache line each
-//!      ...    inject_pool: payloads of those commands
+//!      ...    lane: messages of collectives, one cache line each
+//!      ...    inject_pool: payloads of the commands
 //! ```
 //!
 //! The owner alone writes; the peer maps the region read-only. Lines that change are 128 bytes
@@ -19,7 +20,7 @@ use crate::smr::cmd_queue::SLOT_WORDS;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"selvedge");
 
 /// Version of this layout and of the commands in it. Two versions never share memory.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Words of the header, by what they hold.
 pub(crate) mod word {
@@ -44,6 +45,9 @@ pub(crate) mod word {
     pub(crate) const ATTENTION: usize = 17;
     /// Not zero once the owner has closed: nothing that the region names may be used any more.
     pub(crate) const CLOSED: usize = 32;
+    /// How many of the messages in the peer's lane the owner has consumed: not in the line of the
+    /// attention, at which the peer looks with each message.
+    pub(crate) const LANE_CREDIT: usize = 56;
 }
 
 /// Bytes in front of the response queue.
@@ -56,6 +60,8 @@ pub(crate) const PEER_NAME: usize = PEER_ADDR + 8;
 pub const NAME_MAX: usize = 88;
 /// Bytes of one command slot.
 pub(crate) const SLOT_SIZE: usize = SLOT_WORDS * 8;
+/// Slots of the lane; as long as those of commands.
+pub(crate) const LANE_COUNT: usize = 32;
 /// Bytes of one response.
 pub(crate) const RESP_SIZE: usize = 16;
 
@@ -94,9 +100,14 @@ impl Sizes {
         (self.resp_offset() + self.resp_count * RESP_SIZE).next_multiple_of(128)
     }
 
+    /// Where the lane begins.
+    pub(crate) const fn lane_offset(self) -> usize {
+        (self.cmd_offset() + self.cmd_count * SLOT_SIZE).next_multiple_of(128)
+    }
+
     /// Where the inject pool begins.
     pub(crate) const fn inject_offset(self) -> usize {
-        (self.cmd_offset() + self.cmd_count * SLOT_SIZE).next_multiple_of(4096)
+        (self.lane_offset() + LANE_COUNT * SLOT_SIZE).next_multiple_of(4096)
     }
 
     /// Bytes in all.
@@ -106,4 +117,5 @@ impl Sizes {
 }
 
 const _: () = assert!(word::CREDIT * 8 == 128 && word::CLOSED * 8 == 256);
-const _: () = assert!(PEER_NAME + NAME_MAX < HEADER_SIZE);
+const _: () = assert!(PEER_NAME + NAME_MAX < word::LANE_CREDIT * 8);
+const _: () = assert!(word::LANE_CREDIT * 8 < HEADER_SIZE);

@@ -19,11 +19,14 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use selvedge::{Errno, Error};
 use selvedge_kit::birth::Birth;
 
+use super::attention::Sleeper;
 use super::barrier;
 use super::bytes::Bytes;
 use super::cmd_queue::{Credit, Receiver, SLOT_WORDS, Sender};
 use super::inject_pool::InjectPool;
-use super::layout::{HEADER_SIZE, MAGIC, NAME_MAX, PEER_ADDR, PEER_NAME, Sizes, VERSION, word};
+use super::layout::{
+    HEADER_SIZE, LANE_COUNT, MAGIC, NAME_MAX, PEER_ADDR, PEER_NAME, Sizes, VERSION, word,
+};
 use super::map::{Addr, UNSPEC};
 use super::resp_queue::{RespReceiver, RespSender};
 use super::sync::{Ordering, Words, order};
@@ -355,6 +358,16 @@ impl Region {
         Sender::new(self.words(self.sizes.cmd_offset(), self.sizes.cmd_count * SLOT_WORDS))
     }
 
+    /// The producing end of the lane.
+    pub fn lane_sender(&self) -> Sender {
+        Sender::new(self.words(self.sizes.lane_offset(), LANE_COUNT * SLOT_WORDS))
+    }
+
+    /// The word through which the owner gives the slots of the peer's lane back.
+    pub fn lane_credit(&self) -> Credit {
+        Credit::new(self.header.clone(), word::LANE_CREDIT)
+    }
+
     /// The producing end of the response queue.
     pub fn resp_sender(&self) -> RespSender {
         RespSender::new(self.words(self.sizes.resp_offset(), self.sizes.resp_count * 2))
@@ -449,6 +462,21 @@ impl PeerRegion {
     /// The consuming end of the peer's command queue.
     pub fn cmd_receiver(&self) -> Receiver {
         Receiver::new(self.words(self.sizes.cmd_offset(), self.sizes.cmd_count * SLOT_WORDS))
+    }
+
+    /// The consuming end of the peer's lane.
+    pub fn lane_receiver(&self) -> Receiver {
+        Receiver::new(self.words(self.sizes.lane_offset(), LANE_COUNT * SLOT_WORDS))
+    }
+
+    /// How far the peer has consumed our lane.
+    pub fn lane_credit(&self) -> Credit {
+        Credit::new(self.header.clone(), word::LANE_CREDIT)
+    }
+
+    /// The word that says whether the peer sleeps, apart from the region.
+    pub fn sleeper(&self) -> Sleeper {
+        Sleeper::new(self.header.clone())
     }
 
     /// The consuming end of the peer's response queue.

@@ -28,7 +28,7 @@ pub(crate) struct Crew {
 }
 
 /// Nothing takes longer, on any machine.
-const WATCHDOG: Duration = Duration::from_secs(60);
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(60);
 
 impl Crew {
     pub(crate) fn of(ranks: usize) -> Self {
@@ -36,33 +36,7 @@ impl Crew {
     }
 
     pub(crate) fn with(ranks: usize, caps: Caps, change: impl Fn(&mut Bindings)) -> Self {
-        let info = crate::registry()
-            .infos(&Hints::new().caps(caps))
-            .unwrap()
-            .remove(0);
-        let mut members = Vec::new();
-        for _ in 0..ranks {
-            let domain = info.open().unwrap();
-            let fabric = info.fabric().unwrap();
-            let mut attr = eq::Attr::default();
-            attr.wait_obj = wait::Object::Unspec;
-            let eq = fabric.eq(&attr).unwrap();
-            let mut attr = cq::Attr::default();
-            attr.wait_obj = wait::Object::Unspec;
-            let cq = domain.cq(&attr).unwrap();
-            let av = domain.av(&av::Attr::default()).unwrap();
-            let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
-            bind.eq = Some(Arc::clone(&eq));
-            change(&mut bind);
-            let ep = domain.endpoint(&info, bind).unwrap();
-            members.push(Member {
-                ep,
-                cq,
-                eq,
-                av,
-                addrs: Vec::new(),
-            });
-        }
+        let mut members: Vec<_> = (0..ranks).map(|_| Member::open(caps, &change)).collect();
         let addresses: Vec<_> = members.iter().map(|it| it.ep.address().unwrap()).collect();
         for (rank, member) in members.iter_mut().enumerate() {
             // Everybody knows everybody under other indices.
@@ -148,7 +122,21 @@ impl Crew {
         done.into_iter().flatten().collect()
     }
 
-    /// The same, where nothing may go wrong.
+    /// The contexts of so many collectives of each rank, sorted, where nothing may go wrong.
+    pub(crate) fn many_well(&self, ranks: &[usize], count: usize) -> Vec<Vec<u64>> {
+        let mut all = vec![Vec::new(); ranks.len()];
+        self.until("completions", || {
+            for (&rank, done) in ranks.iter().zip(&mut all) {
+                let outcomes = std::iter::from_fn(|| self.member(rank).outcome());
+                done.extend(outcomes.map(|it| it.unwrap().context.0));
+            }
+            all.iter().all(|done: &Vec<u64>| done.len() >= count)
+        });
+        all.iter_mut().for_each(|done| done.sort_unstable());
+        all
+    }
+
+    /// What comes of one that nothing may go wrong with.
     pub(crate) fn all_well(&self, ranks: &[usize], context: Context) {
         for outcome in self.outcomes(ranks, context) {
             let entry = outcome.unwrap();
@@ -163,6 +151,32 @@ impl Crew {
 }
 
 impl Member {
+    /// One that knows nobody yet.
+    pub(crate) fn open(caps: Caps, change: &dyn Fn(&mut Bindings)) -> Self {
+        let hints = Hints::new().caps(caps);
+        let info = crate::registry().infos(&hints).unwrap().remove(0);
+        let domain = info.open().unwrap();
+        let fabric = info.fabric().unwrap();
+        let mut attr = eq::Attr::default();
+        attr.wait_obj = wait::Object::Unspec;
+        let eq = fabric.eq(&attr).unwrap();
+        let mut attr = cq::Attr::default();
+        attr.wait_obj = wait::Object::Unspec;
+        let cq = domain.cq(&attr).unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        bind.eq = Some(Arc::clone(&eq));
+        change(&mut bind);
+        let ep = domain.endpoint(&info, bind).unwrap();
+        Self {
+            ep,
+            cq,
+            eq,
+            av,
+            addrs: Vec::new(),
+        }
+    }
+
     pub(crate) fn coll(&self) -> &dyn Collective {
         self.ep.collective().unwrap()
     }

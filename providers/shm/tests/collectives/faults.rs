@@ -12,6 +12,15 @@ fn lose_one(ranks: usize, lost: usize) {
     let order: Vec<_> = (0..ranks).collect();
     let groups = crew.join(&order);
     let others: Vec<_> = (0..ranks).filter(|&rank| rank != lost).collect();
+    // Two that are well: the third is nothing new to the group.
+    for _ in 0..2 {
+        for (rank, group) in groups.iter().enumerate() {
+            let coll = crew.member(rank).coll();
+            coll.barrier(group.addr(), OpFlags::DEFAULT, Context(1))
+                .unwrap();
+        }
+        crew.all_well(&order, Context(1));
+    }
     for &rank in &others {
         let coll = crew.member(rank).coll();
         coll.barrier(groups[rank].addr(), OpFlags::DEFAULT, Context(1))

@@ -4,6 +4,8 @@
 
 mod crew;
 mod faults;
+mod killed;
+mod lanes;
 mod oracle;
 mod rules;
 mod sweep;

@@ -13,11 +13,9 @@ use selvedge::{
     OpFlags, TagMatch, TaggedExt as _,
 };
 
-use crate::crew::Crew;
+use crate::crew::{Crew, WATCHDOG};
 
 const BIT: u64 = 1 << 63;
-/// Nothing takes longer, on any machine.
-const WATCHDOG: Duration = Duration::from_secs(60);
 
 #[test]
 fn the_layer_s_bit_is_not_the_application_s() {

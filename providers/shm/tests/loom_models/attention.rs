@@ -32,13 +32,27 @@ impl Socket {
     }
 }
 
-fn produce(ours: Region, consumer: &PeerRegion, socket: &Socket, count: u32) {
-    let (mut tx, mut caller) = (ours.cmd_sender(), Caller::default());
+/// What the two talk by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    Commands,
+    /// Beside them, by somebody who looks at the word alone at first.
+    Lane,
+}
+
+fn produce(ours: Region, consumer: &PeerRegion, socket: &Socket, queue: Queue, count: u32) {
+    let mut tx = match queue {
+        Queue::Commands => ours.cmd_sender(),
+        Queue::Lane => ours.lane_sender(),
+    };
+    let (mut caller, sleeper) = (Caller::default(), consumer.sleeper());
     for number in 0..count {
         tx.claim().unwrap().commit(number);
-        if !consumer.is_attentive()
-            && let Some(night) = caller.night(consumer)
-        {
+        let is_called = match queue {
+            Queue::Commands => !consumer.is_attentive(),
+            Queue::Lane => sleeper.may_sleep(),
+        };
+        if is_called && let Some(night) = caller.night(consumer) {
             socket.wake();
             caller.has_called(night);
         }
@@ -47,13 +61,17 @@ fn produce(ours: Region, consumer: &PeerRegion, socket: &Socket, count: u32) {
 }
 
 /// The consumer sleeps whenever it finds nothing, and is awake when something is in its socket.
-fn consumer_sleeps(count: u32, nights: Nights) {
+fn consumer_sleeps(queue: Queue, count: u32, nights: Nights) {
     let (ours, theirs) = (region(), region());
-    let (mut rx, consumer) = (seen(&ours).cmd_receiver(), seen(&theirs));
+    let mut rx = match queue {
+        Queue::Commands => seen(&ours).cmd_receiver(),
+        Queue::Lane => seen(&ours).lane_receiver(),
+    };
+    let consumer = seen(&theirs);
     let socket = Socket::default();
     let producer = {
         let socket = socket.clone();
-        thread::spawn(move || produce(ours, &consumer, &socket, count))
+        thread::spawn(move || produce(ours, &consumer, &socket, queue, count))
     };
     let mut night = 1;
     loop {
@@ -76,22 +94,27 @@ fn consumer_sleeps(count: u32, nights: Nights) {
 
 #[test]
 fn nobody_sleeps_over_a_command() {
-    explore(|| consumer_sleeps(1, Nights::Numbered));
+    explore(|| consumer_sleeps(Queue::Commands, 1, Nights::Numbered));
 }
 
 #[test]
 fn nobody_sleeps_over_the_command_after_the_one_that_woke_it() {
-    explore(|| consumer_sleeps(2, Nights::Numbered));
+    explore(|| consumer_sleeps(Queue::Commands, 2, Nights::Numbered));
 }
 
 #[test]
 fn a_wake_up_that_counts_for_every_night_is_noticed() {
-    assert!(fails(|| consumer_sleeps(2, Nights::AllTheSame)));
+    assert!(fails(|| consumer_sleeps(
+        Queue::Commands,
+        2,
+        Nights::AllTheSame
+    )));
 }
 
 #[test]
 fn a_look_for_sleepers_that_passes_the_commit_is_noticed() {
     assert!(catches(Fault::Announce, || consumer_sleeps(
+        Queue::Commands,
         1,
         Nights::Numbered
     )));
@@ -100,6 +123,27 @@ fn a_look_for_sleepers_that_passes_the_commit_is_noticed() {
 #[test]
 fn a_last_look_that_passes_the_falling_asleep_is_noticed() {
     assert!(catches(Fault::Sleep, || consumer_sleeps(
+        Queue::Commands,
+        1,
+        Nights::Numbered
+    )));
+}
+
+#[test]
+fn nobody_sleeps_over_a_message_in_a_lane() {
+    explore(|| consumer_sleeps(Queue::Lane, 1, Nights::Numbered));
+    explore(|| consumer_sleeps(Queue::Lane, 2, Nights::Numbered));
+}
+
+#[test]
+fn at_a_lane_a_look_that_passes_the_commit_is_noticed() {
+    assert!(catches(Fault::Announce, || consumer_sleeps(
+        Queue::Lane,
+        1,
+        Nights::Numbered
+    )));
+    assert!(catches(Fault::Sleep, || consumer_sleeps(
+        Queue::Lane,
         1,
         Nights::Numbered
     )));

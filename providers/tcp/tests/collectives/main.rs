@@ -6,6 +6,8 @@
 mod crew;
 #[path = "../../../shm/tests/collectives/faults.rs"]
 mod faults;
+#[path = "../../../shm/tests/collectives/killed.rs"]
+mod killed;
 #[path = "../../../shm/tests/collectives/oracle.rs"]
 mod oracle;
 #[path = "../../../shm/tests/collectives/rules.rs"]

@@ -1,0 +1,144 @@
+//! Messages of few bytes, which have a way of their own here: it fills, and it outlives its writer.
+
+use selvedge::atomic::Datatype;
+use selvedge::collective::{CollectiveMsg, Op};
+use selvedge::{CollectiveExt as _, Context, Errno, OpFlags};
+
+use crate::crew::Crew;
+
+/// More than a lane holds, and than a member may have under way.
+const MANY: usize = 1500;
+
+#[test]
+fn a_root_that_is_far_ahead_waits_for_room_and_nothing_is_lost() {
+    let crew = Crew::of(2);
+    let groups = crew.join(&[0, 1]);
+    let mut values: Vec<u64> = (0..MANY as u64).collect();
+    let mut results = vec![u64::MAX; MANY];
+    let post = |rank: usize, number: usize, at: *mut u64| {
+        let member = crew.member(rank);
+        let mut msg = CollectiveMsg::new(
+            Op::Broadcast,
+            groups[rank].addr(),
+            Datatype::Uint64,
+            Context(number as u64),
+        );
+        (msg.count, msg.root, msg.result) = (1, member.addrs[0], at.cast());
+        member.post(&msg)
+    };
+    let mut posted = 0;
+    while posted < MANY && post(0, posted, &raw mut values[posted]).is_ok() {
+        posted += 1;
+    }
+    assert!(
+        (100..MANY).contains(&posted),
+        "{posted} were taken of which nobody has taken a message"
+    );
+    let refused = post(0, posted, &raw mut values[posted]);
+    assert_eq!(refused, Err(Errno::Again));
+    let mut taken = 0;
+    let mut ended = [0; 2];
+    crew.until("all broadcasts", || {
+        while posted < MANY && post(0, posted, &raw mut values[posted]).is_ok() {
+            posted += 1;
+        }
+        while taken < MANY && post(1, taken, &raw mut results[taken]).is_ok() {
+            taken += 1;
+        }
+        for (rank, ended) in ended.iter_mut().enumerate() {
+            let outcomes = std::iter::from_fn(|| crew.member(rank).outcome());
+            *ended += outcomes.map(Result::unwrap).count();
+        }
+        ended == [MANY; 2]
+    });
+    assert_eq!(results, values);
+}
+
+#[test]
+fn a_member_that_goes_when_it_is_through_fails_nobody() {
+    for _ in 0..20 {
+        let mut crew = Crew::of(2);
+        let groups = crew.join(&[0, 1]);
+        for (rank, group) in groups.iter().enumerate() {
+            let coll = crew.member(rank).coll();
+            coll.barrier(group.addr(), OpFlags::DEFAULT, Context(1))
+                .unwrap();
+        }
+        assert!(crew.outcomes(&[0], Context(1))[0].is_ok());
+        // What it had to say was said; whoever looks later finds it.
+        crew.lose(0);
+        assert!(crew.outcomes(&[1], Context(1))[0].is_ok());
+    }
+}
+
+#[test]
+fn a_message_that_came_before_its_sender_went_is_taken_by_a_collective_that_begins_later() {
+    let mut crew = Crew::of(2);
+    let groups = crew.join(&[0, 1]);
+    let (mut sent, mut got) = (42_u64, 0_u64);
+    for (rank, at) in [(0, &raw mut sent), (1, &raw mut got)] {
+        let member = crew.member(rank);
+        let group = groups[rank].addr();
+        let mut msg = CollectiveMsg::new(Op::Broadcast, group, Datatype::Uint64, Context(1));
+        (msg.count, msg.root, msg.result) = (1, member.addrs[0], at.cast());
+        member.post(&msg).unwrap();
+        assert!(crew.outcomes(&[rank], Context(1))[0].is_ok());
+        if rank == 0 {
+            crew.lose(0);
+            let mut turns = 0;
+            crew.until("the loss", || {
+                turns += 1;
+                turns > 100
+            });
+        }
+    }
+    assert_eq!(got, 42);
+}
+
+/// What each of two members puts into collective `number`, and what the sum is.
+fn inputs(number: usize) -> ([u64; 2], u64) {
+    let own = [number as u64 + 1, (number as u64) << 32 | 5];
+    (own, own[0] + own[1])
+}
+
+#[test]
+fn short_collectives_that_wait_long_or_queue_up_end_all_the_same() {
+    let crew = Crew::of(2);
+    let groups = crew.join(&[0, 1]);
+    let mut sums = [[0_u64; 10]; 2];
+    let all: Vec<_> = (0..10).map(inputs).collect();
+    let mut post = |rank: usize, number: usize| {
+        let group = groups[rank].addr();
+        let context = Context(number as u64);
+        let mut msg = CollectiveMsg::new(Op::Allreduce, group, Datatype::Uint64, context);
+        msg.count = 1;
+        msg.buf = (&raw const all[number].0[rank]).cast();
+        msg.result = (&raw mut sums[rank][number]).cast();
+        crew.member(rank).post(&msg).unwrap();
+    };
+    // The group learns what it is.
+    for number in 0..2 {
+        post(0, number);
+        post(1, number);
+        crew.all_well(&[0, 1], Context(number as u64));
+    }
+    // One waits longer than the layer has patience.
+    post(0, 2);
+    let mut turns = 0;
+    crew.until("many turns", || {
+        turns += 1;
+        turns > 6000
+    });
+    post(1, 2);
+    crew.all_well(&[0, 1], Context(2));
+    // One is ahead by three, then the other by as many.
+    (3..6).for_each(|number| post(0, number));
+    (3..9).for_each(|number| post(1, number));
+    (6..9).for_each(|number| post(0, number));
+    assert_eq!(crew.many_well(&[0, 1], 6), vec![Vec::from_iter(3..9); 2]);
+    post(1, 9);
+    post(0, 9);
+    crew.all_well(&[0, 1], Context(9));
+    let wanted: Vec<_> = all.iter().map(|(_, sum)| *sum).collect();
+    assert_eq!(sums.map(Vec::from), [wanted.clone(), wanted]);
+}
