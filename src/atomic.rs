@@ -213,6 +213,36 @@ pub trait Atomic {
         Err(Errno::NoSys)
     }
 
+    /// Posts an atomic without a result on elements that lie side by side, with the endpoint's
+    /// default flags (fi_atomic(3)). Providers that carry one element out in less time than a
+    /// message's description takes do so here.
+    ///
+    /// # Safety
+    /// As [`Self::atomicmsg`], for `buf`.
+    unsafe fn atomic_one(&self, buf: Ioc, desc: Desc, target: &Target, context: Context) -> Result {
+        let (iov, desc, rma_iov) = ([buf], [desc], [target.elements(buf.count)]);
+        let msg = target.msg(&iov, &desc, &rma_iov, context);
+        // SAFETY: passed on from the caller.
+        unsafe { self.atomicmsg(&msg, OpFlags::DEFAULT) }
+    }
+
+    /// Posts an atomic that returns the target's earlier value (fi_fetch_atomic(3)), likewise.
+    ///
+    /// # Safety
+    /// As [`Self::fetch_atomicmsg`], for `buf` and `result`.
+    unsafe fn fetch_atomic_one(
+        &self,
+        (buf, desc): (Ioc, Desc),
+        (result, result_desc): (IocMut, Desc),
+        target: &Target,
+        context: Context,
+    ) -> Result {
+        let (iov, desc, rma_iov) = ([buf], [desc], [target.elements(buf.count)]);
+        let msg = target.msg(&iov, &desc, &rma_iov, context);
+        // SAFETY: passed on from the caller.
+        unsafe { self.fetch_atomicmsg(&msg, &[result], &[result_desc], OpFlags::DEFAULT) }
+    }
+
     /// Posts an atomic without a result on as many elements as `buf` holds, with a copy of it
     /// (fi_inject_atomic(3)): no completion here.
     ///
@@ -246,7 +276,7 @@ pub trait AtomicExt: Atomic {
     #[inline]
     unsafe fn atomic(&self, buf: Ioc, desc: Desc, target: &Target, context: Context) -> Result {
         // SAFETY: the caller makes the promise of `atomicmsg` for `buf`.
-        unsafe { self.atomicv(&[buf], &[desc], target, context) }
+        unsafe { self.atomic_one(buf, desc, target, context) }
     }
 
     /// fi_atomicv(3).
@@ -279,10 +309,8 @@ pub trait AtomicExt: Atomic {
         target: &Target,
         context: Context,
     ) -> Result {
-        let (iov, desc) = ([buf.0], [buf.1]);
-        let (result, result_desc) = ([result.0], [result.1]);
         // SAFETY: the caller makes the promise of `fetch_atomicmsg` for `buf` and `result`.
-        unsafe { self.fetch_atomicv((&iov, &desc), (&result, &result_desc), target, context) }
+        unsafe { self.fetch_atomic_one(buf, result, target, context) }
     }
 
     /// fi_fetch_atomicv(3).

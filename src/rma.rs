@@ -69,6 +69,58 @@ pub trait Rma {
         Err(Errno::NoSys)
     }
 
+    /// Posts a read into one buffer with the endpoint's default flags (fi_read(3)). Providers whose
+    /// reads of a few bytes take less time than a message's description take it from here.
+    ///
+    /// # Safety
+    /// As [`Self::readmsg`], for `buf`.
+    unsafe fn read_one(
+        &self,
+        buf: IovMut,
+        desc: Desc,
+        src: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        let len = buf.len;
+        let msg = ReadMsg {
+            iov: &[buf],
+            desc: &[desc],
+            src,
+            rma_iov: &[RmaIov { addr, len, key }],
+            context,
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { self.readmsg(&msg, OpFlags::DEFAULT) }
+    }
+
+    /// Posts a write from one buffer with the endpoint's default flags (fi_write(3)), likewise.
+    ///
+    /// # Safety
+    /// As [`Self::writemsg`], for `buf`.
+    unsafe fn write_one(
+        &self,
+        buf: Iov,
+        desc: Desc,
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        let len = buf.len;
+        let msg = WriteMsg {
+            iov: &[buf],
+            desc: &[desc],
+            dest,
+            rma_iov: &[RmaIov { addr, len, key }],
+            context,
+            data: 0,
+        };
+        // SAFETY: passed on from the caller.
+        unsafe { self.writemsg(&msg, OpFlags::DEFAULT) }
+    }
+
     /// Writes a copy of `buf` (fi_inject_write(3), and fi_inject_writedata(3) with `data`): no
     /// completion here.
     ///
@@ -103,20 +155,8 @@ pub trait RmaExt: Rma {
         key: u64,
         context: Context,
     ) -> Result {
-        let rma_iov = &[RmaIov {
-            addr,
-            len: buf.len,
-            key,
-        }];
-        let msg = ReadMsg {
-            iov: &[buf],
-            desc: &[desc],
-            src,
-            rma_iov,
-            context,
-        };
         // SAFETY: the caller makes the promise of `readmsg` for `buf`.
-        unsafe { self.readmsg(&msg, OpFlags::DEFAULT) }
+        unsafe { self.read_one(buf, desc, src, addr, key, context) }
     }
 
     /// fi_readv(3): several pieces of local memory, one stretch of the peer's.
@@ -162,7 +202,7 @@ pub trait RmaExt: Rma {
         context: Context,
     ) -> Result {
         // SAFETY: the caller makes the promise of `writemsg` for `buf`.
-        unsafe { self.writev(&[buf], &[desc], dest, addr, key, context) }
+        unsafe { self.write_one(buf, desc, dest, addr, key, context) }
     }
 
     /// fi_writev(3): several pieces of local memory, one stretch of the peer's.

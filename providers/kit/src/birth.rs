@@ -163,6 +163,15 @@ impl<T> Native<T> {
         self.birth.check()?;
         Ok(self.lock.lock())
     }
+
+    /// Takes the lock if that needs nothing else: [`Self::lock`] has the reason why it does.
+    #[inline(always)]
+    pub fn lock_at_once(&self) -> Option<Guard<'_, T>> {
+        match self.birth.is_here() {
+            true => self.lock.try_lock(),
+            false => None,
+        }
+    }
 }
 
 impl<T> fmt::Debug for Native<T> {

@@ -2,6 +2,7 @@
 
 mod ring;
 mod sink;
+mod slot;
 mod store;
 
 use std::fmt;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use selvedge::cq::{Attr, Entry, ErrEntry};
-use selvedge::{CompletionQueue, Errno, Error, FiAddr, Result};
+use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, Result};
 
 use super::store::{Store, TURN};
 use super::{BUDGET, Progress, Sink};
@@ -19,10 +19,10 @@ use crate::wait::{Awaited, SPIN, Waiting};
 /// A completion queue for one or many endpoints.
 ///
 /// Reading an empty queue first drives the endpoints that are attached, and a read without an array
-/// always does. Of the reads that find something, every 64th does: who posts what completes at once
-/// and reads it never finds the queue empty, and others wait for progress all the same. Providers
-/// ask [`Self::room`] before they take on work that will complete here; what is pushed beyond it is
-/// kept all the same.
+/// always does. Of the entries that are read, every 64th has it done, too: who posts what completes
+/// at once and reads it never finds the queue empty, and others wait for progress all the same.
+/// Providers ask [`Self::room`] before they take on work that will complete here; what is pushed
+/// beyond it is kept all the same.
 ///
 /// It belongs to the process that opened it: in a forked child, every call fails with
 /// [`Errno::BadF`].
@@ -115,6 +115,29 @@ impl CqRing {
         }
     }
 
+    /// Adds a completion that says nothing but its context and what completed: an own operation's.
+    #[inline(always)]
+    pub fn push_plain(&self, context: Context, flags: CompletionFlags) {
+        if let Some(mut store) = self.store.try_lock()
+            && store.push_calmly(context, flags)
+        {
+            return self.note(&store);
+        }
+        self.push_slowly(context, flags);
+    }
+
+    /// What [`Self::push_plain`] does if it has to wait, make room, or wake somebody.
+    #[cold]
+    #[inline(never)]
+    fn push_slowly(&self, context: Context, flags: CompletionFlags) {
+        let entry = Entry {
+            context,
+            flags,
+            ..Entry::default()
+        };
+        self.push(entry, FiAddr::UNSPEC);
+    }
+
     /// Adds an error behind the completions pushed so far.
     #[cold]
     pub fn push_err(&self, error: ErrEntry) {
@@ -153,6 +176,22 @@ impl CqRing {
         }
     }
 
+    /// Takes one entry, if that is all there is to do: most programs read so.
+    #[inline(always)]
+    fn take_plainly(&self, out: &mut Entry) -> bool {
+        if !self.birth.is_here() {
+            return false;
+        }
+        let Some(mut store) = self.store.try_lock() else {
+            return false;
+        };
+        let is_taken = store.take_plainly(out);
+        if is_taken {
+            self.note(&store);
+        }
+        is_taken
+    }
+
     /// Drives the endpoints, and takes what that brings.
     #[inline(never)]
     fn take_driving(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
@@ -167,23 +206,23 @@ impl CqRing {
     }
 
     /// Takes what waits, and drives the endpoints now and then.
-    #[inline]
+    #[inline(never)]
     fn take_waiting(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         self.birth.check()?;
-        let mut store = self.store.lock();
-        let taken = store.take(out, src);
-        let is_due = store.count_read();
-        self.note(&store);
-        drop(store);
+        let (taken, is_due) = self.take_locked(out, src)?;
         if is_due {
             self.drive_others();
         }
-        taken
+        Ok(taken)
     }
 
     /// Takes what waits, without driving anybody.
-    #[inline]
     fn take_stored(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        self.take_locked(out, src).map(|(taken, _)| taken)
+    }
+
+    #[inline(always)]
+    fn take_locked(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<(usize, bool)> {
         let mut store = self.store.lock();
         let taken = store.take(out, src);
         self.note(&store);
@@ -195,7 +234,7 @@ impl CqRing {
     #[cold]
     #[inline(never)]
     fn drive_others(&self) {
-        self.driven.drive(TURN as usize, &mut Sink::none());
+        self.driven.drive(TURN, &mut Sink::none());
     }
 
     /// Drives the attached endpoints, unless another thread is at it: that one's messages show up
@@ -222,8 +261,17 @@ impl CqRing {
 }
 
 impl CompletionQueue for CqRing {
+    #[inline]
     fn read(&self, out: &mut [Entry]) -> Result<usize> {
-        self.take(out, &mut [])
+        if out.is_empty() || self.is_empty() {
+            return self.take_driving(out, &mut []);
+        }
+        if let [one] = &mut *out
+            && self.take_plainly(one)
+        {
+            return Ok(1);
+        }
+        self.take_waiting(out, &mut [])
     }
 
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
@@ -349,7 +397,7 @@ const DEFAULT_SIZE: usize = 1024;
 mod tests {
     use std::thread;
 
-    use selvedge::{Context, wait};
+    use selvedge::wait;
 
     use super::*;
 
@@ -405,12 +453,12 @@ mod tests {
         let ep: Arc<dyn Progress> = Arc::new(Source(Arc::clone(&cq)));
         cq.attach(&ep).unwrap();
         let mut out = [Entry::default(); 1];
-        for number in 0..4 * u64::from(TURN) {
+        for number in 0..4 * TURN as u64 {
             cq.push(entry(number), FiAddr::UNSPEC);
             assert_eq!(cq.read(&mut out), Ok(1));
         }
         let brought = 1024 - cq.room();
-        assert_eq!(brought, 4 * TURN as usize, "not more than was read");
+        assert_eq!(brought, 4 * TURN, "not more than was read");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, Result};
 
+use super::slot::Slot;
+
 /// A ring of entries that grows with what waits in it rather than lose one, and a list of errors
 /// beside it.
 ///
@@ -25,41 +27,21 @@ pub(super) struct Store {
     calm: usize,
     /// Each with the number of entries that were pushed before it.
     errors: VecDeque<(usize, ErrEntry)>,
-    /// Reads that found something, since the last that drove the endpoints nevertheless.
-    reads: u32,
 }
 
-/// Reads that find something, of which the last drives the endpoints, too: seldom enough to cost
+/// Entries that are read, of which the last has the endpoints driven, too: seldom enough to cost
 /// less than a nanosecond each.
-pub(super) const TURN: u32 = 64;
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    entry: Entry,
-    src: FiAddr,
-}
+pub(super) const TURN: usize = 64;
 
 impl Store {
     pub(super) fn new() -> Self {
         Self {
-            slots: vec![Slot::EMPTY; SMALLEST].into_boxed_slice(),
+            slots: empty(SMALLEST),
             read: 0,
             pushed: 0,
             calm: SMALLEST,
             errors: VecDeque::new(),
-            reads: 0,
         }
-    }
-
-    /// Counts a read that found something. Whether it is its turn to drive the endpoints, too.
-    #[inline]
-    pub(super) fn count_read(&mut self) -> bool {
-        self.reads += 1;
-        let is_due = self.reads == TURN;
-        if is_due {
-            self.reads = 0;
-        }
-        is_due
     }
 
     /// Entries that wait, errors not counted.
@@ -80,9 +62,22 @@ impl Store {
         let is_calm = self.len() < self.calm;
         let is_watched = !is_calm && self.make_calm();
         let place = self.place(self.pushed);
-        self.slots[place] = Slot { entry, src };
+        self.slots[place].put(entry, src);
         self.pushed = self.pushed.wrapping_add(1);
         is_watched
+    }
+
+    /// Adds what an own operation has to say, if there is nothing else to do.
+    #[inline(always)]
+    pub(super) fn push_calmly(&mut self, context: Context, flags: CompletionFlags) -> bool {
+        let (number, is_calm) = (self.pushed, self.len() < self.calm);
+        let place = self.place(number);
+        let Some(slot) = self.slots.get_mut(place).filter(|_| is_calm) else {
+            return false;
+        };
+        slot.put_plain(context, flags);
+        self.pushed = number.wrapping_add(1);
+        true
     }
 
     /// Adds an error, likewise.
@@ -111,47 +106,38 @@ impl Store {
         was_watched
     }
 
+    /// Moves the next entry to `out`, if that is all there is to do: there is one, no error, and it
+    /// is nobody's turn to drive the endpoints.
+    #[inline(always)]
+    pub(super) fn take_plainly(&mut self, out: &mut Entry) -> bool {
+        let (read, next) = (self.read, self.read.wrapping_add(1));
+        if self.len() == 0 || !self.errors.is_empty() || next.is_multiple_of(TURN) {
+            return false;
+        }
+        let Some(slot) = self.slots.get(self.place(read)) else {
+            return false;
+        };
+        *out = slot.entry();
+        self.read = next;
+        true
+    }
+
     /// Moves entries to `out`, up to the next error, and their sources to `src`, as far as it goes;
-    /// says how many entries.
+    /// says how many entries, and whether it is time to drive the endpoints, too.
     ///
     /// # Errors
     /// [`Errno::Avail`] when an error is at the head.
-    #[inline]
-    pub(super) fn take(&mut self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        match out {
-            [out] if self.errors.is_empty() => Ok(self.take_one(out, src)),
-            _ => self.take_many(out, src),
-        }
-    }
-
-    /// One at a time is how most programs read, and this a quarter of the general way's
-    /// instructions.
-    #[inline]
-    fn take_one(&mut self, out: &mut Entry, src: &mut [FiAddr]) -> usize {
-        if self.len() == 0 {
-            return 0;
-        }
-        let slot = &self.slots[self.place(self.read)];
-        *out = slot.entry;
-        if let Some(src) = src.first_mut() {
-            *src = slot.src;
-        }
-        self.read = self.read.wrapping_add(1);
-        1
-    }
-
-    #[inline(never)]
-    fn take_many(&mut self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+    pub(super) fn take(&mut self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<(usize, bool)> {
         let count = out.len().min(self.ready()?);
-        let (newer, older) = self.slots.split_at(self.place(self.read));
-        let (out, rest) = out[..count].split_at_mut(count.min(older.len()));
-        let (src, rest_src) = src.split_at_mut(out.len().min(src.len()));
-        copy_out(older, out, src);
-        if !rest.is_empty() {
-            copy_out(newer, rest, rest_src);
+        let read = self.read;
+        for (index, out) in out[..count].iter_mut().enumerate() {
+            *out = self.slots[self.place(read.wrapping_add(index))].entry();
         }
-        self.read = self.read.wrapping_add(count);
-        Ok(count)
+        for (index, src) in src.iter_mut().take(count).enumerate() {
+            *src = self.slots[self.place(read.wrapping_add(index))].src();
+        }
+        self.read = read.wrapping_add(count);
+        Ok((count, self.read / TURN != read / TURN))
     }
 
     /// Takes the error at the head.
@@ -181,44 +167,25 @@ impl Store {
     #[cold]
     fn grow(&mut self) {
         let len = self.len();
-        let (newer, older) = self.slots.split_at(self.place(self.read));
-        let mut slots = [older, newer].concat();
-        slots.resize(self.slots.len() * 2, Slot::EMPTY);
+        let mut slots = empty(self.slots.len() * 2);
+        for (index, slot) in slots[..len].iter_mut().enumerate() {
+            let old = &self.slots[self.place(self.read.wrapping_add(index))];
+            slot.put(old.entry(), old.src());
+        }
         for (before, _) in &mut self.errors {
             *before = before.wrapping_sub(self.read);
         }
         self.calm = slots.len();
-        self.slots = slots.into_boxed_slice();
+        self.slots = slots;
         (self.read, self.pushed) = (0, len);
     }
 }
 
-/// Copies as many slots as there is room for.
-#[inline]
-fn copy_out(slots: &[Slot], out: &mut [Entry], src: &mut [FiAddr]) {
-    for (out, slot) in out.iter_mut().zip(slots) {
-        *out = slot.entry;
-    }
-    for (src, slot) in src.iter_mut().zip(slots) {
-        *src = slot.src;
-    }
+fn empty(count: usize) -> Box<[Slot]> {
+    vec![Slot::default(); count].into_boxed_slice()
 }
 
-impl Slot {
-    const EMPTY: Self = Self {
-        entry: Entry {
-            context: Context(0),
-            flags: CompletionFlags::empty(),
-            len: 0,
-            buf: 0,
-            data: 0,
-            tag: 0,
-        },
-        src: FiAddr::UNSPEC,
-    };
-}
-
-/// What an idle queue holds: 3.5 KiB.
+/// What an idle queue holds: 4 KiB.
 const SMALLEST: usize = 64;
 
 #[cfg(test)]
@@ -239,7 +206,7 @@ mod tests {
     fn read(store: &mut Store, most: usize) -> Result<Vec<u64>> {
         let mut out = vec![Entry::default(); most];
         let mut src = vec![FiAddr::UNSPEC; most];
-        let count = store.take(&mut out, &mut src)?;
+        let (count, _) = store.take(&mut out, &mut src)?;
         let contexts: Vec<_> = out[..count].iter().map(|e| e.context.0).collect();
         assert!(
             src.iter()

@@ -175,14 +175,29 @@ impl Ep {
         if !reports && op.contains(OpFlags::PEER_TRANSFER) {
             return self.told_layer(context, Ok(len));
         }
-        self.tx_counted(what, len);
+        let (cntr, tally) = self.tx_counts(what);
+        self.sight.count(tally, len);
+        if let Some(cntr) = cntr {
+            return self.tx_done_counted(cntr, (context, what), reports, len);
+        }
         if reports {
-            let entry = Entry {
-                context,
-                flags: what,
-                ..Entry::default()
-            };
-            self.tx_cq.push(entry, FiAddr::UNSPEC);
+            self.tx_cq.push_plain(context, what);
+        }
+    }
+
+    /// The rest of [`Self::tx_done`] where it is counted. Apart, so that where it is not no register
+    /// is put aside for the call.
+    #[inline(never)]
+    fn tx_done_counted(
+        &self,
+        cntr: &Cntr,
+        (context, what): (Context, CompletionFlags),
+        reports: bool,
+        len: usize,
+    ) {
+        cntr.count(len);
+        if reports {
+            self.tx_cq.push_plain(context, what);
         }
     }
 
@@ -200,12 +215,7 @@ impl Ep {
         };
         self.sight.count(self.tx_counts(what).1, len);
         if debt.pay() {
-            let entry = Entry {
-                context: debt.context,
-                flags: what,
-                ..Entry::default()
-            };
-            self.tx_cq.push(entry, FiAddr::UNSPEC);
+            self.tx_cq.push_plain(debt.context, what);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Posting atomics: the caller's promise becomes values, and what can be known is checked.
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
-use selvedge::{Atomic, Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
+use selvedge::{Atomic, AtomicExt, Context, Desc, Errno, Iov, IovMut, OpFlags, Result};
 use selvedge_kit::Report;
 use selvedge_kit::atomic::{Kernel, Single, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
@@ -23,7 +23,7 @@ impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         if let Some(single) = Single::of(Family::Base, msg.datatype, msg.op)
             // SAFETY: the caller's promise about the operands is passed on.
-            && unsafe { self.post_word(&single, msg, &[], &[], flags)? }
+            && unsafe { self.post_word(&single, msg, &[], &[], flags) }
         {
             return Ok(());
         }
@@ -41,7 +41,7 @@ impl Atomic for Endpoint {
     ) -> Result {
         if let Some(single) = Single::of(Family::Fetch, msg.datatype, msg.op)
             // SAFETY: the caller's promise about operands and results is passed on.
-            && unsafe { self.post_word(&single, msg, &[], result, flags)? }
+            && unsafe { self.post_word(&single, msg, &[], result, flags) }
         {
             return Ok(());
         }
@@ -61,12 +61,42 @@ impl Atomic for Endpoint {
     ) -> Result {
         if let Some(single) = Single::of(Family::Compare, msg.datatype, msg.op)
             // SAFETY: the caller's promise about operands, comparisons and results is passed on.
-            && unsafe { self.post_word(&single, msg, compare, result, flags)? }
+            && unsafe { self.post_word(&single, msg, compare, result, flags) }
         {
             return Ok(());
         }
         // SAFETY: as above.
         unsafe { self.post_otherwise(Family::Compare, msg, compare, result, flags) }
+    }
+
+    #[inline]
+    unsafe fn atomic_one(&self, buf: Ioc, desc: Desc, target: &Target, context: Context) -> Result {
+        if let Some(single) = Single::of(Family::Base, target.datatype, target.op)
+            // SAFETY: the caller's promise about the operands is passed on.
+            && unsafe { self.post_one(&single, buf, &[], target, context) }
+        {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { self.atomic_one_otherwise(buf, desc, target, context) }
+    }
+
+    #[inline]
+    unsafe fn fetch_atomic_one(
+        &self,
+        buf: (Ioc, Desc),
+        result: (IocMut, Desc),
+        target: &Target,
+        context: Context,
+    ) -> Result {
+        if let Some(single) = Single::of(Family::Fetch, target.datatype, target.op)
+            // SAFETY: the caller's promise about operands and results is passed on.
+            && unsafe { self.post_one(&single, buf.0, &[result.0], target, context) }
+        {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { self.fetch_atomic_one_otherwise(buf, result, target, context) }
     }
 
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
@@ -77,7 +107,7 @@ impl Atomic for Endpoint {
         };
         if let Ok(word) = buf.try_into()
             && let Some(single) = Single::of(Family::Base, target.datatype, target.op)
-            && self.inject_word(&single, u64::from_ne_bytes(word), target.dest, &at(1))?
+            && self.inject_word(&single, u64::from_ne_bytes(word), target.dest, &at(1))
         {
             return Ok(());
         }
@@ -88,7 +118,7 @@ impl Atomic for Endpoint {
         let at = at(buf.len() / kernel.size());
         if let Ok(word) = buf.try_into()
             && at.count == 1
-            && self.inject_word(&kernel, u64::from_ne_bytes(word), target.dest, &at)?
+            && self.inject_word(&kernel, u64::from_ne_bytes(word), target.dest, &at)
         {
             return Ok(());
         }
@@ -111,6 +141,44 @@ impl Atomic for Endpoint {
 }
 
 impl Endpoint {
+    /// What a short form asks for that is not done at once.
+    ///
+    /// # Safety
+    /// As [`Atomic::atomicmsg`], for `buf`.
+    #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+    #[inline(never)]
+    unsafe fn atomic_one_otherwise(
+        &self,
+        buf: Ioc,
+        desc: Desc,
+        target: &Target,
+        context: Context,
+    ) -> Result {
+        // SAFETY: passed on from the caller.
+        unsafe { self.atomicv(&[buf], &[desc], target, context) }
+    }
+
+    /// The same, with a result.
+    ///
+    /// # Safety
+    /// As [`Atomic::fetch_atomicmsg`], for `buf` and `result`.
+    #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+    #[inline(never)]
+    unsafe fn fetch_atomic_one_otherwise(
+        &self,
+        (buf, desc): (Ioc, Desc),
+        (result, result_desc): (IocMut, Desc),
+        target: &Target,
+        context: Context,
+    ) -> Result {
+        let (buf, result) = (
+            (&[buf][..], &[desc][..]),
+            (&[result][..], &[result_desc][..]),
+        );
+        // SAFETY: passed on from the caller.
+        unsafe { self.fetch_atomicv(buf, result, target, context) }
+    }
+
     /// What is not done to one integer by one instruction, or not at once.
     ///
     /// # Safety
@@ -128,7 +196,7 @@ impl Endpoint {
         let kernel = query(family, msg.datatype, msg.op)?;
         if kernel.size() == 8
             // SAFETY: passed on from the caller.
-            && unsafe { self.post_word(&kernel, msg, compare, result, flags)? }
+            && unsafe { self.post_word(&kernel, msg, compare, result, flags) }
         {
             return Ok(());
         }

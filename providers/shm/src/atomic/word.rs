@@ -1,9 +1,9 @@
 //! The usual atomic: one element of eight bytes, in special memory that is mapped here. It is done
 //! without a request being made of it, which would take longer than the instruction itself.
 
-use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc};
+use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
 use selvedge::rma::RmaIov;
-use selvedge::{FiAddr, Iov, IovMut, OpFlags, Result};
+use selvedge::{Context, FiAddr, Iov, IovMut, OpFlags};
 use selvedge_kit::Report;
 use selvedge_kit::atomic::{Args, Kernel, Single};
 use selvedge_kit::copy::{RxBuf, TxBuf};
@@ -107,12 +107,12 @@ impl Endpoint {
         compare: &[Ioc],
         result: &[IocMut],
         flags: OpFlags,
-    ) -> Result<bool> {
+    ) -> bool {
         let [target] = msg.rma_iov else {
-            return Ok(false);
+            return false;
         };
         if target.count != 1 {
-            return Ok(false);
+            return false;
         }
         let family = change.family();
         // SAFETY: passed on from the caller.
@@ -122,7 +122,7 @@ impl Endpoint {
         // SAFETY: as above.
         let result = unsafe { room(family != Family::Base, result) };
         let (Some(operand), Some(compare), Some(result)) = (operand, compare, result) else {
-            return Ok(false);
+            return false;
         };
         let report = Report {
             what: sent(family),
@@ -135,6 +135,47 @@ impl Endpoint {
         self.apply_word(change, msg.dest, target, words, result, report)
     }
 
+    /// Carries the atomic of a short form out, likewise. Without a result there is none to give.
+    ///
+    /// # Safety
+    /// As [`selvedge::Atomic::fetch_atomicmsg`], for `operand` and `result`.
+    #[expect(unsafe_code, reason = "the promise becomes values here")]
+    #[inline(always)]
+    pub(super) unsafe fn post_one(
+        &self,
+        single: &Single,
+        operand: Ioc,
+        result: &[IocMut],
+        target: &Target,
+        context: Context,
+    ) -> bool {
+        if operand.count != 1 {
+            return false;
+        }
+        let family = single.family();
+        // SAFETY: passed on from the caller.
+        let operand = unsafe { word(single.has_operand(), &[operand]) };
+        // SAFETY: as above.
+        let result = unsafe { room(family != Family::Base, result) };
+        let (Some(operand), Some(result)) = (operand, result) else {
+            return false;
+        };
+        let report = Report {
+            what: sent(family),
+            context,
+            flags: OpFlags::DEFAULT,
+            completes: true,
+            len: LEN,
+        };
+        let place = RmaIoc {
+            addr: target.addr,
+            count: 1,
+            key: target.key,
+        };
+        let words = [operand, 0];
+        self.apply_word(single, target.dest, &place, words, result, report)
+    }
+
     /// Carries an injected atomic out, likewise.
     #[inline(always)]
     pub(super) fn inject_word(
@@ -143,7 +184,7 @@ impl Endpoint {
         operand: u64,
         dest: FiAddr,
         target: &RmaIoc,
-    ) -> Result<bool> {
+    ) -> bool {
         let report = injected(LEN);
         self.apply_word(change, dest, target, [operand, 0], None, report)
     }
@@ -157,15 +198,17 @@ impl Endpoint {
         words: [u64; 2],
         result: Option<RxBuf>,
         mut report: Report,
-    ) -> Result<bool> {
+    ) -> bool {
         let piece = RmaIov {
             addr: target.addr,
             len: LEN,
             key: target.key,
         };
-        let mut state = self.inner.state.lock()?;
+        let Some(mut state) = self.inner.state.lock_at_once() else {
+            return false;
+        };
         report.flags = state.ep.tx_flags(report.flags);
-        Ok(state.apply_word(change, dest, &piece, words, result, &report))
+        state.apply_word(change, dest, &piece, words, result, &report)
     }
 }
 
@@ -180,7 +223,8 @@ impl State {
         result: Option<RxBuf>,
         report: &Report,
     ) -> bool {
-        if let Some(line) = self.aim.guess(dest, piece) {
+        let guess = self.aim.guess(dest, piece);
+        if let Some(line) = guess {
             prefetch::for_writing(line);
         }
         if self.ep.tx_cq.room() == 0 {
@@ -202,11 +246,12 @@ impl State {
         let Some(earlier) = change.apply(span, at, words) else {
             return false;
         };
-        let aim = Aim::at(dest, piece, span, at);
         if let Some(mut result) = result {
             result.write_word(earlier);
         }
-        self.aim = aim;
+        if Aim::is_off(guess, span, at) {
+            self.aim = Aim::at(dest, piece, span, at);
+        }
         report.done_plainly(&self.ep);
         true
     }

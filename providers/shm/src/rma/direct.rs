@@ -58,6 +58,12 @@ impl Aim {
         is_same.then(|| std::ptr::without_provenance(addr as usize))
     }
 
+    /// Whether a piece is elsewhere than it was guessed to be: at `at` of a span.
+    #[inline(always)]
+    pub(crate) fn is_off(guess: Option<*const u8>, span: &Span, at: usize) -> bool {
+        guess.is_none_or(|line| line.addr() != span.address(at))
+    }
+
     /// What was found: the piece is at `at` of a span.
     #[inline(always)]
     pub(crate) fn at(peer: FiAddr, piece: &RmaIov, span: &Span, at: usize) -> Self {
@@ -92,8 +98,10 @@ impl State {
         report: &Report,
     ) -> bool {
         let has_room = !report.completes || self.ep.tx_cq.room() > 0;
-        if has_room && let Some((span, at)) = self.usual(peer, place, RIGHT_WRITE, report.flags) {
-            span.put_word(at, word);
+        if has_room
+            && let Some((span, at)) = self.usual(peer, place, RIGHT_WRITE, report.flags)
+            && span.put_word(at, word)
+        {
             report.done_plainly(&self.ep);
             return true;
         }
@@ -118,8 +126,8 @@ impl State {
             && let Some((span, at)) = peer.windows.find(place, RIGHT_WRITE)
             && let Some(out) = &mut peer.out
             && let Some(slot) = out.tx.claim()
+            && span.put_word(at, word)
         {
-            span.put_word(at, word);
             commit_told(slot, data, 8);
             out.mark_last();
             if !peer.is_looking() {
@@ -140,16 +148,19 @@ impl State {
         place: &RmaIov,
         report: &Report,
     ) -> bool {
-        if let Some(line) = self.aim.guess(peer, place) {
+        let guess = self.aim.guess(peer, place);
+        if let Some(line) = guess {
             prefetch::for_reading(line);
         }
         if self.ep.tx_cq.room() > 0
             && let Some((span, at)) = self.usual(peer, place, RIGHT_READ, report.flags)
+            && let Some(word) = span.word(at)
         {
-            buf.write_word(span.word(at));
-            let aim = Aim::at(peer, place, span, at);
+            buf.write_word(word);
             drop(buf);
-            self.aim = aim;
+            if Aim::is_off(guess, span, at) {
+                self.aim = Aim::at(peer, place, span, at);
+            }
             report.done_plainly(&self.ep);
             return true;
         }
@@ -347,8 +358,8 @@ impl Peer {
 
 #[inline(always)]
 fn put(span: &Span, at: usize, buf: &TxBuf) {
-    if buf.len() == 8 {
-        return span.put_word(at, buf.word());
+    if buf.len() == 8 && span.put_word(at, buf.word()) {
+        return;
     }
     put_long(span, at, buf);
 }
@@ -363,8 +374,10 @@ fn put_long(span: &Span, mut at: usize, buf: &TxBuf) {
 
 #[inline(always)]
 fn get(span: &Span, at: usize, buf: &mut RxBuf) {
-    if buf.len() == 8 {
-        buf.write_word(span.word(at));
+    if buf.len() == 8
+        && let Some(word) = span.word(at)
+    {
+        buf.write_word(word);
         return;
     }
     get_long(span, at, buf);

@@ -3,7 +3,9 @@
 //! What lies in special memory is done before the post returns; see [`super::direct`].
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
-use selvedge::{CompletionFlags, Context, Errno, FiAddr, Iov, OpFlags, Result, Rma};
+use selvedge::{
+    CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result, Rma, RmaExt,
+};
 use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::places::Places;
@@ -43,17 +45,53 @@ impl Rma for Endpoint {
         if let (&[piece], [place]) = (msg.iov, msg.rma_iov)
             && piece.len == 8
             && place.len == 8
+            // SAFETY: passed on from the caller.
+            && unsafe { self.read_word(piece, msg.src, place, msg.context, flags) }
         {
-            // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
-            let buf = unsafe { RxBuf::one(piece) };
-            let mut state = self.inner.state.lock()?;
-            let report = report(READ, msg.context, state.ep.tx_flags(flags), 8);
-            if state.get_word(buf, msg.src, place, &report) {
-                return Ok(());
-            }
+            return Ok(());
         }
         // SAFETY: passed on from the caller.
         unsafe { self.read_otherwise(msg, flags) }
+    }
+
+    #[inline]
+    unsafe fn read_one(
+        &self,
+        buf: IovMut,
+        desc: Desc,
+        src: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        let len = buf.len;
+        let place = RmaIov { addr, len, key };
+        // SAFETY: passed on from the caller.
+        if len == 8 && unsafe { self.read_word(buf, src, &place, context, OpFlags::DEFAULT) } {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { self.read_one_otherwise((buf, desc), src, addr, key, context) }
+    }
+
+    #[inline]
+    unsafe fn write_one(
+        &self,
+        buf: Iov,
+        desc: Desc,
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        let len = buf.len;
+        let place = RmaIov { addr, len, key };
+        // SAFETY: passed on from the caller.
+        if len == 8 && unsafe { self.write_word(buf, dest, &place, context) } {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { self.write_one_otherwise((buf, desc), dest, addr, key, context) }
     }
 
     #[inline]
@@ -119,6 +157,78 @@ impl Rma for Endpoint {
 
 #[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 impl Endpoint {
+    /// A read of eight bytes, if that is a load. `false`, and nothing has happened, otherwise.
+    ///
+    /// # Safety
+    /// As [`Rma::readmsg`], for `buf`, which has eight bytes.
+    #[inline(always)]
+    unsafe fn read_word(
+        &self,
+        buf: IovMut,
+        src: FiAddr,
+        place: &RmaIov,
+        context: Context,
+        flags: OpFlags,
+    ) -> bool {
+        let Some(mut state) = self.inner.state.lock_at_once() else {
+            return false;
+        };
+        // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
+        let buf = unsafe { RxBuf::one(buf) };
+        let report = report(READ, context, state.ep.tx_flags(flags), 8);
+        state.get_word(buf, src, place, &report)
+    }
+
+    /// A write of eight bytes with the default flags, if that is a store. `false`, and nothing has
+    /// happened, otherwise.
+    ///
+    /// # Safety
+    /// As [`Rma::writemsg`], for `buf`, which has eight bytes.
+    #[inline(always)]
+    unsafe fn write_word(&self, buf: Iov, dest: FiAddr, place: &RmaIov, context: Context) -> bool {
+        let Some(mut state) = self.inner.state.lock_at_once() else {
+            return false;
+        };
+        // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
+        let word = unsafe { TxBuf::one(buf) }.word();
+        let report = report(WRITE, context, state.ep.tx_flags(OpFlags::DEFAULT), 8);
+        state.put_word(word, dest, place, &report)
+    }
+
+    /// What a short form of a read asks for that is more than a load.
+    ///
+    /// # Safety
+    /// As [`Rma::readmsg`], for `buf`.
+    #[inline(never)]
+    unsafe fn read_one_otherwise(
+        &self,
+        (buf, desc): (IovMut, Desc),
+        src: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        // SAFETY: passed on from the caller.
+        unsafe { self.readv(&[buf], &[desc], src, addr, key, context) }
+    }
+
+    /// What a short form of a write asks for that is more than a store.
+    ///
+    /// # Safety
+    /// As [`Rma::writemsg`], for `buf`.
+    #[inline(never)]
+    unsafe fn write_one_otherwise(
+        &self,
+        (buf, desc): (Iov, Desc),
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        context: Context,
+    ) -> Result {
+        // SAFETY: passed on from the caller.
+        unsafe { self.writev(&[buf], &[desc], dest, addr, key, context) }
+    }
+
     /// A read that is more than a load.
     ///
     /// # Safety

@@ -210,28 +210,27 @@ impl Span {
         kernel.check(self.stretch(at, 0).addr() as u64).is_ok()
     }
 
-    /// Stores a word at `at`.
-    ///
-    /// # Panics
-    /// When it does not fit, or the bytes are read-only.
+    /// Stores a word at `at`. `false`, and nothing has happened, when it does not fit, or the bytes
+    /// are read-only.
     #[inline(always)]
-    pub fn put_word(&self, at: usize, word: u64) {
-        let to = self.target(at, 8);
-        // SAFETY: `target` checked that eight bytes there are mapped and writable; nobody reaches
-        // them through references.
+    #[must_use]
+    pub fn put_word(&self, at: usize, word: u64) -> bool {
+        let Some(to) = self.reach(at, 8).filter(|_| self.writable) else {
+            return false;
+        };
+        // SAFETY: `reach` checked that eight bytes there are mapped, and they are writable; nobody
+        // reaches them through references.
         unsafe { sync::store_word(to.cast(), word) };
+        true
     }
 
-    /// Loads the word at `at`.
-    ///
-    /// # Panics
-    /// When it is not inside.
+    /// Loads the word at `at`, if it is inside.
     #[inline(always)]
-    pub fn word(&self, at: usize) -> u64 {
-        let from = self.stretch(at, 8);
-        // SAFETY: `stretch` checked that eight bytes there are mapped; nobody reaches them through
+    pub fn word(&self, at: usize) -> Option<u64> {
+        let from = self.reach(at, 8)?;
+        // SAFETY: `reach` checked that eight bytes there are mapped; nobody reaches them through
         // references.
-        unsafe { sync::load_word(from.cast()) }
+        Some(unsafe { sync::load_word(from.cast()) })
     }
 
     /// Copies private bytes in at `at`.
@@ -240,8 +239,10 @@ impl Span {
     /// When they do not fit, or the bytes are read-only.
     #[inline]
     pub fn put(&self, at: usize, from: &[u8]) {
-        if let Ok(word) = from.try_into() {
-            return self.put_word(at, u64::from_ne_bytes(word));
+        if let Ok(word) = from.try_into()
+            && self.put_word(at, u64::from_ne_bytes(word))
+        {
+            return;
         }
         let to = self.target(at, from.len());
         order::before_put();
@@ -256,8 +257,10 @@ impl Span {
     /// When there are not as many.
     #[inline]
     pub fn get(&self, at: usize, to: &mut [MaybeUninit<u8>]) {
-        if to.len() == 8 {
-            to.write_copy_of_slice(&self.word(at).to_ne_bytes());
+        if to.len() == 8
+            && let Some(word) = self.word(at)
+        {
+            to.write_copy_of_slice(&word.to_ne_bytes());
             return;
         }
         let from = self.stretch(at, to.len());
@@ -293,14 +296,14 @@ impl Span {
     }
 
     /// Changes the integer of eight bytes at `at` by one atomic of the processor; what was there
-    /// before. Nothing, and nothing has happened, where it is not aligned.
-    ///
-    /// # Panics
-    /// When it is not inside, or is to be written and the mapping is read-only.
+    /// before. Nothing, and nothing has happened, where it is not aligned or not inside, or is to be
+    /// written and the mapping is read-only.
     #[inline(always)]
     pub fn apply_single(&self, at: usize, single: Single, words: [u64; 2]) -> Option<u64> {
-        assert!(self.writable || !single.writes(), "read-only");
-        let target: *mut u64 = self.stretch(at, 8).cast();
+        if !self.writable && single.writes() {
+            return None;
+        }
+        let target: *mut u64 = self.reach(at, 8)?.cast();
         let [operand, compare] = words;
         // SAFETY: as in `apply`, for one element whose alignment is looked at here.
         (target.is_aligned()).then(|| unsafe { single.apply(target, operand, compare) })
@@ -319,6 +322,13 @@ impl Span {
             "bytes outside the stretch"
         );
         self.first.as_ptr().wrapping_add(at)
+    }
+
+    /// Where the `len` bytes from `at` on are, if they are inside.
+    #[inline(always)]
+    fn reach(&self, at: usize, len: usize) -> Option<*mut u8> {
+        let is_inside = at <= self.len && len <= self.len - at;
+        is_inside.then(|| self.first.as_ptr().wrapping_add(at))
     }
 }
 

@@ -313,7 +313,8 @@ impl Seen {
     /// Whether the row still counts and is the one that was read.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
-        self.row.at(0).load(order::seen()) == self.generation
+        let word = self.row.get(0);
+        word.is_some_and(|word| word.load(order::seen()) == self.generation)
     }
 }
 

@@ -237,6 +237,12 @@ mod words {
             unsafe { word.as_ref() }
         }
 
+        /// The word at `index`, if there is one.
+        #[inline(always)]
+        pub(crate) fn get(&self, index: usize) -> Option<&AtomicU64> {
+            (index < self.len).then(|| self.at(index))
+        }
+
         /// The `len` words from `first` on, as a row of their own.
         ///
         /// # Panics
@@ -342,6 +348,10 @@ mod words {
         pub(crate) fn at(&self, index: usize) -> &AtomicU64 {
             assert!(index < self.len);
             self.mapping.content().word(self.first + index)
+        }
+
+        pub(crate) fn get(&self, index: usize) -> Option<&AtomicU64> {
+            (index < self.len).then(|| self.at(index))
         }
 
         pub(crate) fn part(&self, first: usize, len: usize) -> Self {

@@ -6,3 +6,4 @@ mod flow;
 mod meaning;
 mod pair;
 mod refusals;
+mod short;

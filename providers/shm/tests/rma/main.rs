@@ -8,5 +8,6 @@ mod events;
 mod process;
 mod random;
 mod refusals;
+mod short;
 mod verbs;
 mod whole;

@@ -1,0 +1,81 @@
+//! Short forms, for which no message is made: they do what messages do, also where they are one
+//! instruction.
+
+#![expect(unsafe_code, reason = "tests of the raw face")]
+
+use selvedge::atomic::{Family, Ioc, IocMut};
+use selvedge::{AtomicExt, Context, Desc, Errno};
+
+use crate::pair::{Kind, Memory, Pair, RIGHTS};
+
+const KEY: u64 = 0x7e57;
+
+/// Adds to a word by its short form; what it was before.
+fn fetch_add(pair: &Pair, memory: &Memory, addr: u64, operand: u64) -> Result<u64, Errno> {
+    let mut before = u64::MAX;
+    let operand = Ioc::from_raw((&raw const operand).cast(), 1);
+    let result = IocMut::from_raw((&raw mut before).cast(), 1);
+    let (operand, result) = ((operand, Desc::NONE), (result, Desc::NONE));
+    let target = pair.target(memory, addr);
+    let ep = &pair.a.ep;
+    // SAFETY: both words live until the completion, which is waited for.
+    unsafe { ep.fetch_atomic(operand, result, &target, Context(5)) }.unwrap();
+    let done = pair.at_a().map_err(|error| error.errno)?;
+    assert_eq!(done.context, Context(5));
+    Ok(before)
+}
+
+/// Adds to a word by its short form.
+fn add(pair: &Pair, memory: &Memory, addr: u64, operand: u64) -> Result<(), Errno> {
+    let operand = Ioc::from_raw((&raw const operand).cast(), 1);
+    let target = pair.target(memory, addr);
+    // SAFETY: the word lives until the completion, which is waited for.
+    unsafe { pair.a.ep.atomic(operand, Desc::NONE, &target, Context(6)) }.unwrap();
+    let done = pair.at_a().map_err(|error| error.errno)?;
+    assert_eq!(done.context, Context(6));
+    Ok(())
+}
+
+#[test]
+fn short_forms_do_what_messages_do() {
+    let pair = Pair::new();
+    for kind in Kind::ALL {
+        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);
+        for turn in 0..3 {
+            let sum = memory.word(3);
+            add(&pair, &memory, 24, 5 + turn).unwrap();
+            assert_eq!(memory.word(3), sum + 5 + turn, "{kind:?}");
+            assert_eq!(fetch_add(&pair, &memory, 24, 7), Ok(sum + 5 + turn));
+            assert_eq!(memory.word(3), sum + 12 + turn, "{kind:?}");
+            let one = 1_u64.to_ne_bytes();
+            let (operands, targets) = ([&one[..]], [(24, 1)]);
+            let message = pair.sum(Family::Base, &memory, &operands, &[], &targets);
+            message.post(&pair.a, 8).unwrap();
+            pair.at_a().unwrap();
+        }
+        assert_eq!(memory.word(3), 3 + 3 * 12 + 3, "{kind:?}");
+    }
+}
+
+#[test]
+fn short_forms_are_refused_what_messages_are() {
+    let pair = Pair::new();
+    for kind in Kind::ALL {
+        let memory = Memory::new(&pair.b, kind, 64, RIGHTS, KEY);
+        add(&pair, &memory, 0, 1).unwrap();
+        for (addr, errno) in [
+            (64, Errno::Fault),
+            (57, Errno::Fault),
+            (u64::MAX - 7, Errno::Fault),
+            (4, Errno::Inval),
+        ] {
+            assert_eq!(add(&pair, &memory, addr, 1), Err(errno), "{kind:?} {addr}");
+            assert_eq!(
+                fetch_add(&pair, &memory, addr, 1),
+                Err(errno),
+                "{kind:?} {addr}"
+            );
+        }
+        assert_eq!(memory.word(0), 1);
+    }
+}
