@@ -112,11 +112,11 @@ impl Sweep {
         Ok(self.row)
     }
 
-    /// A victim for every instruction.
+    /// A victim for every instruction; of those that repeat, not for every time.
     fn everywhere(&mut self) -> anyhow::Result<()> {
         let path = explore(&mut self.scene, self.operation)?;
         self.row.figures.insert("instructions", path.len() as f64);
-        for at in 0..path.len() {
+        for at in path.points() {
             let there = Point::Instruction(at);
             let point = path
                 .shortcut(at)

@@ -78,6 +78,20 @@ impl Path {
         self.steps.len() as u64
     }
 
+    /// The points to try, by the number of instructions before them: behind every instruction, and
+    /// where one is met again and again, as in a loop that clears a page, the first visits, ever
+    /// fewer of the later ones, and the last.
+    pub(crate) fn points(&self) -> impl Iterator<Item = u64> {
+        let mut last = HashMap::new();
+        for step in &self.steps {
+            last.insert(step.place, step.visit);
+        }
+        let is_one =
+            move |step: &Step| step.visit.is_power_of_two() || last[&step.place] == step.visit;
+        let steps = self.steps.iter().zip(0..);
+        steps.filter_map(move |(step, at)| is_one(step).then_some(at))
+    }
+
     /// The cheapest way to the point behind `at` instructions, if there is a better one than to
     /// step there.
     pub(crate) fn shortcut(&self, at: u64) -> Option<Shortcut> {
@@ -135,6 +149,20 @@ mod tests {
         assert!(inside.visits * TRAP + (150 - inside.at) < 150);
         assert_eq!(path.shortcut(1), None);
         assert_eq!(path.shortcut(1000), None);
+    }
+
+    #[test]
+    fn every_instruction_is_a_point_and_a_loop_has_few() {
+        let straight = path(&[1, 2, 3]);
+        assert_eq!(straight.points().collect::<Vec<_>>(), [0, 1, 2]);
+        let mut places = vec![1];
+        places.extend([10, 11].repeat(100));
+        places.push(2);
+        let points: Vec<_> = path(&places).points().collect();
+        let visits = [1, 2, 4, 8, 16, 32, 64, 100];
+        let looped = visits.iter().flat_map(|visit| [2 * visit - 1, 2 * visit]);
+        let expected: Vec<_> = [0].into_iter().chain(looped).chain([201]).collect();
+        assert_eq!(points, expected);
     }
 
     #[test]
