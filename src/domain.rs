@@ -13,7 +13,8 @@ use crate::{
 
 /// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
 ///
-/// Objects opened from a domain keep it alive; handles may be dropped in any order.
+/// Objects opened from a domain keep it alive; handles may be dropped in any order. Messages name a
+/// domain by its `Debug`, which is a few words for that reason.
 ///
 /// # Safety
 /// For implementors: [`crate::owned`] lends memory to what a domain opens, and takes it back at the

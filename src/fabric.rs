@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::{Domain, Errno, Error, EventQueue, Info, PassiveEndpoint, Result, eq};
 
-/// A network, or the memory of one machine: what domains belong to.
+/// A network, or the memory of one machine: what domains belong to. Messages name a fabric by its
+/// `Debug`, which is a few words for that reason.
 pub trait Fabric: Any + fmt::Debug + Send + Sync {
     /// Opens a domain (fi_domain(3)).
     ///

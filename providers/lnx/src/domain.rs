@@ -1,5 +1,6 @@
 //! Domains and the fabric: what endpoints, queues and address vectors are opened from.
 
+use std::fmt;
 use std::sync::Arc;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
@@ -18,13 +19,12 @@ use crate::mr::{register, set_modes};
 use crate::name;
 
 /// Both links, near and far.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Fabric {
     pub(crate) links: [Info; 2],
 }
 
 /// A domain of the lnx provider.
-#[derive(Debug)]
 pub(crate) struct Domain {
     base: Base,
     config: Config,
@@ -112,5 +112,17 @@ unsafe impl selvedge::Domain for Domain {
         self.base.check_birth()?;
         // SAFETY: passed on from the caller.
         unsafe { register(self.links(), region, attr) }
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.base.fmt(f)
+    }
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("lnx fabric")
     }
 }

@@ -25,7 +25,7 @@ use crate::name::Name;
 use crate::special::{self, Special};
 
 /// The memory of this machine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Fabric;
 
 /// A domain of the shm provider.
@@ -211,5 +211,11 @@ unsafe impl selvedge::Domain for Domain {
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.base.fmt(f)
+    }
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("shm fabric")
     }
 }

@@ -1,5 +1,6 @@
 //! Domains and the fabric: what endpoints, queues and address vectors are opened from.
 
+use std::fmt;
 use std::sync::Arc;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
@@ -30,11 +31,9 @@ pub(crate) struct Fabric {
 }
 
 /// A domain of the tcp provider.
-#[derive(Debug)]
 pub(crate) struct Domain(Arc<Parts>);
 
 /// What a domain is made of, for whatever opens endpoints of it.
-#[derive(Debug)]
 struct Parts {
     base: Base,
     /// Provider and interface: whose addresses these are.
@@ -191,5 +190,11 @@ unsafe impl selvedge::Domain for Domain {
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         self.0.base.check_birth()?;
         self.0.keys.register(region, attr)
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.base.fmt(f)
     }
 }

@@ -1,5 +1,6 @@
 //! Domains and the fabric: what endpoints, queues and address vectors are opened from.
 
+use std::fmt;
 use std::sync::Arc;
 
 use selvedge::{
@@ -15,11 +16,10 @@ use crate::config::Config;
 use crate::endpoint;
 
 /// The networks of this host.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Fabric;
 
 /// A domain of the udp provider.
-#[derive(Debug)]
 pub(crate) struct Domain {
     base: Base,
     config: Config,
@@ -84,5 +84,17 @@ unsafe impl selvedge::Domain for Domain {
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         self.base.check_birth()?;
         self.keys.register(region, attr)
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.base.fmt(f)
+    }
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("udp fabric")
     }
 }
