@@ -111,18 +111,24 @@ fn offers(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Offer> {
     known.collect()
 }
 
+/// What a library may have and its endpoints do not offer here: work that waits and address vectors
+/// with names would need objects of the library's own, and numbers for peers are newer than most.
+const LACKED: Caps = Caps::TRIGGER
+    .union(Caps::AV_USER_ID)
+    .union(Caps::NAMED_RX_CTX)
+    .union(Caps::SHARED_AV);
+
 /// What the library has, as it is offered.
 pub(crate) fn offered(mut info: Info) -> Info {
     info.fabric_attr.prov_name = names::layered(&info.fabric_attr.prov_name);
     info.handle = 0;
-    // Work that waits would need the library's own objects; numbers for peers are newer than most.
     for caps in [
         &mut info.caps,
         &mut info.tx_attr.caps,
         &mut info.rx_attr.caps,
         &mut info.domain_attr.caps,
     ] {
-        caps.remove(Caps::TRIGGER | Caps::AV_USER_ID | Caps::NAMED_RX_CTX);
+        caps.remove(LACKED);
     }
     let domain = &mut info.domain_attr;
     (domain.max_ep_stx_ctx, domain.max_ep_srx_ctx) = (0, 0);
