@@ -32,6 +32,7 @@
 
 #![deny(missing_docs)]
 
+mod arrivals;
 mod atomic;
 mod auth;
 mod av;
@@ -67,6 +68,7 @@ mod sight;
 pub mod smr;
 mod special;
 mod state;
+mod usual;
 
 pub use endpoint::Endpoint;
 pub use provider::Shm;

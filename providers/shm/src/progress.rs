@@ -1,33 +1,22 @@
-//! Progress: takes commands, moves large messages, and now and then looks around.
+//! Progress: looks at the queues of peers, moves large messages, and now and then looks around.
 
 use std::time::{Duration, Instant};
 
-use selvedge::FiAddr;
-use selvedge::cq::Entry;
-use selvedge_kit::Ep;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::sight;
-use selvedge_kit::srx::{Kind, Matcher, Posted, Source};
 
 use crate::atomic::answer;
 use crate::choice::Way;
-use crate::cmd::{self, Body, Cmd, Nonsense};
-use crate::peer::{Inbox, Peer};
-use crate::proto::into::Into;
+use crate::cmd::Nonsense;
+use crate::peer::Peer;
 use crate::proto::iov::Stage;
-use crate::proto::{inject, inline, iov, sar};
-use crate::receive;
-use crate::state::{Ack, Inbound, State, Unexpected};
+use crate::proto::{iov, sar};
+use crate::state::State;
 
 /// How often the hot peers are looked at before a call that finds nothing returns. Whoever waits
 /// calls again at once: a message then meets a look, and not the way into the library.
 pub(crate) const LOOKS: usize = 8;
 /// The same where a layer looks for its own messages between two calls.
 pub(crate) const LOOKS_IN_TURN: usize = 2;
-/// Payloads whose first cache line is fetched while the next one is awaited, in bytes. It saves a
-/// round trip of the line; a larger payload is still being written when its line would be taken
-/// away, which costs more.
-const EXPECTED_MAX: usize = 512;
 /// Empty polls between two looks at the clock.
 const IDLE_TICKS: usize = 16;
 /// Messages between two looks at the clock.
@@ -38,42 +27,6 @@ const IDLE_INTERVAL: Duration = Duration::from_micros(20);
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// Quiet peers whose queues are looked at in one sweep.
 const SWEEP: usize = 64;
-
-/// A receive that can be looked at without a search.
-trait Next {
-    fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted>;
-    fn drop(matcher: &mut Matcher<Unexpected>);
-}
-
-/// The one that was posted first.
-struct Oldest;
-
-impl Next for Oldest {
-    #[inline(always)]
-    fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
-        matcher.oldest(src, tag)
-    }
-
-    #[inline(always)]
-    fn drop(matcher: &mut Matcher<Unexpected>) {
-        matcher.drop_oldest();
-    }
-}
-
-/// The first of those behind many that wait long.
-struct Newer;
-
-impl Next for Newer {
-    #[inline(always)]
-    fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
-        matcher.newer(src, tag)
-    }
-
-    #[inline(always)]
-    fn drop(matcher: &mut Matcher<Unexpected>) {
-        matcher.drop_newer();
-    }
-}
 
 impl State {
     /// Moves what can move; takes about `budget` messages at most. Says how much there was.
@@ -96,10 +49,9 @@ impl State {
         let Some(inbox) = &self.peers[index].inbox else {
             return 0;
         };
-        let looks = if self.active.is_empty() {
-            self.turn.looks
-        } else {
-            1
+        let looks = match self.active.is_empty() {
+            true => self.turn.looks,
+            false => 1,
         };
         for _ in 0..looks {
             if inbox.rx.peek().is_some() {
@@ -158,232 +110,6 @@ impl State {
                 0
             }
             None => 0,
-        }
-    }
-
-    /// Takes up to `budget` commands of a peer that has sent some.
-    #[inline(never)]
-    fn take_some(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
-        let budget = budget.min(self.ep.rx_cq.room());
-        let peer = &mut self.peers[index];
-        // Twice: a peer that is far needs all the time, and one that is near has taken the lines
-        // back meanwhile.
-        peer.expect_answer();
-        let mut receiving = Receiving {
-            inbound: &mut self.inbound,
-            ep: &self.ep,
-            source: Source(index as u32),
-            addr: peer.fi_addr(&self.av),
-        };
-        let taken = receiving.take_plain::<Oldest>(peer, budget, sink);
-        peer.publish_credit();
-        peer.expect_answer();
-        match taken < budget {
-            true => taken + self.take_others(index, budget - taken, sink),
-            false => taken,
-        }
-    }
-
-    /// Takes commands of which the first is not as usual, if there is one.
-    #[inline(never)]
-    fn take_others(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
-        let mut taken = 0;
-        while taken < budget
-            && let Some(op) = self.next_op(index)
-        {
-            let is_message = op <= cmd::OP_LAST_MESSAGE;
-            let usual = match is_message {
-                true => self.take_usual::<Newer>(index, budget - taken, sink),
-                false => self.take_told(index, budget - taken, sink),
-            };
-            taken += usual;
-            if usual > 0 {
-                continue;
-            }
-            self.peers[index].publish_credit();
-            let took = match is_message {
-                true => self.take(index, sink),
-                false => self.take_one_sided(index, op, sink),
-            };
-            match took {
-                Ok(true) => {
-                    taken += 1;
-                    taken += self.take_usual::<Oldest>(index, budget - taken, sink);
-                }
-                Ok(false) => break,
-                Err(Nonsense(what)) => {
-                    self.quarantine(index, what);
-                    break;
-                }
-            }
-        }
-        self.peers[index].publish_credit();
-        taken
-    }
-
-    /// What the peer's next command is, if there is one.
-    #[inline(always)]
-    fn next_op(&self, index: usize) -> Option<u32> {
-        let inbox = self.peers[index].inbox.as_ref()?;
-        Some(cmd::op(&inbox.rx.peek()?))
-    }
-
-    /// Takes commands that are as usual, and have a receive that `R` looks at.
-    #[inline(never)]
-    fn take_usual<R: Next>(&mut self, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
-        let peer = &mut self.peers[index];
-        let mut receiving = Receiving {
-            inbound: &mut self.inbound,
-            ep: &self.ep,
-            source: Source(index as u32),
-            addr: peer.fi_addr(&self.av),
-        };
-        receiving.take_plain::<R>(peer, budget, sink)
-    }
-
-    /// Takes one message, if there is one and it has a place.
-    #[inline(never)]
-    fn take(&mut self, index: usize, sink: &mut Sink<'_>) -> Result<bool, Nonsense> {
-        let others = self.peers.len() - 1;
-        let peer = &mut self.peers[index];
-        let Some(inbox) = &mut peer.inbox else {
-            return Ok(false);
-        };
-        let Some(slot) = inbox.rx.peek() else {
-            return Ok(false);
-        };
-        let cmd = cmd::parse(&slot, Source(index as u32))?;
-        let Body::Inline { word } = cmd.body else {
-            return self.take_long(index, &cmd, sink);
-        };
-        let env = &cmd.env;
-        match self.inbound.matcher(cmd.kind).arrive(env) {
-            Some(mut posted) => {
-                let fits = inline::receive(&slot, word, env.len, &mut posted.buf);
-                inbox.rx.release();
-                let src = peer.fi_addr(&self.av);
-                receive::report(peer, &self.ep, src, posted, env, fits, sink);
-            }
-            None if self.inbound.allowance.has_room(env.len, peer.kept, others) => {
-                let bytes = inline::keep(&slot, word, env.len);
-                inbox.rx.release();
-                self.inbound
-                    .keep(cmd.kind, cmd.env, bytes, None, &mut peer.kept);
-            }
-            None => {
-                let len = env.len;
-                self.stall(index, len);
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// A message has to wait with its sender, because too much waits here.
-    #[cold]
-    fn stall(&mut self, index: usize, len: usize) {
-        if self.inbound.stall() {
-            let name = self.peers[index].name.as_str();
-            self.ep.sight.note(sight::What::Stalled, name, len as u64);
-        }
-    }
-
-    /// Takes a command that is no message.
-    #[inline(never)]
-    fn take_one_sided(
-        &mut self,
-        index: usize,
-        op: u32,
-        sink: &mut Sink<'_>,
-    ) -> Result<bool, Nonsense> {
-        match op {
-            cmd::OP_ATOMIC..=cmd::OP_COMPARE_ATOMIC => self.take_atomic(index)?,
-            cmd::OP_ATOMIC_RESULT => self.take_atomic_result(index)?,
-            _ => return self.take_access(index, sink),
-        }
-        Ok(true)
-    }
-
-    /// Takes a command whose message is not inside.
-    fn take_long(
-        &mut self,
-        index: usize,
-        cmd: &Cmd,
-        sink: &mut Sink<'_>,
-    ) -> Result<bool, Nonsense> {
-        match cmd.body {
-            Body::Inject { offset, ack } => self.take_inject(index, cmd, offset, ack, sink),
-            Body::Iov(ref offer) => {
-                let peer = &mut self.peers[index];
-                iov::accept(peer, offer, cmd.env.len)?;
-                release(peer.inbox.as_mut());
-                self.activate(index);
-                self.match_offer(index, cmd, offer.msg_id);
-                Ok(true)
-            }
-            Body::Inline { .. } => unreachable!("taken by the caller"),
-        }
-    }
-
-    fn take_inject(
-        &mut self,
-        index: usize,
-        cmd: &Cmd,
-        offset: u64,
-        ack: Option<u32>,
-        sink: &mut Sink<'_>,
-    ) -> Result<bool, Nonsense> {
-        let others = self.peers.len() - 1;
-        let (peer, env) = (&mut self.peers[index], &cmd.env);
-        let life = peer.life;
-        let Some(inbox) = &mut peer.inbox else {
-            return Ok(false);
-        };
-        let walked = inbox.walk;
-        inbox.payload_expected = env.len <= EXPECTED_MAX;
-        let at = inject::locate(inbox, offset, env.len)?;
-        match self.inbound.matcher(cmd.kind).arrive(env) {
-            Some(mut posted) => {
-                let fits = inject::receive(inbox, at, env.len, &mut posted.buf);
-                inbox.rx.release();
-                if let Some(msg_id) = ack {
-                    peer.answer(life, msg_id, crate::proto::status::DONE);
-                }
-                let src = peer.fi_addr(&self.av);
-                let way = sight::Way::ReceivedInject;
-                self.ep.sight.count_way(way, env.len);
-                receive::report(peer, &self.ep, src, posted, env, fits, sink);
-            }
-            None if self.inbound.allowance.has_room(env.len, peer.kept, others) => {
-                let bytes = inject::keep(inbox, at, env.len);
-                inbox.rx.release();
-                let ack = ack.map(|msg_id| Ack { life, msg_id });
-                self.inbound
-                    .keep(cmd.kind, cmd.env, bytes, ack, &mut peer.kept);
-            }
-            None => {
-                inbox.walk = walked;
-                let len = env.len;
-                self.stall(index, len);
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn match_offer(&mut self, index: usize, cmd: &Cmd, msg_id: u32) {
-        let matcher = self.inbound.matcher(cmd.kind);
-        match matcher.arrive(&cmd.env) {
-            Some(posted) => {
-                let peer = &mut self.peers[index];
-                let src = peer.fi_addr(&self.av);
-                let (into, len) = (Into::Receive(posted, cmd.env), cmd.env.len);
-                iov::start(peer, &self.config, &self.ep, src, msg_id, into, len);
-            }
-            None => {
-                let life = self.peers[index].life;
-                matcher.store(cmd.env, Unexpected::Offer { life, msg_id });
-            }
         }
     }
 
@@ -532,107 +258,6 @@ impl State {
     }
 }
 
-/// What takes the usual commands of one peer.
-struct Receiving<'a> {
-    inbound: &'a mut Inbound,
-    ep: &'a Ep,
-    source: Source,
-    addr: FiAddr,
-}
-
-impl Receiving<'_> {
-    /// Takes commands that are as usual: a message without data, inside or in the pool, of which
-    /// nobody wants to hear, and the receive is for it that `R` looks at. Stops at the first that
-    /// is not.
-    #[inline(always)]
-    fn take_plain<R: Next>(
-        &mut self,
-        peer: &mut Peer,
-        budget: usize,
-        sink: &mut Sink<'_>,
-    ) -> usize {
-        if self.ep.is_unknown(self.addr) {
-            return 0;
-        }
-        let Some(inbox) = &mut peer.inbox else {
-            return 0;
-        };
-        let mut taken = 0;
-        while taken < budget
-            && let Some(slot) = inbox.rx.peek()
-        {
-            let Some((kind, len)) = cmd::plain(&slot) else {
-                if !self.take_pooled::<R>(inbox, sink) {
-                    break;
-                }
-                taken += 1;
-                continue;
-            };
-            let tag = slot.word(1);
-            let matcher = self.inbound.matcher(kind);
-            let Some(posted) = R::find(matcher, self.source, tag) else {
-                break;
-            };
-            if !posted.buf.is_one_for(len) {
-                break;
-            }
-            inline::receive(&slot, cmd::PLAIN_PAYLOAD, len, &mut posted.buf);
-            inbox.payload_expected = false;
-            let flags = posted.flags;
-            let entry = plain_entry(posted, kind, len, tag);
-            R::drop(matcher);
-            inbox.rx.release();
-            self.ep.rx_report(entry, flags, self.addr, sink);
-            taken += 1;
-        }
-        taken
-    }
-
-    /// Takes a command whose message is in the pool. `false`, and nothing has happened, if it is not
-    /// as usual.
-    #[inline(never)]
-    fn take_pooled<R: Next>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
-        let Some(slot) = inbox.rx.peek() else {
-            return false;
-        };
-        let Some((kind, len, offset)) = cmd::pooled(&slot) else {
-            return false;
-        };
-        let tag = slot.word(1);
-        let matcher = self.inbound.matcher(kind);
-        let posted = R::find(matcher, self.source, tag);
-        let Some(posted) = posted.filter(|posted| posted.buf.len() >= len) else {
-            return false;
-        };
-        let walked = inbox.walk;
-        let Ok(at) = inject::locate(inbox, offset, len) else {
-            inbox.walk = walked;
-            return false;
-        };
-        inbox.payload_expected = len <= EXPECTED_MAX;
-        inject::receive(inbox, at, len, &mut posted.buf);
-        let flags = posted.flags;
-        let entry = plain_entry(posted, kind, len, tag);
-        R::drop(matcher);
-        inbox.rx.release();
-        self.ep.sight.count_way(sight::Way::ReceivedInject, len);
-        self.ep.rx_report(entry, flags, self.addr, sink);
-        true
-    }
-}
-
-/// The completion of a receive that a message without data has filled.
-#[inline(always)]
-fn plain_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry {
-    Entry {
-        context: posted.context,
-        flags: kind.received(),
-        len,
-        tag,
-        ..Entry::default()
-    }
-}
-
 /// A message that is on its way into a receive by copies that the receiver makes alone.
 fn pulled(peer: &Peer) -> Option<u32> {
     peer.incoming
@@ -641,10 +266,4 @@ fn pulled(peer: &Peer) -> Option<u32> {
             Stage::Moving(moving) if moving.way != Way::Bounce => Some(msg_id),
             _ => None,
         })
-}
-
-fn release(inbox: Option<&mut Inbox>) {
-    if let Some(inbox) = inbox {
-        inbox.rx.release();
-    }
 }
