@@ -129,17 +129,18 @@ fn clients_that_end_in_the_midst_harm_nobody_else() {
         "\"\nA comment.\n\"\n[{ \"op\": \"tag_req\", \"size\": 5000 }, { \"op\": \"tag_resp\" },\n\
          { \"op\": \"write_req\", \"size\": 900000, \"offset\": 5 }, { \"op\": \"exit\" }]\n",
     );
-    // One thread answers what a client waits for while it waits for the client.
-    for (threads, options) in [
-        (4, "-n 5".to_owned()),
-        (4, format!("-n 3 -u {script}")),
-        (1, "-n 5".to_owned()),
+    // One thread answers what a client waits for before it has taken what came earlier.
+    for (provider, threads, options) in [
+        ("shm", 4, "-n 5".to_owned()),
+        ("shm", 4, format!("-n 3 -u {script}")),
+        ("shm", 1, "-n 5".to_owned()),
+        ("tcp", 1, "-n 5".to_owned()),
     ] {
-        let name = format!("stress.{}", free_port());
+        let service = free_port();
         let server = start(&format!(
-            "fi_rdm_stress -p shm -x --threads {threads} -B {name}"
+            "fi_rdm_stress -p {provider} -x --threads {threads} -B {service}"
         ));
-        let line = format!("fi_rdm_stress -p shm {options} -P {name} 127.0.0.1");
+        let line = format!("fi_rdm_stress -p {provider} {options} -P {service} 127.0.0.1");
         let client = start(&line).end(&line);
         let server = server.end("fi_rdm_stress -x");
         assert!(server.text.contains(" requests"), "{server:#?}");

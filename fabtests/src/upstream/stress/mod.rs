@@ -2,6 +2,7 @@
 //! them end in the midst. The server's threads share an endpoint, and survive.
 
 mod client;
+mod exchange;
 mod script;
 mod server;
 mod wire;

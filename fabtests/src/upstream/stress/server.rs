@@ -1,8 +1,5 @@
-//! The server: threads that share an endpoint and its queue. Whoever finds a completion that another
-//! thread waits for leaves it for that one.
-//!
-//! An answer may wait until its client has received another one. Whoever waits for it serves others
-//! meanwhile, so that every request is begun, however few threads there are.
+//! The server: threads that share an endpoint and its queue. None of them waits for a client, which
+//! may want another answer first: whoever finds an operation complete has the next one posted.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,14 +10,12 @@ use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
 use selvedge::{Address, Errno, FiAddr, OpFlags};
 
+use super::exchange::{Exchange, Peer};
 use super::script::MOST;
-use super::wire::{ANSWER, Kind, LONGEST, Request};
-use crate::upstream::failure::errno;
+use super::wire::{Kind, LONGEST, Request};
 use crate::upstream::ground::{Block, End, Ground, Plan};
-use crate::upstream::memory::Remote;
 use crate::upstream::options::Options;
-use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Access, Recv, Send};
+use crate::upstream::post::Recv;
 use crate::upstream::wait::Failed;
 
 /// Receives for requests.
@@ -33,10 +28,11 @@ struct Server {
     requests: Block,
     /// Buffers that no answer is sent from.
     buffers: Mutex<Vec<Block>>,
-    jobs: Mutex<VecDeque<Request>>,
-    /// What has completed, and nobody has asked for yet; with its error if it failed.
-    done: Mutex<HashMap<u64, Option<Errno>>>,
-    clients: Mutex<HashMap<u32, FiAddr>>,
+    /// Exchanges whose next operation is to be posted.
+    ready: Mutex<VecDeque<Exchange>>,
+    /// Exchanges with an operation under way, by its context.
+    under_way: Mutex<HashMap<u64, Exchange>>,
+    clients: Mutex<HashMap<u32, Arc<Peer>>>,
     next: AtomicU64,
     served: AtomicU64,
     is_over: AtomicBool,
@@ -58,8 +54,8 @@ pub(super) fn serve(options: &Options, ground: &Arc<Ground>) -> anyhow::Result<(
         end: ground.end(plan)?,
         requests: ground.buffers(RECEIVES as usize * LONGEST)?,
         buffers: Mutex::default(),
-        jobs: Mutex::default(),
-        done: Mutex::default(),
+        ready: Mutex::default(),
+        under_way: Mutex::default(),
         clients: Mutex::default(),
         next: AtomicU64::new(OWN),
         served: AtomicU64::new(0),
@@ -98,7 +94,39 @@ impl Server {
         self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
 
-    /// Takes one completion, if there is one: a request, or what a thread waits for.
+    fn work(&self) -> anyhow::Result<()> {
+        while !self.is_over.load(Ordering::Acquire) {
+            let ready = lock(&self.ready).pop_front();
+            let result = match ready {
+                Some(exchange) => self.post(exchange),
+                None => self.pump(),
+            };
+            result.inspect_err(|_| self.is_over.store(true, Ordering::Release))?;
+        }
+        Ok(())
+    }
+
+    /// Posts an exchange's operation; while there is no room for it, completions make some.
+    fn post(&self, exchange: Exchange) -> anyhow::Result<()> {
+        if exchange.peer.is_gone() {
+            lock(&self.buffers).push(exchange.buffer);
+            return Ok(());
+        }
+        let context = self.next.fetch_add(1, Ordering::Relaxed);
+        // Before it is posted: another thread may find it complete at once.
+        lock(&self.under_way).insert(context, exchange.clone());
+        let Err(errno) = exchange.post(&self.end, context) else {
+            return Ok(());
+        };
+        lock(&self.under_way).remove(&context);
+        if errno == Errno::Again {
+            lock(&self.ready).push_back(exchange);
+            return self.pump();
+        }
+        self.lost(exchange, errno)
+    }
+
+    /// Takes one completion, if there is one: a request, or an exchange's operation.
     fn pump(&self) -> anyhow::Result<()> {
         let mut entry = [Entry::default()];
         match self.end.rx.poll(&mut entry) {
@@ -106,11 +134,8 @@ impl Server {
                 thread::yield_now();
                 Ok(())
             }
-            Ok(_) if entry[0].context.0 >= OWN => {
-                lock(&self.done).insert(entry[0].context.0, None);
-                Ok(())
-            }
-            Ok(_) => self.request(&entry[0]),
+            Ok(_) if entry[0].context.0 < RECEIVES => self.request(&entry[0]),
+            Ok(_) => self.complete(entry[0].context.0),
             Err(error) => self.failed(error),
         }
     }
@@ -119,179 +144,76 @@ impl Server {
         let slot = entry.context.0;
         let bytes = self.requests.memory.get(slot as usize * LONGEST, entry.len);
         self.post_receive(slot)?;
-        lock(&self.jobs).push_back(Request::from_bytes(&bytes)?);
+        self.begin(Request::from_bytes(&bytes)?)
+    }
+
+    fn begin(&self, request: Request) -> anyhow::Result<()> {
+        if request.kind == Kind::Hello {
+            let address = Address::from_bytes(&request.name).context("a client without address")?;
+            let addr = self.end.av.insert_one(&address)?;
+            let peer = Peer::new(addr, self.end.av.clone());
+            lock(&self.clients).insert(request.client, Arc::new(peer));
+        }
+        let known = lock(&self.clients).get(&request.client).cloned();
+        let Some(peer) = known else {
+            // Forgotten because it was gone, and asks from beyond.
+            return Ok(());
+        };
+        if request.kind == Kind::Goodbye {
+            // Before the answer: it may be back with the next request. Its address stays.
+            lock(&self.clients).remove(&request.client);
+        }
+        self.served.fetch_add(1, Ordering::Relaxed);
+        let free = lock(&self.buffers).pop();
+        let buffer = free.map_or_else(|| self.end.ground.buffers(MOST), Ok)?;
+        lock(&self.ready).push_back(Exchange::new(request, peer, buffer));
         Ok(())
     }
 
-    /// An operation with a client that is gone.
+    fn complete(&self, context: u64) -> anyhow::Result<()> {
+        let mut exchange = self.take(context)?;
+        if exchange.advance()? {
+            lock(&self.ready).push_back(exchange);
+            return Ok(());
+        }
+        if exchange.request.kind == Kind::Stop && self.ends {
+            self.is_over.store(true, Ordering::Release);
+        }
+        lock(&self.buffers).push(exchange.buffer);
+        Ok(())
+    }
+
     fn failed(&self, error: anyhow::Error) -> anyhow::Result<()> {
         let failed = error.downcast::<Failed>()?.0;
         match failed.entry.context.0 {
             slot @ 0..RECEIVES => self.post_receive(slot),
-            context => {
-                lock(&self.done).insert(context, Some(failed.errno));
-                Ok(())
-            }
+            context => self.lost(self.take(context)?, failed.errno),
         }
     }
 
-    fn client(&self, number: u32) -> anyhow::Result<FiAddr> {
-        let known = lock(&self.clients).get(&number).copied();
-        known.with_context(|| format!("client {number} has not said hello"))
+    fn take(&self, context: u64) -> anyhow::Result<Exchange> {
+        let exchange = lock(&self.under_way).remove(&context);
+        exchange.with_context(|| format!("a completion of {context}, which is not under way"))
     }
 
-    fn forget(&self, number: u32) -> anyhow::Result<()> {
-        if let Some(addr) = lock(&self.clients).remove(&number) {
-            self.end.av.remove(&[addr])?;
-        }
-        Ok(())
-    }
-}
-
-/// Somebody who answers, with a buffer to do so.
-struct Worker<'a>(&'a Server, Block);
-
-impl Server {
-    fn work(&self) -> anyhow::Result<()> {
-        while !self.is_over.load(Ordering::Acquire) {
-            self.go_on()?;
-        }
-        Ok(())
-    }
-
-    /// Serves a request, or takes a completion.
-    fn go_on(&self) -> anyhow::Result<()> {
-        let job = lock(&self.jobs).pop_front();
-        let Some(request) = job else {
-            return self.pump();
-        };
-        self.served.fetch_add(1, Ordering::Relaxed);
-        let free = lock(&self.buffers).pop();
-        let buffer = free.map_or_else(|| self.end.ground.buffers(MOST), Ok)?;
-        let worker = Worker(self, buffer);
-        let answered = worker.serve(&request);
-        lock(&self.buffers).push(worker.1);
-        let Err(error) = answered else {
-            return Ok(());
-        };
-        // Another thread may have noticed it first.
-        let is_known = lock(&self.clients).contains_key(&request.client);
-        if is_known && !GONE.contains(&errno(&error)) {
-            self.is_over.store(true, Ordering::Release);
-            return Err(error.context(format!("{request:?}")));
-        }
-        println!("client {} is gone: {error:#}", request.client);
-        self.forget(request.client)
-    }
-}
-
-impl Worker<'_> {
-    fn serve(&self, request: &Request) -> anyhow::Result<()> {
-        let server = self.0;
-        let &Request {
-            client,
-            number,
-            size,
-            remote,
-            ..
-        } = request;
-        if request.kind == Kind::Hello {
-            let address = Address::from_bytes(&request.name).context("a client without address")?;
-            let addr = server.end.av.insert_one(&address)?;
-            lock(&server.clients).insert(client, addr);
-        }
-        let known = lock(&server.clients).contains_key(&client);
-        if !known {
-            // Forgotten because it was gone, and asks from beyond.
-            return Ok(());
-        }
-        let peer = server.client(client)?;
-        let stamp = Stamp::of_pair(false, number);
-        match request.kind {
-            Kind::Msg => {
-                stamp.write(&self.1.memory, 0, size);
-                return self.send(peer, None, size);
-            }
-            Kind::Tag => {
-                stamp.write(&self.1.memory, 0, size);
-                return self.send(peer, Some(number), size);
-            }
-            Kind::Write => {
-                stamp.write(&self.1.memory, 0, size);
-                self.access(peer, remote, size, false)?;
-            }
-            Kind::Read => {
-                self.1.memory.fill(0, size, POISON);
-                self.access(peer, remote, size, true)?;
-                Stamp::of_pair(true, number).check(&self.1.memory, 0, size)?;
-            }
-            // Before the answer: it may be back with the next request. Its address stays.
-            Kind::Goodbye => drop(lock(&server.clients).remove(&client)),
-            Kind::Hello | Kind::Stop => {}
-        }
-        self.send(peer, Some(number), ANSWER)?;
-        if request.kind == Kind::Stop && server.ends {
-            server.is_over.store(true, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    fn send(&self, dest: FiAddr, tag: Option<u64>, size: usize) -> anyhow::Result<()> {
-        let context = self.context();
-        let piece = self.1.piece(0, size);
-        let send = Send {
-            dest,
-            tag,
-            data: None,
-            flags: OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE,
-            context,
-        };
-        self.post(context, |end| end.send(&[piece], &send))
-    }
-
-    fn access(&self, peer: FiAddr, remote: Remote, size: usize, reads: bool) -> anyhow::Result<()> {
-        let context = self.context();
-        let piece = self.1.piece(0, size);
-        let mut access = Access {
+    /// An exchange failed: its client is gone.
+    fn lost(&self, exchange: Exchange, errno: Errno) -> anyhow::Result<()> {
+        let Exchange {
+            request,
             peer,
-            remote,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context,
-        };
-        if reads {
-            return self.post(context, |end| end.read(&[piece], &access));
+            buffer,
+            ..
+        } = exchange;
+        lock(&self.buffers).push(buffer);
+        if !peer.gone() {
+            return Ok(());
         }
-        access.flags |= OpFlags::DELIVERY_COMPLETE;
-        self.post(context, |end| end.write(&[piece], &access))
-    }
-
-    fn context(&self) -> u64 {
-        self.0.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Posts, and waits until it is complete, serving others meanwhile.
-    fn post(
-        &self,
-        context: u64,
-        mut post: impl FnMut(&End) -> Result<(), Errno>,
-    ) -> anyhow::Result<()> {
-        let server = self.0;
-        loop {
-            match post(&server.end) {
-                Ok(()) => break,
-                Err(Errno::Again) => server.pump()?,
-                Err(errno) => return Err(errno.into()),
-            }
+        if !GONE.contains(&errno) {
+            return Err(anyhow::Error::from(errno).context(format!("{request:?}")));
         }
-        loop {
-            let done = lock(&server.done).remove(&context);
-            match done {
-                Some(None) => return Ok(()),
-                Some(Some(errno)) => return Err(errno.into()),
-                None => server.go_on()?,
-            }
-        }
+        println!("client {} is gone: {errno}", request.client);
+        lock(&self.clients).remove(&request.client);
+        Ok(())
     }
 }
 
