@@ -32,13 +32,17 @@ fn text(bytes: &[u8]) -> String {
 fn selftests(more: &[&str]) -> (Output, BTreeMap<String, (String, String)>) {
     let args = [&["run", "--selftest", "--json"], more].concat();
     let output = fabtests(&args);
+    let tests = verdicts(&output);
+    (output, tests)
+}
+
+fn verdicts(output: &Output) -> BTreeMap<String, (String, String)> {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let tests = report["tests"].as_array().unwrap().iter().map(|test| {
         let field = |name: &str| test[name].as_str().unwrap_or_default().to_owned();
         (field("name"), (field("verdict"), field("why")))
     });
-    let tests = tests.collect();
-    (output, tests)
+    tests.collect()
 }
 
 #[test]
@@ -131,6 +135,26 @@ fn a_run_ends_with_its_counts_and_says_of_each_failure_how_to_see_it_again() {
     assert!(page.contains("## TIMEOUT: selftest/hang"), "{page}");
     assert!(page.contains(again), "{page}");
     assert!(page.contains("## Skipped: selftest: as expected"), "{page}");
+}
+
+/// The address that the processes are told is on no host but the first one's.
+#[test]
+fn processes_on_two_hosts_reach_each_other_over_the_cable() {
+    let output = fabtests(&["run", "--selftest", "--json", "--two-hosts"]);
+    let refused = text(&output.stderr);
+    if output.stdout.is_empty() {
+        assert!(
+            refused.contains("cannot") || refused.contains("failed"),
+            "{refused}"
+        );
+        return eprintln!("skipped: {refused}");
+    }
+    assert_eq!(verdicts(&output)["call"].0, "pass");
+    let path = "tcp/rdm/raw/tagged.";
+    let output = fabtests(&["run", "-p", "tcp", "--two-hosts", "-f", path, "--json"]);
+    let tests = verdicts(&output);
+    assert!(tests.len() > 3, "{tests:?}");
+    assert!(output.status.success(), "{tests:?}");
 }
 
 #[test]

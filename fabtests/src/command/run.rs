@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use crate::output;
 use crate::suite::catalogue::{self, Wanted};
 use crate::suite::report::{self, Lines};
-use crate::suite::run::{self, News, Outcome, Plan};
+use crate::suite::run::{self, Hosts, News, Outcome, Plan};
 use crate::suite::{Entry, Manifest, Set};
 
 /// Arguments of `fabtests run`.
@@ -57,6 +57,10 @@ pub struct Args {
     /// Run each test with each call in turn made to fail: it may fail, but not hang or crash
     #[arg(long, conflicts_with = "mutants")]
     hook_faults: bool,
+    /// Put the processes of each test on two hosts by turns: network namespaces with a cable in
+    /// between, which takes root's rights, util-linux and iproute2
+    #[arg(long)]
+    two_hosts: bool,
     /// Run the tests of the runner
     #[arg(long, hide = true)]
     selftest: bool,
@@ -87,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output::print(&lines.collect::<String>());
         return Ok(ExitCode::SUCCESS);
     }
-    let outcome = args.play(&entries, &manifest, wanted.seed);
+    let outcome = args.play(&entries, &manifest, wanted.seed)?;
     args.report(&outcome, wanted.seed)?;
     Ok(match outcome.is_good() {
         true => ExitCode::SUCCESS,
@@ -118,19 +122,21 @@ impl Args {
         })
     }
 
-    fn play(&self, entries: &[Entry], manifest: &Manifest, seed: u64) -> Outcome {
+    fn play(&self, entries: &[Entry], manifest: &Manifest, seed: u64) -> anyhow::Result<Outcome> {
+        let hosts = self.two_hosts.then(Hosts::make).transpose()?;
         let plan = Plan {
             manifest,
             jobs: self.jobs.map_or_else(cores, usize::from),
             slowness: self.slowness,
+            hosts: hosts.as_ref(),
         };
         if self.json {
-            return run::run(entries, &plan, |_| ());
+            return Ok(run::run(entries, &plan, |_| ()));
         }
         let mut lines = Lines::new(entries.len(), &self.again(seed));
         let outcome = run::run(entries, &plan, |news: News<'_>| lines.show(&news));
         lines.finish();
-        outcome
+        Ok(outcome)
     }
 
     fn report(&self, outcome: &Outcome, seed: u64) -> anyhow::Result<()> {
@@ -157,6 +163,7 @@ impl Args {
         for (is_set, option) in [
             (self.mutants, " --mutants"),
             (self.hook_faults, " --hook-faults"),
+            (self.two_hosts, " --two-hosts"),
             (self.selftest, " --selftest"),
         ] {
             if is_set {

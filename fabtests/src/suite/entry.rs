@@ -27,7 +27,8 @@ pub enum Start {
 ///
 /// Arguments and values of variables may contain placeholders: `{port}` and `{port:NAME}` are TCP
 /// ports that nobody else of the run has, the same for the same name throughout the entry; `{name}`
-/// is a word that no other entry has; `{ready}` is what the process before said when it was ready.
+/// is a word that no other entry has; `{host}` is the address of the first process's host; `{ready}`
+/// is what the process before said when it was ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// The arguments.

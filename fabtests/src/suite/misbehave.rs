@@ -82,6 +82,7 @@ fn process(kind: Kind) -> Process {
     Process::new([
         "misbehave".to_owned(),
         name(kind),
+        "{host}".to_owned(),
         "{port}".to_owned(),
         "{ready}".to_owned(),
     ])
@@ -96,6 +97,7 @@ fn name(kind: Kind) -> String {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     kind: Kind,
+    host: String,
     port: u16,
     ready: String,
 }
@@ -128,7 +130,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Kind::Abandon => drop(Command::new("sleep").arg("100").spawn()?),
         Kind::Litter => std::fs::write(format!("/dev/shm/litter-{}", std::process::id()), "")?,
         Kind::Wait => drop(control.exchange_asleep(Value::Null)?),
-        Kind::Serve => serve(&control, args.port)?,
+        Kind::Serve => serve(&control, args)?,
         Kind::Call => call(args)?,
     }
     control.say(&Word::Done {
@@ -154,8 +156,8 @@ fn hang(control: &Control) -> anyhow::Result<()> {
     }
 }
 
-fn serve(control: &Control, port: u16) -> anyhow::Result<()> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", port))?;
+fn serve(control: &Control, args: &Args) -> anyhow::Result<()> {
+    let listener = std::net::TcpListener::bind((args.host.as_str(), args.port))?;
     control.ready("the word")?;
     let (mut stream, _) = listener.accept()?;
     stream.write_all(b"x").context("the caller is gone")
@@ -163,7 +165,7 @@ fn serve(control: &Control, port: u16) -> anyhow::Result<()> {
 
 fn call(args: &Args) -> anyhow::Result<()> {
     ensure!(args.ready == "the word", "was told {:?}", args.ready);
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", args.port))?;
+    let mut stream = std::net::TcpStream::connect((args.host.as_str(), args.port))?;
     let mut byte = [0];
     std::io::Read::read_exact(&mut stream, &mut byte).context("nobody answers")
 }

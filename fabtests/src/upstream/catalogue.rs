@@ -161,7 +161,7 @@ pub fn entries(_: &Wanted, provider: &str) -> Vec<Entry> {
     );
     for (set, line) in STRESS {
         let server = words("fi_rdm_stress -x", provider, &["-B", "{port}"]);
-        let client = words(line, provider, &["-P", "{port}", "127.0.0.1"]);
+        let client = words(line, provider, &["-P", "{port}", "{host}"]);
         add(*set, (*line).to_owned(), vec![server, client]);
     }
     for (set, line) in UBER {
@@ -169,12 +169,12 @@ pub fn entries(_: &Wanted, provider: &str) -> Vec<Entry> {
         let server = format!("fi_ubertest -x {}", apart.unwrap_or_default());
         let own = ["-q", "{port:control}", "-B", "{port}"];
         let server = words(&server, provider, &own);
-        let client = ["-q", "{port:control}", "-P", "{port}", "127.0.0.1"];
+        let client = ["-q", "{port:control}", "-P", "{port}", "{host}"];
         let client = words(line, provider, &client);
         add(*set, (*line).to_owned(), vec![server, client]);
     }
     for line in THREE.iter().flat_map(|line| expand(line)) {
-        let process = words(&line, provider, &["-E={port:control}"]);
+        let process = words(&line, provider, &["-s", "{host}", "-E={port:control}"]);
         add(Set::Quick, line, vec![process; 3]);
     }
     entries
@@ -191,7 +191,7 @@ fn pair(line: &str, provider: &str) -> Vec<Process> {
     let line = line.join(" ");
     vec![
         words(&line, provider, &["-B", "{port}"]),
-        words(&line, provider, &["-P", "{port}", "127.0.0.1"]),
+        words(&line, provider, &["-P", "{port}", "{host}"]),
     ]
 }
 

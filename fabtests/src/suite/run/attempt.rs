@@ -10,17 +10,19 @@ use anyhow::{Context as _, ensure};
 use nix::sys::wait::WaitStatus;
 use serde_json::Value;
 
+use super::Plan;
+use super::hosts::Hosts;
 use super::leftovers;
 use super::process::{Event, Member};
 use crate::suite::control::{Answer, Word};
 use crate::suite::entry::{Entry, Process, Start};
 use crate::suite::verdict::{Report, Verdict};
 
-/// Runs an entry. `number` is the entry's own in this run; `slowness` multiplies its time.
-pub(super) fn attempt(entry: &Entry, number: usize, slowness: f64) -> Report {
+/// Runs an entry. `number` is the entry's own in this run.
+pub(super) fn attempt(entry: &Entry, number: usize, plan: &Plan<'_>) -> Report {
     let start = Instant::now();
-    let most = entry.timeout.mul_f64(slowness);
-    let mut attempt = Attempt::new(entry, number);
+    let most = entry.timeout.mul_f64(plan.slowness);
+    let mut attempt = Attempt::new(entry, number, plan.hosts);
     let (verdict, noticed) = match attempt.play(start, most) {
         Ok(verdict) if entry.must_fail => inverted(verdict),
         Ok(Verdict::Fail(why)) if entry.may_fail => (Verdict::Pass, Some(why)),
@@ -56,6 +58,7 @@ fn inverted(verdict: Verdict) -> (Verdict, Option<String>) {
 
 struct Attempt<'a> {
     entry: &'a Entry,
+    hosts: Option<&'a Hosts>,
     names: Names,
     members: Vec<Member>,
     states: Vec<State>,
@@ -79,11 +82,12 @@ struct State {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(entry: &'a Entry, number: usize) -> Self {
+    fn new(entry: &'a Entry, number: usize, hosts: Option<&'a Hosts>) -> Self {
         let (sender, events) = channel();
         Self {
             entry,
-            names: Names::new(number),
+            hosts,
+            names: Names::new(number, hosts.is_some()),
             members: Vec::new(),
             states: vec![State::default(); entry.processes.len()],
             events,
@@ -119,7 +123,7 @@ impl<'a> Attempt<'a> {
             return Ok(false);
         };
         let process = self.names.fill(process, ready)?;
-        let member = Member::start(place, &process, &self.sender)?;
+        let member = Member::start(place, &process, self.hosts, &self.sender)?;
         self.members.push(member);
         Ok(true)
     }
@@ -296,13 +300,18 @@ impl<'a> Attempt<'a> {
 /// What the placeholders of an entry stand for.
 struct Names {
     number: usize,
+    host: &'static str,
     ports: BTreeMap<String, u16>,
 }
 
 impl Names {
-    fn new(number: usize) -> Self {
+    fn new(number: usize, has_hosts: bool) -> Self {
         Self {
             number,
+            host: match has_hosts {
+                true => Hosts::address(),
+                false => "127.0.0.1",
+            },
             ports: BTreeMap::new(),
         }
     }
@@ -328,7 +337,8 @@ impl Names {
 
     fn fill_text(&mut self, text: &str, ready: &str) -> anyhow::Result<String> {
         let own = format!("fabtests-{}-{}", std::process::id(), self.number);
-        let mut text = text.replace("{name}", &own).replace("{ready}", ready);
+        let text = text.replace("{name}", &own).replace("{ready}", ready);
+        let mut text = text.replace("{host}", self.host);
         while let Some(from) = text.find("{port") {
             let Some(len) = text[from..].find('}') else {
                 break;

@@ -2,6 +2,7 @@
 //! a time.
 
 mod attempt;
+mod hosts;
 mod leftovers;
 mod process;
 
@@ -15,6 +16,8 @@ use super::entry::Entry;
 use super::manifest::Manifest;
 use super::verdict::{Report, Verdict};
 
+pub use hosts::Hosts;
+
 /// How a run is to be made.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
@@ -24,6 +27,8 @@ pub struct Plan<'a> {
     pub jobs: usize,
     /// Multiplies the time that each entry may take.
     pub slowness: f64,
+    /// Where the processes of an entry are by turns, if not all on this host.
+    pub hosts: Option<&'a Hosts>,
 }
 
 /// What happens in a run, for whoever watches it.
@@ -127,7 +132,7 @@ impl Batch<'_> {
             let report = match manifest.fault(&entry.provider, &entry.name) {
                 Some(reason) => not_run(entry, reason),
                 None => {
-                    let report = attempt::attempt(entry, place, self.plan.slowness);
+                    let report = attempt::attempt(entry, place, self.plan);
                     with_expectation(report, manifest)
                 }
             };

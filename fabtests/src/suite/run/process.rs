@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
+use super::hosts::Hosts;
 use super::leftovers;
 use crate::suite::control::{Answer, RUNNER, Word};
 use crate::suite::entry::Process;
@@ -48,12 +49,17 @@ impl Member {
     pub(super) fn start(
         place: usize,
         process: &Process,
+        hosts: Option<&Hosts>,
         events: &Sender<Event>,
     ) -> anyhow::Result<Self> {
         let (control, stdin) = UnixStream::pair().context("cannot make a control socket")?;
         let (printed, output) = std::io::pipe().context("cannot make a pipe")?;
         // By this name it is there even if its file has been replaced.
-        let mut command = Command::new("/proc/self/exe");
+        let program = format!("/proc/{}/exe", std::process::id());
+        let mut command = match hosts {
+            Some(hosts) => hosts.command(place, &program),
+            None => Command::new(program),
+        };
         command
             .args(&process.args)
             // Where a panic was is enough; its backtrace would push the rest out.
