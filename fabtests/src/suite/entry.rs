@@ -27,8 +27,9 @@ pub enum Start {
 ///
 /// Arguments and values of variables may contain placeholders: `{port}` and `{port:NAME}` are TCP
 /// ports that nobody else of the run has, the same for the same name throughout the entry; `{name}`
-/// is a word that no other entry has; `{host}` is the address of the first process's host; `{ready}`
-/// is what the process before said when it was ready.
+/// is a word that no other entry has; `{here}` is the address of its host and `{host}` that of the
+/// first process's; `{source}` is `-s {here}` on two hosts, and nothing on one; `{ready}` is what the
+/// process before said when it was ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// The arguments.

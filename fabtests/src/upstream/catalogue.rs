@@ -60,7 +60,7 @@ const FUNCTIONAL: &[&str] = &[
 ];
 
 /// Processes of a group, of which the second sends.
-const GROUP: &str = "fi_mcast -s 127.0.0.1";
+const GROUP: &str = "fi_mcast";
 
 /// The benchmarks: with `-I 5` in the quick set, and with as many iterations as they like in the
 /// standard one.
@@ -151,23 +151,29 @@ pub fn entries(_: &Wanted, provider: &str) -> Vec<Entry> {
         add(Set::Standard, line.clone(), pair(&line, provider));
     }
     let group = |role: &[&str]| {
-        let port = ["-P", "{port}", "-b={port:beside}", "239.255.77.9"];
+        let port = [
+            "-s={here}",
+            "-P",
+            "{port}",
+            "-b={port:beside}",
+            "239.255.77.9",
+        ];
         words(GROUP, provider, &[role, &port].concat())
     };
     add(
         Set::Quick,
         GROUP.to_owned(),
-        vec![group(&["-M"]), group(&[])],
+        vec![group(&["-M"]), group(&["-O={host}"])],
     );
     for (set, line) in STRESS {
-        let server = words("fi_rdm_stress -x", provider, &["-B", "{port}"]);
+        let server = words("fi_rdm_stress -x", provider, &["{source}", "-B", "{port}"]);
         let client = words(line, provider, &["-P", "{port}", "{host}"]);
         add(*set, (*line).to_owned(), vec![server, client]);
     }
     for (set, line) in UBER {
         let apart = line.split_whitespace().find(|word| *word == "-f");
         let server = format!("fi_ubertest -x {}", apart.unwrap_or_default());
-        let own = ["-q", "{port:control}", "-B", "{port}"];
+        let own = ["{source}", "-q", "{port:control}", "-B", "{port}"];
         let server = words(&server, provider, &own);
         let client = ["-q", "{port:control}", "-P", "{port}", "{host}"];
         let client = words(line, provider, &client);
@@ -190,7 +196,7 @@ fn pair(line: &str, provider: &str) -> Vec<Process> {
     let line: Vec<_> = line.split_whitespace().map(beside).collect();
     let line = line.join(" ");
     vec![
-        words(&line, provider, &["-B", "{port}"]),
+        words(&line, provider, &["{source}", "-B", "{port}"]),
         words(&line, provider, &["-P", "{port}", "{host}"]),
     ]
 }

@@ -177,7 +177,7 @@ pub(crate) const NOTICED: &[(&str, &[Flaw])] = &[
         "fi_rma_tx_completion -e rdm -o write -v -I 5",
         &[Flaw::WrongAddress],
     ),
-    ("fi_mcast -s 127.0.0.1", &[Flaw::FlipsBit]),
+    ("fi_mcast", &[Flaw::FlipsBit]),
     ("fi_rdm_stress -n 4", &[Flaw::FlipsBit, Flaw::WrongAddress]),
     ("fi_multinode -n 3 -x msg -I 10", &[Flaw::FlipsBit]),
     ("fi_multinode -n 3 -x rma -I 10", &[Flaw::WrongAddress]),

@@ -122,7 +122,7 @@ impl<'a> Attempt<'a> {
         let Some(process) = self.entry.processes.get(place) else {
             return Ok(false);
         };
-        let process = self.names.fill(process, ready)?;
+        let process = self.names.fill(process, place, ready)?;
         let member = Member::start(place, &process, self.hosts, &self.sender)?;
         self.members.push(member);
         Ok(true)
@@ -300,7 +300,7 @@ impl<'a> Attempt<'a> {
 /// What the placeholders of an entry stand for.
 struct Names {
     number: usize,
-    host: &'static str,
+    has_hosts: bool,
     ports: BTreeMap<String, u16>,
 }
 
@@ -308,19 +308,17 @@ impl Names {
     fn new(number: usize, has_hosts: bool) -> Self {
         Self {
             number,
-            host: match has_hosts {
-                true => Hosts::address(),
-                false => "127.0.0.1",
-            },
+            has_hosts,
             ports: BTreeMap::new(),
         }
     }
 
-    fn fill(&mut self, process: &Process, ready: &str) -> anyhow::Result<Process> {
-        let mut fill = |text: &String| self.fill_text(text, ready);
-        let args = process
-            .args
-            .iter()
+    fn fill(&mut self, process: &Process, place: usize, ready: &str) -> anyhow::Result<Process> {
+        let has_hosts = self.has_hosts;
+        let mut fill = |text: &String| self.fill_text(text, place, ready);
+        let args = process.args.iter();
+        let args = args
+            .filter(|arg| has_hosts || *arg != SOURCE)
             .map(&mut fill)
             .collect::<Result<_, _>>()?;
         let env = process
@@ -335,10 +333,19 @@ impl Names {
         })
     }
 
-    fn fill_text(&mut self, text: &str, ready: &str) -> anyhow::Result<String> {
+    fn host(&self, place: usize) -> &'static str {
+        match self.has_hosts {
+            true => Hosts::address(place),
+            false => "127.0.0.1",
+        }
+    }
+
+    fn fill_text(&mut self, text: &str, place: usize, ready: &str) -> anyhow::Result<String> {
         let own = format!("fabtests-{}-{}", std::process::id(), self.number);
         let text = text.replace("{name}", &own).replace("{ready}", ready);
-        let mut text = text.replace("{host}", self.host);
+        let text = text.replace(SOURCE, "-s={here}");
+        let text = text.replace("{here}", self.host(place));
+        let mut text = text.replace("{host}", self.host(0));
         while let Some(from) = text.find("{port") {
             let Some(len) = text[from..].find('}') else {
                 break;
@@ -359,6 +366,9 @@ impl Names {
         Ok(port)
     }
 }
+
+/// What only processes on two hosts are told.
+const SOURCE: &str = "{source}";
 
 /// A port that nobody listens at, and that was not given out before.
 fn free_port() -> anyhow::Result<u16> {

@@ -36,13 +36,12 @@ impl Hosts {
         Ok(Self(hosts))
     }
 
-    /// The address of the host of the first process.
-    pub(super) fn address() -> &'static str {
-        ADDRESSES[0]
+    /// The address of the host where the process of this number is: by turns the one and the other.
+    pub(super) fn address(place: usize) -> &'static str {
+        ADDRESSES[place % 2]
     }
 
-    /// A command that is run where the process of this number is: by turns on the one host and on the
-    /// other.
+    /// A command that is run where the process of this number is.
     pub(super) fn command(&self, place: usize, program: &str) -> Command {
         let mut command = self.0[place % 2].enter();
         command.arg(program);
