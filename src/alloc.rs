@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::owned::sole;
 use crate::pages::Pages;
-use crate::{Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
+use crate::{Counter, Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
 
 /// How memory is made.
 #[derive(Clone, Debug, Default)]
@@ -148,6 +148,16 @@ impl MemoryRegion for Ordinary {
     fn desc(&self) -> Desc {
         let region = self.region.as_ref();
         region.map_or(Desc::NONE, |region| region.desc())
+    }
+
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        match &self.region {
+            Some(region) => region.bind_counter(cntr, what),
+            None => {
+                let what = "a counter for memory that peers may not use";
+                Err(Error::new(Errno::Inval, what))
+            }
+        }
     }
 }
 

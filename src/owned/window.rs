@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::sole;
-use crate::{Allocation, Domain, Errno, Error, MrAccess, Result, alloc};
+use crate::{Allocation, Counter, Domain, Errno, Error, MrAccess, Result, alloc};
 
 const WORD: usize = size_of::<u64>();
 
@@ -57,6 +57,14 @@ impl Window {
     /// What peers name the window by.
     pub fn key(&self) -> u64 {
         self.memory.key()
+    }
+
+    /// Has a counter count what peers do with the window ([`crate::MemoryRegion::bind_counter`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        self.memory.bind_counter(cntr, what)
     }
 
     /// The first byte, for programs in other languages. Peers may write it at any time.

@@ -1,6 +1,6 @@
 //! `cargo xtask plant`: defects planted in the source, one at a time, each with the tests that have
 //! to fail for it. They are for what the mutation list of docs/FABTESTS.md cannot reach: parts that
-//! are no provider's.
+//! are no provider's, and ways inside of one.
 //!
 //! The work is done in a copy of the last commit, `target/planted`, never here.
 
@@ -67,6 +67,60 @@ const PLANTS: &[Plant] = plants! {
             fails "rules_say_what_goes_wrong_and_when";
         "chance does not ask for its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
             fails "chance_repeats_itself_with_its_seed";
+    }
+    "providers/hook/src/regions.rs": "selvedge-hook" "--test=layers" {
+        "a region takes counters with their hooks": "let cntr = HookedCounter::inner(Arc::clone(cntr));" => "let _ = HookedCounter::inner; let cntr = Arc::clone(cntr);"
+            fails "a_counter_is_bound_to_a_region_inside_of_its_layers";
+    }
+    "providers/hook/src/events.rs": "selvedge-hook" "--test=layers" {
+        "errors name the endpoint without hooks": "error.ep = error.ep.map(|ep| KNOWN.endpoint(ep));" => "let _ = &mut error.ep;"
+            fails "an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_open";
+    }
+    "providers/kit/src/mr/counts.rs": "selvedge-shm" "--test=rma" {
+        "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => seen.push((key, len)),"
+            fails "an_operation_is_one_event_for_each_region_that_it_touches";
+        "counters of regions drive nobody who is there": "ledgers.try_for_each(|ledger| ledger.follow(&cntr))?;" => "ledgers.try_for_each(|_| Ok::<(), Error>(()))?;"
+            fails "each_region_counts_what_is_done_to_it_by_every_way", "whoever_sleeps_at_a_counter_of_a_region_is_woken_by_writes_and_reads";
+        "counters of regions drive nobody who comes later": "cntrs.try_for_each(|cntr| endpoint.follow(&cntr))" => "cntrs.try_for_each(|_| Ok(()))"
+            fails "reading_a_counter_of_a_region_drives_whatever_peers_reach_it_by";
+        "a second counter takes the place of the first": "(0..EVENTS.len()).any(is_taken)" => "(0..0).any(is_taken)"
+            fails "counters_that_cannot_be_bound_are_refused_by_name";
+        "counters stay with the key": "self.0.remove(&key)" => "let _ = key; None"
+            fails "a_key_that_is_used_again_counts_for_nobody";
+    }
+    "providers/kit/src/mr/counts.rs": "selvedge-tcp" "--test=one_process" {
+        "a counter of both counts an access twice": "read.is_none_or(|read| !Arc::ptr_eq(read, write))" => "read.is_none_or(|read| Arc::ptr_eq(read, write))"
+            fails "a_counter_for_reads_and_writes_counts_what_is_both_once";
+    }
+    "providers/shm/src/rma/direct.rs": "selvedge-shm" "--test=rma" {
+        "special memory is used without the owner who counts": "|| row.is_counted()" => "|| row.is_counted() && row.len == 0"
+            fails "each_region_counts_what_is_done_to_it_by_every_way", "what_was_used_directly_is_counted_once_it_has_a_counter";
+    }
+    "providers/shm/src/rma/read.rs": "selvedge-shm" "--test=rma" {
+        "memory is copied from without the owner who counts": "if grant.row.is_counted() {" => "if grant.row.is_counted() && place.len == 0 {"
+            fails "each_region_counts_what_is_done_to_it_by_every_way";
+        "reads in segments are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
+            fails "each_region_counts_what_is_done_to_it_by_every_way";
+        "reads inside of commands are not counted": "self.shared.keys.count_read(&read.places);" => ""
+            fails "each_region_counts_what_is_done_to_it_by_every_way";
+    }
+    "providers/shm/src/smr/keys.rs": "selvedge-shm" "--test=rma" {
+        "what was looked up stays good": "self.generations[place] += 2;" => "self.generations[place] += 0;"
+            fails "what_was_used_directly_is_counted_once_it_has_a_counter";
+    }
+    "providers/shm/src/proto/into.rs": "selvedge-shm" "--test=rma" {
+        "large writes are not counted": "memory.domain.keys.count_write(memory.places.all());" => ""
+            fails "each_region_counts_what_is_done_to_it_by_every_way";
+    }
+    "providers/tcp/src/serve.rs": "selvedge-tcp" "--test=one_process" {
+        "writes are not counted": "self.keys.count(places, MrAccess::REMOTE_WRITE);" => "let _ = places;"
+            fails "each_region_counts_what_is_done_to_it";
+        "reads are not counted": "keys.count(read.into_iter(), MrAccess::REMOTE_READ);" => "drop(read);"
+            fails "each_region_counts_what_is_done_to_it";
+        "atomics are not counted": "self.keys.count(targets, change.kernel.access());" => "drop(targets);"
+            fails "each_region_counts_what_is_done_to_it";
+        "to fetch is to write": "let is_read = change.kernel.has_result();" => "let is_read = change.kernel.op() == Op::AtomicRead;"
+            fails "to_fetch_is_to_read_for_the_counters_of_the_target";
     }
     "util/top/src/units.rs": "selvedge-top" "--bin=fi_top" {
         "a number may have four digits": "value >= 999.5 &&" => "value >= 1000.5 &&"

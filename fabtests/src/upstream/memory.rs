@@ -12,9 +12,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use memmap2::MmapMut;
 use nix::sys::mman::{MmapAdvise, madvise};
-use selvedge::{Allocation, Desc, Domain, IovMut, MemoryRegion, MrAccess, MrMode, alloc, mr};
+use selvedge::{
+    Allocation, Desc, Domain, Errno, IovMut, MemoryRegion, MrAccess, MrMode, alloc, mr,
+};
 
-use super::failure::wrong;
+use super::failure::{lacks, wrong};
+use super::wait::Count;
 
 /// Some pages. Clones are the same memory.
 #[derive(Clone, Debug)]
@@ -257,6 +260,20 @@ impl Rights {
     pub(super) fn desc(&self) -> Desc {
         let region = self.region.as_ref();
         region.map_or(Desc::NONE, |region| region.desc())
+    }
+
+    /// Has a counter count what peers write to it.
+    ///
+    /// # Errors
+    /// When peers have no rights; the domain's.
+    pub(super) fn count_writes(&self, count: &Count) -> anyhow::Result<()> {
+        let region = self.region.as_ref();
+        let region = region.context("nobody writes to memory without rights for peers")?;
+        let bound = region.bind_counter(count.cntr(), MrAccess::REMOTE_WRITE);
+        bound.map_err(|error| match error.errno() {
+            Errno::NoSys => lacks(error.to_string()),
+            _ => anyhow::Error::new(error).context("cannot bind a counter to a region"),
+        })
     }
 
     /// What peers name it by.

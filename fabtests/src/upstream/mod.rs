@@ -90,6 +90,7 @@ const PROGRAMS: &[Program] = programs! {
     "fi_av_xfer" "peers that are removed and inserted" functional::letters("") => functional::av_xfer,
     "fi_multi_recv" "buffers that take many messages" functional::MULTI_RECV => functional::multi_recv,
     "fi_multi_ep" "endpoints of one domain" functional::letters("c:AQ") => functional::multi_ep,
+    "fi_multi_mr" "counters of regions" functional::letters("c:V") => functional::multi_mr,
     "fi_rdm_multi_client" "clients, one after the other" functional::letters("RU") => functional::rdm_multi_client,
     "fi_rdm_multi_domain" "domains of one process" functional::letters("c:") => functional::rdm_multi_domain,
     "fi_rdm_atomic" "atomic operations" functional::letters("Uz:") => functional::rdm_atomic,
@@ -114,7 +115,6 @@ const PROGRAMS: &[Program] = programs! {
     "fi_multinode_coll" "collectives of three processes and more" multinode::LETTERS
         => multinode_coll::multinode_coll,
 
-    "fi_multi_mr" "counters of regions" functional::ABSENT => functional::multi_mr,
     "fi_rdm_deferred_wq" "deferred work" functional::DEFERRED => functional::rdm_deferred_wq,
     "fi_rdm_rma_trigger" "triggered operations" functional::DEFERRED => functional::rdm_rma_trigger,
     "fi_rdm_shared_av" "shared address vectors" functional::SHARED_AV => functional::rdm_shared_av,

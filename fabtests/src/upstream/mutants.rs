@@ -85,6 +85,19 @@ pub(crate) const NOTICED: &[(&str, &[Flaw])] = &[
     ("fi_rdm_multi_domain -b", &[Flaw::WrongAddress]),
     ("fi_rdm_rma_event", &[Flaw::WrongAddress]),
     (
+        "fi_multi_mr -e rdm -V",
+        &[
+            Flaw::WrongAddress,
+            Flaw::CountsTwice,
+            Flaw::MixesRegions,
+            Flaw::WrongCounter,
+        ],
+    ),
+    (
+        "fi_multi_mr -e msg -V",
+        &[Flaw::CountsTwice, Flaw::MixesRegions],
+    ),
+    (
         "fi_rdm_rma_trigger -b",
         &[Flaw::ForgetsWork, Flaw::HurriesWork],
     ),
@@ -212,7 +225,6 @@ const SILENT: &[(&str, &str)] = &[
         "it has tests of its own: its ends do not wait for each other",
     ),
     ("fi_setopt_test", "it is about memory of devices"),
-    ("fi_multi_mr", "not there"),
     ("fi_msg_sockets", "not there"),
     ("fi_mr_cache_evict", "not there"),
     ("fi_check_hmem", "not there"),

@@ -127,6 +127,11 @@ impl Queue {
         &self.cq
     }
 
+    /// How it is waited for.
+    pub(super) fn manner(&self) -> Manner {
+        self.manner
+    }
+
     /// The same, waited for in another manner.
     pub(super) fn in_manner(&self, change: impl FnOnce(Manner) -> Manner) -> Self {
         Self {

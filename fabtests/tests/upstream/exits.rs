@@ -6,7 +6,7 @@ use crate::pair::{alone, pair};
 fn what_a_provider_lacks_is_no_data() {
     for line in [
         "fi_mr_cache_evict",
-        "fi_multi_mr -e rdm -V",
+        "fi_multi_mr -e msg -V",
         "fi_check_hmem",
         "fi_msg",
         "fi_msg_sockets",
@@ -59,7 +59,13 @@ fn an_unknown_option_prints_the_usage() {
 
 #[test]
 fn an_expected_error_is_a_success() {
-    assert_eq!(alone("fi_multi_mr -p shm --expect-error 61").code, Some(0));
-    assert_eq!(alone("fi_multi_mr -p shm --expect-error 38").code, Some(61));
+    assert_eq!(
+        alone("fi_check_hmem -p shm --expect-error 61").code,
+        Some(0)
+    );
+    assert_eq!(
+        alone("fi_check_hmem -p shm --expect-error 38").code,
+        Some(61)
+    );
     assert_eq!(alone("fi_loopback -p shm --expect-error 61").code, Some(1));
 }

@@ -133,6 +133,15 @@ fn targets_count_and_queues_fill() {
 }
 
 #[test]
+fn each_region_counts_for_itself() {
+    all_succeed(&[
+        "fi_multi_mr -e rdm -V",
+        "fi_multi_mr -c 5 -I 30 -S 5000",
+        "fi_multi_mr -c 3 -S 200000 --special",
+    ]);
+}
+
+#[test]
 fn endpoints_share_contexts() {
     for options in [
         "",

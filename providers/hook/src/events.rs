@@ -14,8 +14,14 @@ use crate::call::Args;
 use crate::endpoint::HookedEndpoint;
 use crate::provider::{At, unwrapped};
 
-/// The objects of a fabric that events name.
-#[derive(Debug, Default)]
+/// The objects that events name. A fabric may be opened more than once: the queue of one tells of
+/// the endpoints of another.
+pub(crate) static KNOWN: Known = Known {
+    endpoints: Mutex::new(Vec::new()),
+    passive: Mutex::new(Vec::new()),
+};
+
+#[derive(Debug)]
 pub(crate) struct Known {
     endpoints: Mutex<Vec<Weak<HookedEndpoint>>>,
     passive: Mutex<Vec<Weak<HookedPassive>>>,
@@ -67,16 +73,11 @@ impl Known {
 pub(crate) struct HookedEq {
     inner: Arc<dyn EventQueue>,
     at: At,
-    known: Arc<Known>,
 }
 
 impl HookedEq {
-    pub(crate) fn new(inner: Arc<dyn EventQueue>, at: At, known: &Arc<Known>) -> Self {
-        Self {
-            inner,
-            at,
-            known: Arc::clone(known),
-        }
+    pub(crate) fn new(inner: Arc<dyn EventQueue>, at: At) -> Self {
+        Self { inner, at }
     }
 
     pub(crate) fn inner(eq: Arc<dyn EventQueue>) -> Arc<dyn EventQueue> {
@@ -86,7 +87,7 @@ impl HookedEq {
     fn taken(&self, name: &'static str, run: impl FnOnce() -> Result<Event>) -> Result<Event> {
         let gave = |event: &Event| Some(format!("\"event\":\"{}\"", kind(event)));
         let event = self.at.gives(name, &|_| {}, gave, Err(Errno::Again), run)?;
-        Ok(self.known.event(event))
+        Ok(KNOWN.event(event))
     }
 }
 
@@ -116,7 +117,7 @@ impl EventQueue for HookedEq {
         let mut error = self
             .at
             .gives("eq_readerr", &|_| {}, gave, Err(Errno::Again), run)?;
-        error.ep = error.ep.map(|ep| self.known.endpoint(ep));
+        error.ep = error.ep.map(|ep| KNOWN.endpoint(ep));
         Ok(error)
     }
 

@@ -23,6 +23,7 @@ mod out;
 mod perf;
 mod provider;
 mod queues;
+mod regions;
 mod scalable;
 mod trace;
 

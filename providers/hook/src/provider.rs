@@ -17,9 +17,10 @@ use selvedge::{
 
 use crate::call::{Args, Hooks};
 use crate::endpoint::HookedEndpoint;
-use crate::events::{HookedEq, HookedPassive, Known};
+use crate::events::{HookedEq, HookedPassive, KNOWN};
 use crate::objects::{HookedAv, HookedCounter};
 use crate::queues::HookedQueue;
+use crate::regions::HookedRegion;
 use crate::scalable::HookedScalable;
 
 /// A provider whose objects have what `FI_HOOK` asks for around them.
@@ -66,18 +67,13 @@ impl Provider for Hooked {
                 .text("name", &info.fabric_attr.name);
         };
         let inner = at.open("fabric", &what, || self.inner.fabric(info))?;
-        Ok(Arc::new(HookedFabric {
-            inner,
-            at,
-            known: Arc::default(),
-        }))
+        Ok(Arc::new(HookedFabric { inner, at }))
     }
 }
 
 struct HookedFabric {
     inner: Arc<dyn Fabric>,
     at: At,
-    known: Arc<Known>,
 }
 
 impl Fabric for HookedFabric {
@@ -87,11 +83,7 @@ impl Fabric for HookedFabric {
             args.text("name", &info.domain_attr.name);
         };
         let inner = at.open("domain", &what, || self.inner.domain(info))?;
-        Ok(Arc::new(HookedDomain {
-            inner,
-            at,
-            known: Arc::clone(&self.known),
-        }))
+        Ok(Arc::new(HookedDomain { inner, at }))
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
@@ -100,7 +92,7 @@ impl Fabric for HookedFabric {
             args.num("size", attr.size as u64);
         };
         let inner = at.open("eq_open", &what, || self.inner.eq(attr))?;
-        Ok(Arc::new(HookedEq::new(inner, at, &self.known)))
+        Ok(Arc::new(HookedEq::new(inner, at)))
     }
 
     fn passive_endpoint(
@@ -113,7 +105,7 @@ impl Fabric for HookedFabric {
         let open = || self.inner.passive_endpoint(info, eq);
         let inner = at.open("passive_ep", &|_| {}, open)?;
         let passive = Arc::new(HookedPassive::new(inner, at));
-        self.known.add_passive(&passive);
+        KNOWN.add_passive(&passive);
         Ok(passive)
     }
 }
@@ -133,7 +125,6 @@ impl fmt::Debug for HookedFabric {
 struct HookedDomain {
     inner: Arc<dyn Domain>,
     at: At,
-    known: Arc<Known>,
 }
 
 // SAFETY: queues, endpoints and regions are the inner domain's; what is around them leaves out
@@ -167,7 +158,7 @@ unsafe impl Domain for HookedDomain {
         };
         let inner = at.open("endpoint", &what, || self.inner.endpoint(info, bind))?;
         let endpoint = Arc::new(HookedEndpoint::new(inner, at));
-        self.known.add_endpoint(&endpoint);
+        KNOWN.add_endpoint(&endpoint);
         Ok(endpoint)
     }
 
@@ -175,8 +166,7 @@ unsafe impl Domain for HookedDomain {
         let at = self.at.another();
         let open = || self.inner.scalable_endpoint(info);
         let inner = at.open("scalable_ep", &|_| {}, open)?;
-        let known = Arc::clone(&self.known);
-        Ok(Arc::new(HookedScalable::new(inner, at, known)))
+        Ok(Arc::new(HookedScalable::new(inner, at)))
     }
 
     fn mr_mode(&self) -> MrMode {
@@ -195,14 +185,17 @@ unsafe impl Domain for HookedDomain {
         };
         // SAFETY: passed on from the caller.
         let reg = || unsafe { self.inner.reg(region, attr) };
-        self.at.open("mr_reg", &what, reg)
+        let inner = self.at.open("mr_reg", &what, reg)?;
+        Ok(Arc::new(HookedRegion::new(inner, self.at.another())))
     }
 
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
         let what = |args: &mut Args| {
             args.num("len", len as u64);
         };
-        self.at.open("alloc", &what, || self.inner.alloc(len, attr))
+        let alloc = || self.inner.alloc(len, attr);
+        let inner = self.at.open("alloc", &what, alloc)?;
+        Ok(Arc::new(HookedRegion::new(inner, self.at.another())))
     }
 
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {

@@ -7,18 +7,17 @@ use selvedge::{Address, Bindings, Endpoint, Error, Info, Result, ScalableEndpoin
 
 use crate::call::Args;
 use crate::endpoint::HookedEndpoint;
-use crate::events::Known;
+use crate::events::KNOWN;
 use crate::provider::{At, unhooked};
 
 pub(crate) struct HookedScalable {
     inner: Arc<dyn ScalableEndpoint>,
     at: At,
-    known: Arc<Known>,
 }
 
 impl HookedScalable {
-    pub(crate) fn new(inner: Arc<dyn ScalableEndpoint>, at: At, known: Arc<Known>) -> Self {
-        Self { inner, at, known }
+    pub(crate) fn new(inner: Arc<dyn ScalableEndpoint>, at: At) -> Self {
+        Self { inner, at }
     }
 }
 
@@ -40,7 +39,7 @@ impl ScalableEndpoint for HookedScalable {
         let open = || self.inner.context(index, info, bind);
         let inner = at.open("context", &what, open)?;
         let endpoint = Arc::new(HookedEndpoint::new(inner, at));
-        self.known.add_endpoint(&endpoint);
+        KNOWN.add_endpoint(&endpoint);
         Ok(endpoint)
     }
 }

@@ -1,20 +1,23 @@
-//! The layers around shm: what they write, and what they make fail.
+//! The layers around shm and tcp: what they write, what they make fail, and whom events name.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge::cq::Entry;
+use selvedge::info::EpType;
 use selvedge::{
-    AddressVector, Bindings, Caps, CompletionQueue, Endpoint, Errno, FiAddr, Hints, Info, Registry,
-    av, cq,
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Endpoint, Errno, FiAddr, Hints, Info,
+    MrAccess, Registry, alloc, av, cntr, cq, eq,
 };
 use selvedge_hook::Hooked;
 
 static SHM: Hooked = Hooked::new(&selvedge_shm::PROVIDER);
+static TCP: Hooked = Hooked::new(&selvedge_tcp::PROVIDER);
 
 /// The environment of one test, with a file of its own.
 struct Place {
@@ -200,4 +203,51 @@ fn without_the_variable_there_is_no_layer() {
     let side = side(&place.info(&[]));
     drop(side);
     assert!(!place.file.exists());
+}
+
+#[test]
+fn an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_open() {
+    let params = [("FI_HOOK", "perf")].into_iter().collect();
+    let registry = Registry::new().with(&TCP).with_params(params);
+    let hints = Hints::new()
+        .caps(Caps::MSG)
+        .ep_type(EpType::Msg)
+        .src_addr("127.0.0.1:0".parse().unwrap());
+    let info = registry.infos(&hints).unwrap().remove(0);
+    let eq = info.fabric().unwrap().eq(&eq::Attr::default()).unwrap();
+    let domain = info.open().unwrap();
+    let cq = domain.cq(&cq::Attr::default()).unwrap();
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let mut bind = Bindings::new(cq, av);
+    bind.eq = Some(Arc::clone(&eq));
+    let ep = domain.endpoint(&info, bind).unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let nobody = Address::Ip(nobody.unwrap());
+    ep.cm().unwrap().connect(&nobody, &[]).unwrap();
+    let error = loop {
+        match eq.read() {
+            Err(Errno::Avail) => break eq.read_err().unwrap(),
+            other => assert_eq!(other.unwrap_err(), Errno::Again),
+        }
+    };
+    assert_eq!(error.errno, Errno::ConnRefused);
+    assert!(Arc::ptr_eq(&error.ep.unwrap(), &ep));
+}
+
+#[test]
+fn a_counter_is_bound_to_a_region_inside_of_its_layers() {
+    let place = Place::new();
+    let info = place.info(&[("FI_HOOK", "trace;perf")]);
+    let domain = info.open().unwrap();
+    let cntr = domain.cntr(&cntr::Attr::default()).unwrap();
+    let attr = alloc::Attr::new(MrAccess::REMOTE_WRITE).with_key(3);
+    let memory = domain.alloc(64, &attr).unwrap();
+    memory.bind_counter(&cntr, MrAccess::REMOTE_WRITE).unwrap();
+    let again = memory.bind_counter(&cntr, MrAccess::REMOTE_WRITE);
+    assert_eq!(again.unwrap_err().errno(), Errno::Inval);
+    drop(memory);
+    let written = place.written();
+    let bound = written.lines().filter(|line| line.contains("mr_bind"));
+    assert_eq!(bound.count(), 2, "{written}");
+    assert!(written.contains("mr_close"), "{written}");
 }

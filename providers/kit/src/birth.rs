@@ -13,7 +13,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use selvedge::{Errno, Result};
+use selvedge::{Errno, Error, Result};
 
 use crate::lock::{Guard, Lock};
 
@@ -66,6 +66,17 @@ impl Birth {
         } else {
             Err(Errno::BadF)
         }
+    }
+
+    /// The same, for what a person reads; `what` names the object.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_for(self, what: &dyn fmt::Debug) -> Result<(), Error> {
+        self.check().map_err(|errno| {
+            let what = format!("{what:?} belongs to the process that this one was forked from");
+            Error::new(errno, what)
+        })
     }
 
     /// Makes the page of a process that has none, unless another thread is faster.

@@ -15,6 +15,7 @@ use crate::birth::Birth;
 use crate::cntr::{self as counter, Cntr};
 use crate::cq::{CqRing, Progress as Driven};
 use crate::lock::Mode;
+use crate::mr::Watchers;
 use crate::work::{self, Item, Owing, Works};
 use crate::{Auto, Drivers, Ep};
 
@@ -26,6 +27,7 @@ pub struct Base {
     spin: Duration,
     birth: Birth,
     auto: Option<Arc<Auto>>,
+    watchers: Arc<Watchers>,
     opened: Mutex<Opened>,
 }
 
@@ -63,6 +65,7 @@ impl Base {
             spin,
             birth: Birth::here(),
             auto,
+            watchers: Arc::default(),
             opened: Mutex::default(),
         })
     }
@@ -72,21 +75,24 @@ impl Base {
         self.mode
     }
 
-    /// What drives an endpoint of the domain: its queues, its counters, and the thread of automatic
-    /// progress, if the application asked for one.
+    /// What drives an endpoint of the domain: its queues, its counters, those of regions, and the
+    /// thread of automatic progress, if the application asked for one.
     pub fn drivers(&self, ep: &Ep) -> Drivers {
         let mut drivers = ep.drivers();
         drivers.auto.clone_from(&self.auto);
+        drivers.watchers = Arc::clone(&self.watchers);
         drivers
+    }
+
+    /// The counters of the domain's regions, and what drives them.
+    pub const fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
     }
 
     /// # Errors
     /// [`selvedge::Errno::BadF`] in a forked child, which has to open a domain of its own.
     pub fn check_birth(&self) -> Result<(), Error> {
-        self.birth.check().map_err(|errno| {
-            let what = format!("{self:?} belongs to the process that this one was forked from");
-            Error::new(errno, what)
-        })
+        self.birth.check_for(self)
     }
 
     /// Opens a completion queue.

@@ -3,16 +3,21 @@
 //! Whoever uses a region's memory holds [`Regions`] meanwhile, and withdrawal waits for that. What
 //! peers are told of a region is the provider's part: nothing, mostly.
 
+mod counts;
+
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
-use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr, presence};
+use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr, presence};
 
 use crate::birth::Birth;
 use crate::copy::Shared;
+
+pub use counts::{Bound, Counts, Due, Watchers};
 
 /// Pieces of a registered region.
 pub const MR_IOV_LIMIT: usize = 1;
@@ -24,7 +29,17 @@ const REMOTE: MrAccess = MrAccess::REMOTE_READ.union(MrAccess::REMOTE_WRITE);
 #[derive(Debug)]
 pub struct Keys {
     mode: MrMode,
-    table: RwLock<FxHashMap<u64, Entry>>,
+    table: RwLock<Table>,
+    /// Where regions have counters.
+    watchers: Option<Arc<Watchers>>,
+    /// Whether any region has one: most programs have none, and look no further.
+    are_counted: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: FxHashMap<u64, Entry>,
+    counts: Counts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +54,7 @@ struct Entry {
 
 /// The regions, looked at by somebody who uses their memory: none is withdrawn meanwhile.
 #[derive(Debug)]
-pub struct Regions<'a>(RwLockReadGuard<'a, FxHashMap<u64, Entry>>);
+pub struct Regions<'a>(RwLockReadGuard<'a, Table>);
 
 /// Why memory may not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +91,16 @@ impl Keys {
         Self {
             mode,
             table: RwLock::default(),
+            watchers: None,
+            are_counted: AtomicBool::new(false),
         }
+    }
+
+    /// The same, of a domain whose regions have counters.
+    #[must_use]
+    pub fn counted_by(mut self, watchers: &Arc<Watchers>) -> Self {
+        self.watchers = Some(Arc::clone(watchers));
+        self
     }
 
     /// How memory is addressed and named.
@@ -87,6 +111,31 @@ impl Keys {
     /// The regions, to use their memory with. Held no longer than a step of a copy takes.
     pub fn regions(&self) -> Regions<'_> {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts an access of a peer's, which is over, for the regions that want it: `what` is whether it
+    /// has brought bytes back, changed them, or both.
+    #[inline]
+    pub fn count(&self, places: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
+        if self.are_counted.load(Ordering::Relaxed) {
+            let due = self.regions().0.counts.due(places, what);
+            due.count();
+        }
+    }
+
+    fn bind(&self, key: u64, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        let Some(watchers) = &self.watchers else {
+            let what = format!("the region of key {key:#x}: nobody counts what peers do with it");
+            return Err(Error::new(Errno::NoSys, what));
+        };
+        if key == NO_KEY {
+            let what = "a counter for a region that peers may not use";
+            return Err(Error::new(Errno::Inval, what));
+        }
+        let cntr = watchers.watch(cntr)?;
+        self.table().counts.bind(key, &cntr, what)?;
+        self.are_counted.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Registers memory: what [`selvedge::Domain::reg`] is for, whose caller has promised what has to
@@ -133,18 +182,18 @@ impl Keys {
         let mut table = self.table();
         let by_provider = self.mode.contains(MrMode::PROV_KEY);
         let mut key = if by_provider { random() } else { wanted };
-        while by_provider && (key == NO_KEY || table.contains_key(&key)) {
+        while by_provider && (key == NO_KEY || table.entries.contains_key(&key)) {
             key = random();
         }
-        if key == NO_KEY || table.contains_key(&key) {
+        if key == NO_KEY || table.entries.contains_key(&key) {
             let what = format!("the key {key:#x} is taken");
             return Err(Error::new(Errno::NoKey, what));
         }
-        table.insert(key, entry);
+        table.entries.insert(key, entry);
         Ok(key)
     }
 
-    fn table(&self) -> RwLockWriteGuard<'_, FxHashMap<u64, Entry>> {
+    fn table(&self) -> RwLockWriteGuard<'_, Table> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -155,7 +204,7 @@ impl Regions<'_> {
     /// # Errors
     /// Why it may not.
     pub fn locate(&self, piece: &RmaIov, rights: MrAccess) -> Result<Shared, Denied> {
-        let entry = self.0.get(&piece.key).ok_or(Denied::Key)?;
+        let entry = self.0.entries.get(&piece.key).ok_or(Denied::Key)?;
         if !entry.access.contains(rights) {
             return Err(Denied::Right);
         }
@@ -215,13 +264,22 @@ impl MemoryRegion for Region {
     fn desc(&self) -> Desc {
         Desc::NONE
     }
+
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        self.birth.check_for(self)?;
+        self.keys.bind(self.key, cntr, what)
+    }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         // In a forked child the lock may be held by a thread that does not exist there.
         if self.key != NO_KEY && self.birth.is_here() {
-            self.keys.table().remove(&self.key);
+            let mut table = self.keys.table();
+            table.entries.remove(&self.key);
+            let counters = table.counts.remove(self.key);
+            drop(table);
+            drop(counters);
         }
     }
 }

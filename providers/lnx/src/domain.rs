@@ -111,7 +111,7 @@ unsafe impl selvedge::Domain for Domain {
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         self.base.check_birth()?;
         // SAFETY: passed on from the caller.
-        unsafe { register(self.links(), region, attr) }
+        unsafe { register(self.links(), self.base.watchers(), region, attr) }
     }
 }
 

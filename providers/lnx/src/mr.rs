@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
-use selvedge::{Desc, Domain, Error, Info, IovMut, MemoryRegion, MrAccess, MrMode, mr};
+use selvedge::{
+    Counter, Desc, Domain, Errno, Error, Info, IovMut, MemoryRegion, MrAccess, MrMode, mr,
+};
+use selvedge_kit::mr::Watchers;
 
 /// A region of both links.
 #[derive(Debug)]
 pub(crate) struct Region {
     near: Arc<dyn MemoryRegion>,
     /// None for memory that peers may not use.
-    _far: Option<Arc<dyn MemoryRegion>>,
+    far: Option<Arc<dyn MemoryRegion>>,
+    /// The counters of both, which drive what is around the links, too.
+    watchers: Arc<Watchers>,
 }
 
 impl MemoryRegion for Region {
@@ -19,6 +24,16 @@ impl MemoryRegion for Region {
 
     fn desc(&self) -> Desc {
         Desc::NONE
+    }
+
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        let Some(far) = &self.far else {
+            let what = "a counter for a region that peers may not use";
+            return Err(Error::new(Errno::Inval, what));
+        };
+        self.near.bind_counter(cntr, what)?;
+        far.bind_counter(cntr, what)?;
+        self.watchers.watch(cntr).map(drop)
     }
 }
 
@@ -43,6 +58,7 @@ pub(crate) fn set_modes(mode: MrMode, [near, far]: &mut [Info; 2]) {
 #[expect(unsafe_code, reason = "the caller's promise about the memory")]
 pub(crate) unsafe fn register(
     [near, far]: [&dyn Domain; 2],
+    watchers: &Arc<Watchers>,
     memory: &[IovMut],
     attr: &mr::Attr,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
@@ -60,5 +76,9 @@ pub(crate) unsafe fn register(
         }
         false => None,
     };
-    Ok(Arc::new(Region { near, _far: far }))
+    Ok(Arc::new(Region {
+        near,
+        far,
+        watchers: Arc::clone(watchers),
+    }))
 }

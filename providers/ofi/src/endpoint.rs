@@ -232,7 +232,9 @@ impl Endpoint {
 }
 
 /// What was opened here, and not by another provider.
-fn own<T: Send + Sync + 'static, D: ?Sized + fmt::Debug>(it: Arc<D>) -> Result<Arc<T>, Error>
+pub(crate) fn own<T: Send + Sync + 'static, D: ?Sized + fmt::Debug>(
+    it: Arc<D>,
+) -> Result<Arc<T>, Error>
 where
     Arc<D>: IntoAny,
 {
@@ -241,7 +243,7 @@ where
 }
 
 /// Objects of the object model, as any.
-trait IntoAny {
+pub(crate) trait IntoAny {
     fn into_any(self) -> Arc<dyn Any + Send + Sync>;
 }
 

@@ -8,13 +8,14 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr};
+use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr};
 use selvedge_abi::{FidMr, MrAttr, number};
 
+use crate::cntr::Cntr;
 use crate::domain;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, own};
 use crate::object::{Handle, call};
 
 /// A region of the library.
@@ -25,6 +26,8 @@ pub(crate) struct Region {
     domain: Arc<domain::Inner>,
     /// The endpoint that it is bound to, which closes after it.
     _endpoint: Option<Arc<Endpoint>>,
+    /// The counters that it is bound to, which close after it.
+    cntrs: Mutex<Vec<Arc<Cntr>>>,
 }
 
 impl Region {
@@ -70,6 +73,7 @@ impl Region {
             desc,
             domain: Arc::clone(domain),
             _endpoint: endpoint,
+            cntrs: Mutex::default(),
         })
     }
 }
@@ -127,6 +131,20 @@ impl MemoryRegion for Region {
 
     fn desc(&self) -> Desc {
         self.desc
+    }
+
+    /// Where the library wants regions of this kind enabled behind their counters, it refuses: they
+    /// are enabled when they are registered.
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        let cntr = own::<Cntr, _>(Arc::clone(cntr))?;
+        let (fid, other) = (self.handle.own_fid()?, cntr.fid()?);
+        let flags = what.bits();
+        // SAFETY: both objects are open, and the counter stays as long as the region.
+        let answer = unsafe { call!(fid, (*fid).ops, bind, other, flags) };
+        trouble(&self.domain, "binding a counter to a region", answer)?;
+        let mut cntrs = self.cntrs.lock().unwrap_or_else(PoisonError::into_inner);
+        cntrs.push(cntr);
+        Ok(())
     }
 }
 

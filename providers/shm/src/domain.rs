@@ -13,6 +13,7 @@ use selvedge::{
     alloc, av, cntr, collective, cq, eq,
 };
 use selvedge_kit::domain::Base;
+use selvedge_kit::mr::Watchers;
 use selvedge_kit::sep::{self, Scalable};
 use selvedge_kit::{atomic, coll, srx};
 
@@ -51,11 +52,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(mode: MrMode) -> Self {
+    pub(crate) fn new(mode: MrMode, watchers: &Arc<Watchers>) -> Self {
         Self {
             exports: Exports::default(),
             special: Special::default(),
-            keys: Keys::new(mode),
+            keys: Keys::new(mode, watchers),
         }
     }
 }
@@ -107,12 +108,14 @@ impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
         let config = Config::read(info.params())?;
         let index = NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed);
+        let base = Base::open(info, format!("shm domain {index}"), config.spin_time)?;
+        let shared = Shared::new(info.domain_attr.mr_mode, base.watchers());
         Ok(Arc::new(Domain(Arc::new(Parts {
-            base: Base::open(info, format!("shm domain {index}"), config.spin_time)?,
+            base,
             config,
             index,
             next_endpoint: AtomicU32::new(0),
-            shared: Arc::new(Shared::new(info.domain_attr.mr_mode)),
+            shared: Arc::new(shared),
         }))))
     }
 

@@ -11,19 +11,25 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
-use selvedge::{Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr, presence};
+use selvedge::{
+    Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr, presence,
+};
 use selvedge_kit::birth::Birth;
 use selvedge_kit::copy;
+use selvedge_kit::mr::{Bound, Counts, Watchers};
+use selvedge_kit::places::Places;
 
 use crate::domain::Shared;
 use crate::exports::Exports;
 use crate::packet::encode_keys;
-use crate::smr::keys::{Chunk, Denied, Kind, RIGHT_READ, RIGHT_WRITE, Row, place_of, rows_of};
+use crate::smr::keys::{
+    COUNTED, Chunk, Denied, Kind, RIGHT_READ, RIGHT_WRITE, Row, place_of, rows_of,
+};
 
 /// Pieces of a registered region.
 pub(crate) const MR_IOV_LIMIT: usize = 1;
@@ -41,6 +47,9 @@ pub(crate) struct Keys {
     table: RwLock<Table>,
     /// Chunks of the table that peers are told of, or will be at once.
     chunks: AtomicUsize,
+    watchers: Arc<Watchers>,
+    /// Whether any region has a counter: most programs have none, and look no further.
+    are_counted: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -49,6 +58,7 @@ struct Table {
     rows: Vec<Option<Entry>>,
     free: BTreeSet<u32>,
     by_key: FxHashMap<u64, u32>,
+    counts: Counts,
 }
 
 /// A region, as this process sees it.
@@ -74,7 +84,7 @@ pub(crate) struct Regions<'a>(RwLockReadGuard<'a, Table>);
 
 impl Keys {
     /// An empty table; `mode` says how the application wants to address and name memory.
-    pub(crate) fn new(mode: MrMode) -> Self {
+    pub(crate) fn new(mode: MrMode, watchers: &Arc<Watchers>) -> Self {
         let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
         let mode = match mode.contains(MrMode::BASIC) {
             true => mode | basic,
@@ -84,6 +94,8 @@ impl Keys {
             mode,
             table: RwLock::default(),
             chunks: AtomicUsize::new(0),
+            watchers: Arc::clone(watchers),
+            are_counted: AtomicBool::new(false),
         }
     }
 
@@ -108,6 +120,46 @@ impl Keys {
     /// The regions, to use their memory with. Held no longer than a step of a copy takes.
     pub(crate) fn regions(&self) -> Regions<'_> {
         Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts an access of a peer's, which is over, for the regions that want it: `what` is whether it
+    /// has brought bytes back, changed them, or both.
+    #[inline]
+    pub(crate) fn count(&self, places: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
+        if self.are_counted.load(Ordering::Relaxed) {
+            let due = self.regions().0.counts.due(places, what);
+            due.count();
+        }
+    }
+
+    /// Counts a write.
+    #[inline]
+    pub(crate) fn count_write(&self, places: &[RmaIov]) {
+        let places = places.iter().map(|place| (place.key, place.len));
+        self.count(places, MrAccess::REMOTE_WRITE);
+    }
+
+    /// Counts a read.
+    #[inline]
+    pub(crate) fn count_read(&self, places: &Places) {
+        let places = places.all().iter().map(|place| (place.key, place.len));
+        self.count(places, MrAccess::REMOTE_READ);
+    }
+
+    /// Binds a counter to the region of a row, and has peers leave their accesses to us.
+    fn bind(&self, number: u32, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        let cntr = self.watchers.watch(cntr)?;
+        let mut table = self.table();
+        let table = &mut *table;
+        let Some(entry) = &mut table.rows[number as usize] else {
+            return Ok(());
+        };
+        table.counts.bind(entry.row.key, &cntr, what)?;
+        self.are_counted.store(true, Ordering::Relaxed);
+        entry.row.rights |= COUNTED;
+        let (chunk, place) = place_of(number as usize);
+        table.chunks[chunk].amend(place, &entry.row);
+        Ok(())
     }
 
     fn table(&self) -> RwLockWriteGuard<'_, Table> {
@@ -238,13 +290,14 @@ impl Table {
         Ok(fd)
     }
 
-    fn remove(&mut self, number: u32) {
+    /// Withdraws a row; the counters of its region, to drop without locks.
+    fn remove(&mut self, number: u32) -> Option<Bound> {
         let (chunk, place) = place_of(number as usize);
         self.chunks[chunk].withdraw(place);
-        if let Some(entry) = self.rows[number as usize].take() {
-            self.by_key.remove(&entry.row.key);
-        }
         self.free.insert(number);
+        let entry = self.rows[number as usize].take()?;
+        self.by_key.remove(&entry.row.key);
+        self.counts.remove(entry.row.key)
     }
 
     fn find(&self, key: u64) -> Option<&Entry> {
@@ -327,13 +380,27 @@ impl MemoryRegion for Region {
     fn desc(&self) -> Desc {
         Desc::NONE
     }
+
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        self.birth.check_for(self)?;
+        match self.number {
+            Some(number) => self.domain.keys.bind(number, cntr, what),
+            None => {
+                let what = "a counter for a region that peers may not use";
+                Err(Error::new(Errno::Inval, what))
+            }
+        }
+    }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         // In a forked child the table is the parent's.
         if let Some(number) = self.number.filter(|_| self.birth.is_here()) {
-            self.domain.keys.table().remove(number);
+            let mut table = self.domain.keys.table();
+            let counters = table.remove(number);
+            drop(table);
+            drop(counters);
         }
     }
 }
@@ -360,7 +427,7 @@ mod tests {
     }
 
     fn domain(mode: MrMode) -> Arc<Shared> {
-        Arc::new(Shared::new(mode))
+        Arc::new(Shared::new(mode, &Arc::default()))
     }
 
     /// Memory that is never freed.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
-use selvedge::{Allocation, Desc, Errno, Error, MemoryRegion, MrAccess, alloc};
+use selvedge::{Allocation, Counter, Desc, Errno, Error, MemoryRegion, MrAccess, alloc};
 use selvedge_kit::birth::Birth;
 
 use crate::domain::Shared;
@@ -204,6 +204,10 @@ impl MemoryRegion for Registered {
 
     fn desc(&self) -> Desc {
         Desc::NONE
+    }
+
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        self.region.bind_counter(cntr, what)
     }
 }
 

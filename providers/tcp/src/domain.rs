@@ -98,11 +98,13 @@ impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
         let config = Config::read(info.params())?;
         let title = format!("tcp domain {}", info.domain_attr.name);
+        let base = Base::open(info, title, config.spin_time)?;
+        let keys = Keys::new(info.domain_attr.mr_mode).counted_by(base.watchers());
         Ok(Arc::new(Domain(Arc::new(Parts {
-            base: Base::open(info, title, config.spin_time)?,
+            base,
             family: format!("tcp/{}", info.domain_attr.name),
             config,
-            keys: Arc::new(Keys::new(info.domain_attr.mr_mode)),
+            keys: Arc::new(keys),
         }))))
     }
 

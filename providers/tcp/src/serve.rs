@@ -136,6 +136,9 @@ impl State {
         if arriving.denied.is_none() {
             let len = arriving.places.len();
             self.ep.peer_wrote(len);
+            let places = arriving.places.all().iter();
+            let places = places.map(|place| (place.key, place.len));
+            self.keys.count(places, MrAccess::REMOTE_WRITE);
             let what = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
             self.tell(at, arriving.data, what, len);
         }
@@ -173,6 +176,7 @@ impl State {
             self.owe(at, &Head::Refused { status }, &[]);
             return Ok(());
         }
+        let read: Vec<_> = places.all().iter().map(|it| (it.key, it.len)).collect();
         let head = Head::ReadResponse { len };
         let lane = &mut self.lanes[at];
         let order = lane.terms.order;
@@ -191,6 +195,8 @@ impl State {
         }
         self.soil(at);
         self.ep.peer_read(len);
+        drop(regions);
+        keys.count(read.into_iter(), MrAccess::REMOTE_READ);
         Ok(())
     }
 
@@ -236,7 +242,7 @@ impl State {
         self.owe(at, &Head::Outcome { status, len }, values);
         if outcome.is_ok() {
             let len = change.len();
-            let is_read = change.kernel.op() == Op::AtomicRead;
+            let is_read = change.kernel.has_result();
             let direction = match is_read {
                 true => CompletionFlags::REMOTE_READ,
                 false => CompletionFlags::REMOTE_WRITE,
@@ -245,6 +251,10 @@ impl State {
                 true => self.ep.peer_read(len),
                 false => self.ep.peer_wrote(len),
             }
+            let size = change.kernel.size();
+            let targets = change.targets.iter();
+            let targets = targets.map(|target| (target.key, target.count * size));
+            self.keys.count(targets, change.kernel.access());
             self.tell(at, change.data, CompletionFlags::ATOMIC | direction, len);
         }
     }

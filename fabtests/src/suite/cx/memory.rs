@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::ensure;
-use selvedge::{Allocation, Domain, IovMut, MemoryRegion, MrAccess, MrMode, alloc, mr};
+use selvedge::{Allocation, Counter, Domain, IovMut, MemoryRegion, MrAccess, MrMode, alloc, mr};
 
 use super::check;
 
@@ -67,6 +67,22 @@ impl Memory {
             Region::Made(made) => made.key(),
         };
         (self.0.addr, key)
+    }
+
+    /// Has a counter count what peers do with it.
+    ///
+    /// # Errors
+    /// The domain's.
+    pub(crate) fn bind_counter(
+        &self,
+        cntr: &Arc<dyn Counter>,
+        what: MrAccess,
+    ) -> anyhow::Result<()> {
+        let bound = match &self.0.region {
+            Region::Registered(region) => region.bind_counter(cntr, what),
+            Region::Made(made) => made.bind_counter(cntr, what),
+        };
+        Ok(bound?)
     }
 
     /// Copies bytes in.

@@ -75,6 +75,10 @@ impl FlawedEndpoint {
         self
     }
 
+    pub(super) fn is_around(&self, inner: &Arc<dyn Endpoint>) -> bool {
+        Arc::ptr_eq(&self.inner, inner)
+    }
+
     /// The endpoint inside of one with a defect; itself if it has none.
     pub(super) fn inner(ep: &Arc<dyn Endpoint>) -> Arc<dyn Endpoint> {
         unwrapped(

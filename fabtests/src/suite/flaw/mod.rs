@@ -6,9 +6,11 @@
 //! that the same ones serve for every provider.
 
 mod endpoint;
+mod known;
 mod objects;
 mod provider;
 mod queue;
+mod region;
 mod shared;
 
 use clap::ValueEnum;
@@ -137,6 +139,8 @@ flaws! {
     CountsNoErrors,
     /// sends are counted as receives, and reads as writes
     WrongCounter,
+    /// counters of regions count what is done to the next one
+    MixesRegions,
     /// counters of bytes count operations
     CountsNoBytes,
     /// waits for counters end at once

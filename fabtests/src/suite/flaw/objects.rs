@@ -12,6 +12,7 @@ use selvedge::{
 };
 
 use super::Flaw;
+use super::known::KNOWN;
 use super::provider::unwrapped;
 use super::queue::readiness;
 
@@ -179,7 +180,7 @@ impl FlawedEq {
     }
 
     fn spoiled(&self, event: Event) -> Event {
-        match (self.flaw, event) {
+        match (self.flaw, KNOWN.event(event)) {
             (Flaw::LosesCmData, Event::ConnReq { pep, info, .. }) => Event::ConnReq {
                 pep,
                 info,
@@ -210,10 +211,11 @@ impl EventQueue for FlawedEq {
             Flaw::PeekTakes => self.inner.read(),
             _ => self.inner.peek(),
         }
+        .map(|event| KNOWN.event(event))
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
-        self.inner.read_err()
+        self.inner.read_err().map(|error| KNOWN.error(error))
     }
 
     fn write(&self, event: Event) -> Result {

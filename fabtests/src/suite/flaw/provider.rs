@@ -22,8 +22,10 @@ use selvedge::{
 
 use super::Flaw;
 use super::endpoint::{FlawedEndpoint, copied, flipped, similar};
+use super::known::KNOWN;
 use super::objects::{FlawedAv, FlawedCounter, FlawedEq, FlawedPassive};
 use super::queue::FlawedQueue;
+use super::region::{FlawedRegion, Regions};
 use super::shared::FlawedShared;
 
 /// The provider with a defect.
@@ -94,11 +96,13 @@ impl Fabric for FlawedFabric {
         Ok(Arc::new(FlawedDomain {
             inner: self.inner.domain(info)?,
             flaw: self.flaw,
+            regions: Arc::default(),
         }))
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        Ok(Arc::new(FlawedEq::new(self.inner.eq(attr)?, self.flaw)))
+        let inner = self.inner.eq(attr)?;
+        Ok(Arc::new(FlawedEq::new(inner, self.flaw)))
     }
 
     fn passive_endpoint(
@@ -115,6 +119,7 @@ impl Fabric for FlawedFabric {
 struct FlawedDomain {
     inner: Arc<dyn Domain>,
     flaw: Flaw,
+    regions: Arc<Regions>,
 }
 
 // SAFETY: the inner domain keeps the promise; what is planted here changes what is said of messages
@@ -150,7 +155,9 @@ unsafe impl Domain for FlawedDomain {
         let inner = self.inner.endpoint(info, bind)?;
         let inject_size = info.tx_attr.inject_size;
         let own = FlawedEndpoint::new(inner, self.flaw, queue, inject_size);
-        Ok(Arc::new(own.sharing(srx)))
+        let own = Arc::new(own.sharing(srx));
+        KNOWN.add(&own);
+        Ok(own)
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
@@ -181,7 +188,12 @@ unsafe impl Domain for FlawedDomain {
         if self.flaw == Flaw::KeepsRegions {
             std::mem::forget(Arc::clone(&inner));
         }
-        Ok(inner)
+        if !is_for_peers(attr.access) {
+            return Ok(inner);
+        }
+        let own = Arc::clone(&inner);
+        let flawed = FlawedRegion::new(inner, &own, self.flaw, &self.regions);
+        Ok(Arc::new(flawed))
     }
 
     fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
@@ -195,7 +207,12 @@ unsafe impl Domain for FlawedDomain {
         if self.flaw == Flaw::KeepsRegions {
             std::mem::forget(Arc::clone(&inner));
         }
-        Ok(inner)
+        if !is_for_peers(attr.access) {
+            return Ok(inner);
+        }
+        let own: Arc<dyn MemoryRegion> = Arc::clone(&inner) as _;
+        let flawed = FlawedRegion::new(inner, &own, self.flaw, &self.regions);
+        Ok(Arc::new(flawed))
     }
 
     unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
@@ -318,6 +335,10 @@ impl ScalableEndpoint for FlawedScalable {
         let any = opened.or_else(|error| last.clone().ok_or(error))?;
         Ok(Arc::clone(last.insert(any)))
     }
+}
+
+fn is_for_peers(access: MrAccess) -> bool {
+    access.intersects(MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE)
 }
 
 /// What an endpoint is bound to, without defects but one of bindings.

@@ -4,12 +4,15 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::cntr::{self, Events};
-use selvedge::{Bindings, Caps, Counter, Domain, Errno, wait};
+use selvedge::{Bindings, Caps, Counter, Domain, Errno, MrAccess, wait};
 
 use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::patience::{limit, until};
-use crate::suite::cx::{Cx, Maker, Place, Port, RAW, Read, Result, Rx, Setup, Test, Tx, Write};
+use crate::suite::cx::{
+    Atomic, Cx, Maker, Place, Port, RAW, Read, Result, Rx, Setup, Test, Tx, Write,
+};
 use crate::suite::flaw::Flaw;
 
 pub(super) const TESTS: &[Test] = &[
@@ -26,6 +29,20 @@ pub(super) const TESTS: &[Test] = &[
         EVENTS,
         &[Flaw::CountsNoBytes, Flaw::CountsTwice],
         bytes,
+    )
+    .faces(RAW),
+    Test::new(
+        "regions",
+        EVENTS,
+        &[Flaw::CountsTwice, Flaw::WrongCounter, Flaw::MixesRegions],
+        regions,
+    )
+    .faces(RAW),
+    Test::new(
+        "atomics_of_regions",
+        EVENTS.union(Caps::ATOMIC),
+        &[Flaw::CountsTwice, Flaw::WrongCounter, Flaw::MixesRegions],
+        atomics_of_regions,
     )
     .faces(RAW),
     Test::new(
@@ -183,6 +200,111 @@ fn bytes(cx: &mut Cx) -> Result {
     }
     let [own, others] = sums;
     settle(&port, &all, [own, others, own, 2 * own, others, 2 * others])
+}
+
+/// Memory of this process with counters of its own, and where the other's is.
+struct Watched {
+    read: Arc<dyn Counter>,
+    written: Arc<dyn Counter>,
+    place: Place,
+}
+
+impl Watched {
+    fn numbers(&self) -> [u64; 2] {
+        [self.read.read(), self.written.read()]
+    }
+}
+
+/// Two regions of either kind, each with its counters.
+fn watched(cx: &mut Cx, port: &Port) -> Result<Vec<Watched>> {
+    let mut all = Vec::new();
+    for maker in [Maker::Test, Maker::Domain, Maker::Test, Maker::Domain] {
+        let memory = cx.memory(port, maker, 20_000)?;
+        let open = || port.domain.cntr(&cntr::Attr::default());
+        let (read, written) = (open()?, open()?);
+        let place = cx.places(port, &memory)?[1 - cx.me()];
+        all.push((
+            memory,
+            Watched {
+                read,
+                written,
+                place,
+            },
+        ));
+    }
+    for (memory, own) in &all {
+        memory.bind_counter(&own.read, MrAccess::REMOTE_READ)?;
+        memory.bind_counter(&own.written, MrAccess::REMOTE_WRITE)?;
+    }
+    cx.barrier()?;
+    Ok(all.into_iter().map(|(_, own)| own).collect())
+}
+
+/// Waits for these numbers of reads and writes of each region, and makes sure that they stay. Nothing
+/// is read meanwhile but counters of regions.
+fn settle_watched(port: &Port, all: &[Watched], expected: &[[u64; 2]]) -> Result {
+    let numbers = || -> Vec<_> { all.iter().map(Watched::numbers).collect() };
+    let _ = until("the numbers of all regions", || {
+        Ok((numbers() == expected).then_some(()))
+    });
+    port.settle()?;
+    same("reads and writes of each region", &numbers()[..], expected)
+}
+
+/// Each region counts what the peer does to it, and nothing else.
+fn regions(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let all = watched(cx, &port)?;
+    let factor = |process: usize| process as u64 + 1;
+    for (turn, own) in (1..).zip(&all) {
+        for len in [1, 100, 9000] {
+            for _ in 0..turn * factor(cx.me()) {
+                port.run(Write::new(own.place.at(5), vec![1; len]))?;
+            }
+            port.run(Write::new(own.place, vec![1; 8]).data(7))?;
+            for _ in 0..factor(cx.me()) {
+                port.call(Read::new(own.place.at(3), len))?.well()?;
+            }
+        }
+    }
+    let others = factor(1 - cx.me());
+    let expected = (1..=4).map(|turn| [3 * others, 3 * (turn * others + 1)]);
+    let expected: Vec<_> = expected.collect();
+    settle_watched(&port, &all, &expected)?;
+    cx.barrier()?;
+    while port.poll()?.is_some() {}
+    Ok(())
+}
+
+/// To fetch is to read for a region's counters, and to change is to write: some atomics do both.
+fn atomics_of_regions(cx: &mut Cx) -> Result {
+    let port = cx.port()?;
+    let all = watched(cx, &port)?;
+    for (turn, own) in (1..).zip(&all) {
+        let atomic = |family, op| Atomic {
+            family,
+            datatype: Datatype::Uint64,
+            op,
+            target: own.place,
+            operand: match op {
+                Op::AtomicRead => Vec::new(),
+                _ => vec![1; 8],
+            },
+            compare: Vec::new(),
+            result: if family == Family::Fetch { 8 } else { 0 },
+            flags: None,
+            is_injected: false,
+        };
+        for _ in 0..turn {
+            port.run(atomic(Family::Base, Op::Sum))?;
+        }
+        port.run(atomic(Family::Fetch, Op::Sum))?;
+        port.run(atomic(Family::Fetch, Op::AtomicRead))?;
+        port.run(atomic(Family::Fetch, Op::AtomicRead))?;
+    }
+    let expected: Vec<_> = (1..=4).map(|turn| [3, turn + 1]).collect();
+    settle_watched(&port, &all, &expected)?;
+    cx.barrier()
 }
 
 /// What fails is counted apart, one by one.

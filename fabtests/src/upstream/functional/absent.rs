@@ -22,8 +22,6 @@ macro_rules! absent {
 }
 
 absent! {
-    /// `fi_multi_mr`.
-    multi_mr "counters of regions (fi_mr_bind)" |hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
     /// `fi_msg_sockets`.
     msg_sockets "naming endpoints (fi_setname) and handing them over" |hints| hints.caps(Caps::MSG).ep_type(EpType::Msg);
     /// `fi_mr_cache_evict`.

@@ -68,6 +68,11 @@ fn greet(channel: &mut Channel) -> anyhow::Result<()> {
 pub(in crate::upstream) fn msg(options: &Options) -> anyhow::Result<()> {
     let mut channel = connect::channel(options, Caps::MSG, Manners::default())?;
     greet(&mut channel)?;
+    part(&channel)
+}
+
+/// Shuts the connection down.
+fn part(channel: &Channel) -> anyhow::Result<()> {
     let cm = channel.end.ep.cm().context("no connection to shut down")?;
     match cm.shutdown() {
         // The peer may have been faster.
@@ -76,12 +81,21 @@ pub(in crate::upstream) fn msg(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// `fi_msg_epoll`: the same, waiting at the queues' descriptors.
+/// `fi_msg_epoll`: the same, waiting at the queues' descriptors. The greeting may be there before
+/// anybody waits for it; what the two say to each other in turn is not, each time.
 pub(in crate::upstream) fn msg_epoll(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
     options.waiting = Waiting::Fd;
-    msg(&options)
+    let mut channel = connect::channel(&options, Caps::MSG, Manners::default())?;
+    greet(&mut channel)?;
+    for _ in 0..TURNS {
+        channel.sync()?;
+    }
+    part(&channel)
 }
+
+/// How often each waits for the other.
+const TURNS: usize = 10;
 
 /// `fi_loopback`: one process, which sends to itself.
 pub(in crate::upstream) fn loopback(options: &Options) -> anyhow::Result<()> {

@@ -14,6 +14,7 @@ mod multi_recv;
 mod multicast;
 mod peek;
 mod poll;
+mod regions;
 mod resources;
 mod rma_event;
 mod scalable;
@@ -25,12 +26,13 @@ mod unmap;
 
 use std::collections::BTreeSet;
 
+use anyhow::Context as _;
+use selvedge::Caps;
 use selvedge::info::EpType;
-use selvedge::{Caps, Errno};
 
 use super::channel::{Channel, Manners};
 use super::discover::{discover, hints};
-use super::failure::{failure, wrong};
+use super::failure::wrong;
 use super::options::{ADDRESS, FABRIC, INFO, Letters, OUT_OF_BAND_PORT, Options, OutOfBand, PAIR};
 use super::wait::Queue;
 
@@ -48,6 +50,7 @@ pub(super) use multi_recv::{LETTERS as MULTI_RECV, multi_recv};
 pub(super) use multicast::{LETTERS as MULTICAST, mcast};
 pub(super) use peek::rdm_tagged_peek;
 pub(super) use poll::poll;
+pub(super) use regions::multi_mr;
 pub(super) use resources::resmgmt_test;
 pub(super) use rma_event::rdm_rma_event;
 pub(super) use scalable::{CONTEXTS, scalable_ep};
@@ -95,8 +98,8 @@ pub(super) fn gather(
     contexts: impl IntoIterator<Item = u64>,
 ) -> anyhow::Result<()> {
     let mut missing: BTreeSet<u64> = contexts.into_iter().collect();
-    let start = std::time::Instant::now();
-    while !missing.is_empty() {
+    let manner = queues[0].manner();
+    let waited = manner.until("waiting for completions", || {
         for queue in queues {
             let mut entries = [selvedge::cq::Entry::default(); 16];
             let count = queue.poll(&mut entries)?;
@@ -106,10 +109,7 @@ pub(super) fn gather(
                 }
             }
         }
-        if start.elapsed() > std::time::Duration::from_secs(60) {
-            let what = format!("operations {missing:?} do not complete");
-            return Err(failure(Errno::TimedOut, what));
-        }
-    }
-    Ok(())
+        Ok(missing.is_empty().then_some(()))
+    });
+    waited.with_context(|| format!("{missing:?} are to complete"))
 }

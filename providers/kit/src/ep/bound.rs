@@ -13,6 +13,7 @@ use crate::Auto;
 use crate::cntr::Cntr;
 use crate::cq::{CqRing, Progress};
 use crate::eq::Queue;
+use crate::mr::Watchers;
 use crate::srx::Shared;
 use crate::work::Ledger;
 
@@ -34,6 +35,8 @@ pub struct Drivers {
     pub(super) cqs: [Arc<CqRing>; 2],
     pub(super) cntrs: Vec<Arc<Cntr>>,
     pub(crate) auto: Option<Arc<Auto>>,
+    /// The counters of the domain's regions.
+    pub(crate) watchers: Arc<Watchers>,
     /// The queue may hold the endpoint, and so must not be held by it.
     pub(super) eq: Weak<Queue>,
     pub(super) ledger: Arc<Ledger>,
@@ -58,6 +61,7 @@ impl Drivers {
             if let Some(eq) = self.eq.upgrade() {
                 eq.attach(progress)?;
             }
+            self.watchers.join(&self.ledger)?;
             self.auto.iter().try_for_each(|auto| auto.attach(progress))
         };
         self.ledger.set_progress(progress);
@@ -78,6 +82,7 @@ impl Drivers {
         if let Some(auto) = &self.auto {
             auto.detach(progress);
         }
+        self.watchers.leave(&self.ledger);
         self.ledger.part(progress);
     }
 }

@@ -126,6 +126,7 @@ impl Ep {
             cqs: [Arc::clone(&self.tx_cq), Arc::clone(&self.rx_cq)],
             cntrs: self.cntrs.iter().map(Arc::clone).collect(),
             auto: None,
+            watchers: Arc::default(),
             eq: Weak::new(),
             ledger: Arc::clone(&self.ledger),
         }

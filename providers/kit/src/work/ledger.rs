@@ -19,7 +19,8 @@ pub struct Ledger {
     tx_cq: Arc<CqRing>,
     rx_cq: Arc<CqRing>,
     cntrs: Cntrs,
-    /// What drives the endpoint, and counters that it is driven by for its work's sake.
+    /// What drives the endpoint, and counters that it is driven by though it is not bound to them:
+    /// those of its work, and of its domain's regions.
     progress: OnceLock<Weak<dyn Progress>>,
     followers: Mutex<Vec<Weak<Cntr>>>,
     /// By the address of the entry: no application's context is a place in memory that is ours.
@@ -78,7 +79,7 @@ impl Ledger {
         let _ = self.progress.set(Arc::downgrade(progress));
     }
 
-    /// Has a counter that is told of work drive the endpoint, so that a thread may wait for it alone.
+    /// Has such a counter drive the endpoint, so that a thread may wait for it alone.
     ///
     /// # Errors
     /// The system's, when memory is too short to wait for it.

@@ -175,6 +175,9 @@ impl State {
             true => self.ep.peer_read(len),
             false => self.ep.peer_wrote(len),
         }
+        let places = command.targets.as_slice().iter();
+        let places = places.map(|target| (target.key, target.count * command.kernel.size()));
+        self.shared.keys.count(places, command.kernel.access());
         if let Some(data) = command.data {
             let entry = Entry {
                 flags: CompletionFlags::ATOMIC | direction | CompletionFlags::REMOTE_CQ_DATA,

@@ -93,7 +93,10 @@ impl Into {
                 receive::report(peer, ep, src, posted, &env, fits, &mut Sink::none());
             }
             Self::Memory(memory) if memory.denied.is_some() => {}
-            Self::Memory(memory) => memory.arrival.report(ep, src, &mut Sink::none()),
+            Self::Memory(memory) => {
+                memory.domain.keys.count_write(memory.places.all());
+                memory.arrival.report(ep, src, &mut Sink::none());
+            }
             Self::Answer(op) => op.succeed(ep),
         }
     }
@@ -189,7 +192,8 @@ impl Op {
     /// Reports success. The buffer goes before the completion comes.
     pub(crate) fn succeed(self, ep: &Ep) {
         let Self { report, body } = self;
-        if let OpBody::Reply { .. } = body {
+        if let OpBody::Reply { memory, .. } = body {
+            memory.count();
             return ep.peer_read(report.len);
         }
         drop(body);

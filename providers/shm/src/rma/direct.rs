@@ -8,6 +8,8 @@
 //! The check comes before the copy and not behind it: a block that is freed meanwhile is mapped
 //! here until we let go of it, and never used for anything else. What is read from it then is what
 //! it held, and what is written is lost, as if the operation had come before, or after, the end.
+//!
+//! A region that its owner counts is not for this: the owner does what is asked, and counts.
 
 use selvedge::rma::RmaIov;
 use selvedge::{FiAddr, OpFlags};
@@ -336,7 +338,7 @@ impl Peer {
     fn open_window(&mut self, piece: &RmaIov, rights: u32) -> Option<()> {
         let grant = self.keys.check(piece, rights).ok()?;
         let row = &grant.row;
-        if row.kind != Kind::Special {
+        if row.kind != Kind::Special || row.is_counted() {
             return None;
         }
         let (bytes, at) = self.blocks.find(row.block, row.memory, row.len)?;

@@ -61,6 +61,13 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// All of it has gone.
+    pub(crate) fn count(&self) {
+        self.domain.keys.count_read(&self.places);
+    }
+}
+
 impl State {
     /// Makes a read that the peer's table allows.
     pub(super) fn read(
@@ -90,8 +97,8 @@ impl State {
         Ok(Sent::Done)
     }
 
-    /// Copies all of it. If the region goes meanwhile, or cannot be copied from, the peer is asked:
-    /// it knows what is true.
+    /// Copies all of it. If the region goes meanwhile, or cannot be copied from, or is counted, the
+    /// peer is asked: it knows what is true.
     fn copy_out(&self, index: usize, access: &Access, buf: &mut RxBuf, grants: &Grants) -> Result {
         let peer = &self.peers[index];
         let target = peer.cma.ok_or(Errno::Perm)?;
@@ -101,6 +108,9 @@ impl State {
         let mut done = 0;
         for (place, grant) in access.places.all().iter().zip(&grants.list) {
             let grant = grant.as_ref().ok_or(Errno::Inval)?;
+            if grant.row.is_counted() {
+                return Err(Errno::Perm);
+            }
             let mut from = grant.memory;
             let mut left = place.len;
             while left > 0 {
@@ -168,6 +178,7 @@ impl State {
                 let slot = peer.answer_slot();
                 commit_result(slot, read.msg_id, &words[..len.div_ceil(8)], len);
                 self.ep.peer_read(len);
+                self.shared.keys.count_read(&read.places);
             }
             Err(denied) => commit_failure(peer.answer_slot(), read.msg_id, denied.errno()),
         }

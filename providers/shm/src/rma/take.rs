@@ -1,5 +1,6 @@
 //! What peers' one-sided commands do here.
 
+use selvedge::rma::RmaIov;
 use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
 
@@ -28,7 +29,8 @@ impl State {
                 let result = write::put_inline(&slot, &small, &self.shared);
                 inbox.rx.release();
                 let (data, len) = (small.data, small.place.len);
-                self.written(index, Arrival { data, len }, result, sink);
+                let place = [small.place];
+                self.written(index, &place, Arrival { data, len }, result, sink);
                 return Ok(true);
             }
             if let Some(notice) = Notice::parse(&slot)? {
@@ -109,7 +111,8 @@ impl State {
             data: write.data,
             len: write.places.len(),
         };
-        self.written(index, arrival, result, &mut Sink::none());
+        let places = write.places.all();
+        self.written(index, places, arrival, result, &mut Sink::none());
         Ok(())
     }
 
@@ -118,13 +121,17 @@ impl State {
     fn written(
         &mut self,
         index: usize,
+        places: &[RmaIov],
         arrival: Arrival,
         result: Result<(), Denied>,
         sink: &mut Sink<'_>,
     ) {
         let peer = &mut self.peers[index];
         match result {
-            Ok(()) => arrival.report(&self.ep, peer.fi_addr(&self.av), sink),
+            Ok(()) => {
+                self.shared.keys.count_write(places);
+                arrival.report(&self.ep, peer.fi_addr(&self.av), sink);
+            }
             Err(denied) => refuse(peer.name.as_str(), denied),
         }
     }

@@ -47,8 +47,12 @@ pub const MAX_CHUNKS: usize = 14;
 pub const RIGHT_READ: u32 = 1;
 /// Peers may write.
 pub const RIGHT_WRITE: u32 = 2;
+/// The owner counts what peers do, so they do nothing without it. Grants nothing.
+pub const COUNTED: u32 = 4;
 
 const ROW_WORDS: usize = 8;
+/// Looks at a row that its owner changes each time: an honest one does so once or twice in its life.
+const LOOKS: usize = 4;
 
 /// What a row says of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +63,7 @@ pub struct Row {
     pub start: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// What they may do ([`RIGHT_READ`], [`RIGHT_WRITE`]).
+    /// What they may do ([`RIGHT_READ`], [`RIGHT_WRITE`]), and whether that is [`COUNTED`].
     pub rights: u32,
     /// What kind of memory it is.
     pub kind: Kind,
@@ -134,6 +138,17 @@ impl Row {
         }
         Ok(first)
     }
+
+    /// Whether peers have to leave every access to the owner.
+    #[inline]
+    pub const fn is_counted(&self) -> bool {
+        self.rights & COUNTED != 0
+    }
+
+    /// Rights and kind, as a word of the table.
+    const fn what(&self) -> u64 {
+        self.rights as u64 | (self.kind as u64) << 32
+    }
 }
 
 /// Rows of chunk `number`.
@@ -186,11 +201,30 @@ impl Chunk {
         let line = self.rows.line::<ROW_WORDS>(place * ROW_WORDS);
         self.generations[place] += 1;
         debug_assert!(self.counts(place), "the row counts already");
-        let what = u64::from(row.rights) | u64::from(row.kind as u32) << 32;
-        let words = [row.key, row.start, row.len, what, row.memory, row.block];
+        let words = [
+            row.key,
+            row.start,
+            row.len,
+            row.what(),
+            row.memory,
+            row.block,
+        ];
         for (word, value) in line[1..].iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
+        line[0].store(self.generations[place], order::commit());
+    }
+
+    /// Says other rights of the row at `place`, which goes on counting. Whoever has looked at it
+    /// before looks again: it is another one from here on.
+    ///
+    /// The word comes before the generation. A peer may then see the new rights early, which is as
+    /// if it had come later, but never the old ones under the new generation.
+    pub fn amend(&mut self, place: usize, row: &Row) {
+        debug_assert!(self.counts(place), "the row does not count");
+        self.generations[place] += 2;
+        let line = self.rows.line::<ROW_WORDS>(place * ROW_WORDS);
+        line[4].store(row.what(), Ordering::Relaxed);
         line[0].store(self.generations[place], order::commit());
     }
 
@@ -261,17 +295,29 @@ impl PeerChunk {
         self.rows.at(place * ROW_WORDS + 1).load(Ordering::Relaxed)
     }
 
-    /// The row at `place` and its generation, if it counts and makes sense.
+    /// The row at `place` and its generation, if it counts and makes sense. One that its owner changes
+    /// meanwhile is looked at again, a few times.
     #[inline]
     pub fn read(&self, place: usize) -> Option<(Row, u64)> {
-        let line = self.rows.line::<ROW_WORDS>(place * ROW_WORDS);
-        let generation = line[0].load(order::seen());
-        if generation.is_multiple_of(2) {
-            return None;
+        for _ in 0..LOOKS {
+            let generation = self.rows.at(place * ROW_WORDS).load(order::seen());
+            if generation.is_multiple_of(2) {
+                return None;
+            }
+            let row = self.copy(place)?;
+            if self.is_current(place, generation) {
+                return Some((row, generation));
+            }
         }
+        None
+    }
+
+    #[inline(always)]
+    fn copy(&self, place: usize) -> Option<Row> {
+        let line = self.rows.line::<ROW_WORDS>(place * ROW_WORDS);
         let word = |index: usize| line[index].load(Ordering::Relaxed);
         let what = word(4);
-        let row = Row {
+        Some(Row {
             key: word(1),
             start: word(2),
             len: word(3),
@@ -279,9 +325,7 @@ impl PeerChunk {
             kind: kind((what >> 32) as u32)?,
             memory: word(5),
             block: word(6),
-        };
-        self.is_current(place, generation)
-            .then_some((row, generation))
+        })
     }
 
     /// The row at `place` that was read with this generation, to ask about it later.

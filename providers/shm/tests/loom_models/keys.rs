@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use selvedge_shm::smr::keys::{Chunk, Kind, PeerChunk, RIGHT_READ, Row};
+use selvedge_shm::smr::keys::{COUNTED, Chunk, Kind, PeerChunk, RIGHT_READ, Row};
 use selvedge_shm::smr::model::Fault;
 
 use super::{catches, explore, fails, wait};
@@ -126,4 +126,57 @@ fn a_look_without_a_fence_before_it_is_noticed() {
 #[test]
 fn reuse_without_withdrawal_is_noticed() {
     assert!(fails(|| owner_takes_back(|_| ())));
+}
+
+/// A peer that was told of it by another way uses a row that its owner amends.
+fn owner_amends(amend: fn(&mut Chunk)) {
+    let (mut chunk, seen) = chunk();
+    chunk.publish(0, &row(1));
+    let told = Arc::new(AtomicU64::new(0));
+    let tells = Arc::clone(&told);
+    let (_, generation) = seen.read(0).unwrap();
+    let owner = thread::spawn(move || {
+        amend(&mut chunk);
+        tells.store(1, Ordering::Release);
+        std::mem::forget(chunk);
+    });
+    let (copy, later) = seen.read(0).expect("it counts all the time");
+    assert_eq!((copy.key, copy.memory), (1, 1));
+    // Whoever goes on with what it found before finds out by the generation.
+    assert!(later == generation || copy.is_counted());
+    if told.load(Ordering::Acquire) == 1 {
+        assert!(!seen.seen(0, generation).is_current());
+        let (copy, _) = seen.read(0).expect("it counts all the time");
+        assert!(copy.is_counted());
+    }
+    owner.join().unwrap();
+}
+
+fn counted() -> Row {
+    Row {
+        rights: RIGHT_READ | COUNTED,
+        ..row(1)
+    }
+}
+
+fn owner_says_that_it_counts() {
+    owner_amends(|chunk| chunk.amend(0, &counted()));
+}
+
+#[test]
+fn a_row_that_is_amended_is_never_the_old_one_under_its_new_generation() {
+    explore(owner_says_that_it_counts);
+}
+
+#[test]
+fn amending_without_release_is_noticed() {
+    assert!(catches(Fault::Commit, owner_says_that_it_counts));
+}
+
+#[test]
+fn a_row_that_is_withdrawn_to_be_amended_is_noticed() {
+    assert!(fails(|| owner_amends(|chunk| {
+        chunk.withdraw(0);
+        chunk.publish(0, &counted());
+    })));
 }

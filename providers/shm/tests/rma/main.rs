@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 mod common;
+mod counted;
 mod events;
 mod process;
 mod random;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use selvedge::atomic::{Datatype, Ioc, IocMut, Op, Target};
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
-    AtomicExt, CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut, MemoryRegion, MrAccess,
-    OpFlags, mr,
+    AtomicExt, CompletionFlags, Context, Counter, Desc, Errno, FiAddr, Iov, IovMut, MemoryRegion,
+    MrAccess, OpFlags, cntr, mr,
 };
 
 use crate::provider::{pairs, shown};
@@ -286,4 +286,110 @@ fn many_that_ask_each_other_for_much_all_get_it() {
         assert!(reads.iter().all(|read| read.bytes() == at_b.bytes()));
         assert_eq!(at_a.bytes(), vec![4; 1 << 20]);
     });
+}
+
+#[test]
+fn each_region_counts_what_is_done_to_it() {
+    const SIZES: [usize; 5] = [0, 1, 2048, 16_385, 200_000];
+    each(|pair| {
+        let counter = || pair.b.domain.cntr(&cntr::Attr::default()).unwrap();
+        let all: [[Arc<dyn Counter>; 2]; 2] = [(); 2].map(|()| [(); 2].map(|()| counter()));
+        let numbers = || {
+            all.each_ref()
+                .map(|both| both.each_ref().map(|it| it.read()))
+        };
+        let one = Window::new(&pair.b, &vec![0; 200_000], BOTH, 1);
+        let two = Window::new(&pair.b, &vec![0; 200_000], BOTH, 2);
+        for (window, [reads, writes]) in [&one, &two].into_iter().zip(&all) {
+            let region = &window.region;
+            region.bind_counter(reads, MrAccess::REMOTE_READ).unwrap();
+            region.bind_counter(writes, MrAccess::REMOTE_WRITE).unwrap();
+            let again = region.bind_counter(writes, BOTH).unwrap_err();
+            assert_eq!(again.errno(), Errno::Inval);
+        }
+        for (count, len) in (1..).zip(SIZES) {
+            let flags = OpFlags::DELIVERY_COMPLETE;
+            // Twice in the first region is once.
+            let places = [at(0, len / 2, 1), at(100_000, len - len / 2, 1)];
+            pair.write(&[&pattern(len, len)], &places, flags, 1);
+            pair.a.wait_for(1, &[&pair.b]);
+            let _read = pair.read(&[at(0, len, 2), at(0, 0, 1)], 2);
+            pair.a.wait_for(2, &[&pair.b]);
+            let expected = [[count, count], [count, 0]];
+            crate::side::until(|| (numbers() == expected).then_some(()));
+        }
+        let count = SIZES.len() as u64;
+        fetch_and_add(&pair.a, pair.to_b);
+        pair.a.wait_for(3, &[&pair.b]);
+        let both = [[count + 1, count + 1], [count, 0]];
+        crate::side::until(|| (numbers() == both).then_some(()));
+        let operand = Ioc::from_raw(pair.a.keep(&[1; 8]).cast(), 1);
+        let target = Target {
+            dest: pair.to_b,
+            addr: 0,
+            key: 2,
+            datatype: Datatype::Uint64,
+            op: Op::Sum,
+        };
+        // SAFETY: the side keeps the bytes.
+        unsafe { pair.a.ep.atomic(operand, Desc::NONE, &target, Context(3)) }.unwrap();
+        pair.a.wait_for(3, &[&pair.b]);
+        let changed = [[count + 1, count + 1], [count, 1]];
+        crate::side::until(|| (numbers() == changed).then_some(()));
+    });
+}
+
+#[test]
+fn a_counter_for_reads_and_writes_counts_what_is_both_once() {
+    each(|pair| {
+        let counter = pair.b.domain.cntr(&cntr::Attr::default()).unwrap();
+        let window = Window::new(&pair.b, &[0; 8], BOTH, 1);
+        window.region.bind_counter(&counter, BOTH).unwrap();
+        fetch_and_add(&pair.a, pair.to_b);
+        pair.a.wait_for(3, &[&pair.b]);
+        assert_eq!(counter.read(), 1);
+        pair.write(&[&[1; 8]], &[at(0, 8, 1)], OpFlags::DELIVERY_COMPLETE, 1);
+        pair.a.wait_for(1, &[&pair.b]);
+        let _read = pair.read(&[at(0, 8, 1)], 2);
+        pair.a.wait_for(2, &[&pair.b]);
+        assert_eq!(counter.read(), 3);
+    });
+}
+
+/// Adds to the first word of the region with key 1, and fetches what was there.
+fn fetch_and_add(from: &Side, dest: FiAddr) {
+    let operand = Ioc::from_raw(from.keep(&[1; 8]).cast(), 1);
+    let to = IocMut::from_raw(from.keep(&[0; 8]).cast(), 1);
+    let target = Target {
+        dest,
+        addr: 0,
+        key: 1,
+        datatype: Datatype::Uint64,
+        op: Op::Sum,
+    };
+    let (operand, to) = ((operand, Desc::NONE), (to, Desc::NONE));
+    // SAFETY: the side keeps the bytes.
+    let posted = unsafe { from.ep.fetch_atomic(operand, to, &target, Context(3)) };
+    posted.unwrap();
+}
+
+#[test]
+fn to_fetch_is_to_read_for_the_counters_of_the_target() {
+    let info = crate::side::info(selvedge::info::EpType::Rdm, &[]);
+    let domain = info.open().unwrap();
+    let cq = domain.cq(&selvedge::cq::Attr::default()).unwrap();
+    let av = domain.av(&selvedge::av::Attr::default()).unwrap();
+    let counter = || domain.cntr(&cntr::Attr::default()).unwrap();
+    let (read, written) = (counter(), counter());
+    let mut bind = selvedge::Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+    bind.cntrs.remote_read = Some(Arc::clone(&read));
+    bind.cntrs.remote_write = Some(Arc::clone(&written));
+    let ep = domain.endpoint(&info, bind).unwrap();
+    let b = Side::around(ep, cq, av, domain);
+    let a = Side::new();
+    let dest = a.knows(&b);
+    let _window = Window::new(&b, &[0; 8], BOTH, 1);
+    fetch_and_add(&a, dest);
+    a.wait_for(3, &[&b]);
+    assert_eq!((read.read(), written.read()), (1, 0));
 }

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge::mr::Attr;
 use selvedge::{Errno, IovMut, MemoryRegion, MrAccess, Result};
@@ -12,15 +12,18 @@ use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidMr, Iovec, MrAttr, Ops, fclass, number};
 
 use crate::answer::{done, told};
+use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::ep::Ep;
-use crate::given::{beginning, list, put};
-use crate::object::{self, Class, User, close, of_own_fid};
+use crate::given::{beginning, given, list, put};
+use crate::object::{self, Class, User, argument, close, of_own_fid};
 
 /// What stands behind a region.
 pub(crate) struct Mr {
     own: Arc<dyn MemoryRegion>,
     base: u64,
+    /// The counters that it is bound to.
+    counters: Mutex<Vec<User>>,
     _domain: User,
 }
 
@@ -147,8 +150,7 @@ pub(crate) unsafe extern "C" fn regattr(
     })
 }
 
-/// A counter for remote accesses belongs to an endpoint here, so that is no flag to ask for, but
-/// one that changes nothing.
+/// Every region may have counters, from its birth on: to announce them changes nothing.
 const HARMLESS: u64 = selvedge::Caps::RMA_EVENT.bits();
 
 /// # Safety
@@ -174,6 +176,7 @@ unsafe fn register(fid: *mut Fid, region: &[IovMut], asked: &Asked, mr: *mut *mu
         Mr {
             own,
             base: region[0].base.addr() as u64,
+            counters: Mutex::default(),
             _domain: domain.one_more_user(),
         },
         asked.context,
@@ -182,19 +185,23 @@ unsafe fn register(fid: *mut Fid, region: &[IovMut], asked: &Asked, mr: *mut *mu
     unsafe { put(mr, handle) }
 }
 
-/// Regions belong to their domain, so an endpoint has nothing to add; counters are the endpoints'.
+/// Regions belong to their domain, so an endpoint has nothing to add. A counter counts what peers do
+/// with the region.
 ///
 /// # Safety
 /// Both are handles.
-unsafe extern "C" fn bind(_mr: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
+unsafe extern "C" fn bind(mr: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
+    // SAFETY: passed on from the caller.
+    let mr: &Mr = unsafe { of_own_fid(mr) };
     done(|| {
         // SAFETY: passed on from the caller.
-        if unsafe { Ep::any(fid) }.is_err() {
-            return Err(Errno::NoSys);
-        }
-        match flags {
-            0 => Ok(()),
-            _ => Err(Errno::BadFlags),
+        match unsafe { given(fid) }?.fclass {
+            // SAFETY: passed on from the caller.
+            fclass::CNTR => mr.bind_counter(unsafe { argument(fid) }?, flags),
+            // SAFETY: passed on from the caller.
+            _ if unsafe { Ep::any(fid) }.is_err() => Err(Errno::Inval),
+            _ if flags != 0 => Err(Errno::BadFlags),
+            _ => Ok(()),
         }
     })
 }
@@ -213,13 +220,22 @@ unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) ->
 }
 
 impl Mr {
+    fn bind_counter(&self, cntr: &Cntr, flags: u64) -> Result {
+        let what = MrAccess::from_bits(flags).ok_or(Errno::BadFlags)?;
+        let bound = self.own.bind_counter(&cntr.own, what);
+        bound.map_err(|error| told(&error))?;
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        counters.push(cntr.one_more_user());
+        Ok(())
+    }
+
     /// The key as bytes.
     ///
     /// # Safety
     /// `at` is NULL or names a request for them.
     unsafe fn raw(&self, at: *const abi::MrRawAttr) -> Result {
         // SAFETY: passed on from the caller.
-        let asked = unsafe { crate::given::given(at) }?;
+        let asked = unsafe { given(at) }?;
         let key = self.own.key().to_ne_bytes();
         // SAFETY: passed on from the caller.
         unsafe { crate::given::fill(asked.raw_key, asked.key_size, &key) }?;

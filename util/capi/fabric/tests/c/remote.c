@@ -126,7 +126,7 @@ static void half(int channel, bool first, const char *provider)
 	struct fi_info *hints =
 		hints_for(provider, FI_MSG | FI_RMA | FI_ATOMIC | FI_RMA_EVENT);
 	struct fi_cntr_attr cntr_attr = {.wait_obj = FI_WAIT_UNSPEC};
-	struct fid_cntr *own, *remote;
+	struct fid_cntr *own, *remote, *touched;
 	struct fid_mr *mr, *other;
 	struct place here, there;
 	/* What is read back has to be there. */
@@ -145,10 +145,16 @@ static void half(int channel, bool first, const char *provider)
 	IS(fi_mr_reg(side.domain, local, sizeof local, FI_REMOTE_READ, 0, KEY, 0, &other, NULL), -FI_ENOKEY);
 	IS(fi_mr_key(mr), KEY);
 	OK(fi_mr_bind(mr, &side.ep->fid, 0));
+	OK(fi_cntr_open(side.domain, &cntr_attr, &touched, NULL));
+	IS(fi_mr_bind(mr, &touched->fid, FI_SEND), -FI_EINVAL);
+	IS(fi_mr_bind(mr, &touched->fid, 0), -FI_EINVAL);
+	IS(fi_mr_bind(mr, &side.cq->fid, FI_REMOTE_WRITE), -FI_EINVAL);
+	OK(fi_mr_bind(mr, &touched->fid, FI_REMOTE_WRITE));
+	IS(fi_mr_bind(mr, &touched->fid, FI_REMOTE_WRITE), -FI_EINVAL);
 	OK(fi_mr_enable(mr));
 	struct iovec iov = {local, sizeof local};
 	struct fi_mr_attr attr = {.mr_iov = &iov, .iov_count = 1, .access = FI_SEND | FI_RECV};
-	OK(fi_mr_regattr(side.domain, &attr, 0, &other));
+	OK(fi_mr_regattr(side.domain, &attr, FI_RMA_EVENT, &other));
 	OK(fi_close(&other->fid));
 	OK(fi_mr_regv(side.domain, &iov, 1, FI_SEND, 0, 0, 0, &other, NULL));
 	OK(fi_close(&other->fid));
@@ -177,15 +183,20 @@ static void half(int channel, bool first, const char *provider)
 		await_entry(&side, &entry);
 		IS(entry.data, 6);
 		OK(fi_cntr_wait(remote, 6, 10000));
+		OK(fi_cntr_wait(touched, 6, 10000));
 	}
 	meet(&side);
+	/* Six writes, four sums and stores, and six operations that fetch and change. */
+	IS(fi_cntr_read(touched), first ? 0 : 16);
 	if (!first) {
 		IS(window[5], 109);
 		IS(window[6], 108);
 		IS(window[16], 64);
 	}
 	IS(fi_close(&side.domain->fid), -FI_EBUSY);
+	IS(fi_close(&touched->fid), -FI_EBUSY);
 	OK(fi_close(&mr->fid));
+	OK(fi_close(&touched->fid));
 	IS(fi_close(&own->fid), -FI_EBUSY);
 	OK(fi_close(&side.ep->fid));
 	OK(fi_close(&own->fid));
