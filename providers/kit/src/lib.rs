@@ -3,6 +3,7 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`attr::check`] | holds what a provider offers against what is asked for |
+//! | [`auth::AuthKey`] | the key that only endpoints with the same one talk to |
 //! | [`birth::Birth`] | the process that an object belongs to, told from children forked from it |
 //! | [`lock::Lock`] | a lock that vanishes when the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
@@ -36,6 +37,7 @@
 
 pub mod atomic;
 pub mod attr;
+pub mod auth;
 mod auto;
 pub mod av;
 pub mod birth;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use selvedge::info::EpType;
 use selvedge::{Errno, Error};
+use selvedge_kit::auth::AuthKey;
 use selvedge_kit::complaint::complain;
 
-use crate::auth::AuthKey;
 use crate::config::Config;
 use crate::directory;
 use crate::name::Name;

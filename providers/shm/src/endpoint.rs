@@ -10,6 +10,7 @@ use selvedge::info::EpType;
 use selvedge::{
     Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, FiAddr, Info, Result,
 };
+use selvedge_kit::auth::AuthKey;
 use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
 use selvedge_kit::cq::{Progress, Sink};
@@ -20,7 +21,6 @@ use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_srx};
 
-use crate::auth::AuthKey;
 use crate::config::Config;
 use crate::control::Control;
 use crate::domain::Shared;

@@ -34,7 +34,6 @@
 
 mod arrivals;
 mod atomic;
-mod auth;
 mod av;
 mod choice;
 mod cma;

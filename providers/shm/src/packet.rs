@@ -6,8 +6,8 @@
 use std::os::fd::OwnedFd;
 
 use selvedge::{Errno, Error};
+use selvedge_kit::auth::{AuthKey, KEY_MAX};
 
-use crate::auth::{AuthKey, KEY_MAX};
 use crate::name::Name;
 use crate::smr::Sizes;
 use crate::smr::layout::{MAGIC, NAME_MAX, VERSION};

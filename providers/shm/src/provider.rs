@@ -7,12 +7,12 @@ use selvedge::{
     AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query, Result,
     param,
 };
+use selvedge_kit::auth::KEY_MAX;
 use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{attr, coll};
 
-use crate::auth::KEY_MAX;
 use crate::cmd::IOV_LIMIT;
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;

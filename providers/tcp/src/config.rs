@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use selvedge::Error;
 use selvedge::param::{Params, Spec};
+use selvedge::{Error, Info};
+use selvedge_kit::auth::AuthKey;
 use selvedge_kit::complaint;
 
 /// Every parameter, with its default and what it does.
@@ -112,7 +113,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     ),
 ];
 
-/// The parameters, read.
+/// The parameters, read; and what goes wherever they do.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) iface: Option<String>,
@@ -129,6 +130,8 @@ pub(crate) struct Config {
     pub(crate) close_timeout: Duration,
     pub(crate) spin_time: Duration,
     pub(crate) link: Link,
+    /// The endpoint's, which is no parameter.
+    pub(crate) key: AuthKey,
 }
 
 /// How sockets are set.
@@ -145,6 +148,15 @@ pub(crate) struct Link {
 const LONGEST_WAIT: Duration = Duration::from_hours(100 * 365 * 24);
 
 impl Config {
+    /// The same, for what has a key.
+    ///
+    /// # Errors
+    /// [`selvedge::Errno::Inval`] for a key that is too long.
+    pub(crate) fn keyed(self, info: &Info) -> Result<Self, Error> {
+        let key = AuthKey::of(info)?;
+        Ok(Self { key, ..self })
+    }
+
     /// Reads the environment.
     ///
     /// # Errors
@@ -171,6 +183,7 @@ impl Config {
                 keepalive: keepalive(&params)?,
                 user_timeout: millis(params.time("FI_TCP_USER_TIMEOUT")?),
             },
+            key: AuthKey::none(),
         })
     }
 }

@@ -11,6 +11,7 @@ use selvedge_kit::srx::Kind;
 
 use crate::greet::Caller;
 use crate::lane::{ASKS_MAX, FETCHES_MAX, Lane, Posting, Stage, Terms, Then};
+use crate::proof;
 use crate::socket::Socket;
 use crate::state::State;
 use crate::wire::Nonsense;
@@ -190,6 +191,71 @@ impl State {
 
     /// The system has connected, or failed to.
     pub(crate) fn connected(&mut self, at: usize) -> usize {
+        let lane = &mut self.lanes[at];
+        let Some(socket) = &lane.socket else {
+            return 0;
+        };
+        if let Err(cause) = socket.finish_connect() {
+            self.not_there(at, &cause);
+        } else if self.config.key.is_none() {
+            self.greet(at, &[]);
+        } else {
+            self.ask_for_proof(at);
+        }
+        1
+    }
+
+    fn ask_for_proof(&mut self, at: usize) {
+        let (caller, question) = proof::Caller::ask();
+        let until = Instant::now() + self.config.connect_timeout;
+        self.lanes[at].proof = Some(caller);
+        self.ask(at, &question, Stage::Proving { until });
+    }
+
+    /// The peer may have proved that it has our key.
+    pub(crate) fn proved(&mut self, at: usize) -> usize {
+        let heard = match self.hear(at) {
+            Ok(false) => return 0,
+            Ok(true) => {
+                let lane = &self.lanes[at];
+                let caller = lane.proof.as_ref();
+                caller.map(|caller| caller.answered(&self.config.key, &lane.greeting))
+            }
+            Err(cause) => {
+                let what = format!("it does not answer whether it has our auth_key: {cause}");
+                self.not_there(at, &io::Error::new(cause.kind(), what));
+                return 1;
+            }
+        };
+        match heard {
+            None | Some(Ok(None)) => {}
+            Some(Ok(Some(proof))) => {
+                let lane = &mut self.lanes[at];
+                lane.greeting.clear();
+                lane.proof = None;
+                self.greet(at, &proof);
+            }
+            Some(Err(Nonsense(_))) => self.has_another_key(at),
+        }
+        1
+    }
+
+    #[cold]
+    fn has_another_key(&mut self, at: usize) {
+        let what = "it has another auth_key";
+        if self.door.is_none() {
+            let cause = io::Error::new(io::ErrorKind::ConnectionRefused, what);
+            return self.connection_failed(at, &cause);
+        }
+        let detail = format!(
+            "{} cannot be reached: {what}",
+            self.peers[self.lanes[at].peer]
+        );
+        self.lose(at, Errno::ConnRefused, &detail);
+    }
+
+    /// Says who we are, behind what has to be said first.
+    fn greet(&mut self, at: usize, first: &[u8]) {
         let hello = match &self.door {
             Some(door) => {
                 let card = Card::request(door.addr.port());
@@ -197,43 +263,58 @@ impl State {
             }
             None => Hello::new(Greeting::Request, Some(self.own), self.connection.data()),
         };
+        let until = Instant::now() + self.config.connect_timeout;
+        let bytes = [first, &hello.encode()].concat();
+        self.ask(at, &bytes, Stage::Asking { until });
+    }
+
+    /// Sends what the peer is to answer.
+    fn ask(&mut self, at: usize, bytes: &[u8], stage: Stage) {
         let lane = &mut self.lanes[at];
         let Some(socket) = &lane.socket else {
-            return 0;
+            return;
         };
-        let greeted = socket.finish_connect().and_then(|()| say(socket, &hello));
-        match greeted {
+        match say_bytes(socket, bytes) {
             Ok(()) => {
-                lane.stage = Stage::Asking {
-                    until: Instant::now() + self.config.connect_timeout,
-                };
+                lane.stage = stage;
                 self.watch(at);
             }
             Err(cause) => self.not_there(at, &cause),
         }
-        1
+    }
+
+    /// Takes what a peer has answered; whether that is anything.
+    ///
+    /// # Errors
+    /// When it has ended the connection.
+    fn hear(&mut self, at: usize) -> io::Result<bool> {
+        let lane = &mut self.lanes[at];
+        let Some(socket) = &lane.socket else {
+            return Ok(false);
+        };
+        let mut bytes = [0; 512];
+        match socket.recv_bytes(&mut bytes) {
+            Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
+            Ok(count) => {
+                lane.greeting.extend_from_slice(&bytes[..count]);
+                Ok(true)
+            }
+            Err(cause) if is_nothing(&cause) => Ok(false),
+            Err(cause) => Err(cause),
+        }
     }
 
     /// The peer may have answered.
     pub(crate) fn greeted(&mut self, at: usize) -> usize {
-        let lane = &mut self.lanes[at];
-        let Some(socket) = &lane.socket else {
-            return 0;
-        };
-        let mut bytes = [0; 512];
-        let count = match socket.recv_bytes(&mut bytes) {
-            Ok(0) => {
-                self.not_there(at, &io::ErrorKind::ConnectionReset.into());
-                return 1;
-            }
-            Ok(count) => count,
-            Err(cause) if is_nothing(&cause) => return 0,
+        match self.hear(at) {
+            Ok(false) => return 0,
+            Ok(true) => {}
             Err(cause) => {
                 self.not_there(at, &cause);
                 return 1;
             }
-        };
-        lane.greeting.extend_from_slice(&bytes[..count]);
+        }
+        let lane = &mut self.lanes[at];
         match Hello::parse(&lane.greeting) {
             Ok(None) => {}
             Ok(Some((hello, len))) => {
@@ -295,6 +376,7 @@ impl State {
         }
         lane.watched = nix::sys::epoll::EpollFlags::empty();
         lane.greeting.clear();
+        lane.proof = None;
         if now.duration_since(lane.since) < self.config.peer_timeout {
             lane.stage = Stage::Resting { until: now + RETRY };
             return;
@@ -316,7 +398,7 @@ impl State {
             Stage::Resting { .. } => return self.dial(at, now),
             Stage::Up => return,
             Stage::Connecting { .. } => "does not answer",
-            Stage::Asking { .. } => "accepts connections and says nothing",
+            Stage::Proving { .. } | Stage::Asking { .. } => "accepts connections and says nothing",
         };
         let detail = format!("{} {what}", self.peers[lane.peer]);
         match self.door.is_none() {
@@ -389,7 +471,11 @@ impl State {
         }
         match self.peers[peer].lane {
             Some(at) => match self.lanes[at].stage {
-                Stage::Connecting { .. } | Stage::Asking { .. } if is_before => Verdict::Refuse,
+                Stage::Connecting { .. } | Stage::Proving { .. } | Stage::Asking { .. }
+                    if is_before =>
+                {
+                    Verdict::Refuse
+                }
                 _ => Verdict::Accept(at),
             },
             None => {
@@ -446,8 +532,12 @@ pub(crate) fn terms(hello: &Hello, card: Option<&Card>, version: u8) -> Terms {
 
 /// Sends a greeting in one piece, which a new connection has room for.
 pub(crate) fn say(socket: &Socket, hello: &Hello) -> io::Result<()> {
-    let bytes = hello.encode();
-    match socket.send_bytes(&bytes)? == bytes.len() {
+    say_bytes(socket, &hello.encode())
+}
+
+/// Sends what a new connection has room for.
+pub(crate) fn say_bytes(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
+    match socket.send_bytes(bytes)? == bytes.len() {
         true => Ok(()),
         false => Err(io::ErrorKind::WriteZero.into()),
     }

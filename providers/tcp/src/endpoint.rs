@@ -118,6 +118,7 @@ impl Endpoint {
         place: Place,
     ) -> Result<Arc<Self>, Error> {
         let ep = Ep::resolve(bind, info)?.with_layer(place.layer);
+        let config = config.keyed(info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
             Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
         })?;

@@ -12,12 +12,14 @@ use std::time::Instant;
 
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use selvedge::{Errno, Error};
+use selvedge_kit::auth::AuthKey;
 use selvedge_kit::complaint::complain;
 use selvedge_kit::inherit::Uninherited;
 use selvedge_kit::ip::known_as;
 
 use crate::config::Config;
-use crate::connect::{TARGET, is_nothing};
+use crate::connect::{TARGET, is_nothing, say_bytes};
+use crate::proof::{Called, QUESTION};
 use crate::socket::{Socket, listen_at};
 use crate::state::{DOOR, State};
 use crate::wire::Nonsense;
@@ -48,6 +50,9 @@ pub(crate) struct Door {
 struct Stranger {
     socket: Socket,
     from: SocketAddr,
+    /// What it has to prove.
+    key: AuthKey,
+    proof: Called,
     said: Vec<u8>,
     until: Instant,
 }
@@ -86,7 +91,9 @@ impl Door {
         epoll
             .add(&listener, event)
             .map_err(|cause| failed(addr, cause.into()))?;
-        warn_of_the_public(addr);
+        if config.key.is_none() {
+            warn_of_the_public(addr);
+        }
         Ok(Self {
             listener,
             addr,
@@ -161,6 +168,8 @@ impl Door {
         self.strangers.push_back(Stranger {
             socket,
             from: known_as(from),
+            key: self.config.key,
+            proof: Called::of(&self.config.key),
             said: Vec::new(),
             until: Instant::now() + self.config.connect_timeout,
         });
@@ -195,7 +204,8 @@ fn warn_of_the_public(addr: SocketAddr) {
             log::warn!(
                 target: TARGET,
                 "{addr} is reached from anywhere, and nobody who comes there has to prove who it \
-                 is: keep strangers out, or listen elsewhere (FI_TCP_IFACE)"
+                 is: give endpoints an auth_key, keep strangers out, or listen elsewhere \
+                 (FI_TCP_IFACE)"
             );
         });
     }
@@ -232,6 +242,26 @@ impl Stranger {
             Ok(count) => self.said.extend_from_slice(&bytes[..count]),
             Err(cause) if is_nothing(&cause) => return Heard::Nothing(self),
             Err(_) => return Heard::Gone,
+        }
+        match self.prove() {
+            Ok(true) => self.greet(),
+            Ok(false) => Heard::Nothing(self),
+            Err(Nonsense(what)) => self.refuse(what),
+        }
+    }
+
+    /// Whether it has proved what it has to.
+    fn prove(&mut self) -> Result<bool, Nonsense> {
+        while let Some(answer) = self.proof.hear(&self.key, &mut self.said)? {
+            // Whoever does not hear it notices the end.
+            let _ = say_bytes(&self.socket, &answer);
+        }
+        Ok(self.proof.is_convinced())
+    }
+
+    fn greet(mut self) -> Heard {
+        if self.said.starts_with(&QUESTION) {
+            return self.refuse("that it has an auth_key, and here is none");
         }
         match Hello::parse(&self.said) {
             Ok(None) => Heard::Nothing(self),

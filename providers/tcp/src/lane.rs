@@ -14,6 +14,7 @@ use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{Envelope, Posted};
 
+use crate::proof;
 use crate::rx::Rx;
 use crate::socket::Socket;
 use crate::tx::{COPY_MAX, Tx};
@@ -36,8 +37,9 @@ pub(crate) struct Lane {
     /// When it began to be wanted.
     pub(crate) since: Instant,
     pub(crate) terms: Terms,
-    /// What has come of the peer's greeting.
+    /// What has come of the peer's proof, and then of its greeting.
     pub(crate) greeting: Vec<u8>,
+    pub(crate) proof: Option<proof::Caller>,
     /// Posted before the lane was up.
     pub(crate) waiting: VecDeque<Posting>,
     pub(crate) tx: Tx,
@@ -66,6 +68,10 @@ pub(crate) enum Stage {
     },
     /// The system connects.
     Connecting {
+        until: Instant,
+    },
+    /// The peer was asked whether it has the authorization key, and has not answered.
+    Proving {
         until: Instant,
     },
     /// The peer was greeted and has not answered.
@@ -257,6 +263,7 @@ impl Lane {
             since: now,
             terms: Terms::default(),
             greeting: Vec::new(),
+            proof: None,
             waiting: VecDeque::new(),
             tx: Tx::default(),
             rx: Rx::default(),
@@ -288,9 +295,10 @@ impl Lane {
     /// When something has to be done about it though nothing comes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Resting { until } | Stage::Connecting { until } | Stage::Asking { until } => {
-                Some(until)
-            }
+            Stage::Resting { until }
+            | Stage::Connecting { until }
+            | Stage::Proving { until }
+            | Stage::Asking { until } => Some(until),
             Stage::Up => None,
         }
     }
@@ -300,7 +308,7 @@ impl Lane {
         match self.stage {
             Stage::Resting { .. } => EpollFlags::empty(),
             Stage::Connecting { .. } => EpollFlags::EPOLLOUT,
-            Stage::Asking { .. } => EpollFlags::EPOLLIN,
+            Stage::Proving { .. } | Stage::Asking { .. } => EpollFlags::EPOLLIN,
             Stage::Up => {
                 let mut flags = EpollFlags::EPOLLRDHUP;
                 flags.set(EpollFlags::EPOLLIN, !self.rx.is_stalled());

@@ -40,6 +40,7 @@ mod loss;
 mod pep;
 mod post;
 mod progress;
+mod proof;
 mod provider;
 mod rma;
 mod row;

@@ -85,6 +85,7 @@ impl Passive {
             let what = "a passive endpoint needs an address to listen at";
             return Err(Error::new(Errno::AddrNotAvail, what));
         };
+        let config = config.keyed(info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
             Error::new(Errno::from_raw(cause as i32), "opening a passive endpoint").because(cause)
         })?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
 use selvedge::{Caps, Error, Info, MrMode, MsgOrder, Provider, Query, Result, param};
+use selvedge_kit::auth::KEY_MAX;
 use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::offer_progress;
@@ -134,6 +135,9 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.rx_attr.iov_limit = IOV_LIMIT;
 
     info.ep_attr.ep_type = ep_type;
+    // How long a key may be; the answer has the one that was asked for.
+    info.ep_attr.auth_key = vec![0; KEY_MAX];
+    info.domain_attr.auth_key = vec![0; KEY_MAX];
     (info.ep_attr.protocol, info.ep_attr.protocol_version) = match ep_type {
         EpType::Rdm => (Protocol::Xnet, 1),
         _ => (Protocol::SockTcp, 0),

@@ -9,6 +9,7 @@ use selvedge::{
     PassiveEndpoint, av, cq,
 };
 
+use crate::keys::keyed_info;
 use crate::side::{Side, info, pattern, until};
 
 /// A passive endpoint that listens, and its queue.
@@ -20,10 +21,13 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let info = info(EpType::Msg, &[]);
+        Self::of(&info(EpType::Msg, &[]))
+    }
+
+    fn of(info: &Info) -> Self {
         let fabric = info.fabric().unwrap();
         let eq = fabric.eq(&eq::Attr::default()).unwrap();
-        let pep = fabric.passive_endpoint(&info, Arc::clone(&eq)).unwrap();
+        let pep = fabric.passive_endpoint(info, Arc::clone(&eq)).unwrap();
         assert_eq!(pep.address().unwrap_err(), Errno::AddrNotAvail);
         pep.listen().unwrap();
         Self { fabric, eq, pep }
@@ -68,10 +72,13 @@ struct Pair {
 }
 
 fn pair(request: &[u8], answer: &[u8]) -> Pair {
-    let host = Host::new();
-    let own = info(EpType::Msg, &[]);
+    pair_of(&info(EpType::Msg, &[]), request, answer)
+}
+
+fn pair_of(own: &Info, request: &[u8], answer: &[u8]) -> Pair {
+    let host = Host::of(own);
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
-    let a = side(&own, &a_eq);
+    let a = side(own, &a_eq);
     let address = host.pep.address().unwrap();
     a.ep.cm().unwrap().connect(&address, request).unwrap();
     let (info, data) = host.request(|| a.drive());
@@ -93,6 +100,40 @@ fn pair(request: &[u8], answer: &[u8]) -> Pair {
         other => panic!("{other:?}"),
     }
     Pair { a, a_eq, b, host }
+}
+
+#[test]
+fn connections_are_made_by_those_with_one_key_alone() {
+    let own = keyed_info(EpType::Msg, b"secret");
+    let pair = pair_of(&own, b"request", b"answer");
+    let (a, b) = (&pair.a, &pair.b);
+    let landing = b.recv(5, 2);
+    a.send(UNUSED, b"hello", 1).unwrap();
+    b.wait_for(2, &[a]);
+    assert_eq!(landing.bytes(), b"hello");
+    for key in [&b""[..], b"secret2"] {
+        let eq = pair.host.fabric.eq(&eq::Attr::default()).unwrap();
+        let c = side(&keyed_info(EpType::Msg, key), &eq);
+        let address = pair.host.pep.address().unwrap();
+        c.ep.cm().unwrap().connect(&address, b"let me in").unwrap();
+        let error = until(|| {
+            c.drive();
+            // Nobody is told of a request.
+            assert_eq!(pair.host.eq.read().unwrap_err(), Errno::Again);
+            match eq.read() {
+                Err(Errno::Avail) => eq.read_err().ok(),
+                other => {
+                    assert_eq!(other.unwrap_err(), Errno::Again);
+                    None
+                }
+            }
+        });
+        assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");
+        assert!(
+            key.is_empty() || error.detail.contains("auth_key"),
+            "{error:?}"
+        );
+    }
 }
 
 const UNUSED: FiAddr = FiAddr::UNSPEC;

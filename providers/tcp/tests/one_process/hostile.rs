@@ -11,7 +11,7 @@ use selvedge::{Errno, FiAddr};
 use crate::side::{Side, exchange, pattern, until};
 
 /// A greeting of a stock libfabric that listens at a port.
-fn greeting(port: u16) -> Vec<u8> {
+pub(crate) fn greeting(port: u16) -> Vec<u8> {
     let mut bytes = vec![3, 0, 0, 8];
     bytes.extend([0; 20]);
     bytes.extend(1_u64.to_ne_bytes());
@@ -51,7 +51,7 @@ fn is_over(stream: &mut TcpStream) -> bool {
     }
 }
 
-fn waits_for_the_end(side: &Side, mut stream: TcpStream) {
+pub(crate) fn waits_for_the_end(side: &Side, mut stream: TcpStream) {
     stream.set_nonblocking(true).unwrap();
     until(|| {
         side.drive();

@@ -4,6 +4,7 @@
 
 mod connections;
 mod hostile;
+mod keys;
 mod memory;
 mod peers;
 mod provider;

@@ -1,20 +1,19 @@
 //! Authorization keys (`auth_key` of fi_endpoint(3) and fi_domain(3)): only endpoints with one key
 //! talk.
 //!
-//! A key keeps jobs of one user apart. It is no secret before that user: it stands in the hello and
-//! in the endpoint's memory. It is never logged, and compared in constant time.
+//! A key is never logged, and compared in constant time.
 
 use std::fmt;
 use std::hint::black_box;
 
 use selvedge::{Errno, Error, Info};
 
-/// Bytes of a key at most: what has room in a hello.
-pub(crate) const KEY_MAX: usize = 64;
+/// Bytes of a key at most.
+pub const KEY_MAX: usize = 64;
 
 /// A key, or none, which only equals none.
 #[derive(Clone, Copy)]
-pub(crate) struct AuthKey {
+pub struct AuthKey {
     len: usize,
     /// Zero-filled.
     bytes: [u8; KEY_MAX],
@@ -25,7 +24,7 @@ impl AuthKey {
     ///
     /// # Errors
     /// [`Errno::Inval`] for one that is too long.
-    pub(crate) fn of(info: &Info) -> Result<Self, Error> {
+    pub fn of(info: &Info) -> Result<Self, Error> {
         let own = &info.ep_attr.auth_key;
         let key = match own.is_empty() {
             true => &info.domain_attr.auth_key,
@@ -37,15 +36,29 @@ impl AuthKey {
         })
     }
 
+    /// No key.
+    pub const fn none() -> Self {
+        Self {
+            len: 0,
+            bytes: [0; KEY_MAX],
+        }
+    }
+
+    /// Whether it is none.
+    pub const fn is_none(&self) -> bool {
+        self.len == 0
+    }
+
     /// The key with these bytes, if there are not too many.
-    pub(crate) fn new(key: &[u8]) -> Option<Self> {
+    pub fn new(key: &[u8]) -> Option<Self> {
         let mut bytes = [0; KEY_MAX];
         bytes.get_mut(..key.len())?.copy_from_slice(key);
         let len = key.len();
         Some(Self { len, bytes })
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// The bytes, none of which is to be shown.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }

@@ -1,0 +1,218 @@
+//! Proof of the authorization key: what two ends with one say before anything else on a connection.
+//!
+//! | who | what | bytes |
+//! |---|---|---|
+//! | the caller | [`QUESTION`], a nonce | 8, 32 |
+//! | the other | a nonce, its proof | 32, 32 |
+//! | the caller | its proof, and from here on what it says anyway | 32 |
+//!
+//! A proof is the HMAC-SHA-256, by the key, of the side's letter (A the caller, B the other), the key's
+//! length in a byte, since HMAC takes zeros behind a key for none, and both nonces, the caller's first.
+//! Neither side's proof can be made from the other's, nor one of an earlier connection be used again.
+
+use hmac::{Hmac, KeyInit, Mac};
+use selvedge_kit::auth::AuthKey;
+use sha2::Sha256;
+
+use crate::wire::Nonsense;
+
+/// What a connection begins with whose caller has a key.
+pub(crate) const QUESTION: [u8; 8] = *b"SLVGKEY1";
+/// Bytes of a nonce, and of a proof.
+const WORD: usize = 32;
+
+type Word = [u8; WORD];
+
+/// The side that has begun the connection.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    nonce: Word,
+}
+
+/// The side that the connection came to.
+#[derive(Debug)]
+pub(crate) enum Called {
+    Unasked,
+    Asked { nonces: [Word; 2] },
+    Convinced,
+}
+
+impl Caller {
+    /// Begins: what is to be sent.
+    pub(crate) fn ask() -> (Self, Vec<u8>) {
+        let nonce = nonce();
+        (Self { nonce }, [&QUESTION[..], &nonce].concat())
+    }
+
+    /// What to send now that these bytes have come; nothing as long as there are too few.
+    ///
+    /// # Errors
+    /// When the other side does not have the key.
+    pub(crate) fn answered(&self, key: &AuthKey, said: &[u8]) -> Result<Option<Word>, Nonsense> {
+        let Some((nonce, proof)) = said.split_first_chunk::<WORD>() else {
+            return Ok(None);
+        };
+        if proof.len() < WORD {
+            return Ok(None);
+        }
+        let nonces = [self.nonce, *nonce];
+        verify(key, b'B', &nonces, proof)?;
+        Ok(Some(prove(key, b'A', &nonces)))
+    }
+}
+
+impl Called {
+    /// What whoever comes has to prove.
+    pub(crate) fn of(key: &AuthKey) -> Self {
+        match key.is_none() {
+            true => Self::Convinced,
+            false => Self::Unasked,
+        }
+    }
+
+    /// Takes what it needs from the front of these bytes: what is to be sent now, if anything is.
+    ///
+    /// # Errors
+    /// When the caller does not have the key, which shows at the first byte of another question.
+    pub(crate) fn hear(
+        &mut self,
+        key: &AuthKey,
+        said: &mut Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, Nonsense> {
+        match self {
+            Self::Unasked => {
+                let known = said.len().min(QUESTION.len());
+                if said[..known] != QUESTION[..known] {
+                    return Err(Nonsense("something else than that it has the auth_key"));
+                }
+                let Some((theirs, _)) = said[known..].split_first_chunk::<WORD>() else {
+                    return Ok(None);
+                };
+                let nonces = [*theirs, nonce()];
+                said.drain(..QUESTION.len() + WORD);
+                let answer = [nonces[1], prove(key, b'B', &nonces)].concat();
+                *self = Self::Asked { nonces };
+                Ok(Some(answer))
+            }
+            Self::Asked { nonces } => {
+                let Some((proof, _)) = said.split_first_chunk::<WORD>() else {
+                    return Ok(None);
+                };
+                verify(key, b'A', nonces, proof)?;
+                said.drain(..WORD);
+                *self = Self::Convinced;
+                Ok(None)
+            }
+            Self::Convinced => Ok(None),
+        }
+    }
+
+    pub(crate) fn is_convinced(&self) -> bool {
+        matches!(self, Self::Convinced)
+    }
+}
+
+fn mac(key: &AuthKey, side: u8, nonces: &[Word; 2]) -> Hmac<Sha256> {
+    let mac = Hmac::<Sha256>::new_from_slice(key.as_bytes());
+    let mac = mac.expect("a key of any length is one");
+    mac.chain_update([side, key.as_bytes().len() as u8])
+        .chain_update(nonces[0])
+        .chain_update(nonces[1])
+}
+
+fn prove(key: &AuthKey, side: u8, nonces: &[Word; 2]) -> Word {
+    mac(key, side, nonces).finalize().into_bytes().into()
+}
+
+/// In a time that does not depend on how much of it is right.
+fn verify(key: &AuthKey, side: u8, nonces: &[Word; 2], proof: &[u8]) -> Result<(), Nonsense> {
+    let verified = mac(key, side, nonces).verify_slice(proof);
+    verified.map_err(|_| Nonsense("that it has another auth_key"))
+}
+
+/// Random bytes of the system.
+fn nonce() -> Word {
+    let mut word = [0; WORD];
+    getrandom::fill(&mut word).expect("the system has random bytes");
+    word
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(bytes: &[u8]) -> AuthKey {
+        AuthKey::new(bytes).unwrap()
+    }
+
+    /// What both sides of a connection come to: the caller, and the other.
+    fn meet(callers: &AuthKey, others: &AuthKey, last: &[u8]) -> (bool, bool) {
+        let (caller, mut said) = Caller::ask();
+        let mut called = Called::Unasked;
+        let Ok(answer) = called.hear(others, &mut said) else {
+            return (false, false);
+        };
+        let Ok(Some(proof)) = caller.answered(callers, &answer.unwrap()) else {
+            return (false, false);
+        };
+        let mut said = [&proof, last].concat();
+        let heard = called.hear(others, &mut said);
+        assert_eq!(said, last, "what is behind the proof stays");
+        (true, heard.is_ok() && called.is_convinced())
+    }
+
+    #[test]
+    fn the_ends_of_a_connection_with_one_key_believe_each_other_and_others_do_not() {
+        for bytes in [&b"k"[..], b"secret", &[7; 64]] {
+            assert_eq!(meet(&key(bytes), &key(bytes), b"hello"), (true, true));
+        }
+        assert_eq!(meet(&key(b"a"), &key(b"b"), b""), (false, false));
+        assert_eq!(meet(&key(b"a"), &key(b"a\0\0"), b""), (false, false));
+    }
+
+    /// The value is that of `openssl mac -digest SHA256 -macopt key:secret HMAC` for `A`, a byte 6,
+    /// 32 bytes 1 and 32 bytes 2.
+    #[test]
+    fn a_proof_is_the_hmac_that_others_compute() {
+        let proof = prove(&key(b"secret"), b'A', &[[1; WORD], [2; WORD]]);
+        let hex: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
+        let reference = "085ea380eb4b970f7d7de1fdf46fada826ee78f798b303fd44c832ab37de70ad";
+        assert_eq!(hex, reference);
+    }
+
+    #[test]
+    fn a_proof_of_the_other_side_or_of_another_connection_is_none() {
+        let key = key(b"secret");
+        let (caller, mut said) = Caller::ask();
+        let mut called = Called::Unasked;
+        let answer = called.hear(&key, &mut said).unwrap().unwrap();
+        // The other side's own proof, sent back to it.
+        let mut said = answer[WORD..].to_vec();
+        called.hear(&key, &mut said).unwrap_err();
+        let proof = caller.answered(&key, &answer).unwrap().unwrap();
+        let (_, mut said) = Caller::ask();
+        let mut other = Called::Unasked;
+        other.hear(&key, &mut said).unwrap();
+        other.hear(&key, &mut proof.to_vec()).unwrap_err();
+        let (stranger, _) = Caller::ask();
+        stranger.answered(&key, &answer).unwrap_err();
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_convince_nobody(mut said: Vec<u8>, at in 0_usize..=40) {
+            let key = key(b"secret");
+            let (caller, asked) = Caller::ask();
+            let mut called = Called::Unasked;
+            let mut mixed = asked[..at].to_vec();
+            mixed.append(&mut said.clone());
+            while let Ok(Some(_)) = called.hear(&key, &mut mixed) {}
+            let _ = called.hear(&key, &mut mixed);
+            prop_assert!(!called.is_convinced());
+            said.truncate(200);
+            prop_assert!(!matches!(caller.answered(&key, &said), Ok(Some(_))));
+        }
+    }
+}
