@@ -44,7 +44,7 @@ pub static CORE: [Spec; 12] = [
         "FI_HOOK",
         "",
         "layers around every provider, the outermost first, separated by semicolons: trace, perf, \
-         fault (default: none)",
+         flight, fault (default: none)",
     ),
     Spec::text(
         "FI_HOOK_FILE",

@@ -62,6 +62,32 @@ const PLANTS: &[Plant] = plants! {
         "errors are not counted": "u64::from(answer.is_err())" => "u64::from(answer.is_err()) * 0"
             fails "perf_counts_calls_errors_and_time";
     }
+    "providers/hook/src/watch.rs": "selvedge-hook" "--test=layers" {
+        "a receive is timed by the length of its buffer": "(entry.len, entry.tag)," => "(open.len + 1, entry.tag),"
+            fails "perf_times_operations_by_kind_and_size_until_they_are_read";
+        "times of endpoints that are closed are lost": "totals.add(latency.rows());" => "totals.add(Vec::new());"
+            fails "perf_times_operations_by_kind_and_size_until_they_are_read";
+    }
+    "providers/hook/src/ledger.rs": "selvedge-hook" "--test=layers" {
+        "a send is taken for a receive": "tagged(Timed::TaggedSend, Timed::Send)" => "tagged(Timed::TaggedReceive, Timed::Receive)"
+            fails "perf_times_operations_by_kind_and_size_until_they_are_read";
+    }
+    "providers/hook/src/endpoint.rs": "selvedge-top" "--test=processes" {
+        "the hooks keep a handle of every endpoint": "if has_events {" => "if has_events || true {"
+            fails "times_are_told_by_kind_and_size_while_the_program_runs";
+    }
+    "providers/kit/src/sight/latency.rs": "selvedge-kit" "--lib" {
+        "a quantile is the end of the class before": "before + number >= wanted" => "before >= wanted"
+            fails "quantiles_are_right_to_the_width_of_a_class";
+        "times are classed by halves of a doubling": "& 3;" => "& 2;"
+            fails "every_time_is_in_the_class_whose_bounds_are_around_it";
+    }
+    "providers/kit/src/sight/calls.rs": "selvedge-kit" "--lib" {
+        "a call ends in a place that is another's": "if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {" => "{"
+            fails "a_call_whose_place_was_taken_meanwhile_ends_nowhere";
+        "every try is a call": "is(AT_OUTCOME, word_of(Err(Errno::Again)))" => "is(AT_OUTCOME, u64::MAX)"
+            fails "a_call_that_is_tried_again_and_again_is_one";
+    }
     "providers/hook/src/fault.rs": "selvedge-hook" "--lib" {
         "names of errors are taken as they are": "let name = name.strip_prefix(\"FI_E\").unwrap_or(&name);" => "let name = &*name;"
             fails "rules_say_what_goes_wrong_and_when";
@@ -153,6 +179,24 @@ const PLANTS: &[Plant] = plants! {
     "providers/kit/src/coll/endpoint.rs": "selvedge-top" "--test=processes" {
         "the layer of collectives is seen, too": "Ep::resolve_unseen(bind, info)?" => "Ep::resolve(bind, info)?"
             fails "an_endpoint_with_a_layer_around_it_is_one";
+    }
+    "providers/kit/src/coll/sight.rs": "selvedge-top" "--test=processes" {
+        "nobody says that a collective waits": "self.sight.groups.show(&waiting);" => "self.sight.groups.show(&waiting[..0]);"
+            fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
+        "what has come is waited for as before": "self.sight.groups.show(&[]);" => "self.sight.groups.is_shown = false;"
+            fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
+    }
+    "providers/kit/src/coll/quick.rs": "selvedge-top" "--test=processes" {
+        "a short collective is not counted": "self.sight.groups.begun(group.sight, group.next_sequence);" => "self.sight.groups.begun(group.sight, 0);"
+            fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
+    }
+    "util/top/src/groups.rs": "selvedge-top" "--test=processes" {
+        "receives of the layer are told of as the program's": "seen.waits.retain(|wait| wait.tag & LAYER == 0);" => "let _ = LAYER;"
+            fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
+    }
+    "providers/kit/src/sight/groups.rs": "selvedge-kit" "--lib" {
+        "a group keeps its place when it is left": "if let Some(at) = place {\n            self.sheet.set(at, 0);" => "if let Some(at) = place.filter(|at| *at == 0) {\n            self.sheet.set(at, 0);"
+            fails "groups_say_which_collective_is_the_next_as_long_as_they_are_joined";
     }
     "providers/kit/src/sight/crash.rs": "selvedge-top" "--test=processes" {
         "a signal writes nothing": "    write_out();\n    // SAFETY: as above.\n    unsafe { *errno = kept };" => "    // SAFETY: as above.\n    unsafe { *errno = kept };"

@@ -11,6 +11,7 @@ use crate::fault::Fault;
 use crate::out::{Out, escape};
 use crate::perf::Perf;
 use crate::trace::Trace;
+use crate::watch::Wanted;
 
 /// What a call is, as hooks see it.
 pub(crate) struct Call<'a> {
@@ -65,6 +66,8 @@ enum Hook {
     Trace(Trace),
     Perf(Perf),
     Fault(Fault),
+    /// What it does is done for each endpoint.
+    Flight,
 }
 
 /// The hooks of a fabric, the outermost first.
@@ -72,6 +75,8 @@ enum Hook {
 pub(crate) struct Hooks {
     hooks: Vec<Hook>,
     next_object: AtomicU64,
+    /// What some of them keep of endpoints.
+    pub(crate) wanted: Wanted,
 }
 
 impl Hooks {
@@ -86,12 +91,21 @@ impl Hooks {
             return Ok(None);
         }
         let out = Out::open(&params.text("FI_HOOK_FILE")?)?;
+        let mut wanted = Wanted::default();
         let hook = |name: &str| match name.trim() {
             "trace" | "ofi_hook_trace" => Ok(Hook::Trace(Trace::new(out.clone()))),
-            "perf" | "ofi_hook_perf" => Ok(Hook::Perf(Perf::new(out.clone()))),
+            "perf" | "ofi_hook_perf" => {
+                let times = wanted.times.get_or_insert_default();
+                Ok(Hook::Perf(Perf::new(out.clone(), times)))
+            }
+            "flight" | "ofi_hook_flight" => {
+                wanted.calls = true;
+                Ok(Hook::Flight)
+            }
             "fault" | "ofi_hook_fault" => Fault::parse(params).map(Hook::Fault),
             other => {
-                let what = format!("FI_HOOK={names}: {other:?} is none of trace, perf, fault");
+                let what =
+                    format!("FI_HOOK={names}: {other:?} is none of trace, perf, flight, fault");
                 Err(Error::new(Errno::Inval, what))
             }
         };
@@ -99,6 +113,7 @@ impl Hooks {
         Ok(Some(Arc::new(Self {
             hooks,
             next_object: AtomicU64::new(1),
+            wanted,
         })))
     }
 
@@ -189,5 +204,6 @@ fn pass(hooks: &[Hook], call: &mut Call<'_>, run: Next<'_>) -> Result {
         Hook::Trace(trace) => trace.around(call, &mut next),
         Hook::Perf(perf) => perf.around(call, &mut next),
         Hook::Fault(fault) => fault.around(call, &mut next),
+        Hook::Flight => next(call),
     }
 }

@@ -7,24 +7,58 @@ use std::fmt;
 use std::sync::Arc;
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, Target};
-use selvedge::collective::CollectiveMsg;
+use selvedge::collective::{self, CollectiveMsg};
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
-    Address, Atomic, Collective, ConnectionManagement, Context, Desc, Endpoint, EpOption,
-    EpOptionName, Errno, FiAddr, Membership, Msg, OpFlags, Result, Rma, Tagged, av, msg, tagged,
+    Address, Atomic, Bindings, Collective, ConnectionManagement, Context, Desc, Endpoint, EpOption,
+    EpOptionName, Errno, Error, FiAddr, Info, Membership, Msg, OpFlags, Result, Rma, Tagged, av,
+    msg, tagged,
 };
+use selvedge_kit::sight::Timed;
 
 use crate::call::Args;
-use crate::provider::{At, unwrapped};
+use crate::events::KNOWN;
+use crate::provider::{At, unhooked, unwrapped};
+use crate::watch::{Bound, Post, Watch};
 
 pub(crate) struct HookedEndpoint {
     inner: Arc<dyn Endpoint>,
     at: At,
+    watch: Option<Arc<Watch>>,
 }
 
 impl HookedEndpoint {
-    pub(crate) fn new(inner: Arc<dyn Endpoint>, at: At) -> Self {
-        Self { inner, at }
+    /// One around the endpoint that `open` opens, which is bound to objects without hooks.
+    pub(crate) fn open(
+        at: &At,
+        info: &Info,
+        bind: Bindings,
+        open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
+    ) -> Result<Arc<Self>, Error> {
+        let (bound, has_events) = (Bound::of(info, &bind), bind.eq.is_some());
+        let inner = open(unhooked(bind))?;
+        let watch = Watch::open(at.wanted(), info, bound, &*inner)?;
+        let at = at.clone();
+        let endpoint = Arc::new(Self { inner, at, watch });
+        // Nobody else keeps it, not even weakly: the safe layer wants it for itself.
+        if has_events {
+            KNOWN.add_endpoint(&endpoint);
+        }
+        Ok(endpoint)
+    }
+
+    /// A post on its way through the hooks.
+    fn post(
+        &self,
+        post: &Post<'_>,
+        args: &dyn Fn(&mut Args),
+        run: impl FnOnce() -> Result,
+    ) -> Result {
+        let call = || self.at.done(post.name, args, run);
+        match &self.watch {
+            None => call(),
+            Some(watch) => watch.around(post, call),
+        }
     }
 
     /// The endpoint inside of one with hooks; itself if it has none.
@@ -53,6 +87,45 @@ fn total<T>(pieces: &[T], len: impl Fn(&T) -> usize) -> usize {
     pieces.iter().map(len).fold(0, usize::saturating_add)
 }
 
+/// A post of a message, or an access.
+fn of_msg(
+    name: &'static str,
+    what: Timed,
+    len: usize,
+    (peer, context, flags): (FiAddr, Context, OpFlags),
+) -> Post<'static> {
+    Post {
+        what: Some(what),
+        len,
+        peer,
+        context,
+        flags,
+        ..Post::new(name)
+    }
+}
+
+/// One whose bytes are copied before it returns.
+fn injected(name: &'static str, buf: &[u8], peer: FiAddr) -> Post<'static> {
+    Post {
+        what: Some(Timed::Inject),
+        len: buf.len(),
+        peer,
+        ..Post::new(name)
+    }
+}
+
+fn of_atomic(name: &'static str, msg: &AtomicMsg<'_>, flags: OpFlags) -> Post<'static> {
+    let len = total(msg.rma_iov, |it| it.count).saturating_mul(msg.datatype.size());
+    of_msg(name, Timed::Atomic, len, (msg.dest, msg.context, flags))
+}
+
+/// Address and key of the first place.
+fn first(places: &[RmaIov]) -> (u64, u64) {
+    places
+        .first()
+        .map_or((0, 0), |place| (place.addr, place.key))
+}
+
 fn places(args: &mut Args, places: &[RmaIov]) {
     if let [place, ..] = places {
         args.num("addr", place.addr).num("key", place.key);
@@ -70,10 +143,10 @@ impl Msg for HookedEndpoint {
                 flags,
             );
         };
+        let len = total(msg.iov, |it| it.len);
+        let post = of_msg("sendmsg", Timed::Send, len, (msg.dest, msg.context, flags));
         // SAFETY: passed on from the caller.
-        self.at.done("sendmsg", &args, || unsafe {
-            self.inner.sendmsg(msg, flags)
-        })
+        self.post(&post, &args, || unsafe { self.inner.sendmsg(msg, flags) })
     }
 
     unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
@@ -86,18 +159,23 @@ impl Msg for HookedEndpoint {
                 flags,
             );
         };
+        let len = total(msg.iov, |it| it.len);
+        let post = of_msg(
+            "recvmsg",
+            Timed::Receive,
+            len,
+            (msg.src, msg.context, flags),
+        );
         // SAFETY: passed on from the caller.
-        self.at.done("recvmsg", &args, || unsafe {
-            self.inner.recvmsg(msg, flags)
-        })
+        self.post(&post, &args, || unsafe { self.inner.recvmsg(msg, flags) })
     }
 
     fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
         let args = |args: &mut Args| {
             args.num("len", buf.len() as u64).num("peer", dest.0);
         };
-        self.at
-            .done("inject", &args, || self.inner.inject(buf, dest, data))
+        let post = injected("inject", buf, dest);
+        self.post(&post, &args, || self.inner.inject(buf, dest, data))
     }
 }
 
@@ -113,10 +191,17 @@ impl Tagged for HookedEndpoint {
             )
             .num("tag", msg.tag);
         };
+        let post = Post {
+            tag: msg.tag,
+            ..of_msg(
+                "tsendmsg",
+                Timed::TaggedSend,
+                total(msg.iov, |it| it.len),
+                (msg.dest, msg.context, flags),
+            )
+        };
         // SAFETY: passed on from the caller.
-        self.at.done("tsendmsg", &args, || unsafe {
-            self.inner.tsendmsg(msg, flags)
-        })
+        self.post(&post, &args, || unsafe { self.inner.tsendmsg(msg, flags) })
     }
 
     unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
@@ -131,10 +216,18 @@ impl Tagged for HookedEndpoint {
             .num("tag", msg.tag.tag)
             .num("ignore", msg.tag.ignore);
         };
+        let post = Post {
+            tag: msg.tag.tag,
+            key: msg.tag.ignore,
+            ..of_msg(
+                "trecvmsg",
+                Timed::TaggedReceive,
+                total(msg.iov, |it| it.len),
+                (msg.src, msg.context, flags),
+            )
+        };
         // SAFETY: passed on from the caller.
-        self.at.done("trecvmsg", &args, || unsafe {
-            self.inner.trecvmsg(msg, flags)
-        })
+        self.post(&post, &args, || unsafe { self.inner.trecvmsg(msg, flags) })
     }
 
     fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
@@ -143,9 +236,11 @@ impl Tagged for HookedEndpoint {
                 .num("peer", dest.0)
                 .num("tag", tag);
         };
-        self.at.done("tinject", &args, || {
-            self.inner.tinject(buf, dest, tag, data)
-        })
+        let post = Post {
+            tag,
+            ..injected("tinject", buf, dest)
+        };
+        self.post(&post, &args, || self.inner.tinject(buf, dest, tag, data))
     }
 }
 
@@ -155,10 +250,18 @@ impl Rma for HookedEndpoint {
             let len = total(msg.iov, |it| it.len);
             places(said(args, len, msg.src, msg.context, flags), msg.rma_iov);
         };
+        let post = Post {
+            tag: first(msg.rma_iov).0,
+            key: first(msg.rma_iov).1,
+            ..of_msg(
+                "readmsg",
+                Timed::Read,
+                total(msg.iov, |it| it.len),
+                (msg.src, msg.context, flags),
+            )
+        };
         // SAFETY: passed on from the caller.
-        self.at.done("readmsg", &args, || unsafe {
-            self.inner.readmsg(msg, flags)
-        })
+        self.post(&post, &args, || unsafe { self.inner.readmsg(msg, flags) })
     }
 
     unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
@@ -166,10 +269,18 @@ impl Rma for HookedEndpoint {
             let len = total(msg.iov, |it| it.len);
             places(said(args, len, msg.dest, msg.context, flags), msg.rma_iov);
         };
+        let post = Post {
+            tag: first(msg.rma_iov).0,
+            key: first(msg.rma_iov).1,
+            ..of_msg(
+                "writemsg",
+                Timed::Write,
+                total(msg.iov, |it| it.len),
+                (msg.dest, msg.context, flags),
+            )
+        };
         // SAFETY: passed on from the caller.
-        self.at.done("writemsg", &args, || unsafe {
-            self.inner.writemsg(msg, flags)
-        })
+        self.post(&post, &args, || unsafe { self.inner.writemsg(msg, flags) })
     }
 
     fn inject_write(
@@ -185,7 +296,12 @@ impl Rma for HookedEndpoint {
             args.num("addr", addr).num("key", key);
         };
         let run = || self.inner.inject_write(buf, dest, addr, key, data);
-        self.at.done("inject_write", &args, run)
+        let post = Post {
+            tag: addr,
+            key,
+            ..injected("inject_write", buf, dest)
+        };
+        self.post(&post, &args, run)
     }
 }
 
@@ -202,10 +318,9 @@ fn atomic(args: &mut Args, msg: &AtomicMsg<'_>, flags: OpFlags) {
 impl Atomic for HookedEndpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         let args = |args: &mut Args| atomic(args, msg, flags);
+        let post = of_atomic("atomicmsg", msg, flags);
         // SAFETY: passed on from the caller.
-        self.at.done("atomicmsg", &args, || unsafe {
-            self.inner.atomicmsg(msg, flags)
-        })
+        self.post(&post, &args, || unsafe { self.inner.atomicmsg(msg, flags) })
     }
 
     unsafe fn fetch_atomicmsg(
@@ -218,7 +333,7 @@ impl Atomic for HookedEndpoint {
         let args = |args: &mut Args| atomic(args, msg, flags);
         // SAFETY: passed on from the caller.
         let run = || unsafe { self.inner.fetch_atomicmsg(msg, result, result_desc, flags) };
-        self.at.done("fetch_atomicmsg", &args, run)
+        self.post(&of_atomic("fetch_atomicmsg", msg, flags), &args, run)
     }
 
     unsafe fn compare_atomicmsg(
@@ -236,16 +351,15 @@ impl Atomic for HookedEndpoint {
             self.inner
                 .compare_atomicmsg(msg, compare, compare_desc, result, result_desc, flags)
         };
-        self.at.done("compare_atomicmsg", &args, run)
+        self.post(&of_atomic("compare_atomicmsg", msg, flags), &args, run)
     }
 
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
         let args = |args: &mut Args| {
             args.num("len", buf.len() as u64).num("peer", target.dest.0);
         };
-        self.at.done("inject_atomic", &args, || {
-            self.inner.inject_atomic(buf, target)
-        })
+        let post = injected("inject_atomic", buf, target.dest);
+        self.post(&post, &args, || self.inner.inject_atomic(buf, target))
     }
 
     fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
@@ -269,7 +383,11 @@ unsafe impl Endpoint for HookedEndpoint {
         let args = |args: &mut Args| {
             args.num("context", context.0);
         };
-        self.at.done("cancel", &args, || self.inner.cancel(context))
+        let post = Post {
+            context,
+            ..Post::new("cancel")
+        };
+        self.post(&post, &args, || self.inner.cancel(context))
     }
 
     fn set(&self, option: EpOption) -> Result {
@@ -311,18 +429,22 @@ impl ConnectionManagement for HookedEndpoint {
         let args = |args: &mut Args| {
             args.text("addr", addr).num("len", data.len() as u64);
         };
-        self.at
-            .done("connect", &args, || self.inner_cm()?.connect(addr, data))
+        let about = addr.to_string();
+        let post = Post {
+            about: &about,
+            ..Post::new("connect")
+        };
+        self.post(&post, &args, || self.inner_cm()?.connect(addr, data))
     }
 
     fn accept(&self, data: &[u8]) -> Result {
-        self.at
-            .done("accept", &|_| {}, || self.inner_cm()?.accept(data))
+        let run = || self.inner_cm()?.accept(data);
+        self.post(&Post::new("accept"), &|_| {}, run)
     }
 
     fn shutdown(&self) -> Result {
-        self.at
-            .done("shutdown", &|_| {}, || self.inner_cm()?.shutdown())
+        let run = || self.inner_cm()?.shutdown();
+        self.post(&Post::new("shutdown"), &|_| {}, run)
     }
 
     fn peer(&self) -> Result<Address> {
@@ -358,12 +480,29 @@ impl Collective for HookedEndpoint {
             // SAFETY: passed on from the caller.
             unsafe { coll.collective(msg, flags) }
         };
-        self.at.done("collective", &args, run)
+        let len = match msg.coll {
+            collective::Op::Barrier => 0,
+            _ => msg.count.saturating_mul(msg.datatype.size()),
+        };
+        let about = format!("{:?}", msg.coll);
+        let post = Post {
+            about: &about,
+            ..of_msg(
+                "collective",
+                Timed::Collective,
+                len,
+                (msg.group, msg.context, flags),
+            )
+        };
+        self.post(&post, &args, run)
     }
 }
 
 impl Drop for HookedEndpoint {
     fn drop(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.close();
+        }
         self.at.close("ep_close");
     }
 }

@@ -3,7 +3,8 @@
 //! | name | what it does |
 //! |---|---|
 //! | `trace` | writes a line of JSON for each call: what was given, what was answered, how long it took |
-//! | `perf` | counts calls and their time, and writes a table when the fabric is closed |
+//! | `perf` | counts calls and their time, times operations by kind and size, and writes tables when the fabric is closed |
+//! | `flight` | keeps the last calls of each endpoint, for `fi_top` and for what crashes write out |
 //! | `fault` | delays, drops, fails or kills at calls that `FI_HOOK_FAULT` names |
 //!
 //! `FI_HOOK=trace;fault` has a call pass `trace` first, which sees what `fault` makes of it. Without
@@ -18,6 +19,7 @@ mod call;
 mod endpoint;
 mod events;
 mod fault;
+mod ledger;
 mod objects;
 mod out;
 mod perf;
@@ -26,5 +28,6 @@ mod queues;
 mod regions;
 mod scalable;
 mod trace;
+mod watch;
 
 pub use provider::Hooked;

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use selvedge::{Address, AddressVector, Counter, Errno, FiAddr, Result};
@@ -74,8 +75,11 @@ impl AddressVector for HookedAv {
         let args = |args: &mut Args| {
             args.num("count", addrs.len() as u64);
         };
-        self.at
-            .done("av_remove", &args, || self.inner.remove(addrs))
+        let removed = self
+            .at
+            .done("av_remove", &args, || self.inner.remove(addrs));
+        self.at.wanted().names.fetch_add(1, Ordering::Relaxed);
+        removed
     }
 
     fn lookup(&self, addr: FiAddr) -> Result<Address> {

@@ -1,19 +1,23 @@
-//! `perf`: how often each call was made, and how long it took.
+//! `perf`: how often each call was made, and how long it took; how long operations took, by kind and
+//! size.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use selvedge::Result;
+use selvedge_kit::sight::latency::Row;
 
 use crate::call::{Call, Next};
 use crate::out::Out;
+use crate::watch::Totals;
 
 #[derive(Debug)]
 pub(crate) struct Perf {
     out: Out,
     calls: Mutex<BTreeMap<&'static str, Sum>>,
+    times: Arc<Totals>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,9 +29,10 @@ struct Sum {
 }
 
 impl Perf {
-    pub(crate) fn new(out: Out) -> Self {
+    pub(crate) fn new(out: Out, times: &Arc<Totals>) -> Self {
         Self {
             out,
+            times: Arc::clone(times),
             calls: Mutex::default(),
         }
     }
@@ -71,6 +76,43 @@ impl Drop for Perf {
                 sum.longest.as_nanos()
             );
         }
+        table += &operations(&self.times.rows());
         self.out.write(&table);
     }
+}
+
+/// The times of operations as a table; nothing without any.
+fn operations(rows: &[Row]) -> String {
+    let mut table = String::new();
+    if rows.is_empty() {
+        return table;
+    }
+    let columns = ["count", "mean ns", "50%", "90%", "99%", "99.9%", "max ns"];
+    let _ = write!(table, "{:<10} {:>14}", "operation", "bytes");
+    for column in columns {
+        let _ = write!(table, " {column:>9}");
+    }
+    table.push('\n');
+    for row in rows {
+        let bytes = match row.sizes() {
+            (from, to) if from == to => from.to_string(),
+            (from, u64::MAX) => format!("{from}-"),
+            (from, to) => format!("{from}-{to}"),
+        };
+        let _ = write!(table, "{:<10} {bytes:>14}", row.what.name());
+        let [half, most, nearly, all] = [0.5, 0.9, 0.99, 0.999].map(|part| row.quantile(part));
+        for number in [
+            row.count(),
+            row.mean(),
+            half,
+            most,
+            nearly,
+            all,
+            row.longest,
+        ] {
+            let _ = write!(table, " {number:>9}");
+        }
+        table.push('\n');
+    }
+    table
 }

@@ -22,6 +22,7 @@ use crate::objects::{HookedAv, HookedCounter};
 use crate::queues::HookedQueue;
 use crate::regions::HookedRegion;
 use crate::scalable::HookedScalable;
+use crate::watch::Wanted;
 
 /// A provider whose objects have what `FI_HOOK` asks for around them.
 #[derive(Debug)]
@@ -152,14 +153,12 @@ unsafe impl Domain for HookedDomain {
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        let (at, bind) = (self.at.another(), unhooked(bind));
+        let at = self.at.another();
         let what = |args: &mut Args| {
             args.text("type", &info.ep_attr.ep_type);
         };
-        let inner = at.open("endpoint", &what, || self.inner.endpoint(info, bind))?;
-        let endpoint = Arc::new(HookedEndpoint::new(inner, at));
-        KNOWN.add_endpoint(&endpoint);
-        Ok(endpoint)
+        let open = |bind| at.open("endpoint", &what, || self.inner.endpoint(info, bind));
+        Ok(HookedEndpoint::open(&at, info, bind, open)?)
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
@@ -303,6 +302,11 @@ impl Hooks {
 impl At {
     pub(crate) fn another(&self) -> Self {
         self.hooks.at()
+    }
+
+    /// What the hooks keep of endpoints.
+    pub(crate) fn wanted(&self) -> &Wanted {
+        &self.hooks.wanted
     }
 
     /// An opening call. One that is dropped fails: there is no object to give.

@@ -10,16 +10,26 @@ use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionQueue, Errno, FiAddr, Result};
 
 use crate::call::Args;
+use crate::ledger::Ledger;
 use crate::provider::{At, unwrapped};
 
 pub(crate) struct HookedQueue {
     inner: Arc<dyn CompletionQueue>,
     at: At,
+    /// What is open, if anybody wants to know.
+    ledger: Option<Arc<Ledger>>,
 }
 
 impl HookedQueue {
     pub(crate) fn new(inner: Arc<dyn CompletionQueue>, at: At) -> Self {
-        Self { inner, at }
+        let ledger = at.wanted().is_any().then(Arc::default);
+        Self { inner, at, ledger }
+    }
+
+    /// What is open at a queue.
+    pub(crate) fn ledger(queue: &Arc<dyn CompletionQueue>) -> Option<Arc<Ledger>> {
+        let own = (&**queue as &dyn Any).downcast_ref::<Self>()?;
+        own.ledger.clone()
     }
 
     pub(crate) fn inner(queue: Arc<dyn CompletionQueue>) -> Arc<dyn CompletionQueue> {
@@ -33,30 +43,33 @@ impl HookedQueue {
     fn read_by(
         &self,
         name: &'static str,
-        room: usize,
-        run: impl FnOnce() -> Result<usize>,
+        out: &mut [Entry],
+        run: impl FnOnce(&mut [Entry]) -> Result<usize>,
     ) -> Result<usize> {
+        let room = out.len();
         let args = |args: &mut Args| {
             args.num("room", room as u64);
         };
         let gave = |&count: &usize| Some(format!("\"count\":{count}"));
-        self.at.gives(name, &args, gave, Ok(0), run)
+        let count = self.at.gives(name, &args, gave, Ok(0), || run(out))?;
+        if let Some(ledger) = &self.ledger {
+            ledger.completed(&out[..count.min(room)]);
+        }
+        Ok(count)
     }
 }
 
 impl CompletionQueue for HookedQueue {
     fn read(&self, out: &mut [Entry]) -> Result<usize> {
-        self.read_by("cq_read", out.len(), || self.inner.read(out))
+        self.read_by("cq_read", out, |out| self.inner.read(out))
     }
 
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        let room = out.len();
-        self.read_by("cq_readfrom", room, || self.inner.read_from(out, src))
+        self.read_by("cq_readfrom", out, |out| self.inner.read_from(out, src))
     }
 
     fn read_ready(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        let room = out.len();
-        self.read_by("cq_readready", room, || self.inner.read_ready(out, src))
+        self.read_by("cq_readready", out, |out| self.inner.read_ready(out, src))
     }
 
     fn is_ready(&self) -> bool {
@@ -69,12 +82,17 @@ impl CompletionQueue for HookedQueue {
             Some(format!("\"err\":{errno},\"context\":{context}"))
         };
         let run = || self.inner.read_err();
-        self.at
-            .gives("cq_readerr", &|_| {}, gave, Err(Errno::Again), run)
+        let error = self
+            .at
+            .gives("cq_readerr", &|_| {}, gave, Err(Errno::Again), run)?;
+        if let Some(ledger) = &self.ledger {
+            ledger.failed(&error);
+        }
+        Ok(error)
     }
 
     fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
-        self.read_by("cq_sread", out.len(), || self.inner.wait(out, timeout))
+        self.read_by("cq_sread", out, |out| self.inner.wait(out, timeout))
     }
 
     fn signal(&self) -> Result {

@@ -7,8 +7,7 @@ use selvedge::{Address, Bindings, Endpoint, Error, Info, Result, ScalableEndpoin
 
 use crate::call::Args;
 use crate::endpoint::HookedEndpoint;
-use crate::events::KNOWN;
-use crate::provider::{At, unhooked};
+use crate::provider::At;
 
 pub(crate) struct HookedScalable {
     inner: Arc<dyn ScalableEndpoint>,
@@ -32,15 +31,12 @@ impl ScalableEndpoint for HookedScalable {
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<dyn Endpoint>, Error> {
-        let (at, bind) = (self.at.another(), unhooked(bind));
+        let at = self.at.another();
         let what = |args: &mut Args| {
             args.num("index", index as u64);
         };
-        let open = || self.inner.context(index, info, bind);
-        let inner = at.open("context", &what, open)?;
-        let endpoint = Arc::new(HookedEndpoint::new(inner, at));
-        KNOWN.add_endpoint(&endpoint);
-        Ok(endpoint)
+        let open = |bind| at.open("context", &what, || self.inner.context(index, info, bind));
+        Ok(HookedEndpoint::open(&at, info, bind, open)?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The layers around shm and tcp: what they write, what they make fail, and whom events name.
 
+#![expect(unsafe_code, reason = "tests of the raw face")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 use std::fs;
@@ -11,8 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use selvedge::cq::Entry;
 use selvedge::info::EpType;
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CompletionQueue, Endpoint, Errno, FiAddr, Hints, Info,
-    MrAccess, Registry, alloc, av, cntr, cq, eq,
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Endpoint, Errno,
+    FiAddr, Hints, Info, Iov, IovMut, MrAccess, Registry, TagMatch, TaggedExt as _, alloc, av,
+    cntr, cq, eq,
 };
 use selvedge_hook::Hooked;
 
@@ -140,6 +142,61 @@ fn perf_counts_calls_errors_and_time() {
     let words: Vec<_> = line.split_whitespace().collect();
     assert_eq!(words[..3], ["tinject", "6", "1"]);
     assert!(words[4].parse::<u64>().unwrap() > 0, "{line}");
+}
+
+/// One message to itself, by a receive and a send that complete.
+fn exchange(side: &Side, len: usize, tag: u64) {
+    let (mut to, from) = (vec![0_u8; len], vec![7_u8; len]);
+    let done = || {
+        let mut entries = [Entry::default(); 4];
+        side.cq.read(&mut entries).unwrap()
+    };
+    let (iov_mut, iov) = (IovMut::new(&mut to), Iov::new(&from));
+    let (ep, own, context) = (&side.ep, side.own, Context(tag));
+    // SAFETY: the memory is there until both have completed, below.
+    unsafe { ep.trecv(iov_mut, Desc::NONE, own, TagMatch::exact(tag), context) }.unwrap();
+    // SAFETY: as above.
+    unsafe { ep.tsend(iov, Desc::NONE, own, tag, context) }.unwrap();
+    let mut count = 0;
+    while count < 2 {
+        count += done();
+    }
+    assert_eq!(to, from);
+}
+
+#[test]
+fn perf_times_operations_by_kind_and_size_until_they_are_read() {
+    let place = Place::new();
+    let side = side(&place.info(&[("FI_HOOK", "perf")]));
+    (0..5).for_each(|tag| exchange(&side, 8, tag));
+    (0..3).for_each(|tag| exchange(&side, 5000, tag));
+    side.ep.tinject(b"hello", side.own, 7, None).unwrap();
+    drop(side);
+    let text = place.written();
+    let table = text
+        .lines()
+        .skip_while(|line| !line.starts_with("operation"));
+    let rows: Vec<Vec<_>> = table
+        .skip(1)
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let counted: Vec<_> = rows.iter().map(|row| (row[0], row[1], row[2])).collect();
+    let wanted = [
+        ("tsend", "8-15", "5"),
+        ("tsend", "4096-8191", "3"),
+        ("trecv", "8-15", "5"),
+        ("trecv", "4096-8191", "3"),
+        ("inject", "4-7", "1"),
+    ];
+    assert_eq!(counted, wanted, "{text}");
+    for row in rows {
+        let numbers: Vec<u64> = row[3..].iter().map(|it| it.parse().unwrap()).collect();
+        let [mean, .., longest] = numbers[..] else {
+            panic!("{row:?}");
+        };
+        assert!(mean > 0 && mean <= longest, "{row:?}");
+        assert!(numbers[1..].is_sorted(), "{row:?}");
+    }
 }
 
 #[test]

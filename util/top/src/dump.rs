@@ -1,47 +1,83 @@
 //! What endpoints wait for, in sentences: those of a process, and those at the other ends.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use selvedge_kit::sight::{self, Directed, Event, Gauge, PeerState, Seen, SeenPeer, Wait, What};
+use selvedge_kit::sight::calls::SeenCalls;
+use selvedge_kit::sight::groups::SeenGroups;
+use selvedge_kit::sight::layout::WAITS;
+use selvedge_kit::sight::{
+    self, Directed, Event, Gauge, Head, PeerState, Seen, SeenPeer, Wait, What,
+};
 
-use crate::processes;
+use crate::calls;
+use crate::groups;
+use crate::processes::{self, Wreck};
 use crate::table;
+use crate::times;
 use crate::units::{age, bytes};
 
 /// An endpoint that has not looked after itself for so long is not driven, in seconds.
 const LONG: f64 = 1.0;
 
+/// What can be looked at: all endpoints, and the groups of those that have some.
+struct Scene<'a> {
+    seen: &'a [Seen],
+    groups: &'a [SeenGroups],
+}
+
+/// Calls that are told of.
+const LAST: usize = 8;
+
 /// What the endpoints of a process wait for, and the endpoints that they talk to.
-pub(crate) fn process(all: &[Seen], pid: u32) -> String {
+pub(crate) fn process(mut all: Vec<Seen>, pid: u32) -> String {
     let now = sight::now();
-    let (own, others): (Vec<&Seen>, Vec<&Seen>) = all.iter().partition(|seen| seen.pid == pid);
+    let pids: BTreeSet<u32> = all.iter().map(|seen| seen.pid).collect();
+    let groups: Vec<SeenGroups> = pids.into_iter().flat_map(processes::groups).collect();
+    groups::without_own_receives(&mut all, &groups);
+    let all = Scene {
+        seen: &all,
+        groups: &groups,
+    };
+    let (own, others): (Vec<&Seen>, Vec<&Seen>) = all.seen.iter().partition(|seen| seen.pid == pid);
     let mut text = String::new();
     for seen in &own {
-        endpoint(&mut text, all, seen, now);
+        endpoint(&mut text, &all, seen, now);
     }
     let is_peer = |other: &&&Seen| {
         own.iter()
             .any(|seen| knows(seen, other) || knows(other, seen))
     };
     for other in others.iter().filter(is_peer) {
-        endpoint(&mut text, all, other, now);
+        endpoint(&mut text, &all, other, now);
     }
     deadlocks(&mut text, &own, &others);
     text
 }
 
 /// What a crash has left.
-pub(crate) fn flight(seen: &[Seen]) -> String {
+pub(crate) fn flight(wreck: &Wreck) -> String {
     let mut text = String::new();
-    for seen in seen {
+    let mut endpoints = wreck.endpoints.clone();
+    groups::without_own_receives(&mut endpoints, &wreck.groups);
+    let scene = Scene {
+        seen: &[],
+        groups: &wreck.groups,
+    };
+    for seen in &endpoints {
+        let own = wreck
+            .calls
+            .iter()
+            .find(|it| processes::is_of(&it.head, seen));
+        let last_call = own.and_then(|own| own.calls.last()).map_or(0, |it| it.at);
         // The last thing that is known is the end of its time.
         let last = seen.events.last().map_or(0, |event| event.at);
-        let now = last.max(seen.looked).max(seen.opened);
+        let now = last.max(last_call).max(seen.looked).max(seen.opened);
         let _ = writeln!(text, "process {}, {}", seen.pid, title(seen));
         for line in table::details(seen) {
             let _ = writeln!(text, "  {line}");
         }
-        waits(&mut text, &[], seen);
+        waits(&mut text, &scene, seen, now);
         for event in &seen.events {
             let before = now.saturating_sub(event.at) as f64 / 1e9;
             let _ = writeln!(
@@ -51,11 +87,34 @@ pub(crate) fn flight(seen: &[Seen]) -> String {
                 sentence(event)
             );
         }
+        for line in own.map_or_else(Vec::new, |own| calls::left(own, now)) {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    let is_known = |calls: &SeenCalls| {
+        let mut endpoints = wreck.endpoints.iter();
+        endpoints.any(|seen| processes::is_of(&calls.head, seen))
+    };
+    for own in wreck.calls.iter().filter(|own| !is_known(own)) {
+        let Head {
+            pid,
+            provider,
+            name,
+            ..
+        } = &own.head;
+        let _ = writeln!(text, "process {pid}, {provider} endpoint {name}");
+        let now = own.calls.last().map_or(0, |it| it.at);
+        for line in calls::left(own, now) {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    for latencies in &wreck.latencies {
+        text += &times::of(latencies);
     }
     text
 }
 
-fn endpoint(text: &mut String, all: &[Seen], seen: &Seen, now: u64) {
+fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Seen, now: u64) {
     let command = processes::command(seen.pid).unwrap_or_else(|| "gone".to_owned());
     let _ = writeln!(text, "process {} ({command}), {}", seen.pid, title(seen));
     let idle = now.saturating_sub(seen.looked) as f64 / 1e9;
@@ -80,7 +139,10 @@ fn endpoint(text: &mut String, all: &[Seen], seen: &Seen, now: u64) {
             "  It was being written down when it stopped; take it with care."
         );
     }
-    waits(text, all, seen);
+    waits(text, all, seen, now);
+    for line in calls::lines(&processes::calls(seen.pid), seen, now, LAST) {
+        let _ = writeln!(text, "  {line}");
+    }
     if let Some(event) = seen.events.last() {
         let ago = now.saturating_sub(event.at) as f64 / 1e9;
         let _ = writeln!(text, "  Last event, {} ago: {}.", age(ago), sentence(event));
@@ -92,13 +154,11 @@ fn title(seen: &Seen) -> String {
 }
 
 /// What an endpoint waits for.
-fn waits(text: &mut String, all: &[Seen], seen: &Seen) {
-    let mut lines: Vec<String> = seen
-        .waits
-        .iter()
-        .map(|wait| receive(all, seen, wait))
-        .collect();
-    let more = seen.gauge(Gauge::Posted).saturating_sub(lines.len() as u64);
+fn waits(text: &mut String, scene: &Scene<'_>, seen: &Seen, now: u64) {
+    let all = scene.seen;
+    let mut lines = groups::lines(scene.groups, seen, now);
+    lines.extend(seen.waits.iter().map(|wait| receive(all, seen, wait)));
+    let more = seen.gauge(Gauge::Posted).saturating_sub(WAITS as u64);
     if more > 0 {
         lines.push(format!("It waits for messages in {more} more receives."));
     }

@@ -1,10 +1,12 @@
 //! The endpoints as JSON. Fields are only ever added.
 
+use selvedge_kit::sight::calls::{Half, Outcome, SeenCall};
 use selvedge_kit::sight::{Directed, Event, Gauge, Seen, SeenPeer, Tally, Way};
 use serde_json::{Map, Value, json};
 
 use crate::processes;
 use crate::rates::{Measured, Rate};
+use crate::times;
 
 pub(crate) fn endpoints(measured: &[Measured]) -> Value {
     let endpoints: Vec<Value> = measured.iter().map(endpoint).collect();
@@ -57,6 +59,48 @@ fn endpoint(measured: &Measured) -> Value {
         })).collect::<Vec<_>>(),
         "peers": seen.peers.iter().map(peer).collect::<Vec<_>>(),
         "events": seen.events.iter().map(event).collect::<Vec<_>>(),
+        "latency": latency(seen),
+        "calls": calls(seen),
+    })
+}
+
+/// How long operations took; null where that is not known.
+fn latency(seen: &Seen) -> Value {
+    let all = processes::latencies(seen.pid);
+    let own = all.iter().find(|it| processes::is_of(&it.head, seen));
+    own.map_or(Value::Null, |own| json!(times::json(&own.rows)))
+}
+
+/// The last calls, likewise.
+fn calls(seen: &Seen) -> Value {
+    let all = processes::calls(seen.pid);
+    let own = all.iter().find(|it| processes::is_of(&it.head, seen));
+    own.map_or(Value::Null, |own| {
+        json!(own.calls.iter().map(call).collect::<Vec<_>>())
+    })
+}
+
+fn call(call: &SeenCall) -> Value {
+    let (tries, took) = match call.half {
+        Half::Post(tries) => (json!(tries), Value::Null),
+        Half::Completion(took) => (Value::Null, json!(took)),
+    };
+    json!({
+        "at_ns": call.at,
+        "what": if took.is_null() { "post" } else { "completion" },
+        "name": call.name,
+        "peer": call.peer,
+        "len": call.len,
+        "tag": call.tag,
+        "key": call.key,
+        "context": call.context,
+        "tries": tries,
+        "took_ns": took,
+        "result": match call.outcome {
+            Outcome::Inside => Value::Null,
+            Outcome::Done => json!(0),
+            Outcome::Failed(errno) => json!(-errno.as_raw()),
+        },
     })
 }
 

@@ -16,6 +16,7 @@ use crate::options::Options;
 use crate::processes;
 use crate::rates::{self, Measured, is_same};
 use crate::table::{self, cut, tail};
+use crate::times;
 use crate::units::{bytes, count};
 
 /// Looks that a sparkline has room for.
@@ -31,6 +32,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         total: VecDeque::new(),
         chosen: TableState::default().with_selected(0),
         is_stopped: false,
+        shows_times: false,
     };
     let mut terminal = ratatui::try_init()?;
     let shown = picture.show(&mut terminal, options);
@@ -44,6 +46,8 @@ struct Picture {
     total: VecDeque<u64>,
     chosen: TableState,
     is_stopped: bool,
+    /// Whether the chosen endpoint is told of by how long its operations took.
+    shows_times: bool,
 }
 
 /// An endpoint, and what it did before.
@@ -88,6 +92,7 @@ impl Picture {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return true,
             KeyCode::Char('c') if with.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Char('l') => self.shows_times = !self.shows_times,
             KeyCode::Char('p') => self.is_stopped = !self.is_stopped,
             KeyCode::Up | KeyCode::Char('k') => self.chosen.select_previous(),
             KeyCode::Down | KeyCode::Char('j') => self.chosen.select_next(),
@@ -136,7 +141,7 @@ impl Picture {
         self.draw_list(frame, list);
         self.draw_detail(frame, detail);
         let stopped = if self.is_stopped { "  STOPPED" } else { "" };
-        let keys = format!("q quit  up/down choose  p stop{stopped}");
+        let keys = format!("q quit  up/down choose  l latency  p stop{stopped}");
         frame.render_widget(Line::from(keys).dim(), foot);
     }
 
@@ -206,6 +211,12 @@ impl Picture {
             tail(&seen.name, 40),
             seen.pid
         );
+        if self.shows_times {
+            let head = std::iter::once(Line::from(title).bold());
+            let lines = head.chain(times(seen).into_iter().map(Line::from));
+            let text = Paragraph::new(lines.collect::<Vec<_>>());
+            return frame.render_widget(text, area);
+        }
         let block = Block::bordered().title(title);
         let inside = block.inner(area);
         frame.render_widget(block, area);
@@ -219,6 +230,16 @@ impl Picture {
         let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
         frame.render_widget(Paragraph::new(lines), text);
     }
+}
+
+/// How long the operations of an endpoint took.
+fn times(seen: &Seen) -> Vec<String> {
+    let all = processes::latencies(seen.pid);
+    let own = all.iter().find(|it| processes::is_of(&it.head, seen));
+    own.map_or_else(
+        || vec![times::NONE.to_owned()],
+        |own| times::lines(&own.rows),
+    )
 }
 
 fn remember(history: &mut VecDeque<u64>, value: u64) {
@@ -287,6 +308,7 @@ mod tests {
             total: (0..200).collect(),
             chosen: TableState::default().with_selected(0),
             is_stopped: false,
+            shows_times: false,
         };
         assert_eq!(picture.rows.len(), pages.len());
         let mut terminal = Terminal::new(TestBackend::new(width, 24)).unwrap();

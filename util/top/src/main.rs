@@ -1,12 +1,15 @@
 //! `fi_top`: what the endpoints of the user's processes do.
 
+mod calls;
 mod dump;
+mod groups;
 mod json;
 mod live;
 mod options;
 mod processes;
 mod rates;
 mod table;
+mod times;
 mod units;
 
 use std::process::ExitCode;
@@ -33,12 +36,13 @@ fn run() -> anyhow::Result<()> {
         Mode::Live => live::run(&options)?,
         Mode::Once => print!("{}", table::once(&options)?),
         Mode::Json => println!("{}", json::endpoints(&rates::measured(&options)?)),
+        Mode::Latency => print!("{}", times::all(&options)?),
         Mode::Dump(pid) => {
             let all = processes::all()?;
             if !all.iter().any(|seen| seen.pid == *pid) {
                 bail!("process {pid} has no endpoints, is gone, or belongs to another user");
             }
-            print!("{}", dump::process(&all, *pid));
+            print!("{}", dump::process(all, *pid));
         }
         Mode::Flight(path) => print!("{}", dump::flight(&processes::flight(path)?)),
     }

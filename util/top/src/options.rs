@@ -14,6 +14,7 @@ pub(crate) enum Mode {
     Json,
     Dump(u32),
     Flight(PathBuf),
+    Latency,
     Help,
     Version,
 }
@@ -41,6 +42,7 @@ impl Options {
                 Short('h') | Long("help") => options.mode = Mode::Help,
                 Short('V') | Long("version") => options.mode = Mode::Version,
                 Short('1') | Long("once") => options.mode = Mode::Once,
+                Long("latency") => options.mode = Mode::Latency,
                 Long("json") => options.mode = Mode::Json,
                 Long("dump") => options.mode = Mode::Dump(pid(&parser.value()?.string()?)?),
                 Long("flight") => options.mode = Mode::Flight(parser.value()?.into()),
@@ -84,10 +86,12 @@ Shows every endpoint of your processes: rates, queues, ways of messages, peers.
   -1, --once          prints one table, with the rates of one interval, and ends
       --json          prints the same as JSON
       --dump PID      says in sentences what the endpoints of a process wait for
+      --latency       says how long operations took, by kind and size (FI_HOOK=perf)
       --flight FILE   shows what a crash or a signal has written out
   -i, --interval S    seconds between two looks [1]
   -p, --pid PID       only this process; more than once for several
   -h, --help          -V, --version
 
-Keys: q ends, up and down choose an endpoint, p stops the picture.
+Keys: q ends, up and down choose an endpoint, l shows how long its operations
+took, p stops the picture.
 ";

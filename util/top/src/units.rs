@@ -10,6 +10,11 @@ pub(crate) fn bytes(value: f64) -> String {
     scaled(value, 1024.0, &["B", "K", "M", "G", "T", "P"])
 }
 
+/// A time in nanoseconds likewise: `999ns`, `1.23us`, `33.0s`.
+pub(crate) fn time(nanoseconds: f64) -> String {
+    scaled(nanoseconds, 1000.0, &["ns", "us", "ms", "s", "ks"])
+}
+
 fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;
     while value >= 999.5 && unit + 1 < units.len() {

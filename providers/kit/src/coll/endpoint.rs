@@ -22,6 +22,7 @@ use super::lane::{Lanes, Roads};
 use super::mail::Mailbox;
 use super::memory::{Ends, Memory};
 use super::plan::Shape;
+use super::sight::Sight;
 use super::tag::{self, Number};
 use super::wire::{Events, Wire};
 use super::{MOST_MEMBERS, reduction};
@@ -101,7 +102,8 @@ pub fn open(
         inner: Arc::clone(&endpoint),
         inject_size: info.tx_attr.inject_size,
     };
-    let state = State::new(wire, Roads::new(lanes), Events(Weak::clone(&eq)));
+    let sight = Sight::open(info, &av, &*endpoint)?;
+    let state = State::new(wire, Roads::new(lanes), Events(Weak::clone(&eq)), sight);
     // SAFETY: `Base` derives the mode from the application's promise about threads, which covers
     // the endpoint; the lock is taken at the top of each call, and never below.
     let state = Native::new(unsafe { Lock::with_mode(base.mode(), state) });
@@ -345,6 +347,7 @@ impl Collective for Layered {
         let number = self.engine.with(&mut Sink::none(), |state| {
             let number = state.free_number().ok_or(Errno::NoSpc)?;
             let mut group = Group::new(number, members.to_vec(), rank);
+            group.sight = state.sight.groups.join(number, rank, members.len());
             group.join = Some(Join::new(&group, key, context));
             state.groups.insert(number, group);
             state.go_on_joining(number);

@@ -15,6 +15,7 @@ use super::letters;
 use super::mail::{Mailbox, Note};
 use super::memory::Memory;
 use super::plan::{Message, Plan, Shape};
+use super::sight::Sight;
 use super::tag::{self, Number, Purpose};
 use super::wire::{Events, Wire};
 use crate::Ep;
@@ -54,6 +55,7 @@ pub(super) struct State {
     /// Those that went the short way, well.
     pub(super) well: Vec<(Context, OpFlags)>,
     letters: Vec<Note>,
+    pub(super) sight: Sight,
 }
 
 /// A collective that is to be reported.
@@ -198,8 +200,9 @@ impl fmt::Debug for Engine {
 }
 
 impl State {
-    pub(super) fn new(wire: Wire, roads: Roads, events: Events) -> Self {
+    pub(super) fn new(wire: Wire, roads: Roads, events: Events, sight: Sight) -> Self {
         Self {
+            sight,
             wire,
             roads,
             events,
@@ -272,6 +275,7 @@ impl State {
         waiting
             .into_iter()
             .for_each(|number| self.look_after(number));
+        self.show();
     }
 
     /// Takes what the endpoint has reported.
@@ -318,6 +322,7 @@ impl State {
         group.hand_over();
         let sequence = group.next_sequence;
         group.next_sequence = (sequence + 1) & tag::SEQUENCE;
+        self.sight.groups.begun(group.sight, group.next_sequence);
         let plan = group.plan(&post.shape);
         let memory = memory(&post.shape, group, &plan);
         for &step in &plan.first {
@@ -335,6 +340,7 @@ impl State {
             awaited: 0,
             failure: None,
             has_pinged: false,
+            since: 0,
             context: post.context,
             flags: post.flags,
         });
@@ -464,6 +470,7 @@ impl State {
             outcome,
         });
         self.running -= 1;
+        self.show_no_more();
         self.stop_listening(number);
         self.forget_if_left(number);
     }
@@ -483,6 +490,7 @@ impl State {
             return;
         };
         gone.drop_early(&mut self.roads);
+        self.sight.groups.leave(gone.sight);
         self.roads.leave(&gone.lanes);
         self.broken -= usize::from(gone.broken.is_some());
     }

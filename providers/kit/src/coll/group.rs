@@ -32,6 +32,8 @@ pub(super) struct Group {
     /// The application has left.
     pub(super) is_left: bool,
     pub(super) next_sequence: u32,
+    /// Its place where others see it.
+    pub(super) sight: Option<usize>,
     pub(super) running: Vec<Running>,
     pub(super) watch: Watch,
     /// The lanes to the members, by rank; none at all if there are none.
@@ -62,6 +64,8 @@ pub(super) struct Running {
     pub(super) awaited: u32,
     pub(super) failure: Option<Failure>,
     pub(super) has_pinged: bool,
+    /// When it was seen to wait, in nanoseconds; 0 if it was not.
+    pub(super) since: u64,
     pub(super) context: Context,
     pub(super) flags: OpFlags,
 }
@@ -80,6 +84,7 @@ impl Group {
             broken: None,
             is_left: false,
             next_sequence: 0,
+            sight: None,
             running: Vec::new(),
             watch: Watch::default(),
             lanes: Vec::new(),

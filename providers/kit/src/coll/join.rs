@@ -10,6 +10,7 @@ use super::engine::State;
 use super::group::{Failure, Group};
 use super::memory::Scratch;
 use super::tag::{self, Number, Purpose};
+use crate::sight::now;
 
 /// A join under way.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(super) struct Join {
     unposted: Vec<usize>,
     /// Messages that are posted and not over.
     open: usize,
+    /// When it was begun, in nanoseconds.
+    pub(super) since: u64,
     failure: Option<Failure>,
 }
 
@@ -40,6 +43,7 @@ impl Join {
             unsent: others.clone(),
             unposted: others,
             open: 0,
+            since: now(),
             failure: None,
         }
     }
@@ -88,6 +92,7 @@ impl State {
         if join.is_over() {
             self.joined(number);
         }
+        self.show();
     }
 
     /// A member's number is here, or it never will be.

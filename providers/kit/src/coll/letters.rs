@@ -53,6 +53,14 @@ impl Running {
         bits(self.awaited).map(|at| &self.plan.rounds[self.round].receives[at])
     }
 
+    /// The members of whom those are.
+    pub(super) fn awaited_peers(&self) -> Vec<usize> {
+        match self.awaited {
+            0 => Vec::new(),
+            _ => self.awaited().map(|message| message.peer).collect(),
+        }
+    }
+
     /// Waits for nothing on lanes any more.
     pub(super) fn give_up_letters(&mut self, lanes: &[Option<u32>], roads: &mut Roads) {
         for lane in self.awaited().filter_map(|message| lanes[message.peer]) {

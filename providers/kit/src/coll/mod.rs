@@ -28,6 +28,7 @@ mod memory;
 mod notice;
 mod plan;
 mod quick;
+mod sight;
 mod tag;
 mod wire;
 

@@ -273,6 +273,7 @@ impl Group {
             awaited: is_posted as u32,
             failure: None,
             has_pinged: false,
+            since: 0,
             context: under.context,
             flags: under.flags,
         });
@@ -342,6 +343,7 @@ impl State {
             _ => 8,
         };
         let turn = group.begin(&mut self.roads, quick, ends(len), (msg.context, flags));
+        self.sight.groups.begun(group.sight, group.next_sequence);
         self.running += 1;
         self.idle = 0;
         self.turned(number, turn);

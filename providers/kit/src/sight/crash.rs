@@ -1,29 +1,35 @@
-//! What a crash, or a signal of the user's choice, writes out: the pages of the process, one behind
+//! What a crash, or a signal of the user's choice, writes out: the sheets of the process, one behind
 //! the other, in `selvedge-PID.flight`.
 //!
 //! A handler calls nothing but `getpid`, `open`, `write`, `close`, `sigaction` and `raise`, takes no lock and
-//! makes no memory. It hands the address of each page to `write`, which answers with an error if the
-//! page is gone meanwhile. None is installed unless the environment asks for it.
+//! makes no memory. It hands the address of each sheet to `write`, which answers with an error if the
+//! sheet is gone meanwhile. None is installed unless the environment asks for it.
 
 #![expect(unsafe_code, reason = "signal handlers, and what may be called there")]
 
-use std::ffi::{CString, c_char, c_int, c_void};
-use std::io::Write;
+use std::ffi::{c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use selvedge::{Errno, Error};
 
 use super::Settings;
-use super::layout::WORDS;
+use super::layout::Kind;
 
-/// Endpoints whose pages are written out: as many as were open at a time, up to this.
+/// Sheets of a kind that are written out: as many as were open at a time, up to this.
 const MOST: usize = 256;
 
-static PAGES: [AtomicPtr<AtomicU64>; MOST] = [const { AtomicPtr::new(ptr::null_mut()) }; MOST];
-static FOLDER: OnceLock<CString> = OnceLock::new();
+type Places = [AtomicPtr<AtomicU64>; MOST];
+/// By kind, in the order of [`Kind::ALL`].
+static SHEETS: [Places; Kind::ALL.len()] =
+    [const { [const { AtomicPtr::new(ptr::null_mut()) }; MOST] }; Kind::ALL.len()];
+/// The file's name, up to where the process's number goes. It is not on the stack, which in a handler
+/// may be as small as 8 KiB and have the processor's registers on it, too.
+static PATH: [AtomicU8; PATH_MAX] = [const { AtomicU8::new(0) }; PATH_MAX];
+/// Where that is; nowhere as long as nobody asks.
+static NUMBER_AT: OnceLock<usize> = OnceLock::new();
 
 /// The signals that mean a crash.
 const CRASHES: [c_int; 5] = [
@@ -37,19 +43,19 @@ const CRASHES: [c_int; 5] = [
 /// What was there before, by the number of the signal.
 static BEFORE: [OnceLock<libc::sigaction>; 65] = [const { OnceLock::new() }; 65];
 
-/// Has the page written out by crashes, as long as there is room.
-pub(super) fn enlist(words: &[AtomicU64; WORDS]) -> Option<usize> {
-    let page = words.as_ptr().cast_mut();
-    PAGES.iter().position(|place| {
+/// Has a sheet written out by crashes, as long as there is room.
+pub(super) fn enlist(kind: Kind, words: &[AtomicU64]) -> Option<usize> {
+    let sheet = words.as_ptr().cast_mut();
+    SHEETS[kind as usize].iter().position(|place| {
         let free = ptr::null_mut();
-        let taken = place.compare_exchange(free, page, Ordering::Release, Ordering::Relaxed);
+        let taken = place.compare_exchange(free, sheet, Ordering::Release, Ordering::Relaxed);
         taken.is_ok()
     })
 }
 
 /// Ends what [`enlist`] began.
-pub(super) fn discharge(place: usize) {
-    PAGES[place].store(ptr::null_mut(), Ordering::Relaxed);
+pub(super) fn discharge(kind: Kind, place: usize) {
+    SHEETS[kind as usize][place].store(ptr::null_mut(), Ordering::Relaxed);
 }
 
 /// Installs the handlers that are asked for, once in a process.
@@ -63,11 +69,14 @@ pub fn install(settings: &Settings) -> Result<(), Error> {
     if !settings.crash && chosen.is_none() {
         return Ok(());
     }
-    let folder = CString::new(settings.dir.as_os_str().as_bytes())
-        .ok()
-        .filter(|folder| folder.as_bytes().len() < PATH_MAX - TAIL)
-        .ok_or_else(|| Error::new(Errno::Inval, "FI_SIGHT_DIR is no name of a folder"))?;
-    FOLDER.get_or_init(|| folder);
+    let folder = settings.dir.as_os_str().as_bytes();
+    if folder.contains(&0) || folder.len() > PATH_MAX - TAIL {
+        return Err(Error::new(
+            Errno::Inval,
+            "FI_SIGHT_DIR is no name of a folder",
+        ));
+    }
+    NUMBER_AT.get_or_init(|| put(put(0, folder), b"/selvedge-"));
     for &signal in crashes {
         catch(signal, in_crash)?;
     }
@@ -116,6 +125,9 @@ fn catch(signal: c_int, handler: Handler) -> Result<(), Error> {
     // SAFETY: a structure of integers and an optional function.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
     now.sa_sigaction = handler as *const () as usize;
+    // One handler inside of another would need twice the stack.
+    // SAFETY: a set of our own.
+    unsafe { libc::sigfillset(&raw mut now.sa_mask) };
     now.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     if before.set(current(signal)).is_err() {
         return Ok(());
@@ -132,7 +144,7 @@ fn catch(signal: c_int, handler: Handler) -> Result<(), Error> {
     }
 }
 
-/// Writes the pages out, and lets whoever was there before have the signal.
+/// Writes the sheets out, and lets whoever was there before have the signal.
 extern "C" fn in_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
     write_out();
     let Some(before) = BEFORE.get(signal as usize).and_then(OnceLock::get) else {
@@ -149,7 +161,7 @@ extern "C" fn in_crash(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void
     }
 }
 
-/// Writes the pages out.
+/// Writes the sheets out.
 extern "C" fn on_request(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: this thread's own number of its last error.
     let errno = unsafe { libc::__errno_location() };
@@ -164,32 +176,46 @@ const PATH_MAX: usize = 4096;
 /// What stands behind the folder, at most.
 const TAIL: usize = 40;
 
+/// Puts bytes into the file's name; where the next ones go.
+fn put(at: usize, bytes: &[u8]) -> usize {
+    for (place, byte) in PATH[at..].iter().zip(bytes) {
+        place.store(*byte, Ordering::Relaxed);
+    }
+    at + bytes.len()
+}
+
+/// The number of this process in digits.
+fn put_pid(at: usize) -> usize {
+    // SAFETY: a system call without arguments.
+    let pid = unsafe { libc::getpid() }.unsigned_abs();
+    let mut unit = 10_u32.pow(pid.checked_ilog10().unwrap_or(0));
+    let mut at = at;
+    while unit > 0 {
+        at = put(at, &[b'0' + (pid / unit % 10) as u8]);
+        unit /= 10;
+    }
+    at
+}
+
 fn write_out() {
-    let Some(folder) = FOLDER.get() else {
+    let Some(&at) = NUMBER_AT.get() else {
         return;
     };
-    let mut path = [0_u8; PATH_MAX];
-    let mut rest = &mut path[..PATH_MAX - 1];
-    // SAFETY: a system call without arguments.
-    let pid = unsafe { libc::getpid() };
-    // Numbers and bytes are formatted into `path` without making memory.
-    let named = rest
-        .write_all(folder.as_bytes())
-        .and_then(|()| write!(rest, "/selvedge-{pid}.flight"));
-    if named.is_err() {
-        return;
-    }
+    // Threads that do so at the same time put the same bytes.
+    put(put_pid(at), b".flight\0");
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: `path` ends with a zero.
-    let file = unsafe { libc::open(path.as_ptr().cast::<c_char>(), flags, 0o600) };
+    // SAFETY: the name ends with a zero.
+    let file = unsafe { libc::open(PATH.as_ptr().cast::<c_char>(), flags, 0o600) };
     if file < 0 {
         return;
     }
-    for page in &PAGES {
-        let page = page.load(Ordering::Acquire);
-        if !page.is_null() {
-            // SAFETY: the kernel reads what is mapped there, or says that nothing is.
-            unsafe { libc::write(file, page.cast(), WORDS * 8) };
+    for (kind, sheets) in Kind::ALL.iter().zip(&SHEETS) {
+        for sheet in sheets {
+            let sheet = sheet.load(Ordering::Acquire);
+            if !sheet.is_null() {
+                // SAFETY: the kernel reads what is mapped there, or says that nothing is.
+                unsafe { libc::write(file, sheet.cast(), kind.words() * 8) };
+            }
         }
     }
     // SAFETY: opened above.

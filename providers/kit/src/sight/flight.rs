@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{AT_EVENT_COUNT, AT_EVENTS, EVENT_TEXT, EVENT_WORDS, EVENTS, WORDS};
-use super::page::put_text;
+use super::sheet::put_text;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,49 @@
-//! What stands where in a page: words of 64 bits, in groups that fill whole cache lines.
+//! What stands where in a sheet: words of 64 bits, in groups that fill whole cache lines.
 
-/// The first word of a page.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"SLVSIGHT");
 /// Changes with the meaning of any word.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Words of a page.
 pub const WORDS: usize = 1024;
-/// What the memory file is called.
+/// What the memory files are called.
 pub const FILE: &str = "selvedge-sight";
+
+/// What a sheet is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// What an endpoint counts, and how it stands: its page.
+    Standing,
+    /// How long its operations took.
+    Latency,
+    /// Its last calls.
+    Calls,
+    /// Its collectives.
+    Groups,
+}
+
+impl Kind {
+    /// All of them, in their order.
+    pub const ALL: [Self; 4] = [Self::Standing, Self::Latency, Self::Calls, Self::Groups];
+
+    /// The first word of a sheet.
+    pub const fn magic(self) -> u64 {
+        u64::from_le_bytes(match self {
+            Self::Standing => *b"SLVSIGHT",
+            Self::Latency => *b"SLVTIMES",
+            Self::Calls => *b"SLVCALLS",
+            Self::Groups => *b"SLVGROUP",
+        })
+    }
+
+    /// How many words there are.
+    pub const fn words(self) -> usize {
+        match self {
+            Self::Standing => WORDS,
+            Self::Latency => LATENCY_WORDS,
+            Self::Calls => CALLS_WORDS,
+            Self::Groups => GROUPS_WORDS,
+        }
+    }
+}
 
 pub(super) const AT_MAGIC: usize = 0;
 pub(super) const AT_VERSION: usize = 1;
@@ -18,8 +54,10 @@ pub(super) const AT_PROVIDER: usize = 6;
 pub(super) const PROVIDER_WORDS: usize = 2;
 pub(super) const AT_NAME: usize = 8;
 pub(super) const NAME_WORDS: usize = 16;
+/// What every sheet begins with.
+pub(super) const HEAD: usize = 24;
 /// Pairs of a number of operations and their bytes.
-pub(super) const AT_TALLIES: usize = 24;
+pub(super) const AT_TALLIES: usize = HEAD;
 /// Likewise, of messages by the way they took.
 pub(super) const AT_WAYS: usize = 48;
 /// Odd while what follows is being written.
@@ -29,7 +67,8 @@ pub(super) const AT_LOOKED: usize = 73;
 pub(super) const AT_GAUGES: usize = 74;
 pub(super) const GAUGES: usize = 14;
 pub(super) const AT_WAITS: usize = 88;
-pub(super) const WAITS: usize = 8;
+/// Receives that are named.
+pub const WAITS: usize = 8;
 pub(super) const WAIT_WORDS: usize = 5;
 pub(super) const AT_KEPT: usize = 128;
 pub(super) const KEPT: usize = 8;
@@ -53,6 +92,45 @@ const _: () = assert!(AT_GAUGES + GAUGES <= AT_WAITS);
 const _: () = assert!(AT_WAITS + WAITS * WAIT_WORDS <= AT_KEPT);
 const _: () = assert!(AT_KEPT + KEPT * KEPT_WORDS <= AT_PEERS);
 const _: () = assert!(AT_EVENTS.is_multiple_of(8) && EVENTS >= 32);
+
+/// Words of a sheet of latencies.
+pub const LATENCY_WORDS: usize = AT_ROWS + Timed::ALL.len() * SIZES * ROW_WORDS;
+pub(super) const AT_ROWS: usize = 32;
+/// Classes of sizes: none, one byte, two and three, four to seven ..
+pub const SIZES: usize = 28;
+/// All times together, the longest, and how many there were of each class.
+pub(super) const ROW_WORDS: usize = 128;
+pub(super) const ROW_TIME: usize = 0;
+pub(super) const ROW_LONGEST: usize = 1;
+pub(super) const ROW_BUCKETS: usize = 4;
+/// Classes of times: a quarter of a doubling each.
+pub const BUCKETS: usize = ROW_WORDS - ROW_BUCKETS;
+
+/// Words of a sheet of calls.
+pub const CALLS_WORDS: usize = AT_CALLS + CALLS * CALL_WORDS;
+/// Calls so far.
+pub(super) const AT_CALL_COUNT: usize = HEAD;
+pub(super) const AT_CALLS: usize = 32;
+/// Calls that a sheet holds.
+pub const CALLS: usize = 1000;
+pub(super) const CALL_WORDS: usize = 16;
+
+/// Words of a sheet of groups.
+pub const GROUPS_WORDS: usize = 512;
+/// Odd while what is waited for is being written.
+pub(super) const AT_GROUP_SEQ: usize = HEAD;
+pub(super) const AT_GROUPS: usize = 32;
+/// Groups that have a place in a sheet.
+pub const GROUPS: usize = 16;
+pub(super) const GROUP_WORDS: usize = 4;
+pub(super) const AT_GROUP_WAITS: usize = AT_GROUPS + GROUPS * GROUP_WORDS;
+/// Collectives and joins that are told of, each with some of the members that it waits for.
+pub(super) const GROUP_WAITS: usize = 8;
+pub(super) const AWAITED: usize = 4;
+pub(super) const AWAITED_WORDS: usize = 8;
+pub(super) const GROUP_WAIT_HEAD: usize = 8;
+pub(super) const GROUP_WAIT_WORDS: usize = GROUP_WAIT_HEAD + AWAITED * AWAITED_WORDS;
+const _: () = assert!(AT_GROUP_WAITS + GROUP_WAITS * GROUP_WAIT_WORDS <= GROUPS_WORDS);
 
 /// What an endpoint counts: operations, and their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +178,60 @@ impl Tally {
             Self::ReceiveErrors => "receive_errors",
             Self::PeerRead => "peer_read",
             Self::PeerWritten => "peer_written",
+        }
+    }
+}
+
+/// Operations that are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(usize)]
+pub enum Timed {
+    /// Sends, from the post to the program's reading of the completion, as all that follows.
+    Send,
+    /// Tagged sends.
+    TaggedSend,
+    /// Receives: how long they waited for their message, too.
+    Receive,
+    /// Tagged receives.
+    TaggedReceive,
+    /// Reads of peers' memory.
+    Read,
+    /// Writes of it.
+    Write,
+    /// Atomics.
+    Atomic,
+    /// Collectives.
+    Collective,
+    /// What never completes (fi_inject(3)): the call alone.
+    Inject,
+}
+
+impl Timed {
+    /// All of them, in their order.
+    pub const ALL: [Self; 9] = [
+        Self::Send,
+        Self::TaggedSend,
+        Self::Receive,
+        Self::TaggedReceive,
+        Self::Read,
+        Self::Write,
+        Self::Atomic,
+        Self::Collective,
+        Self::Inject,
+    ];
+
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::TaggedSend => "tsend",
+            Self::Receive => "recv",
+            Self::TaggedReceive => "trecv",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Atomic => "atomic",
+            Self::Collective => "collective",
+            Self::Inject => "inject",
         }
     }
 }

@@ -5,23 +5,32 @@
 //! file, found by its name under `/proc/PID/fd`, so the page is gone when the process is, however
 //! that ended, and nobody but the processes of the same user gets at it. `fi_top` reads pages.
 //!
+//! Whoever asks for it gets sheets of the same kind beside it: [`latency::Latency`], how long operations
+//! took, and [`calls::Calls`], the last of them; an endpoint with collectives has [`groups::Groups`],
+//! what it waits for in those.
+//!
 //! Who counts is alone: plain loads and stores of words that nobody else writes. What stands there
 //! is never read back, so whatever a reader did to a page would change no endpoint's mind.
 //!
 //! Not here: who the readers are, and what they make of it.
 
+pub mod calls;
 pub mod crash;
 mod flight;
+pub mod groups;
+pub mod latency;
 pub mod layout;
 mod page;
 mod seen;
 pub mod seq;
 mod settings;
+mod sheet;
 mod standing;
 
 pub use flight::{Event, What};
-pub use layout::{PeerState, Tally, Way};
-pub use page::{Page, now};
-pub use seen::{Directed, KeptMessage, Seen, SeenPeer, Wait};
+pub use layout::{PeerState, Tally, Timed, Way};
+pub use page::Page;
+pub use seen::{Directed, Head, KeptMessage, Seen, SeenPeer, Wait};
 pub use settings::Settings;
+pub use sheet::{name_of, now};
 pub use standing::{Gauge, PeerStanding, Standing};

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::flight::{self, Event};
 use super::layout::{
     AT_GAUGES, AT_KEPT, AT_LOOKED, AT_MAGIC, AT_NAME, AT_OPENED, AT_PEERS, AT_PID, AT_PROVIDER,
-    AT_SEQ, AT_TALLIES, AT_VERSION, AT_WAITS, AT_WAYS, KEPT, KEPT_WORDS, MAGIC, NAME_WORDS,
+    AT_SEQ, AT_TALLIES, AT_VERSION, AT_WAITS, AT_WAYS, KEPT, KEPT_WORDS, Kind, NAME_WORDS,
     PEER_NAME, PEER_WORDS, PEERS, PROVIDER_WORDS, PeerState, Tally, VERSION, WAIT_WORDS, WAITS,
     WORDS, Way,
 };
@@ -16,6 +16,34 @@ use crate::srx::Source;
 
 /// How often a page is copied anew because its owner wrote to it meanwhile.
 const TRIES: usize = 64;
+
+/// Whose sheet it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The process.
+    pub pid: u32,
+    /// The provider's name.
+    pub provider: String,
+    /// The endpoint's.
+    pub name: String,
+    /// When it was opened, on the system's monotonic clock, in nanoseconds.
+    pub opened: u64,
+}
+
+impl Head {
+    /// Reads the beginning of a sheet. `None` for what is none of this kind and version.
+    pub(super) fn of(kind: Kind, words: &[u64]) -> Option<Self> {
+        if words[AT_MAGIC] != kind.magic() || words[AT_VERSION] != VERSION {
+            return None;
+        }
+        Some(Self {
+            pid: u32::try_from(words[AT_PID]).ok()?,
+            provider: text(&words[AT_PROVIDER..AT_PROVIDER + PROVIDER_WORDS]),
+            name: text(&words[AT_NAME..AT_NAME + NAME_WORDS]),
+            opened: words[AT_OPENED],
+        })
+    }
+}
 
 /// What a page says.
 #[derive(Clone, Debug)]
@@ -107,41 +135,29 @@ pub struct SeenPeer {
 
 impl Seen {
     /// Reads a page; `copy` copies all of it. `None` for what is no page of this version.
-    pub fn read<W: Words>(
+    pub fn read<W: Words + ?Sized>(
         page: &W,
-        mut copy: impl FnMut() -> Option<Box<[u64; WORDS]>>,
+        copy: impl FnMut() -> Option<Box<[u64; WORDS]>>,
     ) -> Option<Self> {
-        if page.load(AT_MAGIC, Ordering::Acquire) != MAGIC {
+        if page.load(AT_MAGIC, Ordering::Acquire) != Kind::Standing.magic() {
             return None;
         }
-        for _ in 0..TRIES {
-            let Some(number) = seq::version(page, AT_SEQ) else {
-                std::thread::yield_now();
-                continue;
-            };
-            let words = copy()?;
-            if seq::is_same(page, AT_SEQ, number) {
-                return Self::of(&words);
-            }
-        }
-        // Its owner was stopped, or died, in the middle.
-        Self::of(&*copy()?).map(|seen| Self {
-            is_whole: false,
+        let (words, is_whole) = one_version(page, AT_SEQ, copy)?;
+        Self::of(&words).map(|seen| Self {
+            is_whole: is_whole && seen.is_whole,
             ..seen
         })
     }
 
     /// Reads the copy of a page, written out by a crash for instance.
     pub fn of(words: &[u64; WORDS]) -> Option<Self> {
-        if words[AT_MAGIC] != MAGIC || words[AT_VERSION] != VERSION {
-            return None;
-        }
+        let head = Head::of(Kind::Standing, words)?;
         let pair = |at: usize| (words[at], words[at + 1]);
         Some(Self {
-            pid: u32::try_from(words[AT_PID]).ok()?,
-            provider: text(&words[AT_PROVIDER..AT_PROVIDER + PROVIDER_WORDS]),
-            name: text(&words[AT_NAME..AT_NAME + NAME_WORDS]),
-            opened: words[AT_OPENED],
+            pid: head.pid,
+            provider: head.provider,
+            name: head.name,
+            opened: head.opened,
             looked: words[AT_LOOKED],
             is_whole: words[AT_SEQ].is_multiple_of(2),
             tallies: std::array::from_fn(|at| pair(AT_TALLIES + 2 * at)),
@@ -184,6 +200,26 @@ impl Seen {
     pub fn gauge(&self, gauge: Gauge) -> u64 {
         self.gauges[gauge as usize]
     }
+}
+
+/// A copy of one version of what stands behind the number at `seq`, and whether it is one: its owner
+/// may have been stopped, or died, in the middle.
+pub(super) fn one_version<W: Words + ?Sized, const N: usize>(
+    sheet: &W,
+    seq: usize,
+    mut copy: impl FnMut() -> Option<Box<[u64; N]>>,
+) -> Option<(Box<[u64; N]>, bool)> {
+    for _ in 0..TRIES {
+        let Some(number) = seq::version(sheet, seq) else {
+            std::thread::yield_now();
+            continue;
+        };
+        let words = copy()?;
+        if seq::is_same(sheet, seq, number) {
+            return Some((words, true));
+        }
+    }
+    Some((copy()?, false))
 }
 
 fn rows<T>(

@@ -6,8 +6,8 @@ use super::layout::{
     AT_GAUGES, AT_KEPT, AT_LOOKED, AT_PEERS, AT_SEQ, AT_WAITS, KEPT, KEPT_WORDS, PEER_NAME,
     PEER_WORDS, PEERS, PeerState, WAIT_WORDS, WAITS, WORDS,
 };
-use super::page::put_text;
 use super::seq;
+use super::sheet::put_text;
 use crate::srx::{Envelope, Kind, Posted, Source};
 
 /// Something that is counted anew each time.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 
+mod member;
 mod talker;
 
 use std::path::{Path, PathBuf};
@@ -80,6 +81,12 @@ fn talker() {
     talker::run();
 }
 
+/// Not a test, likewise.
+#[test]
+fn member() {
+    member::run();
+}
+
 #[test]
 fn messages_are_counted_by_the_way_they_took_and_seen_from_outside() {
     let way = [("FI_SHM_PROTOCOL", "bounce")];
@@ -135,6 +142,45 @@ fn an_endpoint_with_a_layer_around_it_is_one() {
     let talker = Talker::start(&[("COLLECTIVE", "1")]);
     let found = endpoint(talker.pid(), |_| true);
     assert_eq!(found["provider"], "shm");
+}
+
+/// What is said of an endpoint while a member does not come.
+fn hangs(crew: &mut [Talker], provider: &str) {
+    let (last, others) = crew.split_last_mut().unwrap();
+    let missing = format!("rank 2, {} (process {})", last.name(), last.pid());
+    for member in &mut *others {
+        member.order("join");
+    }
+    let joining = |rank| format!("It joins a group of 3, as rank {rank}, since");
+    let said = dump(others[0].pid(), &[&joining(0), &missing]);
+    assert!(!said.contains("a tagged message"), "{provider}: {said}");
+    last.order("join");
+    crew.iter_mut().for_each(Talker::done);
+    for way in ["awake", "asleep", "awake"] {
+        member::all(crew, &format!("barrier {way}"));
+    }
+    for (member, way) in crew.iter_mut().zip(["awake", "asleep"]) {
+        member.order(&format!("barrier {way}"));
+    }
+    let absent = format!("{missing}, which has not come to it");
+    let place = |rank| {
+        format!("It is in Barrier of a group of 3, the group's collective 3, as rank {rank}, since")
+    };
+    let said = dump(crew[0].pid(), &[&place(0), &place(1), &absent]);
+    for wrong in ["wait for messages of each other", "a tagged message"] {
+        assert!(!said.contains(wrong), "{provider}: {said}");
+    }
+    crew[2].order("barrier awake");
+    crew.iter_mut().for_each(Talker::done);
+    let said = dump(crew[0].pid(), &[]);
+    assert!(!said.contains("Barrier"), "{provider}: {said}");
+}
+
+#[test]
+fn a_member_that_does_not_come_is_named_by_those_that_wait_for_it() {
+    for provider in ["shm", "tcp"] {
+        hangs(&mut member::crew(provider, 3), provider);
+    }
 }
 
 #[test]
@@ -244,6 +290,96 @@ fn a_crash_writes_the_last_events_out_and_stays_a_crash() {
             said.contains(&format!("process {pid}, shm endpoint {name}")),
             "{said}"
         );
+    }
+}
+
+#[test]
+fn times_are_told_by_kind_and_size_while_the_program_runs() {
+    let (mut a, mut b) = Talker::pair_with(&[("FI_HOOK", "perf")]);
+    for (number, size) in [(10, 8), (3, 5000)] {
+        b.order(&format!("recv {number} {size} 1"));
+        a.order(&format!("send {number} {size} 1"));
+        a.done();
+        b.done();
+    }
+    let said = text(&["--latency", &a.pid().to_string(), &b.pid().to_string()]);
+    for line in said.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    for (pid, operation) in [(a.pid(), "tsend"), (b.pid(), "trecv")] {
+        assert!(said.contains(&format!("process {pid} (")), "{said}");
+        for (sizes, number) in [("8-15", "10"), ("4-8K", "3")] {
+            let is_row = |line: &str| {
+                let words: Vec<_> = line.split_whitespace().take(3).collect();
+                words == [operation, sizes, number]
+            };
+            assert!(
+                said.lines().any(is_row),
+                "{said}\nlacks {operation} {sizes}"
+            );
+        }
+    }
+    let rows = endpoint(a.pid(), |_| true)["latency"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| (&row["operation"], &row["bytes_from"], &row["count"]))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (&"tsend".into(), &8.into(), &10.into()),
+            (&"tsend".into(), &4096.into(), &3.into()),
+        ]
+    );
+    // Whoever has not asked has none.
+    let other = Talker::start(&[]);
+    assert!(endpoint(other.pid(), |_| true)["latency"].is_null());
+    let said = text(&["--latency", &other.pid().to_string()]);
+    assert!(said.contains("FI_HOOK=perf"), "{said}");
+}
+
+#[test]
+fn each_post_is_recorded_told_of_from_outside_and_written_out_by_a_crash() {
+    let folder = folder("calls");
+    let dir = folder.to_str().unwrap();
+    let env = [
+        ("FI_HOOK", "flight"),
+        ("FI_SIGHT_CRASH", "1"),
+        ("FI_SIGHT_SIGNAL", "USR2"),
+        ("FI_SIGHT_DIR", dir),
+    ];
+    let (mut a, mut b) = Talker::pair_with(&env);
+    b.order("recv 2 64 5");
+    a.order("send 2 8 5");
+    a.done();
+    b.done();
+    a.order("recv 1 4096 9");
+    let sent = format!("tsendmsg of 8B with {}, tag 0x5", b.name());
+    let done = format!("tsend of 8B with {}, tag 0x5 is complete, after", b.name());
+    let wanted = [&*sent, &done, "trecvmsg of 128K, tag 0x9"];
+    let said = dump(a.pid(), &wanted);
+    assert!(
+        said.contains("Its last 5 calls and completions, of 5:"),
+        "{said}"
+    );
+    let calls = endpoint(a.pid(), |_| true)["calls"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let posts = calls.iter().filter(|call| call["what"] == "post");
+    let posts: Vec<_> = posts.map(|call| call["name"].as_str().unwrap()).collect();
+    assert_eq!(posts, ["tsendmsg", "tsendmsg", "trecvmsg"]);
+    a.signal(Signal::SIGUSR2);
+    let file = folder.join(format!("selvedge-{}.flight", a.pid()));
+    wait_for(&file);
+    a.signal(Signal::SIGABRT);
+    assert_eq!(a.end(), Some(Signal::SIGABRT));
+    let said = text(&["--flight", file.to_str().unwrap()]);
+    for wanted in wanted {
+        assert!(said.contains(wanted), "{said}\nlacks {wanted}");
     }
 }
 

@@ -40,7 +40,12 @@ impl Talker {
 
     /// One, once it has its endpoint.
     pub(super) fn start(env: &[(&str, &str)]) -> Self {
-        let mut talker = Self::spawn(env);
+        Self::start_as("talker", env)
+    }
+
+    /// One that runs another test of this program.
+    pub(super) fn start_as(test: &str, env: &[(&str, &str)]) -> Self {
+        let mut talker = Self::spawn(test, env);
         let answer = talker.answer();
         let name = answer.strip_prefix("name ");
         let name = name.unwrap_or_else(|| panic!("{answer}"));
@@ -50,13 +55,13 @@ impl Talker {
 
     /// What one says that gets no endpoint.
     pub(super) fn refused(env: &[(&str, &str)]) -> String {
-        Self::spawn(env).answer()
+        Self::spawn("talker", env).answer()
     }
 
-    fn spawn(env: &[(&str, &str)]) -> Self {
+    fn spawn(test: &str, env: &[(&str, &str)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["talker", "--exact", "--nocapture"]);
-        command.env("TALKER", "1").envs(env.iter().copied());
+        command.args([test, "--exact", "--nocapture"]);
+        command.env("TALKER", test).envs(env.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         Self {
@@ -128,13 +133,18 @@ fn new_name() -> String {
     format!("top-{}-{number}", std::process::id())
 }
 
-fn say(what: &str) {
+pub(super) fn say(what: &str) {
     println!("{MARK}{what}");
+}
+
+/// Whether this is a process that is to run a test.
+pub(super) fn is_asked(test: &str) -> bool {
+    std::env::var("TALKER").is_ok_and(|asked| asked == test)
 }
 
 /// The process, from inside; nothing in the process of the tests.
 pub(super) fn run() {
-    if std::env::var_os("TALKER").is_none() {
+    if !is_asked("talker") {
         return;
     }
     let mut end = match End::open() {

@@ -1,0 +1,323 @@
+//! What `perf` and `flight` keep of an endpoint, where `fi_top` reads it: how long its operations took
+//! from the post to the program's reading of the completion, and its last calls.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use selvedge::cq::Entry;
+use selvedge::{AddressVector, Bindings, Context, Endpoint, Error, FiAddr, Info, OpFlags, Result};
+use selvedge_kit::sight::calls::{Call, Calls};
+use selvedge_kit::sight::latency::{Latency, Row};
+use selvedge_kit::sight::{Settings, Timed, crash, name_of, now};
+
+use crate::ledger::{Ledger, Open};
+use crate::objects::HookedAv;
+use crate::queues::HookedQueue;
+
+/// What is kept of every endpoint of a fabric.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// Times, and where those of closed endpoints are added up.
+    pub(crate) times: Option<Arc<Totals>>,
+    pub(crate) calls: bool,
+    /// Changes when a peer may have got another name.
+    pub(crate) names: Arc<AtomicU64>,
+}
+
+impl Wanted {
+    pub(crate) const fn is_any(&self) -> bool {
+        self.calls || self.times.is_some()
+    }
+}
+
+/// The times of endpoints that are closed.
+#[derive(Debug, Default)]
+pub(crate) struct Totals(Mutex<Vec<Row>>);
+
+impl Totals {
+    fn add(&self, rows: Vec<Row>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for row in rows {
+            let is_same = |it: &&mut Row| (it.what, it.class) == (row.what, row.class);
+            match all.iter_mut().find(is_same) {
+                Some(known) => known.merge(&row),
+                None => all.push(row),
+            }
+        }
+    }
+
+    /// All of them, in order.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let mut rows = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        rows.sort_by_key(|row| (row.what, row.class));
+        rows
+    }
+}
+
+/// A post.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Post<'a> {
+    pub(crate) name: &'static str,
+    /// What it is timed as, if it completes.
+    pub(crate) what: Option<Timed>,
+    pub(crate) len: usize,
+    pub(crate) peer: FiAddr,
+    pub(crate) context: Context,
+    pub(crate) flags: OpFlags,
+    pub(crate) tag: u64,
+    pub(crate) key: u64,
+    /// What it is about where that is no peer.
+    pub(crate) about: &'a str,
+}
+
+impl Post<'_> {
+    /// One that says nothing but its name.
+    pub(crate) const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            what: None,
+            len: 0,
+            peer: FiAddr::UNSPEC,
+            context: Context(0),
+            flags: OpFlags::empty(),
+            tag: 0,
+            key: 0,
+            about: "",
+        }
+    }
+}
+
+/// One direction of an endpoint.
+#[derive(Debug)]
+struct Side {
+    ledger: Option<Arc<Ledger>>,
+    is_selective: bool,
+    defaults: OpFlags,
+}
+
+impl Side {
+    fn flags(&self, flags: OpFlags) -> OpFlags {
+        match flags.contains(OpFlags::DEFAULT) {
+            true => flags | self.defaults,
+            false => flags,
+        }
+    }
+}
+
+/// What is kept of one endpoint.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    latency: Option<(Latency, Arc<Totals>)>,
+    calls: Option<Calls>,
+    tx: Side,
+    rx: Side,
+    names: Names,
+}
+
+/// What an endpoint is bound to, as far as it is watched.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    tx: Side,
+    rx: Side,
+    av: Option<Arc<dyn AddressVector>>,
+}
+
+impl Bound {
+    pub(crate) fn of(info: &Info, bind: &Bindings) -> Self {
+        Self {
+            tx: Side {
+                ledger: HookedQueue::ledger(&bind.tx_cq),
+                is_selective: bind.tx_selective,
+                defaults: info.tx_attr.op_flags,
+            },
+            rx: Side {
+                ledger: HookedQueue::ledger(&bind.rx_cq),
+                is_selective: bind.rx_selective,
+                defaults: info.rx_attr.op_flags,
+            },
+            av: bind.av.clone().map(HookedAv::inner),
+        }
+    }
+}
+
+impl Watch {
+    /// Watches an endpoint, if that is wanted.
+    ///
+    /// # Errors
+    /// The system's when there is no memory, and those of what crashes write out.
+    pub(crate) fn open(
+        wanted: &Wanted,
+        info: &Info,
+        bound: Bound,
+        ep: &dyn Endpoint,
+    ) -> Result<Option<Arc<Self>>, Error> {
+        if !wanted.is_any() {
+            return Ok(None);
+        }
+        let name = ep
+            .address()
+            .map_or_else(|_| String::new(), |it| name_of(&it));
+        let provider = &info.fabric_attr.prov_name;
+        let times = wanted.times.as_ref().map(|totals| {
+            let latency = Latency::open(provider, &name)?;
+            Ok::<_, Error>((latency, Arc::clone(totals)))
+        });
+        let calls = wanted.calls.then(|| {
+            crash::install(&Settings::read(info.params())?)?;
+            Calls::open(provider, &name)
+        });
+        Ok(Some(Arc::new(Self {
+            latency: times.transpose()?,
+            calls: calls.transpose()?,
+            tx: bound.tx,
+            rx: bound.rx,
+            names: Names::new(bound.av, &wanted.names),
+        })))
+    }
+
+    /// Carries a post out.
+    pub(crate) fn around(
+        self: &Arc<Self>,
+        post: &Post<'_>,
+        run: impl FnOnce() -> Result,
+    ) -> Result {
+        let begun = now();
+        let number = self.calls.as_ref().map(|calls| {
+            let peer = self.names.of(post.peer);
+            let peer = if post.about.is_empty() {
+                &*peer
+            } else {
+                post.about
+            };
+            calls.begin(&Call {
+                name: post.name,
+                peer,
+                len: post.len,
+                tag: post.tag,
+                key: post.key,
+                context: post.context.0,
+            })
+        });
+        let entered = self.enter(post, begun);
+        let answer = run();
+        if let (Some(calls), Some(number)) = (&self.calls, number) {
+            calls.end(number, answer);
+        }
+        if let (Err(_), Some((ledger, key))) = (answer, entered) {
+            ledger.take_back(key, self, begun);
+        }
+        if let (Ok(()), Some(Timed::Inject), Some((latency, _))) =
+            (answer, post.what, &self.latency)
+        {
+            latency.add(Timed::Inject, post.len, now() - begun);
+        }
+        answer
+    }
+
+    /// Before the post: its completion may be there before it returns.
+    fn enter(self: &Arc<Self>, post: &Post<'_>, begun: u64) -> Option<(&Ledger, (Timed, Context))> {
+        let what = post.what.filter(|what| *what != Timed::Inject)?;
+        let is_receive = matches!(what, Timed::Receive | Timed::TaggedReceive);
+        let side = if is_receive { &self.rx } else { &self.tx };
+        let flags = side.flags(post.flags);
+        if side.is_selective && !flags.contains(OpFlags::COMPLETION) {
+            return None;
+        }
+        let ledger = side.ledger.as_deref()?;
+        let is_multi = is_receive && flags.contains(OpFlags::MULTI_RECV);
+        let looks = OpFlags::PEEK | OpFlags::CLAIM | OpFlags::DISCARD;
+        let is_look = is_receive && flags.intersects(looks);
+        let open = Open {
+            watch: Arc::clone(self),
+            begun,
+            len: post.len,
+            peer: post.peer,
+            tag: post.tag,
+            is_timed: !is_multi && !is_look,
+            is_multi,
+        };
+        ledger.begin((what, post.context), open);
+        Some((ledger, (what, post.context)))
+    }
+
+    /// The program has read the completion of an operation.
+    pub(crate) fn over(
+        &self,
+        what: Timed,
+        open: &Open,
+        entry: &Entry,
+        (now, outcome): (u64, Result),
+    ) {
+        let took = now.saturating_sub(open.begun);
+        let (len, tag) = match what {
+            Timed::Receive | Timed::TaggedReceive => (entry.len, entry.tag),
+            _ => (open.len, open.tag),
+        };
+        if let Some((latency, _)) = &self.latency
+            && open.is_timed
+            && outcome.is_ok()
+        {
+            latency.add(what, len, took);
+        }
+        if let Some(calls) = &self.calls {
+            let call = Call {
+                name: what.name(),
+                peer: &self.names.of(open.peer),
+                len,
+                tag,
+                key: 0,
+                context: entry.context.0,
+            };
+            calls.complete(&call, took, outcome);
+        }
+    }
+
+    /// The endpoint is closed.
+    pub(crate) fn close(self: &Arc<Self>) {
+        for side in [&self.tx, &self.rx] {
+            if let Some(ledger) = &side.ledger {
+                ledger.forget(self);
+            }
+        }
+        if let Some((latency, totals)) = &self.latency {
+            totals.add(latency.rows());
+        }
+    }
+}
+
+/// What peers are called. They are asked for once, until addresses are removed.
+#[derive(Debug)]
+struct Names {
+    av: Option<Arc<dyn AddressVector>>,
+    changes: Arc<AtomicU64>,
+    known: Mutex<(u64, HashMap<FiAddr, Arc<str>>)>,
+}
+
+impl Names {
+    fn new(av: Option<Arc<dyn AddressVector>>, changes: &Arc<AtomicU64>) -> Self {
+        let changes = Arc::clone(changes);
+        let known = Mutex::default();
+        Self { av, changes, known }
+    }
+
+    fn of(&self, peer: FiAddr) -> Arc<str> {
+        let Some(av) = self.av.as_ref().filter(|_| peer != FiAddr::UNSPEC) else {
+            return Arc::default();
+        };
+        let changes = self.changes.load(Ordering::Relaxed);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 != changes {
+            *known = (changes, HashMap::new());
+        }
+        let name = || {
+            av.lookup(peer)
+                .map_or_else(|_| Arc::default(), |it| name_of(&it).into())
+        };
+        Arc::clone(known.1.entry(peer).or_insert_with(name))
+    }
+}

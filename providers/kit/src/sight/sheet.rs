@@ -1,0 +1,144 @@
+//! A sheet: words of shared memory that one process writes and others find, with a head that says
+//! whose they are.
+
+#![expect(unsafe_code, reason = "shared memory as words")]
+
+use std::ffi::CStr;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::posix_fallocate;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::time::{ClockId, clock_gettime};
+use selvedge::{Address, Errno, Error};
+
+use super::crash;
+use super::layout::{
+    AT_MAGIC, AT_NAME, AT_OPENED, AT_PID, AT_PROVIDER, AT_VERSION, Kind, NAME_WORDS,
+    PROVIDER_WORDS, VERSION,
+};
+
+/// `N` words, those of one kind of sheet.
+pub(super) struct Sheet<const N: usize> {
+    map: MmapRaw,
+    /// What readers find it by; none where the system gave no file, and nobody else reads it.
+    file: Option<OwnedFd>,
+    /// What crashes write out, and where it is listed.
+    wreck: Option<(Kind, usize)>,
+}
+
+impl<const N: usize> Sheet<N> {
+    /// A sheet that others find. Where the system refuses a memory file, nobody does.
+    ///
+    /// # Errors
+    /// The system's, when there is no memory at all.
+    pub(super) fn open(kind: Kind, provider: &str, opened: u64) -> Result<Self, Error> {
+        debug_assert_eq!(kind.words(), N);
+        let (map, file) = match shared(N) {
+            Ok((map, file)) => (map, Some(file)),
+            Err(cause) => {
+                log::info!(target: "selvedge::core::core", "endpoints are out of sight: {cause}");
+                (private(N)?, None)
+            }
+        };
+        let wreck = None;
+        let mut sheet = Self { map, file, wreck };
+        sheet.set(AT_VERSION, VERSION);
+        sheet.set(AT_PID, u64::from(std::process::id()));
+        sheet.set(AT_OPENED, opened);
+        sheet.put_text(AT_PROVIDER, PROVIDER_WORDS, provider);
+        sheet.words()[AT_MAGIC].store(kind.magic(), Ordering::Release);
+        sheet.wreck = crash::enlist(kind, sheet.words()).map(|place| (kind, place));
+        Ok(sheet)
+    }
+
+    /// A sheet that nobody else sees.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn unseen() -> Result<Self, Error> {
+        Ok(Self {
+            map: private(N)?,
+            file: None,
+            wreck: None,
+        })
+    }
+
+    /// Says what the endpoint is called.
+    pub(super) fn set_name(&self, name: &str) {
+        self.put_text(AT_NAME, NAME_WORDS, name);
+    }
+
+    pub(super) fn set(&self, at: usize, value: u64) {
+        self.words()[at].store(value, Ordering::Relaxed);
+    }
+
+    fn put_text(&self, at: usize, words: usize, text: &str) {
+        put_text(&self.words()[at..at + words], text);
+    }
+
+    #[inline(always)]
+    pub(super) fn words(&self) -> &[AtomicU64; N] {
+        // SAFETY: the mapping has `N` words, is aligned to pages, and stays as long as `self`;
+        // nothing reaches it from this process but these atomics.
+        unsafe { &*self.map.as_ptr().cast() }
+    }
+}
+
+/// Writes what fits of a text, and zeros behind it.
+pub(super) fn put_text(words: &[AtomicU64], text: &str) {
+    let mut bytes = text.bytes();
+    for word in words {
+        let bytes = std::array::from_fn(|_| bytes.next().unwrap_or(0));
+        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+}
+
+fn shared(words: usize) -> std::io::Result<(MmapRaw, OwnedFd)> {
+    const NAME: &CStr = c"selvedge-sight";
+    let file = memfd_create(NAME, MFdFlags::MFD_CLOEXEC)?;
+    // Committed now: a store to it cannot fail later.
+    posix_fallocate(&file, 0, (words * 8) as i64)?;
+    let map = MmapOptions::new().len(words * 8).map_raw(&file)?;
+    Ok((map, file))
+}
+
+fn private(words: usize) -> Result<MmapRaw, Error> {
+    let map = MmapOptions::new().len(words * 8).map_anon();
+    map.map(MmapRaw::from).map_err(|cause| {
+        let errno = cause.raw_os_error().map_or(Errno::NoMem, Errno::from_raw);
+        Error::new(errno, "no memory for an endpoint's counters").because(cause)
+    })
+}
+
+/// The system's monotonic clock, in nanoseconds.
+pub fn now() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
+        (time.tv_sec() as u64) * 1_000_000_000 + time.tv_nsec() as u64
+    })
+}
+
+/// What the endpoint with an address is called in sheets: without the scheme.
+pub fn name_of(address: &Address) -> String {
+    let text = address.to_string();
+    match (address, text.split_once("://")) {
+        (Address::Str(_), Some((_, name))) => name.to_owned(),
+        _ => text,
+    }
+}
+
+impl<const N: usize> Drop for Sheet<N> {
+    fn drop(&mut self) {
+        if let Some((kind, place)) = self.wreck {
+            crash::discharge(kind, place);
+        }
+    }
+}
+
+impl<const N: usize> fmt::Debug for Sheet<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sheet({:?})", self.file)
+    }
+}

@@ -1,0 +1,62 @@
+//! The last calls of an endpoint, in lines.
+
+use selvedge_kit::sight::Seen;
+use selvedge_kit::sight::calls::{Half, Outcome, SeenCall, SeenCalls};
+
+use crate::processes;
+use crate::units::{age, bytes, time};
+
+/// The last calls that are known of an endpoint, `most` of them, with how long ago they were made.
+pub(crate) fn lines(all: &[SeenCalls], seen: &Seen, now: u64, most: usize) -> Vec<String> {
+    let own = all.iter().find(|it| processes::is_of(&it.head, seen));
+    own.map_or_else(Vec::new, |own| of(own, (now, "ago"), most))
+}
+
+/// All calls that a crash has left of an endpoint.
+pub(crate) fn left(own: &SeenCalls, end: u64) -> Vec<String> {
+    of(own, (end, "before its end"), usize::MAX)
+}
+
+fn of(own: &SeenCalls, (now, since): (u64, &str), most: usize) -> Vec<String> {
+    let first = own.calls.len().saturating_sub(most);
+    let last = own.calls[first..].iter().map(|call| {
+        let before = now.saturating_sub(call.at) as f64 / 1e9;
+        let before = match before {
+            short if short < 1.0 => time(short * 1e9),
+            long => age(long),
+        };
+        format!("{before:>7} {since}: {}", sentence(call))
+    });
+    let shown = own.calls.len() - first;
+    let head = format!("Its last {shown} calls and completions, of {}:", own.count);
+    std::iter::once(head).chain(last).collect()
+}
+
+fn sentence(call: &SeenCall) -> String {
+    let SeenCall { name, peer, .. } = call;
+    let len = match call.len {
+        0 => String::new(),
+        len => format!(" of {}", bytes(len as f64)),
+    };
+    let place = match &**name {
+        name if name.starts_with('t') => format!(", tag {:#x}", call.tag),
+        "readmsg" | "writemsg" | "inject_write" => {
+            format!(", at {:#x} of key {:#x}", call.tag, call.key)
+        }
+        _ => String::new(),
+    };
+    let with = match &**peer {
+        "" => String::new(),
+        peer => format!(" with {peer}"),
+    };
+    let outcome = match (call.outcome, call.half) {
+        (Outcome::Failed(errno), Half::Completion(_)) => format!(" has failed: {errno}"),
+        (_, Half::Completion(took)) => format!(" is complete, after {}", time(took as f64)),
+        (Outcome::Inside, _) => ": has not returned".to_owned(),
+        (Outcome::Done, Half::Post(1)) => String::new(),
+        (Outcome::Done, Half::Post(tries)) => format!(", taken at the {tries}. try"),
+        (Outcome::Failed(errno), Half::Post(1)) => format!(": {errno}"),
+        (Outcome::Failed(errno), Half::Post(tries)) => format!(", tried {tries} times: {errno}"),
+    };
+    format!("{name}{len}{with}{place}{outcome}")
+}

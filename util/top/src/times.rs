@@ -1,0 +1,160 @@
+//! How long operations took, as a table 80 columns wide, with a bar for each class of times.
+
+use std::fmt::Write;
+
+use selvedge_kit::sight::latency::{Latencies, Row};
+use serde_json::{Value, json};
+
+use crate::options::Options;
+use crate::processes;
+use crate::units::{count, time};
+
+/// Columns of the bars.
+const BARS: usize = 11;
+
+pub(crate) const HEAD: &str =
+    "OPERATION  BYTES     COUNT   MEAN    50%    90%    99%  99.9%    MAX SHORT>LONG";
+
+/// What is said where there are none.
+pub(crate) const NONE: &str = "no times: they are taken of programs that run with FI_HOOK=perf";
+
+/// All that are known of the processes that are asked for.
+pub(crate) fn all(options: &Options) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let pids = processes::pids()?
+        .into_iter()
+        .filter(|pid| options.shows(*pid));
+    for latencies in pids.flat_map(processes::latencies) {
+        text += &of(&latencies);
+    }
+    if text.is_empty() {
+        text = format!("{NONE}\n");
+    }
+    Ok(text)
+}
+
+/// Those of an endpoint.
+pub(crate) fn of(latencies: &Latencies) -> String {
+    let head = &latencies.head;
+    let command = processes::command(head.pid).unwrap_or_else(|| "gone".to_owned());
+    let mut text = format!(
+        "process {} ({command}), {} endpoint {}\n",
+        head.pid, head.provider, head.name
+    );
+    for line in lines(&latencies.rows) {
+        let _ = writeln!(text, "{line}");
+    }
+    text
+}
+
+/// The table.
+pub(crate) fn lines(rows: &[Row]) -> Vec<String> {
+    let is_some = |row: &Row, at: usize| row.buckets[at] > 0;
+    let mut used = (0..rows.first().map_or(0, |row| row.buckets.len()))
+        .filter(|&at| rows.iter().any(|row| is_some(row, at)));
+    let first = used.next().unwrap_or(0);
+    let last = used.next_back().unwrap_or(first);
+    let head = std::iter::once(HEAD.to_owned());
+    head.chain(rows.iter().map(|row| line(row, first, last)))
+        .collect()
+}
+
+fn line(row: &Row, first: usize, last: usize) -> String {
+    let [half, most, nearly, all] = [0.5, 0.9, 0.99, 0.999].map(|part| row.quantile(part));
+    let mut line = format!(
+        "{:<10} {:<8} {:>6}",
+        row.what.name(),
+        sizes(row),
+        count(row.count() as f64)
+    );
+    for nanoseconds in [row.mean(), half, most, nearly, all, row.longest] {
+        let _ = write!(line, " {:>6}", time(nanoseconds as f64));
+    }
+    line + " " + bars(row, first, last).trim_end()
+}
+
+/// How many took how long, on a scale that all rows of a table have in common.
+fn bars(row: &Row, first: usize, last: usize) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let mut sums = [0_u64; BARS];
+    for (at, number) in row.buckets.iter().enumerate().take(last + 1).skip(first) {
+        let column = (at - first) * BARS / (last - first + 1);
+        sums[column] = sums[column].saturating_add(*number);
+    }
+    let most = sums.iter().copied().max().unwrap_or(1).max(1);
+    let height = |sum: u64| HEIGHTS[(u128::from(sum) * 7 / u128::from(most)) as usize];
+    let bar = |&sum: &u64| if sum == 0 { ' ' } else { height(sum) };
+    sums.iter().map(bar).collect()
+}
+
+/// The sizes of a row, as short as they can be read: `8-15`, `4-8K`.
+fn sizes(row: &Row) -> String {
+    const UNITS: [(&str, u32); 3] = [("K", 10), ("M", 20), ("G", 30)];
+    match row.sizes() {
+        (from, to) if from == to => from.to_string(),
+        (from, to) if from < 1024 => format!("{from}-{to}"),
+        (from, to) => {
+            let bit = from.ilog2();
+            let (unit, shift) = UNITS[((bit / 10) as usize - 1).min(2)];
+            match to {
+                u64::MAX => format!("{}{unit}..", from >> shift),
+                _ if bit % 10 == 9 => format!("{}{unit}..", from >> shift),
+                _ => format!("{}-{}{unit}", from >> shift, (to + 1) >> shift),
+            }
+        }
+    }
+}
+
+/// The rows as JSON.
+pub(crate) fn json(rows: &[Row]) -> Vec<Value> {
+    let row = |row: &Row| {
+        let (from, to) = row.sizes();
+        json!({
+            "operation": row.what.name(),
+            "bytes_from": from,
+            "bytes_to": to,
+            "count": row.count(),
+            "mean_ns": row.mean(),
+            "p50_ns": row.quantile(0.5),
+            "p90_ns": row.quantile(0.9),
+            "p99_ns": row.quantile(0.99),
+            "p999_ns": row.quantile(0.999),
+            "max_ns": row.longest,
+        })
+    };
+    rows.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge_kit::sight::Timed;
+    use selvedge_kit::sight::latency::Latency;
+
+    use super::*;
+
+    #[test]
+    fn the_table_of_times_fits_80_columns_and_says_what_was_added() {
+        let latency = Latency::open("shm", "1:0:0").unwrap();
+        for len in [0, 8, 600, 5000, 600 << 10, usize::MAX] {
+            for time in [100, 2000, 33_000_000_000] {
+                latency.add(Timed::TaggedReceive, len, time);
+            }
+        }
+        let lines = lines(&latency.rows());
+        for line in &lines {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        let sizes: Vec<_> = lines[1..]
+            .iter()
+            .map(|line| line.split_whitespace().nth(1).unwrap())
+            .collect();
+        assert_eq!(sizes, ["0", "8-15", "512-1023", "4-8K", "512K..", "64M.."]);
+        let bars = lines[1].split_whitespace().nth(9).unwrap();
+        assert!(
+            bars.starts_with('█') && lines[1].ends_with('█'),
+            "{}",
+            lines[1]
+        );
+        assert!(lines[1].contains(" 33.0s "), "{}", lines[1]);
+    }
+}
