@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::{Address, FiAddr, Result};
+use crate::{Address, Errno, Error, FiAddr, Result};
 
 /// What a connected endpoint offers besides data transfer.
 pub trait ConnectionManagement {
@@ -42,6 +42,25 @@ pub trait PassiveEndpoint: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// [`crate::Errno::AddrNotAvail`] before it has an address.
     fn address(&self) -> Result<Address>;
+    /// Gives it an address, before it listens (fi_setname(3)): from then on [`Self::address`] says
+    /// which, with the port that the system has chosen where none was asked for.
+    ///
+    /// # Errors
+    /// [`Errno::OpBadState`] when it has one already, or listens; [`Errno::Inval`] for an address of
+    /// another kind; the system's; [`Errno::NoSys`] where endpoints have the address that they are
+    /// opened with.
+    fn set_address(&self, addr: &Address) -> Result<(), Error> {
+        let what = format!("{self:?} does not change its address to {addr}");
+        Err(Error::new(Errno::NoSys, what))
+    }
+    /// What an endpoint is opened with in the place of this one ([`crate::Info::handle`]): it has the
+    /// address from then on, and connects from there, and this one is over.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] where endpoints do not take the place of others.
+    fn handle(&self) -> Result<u64> {
+        Err(Errno::NoSys)
+    }
     /// Refuses a request by the handle of its [`crate::Info`] (fi_reject(3)).
     ///
     /// # Errors

@@ -148,6 +148,20 @@ const PLANTS: &[Plant] = plants! {
         "to fetch is to write": "let is_read = change.kernel.has_result();" => "let is_read = change.kernel.op() == Op::AtomicRead;"
             fails "to_fetch_is_to_read_for_the_counters_of_the_target";
     }
+    "providers/tcp/src/cm.rs": "selvedge-tcp" "--test=one_process" {
+        "an endpoint connects from anywhere": "Some(place) => place.connect(to, &self.config.link)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.link)?,"
+            fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
+    }
+    "providers/tcp/src/pep.rs": "selvedge-tcp" "--test=one_process" {
+        "whoever takes a place has another": "Stand::Bound(place, at) => return Ok((place, at))," => "Stand::Bound(_, at) => return self.inner.settle(SocketAddr::new(at.ip(), 0)),"
+            fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken", "a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another";
+        "a second address takes the place of the first": "if !matches!(&*stand, Stand::Wanted(_)) {" => "if matches!(&*stand, Stand::Listens(_)) {"
+            fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
+    }
+    "util/capi/fabric/src/export/discover.rs": "selvedge-fabric-c" "--test=programs" {
+        "the handle of hints is lost": "info::list(&all, handle)?" => "info::list(&all, ptr::null_mut::<Fid>().min(handle))?"
+            fails "addresses_in_c_are_taken_before_anybody_listens_or_connects";
+    }
     "util/top/src/units.rs": "selvedge-top" "--bin=fi_top" {
         "a number may have four digits": "value >= 999.5 &&" => "value >= 1000.5 &&"
             fails "numbers_have_three_digits_at_most";

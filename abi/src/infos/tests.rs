@@ -42,7 +42,7 @@ fn without_nic(mut info: Info) -> Info {
 #[test]
 fn infos_survive_the_way_to_c_and_back() {
     let infos = [full(), Info::default()];
-    let first = list(&infos).expect("memory");
+    let first = list(&infos, ptr::null_mut()).expect("memory");
     // SAFETY: the list was made here, in the newest layout.
     let read_first = unsafe { read(first, Abi::NEWEST) };
     // SAFETY: as above.
@@ -62,7 +62,7 @@ fn infos_survive_the_way_to_c_and_back() {
 
 #[test]
 fn copies_are_whole_and_of_one_info_only() {
-    let first = list(&[full(), full()]).expect("memory");
+    let first = list(&[full(), full()], ptr::null_mut()).expect("memory");
     // SAFETY: the list was made here.
     let again = unsafe { copy(first, Abi::NEWEST) }.expect("memory");
     // SAFETY: the list is used no more; the copy has nothing of it.

@@ -13,14 +13,14 @@ use super::copy::{free, nic_handle};
 use crate::addr::encode;
 use crate::heap::{bytes, kept, string, zeroed};
 
-/// A list of these, in their order; NULL for none.
+/// A list of these, in their order, each with this handle; NULL for none.
 ///
 /// # Errors
 /// [`selvedge::Errno::NoMem`]; nothing was kept.
-pub fn list(infos: &[Info]) -> Result<*mut abi::Info> {
+pub fn list(infos: &[Info], handle: *mut Fid) -> Result<*mut abi::Info> {
     let mut first = ptr::null_mut();
     for info in infos.iter().rev() {
-        match one(info, ptr::null_mut()) {
+        match one(info, handle) {
             Ok(own) => {
                 // SAFETY: it was made just now.
                 unsafe { (*own).next = first };
@@ -36,7 +36,7 @@ pub fn list(infos: &[Info]) -> Result<*mut abi::Info> {
     Ok(first)
 }
 
-/// One of them, with the handle of a connection request.
+/// One of them, with the handle of a connection request or of a passive endpoint.
 ///
 /// # Errors
 /// As [`list`].

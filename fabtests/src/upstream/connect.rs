@@ -74,12 +74,22 @@ impl Door {
                 Some(pep)
             }
         };
-        Ok(Self {
+        Ok(Self::at(options, info, eq, pep))
+    }
+
+    /// With what is open already.
+    pub(super) fn at(
+        options: &Options,
+        info: Info,
+        eq: Arc<dyn EventQueue>,
+        pep: Option<Arc<dyn PassiveEndpoint>>,
+    ) -> Self {
+        Self {
             eq,
             pep,
             info,
             options: options.clone(),
-        })
+        }
     }
 
     /// The next event. Requests are waited for as long as it takes.

@@ -78,6 +78,7 @@ const PROGRAMS: &[Program] = programs! {
     "fi_dgram" "a datagram" functional::letters("") => functional::dgram,
     "fi_msg" "a message over a connection" functional::letters("") => functional::msg,
     "fi_msg_epoll" "the same, waiting at descriptors" functional::letters("") => functional::msg_epoll,
+    "fi_msg_sockets" "the same from addresses that were taken before" functional::letters("") => functional::msg_sockets,
     "fi_loopback" "a message to oneself" functional::letters("") => functional::loopback,
     "fi_cm_data" "data with connections" functional::letters("q:") => functional::cm_data,
     "fi_poll" "queues of a poll set" functional::letters("") => functional::poll,
@@ -120,7 +121,6 @@ const PROGRAMS: &[Program] = programs! {
     "fi_rdm_shared_av" "shared address vectors" functional::SHARED_AV => functional::rdm_shared_av,
     "fi_scalable_ep" "scalable endpoints" functional::CONTEXTS => functional::scalable_ep,
     "fi_shared_ctx" "shared contexts" functional::SHARED_CONTEXTS => functional::shared_ctx,
-    "fi_msg_sockets" "endpoints that are handed over" functional::ABSENT => functional::msg_sockets,
     "fi_mr_cache_evict" "caches of registrations" functional::ABSENT => functional::mr_cache_evict,
     "fi_check_hmem" "memory of devices" functional::ABSENT => functional::check_hmem,
 };

@@ -38,6 +38,7 @@ pub(crate) const NOTICED: &[(&str, &[Flaw])] = &[
     ("fi_dgram -b", &[Flaw::FlipsBit]),
     ("fi_msg", &[Flaw::FlipsBit]),
     ("fi_msg_epoll", &[Flaw::FlipsBit, Flaw::DeadDescriptor]),
+    ("fi_msg_sockets", &[Flaw::FlipsBit, Flaw::TakesNoPlace]),
     ("fi_poll -e rdm", &[Flaw::FlipsBit, Flaw::NeverReady]),
     ("fi_poll -e msg", &[Flaw::FlipsBit, Flaw::NeverReady]),
     ("fi_poll -e dgram", &[Flaw::FlipsBit, Flaw::NeverReady]),
@@ -225,7 +226,6 @@ const SILENT: &[(&str, &str)] = &[
         "it has tests of its own: its ends do not wait for each other",
     ),
     ("fi_setopt_test", "it is about memory of devices"),
-    ("fi_msg_sockets", "not there"),
     ("fi_mr_cache_evict", "not there"),
     ("fi_check_hmem", "not there"),
 ];

@@ -142,6 +142,14 @@ fn each_region_counts_for_itself() {
 }
 
 #[test]
+fn addresses_are_taken_before_anybody_listens_or_connects() {
+    let (line, port) = ("fi_msg_sockets -p tcp", free_port());
+    let server = start(&format!("{line} -B {port}"));
+    let client = alone(&format!("{line} -P {port} 127.0.0.1"));
+    succeed(&[server.end(line), client]);
+}
+
+#[test]
 fn endpoints_share_contexts() {
     for options in [
         "",

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use selvedge::eq::{ErrEntry, Event};
-use selvedge::{Address, Endpoint, Errno, EventQueue, PassiveEndpoint, Result};
+use selvedge::{Address, Endpoint, Errno, Error, EventQueue, PassiveEndpoint, Result};
 
 use crate::call::Args;
 use crate::endpoint::HookedEndpoint;
@@ -169,6 +169,18 @@ impl PassiveEndpoint for HookedPassive {
 
     fn address(&self) -> Result<Address> {
         self.inner.address()
+    }
+
+    fn set_address(&self, addr: &Address) -> Result<(), Error> {
+        let args = |args: &mut Args| {
+            args.text("addr", addr);
+        };
+        let run = || self.inner.set_address(addr);
+        self.at.open("setname", &args, run)
+    }
+
+    fn handle(&self) -> Result<u64> {
+        self.inner.handle()
     }
 
     fn reject(&self, handle: u64, data: &[u8]) -> Result {

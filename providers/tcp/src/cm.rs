@@ -15,7 +15,7 @@ use crate::connect::{say, terms};
 use crate::endpoint::Endpoint;
 use crate::greet::Caller;
 use crate::lane::Stage;
-use crate::socket::Socket;
+use crate::socket::{Bound, Socket};
 use crate::state::State;
 use crate::wire::hello::{DATA_MAX, Hello, Kind as Greeting};
 
@@ -29,6 +29,8 @@ pub(crate) struct Connection {
     pub(crate) from: Option<SocketAddr>,
     /// The request that the endpoint was opened with.
     pub(crate) request: Option<Box<Caller>>,
+    /// The place of a passive endpoint that it has taken, until it connects from there.
+    pub(crate) place: Option<Bound>,
     /// What goes with the request of our own.
     data: Vec<u8>,
     stage: Progress,
@@ -89,7 +91,11 @@ impl State {
         let from = self.connection.from.map(|addr| addr.ip());
         let from = from.filter(|ip| ip.is_ipv4() == to.is_ipv4());
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let socket = Socket::connect(from.unwrap_or(any), to, &self.config.link)?;
+        let socket = match &self.connection.place {
+            Some(place) => place.connect(to, &self.config.link)?,
+            None => Socket::connect(from.unwrap_or(any), to, &self.config.link)?,
+        };
+        self.connection.place = None;
         self.connection.data = data.to_vec();
         self.connection.stage = Progress::Asked;
         let now = Instant::now();

@@ -28,7 +28,7 @@ use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_eq, own_srx};
 use crate::cm::Connection;
 use crate::config::Config;
 use crate::greet::{ANYWHERE, Door, Listener};
-use crate::pep::take_request;
+use crate::pep::{Taken, take};
 use crate::state::{Parts, State};
 use crate::wire::hello::DATA_MAX;
 
@@ -123,7 +123,7 @@ impl Endpoint {
             Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
         })?;
         let epoll = Arc::new(epoll);
-        let from = match info.src_addr {
+        let mut from = match info.src_addr {
             Some(Address::Ip(addr)) => Some(addr),
             _ => None,
         };
@@ -138,10 +138,15 @@ impl Endpoint {
             }
             EpType::Msg => {
                 connection.eq = Arc::downgrade(&bound_eq(bind)?);
-                connection.from = from;
-                if info.handle != 0 {
-                    connection.request = Some(Box::new(take_request(info.handle)?));
+                match take(info.handle)? {
+                    Taken::Nothing => {}
+                    Taken::Request(caller) => connection.request = Some(caller),
+                    Taken::Place(place, at) => {
+                        connection.place = Some(place);
+                        from = Some(at);
+                    }
                 }
+                connection.from = from;
             }
             other => {
                 let what = format!("the tcp provider has no endpoints of type {other}");

@@ -20,7 +20,7 @@ use selvedge_kit::ip::known_as;
 use crate::config::Config;
 use crate::connect::{TARGET, is_nothing, say_bytes};
 use crate::proof::{Called, QUESTION};
-use crate::socket::{Socket, listen_at};
+use crate::socket::{Bound, Socket, listen_at};
 use crate::state::{DOOR, State};
 use crate::wire::Nonsense;
 use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
@@ -289,22 +289,39 @@ pub(crate) fn failed(addr: SocketAddr, cause: io::Error) -> Error {
 
 /// Listens at an address; at a port of the configured range, or the system's choice, if it has none.
 pub(crate) fn listen(addr: SocketAddr, config: &Config) -> io::Result<Listener> {
+    at_port(addr, config, listen_at)
+}
+
+/// Takes an address, likewise.
+pub(crate) fn settle(addr: SocketAddr, config: &Config) -> io::Result<Bound> {
+    at_port(addr, config, Bound::at)
+}
+
+fn at_port<T>(
+    addr: SocketAddr,
+    config: &Config,
+    open: impl Fn(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
     match config.ports.filter(|_| addr.port() == 0) {
-        None => listen_at(addr),
-        Some(range) => listen_in(addr.ip(), range),
+        None => open(addr),
+        Some(range) => in_range(addr.ip(), range, open),
     }
 }
 
-/// Listens at a port of a range: from a random one upwards, and then from the lowest.
-fn listen_in(ip: IpAddr, (low, high): (u16, u16)) -> io::Result<Listener> {
+/// Opens at a port of a range: from a random one upwards, and then from the lowest.
+fn in_range<T>(
+    ip: IpAddr,
+    (low, high): (u16, u16),
+    open: impl Fn(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
     let count = u32::from(high - low) + 1;
     let start = (crate::wire::hello::Introduction::new().life >> 8) as u32 % count;
     let mut last = io::ErrorKind::AddrInUse.into();
     for step in 0..count {
         let port = low + ((start + step) % count) as u16;
-        match listen_at(SocketAddr::new(ip, port)) {
+        match open(SocketAddr::new(ip, port)) {
             Err(cause) if cause.kind() == io::ErrorKind::AddrInUse => last = cause,
-            listening => return listening,
+            opened => return opened,
         }
     }
     Err(last)

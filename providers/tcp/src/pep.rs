@@ -13,12 +13,14 @@ use selvedge::{Address, Errno, Error, Info, PassiveEndpoint, Result};
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::eq::Queue;
-use selvedge_kit::lock::Lock;
+use selvedge_kit::ip::{known_as, resolve};
+use selvedge_kit::lock::{Guard, Lock};
 use selvedge_kit::wait::Rest;
 
 use crate::config::Config;
 use crate::connect::say;
-use crate::greet::{Caller, Door};
+use crate::greet::{Caller, Door, failed, settle};
+use crate::socket::Bound;
 use crate::wire::hello::{DATA_MAX, Hello, Kind};
 
 /// A passive endpoint of the tcp provider.
@@ -26,12 +28,11 @@ pub(crate) struct Passive {
     inner: Arc<Inner>,
     progress: Arc<dyn Progress>,
     eq: Weak<Queue>,
-    at: SocketAddr,
 }
 
 #[derive(Debug)]
 struct Inner {
-    porch: Native<Option<Porch>>,
+    stand: Native<Stand>,
     epoll: Epoll,
     config: Config,
     eq: Weak<Queue>,
@@ -39,6 +40,18 @@ struct Inner {
     /// What requests are described by.
     info: Info,
     number: u64,
+}
+
+/// How far it is.
+#[derive(Debug)]
+enum Stand {
+    /// Where it is to listen, if that was said.
+    Wanted(Option<SocketAddr>),
+    /// It has an address.
+    Bound(Bound, SocketAddr),
+    Listens(Box<Porch>),
+    /// Another has its place.
+    Gone,
 }
 
 /// The door, and who has come in at the last turn. They are told of at the next one: connections
@@ -49,13 +62,15 @@ struct Porch {
     heard: Vec<Caller>,
 }
 
-/// Requests that were told of and neither accepted nor rejected, by their handles; and which
-/// endpoint's they are. A handle is good for every domain of the process, as in libfabric.
+/// Requests that were told of and neither accepted nor rejected, by their handles, with the endpoint's
+/// whose they are; and the endpoints themselves, likewise. A handle is good for every domain of the
+/// process, as in libfabric.
 static REQUESTS: Mutex<Option<Requests>> = Mutex::new(None);
 
 #[derive(Debug, Default)]
 struct Requests {
     list: HashMap<u64, (u64, Caller)>,
+    passive: HashMap<u64, Weak<Passive>>,
     last: u64,
 }
 
@@ -77,13 +92,47 @@ pub(crate) fn take_request(handle: u64) -> Result<Caller, Error> {
     })
 }
 
+/// What a handle stands for.
+pub(crate) enum Taken {
+    Nothing,
+    Request(Box<Caller>),
+    /// The place of a passive endpoint.
+    Place(Bound, SocketAddr),
+}
+
+/// Takes what a handle stands for; 0 stands for nothing.
+///
+/// # Errors
+/// [`Errno::Inval`] when that is neither a request nor a passive endpoint; those of
+/// [`Passive::give_way`].
+pub(crate) fn take(handle: u64) -> Result<Taken, Error> {
+    if handle == 0 {
+        return Ok(Taken::Nothing);
+    }
+    if let Ok(caller) = take_request(handle) {
+        return Ok(Taken::Request(Box::new(caller)));
+    }
+    let passive = requests(|requests| requests.passive.get(&handle).and_then(Weak::upgrade));
+    let Some(passive) = passive else {
+        let what = format!(
+            "handle {handle} names no connection request, and no passive endpoint that is open"
+        );
+        return Err(Error::new(Errno::Inval, what));
+    };
+    let (place, at) = passive.give_way()?;
+    Ok(Taken::Place(place, at))
+}
+
 impl Passive {
+    /// Opens one, in the place of another if `info` has the handle of that.
+    ///
     /// # Errors
-    /// The system's, when descriptors are short; [`Errno::AddrNotAvail`] without an address.
+    /// The system's, when descriptors are short; those of [`take`].
     pub(crate) fn open(info: &Info, config: Config, eq: &Arc<Queue>) -> Result<Arc<Self>, Error> {
-        let Some(Address::Ip(at)) = info.src_addr else {
-            let what = "a passive endpoint needs an address to listen at";
-            return Err(Error::new(Errno::AddrNotAvail, what));
+        let stand = match (take(info.handle)?, &info.src_addr) {
+            (Taken::Place(place, at), _) => Stand::Bound(place, at),
+            (_, Some(Address::Ip(at))) => Stand::Wanted(Some(*at)),
+            _ => Stand::Wanted(None),
         };
         let config = config.keyed(info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
@@ -95,7 +144,7 @@ impl Passive {
         });
         let passive = Arc::new_cyclic(|me: &Weak<Self>| {
             let inner = Arc::new(Inner {
-                porch: Native::new(Lock::new(None)),
+                stand: Native::new(Lock::new(stand)),
                 epoll,
                 config,
                 eq: Arc::downgrade(eq),
@@ -107,28 +156,54 @@ impl Passive {
                 progress: Arc::clone(&inner) as Arc<dyn Progress>,
                 inner,
                 eq: Arc::downgrade(eq),
-                at,
             }
         });
         eq.attach(&passive.progress)?;
+        let me = Arc::downgrade(&passive);
+        requests(|requests| requests.passive.insert(number, me));
         Ok(passive)
+    }
+
+    /// Leaves its address to another.
+    ///
+    /// # Errors
+    /// [`Errno::AddrNotAvail`] when it has none; [`Errno::OpBadState`] when it listens, or has given
+    /// way already; the system's.
+    fn give_way(&self) -> Result<(Bound, SocketAddr), Error> {
+        let refused = |errno, why: &str| {
+            let what = format!("taking the place of a passive endpoint that {why}");
+            Err(Error::new(errno, what))
+        };
+        let mut stand = self.inner.stand()?;
+        match std::mem::replace(&mut *stand, Stand::Gone) {
+            Stand::Bound(place, at) => return Ok((place, at)),
+            Stand::Wanted(Some(at)) => return self.inner.settle(at),
+            other => *stand = other,
+        }
+        match &*stand {
+            Stand::Wanted(_) => refused(Errno::AddrNotAvail, "has no address"),
+            Stand::Gone => refused(Errno::OpBadState, "has given way to another"),
+            _ => refused(Errno::OpBadState, "listens"),
+        }
     }
 }
 
 impl PassiveEndpoint for Passive {
     fn listen(&self) -> Result {
         let inner = &self.inner;
-        let mut porch = inner.porch.lock()?;
-        if porch.is_some() {
-            return Err(Errno::OpBadState);
-        }
-        let opened = Door::open(self.at, &inner.config, &inner.epoll);
+        let mut stand = inner.stand.lock()?;
+        let opened = match &*stand {
+            Stand::Wanted(Some(at)) => Door::open(*at, &inner.config, &inner.epoll),
+            Stand::Bound(..) => inner.open_bound(&mut stand),
+            Stand::Wanted(None) => return Err(Errno::AddrNotAvail),
+            Stand::Listens(_) | Stand::Gone => return Err(Errno::OpBadState),
+        };
         let opened = opened.inspect_err(|error| log::warn!(target: TARGET, "{error}"));
-        *porch = Some(Porch {
+        *stand = Stand::Listens(Box::new(Porch {
             door: opened.map_err(|error| error.errno())?,
             heard: Vec::new(),
-        });
-        drop(porch);
+        }));
+        drop(stand);
         if let Some(eq) = self.eq.upgrade() {
             eq.wake();
         }
@@ -136,10 +211,36 @@ impl PassiveEndpoint for Passive {
     }
 
     fn address(&self) -> Result<Address> {
-        let porch = self.inner.porch.lock()?;
-        let addr = porch.as_ref().map(|porch| porch.door.addr);
-        let given = (self.at.port() != 0).then_some(self.at);
-        addr.or(given).map(Address::Ip).ok_or(Errno::AddrNotAvail)
+        let at = match &*self.inner.stand.lock()? {
+            Stand::Listens(porch) => porch.door.addr,
+            Stand::Bound(_, at) => *at,
+            Stand::Wanted(Some(at)) if at.port() != 0 => *at,
+            Stand::Wanted(_) | Stand::Gone => return Err(Errno::AddrNotAvail),
+        };
+        Ok(Address::Ip(at))
+    }
+
+    fn set_address(&self, addr: &Address) -> Result<(), Error> {
+        let written = match addr {
+            Address::Ip(at) => Some(*at),
+            other => resolve::written(&other.to_string()),
+        };
+        let Some(at) = written else {
+            let what = format!("{addr} is no address of the tcp provider's");
+            return Err(Error::new(Errno::Inval, what));
+        };
+        let mut stand = self.inner.stand()?;
+        if !matches!(&*stand, Stand::Wanted(_)) {
+            let what = format!("{addr} for a passive endpoint that has its address");
+            return Err(Error::new(Errno::OpBadState, what));
+        }
+        let (place, at) = self.inner.settle(at)?;
+        *stand = Stand::Bound(place, at);
+        Ok(())
+    }
+
+    fn handle(&self) -> Result<u64> {
+        Ok(self.inner.number)
     }
 
     fn reject(&self, handle: u64, data: &[u8]) -> Result {
@@ -155,13 +256,42 @@ impl PassiveEndpoint for Passive {
 }
 
 impl Inner {
+    fn stand(&self) -> Result<Guard<'_, Stand>, Error> {
+        self.stand.lock().map_err(|errno| {
+            let what = "a passive endpoint of the process that this one was forked from";
+            Error::new(errno, what)
+        })
+    }
+
+    /// Takes an address; which it is.
+    fn settle(&self, at: SocketAddr) -> Result<(Bound, SocketAddr), Error> {
+        let place = settle(at, &self.config).and_then(|place| {
+            let at = known_as(place.local_addr()?);
+            Ok((place, at))
+        });
+        place.map_err(|cause| failed(at, cause))
+    }
+
+    /// Opens the door at the address that it has; where that fails, it has it no more.
+    fn open_bound(&self, stand: &mut Stand) -> Result<Door, Error> {
+        let Stand::Bound(place, at) = std::mem::replace(stand, Stand::Gone) else {
+            return Err(Error::new(
+                Errno::OpBadState,
+                "listening without an address",
+            ));
+        };
+        let listener = place.listen().map_err(|cause| failed(at, cause))?;
+        Door::at(listener, &self.config, &self.epoll)
+    }
+
     fn hear(&self) -> usize {
-        let Ok(mut guard) = self.porch.lock() else {
+        let Ok(mut guard) = self.stand.lock() else {
             return 0;
         };
-        let Some(Porch { door, heard }) = &mut *guard else {
+        let Stand::Listens(porch) = &mut *guard else {
             return 0;
         };
+        let Porch { door, heard } = &mut **porch;
         let callers = std::mem::replace(heard, door.hear(&self.epoll));
         let count = callers.len() + heard.len();
         if !door.is_quiet() {
@@ -198,10 +328,11 @@ impl Progress for Inner {
         if self.hear() > 0 {
             return Rest::Moved;
         }
-        let Ok(porch) = self.porch.lock() else {
-            return Rest::UntilWoken;
+        let deadline = match self.stand.lock().as_deref() {
+            Ok(Stand::Listens(porch)) => porch.door.deadline(),
+            _ => None,
         };
-        match porch.as_ref().and_then(|porch| porch.door.deadline()) {
+        match deadline {
             None => Rest::UntilWoken,
             Some(end) => Rest::AtMost(end.saturating_duration_since(Instant::now())),
         }
@@ -218,7 +349,7 @@ impl Progress for Inner {
 
 impl Drop for Passive {
     fn drop(&mut self) {
-        if self.inner.porch.lock().is_err() {
+        if self.inner.stand.lock().is_err() {
             return;
         }
         if let Some(eq) = self.eq.upgrade() {
@@ -227,13 +358,17 @@ impl Drop for Passive {
         requests(|requests| {
             let own = self.inner.number;
             requests.list.retain(|_, (number, _)| *number != own);
+            requests.passive.remove(&own);
         });
     }
 }
 
 impl fmt::Debug for Passive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tcp passive endpoint {}", self.at)
+        match self.address() {
+            Ok(at) => write!(f, "tcp passive endpoint {at}"),
+            Err(_) => f.write_str("tcp passive endpoint"),
+        }
     }
 }
 

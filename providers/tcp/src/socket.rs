@@ -163,9 +163,12 @@ impl Socket {
                 &SockaddrStorage::from(SocketAddr::new(from, 0)),
             )?;
         }
-        let socket = Self::new(TcpStream::from(fd), link)?;
-        match connect(socket.0.as_raw_fd(), &SockaddrStorage::from(to)) {
-            Ok(()) | Err(nix::errno::Errno::EINPROGRESS) => Ok(socket),
+        Self::new(TcpStream::from(fd), link)?.toward(to)
+    }
+
+    fn toward(self, to: SocketAddr) -> io::Result<Self> {
+        match connect(self.0.as_raw_fd(), &SockaddrStorage::from(to)) {
+            Ok(()) | Err(nix::errno::Errno::EINPROGRESS) => Ok(self),
             Err(cause) => Err(cause.into()),
         }
     }
@@ -297,11 +300,36 @@ fn new(for_addr: SocketAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// A socket that has its address, and is there to listen or to connect.
+#[derive(Debug)]
+pub(crate) struct Bound(Uninherited<OwnedFd>);
+
+impl Bound {
+    /// At an address, with the system's choice of a port where there is none.
+    pub(crate) fn at(addr: SocketAddr) -> io::Result<Self> {
+        let fd = new(addr)?;
+        setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(addr))?;
+        Ok(Self(Uninherited::new(fd)))
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        TcpListener::from(self.0.fd().try_clone()?).local_addr()
+    }
+
+    pub(crate) fn listen(self) -> io::Result<Uninherited<TcpListener>> {
+        let fd = self.0.fd().try_clone()?;
+        listen(&fd, Backlog::new(BACKLOG)?)?;
+        Ok(Uninherited::new(TcpListener::from(fd)))
+    }
+
+    /// As [`Socket::connect`], from here.
+    pub(crate) fn connect(&self, to: SocketAddr, link: &Link) -> io::Result<Socket> {
+        Socket::new(TcpStream::from(self.0.fd().try_clone()?), link)?.toward(to)
+    }
+}
+
 /// Listens at an address.
 pub(crate) fn listen_at(addr: SocketAddr) -> io::Result<Uninherited<TcpListener>> {
-    let fd = new(addr)?;
-    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
-    bind(fd.as_raw_fd(), &SockaddrStorage::from(addr))?;
-    listen(&fd, Backlog::new(BACKLOG)?)?;
-    Ok(Uninherited::new(TcpListener::from(fd)))
+    Bound::at(addr)?.listen()
 }

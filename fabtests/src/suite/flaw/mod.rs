@@ -201,6 +201,8 @@ flaws! {
     Hoards,
     /// the peer's private data of a connection is lost
     LosesCmData,
+    /// an endpoint does not take the place of a passive one
+    TakesNoPlace,
     /// a rejection is not sent
     RejectsNobody,
     /// a shutdown is not sent

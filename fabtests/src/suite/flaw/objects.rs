@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use selvedge::eq::{ErrEntry, Event};
 use selvedge::{
-    Address, AddressVector, Counter, Errno, EventQueue, FiAddr, PassiveEndpoint, Result,
+    Address, AddressVector, Counter, Errno, Error, EventQueue, FiAddr, PassiveEndpoint, Result,
 };
 
 use super::Flaw;
@@ -263,6 +263,17 @@ impl PassiveEndpoint for FlawedPassive {
 
     fn address(&self) -> Result<Address> {
         self.inner.address()
+    }
+
+    fn set_address(&self, addr: &Address) -> Result<(), Error> {
+        self.inner.set_address(addr)
+    }
+
+    fn handle(&self) -> Result<u64> {
+        match self.flaw {
+            Flaw::TakesNoPlace => Ok(0),
+            _ => self.inner.handle(),
+        }
     }
 
     fn reject(&self, handle: u64, data: &[u8]) -> Result {

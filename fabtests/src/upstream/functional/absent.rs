@@ -22,8 +22,6 @@ macro_rules! absent {
 }
 
 absent! {
-    /// `fi_msg_sockets`.
-    msg_sockets "naming endpoints (fi_setname) and handing them over" |hints| hints.caps(Caps::MSG).ep_type(EpType::Msg);
     /// `fi_mr_cache_evict`.
     mr_cache_evict "caches of registrations to look into" |hints| hints.caps(Caps::MSG | Caps::RMA);
     /// `fi_check_hmem`.

@@ -48,7 +48,7 @@ fn reliable(options: &Options, ep_type: EpType) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn greet(channel: &mut Channel) -> anyhow::Result<()> {
+pub(super) fn greet(channel: &mut Channel) -> anyhow::Result<()> {
     if channel.is_client() {
         println!("Sending message...");
         channel.say(GREETING)?;
@@ -72,7 +72,7 @@ pub(in crate::upstream) fn msg(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Shuts the connection down.
-fn part(channel: &Channel) -> anyhow::Result<()> {
+pub(super) fn part(channel: &Channel) -> anyhow::Result<()> {
     let cm = channel.end.ep.cm().context("no connection to shut down")?;
     match cm.shutdown() {
         // The peer may have been faster.

@@ -302,3 +302,101 @@ fn the_end_of_a_connection_is_told_of_before_the_request_that_came_after_it() {
     let (_, data) = host.request(|| next.drive());
     assert_eq!(data, b"next");
 }
+
+/// A passive endpoint that has no address yet.
+fn nowhere(host: &Host, eq: &Arc<dyn EventQueue>) -> Arc<dyn PassiveEndpoint> {
+    let mut info = info(EpType::Msg, &[]);
+    info.src_addr = None;
+    let pep = host.fabric.passive_endpoint(&info, Arc::clone(eq)).unwrap();
+    assert_eq!(pep.address(), Err(Errno::AddrNotAvail));
+    assert_eq!(pep.listen(), Err(Errno::AddrNotAvail));
+    pep
+}
+
+fn loopback() -> Address {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// Why an endpoint cannot be opened with this handle.
+fn refusal(host: &Host, handle: u64) -> selvedge::Error {
+    let mut info = info(EpType::Msg, &[]);
+    info.handle = handle;
+    let domain = info.open().unwrap();
+    let cq = domain.cq(&cq::Attr::default()).unwrap();
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let mut bindings = Bindings::new(cq, av);
+    bindings.eq = Some(Arc::clone(&host.eq));
+    domain.endpoint(&info, bindings).unwrap_err()
+}
+
+#[test]
+fn an_endpoint_connects_from_the_place_that_a_passive_one_has_taken() {
+    let host = Host::new();
+    let eq = host.fabric.eq(&eq::Attr::default()).unwrap();
+    let pep = nowhere(&host, &eq);
+    let handle = pep.handle().unwrap();
+    assert_eq!(refusal(&host, handle).errno(), Errno::AddrNotAvail);
+    pep.set_address(&loopback()).unwrap();
+    let place = pep.address().unwrap();
+    assert!(matches!(place, Address::Ip(ip) if ip.port() != 0));
+    let again = pep.set_address(&loopback()).unwrap_err();
+    assert_eq!(again.errno(), Errno::OpBadState);
+    let mut with_it = info(EpType::Msg, &[]);
+    with_it.handle = handle;
+    let a = side(&with_it, &eq);
+    assert_eq!(a.ep.address(), Ok(place.clone()));
+    assert_eq!(pep.listen(), Err(Errno::OpBadState));
+    assert_eq!(pep.address(), Err(Errno::AddrNotAvail));
+    assert_eq!(refusal(&host, handle).errno(), Errno::OpBadState);
+    drop(pep);
+    let gone = refusal(&host, handle);
+    assert_eq!(gone.errno(), Errno::Inval);
+    assert!(gone.what().contains(&handle.to_string()), "{gone}");
+    let address = host.pep.address().unwrap();
+    a.ep.cm().unwrap().connect(&address, &[]).unwrap();
+    assert_eq!(a.ep.address(), Ok(place.clone()));
+    let (request, _) = host.request(|| a.drive());
+    assert_eq!(request.dest_addr, Some(place.clone()));
+    let b = side(&request, &host.eq);
+    b.ep.cm().unwrap().accept(&[]).unwrap();
+    let connected = event(&*eq, || b.drive());
+    assert!(matches!(connected, Event::Connected { .. }));
+    assert_eq!(a.ep.address(), Ok(place.clone()));
+    assert_eq!(b.ep.cm().unwrap().peer(), Ok(place));
+    assert_eq!(b.ep.address(), Ok(address));
+}
+
+#[test]
+fn a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another() {
+    let host = Host::new();
+    let first = nowhere(&host, &host.eq);
+    first.set_address(&loopback()).unwrap();
+    let place = first.address().unwrap();
+    let mut with_it = info(EpType::Msg, &[]);
+    with_it.handle = first.handle().unwrap();
+    let eq = Arc::clone(&host.eq);
+    let second = host.fabric.passive_endpoint(&with_it, eq).unwrap();
+    drop(first);
+    assert_eq!(second.address(), Ok(place.clone()));
+    second.listen().unwrap();
+    assert_eq!(second.listen(), Err(Errno::OpBadState));
+    assert_eq!(second.address(), Ok(place.clone()));
+    let listens = refusal(&host, second.handle().unwrap());
+    assert_eq!(listens.errno(), Errno::OpBadState);
+    assert!(listens.what().contains("listens"), "{listens}");
+    // Somebody comes.
+    let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
+    let a = side(&info(EpType::Msg, &[]), &a_eq);
+    a.ep.cm().unwrap().connect(&place, b"here").unwrap();
+    let (_, data) = host.request(|| a.drive());
+    assert_eq!(data, b"here");
+    // The address is taken, and others are none.
+    let third = nowhere(&host, &host.eq);
+    let taken = third.set_address(&place).unwrap_err();
+    assert_eq!(taken.errno(), Errno::AddrInUse);
+    assert!(taken.what().contains(&place.to_string()), "{taken}");
+    let other = third.set_address(&Address::Str("fi_shm://here".into()));
+    assert_eq!(other.unwrap_err().errno(), Errno::Inval);
+    third.set_address(&loopback()).unwrap();
+    third.listen().unwrap();
+}

@@ -3,9 +3,9 @@
 #![expect(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use selvedge::{AddrFormat, Errno, Info, PassiveEndpoint, Result};
+use selvedge::{AddrFormat, Address, Errno, Info, PassiveEndpoint, Result, eq};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidPep, Ops, OpsCm, OpsEp, fclass};
 
@@ -30,6 +30,9 @@ pub(crate) struct Pep {
 struct Draft {
     info: Info,
     eq: Option<(Arc<dyn selvedge::EventQueue>, User)>,
+    /// What has the address that the program gave it, until it is known who hears of requests, or who
+    /// takes its place.
+    place: Option<Arc<dyn PassiveEndpoint>>,
 }
 
 // SAFETY: `fid_pep` begins with its fid, and has two tables of functions behind it.
@@ -112,7 +115,11 @@ pub(crate) unsafe fn open(
         Pep {
             fabric: Arc::clone(&fabric.own),
             format: info.addr_format,
-            draft: Mutex::new(Draft { info, eq: None }),
+            draft: Mutex::new(Draft {
+                info,
+                eq: None,
+                place: None,
+            }),
             live: OnceLock::new(),
             _fabric: fabric.one_more_user(),
         },
@@ -129,15 +136,15 @@ unsafe extern "C" fn bind(pep: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
     let pep: &Pep = unsafe { of_own_fid(pep) };
     done(|| {
         // SAFETY: passed on from the caller.
-        let eq = unsafe { argument::<Eq>(fid) }?;
+        let own = unsafe { argument::<Eq>(fid) }?;
         if flags != 0 {
             return Err(Errno::BadFlags);
         }
-        let mut draft = pep.draft.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut draft = pep.draft();
         if draft.eq.is_some() {
             return Err(Errno::Inval);
         }
-        draft.eq = Some((Arc::clone(&eq.own), eq.one_more_user()));
+        draft.eq = Some((Arc::clone(&own.own), own.one_more_user()));
         Ok(())
     })
 }
@@ -148,15 +155,40 @@ impl Pep {
     /// # Errors
     /// [`Errno::NoEq`] without an event queue; the provider's.
     fn opened(&self, handle: *mut Fid) -> Result<&Arc<dyn PassiveEndpoint>> {
-        let draft = self.draft.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut draft = self.draft();
         if let Some(live) = self.live.get() {
             return Ok(live);
         }
         let (eq, _) = draft.eq.as_ref().ok_or(Errno::NoEq)?;
-        let opened = self.fabric.passive_endpoint(&draft.info, Arc::clone(eq));
+        let eq = Arc::clone(eq);
+        if let Some(place) = &draft.place {
+            draft.info.handle = place.handle()?;
+        }
+        let opened = self.fabric.passive_endpoint(&draft.info, eq);
         let opened = opened.map_err(|error| told(&error))?;
+        draft.place = None;
         known::add(&opened, handle);
         Ok(self.live.get_or_init(|| opened))
+    }
+
+    fn draft(&self) -> MutexGuard<'_, Draft> {
+        self.draft.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes an address at once, for whoever asks for its port.
+    ///
+    /// # Errors
+    /// The provider's; [`Errno::NoSys`] where it is taken by whoever listens.
+    fn settle(&self, info: &Info, addr: &Address) -> Result<Arc<dyn PassiveEndpoint>> {
+        let mut nowhere = info.clone();
+        nowhere.src_addr = None;
+        let eq = self.fabric.eq(&eq::Attr::default());
+        let eq = eq.map_err(|error| told(&error))?;
+        let place = self.fabric.passive_endpoint(&nowhere, eq);
+        let place = place.map_err(|error| told(&error))?;
+        place.handle()?;
+        place.set_address(addr).map_err(|error| told(&error))?;
+        Ok(place)
     }
 }
 
@@ -169,11 +201,18 @@ unsafe extern "C" fn setname(fid: *mut Fid, at: *mut c_void, len: usize) -> c_in
         // SAFETY: passed on from the caller.
         let bytes = unsafe { list(at.cast::<u8>(), len) }?;
         let addr = addr::decode(bytes, pep.format)?;
-        let mut draft = pep.draft.lock().unwrap_or_else(PoisonError::into_inner);
-        if pep.live.get().is_some() {
+        let mut draft = pep.draft();
+        if pep.live.get().is_some() || draft.place.is_some() {
             return Err(Errno::OpBadState);
         }
-        draft.info.src_addr = Some(addr);
+        match pep.settle(&draft.info, &addr) {
+            Ok(place) => {
+                draft.info.src_addr = Some(place.address()?);
+                draft.place = Some(place);
+            }
+            Err(Errno::NoSys) => draft.info.src_addr = Some(addr),
+            Err(errno) => return Err(errno),
+        }
         Ok(())
     })
 }
@@ -184,7 +223,7 @@ unsafe extern "C" fn getname(fid: *mut Fid, at: *mut c_void, len: *mut usize) ->
     // SAFETY: passed on from the caller.
     let pep: &Pep = unsafe { of_own_fid(fid) };
     done(|| {
-        let draft = pep.draft.lock().unwrap_or_else(PoisonError::into_inner);
+        let draft = pep.draft();
         let addr = match pep.live.get() {
             Some(live) => live.address()?,
             None => draft.info.src_addr.clone().ok_or(Errno::AddrNotAvail)?,
@@ -300,16 +339,24 @@ pub(crate) unsafe fn request_of(handle: *const Fid) -> Result<u64> {
     unsafe { argument::<Request>(handle) }.map(|request| request.0)
 }
 
-/// The address that a passive endpoint stands at, for endpoints that take its place.
+/// The address that a passive endpoint stands at, for endpoints that take its place; and what has the
+/// address, if it was taken.
 ///
 /// # Errors
-/// [`Errno::Inval`] for what is no passive endpoint; [`Errno::AddrNotAvail`] for one without.
+/// [`Errno::Inval`] for what is no passive endpoint; [`Errno::AddrNotAvail`] for one without an
+/// address; [`Errno::OpBadState`] for one that listens.
 ///
 /// # Safety
 /// As [`request_of`].
-pub(crate) unsafe fn place_of(handle: *const Fid) -> Result<selvedge::Address> {
+pub(crate) unsafe fn place_of(handle: *const Fid) -> Result<Place> {
     // SAFETY: passed on from the caller.
     let pep = unsafe { argument::<Pep>(handle) }?;
-    let draft = pep.draft.lock().unwrap_or_else(PoisonError::into_inner);
-    draft.info.src_addr.clone().ok_or(Errno::AddrNotAvail)
+    let draft = pep.draft();
+    if pep.live.get().is_some() {
+        return Err(Errno::OpBadState);
+    }
+    let addr = draft.info.src_addr.clone();
+    Ok((addr.ok_or(Errno::AddrNotAvail)?, draft.place.clone()))
 }
+
+pub(crate) type Place = (Address, Option<Arc<dyn PassiveEndpoint>>);

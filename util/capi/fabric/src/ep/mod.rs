@@ -20,7 +20,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use selvedge::{AddrFormat, Caps, Endpoint, EpOption, Errno, Info, OpFlags, Result};
+use selvedge::{
+    AddrFormat, Caps, Endpoint, EpOption, Errno, Info, OpFlags, PassiveEndpoint, Result,
+};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidEp, Ops, OpsEp, fclass, number};
 
@@ -63,6 +65,8 @@ struct Draft {
     info: Info,
     bound: Bound,
     min_multi_recv: Option<usize>,
+    /// The passive endpoint whose place it takes.
+    place: Option<Arc<dyn PassiveEndpoint>>,
 }
 
 impl Shared {
@@ -206,10 +210,11 @@ pub(crate) unsafe fn open(
     // SAFETY: passed on from the caller.
     let given = unsafe { info::read(info, domain.abi) }?;
     let mut info = domain.adopted(given.info)?;
-    if !given.handle.is_null() {
+    let place = match given.handle.is_null() {
+        true => None,
         // SAFETY: passed on from the caller.
-        unsafe { take_handle(&mut info, given.handle) }?;
-    }
+        false => unsafe { take_handle(&mut info, given.handle) }?,
+    };
     let shared = Shared {
         live: OnceLock::new(),
         domain: Arc::clone(&domain.own),
@@ -219,6 +224,7 @@ pub(crate) unsafe fn open(
             info,
             bound: Bound::default(),
             min_multi_recv: None,
+            place,
         }),
         context: None,
         _domain: domain.one_more_user(),
@@ -235,22 +241,32 @@ pub(crate) unsafe fn open(
     unsafe { put(out, object::open(ep, context)) }
 }
 
-/// Opens with a connection request, or in the place of a passive endpoint.
+/// Opens with a connection request, or in the place of a passive endpoint, which the program may close
+/// before it binds what it has opened.
 ///
 /// # Safety
 /// `handle` is a handle.
-unsafe fn take_handle(info: &mut Info, handle: *mut Fid) -> Result {
+unsafe fn take_handle(
+    info: &mut Info,
+    handle: *mut Fid,
+) -> Result<Option<Arc<dyn PassiveEndpoint>>> {
     // SAFETY: passed on from the caller.
     if let Ok(number) = unsafe { pep::request_of(handle) } {
         info.handle = number;
         // SAFETY: it is a request's, which belongs to the endpoint from now on.
         unsafe { close::<pep::Request>(handle) };
-        return Ok(());
+        return Ok(None);
     }
     // SAFETY: passed on from the caller.
-    let place = unsafe { pep::place_of(handle) }?;
-    info.src_addr.get_or_insert(place);
-    Ok(())
+    let (addr, place) = unsafe { pep::place_of(handle) }?;
+    match &place {
+        Some(place) => {
+            info.handle = place.handle()?;
+            info.src_addr = Some(addr);
+        }
+        None => drop(info.src_addr.get_or_insert(addr)),
+    }
+    Ok(place)
 }
 
 impl Ep {
@@ -259,7 +275,7 @@ impl Ep {
     /// # Errors
     /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for what is not bound; the provider's.
     fn enable(&self, handle: *mut Fid) -> Result<&dyn Endpoint> {
-        let draft = self.shared.draft();
+        let mut draft = self.shared.draft();
         if let Some(live) = self.shared.live.get() {
             return Ok(&**live);
         }
@@ -269,6 +285,7 @@ impl Ep {
         if let Some(least) = draft.min_multi_recv {
             opened.set(EpOption::MinMultiRecv(least))?;
         }
+        draft.place = None;
         known::add(&opened, handle);
         Ok(&**self.shared.live.get_or_init(|| opened))
     }

@@ -577,6 +577,7 @@ impl Sep {
                 info,
                 bound: Bound::default(),
                 min_multi_recv: None,
+                place: None,
             }),
             context: Some(Arc::new(Context {
                 common: Arc::clone(&self.common),

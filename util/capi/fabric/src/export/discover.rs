@@ -3,11 +3,12 @@
 #![expect(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
 
 use selvedge::info::{MemTagFormat, Version};
 use selvedge::{Errno, Hints, Info, InfoFlags, Result};
 use selvedge_abi as abi;
-use selvedge_abi::Abi;
+use selvedge_abi::{Abi, Fid};
 
 use crate::answer::{done, told};
 use crate::given::{put, text};
@@ -31,12 +32,14 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
         let node = unsafe { text(node) }?;
         // SAFETY: passed on from the caller.
         let service = unsafe { text(service) }?;
-        let hints = match hints.is_null() {
-            true => Hints::anything(),
+        let (hints, handle) = match hints.is_null() {
+            true => (Hints::anything(), ptr::null_mut()),
             // SAFETY: passed on from the caller.
             false => unsafe { asked(hints, layout::<MINOR>(version)) }?,
         };
-        let first = discover(Version::from_raw(version), node, service, flags, &hints)?;
+        let version = Version::from_raw(version);
+        let all = discover(version, node, service, flags, &hints)?;
+        let first = info::list(&all, handle)?;
         // SAFETY: passed on from the caller.
         unsafe { put(found, first) }
     })
@@ -50,12 +53,14 @@ fn layout<const MINOR: u8>(version: u32) -> Abi {
     Abi::of_minor(MINOR).min(Abi::of_api(major.into(), minor.into()))
 }
 
+/// What is asked for, and the handle that goes with it: whatever is found has it, too.
+///
 /// # Safety
 /// As [`info::read`].
-unsafe fn asked(hints: *const abi::Info, abi: Abi) -> Result<Hints> {
+unsafe fn asked(hints: *const abi::Info, abi: Abi) -> Result<(Hints, *mut Fid)> {
     // SAFETY: passed on from the caller.
     let given = unsafe { info::read(hints, abi) }?;
-    Ok(Hints::from(given.info))
+    Ok((Hints::from(given.info), given.handle))
 }
 
 fn discover(
@@ -64,7 +69,7 @@ fn discover(
     service: Option<&str>,
     flags: u64,
     hints: &Hints,
-) -> Result<*mut abi::Info> {
+) -> Result<Vec<Info>> {
     let hints = match flags & InfoFlags::PROV_ATTR_ONLY.bits() {
         0 => hints,
         _ => &Hints::new(),
@@ -75,7 +80,7 @@ fn discover(
     if version < FIRST_WITH_TAG_BITS {
         found.iter_mut().for_each(with_generic_tags);
     }
-    info::list(&found)
+    Ok(found)
 }
 
 /// Before this version, a tag without structure had every other bit set in its format, which
@@ -108,7 +113,7 @@ pub(super) unsafe extern "C" fn freeinfo(at: *mut abi::Info) {
 /// # Safety
 /// `at` is NULL or names an info of this layout.
 pub(super) unsafe extern "C" fn dupinfo<const MINOR: u8>(at: *const abi::Info) -> *mut abi::Info {
-    let mut copy = std::ptr::null_mut();
+    let mut copy = ptr::null_mut();
     done(|| {
         copy = match at.is_null() {
             true => info::fresh()?,

@@ -64,6 +64,11 @@ fn threads_in_c_sleep_on_queues_and_descriptors() {
 }
 
 #[test]
+fn addresses_in_c_are_taken_before_anybody_listens_or_connects() {
+    run("sockets", &[]);
+}
+
+#[test]
 fn endpoints_in_c_connect_reject_and_shut_down() {
     run("connect", &[]);
 }
