@@ -152,6 +152,8 @@ impl Question {
     /// What the machine can do: a line for each kind of limit that the rows stand beside.
     fn limits(&self, rows: &[&Row]) -> Vec<Series> {
         let mut lines: Vec<(String, Vec<&Row>, Limit)> = Vec::new();
+        // In every picture the same dashes for the same thing.
+        let own_dashes = (0..CMA_DASHES).chain(MEMCPY_DASHES + 1..);
         for provider in providers(rows) {
             let own = rows.iter().copied().filter(|row| row.provider == provider);
             let own: Vec<_> = own.collect();
@@ -170,7 +172,10 @@ impl Question {
         lines.push(("memcpy in cache".to_owned(), large.collect(), |row| {
             row.memcpy_mbps.map(|mbps| row.size as f64 * 1e3 / mbps)
         }));
-        let drawn = lines.into_iter().filter_map(|(name, rows, limit)| {
+        let count = lines.len() - 2;
+        let dashes = own_dashes.take(count).chain([CMA_DASHES, MEMCPY_DASHES]);
+        let drawn = lines.into_iter().zip(dashes);
+        let drawn = drawn.filter_map(|((name, rows, limit), dashes)| {
             let points = rows.iter().map(|row| {
                 let ns = limit(row).filter(|ns| *ns > 0.0);
                 let value = ns.map_or(f64::NAN, |ns| (self.value)(row, ns));
@@ -185,17 +190,20 @@ impl Question {
             });
             points.dedup_by(|one, other| one.0 == other.0);
             let is_known = points.iter().any(|at| at.1.is_finite());
-            is_known.then_some((name, points))
+            is_known.then_some((name, points, dashes))
         });
-        let series = drawn.enumerate().map(|(number, (name, points))| Series {
+        let series = drawn.map(|(name, points, dashes)| Series {
             name,
-            look: Look::Limit(number),
+            look: Look::Limit(dashes),
             points,
             band: Vec::new(),
         });
         series.collect()
     }
 }
+
+const CMA_DASHES: usize = 1;
+const MEMCPY_DASHES: usize = 2;
 
 /// The providers of some rows, in their order.
 fn providers(rows: &[&Row]) -> Vec<String> {
@@ -342,6 +350,35 @@ mod tests {
                 "limit of messages, shm"
             ]
         );
+    }
+
+    #[test]
+    fn the_same_limit_has_the_same_dashes_in_every_picture() {
+        let row = |bench: &str, window: usize| {
+            let mut row = row(bench, 4096, window, 50.0);
+            row["memcpy_mbps"] = 1e4.into();
+            row["cma_ns"] = 900.0.into();
+            row
+        };
+        let all = drawn(&serde_json::json!([
+            row("tagged_bw", 64),
+            row("rma_get", 1),
+            row("atomic_add", 1),
+        ]));
+        for picture in &all {
+            let series = picture.chart.series.iter();
+            let looks = series.filter_map(|series| match series.look {
+                Look::Limit(dashes) => Some((series.name.as_str(), dashes)),
+                Look::Measured(_) => None,
+            });
+            let looks: Vec<_> = looks.collect();
+            assert!(looks.contains(&("one read by CMA", 1)), "{looks:?}");
+            assert!(looks.contains(&("memcpy in cache", 2)), "{looks:?}");
+            let others = looks.iter().filter(|(name, _)| name.starts_with("limit"));
+            let others: Vec<_> = others.map(|look| look.1).collect();
+            assert_eq!(others, [0, 3][..others.len()]);
+        }
+        assert!(all.len() >= 2);
     }
 
     #[test]
