@@ -245,6 +245,13 @@ mod tests {
     }
 
     #[test]
+    fn every_generic_program_of_upstream_s_is_here() {
+        for name in crate::upstream::GENERIC {
+            assert!(crate::upstream::find(name).is_some(), "{name} is missing");
+        }
+    }
+
+    #[test]
     fn every_program_is_in_the_catalogue_once_for_each_command_line() {
         let entries = all();
         let names: BTreeSet<_> = entries.iter().map(|entry| entry.name.as_str()).collect();

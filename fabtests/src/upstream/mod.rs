@@ -55,6 +55,73 @@ macro_rules! programs {
     };
 }
 
+/// Those of upstream's suite that are about libfabric and no provider's own: of sections like its
+/// folders. Not here: `sock_test`, which times the system's sockets alone, the programs for devices'
+/// memory (`dmabuf-rdma`, `fi_cuda_check_dmabuf`), and those of single providers.
+#[cfg(test)]
+const GENERIC: &[&str] = &[
+    // functional
+    "fi_av_xfer",
+    "fi_cm_data",
+    "fi_cq_data",
+    "fi_dgram",
+    "fi_flood",
+    "fi_inject_test",
+    "fi_loopback",
+    "fi_mcast",
+    "fi_msg",
+    "fi_msg_epoll",
+    "fi_msg_sockets",
+    "fi_multi_ep",
+    "fi_multi_mr",
+    "fi_multi_recv",
+    "fi_rdm",
+    "fi_rdm_atomic",
+    "fi_rdm_deferred_wq",
+    "fi_rdm_multi_client",
+    "fi_rdm_multi_domain",
+    "fi_rdm_rma_event",
+    "fi_rdm_rma_trigger",
+    "fi_rdm_shared_av",
+    "fi_rdm_stress",
+    "fi_rdm_tagged_peek",
+    "fi_recv_cancel",
+    "fi_resmgmt_test",
+    "fi_scalable_ep",
+    "fi_shared_ctx",
+    "fi_unexpected_msg",
+    "fi_unmap_mem",
+    // benchmarks
+    "fi_dgram_pingpong",
+    "fi_msg_bw",
+    "fi_msg_pingpong",
+    "fi_rdm_bw",
+    "fi_rdm_bw_mt",
+    "fi_rdm_cntr_pingpong",
+    "fi_rdm_pingpong",
+    "fi_rdm_tagged_bw",
+    "fi_rdm_tagged_pingpong",
+    "fi_rma_bw",
+    "fi_rma_pingpong",
+    "fi_rma_tx_completion",
+    // unit
+    "fi_av_test",
+    "fi_check_hmem",
+    "fi_cntr_test",
+    "fi_cq_test",
+    "fi_dom_test",
+    "fi_eq_test",
+    "fi_getinfo_test",
+    "fi_mr_cache_evict",
+    "fi_mr_test",
+    "fi_setopt_test",
+    // and the others
+    "fi_multinode",
+    "fi_multinode_coll",
+    "fi_ubertest",
+    "sighandler_test",
+];
+
 const PROGRAMS: &[Program] = programs! {
     "fi_rdm_pingpong" "round trips of messages" bench::LETTERS => bench::rdm_pingpong,
     "fi_rdm_tagged_pingpong" "round trips of tagged messages" bench::LETTERS

@@ -2,6 +2,7 @@
 //! that was opened without one; the server listens there, and the client connects from there, by an
 //! endpoint that takes the other one's place.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
@@ -18,12 +19,33 @@ use crate::upstream::options::Options;
 /// The program.
 pub(in crate::upstream) fn msg_sockets(options: &Options) -> anyhow::Result<()> {
     let mut options = options.clone();
-    // An address can be taken only on an interface that is named.
-    options.source.get_or_insert_with(|| "127.0.0.1".into());
+    if options.source.is_none() {
+        // An address can be taken only on an interface that is known.
+        options.source = Some(match &options.server {
+            Some(server) => toward(server)?,
+            None => "127.0.0.1".into(),
+        });
+    }
     match options.is_client() {
         true => visit(&options),
         false => serve(&options),
     }
+}
+
+/// The own address by which packets to a host leave.
+fn toward(server: &str) -> anyhow::Result<String> {
+    let what = || format!("no way to {server}");
+    let there = (server, 9).to_socket_addrs();
+    let mut there = there.map_err(|error| lacks(format!("{}: {error}", what())))?;
+    let there = there.next().with_context(what)?;
+    let own: IpAddr = match there.is_ipv4() {
+        true => Ipv4Addr::UNSPECIFIED.into(),
+        false => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Nothing is sent: a socket of this kind has its address when it knows where it will go.
+    let socket = UdpSocket::bind((own, 0))?;
+    socket.connect(there).with_context(what)?;
+    Ok(socket.local_addr()?.ip().to_string())
 }
 
 /// A passive endpoint that was given its address, and which it is.
