@@ -57,7 +57,7 @@ const COLOURS: [&str; 7] = [
 ];
 const GREY: &str = "#8a8a8a";
 const FAINT: &str = "#f3f3f3";
-const DASHES: [&str; 6] = ["7 4", "2 3", "10 3 2 3", "1 5", "14 4", "5 2 1 2"];
+const DASHES: [&str; 6] = ["7 4", "2 3", "10 3 2 3", "4 2", "14 4", "5 2 1 2"];
 /// Half of the line that stands for a limit of a single size.
 const STROKE: f64 = 12.0;
 /// Between the names of lines that end side by side.
