@@ -37,6 +37,7 @@ mod endpoint;
 mod greet;
 mod lane;
 mod loss;
+mod outbound;
 mod pep;
 mod post;
 mod progress;
