@@ -150,7 +150,7 @@ impl Job {
             let listener = Listener::over(listener);
             let mut lines = Vec::new();
             for rank in 1..ranks {
-                let mut line = listener.accept(patience(options))?;
+                let mut line = listener.accept_in(patience(options), ranks - rank)?;
                 line.send(&(rank as u64).to_ne_bytes())?;
                 lines.push(line);
             }
@@ -161,7 +161,8 @@ impl Job {
             });
         }
         let mut line = OutOfBandChannel::connect(host, port, patience(options))?;
-        let rank = line.receive(8)?;
+        let first = format!("the first process of the job, which listens at {host}:{port}");
+        let rank = line.receive_from(&first, 8)?;
         let rank = u64::from_ne_bytes(rank.as_slice().try_into()?) as usize;
         ensure!((1..ranks).contains(&rank), "rank {rank} of {ranks}");
         Ok(Self {

@@ -59,7 +59,52 @@ impl Listener {
     }
 }
 
+impl Listener {
+    /// Waits for one more process of a job, of which `number` more are due, and says on standard
+    /// error that it waits if that takes long.
+    ///
+    /// # Errors
+    /// [`Errno::TimedOut`] when it does not come in time; the system's.
+    pub(super) fn accept_in(
+        &self,
+        patience: Duration,
+        number: usize,
+    ) -> anyhow::Result<OutOfBandChannel> {
+        let at = self.0.local_addr()?;
+        if !self.has_come(LONG.min(patience))? {
+            eprintln!("waiting for {number} more processes of the job to come to {at}");
+            if !self.has_come(patience.saturating_sub(LONG))? {
+                let what = format!("{number} processes of the job have not come to {at}");
+                return Err(failure(Errno::TimedOut, what));
+            }
+        }
+        self.accept(patience)
+    }
+
+    fn has_come(&self, time: Duration) -> anyhow::Result<bool> {
+        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        Ok(poll(&mut fds, time)? > 0)
+    }
+}
+
+/// After this, somebody who waits says for what.
+const LONG: Duration = Duration::from_secs(1);
+
 impl OutOfBandChannel {
+    /// Receives, and says on standard error who is waited for if that takes long.
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    pub(super) fn receive_from(&mut self, who: &str, len: usize) -> anyhow::Result<Vec<u8>> {
+        let time = PollTimeout::try_from(LONG).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, time)? == 0 {
+            eprintln!("waiting for {who}");
+        }
+        self.receive(len)
+    }
+
     /// Meets the peer: the server listens, and the client comes.
     ///
     /// # Errors

@@ -49,6 +49,16 @@ fn patterns_of_several_processes_arrive() {
 }
 
 #[test]
+fn a_job_whose_processes_do_not_come_says_what_it_waits_for_and_ends() {
+    let port = free_port();
+    let line = format!("fi_multinode_coll -p shm -n 3 --timeout 1 -E={port}");
+    let outcome = start(&line).end(&line);
+    assert_eq!(outcome.code, Some(110), "{}", outcome.errors);
+    let waits = format!("waiting for 2 more processes of the job to come to 127.0.0.1:{port}");
+    assert!(outcome.errors.contains(&waits), "{}", outcome.errors);
+}
+
+#[test]
 fn collectives_of_several_processes_give_what_they_should() {
     for (provider, ranks) in [("shm", 3), ("shm", 5), ("tcp", 4)] {
         let line = format!(

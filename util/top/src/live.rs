@@ -147,14 +147,15 @@ impl Picture {
 
     fn draw_head(&self, frame: &mut Frame<'_>, area: Rect) {
         let sum = |part: fn(&Measured) -> f64| -> f64 {
-            self.rows.iter().map(|row| part(&row.measured)).sum()
+            // An empty sum of floats is -0.
+            0.0 + self.rows.iter().map(|row| part(&row.measured)).sum::<f64>()
         };
         let pids: std::collections::BTreeSet<u32> =
             self.rows.iter().map(|row| row.measured.seen.pid).collect();
         let text = format!(
-            "fi_top  {} endpoints in {} processes  out {}/s {}/s  in {}/s {}/s",
-            self.rows.len(),
-            pids.len(),
+            "fi_top  {} in {}  out {}/s {}/s  in {}/s {}/s",
+            some(self.rows.len(), "endpoint", "endpoints"),
+            some(pids.len(), "process", "processes"),
             count(sum(|it| it.sent.operations + it.one_sided.operations)),
             bytes(sum(|it| it.sent.bytes + it.one_sided.bytes)),
             count(sum(|it| it.received.operations)),
@@ -202,14 +203,16 @@ impl Picture {
             .min(self.rows.len().saturating_sub(1));
         let Some(row) = self.rows.get(at) else {
             let block = Block::bordered().title(" no endpoints ");
-            return frame.render_widget(block, area);
+            let text = Paragraph::new("Nobody here has one open; they appear as they are opened.");
+            return frame.render_widget(text.block(block), area);
         };
         let seen = &row.measured.seen;
         let title = format!(
-            " {} {} of {} ",
+            " {} {} of {}, operations up to {}/s ",
             seen.provider,
-            tail(&seen.name, 40),
-            seen.pid
+            tail(&seen.name, 30),
+            seen.pid,
+            count(row.history.iter().copied().max().unwrap_or(0) as f64)
         );
         if self.shows_times {
             let head = std::iter::once(Line::from(title).bold());
@@ -240,6 +243,10 @@ fn times(seen: &Seen) -> Vec<String> {
         || vec![times::NONE.to_owned()],
         |own| times::lines(&own.rows),
     )
+}
+
+fn some(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 fn remember(history: &mut VecDeque<u64>, value: u64) {
@@ -318,6 +325,11 @@ mod tests {
 
     #[test]
     fn the_picture_reads_well_at_80_columns_and_at_fewer() {
+        let empty = screen(80, &[]);
+        assert!(
+            empty.contains("0 endpoints in 0 processes  out 0/s 0B/s  in 0/s 0B/s"),
+            "{empty}"
+        );
         let page = Page::open("shm").unwrap();
         page.set_name("1234:0:0");
         for _ in 0..100 {
@@ -329,7 +341,9 @@ mod tests {
         let pages = [page];
         let text = screen(80, &pages);
         for wanted in [
-            "1 endpoints in 1 processes",
+            "1 endpoint in 1 process ",
+            " shm 1234:0:0 of ",
+            "operations up to 199/s",
             "PID COMMAND   PROV ENDPOINT        OUT/s  OUTB/s    IN/s   INB/s POSTD UNEXP",
             "shm  1234:0:0",
             "sent inline 100 (800B)",

@@ -142,3 +142,55 @@ fn short_collectives_that_wait_long_or_queue_up_end_all_the_same() {
     let wanted: Vec<_> = all.iter().map(|(_, sum)| *sum).collect();
     assert_eq!(sums.map(Vec::from), [wanted.clone(), wanted]);
 }
+
+#[test]
+fn a_message_of_one_group_waits_while_another_group_reads_the_lane() {
+    let crew = Crew::of(2);
+    let groups = [crew.join(&[0, 1]), crew.join(&[0, 1])];
+    let (mut sent, mut got) = ([41_u64, 42], [0_u64; 2]);
+    let post = |rank: usize, group: usize, at: *mut u64| {
+        let member = crew.member(rank);
+        let addr = groups[group][rank].addr();
+        let mut msg = CollectiveMsg::new(Op::Broadcast, addr, Datatype::Uint64, Context(1));
+        (msg.count, msg.root, msg.result) = (1, member.addrs[1], at.cast());
+        member.post(&msg).unwrap();
+        crew.all_well(&[rank], Context(1));
+    };
+    for group in [0, 1] {
+        post(1, group, &raw mut sent[group]);
+    }
+    for group in [1, 0] {
+        post(0, group, &raw mut got[group]);
+    }
+    assert_eq!(got, sent);
+}
+
+#[test]
+fn barriers_that_come_again_hold_everybody_until_the_last_has_come() {
+    for ranks in 2..=5 {
+        let crew = Crew::of(ranks);
+        let order: Vec<_> = (0..ranks).collect();
+        let groups = crew.join(&order);
+        for number in 0..3 * ranks {
+            let (late, context) = (number % ranks, Context(number as u64));
+            let post = |rank: usize| {
+                let group = groups[rank].addr();
+                let coll = crew.member(rank).coll();
+                coll.barrier(group, OpFlags::DEFAULT, context).unwrap();
+            };
+            let others: Vec<_> = order.iter().copied().filter(|&it| it != late).collect();
+            others.iter().copied().for_each(post);
+            for _ in 0..50 {
+                for &rank in &others {
+                    let early = crew.member(rank).outcome();
+                    assert!(
+                        early.is_none(),
+                        "rank {rank} of {ranks} goes on without {late}"
+                    );
+                }
+            }
+            post(late);
+            crew.all_well(&order, context);
+        }
+    }
+}
