@@ -26,6 +26,7 @@ use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain;
 use crate::object::{Handle, call, done, foreign};
+use crate::opened;
 use crate::pep::own_eq;
 
 /// An endpoint of the library.
@@ -66,7 +67,7 @@ impl Endpoint {
         let is_connected = info.ep_attr.ep_type == EpType::Msg;
         let request = match info.handle {
             0 => None,
-            name => Some(domain.fabric.take_request(name).ok_or_else(|| {
+            name => Some(opened::take_request(name).ok_or_else(|| {
                 Error::new(Errno::Inval, format!("there is no request {name:#x}"))
             })?),
         };
@@ -123,7 +124,7 @@ impl Endpoint {
         // does not need it.
         if endpoint._bound.eq.is_some() {
             let name = endpoint.handle.name();
-            domain.fabric.know_endpoint(name, &endpoint);
+            opened::know_endpoint(name, &endpoint);
         }
         if domain.mr_mode.contains(MrMode::ENDPOINT) {
             domain.add_endpoint(&endpoint);
@@ -385,7 +386,7 @@ options!(MinMultiRecv CmDataSize MaxMsgSize MaxTaggedSize MaxRmaSize MaxAtomicSi
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.domain.fabric.forget_endpoint(self.handle.name());
+        opened::forget_endpoint(self.handle.name());
     }
 }
 

@@ -21,7 +21,7 @@ use crate::cq::wait_descriptor;
 use crate::fabric;
 use crate::library::Theirs;
 use crate::object::{Handle, call, counted, done, millis};
-use crate::provider::offered;
+use crate::opened;
 
 /// An event queue of the library.
 pub(crate) struct Eq {
@@ -89,12 +89,12 @@ impl Eq {
         let entry: EqEntry = found.beginning()?;
         Ok(match found.number {
             number::event::CONNREQ => self.request(found, keep)?,
-            number::event::CONNECTED => self.fabric.endpoint(entry.fid).map(|ep| {
+            number::event::CONNECTED => opened::endpoint(entry.fid).map(|ep| {
                 let data = found.data();
                 Event::Connected { ep, data }
             }),
             number::event::SHUTDOWN => {
-                let ep = self.fabric.endpoint(entry.fid);
+                let ep = opened::endpoint(entry.fid);
                 ep.map(|ep| Event::Shutdown { ep })
             }
             number::event::JOIN_COMPLETE => Some(Event::JoinComplete {
@@ -109,24 +109,20 @@ impl Eq {
 
     fn request(&self, found: &Found, keep: Keep) -> Result<Option<Event>> {
         let entry: EqCmEntry = found.beginning()?;
-        let Some(pep) = self.fabric.pep(entry.fid) else {
+        let Some(pep) = opened::pep(entry.fid) else {
             return Ok(None);
         };
         // SAFETY: the event has a description of the library's, of its layout.
-        let mut given = unsafe { infos::read(entry.info, self.fabric.library.abi()) }?;
+        let given = unsafe { infos::read(entry.info, self.fabric.library.abi()) }?;
         let name = given.handle.addr() as u64;
-        given.info = offered(given.info);
-        given.info.handle = name;
+        let info = Box::new(pep.request(given.info, name));
         if keep == Keep::Yes {
             // SAFETY: a description that came with an event is the reader's to free.
             let theirs = unsafe { Theirs::from_raw(self.fabric.library, entry.info) };
-            self.fabric.keep_request(name, given.handle, theirs);
+            opened::keep_request(name, given.handle, theirs);
         }
-        Ok(Some(Event::ConnReq {
-            pep,
-            info: Box::new(given.info),
-            data: found.data(),
-        }))
+        let data = found.data();
+        Ok(Some(Event::ConnReq { pep, info, data }))
     }
 
     fn said(&self, entry: &EqErrEntry) -> String {
@@ -235,7 +231,7 @@ impl EventQueue for Eq {
         let detail = format!("{text}: {}", self.said(&theirs));
         let errno = Errno::from_raw(theirs.err);
         let mut error = ErrEntry::new(context(theirs.context), errno, detail);
-        error.ep = self.fabric.endpoint(theirs.fid);
+        error.ep = opened::endpoint(theirs.fid);
         data.truncate(theirs.err_data_size);
         error.data = data;
         Ok(error)

@@ -1,4 +1,4 @@
-//! Fabrics, and what they know of what was opened from them.
+//! Fabrics.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(
@@ -6,18 +6,16 @@
     reason = "a call is an object, its table and a slot of it"
 )]
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
 use selvedge::{Error, EventQueue, Info, PassiveEndpoint, Result, eq};
 use selvedge_abi::{Fid, FidFabric};
 
 use crate::domain::Domain;
-use crate::endpoint::Endpoint;
 use crate::eq::Eq;
-use crate::library::{Library, Theirs};
+use crate::library::Library;
 use crate::object::{Handle, call, done};
 use crate::pep::Pep;
 
@@ -31,27 +29,7 @@ pub(crate) struct Inner {
     handle: Handle<FidFabric>,
     pub(crate) library: &'static Library,
     name: String,
-    open: Mutex<Open>,
 }
-
-/// What events may be about, by the library's handles.
-#[derive(Default)]
-struct Open {
-    endpoints: HashMap<usize, Weak<Endpoint>>,
-    peps: HashMap<usize, Weak<Pep>>,
-    /// Requests for connections that nobody has accepted or rejected, with what they came with.
-    requests: HashMap<u64, Request>,
-}
-
-/// A request for a connection.
-pub(crate) struct Request {
-    pub(crate) handle: *mut Fid,
-    /// Keeps what the library may look at while the request is open.
-    _info: Theirs,
-}
-
-// SAFETY: the handle is only handed on to the library.
-unsafe impl Send for Request {}
 
 impl Fabric {
     pub(crate) fn open(library: &'static Library, info: &Info) -> Result<Self, Error> {
@@ -66,7 +44,6 @@ impl Fabric {
                 handle,
                 library,
                 name,
-                open: Mutex::default(),
             }),
         })
     }
@@ -83,50 +60,6 @@ impl Inner {
         let (fabric, mut fids) = (self.handle.at()?, [fid]);
         // SAFETY: both objects are open, and the list lives during the call.
         done(unsafe { call!(fabric, (*fabric).ops, trywait, fids.as_mut_ptr(), 1) })
-    }
-
-    pub(crate) fn know_endpoint(&self, name: usize, endpoint: &Arc<Endpoint>) {
-        self.lock().endpoints.insert(name, Arc::downgrade(endpoint));
-    }
-
-    pub(crate) fn forget_endpoint(&self, name: usize) {
-        self.lock().endpoints.remove(&name);
-    }
-
-    pub(crate) fn know_pep(&self, name: usize, pep: &Arc<Pep>) {
-        self.lock().peps.insert(name, Arc::downgrade(pep));
-    }
-
-    pub(crate) fn forget_pep(&self, name: usize) {
-        self.lock().peps.remove(&name);
-    }
-
-    pub(crate) fn endpoint(&self, fid: *mut Fid) -> Option<Arc<dyn selvedge::Endpoint>> {
-        let endpoint = self.lock().endpoints.get(&fid.addr())?.upgrade()?;
-        Some(endpoint)
-    }
-
-    pub(crate) fn pep(&self, fid: *mut Fid) -> Option<Arc<dyn PassiveEndpoint>> {
-        let pep = self.lock().peps.get(&fid.addr())?.upgrade()?;
-        Some(pep)
-    }
-
-    /// Keeps a request until it is answered.
-    pub(crate) fn keep_request(&self, name: u64, handle: *mut Fid, info: Theirs) {
-        let request = Request {
-            handle,
-            _info: info,
-        };
-        self.lock().requests.insert(name, request);
-    }
-
-    /// A request that is about to be answered.
-    pub(crate) fn take_request(&self, name: u64) -> Option<Request> {
-        self.lock().requests.remove(&name)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -35,6 +35,7 @@ mod library;
 mod mr;
 mod names;
 mod object;
+mod opened;
 mod pep;
 mod post;
 mod provider;

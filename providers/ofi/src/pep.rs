@@ -11,18 +11,20 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use selvedge::{AddrFormat, Address, Errno, Error, EventQueue, Info, PassiveEndpoint, Result};
+use selvedge::{Address, Errno, Error, EventQueue, Info, PassiveEndpoint, Result};
 use selvedge_abi::FidPep;
 
 use crate::cm::name_of;
 use crate::eq::Eq;
 use crate::fabric;
 use crate::object::{Handle, call, done, foreign};
+use crate::opened;
 
 /// A passive endpoint of the library.
 pub(crate) struct Pep {
     handle: Handle<FidPep>,
-    addr_format: AddrFormat,
+    /// What it was opened with, and what endpoints for its requests are opened with.
+    info: Info,
     fabric: Arc<fabric::Inner>,
     /// Closed after the endpoint that tells it of requests.
     _eq: Arc<dyn EventQueue>,
@@ -50,11 +52,11 @@ impl Pep {
         }
         let pep = Arc::new(Self {
             handle,
-            addr_format: info.addr_format,
+            info: info.clone(),
             fabric: Arc::clone(fabric),
             _eq: eq,
         });
-        fabric.know_pep(pep.handle.name(), &pep);
+        opened::know_pep(pep.handle.name(), &pep);
         Ok(pep)
     }
 }
@@ -63,6 +65,16 @@ impl Pep {
 pub(crate) fn own_eq(eq: &Arc<dyn EventQueue>) -> Result<Arc<Eq>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
     any.downcast().map_err(|_| foreign(eq))
+}
+
+impl Pep {
+    /// The description of a request that came: between these addresses, by this handle.
+    pub(crate) fn request(&self, given: Info, handle: u64) -> Info {
+        let mut info = self.info.clone();
+        (info.src_addr, info.dest_addr) = (given.src_addr, given.dest_addr);
+        info.handle = handle;
+        info
+    }
 }
 
 impl PassiveEndpoint for Pep {
@@ -74,14 +86,14 @@ impl PassiveEndpoint for Pep {
 
     fn address(&self) -> Result<Address> {
         let at = self.handle.at()?;
-        name_of(self.addr_format, |place, len| {
+        name_of(self.info.addr_format, |place, len| {
             // SAFETY: the endpoint is open, and there is room for as many bytes.
             unsafe { call!(at, (*at).cm, getname, place, len) }
         })
     }
 
     fn reject(&self, handle: u64, data: &[u8]) -> Result {
-        let request = self.fabric.take_request(handle).ok_or(Errno::Inval)?;
+        let request = opened::take_request(handle).ok_or(Errno::Inval)?;
         let at = self.handle.at()?;
         let (from, len) = (data.as_ptr().cast(), data.len());
         // SAFETY: the endpoint is open, the request is one of the library's that was not answered.
@@ -91,7 +103,7 @@ impl PassiveEndpoint for Pep {
 
 impl Drop for Pep {
     fn drop(&mut self) {
-        self.fabric.forget_pep(self.handle.name());
+        opened::forget_pep(self.handle.name());
     }
 }
 

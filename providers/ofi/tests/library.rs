@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use selvedge::cq::{self, Entry};
-use selvedge::info::EpType;
+use selvedge::eq::Event;
+use selvedge::info::{EpType, Version};
 use selvedge::param::Params;
 use selvedge::tagged::TagMatch;
 use selvedge::{
-    AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint, Errno, FiAddr,
-    Hints, Info, Iov, IovMut, MrMode, Registry, TaggedExt, av, eq, mr,
+    AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint, Errno,
+    EventQueue, FiAddr, Hints, Info, InfoFlags, Iov, IovMut, MrMode, MsgExt, Registry, TaggedExt,
+    av, eq, mr,
 };
 
 /// Longer than anything takes that works.
@@ -243,18 +245,84 @@ fn events_are_written_looked_at_and_read() {
     };
     let eq = infos[0].fabric().unwrap().eq(&eq::Attr::default()).unwrap();
     assert_eq!(eq.read().unwrap_err(), Errno::Again);
-    let event = eq::Event::Notify {
+    let event = Event::Notify {
         context: Context(3),
         data: 4,
     };
     eq.write(event).unwrap();
     for look in [true, false] {
         let event = if look { eq.peek() } else { eq.read() }.unwrap();
-        let eq::Event::Notify { context, data } = event else {
+        let Event::Notify { context, data } = event else {
             panic!("{event:?}");
         };
         assert_eq!((context, data), (Context(3), 4));
     }
     assert_eq!(eq.read().unwrap_err(), Errno::Again);
     assert_eq!(eq.wait(None).unwrap_err(), Errno::NoSys);
+}
+
+/// What the queue tells next.
+fn event(eq: &dyn EventQueue, drive: &dyn EventQueue) -> Event {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "no event comes");
+        let _ = drive.peek();
+        match eq.read() {
+            Ok(event) => return event,
+            Err(Errno::Again) => {}
+            Err(errno) => panic!("{errno}: {:?}", eq.read_err()),
+        }
+    }
+}
+
+fn connected(info: &Info, eq: &Arc<dyn EventQueue>) -> Side {
+    let domain = info.open().unwrap();
+    let cq = domain.cq(&cq::Attr::with_size(64)).unwrap();
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+    (bind.av, bind.eq) = (None, Some(Arc::clone(eq)));
+    let ep = domain.endpoint(info, bind).unwrap();
+    Side { ep, cq, av, domain }
+}
+
+/// The request's description opens the endpoint that accepts it, as one of discovery's does.
+#[test]
+fn a_connection_is_asked_for_and_accepted_over_tcp() {
+    let Some(registry) = system("a connection") else {
+        return;
+    };
+    let hints = hints("tcp;ofi", Caps::MSG).ep_type(EpType::Msg);
+    let here = Some("127.0.0.1");
+    let asked = registry.getinfo(Version::API, here, None, InfoFlags::SOURCE, &hints);
+    let Ok(infos) = asked else {
+        return eprintln!("skipped: this libfabric has no connections over tcp");
+    };
+    let fabric = infos[0].fabric().unwrap();
+    let [eq, their_eq] = [(); 2].map(|()| fabric.eq(&eq::Attr::default()).unwrap());
+    let pep = fabric.passive_endpoint(&infos[0], Arc::clone(&eq)).unwrap();
+    pep.listen().unwrap();
+    let a = connected(&infos[0], &their_eq);
+    let cm = a.ep.cm().unwrap();
+    cm.connect(&pep.address().unwrap(), b"please").unwrap();
+    let Event::ConnReq { info, data, .. } = event(&*eq, &*their_eq) else {
+        panic!("no request");
+    };
+    assert_eq!(data, b"please");
+    assert!(info.dest_addr.is_some(), "{info:?}");
+    let b = connected(&info, &eq);
+    b.ep.cm().unwrap().accept(b"gladly").unwrap();
+    match event(&*their_eq, &*eq) {
+        Event::Connected { data, .. } => assert_eq!(data, b"gladly"),
+        other => panic!("{other:?}"),
+    }
+    let mut got = [0; 5];
+    let (room, bytes) = (IovMut::new(&mut got), Iov::new(b"hello"));
+    let any = FiAddr::UNSPEC;
+    // SAFETY: `got` is left alone until the receive is over.
+    unsafe { b.ep.recv(room, Desc::NONE, any, Context(7)) }.unwrap();
+    // SAFETY: the bytes are constant.
+    unsafe { a.ep.send(bytes, Desc::NONE, any, Context(9)) }.unwrap();
+    let [sent, received] = both(&a, &b);
+    assert_eq!((sent.context, received.context), (Context(9), Context(7)));
+    assert_eq!(&got, b"hello");
 }
