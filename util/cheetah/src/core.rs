@@ -45,6 +45,8 @@ struct State {
     engine: Option<Engine>,
     stage: Stage,
     patience: Patience,
+    /// Something has come in a call that was no poll, and nobody has looked since.
+    is_fresh: bool,
 }
 
 /// A message that has arrived. Its bytes are aligned to 16, and its own.
@@ -128,6 +130,7 @@ impl Core {
             engine: Some(started.engine),
             stage: Stage::default(),
             patience: Patience::default(),
+            is_fresh: false,
         };
         let home = match config.has_thread {
             true => Home::shared(state),
@@ -250,9 +253,13 @@ impl Core {
             return thread.rest(most);
         }
         let mut state = self.home.enter();
+        let state = &mut *state;
         let Some(engine) = &mut state.engine else {
             return;
         };
+        if std::mem::take(&mut state.is_fresh) {
+            return;
+        }
         let start = Instant::now();
         let awake = most.min(patience::AWAKE);
         while start.elapsed() < awake {
@@ -558,7 +565,7 @@ impl Core {
         };
         let done = call(engine);
         if state.patience.every(EVERY) {
-            engine.progress();
+            state.is_fresh |= engine.progress();
         }
         done
     }
@@ -588,5 +595,47 @@ impl Engine {
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "context {} of {}", self.me, self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Meeting;
+
+    /// How often this thread has slept.
+    #[expect(unsafe_code, reason = "getrusage(2)")]
+    fn sleeps() -> i64 {
+        // SAFETY: numbers may be zero.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: the usage is written by the call.
+        let answer = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+        assert_eq!(answer, 0);
+        usage.ru_nvcsw
+    }
+
+    #[test]
+    fn nobody_sleeps_on_what_came_in_a_call_that_was_no_poll() {
+        let file = std::env::temp_dir().join(format!("cheetah-fresh-{}", std::process::id()));
+        let open = move |rank| {
+            let place = Meeting::File(file.display().to_string());
+            Core::open(&Config::new().at(rank, 2, "fresh", place)).unwrap()
+        };
+        let other = std::thread::spawn({
+            let open = open.clone();
+            move || open(1)
+        });
+        let (one, other) = (open(0), other.join().unwrap());
+        one.barrier_begin().unwrap();
+        other.barrier_begin().unwrap();
+        while !(one.barrier_done().unwrap() && other.barrier_done().unwrap()) {}
+        let before = sleeps();
+        one.rest(Duration::from_secs(1));
+        assert_eq!(sleeps(), before);
+    }
+    #[test]
+    fn a_context_that_waits_for_nobody_ends_at_once() {
+        let core = Core::open(&Config::new()).unwrap();
+        assert!(core.finalize_step().unwrap());
     }
 }

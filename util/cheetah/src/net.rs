@@ -158,6 +158,18 @@ impl Net {
         self.ep.tinject(message, to, tag, None)
     }
 
+    /// Sends a copy of a message; a completion with `context` says that it has left, and arrives
+    /// though nobody polls here any more.
+    pub(crate) fn send_off(
+        &self,
+        to: FiAddr,
+        tag: u64,
+        message: &[u8],
+        context: Context,
+    ) -> selvedge::Result {
+        self.send_copy((to, tag), [message], OpFlags::COMPLETION, context)
+    }
+
     /// Sends a copy of a head with bytes behind it.
     pub(crate) fn send_behind(
         &self,
@@ -174,16 +186,27 @@ impl Net {
             message[words.len()..len].copy_from_slice(bytes);
             return self.send(to, head.tag, &message[..len]);
         }
+        self.send_copy((to, head.tag), [words, bytes], OpFlags::empty(), context)
+    }
+
+    #[inline]
+    fn send_copy<const N: usize>(
+        &self,
+        (dest, tag): (FiAddr, u64),
+        pieces: [&[u8]; N],
+        flags: OpFlags,
+        context: Context,
+    ) -> selvedge::Result {
         let msg = tagged::SendMsg {
-            iov: &[Iov::new(words), Iov::new(bytes)],
+            iov: &pieces.map(Iov::new),
             desc: &[],
-            dest: to,
-            tag: head.tag,
+            dest,
+            tag,
             context,
             data: 0,
         };
         // SAFETY: with `INJECT` the bytes are copied before the call returns.
-        unsafe { self.ep.tsendmsg(&msg, OpFlags::INJECT) }
+        unsafe { self.ep.tsendmsg(&msg, flags | OpFlags::INJECT) }
     }
 
     /// Posts a receive buffer for a message of anybody.

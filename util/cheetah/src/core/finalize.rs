@@ -2,6 +2,7 @@
 //! meets in a barrier, says goodbye, and closes.
 
 use super::Core;
+use crate::engine::Engine;
 use crate::{Error, Result};
 
 /// How far it is.
@@ -15,11 +16,41 @@ pub(super) enum Stage {
     Meeting,
     /// Goodbyes are on their way.
     Leaving,
+    /// The end is reached.
+    Ended,
+}
+
+impl Stage {
+    /// The next stage, if it can begin.
+    ///
+    /// # Errors
+    /// Why the last barrier cannot be entered.
+    fn next(self, engine: &mut Engine) -> Result<Option<Self>> {
+        Ok(match self {
+            Self::Running if engine.is_idle() => {
+                engine.flush();
+                Some(Self::Flushing)
+            }
+            // Handlers may have sent more meanwhile, which is to be confirmed first.
+            Self::Flushing
+                if engine.is_idle() && engine.flush() == 0 && engine.barrier_is_over() =>
+            {
+                engine.enter_barrier()?;
+                Some(Self::Meeting)
+            }
+            Self::Meeting if engine.barrier_is_over() => {
+                engine.say_goodbye();
+                Some(Self::Leaving)
+            }
+            Self::Leaving if engine.is_idle() && !engine.has_arrivals() => Some(Self::Ended),
+            _ => None,
+        })
+    }
 }
 
 impl Core {
-    /// Takes a step towards the end; says whether it is reached. Messages are to be pulled between
-    /// steps, also after the last one but one.
+    /// Goes towards the end as far as nothing has to be waited for; says whether it is reached.
+    /// Messages are to be pulled between calls.
     ///
     /// # Errors
     /// Why there is no common end. This context is closed then, too.
@@ -29,36 +60,25 @@ impl Core {
         let Some(engine) = &mut state.engine else {
             return Err(Error::Finalized("finalize"));
         };
-        engine.progress();
-        if let Some(why) = engine.hopeless(None).cloned() {
-            engine.say_goodbye();
-            state.engine = None;
-            return Err(why);
-        }
-        match state.stage {
-            Stage::Running if engine.is_idle() => {
-                engine.flush();
-                state.stage = Stage::Flushing;
-            }
-            Stage::Flushing if engine.is_idle() => match engine.flush() {
-                // Handlers have sent more meanwhile, unless there was nothing to confirm.
-                0 if engine.barrier_is_over() => {
-                    engine.enter_barrier()?;
-                    state.stage = Stage::Meeting;
-                }
-                _ => {}
-            },
-            Stage::Meeting if engine.barrier_is_over() => {
+        loop {
+            engine.progress();
+            if let Some(why) = engine.hopeless(None).cloned() {
                 engine.say_goodbye();
-                state.stage = Stage::Leaving;
-            }
-            Stage::Leaving if engine.is_idle() && !engine.has_arrivals() => {
                 state.engine = None;
-                return Ok(true);
+                return Err(why);
             }
-            _ => {}
+            match state.stage.next(engine)? {
+                Some(Stage::Ended) => {
+                    state.engine = None;
+                    return Ok(true);
+                }
+                Some(next) => state.stage = next,
+                None => return Ok(false),
+            }
+            if engine.has_arrivals() {
+                return Ok(false);
+            }
         }
-        Ok(false)
     }
 
     /// Ends without a common end, as after an error: nothing is waited for.

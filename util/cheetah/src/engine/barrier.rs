@@ -1,5 +1,8 @@
 //! Barriers: in round k each context tells the one 2^k further that it, and all whom it has heard
 //! from, have entered. After as many rounds as `n` has binary digits, all have.
+//!
+//! A barrier ends when its own messages have left, too: a context that goes on to something else may
+//! not poll for long, and others wait for them.
 
 use super::Engine;
 use crate::wire::Said;
@@ -16,6 +19,8 @@ pub(super) struct Barrier {
     round: usize,
     /// The last barrier of which the message of each round has come.
     seen: Vec<u64>,
+    /// Messages of this context that have not left.
+    staying: usize,
 }
 
 impl Barrier {
@@ -27,11 +32,18 @@ impl Barrier {
             entered: 0,
             round: rounds,
             seen: vec![0; rounds],
+            staying: 0,
         }
     }
 
+    /// Whether all have entered.
     fn is_over(&self) -> bool {
         self.round == self.seen.len()
+    }
+
+    /// A message has left, or never will.
+    pub(super) fn left(&mut self) {
+        self.staying = self.staying.saturating_sub(1);
     }
 
     /// Enters the next one. The first round has to be told of, unless it is over already.
@@ -74,7 +86,7 @@ impl Engine {
     /// # Errors
     /// When one is under way, or it is known that not all will come.
     pub(crate) fn enter_barrier(&mut self) -> Result {
-        if !self.barrier.is_over() {
+        if !self.barrier_is_over() {
             let what = "a barrier begins before the last one has ended";
             return Err(Error::Garbled(what.to_owned()));
         }
@@ -97,7 +109,7 @@ impl Engine {
 
     /// Whether the barrier that was entered last is over.
     pub(crate) fn barrier_is_over(&self) -> bool {
-        self.barrier.is_over()
+        self.barrier.is_over() && self.barrier.staying == 0
     }
 
     /// Barriers that this context has entered.
@@ -129,7 +141,8 @@ impl Engine {
             epoch: self.barrier.entered,
             registered: self.registered.digest(),
         };
-        self.send(to, &said, &[]);
+        self.barrier.staying += 1;
+        self.send_off(to, &said);
     }
 
     /// The contexts that this one tells or hears of barriers, each once.

@@ -39,7 +39,7 @@ use barrier::Barrier;
 use invoke::{Fetch, Lent};
 use order::Registered;
 use parcel::Parcels;
-use peer::Peer;
+use peer::{Letter, Peer};
 use put::{Lending, Taking, Way};
 use receive::Receives;
 use special::Blocks;
@@ -131,6 +131,8 @@ enum Mark {
     Op(u64),
     /// A message or put to a peer, whose success nobody is told of.
     To(usize),
+    /// A barrier's message to a peer.
+    Told(usize),
 }
 
 const MARK_SHIFT: u32 = 56;
@@ -142,6 +144,7 @@ impl Mark {
             Self::Watch(peer) => (1, peer as u64),
             Self::Op(op) => (2, op),
             Self::To(peer) => (3, peer as u64),
+            Self::Told(peer) => (4, peer as u64),
         };
         Context(kind << MARK_SHIFT | number)
     }
@@ -152,7 +155,8 @@ impl Mark {
             0 => Self::Buffer(number as usize),
             1 => Self::Watch(number as usize),
             2 => Self::Op(number),
-            _ => Self::To(number as usize),
+            3 => Self::To(number as usize),
+            _ => Self::Told(number as usize),
         }
     }
 }
@@ -373,6 +377,7 @@ impl Engine {
         match Mark::of(entry.context) {
             Mark::Buffer(index) => self.arrived(net, index, peer, entry),
             Mark::Op(op) => self.op_done(op),
+            Mark::Told(_) => self.barrier.left(),
             Mark::Watch(_) | Mark::To(_) => {}
         }
     }
@@ -383,11 +388,15 @@ impl Engine {
             return;
         };
         let detail = format!("{} ({})", error.detail, error.errno);
-        match Mark::of(error.entry.context) {
-            Mark::Watch(peer) | Mark::To(peer) if net::is_loss(error.errno) => {
+        let mark = Mark::of(error.entry.context);
+        if let Mark::Told(_) = mark {
+            self.barrier.left();
+        }
+        match mark {
+            Mark::Watch(peer) | Mark::To(peer) | Mark::Told(peer) if net::is_loss(error.errno) => {
                 self.lose(peer, &detail);
             }
-            Mark::To(peer) => self.fail(self.refused(peer, &detail)),
+            Mark::To(peer) | Mark::Told(peer) => self.fail(self.refused(peer, &detail)),
             Mark::Op(op) => self.op_failed(op, error.errno, &detail),
             Mark::Buffer(index) => {
                 self.receives.returned(index);
@@ -469,28 +478,47 @@ impl Engine {
     fn send(&mut self, to: usize, said: &Said, bytes: &[u8]) {
         let head = said.head();
         let context = Mark::To(to).context();
-        let send = |net: &Net, addr| net.send_behind(addr, &head, bytes, context);
-        self.send_by(to, send, head.tag, [head.bytes(), bytes]);
+        let letter = Letter {
+            tag: head.tag,
+            pieces: [head.bytes(), bytes],
+            told: None,
+        };
+        self.send_by(to, &letter, |net, addr| {
+            net.send_behind(addr, &head, bytes, context)
+        });
+    }
+
+    /// As [`Self::send`], for a barrier, which does not end before this has left.
+    fn send_off(&mut self, to: usize, said: &Said) {
+        let head = said.head();
+        let (tag, words, context) = (head.tag, head.bytes(), Mark::Told(to).context());
+        let letter = Letter {
+            tag,
+            pieces: [words, &[]],
+            told: Some(context),
+        };
+        self.send_by(to, &letter, |net, addr| {
+            net.send_off(addr, tag, words, context)
+        });
     }
 
     /// As [`Self::send`], for a message that is all in `message`.
     #[inline]
     fn send_whole(&mut self, to: usize, tag: u64, message: &[u8]) {
-        self.send_by(
-            to,
-            |net, addr| net.send(addr, tag, message),
+        let letter = Letter {
             tag,
-            [&[], message],
-        );
+            pieces: [&[], message],
+            told: None,
+        };
+        self.send_by(to, &letter, |net, addr| net.send(addr, tag, message));
     }
 
     #[inline]
     fn send_by(
         &mut self,
         to: usize,
+        letter: &Letter<'_>,
         send: impl FnOnce(&Net, FiAddr) -> selvedge::Result,
-        tag: u64,
-        [words, bytes]: [&[u8]; 2],
     ) {
         let peer = &self.peers[to];
         if !peer.has_backlog() {
@@ -504,16 +532,16 @@ impl Engine {
                 Err(errno) => return self.not_sent(to, errno),
             }
         }
-        self.queue(to, tag, words, bytes);
+        self.queue(to, letter);
     }
 
     #[cold]
-    fn queue(&mut self, to: usize, tag: u64, words: &[u8], bytes: &[u8]) {
+    fn queue(&mut self, to: usize, letter: &Letter<'_>) {
         let peer = &mut self.peers[to];
         if peer.is_lost() {
             return;
         }
-        if peer.queue(tag, words, bytes) {
+        if peer.queue(letter) {
             self.backlog.push(to);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use selvedge::FiAddr;
+use selvedge::{Context, FiAddr};
 
 use super::Arrival;
 use crate::net::Net;
@@ -15,7 +15,7 @@ pub(super) struct Peer {
     /// The key of all its memory.
     pub(super) key: u64,
     /// Messages that the fabric had no room for.
-    outgoing: VecDeque<(u64, Vec<u8>)>,
+    outgoing: VecDeque<Kept>,
     /// Its arrivals from the first one on that is still being fetched.
     pub(super) line: VecDeque<InLine>,
     /// Special memory of its that it has told us of.
@@ -28,6 +28,22 @@ pub(super) struct Peer {
     /// Barriers that it has entered, when it was last asked: the number of the question, and the
     /// answer.
     pub(super) entered: Option<(u64, u64)>,
+}
+
+/// What is sent, to be kept if there is no room for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Letter<'a> {
+    pub(super) tag: u64,
+    pub(super) pieces: [&'a [u8]; 2],
+    /// A completion with this context is to say that it has left.
+    pub(super) told: Option<Context>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    tag: u64,
+    bytes: Vec<u8>,
+    told: Option<Context>,
 }
 
 /// Whether it is there.
@@ -83,8 +99,12 @@ impl Peer {
     }
 
     /// Keeps a message; says whether it is the only one.
-    pub(super) fn queue(&mut self, tag: u64, words: &[u8], bytes: &[u8]) -> bool {
-        self.outgoing.push_back((tag, [words, bytes].concat()));
+    pub(super) fn queue(&mut self, letter: &Letter<'_>) -> bool {
+        self.outgoing.push_back(Kept {
+            tag: letter.tag,
+            bytes: letter.pieces.concat(),
+            told: letter.told,
+        });
         self.outgoing.len() == 1
     }
 
@@ -93,8 +113,11 @@ impl Peer {
     /// # Errors
     /// As the fabric's; what was not sent is still kept.
     pub(super) fn send_backlog(&mut self, net: &Net) -> selvedge::Result {
-        while let Some((tag, message)) = self.outgoing.front() {
-            net.send(self.addr, *tag, message)?;
+        while let Some(Kept { tag, bytes, told }) = self.outgoing.front() {
+            match *told {
+                None => net.send(self.addr, *tag, bytes)?,
+                Some(context) => net.send_off(self.addr, *tag, bytes, context)?,
+            }
             self.outgoing.pop_front();
         }
         Ok(())

@@ -110,6 +110,14 @@ fn two_controllers_have_nothing_to_do_with_each_other() {
 }
 
 #[test]
+fn nobody_who_has_left_a_barrier_holds_up_those_who_have_not() {
+    for contexts in [3, 4] {
+        // Connections are still being made when the first barrier begins.
+        play("abandoned", contexts, &["tcp"]).assert_well(contexts);
+    }
+}
+
+#[test]
 fn the_last_handle_that_is_dropped_finalizes() {
     for contexts in [1, 4] {
         play_well("dropped", contexts);

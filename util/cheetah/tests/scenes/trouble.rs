@@ -19,6 +19,7 @@ pub(crate) const SCENES: &[(&str, super::Scene)] = &[
     ("after-finalize", after_finalize),
     ("flushes", flushes),
     ("two", two),
+    ("abandoned", abandoned),
     ("dropped", dropped),
     ("split", split),
     ("staggered", staggered),
@@ -335,17 +336,33 @@ fn flushes(controller: &Controller, _: &[String]) -> Result {
     Ok(())
 }
 
-/// Two controllers at once; their functions and contexts have nothing to do with each other.
-fn two(first: &Controller, args: &[String]) -> Result {
+/// A second controller of the same processes, the other way round, so that numbers differ.
+fn second(first: &Controller, fabric: &str) -> Result<Controller> {
     let (me, all) = (first.mycontext(), first.ncontexts());
     let words = share(first, &[u64::from(std::process::id())])?;
     let file = std::env::temp_dir().join(format!("cheetah-two-{}", words[0][0]));
     let place = selvedge_cheetah::Meeting::File(file.display().to_string());
-    // The other way round, so that numbers differ.
     let config = Config::new().at(all - 1 - me, all, "two", place);
-    let fabric = args.first().map_or("", |name| name);
     let second = Controller::open(&config.fabric(fabric))?;
     assert!(fabric.is_empty() || second.fabrics() == [fabric]);
+    Ok(second)
+}
+
+/// Whoever has left a barrier polls its controller no more until all others have left it.
+fn abandoned(first: &Controller, args: &[String]) -> Result {
+    for _ in 0..10 {
+        let second = second(first, &args[0])?;
+        second.barrier()?;
+        first.barrier()?;
+        second.finalize()?;
+    }
+    Ok(())
+}
+
+/// Two controllers at once; their functions and contexts have nothing to do with each other.
+fn two(first: &Controller, args: &[String]) -> Result {
+    let (me, all) = (first.mycontext(), first.ncontexts());
+    let second = second(first, args.first().map_or("", |name| name))?;
     assert_eq!(second.mycontext(), all - 1 - me);
     let (ours, theirs) = (first.bell()?, second.bell()?);
     let (one, other) = (ours.clone(), theirs.clone());
