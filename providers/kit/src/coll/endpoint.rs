@@ -100,7 +100,6 @@ pub fn open(
     } = open(&below, &bound, Arc::clone(&mail))?;
     let wire = Wire {
         inner: Arc::clone(&endpoint),
-        inject_size: info.tx_attr.inject_size,
     };
     let sight = Sight::open(info, &av, &*endpoint)?;
     let state = State::new(wire, Roads::new(lanes), Events(Weak::clone(&eq)), sight);

@@ -506,8 +506,6 @@ fn post_round(wire: &Wire, roads: &mut Roads, group: &mut Group, at: usize) -> R
     );
     let round = &plan.rounds[running.round];
     let receives = round.receives.len();
-    // Nobody need look after these messages once the collective is over.
-    let is_last = running.round + 1 == plan.rounds.len();
     while group.running[at].posted < receives + round.sends.len() {
         let posted = group.running[at].posted;
         let is_receive = posted < receives;
@@ -535,8 +533,8 @@ fn post_round(wire: &Wire, roads: &mut Roads, group: &mut Group, at: usize) -> R
                 let tag = tag::data(theirs, sequence, label);
                 match lane {
                     Some(lane) => letters::send(roads, lane, tag, part).map(|()| false),
-                    None if is_last => wire.send_off(member, tag, part, context).map(|()| true),
-                    None => wire.send(member, tag, part, context),
+                    // Nobody need look after these once the collective is over.
+                    None => wire.send_off(member, tag, part, context).map(|()| true),
                 }
                 .map_err(named)?
             };

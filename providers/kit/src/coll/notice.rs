@@ -58,7 +58,7 @@ impl State {
         while let Some((to, tag, what, number)) = self.alarms.pop() {
             word.set_word(0, what);
             let context = Purpose::Alarm.context(number);
-            if self.wire.send(to, tag, word.place(0), context) == Err(Errno::Again) {
+            if self.wire.send_short(to, tag, word.place(0), context) == Err(Errno::Again) {
                 self.alarms.push((to, tag, what, number));
                 return self.try_again();
             }
@@ -95,8 +95,8 @@ impl State {
         word.set_word(0, PING);
         for (member, tag) in to {
             let context = Purpose::Ping.context(number);
-            match self.wire.send(member, tag, word.place(0), context) {
-                Ok(_) | Err(Errno::Again) => {}
+            match self.wire.send_short(member, tag, word.place(0), context) {
+                Ok(()) | Err(Errno::Again) => {}
                 Err(errno) => {
                     let detail = format!("{member:?}, which is waited for, is lost");
                     return self.break_group(number, errno, &detail);

@@ -16,7 +16,6 @@ use crate::eq::Queue;
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) inner: Arc<dyn selvedge::Endpoint>,
-    pub(super) inject_size: usize,
 }
 
 /// The event queue, which may hold the endpoint and so is not held by it.
@@ -44,22 +43,16 @@ impl Wire {
         self.receive(FiAddr::UNSPEC, tag, to, context)
     }
 
-    /// Sends, and says whether the mailbox will tell when that is over; a failure it tells always.
-    /// A short message may need more progress before it leaves.
-    pub(super) fn send(
+    /// Sends a short message, of which the mailbox tells only if it fails. It may need more progress
+    /// before it leaves.
+    pub(super) fn send_short(
         &self,
         dest: FiAddr,
         tag: u64,
         from: Shared,
         context: Context,
-    ) -> Result<bool> {
-        let is_short = from.len() <= self.inject_size;
-        let flags = match is_short {
-            true => OpFlags::INJECT,
-            false => OpFlags::empty(),
-        };
-        self.post_send((dest, tag), from, context, flags)?;
-        Ok(!is_short)
+    ) -> Result {
+        self.post_send((dest, tag), from, context, OpFlags::INJECT)
     }
 
     /// Sends, and has the mailbox tell when the message leaves without our help.

@@ -3,19 +3,54 @@
 #![expect(unsafe_code, reason = "tests of the raw face")]
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use selvedge::atomic::Datatype;
 use selvedge::collective::{CollectiveMsg, Op};
 use selvedge::cq::Entry;
 use selvedge::{
-    Bindings, Caps, CollectiveExt as _, CompletionFlags, Context, Desc, Errno, FiAddr, IovMut,
-    OpFlags, TagMatch, TaggedExt as _,
+    Bindings, Caps, CollectiveExt as _, CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut,
+    MsgExt as _, OpFlags, TagMatch, TaggedExt as _,
 };
 
 use crate::crew::{Crew, WATCHDOG};
 
 const BIT: u64 = 1 << 63;
+
+#[test]
+fn a_member_whose_barrier_is_over_need_not_be_driven_for_the_others() {
+    // More than a connection takes at once, in the way of what rank 0 tells rank 1 first.
+    let (out, mut room) = (vec![1; 32 << 20], vec![0; 32 << 20]);
+    let crew = Crew::of(4);
+    let groups = crew.join(&[0, 1, 2, 3]);
+    let (sender, receiver) = (crew.member(0), crew.member(1));
+    let into = IovMut::new(&mut room);
+    // SAFETY: the room is kept until the endpoints have been closed.
+    let posted = unsafe {
+        receiver
+            .ep
+            .recv(into, Desc::NONE, FiAddr::UNSPEC, Context(5))
+    };
+    posted.unwrap();
+    let (from, to) = (Iov::new(&out), sender.addrs[1]);
+    // SAFETY: so are the bytes.
+    let posted = unsafe { sender.ep.send(from, Desc::NONE, to, Context(5)) };
+    posted.unwrap();
+    for (rank, group) in groups.iter().enumerate() {
+        let coll = crew.member(rank).coll();
+        coll.barrier(group.addr(), OpFlags::DEFAULT, Context(1))
+            .unwrap();
+    }
+    let begin = Instant::now();
+    let mut inside = vec![0, 1, 2, 3];
+    while !inside.is_empty() {
+        assert!(begin.elapsed() < WATCHDOG, "ranks {inside:?} wait");
+        inside.retain(|&rank| match crew.member(rank).outcome() {
+            Some(outcome) => outcome.unwrap().context != Context(1),
+            None => true,
+        });
+    }
+}
 
 #[test]
 fn the_layer_s_bit_is_not_the_application_s() {
