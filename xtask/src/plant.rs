@@ -218,6 +218,14 @@ const PLANTS: &[Plant] = plants! {
         "a letter that comes early is lost": "group.early.insert((lane, letter.tag), *letter).is_none()" => "group.early.contains_key(&(lane, letter.tag))"
             fails "a_message_of_one_group_waits_while_another_group_reads_the_lane";
     }
+    "util/cheetah/src/core.rs": "selvedge-cheetah" "--lib" {
+        "what comes in a call that is no poll is slept on": "state.is_fresh |= engine.progress();" => "engine.progress();"
+            fails "nobody_sleeps_on_what_came_in_a_call_that_was_no_poll";
+    }
+    "util/cheetah/src/core/finalize.rs": "selvedge-cheetah" "--lib" {
+        "a stage of the end waits though it is reached": "Some(next) => state.stage = next," => "Some(next) => {\n                    state.stage = next;\n                    return Ok(false);\n                }"
+            fails "a_context_that_waits_for_nobody_ends_at_once";
+    }
     "providers/kit/src/coll/sight.rs": "selvedge-top" "--test=processes" {
         "nobody says that a collective waits": "self.sight.groups.show(&waiting);" => "self.sight.groups.show(&waiting[..0]);"
             fails "a_member_that_does_not_come_is_named_by_those_that_wait_for_it";
