@@ -163,8 +163,8 @@ pub unsafe trait Method: fmt::Debug + Send {
     ///
     /// # Safety
     /// The bytes of `post.pieces` may be read during the call.
-    unsafe fn send_now(&mut self, post: &SendPost<'_>, desk: &mut Desk) -> Result<bool> {
-        let _ = (post, desk);
+    unsafe fn send_now(&mut self, post: &SendPost<'_>) -> Result<bool> {
+        let _ = post;
         Ok(false)
     }
 

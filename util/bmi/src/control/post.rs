@@ -148,7 +148,7 @@ impl Bmi {
         };
         if post.pieces.len() <= station.limits.pieces {
             // SAFETY: the pieces are the caller's, who promises it.
-            if unsafe { method.send_now(&out, desk) }? {
+            if unsafe { method.send_now(&out) }? {
                 return Ok(Posted::Done(size as u64));
             }
         }
@@ -243,7 +243,7 @@ unsafe fn send_later(
         packed = Some(pack);
         out.pieces = &piece;
         // SAFETY: the packed piece lives on.
-        if unsafe { method.send_now(&out, desk) }? {
+        if unsafe { method.send_now(&out) }? {
             return Ok(Posted::Done(out.size as u64));
         }
     }

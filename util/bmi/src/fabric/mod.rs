@@ -5,7 +5,7 @@
 //! | expected message | tagged message; its receive names peer and tag, and ignores nothing |
 //! | unexpected message | untagged message into multi-receive buffers; tag and class are its data |
 //! | peer | an index of the address vector; strangers are inserted when they are heard |
-//! | short message, immediate completion | an injected message |
+//! | short message, immediate completion | an injected message, or one whose completion is there when it was posted |
 //! | the end of a peer | the error of a receive that names it |
 //!
 //! It is called under its station's lock, so the fabric below is promised that no two threads use
@@ -49,7 +49,8 @@ struct Fabric {
     info: Info,
     /// Bytes of the longest message that is injected.
     inject_size: usize,
-    /// The provider may keep what is injected until it is driven, as one with a network below does.
+    /// The provider may keep what is injected until it is driven, as one with a network below does: it
+    /// sends what was posted between two looks in one call of the system.
     dawdles: bool,
     wait_fd: Option<OwnedFd>,
     /// Where completions are read to.
@@ -103,13 +104,13 @@ unsafe impl Method for Fabric {
         names::is_in_range(&address, pattern, netmask)
     }
 
-    unsafe fn send_now(&mut self, post: &SendPost<'_>, desk: &mut Desk) -> Result<bool> {
-        // SAFETY: passed on from the caller.
-        let is_sent = unsafe { self.inject(post) }?;
-        if is_sent && self.dawdles {
-            self.drive(desk);
+    unsafe fn send_now(&mut self, post: &SendPost<'_>) -> Result<bool> {
+        if self.dawdles {
+            // Only a completion says that it has left, which may be there right after the post.
+            return Ok(false);
         }
-        Ok(is_sent)
+        // SAFETY: passed on from the caller.
+        unsafe { self.inject(post) }
     }
 
     unsafe fn post_send(&mut self, key: OpKey, post: &SendPost<'_>, desk: &mut Desk) -> Result {

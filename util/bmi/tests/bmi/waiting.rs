@@ -3,9 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use selvedge_bmi::{Bmi, Config, Post};
+use selvedge_bmi::{Bmi, Completion, Config, Post};
 
-use crate::common::{IDLE, SCHEMES, over_each, pending, server_at, thread_time, unexpected};
+use crate::common::{
+    IDLE, SCHEMES, bytes, over_each, pattern, pending, server_at, thread_time, unexpected,
+};
 
 /// A wait that ends by itself, never.
 const LONG: Duration = Duration::from_secs(30);
@@ -111,6 +113,39 @@ fn an_unexpected_message_ends_the_idling_of_a_context_unless_that_is_not_wanted(
 }
 
 #[test]
+fn what_is_posted_while_another_thread_sleeps_leaves_without_a_test() {
+    over_each(|pair| {
+        let (server, client) = (&pair.server, &pair.client);
+        let over = pending(client.recv(1, 2));
+        thread::scope(|scope| {
+            // It collects whatever is done.
+            let sleeper = scope.spawn(|| {
+                let mut is_over = false;
+                while !is_over {
+                    let look = |done: Completion| is_over |= done.id == over;
+                    client
+                        .bmi
+                        .testcontext(8, LONG, client.context, look)
+                        .unwrap();
+                }
+            });
+            for round in 0..10 {
+                thread::sleep(Duration::from_millis(5));
+                for _ in 0..5 {
+                    client.send(&pattern(100, round), 1).unwrap();
+                }
+                for _ in 0..5 {
+                    let done = server.end(server.recv(100, 1));
+                    assert_eq!(bytes(&done), pattern(100, round));
+                }
+            }
+            server.end(server.send(&[1], 2));
+            sleeper.join().unwrap();
+        });
+    });
+}
+
+#[test]
 fn what_one_thread_finds_wakes_the_thread_that_waits_for_it() {
     for scheme in SCHEMES {
         let (server, url) = server_at(scheme);
@@ -133,6 +168,8 @@ fn what_one_thread_finds_wakes_the_thread_that_waits_for_it() {
                 let sleeper = scope.spawn(|| server.test(id, LONG, context).unwrap());
                 // Drives everything, and is told of nothing itself.
                 let other = scope.spawn(|| server.testunexpected(1, 7, IDLE * 10, |_| ()));
+                // The first message since a test leaves by itself.
+                client.testcontext(1, Duration::ZERO, ctx, |_| ()).unwrap();
                 client
                     .post_send(Post::new(peer, vec![1; 8], 2, ctx))
                     .unwrap();
