@@ -1,5 +1,6 @@
 //! What is done with the workspace beside building it: `cargo xtask install --prefix DIR`.
 
+mod asan;
 mod face;
 mod install;
 mod plant;
@@ -52,6 +53,7 @@ fn run() -> anyhow::Result<String> {
         .run(),
         "install-bmi" => face::BMI.install(&prefix()?, built),
         "install-cheetah" => face::CHEETAH.install(&prefix()?, built),
+        "asan" => asan::asan(),
         "plant" => plant::plant(only.as_deref()),
         other => bail!("{other:?} is no task\n\n{USAGE}"),
     }
@@ -62,6 +64,7 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask install-bmi --prefix DIR [--built DIR]
        cargo xtask install-cheetah --prefix DIR [--built DIR]
        cargo xtask plant [--only WORDS]
+       cargo xtask asan
 
 Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page; or
 libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and page.
@@ -74,4 +77,7 @@ plant has the tests of parts that are no provider's fail, each by a defect in a 
 the last commit (target/planted).
 
       --only WORDS   those that are described with these words
+
+asan runs programs in C, and calls at random, on a libfabric.so.1 that is built with the
+address sanitizer (target/asan).
 ";

@@ -39,7 +39,7 @@ impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
         let kernel = query(Family::Base, msg.datatype, msg.op)?;
         // SAFETY: the caller's promise about the operands is passed on.
-        self.post_atomic(unsafe { request(kernel, msg, &[], None, flags)? })
+        self.post_atomic(unsafe { request(kernel, self.inject_size, msg, &[], None, flags)? })
     }
 
     unsafe fn fetch_atomicmsg(
@@ -51,7 +51,9 @@ impl Atomic for Endpoint {
     ) -> Result {
         let kernel = query(Family::Fetch, msg.datatype, msg.op)?;
         // SAFETY: the caller's promise about operands and results is passed on.
-        self.post_atomic(unsafe { request(kernel, msg, &[], Some(result), flags)? })
+        self.post_atomic(unsafe {
+            request(kernel, self.inject_size, msg, &[], Some(result), flags)?
+        })
     }
 
     unsafe fn compare_atomicmsg(
@@ -65,7 +67,9 @@ impl Atomic for Endpoint {
     ) -> Result {
         let kernel = query(Family::Compare, msg.datatype, msg.op)?;
         // SAFETY: the caller's promise about operands, comparisons and results is passed on.
-        self.post_atomic(unsafe { request(kernel, msg, compare, Some(result), flags)? })
+        self.post_atomic(unsafe {
+            request(kernel, self.inject_size, msg, compare, Some(result), flags)?
+        })
     }
 
     fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
@@ -73,6 +77,7 @@ impl Atomic for Endpoint {
         if !buf.len().is_multiple_of(kernel.size()) {
             return Err(Errno::Inval);
         }
+        kernel.check_len(buf.len(), self.inject_size)?;
         let at = RmaIoc {
             addr: target.addr,
             count: buf.len() / kernel.size(),
@@ -102,12 +107,6 @@ impl Endpoint {
         if !FLAGS.contains(report.flags) {
             return Err(Errno::BadFlags);
         }
-        if report.len == 0 || !(1..=RMA_IOV_LIMIT).contains(&request.targets.len()) {
-            return Err(Errno::Inval);
-        }
-        if report.len > kernel.most(self.inject_size) * kernel.size() {
-            return Err(Errno::MsgSize);
-        }
         let mut state = self.inner.state.lock()?;
         report.flags = state.ep.tx_flags(report.flags);
         let has_data = report.flags.contains(OpFlags::REMOTE_CQ_DATA);
@@ -132,11 +131,15 @@ impl Endpoint {
 #[expect(unsafe_code, reason = "the promise becomes values here")]
 unsafe fn request<'a>(
     kernel: Kernel,
+    room: usize,
     msg: &AtomicMsg<'a>,
     compare: &[Ioc],
     result: Option<&[IocMut]>,
     flags: OpFlags,
 ) -> Result<Request<'a>> {
+    if !(1..=RMA_IOV_LIMIT).contains(&msg.rma_iov.len()) {
+        return Err(Errno::Inval);
+    }
     // The man page gives a read operands that mean nothing.
     let operand = if kernel.has_operand() { msg.iov } else { &[] };
     // SAFETY: passed on from the caller.
@@ -158,9 +161,7 @@ unsafe fn request<'a>(
     {
         return Err(Errno::Inval);
     }
-    if len > isize::MAX as usize / 2 {
-        return Err(Errno::MsgSize);
-    }
+    kernel.check_len(len, room)?;
     let mut bytes = vec![0; operand.len() + compare.len()];
     let (first, second) = bytes.split_at_mut(operand.len());
     operand.read(0, first);

@@ -122,6 +122,19 @@ impl Kernel {
         room / values / self.size()
     }
 
+    /// Whether operands of `len` bytes may be posted where `room` bytes are.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for none; [`Errno::MsgSize`] for too many.
+    #[inline]
+    pub fn check_len(&self, len: usize, room: usize) -> selvedge::Result {
+        match len {
+            0 => Err(Errno::Inval),
+            _ if len > self.most(room) * self.size() => Err(Errno::MsgSize),
+            _ => Ok(()),
+        }
+    }
+
     /// Which of the three families it is of.
     #[inline]
     pub const fn family(&self) -> Family {

@@ -122,6 +122,7 @@ impl Atomic for Endpoint {
         {
             return Ok(());
         }
+        kernel.check_len(buf.len(), self.inject_size)?;
         // SAFETY: `buf` is borrowed for the whole call, and gathered here.
         let operand = unsafe { TxBuf::new(&[Iov::new(buf)]) };
         self.post_atomic(Request {
@@ -202,7 +203,7 @@ impl Endpoint {
         }
         let result = kernel.has_result().then_some(result);
         // SAFETY: as above.
-        let request = unsafe { request(kernel, msg, compare, result, flags)? };
+        let request = unsafe { request(kernel, self.inject_size, msg, compare, result, flags)? };
         self.post_atomic(request)
     }
 
@@ -211,12 +212,6 @@ impl Endpoint {
         let report = &mut request.report;
         if !FLAGS.contains(report.flags) {
             return Err(Errno::BadFlags);
-        }
-        if report.len == 0 {
-            return Err(Errno::Inval);
-        }
-        if report.len > request.kernel.most(self.inject_size) * request.kernel.size() {
-            return Err(Errno::MsgSize);
         }
         let mut state = self.inner.state.lock()?;
         report.flags = state.ep.tx_flags(report.flags);
@@ -241,6 +236,7 @@ pub(super) fn injected(len: usize) -> Report {
 #[inline]
 unsafe fn request(
     kernel: Kernel,
+    room: usize,
     msg: &AtomicMsg<'_>,
     compare: &[Ioc],
     result: Option<&[IocMut]>,
@@ -268,6 +264,7 @@ unsafe fn request(
     {
         return Err(Errno::Inval);
     }
+    kernel.check_len(len, room)?;
     Ok(Request {
         kernel,
         dest: msg.dest,

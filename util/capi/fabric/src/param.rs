@@ -51,6 +51,9 @@ fn all() -> Vec<Declared> {
 /// # Safety
 /// Both are NULL or may be written.
 pub(crate) unsafe fn list(params: *mut *mut Param, count: *mut c_int) -> Result {
+    if params.is_null() || count.is_null() {
+        return Err(Errno::Inval);
+    }
     let (all, values) = (all(), registry().params());
     let mut entries = Vec::with_capacity(all.len() + 1);
     for declared in &all {

@@ -115,6 +115,18 @@ enum Kind<'a> {
 }
 
 impl Kind<'_> {
+    /// Checks that all elements are somewhere; the man page gives a read operands that mean nothing.
+    fn named(&self, msg: &AtomicMsg<'_>) -> Result {
+        if msg.op != Op::AtomicRead {
+            lists::named(msg.iov)?;
+        }
+        match self {
+            Self::Base => Ok(()),
+            Self::Fetch(to) => lists::named(to.iov),
+            Self::Compare(with, to) => lists::named(with.iov).and_then(|()| lists::named(to.iov)),
+        }
+    }
+
     /// The whole of it as a value.
     fn transfer<'a>(&'a self, msg: &AtomicMsg<'a>) -> Transfer<'a> {
         let fetched = |to: &'a Written<'_>| Fetched {
@@ -140,6 +152,7 @@ unsafe fn post_msg(
     kind: &Kind<'_>,
     flags: Option<OpFlags>,
 ) -> Result {
+    kind.named(msg)?;
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { this(ep) };
     let flags = flags.unwrap_or_else(|| ep.tx_flags());

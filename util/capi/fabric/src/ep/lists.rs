@@ -11,6 +11,72 @@ use selvedge_abi as abi;
 
 use crate::given::{list, optional};
 
+/// Pieces that no provider takes as many of: a list that is said to be longer is not looked at.
+const MOST: usize = 64;
+/// Pieces of a list that are looked at: whoever takes more looks at them itself.
+const LOOKED_AT: usize = 4;
+
+/// A piece of memory.
+pub(super) trait Piece {
+    /// Whether it is no memory: bytes that are nowhere, or room for more than there can be.
+    fn is_missing(&self) -> bool;
+}
+
+impl Piece for Iov {
+    #[inline(always)]
+    fn is_missing(&self) -> bool {
+        self.base.is_null() && self.len > 0
+    }
+}
+
+impl Piece for IovMut {
+    #[inline(always)]
+    fn is_missing(&self) -> bool {
+        self.base.is_null() && self.len > 0 || self.len > isize::MAX.cast_unsigned()
+    }
+}
+
+impl Piece for Ioc {
+    #[inline(always)]
+    fn is_missing(&self) -> bool {
+        self.addr.is_null() && self.count > 0
+    }
+}
+
+impl Piece for IocMut {
+    #[inline(always)]
+    fn is_missing(&self) -> bool {
+        self.addr.is_null() && self.count > 0
+    }
+}
+
+/// Checks that pieces that have bytes say where, and how many. What is too long to be sent has an
+/// error of the provider's.
+///
+/// # Errors
+/// [`Errno::Inval`] for one that is no memory.
+#[inline(always)]
+pub(super) fn named(pieces: &[impl Piece]) -> Result {
+    match pieces.iter().take(LOOKED_AT).any(Piece::is_missing) {
+        true => Err(Errno::Inval),
+        false => Ok(()),
+    }
+}
+
+/// # Errors
+/// As [`list`]; [`Errno::Inval`] for more than [`MOST`].
+///
+/// # Safety
+/// As [`list`].
+#[inline(always)]
+unsafe fn few<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
+    if count > MOST {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    unsafe { list(at, count) }
+}
+
 /// The word that comes back with a completion.
 #[inline(always)]
 pub(crate) fn context(context: *mut c_void) -> Context {
@@ -30,7 +96,7 @@ pub(super) fn desc(desc: *mut c_void) -> Desc {
 #[inline(always)]
 pub(super) unsafe fn descs<'a>(at: *const *mut c_void, count: usize) -> Result<&'a [Desc]> {
     // SAFETY: passed on from the caller; a descriptor is as large as a pointer, and any will do.
-    unsafe { optional(at.cast::<Desc>(), count) }
+    unsafe { optional(at.cast::<Desc>(), count.min(MOST)) }
 }
 
 /// Bits that C knows nothing of.
@@ -55,7 +121,8 @@ pub(super) fn flags(raw: u64) -> Result<OpFlags> {
 #[inline(always)]
 pub(super) unsafe fn iov<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a [Iov]> {
     // SAFETY: passed on from the caller; both describe memory in the same way.
-    unsafe { list(at.cast(), count) }
+    let pieces = unsafe { few(at.cast(), count) }?;
+    named(pieces).map(|()| pieces)
 }
 
 /// Where something goes.
@@ -65,7 +132,8 @@ pub(super) unsafe fn iov<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a 
 #[inline(always)]
 pub(super) unsafe fn iov_mut<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a [IovMut]> {
     // SAFETY: passed on from the caller; both describe memory in the same way.
-    unsafe { list(at.cast(), count) }
+    let pieces = unsafe { few(at.cast(), count) }?;
+    named(pieces).map(|()| pieces)
 }
 
 /// Places at a peer.
@@ -75,7 +143,7 @@ pub(super) unsafe fn iov_mut<'a>(at: *const abi::Iovec, count: usize) -> Result<
 #[inline(always)]
 pub(super) unsafe fn rma_iov<'a>(at: *const abi::RmaIov, count: usize) -> Result<&'a [RmaIov]> {
     // SAFETY: passed on from the caller; both are laid out in the same way.
-    unsafe { list(at.cast(), count) }
+    unsafe { few(at.cast(), count) }
 }
 
 /// Elements.
@@ -85,7 +153,7 @@ pub(super) unsafe fn rma_iov<'a>(at: *const abi::RmaIov, count: usize) -> Result
 #[inline(always)]
 pub(super) unsafe fn ioc<'a>(at: *const abi::Ioc, count: usize) -> Result<&'a [Ioc]> {
     // SAFETY: passed on from the caller; both are laid out in the same way.
-    unsafe { list(at.cast(), count) }
+    unsafe { few(at.cast(), count) }
 }
 
 /// Room for elements.
@@ -95,7 +163,7 @@ pub(super) unsafe fn ioc<'a>(at: *const abi::Ioc, count: usize) -> Result<&'a [I
 #[inline(always)]
 pub(super) unsafe fn ioc_mut<'a>(at: *const abi::Ioc, count: usize) -> Result<&'a [IocMut]> {
     // SAFETY: passed on from the caller; both are laid out in the same way.
-    unsafe { list(at.cast(), count) }
+    unsafe { few(at.cast(), count) }
 }
 
 /// Elements at a peer.
@@ -105,7 +173,7 @@ pub(super) unsafe fn ioc_mut<'a>(at: *const abi::Ioc, count: usize) -> Result<&'
 #[inline(always)]
 pub(super) unsafe fn rma_ioc<'a>(at: *const abi::RmaIoc, count: usize) -> Result<&'a [RmaIoc]> {
     // SAFETY: passed on from the caller; both are laid out in the same way.
-    unsafe { list(at.cast(), count) }
+    unsafe { few(at.cast(), count) }
 }
 
 /// What is injected.

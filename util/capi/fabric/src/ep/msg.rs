@@ -34,6 +34,7 @@ pub(super) static CLOSED: OpsMsg = OpsMsg::refusing::<{ libc::EBADF }>();
 /// As fi_sendmsg(3) has it: what the message names stays until it is complete.
 #[inline(always)]
 unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
+    lists::named(msg.iov)?;
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { this(ep) };
     let flags = ep.tx_flags() | more;
@@ -47,6 +48,7 @@ unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
 /// As fi_recvmsg(3) has it: what the message names stays until it is complete.
 #[inline(always)]
 unsafe fn post_recv(ep: *mut FidEp, msg: &RecvMsg<'_>) -> Result {
+    lists::named(msg.iov)?;
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { this(ep) };
     let flags = ep.rx_flags();

@@ -52,6 +52,7 @@ unsafe fn post_read(
     from: &Place,
     context: Context,
 ) -> Result {
+    lists::named(iov)?;
     let len = total(iov.iter().map(|piece| piece.len))?;
     let (addr, key) = (from.addr, from.key);
     let msg = ReadMsg {
@@ -81,6 +82,7 @@ unsafe fn post_write(
     data: Option<u64>,
     context: Context,
 ) -> Result {
+    lists::named(iov)?;
     let len = total(iov.iter().map(|piece| piece.len))?;
     let (addr, key) = (to.addr, to.key);
     let msg = WriteMsg {

@@ -253,7 +253,8 @@ unsafe extern "C" fn recv(
     // SAFETY: passed on from the caller.
     let srx: &Srx = unsafe { this(srx) };
     // SAFETY: passed on from the caller.
-    posted(unsafe { srx.own.recvmsg(&msg, OpFlags::DEFAULT) })
+    let post = || unsafe { srx.own.recvmsg(&msg, OpFlags::DEFAULT) };
+    posted(lists::named(msg.iov).and_then(|()| post()))
 }
 
 /// # Safety
@@ -330,7 +331,8 @@ unsafe extern "C" fn trecv(
     // SAFETY: passed on from the caller.
     let srx: &Srx = unsafe { this(srx) };
     // SAFETY: passed on from the caller.
-    posted(unsafe { srx.own.trecvmsg(&msg, OpFlags::DEFAULT) })
+    let post = || unsafe { srx.own.trecvmsg(&msg, OpFlags::DEFAULT) };
+    posted(lists::named(msg.iov).and_then(|()| post()))
 }
 
 /// # Safety

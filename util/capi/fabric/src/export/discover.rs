@@ -28,6 +28,9 @@ pub(super) unsafe extern "C" fn getinfo<const MINOR: u8>(
     found: *mut *mut abi::Info,
 ) -> c_int {
     done(|| {
+        if found.is_null() {
+            return Err(Errno::Inval);
+        }
         // SAFETY: passed on from the caller.
         let node = unsafe { text(node) }?;
         // SAFETY: passed on from the caller.

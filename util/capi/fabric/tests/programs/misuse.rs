@@ -160,11 +160,15 @@ fn round(library: &Library, dice: &mut Dice, info: *mut Info, opened: &mut BTree
     for _ in 0..ROUND {
         call(dice, &mut objects, info);
     }
-    // Children first, as they were opened after their parents; what is closed says so.
-    for &fid in objects.all.iter().rev() {
+    // Children mostly first, as they were opened after their parents, until nothing is open.
+    loop {
         // SAFETY: as above.
-        let answer = unsafe { close(fid) };
-        assert!(answer <= 0);
+        let answers = objects.all.iter().rev().map(|&fid| unsafe { close(fid) });
+        let answers: Vec<_> = answers.collect();
+        if !answers.contains(&0) {
+            assert!(answers.iter().all(|&it| it == -libc::EBADF), "{answers:?}");
+            return;
+        }
     }
 }
 
@@ -316,7 +320,8 @@ fn call(dice: &mut Dice, objects: &mut Objects<'_>, info: *mut Info) {
                     let (out, flags) = (found.as_mut_ptr(), dice.flags());
                     (*(*at).ops).insert.unwrap()(at, name, count, out, flags, null);
                     let (mut len, index) = (dice.below(65), dice.roll() % 4);
-                    let (room, len) = ([0_u8; 64].as_mut_ptr().cast(), &raw mut len);
+                    let mut room = [0_u8; 64];
+                    let (room, len) = (room.as_mut_ptr().cast(), &raw mut len);
                     (*(*at).ops).lookup.unwrap()(at, index, room, len);
                     (*(*at).ops).remove.unwrap()(at, found.as_mut_ptr(), dice.below(5), flags);
                 }

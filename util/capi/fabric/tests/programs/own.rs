@@ -148,3 +148,12 @@ fn texts_are_those_of_the_system_s_libfabric() {
     let theirs: Vec<_> = theirs.lines().filter(is_known).collect();
     assert_eq!(ours, theirs);
 }
+
+#[test]
+fn posts_at_random_touch_nothing_that_was_not_named() {
+    let calls = std::env::var("FABRIC_MISUSE_CALLS").unwrap_or_else(|_| "20000".to_owned());
+    let seed = std::env::var("FABRIC_MISUSE_SEED").unwrap_or_else(|_| "1".to_owned());
+    for provider in ["shm", "tcp", "lnx"] {
+        run("wild", &[provider, &seed, &calls]);
+    }
+}

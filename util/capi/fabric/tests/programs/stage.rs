@@ -92,6 +92,9 @@ fn compile_to(program: &Path, name: &str, built: Built, include: Option<&Path>) 
         .arg(sources.join(format!("{name}.c")))
         .arg("-I")
         .arg(&sources);
+    if let Ok(sanitizer) = std::env::var("FABRIC_SANITIZER") {
+        command.arg(format!("-fsanitize={sanitizer}"));
+    }
     if let Some(include) = include {
         command.arg("-I").arg(include);
     }
