@@ -19,7 +19,7 @@ use super::report::{Plan, Report, Row};
 use super::restart;
 use super::scene::Scene;
 use super::sweep::{Fate, Point, Sighting, attempt, explore};
-use super::tally::{Tally, no_sockets, private};
+use super::tally::{Tally, held, no_sockets};
 use super::tracee::Tracee;
 
 /// Victims of each operation in the short form.
@@ -95,7 +95,7 @@ impl Sweep {
         for _ in 0..WARM_UP {
             self.next(Point::After(LONGEST))?;
         }
-        let (before, memory) = (Tally::now()?, private("self")?);
+        let (before, memory) = (Tally::now()?, held()?);
         if plan.all && self.is_traced {
             self.everywhere()?;
         } else {
@@ -162,7 +162,7 @@ impl Sweep {
             self.scene.settle()?;
             after = Tally::now()?;
         }
-        let grown = private("self")?;
+        let grown = held()?;
         ensure!(grown < memory + GROWTH, "{memory} bytes became {grown}");
         no_sockets(self.scene.name())
     }

@@ -21,7 +21,7 @@ use super::phoenix::{End, LARGEST, Order, PLACES, WINDOW, is_mortal, something};
 use super::random::Random;
 use super::report::{Plan, Report, Row};
 use super::storm::Storm;
-use super::tally::{Tally, no_sockets, private};
+use super::tally::{Tally, held, no_sockets};
 
 /// The row whose lives have memory that is accessed.
 const MEMORY: &str = "memory";
@@ -38,7 +38,7 @@ const SPEECHLESS: Duration = Duration::from_millis(50);
 /// Signals per second in a storm.
 const STORM: u32 = 10_000;
 /// What the partner's memory may grow by, whatever the number of lives.
-const GROWTH: usize = 4 << 20;
+const GROWTH: usize = 1 << 20;
 
 /// What ends the lives of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ fn row(plan: &Plan, what: &str, ends: Ends, storm: Option<u32>) -> anyhow::Resul
         done += 1;
         if done == WARM_UP {
             partner.collect()?;
-            (began, memory) = (Instant::now(), Some(private("self")?));
+            (began, memory) = (Instant::now(), Some(held()?));
         }
     }
     row.figures.insert("messages", partner.received as f64);
@@ -488,7 +488,7 @@ impl Partner {
             patience.check().with_context(what)?;
             self.take()?;
         }
-        let grown = private("self")?;
+        let grown = held()?;
         ensure!(grown < memory + GROWTH, "{memory} bytes became {grown}");
         no_sockets(&self.name)
     }

@@ -23,7 +23,7 @@ use super::part::Part;
 use super::party::Party;
 use super::patience::Patience;
 use super::report::{Plan, Report, Row};
-use super::tally::{Tally, private};
+use super::tally::{Tally, held, private};
 use adversary::{Attack, Harm, Life, Order, live};
 
 /// Lives of each row in the short form.
@@ -172,7 +172,7 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
         name: name.clone(),
     };
     let mut company = Company::new(&victim, &[name])?;
-    let memory = private("self")?;
+    let memory = held()?;
     let (began, mut done, mut inputs) = (Instant::now(), 0, 0);
     while !plan.is_over(done, SHORT, began) {
         let attacks = [
@@ -197,7 +197,7 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
         inputs += harm.map_or(0, |harm| harm.inputs);
         done += 1;
     }
-    let kept = is_small(memory, private("self")?);
+    let kept = is_small(memory, held()?);
     row.count("at the end", kept);
     row.figures.insert("inputs", inputs as f64);
     Ok(row)
