@@ -257,12 +257,18 @@ const PLANTS: &[Plant] = plants! {
 /// Plants those whose words contain `only`, or all of them, and says which tests noticed.
 ///
 /// # Errors
-/// When a defect cannot be planted, or is not noticed.
+/// When a defect cannot be planted, or is not noticed; when none is described with these words.
 pub(crate) fn plant(only: Option<&str>) -> anyhow::Result<String> {
-    let copy = copy()?;
     let is_wanted = |plant: &&Plant| only.is_none_or(|only| plant.what.contains(only));
+    let wanted: Vec<_> = PLANTS.iter().filter(is_wanted).collect();
+    let words = only.unwrap_or_default();
+    ensure!(
+        !wanted.is_empty(),
+        "no defect is described with {words:?}; docs/FABTESTS.md lists them"
+    );
+    let copy = copy()?;
     let mut missed = 0;
-    for plant in PLANTS.iter().filter(is_wanted) {
+    for plant in wanted {
         let path = copy.join(plant.file);
         let whole = fs::read_to_string(&path)?;
         fs::write(&path, planted(plant, &whole)?)?;
@@ -372,5 +378,13 @@ mod tests {
         let page = fs::read_to_string(workspace().join("docs/FABTESTS.md"))?;
         assert!(page.contains(&list), "docs/FABTESTS.md should say:\n{list}");
         Ok(())
+    }
+    #[test]
+    fn words_that_describe_no_defect_are_said_to() {
+        let error = plant(Some("a defect that nobody has thought of")).unwrap_err();
+        assert!(
+            error.to_string().contains("nobody has thought of"),
+            "{error}"
+        );
     }
 }
