@@ -379,6 +379,7 @@ mod tests {
         assert!(page.contains(&list), "docs/FABTESTS.md should say:\n{list}");
         Ok(())
     }
+
     #[test]
     fn words_that_describe_no_defect_are_said_to() {
         let error = plant(Some("a defect that nobody has thought of")).unwrap_err();

@@ -633,6 +633,7 @@ mod tests {
         one.rest(Duration::from_secs(1));
         assert_eq!(sleeps(), before);
     }
+
     #[test]
     fn a_context_that_waits_for_nobody_ends_at_once() {
         let core = Core::open(&Config::new()).unwrap();

@@ -277,6 +277,31 @@ fn a_message_to_oneself_arrives() {
 }
 
 #[test]
+fn short_messages_over_tcp_that_follow_one_leave_together_with_the_next_test() {
+    let pair = Pair::over("tcp");
+    pair.client.drive();
+    pair.client.end(pair.client.send(&[0], 1));
+    let behind: Vec<_> = (1..4)
+        .map(|number| pending(pair.client.send(&[number], 1)))
+        .collect();
+    assert_eq!(bytes(&pair.server.end(pair.server.recv(1, 1))), [0]);
+    let early = pending(pair.server.recv(1, 1));
+    (0..100).for_each(|_| pair.server.drive());
+    assert!(pair.server.test(early).is_none());
+    for id in behind {
+        pair.until("a message that has left", || pair.client.test(id))
+            .outcome
+            .unwrap();
+    }
+    pair.until("the first of them", || pair.server.test(early))
+        .outcome
+        .unwrap();
+    for number in 2..4 {
+        assert_eq!(bytes(&pair.server.end(pair.server.recv(1, 1))), [number]);
+    }
+}
+
+#[test]
 fn short_messages_are_over_when_they_are_posted() {
     for scheme in SCHEMES {
         let pair = Pair::over(scheme);

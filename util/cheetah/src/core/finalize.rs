@@ -31,10 +31,12 @@ impl Stage {
                 engine.flush();
                 Some(Self::Flushing)
             }
-            // Handlers may have sent more meanwhile, which is to be confirmed first.
-            Self::Flushing
-                if engine.is_idle() && engine.flush() == 0 && engine.barrier_is_over() =>
-            {
+            Self::Flushing if engine.is_idle() => {
+                // Handlers may have sent more meanwhile, which is to be confirmed first.
+                let is_confirmed = engine.flush() == 0;
+                if !is_confirmed || !engine.barrier_is_over() {
+                    return Ok(None);
+                }
                 engine.enter_barrier()?;
                 Some(Self::Meeting)
             }
