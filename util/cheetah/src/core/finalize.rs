@@ -51,8 +51,8 @@ impl Stage {
 }
 
 impl Core {
-    /// Goes towards the end as far as nothing has to be waited for; says whether it is reached.
-    /// Messages are to be pulled between calls.
+    /// Takes a step towards the end, or all of them if there is nobody else; says whether it is
+    /// reached. Messages are to be pulled between calls.
     ///
     /// # Errors
     /// Why there is no common end. This context is closed then, too.
@@ -77,7 +77,8 @@ impl Core {
                 Some(next) => state.stage = next,
                 None => return Ok(false),
             }
-            if engine.has_arrivals() {
+            // Others may still be on their way to hear what was said.
+            if engine.has_arrivals() || engine.size() > 1 {
                 return Ok(false);
             }
         }

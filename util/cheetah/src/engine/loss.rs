@@ -51,13 +51,13 @@ impl Engine {
         }
     }
 
-    /// Gives up those who take no messages, once there was time to hear what they had to say.
+    /// Gives up those who are gone or take no messages, once there was time to hear what they had to say.
     #[cold]
     pub(super) fn lose_suspects(&mut self) {
-        for (peer, errno, since) in std::mem::take(&mut self.suspects) {
+        for (peer, why, since) in std::mem::take(&mut self.suspects) {
             match since.elapsed() < LAST_WORDS {
-                true => self.suspects.push((peer, errno, since)),
-                false => self.lose(peer, &format!("a message to it is refused: {errno}")),
+                true => self.suspects.push((peer, why, since)),
+                false => self.lose(peer, &why),
             }
         }
     }

@@ -74,8 +74,8 @@ pub(crate) struct Engine {
     to_post: VecDeque<u64>,
     /// Peers with messages that the fabric had no room for.
     backlog: Vec<usize>,
-    /// Peers that take no messages, why, and since when.
-    suspects: Vec<(usize, Errno, Instant)>,
+    /// Peers that are gone or take no messages, why, and since when.
+    suspects: Vec<(usize, String, Instant)>,
     inbox: VecDeque<Arrival>,
     blocks: Blocks,
     parcels: Parcels,
@@ -394,7 +394,7 @@ impl Engine {
         }
         match mark {
             Mark::Watch(peer) | Mark::To(peer) | Mark::Told(peer) if net::is_loss(error.errno) => {
-                self.lose(peer, &detail);
+                self.suspects.push((peer, detail, Instant::now()));
             }
             Mark::To(peer) | Mark::Told(peer) => self.fail(self.refused(peer, &detail)),
             Mark::Op(op) => self.op_failed(op, error.errno, &detail),
@@ -550,7 +550,10 @@ impl Engine {
     fn not_sent(&mut self, to: usize, errno: Errno) {
         match net::is_loss(errno) {
             // What it has said before it went is heard first: it may have said goodbye.
-            true => self.suspects.push((to, errno, Instant::now())),
+            true => {
+                let why = format!("a message to it is refused: {errno}");
+                self.suspects.push((to, why, Instant::now()));
+            }
             false => self.fail(self.refused(to, &errno.to_string())),
         }
     }
