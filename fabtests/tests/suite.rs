@@ -83,10 +83,10 @@ fn every_test_notices_the_defects_that_it_names() {
     fabtests(&["run", "--mutants", "-p", "shm", "-j", "6", "-x", "/fi_"]);
 }
 
-/// One test of each kind; all of them are `fabtests run --hook-faults`.
+/// One test of each kind; all of them are `fabtests run --hook-faults=N`.
 #[test]
 fn nothing_hangs_when_a_call_fails() {
-    let mut args = vec!["run", "quick", "-p", "shm", "--hook-faults"];
+    let mut args = vec!["run", "quick", "-p", "shm", "--hook-faults=3"];
     for test in ["messages.every_call", "counters.waits"] {
         args.extend(["-f", test]);
     }

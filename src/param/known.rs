@@ -136,8 +136,8 @@ pub(super) const FAMILIES: &[&str] = &[
     "FI_VERBS_",
 ];
 
-/// The nearest of `names`, if it is near enough to be a slip of the pen.
-pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// The nearest of `names`, if it is near enough to be a slip of the pen: for error texts.
+pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let tolerated = (name.len() / 6).clamp(1, 3);
     names
         .map(|known| (edit_distance(name, known), known))

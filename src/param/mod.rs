@@ -10,7 +10,7 @@ mod parse;
 mod spec;
 
 pub use filter::Filter;
-pub use known::CORE;
+pub use known::{CORE, nearest};
 pub use parse::{flag, integer, size};
 pub use spec::{Kind, Spec};
 
@@ -179,7 +179,7 @@ impl Params {
             .map(|(name, value)| Unknown {
                 name: name.clone(),
                 value: value.clone(),
-                nearest: known::nearest(name, self.known_names()),
+                nearest: nearest(name, self.known_names()),
             })
             .collect()
     }

@@ -54,9 +54,18 @@ pub struct Args {
     /// Run each test over providers with defects that it has to notice: it passes if it fails
     #[arg(long)]
     mutants: bool,
-    /// Run each test with each call in turn made to fail: it may fail, but not hang or crash
-    #[arg(long, conflicts_with = "mutants")]
-    hook_faults: bool,
+    /// Run each test with each call in turn made to fail when it is made for the Nth time, the first
+    /// if N is not given: the test may fail, but not hang or crash
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with = "mutants"
+    )]
+    hook_faults: Option<u32>,
     /// Put the processes of each test on two hosts by turns: network namespaces with a cable in
     /// between, which takes root's rights, util-linux and iproute2
     #[arg(long)]
@@ -76,11 +85,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => Manifest::built_in()?,
     };
     let wanted = args.wanted()?;
-    let entries = match () {
-        () if args.selftest => catalogue::selftests(),
-        () if args.mutants => catalogue::mutants(&wanted),
-        () if args.hook_faults => catalogue::hook_faults(&wanted),
-        () => catalogue::entries(&wanted, &manifest),
+    let entries = match args.hook_faults {
+        _ if args.selftest => catalogue::selftests(),
+        _ if args.mutants => catalogue::mutants(&wanted),
+        Some(nth) => catalogue::hook_faults(&wanted, nth),
+        None => catalogue::entries(&wanted, &manifest),
     };
     ensure!(
         !entries.is_empty(),
@@ -162,13 +171,15 @@ impl Args {
         let mut options = format!(" {} --seed {seed}", self.set_name());
         for (is_set, option) in [
             (self.mutants, " --mutants"),
-            (self.hook_faults, " --hook-faults"),
             (self.two_hosts, " --two-hosts"),
             (self.selftest, " --selftest"),
         ] {
             if is_set {
                 options += option;
             }
+        }
+        if let Some(nth) = self.hook_faults {
+            options += &format!(" --hook-faults={nth}");
         }
         options
     }

@@ -69,11 +69,11 @@ pub fn mutants(wanted: &Wanted) -> Vec<Entry> {
     entries
 }
 
-/// The tests with calls that fail.
-pub fn hook_faults(wanted: &Wanted) -> Vec<Entry> {
+/// The tests with calls that fail when they are made for the `nth` time.
+pub fn hook_faults(wanted: &Wanted, nth: u32) -> Vec<Entry> {
     let providers = wanted.providers.iter();
     let mut entries: Vec<_> = providers
-        .flat_map(|provider| conformance::hook_faults(wanted, provider))
+        .flat_map(|provider| conformance::hook_faults(wanted, provider, nth))
         .collect();
     entries.retain(|entry| wanted.has(entry));
     entries

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use selvedge::info::EpType;
+use selvedge_hook::CALLS;
 
 use super::catalogue::Wanted;
 use super::control::Control;
@@ -83,17 +84,17 @@ pub(super) fn mutants(wanted: &Wanted, provider: &str) -> Vec<Entry> {
     entries
 }
 
-/// Every test with each call of its first process in turn made to fail, over one face. It may fail
-/// then, but nothing may hang, crash or be left behind.
-pub(super) fn hook_faults(wanted: &Wanted, provider: &str) -> Vec<Entry> {
+/// Every test with each call of its first process in turn made to fail when it is made for the
+/// `nth` time, over one face. It may fail then, but nothing may hang, crash or be left behind.
+pub(super) fn hook_faults(wanted: &Wanted, provider: &str, nth: u32) -> Vec<Entry> {
     let mut entries = Vec::new();
     for (name, test) in tests::all() {
-        for (call, number) in CALLS {
+        for call in CALLS.iter().filter(|call| !call.ends_with("_close")) {
             let (ep_type, face) = (test.ep_types[0], test.faces[0]);
             let mut entry = entry(wanted, provider, &name, test, ep_type, face);
             entry.name = format!("{}!{call}", entry.name);
             entry.may_fail = true;
-            let fault = format!("{call}:error=IO@{number}");
+            let fault = format!("{call}:error=IO@{nth}");
             for process in &mut entry.processes {
                 let patience = (patience::VARIABLE.to_owned(), MUTANT_PATIENCE.to_owned());
                 process.env.push(patience);
@@ -106,39 +107,6 @@ pub(super) fn hook_faults(wanted: &Wanted, provider: &str) -> Vec<Entry> {
     }
     entries
 }
-
-/// What is made to fail, and the how manieth time: opening at once, the rest in the midst of it.
-const CALLS: [(&str, u32); 29] = [
-    ("fabric", 1),
-    ("domain", 1),
-    ("cq_open", 1),
-    ("cntr_open", 1),
-    ("eq_open", 1),
-    ("av_open", 1),
-    ("endpoint", 1),
-    ("mr_reg", 1),
-    ("alloc", 1),
-    ("getname", 1),
-    ("av_insert", 1),
-    ("av_remove", 1),
-    ("sendmsg", 3),
-    ("recvmsg", 3),
-    ("inject", 2),
-    ("tsendmsg", 3),
-    ("trecvmsg", 3),
-    ("tinject", 2),
-    ("readmsg", 2),
-    ("writemsg", 2),
-    ("inject_write", 2),
-    ("atomicmsg", 2),
-    ("fetch_atomicmsg", 2),
-    ("cancel", 1),
-    ("cq_read", 5),
-    ("cq_readfrom", 5),
-    ("cq_readerr", 1),
-    ("cq_sread", 1),
-    ("cntr_wait", 1),
-];
 
 fn entry(
     wanted: &Wanted,

@@ -12,10 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, raise};
-use selvedge::param::Params;
+use selvedge::param::{Params, nearest};
 use selvedge::{Errno, Error, Result};
 
-use crate::call::{Call, Next};
+use crate::call::{CALLS, Call, Next};
 
 #[derive(Debug)]
 pub(crate) struct Fault {
@@ -57,10 +57,10 @@ impl Fault {
             .split(';')
             .map(str::trim)
             .filter(|rule| !rule.is_empty());
-        let rules = rules.map(|rule| {
-            Rule::parse(rule).ok_or_else(|| {
-                let what = format!("FI_HOOK_FAULT: {rule:?} is no CALL:ACTION@WHEN");
-                Error::new(Errno::Inval, what)
+        let rules = rules.map(|text| {
+            let rule = Rule::parse(text).ok_or_else(|| "no CALL:ACTION@WHEN".to_owned());
+            rule.and_then(Rule::checked).map_err(|why| {
+                Error::new(Errno::Inval, format!("FI_HOOK_FAULT: {text:?} is {why}"))
             })
         });
         Ok(Self {
@@ -123,6 +123,17 @@ impl Rule {
             action: Action::parse(action.trim())?,
             when,
             seen: AtomicU64::new(0),
+        })
+    }
+
+    /// Itself, if there are calls that it is for.
+    fn checked(self) -> Result<Self, String> {
+        if CALLS.iter().any(|call| self.is_for(call)) {
+            return Ok(self);
+        }
+        Err(match nearest(&self.call, CALLS.into_iter()) {
+            Some(call) => format!("for no call that there is; did you mean {call}?"),
+            None => "for no call that there is: calls have the names that trace writes".to_owned(),
         })
     }
 

@@ -30,4 +30,5 @@ mod scalable;
 mod trace;
 mod watch;
 
+pub use call::CALLS;
 pub use provider::Hooked;

@@ -245,6 +245,8 @@ fn what_cannot_be_read_of_the_variables_is_named() {
     for (hook, fault, named) in [
         ("trace;nonsense", "", "nonsense"),
         ("fault", "tinject:explode", "tinject:explode"),
+        ("fault", "tsendmgs:drop", "did you mean tsendmsg?"),
+        ("fault", "nonsense:drop", "for no call that there is"),
     ] {
         let place = Place::new();
         let info = place.info(&[("FI_HOOK", hook), ("FI_HOOK_FAULT", fault)]);
