@@ -32,6 +32,9 @@ pub(super) struct LineupArgs {
     /// Have so many messages waiting that no receive takes, in turns with none
     #[arg(long, value_name = "N", default_value_t = 0)]
     unexpected: u32,
+    /// Have so many more peers that are connected and say nothing, in turns with none
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    quiet: u32,
 }
 
 /// Where and until when the processes run.
@@ -57,7 +60,7 @@ impl LineupArgs {
         ensure!(
             !against || self.is_plain(),
             "--against is measured in turns with the plain pair: leave out --threading, --wait, \
-             --pairs, --senders, --posted and --unexpected"
+             --pairs, --senders, --posted, --unexpected and --quiet"
         );
         ensure!(
             self.senders.is_none() || !plan.verify,
@@ -97,6 +100,7 @@ impl LineupArgs {
             wait: self.wait,
             posted: self.posted as usize,
             unexpected: self.unexpected as usize,
+            quiet: self.quiet as usize,
         }
     }
 

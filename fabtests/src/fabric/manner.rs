@@ -14,6 +14,8 @@ pub struct Manner {
     pub posted: usize,
     /// Messages that have arrived and that no receive of a benchmark takes.
     pub unexpected: usize,
+    /// More peers that are connected and say nothing.
+    pub quiet: usize,
 }
 
 /// What is promised about threads.
@@ -61,6 +63,9 @@ impl Manner {
         }
         if self.unexpected > 0 {
             words.push(format!("{} messages unexpected", self.unexpected));
+        }
+        if self.quiet > 0 {
+            words.push(format!("{} quiet peers", self.quiet));
         }
         words.join(", ")
     }

@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod burden;
+mod company;
 mod face;
 mod gather;
 pub mod letter;

@@ -1,5 +1,6 @@
 //! One process's endpoint, with everything it needs.
 
+use std::iter::repeat_n;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use selvedge::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::company::{Company, GREETING};
 use super::remote::Window;
 use super::wire::{Wire, post_for_nobody};
 use super::{LARGEST, Manner, OpenOrder, Promise, WIDEST, Wait, burden, side_bytes};
@@ -36,6 +38,8 @@ pub struct Station {
     manner: Manner,
     /// Of the receives that take nothing.
     for_nobody: Pages,
+    /// Peers of the other process that say nothing.
+    company: Option<Company>,
     /// Memory for the peer, if there are benchmarks that want it.
     window: Option<Window>,
 }
@@ -93,6 +97,7 @@ impl Station {
             open_ns,
             manner: order.manner,
             for_nobody: Pages::new(64)?,
+            company: None,
             window: match order.remote {
                 true => Some(Window::new(&*domain, side)?),
                 false => None,
@@ -154,15 +159,33 @@ impl Station {
         Ok(())
     }
 
-    /// Has the receives and messages around that its manner asks for; the peer does so, too.
+    /// Has the peers, receives and messages around that its manner asks for; the peer does so, too.
     ///
     /// # Errors
     /// What the provider says.
     pub fn lay_burden(&mut self) -> anyhow::Result<()> {
+        if self.manner.quiet > 0 {
+            self.company = Some(self.meet_company()?);
+        }
         match self.manner.posted + self.manner.unexpected {
             0 => Ok(()),
             _ => burden::lay(self),
         }
+    }
+
+    /// Acquaints quiet endpoints of this process with the peer, and this one with the peer's.
+    fn meet_company(&mut self) -> anyhow::Result<Company> {
+        let count = self.manner.quiet;
+        let company = Company::open(&self.info, count)?;
+        self.post_for_nobody(repeat_n(GREETING, count))?;
+        let (cq, mut met) = (&self.cq, 0);
+        let mut hear = || {
+            met += cq.read(&mut [cq::Entry::default()])?;
+            Ok(met)
+        };
+        company.greet(&self.av.lookup(self.peer())?, || hear().map(|_| ()))?;
+        while hear()? < count {}
+        Ok(company)
     }
 
     /// How this process waits while nothing is to complete.

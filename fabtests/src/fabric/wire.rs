@@ -356,6 +356,15 @@ pub(super) fn post_for_nobody(
     Ok(())
 }
 
+/// Sends a message without bytes.
+///
+/// # Errors
+/// What the provider says.
+pub(super) fn send_nothing(ep: &dyn Endpoint, dest: FiAddr, tag: u64) -> selvedge::Result {
+    // SAFETY: no memory is named.
+    unsafe { ep.tsend(Iov::new(&[]), Desc::NONE, dest, tag, Context(SENT)) }
+}
+
 /// Bytes from one buffer to the next: whole cache lines.
 pub(super) fn stride(size: usize) -> usize {
     size.next_multiple_of(LINE).max(LINE)

@@ -78,6 +78,7 @@ fn what_is_changed_is_measured_in_turns_with_the_plain_pair() {
         (&["--threading", "safe"][..], "thread-safe", "plain"),
         (&["--posted", "300"], "300 receives posted", "plain"),
         (&["--unexpected", "300"], "300 messages unexpected", "plain"),
+        (&["--quiet", "30"], "30 quiet peers", "plain"),
         (&["--senders", "3"], "3 senders", "one sender"),
         (
             &["--pairs", "2", "--wait", "sleep"],
