@@ -52,6 +52,7 @@ mod socket;
 mod state;
 mod take;
 mod tx;
+mod vecs;
 mod wire;
 
 pub use endpoint::Endpoint;

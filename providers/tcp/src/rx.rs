@@ -12,8 +12,8 @@ use selvedge_kit::srx::{Envelope, Posted, Source};
 
 use crate::lane::{Fetch, Lane, Stage};
 use crate::serve::{Arriving, Change};
-use crate::socket::Room;
 use crate::state::State;
+use crate::vecs::Room;
 use crate::wire::Nonsense;
 use crate::wire::frame::{self, BASE, HEADER_MAX, Head, Wish};
 

@@ -13,8 +13,8 @@ use selvedge_kit::mr::{Keys, Regions};
 use selvedge_kit::places::Places;
 
 use crate::rx::{Arrival, Goal};
-use crate::socket::Room;
 use crate::state::State;
+use crate::vecs::Room;
 use crate::wire::Nonsense;
 use crate::wire::frame::Head;
 

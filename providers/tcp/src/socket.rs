@@ -1,11 +1,9 @@
-//! Sockets: connecting, listening, and bytes between them and any memory.
+//! Sockets: connecting, listening, and the system calls that send and receive.
 
 #![expect(unsafe_code, reason = "system calls on memory that is no slice")]
 
 use std::cell::Cell;
 use std::io;
-use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -13,117 +11,17 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect,
     listen, setsockopt, socket, sockopt,
 };
-use selvedge_kit::copy::Shared;
 use selvedge_kit::inherit::Uninherited;
-use selvedge_kit::mr::Regions;
 
 use crate::config::Link;
+use crate::vecs::{Load, Room};
 
-/// Stretches of memory that one system call takes.
-pub(crate) const VECS: usize = 64;
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
 
 /// A connection that does not block.
 #[derive(Debug)]
 pub(crate) struct Socket(Uninherited<TcpStream>);
-
-/// A list of stretches of memory for one system call: bytes to send, or places for what comes.
-pub(crate) struct Vecs<'a> {
-    list: [libc::iovec; VECS],
-    count: usize,
-    bytes: usize,
-    memory: PhantomData<&'a mut [u8]>,
-}
-
-/// Stretches that are filled with what comes.
-pub(crate) struct Room<'a>(Vecs<'a>);
-
-/// Stretches that are sent.
-pub(crate) struct Load<'a>(Vecs<'a>);
-
-impl Vecs<'_> {
-    const fn new() -> Self {
-        const EMPTY: libc::iovec = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
-        Self {
-            list: [EMPTY; VECS],
-            count: 0,
-            bytes: 0,
-            memory: PhantomData,
-        }
-    }
-
-    fn push(&mut self, base: *mut u8, len: usize) -> bool {
-        let Some(place) = self.list.get_mut(self.count) else {
-            return false;
-        };
-        *place = libc::iovec {
-            iov_base: base.cast(),
-            iov_len: len,
-        };
-        self.count += 1;
-        self.bytes += len;
-        true
-    }
-
-    fn header(&mut self) -> libc::msghdr {
-        // SAFETY: all zeros are a header without address, memory and control data.
-        let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-        header.msg_iov = self.list.as_mut_ptr();
-        header.msg_iovlen = self.count as _;
-        header
-    }
-}
-
-impl<'a> Load<'a> {
-    pub(crate) const fn new() -> Self {
-        Self(Vecs::new())
-    }
-
-    /// Adds bytes; whether there was room for one more stretch.
-    pub(crate) fn push(&mut self, bytes: &'a [u8]) -> bool {
-        self.0.push(bytes.as_ptr().cast_mut(), bytes.len())
-    }
-
-    /// Adds registered memory, which stays that as long as the regions are looked at.
-    pub(crate) fn push_shared(&mut self, part: Shared, _held: &'a Regions<'_>) -> bool {
-        self.0.push(part.as_ptr(), part.len())
-    }
-
-    /// Bytes of all.
-    pub(crate) const fn len(&self) -> usize {
-        self.0.bytes
-    }
-}
-
-impl<'a> Room<'a> {
-    pub(crate) const fn new() -> Self {
-        Self(Vecs::new())
-    }
-
-    /// Adds memory; whether there was room for one more stretch.
-    pub(crate) fn push(&mut self, memory: &'a mut [MaybeUninit<u8>]) -> bool {
-        self.0.push(memory.as_mut_ptr().cast(), memory.len())
-    }
-
-    /// Adds memory that may be read at any time.
-    pub(crate) fn push_bytes(&mut self, memory: &'a mut [u8]) -> bool {
-        self.0.push(memory.as_mut_ptr(), memory.len())
-    }
-
-    /// Adds registered memory, which stays that as long as the regions are looked at.
-    pub(crate) fn push_shared(&mut self, part: Shared, _held: &'a Regions<'_>) -> bool {
-        self.0.push(part.as_ptr(), part.len())
-    }
-
-    /// Bytes of all.
-    pub(crate) const fn len(&self) -> usize {
-        self.0.bytes
-    }
-}
 
 thread_local! {
     static SENT: Cell<usize> = const { Cell::new(0) };
@@ -213,7 +111,7 @@ impl Socket {
         count_call();
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         let fd = self.0.as_raw_fd();
-        let sent = if let ([only, ..], 1) = (&load.0.list, load.0.count) {
+        let sent = if let [only] = load.0.list() {
             // SAFETY: `Load` borrows the memory that its list names.
             unsafe { libc::send(fd, only.iov_base, only.iov_len, flags) }
         } else {
@@ -233,7 +131,7 @@ impl Socket {
         count_call();
         let fd = self.0.as_raw_fd();
         let flags = libc::MSG_DONTWAIT;
-        let came = if let ([only, ..], 1) = (&room.0.list, room.0.count) {
+        let came = if let [only] = room.0.list() {
             // SAFETY: `Room` borrows the memory that its list names, exclusively, or holds the
             // regions that it is part of.
             unsafe { libc::recv(fd, only.iov_base, only.iov_len, flags) }

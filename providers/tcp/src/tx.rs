@@ -15,7 +15,8 @@ use selvedge_kit::places::Places;
 use selvedge_kit::{Ep, Report};
 
 use crate::lane::{Asks, Body, Fetch, Lane, Posting, Terms, Then};
-use crate::socket::{Load, VECS, sent_by_thread};
+use crate::socket::sent_by_thread;
+use crate::vecs::{Load, VECS};
 use crate::wire::Order;
 use crate::wire::frame::{self, Head};
 
