@@ -150,13 +150,13 @@ impl State {
         }
         let caller = self.connection.request.take().ok_or(Errno::Inval)?;
         let Caller {
-            socket,
+            mut socket,
             from,
             hello,
             rest,
         } = *caller;
         let own = hello.introduction.map(|_| self.own);
-        say(&socket, &Hello::new(Greeting::Answer, own, data))?;
+        say(&mut socket, &Hello::new(Greeting::Answer, own, data))?;
         let at = self.only_lane(from, Stage::Up, Instant::now());
         let lane = &mut self.lanes[at];
         lane.socket = Some(socket);

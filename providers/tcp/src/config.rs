@@ -7,6 +7,8 @@ use selvedge::{Error, Info};
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::complaint;
 
+use crate::tls::{Identity, identity};
+
 /// Every parameter, with its default and what it does.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
@@ -111,6 +113,32 @@ pub(crate) static PARAMS: &[Spec] = &[
         Duration::from_micros(20),
         "how long a thread that waits looks before it sleeps, at most",
     ),
+    Spec::choice(
+        "FI_TCP_TLS",
+        "off",
+        &["off", "require"],
+        "connections in TLS 1.3, in which both ends show certificates, and no others",
+    ),
+    Spec::text(
+        "FI_TCP_TLS_CERT",
+        "",
+        "file (PEM) of the certificate to show, and those between it and the authority",
+    ),
+    Spec::text(
+        "FI_TCP_TLS_KEY",
+        "",
+        "file (PEM) of the certificate's private key",
+    ),
+    Spec::text(
+        "FI_TCP_TLS_CA",
+        "",
+        "file (PEM) of the authorities whose certificates peers may show",
+    ),
+    Spec::text(
+        "FI_TCP_TLS_NAME",
+        "",
+        "name that the certificates of peers must have; without it, the address that is called",
+    ),
 ];
 
 /// The parameters, read; and what goes wherever they do.
@@ -130,6 +158,8 @@ pub(crate) struct Config {
     pub(crate) close_timeout: Duration,
     pub(crate) spin_time: Duration,
     pub(crate) link: Link,
+    /// What connections are secured with, if they are.
+    pub(crate) tls: Option<Identity>,
     /// The endpoint's, which is no parameter.
     pub(crate) key: AuthKey,
 }
@@ -157,7 +187,12 @@ impl Config {
         Ok(Self { key, ..self })
     }
 
-    /// Reads the environment.
+    /// Whether peers have to show who they are.
+    pub(crate) fn asks_who_comes(&self) -> bool {
+        !self.key.is_none() || self.tls.is_some()
+    }
+
+    /// Reads the environment, and the files that it names.
     ///
     /// # Errors
     /// The first bad value, by name.
@@ -183,6 +218,7 @@ impl Config {
                 keepalive: keepalive(&params)?,
                 user_timeout: millis(params.time("FI_TCP_USER_TIMEOUT")?),
             },
+            tls: identity(&params)?,
             key: AuthKey::none(),
         })
     }

@@ -11,6 +11,7 @@ use selvedge_kit::complaint::complain;
 use crate::greet::Caller;
 use crate::lane::{Stage, Terms};
 use crate::proof;
+use crate::secure::{ALERT, is_insecure, unwanted};
 use crate::socket::Socket;
 use crate::state::State;
 use crate::wire::Nonsense;
@@ -60,14 +61,20 @@ impl State {
         let Some(socket) = &lane.socket else {
             return 0;
         };
-        if let Err(cause) = socket.finish_connect() {
-            self.not_there(at, &cause);
-        } else if self.config.key.is_none() {
-            self.greet(at, &[]);
-        } else {
-            self.ask_for_proof(at);
+        match (socket.finish_connect(), &self.config.tls) {
+            (Err(cause), _) => self.not_there(at, &cause),
+            (Ok(()), None) => self.introduce(at),
+            (Ok(()), Some(_)) => self.secure(at),
         }
         1
+    }
+
+    /// Begins to say who we are.
+    pub(crate) fn introduce(&mut self, at: usize) {
+        match self.config.key.is_none() {
+            true => self.greet(at, &[]),
+            false => self.ask_for_proof(at),
+        }
     }
 
     fn ask_for_proof(&mut self, at: usize) {
@@ -86,6 +93,10 @@ impl State {
                 let caller = lane.proof.as_ref();
                 caller.map(|caller| caller.answered(&self.config.key, &lane.greeting))
             }
+            Err(cause) if is_insecure(&cause) => {
+                self.broken_off(at, &cause);
+                return 1;
+            }
             Err(cause) => {
                 let what = format!("it does not answer whether it has our auth_key: {cause}");
                 self.not_there(at, &io::Error::new(cause.kind(), what));
@@ -100,14 +111,14 @@ impl State {
                 lane.proof = None;
                 self.greet(at, &proof);
             }
-            Some(Err(Nonsense(_))) => self.has_another_key(at),
+            Some(Err(Nonsense(_))) => self.refused(at, "it has another auth_key"),
         }
         1
     }
 
+    /// There is no talking to a peer, and no use in trying again.
     #[cold]
-    fn has_another_key(&mut self, at: usize) {
-        let what = "it has another auth_key";
+    pub(crate) fn refused(&mut self, at: usize, what: &str) {
         if self.door.is_none() {
             let cause = io::Error::new(io::ErrorKind::ConnectionRefused, what);
             return self.connection_failed(at, &cause);
@@ -136,7 +147,7 @@ impl State {
     /// Sends what the peer is to answer.
     fn ask(&mut self, at: usize, bytes: &[u8], stage: Stage) {
         let lane = &mut self.lanes[at];
-        let Some(socket) = &lane.socket else {
+        let Some(socket) = &mut lane.socket else {
             return;
         };
         match say_bytes(socket, bytes) {
@@ -154,7 +165,7 @@ impl State {
     /// When it has ended the connection.
     fn hear(&mut self, at: usize) -> io::Result<bool> {
         let lane = &mut self.lanes[at];
-        let Some(socket) = &lane.socket else {
+        let Some(socket) = &mut lane.socket else {
             return Ok(false);
         };
         let mut bytes = [0; 512];
@@ -162,7 +173,10 @@ impl State {
             Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
             Ok(count) => {
                 lane.greeting.extend_from_slice(&bytes[..count]);
-                Ok(true)
+                match socket.is_sealed() || !lane.greeting.starts_with(&ALERT) {
+                    true => Ok(true),
+                    false => Err(unwanted()),
+                }
             }
             Err(cause) if is_nothing(&cause) => Ok(false),
             Err(cause) => Err(cause),
@@ -175,7 +189,7 @@ impl State {
             Ok(false) => return 0,
             Ok(true) => {}
             Err(cause) => {
-                self.not_there(at, &cause);
+                self.broken_off(at, &cause);
                 return 1;
             }
         }
@@ -229,13 +243,13 @@ impl State {
     }
 
     /// A peer could not be reached: it is tried again for a while.
-    fn not_there(&mut self, at: usize, cause: &io::Error) {
+    pub(crate) fn not_there(&mut self, at: usize, cause: &io::Error) {
         if self.door.is_none() {
             return self.connection_failed(at, cause);
         }
         let now = Instant::now();
         let lane = &mut self.lanes[at];
-        if let Some(socket) = lane.socket.take() {
+        if let Some(mut socket) = lane.socket.take() {
             socket.shut(std::net::Shutdown::Both);
             let _ = self.epoll.delete(&socket);
         }
@@ -263,7 +277,9 @@ impl State {
             Stage::Resting { .. } => return self.dial(at, now),
             Stage::Up => return,
             Stage::Connecting { .. } => "does not answer",
-            Stage::Proving { .. } | Stage::Asking { .. } => "accepts connections and says nothing",
+            Stage::Securing { .. } | Stage::Proving { .. } | Stage::Asking { .. } => {
+                "accepts connections and says nothing"
+            }
         };
         let detail = format!("{} {what}", self.peers[lane.peer]);
         match self.door.is_none() {
@@ -273,7 +289,7 @@ impl State {
     }
 
     /// Somebody wants a connection and has said who it is.
-    pub(crate) fn called(&mut self, caller: Caller) {
+    pub(crate) fn called(&mut self, mut caller: Caller) {
         let (Some(door), Ok(card)) = (&self.door, Card::parse(&caller.hello.data)) else {
             return complain(
                 TARGET,
@@ -297,7 +313,7 @@ impl State {
             Verdict::Refuse => {
                 let hello = Hello::new(Greeting::Refusal, None, &card.encode());
                 // Whoever does not hear it notices the end.
-                let _ = say(&caller.socket, &hello);
+                let _ = say(&mut caller.socket, &hello);
             }
         }
     }
@@ -336,7 +352,10 @@ impl State {
         }
         match self.peers[peer].lane {
             Some(at) => match self.lanes[at].stage {
-                Stage::Connecting { .. } | Stage::Proving { .. } | Stage::Asking { .. }
+                Stage::Connecting { .. }
+                | Stage::Securing { .. }
+                | Stage::Proving { .. }
+                | Stage::Asking { .. }
                     if is_before =>
                 {
                     Verdict::Refuse
@@ -354,16 +373,16 @@ impl State {
     /// Takes a peer's request.
     fn accept(&mut self, at: usize, caller: Caller, card: &Card) {
         let Caller {
-            socket,
+            mut socket,
             hello,
             rest,
             ..
         } = caller;
         let own = hello.introduction.map(|_| self.own);
         let answer = Hello::new(Greeting::Answer, own, &card.answer().encode());
-        let said = say(&socket, &answer);
+        let said = say(&mut socket, &answer);
         let lane = &mut self.lanes[at];
-        if let Some(old) = lane.socket.replace(socket) {
+        if let Some(mut old) = lane.socket.replace(socket) {
             let _ = self.epoll.delete(&old);
             old.shut(std::net::Shutdown::Both);
         }
@@ -396,12 +415,12 @@ pub(crate) fn terms(hello: &Hello, card: Option<&Card>, version: u8) -> Terms {
 }
 
 /// Sends a greeting in one piece, which a new connection has room for.
-pub(crate) fn say(socket: &Socket, hello: &Hello) -> io::Result<()> {
+pub(crate) fn say(socket: &mut Socket, hello: &Hello) -> io::Result<()> {
     say_bytes(socket, &hello.encode())
 }
 
 /// Sends what a new connection has room for.
-pub(crate) fn say_bytes(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn say_bytes(socket: &mut Socket, bytes: &[u8]) -> io::Result<()> {
     match socket.send_bytes(bytes)? == bytes.len() {
         true => Ok(()),
         false => Err(io::ErrorKind::WriteZero.into()),

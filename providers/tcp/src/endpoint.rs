@@ -248,7 +248,7 @@ impl State {
     fn close(&mut self) {
         self.send_off();
         for lane in self.lanes.drain() {
-            if let Some(socket) = lane.socket {
+            if let Some(mut socket) = lane.socket {
                 socket.part();
             }
         }

@@ -20,6 +20,7 @@ use selvedge_kit::ip::known_as;
 use crate::config::Config;
 use crate::connect::{TARGET, is_nothing, say_bytes};
 use crate::proof::{Called, QUESTION};
+use crate::secure::{HELLO, REFUSAL, is_insecure, unwanted};
 use crate::socket::{Bound, Socket, listen_at};
 use crate::state::{DOOR, State};
 use crate::wire::Nonsense;
@@ -91,7 +92,7 @@ impl Door {
         epoll
             .add(&listener, event)
             .map_err(|cause| failed(addr, cause.into()))?;
-        if config.key.is_none() {
+        if !config.asks_who_comes() {
             warn_of_the_public(addr);
         }
         Ok(Self {
@@ -156,7 +157,10 @@ impl Door {
     fn let_in(&mut self, stream: std::net::TcpStream, from: SocketAddr, epoll: &Epoll) {
         let event = EpollEvent::new(EpollFlags::EPOLLIN, DOOR);
         let socket = Socket::new(stream, &self.config.link);
-        let Ok(socket) = socket.and_then(|socket| {
+        let Ok(socket) = socket.and_then(|mut socket| {
+            if let Some(tls) = &self.config.tls {
+                socket.secure(tls.answer()?);
+            }
             epoll.add(&socket, event)?;
             Ok(socket)
         }) else {
@@ -204,8 +208,8 @@ fn warn_of_the_public(addr: SocketAddr) {
             log::warn!(
                 target: TARGET,
                 "{addr} is reached from anywhere, and nobody who comes there has to prove who it \
-                 is: give endpoints an auth_key, keep strangers out, or listen elsewhere \
-                 (FI_TCP_IFACE)"
+                 is: use TLS (FI_TCP_TLS), give endpoints an auth_key, keep strangers out, or \
+                 listen elsewhere (FI_TCP_IFACE)"
             );
         });
     }
@@ -241,20 +245,39 @@ impl Stranger {
             Ok(0) => return Heard::Gone,
             Ok(count) => self.said.extend_from_slice(&bytes[..count]),
             Err(cause) if is_nothing(&cause) => return Heard::Nothing(self),
-            Err(_) => return Heard::Gone,
+            Err(cause) => return self.break_off(&cause),
         }
-        match self.prove() {
+        if !self.socket.is_sealed() && self.said.starts_with(&HELLO) {
+            let _ = say_bytes(&mut self.socket, &REFUSAL);
+            return self.break_off(&unwanted());
+        }
+        let heard = match self.prove() {
             Ok(true) => self.greet(),
             Ok(false) => Heard::Nothing(self),
             Err(Nonsense(what)) => self.refuse(what),
+        };
+        match heard {
+            // Nobody is going to tell of what is behind that.
+            Heard::Nothing(stranger) if stranger.socket.is_loaded() => stranger.listen(),
+            heard => heard,
         }
+    }
+
+    /// Nothing more can come of it.
+    fn break_off(mut self, cause: &io::Error) -> Heard {
+        if is_insecure(cause) {
+            complain(TARGET, format_args!("{} is refused: {cause}", self.from));
+            // So that it gets the reason.
+            self.socket.part();
+        }
+        Heard::Gone
     }
 
     /// Whether it has proved what it has to.
     fn prove(&mut self) -> Result<bool, Nonsense> {
         while let Some(answer) = self.proof.hear(&self.key, &mut self.said)? {
             // Whoever does not hear it notices the end.
-            let _ = say_bytes(&self.socket, &answer);
+            let _ = say_bytes(&mut self.socket, &answer);
         }
         Ok(self.proof.is_convinced())
     }

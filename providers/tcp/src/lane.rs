@@ -70,6 +70,10 @@ pub(crate) enum Stage {
     Connecting {
         until: Instant,
     },
+    /// The ends shake hands in TLS.
+    Securing {
+        until: Instant,
+    },
     /// The peer was asked whether it has the authorization key, and has not answered.
     Proving {
         until: Instant,
@@ -297,10 +301,22 @@ impl Lane {
         match self.stage {
             Stage::Resting { until }
             | Stage::Connecting { until }
+            | Stage::Securing { until }
             | Stage::Proving { until }
             | Stage::Asking { until } => Some(until),
             Stage::Up => None,
         }
+    }
+
+    /// Whether its socket has something to send that the queue does not have.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.socket.as_ref().is_some_and(Socket::is_behind)
+    }
+
+    /// Whether something has come that the system is not going to tell of any more.
+    #[inline]
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.socket.as_ref().is_some_and(Socket::is_loaded)
     }
 
     /// What the socket is to be watched for.
@@ -308,7 +324,11 @@ impl Lane {
         match self.stage {
             Stage::Resting { .. } => EpollFlags::empty(),
             Stage::Connecting { .. } => EpollFlags::EPOLLOUT,
-            Stage::Proving { .. } | Stage::Asking { .. } => EpollFlags::EPOLLIN,
+            Stage::Securing { .. } | Stage::Proving { .. } | Stage::Asking { .. } => {
+                let mut flags = EpollFlags::EPOLLIN;
+                flags.set(EpollFlags::EPOLLOUT, self.is_behind());
+                flags
+            }
             Stage::Up => {
                 let mut flags = EpollFlags::EPOLLRDHUP;
                 flags.set(EpollFlags::EPOLLIN, !self.rx.is_stalled());

@@ -46,11 +46,17 @@ mod provider;
 mod rma;
 mod row;
 mod rx;
+mod secure;
 mod serve;
 mod sight;
 mod socket;
 mod state;
 mod take;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "tls/without.rs"]
+mod tls;
 mod tx;
 mod vecs;
 mod wire;

@@ -98,8 +98,8 @@ impl State {
             .note(What::Lost, detail, errno.as_raw() as u64);
         self.fail_posts(at, errno, detail);
         let mut lane = self.lanes.remove(at);
-        if let Some(socket) = &lane.socket {
-            let _ = self.epoll.delete(socket);
+        if let Some(socket) = &mut lane.socket {
+            let _ = self.epoll.delete(&*socket);
             // A forked child may hold it, too.
             socket.shut(Shutdown::Both);
         }

@@ -247,9 +247,9 @@ impl PassiveEndpoint for Passive {
         if data.len() > DATA_MAX {
             return Err(Errno::Inval);
         }
-        let caller = take_request(handle).map_err(|error| error.errno())?;
+        let mut caller = take_request(handle).map_err(|error| error.errno())?;
         // Whoever does not hear it notices the end.
-        let _ = say(&caller.socket, &Hello::new(Kind::Refusal, None, data));
+        let _ = say(&mut caller.socket, &Hello::new(Kind::Refusal, None, data));
         caller.socket.shut(std::net::Shutdown::Both);
         Ok(())
     }

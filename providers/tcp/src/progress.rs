@@ -92,6 +92,7 @@ impl State {
         match lane.stage {
             Stage::Resting { .. } => 0,
             Stage::Connecting { .. } => self.connected(at),
+            Stage::Securing { .. } => self.secured(at),
             Stage::Proving { .. } => self.proved(at),
             Stage::Asking { .. } => self.greeted(at),
             Stage::Up => {

@@ -145,7 +145,7 @@ impl State {
             self.scratch = scratch;
         }
         if let Some(lane) = self.lanes.get(at)
-            && (lane.rx.is_stalled() || lane.is_parting)
+            && (lane.rx.is_stalled() || lane.is_parting || lane.is_loaded())
         {
             self.stall(at);
         }
@@ -167,7 +167,7 @@ impl State {
     fn fill(&mut self, at: usize, scratch: &mut [u8]) -> Came {
         let keys = std::sync::Arc::clone(&self.keys);
         let lane = &mut self.lanes[at];
-        let Some(socket) = &lane.socket else {
+        let Some(socket) = &mut lane.socket else {
             return Came::Nothing;
         };
         let mut direct = 0;
@@ -188,6 +188,9 @@ impl State {
             }
             _ => (socket.recv_bytes(scratch), scratch.len()),
         };
+        if socket.is_behind() {
+            self.is_behind(at);
+        }
         match came {
             Ok(0) => Came::End(Ok(())),
             Ok(count) => {
@@ -202,6 +205,13 @@ impl State {
                 _ => Came::End(Err(cause)),
             },
         }
+    }
+
+    /// There is an answer of TLS to what has come, for which the kernel has no room.
+    #[cold]
+    fn is_behind(&mut self, at: usize) {
+        self.lanes[at].tx.is_blocked = true;
+        self.watch(at);
     }
 
     /// `count` bytes were read into the place of the payload.

@@ -3,17 +3,18 @@
 #![expect(unsafe_code, reason = "system calls on memory that is no slice")]
 
 use std::cell::Cell;
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect,
-    listen, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, bind,
+    connect, listen, recv, sendmsg, setsockopt, socket, sockopt,
 };
 use selvedge_kit::inherit::Uninherited;
 
 use crate::config::Link;
+use crate::tls::Session;
 use crate::vecs::{Load, Room};
 
 /// Connections that the kernel keeps until they are accepted.
@@ -21,7 +22,11 @@ const BACKLOG: i32 = 4096;
 
 /// A connection that does not block.
 #[derive(Debug)]
-pub(crate) struct Socket(Uninherited<TcpStream>);
+pub(crate) struct Socket {
+    stream: Uninherited<TcpStream>,
+    /// What is between the stream and the bytes of others, if anything is.
+    tls: Option<Box<Session>>,
+}
 
 thread_local! {
     static SENT: Cell<usize> = const { Cell::new(0) };
@@ -65,7 +70,7 @@ impl Socket {
     }
 
     fn toward(self, to: SocketAddr) -> io::Result<Self> {
-        match connect(self.0.as_raw_fd(), &SockaddrStorage::from(to)) {
+        match connect(self.stream.as_raw_fd(), &SockaddrStorage::from(to)) {
             Ok(()) | Err(nix::errno::Errno::EINPROGRESS) => Ok(self),
             Err(cause) => Err(cause.into()),
         }
@@ -84,12 +89,60 @@ impl Socket {
         if link.user_timeout > 0 {
             setsockopt(&stream, sockopt::TcpUserTimeout, &link.user_timeout)?;
         }
-        Ok(Self(Uninherited::new(stream)))
+        Ok(Self {
+            stream: Uninherited::new(stream),
+            tls: None,
+        })
+    }
+
+    /// Puts a session between the stream and all that is sent and received from now on.
+    pub(crate) fn secure(&mut self, session: Session) {
+        self.tls = Some(Box::new(session));
+    }
+
+    /// Moves the handshake of its session on; whether it is over, as it is where there is none.
+    ///
+    /// # Errors
+    /// Those of [`Session::shake`].
+    pub(crate) fn shake(&mut self) -> io::Result<bool> {
+        match &mut self.tls {
+            None => Ok(true),
+            Some(tls) => tls.shake(&mut Wire(self.stream.as_fd())),
+        }
+    }
+
+    /// Whether something has come that the system is not going to tell of any more.
+    #[inline]
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_loaded())
+    }
+
+    /// Whether there is something to send that nobody here knows of.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_behind())
+    }
+
+    /// Sends that, as far as it fits; whether it was all.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn catch_up(&mut self) -> io::Result<bool> {
+        match &mut self.tls {
+            None => Ok(true),
+            Some(tls) => tls.push(&mut Wire(self.stream.as_fd())),
+        }
+    }
+
+    /// Whether what is sent is not what the system gets.
+    #[inline]
+    pub(crate) const fn is_sealed(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Whether connecting has worked, now that the socket is writable.
     pub(crate) fn finish_connect(&self) -> io::Result<()> {
-        let stream = self.0.fd();
+        let stream = self.stream.fd();
         if let Some(cause) = stream.take_error()? {
             return Err(cause);
         }
@@ -101,16 +154,19 @@ impl Socket {
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.fd().local_addr()
+        self.stream.fd().local_addr()
     }
 
     /// Sends what fits.
     #[inline]
-    pub(crate) fn send(&self, load: &mut Load<'_>) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, load: &mut Load<'_>) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return seal(tls, self.stream.as_fd(), load);
+        }
         #[cfg(test)]
         count_call();
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-        let fd = self.0.as_raw_fd();
+        let fd = self.stream.as_raw_fd();
         let sent = if let [only] = load.0.list() {
             // SAFETY: `Load` borrows the memory that its list names.
             unsafe { libc::send(fd, only.iov_base, only.iov_len, flags) }
@@ -126,10 +182,13 @@ impl Socket {
 
     /// Receives what is there; 0 at the end.
     #[inline]
-    pub(crate) fn recv(&self, room: &mut Room<'_>) -> io::Result<usize> {
+    pub(crate) fn recv(&mut self, room: &mut Room<'_>) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return open(tls, self.stream.as_fd(), room);
+        }
         #[cfg(test)]
         count_call();
-        let fd = self.0.as_raw_fd();
+        let fd = self.stream.as_raw_fd();
         let flags = libc::MSG_DONTWAIT;
         let came = if let [only] = room.0.list() {
             // SAFETY: `Room` borrows the memory that its list names, exclusively, or holds the
@@ -145,14 +204,14 @@ impl Socket {
 
     /// Receives into a slice.
     #[inline]
-    pub(crate) fn recv_bytes(&self, bytes: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn recv_bytes(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut room = Room::new();
         room.push_bytes(bytes);
         self.recv(&mut room)
     }
 
     /// Sends a slice, or what of it fits.
-    pub(crate) fn send_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut load = Load::new();
         load.push(bytes);
         self.send(&mut load)
@@ -160,11 +219,12 @@ impl Socket {
 
     /// Ends the connection so that the peer gets what was sent: what it has sent is read, because
     /// the system takes everything back otherwise.
-    pub(crate) fn part(&self) {
+    pub(crate) fn part(&mut self) {
         const MOST: usize = 1 << 20;
         self.shut(std::net::Shutdown::Write);
         let (mut bytes, mut total) = ([0; 4096], 0);
-        while let Ok(count @ 1..) = self.recv_bytes(&mut bytes) {
+        let mut wire = Wire(self.stream.as_fd());
+        while let Ok(count @ 1..) = wire.read(&mut bytes) {
             total += count;
             if total > MOST {
                 break;
@@ -173,15 +233,54 @@ impl Socket {
     }
 
     /// Ends the connection for whoever holds it.
-    pub(crate) fn shut(&self, how: std::net::Shutdown) {
+    pub(crate) fn shut(&mut self, how: std::net::Shutdown) {
+        if let Some(tls) = &mut self.tls {
+            tls.part(&mut Wire(self.stream.as_fd()));
+        }
         // It fails for one that has ended already.
-        let _ = self.0.fd().shutdown(how);
+        let _ = self.stream.fd().shutdown(how);
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.stream.as_fd()
+    }
+}
+
+#[cold]
+fn seal(tls: &mut Session, fd: BorrowedFd<'_>, load: &Load<'_>) -> io::Result<usize> {
+    tls.send(&mut Wire(fd), load.len(), |at, out| load.copy(at, out))
+}
+
+#[cold]
+fn open(tls: &mut Session, fd: BorrowedFd<'_>, room: &mut Room<'_>) -> io::Result<usize> {
+    let most = room.len();
+    tls.recv(&mut Wire(fd), most, |at, bytes| room.place(at, bytes))
+}
+
+/// The stream below a session.
+struct Wire<'a>(BorrowedFd<'a>);
+
+impl io::Read for Wire<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self.0.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?)
+    }
+}
+
+impl io::Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[io::IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let nowhere = None::<&SockaddrStorage>;
+        Ok(sendmsg(self.0.as_raw_fd(), parts, &[], flags, nowhere)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -407,17 +407,19 @@ impl Lane {
     /// # Errors
     /// When the connection has ended, or has to.
     pub(crate) fn flush(&mut self, keys: &Keys, ep: &Ep) -> Result<(), Broken> {
-        let Some(socket) = &self.socket else {
+        let Some(socket) = &mut self.socket else {
             return Ok(());
         };
-        self.tx.is_blocked = false;
+        self.tx.is_blocked = socket.is_behind() && !socket.catch_up().map_err(Broken::Io)?;
         let Terms { order, .. } = self.terms;
         let knows = self.terms.knows();
         while !self.tx.is_idle() {
             let exposes = |out: &Out| matches!(out, Out::Frame(frame) if matches!(frame.payload, Payload::Registered(_)));
             let regions = self.tx.queue.iter().take(VECS).any(exposes);
             let regions = regions.then(|| keys.regions());
-            self.tx.align(order, knows);
+            if !socket.is_sealed() {
+                self.tx.align(order, knows);
+            }
             let mut load = Load::new();
             for out in &self.tx.queue {
                 let is_more = match out {

@@ -1,6 +1,7 @@
-//! Lists of stretches of memory, for system calls that send from them or receive into them.
+//! Lists of stretches of memory: system calls send from them and receive into them, and sessions copy
+//! from them and to them.
 
-#![expect(unsafe_code, reason = "a header that is all zeros")]
+#![expect(unsafe_code, reason = "memory that is no slice")]
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -52,6 +53,19 @@ impl Vecs<'_> {
         true
     }
 
+    /// Where the `len` bytes from `at` on are, as far as there are so many.
+    fn parts(&self, at: usize, len: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+        let (mut skip, mut left) = (at, len);
+        self.list().iter().map_while(move |stretch| {
+            let skipped = skip.min(stretch.iov_len);
+            let part = left.min(stretch.iov_len - skipped);
+            skip -= skipped;
+            left -= part;
+            let first: *mut u8 = stretch.iov_base.cast();
+            (part > 0 || left > 0).then(|| (first.wrapping_add(skipped), part))
+        })
+    }
+
     /// The stretches so far.
     pub(crate) fn list(&self) -> &[libc::iovec] {
         &self.list[..self.count]
@@ -88,6 +102,35 @@ impl<'a> Load<'a> {
     }
 }
 
+impl Load<'_> {
+    /// Copies the bytes from `at` on to `out`, which they fill.
+    pub(crate) fn copy(&self, at: usize, out: &mut [u8]) {
+        let mut out = out;
+        for (from, len) in self.0.parts(at, out.len()) {
+            let (to, rest) = std::mem::take(&mut out).split_at_mut(len);
+            out = rest;
+            // SAFETY: `Load` borrows the memory that its list names, or the regions that it is part
+            // of, and `to` is as long. Nobody's reference is made of what peers may change, and
+            // bytes that change meanwhile are old or new, as in a system call.
+            unsafe { std::ptr::copy(from, to.as_mut_ptr(), len) };
+        }
+    }
+}
+
+impl Room<'_> {
+    /// Puts bytes at the places from `at` on, of which there are enough.
+    pub(crate) fn place(&mut self, at: usize, bytes: &[u8]) {
+        let mut bytes = bytes;
+        for (to, len) in self.0.parts(at, bytes.len()) {
+            let (from, rest) = bytes.split_at(len);
+            bytes = rest;
+            // SAFETY: `Room` borrows the memory that its list names, exclusively, or holds the
+            // regions that it is part of; `from` is as long, and memory of a session.
+            unsafe { std::ptr::copy(from.as_ptr(), to, len) };
+        }
+    }
+}
+
 impl<'a> Room<'a> {
     pub(crate) const fn new() -> Self {
         Self(Vecs::new())
@@ -111,5 +154,35 @@ impl<'a> Room<'a> {
     /// Bytes of all.
     pub(crate) const fn len(&self) -> usize {
         self.0.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_copied_out_of_and_into_stretches_from_every_place() {
+        let bytes: Vec<u8> = (0..40).collect();
+        let cuts = [&bytes[..7], &[], &bytes[7..8], &bytes[8..40]];
+        for at in 0..40 {
+            for end in at..=40 {
+                let mut load = Load::new();
+                assert!(cuts.iter().all(|cut| load.push(cut)));
+                let mut out = vec![0; end - at];
+                load.copy(at, &mut out);
+                assert_eq!(out, bytes[at..end]);
+
+                let (mut first, mut second, mut third) = ([0; 9], [0; 0], [0; 31]);
+                let mut room = Room::new();
+                assert!(room.push_bytes(&mut first) && room.push_bytes(&mut second));
+                assert!(room.push_bytes(&mut third));
+                room.place(at, &out);
+                let whole = [&first[..], &third].concat();
+                assert_eq!(whole[at..end], out);
+                let others = whole[..at].iter().chain(&whole[end..]);
+                assert!(others.copied().all(|byte| byte == 0));
+            }
+        }
     }
 }
