@@ -73,6 +73,29 @@ impl Params {
         with
     }
 
+    /// The same, with a variable set: what a program wants of a provider, besides what the
+    /// environment says. A name that does not begin with `FI_` is left out.
+    ///
+    /// # Examples
+    /// ```
+    /// use selvedge::Registry;
+    /// use selvedge::param::Params;
+    ///
+    /// let params = Params::from_env().set("FI_DEMO_TX_SIZE", "2k");
+    /// assert_eq!(params.raw("FI_DEMO_TX_SIZE"), Some("2k"));
+    /// // Everything that is opened from descriptions of this registry has it.
+    /// let registry = Registry::new().with_params(params);
+    /// # drop(registry);
+    /// ```
+    #[must_use]
+    pub fn set(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let name = name.into();
+        if name.starts_with("FI_") {
+            Arc::make_mut(&mut self.values).insert(name, value.into());
+        }
+        self
+    }
+
     /// What a variable was set to, declared or not.
     pub fn raw(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)

@@ -222,8 +222,13 @@ impl State {
                 self.introduced(self.lanes[at].peer, hello);
                 self.rise(at, terms);
             }
-            // It wants its own request to be taken, or has another reason that passes.
-            (Greeting::Refusal, _) => self.not_there(at, &io::ErrorKind::ConnectionRefused.into()),
+            // It wants its own request to be taken, or has another reason that passes. It is there,
+            // and what it has to do first may take its time: handshakes with a crowd do.
+            (Greeting::Refusal, _) => {
+                let patience = self.config.peer_timeout.max(self.config.connect_timeout);
+                let cause = io::ErrorKind::ConnectionRefused.into();
+                self.try_again(at, &cause, patience);
+            }
             _ => self.not_there(at, &io::ErrorKind::InvalidData.into()),
         }
     }
@@ -244,6 +249,10 @@ impl State {
 
     /// A peer could not be reached: it is tried again for a while.
     pub(crate) fn not_there(&mut self, at: usize, cause: &io::Error) {
+        self.try_again(at, cause, self.config.peer_timeout);
+    }
+
+    fn try_again(&mut self, at: usize, cause: &io::Error, patience: Duration) {
         if self.door.is_none() {
             return self.connection_failed(at, cause);
         }
@@ -256,7 +265,7 @@ impl State {
         lane.watched = nix::sys::epoll::EpollFlags::empty();
         lane.greeting.clear();
         lane.proof = None;
-        if now.duration_since(lane.since) < self.config.peer_timeout {
+        if now.duration_since(lane.since) < patience {
             lane.stage = Stage::Resting { until: now + RETRY };
             return;
         }

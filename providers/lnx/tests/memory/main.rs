@@ -10,3 +10,8 @@ mod provider;
 #[expect(dead_code, reason = "not every helper is for every provider")]
 #[path = "../../../tcp/tests/one_process/side.rs"]
 mod side;
+
+/// What every endpoint is opened with, besides what its test asks for.
+const fn variables() -> Vec<(&'static str, String)> {
+    Vec::new()
+}

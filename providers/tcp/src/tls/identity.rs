@@ -40,7 +40,8 @@ pub(crate) fn identity(params: &Params) -> Result<Option<Identity>, Error> {
 
 impl Identity {
     fn read(params: &Params) -> Result<Self, Error> {
-        let chain = certificates(&file(params, "FI_TCP_TLS_CERT")?)?;
+        let cert = file(params, "FI_TCP_TLS_CERT")?;
+        let chain = certificates(&cert)?;
         let key = file(params, "FI_TCP_TLS_KEY")?;
         let own = PrivateKeyDer::from_pem_file(&key.path);
         let own = own.map_err(|cause| key.unreadable(&cause, "private key"))?;
@@ -64,9 +65,13 @@ impl Identity {
         let own_again = own.clone_key();
         let called = called(&crypto, callers, chain.clone(), own_again);
         let caller = caller(&crypto, roots, chain, own);
+        let unfit = |cause| {
+            let File { name, path } = &cert;
+            key.bad(&format_args!("with {name}={path:?}: {cause}"))
+        };
         Ok(Self {
-            caller: Arc::new(caller.map_err(|cause| key.bad(&cause))?),
-            called: Arc::new(called.map_err(|cause| key.bad(&cause))?),
+            caller: Arc::new(caller.map_err(unfit)?),
+            called: Arc::new(called.map_err(unfit)?),
             name,
         })
     }

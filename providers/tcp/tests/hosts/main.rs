@@ -17,6 +17,11 @@ use selvedge::{Errno, FiAddr};
 
 use side::{Side, info_at, pattern, until};
 
+/// What every endpoint is opened with, besides what its test asks for.
+const fn variables() -> Vec<(&'static str, String)> {
+    Vec::new()
+}
+
 /// Set in the process on the other host: where it is to be.
 const GUEST: &str = "SELVEDGE_TCP_TEST_GUEST";
 const LARGE: usize = 8 << 20;

@@ -33,3 +33,8 @@ mod sources;
 mod truncation;
 #[path = "../../../shm/tests/messages/verbs.rs"]
 mod verbs;
+
+/// What every endpoint is opened with, besides what its test asks for.
+const fn variables() -> Vec<(&'static str, String)> {
+    Vec::new()
+}

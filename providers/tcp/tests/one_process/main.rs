@@ -9,3 +9,8 @@ mod memory;
 mod peers;
 mod provider;
 mod side;
+
+/// What every endpoint is opened with, besides what its test asks for.
+const fn variables() -> Vec<(&'static str, String)> {
+    Vec::new()
+}

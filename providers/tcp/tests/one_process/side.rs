@@ -26,9 +26,10 @@ pub(crate) fn info(ep_type: EpType, params: &[(&str, &str)]) -> Info {
 }
 
 pub(crate) fn info_at(at: &str, ep_type: EpType, params: &[(&str, &str)]) -> Info {
+    let asked = params.iter().map(|&(name, value)| (name, value.to_owned()));
     let registry = Registry::new()
         .with(&selvedge_tcp::PROVIDER)
-        .with_params(params.iter().copied().collect());
+        .with_params(crate::variables().into_iter().chain(asked).collect());
     let mut caps = Caps::MSG | Caps::RMA | Caps::ATOMIC;
     if ep_type == EpType::Rdm {
         caps |= Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;

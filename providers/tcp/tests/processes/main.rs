@@ -17,6 +17,11 @@ use selvedge::{Bindings, Context, Errno, FiAddr, av, wait};
 
 use side::{Side, exchange, info, pattern, until};
 
+/// What every endpoint is opened with, besides what its test asks for.
+const fn variables() -> Vec<(&'static str, String)> {
+    Vec::new()
+}
+
 /// Set in the process that is to die.
 const VICTIM: &str = "SELVEDGE_TCP_TEST_VICTIM";
 

@@ -1,0 +1,29 @@
+//! Connections in TLS: everything as without it, unreadable on the way, and none with whom it does
+//! not suit.
+
+#![cfg(feature = "tls")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+#[path = "../one_process/connections.rs"]
+mod connections;
+mod doors;
+mod keys;
+#[path = "../one_process/memory.rs"]
+mod memory;
+mod papers;
+mod parameters;
+#[path = "../one_process/peers.rs"]
+mod peers;
+mod processes;
+#[path = "../one_process/provider.rs"]
+mod provider;
+mod refusals;
+#[path = "../one_process/side.rs"]
+mod side;
+mod sleepers;
+mod wire;
+
+/// What every endpoint is opened with, besides what its test asks for.
+fn variables() -> Vec<(&'static str, String)> {
+    papers::usual().variables()
+}

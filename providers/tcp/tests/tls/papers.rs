@@ -1,0 +1,111 @@
+//! Certificates for tests: authorities, and what they have signed, in files.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+
+/// Who signs certificates.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    /// Its own certificate.
+    pub(crate) file: PathBuf,
+}
+
+/// A certificate with its key, and whom its owner believes.
+#[derive(Clone)]
+pub(crate) struct Papers {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) ca: PathBuf,
+    /// What peers have to be called.
+    pub(crate) name: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        static AUTHORITIES: AtomicUsize = AtomicUsize::new(0);
+        let number = AUTHORITIES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("authority {number}");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let file = written("ca", &issuer.pem());
+        Self { issuer, file }
+    }
+
+    /// A certificate that is good for the loopback addresses, and a name.
+    pub(crate) fn papers(&self) -> Papers {
+        self.sign(|_| {})
+    }
+
+    pub(crate) fn sign(&self, edit: impl FnOnce(&mut CertificateParams)) -> Papers {
+        let mut params = CertificateParams::new(["fabric.test".to_owned()]).unwrap();
+        let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        params
+            .subject_alt_names
+            .extend(loopback.map(SanType::IpAddress));
+        edit(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap();
+        Papers {
+            cert: written("cert", &cert.pem()),
+            key: written("key", &key.serialize_pem()),
+            ca: self.file.clone(),
+            name: String::new(),
+        }
+    }
+}
+
+impl Papers {
+    /// The variables that say so.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        vec![
+            ("FI_TCP_TLS", "require".to_owned()),
+            ("FI_TCP_TLS_CERT", path(&self.cert)),
+            ("FI_TCP_TLS_KEY", path(&self.key)),
+            ("FI_TCP_TLS_CA", path(&self.ca)),
+            ("FI_TCP_TLS_NAME", self.name.clone()),
+        ]
+    }
+}
+
+/// Those of this process.
+pub(crate) fn authority() -> &'static Authority {
+    static AUTHORITY: OnceLock<Authority> = OnceLock::new();
+    AUTHORITY.get_or_init(Authority::new)
+}
+
+/// What every endpoint has that is given nothing else.
+pub(crate) fn usual() -> &'static Papers {
+    static PAPERS: OnceLock<Papers> = OnceLock::new();
+    PAPERS.get_or_init(|| authority().papers())
+}
+
+pub(crate) fn written(what: &str, text: &str) -> PathBuf {
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let path = folder().join(format!("{what}{number}.pem"));
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// A folder of this process; those of processes that are over are removed.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("papers");
+        for old in std::fs::read_dir(&all).into_iter().flatten().flatten() {
+            if !Path::new("/proc").join(old.file_name()).exists() {
+                let _ = std::fs::remove_dir_all(old.path());
+            }
+        }
+        let own = all.join(std::process::id().to_string());
+        std::fs::create_dir_all(&own).unwrap();
+        own
+    })
+}

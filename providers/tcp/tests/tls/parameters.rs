@@ -1,0 +1,77 @@
+//! What is wrong with the parameters is said before anything is opened.
+
+use std::sync::Arc;
+
+use selvedge::info::EpType;
+use selvedge::{Errno, Hints, Registry};
+
+use crate::papers::{authority, usual, written};
+use crate::side::{Side, exchange, info};
+
+/// Why the provider has nothing to offer with this variable changed.
+fn refusal(name: &str, value: &str) -> String {
+    let own = usual().variables().into_iter();
+    let all = own.map(|(known, was)| match known == name {
+        true => (known, value.to_owned()),
+        false => (known, was),
+    });
+    let registry = Registry::new()
+        .with(&selvedge_tcp::PROVIDER)
+        .with_params(all.collect());
+    registry.infos(&Hints::new()).unwrap_err().to_string()
+}
+
+#[test]
+fn bad_parameters_are_named_with_their_values() {
+    let empty = written("empty", "");
+    let empty = empty.to_str().unwrap();
+    let foreign = authority().papers();
+    let table = [
+        ("FI_TCP_TLS", "sometimes", "require"),
+        ("FI_TCP_TLS_CERT", "", "is not set"),
+        ("FI_TCP_TLS_KEY", "", "is not set"),
+        ("FI_TCP_TLS_CA", "", "is not set"),
+        ("FI_TCP_TLS_CERT", "/nowhere/at/all", "No such file"),
+        ("FI_TCP_TLS_KEY", "/nowhere/at/all", "No such file"),
+        ("FI_TCP_TLS_CA", "/nowhere/at/all", "No such file"),
+        ("FI_TCP_TLS_CERT", empty, "no certificate"),
+        ("FI_TCP_TLS_KEY", empty, "no private key"),
+        ("FI_TCP_TLS_CA", empty, "no certificate"),
+        ("FI_TCP_TLS_KEY", foreign.key.to_str().unwrap(), "TLS_CERT"),
+        ("FI_TCP_TLS_NAME", "not a name", "neither"),
+    ];
+    for (name, value, why) in table {
+        let text = refusal(name, value);
+        for part in [name, value, why] {
+            assert!(text.contains(part), "{name}={value}: {text}");
+        }
+    }
+}
+
+/// Two domains of one process need not agree: a program says so for each.
+#[test]
+fn a_program_sets_the_parameters_of_one_domain() {
+    let params = selvedge::param::Params::from_env();
+    let params = usual()
+        .variables()
+        .into_iter()
+        .fold(params, |params, (name, value)| params.set(name, value));
+    let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
+    let hints = info(EpType::Rdm, &[]);
+    let hints = Hints::new()
+        .caps(hints.caps)
+        .ep_type(EpType::Rdm)
+        .src_addr("127.0.0.1:0".parse().unwrap());
+    let secured = registry.with_params(params).infos(&hints).unwrap();
+    let (a, b) = (Side::open(&secured[0]), Side::new());
+    exchange(&a, &b);
+    let plain = Registry::new()
+        .with(&selvedge_tcp::PROVIDER)
+        .with_params([("FI_TCP_PEER_TIMEOUT", "100ms")].into_iter().collect());
+    let c = Side::open(&plain.infos(&hints).unwrap()[0]);
+    let to = c.knows(&a);
+    c.tsend(to, 1, b"in the clear", 1).unwrap();
+    let error = c.wait(&[&a, &b]).unwrap_err();
+    assert_eq!(error.errno, Errno::ConnRefused, "{error:?}");
+    assert!(Arc::strong_count(&a.domain) > 0);
+}

@@ -1,0 +1,163 @@
+//! What is on the wire, seen and changed by whoever stands in between.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use selvedge::{Errno, FiAddr, Registry};
+
+use crate::side::{Side, exchange, pattern};
+
+/// Somebody between two endpoints, for as many connections as come.
+pub(crate) struct Relay {
+    pub(crate) addr: SocketAddr,
+    seen: Arc<Mutex<Vec<u8>>>,
+}
+
+/// What it does to bytes that the caller has sent, of which so many have passed before; `false` to
+/// pass nothing more.
+type Meddle = fn(usize, &mut Vec<u8>) -> bool;
+
+impl Relay {
+    pub(crate) fn new(to: SocketAddr, meddle: Meddle) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            while let Ok((near, _)) = listener.accept() {
+                let far = TcpStream::connect(to).unwrap();
+                let ways = [
+                    (near.try_clone().unwrap(), far.try_clone().unwrap(), meddle),
+                    (far, near, (|_, _| true) as Meddle),
+                ];
+                for (from, to, meddle) in ways {
+                    let log = Arc::clone(&log);
+                    std::thread::spawn(move || pass_on(from, to, meddle, &log));
+                }
+            }
+        });
+        Self { addr, seen }
+    }
+
+    fn has_seen(&self, bytes: &[u8]) -> bool {
+        let seen = self.seen.lock().unwrap();
+        seen.windows(bytes.len()).any(|window| window == bytes)
+    }
+
+    fn len(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, meddle: Meddle, log: &Mutex<Vec<u8>>) {
+    let (mut bytes, mut passed) = (vec![0; 1 << 16], 0);
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        let mut part = bytes[..count].to_vec();
+        log.lock().unwrap().extend_from_slice(&part);
+        let goes_on = meddle(passed, &mut part);
+        passed += count;
+        if to.write_all(&part).is_err() || !goes_on {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+/// A message of `a` reaches `b` by a way of its own.
+fn by_way_of(relay: SocketAddr, a: &Side, b: &Side, bytes: &[u8]) {
+    let to = a.insert(relay);
+    let landing = b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
+    a.tsend(to, 5, bytes, 1).unwrap();
+    b.wait_for(2, &[a]);
+    a.wait_for(1, &[b]);
+    assert_eq!(landing.bytes(), bytes);
+}
+
+fn plain() -> Side {
+    let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
+    let hints = selvedge::Hints::new()
+        .caps(selvedge::Caps::TAGGED)
+        .ep_type(selvedge::info::EpType::Rdm)
+        .src_addr("127.0.0.1:0".parse().unwrap());
+    Side::open(&registry.infos(&hints).unwrap()[0])
+}
+
+#[test]
+fn what_is_said_is_not_to_be_read_on_the_way() {
+    let word = b"nobody is to read this word but the two of us";
+    let large = [&word[..], &pattern(3, 300_000), word].concat();
+    // That it can be found, where there is no TLS.
+    let sides = [
+        ([plain(), plain()], true),
+        ([Side::new(), Side::new()], false),
+    ];
+    for ([a, b], is_seen) in sides {
+        let relay = Relay::new(b.addr(), |_, _| true);
+        for bytes in [&word[..], &large] {
+            by_way_of(relay.addr, &a, &b, bytes);
+        }
+        assert_eq!(relay.has_seen(word), is_seen);
+        assert_eq!(relay.has_seen(&pattern(3, 300_000)[1000..1100]), is_seen);
+        assert!(relay.len() > 300_000);
+    }
+}
+
+/// Far behind the handshakes.
+const LATE: usize = 100_000;
+
+/// What becomes of a large message with whoever does this to it.
+fn lost(meddle: Meddle) -> String {
+    let (a, b, c) = (Side::new(), Side::new(), Side::new());
+    let relay = Relay::new(b.addr(), meddle);
+    let to = a.insert(relay.addr);
+    let bytes = pattern(1, 8 << 20);
+    b.trecv(FiAddr::UNSPEC, 5, bytes.len(), 2);
+    a.tsend(to, 5, &bytes, 1).unwrap();
+    let error = b.wait(&[&a, &c]).unwrap_err();
+    assert_eq!(error.errno, Errno::ConnReset, "{error:?}");
+    exchange(&c, &b);
+    exchange(&b, &c);
+    error.detail
+}
+
+#[test]
+fn a_stream_that_is_cut_within_a_record_is_a_lost_connection() {
+    let detail = lost(|passed, bytes| {
+        let is_late = passed + bytes.len() > LATE;
+        if is_late {
+            bytes.truncate(LATE - passed);
+        }
+        !is_late
+    });
+    assert!(detail.contains("lost"), "{detail}");
+}
+
+#[test]
+fn a_byte_that_was_changed_on_the_way_ends_the_connection() {
+    let detail = lost(|passed, bytes| {
+        if let Some(byte) = LATE.checked_sub(passed).and_then(|at| bytes.get_mut(at)) {
+            *byte ^= 1;
+        }
+        true
+    });
+    assert!(detail.contains("TLS"), "{detail}");
+}
+
+/// An end of the stream that nobody has announced is not the end of what the peer had to say.
+#[test]
+fn an_end_without_a_goodbye_is_no_end() {
+    let (a, b) = (Side::new(), Side::new());
+    let relay = Relay::new(b.addr(), |_, bytes| !bytes.starts_with(&[23, 3, 3, 0x40]));
+    by_way_of(relay.addr, &a, &b, b"small");
+    let from_a = b.knows(&a);
+    b.trecv(from_a, 6, 8, 6);
+    let to = a.insert(relay.addr);
+    // Whole records of it arrive, and then nothing.
+    a.tsend(to, 9, &pattern(1, 1 << 20), 3).unwrap();
+    let error = b.wait(&[&a]).unwrap_err();
+    assert_eq!(error.errno, Errno::ConnReset, "{error:?}");
+    assert!(error.detail.contains("goodbye"), "{error:?}");
+}
