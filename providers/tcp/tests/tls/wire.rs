@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use selvedge::{Errno, FiAddr, Registry};
+use selvedge::{Context, Errno, FiAddr, Registry};
 
-use crate::side::{Side, exchange, pattern};
+use crate::side::{Side, exchange, pattern, until};
 
 /// Somebody between two endpoints, for as many connections as come.
 pub(crate) struct Relay {
@@ -102,6 +102,42 @@ fn what_is_said_is_not_to_be_read_on_the_way() {
         assert_eq!(relay.has_seen(word), is_seen);
         assert_eq!(relay.has_seen(&pattern(3, 300_000)[1000..1100]), is_seen);
         assert!(relay.len() > 300_000);
+    }
+}
+
+/// Their records were made when there was no room for all of them.
+#[test]
+fn messages_that_had_to_wait_for_room_arrive_as_they_were_posted() {
+    let (a, b) = (Side::new(), Side::new());
+    exchange(&a, &b);
+    let to = a.knows(&b);
+    let bytes = |number: u64| pattern(number as usize, 2049 + (number as usize * 1009) % 60_000);
+    let landings: Vec<_> = (0..600)
+        .map(|number| b.trecv(FiAddr::UNSPEC, number, bytes(number).len(), number))
+        .collect();
+    for number in 0..600 {
+        a.tsend(to, number, &bytes(number), number).unwrap();
+    }
+    // A part of them is in the system, and nobody reads. What is sent elsewhere changes nothing.
+    let (c, d) = (plain(), plain());
+    for _ in 0..100 {
+        a.drive();
+        exchange(&c, &d);
+    }
+    let mut sent = 0;
+    for number in 0..600 {
+        until(|| {
+            sent += u64::from(a.poll().is_some_and(|done| done.is_ok()));
+            b.poll()
+                .map(|done| assert_eq!(done.unwrap().context, Context(number)))
+        });
+    }
+    until(|| {
+        sent += u64::from(a.poll().is_some_and(|done| done.is_ok()));
+        (sent == 600).then_some(())
+    });
+    for (number, landing) in (0..).zip(landings) {
+        assert!(landing.bytes() == bytes(number), "{number}");
     }
 }
 
