@@ -148,6 +148,20 @@ const PLANTS: &[Plant] = plants! {
         "to fetch is to write": "let is_read = change.kernel.has_result();" => "let is_read = change.kernel.op() == Op::AtomicRead;"
             fails "to_fetch_is_to_read_for_the_counters_of_the_target";
     }
+    "providers/tcp/src/tls/identity.rs": "selvedge-tcp" "--test=tls" {
+        "callers show no certificate": ".with_client_cert_verifier(callers)" => ".with_no_client_auth()"
+            fails "strangers_without_a_certificate_or_with_an_older_release_are_turned_out";
+        "callers may have any name": "verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end)?, &self.name);"
+            fails "with_a_name_certificates_have_to_have_it_at_both_ends";
+    }
+    "providers/tcp/src/rx.rs": "selvedge-tcp" "--test=tls" {
+        "what was read already is forgotten by who goes to sleep": " || lane.is_loaded())" => ")"
+            fails "whoever_may_sleep_has_nothing_that_was_read_already";
+    }
+    "providers/tcp/src/tx.rs": "selvedge-tcp" "--test=tls" {
+        "a header changes when a part of it is sealed": "if !socket.is_sealed() {" => "if socket.is_sealed() || order == Order::Own {"
+            fails "messages_that_had_to_wait_for_room_arrive_as_they_were_posted";
+    }
     "providers/tcp/src/cm.rs": "selvedge-tcp" "--test=one_process" {
         "an endpoint connects from anywhere": "Some(place) => place.connect(to, &self.config.link)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.link)?,"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
