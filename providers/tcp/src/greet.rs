@@ -55,6 +55,8 @@ struct Stranger {
     key: AuthKey,
     proof: Called,
     said: Vec<u8>,
+    /// What the socket is watched for.
+    watched: EpollFlags,
     until: Instant,
 }
 
@@ -143,7 +145,10 @@ impl Door {
                 break;
             };
             match stranger.listen() {
-                Heard::Nothing(stranger) => self.strangers.push_back(stranger),
+                Heard::Nothing(mut stranger) => {
+                    stranger.watch(epoll);
+                    self.strangers.push_back(stranger);
+                }
                 Heard::All(caller) => {
                     let _ = epoll.delete(&caller.socket);
                     callers.push(caller);
@@ -175,6 +180,7 @@ impl Door {
             key: self.config.key,
             proof: Called::of(&self.config.key),
             said: Vec::new(),
+            watched: EpollFlags::EPOLLIN,
             until: Instant::now() + self.config.connect_timeout,
         });
     }
@@ -239,7 +245,21 @@ enum Heard {
 }
 
 impl Stranger {
+    /// Has its socket tell when there is room for what TLS has to say, while there is none.
+    fn watch(&mut self, epoll: &Epoll) {
+        let mut wanted = EpollFlags::EPOLLIN;
+        wanted.set(EpollFlags::EPOLLOUT, self.socket.is_behind());
+        if wanted != self.watched {
+            self.watched = wanted;
+            // If it fails, the stranger has its time, as if it said nothing.
+            let _ = epoll.modify(&self.socket, &mut EpollEvent::new(wanted, DOOR));
+        }
+    }
+
     fn listen(mut self) -> Heard {
+        if self.socket.is_behind() && self.socket.catch_up().is_err() {
+            return Heard::Gone;
+        }
         let mut bytes = [0; HEADER + DATA_MAX];
         match self.socket.recv_bytes(&mut bytes) {
             Ok(0) => return Heard::Gone,

@@ -324,10 +324,11 @@ impl Lane {
         match self.stage {
             Stage::Resting { .. } => EpollFlags::empty(),
             Stage::Connecting { .. } => EpollFlags::EPOLLOUT,
+            Stage::Securing { .. } if self.is_behind() => {
+                EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
+            }
             Stage::Securing { .. } | Stage::Proving { .. } | Stage::Asking { .. } => {
-                let mut flags = EpollFlags::EPOLLIN;
-                flags.set(EpollFlags::EPOLLOUT, self.is_behind());
-                flags
+                EpollFlags::EPOLLIN
             }
             Stage::Up => {
                 let mut flags = EpollFlags::EPOLLRDHUP;

@@ -12,6 +12,7 @@ use selvedge_kit::srx::{Kind, Source};
 use crate::connect::TARGET;
 use crate::lane::{Fetch, Lane};
 use crate::rx::Goal;
+use crate::secure::is_insecure;
 use crate::state::State;
 use crate::tx::Broken;
 
@@ -34,10 +35,11 @@ impl State {
                     io::ErrorKind::NetworkUnreachable => Errno::NetUnreach,
                     _ => Errno::ConnReset,
                 };
-                (
-                    errno,
-                    format!("the connection with {peer} is lost: {cause}"),
-                )
+                let detail = format!("the connection with {peer} is lost: {cause}");
+                if is_insecure(&cause) {
+                    complain(TARGET, format_args!("{detail}"));
+                }
+                (errno, detail)
             }
         };
         self.lose(at, errno, &detail);

@@ -18,7 +18,6 @@ mod matching;
 mod model;
 #[path = "../../../shm/tests/messages/multi.rs"]
 mod multi;
-#[expect(dead_code, reason = "not every helper is for every test")]
 #[path = "../tls/papers.rs"]
 mod papers;
 #[path = "../../../shm/tests/messages/peek.rs"]
