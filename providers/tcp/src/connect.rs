@@ -248,11 +248,12 @@ impl State {
     }
 
     /// A peer could not be reached: it is tried again for a while.
-    pub(crate) fn not_there(&mut self, at: usize, cause: &io::Error) {
+    fn not_there(&mut self, at: usize, cause: &io::Error) {
         self.try_again(at, cause, self.config.peer_timeout);
     }
 
-    fn try_again(&mut self, at: usize, cause: &io::Error, patience: Duration) {
+    /// Tries a peer again unless it has had that much time.
+    pub(crate) fn try_again(&mut self, at: usize, cause: &io::Error, patience: Duration) {
         if self.door.is_none() {
             return self.connection_failed(at, cause);
         }

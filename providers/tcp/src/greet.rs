@@ -1,14 +1,14 @@
 //! The door: where peers come in, and wait until they have said who they are.
 //!
-//! A connection that says nothing, or nonsense, is turned out after a while, or when too many others
-//! come; nobody who is known already notices.
+//! A connection that says nothing, or nonsense, is turned out after a while, or soon when many others
+//! come, who wait outside meanwhile; nobody who is known already notices.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Once;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use selvedge::{Errno, Error};
@@ -28,6 +28,9 @@ use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
 
 /// Connections that are accepted in one turn.
 const ACCEPTS: usize = 64;
+/// How long a stranger may be silent while others wait for its place: long enough for a crowd whose
+/// members take turns on one core.
+const GRACE: Duration = Duration::from_millis(20);
 
 /// A socket that connections come to.
 pub(crate) type Listener = Uninherited<TcpListener>;
@@ -40,7 +43,10 @@ pub(crate) struct Door {
     listener: Listener,
     /// Where it is.
     pub(crate) addr: SocketAddr,
+    /// In the order in which they came.
     strangers: VecDeque<Stranger>,
+    /// Nobody is let in until there is room.
+    is_shut: bool,
     /// Kept for turning peers away when descriptors are short.
     spare: Option<File>,
     config: Config,
@@ -57,7 +63,7 @@ struct Stranger {
     said: Vec<u8>,
     /// What the socket is watched for.
     watched: EpollFlags,
-    until: Instant,
+    came: Instant,
 }
 
 /// Somebody who wants a connection.
@@ -101,6 +107,7 @@ impl Door {
             listener,
             addr,
             strangers: VecDeque::new(),
+            is_shut: false,
             spare: File::open("/dev/null").ok(),
             config: config.clone(),
         })
@@ -113,24 +120,63 @@ impl Door {
 
     /// When the first of those who wait has had its time.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.strangers.front().map(|stranger| stranger.until)
+        let first = self.strangers.front()?;
+        Some(first.came + self.patience())
     }
 
-    /// Turns out those that have had their time: the first ones, because all have the same.
-    pub(crate) fn turn_out(&mut self, now: Instant) {
-        while let Some(late) = self.strangers.pop_front_if(|it| it.until <= now) {
+    /// How long a stranger may be silent.
+    fn patience(&self) -> Duration {
+        match self.is_shut {
+            true => self.config.connect_timeout.min(GRACE),
+            false => self.config.connect_timeout,
+        }
+    }
+
+    /// Turns out those that have had their time, and lets others in again.
+    pub(crate) fn turn_out(&mut self, now: Instant, epoll: &Epoll) {
+        let patience = self.patience();
+        while let Some(late) = self.strangers.pop_front_if(|it| it.came + patience <= now) {
             complain(
                 TARGET,
                 format_args!("{} connects and says nothing", late.from),
             );
         }
+        self.set_shut(self.is_full(), epoll);
     }
 
-    /// Lets in who has come, and hears who has said something. Who has said who it is.
+    fn is_full(&self) -> bool {
+        self.strangers.len() >= self.config.strangers
+    }
+
+    /// Whether the listener tells of nobody.
+    fn set_shut(&mut self, is_shut: bool, epoll: &Epoll) {
+        if is_shut == self.is_shut {
+            return;
+        }
+        let wanted = match is_shut {
+            true => EpollFlags::empty(),
+            false => EpollFlags::EPOLLIN,
+        };
+        let event = &mut EpollEvent::new(wanted, DOOR);
+        // If it fails, the door stays as it is, and this is tried again.
+        if epoll.modify(&self.listener, event).is_ok() {
+            self.is_shut = is_shut;
+        }
+    }
+
+    /// Hears who has said something, and lets in who has come. Who has said who it is.
     pub(crate) fn hear(&mut self, epoll: &Epoll) -> Vec<Caller> {
+        let mut callers = Vec::new();
+        for _ in 0..self.strangers.len() {
+            let stranger = self.strangers.pop_front();
+            callers.extend(stranger.and_then(|it| self.listen_to(it, epoll)));
+        }
         for _ in 0..ACCEPTS {
+            if self.is_full() {
+                break;
+            }
             match self.listener.fd().accept() {
-                Ok((stream, from)) => self.let_in(stream, from, epoll),
+                Ok((stream, from)) => callers.extend(self.let_in(stream, from, epoll)),
                 Err(cause) if is_nothing(&cause) => break,
                 Err(cause) => {
                     if !self.turn_away(&cause) {
@@ -139,50 +185,43 @@ impl Door {
                 }
             }
         }
-        let mut callers = Vec::new();
-        for _ in 0..self.strangers.len() {
-            let Some(stranger) = self.strangers.pop_front() else {
-                break;
-            };
-            match stranger.listen() {
-                Heard::Nothing(mut stranger) => {
-                    stranger.watch(epoll);
-                    self.strangers.push_back(stranger);
-                }
-                Heard::All(caller) => {
-                    let _ = epoll.delete(&caller.socket);
-                    callers.push(caller);
-                }
-                Heard::Gone => {}
-            }
-        }
+        self.set_shut(self.is_full(), epoll);
         callers
     }
 
-    fn let_in(&mut self, stream: std::net::TcpStream, from: SocketAddr, epoll: &Epoll) {
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, DOOR);
-        let socket = Socket::new(stream, &self.config.link);
-        let Ok(socket) = socket.and_then(|mut socket| {
-            if let Some(tls) = &self.config.tls {
-                socket.secure(tls.answer()?);
+    fn listen_to(&mut self, stranger: Stranger, epoll: &Epoll) -> Option<Caller> {
+        match stranger.listen() {
+            Heard::Nothing(mut stranger) => {
+                stranger.watch(epoll);
+                self.strangers.push_back(stranger);
+                None
             }
-            epoll.add(&socket, event)?;
-            Ok(socket)
-        }) else {
-            return;
-        };
-        if self.strangers.len() >= self.config.strangers {
-            self.strangers.pop_front();
+            Heard::All(caller) => {
+                let _ = epoll.delete(&caller.socket);
+                Some(caller)
+            }
+            Heard::Gone => None,
         }
-        self.strangers.push_back(Stranger {
+    }
+
+    /// Lets somebody in, who may have said already who it is.
+    fn let_in(&mut self, stream: TcpStream, from: SocketAddr, epoll: &Epoll) -> Option<Caller> {
+        let mut socket = Socket::new(stream, &self.config.link).ok()?;
+        if let Some(tls) = &self.config.tls {
+            socket.secure(tls.answer().ok()?);
+        }
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, DOOR);
+        epoll.add(&socket, event).ok()?;
+        let stranger = Stranger {
             socket,
             from: known_as(from),
             key: self.config.key,
             proof: Called::of(&self.config.key),
             said: Vec::new(),
             watched: EpollFlags::EPOLLIN,
-            until: Instant::now() + self.config.connect_timeout,
-        });
+            came: Instant::now(),
+        };
+        self.listen_to(stranger, epoll)
     }
 
     /// Descriptors are short: whoever comes is let in by the spare one and turned away at once, so

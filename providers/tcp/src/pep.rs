@@ -295,7 +295,7 @@ impl Inner {
         let callers = std::mem::replace(heard, door.hear(&self.epoll));
         let count = callers.len() + heard.len();
         if !door.is_quiet() {
-            door.turn_out(Instant::now());
+            door.turn_out(Instant::now(), &self.epoll);
         }
         drop(guard);
         callers.into_iter().for_each(|caller| self.tell(caller));

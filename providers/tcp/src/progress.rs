@@ -124,7 +124,7 @@ impl State {
         }
         let now = Instant::now();
         if let Some(door) = &mut self.door {
-            door.turn_out(now);
+            door.turn_out(now, &self.epoll);
         }
         let mut done = 0;
         for at in self.rising.clone() {

@@ -52,7 +52,8 @@ impl State {
     #[cold]
     pub(crate) fn broken_off(&mut self, at: usize, cause: &io::Error) {
         if !is_insecure(cause) {
-            return self.not_there(at, cause);
+            // It is there, and turns people out while a crowd comes.
+            return self.try_again(at, cause, self.config.connect_timeout);
         }
         let peer = &self.peers[self.lanes[at].peer];
         complain(TARGET, format_args!("{peer} cannot be reached: {cause}"));

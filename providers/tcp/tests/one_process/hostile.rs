@@ -1,7 +1,7 @@
 //! Strangers and peers that say nonsense, half of something, or nothing: they lose their connection,
 //! and nobody else notices.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn is_over(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 4096];
     match stream.read(&mut bytes) {
         Ok(count) => count == 0,
-        Err(cause) => cause.kind() != std::io::ErrorKind::WouldBlock,
+        Err(cause) => cause.kind() != ErrorKind::WouldBlock,
     }
 }
 
@@ -103,6 +103,30 @@ fn silent_strangers_are_turned_out_and_keep_nobody_out() {
         let mut answer = [0; 40];
         slow.read(&mut answer).ok().filter(|&count| count > 0)
     });
+}
+
+#[test]
+fn a_crowd_that_comes_at_once_is_let_in_by_and_by() {
+    let a = Side::with(&[("FI_TCP_PENDING", "2")]);
+    let crowd: Vec<_> = (0..40)
+        .map(|_| TcpStream::connect(a.addr()).unwrap())
+        .collect();
+    for (number, mut stream) in (1..).zip(&crowd) {
+        stream.write_all(&greeting(number)).unwrap();
+    }
+    for mut stream in &crowd {
+        stream.set_nonblocking(true).unwrap();
+        let answer = until(|| {
+            a.drive();
+            let mut answer = [0; 40];
+            match stream.read(&mut answer) {
+                Err(cause) if cause.kind() == ErrorKind::WouldBlock => None,
+                heard => Some((heard.unwrap(), answer)),
+            }
+        });
+        assert_eq!(answer.0, 40);
+        assert_eq!(answer.1[..4], [3, 1, 0, 8]);
+    }
 }
 
 #[test]
