@@ -123,12 +123,14 @@ pub struct CollectiveMsg {
 /// from then on every other one of that group, everywhere.
 pub trait Collective {
     /// Begins to join the group of the members of `set` (fi_join_collective(3)), which has the
-    /// endpoint itself among them. The event queue is told with `context` when all have joined.
+    /// endpoint itself among them: a context of a scalable endpoint by its [`FiAddr::rx_addr`]. The
+    /// event queue is told with `context` when all have joined.
     /// Members that join several groups at once do so in the same order, or give the sets different
     /// keys.
     ///
     /// # Errors
-    /// [`crate::Errno::NoEq`] without an event queue; [`crate::Errno::Inval`] for a set without this endpoint.
+    /// [`crate::Errno::NoEq`] without an event queue; [`crate::Errno::Inval`] for a set without this
+    /// endpoint, with one endpoint twice, or with an index that is nobody's; the log says which.
     fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>>;
 
     /// Posts a collective.

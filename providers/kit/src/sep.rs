@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use selvedge::info::EpAttr;
-use selvedge::{Address, Bindings, Caps, Endpoint, Errno, Error, Info, Result, ScalableEndpoint};
+use selvedge::{Address, Bindings, Endpoint, Errno, Error, Info, Result, ScalableEndpoint};
 
 /// The most contexts of a scalable endpoint.
 pub const CONTEXTS_MAX: usize = 64;
@@ -91,13 +91,12 @@ impl ScalableEndpoint for Scalable {
             let what = format!("context {index} of {self:?} is open");
             return Err(Error::new(Errno::Busy, what));
         }
-        if info.caps.contains(Caps::COLLECTIVE) {
-            let what = format!("{self:?}: contexts have no collectives");
-            return Err(Error::new(Errno::NoSys, what));
-        }
         let seat = Arc::new(());
         *place = Arc::downgrade(&seat);
-        (self.open)(index, info, bind, Seat(seat))
+        (self.open)(index, info, bind, Seat(seat)).map_err(|error| {
+            let what = format!("context {index} of {self:?}: {}", error.what());
+            Error::new(error.errno(), what).because(error)
+        })
     }
 }
 

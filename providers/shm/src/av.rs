@@ -3,6 +3,7 @@
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 use selvedge_kit::av::{Peer, Vector, counted};
 use selvedge_kit::birth::Birth;
+use selvedge_kit::coll::Members;
 
 use crate::name::{Name, service_address};
 
@@ -138,6 +139,14 @@ impl AddressVector for Av {
     fn members(&self) -> Result<Vec<FiAddr>> {
         self.birth.check()?;
         Ok(self.table.members())
+    }
+}
+
+impl Members for Av {
+    fn member(&self, addr: FiAddr) -> Result<Address> {
+        self.birth.check()?;
+        let name = self.name(addr).ok_or(Errno::Inval)?;
+        Ok(name.to_address())
     }
 }
 

@@ -14,8 +14,8 @@ use selvedge::{
 };
 use selvedge_kit::domain::Base;
 use selvedge_kit::mr::Watchers;
-use selvedge_kit::sep::{self, Scalable};
-use selvedge_kit::{atomic, coll, srx};
+use selvedge_kit::sep::{self, Scalable, Seat};
+use selvedge_kit::{atomic, coll, own_av, srx};
 
 use crate::av::Av;
 use crate::config::Config;
@@ -76,6 +76,7 @@ impl Parts {
         }
     }
 
+    /// Opens an endpoint without collectives.
     fn open(
         &self,
         name: Name,
@@ -88,19 +89,29 @@ impl Parts {
         endpoint::Endpoint::open(info, bind, name, config, &self.base, shared, place)
     }
 
-    fn endpoint(&self, info: &Info, bind: &Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        let name = self.name(info)?;
+    /// Opens an endpoint or a context, with collectives if it is to have them.
+    fn endpoint(
+        &self,
+        name: Name,
+        info: &Info,
+        bind: &Bindings,
+        seat: Option<Seat>,
+    ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
             return coll::open(info, bind, &self.base, |info, bind, mail| {
-                let place = Place {
-                    layer: Some(mail),
-                    ..Place::default()
-                };
-                let endpoint = self.open(name, info, bind, place);
-                endpoint.map(endpoint::Endpoint::into_inner)
+                let av = own_av(bind, "an endpoint with FI_COLLECTIVE")?;
+                let layer = Some(mail);
+                let endpoint = self.open(name, info, bind, Place { layer, seat })?;
+                Ok(endpoint.into_inner(av))
             });
         }
-        Ok(Arc::new(self.open(name, info, bind, Place::default())?))
+        let layer = None;
+        Ok(Arc::new(self.open(
+            name,
+            info,
+            bind,
+            Place { layer, seat },
+        )?))
     }
 }
 
@@ -144,7 +155,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        self.0.endpoint(info, &bind)
+        self.0.endpoint(self.0.name(info)?, info, &bind, None)
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
@@ -154,12 +165,8 @@ unsafe impl selvedge::Domain for Domain {
         name.of_context(sep::contexts(&info.ep_attr)? - 1)?;
         let (parts, address) = (Arc::clone(&self.0), name.to_address());
         let sep = Scalable::open(info, address, move |context, info, bind, seat| {
-            let place = Place {
-                seat: Some(seat),
-                ..Place::default()
-            };
             let name = name.of_context(context)?;
-            Ok(Arc::new(parts.open(name, info, &bind, place)?))
+            parts.endpoint(name, info, &bind, Some(seat))
         })?;
         Ok(sep)
     }

@@ -21,6 +21,7 @@ use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_srx};
 
+use crate::av::Av;
 use crate::config::Config;
 use crate::control::Control;
 use crate::domain::Shared;
@@ -42,7 +43,6 @@ pub struct Endpoint {
 }
 
 /// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
-#[derive(Default)]
 pub(crate) struct Place {
     pub(crate) layer: Option<Arc<Mailbox>>,
     pub(crate) seat: Option<Seat>,
@@ -147,12 +147,13 @@ impl Endpoint {
 
 impl Endpoint {
     /// What a layer above is put around.
-    pub(crate) fn into_inner(self) -> coll::Inner {
+    pub(crate) fn into_inner(self, av: Arc<Av>) -> coll::Inner {
         let progress = Arc::clone(&self.progress);
         coll::Inner {
             lanes: Lanes::of(&self.inner),
             endpoint: Arc::new(self),
             progress,
+            members: av,
         }
     }
 }

@@ -14,9 +14,8 @@ use selvedge::{
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
-use selvedge_kit::own_eq;
 use selvedge_kit::sep::{self, Scalable};
-use selvedge_kit::{atomic, coll, srx};
+use selvedge_kit::{atomic, coll, own_av, own_eq, srx};
 
 use crate::config::Config;
 use crate::endpoint::{self, Place};
@@ -44,6 +43,7 @@ struct Parts {
 }
 
 impl Parts {
+    /// Opens an endpoint without collectives.
     fn open(
         &self,
         info: &Info,
@@ -55,18 +55,22 @@ impl Parts {
         endpoint::Endpoint::open(info, bind, config, &self.base, keys, place)
     }
 
-    fn endpoint(&self, info: &Info, bind: &Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+    /// Opens an endpoint or a context, with collectives if it is to have them.
+    fn endpoint(
+        &self,
+        info: &Info,
+        bind: &Bindings,
+        mut place: Place,
+    ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
             return coll::open(info, bind, &self.base, |info, bind, mail| {
-                let place = Place {
-                    layer: Some(mail),
-                    ..Place::default()
-                };
-                self.open(info, bind, place)
-                    .map(endpoint::Endpoint::into_inner)
+                let av = own_av(bind, "an endpoint with FI_COLLECTIVE")?;
+                place.layer = Some(mail);
+                let endpoint = self.open(info, bind, place)?;
+                Ok(endpoint.into_inner(av))
             });
         }
-        Ok(self.open(info, bind, Place::default())?)
+        Ok(self.open(info, bind, place)?)
     }
 
     fn scalable(self: &Arc<Self>, info: &Info) -> Result<Arc<Scalable>, Error> {
@@ -89,7 +93,7 @@ impl Parts {
                 seat: Some(seat),
                 ..Place::default()
             };
-            Ok(parts.open(info, &bind, place)?)
+            parts.endpoint(info, &bind, place)
         })
     }
 }
@@ -145,7 +149,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        self.0.endpoint(info, &bind)
+        self.0.endpoint(info, &bind, Place::default())
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {

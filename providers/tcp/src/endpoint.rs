@@ -18,6 +18,7 @@ use selvedge_kit::coll::{self, Mailbox};
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
+use selvedge_kit::ip::Av;
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::Seat;
@@ -210,12 +211,13 @@ impl Endpoint {
 
 impl Endpoint {
     /// What a layer above is put around.
-    pub(crate) fn into_inner(self: Arc<Self>) -> coll::Inner {
+    pub(crate) fn into_inner(self: Arc<Self>, av: Arc<Av>) -> coll::Inner {
         let progress = Arc::clone(&self.progress);
         coll::Inner {
             endpoint: self,
             progress,
             lanes: None,
+            members: av,
         }
     }
 }

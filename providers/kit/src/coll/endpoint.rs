@@ -3,16 +3,14 @@
 #![expect(unsafe_code, reason = "an endpoint around an endpoint")]
 
 use std::fmt;
-use std::net::UdpSocket;
 use std::sync::{Arc, Weak};
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, Target};
 use selvedge::collective::{self, CollectiveMsg};
 use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{
-    Address, AddressVector, Atomic, Bindings, Caps, Collective, Context, Desc, Endpoint, EpOption,
-    EpOptionName, Errno, Error, FiAddr, Info, Membership, Msg, OpFlags, Result, Rma, Tagged, av,
-    msg, tagged,
+    Address, Atomic, Bindings, Caps, Collective, Context, Desc, Endpoint, EpOption, EpOptionName,
+    Errno, Error, FiAddr, Info, Membership, Msg, OpFlags, Result, Rma, Tagged, av, msg, tagged,
 };
 
 use super::engine::{Engine, Post, State};
@@ -20,12 +18,13 @@ use super::group::Group;
 use super::join::Join;
 use super::lane::{Lanes, Roads};
 use super::mail::Mailbox;
+use super::members::{Members, rank_in};
 use super::memory::{Ends, Memory};
 use super::plan::Shape;
+use super::reduction;
 use super::sight::Sight;
 use super::tag::{self, Number};
 use super::wire::{Events, Wire};
-use super::{MOST_MEMBERS, reduction};
 use crate::birth::Native;
 use crate::cq::{Progress, Sink};
 use crate::domain::Base;
@@ -42,6 +41,8 @@ pub struct Inner {
     pub progress: Arc<dyn Progress>,
     /// Its lanes, if it has any.
     pub lanes: Option<Arc<dyn Lanes>>,
+    /// Its address vector.
+    pub members: Arc<dyn Members>,
 }
 
 struct Layered {
@@ -51,7 +52,7 @@ struct Layered {
     below: Arc<dyn Progress>,
     drivers: Drivers,
     eq: Weak<Queue>,
-    av: Arc<dyn AddressVector>,
+    members: Arc<dyn Members>,
     /// Whether tagged receives of the application may name their source.
     directs: bool,
     /// What operations say that are to be reported, if all are.
@@ -63,7 +64,7 @@ struct Layered {
 /// mailbox to [`Ep::with_layer`].
 ///
 /// # Errors
-/// Those of `open` and of [`Ep::resolve`]; [`Errno::NoAv`] without an address vector.
+/// Those of `open` and of [`Ep::resolve`]; [`Errno::NoSys`] with shared receives.
 pub fn open(
     info: &Info,
     bind: &Bindings,
@@ -71,12 +72,6 @@ pub fn open(
     open: impl FnOnce(&Info, &Bindings, Arc<Mailbox>) -> Result<Inner, Error>,
 ) -> Result<Arc<dyn Endpoint>, Error> {
     let ep = Ep::resolve_unseen(bind, info)?;
-    let av = bind.av.clone().ok_or_else(|| {
-        Error::new(
-            Errno::NoAv,
-            "an endpoint with FI_COLLECTIVE needs an address vector",
-        )
-    })?;
     if bind.srx.is_some() {
         let what = "an endpoint with FI_COLLECTIVE has receives of its own";
         return Err(Error::new(Errno::NoSys, what));
@@ -97,11 +92,12 @@ pub fn open(
         endpoint,
         progress,
         lanes,
+        members,
     } = open(&below, &bound, Arc::clone(&mail))?;
     let wire = Wire {
         inner: Arc::clone(&endpoint),
     };
-    let sight = Sight::open(info, &av, &*endpoint)?;
+    let sight = Sight::open(info, &members, &*endpoint)?;
     let state = State::new(wire, Roads::new(lanes), Events(Weak::clone(&eq)), sight);
     // SAFETY: `Base` derives the mode from the application's promise about threads, which covers
     // the endpoint; the lock is taken at the top of each call, and never below.
@@ -119,7 +115,7 @@ pub fn open(
         below: progress,
         drivers,
         eq,
-        av,
+        members,
         directs: caps.intersects(Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV),
         tx: reported(bind.tx_selective),
         rx: reported(bind.rx_selective),
@@ -309,7 +305,8 @@ struct Member {
     number: Number,
 }
 
-/// Above the indices of address vectors and the addresses of sets.
+/// Above the indices of peers and the addresses of sets. Indices that name contexts may have these
+/// bits, too; they never stand where a group does.
 const GROUPS: u64 = 0b11 << 61;
 
 impl Membership for Member {
@@ -341,7 +338,7 @@ impl Collective for Layered {
             return Err(Errno::NoEq);
         }
         let members = set.members();
-        let rank = self.rank_in(members)?;
+        let rank = rank_in(members, &*self.members, &*self.inner)?;
         let key = tag::key(set.comm_key());
         let number = self.engine.with(&mut Sink::none(), |state| {
             let number = state.free_number().ok_or(Errno::NoSpc)?;
@@ -421,36 +418,6 @@ const FLAGS: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::TRANSMIT_COMPLETE)
     .union(OpFlags::DELIVERY_COMPLETE)
     .union(OpFlags::MATCH_COMPLETE);
-
-impl Layered {
-    /// Which of the members this endpoint is.
-    fn rank_in(&self, members: &[FiAddr]) -> Result<usize> {
-        if members.is_empty() || members.len() > MOST_MEMBERS {
-            return Err(Errno::Inval);
-        }
-        let own = self.inner.address()?;
-        let found = members.iter().map(|&member| self.av.lookup(member));
-        let found: Vec<Address> = found.collect::<Result<_>>()?;
-        let exactly = found.iter().position(|address| *address == own);
-        exactly
-            .or_else(|| {
-                found
-                    .iter()
-                    .position(|address| is_other_name(address, &own))
-            })
-            .ok_or(Errno::Inval)
-    }
-}
-
-/// Whether an address is that of an endpoint which listens at all addresses of this host.
-fn is_other_name(address: &Address, own: &Address) -> bool {
-    let (Address::Ip(address), Address::Ip(own)) = (address, own) else {
-        return false;
-    };
-    own.ip().is_unspecified()
-        && own.port() == address.port()
-        && UdpSocket::bind((address.ip(), 0)).is_ok()
-}
 
 fn number_of(group: FiAddr) -> Result<Number> {
     match group.0 & GROUPS {

@@ -24,6 +24,7 @@ mod join;
 mod lane;
 mod letters;
 mod mail;
+mod members;
 mod memory;
 mod notice;
 mod plan;
@@ -40,6 +41,7 @@ use crate::atomic::{Kernel, query as kernel_of};
 pub use endpoint::{Inner, open};
 pub use lane::{Lane, Lanes, Letter, MOST as LETTER};
 pub use mail::Mailbox;
+pub use members::Members;
 
 /// The most members of a group: their number is in the tag.
 const MOST_MEMBERS: usize = u16::MAX as usize;

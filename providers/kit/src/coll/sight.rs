@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use selvedge::{AddressVector, Endpoint, Error, FiAddr, Info};
+use selvedge::{Endpoint, Error, FiAddr, Info};
 
 use super::engine::State;
 use super::group::{Group, Running};
+use super::members::Members;
 use super::plan::Message;
 use crate::sight::groups::{Awaited, Groups, Waiting};
 use crate::sight::{name_of, now};
@@ -15,7 +16,7 @@ use crate::sight::{name_of, now};
 #[derive(Debug)]
 pub(super) struct Sight {
     pub(super) groups: Groups,
-    av: Arc<dyn AddressVector>,
+    members: Arc<dyn Members>,
 }
 
 /// Members of one collective that are named.
@@ -24,7 +25,7 @@ const NAMED: usize = 4;
 impl Sight {
     pub(super) fn open(
         info: &Info,
-        av: &Arc<dyn AddressVector>,
+        members: &Arc<dyn Members>,
         ep: &dyn Endpoint,
     ) -> Result<Self, Error> {
         let name = ep
@@ -32,12 +33,12 @@ impl Sight {
             .map_or_else(|_| String::new(), |it| name_of(&it));
         Ok(Self {
             groups: Groups::open(&info.fabric_attr.prov_name, &name)?,
-            av: Arc::clone(av),
+            members: Arc::clone(members),
         })
     }
 
     fn name(&self, member: FiAddr) -> String {
-        let address = self.av.lookup(member);
+        let address = self.members.member(member);
         address.map_or_else(|_| String::new(), |it| name_of(&it))
     }
 }

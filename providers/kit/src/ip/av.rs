@@ -5,6 +5,7 @@ use std::net::{SocketAddr, SocketAddrV6};
 use super::resolve;
 use crate::av::{Peer, Vector, insert_symmetric};
 use crate::birth::Birth;
+use crate::coll::Members;
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 
 /// Addresses of peers. Inserting one makes no contact with it.
@@ -151,6 +152,13 @@ impl AddressVector for Av {
     fn members(&self) -> Result<Vec<FiAddr>> {
         self.birth.check()?;
         Ok(self.table.members())
+    }
+}
+
+impl Members for Av {
+    fn member(&self, addr: FiAddr) -> Result<Address> {
+        self.birth.check()?;
+        self.addr(addr).map(Address::Ip).ok_or(Errno::Inval)
     }
 }
 

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::eq::{self, Event};
 use selvedge::{
-    AddressVector, Bindings, Caps, Collective, CompletionQueue, Context, Endpoint, Errno,
-    EventQueue, FiAddr, Hints, Membership, OpFlags, av, collective::CollectiveMsg, cq, wait,
+    AddressVector, Bindings, Caps, Collective, CompletionQueue, Context, Domain, Endpoint, Errno,
+    Error, EventQueue, FiAddr, Hints, Info, Membership, OpFlags, av, collective::CollectiveMsg, cq,
+    wait,
 };
 
 /// One member.
@@ -156,25 +157,36 @@ impl Member {
         let hints = Hints::new().caps(caps);
         let info = crate::registry().infos(&hints).unwrap().remove(0);
         let domain = info.open().unwrap();
-        let fabric = info.fabric().unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        let opened = Self::around(&info, &*domain, &av, |mut bind| {
+            change(&mut bind);
+            domain.endpoint(&info, bind)
+        });
+        opened.unwrap()
+    }
+
+    /// One with the endpoint that `open` opens, and with queues of its own.
+    pub(crate) fn around(
+        info: &Info,
+        domain: &dyn Domain,
+        av: &Arc<dyn AddressVector>,
+        open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
+    ) -> Result<Self, Error> {
         let mut attr = eq::Attr::default();
         attr.wait_obj = wait::Object::Unspec;
-        let eq = fabric.eq(&attr).unwrap();
+        let eq = info.fabric()?.eq(&attr)?;
         let mut attr = cq::Attr::default();
         attr.wait_obj = wait::Object::Unspec;
-        let cq = domain.cq(&attr).unwrap();
-        let av = domain.av(&av::Attr::default()).unwrap();
-        let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+        let cq = domain.cq(&attr)?;
+        let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(av));
         bind.eq = Some(Arc::clone(&eq));
-        change(&mut bind);
-        let ep = domain.endpoint(&info, bind).unwrap();
-        Self {
-            ep,
+        Ok(Self {
+            ep: open(bind)?,
             cq,
             eq,
-            av,
+            av: Arc::clone(av),
             addrs: Vec::new(),
-        }
+        })
     }
 
     pub(crate) fn coll(&self) -> &dyn Collective {

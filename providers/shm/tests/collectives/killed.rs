@@ -11,23 +11,24 @@ use selvedge::{Address, Caps, Context, Errno};
 
 use crate::crew::{Member, WATCHDOG};
 
-/// Rank, number of ranks, and how the process waits.
+/// The part of a process.
 const ROLE: &str = "COLLECTIVES_ROLE";
 /// Collectives that all have seen before one is killed.
 const BEFORE: u64 = 200;
 
 /// A process with one member. Killed when dropped.
-struct Process {
-    child: Child,
+pub(crate) struct Process {
+    pub(crate) child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Process {
-    fn start(rank: usize, ranks: usize, waits: bool) -> Self {
+    /// Runs an ignored test, with its part in the environment.
+    fn start(test: &str, role: &str) -> Self {
         let mut child = Command::new("/proc/self/exe")
-            .args(["killed::member", "--exact", "--ignored", "--nocapture"])
-            .env(ROLE, format!("{rank} {ranks} {waits}"))
+            .args([test, "--exact", "--ignored", "--nocapture"])
+            .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -39,8 +40,20 @@ impl Process {
         }
     }
 
+    /// Starts several, and tells each the names of all.
+    pub(crate) fn start_all(test: &str, roles: impl Iterator<Item = String>) -> Vec<Self> {
+        let mut all: Vec<_> = roles.map(|role| Self::start(test, &role)).collect();
+        let names: Vec<_> = all.iter_mut().map(|it| it.says("name")).collect();
+        for process in &mut all {
+            for name in &names {
+                writeln!(process.input, "{name}").unwrap();
+            }
+        }
+        all
+    }
+
     /// What stands behind the word that the process says next.
-    fn says(&mut self, word: &str) -> String {
+    pub(crate) fn says(&mut self, word: &str) -> String {
         let mut line = String::new();
         loop {
             line.clear();
@@ -61,24 +74,27 @@ impl Drop for Process {
     }
 }
 
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     println!("#{line}");
 }
 
-/// One of the processes.
-#[test]
-#[ignore = "run by the other tests, as a process of its own"]
-fn member() {
-    let role = std::env::var(ROLE).unwrap();
-    let mut role = role.split(' ');
-    let rank: usize = role.next().unwrap().parse().unwrap();
-    let ranks: usize = role.next().unwrap().parse().unwrap();
-    let waits: bool = role.next().unwrap().parse().unwrap();
-    // Whoever starts this process would wait for it.
+/// The words of this process's part. It ends by itself: whoever starts it would wait for it.
+pub(crate) fn role() -> Vec<String> {
     std::thread::spawn(|| {
         std::thread::sleep(WATCHDOG);
         std::process::abort();
     });
+    let role = std::env::var(ROLE).unwrap();
+    role.split(' ').map(str::to_owned).collect()
+}
+
+/// One of the processes: rank, number of ranks, and how it waits.
+#[test]
+#[ignore = "run by the other tests, as a process of its own"]
+fn member() {
+    let role = role();
+    let (rank, ranks): (usize, usize) = (role[0].parse().unwrap(), role[1].parse().unwrap());
+    let waits = role[2].parse().unwrap();
     let mut member = Member::open(Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE, &|_| {});
     say(&format!("name {}", member.ep.address().unwrap()));
     let lines = std::io::stdin().lines().map(Result::unwrap);
@@ -118,7 +134,7 @@ fn member() {
     }
 }
 
-fn one(member: &Member, waits: bool) -> Result<Entry, ErrEntry> {
+pub(crate) fn one(member: &Member, waits: bool) -> Result<Entry, ErrEntry> {
     loop {
         if waits {
             let mut entry = [Entry::default()];
@@ -135,15 +151,8 @@ fn one(member: &Member, waits: bool) -> Result<Entry, ErrEntry> {
 }
 
 fn kill_one(ranks: usize, killed: usize, waits: bool) {
-    let mut processes: Vec<_> = (0..ranks)
-        .map(|rank| Process::start(rank, ranks, waits))
-        .collect();
-    let names: Vec<_> = processes.iter_mut().map(|it| it.says("name")).collect();
-    for process in &mut processes {
-        for name in &names {
-            writeln!(process.input, "{name}").unwrap();
-        }
-    }
+    let roles = (0..ranks).map(|rank| format!("{rank} {ranks} {waits}"));
+    let mut processes = Process::start_all("killed::member", roles);
     for process in &mut processes {
         process.says("going");
     }

@@ -54,7 +54,7 @@ impl Random {
 }
 
 /// A group of all members.
-struct Job {
+pub(crate) struct Job {
     crew: Crew,
     groups: Vec<Arc<dyn Membership>>,
     ranks: Vec<usize>,
@@ -73,7 +73,11 @@ struct Begun {
 
 impl Job {
     fn of(ranks: usize) -> Self {
-        let crew = Crew::of(ranks);
+        Self::among(Crew::of(ranks))
+    }
+
+    pub(crate) fn among(crew: Crew) -> Self {
+        let ranks = crew.members.len();
         // Ranks of the group are not those of the crew.
         let order: Vec<_> = (0..ranks).rev().collect();
         Self {
@@ -127,6 +131,28 @@ impl Job {
             results,
             wanted,
         });
+    }
+
+    /// Carries all of them out, with elements of several numbers.
+    pub(crate) fn every_collective(&mut self) {
+        for &coll in collective::Op::ALL {
+            for count in [0, 1, 300] {
+                self.begin(coll, Datatype::Uint64, Op::Sum, count);
+            }
+            if !coll.reduces() {
+                // A type that is not calculated with.
+                self.begin(coll, Datatype::LongDoubleComplex, Op::Sum, 5);
+            }
+            self.end();
+        }
+    }
+
+    /// Carries all of them out, with more elements than go the ways of few.
+    pub(crate) fn every_large_collective(&mut self) {
+        for &coll in collective::Op::ALL {
+            self.begin(coll, Datatype::Uint32, Op::Max, 9_001);
+        }
+        self.end();
     }
 
     /// Waits for all that were posted, and checks what they have given.
@@ -230,27 +256,13 @@ fn what_a_query_says_is_what_is_reduced() {
 #[test]
 fn data_of_every_size_goes_where_the_man_page_says() {
     for ranks in 1..=8 {
-        let mut job = Job::of(ranks);
-        for &coll in collective::Op::ALL {
-            for count in [0, 1, 300] {
-                job.begin(coll, Datatype::Uint64, Op::Sum, count);
-            }
-            if !coll.reduces() {
-                // A type that is not calculated with.
-                job.begin(coll, Datatype::LongDoubleComplex, Op::Sum, 5);
-            }
-            job.end();
-        }
+        Job::of(ranks).every_collective();
     }
 }
 
 #[test]
 fn large_collectives_take_their_own_ways_and_agree() {
     for ranks in [2, 3, 5] {
-        let mut job = Job::of(ranks);
-        for &coll in collective::Op::ALL {
-            job.begin(coll, Datatype::Uint32, Op::Max, 9_001);
-        }
-        job.end();
+        Job::of(ranks).every_large_collective();
     }
 }

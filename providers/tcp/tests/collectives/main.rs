@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
+#[path = "../../../shm/tests/collectives/contexts.rs"]
+mod contexts;
 #[path = "../../../shm/tests/collectives/crew.rs"]
 mod crew;
 #[path = "../../../shm/tests/collectives/faults.rs"]

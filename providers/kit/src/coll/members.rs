@@ -1,0 +1,118 @@
+//! Who the members of a set are: which endpoint an index stands for, and which of them is ours.
+
+use std::fmt;
+use std::net::UdpSocket;
+
+use rustc_hash::FxHashMap;
+use selvedge::{Address, Endpoint, Errno, FiAddr, Result};
+
+use super::MOST_MEMBERS;
+
+/// A provider's address vector, as the layer asks it for members.
+pub trait Members: fmt::Debug + Send + Sync {
+    /// What the endpoint behind an index answers when it is asked for its address. Where the index
+    /// names a context of a scalable endpoint, that is the context's own.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when it is not in the table.
+    fn member(&self, addr: FiAddr) -> Result<Address>;
+}
+
+/// Which of the members of a set an endpoint is.
+///
+/// # Errors
+/// [`Errno::Inval`], with the reason in the log, for a set that is empty or too large, without the
+/// endpoint, with an index that is nobody's, or with two that are one endpoint's.
+pub(super) fn rank_in(
+    members: &[FiAddr],
+    known: &dyn Members,
+    endpoint: &dyn Endpoint,
+) -> Result<usize> {
+    let own = endpoint.address()?;
+    rank_of(&own, members, known).map_err(|why| {
+        log::warn!(target: "selvedge::core::collective", "{endpoint:?} cannot join a group: {why}");
+        Errno::Inval
+    })
+}
+
+fn rank_of(own: &Address, members: &[FiAddr], known: &dyn Members) -> Result<usize, String> {
+    let count = members.len();
+    if !(1..=MOST_MEMBERS).contains(&count) {
+        return Err(format!(
+            "the set has {count} members, and 1 to {MOST_MEMBERS} may join"
+        ));
+    }
+    let addresses = members.iter().map(|&member| {
+        let address = known.member(member);
+        address.map_err(|_| format!("{member:?} in the set is not in the address vector"))
+    });
+    let addresses: Vec<Address> = addresses.collect::<Result<_, _>>()?;
+    let mut ranks = FxHashMap::default();
+    for (rank, address) in addresses.iter().enumerate() {
+        if let Some(other) = ranks.insert(address, rank) {
+            let (one, other) = (members[other], members[rank]);
+            return Err(format!(
+                "{one:?} and {other:?} in the set are both {address}"
+            ));
+        }
+    }
+    let exactly = ranks.get(own).copied();
+    let mut others = addresses.iter();
+    exactly
+        .or_else(|| others.position(|address| is_other_name(address, own)))
+        .ok_or_else(|| "it is not in the set".to_owned())
+}
+
+/// Whether an address is that of an endpoint which listens at all addresses of this host.
+fn is_other_name(address: &Address, own: &Address) -> bool {
+    let (Address::Ip(address), Address::Ip(own)) = (address, own) else {
+        return false;
+    };
+    own.ip().is_unspecified()
+        && own.port() == address.port()
+        && UdpSocket::bind((address.ip(), 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everybody is at the port that the index says, but for those beyond all ports.
+    #[derive(Debug)]
+    struct Ports;
+
+    impl Members for Ports {
+        fn member(&self, addr: FiAddr) -> Result<Address> {
+            // Every hundredth has the port of the one before.
+            let port = u16::try_from(addr.0 - addr.0 / 100).map_err(|_| Errno::Inval)?;
+            Ok(at(&format!("127.0.0.1:{port}")))
+        }
+    }
+
+    fn at(text: &str) -> Address {
+        Address::Ip(text.parse().unwrap())
+    }
+
+    fn rank(own: &str, members: &[u64]) -> Result<usize, String> {
+        let members: Vec<_> = members.iter().copied().map(FiAddr).collect();
+        rank_of(&at(own), &members, &Ports)
+    }
+
+    #[test]
+    fn an_endpoint_is_found_among_the_members_by_its_address() {
+        assert_eq!(rank("127.0.0.1:7", &[5, 6, 7]), Ok(2));
+        assert_eq!(rank("0.0.0.0:6", &[5, 6, 7]), Ok(1));
+        let why = rank("127.0.0.1:8", &[5, 6, 7]).unwrap_err();
+        assert!(why.contains("not in the set"), "{why}");
+    }
+
+    #[test]
+    fn a_set_that_no_group_can_have_is_refused_with_what_is_wrong() {
+        let why = rank("127.0.0.1:7", &[]).unwrap_err();
+        assert!(why.contains("0 members"), "{why}");
+        let why = rank("127.0.0.1:7", &[7, 70_000]).unwrap_err();
+        assert!(why.contains("FiAddr(70000)"), "{why}");
+        let why = rank("127.0.0.1:7", &[7, 99, 100]).unwrap_err();
+        assert!(why.contains("both 127.0.0.1:99"), "{why}");
+    }
+}

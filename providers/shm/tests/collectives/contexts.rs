@@ -1,0 +1,318 @@
+//! Members that are contexts of scalable endpoints.
+
+use std::sync::Arc;
+
+use selvedge::atomic::Datatype;
+use selvedge::collective::{CollectiveMsg, Op};
+use selvedge::{
+    Address, AddressVector, Bindings, Caps, CollectiveExt as _, Context, Domain, Errno, Error,
+    FiAddr, Hints, Info, OpFlags, ScalableEndpoint, av,
+};
+
+use crate::crew::{Crew, Member, WATCHDOG};
+use crate::killed::{Process, one, role, say};
+use crate::sweep::Job;
+
+const BITS: u32 = 4;
+/// The contexts of each scalable endpoint.
+const COUNT: usize = 2;
+/// Turns that all have seen before one is killed.
+const BEFORE: u64 = 100;
+const CAPS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::COLLECTIVE);
+
+/// What a process has: a scalable endpoint or one that is none, and an address vector that can name
+/// contexts.
+struct Host {
+    info: Info,
+    domain: Arc<dyn Domain>,
+    av: Arc<dyn AddressVector>,
+    sep: Option<Arc<dyn ScalableEndpoint>>,
+    members: Vec<Member>,
+}
+
+impl Host {
+    fn scalable() -> Self {
+        let mut host = Self::of(&Hints::new().caps(CAPS).edit(|info| {
+            info.caps |= Caps::NAMED_RX_CTX;
+            (info.ep_attr.tx_ctx_cnt, info.ep_attr.rx_ctx_cnt) = (COUNT, COUNT);
+        }));
+        host.sep = Some(host.domain.scalable_endpoint(&host.info).unwrap());
+        host.members = (0..COUNT)
+            .map(|index| host.context(index, |_| {}).unwrap())
+            .collect();
+        host
+    }
+
+    fn single() -> Self {
+        let mut host = Self::of(&Hints::new().caps(CAPS));
+        let (info, domain) = (&host.info, &host.domain);
+        let open = |bind| domain.endpoint(info, bind);
+        host.members = vec![Member::around(info, &**domain, &host.av, open).unwrap()];
+        host
+    }
+
+    fn of(hints: &Hints) -> Self {
+        let info = crate::registry().infos(hints).unwrap().remove(0);
+        let domain = info.open().unwrap();
+        let mut attr = av::Attr::default();
+        attr.rx_ctx_bits = BITS;
+        Self {
+            av: domain.av(&attr).unwrap(),
+            domain,
+            info,
+            sep: None,
+            members: Vec::new(),
+        }
+    }
+
+    /// A member that is a context.
+    fn context(&self, index: usize, change: impl FnOnce(&mut Bindings)) -> Result<Member, Error> {
+        let sep = self.sep.as_ref().unwrap();
+        Member::around(&self.info, &*self.domain, &self.av, |mut bind| {
+            change(&mut bind);
+            sep.context(index, &self.info, bind)
+        })
+    }
+
+    fn address(&self) -> Address {
+        match &self.sep {
+            Some(sep) => sep.address().unwrap(),
+            None => self.members[0].ep.address().unwrap(),
+        }
+    }
+
+    /// Has each member know the contexts of hosts with these addresses, by rank.
+    fn learn(&mut self, addresses: &[Address], order: &[(usize, usize)]) {
+        let addrs = order.iter().map(|&(host, context)| {
+            let peer = self.av.insert_one(&addresses[host]).unwrap();
+            peer.rx_addr(context, BITS)
+        });
+        let addrs: Vec<_> = addrs.collect();
+        for member in &mut self.members {
+            member.addrs.clone_from(&addrs);
+        }
+    }
+}
+
+/// Members by rank: the host of each, and its number there.
+const ORDER: [(usize, usize); 5] = [(0, 1), (1, 0), (2, 0), (1, 1), (0, 0)];
+
+/// The contexts of two scalable endpoints, and an endpoint that is none, in this order.
+fn crew() -> Crew {
+    let mut hosts = [Host::scalable(), Host::scalable(), Host::single()];
+    let addresses = [0, 1, 2].map(|host: usize| hosts[host].address());
+    for (number, host) in hosts.iter_mut().enumerate() {
+        // Everybody knows everybody under other indices.
+        for step in 0..3 {
+            let address = &addresses[(number + step) % 3];
+            host.av.insert_one(address).unwrap();
+        }
+        host.learn(&addresses, &ORDER);
+    }
+    let mut members = hosts.map(|host| host.members.into_iter().map(Some).collect::<Vec<_>>());
+    let in_order = ORDER
+        .iter()
+        .map(|&(host, index)| members[host][index].take());
+    Crew {
+        members: in_order.collect(),
+    }
+}
+
+/// Posts the sum of what the members have, a number each.
+fn post_sum(
+    member: &Member,
+    group: FiAddr,
+    (own, sum): (&u64, &mut u64),
+    context: Context,
+) -> selvedge::Result {
+    let mut msg = CollectiveMsg::new(Op::Allreduce, group, Datatype::Uint64, context);
+    msg.count = 1;
+    msg.buf = (&raw const *own).cast();
+    msg.result = (&raw mut *sum).cast();
+    member.post(&msg)
+}
+
+#[test]
+fn groups_of_contexts_and_endpoints_agree_with_the_oracle() {
+    let mut job = Job::among(crew());
+    job.every_collective();
+    job.every_large_collective();
+}
+
+#[test]
+fn a_context_s_group_is_its_own_and_other_contexts_have_theirs_at_once() {
+    let crew = crew();
+    // Both have as many members, the same key, and the same two scalable endpoints.
+    let (first, second) = ([4, 1], [0, 3]);
+    let groups = [(first, crew.join(&first)), (second, crew.join(&second))];
+    let owns: Vec<u64> = (0..5).map(|rank| 10_u64.pow(rank)).collect();
+    for turn in 0..50 {
+        let mut sums = [0; 5];
+        for (ranks, groups) in &groups {
+            for (&rank, group) in ranks.iter().zip(groups) {
+                let memory = (&owns[rank], &mut sums[rank]);
+                post_sum(crew.member(rank), group.addr(), memory, Context(turn)).unwrap();
+            }
+        }
+        crew.all_well(&[0, 1, 3, 4], Context(turn));
+        assert_eq!(sums, [1001, 10010, 0, 1001, 10010]);
+    }
+}
+
+#[test]
+fn a_context_that_is_closed_ends_the_collectives_of_its_group_and_of_no_other() {
+    let mut crew = crew();
+    let (lost, kept) = ([4, 1, 2], [0, 3]);
+    let (lost_groups, kept_groups) = (crew.join(&lost), crew.join(&kept));
+    for (&rank, group) in lost.iter().zip(&lost_groups).skip(1) {
+        let coll = crew.member(rank).coll();
+        coll.barrier(group.addr(), OpFlags::DEFAULT, Context(1))
+            .unwrap();
+    }
+    crew.lose(4);
+    for outcome in crew.outcomes(&lost[1..], Context(1)) {
+        assert!(outcome.unwrap_err().detail.contains("Barrier"));
+    }
+    for (&rank, group) in kept.iter().zip(&kept_groups) {
+        let coll = crew.member(rank).coll();
+        coll.barrier(group.addr(), OpFlags::DEFAULT, Context(2))
+            .unwrap();
+    }
+    crew.all_well(&kept, Context(2));
+}
+
+#[test]
+fn a_context_with_collectives_that_cannot_be_is_refused_by_name() {
+    let mut host = Host::scalable();
+    host.members.clear();
+    let attr = host.info.rx_attr.clone();
+    let srx = host.domain.srx(&attr).unwrap();
+    let refused = |change: &dyn Fn(&mut Bindings)| host.context(1, change).err().unwrap();
+    let shared = refused(&|bind| bind.srx = Some(Arc::clone(&srx)));
+    let alone = refused(&|bind| bind.av = None);
+    assert_eq!((shared.errno(), alone.errno()), (Errno::NoSys, Errno::NoAv));
+    let name = format!("context 1 of scalable endpoint {}", host.address());
+    for (error, reason) in [
+        (shared, "receives of its own"),
+        (alone, "an address vector"),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains(&name) && text.contains(reason), "{text}");
+    }
+    // What was refused is not open.
+    let context = host.context(1, |_| {}).unwrap();
+    let own = host.av.insert_one(&host.address()).unwrap();
+    let join = |members: &[FiAddr]| {
+        let mut set = av::Set::open(&*host.av, &av::SetAttr::default()).unwrap();
+        members.iter().for_each(|&it| set.insert(it).unwrap());
+        context.coll().join(&set, Context(1)).map(drop)
+    };
+    let first = own.rx_addr(0, BITS);
+    assert_eq!(join(&[first]), Err(Errno::Inval), "another context's");
+    let nobody = FiAddr(own.0 + 7).rx_addr(1, BITS);
+    assert_eq!(join(&[own.rx_addr(1, BITS), nobody]), Err(Errno::Inval));
+    let again = host.av.insert_one(&context.ep.address().unwrap()).unwrap();
+    let twice = [own.rx_addr(1, BITS), again];
+    assert_eq!(join(&twice), Err(Errno::Inval), "one endpoint twice");
+    assert_eq!(join(&[again]), Ok(()), "by the name of the context itself");
+}
+
+/// One of the processes: its number, what it has, and how its members wait.
+#[test]
+#[ignore = "run by the other tests, as a process of its own"]
+fn process() {
+    let role = role();
+    let (number, waits) = (role[0].parse::<usize>().unwrap(), role[2].parse().unwrap());
+    let mut host = match role[1].as_str() {
+        "scalable" => Host::scalable(),
+        _ => Host::single(),
+    };
+    say(&format!("name {}", host.address()));
+    let lines = std::io::stdin().lines().map(Result::unwrap);
+    let addresses: Vec<Address> = lines.take(3).map(|it| it.parse().unwrap()).collect();
+    host.learn(&addresses, &ORDER);
+    std::thread::scope(|scope| {
+        for (index, member) in host.members.iter().enumerate() {
+            let rank = ORDER.iter().position(|&it| it == (number, index)).unwrap();
+            scope.spawn(move || sums(member, rank, waits));
+        }
+    });
+}
+
+/// One member: sums of the group of all, and at the same time of that of the contexts with the same
+/// number, until one is lost.
+fn sums(member: &Member, rank: usize, waits: bool) {
+    let column: &[usize] = match rank {
+        0 | 3 => &[0, 3],
+        1 | 4 => &[4, 1],
+        _ => &[],
+    };
+    let groups = [&[0, 1, 2, 3, 4], column];
+    let joined = groups
+        .iter()
+        .filter(|ranks| !ranks.is_empty())
+        .map(|ranks| {
+            let set = member.set(ranks, &[]);
+            (*ranks, member.coll().join(&set, Context(0)).unwrap())
+        });
+    let joined: Vec<_> = joined.collect();
+    for _ in &joined {
+        member.eq.wait(Some(WATCHDOG)).unwrap();
+    }
+    for turn in 1.. {
+        let own = turn * 1000 + rank as u64;
+        let mut sums = [0; 2];
+        let posts = joined.iter().zip(&mut sums);
+        let posts = posts.map(|((_, group), sum)| {
+            post_sum(member, group.addr(), (&own, sum), Context(turn)).map_err(|it| it.to_string())
+        });
+        let posts: Vec<_> = posts.collect();
+        // The memory is theirs until all of them are over.
+        let ends = posts.into_iter().map(|posted| {
+            posted?;
+            one(member, waits).map_err(|error| error.detail)
+        });
+        let ends: Vec<_> = ends.collect();
+        if let Some(why) = ends.into_iter().find_map(Result::err) {
+            return say(&format!("lost: {why}"));
+        }
+        for ((ranks, _), sum) in joined.iter().zip(sums) {
+            let all: u64 = ranks.iter().map(|&rank| turn * 1000 + rank as u64).sum();
+            assert_eq!(
+                sum, all,
+                "rank {rank} in the group of {ranks:?}, turn {turn}"
+            );
+        }
+        if turn == BEFORE {
+            say("going");
+        }
+    }
+}
+
+fn kill_one_of_three(killed: usize, waits: bool) {
+    let kinds = ["scalable", "scalable", "single"];
+    let roles = kinds.iter().enumerate();
+    let roles = roles.map(|(number, kind)| format!("{number} {kind} {waits}"));
+    let mut processes = Process::start_all("contexts::process", roles);
+    let members = |number: usize| ORDER.iter().filter(move |(host, _)| *host == number);
+    for (number, process) in processes.iter_mut().enumerate() {
+        members(number).for_each(|_| drop(process.says("going")));
+    }
+    processes[killed].child.kill().unwrap();
+    for (number, process) in processes.iter_mut().enumerate() {
+        if number != killed {
+            members(number).for_each(|_| drop(process.says("lost")));
+            assert!(process.child.wait().unwrap().success());
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_ends_the_collectives_of_contexts_that_look() {
+    kill_one_of_three(1, false);
+}
+
+#[test]
+fn a_killed_process_ends_the_collectives_of_contexts_that_sleep() {
+    kill_one_of_three(0, true);
+}
