@@ -21,7 +21,9 @@ use selvedge_abi::{
 };
 
 use super::bind::Bound;
-use super::{Draft, Ep, Shared, atomic, bind, cancel, cm, lists, msg, option, rma, tagged};
+use super::{
+    Draft, Ep, Shared, atomic, bind, cancel, cm, collective, lists, msg, option, rma, tagged,
+};
 use crate::answer::{done, told};
 use crate::av::Av;
 use crate::domain::Domain;
@@ -279,11 +281,12 @@ unsafe impl Class for TxContext {
     fn handle(&self, fid: Fid) -> FidEp {
         FidEp {
             ops: &HALF,
-            cm: &HALF_CM,
+            cm: &TX_CM,
             msg: &TX_MSG,
             rma: &rma::RMA,
             tagged: &TX_TAGGED,
             atomic: &atomic::ATOMIC,
+            collective: &collective::COLLECTIVE,
             ..Nothing::handle(fid)
         }
     }
@@ -309,7 +312,7 @@ unsafe impl Class for RxContext {
     fn handle(&self, fid: Fid) -> FidEp {
         FidEp {
             ops: &HALF,
-            cm: &HALF_CM,
+            cm: &RX_CM,
             msg: &RX_MSG,
             tagged: &RX_TAGGED,
             ..Nothing::handle(fid)
@@ -361,7 +364,13 @@ static HALF: OpsEp = OpsEp {
     setopt: Some(option::setopt),
     ..Nothing::EP
 };
-static HALF_CM: OpsCm = OpsCm {
+// Collectives are posted to the half that sends, and so that one joins.
+static TX_CM: OpsCm = OpsCm {
+    join: Some(crate::mc::join),
+    ..HALF_CM
+};
+static RX_CM: OpsCm = HALF_CM;
+const HALF_CM: OpsCm = OpsCm {
     getname: Some(cm::getname),
     ..Nothing::CM
 };

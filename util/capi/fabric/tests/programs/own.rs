@@ -58,6 +58,12 @@ fn sets_groups_and_collectives_work_between_processes_in_c() {
 }
 
 #[test]
+fn contexts_in_c_join_groups_and_take_part_in_collectives() {
+    run("context_groups", &["shm"]);
+    run("context_groups", &["tcp"]);
+}
+
+#[test]
 fn threads_in_c_sleep_on_queues_and_descriptors() {
     run("waits", &["shm"]);
     run("waits", &["tcp"]);
