@@ -14,15 +14,18 @@ use selvedge::{
     EpOptionName, Errno, Error, FiAddr, Info, Membership, Msg, OpFlags, Result, Rma, Tagged, av,
     msg, tagged,
 };
-use selvedge_kit::sight::Timed;
+use selvedge_kit::sight::{Timed, name_of};
 
 use crate::call::Args;
 use crate::events::KNOWN;
 use crate::provider::{At, unhooked, unwrapped};
-use crate::watch::{Bound, Post, Watch};
+use crate::shared::HookedShared;
+use crate::watch::{Bound, Kept, Post, Watch};
 
 pub(crate) struct HookedEndpoint {
     inner: Arc<dyn Endpoint>,
+    /// Those of the shared receives that it takes from, before the hooks go.
+    _shared: Option<Arc<Kept>>,
     at: At,
     watch: Option<Arc<Watch>>,
 }
@@ -36,10 +39,20 @@ impl HookedEndpoint {
         open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
     ) -> Result<Arc<Self>, Error> {
         let (bound, has_events) = (Bound::of(info, &bind), bind.eq.is_some());
+        let shared = bind.srx.as_ref().and_then(HookedShared::kept);
+        if let Some(shared) = &shared {
+            shared.complete_at(&bound);
+        }
         let inner = open(unhooked(bind))?;
-        let watch = Watch::open(at.wanted(), info, bound, &*inner)?;
+        let name = inner.address().map(|it| name_of(&it)).unwrap_or_default();
+        let watch = Watch::open(at.wanted(), info, bound, &name)?;
         let at = at.clone();
-        let endpoint = Arc::new(Self { inner, at, watch });
+        let endpoint = Arc::new(Self {
+            inner,
+            _shared: shared,
+            at,
+            watch,
+        });
         // Nobody else keeps it, not even weakly: the safe layer wants it for itself.
         if has_events {
             KNOWN.add_endpoint(&endpoint);
@@ -104,6 +117,60 @@ fn of_msg(
     }
 }
 
+/// A receive, and what it says.
+pub(crate) fn of_recvmsg<'a>(
+    msg: &'a msg::RecvMsg<'_>,
+    flags: OpFlags,
+) -> (Post<'static>, impl Fn(&mut Args) + 'a) {
+    let len = total(msg.iov, |it| it.len);
+    let post = of_msg(
+        "recvmsg",
+        Timed::Receive,
+        len,
+        (msg.src, msg.context, flags),
+    );
+    let args = move |args: &mut Args| {
+        said(args, len, msg.src, msg.context, flags);
+    };
+    (post, args)
+}
+
+/// A receive that is taken back.
+pub(crate) fn of_cancel(context: Context) -> (Post<'static>, impl Fn(&mut Args)) {
+    let post = Post {
+        context,
+        ..Post::new("cancel")
+    };
+    let args = move |args: &mut Args| {
+        args.num("context", context.0);
+    };
+    (post, args)
+}
+
+/// Likewise with a tag.
+pub(crate) fn of_trecvmsg<'a>(
+    msg: &'a tagged::RecvMsg<'_>,
+    flags: OpFlags,
+) -> (Post<'static>, impl Fn(&mut Args) + 'a) {
+    let len = total(msg.iov, |it| it.len);
+    let post = Post {
+        tag: msg.tag.tag,
+        key: msg.tag.ignore,
+        ..of_msg(
+            "trecvmsg",
+            Timed::TaggedReceive,
+            len,
+            (msg.src, msg.context, flags),
+        )
+    };
+    let args = move |args: &mut Args| {
+        said(args, len, msg.src, msg.context, flags)
+            .num("tag", msg.tag.tag)
+            .num("ignore", msg.tag.ignore);
+    };
+    (post, args)
+}
+
 /// One whose bytes are copied before it returns.
 fn injected(name: &'static str, buf: &[u8], peer: FiAddr) -> Post<'static> {
     Post {
@@ -150,22 +217,7 @@ impl Msg for HookedEndpoint {
     }
 
     unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
-        let args = |args: &mut Args| {
-            said(
-                args,
-                total(msg.iov, |it| it.len),
-                msg.src,
-                msg.context,
-                flags,
-            );
-        };
-        let len = total(msg.iov, |it| it.len);
-        let post = of_msg(
-            "recvmsg",
-            Timed::Receive,
-            len,
-            (msg.src, msg.context, flags),
-        );
+        let (post, args) = of_recvmsg(msg, flags);
         // SAFETY: passed on from the caller.
         self.post(&post, &args, || unsafe { self.inner.recvmsg(msg, flags) })
     }
@@ -205,27 +257,7 @@ impl Tagged for HookedEndpoint {
     }
 
     unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
-        let args = |args: &mut Args| {
-            said(
-                args,
-                total(msg.iov, |it| it.len),
-                msg.src,
-                msg.context,
-                flags,
-            )
-            .num("tag", msg.tag.tag)
-            .num("ignore", msg.tag.ignore);
-        };
-        let post = Post {
-            tag: msg.tag.tag,
-            key: msg.tag.ignore,
-            ..of_msg(
-                "trecvmsg",
-                Timed::TaggedReceive,
-                total(msg.iov, |it| it.len),
-                (msg.src, msg.context, flags),
-            )
-        };
+        let (post, args) = of_trecvmsg(msg, flags);
         // SAFETY: passed on from the caller.
         self.post(&post, &args, || unsafe { self.inner.trecvmsg(msg, flags) })
     }
@@ -380,13 +412,7 @@ unsafe impl Endpoint for HookedEndpoint {
     }
 
     fn cancel(&self, context: Context) -> Result {
-        let args = |args: &mut Args| {
-            args.num("context", context.0);
-        };
-        let post = Post {
-            context,
-            ..Post::new("cancel")
-        };
+        let (post, args) = of_cancel(context);
         self.post(&post, &args, || self.inner.cancel(context))
     }
 

@@ -4,7 +4,7 @@
 //! one's.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Context, Errno, FiAddr};
@@ -16,6 +16,8 @@ use crate::watch::Watch;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     open: Mutex<HashMap<Key, VecDeque<Open>>>,
+    /// Those of shared receives that may complete at this queue.
+    shared: Mutex<Vec<Weak<Self>>>,
 }
 
 type Key = (Timed, Context);
@@ -64,6 +66,13 @@ impl Ledger {
         });
     }
 
+    /// Looks for what is open in this one, too, if it has not got it itself.
+    pub(crate) fn borrow_from(&self, shared: &Arc<Self>) {
+        let mut all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|it| it.strong_count() > 0 && !it.ptr_eq(&Arc::downgrade(shared)));
+        all.push(Arc::downgrade(shared));
+    }
+
     /// Takes note of completions that the program has read.
     pub(crate) fn completed(&self, entries: &[Entry]) {
         if entries.is_empty() {
@@ -85,7 +94,9 @@ impl Ledger {
             return;
         };
         let is_last = outcome.is_err() || entry.flags.contains(CompletionFlags::MULTI_RECV);
-        if let Some(open) = self.take((what, entry.context), is_last) {
+        let key = (what, entry.context);
+        let own = self.take(key, is_last);
+        if let Some(open) = own.or_else(|| self.take_shared(key, is_last)) {
             open.watch.over(what, &open, entry, (now, outcome));
         }
     }
@@ -101,6 +112,12 @@ impl Ledger {
             all.remove(&key);
         }
         first
+    }
+
+    fn take_shared(&self, key: Key, is_last: bool) -> Option<Open> {
+        let all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = all.iter().filter_map(Weak::upgrade);
+        all.find_map(|it| it.take(key, is_last))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, VecDeque<Open>>> {

@@ -27,6 +27,7 @@ mod provider;
 mod queues;
 mod regions;
 mod scalable;
+mod shared;
 mod trace;
 mod watch;
 

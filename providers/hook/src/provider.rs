@@ -22,6 +22,7 @@ use crate::objects::{HookedAv, HookedCounter};
 use crate::queues::HookedQueue;
 use crate::regions::HookedRegion;
 use crate::scalable::HookedScalable;
+use crate::shared::HookedShared;
 use crate::watch::Wanted;
 
 /// A provider whose objects have what `FI_HOOK` asks for around them.
@@ -84,7 +85,8 @@ impl Fabric for HookedFabric {
             args.text("name", &info.domain_attr.name);
         };
         let inner = at.open("domain", &what, || self.inner.domain(info))?;
-        Ok(Arc::new(HookedDomain { inner, at }))
+        let info = info.clone();
+        Ok(Arc::new(HookedDomain { inner, at, info }))
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
@@ -126,6 +128,8 @@ impl fmt::Debug for HookedFabric {
 struct HookedDomain {
     inner: Arc<dyn Domain>,
     at: At,
+    /// What it was opened with.
+    info: Info,
 }
 
 // SAFETY: queues, endpoints and regions are the inner domain's; what is around them leaves out
@@ -198,8 +202,9 @@ unsafe impl Domain for HookedDomain {
     }
 
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        self.at
-            .open("srx_context", &|_| {}, || self.inner.srx(attr))
+        let at = self.at.another();
+        let inner = at.open("srx_context", &|_| {}, || self.inner.srx(attr))?;
+        Ok(Arc::new(HookedShared::open(inner, at, &self.info, attr)?))
     }
 
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
@@ -304,6 +309,10 @@ impl At {
         self.hooks.at()
     }
 
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
     /// What the hooks keep of endpoints.
     pub(crate) fn wanted(&self) -> &Wanted {
         &self.hooks.wanted
@@ -359,6 +368,7 @@ pub(crate) fn unhooked(mut bind: Bindings) -> Bindings {
     bind.rx_cq = HookedQueue::inner(bind.rx_cq);
     bind.av = bind.av.map(HookedAv::inner);
     bind.eq = bind.eq.map(HookedEq::inner);
+    bind.srx = bind.srx.map(HookedShared::inner);
     let cntrs = &mut bind.cntrs;
     for cntr in [
         &mut cntrs.send,

@@ -2,11 +2,14 @@
 //! from the post to the program's reading of the completion, and its last calls.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge::cq::Entry;
-use selvedge::{AddressVector, Bindings, Context, Endpoint, Error, FiAddr, Info, OpFlags, Result};
+use selvedge::info::RxAttr;
+use selvedge::{
+    AddressVector, Bindings, CompletionQueue, Context, Error, FiAddr, Info, OpFlags, Result,
+};
 use selvedge_kit::sight::calls::{Call, Calls};
 use selvedge_kit::sight::latency::{Latency, Row};
 use selvedge_kit::sight::{Settings, Timed, crash, name_of, now};
@@ -96,11 +99,24 @@ impl Post<'_> {
 #[derive(Debug)]
 struct Side {
     ledger: Option<Arc<Ledger>>,
-    is_selective: bool,
+    is_selective: AtomicBool,
     defaults: OpFlags,
 }
 
 impl Side {
+    fn of(queue: &Arc<dyn CompletionQueue>, is_selective: bool, defaults: OpFlags) -> Self {
+        Self {
+            ledger: HookedQueue::ledger(queue),
+            is_selective: AtomicBool::new(is_selective),
+            defaults,
+        }
+    }
+
+    /// Whether only those operations are reported that ask for it.
+    fn is_selective(&self) -> bool {
+        self.is_selective.load(Ordering::Relaxed)
+    }
+
     fn flags(&self, flags: OpFlags) -> OpFlags {
         match flags.contains(OpFlags::DEFAULT) {
             true => flags | self.defaults,
@@ -130,23 +146,30 @@ pub(crate) struct Bound {
 impl Bound {
     pub(crate) fn of(info: &Info, bind: &Bindings) -> Self {
         Self {
-            tx: Side {
-                ledger: HookedQueue::ledger(&bind.tx_cq),
-                is_selective: bind.tx_selective,
-                defaults: info.tx_attr.op_flags,
-            },
-            rx: Side {
-                ledger: HookedQueue::ledger(&bind.rx_cq),
-                is_selective: bind.rx_selective,
-                defaults: info.rx_attr.op_flags,
-            },
+            tx: Side::of(&bind.tx_cq, bind.tx_selective, info.tx_attr.op_flags),
+            rx: Side::of(&bind.rx_cq, bind.rx_selective, info.rx_attr.op_flags),
             av: bind.av.clone().map(HookedAv::inner),
+        }
+    }
+
+    /// What receives are that endpoints share. They complete where the endpoints do
+    /// ([`Kept::complete_at`]).
+    pub(crate) fn shared(attr: &RxAttr) -> Self {
+        let side = |ledger| Side {
+            ledger,
+            is_selective: AtomicBool::new(false),
+            defaults: attr.op_flags,
+        };
+        Self {
+            tx: side(None),
+            rx: side(Some(Arc::default())),
+            av: None,
         }
     }
 }
 
 impl Watch {
-    /// Watches an endpoint, if that is wanted.
+    /// Watches an endpoint with a name, or receives that several share, if that is wanted.
     ///
     /// # Errors
     /// The system's when there is no memory, and those of what crashes write out.
@@ -154,22 +177,19 @@ impl Watch {
         wanted: &Wanted,
         info: &Info,
         bound: Bound,
-        ep: &dyn Endpoint,
+        name: &str,
     ) -> Result<Option<Arc<Self>>, Error> {
         if !wanted.is_any() {
             return Ok(None);
         }
-        let name = ep
-            .address()
-            .map_or_else(|_| String::new(), |it| name_of(&it));
         let provider = &info.fabric_attr.prov_name;
         let times = wanted.times.as_ref().map(|totals| {
-            let latency = Latency::open(provider, &name)?;
+            let latency = Latency::open(provider, name)?;
             Ok::<_, Error>((latency, Arc::clone(totals)))
         });
         let calls = wanted.calls.then(|| {
             crash::install(&Settings::read(info.params())?)?;
-            Calls::open(provider, &name)
+            Calls::open(provider, name)
         });
         Ok(Some(Arc::new(Self {
             latency: times.transpose()?,
@@ -225,7 +245,7 @@ impl Watch {
         let is_receive = matches!(what, Timed::Receive | Timed::TaggedReceive);
         let side = if is_receive { &self.rx } else { &self.tx };
         let flags = side.flags(post.flags);
-        if side.is_selective && !flags.contains(OpFlags::COMPLETION) {
+        if side.is_selective() && !flags.contains(OpFlags::COMPLETION) {
             return None;
         }
         let ledger = side.ledger.as_deref()?;
@@ -287,6 +307,31 @@ impl Watch {
         if let Some((latency, totals)) = &self.latency {
             totals.add(latency.rows());
         }
+    }
+}
+
+/// What is watched of shared receives, until their handle and all endpoints that take from them are
+/// closed.
+#[derive(Debug)]
+pub(crate) struct Kept(pub(crate) Arc<Watch>);
+
+impl Kept {
+    /// Has the receives be found by completions of an endpoint that takes from them. If one of these
+    /// endpoints reports only what asks for it, those that do not ask are not waited for.
+    pub(crate) fn complete_at(&self, bound: &Bound) {
+        let own = &self.0.rx;
+        if bound.rx.is_selective() {
+            own.is_selective.store(true, Ordering::Relaxed);
+        }
+        if let (Some(queue), Some(own)) = (&bound.rx.ledger, &own.ledger) {
+            queue.borrow_from(own);
+        }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

@@ -8,15 +8,19 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use selvedge::cq::Entry;
-use selvedge::info::EpType;
+use selvedge::info::{EpType, RxAttr};
 use selvedge::{
     Address, AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Endpoint, Errno,
-    FiAddr, Hints, Info, Iov, IovMut, MrAccess, Registry, TagMatch, TaggedExt as _, alloc, av,
-    cntr, cq, eq,
+    FiAddr, Hints, Info, Iov, IovMut, MrAccess, OpFlags, Registry, SharedReceives, TagMatch,
+    TaggedExt as _, alloc, av, cntr, cq, eq, tagged,
 };
 use selvedge_hook::Hooked;
+use selvedge_kit::sight::calls::SeenCalls;
+use selvedge_kit::sight::layout::{CALLS_WORDS, FILE};
 
 static SHM: Hooked = Hooked::new(&selvedge_shm::PROVIDER);
 static TCP: Hooked = Hooked::new(&selvedge_tcp::PROVIDER);
@@ -309,4 +313,230 @@ fn a_counter_is_bound_to_a_region_inside_of_its_layers() {
     let bound = written.lines().filter(|line| line.contains("mr_bind"));
     assert_eq!(bound.count(), 2, "{written}");
     assert!(written.contains("mr_close"), "{written}");
+}
+
+/// Two endpoints that take from shared receives, each with a queue of its own, and somebody who sends
+/// to both.
+struct Hall {
+    srx: Arc<dyn SharedReceives>,
+    members: Vec<Side>,
+    sender: Side,
+    to: Vec<FiAddr>,
+}
+
+impl Hall {
+    fn open(info: &Info, is_selective: bool) -> Self {
+        let domain = info.open().unwrap();
+        let srx = domain.srx(&RxAttr::default()).unwrap();
+        let open = |srx: Option<&Arc<dyn SharedReceives>>| {
+            let cq = domain.cq(&cq::Attr::default()).unwrap();
+            let av: Arc<dyn AddressVector> = domain.av(&av::Attr::default()).unwrap();
+            let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+            (bind.srx, bind.rx_selective) = (srx.cloned(), is_selective);
+            let ep = domain.endpoint(info, bind).unwrap();
+            let own = av.insert_one(&ep.address().unwrap()).unwrap();
+            (Side { ep, cq, own }, av)
+        };
+        let members: Vec<_> = (0..2).map(|_| open(Some(&srx)).0).collect();
+        let (sender, av) = open(None);
+        let to = members.iter().map(|it| it.ep.address().unwrap());
+        let to = to.map(|address| av.insert_one(&address).unwrap()).collect();
+        Self {
+            srx,
+            members,
+            sender,
+            to,
+        }
+    }
+
+    /// Posts a shared receive.
+    fn post(&self, to: &mut [u8], flags: OpFlags) -> Result<(), Errno> {
+        let msg = tagged::RecvMsg {
+            iov: &[IovMut::new(to)],
+            desc: &[],
+            src: FiAddr::UNSPEC,
+            tag: TagMatch::exact(9),
+            context: Context(5),
+        };
+        // SAFETY: the memory is there until a message has come, or the endpoints are closed.
+        unsafe { self.srx.trecvmsg(&msg, flags) }
+    }
+
+    /// Sends a member what a shared receive takes, and waits for that.
+    fn take(&self, member: usize, to: &[u8], is_reported: bool) {
+        take(
+            &self.sender,
+            &self.members[member],
+            self.to[member],
+            (to, is_reported),
+        );
+    }
+
+    fn exchange(&self, member: usize, len: usize) {
+        let mut to = vec![0_u8; len];
+        self.post(&mut to, OpFlags::DEFAULT).unwrap();
+        self.take(member, &to, true);
+    }
+}
+
+fn take(sender: &Side, member: &Side, at: FiAddr, (to, is_reported): (&[u8], bool)) {
+    let from = vec![7_u8; to.len()];
+    sender.ep.tinject(&from, at, 9, None).unwrap();
+    let mut entry = [Entry::default()];
+    while member.cq.read(&mut entry).unwrap() == 0 && (is_reported || to != from) {
+        assert_eq!(sender.cq.read(&mut []), Ok(0));
+    }
+    assert_eq!(to, from);
+}
+
+/// The rows of the table of operations: which, of what sizes, how many, and the longest time.
+fn operations(text: &str) -> Vec<(&str, &str, &str, u64)> {
+    let table = text
+        .lines()
+        .skip_while(|line| !line.starts_with("operation"));
+    let rows = table.skip(1).map(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        (
+            words[0],
+            words[1],
+            words[2],
+            words[words.len() - 1].parse().unwrap(),
+        )
+    });
+    rows.collect()
+}
+
+#[test]
+fn perf_times_shared_receives_at_whichever_endpoint_they_complete() {
+    let place = Place::new();
+    let hall = Hall::open(&place.info(&[("FI_HOOK", "perf")]), false);
+    (0..5).for_each(|_| hall.exchange(0, 8));
+    (0..3).for_each(|_| hall.exchange(1, 2000));
+    let mut room = [0; 40];
+    hall.post(&mut room, OpFlags::DEFAULT).unwrap();
+    // Endpoints go on taking what was posted.
+    let Hall {
+        srx,
+        members,
+        sender,
+        to,
+    } = hall;
+    drop(srx);
+    take(&sender, &members[1], to[1], (&room, true));
+    drop((members, sender));
+    let text = place.written();
+    let counted = operations(&text)
+        .into_iter()
+        .map(|row| (row.0, row.1, row.2));
+    let received: Vec<_> = counted.filter(|row| row.0 == "trecv").collect();
+    let wanted = [
+        ("trecv", "8-15", "5"),
+        ("trecv", "32-63", "1"),
+        ("trecv", "1024-2047", "3"),
+    ];
+    assert_eq!(received, wanted, "{text}");
+}
+
+#[test]
+fn a_shared_receive_that_is_not_reported_is_not_taken_for_one_that_is() {
+    let place = Place::new();
+    let hall = Hall::open(&place.info(&[("FI_HOOK", "perf")]), true);
+    let mut room = [0; 8];
+    hall.post(&mut room, OpFlags::empty()).unwrap();
+    hall.take(0, &room, false);
+    // What took longer than all that comes is the other one.
+    thread::sleep(Duration::from_millis(20));
+    let begin = Instant::now();
+    let mut room = [0; 8];
+    hall.post(&mut room, OpFlags::COMPLETION).unwrap();
+    hall.take(0, &room, true);
+    let took = begin.elapsed().as_nanos();
+    drop(hall);
+    let text = place.written();
+    let received = operations(&text).into_iter().filter(|row| row.0 == "trecv");
+    let received: Vec<_> = received.collect();
+    assert!(
+        matches!(received[..], [("trecv", "8-15", "1", longest)] if u128::from(longest) <= took),
+        "{text}"
+    );
+}
+
+#[test]
+fn posts_of_shared_receives_pass_each_layer() {
+    let place = Place::new();
+    let hooks = [
+        ("FI_HOOK", "trace;fault"),
+        ("FI_HOOK_FAULT", "trecvmsg:error=NOMEM@2"),
+    ];
+    let hall = Hall::open(&place.info(&hooks), false);
+    let mut rooms = [[0; 8]; 2];
+    let posts = rooms
+        .each_mut()
+        .map(|room| hall.post(room, OpFlags::DEFAULT));
+    assert_eq!(posts, [Ok(()), Err(Errno::NoMem)]);
+    hall.srx.cancel(Context(5)).unwrap();
+    let cq = &hall.members[0].cq;
+    assert_eq!(cq.read(&mut [Entry::default()]), Err(Errno::Avail));
+    assert_eq!(cq.read_err().unwrap().errno, Errno::Canceled);
+    drop(hall);
+    let text = place.written();
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines: Vec<_> = lines.collect();
+    let opened = lines
+        .iter()
+        .find(|line| line["call"] == "srx_context")
+        .unwrap();
+    let own = lines
+        .iter()
+        .filter(|line| line["object"] == opened["object"]);
+    let own: Vec<_> = own
+        .map(|line| {
+            (
+                line["call"].as_str().unwrap(),
+                line["result"].as_i64().unwrap(),
+            )
+        })
+        .collect();
+    let failed = -i64::from(Errno::NoMem.as_raw());
+    let wanted = [
+        ("srx_context", 0),
+        ("trecvmsg", 0),
+        ("trecvmsg", failed),
+        ("cancel", 0),
+        ("srx_close", 0),
+    ];
+    assert_eq!(own, wanted, "{text}");
+}
+
+/// The last calls that are kept in this process, by whose they are.
+fn flights() -> Vec<SeenCalls> {
+    let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let sheets = fds.filter_map(|fd| {
+        let target = fs::read_link(fd.path()).ok()?;
+        target.to_str()?.contains(FILE).then_some(())?;
+        let bytes = fs::read(fd.path()).ok()?;
+        let words = bytes
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|word| u64::from_le_bytes(*word));
+        let words: Box<[u64; CALLS_WORDS]> = words.collect::<Box<[u64]>>().try_into().ok()?;
+        SeenCalls::of(&words)
+    });
+    sheets.collect()
+}
+
+#[test]
+fn flight_keeps_the_posts_of_shared_receives_and_what_became_of_them() {
+    let place = Place::new();
+    let hall = Hall::open(&place.info(&[("FI_HOOK", "flight")]), false);
+    hall.exchange(1, 24);
+    let shared = flights()
+        .into_iter()
+        .find(|it| it.head.name.starts_with("srx "));
+    let calls = shared.unwrap().calls;
+    let calls: Vec<_> = calls.iter().map(|call| (&*call.name, call.len)).collect();
+    assert_eq!(calls, [("trecvmsg", 24), ("trecv", 24)]);
 }
