@@ -9,7 +9,12 @@ use crate::units::{age, bytes, time};
 /// The last calls that are known of an endpoint, `most` of them, with how long ago they were made.
 pub(crate) fn lines(all: &[SeenCalls], seen: &Seen, now: u64, most: usize) -> Vec<String> {
     let own = all.iter().find(|it| processes::is_of(&it.head, seen));
-    own.map_or_else(Vec::new, |own| of(own, (now, "ago"), most))
+    own.map_or_else(Vec::new, |own| last(own, now, most))
+}
+
+/// Likewise of those that were found.
+pub(crate) fn last(own: &SeenCalls, now: u64, most: usize) -> Vec<String> {
+    of(own, (now, "ago"), most)
 }
 
 /// All calls that a crash has left of an endpoint.

@@ -6,9 +6,7 @@ use std::fmt::Write;
 use selvedge_kit::sight::calls::SeenCalls;
 use selvedge_kit::sight::groups::SeenGroups;
 use selvedge_kit::sight::layout::WAITS;
-use selvedge_kit::sight::{
-    self, Directed, Event, Gauge, Head, PeerState, Seen, SeenPeer, Wait, What,
-};
+use selvedge_kit::sight::{self, Directed, Event, Gauge, PeerState, Seen, SeenPeer, Wait, What};
 
 use crate::calls;
 use crate::groups;
@@ -48,6 +46,12 @@ pub(crate) fn process(mut all: Vec<Seen>, pid: u32) -> String {
         own.iter()
             .any(|seen| knows(seen, other) || knows(other, seen))
     };
+    for shared in without_page(&processes::calls(pid), all.seen) {
+        let _ = writeln!(text, "process {pid}, {}", processes::title(&shared.head));
+        for line in calls::last(shared, now, LAST) {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
     for other in others.iter().filter(is_peer) {
         endpoint(&mut text, &all, other, now);
     }
@@ -91,18 +95,9 @@ pub(crate) fn flight(wreck: &Wreck) -> String {
             let _ = writeln!(text, "  {line}");
         }
     }
-    let is_known = |calls: &SeenCalls| {
-        let mut endpoints = wreck.endpoints.iter();
-        endpoints.any(|seen| processes::is_of(&calls.head, seen))
-    };
-    for own in wreck.calls.iter().filter(|own| !is_known(own)) {
-        let Head {
-            pid,
-            provider,
-            name,
-            ..
-        } = &own.head;
-        let _ = writeln!(text, "process {pid}, {provider} endpoint {name}");
+    for own in without_page(&wreck.calls, &wreck.endpoints) {
+        let title = processes::title(&own.head);
+        let _ = writeln!(text, "process {}, {title}", own.head.pid);
         let now = own.calls.last().map_or(0, |it| it.at);
         for line in calls::left(own, now) {
             let _ = writeln!(text, "  {line}");
@@ -112,6 +107,17 @@ pub(crate) fn flight(wreck: &Wreck) -> String {
         text += &times::of(latencies);
     }
     text
+}
+
+/// Calls of what has no page: shared receives, and endpoints of other libraries.
+fn without_page<'a>(
+    calls: &'a [SeenCalls],
+    endpoints: &'a [Seen],
+) -> impl Iterator<Item = &'a SeenCalls> {
+    calls.iter().filter(|calls| {
+        let mut endpoints = endpoints.iter();
+        !endpoints.any(|seen| processes::is_of(&calls.head, seen))
+    })
 }
 
 fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Seen, now: u64) {

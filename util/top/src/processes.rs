@@ -70,6 +70,15 @@ pub(crate) fn is_of(head: &Head, seen: &Seen) -> bool {
     (head.pid, &head.provider, &head.name) == (seen.pid, &seen.provider, &seen.name)
 }
 
+/// What a sheet is about: an endpoint, or receives that endpoints share, which hooks call so.
+pub(crate) fn title(head: &Head) -> String {
+    let Head { provider, name, .. } = head;
+    match name.starts_with("srx ") {
+        true => format!("{provider} {name}"),
+        false => format!("{provider} endpoint {name}"),
+    }
+}
+
 fn sheets<T>(pid: u32, kind: Kind, read: impl Fn(&File) -> Option<T>) -> Vec<T> {
     let folder = format!("/proc/{pid}/fd");
     let Ok(fds) = fs::read_dir(folder) else {

@@ -38,8 +38,9 @@ pub(crate) fn of(latencies: &Latencies) -> String {
     let head = &latencies.head;
     let command = processes::command(head.pid).unwrap_or_else(|| "gone".to_owned());
     let mut text = format!(
-        "process {} ({command}), {} endpoint {}\n",
-        head.pid, head.provider, head.name
+        "process {} ({command}), {}\n",
+        head.pid,
+        processes::title(head)
     );
     for line in lines(&latencies.rows) {
         let _ = writeln!(text, "{line}");

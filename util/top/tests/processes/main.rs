@@ -384,6 +384,20 @@ fn each_post_is_recorded_told_of_from_outside_and_written_out_by_a_crash() {
 }
 
 #[test]
+fn calls_of_shared_receives_are_told_of_beside_those_of_endpoints() {
+    let mut talker = Talker::start(&[("FI_HOOK", "flight;perf")]);
+    talker.order("cancel 7");
+    talker.done();
+    let said = dump(talker.pid(), &["cancel: "]);
+    let shared = said.split_once(", shm srx ");
+    let (_, shared) = shared.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        shared.contains("Its last 1 calls and completions, of 1:"),
+        "{said}"
+    );
+}
+
+#[test]
 fn without_being_asked_nobody_catches_signals() {
     let mut a = Talker::start(&[]);
     a.order("handlers");

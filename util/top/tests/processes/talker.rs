@@ -3,12 +3,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use selvedge::info::RxAttr;
 use selvedge::owned::{Completions, Endpoint, Pool};
-use selvedge::{Address, Caps, Context, FiAddr, Hints, av};
+use selvedge::{Address, Caps, Context, Errno, FiAddr, Hints, SharedReceives, av};
 
 /// What a line begins with that is meant for the test.
 const MARK: &str = "talker: ";
@@ -159,6 +161,7 @@ pub(super) fn run() {
 
 struct End {
     ep: Endpoint,
+    srx: Arc<dyn SharedReceives>,
     pool: Pool,
     to: FiAddr,
     done: Completions,
@@ -185,6 +188,7 @@ impl End {
         let to = std::env::var("TO").unwrap_or_else(|_| "nobody".to_owned());
         Ok(Self {
             ep,
+            srx: domain.srx(&RxAttr::default())?,
             pool: Pool::new(&*domain, 1 << 17, 16)?,
             to: av.insert_one(&Address::Str(to)).unwrap(),
             done: Completions::with_capacity(16),
@@ -207,6 +211,11 @@ impl End {
                 let tag = tag as u64;
                 end.ep.trecv(buf, FiAddr::UNSPEC, tag, Context(2)).is_ok()
             }),
+            ("cancel", &[context]) => {
+                let context = Context(context as u64);
+                assert_eq!(self.srx.cancel(context), Err(Errno::NoCq));
+                say("done");
+            }
             ("abort", _) => std::process::abort(),
             ("fault", _) => fault(),
             ("handlers", _) => say(&format!("handlers {}", handlers())),
