@@ -1,10 +1,15 @@
 //! Messages of few bytes, which have a way of their own here: it fills, and it outlives its writer.
 
+use std::fs;
+
 use selvedge::atomic::Datatype;
 use selvedge::collective::{CollectiveMsg, Op};
 use selvedge::{CollectiveExt as _, Context, Errno, OpFlags};
+use selvedge_kit::sight::groups::SeenGroups;
+use selvedge_kit::sight::layout::{FILE, GROUPS_WORDS};
+use selvedge_kit::sight::name_of;
 
-use crate::crew::Crew;
+use crate::crew::{Crew, Member};
 
 /// More than a lane holds, and than a member may have under way.
 const MANY: usize = 1500;
@@ -93,6 +98,45 @@ fn a_message_that_came_before_its_sender_went_is_taken_by_a_collective_that_begi
         }
     }
     assert_eq!(got, 42);
+}
+
+/// The collective that a member's only group has next, as other processes see it.
+fn seen_next(member: &Member) -> u32 {
+    let name = name_of(&member.ep.address().unwrap());
+    let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let mut sheets = fds.filter_map(|fd| {
+        // Other tests close theirs meanwhile.
+        let target = fs::read_link(fd.path()).ok()?;
+        target.to_str()?.contains(FILE).then_some(())?;
+        let bytes = fs::read(fd.path()).ok()?;
+        let words = bytes.as_chunks::<8>().0.iter();
+        let words: Box<[u64]> = words.map(|word| u64::from_le_bytes(*word)).collect();
+        let words: Box<[u64; GROUPS_WORDS]> = words.try_into().ok()?;
+        SeenGroups::of(&words).filter(|seen| seen.head.name == name)
+    });
+    let [group] = sheets.next().unwrap().groups[..] else {
+        panic!("{name} has one group");
+    };
+    group.next
+}
+
+#[test]
+fn collectives_that_go_the_short_way_are_counted_where_others_see_them() {
+    let crew = Crew::of(2);
+    let groups = crew.join(&[0, 1]);
+    // The first one is new to the group; those that follow go the short way.
+    for number in 1..=5 {
+        for (rank, group) in groups.iter().enumerate() {
+            let member = crew.member(rank);
+            let (group, context) = (group.addr(), Context(u64::from(number)));
+            member
+                .coll()
+                .barrier(group, OpFlags::DEFAULT, context)
+                .unwrap();
+            assert_eq!(seen_next(member), number, "rank {rank} has begun it");
+        }
+        crew.all_well(&[0, 1], Context(u64::from(number)));
+    }
 }
 
 /// What each of two members puts into collective `number`, and what the sum is.
