@@ -43,7 +43,6 @@ pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
         }
     }
     if options.has("T") {
-        ensure!(ranks == 2, "-T compares with messages between two");
         crew.time(&alone, &group, &mut job)?;
     }
     job.exchange(&[]).map(drop)
@@ -64,9 +63,11 @@ struct Group {
     own: usize,
 }
 
-/// How often each is timed, and how many are timed together.
+/// How often each is timed.
 const ROUNDS: usize = 15;
+/// How many are timed together; fewer where processes wait for a processor, too.
 const TURNS: usize = 20_000;
+const TURNS_OF_A_CROWD: usize = 500;
 
 /// The elements of each member.
 const COUNT: usize = 5;
@@ -130,15 +131,20 @@ impl Crew {
         Ok(())
     }
 
-    /// The time of a barrier and an all-reduce of 8 bytes beside that of an exchange of messages by
-    /// an endpoint that has no collectives, in turns; the best of each.
+    /// The time of a barrier and an all-reduce of 8 bytes beside that of the messages that a barrier
+    /// is made of, by an endpoint that has no collectives, in turns; the best of each.
     fn time(&self, options: &Options, group: &Group, job: &mut Job) -> anyhow::Result<()> {
         let plain = discover(
             options,
             &hints(options, Caps::MSG | Caps::TAGGED, EpType::Rdm)?,
         )?;
         let other = Self::open(options, plain, job)?;
-        let peer = other.peers[1 - self.rank];
+        let rounds = other.rounds();
+        let processors = std::thread::available_parallelism()?.get();
+        let turns = match self.peers.len() > processors {
+            true => TURNS_OF_A_CROWD,
+            false => TURNS,
+        };
         let words: &'static [AtomicU64; 2] = Box::leak(Box::default());
         let msg = |coll| {
             let mut msg =
@@ -149,20 +155,30 @@ impl Crew {
         let mut best = [Duration::MAX; 3];
         for _ in 0..ROUNDS {
             let times = [
-                other.end.exchanges(peer, words, TURNS)?,
-                self.end.collectives(msg(Op::Barrier), words, TURNS)?,
-                self.end.collectives(msg(Op::Allreduce), words, TURNS)?,
+                other.end.exchanges(&rounds, words, turns)?,
+                self.end.collectives(msg(Op::Barrier), words, turns)?,
+                self.end.collectives(msg(Op::Allreduce), words, turns)?,
             ];
             best = std::array::from_fn(|at| best[at].min(times[at]));
             job.exchange(&[])?;
         }
         if self.rank == 0 {
-            let ns = best.map(|time| time.as_secs_f64() * 1e9 / TURNS as f64);
-            println!("exchange of 8 B  {:8.0} ns", ns[0]);
+            let ns = best.map(|time| time.as_secs_f64() * 1e9 / turns as f64);
+            println!("messages of 8 B  {:8.0} ns", ns[0]);
             println!("barrier          {:8.0} ns  {:.2}", ns[1], ns[1] / ns[0]);
             println!("allreduce of 8 B {:8.0} ns  {:.2}", ns[2], ns[2] / ns[0]);
         }
         Ok(())
+    }
+
+    /// Whom a barrier by messages sends to in each of its rounds: those that are 1, 2, 4 .. ranks on.
+    fn rounds(&self) -> Vec<FiAddr> {
+        let ranks = self.peers.len();
+        let distances = std::iter::successors(Some(1), |distance| Some(distance * 2));
+        let distances = distances.take_while(|&distance| distance < ranks);
+        distances
+            .map(|distance| self.peers[(self.rank + distance) % ranks])
+            .collect()
     }
 
     fn collective(&self, group: &Group, coll: Op, root: usize, round: u64) -> anyhow::Result<()> {

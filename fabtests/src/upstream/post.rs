@@ -146,54 +146,47 @@ impl End {
         let start = Instant::now();
         for _ in 0..turns {
             // SAFETY: the words are never freed, and nobody has a reference that forbids changes.
-            while unsafe { coll.collective(&msg, OpFlags::DEFAULT) } == Err(Errno::Again) {}
-            self.one_entry()?;
+            while unsafe { coll.collective(&msg, OpFlags::DEFAULT) } == Err(Errno::Again) {
+                self.tx.progress()?;
+            }
+            self.tx.next()?;
         }
         Ok(start.elapsed())
     }
 
-    /// Exchanges a word with a peer by messages, likewise: what a barrier or an all-reduce of two
-    /// takes at least.
+    /// Sends a word to each of some peers in turn and waits for one before the next, likewise: what a
+    /// barrier or an all-reduce takes that is made of messages. Everybody has as many peers, and each
+    /// hears one in every round.
     ///
     /// # Errors
     /// The provider's.
     pub(super) fn exchanges(
         &self,
-        peer: FiAddr,
+        rounds: &[FiAddr],
         words: &'static [AtomicU64; 2],
         turns: usize,
     ) -> anyhow::Result<Duration> {
         let into = IovMut::from_raw(words[1].as_ptr().cast(), 8);
         let start = Instant::now();
         for turn in 0..turns {
-            let msg = tagged::RecvMsg {
-                iov: &[into],
-                desc: &[],
-                src: FiAddr::UNSPEC,
-                tag: TagMatch::exact(7),
-                context: Context(0),
-            };
-            // SAFETY: as above.
-            unsafe { self.ep.trecvmsg(&msg, OpFlags::DEFAULT) }?;
-            let word = (turn as u64).to_ne_bytes();
-            while self.ep.tinject(&word, peer, 7, None) == Err(Errno::Again) {
-                self.tx.cq().read(&mut [])?;
+            for (tag, &to) in (7..).zip(rounds) {
+                let msg = tagged::RecvMsg {
+                    iov: &[into],
+                    desc: &[],
+                    src: FiAddr::UNSPEC,
+                    tag: TagMatch::exact(tag),
+                    context: Context(0),
+                };
+                // SAFETY: as above.
+                unsafe { self.ep.trecvmsg(&msg, OpFlags::DEFAULT) }?;
+                let word = (turn as u64).to_ne_bytes();
+                while self.ep.tinject(&word, to, tag, None) == Err(Errno::Again) {
+                    self.tx.progress()?;
+                }
+                self.rx.next()?;
             }
-            self.one_entry()?;
         }
         Ok(start.elapsed())
-    }
-
-    /// Waits for an entry of whichever queue.
-    fn one_entry(&self) -> anyhow::Result<()> {
-        let mut entry = [selvedge::cq::Entry::default()];
-        for turn in 0_u64.. {
-            let queue = if turn % 2 == 0 { &self.tx } else { &self.rx };
-            if queue.cq().read(&mut entry)? > 0 {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Posts a send of some pieces, once.

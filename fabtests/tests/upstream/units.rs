@@ -1,6 +1,6 @@
 //! The unit programs, and the patterns of several processes.
 
-use crate::pair::{alone, free_port, start, succeed};
+use crate::pair::{Outcome, alone, free_port, start, succeed};
 
 #[test]
 fn every_object_passes_its_cases() {
@@ -61,15 +61,26 @@ fn a_job_whose_processes_do_not_come_says_what_it_waits_for_and_ends() {
 #[test]
 fn collectives_of_several_processes_give_what_they_should() {
     for (provider, ranks) in [("shm", 3), ("shm", 5), ("tcp", 4)] {
-        let line = format!(
-            "fi_multinode_coll -p {provider} -I 3 -n {ranks} -E={}",
-            free_port()
-        );
-        let processes: Vec<_> = (0..ranks).map(|_| start(&line)).collect();
-        let outcomes: Vec<_> = processes
-            .into_iter()
-            .map(|process| process.end(&line))
-            .collect();
-        succeed(&outcomes);
+        succeed(&collectives(ranks, &format!("-p {provider} -I 3")));
     }
+}
+
+#[test]
+fn collectives_are_timed_with_more_members_than_processors() {
+    for (provider, ranks, waiting) in [("shm", 2, "spin"), ("shm", 8, "yield"), ("tcp", 4, "sread")] {
+        let outcomes = collectives(ranks, &format!("-p {provider} -T -c {waiting}"));
+        succeed(&outcomes);
+        let said: String = outcomes.iter().map(|it| it.text.as_str()).collect();
+        for what in ["messages", "barrier", "allreduce"] {
+            let lines = said.lines().filter(|line| line.starts_with(what));
+            assert_eq!(lines.count(), 1, "{what} in {said}");
+        }
+    }
+}
+
+fn collectives(ranks: usize, options: &str) -> Vec<Outcome> {
+    let line = format!("fi_multinode_coll {options} -n {ranks} -E={}", free_port());
+    let processes: Vec<_> = (0..ranks).map(|_| start(&line)).collect();
+    let outcomes = processes.into_iter().map(|process| process.end(&line));
+    outcomes.collect()
 }
