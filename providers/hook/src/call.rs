@@ -14,7 +14,7 @@ use crate::trace::Trace;
 use crate::watch::Wanted;
 
 /// The names of all calls, in order: those of methods, and of the ends of objects.
-pub const CALLS: [&str; 74] = [
+pub const CALLS: [&str; 77] = [
     "accept",
     "alloc",
     "atomicmsg",
@@ -40,6 +40,7 @@ pub const CALLS: [&str; 74] = [
     "collective",
     "compare_atomicmsg",
     "connect",
+    "context",
     "cq_close",
     "cq_open",
     "cq_read",
@@ -67,6 +68,7 @@ pub const CALLS: [&str; 74] = [
     "inject",
     "inject_atomic",
     "inject_write",
+    "join",
     "join_collective",
     "listen",
     "mr_bind",
@@ -83,6 +85,7 @@ pub const CALLS: [&str; 74] = [
     "setname",
     "setopt",
     "shutdown",
+    "srx_close",
     "srx_context",
     "tinject",
     "trecvmsg",

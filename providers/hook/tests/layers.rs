@@ -298,6 +298,33 @@ fn an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_op
 }
 
 #[test]
+fn rules_may_name_the_opening_of_contexts_and_the_joining_of_groups() {
+    let place = Place::new();
+    let info = place.info(&[
+        ("FI_HOOK", "fault"),
+        (
+            "FI_HOOK_FAULT",
+            "context:error=NOMEM@2;join:error=NOSPC;srx_close:delay=1us",
+        ),
+    ]);
+    let domain = info.open().unwrap();
+    drop(domain.srx(&RxAttr::default()).unwrap());
+    let sep = domain.scalable_endpoint(&info).unwrap();
+    let open = || {
+        let cq = domain.cq(&cq::Attr::default()).unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        sep.context(0, &info, Bindings::new(cq, av))
+    };
+    let context = open().unwrap();
+    let group = "127.0.0.1:1".parse().unwrap();
+    let joined = context.join(&group, Context(1)).map(drop);
+    assert_eq!(joined, Err(Errno::NoSpc));
+    drop(context);
+    assert_eq!(open().err().unwrap().errno(), Errno::NoMem);
+    open().unwrap();
+}
+
+#[test]
 fn a_counter_is_bound_to_a_region_inside_of_its_layers() {
     let place = Place::new();
     let info = place.info(&[("FI_HOOK", "trace;perf")]);
