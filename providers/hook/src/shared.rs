@@ -1,7 +1,7 @@
 //! Shared receives with hooks.
 //!
-//! A receive is posted here and completes where the endpoint that takes it has its receives, so what
-//! is kept of it is found from the queues of all endpoints that are bound.
+//! A receive is posted here and completes where the endpoint that takes it has its receives, so
+//! what is kept of it is found from the queues of all endpoints that are bound.
 
 #![expect(unsafe_code, reason = "receives around receives")]
 

@@ -342,8 +342,8 @@ fn a_counter_is_bound_to_a_region_inside_of_its_layers() {
     assert!(written.contains("mr_close"), "{written}");
 }
 
-/// Two endpoints that take from shared receives, each with a queue of its own, and somebody who sends
-/// to both.
+/// Two endpoints that take from shared receives, each with a queue of its own, and somebody who
+/// sends to both.
 struct Hall {
     srx: Arc<dyn SharedReceives>,
     members: Vec<Side>,
