@@ -16,7 +16,7 @@ use super::discover::{discover, hints};
 use super::failure::{failure, wrong};
 use super::ground::{End, Ground, Plan};
 use super::multinode::Job;
-use super::options::Options;
+use super::options::{Options, Waiting};
 
 const JOINED: Context = Context(77);
 
@@ -27,7 +27,11 @@ pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
         (2..=1024).contains(&ranks),
         "-n {ranks}: 2 to 1024 processes"
     );
-    let alone = super::multinode::alone(options);
+    let mut alone = super::multinode::alone(options);
+    if options.has("T") && is_crowd(ranks)? && alone.waiting == Waiting::Spin {
+        // Each would keep the processor from the one that it waits for.
+        alone.waiting = Waiting::Yield;
+    }
     let caps = Caps::MSG | Caps::COLLECTIVE;
     let info = discover(&alone, &hints(&alone, caps, EpType::Rdm)?)?;
     let mut job = Job::gather(&alone, ranks)?;
@@ -140,8 +144,7 @@ impl Crew {
         )?;
         let other = Self::open(options, plain, job)?;
         let rounds = other.rounds();
-        let processors = std::thread::available_parallelism()?.get();
-        let turns = match self.peers.len() > processors {
+        let turns = match is_crowd(self.peers.len())? {
             true => TURNS_OF_A_CROWD,
             false => TURNS,
         };
@@ -202,6 +205,12 @@ impl Crew {
         }
         Ok(())
     }
+}
+
+/// Whether there are more processes than processors.
+fn is_crowd(ranks: usize) -> anyhow::Result<bool> {
+    let processors = std::thread::available_parallelism();
+    Ok(ranks > processors.context("cannot count processors")?.get())
 }
 
 const POISON: u64 = 0xdead_beef_dead_beef;
