@@ -20,7 +20,8 @@ use crate::{Error, Result};
 pub struct Config {
     /// Contexts to make, by forking; `None` if they are started from outside.
     pub fork: Option<usize>,
-    /// The provider of the fabric; the first of discovery if empty.
+    /// The provider of the fabric. If it and `near` are empty: the first of discovery; but tcp, with
+    /// shm near by, for contexts that were started from outside.
     pub fabric: String,
     /// A second fabric, for contexts of one host. `fabric` is for the others then.
     pub near: String,
@@ -184,6 +185,9 @@ impl Config {
     /// | `CHEETAH_NEAR` | the provider for contexts of the same host |
     /// | `CHEETAH_TIMEOUT`, `CHEETAH_START_TIMEOUT` | seconds |
     /// | `CHEETAH_THREAD` | 1 for a thread of the library's |
+    ///
+    /// Contexts that were started from outside, and are told of no provider, talk over tcp between
+    /// hosts and over shm on each.
     ///
     /// # Errors
     /// What makes no sense, with the variable and its value.

@@ -70,18 +70,41 @@ impl Introduction {
         })
     }
 
-    /// How `from` reaches this context: over its last fabric if both are on one host, which is then
-    /// the one for contexts near by, and over the first one otherwise.
+    /// How `from` reaches this context: over the last fabric that both have if they are on one host,
+    /// which is then the one for contexts near by, and over the first one otherwise.
     pub(super) fn acquaintance(&self, from: &Self) -> Option<Acquaintance> {
-        let last = self.fabrics.len() - 1;
-        let net = if self.host == from.host { last } else { 0 };
+        let has_it = |net: usize| {
+            let (own, theirs) = (self.fabrics.get(net), from.fabrics.get(net));
+            own.map(|it| &it.provider) == theirs.map(|it| &it.provider)
+        };
+        let nets = match self.host == from.host {
+            true => 0..self.fabrics.len(),
+            false => 0..1,
+        };
+        let net = nets.rev().find(|&net| has_it(net))?;
         let reach = &self.fabrics[net];
-        let has_it = from.fabrics.get(net)?.provider == reach.provider;
-        has_it.then(|| Acquaintance {
+        Some(Acquaintance {
             net,
             address: reach.address.clone(),
             key: reach.key,
         })
+    }
+
+    /// Whether all are on one host and have the same fabrics.
+    pub(super) fn are_neighbours(all: &[Self]) -> bool {
+        let names = |of: &Self| {
+            of.fabrics
+                .iter()
+                .map(|reach| reach.provider.clone())
+                .collect::<Vec<_>>()
+        };
+        all.windows(2)
+            .all(|two| two[0].host == two[1].host && names(&two[0]) == names(&two[1]))
+    }
+
+    /// Forgets all fabrics but the last one.
+    pub(super) fn keep_near(&mut self) {
+        self.fabrics.drain(..self.fabrics.len() - 1);
     }
 
     pub(super) fn fabrics(&self) -> String {
@@ -118,10 +141,27 @@ mod tests {
         let near = Introduction::parse("one|tcp|c|3|shm|d|4")?;
         let far = Introduction::parse("two|tcp|e|5|shm|f|6")?;
         let other = Introduction::parse("one|udp|e|5")?;
+        let poor = Introduction::parse("one|tcp|g|7")?;
         let reached = |whom: &Introduction| whom.acquaintance(&here).map(|way| (way.net, way.key));
         assert_eq!(reached(&near), Some((1, 4)));
         assert_eq!(reached(&far), Some((0, 5)));
         assert_eq!(reached(&other), None);
+        assert_eq!(reached(&poor), Some((0, 7)));
+        assert_eq!(here.acquaintance(&poor).map(|way| way.net), Some(0));
+        Ok(())
+    }
+
+    #[test]
+    fn neighbours_are_on_one_host_and_have_the_same() -> Result {
+        let of = |lines: &[&str]| -> Result<_> {
+            let all = lines.iter().map(|line| Introduction::parse(line));
+            Ok(Introduction::are_neighbours(
+                &all.collect::<Result<Vec<_>>>()?,
+            ))
+        };
+        assert!(of(&["one|tcp|a|1|shm|b|2", "one|tcp|c|3|shm|d|4"])?);
+        assert!(!of(&["one|tcp|a|1|shm|b|2", "two|tcp|c|3|shm|d|4"])?);
+        assert!(!of(&["one|tcp|a|1|shm|b|2", "one|tcp|c|3"])?);
         Ok(())
     }
 }

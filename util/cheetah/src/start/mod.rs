@@ -3,6 +3,9 @@
 //! Each opens its fabrics, and says in one line how it is reached. All lines are exchanged, in one of
 //! three ways: over sockets to context 0, which has forked the others or listens; over sockets to a
 //! launcher; or through a process manager. Everything behind that is the same.
+//!
+//! Contexts that somebody else has started may be anywhere. If nobody says what they talk over, they
+//! open a fabric for all and one for their host, and close the first if they see each other there.
 
 pub(crate) mod family;
 pub mod gather;
@@ -60,7 +63,7 @@ pub(crate) fn start(config: &Config) -> Result<Started> {
 fn fork(config: &Config, size: usize, deadline: Instant) -> Result<Started> {
     let born = family::fork(size)?;
     let (rank, secret) = (born.rank, born.secret);
-    let (nets, line) = open(config, rank, secret)?;
+    let (nets, line) = Choice::of(config).open(config, rank, secret)?;
     let job = format!("{secret:016x}");
     let me = Stranger {
         job: &job,
@@ -77,12 +80,13 @@ fn fork(config: &Config, size: usize, deadline: Instant) -> Result<Started> {
         }
         family::Role::Child(socket) => (gather::join(&me, socket, deadline)?, None, None),
     };
-    let engine = engage(nets, rank, &lines, obituary)?;
+    let engine = engage(nets, rank, &introductions(&lines)?, obituary)?;
     Ok(Started { engine, family })
 }
 
 fn meet(config: &Config, place: &Place, deadline: Instant) -> Result<Engine> {
-    let (nets, line) = open(config, place.rank, random())?;
+    let choice = Choice::of(config);
+    let (mut nets, line) = choice.open(config, place.rank, random())?;
     let me = Stranger {
         job: &place.job,
         rank: place.rank,
@@ -96,35 +100,77 @@ fn meet(config: &Config, place: &Place, deadline: Instant) -> Result<Engine> {
         Meeting::File(path) => gather::at_file(&me, path.as_ref(), deadline)?,
         Meeting::Pmi(fd) => pmi::exchange(*fd, &me)?,
     };
-    engage(nets, place.rank, &lines, None)
+    let mut all = introductions(&lines)?;
+    if choice.is_open() && Introduction::are_neighbours(&all) {
+        nets.drain(..nets.len() - 1);
+        all.iter_mut().for_each(Introduction::keep_near);
+    }
+    engage(nets, place.rank, &all, None)
 }
 
-/// Opens the fabrics: the one for all contexts, and one for those of this host if there is such.
-fn open(config: &Config, rank: usize, secret: u64) -> Result<(Vec<Net>, String)> {
-    let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
-    let mut providers = vec![named(&config.fabric)];
-    providers.extend(named(&config.near).map(Some));
-    let mut nets = Vec::new();
-    for provider in providers {
-        let secret = secret.wrapping_add((rank as u64) << 32) & (u64::MAX >> 1) | 1;
-        let net = Net::open(provider.as_deref(), secret, config.has_thread);
-        nets.push(net.map_err(|error| Error::Fabric {
-            context: rank,
-            what: error.to_string(),
-        })?);
+/// What contexts talk over.
+enum Choice {
+    /// Over these, the last one with contexts of their host.
+    Named(Vec<Option<String>>),
+    /// Over what there is of these, likewise.
+    Open([&'static str; 2]),
+}
+
+impl Choice {
+    fn of(config: &Config) -> Self {
+        let is_placed = config.place.as_ref().is_some_and(|place| place.size > 1);
+        if is_placed && config.fabric.is_empty() && config.near.is_empty() {
+            return Self::Open(["tcp", "shm"]);
+        }
+        let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+        let mut providers = vec![named(&config.fabric)];
+        providers.extend(named(&config.near).map(Some));
+        Self::Named(providers)
     }
-    let line = Introduction::of(&nets)?.to_line();
-    Ok((nets, line))
+
+    fn is_open(&self) -> bool {
+        matches!(self, Self::Open(_))
+    }
+
+    /// Opens the fabrics, and says how the context is reached over them.
+    fn open(&self, config: &Config, rank: usize, secret: u64) -> Result<(Vec<Net>, String)> {
+        let secret = secret.wrapping_add((rank as u64) << 32) & (u64::MAX >> 1) | 1;
+        let open = |provider: Option<&str>| {
+            let net = Net::open(provider, secret, config.has_thread);
+            net.map_err(|error| Error::Fabric {
+                context: rank,
+                what: error.to_string(),
+            })
+        };
+        let nets: Vec<_> = match self {
+            Self::Named(all) => all
+                .iter()
+                .map(|name| open(name.as_deref()))
+                .collect::<Result<_>>()?,
+            Self::Open(some) => some
+                .iter()
+                .filter_map(|name| open(Some(name)).ok())
+                .collect(),
+        };
+        let nets = match nets.is_empty() {
+            true => vec![open(None)?],
+            false => nets,
+        };
+        let line = Introduction::of(&nets)?.to_line();
+        Ok((nets, line))
+    }
+}
+
+fn introductions(lines: &[String]) -> Result<Vec<Introduction>> {
+    lines.iter().map(|line| Introduction::parse(line)).collect()
 }
 
 fn engage(
     nets: Vec<Net>,
     rank: usize,
-    lines: &[String],
+    all: &[Introduction],
     obituary: Option<Obituary>,
 ) -> Result<Engine> {
-    let all: Result<Vec<_>> = lines.iter().map(|line| Introduction::parse(line)).collect();
-    let all = all?;
     let here = &all[rank];
     let known = all.iter().enumerate().map(|(other, theirs)| {
         theirs.acquaintance(here).ok_or_else(|| {

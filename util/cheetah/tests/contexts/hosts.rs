@@ -47,10 +47,10 @@ impl Hosts {
     }
 
     /// A context of four, on the host that its number falls to.
-    fn context(&self, rank: usize, scene: &[&str], near: &str) -> Command {
+    fn context(&self, rank: usize, scene: &[&str], option: &str, near: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.0[rank % 2], SCENES]);
-        command.args(scene).arg("-tcp");
+        command.args(scene).arg(option);
         command
             .env("CHEETAH_RANK", rank.to_string())
             .env("CHEETAH_SIZE", "4")
@@ -76,19 +76,25 @@ fn ip(args: &[&str]) -> bool {
 }
 
 #[test]
-fn contexts_of_two_hosts_meet_over_tcp_and_those_of_one_over_shm_if_that_is_wanted() {
+fn contexts_of_two_hosts_meet_over_tcp_and_those_of_one_over_shm_unless_something_else_is_named() {
     let Some(hosts) = Hosts::make() else {
         eprintln!("skipped: no network namespaces can be made here");
         return;
     };
-    for near in ["", "shm"] {
+    for (option, near, fabrics) in [
+        ("-mpi", "", &["fabrics", "tcp", "shm"][..]),
+        ("-tcp", "", &["fabrics", "tcp"]),
+        ("-tcp", "shm", &["fabrics", "tcp", "shm"]),
+    ] {
         for scene in [
-            &["thin"][..],
+            fabrics,
+            &["thin"],
             &["fifo", "300"],
             &["arguments"],
             &["put-bells", "50"],
         ] {
-            let contexts = [0, 1, 2, 3].map(|rank| spawn(hosts.context(rank, scene, near)));
+            let contexts = [0, 1, 2, 3];
+            let contexts = contexts.map(|rank| spawn(hosts.context(rank, scene, option, near)));
             for context in contexts {
                 finish(context).assert_well(1);
             }

@@ -175,6 +175,23 @@ fn contexts_that_are_started_by_hand_meet_at_a_place_and_others_are_turned_away(
 }
 
 #[test]
+fn contexts_that_somebody_else_starts_on_one_host_talk_over_shm_alone() {
+    let place = format!("127.0.0.1:{}", free_port());
+    let context = |rank: usize| {
+        let mut command = Command::new(SCENES);
+        command.args(["fabrics", "shm"]);
+        command
+            .env("CHEETAH_RANK", rank.to_string())
+            .env("CHEETAH_SIZE", "3")
+            .env("CHEETAH_RENDEZVOUS", &place);
+        spawn(command)
+    };
+    for child in [0, 1, 2].map(context) {
+        finish(child).assert_well(1);
+    }
+}
+
+#[test]
 fn a_context_that_does_not_come_is_named() {
     let port = free_port();
     let mut command = Command::new(SCENES);

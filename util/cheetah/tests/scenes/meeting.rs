@@ -12,6 +12,7 @@ pub(crate) const SCENES: &[(&str, super::Scene)] = &[
     ("early", early),
     ("counts", counts),
     ("arguments", arguments),
+    ("fabrics", fabrics),
 ];
 
 /// Messages and requests in any order: each request gets the message that is its.
@@ -209,5 +210,11 @@ fn arguments(controller: &Controller, _: &[String]) -> Result {
         done();
     })?;
     controller.wait(&bell, 6)?;
+    controller.barrier()
+}
+
+/// Talks over these.
+fn fabrics(controller: &Controller, args: &[String]) -> Result {
+    assert_eq!(controller.fabrics(), args);
     controller.barrier()
 }
