@@ -63,6 +63,7 @@ fn shm_passes_through_the_c_library() {
         "raw/atomics.sums_of_many",
         "raw/counters.",
         "raw/queues.selective",
+        "raw/sets.",
         "raw/vectors.",
     ];
     let mut args = vec!["run", "quick", "-p", "shm;ofi"];

@@ -10,6 +10,7 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use selvedge::{Counter, Errno, Error, Result, cntr, wait};
@@ -25,6 +26,8 @@ pub(crate) struct Cntr {
     domain: Arc<domain::Inner>,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
+    /// What was read last, of successes and of errors.
+    seen: [AtomicU64; 2],
 }
 
 impl Cntr {
@@ -47,6 +50,15 @@ impl Cntr {
             handle,
             domain: Arc::clone(domain),
             wait_obj: attr.wait_obj,
+            seen: [const { AtomicU64::new(0) }; 2],
+        })
+    }
+
+    /// The successes and the errors.
+    fn numbers(&self) -> [u64; 2] {
+        self.handle.at().map_or([0; 2], |at| {
+            // SAFETY: the counter is open.
+            unsafe { [call!(at, (*at).ops, read), call!(at, (*at).ops, readerr)] }
         })
     }
 
@@ -63,17 +75,26 @@ impl Cntr {
 
 impl Counter for Cntr {
     fn read(&self) -> u64 {
-        self.handle.at().map_or(0, |at| {
+        let number = self.handle.at().map_or(0, |at| {
             // SAFETY: the counter is open.
             unsafe { call!(at, (*at).ops, read) }
-        })
+        });
+        self.seen[0].store(number, Ordering::Relaxed);
+        number
     }
 
     fn read_err(&self) -> u64 {
-        self.handle.at().map_or(0, |at| {
+        let number = self.handle.at().map_or(0, |at| {
             // SAFETY: the counter is open.
             unsafe { call!(at, (*at).ops, readerr) }
-        })
+        });
+        self.seen[1].store(number, Ordering::Relaxed);
+        number
+    }
+
+    fn is_ready(&self) -> bool {
+        let seen = self.seen.each_ref().map(|it| it.load(Ordering::Relaxed));
+        self.numbers() != seen
     }
 
     fn add(&self, value: u64) {

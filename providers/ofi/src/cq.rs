@@ -10,7 +10,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use selvedge::cq::{Attr, Entry, ErrEntry};
@@ -27,6 +28,10 @@ pub(crate) struct Cq {
     format: Format,
     wait_obj: wait::Object,
     descriptor: Option<RawFd>,
+    /// An entry that was read to see whether there is one.
+    ahead: Mutex<Option<(Entry, FiAddr)>>,
+    /// Whether there may be one: spares reads the lock.
+    looked: AtomicBool,
 }
 
 /// How the library writes entries. Each format is the beginning of the next, and the last is ours.
@@ -91,6 +96,30 @@ impl Cq {
             domain: Arc::clone(domain),
             format,
             wait_obj: attr.wait_obj,
+            ahead: Mutex::new(None),
+            looked: AtomicBool::new(false),
+        })
+    }
+
+    /// Hands out the entry that was read ahead, if there is one and room for it.
+    fn take_ahead(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Option<usize> {
+        if out.is_empty() || !self.looked.load(Ordering::Relaxed) {
+            return None;
+        }
+        let (entry, from) = lock(&self.ahead).take()?;
+        self.looked.store(false, Ordering::Relaxed);
+        out[0] = entry;
+        if let Some(place) = src.first_mut() {
+            *place = from;
+        }
+        Some(1)
+    }
+
+    fn read_new(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
+        let at = self.handle.at()?;
+        self.entries(out, src, |buf, count, from| {
+            // SAFETY: the queue is open, and there is room for as many entries and sources.
+            unsafe { call!(at, (*at).ops, readfrom, buf, count, from) }
         })
     }
 
@@ -166,6 +195,10 @@ impl Cq {
     }
 }
 
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Whether another format may help.
 fn is_of_format(errno: Errno) -> bool {
     matches!(errno, Errno::NoSys | Errno::Inval | Errno::OpNotSupp)
@@ -202,6 +235,9 @@ pub(crate) fn wait_descriptor(fid: *mut Fid, wait_obj: wait::Object) -> Option<R
 
 impl CompletionQueue for Cq {
     fn read(&self, out: &mut [Entry]) -> Result<usize> {
+        if let Some(taken) = self.take_ahead(out, &mut []) {
+            return Ok(taken);
+        }
         let at = self.handle.at()?;
         self.entries(out, &mut [], |buf, count, _| {
             // SAFETY: the queue is open, and there is room for as many entries.
@@ -213,11 +249,25 @@ impl CompletionQueue for Cq {
         if src.len() < out.len() {
             return Err(Errno::Inval);
         }
-        let at = self.handle.at()?;
-        self.entries(out, src, |buf, count, from| {
-            // SAFETY: the queue is open, and there is room for as many entries and sources.
-            unsafe { call!(at, (*at).ops, readfrom, buf, count, from) }
-        })
+        match self.take_ahead(out, src) {
+            Some(taken) => Ok(taken),
+            None => self.read_new(out, src),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        let mut ahead = lock(&self.ahead);
+        if ahead.is_none() {
+            let (mut entry, mut from) = ([Entry::default()], [FiAddr::UNSPEC]);
+            match self.read_new(&mut entry, &mut from) {
+                Ok(0) => return false,
+                Ok(_) => *ahead = Some((entry[0], from[0])),
+                // There is an error to read.
+                Err(_) => return true,
+            }
+            self.looked.store(true, Ordering::Relaxed);
+        }
+        true
     }
 
     fn read_err(&self) -> Result<ErrEntry> {
@@ -260,6 +310,9 @@ impl CompletionQueue for Cq {
         if self.wait_obj == wait::Object::None {
             return Err(Errno::NoSys);
         }
+        if let Some(taken) = self.take_ahead(out, &mut []) {
+            return Ok(taken);
+        }
         let (at, timeout) = (self.handle.at()?, millis(timeout));
         let count = self.entries(out, &mut [], |buf, count, _| {
             // SAFETY: the queue is open, and there is room for as many entries.
@@ -278,6 +331,9 @@ impl CompletionQueue for Cq {
     }
 
     fn try_wait(&self) -> Result {
+        if self.looked.load(Ordering::Relaxed) {
+            return Err(Errno::Again);
+        }
         self.domain.fabric.try_wait(self.handle.fid()?)
     }
 

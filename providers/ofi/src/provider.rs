@@ -112,8 +112,10 @@ fn offers(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Offer> {
 }
 
 /// What a library may have and its endpoints do not offer here: work that waits and address vectors
-/// with names would need objects of the library's own, and numbers for peers are newer than most.
+/// with names would need objects of the library's own, as do collectives, and numbers for peers are
+/// newer than most.
 const LACKED: Caps = Caps::TRIGGER
+    .union(Caps::COLLECTIVE)
     .union(Caps::AV_USER_ID)
     .union(Caps::NAMED_RX_CTX)
     .union(Caps::SHARED_AV);
