@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use selvedge::{Error, EventQueue, Info, PassiveEndpoint, Result, eq};
 use selvedge_abi::{Fid, FidFabric};
@@ -18,6 +18,10 @@ use crate::eq::Eq;
 use crate::library::Library;
 use crate::object::{Handle, call, done};
 use crate::pep::Pep;
+
+/// The fabrics that are open. Objects of the library work together only if they come from the same
+/// object, ours if they come from the same fabric: a fabric is opened once, however often it is asked for.
+static OPEN: Mutex<Vec<Weak<Inner>>> = Mutex::new(Vec::new());
 
 /// A fabric of the library.
 pub(crate) struct Fabric {
@@ -37,19 +41,30 @@ impl Fabric {
             "fabric {:?} of {}",
             info.fabric_attr.name, info.fabric_attr.prov_name
         );
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|inner| inner.strong_count() > 0);
+        let mut found = open.iter().filter_map(Weak::upgrade);
+        if let Some(inner) = found.find(|inner| inner.is(library, &name)) {
+            return Ok(Self { inner });
+        }
         let described = library.describe(info, ptr::null_mut())?;
         let handle = Handle::open(library, &name, |out| library.open_fabric(&described, out))?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                handle,
-                library,
-                name,
-            }),
-        })
+        let inner = Arc::new(Inner {
+            handle,
+            library,
+            name,
+        });
+        open.push(Arc::downgrade(&inner));
+        Ok(Self { inner })
     }
 }
 
 impl Inner {
+    /// Whether it is this fabric, opened by this process.
+    fn is(&self, library: &'static Library, name: &str) -> bool {
+        ptr::eq(self.library, library) && self.name == name && self.handle.at().is_ok()
+    }
+
     /// Where it is, for opening something from it.
     pub(crate) fn parent(&self) -> Result<*mut FidFabric, Error> {
         self.handle.parent()

@@ -285,17 +285,28 @@ fn connected(info: &Info, eq: &Arc<dyn EventQueue>) -> Side {
     Side { ep, cq, av, domain }
 }
 
-/// The request's description opens the endpoint that accepts it, as one of discovery's does.
 #[test]
 fn a_connection_is_asked_for_and_accepted_over_tcp() {
+    a_connection_is_asked_for_and_accepted("tcp;ofi");
+}
+
+/// This provider's queues drive only what was opened from the same fabric.
+#[test]
+fn a_connection_is_asked_for_and_accepted_over_net() {
+    a_connection_is_asked_for_and_accepted("net;ofi");
+}
+
+/// The request's description opens the endpoint that accepts it, as one of discovery's does. The fabric
+/// is opened anew for each domain.
+fn a_connection_is_asked_for_and_accepted(provider: &str) {
     let Some(registry) = system("a connection") else {
         return;
     };
-    let hints = hints("tcp;ofi", Caps::MSG).ep_type(EpType::Msg);
+    let hints = hints(provider, Caps::MSG).ep_type(EpType::Msg);
     let here = Some("127.0.0.1");
     let asked = registry.getinfo(Version::API, here, None, InfoFlags::SOURCE, &hints);
     let Ok(infos) = asked else {
-        return eprintln!("skipped: this libfabric has no connections over tcp");
+        return eprintln!("skipped: this libfabric has no connections over {provider}");
     };
     let fabric = infos[0].fabric().unwrap();
     let [eq, their_eq] = [(); 2].map(|()| fabric.eq(&eq::Attr::default()).unwrap());
