@@ -274,3 +274,14 @@ pub(super) struct End {
     pub(super) av: Arc<dyn AddressVector>,
     pub(super) ground: Arc<Ground>,
 }
+
+impl End {
+    /// Makes progress, and takes nothing.
+    ///
+    /// # Errors
+    /// The queues'.
+    pub(super) fn progress(&self) -> anyhow::Result<()> {
+        self.tx.progress()?;
+        self.rx.progress()
+    }
+}

@@ -6,7 +6,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd as _;
-use std::thread::sleep;
+use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -201,6 +201,27 @@ impl OutOfBandChannel {
         self.receive(1).map(drop)
     }
 
+    /// The same, making progress meanwhile, without which the peer may never come here.
+    ///
+    /// # Errors
+    /// As [`Self::barrier`]; those of `progress`; that it takes longer than `patience`.
+    pub(super) fn barrier_with(
+        &mut self,
+        patience: Duration,
+        mut progress: impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.send(&[0])?;
+        let start = Instant::now();
+        while !self.has_news()? {
+            progress()?;
+            yield_now();
+            if start.elapsed() > patience {
+                return Err(failure(Errno::TimedOut, "waiting for the other side"));
+            }
+        }
+        self.receive(1).map(drop)
+    }
+
     /// Sends some bytes.
     ///
     /// # Errors
@@ -213,7 +234,7 @@ impl OutOfBandChannel {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn has_news(&self) -> anyhow::Result<bool> {
+    fn has_news(&self) -> anyhow::Result<bool> {
         let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         Ok(poll(&mut polled, PollTimeout::ZERO).context("poll")? > 0)
     }

@@ -346,8 +346,7 @@ impl End {
                 let what = format!("cannot post a {what} after {:?}", start.elapsed());
                 return Err(failure(errno, what));
             }
-            self.tx.progress()?;
-            self.rx.progress()?;
+            self.progress()?;
             match post(self) {
                 Ok(()) => Ok(Some(())),
                 Err(next) => {

@@ -5,6 +5,7 @@ use selvedge::OpFlags;
 
 use super::Channel;
 use crate::upstream::memory::{Remote, Rights};
+use crate::upstream::wait::patience;
 
 impl Channel {
     /// Waits for the peer: an empty message there and back, or a byte over the connection beside.
@@ -13,7 +14,8 @@ impl Channel {
     /// When the peer does not answer.
     pub(in crate::upstream) fn sync(&mut self) -> anyhow::Result<()> {
         if let (true, Some(oob)) = (self.syncs_beside(), &mut self.oob) {
-            return oob.barrier();
+            let end = &self.end;
+            return oob.barrier_with(patience(&self.options), || end.progress());
         }
         let flags = self.options.sync_level | self.reported();
         match self.is_client() {

@@ -116,9 +116,9 @@ fn serve(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow:
             Some(ground) => ground,
             None => ground.insert(Ground::on(options, &*info.fabric()?, info.clone())?),
         };
-        // Not the endpoint of the request, which is refused.
+        // Not the endpoint of the request, which is refused, nor at the address where requests come.
         let mut other = info.clone();
-        other.handle = 0;
+        (other.handle, other.src_addr) = (0, None);
         let most = most(&ground.end(door.plan(other))?)?;
         let sizes = sizes(most);
         let size = sizes[round];

@@ -200,7 +200,7 @@ impl Game {
         }
         let time = start.elapsed();
         let end = &self.end;
-        let acked = self.control.count(iterations, &mut || drive(end))?;
+        let acked = self.control.count(iterations, &mut || end.progress())?;
         if iterations > 0 {
             println!("{}", row(size, iterations, acked, time));
         }
@@ -209,7 +209,7 @@ impl Game {
 
     fn sync(&mut self) -> anyhow::Result<()> {
         let end = &self.end;
-        self.control.sync(&mut || drive(end))
+        self.control.sync(&mut || end.progress())
     }
 
     /// Says farewell, and hears the peer's.
@@ -230,12 +230,6 @@ impl Game {
             Err(errno) => Err(errno).context("fi_shutdown"),
         }
     }
-}
-
-/// Makes progress while the peer is waited for beside the fabric.
-fn drive(end: &End) -> anyhow::Result<()> {
-    end.tx.progress()?;
-    end.rx.progress()
 }
 
 /// The control connection, by the role.

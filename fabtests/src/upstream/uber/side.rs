@@ -8,12 +8,12 @@ use anyhow::{Context as _, bail, ensure};
 use selvedge::cq::Entry;
 use selvedge::eq::Event;
 use selvedge::info::EpType;
-use selvedge::{Address, CompletionFlags, Errno, FiAddr, Info, OpFlags, wait};
+use selvedge::{Address, CompletionFlags, FiAddr, Info, OpFlags, wait};
 
 use super::case::{Case, Class, Form, Test, What};
 use crate::upstream::connect::Door;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::{failure, wrong};
+use crate::upstream::failure::wrong;
 use crate::upstream::ground::{Block, End, Ground, Plan, SHARED};
 use crate::upstream::memory::Remote;
 use crate::upstream::oob::OutOfBandChannel;
@@ -338,17 +338,9 @@ impl Side {
     /// # Errors
     /// That the peer is gone, or silent.
     pub(super) fn sync(&mut self) -> anyhow::Result<()> {
-        self.line.send(&[0])?;
-        let start = Instant::now();
-        while !self.line.has_news()? {
-            self.end.tx.progress()?;
-            self.end.rx.progress()?;
-            std::thread::yield_now();
-            if start.elapsed() > patience(&self.options) {
-                return Err(failure(Errno::TimedOut, "waiting for the other side"));
-            }
-        }
-        self.line.receive(1).map(drop)
+        let end = &self.end;
+        self.line
+            .barrier_with(patience(&self.options), || end.progress())
     }
 
     /// Looks again and again, making progress, until what a peer does here can be seen.
