@@ -16,6 +16,7 @@ use selvedge::{
     OpFlags, av,
 };
 
+use super::contexts::BITS;
 use super::open::try_event;
 use super::patience::until;
 use super::{Cx, Port, Result, Setup};
@@ -90,6 +91,53 @@ impl Cx {
         let known = (0..self.count()).map(|process| port.to(process)).collect();
         Ok(Joiner::new(port, known, eq))
     }
+
+    /// The contexts of a scalable endpoint, so many of each process, which join groups. Context `n`
+    /// of process `p` has the number `count * p + n`.
+    ///
+    /// # Errors
+    /// As [`Self::contexts`].
+    pub(crate) fn joiners(&mut self, count: usize) -> Result<Vec<Joiner>> {
+        let fabric = self.info_for(&self.hints())?.fabric()?;
+        let eqs = (0..count).map(|_| fabric.eq(&eq::Attr::default()));
+        let eqs: Vec<_> = eqs.collect::<std::result::Result<_, _>>()?;
+        let (ports, peers) = self.contexts_with(count, |index, bind| {
+            bind.eq = Some(Arc::clone(&eqs[index]));
+        })?;
+        let contexts = |peer: &FiAddr| {
+            let peer = *peer;
+            (0..count).map(move |index| peer.rx_addr(index, BITS))
+        };
+        let known: Vec<_> = peers.iter().flat_map(contexts).collect();
+        let joiners = ports.into_iter().zip(eqs);
+        Ok(joiners
+            .map(|(port, eq)| Joiner::new(port, known.clone(), eq))
+            .collect())
+    }
+}
+
+/// Tries for each joiner of this process until all have what they wait for, which may be the others
+/// of this process.
+///
+/// # Errors
+/// As [`until`].
+pub(crate) fn for_each<'a, T>(
+    what: &str,
+    joiners: impl Iterator<Item = &'a Joiner>,
+    mut attempt: impl FnMut(usize, &Joiner) -> Result<Option<T>>,
+) -> Result<Vec<T>> {
+    let joiners: Vec<_> = joiners.collect();
+    let mut found: Vec<Option<T>> = joiners.iter().map(|_| None).collect();
+    until(what, || {
+        for (at, joiner) in joiners.iter().enumerate() {
+            match found[at] {
+                None => found[at] = attempt(at, joiner)?,
+                Some(_) => joiner.port.drive()?,
+            }
+        }
+        Ok(found.iter().all(Option::is_some).then_some(()))
+    })?;
+    Ok(found.into_iter().flatten().collect())
 }
 
 impl Joiner {
