@@ -10,7 +10,7 @@ use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
-use selvedge_kit::srx::Manner;
+use selvedge_kit::srx::{Manner, Receiver};
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Drivers, Ep, own_av};
 

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use nix::sys::epoll::Epoll;
 use selvedge::info::EpType;
-use selvedge::{
-    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, FiAddr, Info, Result,
-};
+use selvedge::{Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Result};
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
@@ -91,9 +89,7 @@ impl Member for Inner {
 
     fn cancelled(&self, posted: Posted) {
         if let Ok(state) = self.state.lock() {
-            let detail = "the receive was cancelled";
-            let nobody = FiAddr::UNSPEC;
-            state.ep.rx_failed(posted, Errno::Canceled, nobody, detail);
+            state.ep.rx_cancelled(posted);
         }
     }
 }

@@ -10,8 +10,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, FiAddr,
-    Info, Result,
+    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
+    Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
@@ -102,9 +102,7 @@ impl Member for Inner {
 
     fn cancelled(&self, posted: Posted) {
         if let Ok(state) = self.state.lock() {
-            let detail = "the receive was cancelled";
-            let nobody = FiAddr::UNSPEC;
-            state.ep.rx_failed(posted, Errno::Canceled, nobody, detail);
+            state.ep.rx_cancelled(posted);
         }
     }
 }
