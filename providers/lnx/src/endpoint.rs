@@ -10,7 +10,7 @@ use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
-use selvedge_kit::srx::Manner;
+use selvedge_kit::srx::{Manner, Receiver};
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Drivers, Ep, own_av};
 
@@ -188,17 +188,9 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // In a forked child there is nothing to end: all of it is the parent's. The child's copy is
-        // forgotten; its queues still name it.
-        if self.inner.state.lock().is_err() {
-            return;
-        }
-        // Without our lock: a queue waits here until its call of our progress is over.
-        self.drivers.detach(&self.progress);
-        if let Ok(mut state) = self.inner.state.lock() {
-            // Peers wait for the answers that are still here.
-            state.catch_up();
-        }
+        // Peers wait for the answers that are still here.
+        self.drivers
+            .end(&self.progress, &self.inner.state, State::catch_up);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use selvedge::{Context, Errno, FiAddr, Result};
+use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::sight::{Gauge, PeerStanding, PeerState, Standing};
 use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, Posted, Source};
@@ -370,16 +370,5 @@ impl State {
                 self.ep.rx_failed(posted, errno, src, detail);
             }
         }
-    }
-
-    /// Takes a posted receive back.
-    pub(crate) fn cancel(&mut self, context: Context) -> Result {
-        let posted = self.msgs.cancel(context);
-        let posted = posted.or_else(|| self.tags.cancel(context));
-        let posted = posted.ok_or(Errno::NoEnt)?;
-        let detail = "the receive was cancelled";
-        self.ep
-            .rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
-        Ok(())
     }
 }

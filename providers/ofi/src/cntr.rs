@@ -54,11 +54,17 @@ impl Cntr {
         })
     }
 
-    /// The successes and the errors.
-    fn numbers(&self) -> [u64; 2] {
-        self.handle.at().map_or([0; 2], |at| {
+    fn successes(&self) -> u64 {
+        self.handle.at().map_or(0, |at| {
             // SAFETY: the counter is open.
-            unsafe { [call!(at, (*at).ops, read), call!(at, (*at).ops, readerr)] }
+            unsafe { call!(at, (*at).ops, read) }
+        })
+    }
+
+    fn errors(&self) -> u64 {
+        self.handle.at().map_or(0, |at| {
+            // SAFETY: the counter is open.
+            unsafe { call!(at, (*at).ops, readerr) }
         })
     }
 
@@ -75,26 +81,20 @@ impl Cntr {
 
 impl Counter for Cntr {
     fn read(&self) -> u64 {
-        let number = self.handle.at().map_or(0, |at| {
-            // SAFETY: the counter is open.
-            unsafe { call!(at, (*at).ops, read) }
-        });
+        let number = self.successes();
         self.seen[0].store(number, Ordering::Relaxed);
         number
     }
 
     fn read_err(&self) -> u64 {
-        let number = self.handle.at().map_or(0, |at| {
-            // SAFETY: the counter is open.
-            unsafe { call!(at, (*at).ops, readerr) }
-        });
+        let number = self.errors();
         self.seen[1].store(number, Ordering::Relaxed);
         number
     }
 
     fn is_ready(&self) -> bool {
         let seen = self.seen.each_ref().map(|it| it.load(Ordering::Relaxed));
-        self.numbers() != seen
+        [self.successes(), self.errors()] != seen
     }
 
     fn add(&self, value: u64) {

@@ -505,18 +505,6 @@ impl State {
         }
         self.stir();
     }
-
-    /// Takes a posted receive back.
-    pub(crate) fn cancel(&mut self, context: Context) -> Result {
-        let inbound = &mut self.inbound;
-        let posted = inbound.msgs.cancel(context);
-        let posted = posted.or_else(|| inbound.tags.cancel(context));
-        let posted = posted.ok_or(Errno::NoEnt)?;
-        let detail = "the receive was cancelled";
-        self.ep
-            .rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
-        Ok(())
-    }
 }
 
 impl Inbound {

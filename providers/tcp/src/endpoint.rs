@@ -10,8 +10,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, FiAddr,
-    Info, Result,
+    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
+    Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
@@ -102,9 +102,7 @@ impl Member for Inner {
 
     fn cancelled(&self, posted: Posted) {
         if let Ok(state) = self.state.lock() {
-            let detail = "the receive was cancelled";
-            let nobody = FiAddr::UNSPEC;
-            state.ep.rx_failed(posted, Errno::Canceled, nobody, detail);
+            state.ep.rx_cancelled(posted);
         }
     }
 }
@@ -345,16 +343,8 @@ impl Owing for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // In a forked child there is nothing to end: all of it is the parent's. The child's copy is
-        // forgotten; its queues still name it.
-        if self.inner.state.lock().is_err() {
-            return;
-        }
-        // Without our lock: a queue waits here until its call of our progress is over.
-        self.drivers.detach(&self.progress);
-        if let Ok(mut state) = self.inner.state.lock() {
-            state.close();
-        }
+        self.drivers
+            .end(&self.progress, &self.inner.state, State::close);
     }
 }
 

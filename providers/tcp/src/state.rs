@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use nix::sys::epoll::{Epoll, EpollEvent};
 use rustc_hash::FxHashMap;
-use selvedge::{Address, Context, Errno, FiAddr, Result};
+use selvedge::{Address, Errno, FiAddr, Result};
 use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
 use selvedge_kit::srx::{Allowance, Kind, Manner, Matcher, Shared};
@@ -397,18 +397,6 @@ impl State {
         let detail = format!("{peer} refuses: {why}");
         let src = self.lane_addr(at);
         report.failed(&self.ep, errno, src, detail);
-    }
-
-    /// Takes a posted receive back.
-    pub(crate) fn cancel(&mut self, context: Context) -> Result {
-        let inbound = &mut self.inbound;
-        let posted = inbound.msgs.cancel(context);
-        let posted = posted.or_else(|| inbound.tags.cancel(context));
-        let posted = posted.ok_or(Errno::NoEnt)?;
-        let detail = "the receive was cancelled";
-        self.ep
-            .rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
-        Ok(())
     }
 }
 

@@ -176,16 +176,8 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // In a forked child there is nothing to end: all of it is the parent's. The child's copy is
-        // forgotten; its queues still name it.
-        if self.inner.state.lock().is_err() {
-            return;
-        }
-        // Without our lock: a queue waits here until its call of our progress is over.
-        self.drivers.detach(&self.progress);
-        if let Ok(mut state) = self.inner.state.lock() {
-            state.close();
-        }
+        self.drivers
+            .end(&self.progress, &self.inner.state, State::close);
     }
 }
 

@@ -289,10 +289,7 @@ impl State {
     pub(crate) fn cancel(&mut self, context: Context) -> Result {
         let place = self.receives.iter().position(|it| it.context == context);
         let posted = place.and_then(|place| self.receives.remove(place));
-        let posted = posted.ok_or(Errno::NoEnt)?;
-        let detail = "the receive was cancelled";
-        self.ep
-            .rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
+        self.ep.rx_cancelled(posted.ok_or(Errno::NoEnt)?);
         Ok(())
     }
 

@@ -109,15 +109,13 @@ pub(crate) fn flight(wreck: &Wreck) -> String {
     text
 }
 
-/// Calls of what has no page: shared receives, and endpoints of other libraries.
+/// Calls of what has no page.
 fn without_page<'a>(
     calls: &'a [SeenCalls],
-    endpoints: &'a [Seen],
+    pages: &'a [Seen],
 ) -> impl Iterator<Item = &'a SeenCalls> {
-    calls.iter().filter(|calls| {
-        let mut endpoints = endpoints.iter();
-        !endpoints.any(|seen| processes::is_of(&calls.head, seen))
-    })
+    let has_page = |calls: &SeenCalls| processes::has_page(&calls.head, pages);
+    calls.iter().filter(move |calls| !has_page(calls))
 }
 
 fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Seen, now: u64) {

@@ -1,20 +1,56 @@
-//! The endpoints as JSON. Fields are only ever added.
+//! The endpoints, and what else hooks know of, as JSON. Fields are only ever added.
 
-use selvedge_kit::sight::calls::{Half, Outcome, SeenCall};
-use selvedge_kit::sight::{Directed, Event, Gauge, Seen, SeenPeer, Tally, Way};
+use selvedge_kit::sight::calls::{Half, Outcome, SeenCall, SeenCalls};
+use selvedge_kit::sight::latency::Latencies;
+use selvedge_kit::sight::{Directed, Event, Gauge, Head, Seen, SeenPeer, Tally, Way};
 use serde_json::{Map, Value, json};
 
+use crate::options::Options;
 use crate::processes;
-use crate::rates::{Measured, Rate};
+use crate::rates::{self, Measured, Rate};
 use crate::times;
 
-pub(crate) fn endpoints(measured: &[Measured]) -> Value {
-    let endpoints: Vec<Value> = measured.iter().map(endpoint).collect();
-    json!({ "endpoints": endpoints })
+/// All that is asked for.
+pub(crate) fn all(options: &Options) -> anyhow::Result<Value> {
+    let endpoints = rates::measured(options)?;
+    let endpoints: Vec<Value> = endpoints.iter().map(endpoint).collect();
+    let pids = processes::pids()?
+        .into_iter()
+        .filter(|pid| options.shows(*pid));
+    let without_page: Vec<Value> = pids.flat_map(without_page).collect();
+    Ok(json!({ "endpoints": endpoints, "without_page": without_page }))
+}
+
+/// What hooks know of a process beside endpoints with a page.
+fn without_page(pid: u32) -> Vec<Value> {
+    let (latencies, calls) = (processes::latencies(pid), processes::calls(pid));
+    let pages = processes::of(pid);
+    let heads = latencies.iter().map(|it| &it.head);
+    let heads = heads.chain(calls.iter().map(|it| &it.head));
+    let mut heads: Vec<&Head> = heads
+        .filter(|head| !processes::has_page(head, &pages))
+        .collect();
+    let name = |head: &Head| (head.provider.clone(), head.name.clone());
+    heads.sort_by_key(|head| name(head));
+    heads.dedup_by_key(|head| name(head));
+    let of = |head: &Head| {
+        let is_own = |other: &Head| name(other) == name(head);
+        json!({
+            "pid": pid,
+            "command": processes::command(pid),
+            "provider": head.provider,
+            "name": head.name,
+            "opened_ns": head.opened,
+            "latency": latency(&latencies, is_own),
+            "calls": last_calls(&calls, is_own),
+        })
+    };
+    heads.into_iter().map(of).collect()
 }
 
 fn endpoint(measured: &Measured) -> Value {
     let seen = &measured.seen;
+    let is_own = |head: &Head| processes::is_of(head, seen);
     let tallies: Map<String, Value> = Tally::ALL
         .into_iter()
         .map(|what| (what.name().to_owned(), pair(seen.tally(what))))
@@ -59,22 +95,20 @@ fn endpoint(measured: &Measured) -> Value {
         })).collect::<Vec<_>>(),
         "peers": seen.peers.iter().map(peer).collect::<Vec<_>>(),
         "events": seen.events.iter().map(event).collect::<Vec<_>>(),
-        "latency": latency(seen),
-        "calls": calls(seen),
+        "latency": latency(&processes::latencies(seen.pid), is_own),
+        "calls": last_calls(&processes::calls(seen.pid), is_own),
     })
 }
 
 /// How long operations took; null where that is not known.
-fn latency(seen: &Seen) -> Value {
-    let all = processes::latencies(seen.pid);
-    let own = all.iter().find(|it| processes::is_of(&it.head, seen));
+fn latency(all: &[Latencies], is_own: impl Fn(&Head) -> bool) -> Value {
+    let own = all.iter().find(|it| is_own(&it.head));
     own.map_or(Value::Null, |own| json!(times::json(&own.rows)))
 }
 
 /// The last calls, likewise.
-fn calls(seen: &Seen) -> Value {
-    let all = processes::calls(seen.pid);
-    let own = all.iter().find(|it| processes::is_of(&it.head, seen));
+fn last_calls(all: &[SeenCalls], is_own: impl Fn(&Head) -> bool) -> Value {
+    let own = all.iter().find(|it| is_own(&it.head));
     own.map_or(Value::Null, |own| {
         json!(own.calls.iter().map(call).collect::<Vec<_>>())
     })

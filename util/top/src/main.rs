@@ -35,7 +35,7 @@ fn run() -> anyhow::Result<()> {
         Mode::Version => println!("fi_top {}", env!("CARGO_PKG_VERSION")),
         Mode::Live => live::run(&options)?,
         Mode::Once => print!("{}", table::once(&options)?),
-        Mode::Json => println!("{}", json::endpoints(&rates::measured(&options)?)),
+        Mode::Json => println!("{}", json::all(&options)?),
         Mode::Latency => print!("{}", times::all(&options)?),
         Mode::Dump(pid) => {
             let all = processes::all()?;

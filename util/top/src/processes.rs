@@ -70,6 +70,12 @@ pub(crate) fn is_of(head: &Head, seen: &Seen) -> bool {
     (head.pid, &head.provider, &head.name) == (seen.pid, &seen.provider, &seen.name)
 }
 
+/// Whether what a sheet is about has a page; shared receives and endpoints of other libraries have
+/// none.
+pub(crate) fn has_page(head: &Head, pages: &[Seen]) -> bool {
+    pages.iter().any(|seen| is_of(head, seen))
+}
+
 /// What a sheet is about: an endpoint, or receives that endpoints share, which hooks call so.
 pub(crate) fn title(head: &Head) -> String {
     let Head { provider, name, .. } = head;

@@ -26,6 +26,18 @@ impl Cx {
     /// # Errors
     /// As [`Cx::port`].
     pub(crate) fn contexts(&mut self, count: usize) -> Result<(Vec<Port>, Vec<FiAddr>)> {
+        self.contexts_with(count, |_, _| {})
+    }
+
+    /// Likewise, with bindings that are changed for each context.
+    ///
+    /// # Errors
+    /// As [`Cx::port`].
+    pub(super) fn contexts_with(
+        &mut self,
+        count: usize,
+        change: impl Fn(usize, &mut Bindings),
+    ) -> Result<(Vec<Port>, Vec<FiAddr>)> {
         let info = self.info_for(&with_contexts(self.hints(), count))?;
         let domain = info.open()?;
         let sep = domain.scalable_endpoint(&info).map_err(missing)?;
@@ -35,7 +47,8 @@ impl Cx {
         let mut ports = Vec::new();
         for index in 0..count {
             let cq = domain.cq(&cq::Attr::default())?;
-            let bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+            let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
+            change(index, &mut bind);
             let ep = sep.context(index, &info, bind)?;
             let face = Box::new(Raw::new(ep, cq, Some(Arc::clone(&av))));
             let port = Port::new(face, Arc::clone(&domain), info.clone(), self.me, None);

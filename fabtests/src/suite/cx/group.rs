@@ -16,22 +16,25 @@ use selvedge::{
     OpFlags, av,
 };
 
-use super::open::event;
+use super::contexts::BITS;
+use super::open::try_event;
 use super::patience::until;
 use super::{Cx, Port, Result, Setup};
 
 /// An endpoint that joins groups, of the raw face. Its queue is read here, past the port.
 pub(crate) struct Joiner {
     pub(crate) port: Port,
+    /// Whoever may be in a group with it, itself among them. Their numbers are places here.
+    known: Vec<FiAddr>,
     eq: Arc<dyn EventQueue>,
     next: Cell<u64>,
 }
 
-/// A group with this process in it.
+/// A group with an endpoint of this process in it.
 pub(crate) struct Group {
-    member: Arc<dyn Membership>,
-    /// The processes, in the order of the set.
-    pub(crate) processes: Vec<usize>,
+    membership: Arc<dyn Membership>,
+    /// Who is in it, in the order of the set.
+    pub(crate) members: Vec<usize>,
 }
 
 /// A collective that was posted. Its memory is never freed: a test lives for a moment.
@@ -44,7 +47,7 @@ pub(crate) struct Posted {
 pub(crate) struct Work {
     pub(crate) coll: Op,
     pub(crate) op: atomic::Op,
-    /// A process.
+    /// One of those whom the joiner knows.
     pub(crate) root: usize,
     /// Elements of each member.
     pub(crate) count: usize,
@@ -70,7 +73,7 @@ impl Work {
 }
 
 impl Cx {
-    /// A port whose endpoint joins groups.
+    /// A port whose endpoint joins groups of processes.
     ///
     /// # Errors
     /// As [`Self::port`].
@@ -85,28 +88,87 @@ impl Cx {
             bind: Some(&bind),
             ..Setup::default()
         })?;
-        let next = Cell::new(1);
-        Ok(Joiner { port, eq, next })
+        let known = (0..self.count()).map(|process| port.to(process)).collect();
+        Ok(Joiner::new(port, known, eq))
+    }
+
+    /// The contexts of a scalable endpoint, so many of each process, which join groups. Context `n`
+    /// of process `p` has the number `count * p + n`.
+    ///
+    /// # Errors
+    /// As [`Self::contexts`].
+    pub(crate) fn joiners(&mut self, count: usize) -> Result<Vec<Joiner>> {
+        let fabric = self.info_for(&self.hints())?.fabric()?;
+        let eqs = (0..count).map(|_| fabric.eq(&eq::Attr::default()));
+        let eqs: Vec<_> = eqs.collect::<std::result::Result<_, _>>()?;
+        let (ports, peers) = self.contexts_with(count, |index, bind| {
+            bind.eq = Some(Arc::clone(&eqs[index]));
+        })?;
+        let contexts = |peer: &FiAddr| {
+            let peer = *peer;
+            (0..count).map(move |index| peer.rx_addr(index, BITS))
+        };
+        let known: Vec<_> = peers.iter().flat_map(contexts).collect();
+        let joiners = ports.into_iter().zip(eqs);
+        Ok(joiners
+            .map(|(port, eq)| Joiner::new(port, known.clone(), eq))
+            .collect())
     }
 }
 
+/// Tries for each joiner of this process until all have what they wait for, which may be the others
+/// of this process.
+///
+/// # Errors
+/// As [`until`].
+pub(crate) fn for_each<'a, T>(
+    what: &str,
+    joiners: impl Iterator<Item = &'a Joiner>,
+    mut attempt: impl FnMut(usize, &Joiner) -> Result<Option<T>>,
+) -> Result<Vec<T>> {
+    let joiners: Vec<_> = joiners.collect();
+    let mut found: Vec<Option<T>> = joiners.iter().map(|_| None).collect();
+    until(what, || {
+        for (at, joiner) in joiners.iter().enumerate() {
+            match found[at] {
+                None => found[at] = attempt(at, joiner)?,
+                Some(_) => joiner.port.drive()?,
+            }
+        }
+        Ok(found.iter().all(Option::is_some).then_some(()))
+    })?;
+    Ok(found.into_iter().flatten().collect())
+}
+
 impl Joiner {
-    /// Begins to join a group of these processes.
+    fn new(port: Port, known: Vec<FiAddr>, eq: Arc<dyn EventQueue>) -> Self {
+        Self {
+            port,
+            known,
+            eq,
+            next: Cell::new(1),
+        }
+    }
+
+    /// Begins to join a group of these.
     ///
     /// # Errors
     /// What the endpoint answers.
-    pub(crate) fn try_join(&self, processes: &[usize], key: &[u8]) -> selvedge::Result<Group> {
+    pub(crate) fn try_join(&self, members: &[usize], key: &[u8]) -> selvedge::Result<Group> {
         let mut attr = av::SetAttr::default();
         attr.comm_key = key.to_vec();
         let mut set = av::Set::open(&*self.port.av(), &attr)?;
-        for &process in processes {
-            set.insert(self.port.to(process))?;
+        for &member in members {
+            set.insert(self.known[member])?;
         }
         let ep = self.port.ep();
         let coll = ep.collective().ok_or(Errno::NoSys)?;
-        let member = coll.join(&set, JOINED)?;
-        let processes = processes.to_vec();
-        Ok(Group { member, processes })
+        let membership = coll.join(&set, JOINED)?;
+        let members = members.to_vec();
+        Ok(Group {
+            membership,
+            members,
+        })
     }
 
     /// Waits until one of the groups has all its members.
@@ -114,9 +176,18 @@ impl Joiner {
     /// # Errors
     /// When that does not come.
     pub(crate) fn joined(&self) -> Result {
-        match event(&*self.eq, "the members of a group")? {
-            Event::JoinComplete { context: JOINED } => Ok(()),
-            other => Err(anyhow!("{other:?} instead of a group")),
+        until("the members of a group", || self.has_joined())
+    }
+
+    /// Something when one of the groups has all its members.
+    ///
+    /// # Errors
+    /// When it has not got them.
+    pub(crate) fn has_joined(&self) -> Result<Option<()>> {
+        match try_event(&*self.eq, "the members of a group")? {
+            None => Ok(None),
+            Some(Event::JoinComplete { context: JOINED }) => Ok(Some(())),
+            Some(other) => Err(anyhow!("{other:?} instead of a group")),
         }
     }
 
@@ -124,11 +195,19 @@ impl Joiner {
     ///
     /// # Errors
     /// As [`Self::try_join`] and [`Self::joined`].
-    pub(crate) fn join(&self, processes: &[usize]) -> Result<Group> {
-        let group = self.try_join(processes, &[]);
-        let group = group.map_err(|errno| anyhow!("joining {processes:?}: {errno:?}"))?;
+    pub(crate) fn join(&self, members: &[usize]) -> Result<Group> {
+        let group = self.begin(members)?;
         self.joined()?;
         Ok(group)
+    }
+
+    /// As [`Self::try_join`], where nothing is to be refused.
+    ///
+    /// # Errors
+    /// When it is.
+    pub(crate) fn begin(&self, members: &[usize]) -> Result<Group> {
+        let group = self.try_join(members, &[]);
+        group.map_err(|errno| anyhow!("joining {members:?}: {errno:?}"))
     }
 
     /// Posts a collective, to the group of this address or another one.
@@ -147,7 +226,7 @@ impl Joiner {
         let context = Context(self.next.replace(self.next.get() + 1));
         let mut msg = CollectiveMsg::new(work.coll, group, Datatype::Uint64, context);
         (msg.op, msg.count) = (work.op, work.count);
-        msg.root = self.port.to(work.root);
+        msg.root = self.known[work.root];
         msg.buf = input.as_ptr().cast();
         msg.result = room[CANARY..].as_ptr().cast_mut().cast();
         if work.coll == Op::Broadcast {
@@ -195,14 +274,24 @@ impl Joiner {
     /// # Errors
     /// That it failed, or something else has completed.
     pub(crate) fn done(&self, posted: &Posted) -> Result<Vec<u64>> {
-        let entry = until("the end of a collective", || self.outcome())?;
+        until("the end of a collective", || self.try_done(posted))
+    }
+
+    /// As [`Self::done`]; nothing when it is not over.
+    ///
+    /// # Errors
+    /// As [`Self::done`].
+    pub(crate) fn try_done(&self, posted: &Posted) -> Result<Option<Vec<u64>>> {
+        let Some(entry) = self.outcome()? else {
+            return Ok(None);
+        };
         let entry = entry.map_err(|error| anyhow!("a collective failed: {error:?}"))?;
         ensure!(
             entry.context == posted.context && entry.flags == CompletionFlags::COLLECTIVE,
             "{entry:?} is not the completion of collective {:?}",
             posted.context
         );
-        posted.words()
+        posted.words().map(Some)
     }
 }
 
@@ -229,7 +318,7 @@ impl Posted {
 impl Group {
     /// What stands for it in posts.
     pub(crate) fn addr(&self) -> FiAddr {
-        self.member.addr()
+        self.membership.addr()
     }
 }
 

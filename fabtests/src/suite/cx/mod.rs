@@ -3,6 +3,7 @@
 //! A test is one function that every one of its processes runs. docs/FABTESTS.md shows how to write
 //! one.
 
+mod case;
 pub(crate) mod check;
 pub(crate) mod contexts;
 mod face;
@@ -28,6 +29,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub(crate) use crate::campaign::random::Random;
+pub(crate) use case::Case;
 pub(crate) use face::Kind as Face;
 pub(crate) use memory::{Maker, Memory};
 pub(crate) use open::{Player, Setup, missing};

@@ -347,10 +347,18 @@ fn connected(eq: &dyn EventQueue) -> Result {
 /// # Errors
 /// When it is an error, or does not come.
 pub(crate) fn event(eq: &dyn EventQueue, what: &str) -> Result<Event> {
-    until(what, || match eq.read() {
+    until(what, || try_event(eq, what))
+}
+
+/// The next event, if there is one.
+///
+/// # Errors
+/// When it is an error.
+pub(crate) fn try_event(eq: &dyn EventQueue, what: &str) -> Result<Option<Event>> {
+    match eq.read() {
         Ok(event) => Ok(Some(event)),
         Err(Errno::Again) => Ok(None),
         Err(Errno::Avail) => Err(anyhow!("{what}: {:?}", eq.read_err()?)),
         Err(errno) => Err(anyhow!("reading events: {errno}")),
-    })
+    }
 }

@@ -1,13 +1,12 @@
 //! Groups and collectives, fi_collective(3).
 
-use selvedge::atomic::Op as Reduction;
 use selvedge::collective::Op;
 use selvedge::{Caps, Errno, FiAddr, OpFlags};
 
-use crate::suite::cx::check::{count, holds, same};
-use crate::suite::cx::group::{BLANK, Group, Joiner, Work};
+use crate::suite::cx::check::{holds, same};
+use crate::suite::cx::group::Work;
 use crate::suite::cx::patience::until;
-use crate::suite::cx::{Cx, RAW, Result, Test};
+use crate::suite::cx::{Case, Cx, RAW, Result, Test};
 use crate::suite::flaw::Flaw;
 
 pub(super) const TESTS: &[Test] = &[
@@ -51,109 +50,6 @@ pub(super) const TESTS: &[Test] = &[
 ];
 
 const ALL: Caps = Caps::MSG.union(Caps::COLLECTIVE);
-const REDUCTIONS: [Reduction; 4] = [
-    Reduction::Sum,
-    Reduction::Min,
-    Reduction::Max,
-    Reduction::Bxor,
-];
-
-/// Word `at` of what a member puts in.
-fn word(member: usize, at: usize, round: usize) -> u64 {
-    let mixed = ((round << 40) + (member << 32) + at + 1) as u64;
-    mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
-}
-
-/// One collective of a group: what is done, by whom.
-#[derive(Clone, Copy)]
-struct Case {
-    coll: Op,
-    op: Reduction,
-    members: usize,
-    own: usize,
-    root: usize,
-    count: usize,
-    round: usize,
-}
-
-impl Case {
-    /// What this member gets, by the man page; nothing where it gets nothing.
-    fn expected(&self) -> Vec<u64> {
-        let &Self {
-            members,
-            own,
-            root,
-            count,
-            round,
-            ..
-        } = self;
-        let slice = |of: usize, at: usize| (0..count).map(move |i| word(of, at * count + i, round));
-        let all = |at: usize| (0..members).flat_map(|of| slice(of, at)).collect();
-        let reduced = |at: usize| {
-            let words = |i: usize| (0..members).map(move |of| word(of, at * count + i, round));
-            let reduce = |i: usize| match self.op {
-                Reduction::Min => words(i).min().unwrap_or(0),
-                Reduction::Max => words(i).max().unwrap_or(0),
-                Reduction::Bxor => words(i).fold(0, |left, right| left ^ right),
-                _ => words(i).fold(0, u64::wrapping_add),
-            };
-            (0..count).map(reduce).collect()
-        };
-        match self.coll {
-            Op::Barrier => Vec::new(),
-            Op::Reduce | Op::Gather if own != root => Vec::new(),
-            Op::Broadcast => slice(root, 0).collect(),
-            Op::Scatter => slice(root, own).collect(),
-            Op::Alltoall => all(own),
-            Op::Allgather | Op::Gather => all(0),
-            Op::Allreduce | Op::Reduce => reduced(0),
-            Op::ReduceScatter => reduced(own),
-        }
-    }
-
-    /// What it puts in. In a broadcast that is what it gets, too; others have nothing there yet.
-    fn input(&self) -> Vec<u64> {
-        let words = match self.coll {
-            Op::Broadcast if self.own == self.root => self.count,
-            Op::Broadcast => 0,
-            _ => self.count * self.members,
-        };
-        (0..words)
-            .map(|at| word(self.own, at, self.round))
-            .collect()
-    }
-
-    fn run(&self, joiner: &Joiner, group: &Group) -> Result {
-        let expected = self.expected();
-        // Whoever gets nothing has room for it all the same, which must stay as it was.
-        let room = self.count * self.members;
-        let posted = joiner.post(
-            group,
-            &Work {
-                coll: self.coll,
-                op: self.op,
-                root: group.processes[self.root],
-                count: self.count,
-                input: self.input(),
-                room,
-                flags: OpFlags::DEFAULT,
-            },
-        )?;
-        let found = joiner.done(&posted)?;
-        let what = format!(
-            "{:?} by {:?} of {} elements in {} members, root {}",
-            self.coll, self.op, self.count, self.members, self.root
-        );
-        let (result, rest) = found.split_at(expected.len());
-        count(8 * expected.len());
-        let wrong = result.iter().zip(&expected).position(|(a, b)| a != b);
-        if let Some(at) = wrong {
-            same(format!("{what}: word {at}"), result[at], expected[at])?;
-        }
-        let is_blank = rest.iter().all(|&word| word == BLANK);
-        holds(format!("{what}: nothing else is written"), is_blank)
-    }
-}
 
 /// Each collective with each member as its root, in groups of all and of some.
 fn every_collective(cx: &mut Cx) -> Result {
@@ -164,28 +60,9 @@ fn every_collective(cx: &mut Cx) -> Result {
             continue;
         };
         let group = joiner.join(processes)?;
-        let members = processes.len();
-        let mut round = 0;
-        for count in counts {
-            for &coll in Op::ALL {
-                let roots = if coll.has_root() { members } else { 1 };
-                for root in 0..roots {
-                    let reductions = if coll.reduces() { REDUCTIONS.len() } else { 1 };
-                    for &op in &REDUCTIONS[..reductions] {
-                        let case = Case {
-                            coll,
-                            op,
-                            members,
-                            own,
-                            root,
-                            count,
-                            round,
-                        };
-                        case.run(&joiner, &group)?;
-                        round += 1;
-                    }
-                }
-            }
+        for case in Case::every(processes.len(), &counts, 0) {
+            let posted = case.post(own, &joiner, &group)?;
+            case.check(own, &joiner.done(&posted)?)?;
         }
     }
     Ok(())

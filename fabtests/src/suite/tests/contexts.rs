@@ -6,7 +6,8 @@ use selvedge::{Bindings, Caps, Errno, av, cq};
 
 use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::contexts::{BITS, with_contexts};
-use crate::suite::cx::{Cx, RAW, Result, Rx, Test, Tx};
+use crate::suite::cx::group::{Group, Joiner, for_each};
+use crate::suite::cx::{Case, Cx, RAW, Result, Rx, Test, Tx};
 use crate::suite::flaw::Flaw;
 
 pub(super) const TESTS: &[Test] = &[
@@ -20,6 +21,19 @@ pub(super) const TESTS: &[Test] = &[
     Test::new("limits", CONTEXTS, &[Flaw::OpensAnyContext], limits)
         .faces(RAW)
         .processes(1),
+    Test::new(
+        "collectives",
+        Caps::MSG.union(Caps::COLLECTIVE).union(Caps::NAMED_RX_CTX),
+        &[
+            Flaw::OtherCollectives,
+            Flaw::WrongRoot,
+            Flaw::HurriesCollectives,
+            Flaw::MixesGroups,
+        ],
+        collectives,
+    )
+    .faces(RAW)
+    .processes(3),
 ];
 
 const CONTEXTS: Caps = Caps::MSG
@@ -74,4 +88,82 @@ fn limits(cx: &mut Cx) -> Result {
     same("one that is not there", errno(2).err(), Some(Errno::Inval))?;
     drop(first);
     holds("one that was closed", errno(0).is_ok())
+}
+
+/// Contexts of each process in groups: number `n` is context `n % PARTS` of process `n / PARTS`.
+const PARTS: usize = 2;
+/// Groups that are used at the same time: every context is in one of them.
+const AT_ONCE: [&[&[usize]]; 4] = [
+    &[&[3, 0, 5, 2, 1, 4]],
+    &[&[4, 0, 2], &[1, 3, 5]],
+    &[&[2, 1], &[0, 3], &[5, 4]],
+    &[&[1, 2, 5], &[4, 3, 0]],
+];
+
+/// A context of this process in a group, as its member of this number.
+struct Seat<'a> {
+    joiner: &'a Joiner,
+    group: Group,
+    own: usize,
+    cases: Vec<Case>,
+}
+
+/// Each collective in groups of contexts: of all, of one of each process, of both of a process.
+fn collectives(cx: &mut Cx) -> Result {
+    let joiners = cx.joiners(PARTS)?;
+    let counts = [1, cx.scale(300, 20_000)];
+    let all: Vec<_> = AT_ONCE
+        .iter()
+        .map(|groups| seats(cx.me(), &joiners, groups, &counts))
+        .collect::<Result<_>>()?;
+    for seats in &all {
+        for round in 0..seats[0].cases.len() {
+            together(seats, round)?;
+        }
+    }
+    Ok(())
+}
+
+/// Joins these groups with those contexts of this process that are in them.
+fn seats<'a>(
+    me: usize,
+    joiners: &'a [Joiner],
+    groups: &[&[usize]],
+    counts: &[usize],
+) -> Result<Vec<Seat<'a>>> {
+    let mut seats = Vec::new();
+    for (number, &members) in groups.iter().enumerate() {
+        // Groups that are used at the same time have other words.
+        let cases = Case::every(members.len(), counts, 1000 * number);
+        for (index, joiner) in joiners.iter().enumerate() {
+            let is_own = |&member: &usize| member == PARTS * me + index;
+            if let Some(own) = members.iter().position(is_own) {
+                seats.push(Seat {
+                    joiner,
+                    group: joiner.begin(members)?,
+                    own,
+                    cases: cases.clone(),
+                });
+            }
+        }
+    }
+    let own = seats.iter().map(|seat| seat.joiner);
+    for_each("the members of groups", own, |_, joiner| {
+        joiner.has_joined()
+    })?;
+    Ok(seats)
+}
+
+/// One collective of each of the groups.
+fn together(seats: &[Seat<'_>], round: usize) -> Result {
+    let post = |seat: &Seat<'_>| seat.cases[round].post(seat.own, seat.joiner, &seat.group);
+    let posted: Vec<_> = seats.iter().map(post).collect::<Result<_>>()?;
+    let own = seats.iter().map(|seat| seat.joiner);
+    let found = for_each("the end of a collective", own, |at, joiner| {
+        joiner.try_done(&posted[at])
+    })?;
+    for (seat, found) in seats.iter().zip(&found) {
+        seat.cases[round].check(seat.own, found)?;
+    }
+    Ok(())
 }

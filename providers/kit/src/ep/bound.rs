@@ -10,6 +10,7 @@ use selvedge::{
 };
 
 use crate::Auto;
+use crate::birth::Native;
 use crate::cntr::Cntr;
 use crate::cq::{CqRing, Progress};
 use crate::eq::Queue;
@@ -66,6 +67,25 @@ impl Drivers {
         };
         self.ledger.set_progress(progress);
         attach().inspect_err(|_| self.detach(progress))
+    }
+
+    /// Ends an endpoint: has nothing drive `progress` any more, and then `close`s its `state`. In a
+    /// forked child there is nothing to end, because all of it is the parent's: the child's copy is
+    /// forgotten, and its queues still name it.
+    pub fn end<T>(
+        &self,
+        progress: &Arc<dyn Progress>,
+        state: &Native<T>,
+        close: impl FnOnce(&mut T),
+    ) {
+        if state.lock().is_err() {
+            return;
+        }
+        // Without the lock: a queue waits here until its call of progress is over.
+        self.detach(progress);
+        if let Ok(mut state) = state.lock() {
+            close(&mut state);
+        }
     }
 
     /// Ends what [`Self::attach`] began; no call of `progress` from there is running afterwards.

@@ -128,6 +128,13 @@ impl Ep {
         self.rx_error(ErrEntry::new(entry, errno, detail), src);
     }
 
+    /// A receive was taken back.
+    #[cold]
+    pub fn rx_cancelled(&self, posted: Posted) {
+        let detail = "the receive was cancelled";
+        self.rx_failed(posted, Errno::Canceled, FiAddr::UNSPEC, detail);
+    }
+
     /// A look for a message, claim or discard is done: this is the message. It always reports, and
     /// counts nothing.
     #[cold]

@@ -3,7 +3,7 @@
 //!
 //! Plain receives never come here.
 
-use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result};
+use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 
 use super::{Envelope, Kind, Manner, Matcher, Posted, Source};
 use crate::Ep;
@@ -49,6 +49,18 @@ pub trait Receiver {
 
     /// Drops a message. To its sender it is received.
     fn discard(&mut self, env: &Envelope, kept: Self::Kept);
+
+    /// Takes a posted receive back, and reports that.
+    ///
+    /// # Errors
+    /// [`Errno::NoEnt`] when none with this context waits.
+    #[cold]
+    fn cancel(&mut self, context: Context) -> Result {
+        let posted = self.matcher(Kind::Msg).cancel(context);
+        let posted = posted.or_else(|| self.matcher(Kind::Tagged).cancel(context));
+        self.ep().rx_cancelled(posted.ok_or(Errno::NoEnt)?);
+        Ok(())
+    }
 
     /// Has messages that wait meet receives of a shared context.
     #[cold]

@@ -29,9 +29,13 @@ fn text(arguments: &[&str]) -> String {
 
 /// The endpoints of a process.
 fn endpoints(pid: u32) -> Vec<Value> {
+    listed(pid, "endpoints")
+}
+
+fn listed(pid: u32, list: &str) -> Vec<Value> {
     let said = text(&["--json", "-i", "0.05", "-p", &pid.to_string()]);
     let said: Value = serde_json::from_str(&said).unwrap();
-    said["endpoints"].as_array().unwrap().clone()
+    said[list].as_array().unwrap().clone()
 }
 
 /// The only endpoint of a process, once it is as wanted.
@@ -395,6 +399,28 @@ fn calls_of_shared_receives_are_told_of_beside_those_of_endpoints() {
         shared.contains("Its last 1 calls and completions, of 1:"),
         "{said}"
     );
+}
+
+#[test]
+fn json_has_the_calls_of_shared_receives_beside_endpoints() {
+    let mut talker = Talker::start(&[("FI_HOOK", "flight")]);
+    talker.order("cancel 7");
+    talker.done();
+    let found = listed(talker.pid(), "without_page");
+    let [srx] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(srx["pid"], talker.pid());
+    assert_eq!(srx["provider"], "shm");
+    assert!(srx["name"].as_str().unwrap().starts_with("srx "), "{srx}");
+    assert!(srx["latency"].is_null(), "{srx}");
+    let calls = srx["calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 1, "{srx}");
+    assert_eq!(
+        (&calls[0]["name"], &calls[0]["context"]),
+        (&"cancel".into(), &7.into())
+    );
+    assert_eq!(endpoints(talker.pid()).len(), 1);
 }
 
 #[test]

@@ -1,17 +1,16 @@
-//! Threads that sleep: what has come and was opened, or is to be, wakes them though the system has
-//! nothing more to tell.
+//! Threads that sleep, and progress without them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::cq::{self, Entry};
 use selvedge::info::{EpType, Progress};
-use selvedge::{Bindings, Context, Errno, FiAddr, av, wait};
+use selvedge::{Bindings, Context, FiAddr, av, wait};
 
 use crate::side::{Side, info, pattern, until};
 
-fn waiting(object: wait::Object, progress: Progress) -> Side {
+/// A side whose reader waits in this way, and sleeps at once.
+pub(crate) fn waiting(object: wait::Object, progress: Progress) -> Side {
     let mut info = info(EpType::Rdm, &[("FI_TCP_SPIN_TIME", "0s")]);
     info.domain_attr.data_progress = progress;
     let domain = info.open().unwrap();
@@ -25,7 +24,7 @@ fn waiting(object: wait::Object, progress: Progress) -> Side {
 }
 
 #[test]
-fn a_sleeper_is_woken_by_messages_of_every_size_in_tls() {
+fn a_sleeper_is_woken_by_messages_of_every_size() {
     for object in [wait::Object::Unspec, wait::Object::Fd, wait::Object::Yield] {
         let (a, b) = (Side::new(), waiting(object, Progress::Manual));
         let to_b = a.knows(&b);
@@ -52,43 +51,8 @@ fn a_sleeper_is_woken_by_messages_of_every_size_in_tls() {
     }
 }
 
-/// Bytes that are opened in one turn, less a header.
-const TURN: usize = (64 << 10) - 24;
-
 #[test]
-fn whoever_may_sleep_has_nothing_that_was_read_already() {
-    let (a, b) = (Side::new(), waiting(wait::Object::Fd, Progress::Manual));
-    let to_b = a.knows(&b);
-    // The system has room for much after that.
-    let large = pattern(9, 16 << 20);
-    let landing = b.trecv(FiAddr::UNSPEC, 99, large.len(), 99);
-    a.tsend(to_b, 99, &large, 99).unwrap();
-    b.wait_for(99, &[&a]);
-    a.wait_for(99, &[&b]);
-    assert_eq!(landing.bytes(), large);
-    // Of these, a turn takes less than what was read of the socket.
-    for behind in (1..30_000).step_by(1500) {
-        let bytes = pattern(behind, TURN + behind);
-        let landing = b.trecv(FiAddr::UNSPEC, 1, bytes.len(), 2);
-        a.tsend(to_b, 1, &bytes, 1).unwrap();
-        a.wait_for(1, &[]);
-        loop {
-            if let Some(done) = b.poll() {
-                assert_eq!(done.unwrap().context, Context(2));
-                break;
-            }
-            if b.cq.try_wait() != Err(Errno::Again) {
-                let mut fds = [PollFd::new(b.cq.wait_fd().unwrap(), PollFlags::POLLIN)];
-                let woken = poll(&mut fds, PollTimeout::from(20_000_u16));
-                assert_eq!(woken, Ok(1), "asleep over the last {behind} bytes");
-            }
-        }
-        assert_eq!(landing.bytes(), bytes);
-    }
-}
-
-#[test]
-fn automatic_progress_needs_no_call_in_tls() {
+fn automatic_progress_needs_no_call() {
     let sides = [(); 2].map(|()| waiting(wait::Object::None, Progress::Auto));
     let [a, b] = &sides;
     let to_b = a.knows(b);

@@ -1,0 +1,37 @@
+//! Processes that are killed.
+
+use selvedge::Errno;
+
+use crate::other;
+use crate::side::{Side, exchange};
+
+const NAME: &str = "killed::everything_posted_to_a_process_that_is_killed_ends_with_its_name";
+
+#[test]
+fn everything_posted_to_a_process_that_is_killed_ends_with_its_name() {
+    if let Some(victim) = other::itself() {
+        loop {
+            victim.drive();
+        }
+    }
+    let (mut victim, addr, _said) = other::start(NAME);
+    let (a, b) = (Side::new(), Side::new());
+    let to = a.insert(addr.parse().unwrap());
+    a.tsend(to, 1, b"first", 1).unwrap();
+    a.wait_for(1, &[]);
+    a.trecv(to, 2, 8, 2);
+    // More than all sockets of the two hold.
+    a.tsend(to, 3, &vec![7; 64 << 20], 3).unwrap();
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let mut contexts = [0; 2].map(|_| {
+        let error = a.wait(&[]).unwrap_err();
+        assert_eq!((error.errno, error.src), (Errno::ConnReset, to));
+        assert!(error.detail.contains(&addr), "{}", error.detail);
+        error.entry.context.0
+    });
+    contexts.sort_unstable();
+    assert_eq!(contexts, [2, 3]);
+    exchange(&a, &b);
+    exchange(&b, &a);
+}

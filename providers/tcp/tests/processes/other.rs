@@ -1,0 +1,43 @@
+//! A test that is started again as another process.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use selvedge::info::EpType;
+use selvedge::{Caps, Hints, Registry};
+
+use crate::side::Side;
+
+/// Set in the other process.
+const OTHER: &str = "SELVEDGE_TCP_TEST_OTHER";
+
+/// The other process's side, as its environment has it; nothing in the first process.
+pub(crate) fn itself() -> Option<Side> {
+    std::env::var_os(OTHER)?;
+    let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
+    let hints = Hints::new()
+        .caps(Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV)
+        .ep_type(EpType::Rdm)
+        .src_addr("127.0.0.1:0".parse().unwrap());
+    let side = Side::open(&registry.infos(&hints).unwrap()[0]);
+    println!("at {}", side.addr());
+    Some(side)
+}
+
+/// Starts the test as another process; where its side listens, and what it says from then on.
+pub(crate) fn start(test: &str) -> (Child, String, impl Iterator<Item = String>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(OTHER, "1")
+        .envs(crate::variables_of_another())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map_while(Result::ok);
+    let addr = lines.find_map(|line| {
+        line.split_once("at 127")
+            .map(|(_, rest)| format!("127{rest}"))
+    });
+    (child, addr.unwrap(), lines)
+}

@@ -1,0 +1,43 @@
+//! What was read of a socket and is not opened yet: the system has nothing more to tell of it.
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use selvedge::info::Progress;
+use selvedge::{Context, Errno, FiAddr, wait};
+
+use crate::side::{Side, pattern};
+use crate::sleepers::waiting;
+
+/// Bytes that are opened in one turn, less a header.
+const TURN: usize = (64 << 10) - 24;
+
+#[test]
+fn whoever_may_sleep_has_nothing_that_was_read_already() {
+    let (a, b) = (Side::new(), waiting(wait::Object::Fd, Progress::Manual));
+    let to_b = a.knows(&b);
+    // The system has room for much after that.
+    let large = pattern(9, 16 << 20);
+    let landing = b.trecv(FiAddr::UNSPEC, 99, large.len(), 99);
+    a.tsend(to_b, 99, &large, 99).unwrap();
+    b.wait_for(99, &[&a]);
+    a.wait_for(99, &[&b]);
+    assert_eq!(landing.bytes(), large);
+    // Of these, a turn takes less than what was read of the socket.
+    for behind in (1..30_000).step_by(1500) {
+        let bytes = pattern(behind, TURN + behind);
+        let landing = b.trecv(FiAddr::UNSPEC, 1, bytes.len(), 2);
+        a.tsend(to_b, 1, &bytes, 1).unwrap();
+        a.wait_for(1, &[]);
+        loop {
+            if let Some(done) = b.poll() {
+                assert_eq!(done.unwrap().context, Context(2));
+                break;
+            }
+            if b.cq.try_wait() != Err(Errno::Again) {
+                let mut fds = [PollFd::new(b.cq.wait_fd().unwrap(), PollFlags::POLLIN)];
+                let woken = poll(&mut fds, PollTimeout::from(20_000_u16));
+                assert_eq!(woken, Ok(1), "asleep over the last {behind} bytes");
+            }
+        }
+        assert_eq!(landing.bytes(), bytes);
+    }
+}
