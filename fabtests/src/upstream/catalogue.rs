@@ -166,14 +166,18 @@ pub fn entries(_: &Wanted, provider: &str) -> Vec<Entry> {
         vec![group(&["-M"]), group(&["-O={host}"])],
     );
     for (set, line) in STRESS {
-        let server = words("fi_rdm_stress -x", provider, &["{source}", "-B", "{port}"]);
+        let server = words(
+            "fi_rdm_stress -x",
+            provider,
+            &[source(provider), "-B", "{port}"],
+        );
         let client = words(line, provider, &["-P", "{port}", "{host}"]);
         add(*set, (*line).to_owned(), vec![server, client]);
     }
     for (set, line) in UBER {
         let apart = line.split_whitespace().find(|word| *word == "-f");
         let server = format!("fi_ubertest -x {}", apart.unwrap_or_default());
-        let own = ["{source}", "-q", "{port:control}", "-B", "{port}"];
+        let own = [source(provider), "-q", "{port:control}", "-B", "{port}"];
         let server = words(&server, provider, &own);
         let client = ["-q", "{port:control}", "-P", "{port}", "{host}"];
         let client = words(line, provider, &client);
@@ -196,9 +200,18 @@ fn pair(line: &str, provider: &str) -> Vec<Process> {
     let line: Vec<_> = line.split_whitespace().map(beside).collect();
     let line = line.join(" ");
     vec![
-        words(&line, provider, &["{source}", "-B", "{port}"]),
+        words(&line, provider, &[source(provider), "-B", "{port}"]),
         words(&line, provider, &["-P", "{port}", "{host}"]),
     ]
+}
+
+/// Where a server listens: everywhere, unless the processes are on two hosts; but there are providers
+/// of other libraries that listen at one address alone.
+fn source(provider: &str) -> &'static str {
+    match provider.ends_with(";ofi") {
+        true => "-s={here}",
+        false => "{source}",
+    }
 }
 
 fn words(line: &str, provider: &str, more: &[&str]) -> Process {
