@@ -8,7 +8,7 @@ use crate::upstream::memory::{Remote, Rights};
 use crate::upstream::wait::patience;
 
 impl Channel {
-    /// Waits for the peer: an empty message there and back, or a byte over the connection beside.
+    /// Waits for the peer: a message of one byte there and back, or a byte over the connection beside.
     ///
     /// # Errors
     /// When the peer does not answer.
@@ -20,13 +20,13 @@ impl Channel {
         let flags = self.options.sync_level | self.reported();
         match self.is_client() {
             true => {
-                self.post_send(0, flags)?;
+                self.post_send(1, flags)?;
                 self.await_sends()?;
                 self.receive()?;
             }
             false => {
                 self.receive()?;
-                self.post_send(0, flags)?;
+                self.post_send(1, flags)?;
                 self.await_sends()?;
             }
         }
