@@ -1,5 +1,6 @@
 //! The suite over each provider: the quick set, and what it is worth.
 
+use std::path::Path;
 use std::process::Command;
 
 fn fabtests(args: &[&str]) {
@@ -72,6 +73,41 @@ fn shm_passes_through_the_c_library() {
     check(
         Command::new(program)
             .env("FI_OFI_LIBRARY", library)
+            .args(args),
+    );
+}
+
+/// The providers of the system's libfabric do what the manifest expects of them. A part of the set; the
+/// whole of it is a command of docs/FABTESTS.md.
+#[test]
+fn providers_of_libfabric_1_17_are_as_expected() {
+    let folders = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib",
+    ];
+    let is_there = |folder: &&str| Path::new(folder).join("libfabric.so.1.20.0").exists();
+    if !folders.iter().any(is_there) {
+        return eprintln!("skipped: the system has no libfabric 1.17");
+    }
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/libfabric-1.17.toml");
+    let mut args = vec!["run", "quick", "--manifest", manifest];
+    for provider in ["net;ofi", "tcp;ofi_rxm;ofi", "tcp;ofi"] {
+        args.extend(["-p", provider]);
+    }
+    let tests = [
+        "raw/messages.every_",
+        "raw/connections.",
+        "raw/tagged.every_size",
+        "fi_msg ",
+        "fi_msg_epoll",
+        "fi_poll",
+    ];
+    args.extend(tests.iter().flat_map(|test| ["-f", test]));
+    let program = env!("CARGO_BIN_EXE_fabtests");
+    check(
+        Command::new(program)
+            .env("FI_OFI_LIBRARY", "system")
             .args(args),
     );
 }
