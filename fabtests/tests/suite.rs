@@ -99,7 +99,6 @@ fn providers_of_libfabric_1_17_are_as_expected() {
         "raw/messages.every_",
         "raw/connections.",
         "raw/tagged.every_size",
-        "fi_msg ",
         "fi_msg_epoll",
         "fi_poll",
     ];
