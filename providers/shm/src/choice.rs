@@ -72,8 +72,12 @@ const TRIAL: u32 = 12;
 const UNSETTLED: u32 = 4;
 /// Messages after which a trial ends that has measured too few: it stands in others' way.
 const TRIAL_MAX: u32 = 256;
-/// How much longer a rest is than the trial before it. The first rests are shorter.
+/// How much longer a rest is than a trial. The first rests are shorter.
 const REST: u32 = 64;
+/// A trial is lost, and ends, when so many messages that count have taken so many times as long as
+/// those of the other way.
+const SURE: u32 = 3;
+const LOST: f32 = 1.5;
 /// What a message keeps of its weight when the next one comes.
 const MEMORY: f32 = 0.9;
 
@@ -113,7 +117,7 @@ impl Choice {
 impl Class {
     fn next(&mut self) -> Way {
         match self.rest {
-            0 if self.measured >= TRIAL || self.started >= TRIAL_MAX => self.end_trial(),
+            0 if self.is_over() => self.end_trial(),
             rest if rest > 0 && self.started >= rest => self.try_way(self.worse()),
             _ => {}
         }
@@ -130,13 +134,27 @@ impl Class {
         self.restart();
     }
 
+    /// Whether the trial has said what there is to say.
+    fn is_over(&self) -> bool {
+        self.measured >= TRIAL || self.started >= TRIAL_MAX || self.is_lost()
+    }
+
+    fn is_lost(&self) -> bool {
+        let (own, other) = match self.way {
+            Way::Bounce => (self.bounce, self.cma),
+            _ => (self.cma, self.bounce),
+        };
+        let is_sure = self.measured >= UNSETTLED + SURE && other.messages > 0.0;
+        is_sure && own.nanos() > LOST * other.nanos()
+    }
+
     /// The first two trials follow each other; then a trial takes its share of the messages.
     fn end_trial(&mut self) {
         if self.trials == 1 {
             return self.try_way(Way::Cma);
         }
-        let doubled = 1 << (self.trials - 1).min(u32::BITS - 1);
-        self.rest = self.started * REST.min(doubled);
+        let grown = 1 << (2 * (self.trials - 1)).min(u32::BITS - 1);
+        self.rest = self.started.max(TRIAL) * REST.min(grown);
         self.way = self.better();
         self.restart();
     }
@@ -281,6 +299,13 @@ mod tests {
         assert!(run(&mut choice, 1000, 5000, 2000) > 900);
         let mut choice = Choice::default();
         assert!(run(&mut choice, 1000, 2000, 5000) < 100);
+    }
+
+    #[test]
+    fn a_trial_that_is_lost_ends_early() {
+        let mut choice = Choice::default();
+        let bounced = run(&mut choice, 64, 5000, 2000);
+        assert!(64 - bounced <= UNSETTLED + SURE, "{bounced} of 64 bounced");
     }
 
     #[test]
