@@ -3,6 +3,7 @@
 use anyhow::{Context as _, bail, ensure};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use selvedge_kit::wait::Pause;
 use serde::{Deserialize, Serialize};
 
 /// Where the active and the passive process run.
@@ -97,14 +98,20 @@ impl Placement {
 }
 
 impl Idle {
-    /// One pause.
-    ///
-    /// Spinning has no pause instruction on purpose: on virtual machines it may leave the guest,
-    /// and elsewhere it delays the answer by tens of nanoseconds.
+    /// Between two calls of a library, which has its own idea of pauses.
     #[inline]
     pub fn rest(self) {
         match self {
             Self::Spin => {}
+            Self::Yield => std::thread::yield_now(),
+        }
+    }
+
+    /// Between two looks at a line of memory.
+    #[inline]
+    pub fn pause(self) {
+        match self {
+            Self::Spin => Pause::here().rest(),
             Self::Yield => std::thread::yield_now(),
         }
     }

@@ -63,7 +63,7 @@ impl<'a> Window<'a> {
     fn wait_until_open(&self, len: usize, idle: Idle) -> RemoteIoVec {
         loop {
             match self.base.load(Ordering::Acquire) {
-                0 => idle.rest(),
+                0 => idle.pause(),
                 base => {
                     break RemoteIoVec {
                         base: base as usize,

@@ -45,7 +45,7 @@ impl<'a> Line<'a> {
     #[inline]
     fn wait_for(&self, value: u64) {
         while self.word.load(Ordering::Acquire) != value {
-            self.idle.rest();
+            self.idle.pause();
         }
     }
 }

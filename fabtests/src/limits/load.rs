@@ -73,7 +73,7 @@ impl<'a> Loads<'a> {
 
     fn wait_for(&self, line: &Line) {
         while line.0.load(Ordering::Acquire) < self.turn {
-            self.idle.rest();
+            self.idle.pause();
         }
     }
 }

@@ -74,7 +74,7 @@ impl<'a> Producer<'a> {
             // Pairs with the release in `pop`: the consumer has read the slots below.
             self.limit = self.lane.consumed.0.load(Ordering::Acquire) + SLOTS as u64;
             if self.next == self.limit {
-                self.idle.rest();
+                self.idle.pause();
             }
         }
         let slot = &self.lane.slots[self.next as usize % SLOTS];
@@ -116,7 +116,7 @@ impl<'a> Consumer<'a> {
         self.next += 1;
         // Pairs with the release in `push`.
         while slot.commit.load(Ordering::Acquire) != self.next {
-            self.idle.rest();
+            self.idle.pause();
         }
         let payload: *const [u8; N] = slot.payload.get().cast_const().cast();
         // SAFETY: N bytes lie within the payload, any bytes are a valid array, and the producer

@@ -65,7 +65,7 @@ impl<'a> Writer<'a> {
                 // Pairs with the release in `read`.
                 self.tail = self.stream.tail.0.load(Ordering::Acquire);
                 if end - self.tail > CAPACITY as u64 {
-                    self.idle.rest();
+                    self.idle.pause();
                 }
             }
             let start = self.stream.at(start);
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
                 // Pairs with the release in `write`.
                 self.head = self.stream.head.0.load(Ordering::Acquire);
                 if self.head < end {
-                    self.idle.rest();
+                    self.idle.pause();
                 }
             }
             let start = self.stream.at(start).cast_const();

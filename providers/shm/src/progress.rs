@@ -58,6 +58,7 @@ impl State {
                 return self.take_some(index, budget, sink);
             }
             inbox.expect_payload();
+            self.turn.pause.rest();
         }
         0
     }
@@ -70,6 +71,7 @@ impl State {
             if done > 0 || !self.active.is_empty() {
                 return done;
             }
+            self.turn.pause.rest();
         }
         0
     }

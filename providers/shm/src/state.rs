@@ -14,6 +14,7 @@ use selvedge_kit::sight::Way;
 use selvedge_kit::srx::{
     Allowance, Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Shared, Source,
 };
+use selvedge_kit::wait::Pause;
 
 use crate::av::Av;
 use crate::cmd::Header;
@@ -99,6 +100,8 @@ pub(crate) struct Ack {
 pub(crate) struct Turn {
     /// How often progress looks before it has found nothing.
     pub(crate) looks: usize,
+    /// What is between two looks.
+    pub(crate) pause: Pause,
     /// Polls that found nothing, or messages, since the clock was read.
     pub(crate) ticks: usize,
     pub(crate) last_control: Instant,
@@ -172,6 +175,7 @@ impl State {
             vacant: Vec::new(),
             turn: Turn {
                 looks,
+                pause: Pause::here(),
                 ticks: 0,
                 last_control: Instant::now(),
                 sweep: 0,

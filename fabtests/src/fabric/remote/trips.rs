@@ -41,7 +41,7 @@ impl Run<'_> {
     fn see(&self, turn: u8) {
         let last = self.window.byte(DATA + self.size - 1);
         while last.load(Ordering::Acquire) != turn {
-            self.idle.rest();
+            self.idle.pause();
         }
     }
 

@@ -61,7 +61,7 @@ impl Run<'_> {
 
     fn wait_for(&self, turn: u64) {
         while self.window.word(TURNS).load(Ordering::Acquire) < turn {
-            self.idle.rest();
+            self.idle.pause();
         }
     }
 }

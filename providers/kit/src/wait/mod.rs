@@ -5,6 +5,7 @@
 //! say that it will wake the thread ([`crate::cq::Progress::rest`]); whoever pushes meanwhile rings
 //! (`Waiting::wake`). How endpoints are woken by their peers is their own business.
 
+mod pause;
 mod set;
 mod spin;
 
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use selvedge::wait::Object;
 use selvedge::{Errno, Error, Result};
 
+pub use self::pause::Pause;
 use self::set::Set;
 use self::spin::Spin;
 use crate::birth::Birth;
