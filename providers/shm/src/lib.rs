@@ -67,6 +67,7 @@ mod sight;
 pub mod smr;
 mod special;
 mod state;
+mod stores;
 mod usual;
 
 pub use endpoint::Endpoint;

@@ -35,6 +35,7 @@ use crate::smr::inject_pool::{InjectPool, Walk};
 use crate::smr::resp_queue::{Resp, RespReceiver, RespSender};
 use crate::smr::{Attr, PeerRegion, Region};
 use crate::special::Blocks;
+use crate::stores::Storing;
 
 /// One other endpoint, under its name. It may die and come back: see [`Peer::life`]. Once it is gone
 /// for good, another endpoint may take its place.
@@ -142,6 +143,8 @@ pub(crate) struct Outbox {
     pub(crate) streams: VecDeque<u32>,
     /// By size class, a bit each: whether the last message was bounced.
     pub(crate) bounced: u64,
+    /// How payloads are stored.
+    pub(crate) storing: Storing,
 }
 
 /// The peer's memory for us.
@@ -403,6 +406,7 @@ impl Outbox {
             bounce: None,
             streams: VecDeque::new(),
             bounced: 0,
+            storing: Storing::default(),
             region,
         })
     }
@@ -424,6 +428,12 @@ impl Outbox {
     #[inline]
     pub(crate) fn payload(&self) -> &Bytes {
         self.pool.bytes()
+    }
+
+    /// Copies a part of a payload to where it was promised a place.
+    #[inline]
+    pub(crate) fn store(&mut self, at: usize, from: &[u8]) {
+        self.storing.copy_in(self.pool.bytes(), at, from);
     }
 
     #[cold]

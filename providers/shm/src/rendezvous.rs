@@ -11,6 +11,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno as Sys;
 use nix::poll::PollFlags;
@@ -32,6 +34,9 @@ use crate::packet::{self, Packet};
 const BACKLOG: i32 = 4096;
 /// Descriptors that the kernel lets come with a packet (`SCM_MAX_FD`).
 const MAX_FDS: usize = 253;
+
+/// How long the name of an endpoint that is closed may be taken by a process that is being started.
+const HELD: Duration = Duration::from_millis(50);
 
 /// Where an endpoint can be found.
 #[derive(Debug)]
@@ -70,7 +75,7 @@ impl Listener {
     fn listen_at(name: &Name, addr: &UnixAddr, claim: Option<Claim>) -> Result<Self, Error> {
         let what = || format!("listening as {}", name.to_address());
         let fd = packet_socket().map_err(|e| failed(what(), e))?;
-        bind(fd.as_raw_fd(), addr).map_err(|e| failed(what(), e))?;
+        bind_patiently(&fd, addr).map_err(|e| failed(what(), e))?;
         let backlog = Backlog::new(BACKLOG).map_err(|e| failed(what(), e))?;
         listen(&fd, backlog).map_err(|e| failed(what(), e))?;
         Spare::refill();
@@ -120,6 +125,18 @@ impl Listener {
 
     pub(crate) fn fd(&self) -> &OwnedFd {
         self.fd.fd()
+    }
+}
+
+/// Takes an address that was given up a moment ago: whoever is just being started by another thread has
+/// a copy of the old socket until it runs its own program.
+fn bind_patiently(fd: &OwnedFd, addr: &UnixAddr) -> nix::Result<()> {
+    let start = Instant::now();
+    loop {
+        match bind(fd.as_raw_fd(), addr) {
+            Err(Sys::EADDRINUSE) if start.elapsed() < HELD => sleep(Duration::from_millis(1)),
+            answer => return answer,
+        }
     }
 }
 
@@ -433,4 +450,32 @@ mod take_fd {
 
 fn failed(what: String, cause: Sys) -> Error {
     Error::new(Errno::from_raw(cause as i32), what).because(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_free_again_when_who_was_started_meanwhile_runs_its_own_program() {
+        let name = Name::plain("a-name-that-is-held").unwrap();
+        let listener = Listener::bind(&name, None).unwrap();
+        let copy = listener.fd().try_clone().unwrap();
+        drop(listener);
+        let child = std::thread::spawn(move || {
+            sleep(HELD / 5);
+            drop(copy);
+        });
+        let again = Listener::bind(&name, None);
+        child.join().unwrap();
+        assert!(again.is_ok(), "{again:?}");
+    }
+
+    #[test]
+    fn a_name_that_somebody_has_stays_his() {
+        let name = Name::plain("a-name-that-is-taken").unwrap();
+        let _listener = Listener::bind(&name, None).unwrap();
+        let error = Listener::bind(&name, None).unwrap_err();
+        assert_eq!(error.errno(), Errno::AddrInUse);
+    }
 }

@@ -20,7 +20,7 @@ pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>
     let mut at = peer.reserve(len)?;
     let offset = at;
     for piece in buf.pieces(0, len) {
-        peer.outbox().payload().copy_in(at, piece);
+        peer.outbox().store(at, piece);
         at += piece.len();
     }
     let sent = if op.is_some() {

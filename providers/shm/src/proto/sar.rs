@@ -44,13 +44,14 @@ pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
     let (Some(bounce), Some(op)) = (&mut out.bounce, out.ops.get_mut(msg_id)) else {
         return Ok(false);
     };
+    let storing = &mut out.storing;
     let total = op.report.len;
     let took = match &mut op.body {
         OpBody::Offered { buf, filled, .. } if *filled < total => {
             let from = *filled;
             let took = bounce.fill(msg_id, total - from, |segments, mut at, len| {
                 for piece in buf.pieces(from, len) {
-                    segments.copy_in(at, piece);
+                    storing.copy_in(segments, at, piece);
                     at += piece.len();
                 }
             });

@@ -190,7 +190,7 @@ impl State {
         }
         inject(peer, access, &header, acked, len, |peer, mut at| {
             for piece in buf.pieces(0, len) {
-                peer.outbox().payload().copy_in(at, piece);
+                peer.outbox().store(at, piece);
                 at += piece.len();
             }
         })
@@ -207,7 +207,7 @@ impl State {
         let acked = access.is_acked();
         let peer = &mut self.peers[index];
         inject(peer, access, &header, acked, bytes.len(), |peer, at| {
-            peer.outbox().payload().copy_in(at, bytes);
+            peer.outbox().store(at, bytes);
         })
         .map(Some)
     }

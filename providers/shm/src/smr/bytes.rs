@@ -65,13 +65,22 @@ impl Bytes {
     /// When they do not fit, or when the mapping is read-only.
     #[inline]
     pub fn copy_in(&self, at: usize, from: &[u8]) {
+        self.copy_in_by(Stores::ByString, at, from);
+    }
+
+    /// As [`Self::copy_in`], by the stores that are wanted.
+    ///
+    /// # Panics
+    /// As [`Self::copy_in`].
+    #[inline]
+    pub fn copy_in_by(&self, stores: Stores, at: usize, from: &[u8]) {
         assert!(self.is_writable());
         let to = self.stretch(at, from.len());
         #[cfg(loom)]
         self.mapping.content().wrote(self.offset + at, from.len());
         // SAFETY: `stretch` checked that the target is mapped and long enough, and it is writable;
         // `from` is private memory, so the two do not overlap.
-        unsafe { copy(from.as_ptr(), to, from.len()) };
+        unsafe { copy_by(stores, from.as_ptr(), to, from.len()) };
     }
 
     /// Copies bytes out from `at`, filling `to`.
@@ -343,9 +352,19 @@ impl Span {
 /// As [`std::ptr::copy_nonoverlapping`].
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { copy_by(Stores::ByString, from, to, len) };
+}
+
+/// As [`copy`], by the stores that are wanted.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+unsafe fn copy_by(stores: Stores, from: *const u8, to: *mut u8, len: usize) {
     let behind = to.addr().wrapping_sub(from.addr()) % 4096;
-    let step = match behind {
-        1..32 => CHUNK,
+    let step = match (stores, behind) {
+        (Stores::InPieces, _) | (_, 1..32) => PIECE,
         _ => len,
     };
     let mut done = 0;
@@ -359,5 +378,14 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// By which instructions a long copy stores. Short ones are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stores {
+    /// As the C library has it: the string instruction.
+    ByString,
+    /// In pieces of [`PIECE`] bytes, which the C library copies by vectors.
+    InPieces,
+}
+
 /// Bytes that are copied without the string instruction.
-const CHUNK: usize = 2048;
+pub const PIECE: usize = 2048;
