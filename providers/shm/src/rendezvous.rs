@@ -456,9 +456,14 @@ fn failed(what: String, cause: Sys) -> Error {
 mod tests {
     use super::*;
 
+    /// One that no other run of the tests has.
+    fn own_name(what: &str) -> Name {
+        Name::plain(&format!("{what}-{}", std::process::id())).unwrap()
+    }
+
     #[test]
     fn a_name_is_free_again_when_who_was_started_meanwhile_runs_its_own_program() {
-        let name = Name::plain("a-name-that-is-held").unwrap();
+        let name = own_name("held");
         let listener = Listener::bind(&name, None).unwrap();
         let copy = listener.fd().try_clone().unwrap();
         drop(listener);
@@ -473,7 +478,7 @@ mod tests {
 
     #[test]
     fn a_name_that_somebody_has_stays_his() {
-        let name = Name::plain("a-name-that-is-taken").unwrap();
+        let name = own_name("taken");
         let _listener = Listener::bind(&name, None).unwrap();
         let error = Listener::bind(&name, None).unwrap_err();
         assert_eq!(error.errno(), Errno::AddrInUse);
