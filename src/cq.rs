@@ -15,6 +15,10 @@ pub struct Attr {
     pub size: usize,
     /// How a thread waits for entries.
     pub wait_obj: wait::Object,
+    /// How long a thread that waits looks before it sleeps, at most, also inside
+    /// [`CompletionQueue::try_wait`]; nothing for the provider's default. Programs that look for
+    /// themselves before they wait want none.
+    pub spin_time: Option<Duration>,
 }
 
 impl Attr {
@@ -149,7 +153,10 @@ pub trait CompletionQueue: Any + fmt::Debug + Send + Sync {
         Err(Errno::NoSys)
     }
 
-    /// Whether it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
+    /// Whether it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)). Drives
+    /// progress for a moment, as [`Self::wait`] does before it sleeps: what comes meanwhile needs no
+    /// sleep. How long that is depends on what came of it before, and is no more than
+    /// [`Attr::spin_time`].
     ///
     /// # Errors
     /// [`Errno::Again`] when there may be entries: read first.

@@ -1,25 +1,47 @@
-//! The cache line's round trip: one word, stored by one core and seen by the other, and back.
+//! Words that are stored by one core and seen by the other: a cache line's round trip, and what a put
+//! cannot beat.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shared::Layout;
 use crate::clock::Clock;
 use crate::cpu::Idle;
+use crate::pair::Side;
 use crate::timing::{Counts, Timing, round_trips};
 
-/// A process's hold on the line.
+/// A process's hold on what both look at.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
-    word: &'a AtomicU64,
+    /// Where the other process stores.
+    seen: &'a AtomicU64,
+    /// Where the other process looks.
+    stored: &'a AtomicU64,
     idle: Idle,
     /// What the word says when it is the active process's turn; both processes count alike.
     turn: u64,
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn new(layout: &'a Layout, idle: Idle) -> Self {
+    /// One line that is handed to and fro. Whoever looks at it gets it from who has just stored, and
+    /// has it to itself when it answers: on some machines it travels once for each way.
+    pub(super) fn shared(layout: &'a Layout, idle: Idle) -> Self {
+        Self::new(&layout.line.0, &layout.line.0, idle)
+    }
+
+    /// A line for each way, as the windows of two processes that put are: the one that looks takes
+    /// it from the one that stores, which has to take it back for the next store.
+    pub(super) fn each_way(layout: &'a Layout, side: Side, idle: Idle) -> Self {
+        let (passive, active) = (&layout.put_to_passive.0, &layout.put_to_active.0);
+        match side {
+            Side::Active => Self::new(active, passive, idle),
+            Side::Passive => Self::new(passive, active, idle),
+        }
+    }
+
+    fn new(seen: &'a AtomicU64, stored: &'a AtomicU64, idle: Idle) -> Self {
         Self {
-            word: &layout.line.0,
+            seen,
+            stored,
             idle,
             turn: 0,
         }
@@ -27,7 +49,7 @@ impl<'a> Line<'a> {
 
     pub(super) fn measure(&mut self, clock: Clock, counts: Counts) -> anyhow::Result<Timing> {
         round_trips(clock, counts, || {
-            self.word.store(self.turn + 1, Ordering::Release);
+            self.stored.store(self.turn + 1, Ordering::Release);
             self.turn += 2;
             self.wait_for(self.turn);
             Ok(())
@@ -38,13 +60,13 @@ impl<'a> Line<'a> {
         for _ in 0..counts.total() {
             self.wait_for(self.turn + 1);
             self.turn += 2;
-            self.word.store(self.turn, Ordering::Release);
+            self.stored.store(self.turn, Ordering::Release);
         }
     }
 
     #[inline]
     fn wait_for(&self, value: u64) {
-        while self.word.load(Ordering::Acquire) != value {
+        while self.seen.load(Ordering::Acquire) != value {
             self.idle.pause();
         }
     }

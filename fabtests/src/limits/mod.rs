@@ -34,6 +34,8 @@ pub use wake::EventFds;
 pub enum Probe {
     /// A cache line is handed over and back.
     Line,
+    /// A word is stored in a line that the other process looks at, and it stores one in another line.
+    Put,
     /// Lines that one process has written are loaded by the other, one after the other.
     Load,
     /// As [`Self::Load`], with an atomic addition to each line in place of a load.
@@ -115,6 +117,7 @@ pub struct Ground<'a> {
     idle: Idle,
     clock: Clock,
     line: line::Line<'a>,
+    puts: line::Line<'a>,
     loads: load::Loads<'a>,
     ring: ring::Ends<'a>,
     stream: stream::Ends<'a>,
@@ -153,7 +156,8 @@ impl<'a> Ground<'a> {
             side,
             idle,
             clock: Clock::calibrate(),
-            line: line::Line::new(layout, idle),
+            line: line::Line::shared(layout, idle),
+            puts: line::Line::each_way(layout, side, idle),
             loads: load::Loads::new(layout, idle),
             ring: ring::Ends::new(layout, side, idle),
             stream: stream::Ends::new(layout, side, idle),
@@ -191,6 +195,7 @@ impl<'a> Ground<'a> {
         let (clock, idle) = (self.clock, self.idle);
         let timing = match probe {
             Probe::Line => self.line.measure(clock, counts),
+            Probe::Put => self.puts.measure(clock, counts),
             Probe::Load => Ok(self.loads.measure(clock, counts)),
             Probe::Add => Ok(self.loads.measure_add(clock, counts)),
             Probe::Ring => self.ring.measure::<{ ring::PAYLOAD }>(clock, counts),
@@ -241,6 +246,7 @@ impl<'a> Ground<'a> {
         let idle = self.idle;
         match probe {
             Probe::Line => self.line.answer(counts),
+            Probe::Put => self.puts.answer(counts),
             Probe::Load | Probe::Add => self.loads.answer(counts),
             Probe::Ring => self.ring.answer::<{ ring::PAYLOAD }>(counts),
             Probe::RingSmall => self.ring.answer::<8>(counts),

@@ -11,6 +11,9 @@ use crate::table;
 pub struct Limits {
     /// Round trip of a cache line: mean of groups, in nanoseconds.
     pub cacheline_rtt_ns: Option<f64>,
+    /// Plain stores that are seen in one line and answered in another one: mean of groups, in
+    /// nanoseconds.
+    pub put_rtt_ns: Option<f64>,
     /// Round trip of 56 bytes through the one-line ring: median of single round trips, with one
     /// reading of the clock in each, in nanoseconds.
     pub ring_rtt_ns: Option<f64>,
@@ -75,6 +78,7 @@ impl Limits {
         let mut table = table::new(&["between the two processes", "figure", "unit"]);
         for (what, figure, unit) in [
             ("cache line, round trip", self.cacheline_rtt_ns, "ns"),
+            ("stores in two lines, round trip", self.put_rtt_ns, "ns"),
             ("one-line ring, 56 B, round trip", self.ring_rtt_ns, "ns"),
             ("one-line ring, 8 B, round trip", self.ring_rtt_8b_ns, "ns"),
             (

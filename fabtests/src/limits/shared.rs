@@ -39,10 +39,14 @@ pub(super) struct Layout {
     /// Where the passive process's memory for CMA starts; set back to 0 by the active process
     /// when it needs it no longer.
     pub(super) cma_base: Line,
+    /// Where the active process puts.
+    pub(super) put_to_passive: Line,
     /// Written to wake the passive process.
     pub(super) futex_to_passive: FutexLine,
     /// Written to wake the active process.
     pub(super) futex_to_active: FutexLine,
+    /// Where the passive process puts; not beside the other one, which a prefetcher would take along.
+    pub(super) put_to_active: Line,
     /// One-line ring.
     pub(super) lane_to_passive: Lane,
     /// One-line ring.

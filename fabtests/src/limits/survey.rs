@@ -137,8 +137,8 @@ pub fn point_limit(
         Flow::ThereAndBack => best(limit_probes(flow, size))? / 2.0,
         Flow::OneWay => best(limit_probes(flow, size))?,
         // A plain store made visible; what is longer is copied as well.
-        Flow::Put if size <= 8 => best(vec![Probe::Line])? / 2.0,
-        Flow::Put => best(vec![Probe::Line])? / 2.0 + best(vec![Probe::Memcpy { size }])?,
+        Flow::Put if size <= 8 => best(vec![Probe::Put])? / 2.0,
+        Flow::Put => best(vec![Probe::Put])? / 2.0 + best(vec![Probe::Memcpy { size }])?,
         Flow::Get if size <= 64 => best(vec![Probe::Load])?,
         Flow::Get | Flow::Copies => best(vec![Probe::Memcpy { size }])?,
         Flow::Add => best(vec![Probe::Add])?,
@@ -220,7 +220,9 @@ fn probes(depth: Depth, sizes: &[usize]) -> Vec<Probe> {
         probes.push(Probe::Memcpy { size });
     }
     if depth == Depth::Full {
-        probes.extend([Probe::Tcp, Probe::Unix, Probe::Futex, Probe::EventFd]);
+        let kernel = [Probe::Tcp, Probe::Unix, Probe::Futex, Probe::EventFd];
+        probes.push(Probe::Put);
+        probes.extend(kernel);
         for &size in sizes {
             probes.extend([Probe::Cma { size }, Probe::MemcpyCold { size }]);
         }
@@ -238,7 +240,7 @@ fn chunks(size: usize) -> impl Iterator<Item = usize> {
 
 fn counts(probe: Probe) -> Counts {
     match probe {
-        Probe::Line | Probe::Load | Probe::Add | Probe::Ring | Probe::RingSmall => {
+        Probe::Line | Probe::Put | Probe::Load | Probe::Add | Probe::Ring | Probe::RingSmall => {
             Counts::for_size(64)
         }
         Probe::RingRate | Probe::RingRateSmall => Counts {
@@ -275,6 +277,7 @@ impl Taken {
     fn limits(&self, sizes: &[usize]) -> Limits {
         Limits {
             cacheline_rtt_ns: self.mean(Probe::Line),
+            put_rtt_ns: self.mean(Probe::Put),
             ring_rtt_ns: self.median_of(Probe::Ring, |timing| timing.p50),
             ring_rtt_mean_ns: self.mean(Probe::Ring),
             ring_rtt_8b_ns: self.median_of(Probe::RingSmall, |timing| timing.p50),

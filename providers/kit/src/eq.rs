@@ -146,8 +146,7 @@ impl EventQueue for Queue {
     }
 
     fn try_wait(&self) -> Result {
-        self.waiting_threads
-            .try_wait(&self.driven, &mut Reader(self))
+        self.waiting_threads.try_wait(&self.driven, &mut News(self))
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -175,6 +174,28 @@ impl Awaited for Reader<'_> {
 
     fn watch(&mut self) -> bool {
         !self.0.events().is_empty()
+    }
+
+    fn unwatch(&mut self) {}
+}
+
+/// Somebody who wants to know whether there are events, and leaves them there.
+struct News<'a>(&'a Queue);
+
+impl Awaited for News<'_> {
+    type Found = ();
+
+    fn read(&mut self) -> Option<()> {
+        self.0.drive();
+        self.look()
+    }
+
+    fn look(&mut self) -> Option<()> {
+        (!self.0.events().is_empty()).then_some(())
+    }
+
+    fn watch(&mut self) -> bool {
+        self.look().is_some()
     }
 
     fn unwatch(&mut self) {}

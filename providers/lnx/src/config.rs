@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use selvedge::Error;
 use selvedge::param::{Params, Spec};
+use selvedge_kit::wait::SPIN;
 
 /// Every parameter, with its default and what it does.
 pub(crate) static PARAMS: &[Spec] = &[
@@ -19,7 +20,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     ),
     Spec::time(
         "FI_LNX_SPIN_TIME",
-        Duration::from_micros(20),
+        SPIN,
         "how long a thread that waits looks before it sleeps, at most",
     ),
 ];

@@ -7,6 +7,7 @@ use std::time::Duration;
 use selvedge::Error;
 use selvedge::param::{Params, Spec};
 use selvedge_kit::complaint;
+use selvedge_kit::wait::SPIN;
 
 use crate::cmd::INLINE_MAX;
 use crate::smr::Sizes;
@@ -116,7 +117,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     ),
     Spec::time(
         "FI_SHM_SPIN_TIME",
-        Duration::from_micros(20),
+        SPIN,
         "how long a thread that waits looks before it sleeps, at most",
     ),
 ];

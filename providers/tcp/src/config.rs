@@ -6,6 +6,7 @@ use selvedge::param::{Params, Spec};
 use selvedge::{Error, Info};
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::complaint;
+use selvedge_kit::wait::SPIN;
 
 use crate::tls::{Identity, identity};
 
@@ -110,7 +111,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     ),
     Spec::time(
         "FI_TCP_SPIN_TIME",
-        Duration::from_micros(20),
+        SPIN,
         "how long a thread that waits looks before it sleeps, at most",
     ),
     Spec::choice(

@@ -55,7 +55,8 @@ impl CqRing {
         unsafe { Self::open_patient(attr, mode, SPIN) }
     }
 
-    /// As [`Self::open`]; threads that wait look for `spin` at most before they sleep.
+    /// As [`Self::open`]; threads that wait look for `spin` at most before they sleep, unless the
+    /// attributes say otherwise.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -79,7 +80,11 @@ impl CqRing {
             waiting: AtomicUsize::new(0),
             size: checked_size(attr.size)?,
             driven,
-            waiting_threads: Waiting::open("completion queue", attr.wait_obj, spin)?,
+            waiting_threads: Waiting::open(
+                "completion queue",
+                attr.wait_obj,
+                attr.spin_time.unwrap_or(spin),
+            )?,
         }))
     }
 
@@ -400,6 +405,7 @@ mod tests {
     use selvedge::wait;
 
     use super::*;
+    use crate::wait::Rest;
 
     #[expect(unsafe_code, reason = "opens with the real locks")]
     fn open(attr: &Attr) -> Result<Arc<CqRing>, Error> {
@@ -529,6 +535,57 @@ mod tests {
         assert_eq!(cq.signal(), Err(Errno::NoSys));
         assert_eq!(cq.try_wait(), Err(Errno::NoSys));
         assert!(cq.wait_fd().is_none());
+    }
+
+    /// Has something in its third turn, and nothing to say against sleep.
+    #[derive(Debug)]
+    struct Late {
+        cq: Arc<CqRing>,
+        turns: AtomicUsize,
+    }
+
+    impl Progress for Late {
+        fn progress(&self, _: usize, _: &mut Sink<'_>) -> usize {
+            let is_third = self.turns.fetch_add(1, Ordering::Relaxed) == 2;
+            if is_third {
+                self.cq.push(entry(3), FiAddr::UNSPEC);
+            }
+            usize::from(is_third)
+        }
+
+        fn rest(&self, _: &mut u64) -> Rest {
+            Rest::UntilWoken
+        }
+    }
+
+    fn cq_of_a_late_one(spin_time: Duration) -> Arc<CqRing> {
+        let mut attr = Attr::default();
+        attr.wait_obj = wait::Object::Fd;
+        attr.spin_time = Some(spin_time);
+        let cq = open(&attr).unwrap();
+        let turns = AtomicUsize::new(0);
+        let late: Arc<dyn Progress> = Arc::new(Late {
+            cq: Arc::clone(&cq),
+            turns,
+        });
+        cq.attach(&late).unwrap();
+        cq
+    }
+
+    #[test]
+    fn who_asks_whether_it_may_sleep_looks_for_a_while() {
+        let cq = cq_of_a_late_one(Duration::from_hours(1));
+        assert_eq!(cq.try_wait(), Err(Errno::Again));
+        assert_eq!(cq.try_wait(), Err(Errno::Again), "it was left there");
+        let mut out = [Entry::default(); 2];
+        assert_eq!(cq.read(&mut out), Ok(1));
+        assert_eq!(out[0], entry(3));
+    }
+
+    #[test]
+    fn who_wants_no_time_of_looking_may_sleep_at_once() {
+        let cq = cq_of_a_late_one(Duration::ZERO);
+        assert_eq!(cq.try_wait(), Ok(()));
     }
 
     #[test]

@@ -76,8 +76,8 @@ pub(crate) struct Waiting {
 struct Bed {
     /// Threads inside [`Waiting::wait`].
     threads: usize,
-    /// Somebody may be in `poll(2)`.
-    polled: bool,
+    /// Since when somebody may be in `poll(2)`.
+    polled: Option<Instant>,
 }
 
 impl Waiting {
@@ -156,7 +156,8 @@ impl Waiting {
         Some(set.fd())
     }
 
-    /// Makes sure that the descriptor becomes ready with the next news.
+    /// Looks for a while, and makes sure then that the descriptor becomes ready with the next news.
+    /// `awaited` takes nothing.
     ///
     /// # Errors
     /// [`Errno::Again`] when there may be news already; [`Errno::NoSys`] without a descriptor.
@@ -164,9 +165,13 @@ impl Waiting {
         let set = self.set.as_ref().filter(|_| self.object == Object::Fd);
         let set = set.ok_or(Errno::NoSys)?;
         self.birth.check()?;
+        self.has_polled();
+        let Look::Nothing = self.look_for_a_while(Instant::now(), None, awaited) else {
+            return Err(Errno::Again);
+        };
         let is_there = {
             let mut bed = self.bed();
-            bed.polled = true;
+            bed.polled = Some(Instant::now());
             self.lie_down(set, &bed, awaited)
         };
         if is_there || self.signalled.swap(false, Ordering::SeqCst) {
@@ -178,6 +183,17 @@ impl Waiting {
             Rest::AtMost(bound) => Some(bound),
         };
         set.expire(bound)
+    }
+
+    /// Whoever may have been in `poll(2)` is back: something has come, or somebody has other things
+    /// to do as well.
+    fn has_polled(&self) {
+        let lay_down = self.bed().polled;
+        if let Some(lay_down) = lay_down
+            && !self.asleep.load(Ordering::SeqCst)
+        {
+            self.spin.slept(lay_down.elapsed());
+        }
     }
 
     /// Waits until there is something. `None` after the time, and after a signal.
@@ -324,7 +340,7 @@ impl Waiting {
     fn rise(&self, awaited: &mut impl Awaited) {
         let mut bed = self.bed();
         bed.threads -= 1;
-        if bed.threads == 0 && !bed.polled {
+        if bed.threads == 0 && bed.polled.is_none() {
             self.asleep.store(false, Ordering::SeqCst);
             awaited.unwatch();
         }
@@ -349,8 +365,9 @@ enum Look<T> {
     Nothing,
 }
 
-/// How long threads look before they sleep, unless the provider says otherwise.
-pub(crate) const SPIN: Duration = Duration::from_micros(20);
+/// How long threads look before they sleep, at most, unless somebody says otherwise: more than it
+/// takes for one to be woken that answers at once, so that two that talk find out.
+pub const SPIN: Duration = Duration::from_micros(100);
 
 /// A sleep that ends sooner than this ended at once.
 const SHORT: Duration = Duration::from_micros(100);
@@ -358,3 +375,64 @@ const SHORT: Duration = Duration::from_micros(100);
 /// a [`NAP`]: something is ready that nobody takes.
 const FUTILE: u32 = 1000;
 const NAP: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits for what does not come.
+    struct Nothing;
+
+    impl Awaited for Nothing {
+        type Found = ();
+
+        fn read(&mut self) -> Option<()> {
+            None
+        }
+
+        fn look(&mut self) -> Option<()> {
+            None
+        }
+
+        fn watch(&mut self) -> bool {
+            false
+        }
+
+        fn unwatch(&mut self) {}
+    }
+
+    /// A place where looking was in vain for so long that it is hardly done any more.
+    fn discouraged() -> (Waiting, Driven) {
+        let most = Duration::from_millis(50);
+        let waiting = Waiting::open("a test", Object::Fd, most).unwrap();
+        let driven = Driven::shared();
+        while waiting.spin.budget() > Duration::from_millis(1) {
+            assert_eq!(waiting.try_wait(&driven, &mut Nothing), Ok(()));
+        }
+        (waiting, driven)
+    }
+
+    #[test]
+    fn a_poll_that_news_ended_soon_was_worth_a_look() {
+        let (waiting, driven) = discouraged();
+        let before = waiting.spin.budget();
+        for _ in 0..20 {
+            waiting.wake();
+            waiting.has_polled();
+            if waiting.spin.budget() > before {
+                return;
+            }
+            // The machine stood still meanwhile.
+            assert_eq!(waiting.try_wait(&driven, &mut Nothing), Ok(()));
+        }
+        panic!("looks {:?} as before", waiting.spin.budget());
+    }
+
+    #[test]
+    fn a_poll_that_ended_for_another_reason_says_nothing_about_looking() {
+        let (waiting, _) = discouraged();
+        let before = waiting.spin.budget();
+        waiting.has_polled();
+        assert_eq!(waiting.spin.budget(), before);
+    }
+}

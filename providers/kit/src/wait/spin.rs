@@ -35,11 +35,16 @@ impl Spin {
         }
     }
 
+    /// How long the next thread looks.
+    pub(super) fn budget(&self) -> Duration {
+        Duration::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+
     pub(super) fn begin(&self, start: Instant) -> Spinning {
         Spinning {
             last: start,
             spent: Duration::ZERO,
-            budget: Duration::from_nanos(self.now.load(Ordering::Relaxed)),
+            budget: self.budget(),
         }
     }
 
@@ -106,25 +111,21 @@ const LEAST: u64 = 2000;
 mod tests {
     use super::*;
 
-    fn now(spin: &Spin) -> u64 {
-        spin.now.load(Ordering::Relaxed)
-    }
-
     #[test]
     fn looking_gets_shorter_when_it_is_in_vain_and_longer_when_it_pays() {
         let spin = Spin::new(Duration::from_micros(8));
         for expected in [4000, 2000, 2000] {
             let mut spinning = spin.begin(Instant::now());
             while spin.goes_on(&mut spinning) {}
-            assert_eq!(now(&spin), expected);
+            assert_eq!(spin.budget(), Duration::from_nanos(expected));
         }
         spin.slept(Duration::from_micros(7));
-        assert_eq!(now(&spin), 4000);
+        assert_eq!(spin.budget(), Duration::from_micros(4));
         spin.slept(Duration::from_micros(9));
-        assert_eq!(now(&spin), 4000);
+        assert_eq!(spin.budget(), Duration::from_micros(4));
         spin.paid();
         spin.paid();
-        assert_eq!(now(&spin), 8000);
+        assert_eq!(spin.budget(), Duration::from_micros(8));
     }
 
     #[test]
@@ -132,6 +133,6 @@ mod tests {
         let spin = Spin::new(Duration::ZERO);
         assert!(!spin.goes_on(&mut spin.begin(Instant::now())));
         spin.paid();
-        assert_eq!(now(&spin), 0);
+        assert_eq!(spin.budget(), Duration::ZERO);
     }
 }

@@ -19,8 +19,9 @@ use nix::sys::time::TimeSpec;
 use crate::method::Rest;
 use crate::{Bmi, Code, Result};
 
-/// How long a thread looks before it sleeps, at most: about what falling asleep and waking take.
-const LONGEST_LOOK: u32 = 20_000;
+/// How long a thread looks before it sleeps, at most: more than it takes for one to be woken that
+/// answers at once, so that two that talk find out.
+const LONGEST_LOOK: u32 = 100_000;
 /// In nanoseconds, too. A look that was in vain halves the next, to this.
 const SHORTEST_LOOK: u32 = 500;
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use selvedge::cq::Entry;
 use selvedge::info::{EpType, Threading, Version};
@@ -146,6 +147,8 @@ impl Fabric {
         let domain = info.open()?;
         let mut attr = cq::Attr::with_size(QUEUE);
         attr.wait_obj = wait::Object::Fd;
+        // Threads that wait look before, without the station's lock (`control::sleep`).
+        attr.spin_time = Some(Duration::ZERO);
         let cq = domain.cq(&attr)?;
         let av = domain.av(&av::Attr::default())?;
         let ep = domain.endpoint(&info, Bindings::new(Arc::clone(&cq), Arc::clone(&av)))?;
