@@ -133,7 +133,7 @@ impl Side {
         Self::open_waiting(name, info, wait::Object::None)
     }
 
-    /// With a queue that a thread can wait at.
+    /// With a queue that a thread can wait at, which sleeps at once.
     pub(crate) fn open_waiting(
         name: Option<&str>,
         info: &Info,
@@ -141,6 +141,7 @@ impl Side {
     ) -> Result<Self, Error> {
         let mut attr = cq::Attr::default();
         attr.wait_obj = wait_obj;
+        attr.spin_time = Some(Duration::ZERO);
         Self::open_as(name, info, &attr, &av::Attr::default())
     }
 

@@ -38,9 +38,11 @@ fn asleep<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinH
     thread
 }
 
+/// A queue whose readers sleep at once.
 fn queue(domain: &Arc<dyn Domain>, wait_obj: wait::Object) -> Arc<dyn CompletionQueue> {
     let mut attr = cq::Attr::default();
     attr.wait_obj = wait_obj;
+    attr.spin_time = Some(Duration::ZERO);
     domain.cq(&attr).unwrap()
 }
 
