@@ -91,6 +91,11 @@ fn what_is_changed_is_measured_in_turns_with_the_plain_pair() {
             "one pair",
         ),
         (
+            &["--wait", "fd", "-p", "tcp"],
+            "1 pair, waiting on a descriptor",
+            "one pair",
+        ),
+        (
             &["--pairs", "2", "--wait", "yield"],
             "2 pairs, yielding",
             "one pair",

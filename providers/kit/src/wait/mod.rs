@@ -20,7 +20,7 @@ use selvedge::{Errno, Error, Result};
 
 pub use self::pause::Pause;
 use self::set::Set;
-use self::spin::Spin;
+pub use self::spin::{Spin, Spinning};
 use crate::birth::Birth;
 use crate::cq::Progress;
 use crate::driven::Driven;

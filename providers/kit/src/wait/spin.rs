@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// talk like this one, that costs less than to sleep and to be woken. What others take does not
 /// count, but for the change; and a thread that was kept away for long goes to sleep.
 #[derive(Debug)]
-pub(super) struct Spin {
+pub struct Spin {
     most: u64,
     /// In nanoseconds.
     now: AtomicU64,
@@ -19,7 +19,7 @@ pub(super) struct Spin {
 
 /// One thread's looking.
 #[derive(Debug)]
-pub(super) struct Spinning {
+pub struct Spinning {
     last: Instant,
     /// Processor time that this thread has taken.
     spent: Duration,
@@ -27,7 +27,8 @@ pub(super) struct Spinning {
 }
 
 impl Spin {
-    pub(super) fn new(most: Duration) -> Self {
+    /// Threads look for `most` at most, and at first.
+    pub fn new(most: Duration) -> Self {
         let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         Self {
             most,
@@ -36,11 +37,12 @@ impl Spin {
     }
 
     /// How long the next thread looks.
-    pub(super) fn budget(&self) -> Duration {
+    pub(crate) fn budget(&self) -> Duration {
         Duration::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
-    pub(super) fn begin(&self, start: Instant) -> Spinning {
+    /// A thread begins to look.
+    pub fn begin(&self, start: Instant) -> Spinning {
         Spinning {
             last: start,
             spent: Duration::ZERO,
@@ -49,7 +51,7 @@ impl Spin {
     }
 
     /// Whether to look once more. Lets others run after the first moments.
-    pub(super) fn goes_on(&self, spinning: &mut Spinning) -> bool {
+    pub fn goes_on(&self, spinning: &mut Spinning) -> bool {
         let now = Instant::now();
         let passed = now - spinning.last;
         spinning.last = now;
@@ -68,12 +70,12 @@ impl Spin {
     }
 
     /// Looking has found something.
-    pub(super) fn paid(&self) {
+    pub fn paid(&self) {
         self.double();
     }
 
     /// A sleep took this long.
-    pub(super) fn slept(&self, time: Duration) {
+    pub fn slept(&self, time: Duration) {
         if time.as_nanos() < u128::from(self.most) {
             self.double();
         }

@@ -6,32 +6,26 @@
 //! rung for.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
+use selvedge_kit::wait::{SPIN, Spin};
 
 use crate::method::Rest;
 use crate::{Bmi, Code, Result};
-
-/// How long a thread looks before it sleeps, at most: more than it takes for one to be woken that
-/// answers at once, so that two that talk find out.
-const LONGEST_LOOK: u32 = 100_000;
-/// In nanoseconds, too. A look that was in vain halves the next, to this.
-const SHORTEST_LOOK: u32 = 500;
 
 /// Who sleeps.
 #[derive(Debug)]
 pub(super) struct Sleepers {
     count: AtomicUsize,
     bells: Mutex<Vec<Arc<EventFd>>>,
-    /// How long the next thread looks, in nanoseconds.
-    look: AtomicU32,
+    /// How long threads look before.
+    spin: Spin,
 }
 
 impl Sleepers {
@@ -39,7 +33,7 @@ impl Sleepers {
         Self {
             count: AtomicUsize::new(0),
             bells: Mutex::default(),
-            look: AtomicU32::new(LONGEST_LOOK),
+            spin: Spin::new(SPIN),
         }
     }
 
@@ -137,17 +131,13 @@ impl Bmi {
         let start = Instant::now();
         // A time beyond what clocks count to is no end.
         let deadline = start.checked_add(idle);
-        let budget = self.sleepers.look.load(Ordering::Relaxed);
-        let until = Duration::from_nanos(u64::from(budget)).min(idle);
-        while start.elapsed() < until {
+        let mut spinning = self.sleepers.spin.begin(start);
+        while self.sleepers.spin.goes_on(&mut spinning) && start.elapsed() < idle {
             if let Some(found) = look(Look::Drive)? {
-                self.sleepers.look.store(LONGEST_LOOK, Ordering::Relaxed);
+                self.sleepers.spin.paid();
                 return Ok(Some(found));
             }
-            thread::yield_now();
         }
-        let shorter = (budget / 2).max(SHORTEST_LOOK);
-        self.sleepers.look.store(shorter, Ordering::Relaxed);
         self.sleep(deadline, look)
     }
 
@@ -157,25 +147,22 @@ impl Bmi {
         look: &mut dyn FnMut(Look) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         loop {
-            if let Some(found) = look(Look::Drive)? {
-                return Ok(Some(found));
-            }
             let began = Instant::now();
             let left = deadline.map(|deadline| deadline.saturating_duration_since(began));
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
             let bed = self.sleepers.lie_down()?;
-            let Some(most) = self.may_sleep() else {
-                continue;
-            };
-            if let Some(found) = look(Look::Glance)? {
-                return Ok(Some(found));
+            if let Some(most) = self.may_sleep() {
+                if let Some(found) = look(Look::Glance)? {
+                    return Ok(Some(found));
+                }
+                self.doze(&bed.bell, [left, most].into_iter().flatten().min())?;
+                self.sleepers.spin.slept(began.elapsed());
             }
-            self.doze(&bed.bell, [left, most].into_iter().flatten().min())?;
-            if began.elapsed() < Duration::from_nanos(u64::from(LONGEST_LOOK)) {
-                // A longer look would have paid.
-                self.sleepers.look.store(LONGEST_LOOK, Ordering::Relaxed);
+            drop(bed);
+            if let Some(found) = look(Look::Drive)? {
+                return Ok(Some(found));
             }
         }
     }
