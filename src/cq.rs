@@ -16,8 +16,9 @@ pub struct Attr {
     /// How a thread waits for entries.
     pub wait_obj: wait::Object,
     /// How long a thread that waits looks before it sleeps, at most, also inside
-    /// [`CompletionQueue::try_wait`]; nothing for the provider's default. Programs that look for
-    /// themselves before they wait want none.
+    /// [`CompletionQueue::try_wait`]; `None` for the provider's default (`FI_SHM_SPIN_TIME` and the
+    /// like). [`Duration::ZERO`] suits programs that look for themselves before they wait. Providers
+    /// of another libfabric decide for themselves.
     pub spin_time: Option<Duration>,
 }
 
