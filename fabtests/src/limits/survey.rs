@@ -220,9 +220,13 @@ fn probes(depth: Depth, sizes: &[usize]) -> Vec<Probe> {
         probes.push(Probe::Memcpy { size });
     }
     if depth == Depth::Full {
-        let kernel = [Probe::Tcp, Probe::Unix, Probe::Futex, Probe::EventFd];
-        probes.push(Probe::Put);
-        probes.extend(kernel);
+        probes.extend([
+            Probe::Put,
+            Probe::Tcp,
+            Probe::Unix,
+            Probe::Futex,
+            Probe::EventFd,
+        ]);
         for &size in sizes {
             probes.extend([Probe::Cma { size }, Probe::MemcpyCold { size }]);
         }

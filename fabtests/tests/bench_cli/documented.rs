@@ -94,6 +94,7 @@ fn limits_print_the_documented_object() {
     check_machine(&report["machine"]);
     check_limits(&report["limits"], &[8, 5000]);
     for field in [
+        "put_rtt_ns",
         "tcp_rtt_ns",
         "unix_rtt_ns",
         "futex_wake_ns",

@@ -274,6 +274,19 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_whether_it_may_sleep_leaves_events_where_they_are() {
+        let eq = open(wait::Object::Fd, 0);
+        assert_eq!(eq.try_wait(), Ok(()));
+        eq.push(event(1));
+        eq.push_err(error(2));
+        assert_eq!(eq.try_wait(), Err(Errno::Again));
+        assert_eq!(number(&eq.read().unwrap()), 1);
+        assert_eq!(eq.try_wait(), Err(Errno::Again));
+        assert_eq!(eq.read_err().unwrap().context, Context(2));
+        assert_eq!(eq.try_wait(), Ok(()));
+    }
+
+    #[test]
     fn a_wait_for_an_event_ends_with_one_an_error_or_the_time() {
         for object in [wait::Object::Unspec, wait::Object::Fd, wait::Object::Yield] {
             let eq = open(object, 0);

@@ -95,12 +95,31 @@ impl Default for Storing {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::MaybeUninit;
+
     use super::*;
+    use crate::smr::{Memory, Writers};
 
     fn learn(storing: &mut Storing, string: u64, pieces: u64) {
         for (stores, nanos) in [(Stores::ByString, string), (Stores::InPieces, pieces)] {
             storing.learn(stores, Duration::from_nanos(nanos), 4096);
         }
+    }
+
+    #[test]
+    fn what_is_stored_either_way_is_what_was_given() {
+        const LEN: usize = 3 * PIECE + 5;
+        let memory = Memory::create(4 * PIECE, Writers::Anybody).unwrap();
+        let to = Bytes::new(memory.mapping().clone(), 0, 4 * PIECE);
+        let mut storing = Storing::default();
+        // The first two rounds, the copies that are timed among them.
+        for number in 0..3 * FIRST as usize {
+            let from: Vec<_> = (0..LEN).map(|at| (at * 7 + number) as u8).collect();
+            storing.copy_in(&to, number, &from);
+            let mut out = [MaybeUninit::uninit(); LEN];
+            assert_eq!(*to.copy_out(number, &mut out), *from, "copy {number}");
+        }
+        assert!(storing.string > 0.0 && storing.pieces > 0.0);
     }
 
     #[test]
