@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     Address, AddressVector, Atomic, Collective, CompletionQueue, ConnectionManagement, Context,
-    Counter, Errno, EventQueue, Membership, Msg, Result, Rma, SharedReceives, Tagged,
+    Counter, Errno, Error, EventQueue, Membership, Msg, Result, Rma, SharedReceives, Tagged,
 };
 
 /// One end of communication: what messages are posted to.
@@ -53,6 +53,20 @@ pub unsafe trait Endpoint:
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         let _ = name;
         Err(Errno::NoProtoOpt)
+    }
+
+    /// Binds the open endpoint to queues and counters that it lacks (fi_ep_bind(3) after
+    /// fi_enable(3)). Operations that complete from here on use them.
+    ///
+    /// The caller has posted nothing yet whose completions would go to a queue that is replaced.
+    ///
+    /// # Errors
+    /// [`Errno::OpBadState`] for what an open endpoint cannot take any more, and always where
+    /// the provider takes nothing; [`Errno::Inval`] for an object of another provider. Nothing was
+    /// bound then.
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        let _ = late;
+        Err(Error::new(Errno::OpBadState, CANNOT_BIND_LATE))
     }
 
     /// Makes the endpoint a member of a multicast group (fi_join(3)): what is sent to the group is
@@ -158,6 +172,21 @@ impl Bindings {
         }
     }
 }
+
+/// What an open endpoint is bound to afterwards ([`Endpoint::bind_late`]).
+#[derive(Clone, Debug, Default)]
+pub struct LateBindings {
+    /// Where sends and other own operations complete, and whether only those report there that
+    /// ask for it ([`Bindings::tx_selective`]).
+    pub tx_cq: Option<(Arc<dyn CompletionQueue>, bool)>,
+    /// Where receives complete, likewise.
+    pub rx_cq: Option<(Arc<dyn CompletionQueue>, bool)>,
+    /// Counters of operations that nothing counts yet.
+    pub cntrs: Counters,
+}
+
+const CANNOT_BIND_LATE: &str =
+    "the provider's endpoints take no queue or counter after they are enabled: bind them before";
 
 /// The counters of an endpoint, by the operations they count.
 #[derive(Clone, Debug, Default)]

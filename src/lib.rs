@@ -142,7 +142,7 @@ pub use cntr::Counter;
 pub use collective::{Collective, CollectiveExt};
 pub use cq::CompletionQueue;
 pub use domain::Domain;
-pub use endpoint::{Bindings, Counters, Endpoint, EpOption, EpOptionName};
+pub use endpoint::{Bindings, Counters, Endpoint, EpOption, EpOptionName, LateBindings};
 pub use eq::EventQueue;
 pub use errno::{Errno, Result};
 pub use error::Error;

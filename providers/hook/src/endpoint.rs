@@ -11,14 +11,14 @@ use selvedge::collective::{self, CollectiveMsg};
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
     Address, Atomic, Bindings, Collective, ConnectionManagement, Context, Desc, Endpoint, EpOption,
-    EpOptionName, Errno, Error, FiAddr, Info, Membership, Msg, OpFlags, Result, Rma, Tagged, av,
-    msg, tagged,
+    EpOptionName, Errno, Error, FiAddr, Info, LateBindings, Membership, Msg, OpFlags, Result, Rma,
+    Tagged, av, msg, tagged,
 };
 use selvedge_kit::sight::{Timed, name_of};
 
 use crate::call::Args;
 use crate::events::KNOWN;
-use crate::provider::{At, unhooked, unwrapped};
+use crate::provider::{At, unhooked, unhooked_late, unwrapped};
 use crate::shared::HookedShared;
 use crate::watch::{Bound, Kept, Post, Watch};
 
@@ -409,6 +409,14 @@ unsafe impl Endpoint for HookedEndpoint {
         let run = || self.inner.address();
         self.at
             .gives("getname", &|_| {}, gave, Err(Errno::AddrNotAvail), run)
+    }
+
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        self.inner.bind_late(&unhooked_late(late.clone()))?;
+        if let Some(watch) = &self.watch {
+            watch.bind_late(late);
+        }
+        Ok(())
     }
 
     fn cancel(&self, context: Context) -> Result {

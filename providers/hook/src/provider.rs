@@ -9,10 +9,10 @@ use std::sync::Arc;
 use selvedge::info::{Offer, RxAttr, Version};
 use selvedge::trigger::{Done, Op, Ticket, Work};
 use selvedge::{
-    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Domain, Endpoint, Error,
-    EventQueue, Fabric, Info, IovMut, MemoryRegion, MrMode, PassiveEndpoint, Provider, Query,
-    Result, ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, eq, mr,
-    param,
+    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Counters, Domain, Endpoint,
+    Error, EventQueue, Fabric, Info, IovMut, LateBindings, MemoryRegion, MrMode, PassiveEndpoint,
+    Provider, Query, Result, ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective,
+    cq, eq, mr, param,
 };
 
 use crate::call::{Args, Hooks};
@@ -369,7 +369,21 @@ pub(crate) fn unhooked(mut bind: Bindings) -> Bindings {
     bind.av = bind.av.map(HookedAv::inner);
     bind.eq = bind.eq.map(HookedEq::inner);
     bind.srx = bind.srx.map(HookedShared::inner);
-    let cntrs = &mut bind.cntrs;
+    bind.cntrs = unhooked_cntrs(bind.cntrs);
+    bind
+}
+
+/// As [`unhooked`], for what an open endpoint is bound to.
+pub(crate) fn unhooked_late(late: LateBindings) -> LateBindings {
+    let queue = |(cq, is_selective)| (HookedQueue::inner(cq), is_selective);
+    LateBindings {
+        tx_cq: late.tx_cq.map(queue),
+        rx_cq: late.rx_cq.map(queue),
+        cntrs: unhooked_cntrs(late.cntrs),
+    }
+}
+
+fn unhooked_cntrs(mut cntrs: Counters) -> Counters {
     for cntr in [
         &mut cntrs.send,
         &mut cntrs.recv,
@@ -380,7 +394,7 @@ pub(crate) fn unhooked(mut bind: Bindings) -> Bindings {
     ] {
         *cntr = cntr.take().map(HookedCounter::inner);
     }
-    bind
+    cntrs
 }
 
 /// The object inside of one with hooks; itself if it has none.

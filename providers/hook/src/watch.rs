@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use selvedge::cq::Entry;
 use selvedge::info::RxAttr;
 use selvedge::{
-    AddressVector, Bindings, CompletionQueue, Context, Error, FiAddr, Info, OpFlags, Result,
+    AddressVector, Bindings, CompletionQueue, Context, Error, FiAddr, Info, LateBindings, OpFlags,
+    Result,
 };
 use selvedge_kit::sight::calls::{Call, Calls};
 use selvedge_kit::sight::latency::{Latency, Row};
@@ -98,7 +99,8 @@ impl Post<'_> {
 /// One direction of an endpoint.
 #[derive(Debug)]
 struct Side {
-    ledger: Option<Arc<Ledger>>,
+    /// Read at each post, and written when the open endpoint is bound to another queue.
+    ledger: RwLock<Option<Arc<Ledger>>>,
     is_selective: AtomicBool,
     defaults: OpFlags,
 }
@@ -106,10 +108,22 @@ struct Side {
 impl Side {
     fn of(queue: &Arc<dyn CompletionQueue>, is_selective: bool, defaults: OpFlags) -> Self {
         Self {
-            ledger: HookedQueue::ledger(queue),
+            ledger: RwLock::new(HookedQueue::ledger(queue)),
             is_selective: AtomicBool::new(is_selective),
             defaults,
         }
+    }
+
+    fn ledger(&self) -> Option<Arc<Ledger>> {
+        let ledger = self.ledger.read().unwrap_or_else(PoisonError::into_inner);
+        ledger.clone()
+    }
+
+    /// The endpoint is bound to another queue.
+    fn bind(&self, (queue, is_selective): &(Arc<dyn CompletionQueue>, bool)) {
+        let mut ledger = self.ledger.write().unwrap_or_else(PoisonError::into_inner);
+        *ledger = HookedQueue::ledger(queue);
+        self.is_selective.store(*is_selective, Ordering::Relaxed);
     }
 
     /// Whether only those operations are reported that ask for it.
@@ -156,7 +170,7 @@ impl Bound {
     /// ([`Kept::complete_at`]).
     pub(crate) fn shared(attr: &RxAttr) -> Self {
         let side = |ledger| Side {
-            ledger,
+            ledger: RwLock::new(ledger),
             is_selective: AtomicBool::new(false),
             defaults: attr.op_flags,
         };
@@ -200,6 +214,15 @@ impl Watch {
         })))
     }
 
+    /// The open endpoint is bound to more.
+    pub(crate) fn bind_late(&self, late: &LateBindings) {
+        for (side, queue) in [(&self.tx, &late.tx_cq), (&self.rx, &late.rx_cq)] {
+            if let Some(queue) = queue {
+                side.bind(queue);
+            }
+        }
+    }
+
     /// Carries a post out.
     pub(crate) fn around(
         self: &Arc<Self>,
@@ -240,7 +263,11 @@ impl Watch {
     }
 
     /// Before the post: its completion may be there before it returns.
-    fn enter(self: &Arc<Self>, post: &Post<'_>, begun: u64) -> Option<(&Ledger, (Timed, Context))> {
+    fn enter(
+        self: &Arc<Self>,
+        post: &Post<'_>,
+        begun: u64,
+    ) -> Option<(Arc<Ledger>, (Timed, Context))> {
         let what = post.what.filter(|what| *what != Timed::Inject)?;
         let is_receive = matches!(what, Timed::Receive | Timed::TaggedReceive);
         let side = if is_receive { &self.rx } else { &self.tx };
@@ -248,7 +275,7 @@ impl Watch {
         if side.is_selective() && !flags.contains(OpFlags::COMPLETION) {
             return None;
         }
-        let ledger = side.ledger.as_deref()?;
+        let ledger = side.ledger()?;
         let is_multi = is_receive && flags.contains(OpFlags::MULTI_RECV);
         let looks = OpFlags::PEEK | OpFlags::CLAIM | OpFlags::DISCARD;
         let is_look = is_receive && flags.intersects(looks);
@@ -300,7 +327,7 @@ impl Watch {
     /// The endpoint is closed.
     pub(crate) fn close(self: &Arc<Self>) {
         for side in [&self.tx, &self.rx] {
-            if let Some(ledger) = &side.ledger {
+            if let Some(ledger) = side.ledger() {
                 ledger.forget(self);
             }
         }
@@ -323,8 +350,8 @@ impl Kept {
         if bound.rx.is_selective() {
             own.is_selective.store(true, Ordering::Relaxed);
         }
-        if let (Some(queue), Some(own)) = (&bound.rx.ledger, &own.ledger) {
-            queue.borrow_from(own);
+        if let (Some(queue), Some(own)) = (bound.rx.ledger(), own.ledger()) {
+            queue.borrow_from(&own);
         }
     }
 }

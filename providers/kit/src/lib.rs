@@ -63,6 +63,6 @@ pub mod wait;
 mod work;
 
 pub use auto::{Auto, offer_progress};
-pub use ep::{Drivers, Ep, own_av, own_eq, own_srx};
+pub use ep::{Drivers, Ep, RemoteCounters, own_av, own_eq, own_srx};
 pub use report::Report;
 pub use work::{Ledger, Owing};

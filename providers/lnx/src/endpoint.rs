@@ -5,14 +5,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use selvedge::{Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Result};
+use selvedge::{
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Result,
+};
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::srx::{Manner, Receiver};
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep, own_av};
+use selvedge_kit::{Drivers, Ep, RemoteCounters, own_av};
 
 use crate::av::Av;
 use crate::config::Config;
@@ -160,6 +162,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
         Ok(self.name.to_address())
     }
 
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        let (progress, state) = (&self.progress, &self.inner.state);
+        self.drivers
+            .bind_late(late, RemoteCounters::BeforeOpen, progress, state)
+    }
+
     fn cancel(&self, context: Context) -> Result {
         self.inner.state.lock()?.cancel(context)
     }
@@ -183,6 +191,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
             EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(self.inject_size),
             _ => return Err(Errno::NoProtoOpt),
         })
+    }
+}
+
+impl AsMut<Ep> for State {
+    fn as_mut(&mut self) -> &mut Ep {
+        &mut self.ep
     }
 }
 

@@ -10,13 +10,13 @@ use std::any::Any;
 use std::ffi::c_int;
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use selvedge::info::EpType;
 use selvedge::{
     AddrFormat, Address, AddressVector, Bindings, CompletionFlags, CompletionQueue,
-    ConnectionManagement, Context, Counter, EpOption, EpOptionName, Errno, Error, FiAddr, Info,
-    Membership, MrMode, OpFlags, Result,
+    ConnectionManagement, Context, Counter, Counters, EpOption, EpOptionName, Errno, Error, FiAddr,
+    Info, LateBindings, Membership, MrMode, OpFlags, Result,
 };
 use selvedge_abi::{Fid, FidEp, FidMc, addr, number};
 
@@ -44,6 +44,7 @@ pub(crate) struct Endpoint {
     av: Option<Arc<Av>>,
     /// Closed after the endpoint.
     _bound: Bindings,
+    late: Mutex<Vec<Counters>>,
 }
 
 /// What holds for all operations of one direction.
@@ -117,6 +118,7 @@ impl Endpoint {
             is_connected,
             av: av.filter(|_| !is_connected),
             _bound: bind,
+            late: Mutex::default(),
         });
         endpoint.bind_all()?;
         endpoint.enable()?;
@@ -130,6 +132,28 @@ impl Endpoint {
             domain.add_endpoint(&endpoint);
         }
         Ok(endpoint)
+    }
+
+    fn kept_late(&self) -> MutexGuard<'_, Vec<Counters>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bind_cntrs(&self, cntrs: &Counters) -> Result<(), Error> {
+        let each = [
+            (&cntrs.send, CompletionFlags::SEND),
+            (&cntrs.recv, CompletionFlags::RECV),
+            (&cntrs.read, CompletionFlags::READ),
+            (&cntrs.write, CompletionFlags::WRITE),
+            (&cntrs.remote_read, CompletionFlags::REMOTE_READ),
+            (&cntrs.remote_write, CompletionFlags::REMOTE_WRITE),
+        ];
+        for (cntr, flags) in each {
+            if let Some(cntr) = cntr {
+                let cntr = own::<Cntr, _>(Arc::<dyn Counter>::clone(cntr))?;
+                self.bind("a counter", cntr.fid()?, flags.bits())?;
+            }
+        }
+        Ok(())
     }
 
     fn bind_all(&self) -> Result<(), Error> {
@@ -157,22 +181,7 @@ impl Endpoint {
                 self.bind("a completion queue", rx.fid()?, recv | of_rx)?;
             }
         }
-        let cntrs = &bound.cntrs;
-        let each = [
-            (&cntrs.send, CompletionFlags::SEND),
-            (&cntrs.recv, CompletionFlags::RECV),
-            (&cntrs.read, CompletionFlags::READ),
-            (&cntrs.write, CompletionFlags::WRITE),
-            (&cntrs.remote_read, CompletionFlags::REMOTE_READ),
-            (&cntrs.remote_write, CompletionFlags::REMOTE_WRITE),
-        ];
-        for (cntr, flags) in each {
-            if let Some(cntr) = cntr {
-                let cntr = own::<Cntr, _>(Arc::<dyn Counter>::clone(cntr))?;
-                self.bind("a counter", cntr.fid()?, flags.bits())?;
-            }
-        }
-        Ok(())
+        self.bind_cntrs(&bound.cntrs)
     }
 
     fn bind(&self, what: &str, other: *mut Fid, flags: u64) -> Result<(), Error> {
@@ -276,6 +285,17 @@ unsafe impl selvedge::Endpoint for Endpoint {
             // SAFETY: the endpoint is open, and there is room for as many bytes.
             unsafe { call!(at, (*at).cm, getname, place, len) }
         })
+    }
+
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        if late.tx_cq.is_some() || late.rx_cq.is_some() {
+            let what = "a completion queue: the ofi provider's endpoints take one only before they \
+                        are enabled";
+            return Err(Error::new(Errno::OpBadState, what));
+        }
+        // Kept also where binding fails: the library may have taken some of them.
+        self.kept_late().push(late.cntrs.clone());
+        self.bind_cntrs(&late.cntrs)
     }
 
     fn cancel(&self, context: Context) -> Result {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use nix::sys::epoll::Epoll;
 use selvedge::info::EpType;
-use selvedge::{Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Result};
+use selvedge::{
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Result,
+};
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
@@ -17,7 +19,7 @@ use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::sep::Seat;
 use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_srx};
+use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_srx};
 
 use crate::av::Av;
 use crate::config::Config;
@@ -181,6 +183,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
         Ok(self.name.to_address())
     }
 
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        let (progress, state) = (&self.progress, &self.inner.state);
+        self.drivers
+            .bind_late(late, RemoteCounters::BeforeOpen, progress, state)
+    }
+
     fn cancel(&self, context: Context) -> Result {
         self.inner.state.lock()?.cancel(context)
     }
@@ -212,6 +220,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
 impl Owing for Endpoint {
     fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+}
+
+impl AsMut<Ep> for State {
+    fn as_mut(&mut self) -> &mut Ep {
+        &mut self.ep
     }
 }
 

@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
     Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
-    Result,
+    LateBindings, Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
@@ -24,7 +24,7 @@ use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::Seat;
 use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep, Ledger, Owing, own_av, own_eq, own_srx};
+use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_eq, own_srx};
 
 use crate::cm::Connection;
 use crate::config::Config;
@@ -295,6 +295,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
             .ok_or(Errno::AddrNotAvail)
     }
 
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        let (progress, state) = (&self.progress, &self.inner.state);
+        self.drivers
+            .bind_late(late, RemoteCounters::Late, progress, state)
+    }
+
     fn cancel(&self, context: Context) -> Result {
         self.inner.state.lock()?.cancel(context)
     }
@@ -338,6 +344,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
 impl Owing for Endpoint {
     fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+}
+
+impl AsMut<Ep> for State {
+    fn as_mut(&mut self) -> &mut Ep {
+        &mut self.ep
     }
 }
 

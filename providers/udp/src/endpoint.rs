@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, Membership, Result,
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings,
+    Membership, Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
@@ -17,7 +18,7 @@ use selvedge_kit::domain::Base;
 use selvedge_kit::ip::{Av, known_as};
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::wait::Rest;
-use selvedge_kit::{Drivers, Ep, own_av, own_eq};
+use selvedge_kit::{Drivers, Ep, RemoteCounters, own_av, own_eq};
 
 use crate::config::Config;
 use crate::group;
@@ -157,6 +158,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
         Ok(Address::Ip(self.addr))
     }
 
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        let (progress, state) = (&self.progress, &self.inner.state);
+        self.drivers
+            .bind_late(late, RemoteCounters::Late, progress, state)
+    }
+
     fn cancel(&self, context: Context) -> Result {
         self.inner.state.lock()?.cancel(context)
     }
@@ -171,6 +178,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
         group::join(self, group, context)
+    }
+}
+
+impl AsMut<Ep> for State {
+    fn as_mut(&mut self) -> &mut Ep {
+        &mut self.ep
     }
 }
 

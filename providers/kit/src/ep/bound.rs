@@ -2,13 +2,14 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use selvedge::{
     AddressVector, Bindings, CompletionFlags, CompletionQueue, Counter, Counters, Errno, Error,
     EventQueue, SharedReceives,
 };
 
+use super::late::Late;
 use crate::Auto;
 use crate::birth::Native;
 use crate::cntr::Cntr;
@@ -33,8 +34,7 @@ pub(crate) struct Cntrs {
 /// which takes the endpoint's own lock.
 #[derive(Debug)]
 pub struct Drivers {
-    pub(super) cqs: [Arc<CqRing>; 2],
-    pub(super) cntrs: Vec<Arc<Cntr>>,
+    pub(super) bound: Mutex<Bound>,
     pub(crate) auto: Option<Arc<Auto>>,
     /// The counters of the domain's regions.
     pub(crate) watchers: Arc<Watchers>,
@@ -43,7 +43,49 @@ pub struct Drivers {
     pub(super) ledger: Arc<Ledger>,
 }
 
+/// The queues and counters that an endpoint is bound to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bound {
+    pub(super) cqs: Vec<Arc<CqRing>>,
+    pub(super) cntrs: Vec<Arc<Cntr>>,
+}
+
+impl Bound {
+    fn attach(&self, progress: &Arc<dyn Progress>) -> Result<(), Error> {
+        self.cqs.iter().try_for_each(|cq| cq.attach(progress))?;
+        self.cntrs.iter().try_for_each(|it| it.attach(progress))
+    }
+
+    fn detach(&self, progress: &Arc<dyn Progress>) {
+        self.cqs.iter().for_each(|cq| cq.detach(progress));
+        self.cntrs.iter().for_each(|it| it.detach(progress));
+    }
+}
+
 impl Drivers {
+    fn bound(&self) -> MutexGuard<'_, Bound> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the queues and counters of [`Late`] drive `progress`, too. The caller binds the endpoint
+    /// to them afterwards.
+    ///
+    /// # Errors
+    /// As [`Self::attach`].
+    pub(super) fn attach_late(
+        &self,
+        late: &Late,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<(), Error> {
+        let new = late.bound();
+        let attached = new.attach(progress);
+        let mut bound = self.bound();
+        // Those that could not be attached are detached with the others when the endpoint closes.
+        bound.cqs.extend(new.cqs);
+        bound.cntrs.extend(new.cntrs);
+        attached
+    }
+
     /// Has an event queue drive the endpoint, too.
     #[must_use]
     pub fn with_eq(mut self, eq: &Weak<Queue>) -> Self {
@@ -57,8 +99,7 @@ impl Drivers {
     /// The system's, when memory is too short to wait for it; it is attached nowhere then.
     pub fn attach(&self, progress: &Arc<dyn Progress>) -> Result<(), Error> {
         let attach = || {
-            self.cqs.iter().try_for_each(|cq| cq.attach(progress))?;
-            self.cntrs.iter().try_for_each(|it| it.attach(progress))?;
+            self.bound().clone().attach(progress)?;
             if let Some(eq) = self.eq.upgrade() {
                 eq.attach(progress)?;
             }
@@ -90,12 +131,8 @@ impl Drivers {
 
     /// Ends what [`Self::attach`] began; no call of `progress` from there is running afterwards.
     pub fn detach(&self, progress: &Arc<dyn Progress>) {
-        for cq in &self.cqs {
-            cq.detach(progress);
-        }
-        for cntr in &self.cntrs {
-            cntr.detach(progress);
-        }
+        let bound = self.bound().clone();
+        bound.detach(progress);
         if let Some(eq) = self.eq.upgrade() {
             eq.detach(progress);
         }
@@ -162,15 +199,41 @@ impl Cntrs {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Cntr>> {
-        let all = [
+        self.all().into_iter().flatten()
+    }
+
+    const fn all(&self) -> [&Option<Arc<Cntr>>; 6] {
+        [
             &self.send,
             &self.recv,
             &self.read,
             &self.write,
             &self.remote_read,
             &self.remote_write,
+        ]
+    }
+
+    /// Whether both have a counter of the same operations.
+    pub(super) fn have_any_of(&self, other: &Self) -> bool {
+        let mut pairs = self.all().into_iter().zip(other.all());
+        pairs.any(|(own, other)| own.is_some() && other.is_some())
+    }
+
+    /// Takes those of `other`.
+    pub(super) fn add(&mut self, other: &Self) {
+        let own = [
+            &mut self.send,
+            &mut self.recv,
+            &mut self.read,
+            &mut self.write,
+            &mut self.remote_read,
+            &mut self.remote_write,
         ];
-        all.into_iter().flatten()
+        for (own, other) in own.into_iter().zip(other.all()) {
+            if other.is_some() {
+                own.clone_from(other);
+            }
+        }
     }
 }
 

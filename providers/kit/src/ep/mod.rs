@@ -1,9 +1,10 @@
 //! What every endpoint keeps: its queues, default flags and completion policy.
 
 mod bound;
+mod late;
 mod received;
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::param::Params;
@@ -19,8 +20,9 @@ use crate::srx::Kind;
 use crate::work::Ledger;
 
 pub(crate) use bound::Cntrs;
-use bound::own_cq;
+use bound::{Bound, own_cq};
 pub use bound::{Drivers, own_av, own_eq, own_srx};
+pub use late::RemoteCounters;
 
 /// The resolved bindings of an endpoint, and how its operations report that they are done.
 ///
@@ -123,8 +125,10 @@ impl Ep {
     /// What drives the endpoint.
     pub fn drivers(&self) -> Drivers {
         Drivers {
-            cqs: [Arc::clone(&self.tx_cq), Arc::clone(&self.rx_cq)],
-            cntrs: self.cntrs.iter().map(Arc::clone).collect(),
+            bound: Mutex::new(Bound {
+                cqs: vec![Arc::clone(&self.tx_cq), Arc::clone(&self.rx_cq)],
+                cntrs: self.cntrs.iter().map(Arc::clone).collect(),
+            }),
             auto: None,
             watchers: Arc::default(),
             eq: Weak::new(),

@@ -16,15 +16,21 @@ use crate::ep::Cntrs;
 /// What an endpoint owes.
 #[derive(Debug)]
 pub struct Ledger {
-    tx_cq: Arc<CqRing>,
-    rx_cq: Arc<CqRing>,
-    cntrs: Cntrs,
+    bound: Mutex<Bound>,
     /// What drives the endpoint, and counters that it is driven by though it is not bound to them:
     /// those of its work, and of its domain's regions.
     progress: OnceLock<Weak<dyn Progress>>,
     followers: Mutex<Vec<Weak<Cntr>>>,
     /// By the address of the entry: no application's context is a place in memory that is ours.
     open: Mutex<HashMap<u64, Box<Debt>>>,
+}
+
+/// The queues and counters that its endpoint is bound to.
+#[derive(Debug)]
+struct Bound {
+    tx_cq: Arc<CqRing>,
+    rx_cq: Arc<CqRing>,
+    cntrs: Cntrs,
 }
 
 /// An endpoint that has one.
@@ -61,16 +67,33 @@ impl Debt {
     }
 }
 
-impl Ledger {
-    pub(crate) fn new(tx_cq: &Arc<CqRing>, rx_cq: &Arc<CqRing>, cntrs: Cntrs) -> Self {
+impl Bound {
+    fn new(tx_cq: &Arc<CqRing>, rx_cq: &Arc<CqRing>, cntrs: Cntrs) -> Self {
         Self {
             tx_cq: Arc::clone(tx_cq),
             rx_cq: Arc::clone(rx_cq),
             cntrs,
+        }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(tx_cq: &Arc<CqRing>, rx_cq: &Arc<CqRing>, cntrs: Cntrs) -> Self {
+        Self {
+            bound: Mutex::new(Bound::new(tx_cq, rx_cq, cntrs)),
             progress: OnceLock::new(),
             followers: Mutex::default(),
             open: Mutex::default(),
         }
+    }
+
+    /// The endpoint is bound to these from now on.
+    pub(crate) fn bind(&self, tx_cq: &Arc<CqRing>, rx_cq: &Arc<CqRing>, cntrs: Cntrs) {
+        *self.bound() = Bound::new(tx_cq, rx_cq, cntrs);
+    }
+
+    fn bound(&self) -> MutexGuard<'_, Bound> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Learns what moves the endpoint.
@@ -139,17 +162,20 @@ impl Ledger {
 
     /// An operation that its endpoint tells of has failed when it was posted.
     pub(super) fn refused(&self, entry: Entry, errno: Errno) {
-        if let Some(cntr) = self.cntrs.of(entry.flags) {
+        let cntr = self.bound().cntrs.of(entry.flags).map(Arc::clone);
+        if let Some(cntr) = cntr {
             cntr.add_err(1);
         }
         self.push_refusal(entry, errno);
     }
 
     pub(super) fn push_refusal(&self, entry: Entry, errno: Errno) {
-        let cq = match entry.flags.contains(CompletionFlags::RECV) {
-            true => &self.rx_cq,
-            false => &self.tx_cq,
-        };
+        let bound = self.bound();
+        let cq = Arc::clone(match entry.flags.contains(CompletionFlags::RECV) {
+            true => &bound.rx_cq,
+            false => &bound.tx_cq,
+        });
+        drop(bound);
         let detail = "the counter has reached its number, but the endpoint refuses what waited";
         cq.push_err(ErrEntry::new(entry, errno, detail));
     }

@@ -1,4 +1,4 @@
-//! What endpoints are bound to, until they are enabled.
+//! What endpoints are bound to: before they are enabled, and what open ones still take.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use selvedge::info::EpType;
 use selvedge::{
-    AddressVector, Bindings, Caps, CompletionQueue, Counter, Domain, Errno, EventQueue, Info,
-    Result, SharedReceives, av, cq,
+    AddressVector, Bindings, Caps, CompletionQueue, Counter, Counters, Domain, Endpoint, Errno,
+    Error, EventQueue, Info, LateBindings, Result, SharedReceives, av, cq,
 };
 use selvedge_abi::{Fid, fclass, number};
 
@@ -23,10 +23,10 @@ use crate::given::given;
 use crate::object::{User, argument, of_own_fid};
 
 /// What is bound.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Bound {
-    tx_cq: Option<(Arc<dyn CompletionQueue>, bool)>,
-    rx_cq: Option<(Arc<dyn CompletionQueue>, bool)>,
+    tx_cq: Queue,
+    rx_cq: Queue,
     av: Option<Arc<dyn AddressVector>>,
     eq: Option<Arc<dyn EventQueue>>,
     /// With the operations that each counts.
@@ -48,20 +48,21 @@ pub(super) unsafe extern "C" fn bind(ep: *mut Fid, fid: *mut Fid, flags: u64) ->
     let ep: &Ep = unsafe { of_own_fid(ep) };
     done(|| {
         let mut draft = ep.shared.draft();
-        if ep.shared.live.get().is_some() {
-            return Err(Errno::OpBadState);
-        }
+        let live = ep.shared.live.get();
         let is_other_half_s = ep.half.as_ref().is_some_and(|half| !half.takes(flags));
         if is_other_half_s {
             return Err(Errno::Inval);
         }
-        let bound = &mut draft.bound;
         // SAFETY: passed on from the caller.
-        match unsafe { given(fid) }?.fclass {
+        let fclass = unsafe { given(fid) }?.fclass;
+        let mut bound = draft.bound.clone();
+        match fclass {
             // SAFETY: passed on from the caller.
             fclass::CQ => bound.add_cq(unsafe { argument(fid) }?, flags),
             // SAFETY: passed on from the caller.
             fclass::CNTR => bound.add_cntr(unsafe { argument(fid) }?, flags),
+            // SAFETY: passed on from the caller.
+            fclass::AV if ep.half.is_some() => bound.add_av_of_half(unsafe { argument(fid) }?),
             // SAFETY: passed on from the caller.
             fclass::AV => bound.add_av(unsafe { argument(fid) }?),
             // SAFETY: passed on from the caller.
@@ -71,9 +72,69 @@ pub(super) unsafe extern "C" fn bind(ep: *mut Fid, fid: *mut Fid, flags: u64) ->
             // SAFETY: passed on from the caller.
             fclass::STX_CTX => bound.add_stx(unsafe { argument(fid) }?),
             _ => Err(Errno::Inval),
+        }?;
+        let is_new = bound.users.len() > draft.bound.users.len();
+        if let Some(live) = live.filter(|_| is_new) {
+            bind_late(&**live, fclass, flags, &bound)?;
         }
+        draft.bound = bound;
+        Ok(())
     })
 }
+
+/// Binds an open endpoint to the last object that `bound` was given, with `flags`.
+///
+/// # Errors
+/// [`Errno::OpBadState`] for what an open endpoint cannot take any more, with the reason.
+fn bind_late(live: &dyn Endpoint, fclass: usize, flags: u64, bound: &Bound) -> Result {
+    let queue = |queue: &Queue, direction| match flags & direction {
+        0 => None,
+        _ => queue.clone(),
+    };
+    let late = match fclass {
+        fclass::STX_CTX => return Ok(()),
+        fclass::CQ => LateBindings {
+            tx_cq: queue(&bound.tx_cq, SEND),
+            rx_cq: queue(&bound.rx_cq, RECV),
+            ..LateBindings::default()
+        },
+        fclass::CNTR => LateBindings {
+            cntrs: counters(bound.cntrs.last()),
+            ..LateBindings::default()
+        },
+        _ => {
+            let what = "fi_ep_bind: the endpoint is enabled, and takes completion queues, counters \
+                        and shared transmit contexts only; bind address vectors, event queues and \
+                        shared receives before fi_enable";
+            return Err(told(&Error::new(Errno::OpBadState, what)));
+        }
+    };
+    live.bind_late(&late).map_err(|error| told(&error))
+}
+
+/// Counters by the operations that they count.
+fn counters<'a>(bound: impl IntoIterator<Item = &'a (u64, Arc<dyn Counter>)>) -> Counters {
+    let mut cntrs = Counters::default();
+    for (counted, cntr) in bound {
+        let places = [
+            (Caps::SEND, &mut cntrs.send),
+            (Caps::RECV, &mut cntrs.recv),
+            (Caps::READ, &mut cntrs.read),
+            (Caps::WRITE, &mut cntrs.write),
+            (Caps::REMOTE_READ, &mut cntrs.remote_read),
+            (Caps::REMOTE_WRITE, &mut cntrs.remote_write),
+        ];
+        for (kind, place) in places {
+            if counted & kind.bits() != 0 {
+                *place = Some(Arc::clone(cntr));
+            }
+        }
+    }
+    cntrs
+}
+
+/// A completion queue, and whether only those operations report there that ask for it.
+type Queue = Option<(Arc<dyn CompletionQueue>, bool)>;
 
 impl Bound {
     fn add_cq(&mut self, cq: &Cq, flags: u64) -> Result {
@@ -108,6 +169,14 @@ impl Bound {
         self.cntrs.push((flags, Arc::clone(&cntr.own)));
         self.users.push(cntr.one_more_user());
         Ok(())
+    }
+
+    /// The two halves of a context have one vector, which a program may bind to each of them.
+    fn add_av_of_half(&mut self, av: &Av) -> Result {
+        match &self.av {
+            Some(bound) if Arc::ptr_eq(bound, &av.own) => Ok(()),
+            _ => self.add_av(av),
+        }
     }
 
     fn add_av(&mut self, av: &Av) -> Result {
@@ -165,8 +234,9 @@ impl Bound {
         if !is_connected && self.av.is_none() {
             return Err(Errno::NoAv);
         }
-        let (tx_cq, tx_selective) = self.queue(&self.tx_cq, info, SEND | OWN, domain)?;
-        let (rx_cq, rx_selective) = self.queue(&self.rx_cq, info, RECV, domain)?;
+        self.check_reports(info, Caps::all())?;
+        let (tx_cq, tx_selective) = Self::queue(&self.tx_cq, domain)?;
+        let (rx_cq, rx_selective) = Self::queue(&self.rx_cq, domain)?;
         let av = match &self.av {
             Some(av) => Arc::clone(av),
             None => domain
@@ -179,44 +249,42 @@ impl Bound {
         bindings.av = bindings.av.filter(|_| !is_connected);
         bindings.eq.clone_from(&self.eq);
         bindings.srx.clone_from(&self.srx);
-        for (counted, cntr) in &self.cntrs {
-            let cntrs = &mut bindings.cntrs;
-            let places = [
-                (Caps::SEND, &mut cntrs.send),
-                (Caps::RECV, &mut cntrs.recv),
-                (Caps::READ, &mut cntrs.read),
-                (Caps::WRITE, &mut cntrs.write),
-                (Caps::REMOTE_READ, &mut cntrs.remote_read),
-                (Caps::REMOTE_WRITE, &mut cntrs.remote_write),
-            ];
-            for (kind, place) in places {
-                if counted & kind.bits() != 0 {
-                    *place = Some(Arc::clone(cntr));
-                }
+        bindings.cntrs = counters(&self.cntrs);
+        Ok(bindings)
+    }
+
+    /// Whether a queue or counter is bound that tells of `operations`.
+    pub(super) fn has_any_of(&self, operations: Caps) -> bool {
+        let queues = [(&self.tx_cq, SEND | OWN), (&self.rx_cq, RECV)];
+        let mut queues = queues.into_iter();
+        queues.any(|(queue, told)| queue.is_some() && told & operations.bits() != 0)
+            || self.counts(operations.bits())
+    }
+
+    fn counts(&self, operations: u64) -> bool {
+        let mut cntrs = self.cntrs.iter();
+        cntrs.any(|(counted, _)| counted & operations != 0)
+    }
+
+    /// Checks that something tells of each direction among `caps` that the endpoint is used for.
+    ///
+    /// # Errors
+    /// [`Errno::NoCq`] if nothing does.
+    pub(super) fn check_reports(&self, info: &Info, caps: Caps) -> Result {
+        for (queue, direction) in [(&self.tx_cq, SEND | OWN), (&self.rx_cq, RECV)] {
+            let is_used = (info.caps & caps).bits() & direction != 0;
+            if is_used && queue.is_none() && !self.counts(direction) {
+                return Err(Errno::NoCq);
             }
         }
-        Ok(bindings)
+        Ok(())
     }
 
     /// The queue of a direction. Where a counter tells of all that is posted, or nothing can be
     /// posted, a queue of our own stands in, which reports nothing.
-    fn queue(
-        &self,
-        bound: &Option<(Arc<dyn CompletionQueue>, bool)>,
-        info: &Info,
-        direction: u64,
-        domain: &dyn Domain,
-    ) -> Result<(Arc<dyn CompletionQueue>, bool)> {
+    fn queue(bound: &Queue, domain: &dyn Domain) -> Result<(Arc<dyn CompletionQueue>, bool)> {
         if let Some((cq, is_selective)) = bound {
             return Ok((Arc::clone(cq), *is_selective));
-        }
-        let is_counted = self
-            .cntrs
-            .iter()
-            .any(|(counted, _)| counted & direction != 0);
-        let is_used = info.caps.bits() & direction != 0;
-        if is_used && !is_counted {
-            return Err(Errno::NoCq);
         }
         let own = domain
             .cq(&cq::Attr::default())

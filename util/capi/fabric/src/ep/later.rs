@@ -50,7 +50,7 @@ impl Ep {
     /// As the post.
     #[cold]
     unsafe fn trigger(&self, transfer: Transfer<'_>, flags: OpFlags) -> Result {
-        let ep = self.shared.live.get().ok_or(Errno::OpBadState)?;
+        let ep = self.first_use()?;
         let context = usize::try_from(transfer.context().0).map_err(|_| Errno::Inval)?;
         let context: *const TriggeredContext = ptr::with_exposed_provenance(context);
         // SAFETY: fi_trigger(3): with FI_TRIGGER the context is such a structure.
@@ -183,7 +183,7 @@ unsafe fn post<'a>(
 ) -> Result<Op<'a>> {
     // SAFETY: passed on from the caller; handles begin with their fid.
     let ep: &'a Ep = unsafe { Ep::any(ep.cast_const().cast()) }?;
-    let ep = ep.shared.live.get().ok_or(Errno::OpBadState)?;
+    let ep = ep.first_use()?;
     let flags = lists::flags(flags)?;
     Ok(Op::Post {
         ep,

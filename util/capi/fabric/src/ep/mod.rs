@@ -38,6 +38,8 @@ pub(crate) use option::CM_DATA_SIZE;
 
 /// What stands behind an endpoint.
 pub(crate) struct Ep {
+    /// The endpoint, as soon as this handle was enabled and something has needed it.
+    live: OnceLock<Arc<dyn Endpoint>>,
     shared: Arc<Shared>,
     /// The flags of posts by the short forms.
     tx_flags: AtomicU64,
@@ -87,13 +89,24 @@ impl Ep {
     /// The enabled endpoint.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] before it is; those of opening a context that is used early.
+    /// [`Errno::OpBadState`] before this handle was enabled; those of opening a context that is used
+    /// before the other handle of it was enabled.
     #[inline(always)]
     pub(crate) fn live(&self) -> Result<&dyn Endpoint> {
-        match self.shared.live.get() {
+        match self.live.get() {
             Some(live) => Ok(&**live),
-            None => self.not_live(),
+            None => self.first_use().map(|live| &**live),
         }
+    }
+
+    /// As [`Self::live`], when this handle has needed it for the first time.
+    #[cold]
+    fn first_use(&self) -> Result<&Arc<dyn Endpoint>> {
+        let live = match &self.half {
+            Some(half) => self.use_half(half)?,
+            None => self.shared.live.get().ok_or(Errno::OpBadState)?,
+        };
+        Ok(self.live.get_or_init(|| Arc::clone(live)))
     }
 
     /// The endpoint behind a handle of one, or of a context.
@@ -230,6 +243,7 @@ pub(crate) unsafe fn open(
         _domain: domain.one_more_user(),
     };
     let ep = Ep {
+        live: OnceLock::new(),
         shared: Arc::new(shared),
         tx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
         rx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
@@ -370,6 +384,7 @@ impl Ep {
             return Err(Errno::Inval);
         }
         let alias = Self {
+            live: OnceLock::new(),
             shared: Arc::clone(&self.shared),
             tx_flags: AtomicU64::new(self.tx_flags().bits()),
             rx_flags: AtomicU64::new(self.rx_flags().bits()),

@@ -104,17 +104,18 @@ pub(super) unsafe extern "C" fn getopt(
 impl Ep {
     /// An option that is a size.
     fn size(&self, number: c_int) -> Result<usize> {
-        let draft = self.shared.draft();
         match number {
-            TX_SIZE => return Ok(draft.info.tx_attr.size),
-            RX_SIZE => return Ok(draft.info.rx_attr.size),
+            TX_SIZE => return Ok(self.shared.draft().info.tx_attr.size),
+            RX_SIZE => return Ok(self.shared.draft().info.rx_attr.size),
             _ => {}
         }
         let name = named(number).ok_or(Errno::NoProtoOpt)?;
+        // Without the lock of the draft, which opening a context takes.
         if let Ok(live) = self.live() {
             let known = live.option(name);
             return value(known?).ok_or(Errno::NoProtoOpt);
         }
+        let draft = self.shared.draft();
         // What the description says of an endpoint that is not there yet.
         match name {
             EpOptionName::MinMultiRecv => draft.min_multi_recv.ok_or(Errno::OpBadState),

@@ -1,8 +1,9 @@
 //! Scalable endpoints: `fi_scalable_ep`, and the contexts that are opened from one.
 //!
 //! The object model has one endpoint where libfabric has a transmit and a receive context of one
-//! number. So those two are the halves of a context: it is opened when all halves that there are have
-//! been enabled, or when the first of them is used.
+//! number. So those two are the halves of a context. It is opened when both have been enabled, when
+//! one that was enabled is used, or when the receive context is enabled and there is no transmit
+//! context: peers may reach it from then on. A half that comes later is bound to the open endpoint.
 
 #![expect(unsafe_code, reason = "functions of C")]
 
@@ -148,9 +149,10 @@ impl Half {
         self.context.halves()[self.side as usize] = state;
     }
 
-    /// Whether no half waits to be enabled.
-    fn is_last(&self) -> bool {
-        !self.context.halves().contains(&State::Open)
+    /// Whether the context is opened now that this half was enabled.
+    fn opens_context(&self) -> bool {
+        let [tx, rx] = *self.context.halves();
+        rx == State::Enabled && tx != State::Open
     }
 }
 
@@ -161,55 +163,54 @@ impl Drop for Half {
 }
 
 impl Ep {
-    /// Enables a half of a context, and opens the context with the last of them.
+    /// Enables a half of a context, and opens the context if it is time.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] when it is enabled, or the context was used without it; those of
+    /// [`Errno::OpBadState`] when it is enabled; [`Errno::NoCq`] without a queue or counter; those of
     /// [`Context::open`].
     pub(super) fn enable_half(&self, half: &Half) -> Result {
         if half.is_enabled() {
             return Err(Errno::OpBadState);
         }
-        if self.shared.live.get().is_some() {
-            return Err(used_before(half.context.index));
-        }
+        let draft = self.shared.draft();
+        draft.bound.check_reports(&draft.info, half.side.caps())?;
+        drop(draft);
         half.set(State::Enabled);
-        if half.is_last() {
+        if half.opens_context() {
             let opened = self.open_context(half).map(|_| ());
             return opened.inspect_err(|_| half.set(State::Open));
         }
         Ok(())
     }
 
-    /// The endpoint of a half that was enabled, and is used before the other half was.
+    /// The endpoint of a half that was enabled.
     ///
     /// # Errors
-    /// [`Errno::OpBadState`] for anything else; those of [`Context::open`].
-    #[cold]
-    pub(super) fn not_live(&self) -> Result<&dyn Endpoint> {
-        match &self.half {
-            Some(half) if half.is_enabled() => self.open_context(half),
-            _ => Err(Errno::OpBadState),
+    /// [`Errno::OpBadState`] before it was; those of [`Context::open`].
+    pub(super) fn use_half(&self, half: &Half) -> Result<&Arc<dyn Endpoint>> {
+        match half.is_enabled() {
+            true => self.open_context(half),
+            false => Err(Errno::OpBadState),
         }
     }
 
-    fn open_context(&self, half: &Half) -> Result<&dyn Endpoint> {
+    fn open_context(&self, half: &Half) -> Result<&Arc<dyn Endpoint>> {
         let mut draft = self.shared.draft();
         if let Some(live) = self.shared.live.get() {
-            return Ok(&**live);
+            return Ok(live);
         }
         let opened = half.context.open(&mut draft, &*self.shared.domain)?;
         if let Some(least) = draft.min_multi_recv {
             opened.set(selvedge::EpOption::MinMultiRecv(least))?;
         }
-        Ok(&**self.shared.live.get_or_init(|| opened))
+        Ok(self.shared.live.get_or_init(|| opened))
     }
 }
 
-fn used_before(index: usize) -> Errno {
+fn still_bound(index: usize) -> Errno {
     let what = format!(
-        "context {index} of a scalable endpoint is in use: its transmit and its receive context \
-         are opened before one of them is used, and enabled before that"
+        "context {index} of a scalable endpoint: its other context is open and still reports to \
+         the queues and counters that the closed one was bound to; close both, then open both"
     );
     told(&Error::new(Errno::OpBadState, what))
 }
@@ -529,7 +530,8 @@ impl Sep {
     ///
     /// # Errors
     /// [`Errno::Inval`] when there are not so many, or there is no place for the handle;
-    /// [`Errno::Busy`] while this half is open; [`Errno::OpBadState`] when the other half is in use.
+    /// [`Errno::Busy`] while this half is open; [`Errno::OpBadState`] when it was closed and the other
+    /// half still needs what it was bound to.
     fn half(&self, index: c_int, side: Side, out: *mut *mut FidEp) -> Result<Ep> {
         let attr = &self.info.ep_attr;
         let (name, count) = match side {
@@ -543,12 +545,13 @@ impl Sep {
         };
         let shared = self.shared(index);
         let context = shared.context.as_ref().ok_or(Errno::Inval)?;
+        let is_bound = shared.draft().bound.has_any_of(side.caps());
         let mut halves = context.halves();
         if halves[side as usize] != State::Absent {
             return Err(Errno::Busy);
         }
-        if shared.live.get().is_some() {
-            return Err(used_before(index));
+        if is_bound && shared.live.get().is_some() {
+            return Err(still_bound(index));
         }
         halves[side as usize] = State::Open;
         drop(halves);
@@ -558,6 +561,7 @@ impl Sep {
             _sep: self.users.one_more(),
         };
         Ok(Ep {
+            live: OnceLock::new(),
             shared,
             tx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
             rx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),

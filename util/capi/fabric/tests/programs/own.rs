@@ -40,6 +40,17 @@ fn contexts_in_c_have_addresses_behind_that_of_their_scalable_endpoint() {
 }
 
 #[test]
+fn endpoints_and_contexts_in_c_are_opened_bound_and_enabled_in_any_order() {
+    run("orders", &["shm"]);
+    run("orders", &["tcp"]);
+    if has("orders", &["cc", HEADERS]) {
+        let mut command = with_ours(compile("orders", Built::ForOurs, None));
+        let hooked = command.env("FI_HOOK", "perf").arg("shm");
+        said(hooked.env("FI_HOOK_FILE", "/dev/null"));
+    }
+}
+
+#[test]
 fn processes_in_c_share_a_named_address_vector() {
     run("shared_av", &["shm"]);
     run("shared_av", &["tcp"]);

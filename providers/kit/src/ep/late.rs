@@ -1,0 +1,114 @@
+//! Queues and counters that an open endpoint is bound to (fi_ep_bind(3) after fi_enable(3)).
+
+use std::sync::Arc;
+
+use selvedge::{CompletionQueue, Errno, Error, LateBindings};
+
+use super::bound::{Bound, own_cq};
+use super::{Cntrs, Drivers, Ep};
+use crate::birth::Native;
+use crate::cq::{CqRing, Progress};
+
+/// [`LateBindings`], resolved.
+#[derive(Debug)]
+pub(super) struct Late {
+    /// The queue of a direction, and whether every operation reports there.
+    tx_cq: Option<(Arc<CqRing>, bool)>,
+    rx_cq: Option<(Arc<CqRing>, bool)>,
+    cntrs: Cntrs,
+}
+
+/// Whether an endpoint takes counters of what peers do after it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteCounters {
+    /// It sees every access of its peers.
+    Late,
+    /// Peers were told whether their accesses are counted when they connected.
+    BeforeOpen,
+}
+
+impl Late {
+    fn resolve(late: &LateBindings, remote: RemoteCounters) -> Result<Self, Error> {
+        let counts_peers = late.cntrs.remote_read.is_some() || late.cntrs.remote_write.is_some();
+        if counts_peers && remote == RemoteCounters::BeforeOpen {
+            let what = "a counter of FI_REMOTE_READ or FI_REMOTE_WRITE: this provider tells peers \
+                        when they connect whether their accesses are counted; bind it before the \
+                        endpoint is enabled";
+            return Err(Error::new(Errno::OpBadState, what));
+        }
+        let queue = |bound: &Option<(Arc<dyn CompletionQueue>, bool)>, name| {
+            let Some((cq, is_selective)) = bound else {
+                return Ok(None);
+            };
+            Ok::<_, Error>(Some((own_cq(cq, name)?, !is_selective)))
+        };
+        Ok(Self {
+            tx_cq: queue(&late.tx_cq, "tx_cq")?,
+            rx_cq: queue(&late.rx_cq, "rx_cq")?,
+            cntrs: Cntrs::resolve(&late.cntrs)?,
+        })
+    }
+
+    pub(super) fn bound(&self) -> Bound {
+        let cqs = [&self.tx_cq, &self.rx_cq].into_iter().flatten();
+        Bound {
+            cqs: cqs.map(|(cq, _)| Arc::clone(cq)).collect(),
+            cntrs: self.cntrs.iter().map(Arc::clone).collect(),
+        }
+    }
+}
+
+impl Ep {
+    fn bind_late(&mut self, late: &Late) {
+        if let Some((cq, reports_all)) = &late.tx_cq {
+            (self.tx_cq, self.tx_all) = (Arc::clone(cq), *reports_all);
+        }
+        if let Some((cq, reports_all)) = &late.rx_cq {
+            (self.rx_cq, self.rx_all) = (Arc::clone(cq), *reports_all);
+        }
+        self.cntrs.add(&late.cntrs);
+        let (tx_cq, rx_cq) = (&self.tx_cq, &self.rx_cq);
+        self.ledger.bind(tx_cq, rx_cq, self.cntrs.clone());
+    }
+
+    /// Whether a counter is bound already for something that `late` has one for.
+    fn check_late(&self, late: &Late) -> Result<(), Error> {
+        match self.cntrs.have_any_of(&late.cntrs) {
+            false => Ok(()),
+            true => {
+                let what = "a counter: the endpoint has one for these operations";
+                Err(Error::new(Errno::Inval, what))
+            }
+        }
+    }
+}
+
+impl Drivers {
+    /// Carries [`selvedge::Endpoint::bind_late`] out for an endpoint with this `state`.
+    ///
+    /// # Errors
+    /// As [`selvedge::Endpoint::bind_late`]; the system's, when memory is too short to wait for what
+    /// is bound.
+    pub fn bind_late<T: AsMut<Ep>>(
+        &self,
+        late: &LateBindings,
+        remote: RemoteCounters,
+        progress: &Arc<dyn Progress>,
+        state: &Native<T>,
+    ) -> Result<(), Error> {
+        let late = Late::resolve(late, remote)?;
+        let locked = || {
+            let busy = |errno| Error::new(errno, "binding an open endpoint");
+            state.lock().map_err(busy)
+        };
+        locked()?.as_mut().check_late(&late)?;
+        // Without the lock: attaching waits for progress, which takes it.
+        self.attach_late(&late, progress)?;
+        let mut state = locked()?;
+        let ep = state.as_mut();
+        ep.bind_late(&late);
+        // A thread that sleeps at a queue of the endpoint goes on to count for the new ones.
+        ep.wake();
+        Ok(())
+    }
+}
