@@ -84,10 +84,10 @@ impl Registry {
         hints: &Hints,
     ) -> Result<Vec<Info>, Error> {
         let verdicts = self.explain(version, node, service, flags, hints)?;
+        verdicts.iter().for_each(tell_of_failure);
         if !verdicts.iter().any(Verdict::is_taken) {
             return Err(nothing_matches(&verdicts));
         }
-        verdicts.iter().for_each(warn_of_failure);
         Ok(verdicts
             .into_iter()
             .filter_map(Verdict::into_info)
@@ -125,7 +125,10 @@ impl Registry {
             ..Query::new(hints, &params)
         };
         check_arguments(&query)?;
-        let filters = Filters::new(&query)?;
+        // Programs in C get a number, from which nobody learns which variable is wrong.
+        let filters = Filters::new(&query).inspect_err(|error| {
+            tell_once(log::Level::Error, &error.to_string());
+        })?;
         self.warn_of_unknown_names(&params, &filters);
         Ok(self
             .providers
@@ -319,19 +322,23 @@ fn stamped(mut info: Info, provider: &'static dyn Provider, query: &Query<'_>) -
     info
 }
 
-/// A provider that failed goes unnoticed when another one has results.
-fn warn_of_failure(verdict: &Verdict) {
+/// A provider that failed goes unnoticed when another one has results, and in C also when none has.
+fn tell_of_failure(verdict: &Verdict) {
     if let Outcome::Failed(_) = verdict.outcome {
-        log::warn!(target: "selvedge::core::core", "{verdict}");
+        tell_once(log::Level::Error, &verdict.to_string());
     }
 }
 
-/// Warns, unless this process has been warned of the same before: discovery runs often.
 fn warn_once(text: &str) {
-    static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-    if warned.insert(text.to_owned()) {
-        log::warn!(target: "selvedge::core::core", "{text}");
+    tell_once(log::Level::Warn, text);
+}
+
+/// Logs a message, unless this process has logged the same before: discovery runs often.
+fn tell_once(level: log::Level, text: &str) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if told.insert(text.to_owned()) {
+        log::log!(target: "selvedge::core::core", level, "{text}");
     }
 }
 

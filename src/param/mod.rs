@@ -367,6 +367,8 @@ mod tests {
             ("7ms", Duration::from_millis(7)),
             ("7s", Duration::from_secs(7)),
             ("7m", Duration::from_secs(420)),
+            ("0", Duration::ZERO),
+            ("0s", Duration::ZERO),
         ];
         for (text, value) in table {
             let read = params("FI_DEMO_TIME", text).time("FI_DEMO_TIME");
@@ -396,7 +398,7 @@ mod tests {
     fn a_bad_value_names_variable_value_and_expectation() {
         let flag = "one of 0, 1, true, false, yes, no, on, off";
         let size = "a size such as 4096, 64k or 1m";
-        let time = "a time such as 500us, 20ms or 2s";
+        let time = "a time with its unit, such as 500us, 20ms or 2s";
         let table = [
             ("FI_DEMO_FLAG", "maybe", flag),
             ("FI_DEMO_INT", "12x", "a whole number"),

@@ -42,8 +42,12 @@ pub fn size(text: &str) -> Option<usize> {
     integer(number)?.checked_mul(1 << shift)?.try_into().ok()
 }
 
+/// Reads a time with its unit; zero needs none.
 pub(super) fn time(text: &str) -> Option<Duration> {
     let text = text.trim();
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..unit_at].parse().ok()?;
     match &text[unit_at..] {

@@ -154,7 +154,7 @@ impl fmt::Display for Kind {
             Self::Flag { .. } => f.write_str("one of 0, 1, true, false, yes, no, on, off"),
             Self::Int { .. } => f.write_str("a whole number"),
             Self::Size { min, max, .. } => write_size(f, min, max),
-            Self::Time { .. } => f.write_str("a time such as 500us, 20ms or 2s"),
+            Self::Time { .. } => f.write_str("a time with its unit, such as 500us, 20ms or 2s"),
             Self::Text { .. } => f.write_str("a text"),
             Self::Choice { of, .. } => write!(f, "one of {}", of.join(", ")),
         }

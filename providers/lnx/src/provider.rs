@@ -197,6 +197,16 @@ fn is_asked_for(query: &Query<'_>) -> bool {
     has(&asked) || has(&listed)
 }
 
+/// Messages are ordered by lnx. Atomics are the link's of their peer, posted there at once, and so
+/// have the order that both links have.
+fn order(near: MsgOrder, far: MsgOrder) -> MsgOrder {
+    const ATOMICS: MsgOrder = MsgOrder::ATOMIC_RAR
+        .union(MsgOrder::ATOMIC_RAW)
+        .union(MsgOrder::ATOMIC_WAR)
+        .union(MsgOrder::ATOMIC_WAW);
+    MsgOrder::SAS | (near & far & ATOMICS)
+}
+
 /// All that the provider can do over these links.
 fn info(near: &Info, far: &Info) -> Info {
     let memory = |here: Caps| match near.caps.intersection(far.caps).contains(MEMORY) {
@@ -227,7 +237,7 @@ fn info(near: &Info, far: &Info) -> Info {
 
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
-    info.tx_attr.msg_order = MsgOrder::SAS;
+    info.tx_attr.msg_order = order(near.tx_attr.msg_order, far.tx_attr.msg_order);
     let injects = near.tx_attr.inject_size.min(far.tx_attr.inject_size);
     info.tx_attr.inject_size = EAGER.min(injects);
     info.tx_attr.size = near.tx_attr.size.min(far.tx_attr.size);
@@ -237,7 +247,7 @@ fn info(near: &Info, far: &Info) -> Info {
 
     info.rx_attr.caps = rx_caps;
     info.rx_attr.op_flags = RX_DEFAULTS;
-    info.rx_attr.msg_order = MsgOrder::SAS;
+    info.rx_attr.msg_order = order(near.rx_attr.msg_order, far.rx_attr.msg_order);
     info.rx_attr.size = near.rx_attr.size.min(far.rx_attr.size);
     info.rx_attr.iov_limit = IOV_LIMIT;
 

@@ -59,6 +59,7 @@ mod peer;
 mod progress;
 mod proto;
 mod provider;
+mod reach;
 mod receive;
 mod rendezvous;
 mod rest;

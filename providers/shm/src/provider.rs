@@ -18,6 +18,7 @@ use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
 use crate::mr::MR_IOV_LIMIT;
 use crate::name::service_address;
+use crate::reach;
 use crate::smr::keys::{FIRST_ROWS, MAX_CHUNKS, rows_of};
 
 /// The shm provider, for a [`selvedge::Registry`].
@@ -48,7 +49,11 @@ impl Provider for Shm {
             if ep_type == EpType::Rdm {
                 coll::offer(&mut info);
             }
-            attr::check(&info, query).map(coll::offered)
+            let offer = attr::check(&info, query).map(coll::offered);
+            if ep_type == EpType::Rdm && offer.is_err() {
+                reach::warn_if_refused_for_it(info, query);
+            }
+            offer
         });
         Ok(offers.into())
     }
@@ -104,10 +109,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
         | Caps::EXACT_DIRECTED_RECV
         | Caps::MULTI_RECV
         | Caps::TAGGED_MULTI_RECV;
-    let reach = match config.remote_comm {
-        true => Caps::LOCAL_COMM | Caps::REMOTE_COMM,
-        false => Caps::LOCAL_COMM,
-    };
+    let reach = reach::caps(config);
     let mut info = Info::default();
     info.caps = tx_caps | rx_caps | reach | VECTOR;
     info.addr_format = AddrFormat::Str;

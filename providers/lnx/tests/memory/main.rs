@@ -6,6 +6,7 @@ mod killed;
 #[path = "../../../tcp/tests/one_process/memory.rs"]
 mod memory;
 mod named;
+mod order;
 mod provider;
 #[expect(dead_code, reason = "not every helper is for every provider")]
 #[path = "../../../tcp/tests/one_process/side.rs"]

@@ -1,5 +1,7 @@
 //! What there is once in a process: the providers, and the environment as it was at the first call.
 
+mod launcher;
+
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -28,8 +30,17 @@ fn environment() -> Params {
     });
     let own: BTreeMap<String, String> = own.collect();
     let file = std::fs::read_to_string(CONFIGURATION).unwrap_or_default();
-    merged(own, &file).into_iter().collect()
+    let mut merged = merged(own, &file);
+    // MPI libraries ask every provider for peers on other hosts, also where there are none.
+    if launcher::runs_on_one_host(&|name| std::env::var(name).ok()) {
+        let word = merged.entry(REMOTE_COMM.to_owned());
+        word.or_insert_with(|| "1".to_owned());
+    }
+    merged.into_iter().collect()
 }
+
+/// Has shm say that it reaches peers on other hosts.
+const REMOTE_COMM: &str = "FI_SHM_REMOTE_COMM";
 
 /// Where the administrator's settings are.
 const CONFIGURATION: &str = "/etc/libfabric.conf";

@@ -36,13 +36,11 @@ fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], what: &[&s
 
 const TWO_SIDED: [&str; 2] = ["pml=cm", "mtl=ofi"];
 const ONE_SIDED: [&str; 3] = ["pml=ob1", "btl=ofi,self", "btl_ofi_mode=2"];
-/// Open MPI asks shm for peers on other machines, too.
-const HERE_ALONE: [(&str, &str); 1] = [("FI_SHM_REMOTE_COMM", "1")];
 
 fn two_sided(ranks: usize, provider: &str) {
     let include = format!("mtl_ofi_provider_include={provider}");
     let settings = [TWO_SIDED.as_slice(), &[&include]].concat();
-    run(ranks, &settings, &HERE_ALONE, &["pingpong", "collectives"]);
+    run(ranks, &settings, &[], &["pingpong", "collectives"]);
 }
 
 /// Open MPI with a context for each of some communicators; a trace says that it has opened them.
@@ -60,8 +58,7 @@ fn by_contexts(ranks: usize, provider: &str) {
         ("FI_HOOK", "trace"),
         ("FI_HOOK_FILE", file.to_str().unwrap()),
     ];
-    let environment = [&HERE_ALONE[..], &traced].concat();
-    run(ranks, &settings, &environment, &["pingpong", "collectives"]);
+    run(ranks, &settings, &traced, &["pingpong", "collectives"]);
     if let Ok(text) = std::fs::read_to_string(&file) {
         // If it stays, it is in a folder for what may go.
         let _ = std::fs::remove_file(&file);
@@ -78,7 +75,7 @@ fn one_sided(ranks: usize, provider: &str) {
     let include = format!("btl_ofi_provider_include={provider}");
     let settings = [ONE_SIDED.as_slice(), &[&include, "osc=rdma"]].concat();
     let what = ["pingpong", "collectives", "one-sided"];
-    run(ranks, &settings, &HERE_ALONE, &what);
+    run(ranks, &settings, &[], &what);
 }
 
 #[test]

@@ -30,6 +30,51 @@ fn fi_info_lists_our_providers_without_a_complaint_of_the_loader() {
 }
 
 #[test]
+fn a_bad_parameter_is_an_error_text_and_zero_needs_no_unit() {
+    if !has("fi_info", &["fi_info"]) {
+        return;
+    }
+    let listed = |name: &str, value: &str| {
+        let mut command = with_ours("fi_info");
+        ended(command.args(["-p", "shm"]).env(name, value))
+    };
+    let (ended_well, text) = listed("FI_SHM_SPIN_TIME", "0");
+    assert!(ended_well, "{text}");
+    let (ended_well, text) = listed("FI_SHM_SPIN_TIME", "1000000");
+    let reason = "FI_SHM_SPIN_TIME=\"1000000\": expected a time with its unit";
+    assert!(!ended_well && text.contains(reason), "{text}");
+    assert_eq!(text.matches(reason).count(), 1, "{text}");
+    let (_, text) = listed("FI_ADDR_FORMAT", "postcard");
+    assert!(text.contains("postcard"), "{text}");
+}
+
+#[test]
+fn shm_says_that_it_was_left_out_for_peers_on_other_hosts() {
+    if !has("fi_info", &["fi_info"]) {
+        return;
+    }
+    let found = |environment: &[(&str, &str)]| {
+        let mut command = with_ours("fi_info");
+        for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_NODES"] {
+            command.env_remove(name);
+        }
+        command.args(["-p", "shm", "-c", "FI_TAGGED|FI_REMOTE_COMM"]);
+        ended(command.envs(environment.iter().copied()))
+    };
+    let remedy = "set FI_SHM_REMOTE_COMM=1";
+    let (ended_well, text) = found(&[]);
+    assert!(!ended_well && text.contains(remedy), "{text}");
+    let one_host = [("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];
+    let two_hosts = [("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "2")];
+    let off = [one_host[0], one_host[1], ("FI_SHM_REMOTE_COMM", "0")];
+    for (environment, expected) in [(&one_host[..], true), (&two_hosts, false), (&off, false)] {
+        let (ended_well, text) = found(environment);
+        assert_eq!(ended_well, expected, "{environment:?}: {text}");
+        assert_eq!(text.contains(remedy), !expected, "{text}");
+    }
+}
+
+#[test]
 fn fi_strerror_has_our_texts() {
     if has("fi_strerror", &["fi_strerror"]) {
         let text = said(with_ours("fi_strerror").arg("265"));
