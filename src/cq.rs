@@ -20,6 +20,10 @@ pub struct Attr {
     /// like). [`Duration::ZERO`] suits programs that look for themselves before they wait. Providers
     /// of another libfabric decide for themselves.
     pub spin_time: Option<Duration>,
+    /// Have injects that fail (fi_inject(3)) be counted and warned of, without an entry: it would have
+    /// no context, which programs in C follow without a look. Without this, there is an entry with
+    /// context 0.
+    pub drops_failed_injects: bool,
 }
 
 impl Attr {

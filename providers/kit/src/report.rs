@@ -45,6 +45,7 @@ impl Report {
     pub fn failed(&self, ep: &Ep, errno: Errno, peer: FiAddr, detail: impl Into<String>) {
         match self.flags.contains(OpFlags::PEER_TRANSFER) {
             true => ep.layer_failed(self.context, errno, detail),
+            false if !self.completes => ep.inject_failed(self.what, errno, peer, detail),
             false => ep.tx_failed(self.context, self.what, errno, peer, detail),
         }
     }

@@ -33,6 +33,7 @@ pub struct CqRing {
     waiting: AtomicUsize,
     /// Entries that it was opened for.
     size: usize,
+    drops_failed_injects: bool,
     /// Its lock is held while progress runs, which pushes: taken before `store`, never after it.
     driven: Driven,
     waiting_threads: Waiting,
@@ -79,6 +80,7 @@ impl CqRing {
             store,
             waiting: AtomicUsize::new(0),
             size: checked_size(attr.size)?,
+            drops_failed_injects: attr.drops_failed_injects,
             driven,
             waiting_threads: Waiting::open(
                 "completion queue",
@@ -90,6 +92,11 @@ impl CqRing {
 
     /// The largest size that a queue can be opened with.
     pub const MOST: usize = 1 << 24;
+
+    /// Whether injects that fail have no entry here.
+    pub const fn drops_failed_injects(&self) -> bool {
+        self.drops_failed_injects
+    }
 
     /// Has the queue drive `ep` from now on. Attaching twice is attaching once.
     ///

@@ -14,6 +14,7 @@ use selvedge::{
 
 use crate::cntr::Cntr;
 use crate::coll::Mailbox;
+use crate::complaint::complain;
 use crate::cq::CqRing;
 use crate::sight::{self, Page, Settings, Tally, What};
 use crate::srx::Kind;
@@ -295,6 +296,29 @@ impl Ep {
         self.tx_cq.push_err(error);
     }
 
+    /// As [`Self::tx_failed`], for an operation of the kind that never completes: without an entry
+    /// where the queue wants none ([`selvedge::cq::Attr::drops_failed_injects`]).
+    #[cold]
+    pub(crate) fn inject_failed(
+        &self,
+        what: CompletionFlags,
+        errno: Errno,
+        peer: FiAddr,
+        detail: impl Into<String>,
+    ) {
+        if !self.tx_cq.drops_failed_injects() {
+            return self.tx_failed(Context::default(), what, errno, peer, detail);
+        }
+        let detail = detail.into();
+        if let Some(cntr) = self.cntrs.of(what) {
+            cntr.add_err(1);
+        }
+        self.sight.count(Tally::SendErrors, 0);
+        self.sight
+            .note(What::SendFailed, &detail, errno.as_raw() as u64);
+        complain(TARGET, format_args!("an inject has failed: {detail}"));
+    }
+
     /// Counts a failure where that is due. The context that its entry carries, if it is to have one.
     #[cold]
     fn failed_context(&self, context: Context, what: CompletionFlags) -> Option<Context> {
@@ -340,6 +364,8 @@ const fn resolved(flags: OpFlags, default: OpFlags) -> OpFlags {
         flags
     }
 }
+
+const TARGET: &str = "selvedge::core::ep_data";
 
 #[cfg(test)]
 mod tests;

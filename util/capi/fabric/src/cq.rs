@@ -156,6 +156,8 @@ unsafe fn attributes<'a>(attr: *const abi::CqAttr) -> Result<(Attr, Format, Opti
     // SAFETY: passed on from the caller.
     let (object, set) = unsafe { sets::wanted(attr.wait_obj, attr.wait_set) }?;
     asked.wait_obj = object;
+    // As libfabric's tcp: programs take the context of an error entry for one of theirs.
+    asked.drops_failed_injects = true;
     let format = match attr.format {
         number::cq_format::UNSPEC | number::cq_format::CONTEXT => Format::Context,
         number::cq_format::MSG => Format::Msg,
