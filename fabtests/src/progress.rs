@@ -1,30 +1,32 @@
-//! How far a run has come, on a terminal; nothing elsewhere.
+//! How far a run has come: a bar on a terminal, a line for each result elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Whether and where progress is shown.
+/// How progress is shown, on standard error.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
-    shown: bool,
+pub enum Progress {
+    /// A bar that vanishes in the end.
+    Bar,
+    /// Results, a line each, as they come.
+    Lines,
 }
 
-/// One stretch of work of known length. The line vanishes when it is dropped.
+/// One stretch of work of known length. The bar vanishes when it is dropped.
 #[derive(Debug)]
-pub struct Steps(ProgressBar);
+pub struct Steps {
+    bar: ProgressBar,
+    progress: Progress,
+}
 
 impl Progress {
-    /// Shows progress where standard error is a terminal.
-    pub fn on_terminal() -> Self {
-        Self {
-            shown: std::io::stderr().is_terminal(),
+    /// A bar where standard error is a terminal, lines elsewhere.
+    pub fn on_stderr() -> Self {
+        match std::io::stderr().is_terminal() {
+            true => Self::Bar,
+            false => Self::Lines,
         }
-    }
-
-    /// Shows none.
-    pub fn hidden() -> Self {
-        Self { shown: false }
     }
 
     /// Begins a stretch of work.
@@ -32,33 +34,48 @@ impl Progress {
     /// It is only drawn between two measurements: a thread that draws would take a core from
     /// them.
     pub fn steps(self, what: &str, count: usize) -> Steps {
-        let target = if self.shown {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
+        let target = match self {
+            Self::Bar => ProgressDrawTarget::stderr(),
+            Self::Lines => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(Some(count as u64), target);
         let style = ProgressStyle::with_template("{msg:28} {wide_bar} {pos}/{len} {eta:>4}");
         bar.set_style(style.expect("the template is well-formed"));
         bar.set_message(what.to_owned());
-        Steps(bar)
+        Steps {
+            bar,
+            progress: self,
+        }
     }
 }
 
 impl Steps {
     /// One step is done.
     pub fn step(&self) {
-        self.0.inc(1);
+        self.bar.inc(1);
+    }
+
+    /// One step is done, with these results.
+    pub fn step_with(&self, results: Vec<String>) {
+        self.step();
+        if matches!(self.progress, Progress::Bar) {
+            return;
+        }
+        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
+        for result in results {
+            // A reader that has gone away does not end a measurement.
+            let _ = writeln!(std::io::stderr(), "{done}/{all} {result}");
+        }
     }
 
     /// What the next step does.
     pub fn says(&self, what: String) {
-        self.0.set_message(what);
+        self.bar.set_message(what);
     }
 }
 
 impl Drop for Steps {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

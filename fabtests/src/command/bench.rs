@@ -2,13 +2,14 @@
 
 use anyhow::{bail, ensure};
 
+use super::PlaceArgs;
+use super::interrupt::report_on_interrupt;
 use super::lineup::{LineupArgs, Stage};
-use super::{PlaceArgs, csv, print};
-use crate::comparison::{Libfabric, MemoryUse, Opening, Plan, Report, measure};
+use super::print::{self, Format};
+use crate::comparison::{Draft, Libfabric, MemoryUse, Opening, Plan, Report, measure};
 use crate::fabric::{Bench, longest_datagram};
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
-use crate::output;
 use crate::progress::Progress;
 use crate::size::Sizes;
 
@@ -113,30 +114,39 @@ impl Rival {
 /// # Errors
 /// When a process cannot be started or dies, an operation fails, or the time is over.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let placement = args.place.placement()?;
-    let deadline = args.place.deadline();
-    let machine = Machine::describe(placement);
+    let draft = Draft::default();
+    let format = match (args.json, args.csv) {
+        (true, _) => Format::Json,
+        (_, true) => Format::Csv,
+        _ => Format::Tables,
+    };
+    report_on_interrupt(&draft, format)?;
     let mut plan = args.plan();
     if plan.datagrams {
         fit_datagrams(&mut plan, args)?;
     }
-    let progress = Progress::on_terminal();
-
     for bench in &plan.benches {
         ensure!(
             plan.points().iter().any(|point| point.bench == *bench),
             "{bench} is of 4 and of 8 bytes: ask for one of them with -S"
         );
     }
-    args.lineup.check(&plan, args.against.is_some())?;
+    print::report(&measured(args, &plan, &draft)?, format)
+}
+
+/// Carries the plan out.
+fn measured(args: &Args, plan: &Plan, draft: &Draft) -> anyhow::Result<Report> {
+    let stage = Stage {
+        placement: args.place.placement()?,
+        deadline: args.place.deadline(),
+    };
+    let machine = Machine::describe(stage.placement);
+    let progress = Progress::on_stderr();
+    args.lineup.check(plan, args.against.is_some())?;
     let rival = args.against.as_deref();
     let rival = rival.map(|name| Rival::find(name, args.rival.clone()));
     let rival = rival.transpose()?;
     let order = plan.open_order(args.provider.clone());
-    let stage = Stage {
-        placement,
-        deadline,
-    };
     let mut contestants = args.lineup.open(&order, rival.as_ref(), stage)?;
     let provider = contestants[0].opened.provider.clone();
     let mut gauge = stage.pair()?;
@@ -147,20 +157,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         LIMIT_ROUNDS,
         progress,
     )?;
-    let rows = measure(&plan, &mut gauge, &mut contestants, &limits, progress)?;
+    draft.begin(machine, limits.clone());
+    measure(plan, &mut gauge, &mut contestants, &limits, draft, progress)?;
     drop((gauge, contestants));
-    let report = Report {
-        machine,
-        limits,
-        rows,
-        memory: memory(&provider, rival.as_ref(), stage, plan.datagrams)?,
-        opening: opening(&provider, rival.as_ref(), stage, plan.datagrams)?,
-    };
-    if args.csv {
-        output::print(&csv::csv(&report));
-        return Ok(());
-    }
-    print::report(&report, args.json)
+    let memory = memory(&provider, rival.as_ref(), stage, plan.datagrams)?;
+    let opening = opening(&provider, rival.as_ref(), stage, plan.datagrams)?;
+    Ok(Report {
+        memory,
+        opening,
+        ..draft.finish()
+    })
 }
 
 impl Args {

@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let placement = args.place.placement()?;
     let mut pair = Pair::start(placement, args.place.deadline())?;
     let sizes = args.sizes.as_slice();
-    let progress = Progress::on_terminal();
+    let progress = Progress::on_stderr();
     let limits = survey(&mut pair, Depth::Full, sizes, args.reps.into(), progress)?;
     let report = Report {
         machine: Machine::describe(placement),

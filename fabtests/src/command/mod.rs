@@ -7,6 +7,7 @@ pub mod compare;
 pub mod crowd;
 mod csv;
 pub mod doctor;
+mod interrupt;
 pub mod limits;
 mod lineup;
 pub mod pingpong;

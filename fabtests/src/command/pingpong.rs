@@ -3,8 +3,10 @@
 use clap::ArgGroup;
 
 use super::bench::{LIMIT_ROUNDS, OWN};
-use super::{PlaceArgs, print, terminals};
-use crate::comparison::{Contestant, Plan, Report, measure};
+use super::interrupt::report_on_interrupt;
+use super::print::{self, Format};
+use super::{PlaceArgs, terminals};
+use crate::comparison::{Contestant, Draft, Plan, measure};
 use crate::fabric::Bench;
 use crate::limits::{Depth, survey};
 use crate::machine::Machine;
@@ -69,11 +71,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.server {
         return terminals::serve(args);
     }
+    let draft = Draft::default();
+    let format = match args.json {
+        true => Format::Json,
+        false => Format::Tables,
+    };
+    report_on_interrupt(&draft, format)?;
     let placement = args.place.placement()?;
     let deadline = args.place.deadline();
     let machine = Machine::describe(placement);
     let plan = args.plan();
-    let progress = Progress::on_terminal();
+    let progress = Progress::on_stderr();
 
     let contestant = match &args.client {
         Some(address) => terminals::connect(args, &plan, address)?,
@@ -94,15 +102,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         LIMIT_ROUNDS,
         progress,
     )?;
-    let rows = measure(&plan, &mut gauge, &mut [contestant], &limits, progress)?;
-    let report = Report {
-        machine,
-        limits,
-        rows,
-        memory: Vec::new(),
-        opening: Vec::new(),
-    };
-    print::report(&report, args.json)
+    draft.begin(machine, limits.clone());
+    let contestants = &mut [contestant];
+    measure(&plan, &mut gauge, contestants, &limits, &draft, progress)?;
+    print::report(&draft.finish(), format)
 }
 
 impl Args {

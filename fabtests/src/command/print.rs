@@ -4,21 +4,46 @@ use std::collections::BTreeSet;
 
 use comfy_table::Table;
 
-use crate::comparison::{MemoryUse, Opening, Report, Row};
+use super::csv;
+use crate::comparison::{MemoryUse, Opening, Report, Row, left_out};
+use crate::output;
 use crate::size;
 use crate::table::{self, figure, optional};
 
-/// Prints a report on standard output.
+/// How a report is printed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Format {
+    Tables,
+    Json,
+    Csv,
+}
+
+/// Prints a report on standard output; where no run counts, standard error says so.
 ///
 /// # Errors
 /// When it cannot be written as JSON.
-pub(super) fn report(report: &Report, json: bool) -> anyhow::Result<()> {
-    if json {
-        println!("{}", serde_json::to_string(report)?);
-        return Ok(());
+pub(super) fn report(report: &Report, format: Format) -> anyhow::Result<()> {
+    let text = match format {
+        Format::Tables => tables(report),
+        Format::Json => serde_json::to_string(report)? + "\n",
+        Format::Csv => csv::csv(report),
+    };
+    output::print(&text);
+    say_if_empty(report);
+    Ok(())
+}
+
+/// Says on standard error that a report has no figures, where every run was left out.
+fn say_if_empty(report: &Report) {
+    let has_figures = report.rows.iter().any(|row| row.reps > 0);
+    let dropped = report.rows.iter().map(|row| row.dropped).sum();
+    if let (false, Some(sentence)) = (has_figures, left_out(0, dropped)) {
+        eprintln!("fabtests: {sentence}; ask for more of them with --reps");
     }
-    println!("{}", report.machine.headline());
-    println!("{}", limits(report));
+}
+
+fn tables(report: &Report) -> String {
+    let mut text = format!("{}\n{}\n", report.machine.headline(), limits(report));
     let mut benches: Vec<_> = report.rows.iter().map(|row| row.bench).collect();
     benches.dedup();
     for bench in benches {
@@ -27,19 +52,22 @@ pub(super) fn report(report: &Report, json: bool) -> anyhow::Result<()> {
             .iter()
             .filter(|row| row.bench == bench)
             .collect();
-        println!("\n{bench} over {}", contestants(&rows));
-        println!("{}", bench_table(&rows));
-        say_dropped(&rows);
-        say_processor_time(&rows);
+        text += &format!(
+            "\n{bench} over {}\n{}\n",
+            contestants(&rows),
+            bench_table(&rows)
+        );
+        text += &left_out_line(&rows);
+        text += &processor_time(&rows);
     }
     for opening in &report.opening {
-        println!("\n{}", opening_line(opening));
+        text += &format!("\n{}\n", opening_line(opening));
     }
     if !report.memory.is_empty() {
-        println!("\nmemory of an idle endpoint, KiB");
-        println!("{}", memory_table(&report.memory));
+        let table = memory_table(&report.memory);
+        text += &format!("\nmemory of an idle endpoint, KiB\n{table}\n");
     }
-    Ok(())
+    text
 }
 
 /// One line: the limits that stand above the tables.
@@ -239,26 +267,22 @@ fn who(row: &Row) -> (&str, &str, &str) {
 }
 
 /// What was used of the processors, where that was asked for.
-fn say_processor_time(rows: &[&Row]) {
-    for row in rows {
-        let (Some(cores), Some(waiting)) = (row.cores, row.waiting_cpu) else {
-            continue;
-        };
-        println!(
-            "{} at {}: {} cores in use; a process that waits takes {} % of one",
+fn processor_time(rows: &[&Row]) -> String {
+    let lines = rows.iter().filter_map(|row| {
+        Some(format!(
+            "{} at {}: {} cores in use; a process that waits takes {} % of one\n",
             row.manner,
             size::text(row.size),
-            figure(cores),
-            figure(waiting * 100.0),
-        );
-    }
+            figure(row.cores?),
+            figure(row.waiting_cpu? * 100.0),
+        ))
+    });
+    lines.collect()
 }
 
 /// Says so when runs were left out: then the figures stand on fewer.
-fn say_dropped(rows: &[&Row]) {
-    let dropped: usize = rows.iter().map(|row| row.dropped).sum();
-    if dropped > 0 {
-        let all: usize = rows.iter().map(|row| row.reps + row.dropped).sum();
-        println!("{dropped} of {all} runs left out: the cores changed their distance meanwhile");
-    }
+fn left_out_line(rows: &[&Row]) -> String {
+    let reps = rows.iter().map(|row| row.reps).sum();
+    let dropped = rows.iter().map(|row| row.dropped).sum();
+    left_out(reps, dropped).map_or_else(String::new, |sentence| sentence + "\n")
 }

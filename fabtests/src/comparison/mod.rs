@@ -1,6 +1,7 @@
 //! Running benchmarks: which points, how often, by whom, and what is made of the results.
 
 mod contestant;
+mod draft;
 mod duel;
 mod libfabric;
 mod memory;
@@ -13,12 +14,13 @@ mod throng;
 mod versus;
 
 pub use contestant::{Contestant, Measured, Runner};
+pub use draft::Draft;
 pub use duel::{Fencer, Terms, duel};
 pub use libfabric::Libfabric;
 pub use memory::MemoryUse;
 pub use opening::Opening;
 pub use plan::{Plan, Point};
 pub use rounds::measure;
-pub use row::{Report, Row};
+pub use row::{Report, Row, left_out};
 pub use throng::{Pairs, Senders};
 pub use versus::{Comparison, Judgement, Versus, versus};

@@ -2,15 +2,15 @@
 //! measured around every run.
 
 use super::row::{Round, Row, Sample};
-use super::{Contestant, Plan};
+use super::{Contestant, Draft, Plan};
 use crate::fabric::{Bench, BenchOrder};
 use crate::limits::{Flow, Limits, Road, cma_ns, distance, point_limit};
 use crate::pair::Pair;
 use crate::progress::Progress;
 
-/// Measures every point of the plan. Two contestants take turns A B B A; the rows have the same
-/// order as `contestants` at each point. `gauge`'s processes, which sleep meanwhile, measure the
-/// distance.
+/// Measures every point of the plan, and puts rows into `draft` as they come, in the order of
+/// `contestants` at each point. Two contestants take turns A B B A. `gauge`'s processes, which
+/// sleep meanwhile, measure the distance.
 ///
 /// # Errors
 /// As [`crate::pair::Pair::order`].
@@ -19,28 +19,40 @@ pub fn measure(
     gauge: &mut Pair,
     contestants: &mut [Contestant],
     limits: &Limits,
+    draft: &Draft,
     progress: Progress,
-) -> anyhow::Result<Vec<Row>> {
+) -> anyhow::Result<()> {
     let points = plan.points();
     let turns = turns(contestants.len());
     let rounds = (plan.reps * contestants.len()).div_ceil(turns.len());
     let steps = progress.steps("", points.len() * rounds);
     let mut rounds_of = vec![Vec::new(); points.len()];
     for _ in 0..rounds {
-        for (point, rounds) in points.iter().zip(&mut rounds_of) {
+        for (number, point) in points.iter().enumerate() {
             steps.says(format!("{} {}", point.bench, crate::size::text(point.size)));
-            rounds.push(round(plan.order(*point), gauge, &turns, contestants)?);
-            steps.step();
+            let order = plan.order(*point);
+            rounds_of[number].push(round(order, gauge, &turns, contestants)?);
+            let rows = rows(&order, contestants, &rounds_of[number], limits);
+            let lines: Vec<_> = rows.iter().map(Row::line).collect();
+            // A row that was told of is in the report, if an interrupt comes now.
+            draft.put(number, rows);
+            steps.step_with(lines);
         }
     }
-    let mut rows = Vec::new();
-    for (point, rounds) in points.iter().zip(&rounds_of) {
-        let order = plan.order(*point);
-        for (number, contestant) in contestants.iter().enumerate() {
-            rows.push(Row::new(&order, contestant, number, rounds, limits));
-        }
-    }
-    Ok(rows)
+    Ok(())
+}
+
+/// What each contestant did at a point in the rounds so far.
+fn rows(
+    order: &BenchOrder,
+    contestants: &[Contestant],
+    rounds: &[Round],
+    limits: &Limits,
+) -> Vec<Row> {
+    let numbered = contestants.iter().enumerate();
+    numbered
+        .map(|(number, contestant)| Row::new(order, contestant, number, rounds, limits))
+        .collect()
 }
 
 /// Who runs in a round, one after the other. A drift of the machine hits both of two alike.

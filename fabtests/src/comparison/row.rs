@@ -6,12 +6,16 @@ use super::{Contestant, Measured, MemoryUse, Opening};
 use crate::fabric::BenchOrder;
 use crate::limits::{Distance, Limits, SizeLimit};
 use crate::machine::Machine;
+use crate::size;
 use crate::stats::{confidence, median, spread};
+use crate::table::figure;
 use crate::timing::{QUANTILES, Timing};
 
 /// The one object that `--json` prints. Fields are only ever added.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// Whether the run was interrupted: then rows are missing, or stand on fewer rounds.
+    pub partial: bool,
     /// Where it was measured.
     pub machine: Machine,
     /// What the machine can do.
@@ -179,9 +183,36 @@ impl Row {
         }
     }
 
+    /// One line for a log: what a message takes in the runs so far.
+    pub fn line(&self) -> String {
+        let who = match self.manner.as_str() {
+            "" => format!("{} of {}", self.provider, self.implementation),
+            manner => format!("{} of {} ({manner})", self.provider, self.implementation),
+        };
+        let time = match self.reps {
+            0 => "left out, the cores changed their distance".to_owned(),
+            _ => format!("{} us a message", figure(self.message_ns() / 1e3)),
+        };
+        format!("{} of {}: {time}, {who}", self.bench, size::text(self.size))
+    }
+
     /// What one message took, in nanoseconds: one way, or one of a stream.
     pub fn message_ns(&self) -> f64 {
         1e9 / self.msgs_per_s
+    }
+}
+
+/// Says how many runs were left out, of those that count and those that do not; `None` for none.
+pub fn left_out(reps: usize, dropped: usize) -> Option<String> {
+    let all = reps + dropped;
+    match (reps, dropped) {
+        (_, 0) => None,
+        (0, _) => Some(format!(
+            "no figures: all {all} runs were left out, the cores changed their distance during each"
+        )),
+        _ => Some(format!(
+            "{dropped} of {all} runs left out: the cores changed their distance meanwhile"
+        )),
     }
 }
 

@@ -11,6 +11,9 @@ use crate::timing::QUANTILES;
 /// A report.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Report {
+    /// Whether the run was interrupted.
+    #[serde(default)]
+    pub partial: bool,
     /// Where it was measured.
     pub machine: Machine,
     /// The results.
@@ -54,6 +57,12 @@ pub struct Row {
     /// In what it is not as usual.
     #[serde(default)]
     pub manner: String,
+    /// Runs that count; none is stored in reports of older versions.
+    #[serde(default)]
+    pub reps: usize,
+    /// Runs that were left out because the cores' distance changed.
+    #[serde(default)]
+    pub dropped: usize,
     /// The time of a message in each run; empty in reports of older versions.
     #[serde(default)]
     pub runs_ns: Vec<f64>,

@@ -3,6 +3,7 @@
 
 use super::axis::{Axis, Scale};
 use super::chart::{Chart, Look, Series};
+use crate::comparison::left_out;
 use crate::comparison::stored::{Report, Row};
 use crate::timing::QUANTILES;
 
@@ -18,22 +19,34 @@ pub struct Picture {
 /// All pictures of some reports: what is not in any is left out.
 pub fn pictures(reports: &[Report]) -> Vec<Picture> {
     let rows: Vec<&Row> = reports.iter().flat_map(|report| &report.rows).collect();
-    let subtitle = reports.first().map_or_else(String::new, |report| {
+    let machine = reports.first().map_or_else(String::new, |report| {
         let machine = &report.machine;
         format!(
-            "{}, {} cores, {}{}",
-            machine.cpu,
-            machine.cores,
-            machine.kernel,
-            runs(&rows)
+            "{}, {} cores, {}",
+            machine.cpu, machine.cores, machine.kernel
         )
     });
+    let machine = match reports.iter().any(|report| report.partial) {
+        true => machine + "; partial: the run was interrupted",
+        false => machine,
+    };
     let against_size = QUESTIONS.iter().filter_map(|question| {
-        let chart = question.chart(&rows, &subtitle)?;
+        let chart = question.chart(&rows, &machine)?;
         let name = question.name.to_owned();
         Some(Picture { name, chart })
     });
-    against_size.chain(spread(&rows, &subtitle)).collect()
+    against_size.chain(spread(&rows, &machine)).collect()
+}
+
+/// The line below a title: the machine, and what the figures of these rows stand on.
+fn subtitle(machine: &str, rows: &[&Row]) -> String {
+    let reps = rows.iter().map(|row| row.reps).sum();
+    let dropped = rows.iter().map(|row| row.dropped).sum();
+    // The picture without a line says why it is empty; a shorter list of runs is told by `runs`.
+    match left_out(reps, dropped) {
+        Some(sentence) if reps == 0 => format!("{machine}; {sentence}"),
+        _ => machine.to_owned() + &runs(rows),
+    }
 }
 
 /// Of how many runs the lines are medians.
@@ -109,7 +122,7 @@ const QUESTIONS: [Question; 4] = [
 ];
 
 impl Question {
-    fn chart(&self, rows: &[&Row], subtitle: &str) -> Option<Chart> {
+    fn chart(&self, rows: &[&Row], machine: &str) -> Option<Chart> {
         let rows: Vec<&Row> = rows.iter().copied().filter(|row| (self.of)(row)).collect();
         let mut series: Vec<_> = names(&rows)
             .into_iter()
@@ -124,7 +137,7 @@ impl Question {
         let ys = points(&series).map(|at| at.1).collect::<Vec<_>>();
         Some(Chart {
             title: self.title.to_owned(),
-            subtitle: subtitle.to_owned(),
+            subtitle: subtitle(machine, &rows),
             x: Axis::over(Scale::Bytes, self.what, xs.into_iter()),
             y: Axis::over(self.scale, self.label, ys.into_iter()),
             series,
@@ -237,13 +250,18 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     distinct
 }
 
-/// How the round trips of one size are spread: the smallest size that has been measured.
-fn spread(rows: &[&Row], subtitle: &str) -> Option<Picture> {
-    let with_curves = || rows.iter().filter(|row| row.curve().is_some());
-    let size = with_curves().map(|row| row.size).min()?;
-    let rows: Vec<&Row> = with_curves()
-        .copied()
-        .filter(|row| row.size == size)
+/// How the round trips of one size are spread: the smallest size with a run that counts, or the
+/// smallest of all where every run was left out.
+fn spread(rows: &[&Row], machine: &str) -> Option<Picture> {
+    let smallest = |is_asked_for: fn(&Row) -> bool| {
+        let asked = rows.iter().filter(|row| is_asked_for(row));
+        asked.map(|row| row.size).min()
+    };
+    let is_left_out = |row: &Row| row.rtt_ns.is_some() && row.reps == 0 && row.dropped > 0;
+    let size = smallest(|row| row.curve().is_some()).or_else(|| smallest(is_left_out))?;
+    let own = rows.iter().copied().filter(|row| row.size == size);
+    let rows: Vec<&Row> = own
+        .filter(|row| row.curve().is_some() || is_left_out(row))
         .collect();
     let series: Vec<_> = names(&rows)
         .into_iter()
@@ -272,7 +290,7 @@ fn spread(rows: &[&Row], subtitle: &str) -> Option<Picture> {
                     crate::size::text(size)
                 ),
             },
-            subtitle: subtitle.to_owned(),
+            subtitle: subtitle(machine, &rows),
             x: Axis::over(
                 Scale::Nines,
                 "share of the messages that take no longer",
@@ -382,8 +400,58 @@ mod tests {
     }
 
     #[test]
+    fn a_report_in_which_every_run_was_left_out_has_all_its_pictures_and_they_say_so() {
+        let left_out = |bench: &str, rtt: serde_json::Value| {
+            let mut row = row(bench, 8, 64, 20.0);
+            row["rtt_ns"] = rtt;
+            row["reps"] = 0.into();
+            row["dropped"] = 2.into();
+            for figure in ["msgs_per_s", "limit_ns"] {
+                row[figure] = serde_json::Value::Null;
+            }
+            row["runs_ns"] = serde_json::json!([]);
+            row
+        };
+        let round_trips = serde_json::json!({"mean": null, "curve": null});
+        let mut rows = [
+            left_out("msg_pingpong", round_trips),
+            left_out("tagged_bw", serde_json::Value::Null),
+        ];
+        let names = |all: &[Picture]| {
+            let names = all.iter().map(|picture| picture.name.clone());
+            names.collect::<Vec<_>>()
+        };
+        let all = drawn(&serde_json::json!(rows));
+        assert_eq!(names(&all), ["latency", "bandwidth", "rate", "spread"]);
+        for picture in &all {
+            let svg = picture.chart.svg();
+            assert!(
+                svg.contains("no figures: all 2 runs were left out"),
+                "{svg}"
+            );
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
+        rows[1]["reps"] = 1.into();
+        rows[1]["msgs_per_s"] = 1e7.into();
+        let all = drawn(&serde_json::json!(rows));
+        let says_so = |picture: &&Picture| picture.chart.subtitle.contains("left out");
+        let empty: Vec<_> = all.iter().filter(says_so).cloned().collect();
+        assert_eq!(names(&empty), ["latency", "spread"]);
+    }
+
+    #[test]
     fn the_line_below_the_title_says_what_was_measured_and_how_often() {
-        let all = drawn(&serde_json::json!([row("tagged_bw", 8, 64, 20.0)]));
+        let machine = serde_json::json!({"cpu": "one", "cores": 2, "kernel": "of them"});
+        let rows = [row("tagged_bw", 8, 64, 20.0)];
+        let report = serde_json::json!({"partial": true, "machine": machine, "rows": rows});
+        let all = pictures(&[serde_json::from_value(report).unwrap()]);
+        assert!(
+            all[0]
+                .chart
+                .subtitle
+                .contains("partial: the run was interrupted")
+        );
+        let all = drawn(&serde_json::json!(rows));
         let subtitle = &all[0].chart.subtitle;
         assert_eq!(
             subtitle,

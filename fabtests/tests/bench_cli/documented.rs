@@ -34,6 +34,7 @@ fn bench_prints_the_documented_object() {
     let report = json(&[
         "bench", "-S", "8,3000", "-I", "20", "--reps", "1", "-c", "--json",
     ]);
+    assert_eq!(report["partial"], false);
     check_machine(&report["machine"]);
     check_limits(&report["limits"], &[8, 3000]);
     let benches = ["msg_pingpong", "tagged_pingpong", "msg_bw", "tagged_bw"];

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use crate::command::{fabtests, failure, json, turn};
-use crate::object::{array, check_row};
+use crate::object::{array, check_machine, check_row, text};
 
 #[test]
 fn both_processes_may_share_a_core() {
@@ -76,6 +77,35 @@ fn children_end_with_a_killed_parent() {
     pingpong.0.kill().unwrap();
     pingpong.0.wait().unwrap();
     wait_until(|| children.iter().all(|&child| !is_alive(child)));
+}
+
+#[test]
+fn rows_come_while_the_others_are_measured_and_an_interrupt_leaves_them_as_a_partial_report() {
+    let _turn = turn();
+    let sizes = ["-S", "8,4096", "-I", "20", "--reps", "60000", "--json"];
+    for args in [
+        &["bench", "--bench", "msg_pingpong,msg_bw"][..],
+        &["pingpong"],
+    ] {
+        let mut running = Running::start(&[args, &sizes].concat());
+        let lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
+        let mut lines = lines.map(Result::unwrap);
+        let first = lines.next().unwrap();
+        assert!(
+            first.starts_with("1/") && first.contains("_pingpong of 8: "),
+            "{first}"
+        );
+        let children = running.wait_for_children(2);
+        kill(Pid::from_raw(running.0.id().cast_signed()), Signal::SIGINT).unwrap();
+        let last = lines.last().unwrap();
+        assert!(last.contains("interrupted: the report holds"), "{last}");
+        assert_eq!(running.0.wait().unwrap().code(), Some(130));
+        let report: Value = serde_json::from_reader(running.0.stdout.take().unwrap()).unwrap();
+        assert_eq!(report["partial"], true);
+        check_machine(&report["machine"]);
+        check_row(&report["rows"][0], text(&report["rows"][0], "bench"), 8);
+        wait_until(|| children.iter().all(|&child| !is_alive(child)));
+    }
 }
 
 #[test]

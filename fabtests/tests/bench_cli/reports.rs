@@ -33,9 +33,9 @@ fn a_report_becomes_pictures_that_need_nothing_else() {
     let names = ["latency.svg", "bandwidth.svg", "rate.svg", "spread.svg"];
     for name in names {
         let svg = read(name);
-        // A line is missing where the cores changed their distance in every run.
+        assert!(svg.contains("</svg>"), "{name}: {svg}");
         assert!(
-            svg.contains("<polyline") && svg.contains("</svg>"),
+            svg.contains("<polyline") || svg.contains("left out"),
             "{name}: {svg}"
         );
         assert!(
