@@ -29,11 +29,12 @@ pub struct Buf {
 struct Part {
     start: usize,
     capacity: usize,
+    /// None for a part of nothing.
     #[expect(
         dead_code,
         reason = "the buffer returns to its pool with the last part"
     )]
-    whole: Arc<Buf>,
+    whole: Option<Arc<Buf>>,
 }
 
 impl Buf {
@@ -62,7 +63,21 @@ impl Buf {
             part: Some(Box::new(Part {
                 start,
                 capacity: len,
-                whole: Arc::clone(whole),
+                whole: Some(Arc::clone(whole)),
+            })),
+        }
+    }
+
+    /// A buffer of capacity 0, in the place of this one where an operation may still use it.
+    pub(super) fn stand_in(&self) -> Self {
+        Self {
+            slab: Arc::clone(&self.slab),
+            len: 0,
+            index: self.index,
+            part: Some(Box::new(Part {
+                start: 0,
+                capacity: 0,
+                whole: None,
             })),
         }
     }
@@ -128,7 +143,7 @@ impl Deref for Buf {
         // its memory is made without a peer's right to write; a buffer that an operation uses is
         // inside the endpoint, where nobody can borrow it. A part is within its buffer, which lives
         // as long and which nobody can borrow any more, and is made of bytes that no other part has:
-        // the endpoint's completions name none twice.
+        // the endpoint's completions name none twice. A stand-in has no bytes.
         unsafe { slice::from_raw_parts(self.base(), self.len) }
     }
 }

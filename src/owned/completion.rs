@@ -126,7 +126,9 @@ impl From<Refused> for Errno {
 /// An operation of an [`super::AsyncEndpoint`] that did not succeed, with its buffer.
 #[derive(Debug)]
 pub struct Failed {
-    /// The buffer given to the operation.
+    /// The buffer given to the operation. Where the endpoint's completions cannot be read, the
+    /// operation may still use that: then this is a buffer of capacity 0, and the other one stays
+    /// with the endpoint.
     pub buf: Buf,
     /// How it ended. Boxed, because errors are rare and results are many.
     pub entry: Box<cq::ErrEntry>,
@@ -146,12 +148,19 @@ impl From<Failed> for Errno {
     }
 }
 
-impl From<Refused> for Failed {
-    fn from(Refused { errno, buf }: Refused) -> Self {
-        let entry = cq::ErrEntry::new(cq::Entry::default(), errno, "operation refused");
+impl Failed {
+    /// An operation without a completion.
+    pub(super) fn without_completion(errno: Errno, buf: Buf, detail: &str) -> Self {
+        let entry = cq::ErrEntry::new(cq::Entry::default(), errno, detail);
         Self {
             buf,
             entry: Box::new(entry),
         }
+    }
+}
+
+impl From<Refused> for Failed {
+    fn from(Refused { errno, buf }: Refused) -> Self {
+        Self::without_completion(errno, buf, "operation refused")
     }
 }

@@ -59,7 +59,9 @@
 //! }
 //! ```
 //!
-//! The same with futures; the send and the receive are under way together:
+//! The same with futures; the send and the receive are under way together. `try_join!` ends with the
+//! first error and drops the other future, which cancels its operation: after a send that failed, a
+//! receive from anybody would be waited for in vain.
 //!
 //! ```no_run
 //! use selvedge::owned::{AsyncEndpoint, Pool};
@@ -69,10 +71,10 @@
 //!     let room = pool.take().ok_or(Errno::NoBufs)?;
 //!     let mut hello = pool.take().ok_or(Errno::NoBufs)?;
 //!     hello.write(b"hello")?;
-//!     let (sent, received) =
-//!         futures::join!(ep.tsend(hello, me, 7), ep.trecv(room, FiAddr::UNSPEC, 7));
-//!     let (buf, _) = received?;
-//!     assert_eq!(&buf[..], &sent?[..]);
+//!     let send = ep.tsend(hello, me, 7);
+//!     let receive = ep.trecv(room, FiAddr::UNSPEC, 7);
+//!     let (sent, (buf, _)) = futures::try_join!(send, receive)?;
+//!     assert_eq!(&buf[..], &sent[..]);
 //!     Ok(())
 //! }
 //! ```

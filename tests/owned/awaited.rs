@@ -169,6 +169,75 @@ fn a_refusal_gives_the_buffer_with_the_error() {
 }
 
 #[test]
+fn a_send_that_fails_ends_the_documented_pair() {
+    under_watchdog(|| {
+        let net = Net::new();
+        let (ep, me) = net.awaited();
+        let pool = net.pool(2);
+        net.set(|knobs| knobs.failures.extend([Errno::ConnRefused]));
+        let pair = async {
+            let send = ep.tsend(filled(&pool, b"hello"), me, TAG);
+            let receive = ep.trecv(pool.take().unwrap(), FiAddr::UNSPEC, TAG);
+            futures::try_join!(send, receive)
+        };
+        let failed = futures::executor::block_on(pair).unwrap_err();
+        assert_eq!(failed.entry.errno, Errno::ConnRefused);
+        drop(failed);
+        assert_eq!((net.wire().outstanding(), pool.available()), (0, 2));
+    });
+}
+
+#[test]
+fn completions_that_cannot_be_read_end_every_pending_operation() {
+    let net = Net::new();
+    let (ep, me) = net.awaited();
+    let pool = net.pool(4);
+    let alarms = [const { None }; 3].map(|_: Option<()>| Arc::default());
+    net.set(|knobs| knobs.uncancellable = true);
+    let mut receive = Box::pin(ep.trecv(pool.take().unwrap(), FiAddr::UNSPEC, TAG));
+    let mut messages = ep.recv_multi(pool.take().unwrap(), me, None);
+    let mut next = Box::pin(messages.next());
+    assert!(poll(receive.as_mut(), &alarms[0]).is_pending());
+    assert!(poll(next.as_mut(), &alarms[1]).is_pending());
+    net.set(|knobs| knobs.depth = 0);
+    let mut waiting = Box::pin(ep.send(filled(&pool, b"hello"), me));
+    assert!(poll(waiting.as_mut(), &alarms[2]).is_pending());
+
+    net.set(|knobs| knobs.unreadable = Some(Errno::Overrun));
+    let rings = alarms.each_ref().map(|alarm: &Arc<Alarm>| alarm.rings());
+    assert_eq!(ep.progress(), Err(Errno::Overrun));
+    assert_eq!(
+        (alarms[0].rings(), alarms[1].rings()),
+        (rings[0] + 1, rings[1] + 1)
+    );
+    let Poll::Ready(Err(failed)) = poll(receive.as_mut(), &alarms[0]) else {
+        panic!("the receive waits for ever");
+    };
+    assert_eq!(failed.entry.errno, Errno::Overrun);
+    assert!(failed.to_string().contains("cannot be read"), "{failed}");
+    assert_eq!(
+        failed.buf.capacity(),
+        0,
+        "the operation may use the other one"
+    );
+    let Poll::Ready(Some(Err(failed))) = poll(next.as_mut(), &alarms[1]) else {
+        panic!("the messages wait for ever");
+    };
+    assert_eq!(failed.entry.errno, Errno::Overrun);
+    drop(next);
+    let end = poll(pin!(messages.next()), &alarms[1]);
+    assert!(matches!(end, Poll::Ready(None)));
+    let Poll::Ready(Err(failed)) = poll(waiting.as_mut(), &alarms[2]) else {
+        panic!("the send waits for ever");
+    };
+    assert_eq!(&failed.buf[..], b"hello", "it was never posted");
+    drop((failed, receive, messages, waiting));
+    assert_eq!(pool.available(), 2);
+    drop(ep);
+    assert_eq!(pool.available(), 4);
+}
+
+#[test]
 fn dropping_a_posted_future_cancels_and_returns_the_buffer() {
     let net = Net::new();
     let (ep, me) = net.awaited();

@@ -202,6 +202,16 @@ impl Ticket {
         Ok(None)
     }
 
+    /// Posts it no more: the key if it was posted, its buffer if not.
+    pub(super) fn withdraw(&self) -> (Option<Key>, Option<Buf>) {
+        match mem::replace(&mut *lock(&self.0), Fate::Over) {
+            Fate::Waiting(waiting) => (None, Some(waiting.buf)),
+            Fate::Refused(refused) => (None, Some(refused.buf)),
+            Fate::Posted(key) => (Some(key), None),
+            Fate::Over => (None, None),
+        }
+    }
+
     /// Posts it no more. The key if that has happened.
     pub(super) fn leave(&self) -> Option<Key> {
         let fate = mem::replace(&mut *lock(&self.0), Fate::Over);

@@ -1,7 +1,7 @@
 //! The endpoint of the safe layer whose operations are futures.
 
 use std::sync::Arc;
-use std::task;
+use std::task::{self, Waker};
 
 use super::atomics::{AtomicPost, Operands};
 use super::backlog::{Backlog, Lane};
@@ -37,6 +37,9 @@ use crate::{
 /// Operations are posted in the order of their futures' first polls: those to one peer, and all
 /// receives. One that finds a full queue waits, and so do those of its kind that come later; they
 /// are posted as room is found, whichever future's poll finds it.
+///
+/// When completions cannot be read any more, each pending operation fails with that error: see
+/// [`Failed::buf`](crate::owned::Failed::buf).
 ///
 /// Dropping a future is always allowed. Its operation is cancelled if that still works. The buffer
 /// returns to its pool when the operation is over, which is found by any later poll of a future of
@@ -317,6 +320,9 @@ impl AsyncEndpoint {
             .flush(&self.port)
             .into_iter()
             .for_each(After::run);
+        if count.is_err() {
+            self.wake_all();
+        }
         count
     }
 
@@ -378,10 +384,11 @@ impl AsyncEndpoint {
     pub(super) fn discard(&self, key: Key, buf: Buf) {
         let what = Post::Claimed { discards: true };
         if let Ok(Stage::Claimed(key, buf)) = self.redeem(key, what, buf, Task::Gone) {
-            self.look();
+            let _ = self.progress();
             let _ = self.redeem(key, what, buf, Task::Gone);
         }
-        self.look();
+        // A read that fails here fails again for a future that can say so.
+        let _ = self.progress();
     }
 
     /// Lets nothing pass that cannot wait while something to this peer does.
@@ -403,11 +410,12 @@ impl AsyncEndpoint {
         }
     }
 
-    /// Reads completions for whoever is polled, who cannot be told of a queue that fails.
-    pub(super) fn look(&self) {
-        if let Err(errno) = self.progress() {
-            log::error!("completions of {self:?} cannot be read: {errno}");
-        }
+    /// Has every future that waits for a completion polled, after a read of completions that failed:
+    /// their own read fails, too, and ends them.
+    #[cold]
+    pub(super) fn wake_all(&self) {
+        let wakers = self.port.owners().into_iter().filter_map(Task::waker);
+        wakers.for_each(Waker::wake);
     }
 
     pub(super) fn port(&self) -> &Port<Task> {

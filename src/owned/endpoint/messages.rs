@@ -11,8 +11,8 @@ use super::future::AsyncEndpoint;
 use super::port::{Finished, Outcome, Post};
 use super::stage::Stage;
 use super::told::Task;
-use crate::CompletionFlags;
 use crate::owned::{Buf, Failed, Received, lock};
+use crate::{CompletionFlags, Errno};
 
 /// The messages of [`AsyncEndpoint::recv_multi`], in the order in which they complete.
 ///
@@ -95,11 +95,15 @@ impl<'a> Messages<'a> {
         cx: &mut task::Context<'_>,
     ) -> Poll<Option<Result<(Buf, Received), Failed>>> {
         self.mailbox.await_by(cx);
-        if let Err(failed) = self.advance() {
-            return Poll::Ready(Some(Err(failed)));
-        }
+        let read = match self.advance() {
+            Ok(read) => read,
+            Err(failed) => return Poll::Ready(Some(Err(failed))),
+        };
         if let Some((buf, outcome)) = self.mailbox.take() {
             return Poll::Ready(Some(self.open(buf, outcome)));
+        }
+        if let (Err(errno), false) = (read, matches!(self.stage, Stage::Over)) {
+            return Poll::Ready(self.give_up(errno));
         }
         match self.stage {
             Stage::Over => return Poll::Ready(None),
@@ -109,12 +113,21 @@ impl<'a> Messages<'a> {
         Poll::Pending
     }
 
-    /// Posts, if that was not done, and looks for completions.
-    fn advance(&mut self) -> Result<(), Failed> {
+    /// Posts, if that was not done, and says whether completions could be read.
+    fn advance(&mut self) -> Result<crate::Result, Failed> {
         let task = || Task::Many(Arc::clone(&self.mailbox));
         self.stage.post(self.ep, self.what, Operands::NONE, task)?;
-        self.ep.look();
-        self.stage.settle(task)
+        let read = self.ep.progress();
+        self.stage.settle(task)?;
+        Ok(read.map(drop))
+    }
+
+    /// Ends the messages, because no completion can be read.
+    fn give_up(&mut self, errno: Errno) -> Option<Result<(Buf, Received), Failed>> {
+        match self.stage.fail(self.ep, errno) {
+            Ok((_, Finished { buf, outcome, .. })) => Some(self.open(buf, outcome)),
+            Err(failed) => Some(Err(failed)),
+        }
     }
 
     fn open(&mut self, buf: Buf, outcome: Outcome) -> Result<(Buf, Received), Failed> {
@@ -138,7 +151,8 @@ impl Drop for Messages<'_> {
         if let Some(key) = mem::replace(&mut self.stage, Stage::Over).leave()
             && self.ep.port().cancel(key).is_ok()
         {
-            self.ep.look();
+            // A read that fails here fails again for a future that can say so.
+            let _ = self.ep.progress();
         }
     }
 }

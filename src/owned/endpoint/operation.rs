@@ -10,6 +10,7 @@ use super::port::{Finished, Post};
 use super::slots::Key;
 use super::stage::Stage;
 use super::told::Task;
+use crate::Errno;
 use crate::owned::{Buf, Failed, Received};
 
 /// The future of a send or an atomic: gives the buffer back.
@@ -81,10 +82,14 @@ impl<'a> Operation<'a> {
         &mut self,
         cx: &task::Context<'_>,
     ) -> Poll<Result<(Key, Buf, Received), Failed>> {
-        if let Err(failed) = self.advance(cx) {
-            return Poll::Ready(Err(failed));
+        let read = match self.advance(cx) {
+            Ok(read) => read,
+            Err(failed) => return Poll::Ready(Err(failed)),
+        };
+        let mut over = self.collect(cx);
+        if let (Poll::Pending, Err(errno)) = (&over, read) {
+            over = Poll::Ready(self.give_up(errno));
         }
-        let over = self.collect(cx);
         match self.stage {
             Stage::Unposted(_) | Stage::Claimed(..) | Stage::Waiting(_) => {
                 cx.waker().wake_by_ref();
@@ -95,12 +100,19 @@ impl<'a> Operation<'a> {
         over
     }
 
-    /// Posts, if that was not done, and looks for completions.
-    fn advance(&mut self, cx: &task::Context<'_>) -> Result<(), Failed> {
+    /// Posts, if that was not done, and says whether completions could be read.
+    fn advance(&mut self, cx: &task::Context<'_>) -> Result<crate::Result, Failed> {
         let task = || Task::Waiting(cx.waker().clone());
         self.stage.post(self.ep, self.what, self.operands, task)?;
-        self.ep.look();
-        self.stage.settle(task)
+        let read = self.ep.progress();
+        self.stage.settle(task)?;
+        Ok(read.map(drop))
+    }
+
+    /// Ends without a completion, because none can be read.
+    fn give_up(&mut self, errno: Errno) -> Result<(Key, Buf, Received), Failed> {
+        let (key, finished) = self.stage.fail(self.ep, errno)?;
+        concluded(key, finished)
     }
 
     fn collect(&mut self, cx: &task::Context<'_>) -> Poll<Result<(Key, Buf, Received), Failed>> {
@@ -110,14 +122,19 @@ impl<'a> Operation<'a> {
             Stage::Over => panic!("future polled after it was ready"),
         };
         let task = Task::Waiting(cx.waker().clone());
-        let Ok(Finished { buf, outcome, .. }) = self.ep.port().collect(key, task) else {
+        let Ok(finished) = self.ep.port().collect(key, task) else {
             return Poll::Pending;
         };
         self.stage = Stage::Over;
-        Poll::Ready(match outcome {
-            Ok(received) => Ok((key, buf, received)),
-            Err(entry) => Err(Failed { buf, entry }),
-        })
+        Poll::Ready(concluded(key, finished))
+    }
+}
+
+fn concluded(key: Key, finished: Finished<Task>) -> Result<(Key, Buf, Received), Failed> {
+    let Finished { buf, outcome, .. } = finished;
+    match outcome {
+        Ok(received) => Ok((key, buf, received)),
+        Err(entry) => Err(Failed { buf, entry }),
     }
 }
 

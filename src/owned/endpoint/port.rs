@@ -362,6 +362,38 @@ impl<O: Clone> Port<O> {
         collected.expect("a slot is its owner's until it is collected")
     }
 
+    /// Leaves a posted operation, whose completion cannot be read, and its buffer to the endpoint,
+    /// and tells `owner` in the end. Gives a buffer of capacity 0 in its place, or the operation if
+    /// it has finished.
+    pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished<O>, Buf> {
+        let abandoned = self.slots().update(key, |state| match state {
+            State::Finished(finished) => (None, Ok(finished)),
+            State::Found(finished) => (Some(State::Claimed), Ok(finished)),
+            State::Posted(mut op) => {
+                let stand_in = op.buf.stand_in();
+                op.owner = owner;
+                (Some(State::Posted(op)), Err(stand_in))
+            }
+            State::Parted(_, buf) => {
+                let stand_in = buf.stand_in();
+                (Some(State::Parted(owner, buf)), Err(stand_in))
+            }
+            State::Claimed => unreachable!("nobody awaits a claim"),
+        });
+        abandoned.expect("a slot is its owner's until it is collected")
+    }
+
+    /// Who is told when the operations are done that are under way.
+    pub(super) fn owners(&self) -> Vec<O> {
+        let slots = self.slots();
+        let owners = slots.values().filter_map(|state| match state {
+            State::Posted(op) => Some(op.owner.clone()),
+            State::Parted(owner, _) => Some(owner.clone()),
+            State::Found(_) | State::Claimed | State::Finished(_) => None,
+        });
+        owners.collect()
+    }
+
     /// Tries to take a posted operation back.
     pub(super) fn cancel(&self, key: Key) -> Result {
         self.ep.cancel(key.into())

@@ -93,12 +93,17 @@ impl AsyncEndpoint {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
-            let has_led = self.dormitory().sleep(left, || false)?;
+            let has_led = self.sleep(left, || false)?;
             let met = self.progress()?;
             if met > 0 || has_led || left == Some(Duration::ZERO) {
                 return Ok(met);
             }
         }
+    }
+
+    fn sleep(&self, timeout: Option<Duration>, is_up: impl Fn() -> bool) -> Result<bool> {
+        let slept = self.dormitory().sleep(timeout, is_up);
+        slept.inspect_err(|_| self.wake_all())
     }
 
     /// Runs a future to its end in this thread, which sleeps while nothing is to be done. Other
@@ -120,7 +125,7 @@ impl AsyncEndpoint {
             }
             while !alarm.has_rung.swap(false, Ordering::AcqRel) {
                 let has_rung = || alarm.has_rung.load(Ordering::Acquire);
-                self.dormitory().sleep(None, has_rung)?;
+                self.sleep(None, has_rung)?;
                 self.progress()?;
             }
         }

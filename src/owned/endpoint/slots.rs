@@ -100,6 +100,14 @@ impl<T> Slots<T> {
         Some(answer)
     }
 
+    /// All values, in the order of their places.
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| match &slot.state {
+            State::Taken(value) => Some(value),
+            State::Free(_) => None,
+        })
+    }
+
     fn occupy(&mut self, index: u32, value: T) -> Key {
         let slot = &mut self.slots[index as usize];
         if let State::Free(next) = mem::replace(&mut slot.state, State::Taken(value)) {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::atomics::Operands;
 use super::backlog::Ticket;
 use super::future::AsyncEndpoint;
-use super::port::Post;
+use super::port::{Finished, Post};
 use super::slots::Key;
 use super::told::Task;
+use crate::Errno;
 use crate::owned::{Buf, Failed};
 
 #[derive(Debug)]
@@ -55,6 +56,30 @@ impl Stage {
         Ok(())
     }
 
+    /// Ends an operation after a read of completions that failed. Gives its outcome if another
+    /// thread has read that meanwhile.
+    pub(super) fn fail(
+        &mut self,
+        ep: &AsyncEndpoint,
+        errno: Errno,
+    ) -> Result<(Key, Finished<Task>), Failed> {
+        let (key, buf) = match mem::replace(self, Self::Over) {
+            Self::Unposted(buf) | Self::Claimed(_, buf) => (None, Some(buf)),
+            Self::Waiting(ticket) => ticket.withdraw(),
+            Self::Posted(key) => (Some(key), None),
+            Self::Over => (None, None),
+        };
+        let ended = match (key, buf) {
+            (Some(key), _) => {
+                let abandoned = ep.port().abandon(key, Task::Gone);
+                abandoned.map(|finished| (key, finished))
+            }
+            (None, Some(buf)) => Err(buf),
+            (None, None) => unreachable!("an operation that is over is not polled"),
+        };
+        ended.map_err(|buf| Failed::without_completion(errno, buf, UNREADABLE))
+    }
+
     /// Ends it for a future that goes; what is posted and not over.
     pub(super) fn leave(self) -> Option<Key> {
         match self {
@@ -64,3 +89,7 @@ impl Stage {
         }
     }
 }
+
+/// What a failed operation says whose completion cannot be read.
+const UNREADABLE: &str = "the endpoint's completions cannot be read, so whether the operation took \
+                          place is unknown; close the endpoint and open another";

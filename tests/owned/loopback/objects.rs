@@ -160,6 +160,9 @@ impl CompletionQueue for Cq {
 
     fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
         let mut wire = lock(&self.wire);
+        if let Some(errno) = wire.knobs.unreadable {
+            return Err(errno);
+        }
         wire.progress();
         let events = &mut wire.queues[self.index].events;
         if matches!(events.front(), Some(Err(_))) {

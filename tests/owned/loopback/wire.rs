@@ -24,6 +24,8 @@ pub(crate) struct Knobs {
     pub(crate) refusals: VecDeque<Errno>,
     /// What the next sends that could move fail with.
     pub(crate) failures: VecDeque<Errno>,
+    /// What every read of completions fails with.
+    pub(crate) unreadable: Option<Errno>,
     /// Whether it is always too late to cancel.
     pub(crate) uncancellable: bool,
     /// Which sender's turn it is; another number, another order between senders.
@@ -42,6 +44,7 @@ impl Default for Knobs {
             budget: usize::MAX,
             refusals: VecDeque::new(),
             failures: VecDeque::new(),
+            unreadable: None,
             uncancellable: false,
             seed: 0,
             hoards: false,
