@@ -15,18 +15,9 @@ pub(super) fn namespaces() -> Finding {
     let users = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let users: Vec<_> = users.split_whitespace().collect();
     let owns_users = users.len() == 3 && users != ["0", "0", "4294967295"];
-    let is_container = fs::exists("/.dockerenv").unwrap_or(false)
-        || fs::exists("/run/.containerenv").unwrap_or(false);
-    let mut signs = Vec::new();
-    if depth > 1 {
-        signs.push("a process namespace");
-    }
-    if owns_users {
-        signs.push("a user namespace");
-    }
-    if is_container {
-        signs.push("a container's mark");
-    }
+    let marks = ["/.dockerenv", "/run/.containerenv"];
+    let mark = marks.iter().find(|path| fs::exists(path).unwrap_or(false));
+    let signs = signs_of_a_container(depth > 1, owns_users, mark.copied());
     if signs.is_empty() {
         return Finding::good(
             NAME,
@@ -37,11 +28,28 @@ pub(super) fn namespaces() -> Finding {
     Finding::new(
         NAME,
         Verdict::Note,
-        format!("inside {}", signs.join(" and ")),
+        format!("inside a container: {}", signs.join(", ")),
         "processes of this container meet as always; those of another one are met in a directory, \
          and large messages between them are copied twice",
     )
     .advise("Share a directory between the containers and set FI_SHM_DIR to it in all of them.")
+}
+
+/// How a process can tell that it is in a container.
+fn signs_of_a_container(
+    has_own_processes: bool,
+    has_own_users: bool,
+    mark: Option<&str>,
+) -> Vec<String> {
+    let mut signs = Vec::new();
+    if has_own_processes {
+        signs.push("it has a process namespace of its own".to_owned());
+    }
+    if has_own_users {
+        signs.push("it has a user namespace of its own".to_owned());
+    }
+    signs.extend(mark.map(|path| format!("there is the file {path}")));
+    signs
 }
 
 /// How much of the processors the control group grants.
@@ -80,4 +88,22 @@ fn own_group() -> String {
     own.filter(|path| *path != "/")
         .unwrap_or_default()
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sign_of_a_container_is_a_sentence() {
+        let signs = signs_of_a_container(true, false, Some("/.dockerenv"));
+        assert_eq!(
+            signs,
+            [
+                "it has a process namespace of its own",
+                "there is the file /.dockerenv"
+            ]
+        );
+        assert!(signs_of_a_container(false, false, None).is_empty());
+    }
 }

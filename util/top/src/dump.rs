@@ -334,13 +334,17 @@ fn is_calm(seen: &Seen) -> bool {
 
 pub(crate) fn sentence(event: &Event) -> String {
     let Event { about, number, .. } = event;
+    let error = event.error().map_or_else(
+        || format!("error {number}"),
+        |errno| format!("{errno}, error {number}"),
+    );
     match event.what {
         What::Awaited => format!("nobody has the name {about} yet"),
         What::Met => format!("met {about}"),
-        What::Lost => format!("lost {about} (error {number})"),
+        What::Lost => format!("lost {about} ({error})"),
         What::Stalled => format!("no room for a message of {number} bytes from {about}"),
-        What::NoCma => format!("cannot copy out of the memory of {about} (error {number})"),
-        What::SendFailed => format!("an operation failed (error {number}): {about}"),
-        What::ReceiveFailed => format!("a receive failed (error {number}): {about}"),
+        What::NoCma => format!("cannot copy out of the memory of {about} ({error})"),
+        What::SendFailed => format!("an operation failed ({error}): {about}"),
+        What::ReceiveFailed => format!("a receive failed ({error}): {about}"),
     }
 }

@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style, Stylize};
 use ratatui::text::Line;
-use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState};
+use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 use ratatui::{DefaultTerminal, Frame};
 use selvedge_kit::sight::{Gauge, Seen};
 
@@ -203,7 +203,8 @@ impl Picture {
             .min(self.rows.len().saturating_sub(1));
         let Some(row) = self.rows.get(at) else {
             let block = Block::bordered().title(" no endpoints ");
-            let text = Paragraph::new("Nobody here has one open; they appear as they are opened.");
+            let text = Paragraph::new("Nobody here has one open; they appear as they are opened.")
+                .wrap(Wrap { trim: true });
             return frame.render_widget(text.block(block), area);
         };
         let seen = &row.measured.seen;
@@ -226,10 +227,13 @@ impl Picture {
         let [spark, text] =
             Layout::vertical([Constraint::Length(2), Constraint::Fill(1)]).areas(inside);
         sparkline(frame, spark, &row.history);
-        let mut lines = table::details(seen);
-        let events = usize::from(text.height).saturating_sub(lines.len() + 1);
-        let first = seen.events.len().saturating_sub(events);
-        lines.extend(seen.events[first..].iter().map(dump::sentence));
+        let broken = |line: String| table::wrapped(&line, text.width.into());
+        let mut lines: Vec<_> = table::details(seen).into_iter().flat_map(broken).collect();
+        let events = seen.events.iter().map(dump::sentence).flat_map(broken);
+        let events: Vec<_> = events.collect();
+        let room = usize::from(text.height).saturating_sub(lines.len() + 1);
+        let first = events.len().saturating_sub(room);
+        lines.extend_from_slice(&events[first..]);
         let lines: Vec<Line<'_>> = lines.into_iter().map(Line::from).collect();
         frame.render_widget(Paragraph::new(lines), text);
     }
@@ -338,6 +342,8 @@ mod tests {
         page.count(Tally::Received, 1000);
         page.count_way(Way::ReceivedInject, 1000);
         page.note(What::Met, "1235:0:0", 0);
+        let reason = "nobody has the name fi_shm://some-server";
+        page.note(What::SendFailed, reason, 111);
         let pages = [page];
         let text = screen(80, &pages);
         for wanted in [
@@ -349,6 +355,8 @@ mod tests {
             "sent inline 100 (800B)",
             "received inject 1 (0.98K)",
             "met 1235:0:0",
+            "an operation failed (Connection refused, error 111): nobody has the name",
+            "  fi_shm://some-server",
             "q quit",
         ] {
             assert!(text.contains(wanted), "{text}\nlacks {wanted}");

@@ -136,6 +136,36 @@ fn queues(seen: &Seen) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
+/// A text in lines of at most `width` columns, broken between words where that can be done; lines
+/// after the first are indented.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(INDENT.len() + 1);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let mut rest = word;
+        while let Some(line) = lines.last_mut() {
+            let is_begun = !line.trim_start().is_empty();
+            let used = line.chars().count() + usize::from(is_begun);
+            let needed = rest.chars().count();
+            if used + needed <= width {
+                line.push_str(if is_begun { " " } else { "" });
+                line.push_str(rest);
+                break;
+            }
+            if !is_begun {
+                let fits = rest.char_indices().nth(width - used);
+                let (head, tail) = rest.split_at(fits.map_or(rest.len(), |(at, _)| at));
+                line.push_str(head);
+                rest = tail;
+            }
+            lines.push(INDENT.to_owned());
+        }
+    }
+    lines
+}
+
+const INDENT: &str = "  ";
+
 /// The beginning of a text.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
@@ -149,5 +179,34 @@ pub(crate) fn tail(text: &str, most: usize) -> String {
         false => std::iter::once('…')
             .chain(text.chars().skip(len + 1 - most))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_are_broken_between_words_and_lose_none() {
+        let text = "an operation failed (Connection refused, error 111): nobody has that name";
+        let lines = wrapped(text, 30);
+        assert_eq!(
+            lines,
+            [
+                "an operation failed",
+                "  (Connection refused, error",
+                "  111): nobody has that name"
+            ]
+        );
+        assert_eq!(wrapped(text, 80), [text]);
+        let name = "a".repeat(50);
+        let lines = wrapped(&format!("met {name} x"), 20);
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 20),
+            "{lines:?}"
+        );
+        let kept = lines.concat().replace(' ', "");
+        assert_eq!(kept, format!("met{name}x"));
+        assert!(wrapped(text, 0).len() > 1);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{AT_EVENT_COUNT, AT_EVENTS, EVENT_TEXT, EVENT_WORDS, EVENTS, WORDS};
 use super::sheet::put_text;
+use selvedge::Errno;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,18 @@ pub struct Event {
     pub number: u64,
     /// With whom; the first 40 bytes of it.
     pub about: String,
+}
+
+impl Event {
+    /// The error that the number is, where it is one.
+    pub fn error(&self) -> Option<Errno> {
+        let is_error = matches!(
+            self.what,
+            What::Lost | What::NoCma | What::SendFailed | What::ReceiveFailed
+        );
+        let known = i32::try_from(self.number).ok().and_then(Errno::known);
+        known.filter(|_| is_error)
+    }
 }
 
 /// Notes an event over the oldest one.
