@@ -18,10 +18,11 @@ pub trait ConnectionManagement {
     /// # Errors
     /// [`crate::Errno::Inval`] when there is none or `data` is too long.
     fn accept(&self, data: &[u8]) -> Result;
-    /// Ends the connection; the peer sees [`crate::eq::Event::Shutdown`] (fi_shutdown(3)).
+    /// Ends the connection; both ends see [`crate::eq::Event::Shutdown`] (fi_shutdown(3)), once, also
+    /// when both end it at the same time. What is over already is not ended again.
     ///
     /// # Errors
-    /// [`crate::Errno::NotConn`] when there is none.
+    /// [`crate::Errno::NotConn`] when there was none yet.
     fn shutdown(&self) -> Result;
     /// The address of the peer (fi_getpeer(3)).
     ///

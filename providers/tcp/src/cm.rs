@@ -168,17 +168,20 @@ impl State {
         Ok(())
     }
 
-    /// Ends the connection.
+    /// Ends the connection. Each end is told once that it is over, whoever has ended it: when both do
+    /// so at once, neither can know that the other did.
     fn shut(&mut self) -> Result {
-        if self.connection.stage != Progress::Up {
-            return Err(Errno::NotConn);
+        match self.connection.stage {
+            Progress::Fresh | Progress::Asked => return Err(Errno::NotConn),
+            Progress::Up => {}
+            Progress::Over => return Ok(()),
         }
-        // The event is the peer's alone.
-        self.connection.stage = Progress::Over;
         self.send_off();
-        if let Some(at) = self.peers[0].lane {
+        if let Some(at) = self.peers.first().and_then(|peer| peer.lane) {
             self.lose(at, Errno::Canceled, "the connection was shut down");
         }
+        // Already done but for a connection whose last messages still wait for receives.
+        self.connection_over(true);
         Ok(())
     }
 

@@ -65,7 +65,7 @@ pub(crate) static PARAMS: &[Spec] = &[
     Spec::time(
         "FI_TCP_CONNECT_TIMEOUT",
         Duration::from_secs(5),
-        "how long a connection may take until both ends have greeted each other",
+        "how long the network may take to connect, and a stranger to say who it is",
     ),
     Spec::time(
         "FI_TCP_PEER_TIMEOUT",

@@ -79,9 +79,8 @@ impl State {
 
     fn ask_for_proof(&mut self, at: usize) {
         let (caller, question) = proof::Caller::ask();
-        let until = Instant::now() + self.config.connect_timeout;
         self.lanes[at].proof = Some(caller);
-        self.ask(at, &question, Stage::Proving { until });
+        self.ask(at, &question, Stage::Proving);
     }
 
     /// The peer may have proved that it has our key.
@@ -139,9 +138,8 @@ impl State {
             }
             None => Hello::new(Greeting::Request, Some(self.own), self.connection.data()),
         };
-        let until = Instant::now() + self.config.connect_timeout;
         let bytes = [first, &hello.encode()].concat();
-        self.ask(at, &bytes, Stage::Asking { until });
+        self.ask(at, &bytes, Stage::Asking);
     }
 
     /// Sends what the peer is to answer.
@@ -283,15 +281,12 @@ impl State {
     /// Something about a lane that is not up had its time.
     pub(crate) fn time_is_up(&mut self, at: usize, now: Instant) {
         let lane = &self.lanes[at];
-        let what = match lane.stage {
+        match lane.stage {
             Stage::Resting { .. } => return self.dial(at, now),
-            Stage::Up => return,
-            Stage::Connecting { .. } => "does not answer",
-            Stage::Securing { .. } | Stage::Proving { .. } | Stage::Asking { .. } => {
-                "accepts connections and says nothing"
-            }
-        };
-        let detail = format!("{} {what}", self.peers[lane.peer]);
+            Stage::Connecting { .. } => {}
+            Stage::Securing | Stage::Proving | Stage::Asking | Stage::Up => return,
+        }
+        let detail = format!("{} does not answer", self.peers[lane.peer]);
         match self.door.is_none() {
             true => self.connection_failed(at, &io::ErrorKind::TimedOut.into()),
             false => self.lose(at, Errno::TimedOut, &detail),
@@ -362,10 +357,7 @@ impl State {
         }
         match self.peers[peer].lane {
             Some(at) => match self.lanes[at].stage {
-                Stage::Connecting { .. }
-                | Stage::Securing { .. }
-                | Stage::Proving { .. }
-                | Stage::Asking { .. }
+                Stage::Connecting { .. } | Stage::Securing | Stage::Proving | Stage::Asking
                     if is_before =>
                 {
                     Verdict::Refuse

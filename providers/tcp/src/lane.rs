@@ -71,17 +71,14 @@ pub(crate) enum Stage {
         until: Instant,
     },
     /// The ends shake hands in TLS.
-    Securing {
-        until: Instant,
-    },
+    ///
+    /// From here on the peer's program answers, when it makes progress or accepts: that is no time of
+    /// the network's, and not limited. A host that dies meanwhile is noticed by the keepalive.
+    Securing,
     /// The peer was asked whether it has the authorization key, and has not answered.
-    Proving {
-        until: Instant,
-    },
+    Proving,
     /// The peer was greeted and has not answered.
-    Asking {
-        until: Instant,
-    },
+    Asking,
     Up,
 }
 
@@ -299,12 +296,8 @@ impl Lane {
     /// When something has to be done about it though nothing comes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Resting { until }
-            | Stage::Connecting { until }
-            | Stage::Securing { until }
-            | Stage::Proving { until }
-            | Stage::Asking { until } => Some(until),
-            Stage::Up => None,
+            Stage::Resting { until } | Stage::Connecting { until } => Some(until),
+            Stage::Securing | Stage::Proving | Stage::Asking | Stage::Up => None,
         }
     }
 
@@ -324,12 +317,8 @@ impl Lane {
         match self.stage {
             Stage::Resting { .. } => EpollFlags::empty(),
             Stage::Connecting { .. } => EpollFlags::EPOLLOUT,
-            Stage::Securing { .. } if self.is_behind() => {
-                EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
-            }
-            Stage::Securing { .. } | Stage::Proving { .. } | Stage::Asking { .. } => {
-                EpollFlags::EPOLLIN
-            }
+            Stage::Securing if self.is_behind() => EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT,
+            Stage::Securing | Stage::Proving | Stage::Asking => EpollFlags::EPOLLIN,
             Stage::Up => {
                 let mut flags = EpollFlags::EPOLLRDHUP;
                 flags.set(EpollFlags::EPOLLIN, !self.rx.is_stalled());

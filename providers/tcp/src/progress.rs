@@ -92,9 +92,9 @@ impl State {
         match lane.stage {
             Stage::Resting { .. } => 0,
             Stage::Connecting { .. } => self.connected(at),
-            Stage::Securing { .. } => self.secured(at),
-            Stage::Proving { .. } => self.proved(at),
-            Stage::Asking { .. } => self.greeted(at),
+            Stage::Securing => self.secured(at),
+            Stage::Proving => self.proved(at),
+            Stage::Asking => self.greeted(at),
             Stage::Up => {
                 let mut done = 0;
                 if events.contains(EpollFlags::EPOLLOUT) {

@@ -2,7 +2,6 @@
 //! peer. An end that speaks it and one that does not tell each other so.
 
 use std::io;
-use std::time::Instant;
 
 use selvedge_kit::complaint::complain;
 
@@ -29,9 +28,7 @@ impl State {
             Ok(session) => socket.secure(session),
             Err(cause) => return self.refused(at, &cause.to_string()),
         }
-        lane.stage = Stage::Securing {
-            until: Instant::now() + self.config.connect_timeout,
-        };
+        lane.stage = Stage::Securing;
         self.secured(at);
     }
 

@@ -142,11 +142,13 @@ fn serve(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow:
     }
 }
 
-/// The client ends the connection, and the server hears of it.
+/// Both end the connection, and both are told of the end.
 fn shut_down(door: &Door, end: &End) -> anyhow::Result<()> {
-    if door.pep.is_none() {
-        let cm = end.ep.cm().context("the endpoint is not connected")?;
-        return cm.shutdown().context("fi_shutdown");
+    let cm = end.ep.cm().context("the endpoint is not connected")?;
+    match cm.shutdown() {
+        // The peer may have been faster.
+        Ok(()) | Err(Errno::NotConn) => {}
+        Err(errno) => return Err(errno).context("fi_shutdown"),
     }
     match door.event() {
         Ok(Event::Shutdown { ep }) if std::sync::Arc::ptr_eq(&ep, &end.ep) => Ok(()),

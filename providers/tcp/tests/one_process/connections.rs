@@ -1,6 +1,7 @@
 //! Connected endpoints: asked for, accepted, rejected, ended.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
@@ -207,6 +208,39 @@ fn a_rejection_is_an_error_with_the_other_s_data() {
     assert_eq!(error.errno(), Errno::Inval, "the request is over: {error}");
 }
 
+/// Longer than the network may take, and than anybody would wait for an answer of it.
+fn drive_for_long(side: &Side, timeout: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < 50 * timeout {
+        side.drive();
+    }
+}
+
+#[test]
+fn a_program_that_accepts_late_is_waited_for() {
+    let timeout = Duration::from_millis(2);
+    let own = info(EpType::Msg, &[("FI_TCP_CONNECT_TIMEOUT", "2ms")]);
+    let host = Host::of(&own);
+    let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
+    let a = side(&own, &a_eq);
+    let address = host.pep.address().unwrap();
+    a.ep.cm().unwrap().connect(&address, b"please").unwrap();
+    // First nobody looks for requests, and then the request is not answered.
+    drive_for_long(&a, timeout);
+    let (request, _) = host.request(|| a.drive());
+    drive_for_long(&a, timeout);
+    assert_eq!(a_eq.read().unwrap_err(), Errno::Again);
+    let b = side(&request, &host.eq);
+    b.ep.cm().unwrap().accept(b"yes").unwrap();
+    for (eq, other) in [(&a_eq, &b), (&host.eq, &a)] {
+        let connected = event(&**eq, || other.drive());
+        assert!(
+            matches!(connected, Event::Connected { .. }),
+            "{connected:?}"
+        );
+    }
+}
+
 #[test]
 fn nobody_that_listens_is_an_error() {
     let host = Host::new();
@@ -234,11 +268,9 @@ fn a_shutdown_is_an_event_for_the_other_and_cancels_what_waits() {
     b.recv(8, 9);
     a.recv(8, 8);
     a.ep.cm().unwrap().shutdown().unwrap();
-    assert_eq!(a.ep.cm().unwrap().shutdown(), Err(Errno::NotConn));
-    match event(&*host.eq, || b.drive()) {
-        Event::Shutdown { ep } => assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&b.ep))),
-        other => panic!("{other:?}"),
-    }
+    a.ep.cm().unwrap().shutdown().unwrap();
+    expect_shutdown(&*host.eq, &b);
+    expect_shutdown(&*a_eq, &a);
     for (side, context) in [(&a, 8), (&b, 9)] {
         let error = side.wait(&[]).unwrap_err();
         assert_eq!(
@@ -247,7 +279,30 @@ fn a_shutdown_is_an_event_for_the_other_and_cancels_what_waits() {
         );
         assert_eq!(side.send(UNUSED, b"x", 1), Err(Errno::NotConn));
     }
-    assert_eq!(a_eq.read().unwrap_err(), Errno::Again);
+    for eq in [&a_eq, &host.eq] {
+        assert_eq!(eq.read().unwrap_err(), Errno::Again, "an end is told once");
+    }
+}
+
+fn expect_shutdown(eq: &dyn EventQueue, side: &Side) {
+    match event(eq, || side.drive()) {
+        Event::Shutdown { ep } => {
+            assert!(std::ptr::addr_eq(Arc::as_ptr(&ep), Arc::as_ptr(&side.ep)));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn both_ends_are_told_of_shutdowns_that_cross() {
+    let Pair { a, a_eq, b, host } = pair(&[], &[]);
+    a.ep.cm().unwrap().shutdown().unwrap();
+    b.ep.cm().unwrap().shutdown().unwrap();
+    expect_shutdown(&*a_eq, &a);
+    expect_shutdown(&*host.eq, &b);
+    for eq in [&a_eq, &host.eq] {
+        assert_eq!(eq.read().unwrap_err(), Errno::Again, "an end is told once");
+    }
 }
 
 #[test]
@@ -301,6 +356,7 @@ fn the_end_of_a_connection_is_told_of_before_the_request_that_came_after_it() {
     }
     let (_, data) = host.request(|| next.drive());
     assert_eq!(data, b"next");
+    expect_shutdown(&*a_eq, &a);
 }
 
 /// A passive endpoint that has no address yet.

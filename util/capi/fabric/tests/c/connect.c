@@ -161,6 +161,9 @@ static void client(int channel)
 	CHECK(done.len == 4 && !memcmp(buf, "pong", 4));
 	IS(fi_shutdown(ep, 1), -FI_EBADFLAGS);
 	OK(fi_shutdown(ep, 0));
+	OK(fi_shutdown(ep, 0));
+	event(eq, FI_SHUTDOWN, &entry.cm, sizeof entry);
+	CHECK(entry.cm.fid == &ep->fid);
 
 	struct fi_eq_entry own = {.context = ctx, .data = 9}, back;
 	IS(fi_eq_write(eq, FI_NOTIFY, &own, sizeof own, 0), sizeof own);
