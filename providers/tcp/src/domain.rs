@@ -12,7 +12,7 @@ use selvedge::{
     SharedReceives, av, cntr, collective, cq, eq,
 };
 use selvedge_kit::domain::Base;
-use selvedge_kit::ip::Av;
+use selvedge_kit::ip::{Av, own_address};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::{self, Scalable};
 use selvedge_kit::{atomic, coll, own_av, own_eq, srx};
@@ -79,10 +79,7 @@ impl Parts {
             let what = format!("the tcp provider has no scalable endpoints of type {ep_type}");
             return Err(Error::new(Errno::Inval, what));
         }
-        let from = match info.src_addr {
-            Some(Address::Ip(addr)) => addr,
-            _ => ANYWHERE,
-        };
+        let from = own_address(info)?.unwrap_or(ANYWHERE);
         let row = Row::open(from, sep::contexts(&info.ep_attr)?, &self.config)?;
         let (parts, address) = (Arc::clone(self), Address::Ip(row.first()));
         Scalable::open(info, address, move |number, info, bind, seat| {

@@ -18,7 +18,7 @@ use selvedge_kit::coll::{self, Mailbox};
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
-use selvedge_kit::ip::Av;
+use selvedge_kit::ip::{Av, own_address};
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::Seat;
@@ -122,10 +122,7 @@ impl Endpoint {
             Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
         })?;
         let epoll = Arc::new(epoll);
-        let mut from = match info.src_addr {
-            Some(Address::Ip(addr)) => Some(addr),
-            _ => None,
-        };
+        let mut from = own_address(info)?;
         let (mut door, mut av, mut connection) = (None, None, Connection::default());
         match info.ep_attr.ep_type {
             EpType::Rdm => {

@@ -13,7 +13,7 @@ use selvedge::{Address, Errno, Error, Info, PassiveEndpoint, Result};
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::eq::Queue;
-use selvedge_kit::ip::{known_as, resolve};
+use selvedge_kit::ip::{known_as, own_address, resolve};
 use selvedge_kit::lock::{Guard, Lock};
 use selvedge_kit::wait::Rest;
 
@@ -129,10 +129,10 @@ impl Passive {
     /// # Errors
     /// The system's, when descriptors are short; those of [`take`].
     pub(crate) fn open(info: &Info, config: Config, eq: &Arc<Queue>) -> Result<Arc<Self>, Error> {
-        let stand = match (take(info.handle)?, &info.src_addr) {
-            (Taken::Place(place, at), _) => Stand::Bound(place, at),
-            (_, Some(Address::Ip(at))) => Stand::Wanted(Some(*at)),
-            _ => Stand::Wanted(None),
+        let wanted = own_address(info)?;
+        let stand = match take(info.handle)? {
+            Taken::Place(place, at) => Stand::Bound(place, at),
+            _ => Stand::Wanted(wanted),
         };
         let config = config.keyed(info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {

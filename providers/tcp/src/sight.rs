@@ -69,9 +69,7 @@ impl Lane {
         match self.stage {
             _ if self.is_parting => PeerState::Ending,
             Stage::Resting { .. } | Stage::Connecting { .. } => PeerState::Awaited,
-            Stage::Securing { .. } | Stage::Proving { .. } | Stage::Asking { .. } => {
-                PeerState::Greeting
-            }
+            Stage::Securing | Stage::Proving | Stage::Asking => PeerState::Greeting,
             Stage::Up => PeerState::Up,
         }
     }

@@ -15,7 +15,7 @@ use selvedge::{
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
-use selvedge_kit::ip::{Av, known_as};
+use selvedge_kit::ip::{Av, known_as, own_address};
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::wait::Rest;
 use selvedge_kit::{Drivers, Ep, RemoteCounters, own_av, own_eq};
@@ -90,10 +90,8 @@ impl Endpoint {
             Some(eq) => Arc::downgrade(&own_eq(eq)?),
             None => Weak::new(),
         };
-        let at = match info.src_addr {
-            Some(Address::Ip(addr)) => addr,
-            _ => SocketAddr::from(([0, 0, 0, 0], 0)),
-        };
+        let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let at = own_address(info)?.unwrap_or(anywhere);
         let drivers = base.drivers(&ep).with_eq(&eq);
         let opened = open_socket(at, config.buffer_size).and_then(|(socket, addr)| {
             let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);

@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use selvedge::{AddrFormat, Address, Caps, Error, Info, InfoFlags, Query, Result};
+use selvedge::{AddrFormat, Address, Caps, Errno, Error, Info, InfoFlags, Query, Result};
 
 use super::interface::Interface;
-use super::resolve::{resolve, source_for};
+use super::resolve::{resolve, source_for, written};
 
 /// Where an endpoint is, and whom it is to talk to.
 #[derive(Debug)]
@@ -34,6 +34,31 @@ impl Place<'_> {
             }
         }
     }
+}
+
+/// The address that an endpoint of this description is to have, if it names one.
+///
+/// # Errors
+/// [`Errno::Inval`] for one that is no IP address with a port, by its value.
+pub fn own_address(info: &Info) -> Result<Option<SocketAddr>, Error> {
+    let Some(address) = &info.src_addr else {
+        return Ok(None);
+    };
+    let ip = match address {
+        Address::Ip(ip) => Some(*ip),
+        Address::Str(text) => written(text),
+        _ => None,
+    };
+    ip.map(Some).ok_or_else(|| {
+        let what = format!(
+            "source address {:?}: an endpoint of the {} provider has an IP address and a port up \
+             to 65535, such as 127.0.0.1:24601 or [::1]:24601; a host's name and a service go to \
+             discovery, as node and service with FI_SOURCE",
+            address.to_string(),
+            info.fabric_attr.prov_name
+        );
+        Error::new(Errno::Inval, what)
+    })
 }
 
 /// The places that a query is about: the one that it names, or every interface.

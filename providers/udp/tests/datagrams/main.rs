@@ -9,9 +9,11 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use selvedge::cq::Entry;
+use selvedge::cq::{self, Entry};
 use selvedge::eq::Event;
-use selvedge::{Address, Caps, CompletionFlags, Context, Errno, FiAddr, OpFlags, wait};
+use selvedge::{
+    Address, Bindings, Caps, CompletionFlags, Context, Errno, FiAddr, OpFlags, av, wait,
+};
 
 use side::{Side, until};
 
@@ -259,5 +261,20 @@ fn a_group_is_heard_by_its_members_until_they_leave() {
     for address in ["127.0.0.1:5", "239.255.77.1:0"] {
         let refused = here.ep.join(&address.parse().unwrap(), Context(0));
         assert_eq!(refused.err(), Some(Errno::Inval), "{address}");
+    }
+}
+
+#[test]
+fn an_address_of_its_own_that_is_none_is_refused_by_value() {
+    let side = Side::new();
+    for text in ["localhost:24601", "127.0.0.1:99999", "fi_shm://here"] {
+        let mut info = side.info.clone();
+        info.src_addr = Some(text.parse().unwrap());
+        let domain = info.open().unwrap();
+        let cq = domain.cq(&cq::Attr::default()).unwrap();
+        let av = domain.av(&av::Attr::default()).unwrap();
+        let error = domain.endpoint(&info, Bindings::new(cq, av)).unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval, "{error}");
+        assert!(error.to_string().contains(text), "{error}");
     }
 }

@@ -1,0 +1,66 @@
+//! Addresses that endpoints are to have.
+
+use std::sync::Arc;
+
+use selvedge::info::EpType;
+use selvedge::{Address, Bindings, Errno, Error, Info, av, cq, eq};
+
+use crate::side::{Side, info};
+
+fn at(text: &str, ep_type: EpType) -> Info {
+    let mut info = info(ep_type, &[]);
+    info.src_addr = Some(text.parse().unwrap());
+    info
+}
+
+fn bindings(info: &Info) -> Bindings {
+    let domain = info.open().unwrap();
+    let cq = domain.cq(&cq::Attr::default()).unwrap();
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let mut bindings = Bindings::new(cq, av);
+    let fabric = info.fabric().unwrap();
+    bindings.eq = Some(fabric.eq(&eq::Attr::default()).unwrap());
+    bindings
+}
+
+/// What each kind of endpoint says to it.
+fn refusals(text: &str) -> [Error; 4] {
+    let open = |ep_type| {
+        let info = at(text, ep_type);
+        info.open()
+            .unwrap()
+            .endpoint(&info, bindings(&info))
+            .unwrap_err()
+    };
+    let scalable = at(text, EpType::Rdm);
+    let scalable = scalable.open().unwrap().scalable_endpoint(&scalable);
+    let passive = at(text, EpType::Msg);
+    let fabric = passive.fabric().unwrap();
+    let eq = fabric.eq(&eq::Attr::default()).unwrap();
+    let passive = fabric.passive_endpoint(&passive, Arc::clone(&eq));
+    [
+        open(EpType::Rdm),
+        open(EpType::Msg),
+        scalable.unwrap_err(),
+        passive.unwrap_err(),
+    ]
+}
+
+#[test]
+fn an_address_of_its_own_that_is_none_is_refused_by_value() {
+    for text in ["localhost:24601", "127.0.0.1:99999", "fi_shm://here"] {
+        for error in refusals(text) {
+            assert_eq!(error.errno(), Errno::Inval, "{error}");
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_address_of_its_own_may_be_written_out() {
+    let side = Side::open(&at("fi_sockaddr_in://127.0.0.1:0", EpType::Rdm));
+    let Ok(Address::Ip(addr)) = side.ep.address() else {
+        panic!("{:?}", side.ep.address());
+    };
+    assert!(addr.ip().is_loopback() && addr.port() != 0, "{addr}");
+}
