@@ -3,6 +3,7 @@
 pub mod bmi;
 pub mod buffer;
 pub mod campaign;
+mod child;
 pub mod clock;
 pub mod command;
 pub mod comparison;
@@ -19,6 +20,7 @@ pub mod output;
 pub mod pair;
 pub mod plot;
 pub mod progress;
+pub mod shmem;
 pub mod size;
 pub mod stats;
 pub mod suite;

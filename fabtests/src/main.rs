@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 use fabtests::bmi::requests;
 use fabtests::campaign::actor;
 use fabtests::command::{
-    bench, bmi, campaign, compare, crowd, doctor, limits, pingpong, plot, run,
+    bench, bmi, campaign, compare, crowd, doctor, limits, pingpong, plot, run, shmem,
 };
 use fabtests::pair::role;
 use fabtests::suite::{conformance, misbehave};
@@ -42,6 +42,10 @@ enum Command {
     /// Have many processes talk to each other, all to all, and show what meeting costs in time and
     /// memory
     Crowd(crowd::Args),
+    /// Have processes access each other's memory as a SHMEM library does, and check every result
+    Shmem(shmem::Args),
+    #[command(hide = true)]
+    ShmemProcess(shmem::ProcessArgs),
     /// List the programs under upstream's names, which `fabtests NAME ...` runs
     Programs,
     /// Link to this program under the names of all of them
@@ -85,6 +89,8 @@ fn main() -> ExitCode {
         Command::BmiClient(args) => requests::client(&args),
         Command::Role(args) => role::run(&args),
         Command::Crowd(args) => crowd::run(&args),
+        Command::Shmem(args) => shmem::run(&args),
+        Command::ShmemProcess(args) => shmem::process(&args),
         Command::Member(args) => crowd::member(&args),
         Command::Attach(args) => doctor::attach(&args),
         Command::Actor(args) => actor::run(&args),

@@ -15,6 +15,7 @@ mod place;
 pub mod plot;
 mod print;
 pub mod run;
+pub mod shmem;
 mod terminals;
 
 pub use place::PlaceArgs;

@@ -6,15 +6,12 @@
 mod member;
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use anyhow::Context as _;
 use serde::Serialize;
+
+use crate::child::{ChildProcess, Deadline, answers};
 
 pub use member::run as run_member;
 
@@ -44,9 +41,12 @@ pub struct Census {
 /// When a process cannot be started or dies, a message is wrong, or the time is over.
 pub fn gather(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Result<Census> {
     let mut members = (0..processes)
-        .map(|number| Member::start(number, processes, rounds))
+        .map(|number| {
+            let args = [number, processes, rounds as usize].map(|arg| arg.to_string());
+            ChildProcess::start(number, [["member".to_owned()].as_slice(), &args].concat())
+        })
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let _watchdog = Watchdog::over(&members, timeout);
+    let _deadline = Deadline::set(&members, timeout);
     let names = answers(&mut members)?;
     let names = names.join(" ");
     let before = pss(&members)?;
@@ -70,7 +70,7 @@ pub fn gather(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Resul
         times.push(begin.elapsed());
     }
     times.sort();
-    let descriptors = members.iter().map(Member::descriptors).max();
+    let descriptors = members.iter().map(descriptors).max();
     let pairs = (processes * (processes - 1)) as u64;
     Ok(Census {
         processes,
@@ -87,20 +87,15 @@ fn millis(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }
 
-/// One line of every member.
-fn answers(members: &mut [Member]) -> anyhow::Result<Vec<String>> {
-    members.iter_mut().map(Member::answer).collect()
-}
-
-fn pss(members: &[Member]) -> anyhow::Result<u64> {
-    members.iter().map(Member::pss).sum()
+fn pss(members: &[ChildProcess]) -> anyhow::Result<u64> {
+    members.iter().map(process_pss).sum()
 }
 
 /// KiB of all memory files that the provider has made, each counted once.
-fn shared(members: &[Member]) -> anyhow::Result<u64> {
+fn shared(members: &[ChildProcess]) -> anyhow::Result<u64> {
     let mut files = HashMap::new();
     for member in members {
-        let path = format!("/proc/{}/maps", member.child.id());
+        let path = format!("/proc/{}/maps", member.id());
         let maps = std::fs::read_to_string(&path).with_context(|| path)?;
         let own = maps.lines().filter_map(memory_file);
         files.extend(own.map(|(inode, bytes)| (inode.to_owned(), bytes)));
@@ -118,84 +113,17 @@ fn memory_file(line: &str) -> Option<(&str, u64)> {
     is_ours.then_some((inode, number(end)? - number(start)?))
 }
 
-/// A process of the crowd, killed when dropped.
-struct Member {
-    number: usize,
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+fn process_pss(process: &ChildProcess) -> anyhow::Result<u64> {
+    let path = format!("/proc/{}/smaps_rollup", process.id());
+    let text = std::fs::read_to_string(&path).with_context(|| path)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let figure = line.and_then(|line| line.split_whitespace().next());
+    Ok(figure.context("no Pss")?.parse()?)
 }
 
-impl Member {
-    fn start(number: usize, processes: usize, rounds: u32) -> anyhow::Result<Self> {
-        let mut child = Command::new("/proc/self/exe")
-            .arg("member")
-            .args([
-                number.to_string(),
-                processes.to_string(),
-                rounds.to_string(),
-            ])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("starting process {number}"))?;
-        Ok(Self {
-            number,
-            input: child.stdin.take().context("no pipe")?,
-            output: BufReader::new(child.stdout.take().context("no pipe")?),
-            child,
-        })
-    }
-
-    fn tell(&mut self, line: &str) -> anyhow::Result<()> {
-        writeln!(self.input, "{line}").with_context(|| format!("process {} died", self.number))
-    }
-
-    fn answer(&mut self) -> anyhow::Result<String> {
-        let mut line = String::new();
-        let len = self.output.read_line(&mut line)?;
-        ensure!(len > 0, "process {} died or was killed", self.number);
-        Ok(line.trim().to_owned())
-    }
-
-    fn pss(&self) -> anyhow::Result<u64> {
-        let path = format!("/proc/{}/smaps_rollup", self.child.id());
-        let text = std::fs::read_to_string(&path).with_context(|| path)?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-        let figure = line.and_then(|line| line.split_whitespace().next());
-        Ok(figure.context("no Pss")?.parse()?)
-    }
-
-    fn descriptors(&self) -> u64 {
-        let path = format!("/proc/{}/fd", self.child.id());
-        std::fs::read_dir(path).map_or(0, Iterator::count) as u64
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Kills the processes when the time is over: whoever waits for one of them then hears of it.
-struct Watchdog(#[expect(dead_code, reason = "its end is the news")] Sender<()>);
-
-impl Watchdog {
-    fn over(members: &[Member], timeout: Duration) -> Self {
-        let (alive, over) = channel::<()>();
-        let pids: Vec<_> = members.iter().map(|member| member.child.id()).collect();
-        std::thread::spawn(move || {
-            let ended = over.recv_timeout(timeout);
-            if ended == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                for pid in pids {
-                    let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
-                }
-            }
-        });
-        Self(alive)
-    }
+fn descriptors(process: &ChildProcess) -> u64 {
+    let path = format!("/proc/{}/fd", process.id());
+    std::fs::read_dir(path).map_or(0, Iterator::count) as u64
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub struct Auto {
 #[derive(Debug)]
 struct Work {
     driven: Driven,
-    waiting: Waiting,
+    waiting: Arc<Waiting>,
     is_over: AtomicBool,
 }
 
@@ -108,6 +108,7 @@ struct Shift<'a>(&'a Work);
 
 impl Awaited for Shift<'_> {
     type Found = ();
+    const LEAVES: bool = false;
 
     /// Works until nothing moves.
     fn read(&mut self) -> Option<()> {

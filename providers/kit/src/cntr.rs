@@ -32,7 +32,7 @@ pub struct Cntr {
     read: [AtomicU64; 2],
     events: Events,
     driven: Driven,
-    waiting_threads: Waiting,
+    waiting_threads: Arc<Waiting>,
     /// What is done when it has reached a number.
     pub(crate) work: List,
 }

@@ -88,6 +88,17 @@ impl Driven {
         bound.map_or(Rest::UntilWoken, Rest::AtMost)
     }
 
+    /// A thread that was woken, or was refused to park, goes without parking again. What woke it may
+    /// have been meant for others, too, and it may have consumed what would have woken them: they are
+    /// woken, and ask anew.
+    pub(crate) fn leave(&self) {
+        for attached in self.list.lock().iter() {
+            if let Some(waiters) = attached.ep.waiters() {
+                waiters.wake();
+            }
+        }
+    }
+
     /// A thread that has slept was woken.
     pub(crate) fn woken(&self) {
         for attached in self.list.lock().iter() {

@@ -21,7 +21,7 @@ pub struct Queue {
     events: Mutex<VecDeque<Result<Event, ErrEntry>>>,
     size: usize,
     driven: Driven,
-    waiting_threads: Waiting,
+    waiting_threads: Arc<Waiting>,
 }
 
 impl Queue {

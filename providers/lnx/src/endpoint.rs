@@ -13,7 +13,7 @@ use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::srx::{Manner, Receiver};
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::{Rest, Waiters};
 use selvedge_kit::{Drivers, Ep, RemoteCounters, own_av};
 
 use crate::av::Av;
@@ -41,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) state: Native<State>,
     /// What becomes ready with news of either link while somebody sleeps.
     epoll: Epoll,
+    waiters: Arc<Waiters>,
 }
 
 impl Progress for Inner {
@@ -62,6 +63,10 @@ impl Progress for Inner {
         if let Ok(mut state) = self.state.lock() {
             state.look_at_all(BUDGET);
         }
+    }
+
+    fn waiters(&self) -> Option<&Waiters> {
+        Some(&self.waiters)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -99,6 +104,7 @@ impl Endpoint {
         state.most = config.unexpected_size;
         state.listen().map_err(failed)?;
         let inner = Arc::new(Inner {
+            waiters: Arc::clone(state.ep.waiters()),
             state: Native::new(locked(base.mode(), state)),
             epoll,
         });

@@ -320,6 +320,7 @@ impl State {
         peer.incarnation = Some(hello.incarnation);
         peer.wants_notices = inbox.region.wants_notices();
         (peer.is_careful, peer.is_fenced) = (peer.wants_notices, false);
+        peer.sibling = self.shared.siblings.find(&peer.name);
         peer.inbox = Some(inbox);
         peer.keys.expect(hello.key_chunks as usize);
         if self.config.protocol != Protocol::Bounce {

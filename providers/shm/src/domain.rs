@@ -23,6 +23,7 @@ use crate::endpoint::{self, Place};
 use crate::exports::Exports;
 use crate::mr::{self, Keys};
 use crate::name::Name;
+use crate::rma::sibling::Siblings;
 use crate::special::{self, Special};
 
 /// The memory of this machine.
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) exports: Exports,
     pub(crate) special: Special,
     pub(crate) keys: Keys,
+    pub(crate) siblings: Siblings,
 }
 
 impl Shared {
@@ -57,6 +59,7 @@ impl Shared {
             exports: Exports::default(),
             special: Special::default(),
             keys: Keys::new(mode, watchers),
+            siblings: Siblings::default(),
         }
     }
 }

@@ -18,7 +18,7 @@ use selvedge_kit::domain::Base;
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::sep::Seat;
 use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::{Rest, Waiters};
 use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_srx};
 
 use crate::av::Av;
@@ -55,6 +55,7 @@ pub(crate) struct Inner {
     pub(crate) state: Native<State>,
     /// What becomes ready with news while somebody sleeps.
     epoll: Arc<Epoll>,
+    waiters: Arc<Waiters>,
 }
 
 impl Progress for Inner {
@@ -75,6 +76,10 @@ impl Progress for Inner {
         if let Ok(mut state) = self.state.lock() {
             state.woken();
         }
+    }
+
+    fn waiters(&self) -> Option<&Waiters> {
+        Some(&self.waiters)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -115,17 +120,20 @@ impl Endpoint {
         ep.sight.set_name(name.as_str());
         let (inject_size, epoll) = (config.inject_size, control.epoll());
         let manner = Manner::new(info, config.inject_size);
+        let (siblings, counts_peers) = (Arc::clone(&shared), ep.counts_peers());
         let mut state = State::new(config, manner, ep, av, control, shared);
         let srx = own_srx(bind)?;
         if let Some(srx) = &srx {
             state.inbound.share(srx);
         }
         let inner = Arc::new(Inner {
+            waiters: Arc::clone(state.ep.waiters()),
             state: Native::new(locked(base.mode(), state)),
             epoll,
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
         drivers.attach(&progress)?;
+        siblings.siblings.add(&name, counts_peers);
         if let Some(srx) = srx {
             let member: Arc<dyn Member> = Arc::clone(&inner) as Arc<dyn Member>;
             srx.join(Arc::downgrade(&member));

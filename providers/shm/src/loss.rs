@@ -177,6 +177,7 @@ impl State {
     /// Ends every contact. Nothing of ours is touched by a peer afterwards: a copy that is under
     /// way is thrown away by whoever makes it.
     pub(crate) fn close(&mut self) {
+        self.shared.siblings.remove(&self.control.name);
         for peer in &mut self.peers {
             if let Some(out) = &peer.out {
                 out.region.close();

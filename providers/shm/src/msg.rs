@@ -164,14 +164,15 @@ impl Endpoint {
         // SAFETY: `bytes` is borrowed for the whole call, and an injected message is copied before
         // it returns: `proto::send` keeps no buffer of a message with `INJECT`.
         let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
+        let mut state = self.inner.state.lock()?;
+        let flags = state.ep.inject_flags();
         let send = || Send {
             header: Header { kind, tag, data },
             dest,
             context: Context::default(),
-            flags: OpFlags::INJECT,
+            flags,
             reports: false,
         };
-        let mut state = self.inner.state.lock()?;
         if buf.len() == 8 && state.send_word(buf.word(), &send()) {
             return Ok(());
         }

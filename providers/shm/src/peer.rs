@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
@@ -26,6 +27,7 @@ use crate::rma::Later;
 use crate::rma::access::PeerKeys;
 use crate::rma::direct::Windows;
 use crate::rma::read::Reply;
+use crate::rma::sibling::{Sibling, Siblings};
 use crate::smr::attention::Caller;
 use crate::smr::bounce::{BounceReceiver, BounceSender, Filled};
 use crate::smr::bytes::Bytes;
@@ -66,6 +68,8 @@ pub(crate) struct Peer {
     pub(crate) is_fenced: bool,
     /// Whether the peer counts what one-sided operations do without it.
     pub(crate) wants_notices: bool,
+    /// The peer as an endpoint of this domain, if it is or was one.
+    pub(crate) sibling: Option<Arc<Sibling>>,
     /// What is meant for its next life, while this one is heard.
     pub(crate) aside: Option<Box<Aside>>,
     /// Whether this life has a next one, for which receives from it wait when it is over.
@@ -208,8 +212,9 @@ pub(crate) struct Ops {
 }
 
 impl Peer {
-    pub(crate) fn new(name: Name) -> Self {
+    pub(crate) fn new(name: Name, siblings: &Siblings) -> Self {
         Self {
+            sibling: siblings.find(&name),
             name,
             state: State::Idle,
             life: 0,
@@ -247,12 +252,12 @@ impl Peer {
     }
 
     /// Gives the place of a peer that is gone to one with another name.
-    pub(crate) fn become_another(&mut self, name: Name) {
+    pub(crate) fn become_another(&mut self, name: Name, siblings: &Siblings) {
         let (life, is_active) = (self.life, self.is_active);
         *self = Self {
             life,
             is_active,
-            ..Self::new(name)
+            ..Self::new(name, siblings)
         };
     }
 

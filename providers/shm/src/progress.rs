@@ -40,6 +40,9 @@ impl State {
             done += self.move_transfers();
         }
         self.look_around(done);
+        if self.wakeups.parking.is_unbounded() {
+            self.bound_parked();
+        }
         done
     }
 
@@ -176,7 +179,7 @@ impl State {
 
     #[cold]
     fn look_at_clock(&mut self, interval: Duration) {
-        let interval = match self.get_up() {
+        let interval = match self.disarm_wakeups() {
             true => Duration::ZERO,
             false => interval,
         };
@@ -247,7 +250,7 @@ impl State {
             self.cool_down(oldest);
         }
         self.hot.push(index as u32);
-        self.weaken();
+        self.spend_wakeup();
     }
 
     fn cool_down(&mut self, index: usize) {

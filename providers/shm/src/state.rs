@@ -23,12 +23,12 @@ use crate::control::Control;
 use crate::domain;
 use crate::exchange::Exchange;
 use crate::name::Name;
+use crate::parking::Wakeups;
 use crate::peer::{Peer, State as PeerState};
 use crate::progress::{LOOKS, LOOKS_IN_TURN};
 use crate::proto::into::Into;
 use crate::proto::{self, Sent, inject, inline, iov, status};
 use crate::receive;
-use crate::rest::Bed;
 use crate::rma::direct::Aim;
 
 /// Everything that an endpoint is.
@@ -60,8 +60,7 @@ pub(crate) struct State {
     /// Places of peers that are gone for good, or were when they were noted down.
     vacant: Vec<u32>,
     pub(crate) turn: Turn,
-    /// Whoever sleeps until something comes.
-    pub(crate) bed: Bed,
+    pub(crate) wakeups: Wakeups,
     pub(crate) exchange: Exchange,
     /// How many lives of peers have ended, if a layer wants to know.
     pub(crate) ends: Arc<AtomicU64>,
@@ -181,7 +180,7 @@ impl State {
                 sweep: 0,
                 reuse: 0,
             },
-            bed: Bed::default(),
+            wakeups: Wakeups::default(),
             exchange: Exchange::default(),
             ends: Arc::default(),
             aim: Aim::NOWHERE,
@@ -449,7 +448,8 @@ impl State {
             return index as usize;
         }
         let index = self.peers.len();
-        self.peers.push(Peer::new(name.clone()));
+        self.peers
+            .push(Peer::new(name.clone(), &self.shared.siblings));
         self.names.insert(name.clone(), index as u32);
         index
     }
@@ -465,7 +465,7 @@ impl State {
         };
         self.names.remove(&self.peers[index].name);
         self.names.insert(name.clone(), index as u32);
-        self.peers[index].become_another(name.clone());
+        self.peers[index].become_another(name.clone(), &self.shared.siblings);
         index
     }
 

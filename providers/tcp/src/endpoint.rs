@@ -23,7 +23,7 @@ use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::Seat;
 use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::{Rest, Waiters};
 use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_eq, own_srx};
 
 use crate::cm::Connection;
@@ -66,6 +66,7 @@ pub(crate) struct Inner {
     pub(crate) state: Native<State>,
     /// What becomes ready with news while somebody sleeps.
     epoll: Arc<Epoll>,
+    waiters: Arc<Waiters>,
 }
 
 impl Progress for Inner {
@@ -86,6 +87,10 @@ impl Progress for Inner {
         if let Ok(mut state) = self.state.lock() {
             state.woken();
         }
+    }
+
+    fn waiters(&self) -> Option<&Waiters> {
+        Some(&self.waiters)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -173,6 +178,7 @@ impl Endpoint {
             state.inbound.share(srx);
         }
         let inner = Arc::new(Inner {
+            waiters: Arc::clone(state.ep.waiters()),
             state: Native::new(locked(base.mode(), state)),
             epoll,
         });

@@ -17,7 +17,7 @@ use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::{Av, known_as, own_address};
 use selvedge_kit::lock::{Lock, Mode};
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::{Rest, Waiters};
 use selvedge_kit::{Drivers, Ep, RemoteCounters, own_av, own_eq};
 
 use crate::config::Config;
@@ -45,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) state: Native<State>,
     /// What becomes ready with news while somebody sleeps.
     epoll: Arc<Epoll>,
+    waiters: Arc<Waiters>,
 }
 
 impl Progress for Inner {
@@ -65,6 +66,10 @@ impl Progress for Inner {
         if let Ok(mut state) = self.state.lock() {
             state.woken();
         }
+    }
+
+    fn waiters(&self) -> Option<&Waiters> {
+        Some(&self.waiters)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -111,6 +116,7 @@ impl Endpoint {
             Error::new(errno, format!("opening an endpoint at {at}")).because(cause)
         })?;
         let inner = Arc::new(Inner {
+            waiters: Arc::clone(state.ep.waiters()),
             state: Native::new(locked(base.mode(), state)),
             epoll,
         });

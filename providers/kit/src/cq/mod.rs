@@ -12,7 +12,7 @@ use std::time::Duration;
 pub use ring::CqRing;
 pub use sink::Sink;
 
-use crate::wait::Rest;
+use crate::wait::{Rest, Waiters};
 
 /// What a completion queue drives: an endpoint's inner part.
 pub trait Progress: fmt::Debug + Send + Sync {
@@ -39,6 +39,12 @@ pub trait Progress: fmt::Debug + Send + Sync {
     /// A thread that slept with the leave of [`Self::rest`] was woken, and goes on waiting: moves
     /// what there is. Progress by somebody who does not sleep is not meant.
     fn woken(&self) {}
+
+    /// Where threads that are parked for this object are registered, if anything but
+    /// [`Self::wait_fd`] may have to wake them.
+    fn waiters(&self) -> Option<&Waiters> {
+        None
+    }
 
     /// What becomes ready with news while somebody sleeps.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -36,7 +36,7 @@ pub struct CqRing {
     drops_failed_injects: bool,
     /// Its lock is held while progress runs, which pushes: taken before `store`, never after it.
     driven: Driven,
-    waiting_threads: Waiting,
+    waiting_threads: Arc<Waiting>,
 }
 
 impl CqRing {

@@ -18,6 +18,7 @@ use crate::complaint::complain;
 use crate::cq::CqRing;
 use crate::sight::{self, Page, Settings, Tally, What};
 use crate::srx::Kind;
+use crate::wait::Waiters;
 use crate::work::Ledger;
 
 pub(crate) use bound::Cntrs;
@@ -51,6 +52,7 @@ pub struct Ep {
     ledger: Arc<Ledger>,
     /// Where the operations of a layer above the endpoint report.
     layer: Option<Arc<Mailbox>>,
+    waiters: Arc<Waiters>,
     /// What other processes see of the endpoint.
     pub sight: Page,
 }
@@ -91,6 +93,7 @@ impl Ep {
             max_err_data: info.domain_attr.max_err_data,
             cntrs,
             layer: None,
+            waiters: Arc::default(),
             sight,
         })
     }
@@ -141,10 +144,12 @@ impl Ep {
     /// ([`crate::cq::Progress::rest`]).
     #[cold]
     pub fn wake(&self) {
-        self.tx_cq.wake();
-        self.rx_cq.wake();
-        self.cntrs.iter().for_each(|cntr| cntr.wake());
-        self.ledger.wake();
+        self.waiters.wake();
+    }
+
+    /// Where threads that sleep for this endpoint are registered.
+    pub const fn waiters(&self) -> &Arc<Waiters> {
+        &self.waiters
     }
 
     /// Completions that nobody has read.
@@ -161,6 +166,14 @@ impl Ep {
     #[inline]
     pub const fn tx_flags(&self, flags: OpFlags) -> OpFlags {
         resolved(flags, self.tx_default)
+    }
+
+    /// The flags of an operation that is injected (fi_inject(3), fi_inject_write(3),
+    /// fi_inject_atomic(3)): the endpoint's defaults, of which a completion level decides when the
+    /// operation is counted (fi_endpoint(3), "op_flags").
+    #[inline]
+    pub const fn inject_flags(&self) -> OpFlags {
+        self.tx_flags(OpFlags::INJECT.union(OpFlags::DEFAULT))
     }
 
     /// The flags of a receive, likewise. A default [`OpFlags::MULTI_RECV`] is for untagged receives;

@@ -8,10 +8,11 @@
 mod pause;
 mod set;
 mod spin;
+mod waiters;
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use selvedge::{Errno, Error, Result};
 pub use self::pause::Pause;
 use self::set::Set;
 pub use self::spin::{Spin, Spinning};
+pub use self::waiters::Waiters;
 use crate::birth::Birth;
 use crate::cq::Progress;
 use crate::driven::Driven;
@@ -41,6 +43,8 @@ pub enum Rest {
 pub(crate) trait Awaited {
     /// What it is given in the end.
     type Found;
+    /// Whether the thread goes and does other things once it has found something.
+    const LEAVES: bool = true;
 
     /// Drives progress and takes what is there.
     fn read(&mut self) -> Option<Self::Found>;
@@ -87,7 +91,7 @@ impl Waiting {
     /// # Errors
     /// The system's, when descriptors are short; [`Errno::NoSys`] for an object that is not
     /// offered, by name.
-    pub(crate) fn open(what: &str, object: Object, spin: Duration) -> Result<Self, Error> {
+    pub(crate) fn open(what: &str, object: Object, spin: Duration) -> Result<Arc<Self>, Error> {
         let set = match object {
             Object::None | Object::Yield => None,
             Object::Unspec | Object::Fd => Some(Set::open(what)?),
@@ -96,7 +100,7 @@ impl Waiting {
                 return Err(Error::new(Errno::NoSys, what));
             }
         };
-        Ok(Self {
+        Ok(Arc::new(Self {
             object,
             birth: Birth::here(),
             set,
@@ -104,12 +108,15 @@ impl Waiting {
             asleep: AtomicBool::new(false),
             signalled: AtomicBool::new(false),
             spin: Spin::new(spin),
-        })
+        }))
     }
 
     /// Has news of an endpoint wake whoever sleeps. The endpoint must be driven from here already:
     /// who sleeps now did not ask it.
-    pub(crate) fn add(&self, ep: &dyn Progress) -> Result<(), Error> {
+    pub(crate) fn add(self: &Arc<Self>, ep: &dyn Progress) -> Result<(), Error> {
+        if let Some(waiters) = ep.waiters() {
+            waiters.add(self);
+        }
         if let (Some(set), Some(fd)) = (&self.set, ep.wait_fd()) {
             set.add(fd)?;
         }
@@ -118,7 +125,10 @@ impl Waiting {
     }
 
     /// Ends what [`Self::add`] began.
-    pub(crate) fn remove(&self, ep: &dyn Progress) {
+    pub(crate) fn remove(self: &Arc<Self>, ep: &dyn Progress) {
+        if let Some(waiters) = ep.waiters() {
+            waiters.remove(self);
+        }
         // The set is one for this process and for its forked children.
         if let (Some(set), Some(fd)) = (&self.set, ep.wait_fd())
             && self.birth.is_here()
@@ -178,7 +188,10 @@ impl Waiting {
             return Err(Errno::Again);
         }
         let bound = match driven.rest(true) {
-            Rest::Moved | Rest::AtMost(Duration::ZERO) => return Err(Errno::Again),
+            Rest::Moved | Rest::AtMost(Duration::ZERO) => {
+                driven.leave();
+                return Err(Errno::Again);
+            }
             Rest::UntilWoken => None,
             Rest::AtMost(bound) => Some(bound),
         };
@@ -277,11 +290,12 @@ impl Waiting {
             } else {
                 self.rise(awaited);
             }
-            if let Some(found) = awaited.look() {
-                return Some(found);
-            }
-            if self.is_over(deadline) {
-                return None;
+            let found = awaited.look();
+            if found.is_some() || self.is_over(deadline) {
+                if A::LEAVES {
+                    driven.leave();
+                }
+                return found;
             }
             is_first = false;
             futile = if lay_down.elapsed() < SHORT {

@@ -132,14 +132,6 @@ impl Ledger {
         }
     }
 
-    /// Has whoever sleeps at such a counter ask again whether it may.
-    #[cold]
-    pub(crate) fn wake(&self) {
-        for cntr in self.followers().iter().filter_map(Weak::upgrade) {
-            cntr.wake();
-        }
-    }
-
     fn followers(&self) -> MutexGuard<'_, Vec<Weak<Cntr>>> {
         self.followers
             .lock()

@@ -112,7 +112,13 @@ impl State {
         let peer = &mut self.peers[index];
         let inbox = peer.inbox.as_mut().expect("the command came from it");
         let command = Command::take(inbox)?;
-        let outcome = self.execute(&command);
+        let Command {
+            kernel,
+            targets,
+            payload,
+            ..
+        } = &command;
+        let outcome = self.execute(kernel, targets, payload);
         if outcome.is_ok() {
             self.tell(index, &command);
         }
@@ -126,13 +132,12 @@ impl State {
     }
 
     /// Changes our memory, if the peer may; what was there before, if that was asked for.
-    fn execute(&self, command: &Command) -> Result<Payload, Refused> {
-        let Command {
-            kernel,
-            targets,
-            payload,
-            ..
-        } = command;
+    pub(super) fn execute(
+        &self,
+        kernel: &Kernel,
+        targets: &Targets,
+        payload: &Payload,
+    ) -> Result<Payload, Refused> {
         let regions = self.shared.keys.regions();
         let mut memory = Vec::with_capacity(targets.as_slice().len());
         for target in targets.as_slice() {
@@ -163,6 +168,13 @@ impl State {
         Ok(earlier)
     }
 
+    /// Counts an atomic that was executed, for the regions whose counters want it.
+    pub(super) fn count_atomic(&self, kernel: &Kernel, targets: &Targets) {
+        let places = targets.as_slice().iter();
+        let places = places.map(|target| (target.key, target.count * kernel.size()));
+        self.shared.keys.count(places, kernel.access());
+    }
+
     /// Counts what a peer has done, and reports it if the peer wants that.
     fn tell(&mut self, index: usize, command: &Command) {
         let elements = command.targets.as_slice().iter().map(|target| target.count);
@@ -175,9 +187,7 @@ impl State {
             true => self.ep.peer_read(len),
             false => self.ep.peer_wrote(len),
         }
-        let places = command.targets.as_slice().iter();
-        let places = places.map(|target| (target.key, target.count * command.kernel.size()));
-        self.shared.keys.count(places, command.kernel.access());
+        self.count_atomic(&command.kernel, &command.targets);
         if let Some(data) = command.data {
             let entry = Entry {
                 flags: CompletionFlags::ATOMIC | direction | CompletionFlags::REMOTE_CQ_DATA,

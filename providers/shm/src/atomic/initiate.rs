@@ -40,10 +40,37 @@ impl State {
         if request.report.flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
             return Err(Errno::Again);
         }
-        if self.is_ready(index) {
+        let is_first = peer.later.is_empty();
+        if self.is_ready(index) || is_first && self.may_apply_to_sibling(index, &request)? {
             return self.carry_out(index, &mut request);
         }
         self.meet_first(index, request)
+    }
+
+    /// Whether an atomic may be carried out here, on the memory of an endpoint of this domain.
+    fn may_apply_to_sibling(&mut self, index: usize, request: &Request) -> Result<bool> {
+        // Remote data goes with a command, which answers have to keep their order with.
+        let is_plain = request.data.is_none() && self.peers[index].atomics.is_idle();
+        Ok(is_plain && self.may_access_sibling(index, None, request.report.flags)?)
+    }
+
+    /// Carries an atomic out on a sibling's memory, and reports it.
+    fn apply_to_sibling(&mut self, index: usize, request: &mut Request) {
+        let kernel = request.kernel;
+        match self.execute(&kernel, &request.targets, &request.payload) {
+            Ok(earlier) => {
+                if let Some(mut result) = request.result.take() {
+                    result.write(0, earlier.as_slice());
+                }
+                self.count_atomic(&kernel, &request.targets);
+                self.notify_sibling(index, !kernel.has_result(), None, request.report.len);
+                request.report.done(&self.ep);
+            }
+            Err(refused) => {
+                let target = request.targets.as_slice()[0];
+                self.refuse(index, request, refused, &target);
+            }
+        }
     }
 
     /// The peer has not said yet where its memory is.
@@ -59,6 +86,10 @@ impl State {
 
     /// Checks what is asked for and does it.
     pub(crate) fn carry_out(&mut self, index: usize, request: &mut Request) -> Result {
+        if self.may_apply_to_sibling(index, request)? {
+            self.apply_to_sibling(index, request);
+            return Ok(());
+        }
         let is_special = match self.check(index, request) {
             Ok(is_special) => is_special,
             Err((refused, target)) => {

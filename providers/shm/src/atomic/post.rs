@@ -224,7 +224,7 @@ pub(super) fn injected(len: usize) -> Report {
     Report {
         what: sent(Family::Base),
         context: Context::default(),
-        flags: OpFlags::INJECT,
+        flags: OpFlags::INJECT | OpFlags::DEFAULT,
         completes: false,
         len,
     }

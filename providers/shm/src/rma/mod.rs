@@ -15,6 +15,7 @@ pub(crate) mod direct;
 pub(crate) mod places;
 mod post;
 pub(crate) mod read;
+pub(crate) mod sibling;
 mod take;
 pub(crate) mod write;
 
@@ -132,7 +133,9 @@ impl State {
         }
         let index = self.peer_at(access.peer)?;
         self.peers[index].pass_fence(access.is_fenced())?;
-        if !self.is_ready(index) {
+        let is_first = self.peers[index].later.is_empty();
+        let (data, flags) = (access.data, access.report.flags);
+        if !self.is_ready(index) && !(is_first && self.may_access_sibling(index, data, flags)?) {
             return self.access_later(index, access, local);
         }
         let done = self.carry_out_access(index, &access, local);
@@ -237,6 +240,14 @@ impl State {
         access: &Access,
         local: Local,
     ) -> Result<(), Refused> {
+        match self.may_access_sibling(index, access.data, access.report.flags) {
+            Ok(true) => {
+                self.access_sibling(index, access, local);
+                return Ok(());
+            }
+            Ok(false) => {}
+            Err(errno) => return Err((errno, local)),
+        }
         let grants = match self.grants(index, access) {
             Ok(grants) => grants,
             Err((place, denied)) => {

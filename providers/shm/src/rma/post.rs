@@ -133,16 +133,17 @@ impl Rma for Endpoint {
         }
         let len = bytes.len();
         let place = RmaIov { addr, len, key };
-        let report = Report {
+        let report = |state: &State| Report {
             what: WRITE,
             context: Context::default(),
-            flags: OpFlags::INJECT,
+            flags: state.ep.inject_flags(),
             completes: false,
             len,
         };
         if let Ok(word) = bytes.try_into() {
             let word = u64::from_ne_bytes(word);
             let mut state = self.inner.state.lock()?;
+            let report = report(&state);
             let is_done = match data {
                 Some(data) => state.put_word_and_tell(word, dest, &place, data, &report),
                 None => state.put_word(word, dest, &place, &report),
@@ -151,7 +152,17 @@ impl Rma for Endpoint {
                 return Ok(());
             }
         }
-        self.inject_otherwise(bytes, dest, place, data, report)
+        // SAFETY: `bytes` is borrowed for the whole call, and an operation with `INJECT` keeps no
+        // buffer beyond it: what is not sent at once is copied.
+        let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
+        let mut state = self.inner.state.lock()?;
+        let post = Post {
+            peer: dest,
+            pieces: &[place],
+            data,
+            report: report(&state),
+        };
+        state.post_write(buf, &post)
     }
 }
 
@@ -266,28 +277,6 @@ impl Endpoint {
             report: report(WRITE, msg.context, flags, buf.len()),
         };
         state.post_write(buf, &post)
-    }
-
-    /// A write that completes nothing and is more than a store.
-    #[inline(never)]
-    fn inject_otherwise(
-        &self,
-        bytes: &[u8],
-        peer: FiAddr,
-        place: RmaIov,
-        data: Option<u64>,
-        report: Report,
-    ) -> Result {
-        // SAFETY: `bytes` is borrowed for the whole call, and an operation with `INJECT` keeps no
-        // buffer beyond it: what is not sent at once is copied.
-        let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
-        let post = Post {
-            peer,
-            pieces: &[place],
-            data,
-            report,
-        };
-        self.inner.state.lock()?.post_write(buf, &post)
     }
 }
 

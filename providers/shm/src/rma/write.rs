@@ -110,7 +110,7 @@ impl State {
         let peer = &mut self.peers[index];
         let grant = peer.keys.check(place, RIGHT_WRITE);
         let is_allowed = grant.is_ok_and(|grant| grant.row.kind == Kind::Plain);
-        if peer.is_careful || !is_allowed || peer.reserve(0).is_err() {
+        if peer.is_careful || peer.sibling.is_some() || !is_allowed || peer.reserve(0).is_err() {
             return false;
         }
         send_inside(peer, place, data, buf);

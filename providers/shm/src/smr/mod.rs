@@ -9,6 +9,7 @@
 //! - [`resp_queue`]: answers (`smr_resp`);
 //! - [`doorbell`]: a hint which queues have news;
 //! - [`attention`]: who has to ring, and who sleeps and has to be woken;
+//! - [`parking`]: what threads owe each other that sleep for one owner;
 //! - [`bounce`]: segments for payloads of any size;
 //! - [`special`]: memory that its owner uses as its own and that peers map;
 //! - [`keys`]: what peers may do with memory that was registered;
@@ -79,6 +80,7 @@ pub mod layout;
 mod map;
 #[cfg(loom)]
 pub mod model;
+pub mod parking;
 pub(crate) mod prefetch;
 mod region;
 pub mod resp_queue;

@@ -1,12 +1,10 @@
-//! Rest: how threads that wait for an endpoint sleep, and how peers are woken.
+//! Parking: how threads that wait for an endpoint sleep, and how peers are woken.
 //!
-//! Before somebody sleeps, every peer whose commands are read is told to wake us with the next one,
-//! and then looked at a last time ([`State::rest`]). A wake-up is a packet over the socket to the
-//! peer, whose other packets and whose end wake as well: a sleeper sleeps on the endpoint's
-//! `epoll(7)` descriptor. Who wakes us pays for it once and is not asked again before it was heard.
-//!
-//! All sleepers of an endpoint rely on the same promises of its peers. When one is spent or taken
-//! back, which progress does that is made by somebody who is awake, the others are woken to ask anew.
+//! Before a thread parks, every peer whose commands are read is told to wake the endpoint with the
+//! next one, and then polled a last time ([`State::rest`]). A wake-up is a packet over the socket to
+//! the peer, whose other packets and whose end wake as well: a parked thread sleeps on the endpoint's
+//! `epoll(7)` descriptor. A peer sends one wake-up, and the next one when it was told again.
+//! [`crate::smr::parking`] says what the threads that are parked for one endpoint owe each other.
 
 use std::time::Duration;
 
@@ -16,85 +14,86 @@ use selvedge_kit::wait::Rest;
 use crate::packet::encode_wake;
 use crate::peer::{Peer, State as PeerState};
 use crate::smr::attention::last_look;
+use crate::smr::parking::Parking;
 use crate::state::State;
 
-/// How long a sleep may be when something might come without waking anybody.
+/// How long a thread may park when something might move without anybody waking it.
 const NAP: Duration = Duration::from_millis(1);
-/// Ticks after which progress looks at the clock, whatever it finds.
-const GET_UP: usize = usize::MAX / 2;
-/// Messages that are taken from a peer in a last look.
+/// Ticks after which progress reads the clock, whatever it finds.
+const CLOCK_DUE: usize = usize::MAX / 2;
+/// Messages that are taken from a peer in the last poll before a thread parks.
 const BUDGET: usize = 64;
 
-/// What an endpoint knows of those who sleep.
+/// What an endpoint knows of parked threads and of the peers that wake them.
 #[derive(Debug, Default)]
-pub(crate) struct Bed {
-    /// Whether somebody may sleep: all peers have been told to wake us.
-    is_made: bool,
-    /// Whether that has ever been so: peers that are not polled are told to wake us from then on.
-    was_made: bool,
-    /// Whether a peer no longer wakes us though the bed is made.
-    is_weak: bool,
-    /// Peers may not have noticed that we sleep.
+pub(crate) struct Wakeups {
+    pub(crate) parking: Parking,
+    /// Whether a thread has ever parked: peers that are not polled are told to wake the endpoint from
+    /// then on.
+    was_armed: bool,
+    /// Peers may not have noticed that they are to wake the endpoint.
     is_unfenced: bool,
+    /// The number of the last wake-up that peers were asked for.
     night: u64,
-    /// Peers that were told to wake us, and were not looked at since.
+    /// Peers that were asked to wake the endpoint, and were not polled since.
     unsettled: Vec<u32>,
-    /// How often somebody who does not sleep has made progress.
-    beats: u64,
 }
 
 impl State {
-    /// Whether whoever asks may sleep.
+    /// Whether the thread that asks may park.
     #[inline(never)]
     pub(crate) fn rest(&mut self, seen: &mut u64) -> Rest {
-        // Peers need not wake us as long as somebody polls, who would take their promise back at
-        // once.
-        let others_poll = *seen != 0 && *seen != self.bed.beats;
-        *seen = self.bed.beats;
-        if others_poll {
+        // Peers need not wake us as long as another thread polls: it would disarm them at once.
+        if self.wakeups.parking.has_polled_since(seen) {
             return Rest::AtMost(NAP);
         }
-        if self.look_from_bed() > 0 {
+        if self.progress_before_park() > 0 {
             return Rest::Moved;
         }
-        self.make_bed();
+        self.arm_wakeups();
         let moved = self.poll_settled() + self.move_active();
-        if moved > 0 || self.bed.is_weak {
+        if moved > 0 || !self.wakeups.parking.may_park() {
             return Rest::Moved;
         }
         self.show_now(self.turn.last_control);
-        match self.needs_a_look() {
-            true => Rest::AtMost(NAP),
-            false => self
-                .control
-                .patience()
-                .map_or(Rest::UntilWoken, Rest::AtMost),
+        if self.needs_a_poll() {
+            return Rest::AtMost(NAP);
         }
+        self.wakeups.parking.park_unbounded();
+        self.control
+            .patience()
+            .map_or(Rest::UntilWoken, Rest::AtMost)
     }
 
-    /// A sleeper was woken, and will ask again before it sleeps.
+    /// A parked thread was woken, and goes on waiting or leaves.
     #[inline(never)]
     pub(crate) fn woken(&mut self) {
-        self.look_from_bed();
-        if self.bed.is_weak {
-            self.stir();
-        }
+        self.progress_before_park();
     }
 
-    /// Has whoever sleeps look at what was left to progress.
+    /// Has parked threads look at what was left to progress.
     #[inline]
     pub(crate) fn stir(&mut self) {
-        if self.bed.is_made {
+        if self.wakeups.parking.is_armed() {
+            self.wakeups.parking.wake();
             self.ep.wake();
         }
     }
 
-    /// Somebody makes progress who does not sleep: nobody needs to wake us. Whether the bed was
-    /// made.
-    pub(crate) fn get_up(&mut self) -> bool {
-        self.bed.beats += 1;
-        let was_made = std::mem::take(&mut self.bed.is_made);
-        if was_made {
+    /// Wakes threads that are parked without a bound when something may move without a wake-up: the
+    /// thread that has found it may not make progress again.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn bound_parked(&mut self) {
+        if self.needs_a_poll() {
+            self.stir();
+        }
+    }
+
+    /// A thread makes progress that does not park: no peer needs to wake us. Whether peers were to.
+    pub(crate) fn disarm_wakeups(&mut self) -> bool {
+        let was_armed = self.wakeups.parking.disarm();
+        if was_armed {
             for &index in &self.hot {
                 let peer = &mut self.peers[index as usize];
                 peer.wakes_us = false;
@@ -102,14 +101,13 @@ impl State {
                     out.region.set_attentive(true);
                 }
             }
-            self.bed.is_weak = false;
             self.ep.wake();
         }
-        was_made
+        was_armed
     }
 
     /// Everything that progress does.
-    fn look_from_bed(&mut self) -> usize {
+    fn progress_before_park(&mut self) -> usize {
         let now = std::time::Instant::now();
         self.turn.last_control = now;
         self.look_at_sockets(now);
@@ -127,23 +125,22 @@ impl State {
     }
 
     /// Tells every peer to wake us that does not know it yet.
-    fn make_bed(&mut self) {
-        if !std::mem::replace(&mut self.bed.was_made, true) {
+    fn arm_wakeups(&mut self) {
+        if !std::mem::replace(&mut self.wakeups.was_armed, true) {
             for index in 0..self.peers.len() {
                 self.leave_quiet(index);
             }
         }
-        self.bed.is_made = true;
-        self.bed.is_weak = false;
-        // Whoever is awake and looks only now and then, as one does between two waits, leaves the bed
-        // as it is: the peers' promises hold. Whoever goes on looking gets up at the clock.
+        self.wakeups.parking.arm();
+        // A thread that polls only now and then, as one does between two waits, leaves the peers
+        // armed: their wake-ups hold. One that goes on polling disarms them at the clock.
         self.turn.ticks = 0;
-        let mut is_news = !self.bed.unsettled.is_empty();
+        let mut is_news = !self.wakeups.unsettled.is_empty();
         for place in 0..self.hot.len() {
             is_news |= self.ask_to_wake(self.hot[place] as usize);
         }
         if is_news && !last_look() {
-            self.bed.is_unfenced = true;
+            self.wakeups.is_unfenced = true;
         }
     }
 
@@ -154,29 +151,29 @@ impl State {
             return false;
         }
         if let (Some(out), Some(inbox)) = (&peer.out, &peer.inbox) {
-            self.bed.night += 1;
-            out.region.fall_asleep(self.bed.night);
-            self.bed.is_unfenced |= !inbox.region.is_fenced();
+            self.wakeups.night += 1;
+            out.region.fall_asleep(self.wakeups.night);
+            self.wakeups.is_unfenced |= !inbox.region.is_fenced();
             peer.wakes_us = true;
         }
         peer.wakes_us
     }
 
-    /// A peer is not polled any more: once somebody has slept here, it is to wake us.
+    /// A peer is not polled any more: once a thread has parked here, it is to wake us.
     pub(crate) fn leave_quiet(&mut self, index: usize) {
-        if self.bed.was_made
+        if self.wakeups.was_armed
             && !self.peers[index].is_hot
             && self.ask_to_wake(index)
             && !std::mem::replace(&mut self.peers[index].is_unsettled, true)
         {
-            self.bed.unsettled.push(index as u32);
+            self.wakeups.unsettled.push(index as u32);
         }
     }
 
-    /// The last look at those that were told to wake us.
+    /// The last poll of those that were told to wake us.
     fn poll_settled(&mut self) -> usize {
         let mut moved = self.poll_hot(BUDGET, &mut Sink::none());
-        for index in std::mem::take(&mut self.bed.unsettled) {
+        for index in std::mem::take(&mut self.wakeups.unsettled) {
             let index = index as usize;
             let taken = self.poll(index, BUDGET, &mut Sink::none());
             if taken > 0 {
@@ -186,7 +183,7 @@ impl State {
             let is_unsettled = !self.peers[index].is_hot && self.is_held_up(index);
             self.peers[index].is_unsettled = is_unsettled;
             if is_unsettled {
-                self.bed.unsettled.push(index as u32);
+                self.wakeups.unsettled.push(index as u32);
             }
         }
         moved
@@ -195,27 +192,29 @@ impl State {
     /// A peer has woken us.
     pub(crate) fn was_woken_by(&mut self, index: usize) {
         self.peers[index].wakes_us = false;
-        self.weaken();
+        self.spend_wakeup();
         self.warm_up(index);
         self.poll(index, BUDGET, &mut Sink::none());
     }
 
-    /// A peer does not wake us any more. If there are sleepers who rely on it, the next progress by
-    /// somebody who is awake gets up, and tells them.
-    pub(crate) fn weaken(&mut self) {
-        self.bed.is_weak = true;
-        if self.bed.is_made {
-            self.turn.ticks = GET_UP;
+    /// A peer does not wake us any more. Threads that are parked relied on it.
+    pub(crate) fn spend_wakeup(&mut self) {
+        if self.wakeups.parking.is_armed() {
+            // A thread that goes on polling disarms the others' wake-ups without delay.
+            self.turn.ticks = CLOCK_DUE;
+        }
+        if self.wakeups.parking.spend() {
+            self.ep.wake();
         }
     }
 
     /// Whether something might move without anybody being woken.
-    fn needs_a_look(&self) -> bool {
-        self.bed.is_unfenced
+    fn needs_a_poll(&self) -> bool {
+        self.wakeups.is_unfenced
             || self.config.eager_exchange
             || self.control.is_restless()
             || !self.ending.is_empty()
-            || !self.bed.unsettled.is_empty()
+            || !self.wakeups.unsettled.is_empty()
             || self.shared.exports.is_behind()
             || self
                 .active

@@ -1,0 +1,67 @@
+//! The symmetric heap: what lies where in the memory that every process offers to its peers.
+
+use std::ops::Range;
+
+use super::Config;
+
+/// Bytes of the data that one thread puts to one process.
+pub(super) const DATA: usize = 192 << 10;
+/// Lengths of puts and gets: inside a command, injected, and large by both protocols.
+pub(super) const LENGTHS: [usize; 8] = [8, 4, 64, 1000, 4096, 20_000, 70_000, DATA];
+
+/// Offsets in bytes, the same in all processes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heap {
+    processes: usize,
+    threads: usize,
+}
+
+impl Heap {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            processes: config.processes.into(),
+            threads: config.threads.into(),
+        }
+    }
+
+    /// Bytes of the whole.
+    pub(super) fn len(self) -> usize {
+        self.data(self.processes * self.threads).start
+    }
+
+    /// Where `sender` puts the number of its last barrier.
+    pub(super) fn barrier(self, sender: usize) -> usize {
+        8 * sender
+    }
+
+    /// Where `sender` puts how much it has added to [`Self::sum`].
+    pub(super) fn total(self, sender: usize) -> usize {
+        8 * (self.processes + sender)
+    }
+
+    /// What everybody adds to.
+    pub(super) fn sum(self) -> usize {
+        8 * 2 * self.processes
+    }
+
+    /// A lock: 0, or the number of its holder from 1 on.
+    pub(super) fn lock(self) -> usize {
+        self.sum() + 8
+    }
+
+    /// A number that only the holder of the lock changes.
+    pub(super) fn guarded(self) -> usize {
+        self.lock() + 8
+    }
+
+    /// The number of the last epoch, once process 0 has decided it.
+    pub(super) fn last_epoch(self) -> usize {
+        self.guarded() + 8
+    }
+
+    /// Where a thread of this number among all threads puts data.
+    pub(super) fn data(self, sender: usize) -> Range<usize> {
+        let first = (self.last_epoch() + 8).next_multiple_of(64) + sender * DATA;
+        first..first + DATA
+    }
+}

@@ -1,0 +1,115 @@
+//! A SHMEM library's use of the fabric: processes that put, get and update each other's memory, and
+//! wait for counters.
+//!
+//! Each process has one domain, whose endpoint for incoming operations is another one than those of
+//! its threads. Operations are counted, not reported; delivery completion is the endpoints' default;
+//! a thread sleeps until its operations are done or its memory was changed, and computes in between
+//! without a call of the library. With automatic progress that is how the OpenSHMEM libraries over
+//! OFI use libfabric.
+
+mod heap;
+mod pe;
+mod thread;
+mod work;
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::child::{ChildProcess, Deadline, answers};
+
+pub use work::run_process;
+
+/// What is run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Config {
+    /// Provider
+    #[arg(short, long, default_value = "shm")]
+    pub provider: String,
+    /// Processes
+    #[arg(short = 'n', long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub processes: u16,
+    /// Threads of each process that post, each with an endpoint of its own
+    #[arg(short, long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub threads: u16,
+    /// Seconds; every process ends with the epoch in which they are over
+    #[arg(short, long, default_value_t = 10)]
+    pub seconds: u64,
+    /// Operations of each thread between two barriers
+    #[arg(long, default_value_t = 200)]
+    pub operations: u32,
+    /// Without the thread of automatic progress: threads make progress while they wait
+    #[arg(long)]
+    pub manual: bool,
+    /// Memory that peers access is the domain's own (special memory over shm)
+    #[arg(long)]
+    pub special: bool,
+    /// Seconds after which a wait has failed
+    #[arg(long, default_value_t = 30)]
+    pub timeout: u64,
+    /// Seed of the order of operations
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Totals {
+    /// Barriers passed by every process.
+    pub epochs: u64,
+    /// Operations of all processes.
+    pub operations: u64,
+}
+
+impl Config {
+    /// The arguments that make another process run the same.
+    fn to_args(&self) -> Vec<String> {
+        let mut args: Vec<String> = [
+            ("--provider", self.provider.clone()),
+            ("--processes", self.processes.to_string()),
+            ("--threads", self.threads.to_string()),
+            ("--seconds", self.seconds.to_string()),
+            ("--operations", self.operations.to_string()),
+            ("--timeout", self.timeout.to_string()),
+            ("--seed", self.seed.to_string()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect();
+        let flags = [("--manual", self.manual), ("--special", self.special)];
+        args.extend(flags.iter().filter(|flag| flag.1).map(|flag| flag.0.into()));
+        args
+    }
+}
+
+/// Runs all processes to their end.
+///
+/// # Errors
+/// The first process that failed, and what it said.
+pub fn run(config: &Config) -> anyhow::Result<Totals> {
+    let mut processes = (0..config.processes)
+        .map(|number| {
+            let mut args = vec!["shmem-process".to_owned(), number.to_string()];
+            args.extend(config.to_args());
+            ChildProcess::start(number.into(), args)
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let limit = Duration::from_secs(config.seconds) + 4 * Duration::from_secs(config.timeout);
+    let _deadline = Deadline::set(&processes, limit);
+    let names = answers(&mut processes)?.join(" ");
+    for process in &mut processes {
+        process.tell(&names)?;
+    }
+    answers(&mut processes)?;
+    for process in &mut processes {
+        process.tell("run")?;
+    }
+    let mut totals = Totals::default();
+    for line in answers(&mut processes)? {
+        let (epochs, operations) = line.split_once(' ').with_context(|| line.clone())?;
+        totals.epochs = epochs.parse().with_context(|| line.clone())?;
+        totals.operations += operations.parse::<u64>()?;
+    }
+    Ok(totals)
+}

@@ -1,0 +1,279 @@
+//! What the processes do: epochs of random operations, each checked, with a barrier behind each.
+
+use std::hint::spin_loop;
+use std::io::{BufRead, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+
+use super::Config;
+use super::heap::{DATA, LENGTHS};
+use super::pe::Pe;
+use super::thread::Initiator;
+use crate::campaign::random::Random;
+
+/// The process with the lock that everybody takes.
+const LOCK_OWNER: usize = 0;
+
+/// Runs process `number`: prints its name, reads those of all, and works when it is told to.
+///
+/// # Errors
+/// The operation that failed, took too long or left something else than it should.
+pub fn run_process(number: usize, config: &Config) -> anyhow::Result<()> {
+    let mut lines = std::io::stdin().lock().lines();
+    let mut next = || {
+        lines
+            .next()
+            .context("the parent process has ended")?
+            .context("reading")
+    };
+    let mut pe = Pe::open(config)?;
+    print(&pe.name()?)?;
+    pe.insert(&next()?)?;
+    print("ready")?;
+    next()?;
+    let (epochs, operations) =
+        work(number, config, &pe).with_context(|| format!("process {number}"))?;
+    print(&format!("{epochs} {operations}"))
+}
+
+fn print(line: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
+    let end = Instant::now() + Duration::from_secs(config.seconds);
+    let threads = usize::from(config.threads);
+    let mut workers = (0..threads)
+        .map(|thread| Worker::open(number, number * threads + thread, config, pe))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let mut epoch = 0;
+    loop {
+        epoch += 1;
+        std::thread::scope(|scope| {
+            let running: Vec<_> = workers
+                .iter_mut()
+                .map(|worker| scope.spawn(|| worker.epoch()))
+                .collect();
+            let results = running.into_iter().map(|worker| worker.join());
+            results
+                .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect::<anyhow::Result<()>>()
+        })?;
+        let (first, others) = workers.split_first_mut().context("no thread")?;
+        first.publish(others, epoch, number == 0 && Instant::now() >= end)?;
+        first.barrier()?;
+        first.check_sum()?;
+        let is_last = pe.word(pe.heap.last_epoch()) == epoch;
+        first.barrier()?;
+        if is_last {
+            first.initiator.quiet()?;
+            break;
+        }
+    }
+    Ok((
+        epoch,
+        workers.iter().map(|it| it.initiator.operations).sum(),
+    ))
+}
+
+/// A thread's work.
+struct Worker<'a> {
+    pe: &'a Pe,
+    initiator: Initiator<'a>,
+    random: Random,
+    /// Number of the process, and of the thread among those of all processes.
+    own: usize,
+    thread: usize,
+    operations: u32,
+    /// How much was added to the sum of each process, and the barriers passed.
+    added: Vec<u64>,
+    barriers: u64,
+    data: Vec<u8>,
+    back: Vec<u8>,
+}
+
+impl<'a> Worker<'a> {
+    fn open(own: usize, thread: usize, config: &Config, pe: &'a Pe) -> anyhow::Result<Self> {
+        Ok(Self {
+            pe,
+            initiator: Initiator::open(pe)?,
+            random: Random::new(config.seed ^ (thread as u64) << 32),
+            own,
+            thread,
+            operations: config.operations,
+            added: vec![0; pe.peers.len()],
+            barriers: 0,
+            data: vec![0; DATA],
+            back: vec![0; DATA],
+        })
+    }
+
+    fn epoch(&mut self) -> anyhow::Result<()> {
+        for number in 0..self.operations {
+            let peer = self.random.below(self.pe.peers.len() as u64) as usize;
+            let result = match self.random.below(10) {
+                0..4 => self.put_and_check(peer, number),
+                4..6 => self.update(peer),
+                6 => self.fetch_and_check(peer),
+                7 => self.hold_lock(),
+                8 => self.put_and_reap(peer, number),
+                _ => self.compute(),
+            };
+            result.with_context(|| format!("operation {number} of thread {}", self.thread))?;
+        }
+        self.initiator.quiet()
+    }
+
+    /// Puts, waits until it is there, and gets it back.
+    fn put_and_check(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
+        let at = self.fill(number);
+        let len = self.data.len();
+        // SAFETY: `data` is not changed before the call of `quiet` below has returned.
+        #[expect(unsafe_code, reason = "bytes that stay until they are put")]
+        unsafe { self.initiator.put(peer, at, &self.data) }?;
+        self.initiator.quiet()?;
+        self.check(peer, at)
+            .with_context(|| format!("a put of {len} bytes to process {peer}"))
+    }
+
+    /// The same with a completion.
+    fn put_and_reap(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
+        let at = self.fill(number);
+        let len = self.data.len();
+        self.initiator.put_and_reap(peer, at, &self.data)?;
+        self.check(peer, at)
+            .with_context(|| format!("a put of {len} bytes to process {peer}"))
+    }
+
+    /// Bytes that were not there before, of some length; where they go.
+    fn fill(&mut self, number: u32) -> usize {
+        let len = *self.random.pick(&LENGTHS);
+        let stamp = self.random.word() ^ u64::from(number);
+        self.data.clear();
+        let words = (0..len.div_ceil(8) as u64).map(|word| stamp.wrapping_add(word));
+        self.data.extend(words.flat_map(u64::to_le_bytes));
+        self.data.truncate(len);
+        self.pe.heap.data(self.thread).start
+    }
+
+    fn check(&mut self, peer: usize, at: usize) -> anyhow::Result<()> {
+        if peer == self.own {
+            ensure!(
+                self.pe.holds(at, &self.data),
+                "the bytes are not in our own memory"
+            );
+        }
+        self.back.clear();
+        self.back.resize(self.data.len(), 0);
+        self.initiator.get(peer, at, &mut self.back)?;
+        ensure!(self.back == self.data, "a get brings other bytes back");
+        Ok(())
+    }
+
+    /// Adds to a sum without waiting.
+    fn update(&mut self, peer: usize) -> anyhow::Result<()> {
+        let value = self.random.below(100);
+        self.added[peer] += value;
+        self.initiator.add(peer, self.pe.heap.sum(), value)
+    }
+
+    /// Adds to a sum, whose earlier value is at least what this thread has added.
+    fn fetch_and_check(&mut self, peer: usize) -> anyhow::Result<()> {
+        self.initiator.quiet()?;
+        let (before, value) = (self.added[peer], self.random.below(100));
+        self.added[peer] += value;
+        let earlier = self.initiator.fetch_add(peer, self.pe.heap.sum(), value)?;
+        ensure!(
+            earlier >= before,
+            "the sum at process {peer} was {earlier} after {before} was added"
+        );
+        Ok(())
+    }
+
+    /// Takes the lock of all processes, changes what it guards, and releases it.
+    fn hold_lock(&mut self) -> anyhow::Result<()> {
+        let (lock, guarded) = (self.pe.heap.lock(), self.pe.heap.guarded());
+        let name = self.thread as u64 + 1;
+        while self.initiator.compare_swap(LOCK_OWNER, lock, 0, name)? != 0 {
+            self.compute()?;
+        }
+        let mut word = [0; 8];
+        self.initiator.get(LOCK_OWNER, guarded, &mut word)?;
+        let next = (u64::from_ne_bytes(word) + 1).to_ne_bytes();
+        self.put_word(LOCK_OWNER, guarded, &next)?;
+        self.initiator.quiet()?;
+        self.initiator.get(LOCK_OWNER, guarded, &mut word)?;
+        ensure!(
+            word == next,
+            "somebody else changed what the lock of thread {name} guards"
+        );
+        let holder = self.initiator.swap(LOCK_OWNER, lock, 0)?;
+        ensure!(
+            holder == name,
+            "the lock of thread {name} was held by {holder}"
+        );
+        Ok(())
+    }
+
+    /// Computes for a while without any call.
+    fn compute(&mut self) -> anyhow::Result<()> {
+        let turns = match self.random.once_in(20) {
+            true => 200_000,
+            false => self.random.below(5000),
+        };
+        (0..turns).for_each(|_| spin_loop());
+        Ok(())
+    }
+
+    /// Tells every process how much this process has added to its sum, and whether this epoch is the
+    /// last one.
+    fn publish(&mut self, others: &[Self], epoch: u64, is_last: bool) -> anyhow::Result<()> {
+        for peer in 0..self.pe.peers.len() {
+            let others = others.iter().map(|other| other.added[peer]).sum::<u64>();
+            let total = (self.added[peer] + others).to_ne_bytes();
+            self.put_word(peer, self.pe.heap.total(self.own), &total)?;
+            if is_last {
+                self.put_word(peer, self.pe.heap.last_epoch(), &epoch.to_ne_bytes())?;
+            }
+        }
+        self.initiator.quiet()
+    }
+
+    /// Between two barriers: the sum is what all processes have added.
+    fn check_sum(&self) -> anyhow::Result<()> {
+        let (pe, heap) = (self.pe, self.pe.heap);
+        let totals = (0..pe.peers.len()).map(|peer| pe.word(heap.total(peer)));
+        let (total, sum) = (totals.sum::<u64>(), pe.word(heap.sum()));
+        ensure!(total == sum, "the sum is {sum} after {total} was added");
+        Ok(())
+    }
+
+    /// Waits until all processes are here, by dissemination: in round k each tells the process 2^k
+    /// behind it. What was put and waited for before is seen by everybody afterwards.
+    fn barrier(&mut self) -> anyhow::Result<()> {
+        self.barriers += 1;
+        let (own, count) = (self.own, self.pe.peers.len());
+        let number = self.barriers.to_ne_bytes();
+        for distance in (0..).map(|round| 1 << round).take_while(|&it| it < count) {
+            let (to, from) = ((own + distance) % count, (own + count - distance) % count);
+            self.put_word(to, self.pe.heap.barrier(own), &number)?;
+            let arrived = self
+                .pe
+                .wait_until(self.pe.heap.barrier(from), self.barriers);
+            arrived.with_context(|| format!("barrier {} and process {from}", self.barriers))?;
+        }
+        Ok(())
+    }
+
+    /// Puts eight bytes, which every provider injects.
+    fn put_word(&mut self, peer: usize, at: usize, word: &[u8; 8]) -> anyhow::Result<()> {
+        // SAFETY: injected bytes are copied before the call returns.
+        #[expect(unsafe_code, reason = "bytes that are copied at once")]
+        unsafe {
+            self.initiator.put(peer, at, word)
+        }
+    }
+}
