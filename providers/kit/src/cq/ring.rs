@@ -173,11 +173,6 @@ impl CqRing {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Has whoever sleeps here look at its endpoints again.
-    pub(crate) fn wake(&self) {
-        self.waiting_threads.wake();
-    }
-
     /// Takes what waits, after driving the endpoints if nothing does or nothing is wanted. `src`
     /// may be empty.
     #[inline]

@@ -17,6 +17,7 @@ mod bounce;
 mod close;
 mod doorbell;
 mod keys;
+mod parking;
 mod pool;
 mod resp;
 mod ring;
