@@ -16,6 +16,9 @@ use crate::state::{Op as Under, State};
 const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);
 const READ: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::READ);
 
+/// Flags of what is injected: the endpoint's defaults decide when it is counted.
+const INJECT: OpFlags = OpFlags::INJECT.union(OpFlags::DEFAULT);
+
 /// A post on the link of its peer: the link's endpoint, the peer's index and our context there, and
 /// the resolved flags.
 type Post<'a> = &'a dyn Fn(&dyn selvedge::Endpoint, FiAddr, Context, OpFlags) -> Result;
@@ -70,8 +73,8 @@ impl Rma for Endpoint {
         data: Option<u64>,
     ) -> Result {
         let flags = match data {
-            Some(_) => OpFlags::INJECT | OpFlags::REMOTE_CQ_DATA,
-            None => OpFlags::INJECT,
+            Some(_) => INJECT | OpFlags::REMOTE_CQ_DATA,
+            None => INJECT,
         };
         let len = buf.len();
         self.access(
@@ -150,7 +153,7 @@ impl Atomic for Endpoint {
             count,
             key: target.key,
         }];
-        let report = injected(kernel.sent(), OpFlags::INJECT, buf.len());
+        let report = injected(kernel.sent(), INJECT, buf.len());
         self.access(target.dest, 1, report, &|link, dest, context, flags| {
             let msg = AtomicMsg {
                 iov: &[Ioc::from_raw(buf.as_ptr().cast(), count)],

@@ -138,7 +138,7 @@ impl Endpoint {
         let report = Report {
             what: kind.sent(),
             context: Context::default(),
-            flags: OpFlags::INJECT,
+            flags: state.ep.inject_flags(),
             completes: false,
             len: bytes.len(),
         };

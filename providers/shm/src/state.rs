@@ -284,8 +284,7 @@ impl State {
             &self.shared.special,
             &send.header,
             buf,
-            send.context,
-            send.flags,
+            send.report(len),
         ) {
             Ok(Sent::Done) => self.sent(index, send, len),
             Ok(Sent::Later) => {

@@ -90,7 +90,7 @@ impl Atomic for Endpoint {
             body: lent(buf),
             result: None,
             data: 0,
-            report: injected(kernel.sent(), buf.len()),
+            report: injected(kernel.sent(), OpFlags::INJECT | OpFlags::DEFAULT, buf.len()),
         })
     }
 

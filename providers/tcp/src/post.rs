@@ -160,18 +160,19 @@ impl Endpoint {
             return Err(Errno::MsgSize);
         }
         let mut state = self.inner.state.lock()?;
+        let flags = state.ep.inject_flags();
         let peer = state.peer_at(dest)?;
         let posting = Posting {
             head: Head::Message {
                 kind,
                 tag,
                 data,
-                wish: Wish::Never,
+                wish: wish(flags),
                 len,
             },
             body: lent(bytes),
             then: Then::Done,
-            report: injected(kind.sent(), len),
+            report: injected(kind.sent(), flags, len),
         };
         state.post(peer, posting)
     }
@@ -220,12 +221,12 @@ fn wish(flags: OpFlags) -> Wish {
     }
 }
 
-/// How an inject is told of: only when it fails.
-pub(crate) fn injected(what: selvedge::CompletionFlags, len: usize) -> Report {
+/// How an inject with these flags is told of: it is counted, and completes only when it fails.
+pub(crate) fn injected(what: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
     Report {
         what,
         context: Context::default(),
-        flags: OpFlags::INJECT,
+        flags,
         completes: false,
         len,
     }

@@ -96,17 +96,17 @@ impl Rma for Endpoint {
             dest,
             &[place],
             len,
-            |places, _| Posting {
+            |places, flags| Posting {
                 head: Head::Write {
                     places,
                     data,
-                    wants_answer: false,
+                    wants_answer: flags.intersects(CONFIRMED),
                 },
                 body: lent(bytes),
                 then: Then::Done,
-                report: injected(WRITE, len),
+                report: injected(WRITE, flags, len),
             },
-            OpFlags::INJECT,
+            OpFlags::INJECT | OpFlags::DEFAULT,
         )
     }
 }

@@ -71,7 +71,8 @@ impl Msg for Endpoint {
         // SAFETY: `bytes` is borrowed for the whole call, and what is posted with `INJECT` is sent
         // or copied before the call ends (`State::queue`), or dropped with an error.
         let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
-        self.post_send(buf, dest, Context::default(), OpFlags::INJECT, false)
+        let flags = OpFlags::INJECT | OpFlags::DEFAULT;
+        self.post_send(buf, dest, Context::default(), flags, false)
     }
 }
 

@@ -152,7 +152,14 @@ unsafe impl Domain for FlawedDomain {
         }
         let bind = unwrapped_bindings(self.flaw, bind);
         let srx = bind.srx.clone();
-        let inner = self.inner.endpoint(info, bind)?;
+        let inner = match self.flaw {
+            Flaw::DeliversEarly => {
+                let mut info = info.clone();
+                info.tx_attr.op_flags -= OpFlags::DELIVERY_COMPLETE;
+                self.inner.endpoint(&info, bind)?
+            }
+            _ => self.inner.endpoint(info, bind)?,
+        };
         let inject_size = info.tx_attr.inject_size;
         let own = FlawedEndpoint::new(inner, self.flaw, queue, inject_size);
         let own = Arc::new(own.sharing(srx));

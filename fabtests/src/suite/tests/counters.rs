@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::cntr::{self, Events};
-use selvedge::{Bindings, Caps, Counter, Domain, Errno, MrAccess, wait};
+use selvedge::{Bindings, Caps, Counter, Domain, Errno, Hints, MrAccess, OpFlags, wait};
 
 use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::patience::{limit, until};
 use crate::suite::cx::{
-    Atomic, Cx, Maker, Place, Port, RAW, Read, Result, Rx, Setup, Test, Tx, Write,
+    Atomic, Cx, Maker, Memory, Place, Port, Post, RAW, Read, Result, Rx, Setup, Test, Tx, Write,
 };
 use crate::suite::flaw::Flaw;
 
@@ -60,6 +60,13 @@ pub(super) const TESTS: &[Test] = &[
     )
     .faces(RAW)
     .processes(1),
+    Test::new(
+        "delivered_injects",
+        EVENTS.union(Caps::ATOMIC),
+        &[Flaw::DeliversEarly],
+        delivered_injects,
+    )
+    .faces(RAW),
     Test::new("waits", MSG, &[Flaw::NoCounterWait], waits).faces(RAW),
 ];
 
@@ -114,6 +121,85 @@ impl All {
     }
 }
 
+/// Where delivery completion is an endpoint's default, what is injected counts when it has arrived
+/// (fi_endpoint(3), "op_flags"): not before its target makes progress.
+fn delivered_injects(cx: &mut Cx) -> Result {
+    let delivered: fn(Hints) -> Hints =
+        |hints| hints.edit(|info| info.tx_attr.op_flags = OpFlags::DELIVERY_COMPLETE);
+    let attr = cntr::Attr::default();
+    let (port, all) = counted_with(cx, &attr, false, Some(delivered))?;
+    let memory = cx.memory(&port, Maker::Test, 64)?;
+    let place = cx.places(&port, &memory)?[1 - cx.me()];
+    // The connection exists before the target stops making progress.
+    port.call(Write::new(place, vec![9; 16]))?.well()?;
+    cx.barrier()?;
+    match cx.me() {
+        0 => inject_each(cx, &port, &all, place),
+        _ => take_each(cx, &port, &memory),
+    }
+}
+
+/// Process 0's part of [`delivered_injects`].
+fn inject_each(cx: &mut Cx, port: &Port, all: &All, place: Place) -> Result {
+    let posts: [Post; 3] = [
+        Write::new(place, cx.payload(1, 1, 16)).injected().into(),
+        injected_sum(place.at(32)).into(),
+        Tx::msg(port.peer(), cx.payload(1, 2, 16)).injected().into(),
+    ];
+    for post in posts {
+        cx.barrier()?;
+        let [sends, _, _, writes, ..] = all.numbers();
+        let counted = || {
+            let [more_sends, _, _, more_writes, ..] = all.numbers();
+            more_sends + more_writes - sends - writes
+        };
+        port.run(post)?;
+        port.settle()?;
+        let what = "counted after an inject whose target makes no progress";
+        same(what, counted(), 0)?;
+        cx.barrier()?;
+        until("the inject", || Ok((counted() > 0).then_some(())))?;
+    }
+    cx.barrier()
+}
+
+/// Process 1's part: it makes progress between every second pair of barriers alone.
+fn take_each(cx: &mut Cx, port: &Port, memory: &Memory) -> Result {
+    let arrived = |what: &'static str, has: &dyn Fn() -> bool| {
+        until(what, || {
+            port.drive()?;
+            Ok(has().then_some(()))
+        })
+    };
+    let word = memory.get(32, 8);
+    for number in 0..3 {
+        cx.sleep_until_all_are_here()?;
+        cx.sleep_until_all_are_here()?;
+        match number {
+            0 => arrived("the write", &|| memory.get(0, 16) != [9; 16])?,
+            1 => arrived("the atomic", &|| memory.get(32, 8) != word)?,
+            _ => drop(port.call(Rx::msg(16))?.well()?),
+        }
+        port.settle()?;
+    }
+    cx.barrier()
+}
+
+/// Adds one to a word.
+fn injected_sum(target: Place) -> Atomic {
+    Atomic {
+        family: Family::Base,
+        datatype: Datatype::Uint64,
+        op: Op::Sum,
+        target,
+        operand: 1_u64.to_ne_bytes().to_vec(),
+        compare: Vec::new(),
+        result: 0,
+        flags: None,
+        is_injected: true,
+    }
+}
+
 /// A port with counters that count this.
 fn counted(
     cx: &mut Cx,
@@ -121,12 +207,22 @@ fn counted(
     wait: wait::Object,
     is_selective: bool,
 ) -> Result<(Port, All)> {
-    let all = RefCell::new(None);
-    let has_remote = cx.test.caps.contains(Caps::RMA_EVENT);
     let mut attr = cntr::Attr::default();
     (attr.events, attr.wait_obj) = (events, wait);
+    counted_with(cx, &attr, is_selective, None)
+}
+
+/// The same, opened with more hints.
+fn counted_with(
+    cx: &mut Cx,
+    attr: &cntr::Attr,
+    is_selective: bool,
+    hints: Option<fn(Hints) -> Hints>,
+) -> Result<(Port, All)> {
+    let all = RefCell::new(None);
+    let has_remote = cx.test.caps.contains(Caps::RMA_EVENT);
     let bind = |domain: &dyn Domain, bind: &mut Bindings| {
-        let own = All::open(domain, &attr)?;
+        let own = All::open(domain, attr)?;
         own.bind(bind, has_remote);
         (bind.tx_selective, bind.rx_selective) = (is_selective, is_selective);
         *all.borrow_mut() = Some(own);
@@ -134,6 +230,7 @@ fn counted(
     };
     let setup = Setup {
         bind: Some(&bind),
+        hints,
         ..Setup::default()
     };
     let port = cx.port_with(&setup)?;

@@ -13,7 +13,7 @@ pub(crate) mod into;
 pub(crate) mod iov;
 pub(crate) mod sar;
 
-use selvedge::{Context, Errno, OpFlags, Result};
+use selvedge::{Errno, OpFlags, Result};
 use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
 
@@ -87,10 +87,9 @@ pub(crate) fn send(
     special: &Special,
     header: &Header,
     buf: TxBuf,
-    context: Context,
-    flags: OpFlags,
+    report: Report,
 ) -> Result<Sent> {
-    let len = buf.len();
+    let Report { flags, len, .. } = report;
     if flags.contains(OpFlags::FENCE) && peer.has_unfinished() {
         return Err(Errno::Again);
     }
@@ -101,15 +100,10 @@ pub(crate) fn send(
         return Ok(Sent::Done);
     }
     let acked = flags.intersects(ACKED);
-    let report = Report {
-        what: header.kind.sent(),
-        context,
-        flags,
-        completes: true,
-        len,
+    let op = Op {
+        report,
+        body: OpBody::Sent,
     };
-    let body = OpBody::Sent;
-    let op = Op { report, body };
     if len <= config.inject_size {
         return inject::send(peer, header, &buf, acked.then_some(op));
     }
