@@ -39,9 +39,6 @@ pub struct Config {
     /// Operations of each thread between two barriers
     #[arg(long, default_value_t = 200)]
     pub operations: u32,
-    /// Without the thread of automatic progress: threads make progress while they wait
-    #[arg(long)]
-    pub manual: bool,
     /// Memory that peers access is the domain's own (special memory over shm)
     #[arg(long)]
     pub special: bool,
@@ -77,8 +74,7 @@ impl Config {
         .into_iter()
         .flat_map(|(name, value)| [name.to_owned(), value])
         .collect();
-        let flags = [("--manual", self.manual), ("--special", self.special)];
-        args.extend(flags.iter().filter(|flag| flag.1).map(|flag| flag.0.into()));
+        args.extend(self.special.then(|| "--special".to_owned()));
         args
     }
 }

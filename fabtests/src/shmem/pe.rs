@@ -141,15 +141,11 @@ impl Pe {
 }
 
 fn discover(config: &Config) -> anyhow::Result<Info> {
-    let progress = match config.manual {
-        true => Progress::Manual,
-        false => Progress::Auto,
-    };
     let hints = Hints::new()
         .provider(&config.provider)
         .caps(Caps::RMA | Caps::ATOMIC | Caps::RMA_EVENT)
         .edit(|info| {
-            info.domain_attr.data_progress = progress;
+            info.domain_attr.data_progress = Progress::Auto;
             info.tx_attr.op_flags = OpFlags::DELIVERY_COMPLETE;
         });
     Ok(selvedge_providers::builtin().infos(&hints)?.remove(0))

@@ -57,10 +57,10 @@ fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
                 .iter_mut()
                 .map(|worker| scope.spawn(|| worker.epoch()))
                 .collect();
-            let results = running.into_iter().map(|worker| worker.join());
-            results
-                .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect::<anyhow::Result<()>>()
+            running.into_iter().try_for_each(|worker| {
+                let result = worker.join();
+                result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
         })?;
         let (first, others) = workers.split_first_mut().context("no thread")?;
         first.publish(others, epoch, number == 0 && Instant::now() >= end)?;

@@ -4,18 +4,22 @@
 //! had committed by then is still received, as soon as there is room for it; everything else that
 //! it had a part in fails. Its name is free for a next life after that.
 
+use std::time::{Duration, Instant};
+
 use selvedge::{Errno, Error};
 use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::sight::What;
 use selvedge_kit::srx::Source;
 
-use crate::atomic::Backlog;
+use crate::atomic::{Backlog, answer};
 use crate::peer::State as PeerState;
 use crate::proto::iov::Stage;
 use crate::rma::access::PeerKeys;
 use crate::state::State;
 
+/// How long an endpoint that closes waits for room for the answers that it owes.
+const LINGER: Duration = Duration::from_millis(100);
 /// Rounds of segments that a peer that is gone may have left; more than its bounce memory holds.
 const LAST_ROUNDS: usize = 1024;
 
@@ -174,10 +178,32 @@ impl State {
         self.peers[index].wakes_us = false;
     }
 
+    /// Waits for room for the answers to atomics that were carried out: what has happened is to be
+    /// reported as done.
+    fn pay_owed_answers(&mut self) {
+        let deadline = Instant::now() + LINGER;
+        while self.owes_answers() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether answers to connected peers are left when those were sent that there is room for.
+    fn owes_answers(&mut self) -> bool {
+        let mut is_owing = false;
+        for peer in &mut self.peers {
+            // A peer that lies about what it has consumed gets no answer.
+            if peer.state == PeerState::Linked && answer::pay(peer).is_ok() {
+                is_owing |= !peer.atomics.is_empty();
+            }
+        }
+        is_owing
+    }
+
     /// Ends every contact. Nothing of ours is touched by a peer afterwards: a copy that is under
     /// way is thrown away by whoever makes it.
     pub(crate) fn close(&mut self) {
         self.shared.siblings.remove(&self.control.name);
+        self.pay_owed_answers();
         for peer in &mut self.peers {
             if let Some(out) = &peer.out {
                 out.region.close();

@@ -119,12 +119,14 @@ impl State {
             ..
         } = &command;
         let outcome = self.execute(kernel, targets, payload);
+        let earlier = outcome.as_ref().map(Payload::as_slice);
+        let answer = earlier.map_err(|refused| refused.errno());
+        // Before this process is told, which may end as soon as it knows.
+        let answered = answer::answer(&mut self.peers[index], command.msg_id, answer);
         if outcome.is_ok() {
             self.tell(index, &command);
         }
-        let earlier = outcome.as_ref().map(Payload::as_slice);
-        let answer = earlier.map_err(|refused| refused.errno());
-        answer::answer(&mut self.peers[index], command.msg_id, answer)?;
+        answered?;
         if !self.peers[index].atomics.is_empty() {
             self.activate(index);
         }

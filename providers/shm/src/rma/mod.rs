@@ -135,7 +135,8 @@ impl State {
         self.peers[index].pass_fence(access.is_fenced())?;
         let is_first = self.peers[index].later.is_empty();
         let (data, flags) = (access.data, access.report.flags);
-        if !self.is_ready(index) && !(is_first && self.may_access_sibling(index, data, flags)?) {
+        let needs_no_contact = is_first && self.may_access_sibling(index, data, flags)?;
+        if !self.is_ready(index) && !needs_no_contact {
             return self.access_later(index, access, local);
         }
         let done = self.carry_out_access(index, &access, local);

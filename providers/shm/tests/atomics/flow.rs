@@ -68,6 +68,47 @@ fn two_that_ask_each_other_for_much_both_get_it() {
     }
 }
 
+/// The initiator makes no room for answers while the target carries its atomics out, and begins to
+/// when the target closes.
+#[test]
+fn a_target_that_closes_answers_what_it_has_carried_out() {
+    const COUNT: u64 = 12;
+    let small = [("FI_SHM_CMD_COUNT", "16"), ("FI_SHM_POOL_SIZE", "16k")];
+    let pair = Pair::of(Side::with(&small, |_, _| {}), Side::with(&small, |_, _| {}));
+    let memory = Memory::new(&pair.b, Kind::Plain, 4096, RIGHTS, 7);
+    let one = vec![1; 4096];
+    let operands = [&one[..]];
+    let add = pair.sum(Family::Fetch, &memory, &operands, &[512], &[(0, 512)]);
+    add.post(&pair.a, 0).unwrap();
+    pair.at_a().unwrap();
+    let mut posted = 0;
+    // As many as the initiator's pool takes, several times: the target has no room for the answers.
+    while posted < COUNT {
+        match add.post(&pair.a, posted) {
+            Ok(_) => posted += 1,
+            Err(errno) => assert_eq!(errno, Errno::Again),
+        }
+        for _ in 0..100 {
+            pair.b.drive();
+        }
+    }
+    let carried_out = memory.word(0) / u64::from_ne_bytes([1; 8]) - 1;
+    let Pair { a, b, .. } = pair;
+    let done = std::thread::scope(|scope| {
+        let initiator = scope.spawn(|| {
+            let mut done = Vec::new();
+            while done.len() < COUNT as usize {
+                done.extend(a.poll());
+            }
+            done
+        });
+        drop(b);
+        initiator.join().unwrap()
+    });
+    let well = done.iter().filter(|done| done.is_ok()).count() as u64;
+    assert!(well >= carried_out, "{well} of {carried_out}: {done:?}");
+}
+
 #[test]
 fn what_waits_for_a_peer_is_carried_out_in_order_be_it_a_write_or_an_atomic() {
     let name = format!("late-order-{}", std::process::id());

@@ -10,5 +10,6 @@ mod process;
 mod random;
 mod refusals;
 mod short;
+mod siblings;
 mod verbs;
 mod whole;

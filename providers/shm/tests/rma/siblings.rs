@@ -1,0 +1,207 @@
+//! One-sided operations between endpoints of one domain, and of an endpoint on itself: the post
+//! carries them out, whoever makes progress.
+
+use std::sync::Arc;
+
+use selvedge::atomic::{Datatype, Ioc, IocMut, Op, Target};
+use selvedge::rma::RmaIov;
+use selvedge::{
+    AtomicExt, Bindings, CompletionQueue, Context, Counter, Desc, Endpoint, Errno, FiAddr, Hints,
+    Info, IovMut, MemoryRegion, MrMode, OpFlags, Registry, RmaExt, cntr,
+};
+
+use crate::common::{BOTH, KEY, Memory, Side, Write, info, told, until, written};
+
+const LEN: usize = 100_000;
+/// Lengths of every way that an operation on another process's memory takes.
+const LENGTHS: [usize; 5] = [8, 5, 1000, 20_000, LEN];
+
+/// Two endpoints of one domain with a queue each, and memory that is registered with it.
+struct Siblings {
+    side: Side,
+    other: Arc<dyn Endpoint>,
+    other_cq: Arc<dyn CompletionQueue>,
+    /// Counts what peers write through the other endpoint.
+    incoming: Arc<dyn Counter>,
+    /// The endpoints as both of them address them: `side`'s, and the other.
+    addrs: [FiAddr; 2],
+    memory: Memory,
+    _region: Arc<dyn MemoryRegion>,
+}
+
+impl Siblings {
+    fn open(counts: bool) -> Self {
+        let info = info(&[], MrMode::empty());
+        let side = Side::open(&info, |_, _| ());
+        let other_cq = side.domain.cq(&selvedge::cq::Attr::default()).unwrap();
+        let incoming = side.domain.cntr(&cntr::Attr::default()).unwrap();
+        let mut bind = Bindings::new(Arc::clone(&other_cq), Arc::clone(&side.av));
+        if counts {
+            bind.cntrs.remote_write = Some(Arc::clone(&incoming));
+        }
+        let other = side.domain.endpoint(&info, bind).unwrap();
+        let memory = Memory::new(LEN);
+        let region = side.reg(&memory, BOTH, KEY);
+        let names = [&side.ep, &other].map(|ep| ep.address().unwrap().to_string());
+        let addrs = names.map(|name| side.insert(&name));
+        Self {
+            side,
+            other,
+            other_cq,
+            incoming,
+            addrs,
+            memory,
+            _region: region,
+        }
+    }
+
+    fn place(len: usize) -> [RmaIov; 1] {
+        [RmaIov {
+            addr: 0,
+            len,
+            key: KEY,
+        }]
+    }
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + seed) as u8 | 1).collect()
+}
+
+#[test]
+fn bytes_are_there_when_the_post_returns() {
+    let it = Siblings::open(false);
+    for (number, dest) in it.addrs.into_iter().enumerate() {
+        for len in LENGTHS {
+            let bytes = pattern(len + number, len);
+            let (place, pieces) = (Siblings::place(len), [&bytes[..]]);
+            for flags in [OpFlags::DEFAULT, OpFlags::DELIVERY_COMPLETE] {
+                it.memory.put(0, &vec![0; len]);
+                let write = Write::new(&pieces, &place).flags(flags | OpFlags::COMPLETION);
+                write.post(&it.side.ep, dest).unwrap();
+                assert!(it.memory.get()[..len] == bytes, "{len} bytes, {flags:?}");
+                assert_eq!(until(|| it.side.poll()).unwrap(), written(9));
+            }
+            let mut back = vec![0; len];
+            let buf = IovMut::new(&mut back);
+            // SAFETY: the read is over when its completion comes, which is waited for.
+            let read = unsafe { it.side.ep.read(buf, Desc::NONE, dest, 0, KEY, Context(3)) };
+            read.unwrap();
+            assert_eq!(until(|| it.side.poll()).unwrap().context, Context(3));
+            assert!(back == bytes, "{len} bytes back");
+        }
+        it.side
+            .ep
+            .inject_write(&[42; 100], dest, 0, KEY, None)
+            .unwrap();
+        assert_eq!(it.memory.get()[..100], [42; 100]);
+    }
+}
+
+#[test]
+fn atomics_are_done_when_the_post_returns() {
+    let it = Siblings::open(false);
+    for dest in it.addrs {
+        it.memory.put(0, &5_u64.to_ne_bytes());
+        let target = Target {
+            dest,
+            addr: 0,
+            key: KEY,
+            datatype: Datatype::Uint64,
+            op: Op::Sum,
+        };
+        it.side
+            .ep
+            .inject_atomic(&2_u64.to_ne_bytes(), &target)
+            .unwrap();
+        assert_eq!(it.memory.get()[..8], 7_u64.to_ne_bytes());
+        let (operand, mut earlier) = (3_u64, 0_u64);
+        let buf = (Ioc::from_raw((&raw const operand).cast(), 1), Desc::NONE);
+        let result = (IocMut::from_raw((&raw mut earlier).cast(), 1), Desc::NONE);
+        // SAFETY: the operands live until the completion, which is waited for.
+        let fetched = unsafe { it.side.ep.fetch_atomic(buf, result, &target, Context(4)) };
+        fetched.unwrap();
+        assert_eq!(it.memory.get()[..8], 10_u64.to_ne_bytes());
+        assert_eq!(until(|| it.side.poll()).unwrap().context, Context(4));
+        assert_eq!(earlier, 7);
+    }
+}
+
+#[test]
+fn a_sibling_that_counts_is_told_once_and_gets_the_data() {
+    let it = Siblings::open(true);
+    let [_, dest] = it.addrs;
+    let bytes = pattern(1, 64);
+    let (place, pieces) = (Siblings::place(64), [&bytes[..]]);
+    for round in 1..=3 {
+        Write::new(&pieces, &place)
+            .data(7)
+            .post(&it.side.ep, dest)
+            .unwrap();
+        let entry = until(|| {
+            it.side.drive();
+            let mut out = [selvedge::cq::Entry::default()];
+            (it.other_cq.read(&mut out).unwrap() > 0).then_some(out[0])
+        });
+        assert_eq!(entry, told(7, 64));
+        assert_eq!(until(|| it.side.poll()).unwrap(), written(9));
+        assert_eq!(it.incoming.read(), round);
+    }
+}
+
+#[test]
+fn what_the_key_does_not_allow_is_an_error_completion() {
+    let it = Siblings::open(false);
+    for dest in it.addrs {
+        let (bytes, mut place) = ([1; 16], Siblings::place(16));
+        place[0].addr = LEN as u64 - 8;
+        Write::new(&[&bytes], &place)
+            .post(&it.side.ep, dest)
+            .unwrap();
+        let error = until(|| it.side.poll()).unwrap_err();
+        assert_eq!(error.errno, Errno::Fault, "{error:?}");
+        place[0] = RmaIov {
+            addr: 0,
+            len: 16,
+            key: KEY + 1,
+        };
+        Write::new(&[&bytes], &place)
+            .post(&it.side.ep, dest)
+            .unwrap();
+        let error = until(|| it.side.poll()).unwrap_err();
+        assert_eq!(error.errno, Errno::KeyRejected, "{error:?}");
+    }
+}
+
+#[test]
+fn a_sibling_that_was_closed_is_a_peer_that_is_gone() {
+    let it = Siblings::open(false);
+    let [_, dest] = it.addrs;
+    let (bytes, place) = ([1; 16], Siblings::place(16));
+    let pieces = [&bytes[..]];
+    let write = Write::new(&pieces, &place);
+    write.post(&it.side.ep, dest).unwrap();
+    assert_eq!(until(|| it.side.poll()).unwrap(), written(9));
+    drop(it.other);
+    it.memory.put(0, &[0; 16]);
+    let _ = write.post(&it.side.ep, dest);
+    assert_eq!(it.memory.get()[..16], [0; 16]);
+}
+
+#[test]
+fn endpoints_of_two_domains_are_no_siblings() {
+    let registry = Registry::new().with(&selvedge_shm::PROVIDER);
+    let hints = Hints::new().caps(info(&[], MrMode::empty()).caps);
+    let infos: [Info; 2] = [(); 2].map(|()| registry.infos(&hints).unwrap().remove(0));
+    let [a, b] = infos.map(|info| Side::open(&info, |_, _| ()));
+    let (own, theirs) = (Memory::new(64), Memory::new(64));
+    let _regions = [a.reg(&own, BOTH, KEY), b.reg(&theirs, BOTH, KEY)];
+    let to_b = a.knows(&b);
+    b.knows(&a);
+    Write::new(&[&[3; 64]], &Siblings::place(64))
+        .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION)
+        .post(&a.ep, to_b)
+        .unwrap();
+    assert_eq!(a.wait(&b).unwrap(), written(9));
+    assert_eq!((own.get(), theirs.get()), (vec![0; 64], vec![3; 64]));
+}
