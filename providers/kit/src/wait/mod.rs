@@ -416,7 +416,7 @@ mod tests {
     }
 
     /// A place where looking was in vain for so long that it is hardly done any more.
-    fn discouraged() -> (Waiting, Driven) {
+    fn discouraged() -> (Arc<Waiting>, Driven) {
         let most = Duration::from_millis(50);
         let waiting = Waiting::open("a test", Object::Fd, most).unwrap();
         let driven = Driven::shared();
