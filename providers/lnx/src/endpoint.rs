@@ -88,8 +88,8 @@ impl Endpoint {
         let src = info.src_addr.as_ref().map(own_name).transpose()?;
         let [near, far] = links;
         let links = [
-            open_link(near, src.as_ref().map(|it| &it.near), &ep)?,
-            open_link(far, src.as_ref().map(|it| &it.far), &ep)?,
+            open_link(near, src.as_ref().map(|it| &it.near), info, &ep)?,
+            open_link(far, src.as_ref().map(|it| &it.far), info, &ep)?,
         ];
         let failed = |errno: Errno| Error::new(errno, "opening an endpoint over two links");
         let name = Name {
@@ -133,9 +133,12 @@ fn own_name(addr: &Address) -> Result<Name, Error> {
 fn open_link(
     (info, domain): &(Info, Arc<dyn selvedge::Domain>),
     src: Option<&Address>,
+    own: &Info,
     ep: &Ep,
 ) -> Result<Link, Error> {
     let mut info = info.clone();
+    info.tx_attr.size = info.tx_attr.size.max(own.tx_attr.size);
+    info.rx_attr.size = info.rx_attr.size.max(own.rx_attr.size);
     info.src_addr = src.cloned().or(info.src_addr);
     let counts = ep.peer_cntrs().map(|cntr| cntr.map(|cntr| cntr.events()));
     Link::open(&info, &**domain, counts)

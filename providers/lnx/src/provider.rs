@@ -162,6 +162,7 @@ impl Provider for Lnx {
             }
         }
         offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
+        attr::grow_queues(&mut info, query, LONGEST_QUEUE);
         Ok(vec![attr::check(&info, query)])
     }
 
@@ -196,6 +197,10 @@ fn is_asked_for(query: &Query<'_>) -> bool {
     let has = |text: &str| text.split([',', ';']).any(|name| name.trim() == NAME);
     has(&asked) || has(&listed)
 }
+
+/// The most operations that may be said to be outstanding or posted. The links have queues as long as
+/// an endpoint over them, as far as their providers have such long ones.
+const LONGEST_QUEUE: usize = 1 << 20;
 
 /// Messages are ordered by lnx. Atomics are the link's of their peer, posted there at once, and so
 /// have the order that both links have.

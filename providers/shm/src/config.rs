@@ -12,15 +12,18 @@ use selvedge_kit::wait::SPIN;
 use crate::cmd::INLINE_MAX;
 use crate::smr::Sizes;
 
+/// The most operations that may be said to be outstanding or posted.
+pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
+
 /// Every parameter, with its default and what it does.
 pub(crate) static PARAMS: &[Spec] = &[
-    Spec::size("FI_SHM_TX_SIZE", 1024, "sends that may be outstanding").within(1, 1 << 20),
+    Spec::size("FI_SHM_TX_SIZE", 1024, "sends that may be outstanding").within(1, LONGEST_QUEUE),
     Spec::size(
         "FI_SHM_RX_SIZE",
         1024,
         "receives that may be posted, as reported; not a limit",
     )
-    .within(1, 1 << 20),
+    .within(1, LONGEST_QUEUE),
     Spec::size(
         "FI_SHM_CMD_COUNT",
         256,

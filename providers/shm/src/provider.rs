@@ -14,7 +14,7 @@ use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{attr, coll};
 
 use crate::cmd::IOV_LIMIT;
-use crate::config::{Config, PARAMS};
+use crate::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
 use crate::mr::MR_IOV_LIMIT;
 use crate::name::service_address;
@@ -46,6 +46,7 @@ impl Provider for Shm {
             info.src_addr = src.clone();
             info.dest_addr = dest.clone();
             offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
+            attr::grow_queues(&mut info, query, LONGEST_QUEUE);
             if ep_type == EpType::Rdm {
                 coll::offer(&mut info);
             }

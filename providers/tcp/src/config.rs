@@ -10,6 +10,9 @@ use selvedge_kit::wait::SPIN;
 
 use crate::tls::{Identity, identity};
 
+/// The most operations that may be outstanding, or said to be posted.
+pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
+
 /// Every parameter, with its default and what it does.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
@@ -34,13 +37,13 @@ pub(crate) static PARAMS: &[Spec] = &[
         1024,
         "operations that may be outstanding to a peer",
     )
-    .within(1, 1 << 20),
+    .within(1, LONGEST_QUEUE),
     Spec::size(
         "FI_TCP_RX_SIZE",
         1024,
         "receives that may be posted, as reported; not a limit",
     )
-    .within(1, 1 << 20),
+    .within(1, LONGEST_QUEUE),
     Spec::size(
         "FI_TCP_MAX_INJECT",
         4096,
@@ -185,7 +188,12 @@ impl Config {
     /// [`selvedge::Errno::Inval`] for a key that is too long.
     pub(crate) fn keyed(self, info: &Info) -> Result<Self, Error> {
         let key = AuthKey::of(info)?;
-        Ok(Self { key, ..self })
+        let tx_size = self.tx_size.max(info.tx_attr.size).min(LONGEST_QUEUE);
+        Ok(Self {
+            key,
+            tx_size,
+            ..self
+        })
     }
 
     /// Whether peers have to show who they are.

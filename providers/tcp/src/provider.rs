@@ -12,7 +12,7 @@ use selvedge_kit::places::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{attr, coll};
 
-use crate::config::{Config, PARAMS};
+use crate::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
 use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
 
@@ -43,6 +43,7 @@ impl Provider for Tcp {
                 let mut info = info(ep_type, &config);
                 place.name(&mut info);
                 offer_progress(&mut info.domain_attr, asked);
+                attr::grow_queues(&mut info, query, LONGEST_QUEUE);
                 if ep_type == EpType::Rdm {
                     coll::offer(&mut info);
                 }

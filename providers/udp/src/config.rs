@@ -6,6 +6,9 @@ use selvedge::Error;
 use selvedge::param::{Params, Spec};
 use selvedge_kit::wait::SPIN;
 
+/// The most datagrams that may wait for the system, or receives that may be said to be posted.
+pub(crate) const LONGEST_QUEUE: usize = 1 << 16;
+
 /// Every parameter, with its default and what it does.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
@@ -25,7 +28,7 @@ pub(crate) static PARAMS: &[Spec] = &[
         1024,
         "sends that may wait for the system, in datagrams",
     )
-    .within(1, 1 << 16),
+    .within(1, LONGEST_QUEUE),
     Spec::size(
         "FI_UDP_RX_SIZE",
         1024,

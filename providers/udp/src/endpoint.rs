@@ -20,7 +20,7 @@ use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::wait::{Rest, Waiters};
 use selvedge_kit::{Drivers, Ep, RemoteCounters, own_av, own_eq};
 
-use crate::config::Config;
+use crate::config::{Config, LONGEST_QUEUE};
 use crate::group;
 use crate::socket::Socket;
 use crate::state::{Parts, State};
@@ -107,7 +107,7 @@ impl Endpoint {
                 eq,
                 socket,
                 epoll: Arc::clone(&epoll),
-                most: config.tx_size,
+                most: config.tx_size.max(info.tx_attr.size).min(LONGEST_QUEUE),
             })?;
             Ok((state, addr, epoll))
         });

@@ -8,7 +8,7 @@ use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::{attr, offer_progress};
 
-use crate::config::{Config, PARAMS};
+use crate::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
 use crate::post::{IOV_LIMIT, TX_DEFAULTS};
 
@@ -41,6 +41,7 @@ impl Provider for Udp {
                 info.tx_attr.inject_size -= LONGER_HEADER;
             }
             offer_progress(&mut info.domain_attr, asked);
+            attr::grow_queues(&mut info, query, LONGEST_QUEUE);
             attr::check(&info, query)
         });
         Ok(offers.collect())

@@ -42,6 +42,15 @@ pub fn check(offered: &Info, query: &Query<'_>) -> Offer {
     fit(offered, query).map_err(|mismatch| mismatch.of(offered))
 }
 
+/// Has what is offered have queues as long as the program asks for, up to `most` operations in either
+/// direction: the sizes of an offer are those for programs that do not ask.
+pub fn grow_queues(offered: &mut Info, query: &Query<'_>, most: usize) {
+    let asked = query.hints.info();
+    let grown = |size: usize, asked: usize| size.max(asked.min(most));
+    offered.tx_attr.size = grown(offered.tx_attr.size, asked.tx_attr.size);
+    offered.rx_attr.size = grown(offered.rx_attr.size, asked.rx_attr.size);
+}
+
 fn fit(has: &Info, query: &Query<'_>) -> Offer {
     let asked = query.hints.info();
     name(
@@ -93,7 +102,9 @@ fn check_endpoint(asked: &EpAttr, of: &Info, caps: Caps) -> Result<(), Mismatch>
         asked.protocol_version,
         has.protocol_version,
     )?;
-    at_most("max_msg_size", asked.max_msg_size, has.max_msg_size)?;
+    // No memory is larger, and libfabric's providers say `SIZE_MAX`.
+    let longest = asked.max_msg_size.min(isize::MAX as usize);
+    at_most("max_msg_size", longest, has.max_msg_size)?;
     if caps.intersects(Caps::RMA | Caps::ATOMIC) {
         at_most(
             "max_order_raw_size",
