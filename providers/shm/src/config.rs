@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use selvedge::Error;
 use selvedge::param::{Params, Spec};
+use selvedge::{Error, OpFlags};
 use selvedge_kit::complaint;
 use selvedge_kit::wait::SPIN;
 
@@ -70,6 +70,12 @@ pub(crate) static PARAMS: &[Spec] = &[
         "FI_SHM_DISABLE_CMA",
         false,
         "libfabric's name for FI_SHM_PROTOCOL=bounce",
+    ),
+    Spec::choice(
+        "FI_SHM_WRITE_COMPLETE",
+        "transmit",
+        &["transmit", "delivery"],
+        "when a write completes that asks for nothing more: on its way, or in the target's memory",
     ),
     Spec::size(
         "FI_SHM_UNEXPECTED_SIZE",
@@ -147,6 +153,8 @@ pub(crate) struct Config {
     pub(crate) segment_size: usize,
     pub(crate) segment_count: usize,
     pub(crate) protocol: Protocol,
+    /// What every write asks for besides its own flags.
+    pub(crate) write_level: OpFlags,
     pub(crate) unexpected_size: usize,
     pub(crate) peer_timeout: Duration,
     pub(crate) eager_exchange: bool,
@@ -190,6 +198,10 @@ impl Config {
             segment_size: params.size("FI_SHM_SEGMENT_SIZE")?.next_multiple_of(64),
             segment_count: params.size("FI_SHM_SEGMENT_COUNT")?,
             protocol: protocol(&params)?,
+            write_level: match params.text("FI_SHM_WRITE_COMPLETE")?.as_str() {
+                "delivery" => OpFlags::DELIVERY_COMPLETE,
+                _ => OpFlags::empty(),
+            },
             unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
             peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?.min(LONGEST_WAIT),
             eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,

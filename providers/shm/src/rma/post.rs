@@ -106,7 +106,7 @@ impl Rma for Endpoint {
             // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
             let word = unsafe { TxBuf::one(piece) }.word();
             let mut state = self.inner.state.lock()?;
-            let report = report(WRITE, msg.context, state.ep.tx_flags(flags), 8);
+            let report = report(WRITE, msg.context, state.write_flags(flags), 8);
             let is_done = match report.flags.contains(OpFlags::REMOTE_CQ_DATA) {
                 true => state.put_word_and_tell(word, msg.dest, place, msg.data, &report),
                 false => state.put_word(word, msg.dest, place, &report),
@@ -136,7 +136,7 @@ impl Rma for Endpoint {
         let report = |state: &State| Report {
             what: WRITE,
             context: Context::default(),
-            flags: state.ep.inject_flags(),
+            flags: state.write_flags(OpFlags::INJECT | OpFlags::DEFAULT),
             completes: false,
             len,
         };
@@ -202,7 +202,7 @@ impl Endpoint {
         };
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
         let word = unsafe { TxBuf::one(buf) }.word();
-        let report = report(WRITE, context, state.ep.tx_flags(OpFlags::DEFAULT), 8);
+        let report = report(WRITE, context, state.write_flags(OpFlags::DEFAULT), 8);
         state.put_word(word, dest, place, &report)
     }
 
@@ -268,7 +268,7 @@ impl Endpoint {
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
         let buf = unsafe { tx_buf(msg.iov)? };
         let mut state = self.inner.state.lock()?;
-        let flags = state.ep.tx_flags(flags);
+        let flags = state.write_flags(flags);
         let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
         let post = Post {
             peer: msg.dest,
@@ -293,6 +293,13 @@ fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -
 }
 
 impl State {
+    /// The flags of a write, with the endpoint's defaults where they are asked for, and the level of
+    /// completion that all writes have.
+    #[inline(always)]
+    fn write_flags(&self, flags: OpFlags) -> OpFlags {
+        self.ep.tx_flags(flags) | self.config.write_level
+    }
+
     /// Writes to a peer's memory: at once, if that is all there is to do.
     #[inline(always)]
     fn post_write(&mut self, buf: TxBuf, post: &Post<'_>) -> Result {

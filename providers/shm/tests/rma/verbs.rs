@@ -413,3 +413,24 @@ fn a_fenced_read_sees_what_was_written_before() {
         .inject_write(&small, pair.to_b, 0, KEY, None)
         .unwrap();
 }
+
+/// A small write completes when it is on its way, or with the parameter when it has arrived.
+#[test]
+fn a_parameter_has_every_write_complete_when_it_is_there() {
+    for (value, is_there) in [("transmit", false), ("delivery", true)] {
+        let pair = Pair::with(&[("FI_SHM_WRITE_COMPLETE", value)], 64);
+        let (first, then) = ([1; 8], [2; 8]);
+        pair.write(&Write::new(&[&first], &[pair.place(0, 8)]))
+            .unwrap();
+        pair.settle();
+        let (pieces, places) = ([&then[..]], [pair.place(0, 8)]);
+        let write = Write::new(&pieces, &places);
+        write.post(&pair.a.ep, pair.to_b).unwrap();
+        let early = pair.a.poll();
+        assert_eq!(early.is_none(), is_there, "{value}: {early:?}");
+        if is_there {
+            assert_eq!(pair.a.wait(&pair.b).unwrap(), written(9));
+            assert_eq!(pair.memory.get()[..8], then);
+        }
+    }
+}
