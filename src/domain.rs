@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::info::RxAttr;
 use crate::{
-    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info,
-    IovMut, MemoryRegion, MrMode, Result, ScalableEndpoint, SharedReceives, alloc, atomic, av,
-    cntr, collective, cq, mr, trigger,
+    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Endpoint, EpOption,
+    EpOptionName, Errno, Error, Info, IovMut, Limits, MemoryRegion, MrMode, Result,
+    ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, mr, trigger,
 };
 
 /// One interface of a fabric: what queues, address vectors, memory and endpoints belong to.
@@ -58,6 +58,15 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// What of `info` or `bind` does not fit, or which system resource was missing.
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error>;
+
+    /// What an endpoint of this description answers to [`Endpoint::option`] until the option is set:
+    /// fi_getopt(3) may be called before fi_enable(3).
+    ///
+    /// # Errors
+    /// [`Errno::NoProtoOpt`] where the option is unknown.
+    fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
+        Limits::of(info).option(name)
+    }
 
     /// Opens a scalable endpoint (fi_scalable_ep, fi_endpoint(3)) with as many contexts as the larger
     /// of `ep_attr.tx_ctx_cnt` and `ep_attr.rx_ctx_cnt` says.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::{
     Address, AddressVector, Atomic, Collective, CompletionQueue, ConnectionManagement, Context,
-    Counter, Errno, Error, EventQueue, Membership, Msg, Result, Rma, SharedReceives, Tagged,
+    Counter, EpOption, EpOptionName, Errno, Error, EventQueue, Membership, Msg, Result, Rma,
+    SharedReceives, Tagged,
 };
 
 /// One end of communication: what messages are posted to.
@@ -90,48 +91,6 @@ pub unsafe trait Endpoint:
     fn cm(&self) -> Option<&dyn ConnectionManagement> {
         None
     }
-}
-
-macro_rules! options {
-    ($($(#[$doc:meta])+ $name:ident = $number:literal,)+) => {
-        /// A settable property of an endpoint (`FI_OPT_*`).
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub enum EpOption { $($(#[$doc])+ $name(usize),)+ }
-
-        /// The names of [`EpOption`], with libfabric's numbers.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u32)]
-        #[non_exhaustive]
-        pub enum EpOptionName { $($(#[$doc])+ $name = $number,)+ }
-    };
-}
-
-options! {
-    /// Free bytes below which a multi-receive buffer is released.
-    MinMultiRecv = 0,
-    /// Bytes of private data that a connection carries.
-    CmDataSize = 1,
-    /// Largest untagged message, in bytes.
-    MaxMsgSize = 16,
-    /// Largest tagged message, in bytes.
-    MaxTaggedSize = 17,
-    /// Largest remote access, in bytes.
-    MaxRmaSize = 18,
-    /// Largest atomic, in bytes.
-    MaxAtomicSize = 19,
-    /// Largest injected untagged message, in bytes.
-    InjectMsgSize = 20,
-    /// Largest injected tagged message, in bytes.
-    InjectTaggedSize = 21,
-    /// Largest injected remote write, in bytes.
-    InjectRmaSize = 22,
-    /// Largest injected atomic, in bytes.
-    InjectAtomicSize = 23,
-    /// Largest tagged message that is sent before a receive of the peer has met it, in bytes. Of our
-    /// own, among the numbers that are for providers (`FI_PROV_SPECIFIC`): providers whose large
-    /// messages wait with their sender in any case do not know it.
-    EagerSize = 0x8000_0000,
 }
 
 /// What an endpoint is bound to. No endpoint exists that lacks what it needs.

@@ -10,9 +10,9 @@ use selvedge::info::{Offer, RxAttr, Version};
 use selvedge::trigger::{Done, Op, Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Counters, Domain, Endpoint,
-    Error, EventQueue, Fabric, Info, IovMut, LateBindings, MemoryRegion, MrMode, PassiveEndpoint,
-    Provider, Query, Result, ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective,
-    cq, eq, mr, param,
+    EpOption, EpOptionName, Error, EventQueue, Fabric, Info, IovMut, LateBindings, MemoryRegion,
+    MrMode, PassiveEndpoint, Provider, Query, Result, ScalableEndpoint, SharedReceives, alloc,
+    atomic, av, cntr, collective, cq, eq, mr, param,
 };
 
 use crate::call::{Args, Hooks};
@@ -163,6 +163,10 @@ unsafe impl Domain for HookedDomain {
         };
         let open = |bind| at.open("endpoint", &what, || self.inner.endpoint(info, bind));
         Ok(HookedEndpoint::open(&at, info, bind, open)?)
+    }
+
+    fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
+        self.inner.option(info, name)
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {

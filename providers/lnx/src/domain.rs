@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::{
-    AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue, Info, IovMut,
-    MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
+    AddressVector, Bindings, CompletionQueue, Counter, Endpoint, EpOption, EpOptionName, Error,
+    EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
 };
 use selvedge_kit::av::plain;
 use selvedge_kit::domain::Base;
@@ -17,6 +17,7 @@ use crate::endpoint;
 use crate::memory::smaller;
 use crate::mr::{register, set_modes};
 use crate::name;
+use crate::wire::EAGER;
 
 /// Both links, near and far.
 #[derive(Clone)]
@@ -90,6 +91,13 @@ unsafe impl selvedge::Domain for Domain {
             &self.links,
             self.host,
         )?)
+    }
+
+    fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
+        match name {
+            EpOptionName::MinMultiRecv => Ok(EpOption::MinMultiRecv(EAGER)),
+            _ => Limits::of(info).option(name),
+        }
     }
 
     fn query_atomic(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {

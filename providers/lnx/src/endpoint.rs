@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use selvedge::{
-    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Result,
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Limits,
+    Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
@@ -32,6 +33,7 @@ pub struct Endpoint {
     name: Name,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
+    limits: Limits,
 }
 
 /// What queues and counters drive.
@@ -115,6 +117,7 @@ impl Endpoint {
             name,
             inject_size: info.tx_attr.inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
+            limits: Limits::of(info),
         });
         // What was attached is detached when the endpoint is dropped.
         endpoint.drivers.attach(&endpoint.progress)?;
@@ -194,11 +197,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
             EpOptionName::MinMultiRecv => {
                 EpOption::MinMultiRecv(self.inner.state.lock()?.manner.least)
             }
-            EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(self.max_msg_size),
-            EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(self.max_msg_size),
-            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(self.inject_size),
-            EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(self.inject_size),
-            _ => return Err(Errno::NoProtoOpt),
+            _ => return self.limits.option(name),
         })
     }
 }

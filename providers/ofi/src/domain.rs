@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use selvedge::{
-    AddrFormat, AddressVector, Bindings, CompletionQueue, Counter, Error, Info, IovMut,
-    MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
+    AddrFormat, AddressVector, Bindings, CompletionQueue, Counter, EpOption, EpOptionName, Error,
+    Info, IovMut, MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
 };
 use selvedge_abi::{AtomicAttr, FidDomain, number};
 use selvedge_kit::av::plain;
@@ -22,7 +22,7 @@ use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::contexts::Contexts;
 use crate::cq::Cq;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, option_of};
 use crate::fabric;
 use crate::library::Library;
 use crate::mr::Region;
@@ -162,6 +162,10 @@ unsafe impl selvedge::Domain for Domain {
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn selvedge::Endpoint>, Error> {
         Ok(Endpoint::open(&self.inner, info, bind)?)
+    }
+
+    fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
+        option_of(&self.inner, info, name)
     }
 
     fn mr_mode(&self) -> MrMode {

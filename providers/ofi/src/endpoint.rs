@@ -16,7 +16,7 @@ use selvedge::info::EpType;
 use selvedge::{
     AddrFormat, Address, AddressVector, Bindings, CompletionFlags, CompletionQueue,
     ConnectionManagement, Context, Counter, Counters, EpOption, EpOptionName, Errno, Error, FiAddr,
-    Info, LateBindings, Membership, MrMode, OpFlags, Result,
+    Info, LateBindings, Limits, Membership, MrMode, OpFlags, Result,
 };
 use selvedge_abi::{Fid, FidEp, FidMc, addr, number};
 
@@ -37,7 +37,7 @@ pub(crate) struct Endpoint {
     pub(crate) rx: Direction,
     pub(crate) inject_size: usize,
     pub(crate) rma_iov_limit: usize,
-    max_msg_size: usize,
+    limits: Limits,
     addr_format: AddrFormat,
     is_connected: bool,
     /// Whom operations may name; none of a connected endpoint.
@@ -64,7 +64,6 @@ impl Endpoint {
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<Self>, Error> {
-        let library = domain.library();
         let is_connected = info.ep_attr.ep_type == EpType::Msg;
         let request = match info.handle {
             0 => None,
@@ -73,21 +72,7 @@ impl Endpoint {
             })?),
         };
         let asks_for = request.as_ref().map_or(ptr::null_mut(), |it| it.handle);
-        let described = library.describe(info, asks_for)?;
-        let at = domain.parent()?;
-        let handle = Handle::<FidEp>::open(library, domain.of("an endpoint"), |out| {
-            // SAFETY: the domain is open, the description is the library's.
-            unsafe {
-                call!(
-                    at,
-                    (*at).ops,
-                    endpoint,
-                    described.first(),
-                    out,
-                    ptr::null_mut()
-                )
-            }
-        })?;
+        let handle = open_handle(domain, info, asks_for)?;
         let av = match &bind.av {
             Some(av) => Some(own::<Av, _>(Arc::<dyn AddressVector>::clone(av))?),
             None => None,
@@ -113,7 +98,7 @@ impl Endpoint {
             },
             inject_size: info.tx_attr.inject_size,
             rma_iov_limit: info.tx_attr.rma_iov_limit,
-            max_msg_size: info.ep_attr.max_msg_size,
+            limits: Limits::of(info),
             addr_format: info.addr_format,
             is_connected,
             av: av.filter(|_| !is_connected),
@@ -306,7 +291,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn set(&self, option: EpOption) -> Result {
-        let (name, value) = numbered(option)?;
+        let (name, value) = ((option.name() as u32).cast_signed(), option.value());
         let at = self.at()?;
         let (from, len) = ((&raw const value).cast(), size_of::<usize>());
         // SAFETY: the endpoint is open, and the value lives during the call.
@@ -314,20 +299,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
-        let at = self.at()?;
-        let (mut value, mut len) = (0_usize, size_of::<usize>());
-        let place = (&raw mut value).cast();
-        let number = (name as u32).cast_signed();
-        // SAFETY: the endpoint is open, and there is room for a value of this length.
-        let answer =
-            done(unsafe { call!(at, (*at).ops, getopt, LEVEL, number, place, &raw mut len) });
-        match (answer, name) {
-            (Ok(()), _) => named(name, value),
-            (Err(_), EpOptionName::MaxMsgSize) => Ok(EpOption::MaxMsgSize(self.max_msg_size)),
-            (Err(_), EpOptionName::InjectMsgSize) => Ok(EpOption::InjectMsgSize(self.inject_size)),
-            (Err(Errno::NoSys), _) => Err(Errno::NoProtoOpt),
-            (Err(errno), _) => Err(errno),
-        }
+        read_option(&self.handle, &self.limits, name)
     }
 
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
@@ -381,28 +353,48 @@ impl Drop for Member {
     }
 }
 
-macro_rules! options {
-    ($($name:ident)+) => {
-        /// The number of an option, and its value.
-        fn numbered(option: EpOption) -> Result<(c_int, usize)> {
-            Ok(match option {
-                $(EpOption::$name(value) => {
-                    ((EpOptionName::$name as u32).cast_signed(), value)
-                })+
-                _ => return Err(Errno::NoProtoOpt),
-            })
-        }
-
-        fn named(name: EpOptionName, value: usize) -> Result<EpOption> {
-            Ok(match name {
-                $(EpOptionName::$name => EpOption::$name(value),)+
-                _ => return Err(Errno::NoProtoOpt),
-            })
-        }
-    };
+/// An option of an endpoint that is open. Most of libfabric's providers do not know the options that
+/// repeat sizes of the description.
+fn read_option(handle: &Handle<FidEp>, limits: &Limits, name: EpOptionName) -> Result<EpOption> {
+    let at = handle.at()?;
+    let (mut value, mut len) = (0_usize, size_of::<usize>());
+    let place = (&raw mut value).cast();
+    let number = (name as u32).cast_signed();
+    // SAFETY: the endpoint is open, and there is room for a value of this length.
+    let answer = done(unsafe { call!(at, (*at).ops, getopt, LEVEL, number, place, &raw mut len) });
+    match answer {
+        Ok(()) => Ok(EpOption::new(name, value)),
+        Err(errno) => limits.option(name).map_err(|_| match errno {
+            Errno::NoSys => Errno::NoProtoOpt,
+            errno => errno,
+        }),
+    }
 }
-options!(MinMultiRecv CmDataSize MaxMsgSize MaxTaggedSize MaxRmaSize MaxAtomicSize InjectMsgSize
-    InjectTaggedSize InjectRmaSize InjectAtomicSize);
+
+/// An option of an endpoint that is not open yet, asked of one that is opened for the question.
+pub(crate) fn option_of(
+    domain: &domain::Inner,
+    info: &Info,
+    name: EpOptionName,
+) -> Result<EpOption> {
+    let handle = open_handle(domain, info, ptr::null_mut()).map_err(|error| error.errno())?;
+    read_option(&handle, &Limits::of(info), name)
+}
+
+fn open_handle(
+    domain: &domain::Inner,
+    info: &Info,
+    request: *mut Fid,
+) -> Result<Handle<FidEp>, Error> {
+    let library = domain.library();
+    let described = library.describe(info, request)?;
+    let at = domain.parent()?;
+    Handle::<FidEp>::open(library, domain.of("an endpoint"), |out| {
+        let none = ptr::null_mut();
+        // SAFETY: the domain is open, the description is the library's.
+        unsafe { call!(at, (*at).ops, endpoint, described.first(), out, none) }
+    })
+}
 
 impl Drop for Endpoint {
     fn drop(&mut self) {

@@ -8,9 +8,9 @@ use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::info::RxAttr;
 use selvedge::trigger::{Ticket, Work};
 use selvedge::{
-    AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Endpoint, Error,
-    EventQueue, Info, IovMut, MemoryRegion, MrMode, Result, ScalableEndpoint, SharedReceives,
-    alloc, av, cntr, collective, cq, eq,
+    AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Endpoint, EpOption,
+    EpOptionName, Error, EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode, Result,
+    ScalableEndpoint, SharedReceives, alloc, av, cntr, collective, cq, eq,
 };
 use selvedge_kit::domain::Base;
 use selvedge_kit::mr::Watchers;
@@ -159,6 +159,13 @@ unsafe impl selvedge::Domain for Domain {
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
         self.0.endpoint(self.0.name(info)?, info, &bind, None)
+    }
+
+    fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
+        match name {
+            EpOptionName::MinMultiRecv => Ok(EpOption::MinMultiRecv(self.0.config.inject_size)),
+            _ => Limits::of(info).option(name),
+        }
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::sys::epoll::Epoll;
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Result,
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Limits,
+    Result,
 };
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::birth::Native;
@@ -38,7 +39,7 @@ pub struct Endpoint {
     ledger: Arc<Ledger>,
     name: Name,
     pub(crate) inject_size: usize,
-    max_msg_size: usize,
+    limits: Limits,
     _seat: Option<Seat>,
 }
 
@@ -145,7 +146,7 @@ impl Endpoint {
             ledger,
             name,
             inject_size,
-            max_msg_size: info.ep_attr.max_msg_size,
+            limits: Limits::of(info),
             _seat: place.seat,
         })
     }
@@ -210,18 +211,12 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
-        Ok(match name {
-            EpOptionName::MinMultiRecv => {
-                EpOption::MinMultiRecv(self.inner.state.lock()?.manner.least)
-            }
-            EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(self.max_msg_size),
-            EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(self.max_msg_size),
-            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(self.inject_size),
-            EpOptionName::MaxAtomicSize => EpOption::MaxAtomicSize(self.inject_size),
-            EpOptionName::InjectAtomicSize => EpOption::InjectAtomicSize(self.inject_size),
-            EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(self.inject_size),
-            _ => return Err(Errno::NoProtoOpt),
-        })
+        match name {
+            EpOptionName::MinMultiRecv => Ok(EpOption::MinMultiRecv(
+                self.inner.state.lock()?.manner.least,
+            )),
+            _ => self.limits.option(name),
+        }
     }
 }
 

@@ -7,9 +7,9 @@ use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::info::{EpType, RxAttr};
 use selvedge::trigger::{Ticket, Work};
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CompletionQueue, Counter, Endpoint, Errno, Error,
-    EventQueue, Info, IovMut, MemoryRegion, MrMode, PassiveEndpoint, Result, ScalableEndpoint,
-    SharedReceives, av, cntr, collective, cq, eq,
+    Address, AddressVector, Bindings, Caps, CompletionQueue, Counter, Endpoint, EpOption,
+    EpOptionName, Errno, Error, EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode,
+    PassiveEndpoint, Result, ScalableEndpoint, SharedReceives, av, cntr, collective, cq, eq,
 };
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::{Av, own_address};
@@ -18,10 +18,11 @@ use selvedge_kit::sep::{self, Scalable};
 use selvedge_kit::{atomic, coll, own_av, own_eq, srx};
 
 use crate::config::Config;
-use crate::endpoint::{self, Place};
+use crate::endpoint::{self, MIN_MULTI_RECV, Place};
 use crate::greet::ANYWHERE;
 use crate::pep::Passive;
 use crate::row::Row;
+use crate::wire::hello::DATA_MAX;
 
 /// The networks of this host.
 #[derive(Clone, Debug)]
@@ -147,6 +148,17 @@ unsafe impl selvedge::Domain for Domain {
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
         self.0.endpoint(info, &bind, Place::default())
+    }
+
+    fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
+        Ok(match name {
+            EpOptionName::MinMultiRecv => EpOption::MinMultiRecv(MIN_MULTI_RECV),
+            EpOptionName::EagerSize => EpOption::EagerSize(self.0.config.eager_size),
+            EpOptionName::CmDataSize if info.ep_attr.ep_type == EpType::Msg => {
+                EpOption::CmDataSize(DATA_MAX)
+            }
+            _ => return Limits::of(info).option(name),
+        })
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {

@@ -11,7 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
     Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
-    LateBindings, Result,
+    LateBindings, Limits, Result,
 };
 use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
@@ -33,6 +33,10 @@ use crate::pep::{Taken, take};
 use crate::state::{Parts, State};
 use crate::wire::hello::DATA_MAX;
 
+/// Bytes below which a multi-receive buffer is released unless an endpoint says otherwise: those of
+/// libfabric's tcp provider.
+pub(crate) const MIN_MULTI_RECV: usize = 16 << 10;
+
 /// An endpoint of the tcp provider.
 pub struct Endpoint {
     pub(crate) inner: Arc<Inner>,
@@ -46,6 +50,7 @@ pub struct Endpoint {
     pub(crate) is_connected: bool,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
+    limits: Limits,
     _seat: Option<Seat>,
 }
 
@@ -162,7 +167,7 @@ impl Endpoint {
         ep.sight
             .set_name(&addr.map_or_else(String::new, |addr| addr.to_string()));
         let parts = Parts {
-            manner: Manner::new(info, inject_size),
+            manner: Manner::new(info, MIN_MULTI_RECV),
             config,
             ep,
             av,
@@ -192,6 +197,7 @@ impl Endpoint {
             is_connected,
             inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
+            limits: Limits::of(info),
             _seat: place.seat,
         });
         if is_connected {
@@ -318,7 +324,6 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
-        let (most, inject) = (self.max_msg_size, self.inject_size);
         Ok(match name {
             EpOptionName::MinMultiRecv => {
                 EpOption::MinMultiRecv(self.inner.state.lock()?.manner.least)
@@ -327,15 +332,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
                 EpOption::EagerSize(self.inner.state.lock()?.config.eager_size)
             }
             EpOptionName::CmDataSize if self.is_connected => EpOption::CmDataSize(DATA_MAX),
-            EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(most),
-            EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(most),
-            EpOptionName::MaxRmaSize => EpOption::MaxRmaSize(most),
-            EpOptionName::MaxAtomicSize => EpOption::MaxAtomicSize(inject),
-            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(inject),
-            EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(inject),
-            EpOptionName::InjectRmaSize => EpOption::InjectRmaSize(inject),
-            EpOptionName::InjectAtomicSize => EpOption::InjectAtomicSize(inject),
-            _ => return Err(Errno::NoProtoOpt),
+            _ => return self.limits.option(name),
         })
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings,
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Limits,
     Membership, Result,
 };
 use selvedge_kit::birth::Native;
@@ -36,6 +36,7 @@ pub struct Endpoint {
     pub(crate) buffer_size: usize,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
+    limits: Limits,
 }
 
 /// What queues and counters drive.
@@ -128,6 +129,7 @@ impl Endpoint {
             buffer_size: config.buffer_size,
             inject_size: info.tx_attr.inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
+            limits: Limits::of(info),
         });
         // What was attached is detached when the endpoint is dropped.
         endpoint.drivers.attach(&endpoint.progress)?;
@@ -173,11 +175,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
-        Ok(match name {
-            EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(self.max_msg_size),
-            EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(self.inject_size),
-            _ => return Err(Errno::NoProtoOpt),
-        })
+        self.limits.option(name)
     }
 
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {

@@ -15,9 +15,10 @@ use selvedge::rma::WriteMsg;
 use selvedge::trigger::{Done, Op, Ticket, Transfer, Work};
 use selvedge::{
     Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint,
-    Errno, Error, EventQueue, Fabric, Hints, Info, Iov, IovMut, MemoryRegion, MrAccess, MrMode,
-    OpFlags, PassiveEndpoint, Provider, Query, Result, ScalableEndpoint, SharedReceives, alloc,
-    atomic, av, cntr, collective, cq, eq, mr, msg, param, tagged,
+    EpOption, EpOptionName, Errno, Error, EventQueue, Fabric, Hints, Info, Iov, IovMut,
+    MemoryRegion, MrAccess, MrMode, OpFlags, PassiveEndpoint, Provider, Query, Result,
+    ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, eq, mr, msg, param,
+    tagged,
 };
 
 use super::Flaw;
@@ -165,6 +166,10 @@ unsafe impl Domain for FlawedDomain {
         let own = Arc::new(own.sharing(srx));
         KNOWN.add(&own);
         Ok(own)
+    }
+
+    fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
+        self.inner.option(info, name)
     }
 
     fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {

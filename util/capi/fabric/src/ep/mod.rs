@@ -66,9 +66,18 @@ struct Shared {
 struct Draft {
     info: Info,
     bound: Bound,
-    min_multi_recv: Option<usize>,
+    /// What was set before it was enabled.
+    options: Vec<EpOption>,
     /// The passive endpoint whose place it takes.
     place: Option<Arc<dyn PassiveEndpoint>>,
+}
+
+impl Draft {
+    fn set_options(&self, opened: &dyn Endpoint) -> Result {
+        self.options
+            .iter()
+            .try_for_each(|&option| opened.set(option))
+    }
 }
 
 impl Shared {
@@ -236,7 +245,7 @@ pub(crate) unsafe fn open(
         draft: Mutex::new(Draft {
             info,
             bound: Bound::default(),
-            min_multi_recv: None,
+            options: Vec::new(),
             place,
         }),
         context: None,
@@ -296,9 +305,7 @@ impl Ep {
         let bindings = draft.bound.bindings(&draft.info, &*self.shared.domain)?;
         let opened = self.shared.domain.endpoint(&draft.info, bindings);
         let opened = opened.map_err(|error| told(&error))?;
-        if let Some(least) = draft.min_multi_recv {
-            opened.set(EpOption::MinMultiRecv(least))?;
-        }
+        draft.set_options(&*opened)?;
         draft.place = None;
         known::add(&opened, handle);
         Ok(&**self.shared.live.get_or_init(|| opened))

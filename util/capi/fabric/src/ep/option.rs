@@ -16,64 +16,23 @@ use crate::object::of_own_fid;
 pub(crate) const CM_DATA_SIZE: usize = 256;
 
 const LEVEL_ENDPOINT: c_int = 0;
-const MIN_MULTI_RECV: c_int = 0;
 const TX_SIZE: c_int = 6;
 const RX_SIZE: c_int = 7;
 const HMEM_P2P: c_int = 8;
-const SHARED_MEMORY_PERMITTED: c_int = 15;
+const CUDA_API_PERMITTED: c_int = 10;
+const SHARED_MEMORY_PERMITTED: c_int = 11;
 
 /// `FI_HMEM_P2P_DISABLED`: there is no memory of devices.
 const P2P_DISABLED: c_int = 3;
 
 /// `FI_OPT_CM_DATA_SIZE`.
-pub(crate) const CM_DATA_SIZE_NAME: c_int = 1;
+pub(crate) const CM_DATA_SIZE_NAME: c_int = EpOptionName::CmDataSize as c_int;
 
-/// The options that are sizes of the object model's.
-fn named(number: c_int) -> Option<EpOptionName> {
-    Some(match number {
-        MIN_MULTI_RECV => EpOptionName::MinMultiRecv,
-        CM_DATA_SIZE_NAME => EpOptionName::CmDataSize,
-        16 => EpOptionName::MaxMsgSize,
-        17 => EpOptionName::MaxTaggedSize,
-        18 => EpOptionName::MaxRmaSize,
-        19 => EpOptionName::MaxAtomicSize,
-        20 => EpOptionName::InjectMsgSize,
-        21 => EpOptionName::InjectTaggedSize,
-        22 => EpOptionName::InjectRmaSize,
-        23 => EpOptionName::InjectAtomicSize,
-        _ => return None,
-    })
-}
-
-fn with_value(name: EpOptionName, value: usize) -> Option<EpOption> {
-    Some(match name {
-        EpOptionName::MinMultiRecv => EpOption::MinMultiRecv(value),
-        EpOptionName::MaxMsgSize => EpOption::MaxMsgSize(value),
-        EpOptionName::MaxTaggedSize => EpOption::MaxTaggedSize(value),
-        EpOptionName::MaxRmaSize => EpOption::MaxRmaSize(value),
-        EpOptionName::MaxAtomicSize => EpOption::MaxAtomicSize(value),
-        EpOptionName::InjectMsgSize => EpOption::InjectMsgSize(value),
-        EpOptionName::InjectTaggedSize => EpOption::InjectTaggedSize(value),
-        EpOptionName::InjectRmaSize => EpOption::InjectRmaSize(value),
-        EpOptionName::InjectAtomicSize => EpOption::InjectAtomicSize(value),
-        _ => return None,
-    })
-}
-
-fn value(option: EpOption) -> Option<usize> {
-    Some(match option {
-        EpOption::MinMultiRecv(value)
-        | EpOption::CmDataSize(value)
-        | EpOption::MaxMsgSize(value)
-        | EpOption::MaxTaggedSize(value)
-        | EpOption::MaxRmaSize(value)
-        | EpOption::MaxAtomicSize(value)
-        | EpOption::InjectMsgSize(value)
-        | EpOption::InjectTaggedSize(value)
-        | EpOption::InjectRmaSize(value)
-        | EpOption::InjectAtomicSize(value) => value,
-        _ => return None,
-    })
+/// The option of the object model that has this number.
+fn named(number: c_int) -> Result<EpOptionName> {
+    let mut names = EpOptionName::ALL.iter().copied();
+    let named = names.find(|&name| (name as u32).cast_signed() == number);
+    named.ok_or(Errno::NoProtoOpt)
 }
 
 /// # Safety
@@ -109,25 +68,31 @@ impl Ep {
             RX_SIZE => return Ok(self.shared.draft().info.rx_attr.size),
             _ => {}
         }
-        let name = named(number).ok_or(Errno::NoProtoOpt)?;
+        let name = named(number)?;
         // Without the lock of the draft, which opening a context takes.
         if let Ok(live) = self.live() {
-            let known = live.option(name);
-            return value(known?).ok_or(Errno::NoProtoOpt);
+            return Ok(live.option(name)?.value());
         }
         let draft = self.shared.draft();
-        // What the description says of an endpoint that is not there yet.
-        match name {
-            EpOptionName::MinMultiRecv => draft.min_multi_recv.ok_or(Errno::OpBadState),
-            EpOptionName::CmDataSize => Ok(CM_DATA_SIZE),
-            EpOptionName::MaxMsgSize | EpOptionName::MaxTaggedSize => {
-                Ok(draft.info.ep_attr.max_msg_size)
-            }
-            EpOptionName::InjectMsgSize | EpOptionName::InjectTaggedSize => {
-                Ok(draft.info.tx_attr.inject_size)
-            }
-            _ => Err(Errno::OpBadState),
+        let set = draft.options.iter().find(|option| option.name() == name);
+        let option = match set {
+            Some(&set) => set,
+            None => self.shared.domain.option(&draft.info, name)?,
+        };
+        Ok(option.value())
+    }
+
+    /// Sets an option now, or when the endpoint is enabled.
+    fn set(&self, option: EpOption) -> Result {
+        if let Ok(live) = self.live() {
+            return live.set(option);
         }
+        let mut draft = self.shared.draft();
+        // Whether the provider knows it.
+        self.shared.domain.option(&draft.info, option.name())?;
+        draft.options.retain(|other| other.name() != option.name());
+        draft.options.push(option);
+        Ok(())
     }
 }
 
@@ -146,11 +111,13 @@ pub(super) unsafe extern "C" fn setopt(
         if level != LEVEL_ENDPOINT {
             return Err(Errno::NoProtoOpt);
         }
-        if [SHARED_MEMORY_PERMITTED, HMEM_P2P].contains(&number) {
+        let name = match number {
+            // Nothing here calls it, so both answers are kept.
+            CUDA_API_PERMITTED => return Ok(()),
             // The way of bytes was chosen with the provider.
-            return Err(Errno::OpNotSupp);
-        }
-        let name = named(number).ok_or(Errno::NoProtoOpt)?;
+            SHARED_MEMORY_PERMITTED | HMEM_P2P | TX_SIZE | RX_SIZE => return Err(Errno::OpNotSupp),
+            _ => named(number)?,
+        };
         if len != size_of::<usize>() {
             return Err(Errno::Inval);
         }
@@ -160,15 +127,12 @@ pub(super) unsafe extern "C" fn setopt(
             .try_into()
             .map(usize::from_ne_bytes)
             .map_err(|_| Errno::Inval)?;
-        let option = with_value(name, size).ok_or(Errno::NoProtoOpt)?;
-        match ep.live() {
-            Ok(live) => live.set(option),
-            Err(_) if name == EpOptionName::MinMultiRecv => {
-                ep.shared.draft().min_multi_recv = Some(size);
-                Ok(())
+        match name {
+            EpOptionName::MinMultiRecv | EpOptionName::EagerSize => {
+                ep.set(EpOption::new(name, size))
             }
-            // Limits are the provider's to give.
-            Err(_) => Err(Errno::NoProtoOpt),
+            // Other sizes are the provider's to give.
+            _ => Err(Errno::OpNotSupp),
         }
     })
 }

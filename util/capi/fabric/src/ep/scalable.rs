@@ -200,9 +200,7 @@ impl Ep {
             return Ok(live);
         }
         let opened = half.context.open(&mut draft, &*self.shared.domain)?;
-        if let Some(least) = draft.min_multi_recv {
-            opened.set(selvedge::EpOption::MinMultiRecv(least))?;
-        }
+        draft.set_options(&*opened)?;
         Ok(self.shared.live.get_or_init(|| opened))
     }
 }
@@ -589,7 +587,7 @@ impl Sep {
             draft: Mutex::new(Draft {
                 info,
                 bound: Bound::default(),
-                min_multi_recv: None,
+                options: Vec::new(),
                 place: None,
             }),
             context: Some(Arc::new(Context {

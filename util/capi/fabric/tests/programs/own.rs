@@ -16,6 +16,13 @@ fn messages_of_every_form_pass_between_processes_in_c() {
 }
 
 #[test]
+fn options_in_c_can_be_read_from_the_beginning() {
+    run("options", &["shm", "4096"]);
+    run("options", &["tcp", "16384"]);
+    run("options", &["lnx", "4096"]);
+}
+
+#[test]
 fn remote_memory_atomics_and_counters_work_between_processes_in_c() {
     run("remote", &["shm"]);
     run("remote", &["tcp"]);
