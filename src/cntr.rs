@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::{Errno, Result, wait};
 
@@ -28,6 +29,29 @@ pub struct Attr {
     pub wait_obj: wait::Object,
 }
 
+/// Reads `counter` until its successes reach `threshold`: [`Counter::wait`] without a wait object.
+/// Other threads run between two reads.
+///
+/// # Errors
+/// As [`Counter::wait`].
+pub fn spin(counter: &dyn Counter, threshold: u64, timeout: Option<Duration>) -> Result {
+    // A time beyond what clocks count to is no end.
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let errors = counter.read_err();
+    loop {
+        if counter.read() >= threshold {
+            return Ok(());
+        }
+        if counter.read_err() != errors {
+            return Err(Errno::Avail);
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Errno::TimedOut);
+        }
+        thread::yield_now();
+    }
+}
+
 /// A pair of 64-bit numbers: successes and errors.
 pub trait Counter: Any + fmt::Debug + Send + Sync {
     /// Drives progress and reads the successes (fi_cntr_read(3)).
@@ -48,15 +72,12 @@ pub trait Counter: Any + fmt::Debug + Send + Sync {
         true
     }
 
-    /// Sleeps until the successes reach `threshold` (fi_cntr_wait(3)).
+    /// Waits until the successes reach `threshold` (fi_cntr_wait(3)): asleep with a wait object,
+    /// with [`wait::Object::None`] by reading, where other threads run between two reads.
     ///
     /// # Errors
-    /// [`Errno::TimedOut`]; [`Errno::Avail`] when the errors changed meanwhile;
-    /// [`Errno::NoSys`] without a wait object.
-    fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
-        let _ = (threshold, timeout);
-        Err(Errno::NoSys)
-    }
+    /// [`Errno::TimedOut`]; [`Errno::Avail`] when the errors changed meanwhile.
+    fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result;
 
     /// Whether it is safe to block in `poll(2)` on [`Self::wait_fd`] (fi_trywait(3)).
     ///

@@ -28,6 +28,8 @@ pub enum Event {
         context: Context,
         /// The writer's data.
         data: u64,
+        /// The object that the writer names; 0 for none. In C it is the address of a handle.
+        handle: u64,
     },
     /// A peer asks for a connection: `info` is to be accepted or rejected.
     ConnReq {

@@ -52,6 +52,11 @@ pub fn domain_attr(attr: &DomainAttr) -> String {
     alone("fi_domain_attr", |text| domain(text, attr))
 }
 
+/// A domain, with the fields that libfabric 1.9 has.
+pub fn domain_attr_1_9(attr: &DomainAttr) -> String {
+    alone("fi_domain_attr", |text| domain_1_9(text, attr))
+}
+
 /// A fabric.
 pub fn fabric_attr(attr: &FabricAttr) -> String {
     alone("fi_fabric_attr", |text| fabric(text, attr))
@@ -106,6 +111,14 @@ fn ep(text: &mut Fields, ep: &EpAttr) {
 }
 
 fn domain(text: &mut Fields, domain: &DomainAttr) {
+    domain_1_9(text, domain);
+    text.field("max_ep_auth_key", domain.max_ep_auth_key);
+    text.field("max_group_id", domain.max_group_id);
+    text.field("max_cntr_value", domain.max_cntr_value);
+    text.field("max_err_cntr_value", domain.max_err_cntr_value);
+}
+
+fn domain_1_9(text: &mut Fields, domain: &DomainAttr) {
     text.field("domain", "0x0");
     text.field("name", &domain.name);
     text.field("threading", domain.threading);
@@ -137,10 +150,6 @@ fn domain(text: &mut Fields, domain: &DomainAttr) {
     text.field("max_err_data", domain.max_err_data);
     text.field("mr_cnt", domain.mr_cnt);
     text.field("tclass", format_args!("{:#x}", domain.tclass as u32));
-    text.field("max_ep_auth_key", domain.max_ep_auth_key);
-    text.field("max_group_id", domain.max_group_id);
-    text.field("max_cntr_value", domain.max_cntr_value);
-    text.field("max_err_cntr_value", domain.max_err_cntr_value);
 }
 
 fn fabric(text: &mut Fields, fabric: &FabricAttr) {

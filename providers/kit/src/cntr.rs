@@ -187,9 +187,11 @@ impl Counter for Cntr {
             good: threshold,
             bad: self.bad(),
         };
-        let found = self
-            .waiting_threads
-            .wait(&self.driven, timeout, &mut threshold)?;
+        let threads = &self.waiting_threads;
+        let found = match threads.has_object() {
+            true => threads.wait(&self.driven, timeout, &mut threshold)?,
+            false => threads.poll_for(timeout, &mut threshold)?,
+        };
         found.unwrap_or(Err(Errno::TimedOut))
     }
 

@@ -228,7 +228,11 @@ mod tests {
 
     fn event(number: u64) -> Event {
         let context = Context(number);
-        Event::Notify { context, data: 0 }
+        Event::Notify {
+            context,
+            data: 0,
+            handle: 0,
+        }
     }
 
     fn number(event: &Event) -> u64 {

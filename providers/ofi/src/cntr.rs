@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use selvedge::{Counter, Errno, Error, Result, cntr, wait};
+use selvedge::{Counter, Error, Result, cntr, wait};
 use selvedge_abi::{CntrAttr, Fid, FidCntr};
 
 use crate::cq::wait_descriptor;
@@ -128,7 +128,7 @@ impl Counter for Cntr {
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
         // Libraries of this age fall over a wait without a wait object.
         if self.wait_obj == wait::Object::None {
-            return Err(Errno::NoSys);
+            return cntr::spin(self, threshold, timeout);
         }
         let (at, timeout) = (self.handle.at()?, millis(timeout));
         // SAFETY: the counter is open.

@@ -103,6 +103,7 @@ impl Eq {
             _ => Some(Event::Notify {
                 context: context(entry.context),
                 data: entry.data,
+                handle: entry.fid.addr() as u64,
             }),
         })
     }
@@ -238,14 +239,19 @@ impl EventQueue for Eq {
     }
 
     fn write(&self, event: Event) -> Result {
-        let Event::Notify { context, data } = event else {
+        let Event::Notify {
+            context,
+            data,
+            handle,
+        } = event
+        else {
             return Err(Errno::NoSys);
         };
         let at = self.handle.at()?;
-        let word = usize::try_from(context.0).map_err(|_| Errno::Inval)?;
+        let word = |word: u64| usize::try_from(word).map_err(|_| Errno::Inval);
         let entry = EqEntry {
-            fid: ptr::null_mut(),
-            context: ptr::without_provenance_mut(word),
+            fid: ptr::without_provenance_mut(word(handle)?),
+            context: ptr::without_provenance_mut(word(context.0)?),
             data,
         };
         let (from, len) = ((&raw const entry).cast(), size_of::<EqEntry>());

@@ -248,14 +248,20 @@ fn events_are_written_looked_at_and_read() {
     let event = Event::Notify {
         context: Context(3),
         data: 4,
+        handle: 5,
     };
     eq.write(event).unwrap();
     for look in [true, false] {
         let event = if look { eq.peek() } else { eq.read() }.unwrap();
-        let Event::Notify { context, data } = event else {
+        let Event::Notify {
+            context,
+            data,
+            handle,
+        } = event
+        else {
             panic!("{event:?}");
         };
-        assert_eq!((context, data), (Context(3), 4));
+        assert_eq!((context, data, handle), (Context(3), 4, 5));
     }
     assert_eq!(eq.read().unwrap_err(), Errno::Again);
     assert_eq!(eq.wait(None).unwrap_err(), Errno::NoSys);

@@ -38,13 +38,18 @@ fn event(number: u64) -> Event {
     Event::Notify {
         context: Context(number),
         data: number * 3,
+        handle: number * 5,
     }
 }
 
 /// The number of an event that the application wrote.
 fn number(event: &Event) -> Option<u64> {
     match event {
-        Event::Notify { context, data } if *data == context.0 * 3 => Some(context.0),
+        Event::Notify {
+            context,
+            data,
+            handle,
+        } if (*data, *handle) == (context.0 * 3, context.0 * 5) => Some(context.0),
         _ => None,
     }
 }

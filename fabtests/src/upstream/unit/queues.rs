@@ -28,12 +28,13 @@ fn note(number: u64) -> Event {
     Event::Notify {
         context: Context(number),
         data: number + 1,
+        handle: 0,
     }
 }
 
 fn is_note(event: &Event, number: u64) -> anyhow::Result<()> {
     match event {
-        Event::Notify { context, data } if context.0 == number && *data == number + 1 => Ok(()),
+        Event::Notify { context, data, .. } if context.0 == number && *data == number + 1 => Ok(()),
         other => bail!("event {number} is {other:?}"),
     }
 }

@@ -68,6 +68,10 @@ impl Counter for ForeignCounter {
     fn set(&self, _: u64) {}
 
     fn set_err(&self, _: u64) {}
+
+    fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
+        cntr::spin(self, threshold, timeout)
+    }
 }
 
 #[expect(unsafe_code, reason = "opens with the real locks")]

@@ -149,9 +149,14 @@ impl Waiting {
         }
     }
 
+    /// Whether threads have a wait object to sleep at or to look at.
+    pub(crate) fn has_object(&self) -> bool {
+        self.object != Object::None
+    }
+
     /// Ends one thread's wait, the current or the next one.
     pub(crate) fn signal(&self) -> Result {
-        if self.object == Object::None {
+        if !self.has_object() {
             return Err(Errno::NoSys);
         }
         self.birth.check()?;
@@ -219,7 +224,7 @@ impl Waiting {
         timeout: Option<Duration>,
         awaited: &mut A,
     ) -> Result<Option<A::Found>> {
-        if self.object == Object::None {
+        if !self.has_object() {
             return Err(Errno::NoSys);
         }
         self.birth.check()?;
@@ -234,6 +239,20 @@ impl Waiting {
             Look::Over => Ok(None),
             Look::Nothing => Ok(self.sleep(set, driven, deadline, awaited)),
         }
+    }
+
+    /// As [`Self::wait`], of an object without anything to sleep on.
+    ///
+    /// # Errors
+    /// [`Errno::BadF`] in a forked child.
+    pub(crate) fn poll_for<A: Awaited>(
+        &self,
+        timeout: Option<Duration>,
+        awaited: &mut A,
+    ) -> Result<Option<A::Found>> {
+        self.birth.check()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Ok(self.poll(deadline, awaited))
     }
 
     /// Looks and lets others run in between.

@@ -375,7 +375,7 @@ fn events_of_the_application_go_through_the_fabric_s_queues() {
         let (events, seen) = (Arc::clone(&events), Arc::clone(&seen));
         asleep(move || {
             for _ in 0..3 {
-                let eq::Event::Notify { context, data } = events.wait(None).unwrap() else {
+                let eq::Event::Notify { context, data, .. } = events.wait(None).unwrap() else {
                     panic!("another event");
                 };
                 seen.lock().unwrap().push((context.0, data));
@@ -385,7 +385,12 @@ fn events_of_the_application_go_through_the_fabric_s_queues() {
     for number in 0..3 {
         let context = Context(number);
         let data = number * 2;
-        events.write(eq::Event::Notify { context, data }).unwrap();
+        let event = eq::Event::Notify {
+            context,
+            data,
+            handle: 0,
+        };
+        events.write(event).unwrap();
     }
     reader.join().unwrap();
     assert_eq!(*seen.lock().unwrap(), [(0, 0), (1, 2), (2, 4)]);

@@ -209,8 +209,12 @@ unsafe fn tell(
     len: usize,
 ) -> Result<usize> {
     let (number, bytes) = match shown {
-        Event::Notify { context, data } => (number::event::NOTIFY, entry(*context, *data)),
-        Event::JoinComplete { context } => (number::event::JOIN_COMPLETE, entry(*context, 0)),
+        Event::Notify {
+            context,
+            data,
+            handle,
+        } => (number::event::NOTIFY, entry(*handle, *context, *data)),
+        Event::JoinComplete { context } => (number::event::JOIN_COMPLETE, entry(0, *context, 0)),
         Event::ConnReq { pep, info, data } => {
             let described = match is_peek {
                 true => ptr::null_mut(),
@@ -245,9 +249,9 @@ unsafe fn tell(
 /// Bytes of the shortest entry: private data may be cut, what is before it not.
 const ENTRY_MIN: usize = size_of::<abi::EqCmEntry>();
 
-/// `struct fi_eq_entry` without a handle.
-fn entry(context: Context, data: u64) -> Vec<u8> {
-    let words = [0, context.0, data];
+/// `struct fi_eq_entry`.
+fn entry(handle: u64, context: Context, data: u64) -> Vec<u8> {
+    let words = [handle, context.0, data];
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
@@ -347,6 +351,7 @@ unsafe extern "C" fn write(
         eq.own.write(Event::Notify {
             context: Context(word(8)),
             data: word(16),
+            handle: word(0),
         })?;
         Ok(len)
     })

@@ -86,14 +86,33 @@ const MR_ATTR_1_9: usize = 80;
 /// # Safety
 /// `at` names an info.
 unsafe fn whole(at: *const abi::Info) -> Result<String> {
-    // SAFETY: passed on from the caller; ours are always of the newest layout, and programs that
-    // make infos by hand print them only to look at them.
-    let given = unsafe { info::read(at, Abi::V3) }?;
+    // SAFETY: passed on from the caller.
+    let layout = unsafe { layout_of(at) };
+    // SAFETY: passed on from the caller.
+    let given = unsafe { info::read(at, layout) }?;
     let mut own = given.info;
     own.handle = given.handle.addr() as u64;
     // SAFETY: passed on from the caller.
     own.nic = unsafe { nic(at) };
     Ok(text::info(&own))
+}
+
+/// The layout of an info. Those that the library has filled in are of the newest one, and only they
+/// have a provider's version; what a program has made by hand goes as far as its API version says.
+///
+/// # Safety
+/// As [`whole`].
+unsafe fn layout_of(at: *const abi::Info) -> Abi {
+    // SAFETY: passed on from the caller.
+    let fabric = unsafe { given(at).and_then(|info| given(info.fabric_attr)) };
+    match fabric {
+        Ok(fabric) if fabric.prov_version != 0 => Abi::NEWEST,
+        Ok(fabric) => {
+            let version = Version::from_raw(fabric.api_version);
+            Abi::of_api(version.major.into(), version.minor.into()).max(Abi::V3)
+        }
+        Err(_) => Abi::V3,
+    }
 }
 
 /// What is printed of an interface.
@@ -142,7 +161,8 @@ unsafe fn part(at: *mut c_void, kind: u32) -> Result<String> {
         kind::TX_ATTR => text::tx_attr(&own.tx_attr),
         kind::RX_ATTR => text::rx_attr(&own.rx_attr),
         kind::EP_ATTR => text::ep_attr(&own.ep_attr),
-        kind::DOMAIN_ATTR => text::domain_attr(&own.domain_attr),
+        // How far it goes is not known: what 1.9 does not have is left out.
+        kind::DOMAIN_ATTR => text::domain_attr_1_9(&own.domain_attr),
         _ => text::fabric_attr(&own.fabric_attr),
     })
 }

@@ -213,7 +213,7 @@ unsafe fn message<'a>(op: *const abi::OpMsg, sends: bool, done: Done<'a>) -> Res
         }),
         false => Transfer::Recv(msg::RecvMsg {
             // SAFETY: as above.
-            iov: unsafe { lists::iov_mut(at, count) }?,
+            iov: unsafe { lists::iov_room(at, count) }?,
             desc,
             src: peer,
             context,
@@ -245,7 +245,7 @@ unsafe fn tagged<'a>(op: *const abi::OpTagged, sends: bool, done: Done<'a>) -> R
         }),
         false => Transfer::TaggedRecv(tagged::RecvMsg {
             // SAFETY: as above.
-            iov: unsafe { lists::iov_mut(at, count) }?,
+            iov: unsafe { lists::iov_room(at, count) }?,
             desc,
             src: peer,
             tag: TagMatch { tag, ignore },

@@ -63,6 +63,13 @@ pub(super) fn named(pieces: &[impl Piece]) -> Result {
     }
 }
 
+/// The room of a receive. Programs post NULL with a length where nothing will come: that is no room,
+/// and a message with bytes is truncated to none.
+#[inline(always)]
+pub(super) fn room(buf: *mut c_void, len: usize) -> IovMut {
+    IovMut::from_raw(buf, if buf.is_null() { 0 } else { len })
+}
+
 /// # Errors
 /// As [`list`]; [`Errno::Inval`] for more than [`MOST`].
 ///
@@ -133,6 +140,20 @@ pub(super) unsafe fn iov<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a 
 pub(super) unsafe fn iov_mut<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a [IovMut]> {
     // SAFETY: passed on from the caller; both describe memory in the same way.
     let pieces = unsafe { few(at.cast(), count) }?;
+    named(pieces).map(|()| pieces)
+}
+
+/// Where a message goes. Where all pieces are NULL there is no room, as in [`room`].
+///
+/// # Safety
+/// As [`iov`].
+#[inline(always)]
+pub(super) unsafe fn iov_room<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a [IovMut]> {
+    // SAFETY: passed on from the caller; both describe memory in the same way.
+    let pieces: &[IovMut] = unsafe { few(at.cast(), count) }?;
+    if pieces.iter().all(|piece| piece.base.is_null()) {
+        return Ok(&[]);
+    }
     named(pieces).map(|()| pieces)
 }
 

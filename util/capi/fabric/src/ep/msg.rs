@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use selvedge::msg::{RecvMsg, SendMsg};
 use selvedge::trigger::Transfer;
-use selvedge::{FiAddr, Iov, IovMut, OpFlags, Result};
+use selvedge::{FiAddr, Iov, OpFlags, Result};
 use selvedge_abi::{FidEp, Iovec, Msg, OpsMsg};
 
 use super::later::or_later;
@@ -69,7 +69,7 @@ unsafe extern "C" fn recv(
     context: *mut c_void,
 ) -> isize {
     let msg = RecvMsg {
-        iov: &[IovMut::from_raw(buf, len)],
+        iov: &[lists::room(buf, len)],
         desc: &[lists::desc(desc)],
         src: FiAddr(src),
         context: lists::context(context),
@@ -91,7 +91,7 @@ unsafe extern "C" fn recvv(
     let post = || {
         let msg = RecvMsg {
             // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov_mut(iov, count) }?,
+            iov: unsafe { lists::iov_room(iov, count) }?,
             // SAFETY: passed on from the caller.
             desc: unsafe { lists::descs(desc, count) }?,
             src: FiAddr(src),
@@ -111,7 +111,7 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isi
         let given = unsafe { given(msg) }?;
         let msg = RecvMsg {
             // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov_mut(given.msg_iov, given.iov_count) }?,
+            iov: unsafe { lists::iov_room(given.msg_iov, given.iov_count) }?,
             // SAFETY: passed on from the caller.
             desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
             src: FiAddr(given.addr),

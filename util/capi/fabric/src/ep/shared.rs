@@ -10,9 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use selvedge::info::RxAttr;
-use selvedge::{
-    Caps, Errno, FiAddr, IovMut, OpFlags, Result, SharedReceives, TagMatch, msg, tagged,
-};
+use selvedge::{Caps, Errno, FiAddr, OpFlags, Result, SharedReceives, TagMatch, msg, tagged};
 use selvedge_abi as abi;
 use selvedge_abi::{
     Fid, FidEp, FidStx, Iovec, Ops, OpsAtomic, OpsCm, OpsCollective, OpsEp, OpsMsg, OpsRma,
@@ -245,7 +243,7 @@ unsafe extern "C" fn recv(
     context: *mut c_void,
 ) -> isize {
     let msg = msg::RecvMsg {
-        iov: &[IovMut::from_raw(buf, len)],
+        iov: &[lists::room(buf, len)],
         desc: &[lists::desc(desc)],
         src: FiAddr(src),
         context: lists::context(context),
@@ -297,7 +295,7 @@ unsafe extern "C" fn recvmsg(srx: *mut FidEp, msg: *const abi::Msg, flags: u64) 
 unsafe fn post(srx: *mut FidEp, given: &abi::Msg, flags: OpFlags) -> Result {
     let msg = msg::RecvMsg {
         // SAFETY: passed on from the caller.
-        iov: unsafe { lists::iov_mut(given.msg_iov, given.iov_count) }?,
+        iov: unsafe { lists::iov_room(given.msg_iov, given.iov_count) }?,
         // SAFETY: passed on from the caller.
         desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
         src: FiAddr(given.addr),
@@ -322,7 +320,7 @@ unsafe extern "C" fn trecv(
     context: *mut c_void,
 ) -> isize {
     let msg = tagged::RecvMsg {
-        iov: &[IovMut::from_raw(buf, len)],
+        iov: &[lists::room(buf, len)],
         desc: &[lists::desc(desc)],
         src: FiAddr(src),
         tag: TagMatch { tag, ignore },
@@ -380,7 +378,7 @@ unsafe fn tpost(srx: *mut FidEp, given: &abi::MsgTagged, flags: OpFlags) -> Resu
     let (tag, ignore) = (given.tag, given.ignore);
     let msg = tagged::RecvMsg {
         // SAFETY: passed on from the caller.
-        iov: unsafe { lists::iov_mut(given.msg_iov, given.iov_count) }?,
+        iov: unsafe { lists::iov_room(given.msg_iov, given.iov_count) }?,
         // SAFETY: passed on from the caller.
         desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
         src: FiAddr(given.addr),

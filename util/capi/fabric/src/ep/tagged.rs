@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use selvedge::tagged::{RecvMsg, SendMsg};
 use selvedge::trigger::Transfer;
-use selvedge::{FiAddr, Iov, IovMut, OpFlags, Result, TagMatch};
+use selvedge::{FiAddr, Iov, OpFlags, Result, TagMatch};
 use selvedge_abi::{FidEp, Iovec, MsgTagged, OpsTagged};
 
 use super::later::or_later;
@@ -71,7 +71,7 @@ unsafe extern "C" fn recv(
     context: *mut c_void,
 ) -> isize {
     let msg = RecvMsg {
-        iov: &[IovMut::from_raw(buf, len)],
+        iov: &[lists::room(buf, len)],
         desc: &[lists::desc(desc)],
         src: FiAddr(src),
         tag: TagMatch { tag, ignore },
@@ -96,7 +96,7 @@ unsafe extern "C" fn recvv(
     let post = || {
         let msg = RecvMsg {
             // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov_mut(iov, count) }?,
+            iov: unsafe { lists::iov_room(iov, count) }?,
             // SAFETY: passed on from the caller.
             desc: unsafe { lists::descs(desc, count) }?,
             src: FiAddr(src),
@@ -117,7 +117,7 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) 
         let given = unsafe { given(msg) }?;
         let msg = RecvMsg {
             // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov_mut(given.msg_iov, given.iov_count) }?,
+            iov: unsafe { lists::iov_room(given.msg_iov, given.iov_count) }?,
             // SAFETY: passed on from the caller.
             desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
             src: FiAddr(given.addr),

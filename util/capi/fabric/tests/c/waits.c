@@ -1,5 +1,6 @@
 /* Threads that sleep: blocking reads, descriptors, signals. */
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "common.h"
 
@@ -57,8 +58,56 @@ static void half(int channel, bool first, const char *provider)
 	close_side(&side);
 }
 
+static atomic_bool is_over;
+
+/* One error is not enough: it may be there before the wait begins. */
+static void *fail(void *cntr)
+{
+	while (!atomic_load(&is_over))
+		OK(fi_cntr_adderr(cntr, 1));
+	return NULL;
+}
+
+/* Without a wait object, who waits reads the counter, which makes progress, until the time is over. */
+static void counters_without_object(const char *provider)
+{
+	struct side side = {0};
+	struct fid_cntr *cntr;
+	struct fi_cntr_attr attr = {.wait_obj = FI_WAIT_NONE};
+	char name[256], buf[8];
+	size_t len = sizeof name;
+	pthread_t thread;
+	open_side(&side, hints_for(provider, FI_MSG), FI_WAIT_NONE);
+	OK(fi_cntr_open(side.domain, &attr, &cntr, NULL));
+	OK(fi_ep_bind(side.ep, &cntr->fid, FI_RECV));
+	OK(fi_enable(side.ep));
+	OK(fi_getname(&side.ep->fid, name, &len));
+	IS(fi_av_insert(side.av, name, 1, &side.peer, 0, NULL), 1);
+	IS(fi_cntr_wait(cntr, 1, 0), -FI_ETIMEDOUT);
+	IS(fi_cntr_wait(cntr, 1, 10), -FI_ETIMEDOUT);
+
+	OK(fi_recv(side.ep, buf, sizeof buf, NULL, FI_ADDR_UNSPEC, buf));
+	OK(fi_inject(side.ep, "to me", 6, side.peer));
+	OK(fi_cntr_wait(cntr, 1, -1));
+	CHECK(!strcmp(buf, "to me"));
+
+	CHECK(pthread_create(&thread, NULL, fail, cntr) == 0);
+	IS(fi_cntr_wait(cntr, 2, -1), -FI_EAVAIL);
+	atomic_store(&is_over, true);
+	pthread_join(thread, NULL);
+	OK(fi_close(&side.ep->fid));
+	OK(fi_close(&cntr->fid));
+	OK(fi_close(&side.av->fid));
+	OK(fi_close(&side.cq->fid));
+	OK(fi_close(&side.domain->fid));
+	OK(fi_close(&side.fabric->fid));
+	fi_freeinfo(side.info);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
-	return run_two(half, argv[1]);
+	run_two(half, argv[1]);
+	counters_without_object(argv[1]);
+	return 0;
 }
