@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "passes the application's promise to the locks")]
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use selvedge::info::{Progress, Threading};
@@ -16,6 +16,7 @@ use crate::cntr::{self as counter, Cntr};
 use crate::cq::{CqRing, Progress as Driven};
 use crate::lock::Mode;
 use crate::mr::Watchers;
+use crate::weak_list::WeakList;
 use crate::work::{self, Item, Owing, Works};
 use crate::{Auto, Drivers, Ep};
 
@@ -34,8 +35,8 @@ pub struct Base {
 /// What was opened from a domain and is still there, for its work.
 #[derive(Debug, Default)]
 struct Opened {
-    cqs: Vec<Weak<CqRing>>,
-    cntrs: Vec<Weak<Cntr>>,
+    cqs: WeakList<CqRing>,
+    cntrs: WeakList<Cntr>,
     /// From the first work on.
     works: Option<Arc<Works>>,
 }
@@ -151,7 +152,7 @@ impl Base {
     pub fn cancel_work(&self, ticket: Ticket) -> Result {
         self.birth.check()?;
         let opened = self.opened();
-        let mut cntrs = opened.cntrs.iter().filter_map(Weak::upgrade);
+        let mut cntrs = opened.cntrs.iter();
         if cntrs.any(|cntr| cntr.work.remove(ticket)) {
             return Ok(());
         }
@@ -173,7 +174,7 @@ impl Base {
         let cntr = cntr.map(counter::own).transpose();
         let cntr = cntr.map_err(|error| error.errno())?;
         let opened = self.opened();
-        let all = opened.cntrs.iter().filter_map(Weak::upgrade);
+        let all = opened.cntrs.iter();
         all.filter(|it| cntr.as_ref().is_none_or(|cntr| Arc::ptr_eq(cntr, it)))
             .for_each(|it| it.work.clear());
         let works = opened.works.clone();
@@ -192,7 +193,6 @@ impl Base {
 
 impl Opened {
     fn add_cq(&mut self, cq: &Arc<CqRing>) -> Result<(), Error> {
-        self.cqs.retain(|cq| cq.strong_count() > 0);
         self.cqs.push(Arc::downgrade(cq));
         match self.driven() {
             Some(works) => cq.attach(&works),
@@ -201,7 +201,6 @@ impl Opened {
     }
 
     fn add_cntr(&mut self, cntr: &Arc<Cntr>) -> Result<(), Error> {
-        self.cntrs.retain(|cntr| cntr.strong_count() > 0);
         self.cntrs.push(Arc::downgrade(cntr));
         match self.driven() {
             Some(works) => cntr.attach(&works),
@@ -221,10 +220,10 @@ impl Opened {
         }
         let works = Arc::new(Works::open()?);
         let driven: Arc<dyn Driven> = Arc::clone(&works) as Arc<dyn Driven>;
-        for cq in self.cqs.iter().filter_map(Weak::upgrade) {
+        for cq in self.cqs.iter() {
             cq.attach(&driven)?;
         }
-        for cntr in self.cntrs.iter().filter_map(Weak::upgrade) {
+        for cntr in self.cntrs.iter() {
             cntr.attach(&driven)?;
         }
         auto.map_or(Ok(()), |auto| auto.attach(&driven))?;

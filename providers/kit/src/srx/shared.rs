@@ -20,6 +20,7 @@ use selvedge::{
 use super::{Envelope, Kind, PLAIN, Posted, Source};
 use crate::birth::Birth;
 use crate::copy::RxBuf;
+use crate::weak_list::WeakList;
 
 /// The receives of a shared context.
 pub struct Shared {
@@ -29,7 +30,7 @@ pub struct Shared {
     /// Whether a receive may name its source, which it then must not: peers are known to endpoints.
     directs: bool,
     waiting: Mutex<Waiting>,
-    members: Mutex<Vec<Weak<dyn Member>>>,
+    members: Mutex<WeakList<dyn Member>>,
 }
 
 /// In the order of their posts.
@@ -65,9 +66,7 @@ impl Shared {
 
     /// Has an endpoint, whose matchers know the context already, take part.
     pub fn join(&self, member: Weak<dyn Member>) {
-        let mut members = self.members();
-        members.retain(|it| it.strong_count() > 0);
-        members.push(member);
+        self.members().push(member);
     }
 
     /// The receive that takes a message, which was posted first.
@@ -125,11 +124,8 @@ impl Shared {
         };
         self.waiting().queue(kind).push_back(posted);
         // Without our locks: an endpoint takes them below its own.
-        let members = self.members().clone();
-        members
-            .iter()
-            .filter_map(Weak::upgrade)
-            .for_each(|it| it.meet_shared());
+        let members: Vec<_> = self.members().iter().collect();
+        members.iter().for_each(|it| it.meet_shared());
         Ok(())
     }
 
@@ -137,7 +133,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn members(&self) -> MutexGuard<'_, Vec<Weak<dyn Member>>> {
+    fn members(&self) -> MutexGuard<'_, WeakList<dyn Member>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -154,8 +150,7 @@ impl Waiting {
 impl SharedReceives for Shared {
     fn cancel(&self, context: Context) -> Result {
         self.birth.check()?;
-        let members = self.members().clone();
-        let member = members.iter().find_map(Weak::upgrade);
+        let member = self.members().iter().next();
         let member = member.ok_or(Errno::NoCq)?;
         let is_its = |rx: &Posted| rx.context == context;
         let posted = self.take_if(Kind::Msg, is_its);

@@ -104,8 +104,11 @@ unsafe fn whole(at: *const abi::Info) -> Result<String> {
 /// As [`whole`].
 unsafe fn layout_of(at: *const abi::Info) -> Abi {
     // SAFETY: passed on from the caller.
-    let fabric = unsafe { given(at).and_then(|info| given(info.fabric_attr)) };
-    match fabric {
+    let Ok(info) = (unsafe { given(at) }) else {
+        return Abi::V3;
+    };
+    // SAFETY: passed on from the caller.
+    match unsafe { given(info.fabric_attr) } {
         Ok(fabric) if fabric.prov_version != 0 => Abi::NEWEST,
         Ok(fabric) => {
             let version = Version::from_raw(fabric.api_version);
