@@ -58,7 +58,8 @@ const LONGER_HEADER: usize = 20;
 /// All that the provider can do.
 fn info(config: &Config) -> Info {
     let tx_caps = Caps::MSG | Caps::SEND | Caps::MULTICAST;
-    let rx_caps = Caps::MSG | Caps::RECV | Caps::MULTICAST | Caps::SOURCE | Caps::SOURCE_ERR;
+    // Multicast is a capability of senders, as in libfabric.
+    let rx_caps = Caps::MSG | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let mut info = Info::default();
     info.caps = tx_caps | rx_caps | near_and_far | Caps::AV_USER_ID;

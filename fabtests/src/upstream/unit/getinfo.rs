@@ -250,10 +250,15 @@ const NEVER_RX: Caps = Caps::SEND
     .union(Caps::READ)
     .union(Caps::WRITE)
     .union(Caps::FENCE)
+    .union(Caps::MULTICAST)
     .union(NEVER_EITHER);
+/// The last three are given only to those that ask for them.
 const NEVER_EITHER: Caps = Caps::LOCAL_COMM
     .union(Caps::REMOTE_COMM)
-    .union(Caps::SHARED_AV);
+    .union(Caps::SHARED_AV)
+    .union(Caps::TAGGED_DIRECTED_RECV)
+    .union(Caps::TAGGED_MULTI_RECV)
+    .union(Caps::EXACT_DIRECTED_RECV);
 
 /// Ways to move data.
 const WAYS: Caps = Caps::MSG

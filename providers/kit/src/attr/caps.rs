@@ -27,23 +27,27 @@ pub(super) fn implied(asked: Caps) -> Caps {
     caps
 }
 
-/// Capabilities that a program has to be prepared for: one turns messages into errors, one forbids
-/// receives from any peer, and one takes a bit of the tag.
-const MANNERS: Caps = Caps::SOURCE_ERR
+/// Capabilities that are given only to an application that asks for them. For the first three it has
+/// to be prepared: one turns messages into errors, one forbids receives from any peer, and one takes
+/// a bit of the tag. The other two are newer than most applications, and those that hold an answer
+/// against the capabilities that they know take them for an error.
+const ASKED_ONLY: Caps = Caps::SOURCE_ERR
     .union(Caps::EXACT_DIRECTED_RECV)
-    .union(Caps::COLLECTIVE);
+    .union(Caps::COLLECTIVE)
+    .union(Caps::TAGGED_DIRECTED_RECV)
+    .union(Caps::TAGGED_MULTI_RECV);
 
 /// What is given: what is meant, and whatever costs nothing. [`Caps::SOURCE`] costs a lookup for
-/// each message, so it counts as asked for only; so do [`MANNERS`], even where nothing is asked
+/// each message, so it counts as asked for only; so do [`ASKED_ONLY`], even where nothing is asked
 /// for. Asking for no kind of transfer asks for all.
 pub(super) fn granted(asked: Caps, has: Caps) -> Caps {
     if asked.is_empty() {
-        return has & !MANNERS;
+        return has & !ASKED_ONLY;
     }
     let kinds = if asked.intersects(KINDS) {
         Caps::empty()
     } else {
-        has & KINDS & !MANNERS
+        has & KINDS & !ASKED_ONLY
     };
     implied(asked | kinds) & has | free(has)
 }
@@ -74,5 +78,5 @@ pub(super) fn granted_part(asked: Caps, has: Caps, whole: Caps) -> Caps {
 }
 
 fn free(has: Caps) -> Caps {
-    has & Caps::SECONDARY & !(Caps::SOURCE | MANNERS)
+    has & Caps::SECONDARY & !(Caps::SOURCE | ASKED_ONLY)
 }

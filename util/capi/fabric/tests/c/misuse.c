@@ -328,6 +328,25 @@ static void notes(const char *provider)
 	fi_freeinfo(hints);
 }
 
+/* Without hints, no part has a capability that programs do not look for there. */
+static void known_capabilities(void)
+{
+	const uint64_t tx = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_MULTICAST | FI_NAMED_RX_CTX |
+			    FI_HMEM | FI_SEND | FI_READ | FI_WRITE | FI_TRIGGER | FI_FENCE | FI_RMA_PMEM;
+	const uint64_t rx = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_DIRECTED_RECV |
+			    FI_VARIABLE_MSG | FI_HMEM | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |
+			    FI_RMA_PMEM | FI_SOURCE | FI_RMA_EVENT | FI_MULTI_RECV | FI_TRIGGER;
+	struct fi_info *info;
+	OK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, NULL, &info));
+	for (struct fi_info *each = info; each; each = each->next) {
+		uint64_t more = (each->tx_attr->caps & ~tx) | (each->rx_attr->caps & ~rx);
+		if (more)
+			fprintf(stderr, "%s: %s\n", each->fabric_attr->prov_name, fi_tostr(&more, FI_TYPE_CAPS));
+		CHECK(!more);
+	}
+	fi_freeinfo(info);
+}
+
 /* Fields of newer headers are printed as they are, or not at all where it is not known whether the
  * program has them. */
 static void newer_fields(const char *provider)
@@ -373,5 +392,6 @@ int main(int argc, char **argv)
 	nowhere(argv[1]);
 	notes(argv[1]);
 	newer_fields(argv[1]);
+	known_capabilities();
 	return 0;
 }
