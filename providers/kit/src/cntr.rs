@@ -441,9 +441,12 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_number_needs_a_wait_object() {
+    fn without_a_wait_object_a_thread_reads_until_the_number_is_there() {
         let cntr = open(Events::Comp, wait::Object::None).unwrap();
-        assert_eq!(cntr.wait(0, None), Err(Errno::NoSys));
+        assert_eq!(cntr.wait(0, None), Ok(()));
+        assert_eq!(cntr.wait(1, Some(Duration::ZERO)), Err(Errno::TimedOut));
+        cntr.add(1);
+        assert_eq!(cntr.wait(1, None), Ok(()));
         assert_eq!(cntr.try_wait(), Err(Errno::NoSys));
         assert!(cntr.wait_fd().is_none());
     }
