@@ -342,6 +342,6 @@ bitflags! {
         /// `node` and `service` name the local address.
         const SOURCE = 1 << 57;
         /// Look for devices afresh.
-        const RESCAN = 1 << 40;
+        const RESCAN = 1 << 35;
     }
 }

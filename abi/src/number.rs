@@ -73,6 +73,18 @@ pub mod work {
 /// `FI_TRIGGER_THRESHOLD`.
 pub const TRIGGER_THRESHOLD: u32 = 0;
 
+/// `FI_OPT_*` without a place in the object model, of level [`option::ENDPOINT`].
+pub mod option {
+    use super::c_int;
+
+    pub const ENDPOINT: c_int = 0;
+    pub const TX_SIZE: c_int = 6;
+    pub const RX_SIZE: c_int = 7;
+    pub const FI_HMEM_P2P: c_int = 8;
+    pub const CUDA_API_PERMITTED: c_int = 10;
+    pub const SHARED_MEMORY_PERMITTED: c_int = 11;
+}
+
 /// Flags of address vectors.
 pub mod av {
     pub const SYMMETRIC: u64 = 1 << 59;

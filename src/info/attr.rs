@@ -325,6 +325,7 @@ c_enum! {
     Sm2 = 28 "FI_PROTO_SM2",
     CxiRnr = 29 "FI_PROTO_CXI_RNR",
     Lpp = 30 "FI_PROTO_LPP",
+    Lnx = 31 "FI_PROTO_LNX",
 }
 
 c_enum! {

@@ -26,7 +26,11 @@ pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
     if let Some(names) = names(kind) {
         // SAFETY: passed on from the caller: these are enumerators, which are four bytes.
         let number = *unsafe { given(data.cast::<u32>()) }?;
-        return Ok(name_of(names, number));
+        return Ok(match (kind, number) {
+            (kind::ATOMIC_TYPE, NOTHING) => "FI_VOID".to_owned(),
+            (kind::ATOMIC_OP, NOTHING) => "FI_NOOP".to_owned(),
+            _ => name_of(names, number),
+        });
     }
     if let Some(flags) = flags(kind) {
         // SAFETY: passed on from the caller: these are sets of eight bytes.
@@ -36,6 +40,9 @@ pub(crate) unsafe fn text_of(data: *const c_void, kind: u32) -> Result<String> {
     // SAFETY: passed on from the caller.
     unsafe { structure(data, kind) }
 }
+
+/// The number of the type of no data, and of the operation that does nothing.
+const NOTHING: u32 = 256;
 
 /// # Safety
 /// As [`text_of`].
@@ -339,7 +346,9 @@ counted! {
         "FI_CLASS_RX_CTX" "FI_CLASS_SRX_CTX" "FI_CLASS_TX_CTX" "FI_CLASS_STX_CTX" "FI_CLASS_PEP"
         "FI_CLASS_INTERFACE" "FI_CLASS_AV" "FI_CLASS_MR" "FI_CLASS_EQ" "FI_CLASS_CQ"
         "FI_CLASS_CNTR" "FI_CLASS_WAIT" "FI_CLASS_POLL" "FI_CLASS_CONNREQ" "FI_CLASS_MC"
-        "FI_CLASS_NIC";
+        "FI_CLASS_NIC" "FI_CLASS_AV_SET" "FI_CLASS_MR_CACHE" "FI_CLASS_MEM_MONITOR"
+        "FI_CLASS_PEER_CQ" "FI_CLASS_PEER_SRX" "FI_CLASS_LOG" "FI_CLASS_PEER_AV"
+        "FI_CLASS_PEER_AV_SET" "FI_CLASS_PEER_CNTR" "FI_CLASS_PROFILE" "FI_CLASS_XPU_CTX";
 }
 
 /// Names that the object model has.

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 
 use selvedge::{EpOption, EpOptionName, Errno, Result};
 use selvedge_abi::Fid;
+use selvedge_abi::number::option as opt;
 
 use super::Ep;
 use crate::answer::done;
@@ -14,13 +15,6 @@ use crate::object::of_own_fid;
 
 /// Bytes of private data with a connection.
 pub(crate) const CM_DATA_SIZE: usize = 256;
-
-const LEVEL_ENDPOINT: c_int = 0;
-const TX_SIZE: c_int = 6;
-const RX_SIZE: c_int = 7;
-const HMEM_P2P: c_int = 8;
-const CUDA_API_PERMITTED: c_int = 10;
-const SHARED_MEMORY_PERMITTED: c_int = 11;
 
 /// `FI_HMEM_P2P_DISABLED`: there is no memory of devices.
 const P2P_DISABLED: c_int = 3;
@@ -47,12 +41,12 @@ pub(super) unsafe extern "C" fn getopt(
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { of_own_fid(fid) };
     done(|| {
-        if level != LEVEL_ENDPOINT {
+        if level != opt::ENDPOINT {
             return Err(Errno::NoProtoOpt);
         }
         let bytes = match number {
-            HMEM_P2P => P2P_DISABLED.to_ne_bytes().to_vec(),
-            SHARED_MEMORY_PERMITTED => vec![1],
+            opt::FI_HMEM_P2P => P2P_DISABLED.to_ne_bytes().to_vec(),
+            opt::SHARED_MEMORY_PERMITTED => vec![1],
             _ => ep.size(number)?.to_ne_bytes().to_vec(),
         };
         // SAFETY: passed on from the caller.
@@ -64,8 +58,8 @@ impl Ep {
     /// An option that is a size.
     fn size(&self, number: c_int) -> Result<usize> {
         match number {
-            TX_SIZE => return Ok(self.shared.draft().info.tx_attr.size),
-            RX_SIZE => return Ok(self.shared.draft().info.rx_attr.size),
+            opt::TX_SIZE => return Ok(self.shared.draft().info.tx_attr.size),
+            opt::RX_SIZE => return Ok(self.shared.draft().info.rx_attr.size),
             _ => {}
         }
         let name = named(number)?;
@@ -108,14 +102,16 @@ pub(super) unsafe extern "C" fn setopt(
     // SAFETY: passed on from the caller.
     let ep: &Ep = unsafe { of_own_fid(fid) };
     done(|| {
-        if level != LEVEL_ENDPOINT {
+        if level != opt::ENDPOINT {
             return Err(Errno::NoProtoOpt);
         }
         let name = match number {
             // Nothing here calls it, so both answers are kept.
-            CUDA_API_PERMITTED => return Ok(()),
+            opt::CUDA_API_PERMITTED => return Ok(()),
             // The way of bytes was chosen with the provider.
-            SHARED_MEMORY_PERMITTED | HMEM_P2P | TX_SIZE | RX_SIZE => return Err(Errno::OpNotSupp),
+            opt::SHARED_MEMORY_PERMITTED | opt::FI_HMEM_P2P | opt::TX_SIZE | opt::RX_SIZE => {
+                return Err(Errno::OpNotSupp);
+            }
             _ => named(number)?,
         };
         if len != size_of::<usize>() {

@@ -33,14 +33,14 @@ macro_rules! structures {
     };
 }
 
-type Structure = (
+pub(crate) type Structure = (
     &'static str,
     &'static [(&'static str, usize)],
     usize,
     &'static [(&'static str, &'static str)],
 );
 
-const STRUCTURES: &[Structure] = structures! {
+pub(crate) const STRUCTURES: &[Structure] = structures! {
     "fi_info" Info;
     "fi_tx_attr" TxAttr;
     "fi_rx_attr" RxAttr;
@@ -80,6 +80,12 @@ const STRUCTURES: &[Structure] = structures! {
     "fi_op_compare_atomic" OpCompareAtomic;
     "fi_op_cntr" OpCntrChange;
     "fi_msg_fetch" MsgElements;
+    "fi_pci_attr" PciAttr;
+    "fid_stx" FidStx;
+    "fid_av_set" FidAvSet;
+    "fi_ops_av_set" OpsAvSet;
+    "fid_mc" FidMc;
+    "fi_mr_modify" MrModify;
     "fid_av" FidAv;
     "fi_ops_av" OpsAv;
     "fi_av_set_attr" AvSetAttr;

@@ -6,6 +6,7 @@
 mod layout;
 mod misuse;
 mod mpi;
+mod numbers;
 mod own;
 mod stage;
 mod stock;
