@@ -121,7 +121,7 @@ impl Endpoint {
         ep.sight.set_name(name.as_str());
         let (inject_size, epoll) = (config.inject_size, control.epoll());
         let manner = Manner::new(info, config.inject_size);
-        let (siblings, counts_peers) = (Arc::clone(&shared), ep.counts_peers());
+        let (domain, counts_peers) = (Arc::clone(&shared), ep.counts_peers());
         let mut state = State::new(config, manner, ep, av, control, shared);
         let srx = own_srx(bind)?;
         if let Some(srx) = &srx {
@@ -134,7 +134,8 @@ impl Endpoint {
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
         drivers.attach(&progress)?;
-        siblings.siblings.add(&name, counts_peers);
+        domain.siblings.add(&name, counts_peers);
+        domain.exports.add_waiters(&inner.waiters);
         if let Some(srx) = srx {
             let member: Arc<dyn Member> = Arc::clone(&inner) as Arc<dyn Member>;
             srx.join(Arc::downgrade(&member));

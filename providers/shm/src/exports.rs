@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::packet;
 use crate::rendezvous::{ContactError, Link, Speaker};
 use selvedge_kit::complaint::complain;
+use selvedge_kit::wait::Waiters;
 
 /// The notices of a domain, and who has to hear them.
 #[derive(Debug, Default)]
@@ -20,6 +21,8 @@ pub(crate) struct Exports {
     inner: Mutex<Inner>,
     /// Whether a packet waits for room in a socket.
     is_behind: AtomicBool,
+    /// Where threads are parked for the domain's endpoints: any of them catches up.
+    parked: Mutex<Vec<Weak<Waiters>>>,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +110,17 @@ impl Exports {
         }
     }
 
+    /// Has threads that are parked at these places catch up.
+    pub(crate) fn add_waiters(&self, waiters: &Arc<Waiters>) {
+        let mut parked = self.parked();
+        parked.retain(|other| other.strong_count() > 0);
+        parked.push(Arc::downgrade(waiters));
+    }
+
+    fn parked(&self) -> MutexGuard<'_, Vec<Weak<Waiters>>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether a packet waits for room in a socket.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind.load(Ordering::Relaxed)
@@ -116,7 +130,15 @@ impl Exports {
     fn speak(&self, inner: &mut Inner) {
         inner.listeners.retain_mut(Listener::hear);
         let is_behind = inner.listeners.iter().any(|l| !l.pending.is_empty());
-        self.is_behind.store(is_behind, Ordering::Relaxed);
+        let was_behind = self.is_behind.swap(is_behind, Ordering::Relaxed);
+        if is_behind && !was_behind {
+            // The peer makes room without waking anybody, and this thread may never come back.
+            let parked = self.parked();
+            parked
+                .iter()
+                .filter_map(Weak::upgrade)
+                .for_each(|it| it.wake());
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

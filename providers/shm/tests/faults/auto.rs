@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use selvedge::info::{EpType, Progress};
-use selvedge::{Caps, Hints, Info, Registry, wait};
+use selvedge::{Caps, Hints, Info, MrAccess, Registry, wait};
 
 use crate::process::{Watchdog, alone};
 use crate::side::{Kind, Side, content};
+use crate::special::met;
 
 fn info(progress: Progress) -> Info {
     let registry = Registry::new().with(&selvedge_shm::PROVIDER);
@@ -87,6 +88,28 @@ fn messages_complete_without_any_call_of_the_application() {
         for number in 1..=4 {
             assert_eq!(b.sleep(None).unwrap().ok().context, number);
             assert_eq!(a.sleep(None).unwrap().ok().context, number);
+        }
+    });
+}
+
+/// The application's thread finds the peer's socket full, and makes no progress afterwards.
+#[test]
+fn what_a_peer_had_no_room_for_is_told_to_it_later_without_any_call() {
+    const BLOCKS: usize = 600;
+    alone(|| {
+        let mut us = side(Progress::Auto);
+        let (mut puppet, ..) = met(&mut us);
+        for block in 0..BLOCKS as u64 {
+            us.alloc(block, 8192, MrAccess::empty()).unwrap();
+        }
+        puppet.ask("drive on");
+        let maps = format!("/proc/{}/maps", puppet.pid());
+        let mapped = || {
+            let maps = std::fs::read_to_string(&maps).unwrap();
+            maps.matches("memfd:selvedge-special").count()
+        };
+        while mapped() < BLOCKS {
+            std::thread::yield_now();
         }
     });
 }
