@@ -60,7 +60,7 @@ pub mod sep;
 pub mod sight;
 pub mod srx;
 pub mod wait;
-mod weak_list;
+pub mod weak_list;
 mod work;
 
 pub use auto::{Auto, offer_progress};

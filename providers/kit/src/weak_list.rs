@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 /// Weak handles. Those of objects that are gone are dropped whenever the list has become twice as
 /// long as it was after the last time: adding one costs the same however many there are.
 #[derive(Debug)]
-pub(crate) struct WeakList<T: ?Sized> {
+pub struct WeakList<T: ?Sized> {
     all: Vec<Weak<T>>,
     prune_at: usize,
     #[cfg(test)]
@@ -17,7 +17,7 @@ const SHORT: usize = 16;
 
 impl<T: ?Sized> WeakList<T> {
     /// Adds an object.
-    pub(crate) fn push(&mut self, object: Weak<T>) {
+    pub fn push(&mut self, object: Weak<T>) {
         if self.all.len() >= self.prune_at {
             #[cfg(test)]
             {
@@ -30,7 +30,7 @@ impl<T: ?Sized> WeakList<T> {
     }
 
     /// The objects that are still there, in the order in which they were added.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Arc<T>> {
+    pub fn iter(&self) -> impl Iterator<Item = Arc<T>> {
         self.all.iter().filter_map(Weak::upgrade)
     }
 }

@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::packet;
 use crate::rendezvous::{ContactError, Link, Speaker};
 use selvedge_kit::complaint::complain;
 use selvedge_kit::wait::Waiters;
+use selvedge_kit::weak_list::WeakList;
 
 /// The notices of a domain, and who has to hear them.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ pub(crate) struct Exports {
     /// Whether a packet waits for room in a socket.
     is_behind: AtomicBool,
     /// Where threads are parked for the domain's endpoints: any of them catches up.
-    parked: Mutex<Vec<Weak<Waiters>>>,
+    parked: Mutex<WeakList<Waiters>>,
 }
 
 #[derive(Debug, Default)]
@@ -112,12 +113,10 @@ impl Exports {
 
     /// Has threads that are parked at these places catch up.
     pub(crate) fn add_waiters(&self, waiters: &Arc<Waiters>) {
-        let mut parked = self.parked();
-        parked.retain(|other| other.strong_count() > 0);
-        parked.push(Arc::downgrade(waiters));
+        self.parked().push(Arc::downgrade(waiters));
     }
 
-    fn parked(&self) -> MutexGuard<'_, Vec<Weak<Waiters>>> {
+    fn parked(&self) -> MutexGuard<'_, WeakList<Waiters>> {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,11 +132,7 @@ impl Exports {
         let was_behind = self.is_behind.swap(is_behind, Ordering::Relaxed);
         if is_behind && !was_behind {
             // The peer makes room without waking anybody, and this thread may never come back.
-            let parked = self.parked();
-            parked
-                .iter()
-                .filter_map(Weak::upgrade)
-                .for_each(|it| it.wake());
+            self.parked().iter().for_each(|waiters| waiters.wake());
         }
     }
 
