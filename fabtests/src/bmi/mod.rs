@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod pingpong;
+pub mod posts;
 pub mod requests;
 mod station;
 

@@ -1,9 +1,11 @@
-//! `fabtests bmi`: one server and many clients, over BMI and over the endpoint below it.
+//! `fabtests bmi`: one server and many clients, over BMI and over the endpoint below it; or how long
+//! posts take beside threads that test.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::bmi::posts::{self, Load, Times};
 use crate::bmi::requests::{self, Crowd, Face, Served};
 
 /// Arguments of `fabtests bmi`.
@@ -30,6 +32,22 @@ pub struct Args {
     /// BMI alone
     #[arg(long)]
     alone: bool,
+    /// Time the posts of so many threads of one process instead, beside threads that test
+    #[arg(long, value_name = "N", conflicts_with_all = ["clients", "size", "window", "alone"],
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    posters: Option<u16>,
+    /// With --posters: threads that test
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "posters",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    testers: u16,
+    /// With --posters: how many milliseconds a test waits
+    #[arg(long, value_name = "MS", default_value_t = 0, requires = "posters",
+          value_parser = clap::value_parser!(u16).range(..=10_000))]
+    idle: u16,
+    /// With --posters: threads that use a processor and nothing of BMI
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "posters",
+          value_parser = clap::value_parser!(u16).range(..=64))]
+    neighbours: u16,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -46,12 +64,15 @@ struct Report {
     raw_per_s: Option<f64>,
 }
 
-/// Serves and prints.
+/// Serves, or times posts, and prints.
 ///
 /// # Errors
-/// As [`requests::serve`].
+/// As [`requests::serve`] and [`posts::measure`].
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let time = Duration::from_secs(args.seconds.into());
+    if let Some(posters) = args.posters {
+        return time_posts(args, posters, time);
+    }
     let crowd = Crowd {
         clients: args.clients.into(),
         size: args.size.into(),
@@ -77,6 +98,32 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         false => report.print(),
     }
     Ok(())
+}
+
+fn time_posts(args: &Args, posters: u16, time: Duration) -> anyhow::Result<()> {
+    let load = Load {
+        posters: posters.into(),
+        testers: args.testers.into(),
+        idle: Duration::from_millis(args.idle.into()),
+        neighbours: args.neighbours.into(),
+    };
+    let measure = |_| posts::measure(&args.provider, load, time);
+    let runs: Vec<Times> = (0..args.reps).map(measure).collect::<Result<_, _>>()?;
+    match args.json {
+        true => println!(
+            "{}",
+            serde_json::json!({ "posters": posters, "runs": runs })
+        ),
+        false => runs.iter().for_each(print_times),
+    }
+    Ok(())
+}
+
+fn print_times(times: &Times) {
+    println!(
+        "{:8} posts: mean {:8.2} us, 99 % below {:8.2} us, worst {:9.2} us; {:9.0} tests per second",
+        times.posts, times.mean_us, times.p99_us, times.worst_us, times.tests_per_s
+    );
 }
 
 fn median(served: &[Served]) -> Option<f64> {

@@ -231,3 +231,24 @@ fn clients_of_bmi_are_counted() {
         assert_eq!(number(served, "requests_per_s"), number(&report, median));
     }
 }
+
+#[test]
+fn posts_beside_threads_that_test_are_timed() {
+    let _turn = turn();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabtests"));
+    command.args(["bmi", "--seconds", "1", "--reps", "2", "--json"]);
+    command.args(["--posters", "2", "--testers", "2", "--neighbours", "1"]);
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["posters"], 2);
+    assert_eq!(array(&report["runs"]).len(), 2);
+    for run in array(&report["runs"]) {
+        assert!(number(run, "posts") > 0.0 && number(run, "tests_per_s") > 0.0);
+        assert!(number(run, "mean_us") > 0.0);
+        assert!(number(run, "p99_us") <= number(run, "worst_us"));
+    }
+}

@@ -236,6 +236,7 @@ impl State {
         let lane = &mut self.lanes[at];
         lane.terms = terms;
         lane.came_up();
+        self.peers[lane.peer].is_lost = false;
         for posting in std::mem::take(&mut lane.waiting) {
             self.enqueue(at, posting);
         }

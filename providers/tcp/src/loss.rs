@@ -112,6 +112,7 @@ impl State {
         self.lose_messages(at, lane.serial);
         if is_main {
             self.peers[peer].lane = None;
+            self.peers[peer].is_lost = true;
             self.fail_directed(peer, errno, detail);
         }
         if self.door.is_none() {

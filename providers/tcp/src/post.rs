@@ -270,10 +270,23 @@ impl State {
             self.direct(&mut posted, src)?;
         }
         let matcher = self.inbound.matcher(posted.kind);
-        if let Some((posted, env, key)) = matcher.post(posted) {
-            self.meet(posted, env, key);
+        let source = posted.src;
+        match matcher.post(posted) {
+            Some((posted, env, key)) => self.meet(posted, env, key),
+            None if source != Source::ANY => self.reach_if_lost(source.0 as usize),
+            None => {}
         }
         Ok(())
+    }
+
+    /// A receive waits for a peer alone. If the connection with that peer is lost, nothing would end
+    /// the receive: a new connection lets the peer send, and the receive fails if none can be made.
+    fn reach_if_lost(&mut self, peer: usize) {
+        let is_lost = self.peers[peer].is_lost && self.peers[peer].lane.is_none();
+        if is_lost && self.door.is_some() {
+            self.reach(peer);
+            self.stir();
+        }
     }
 }
 

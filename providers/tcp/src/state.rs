@@ -97,6 +97,8 @@ impl Inbound {
 pub(crate) struct Peer {
     pub(crate) addr: SocketAddr,
     pub(crate) lane: Option<usize>,
+    /// The last connection with it has ended, or could not be made, and there is none since.
+    pub(crate) is_lost: bool,
     /// What it has waiting for receives, as the allowance counts it.
     pub(crate) kept: usize,
     /// Which context of a scalable endpoint it is, as far as is known.
@@ -110,6 +112,7 @@ impl Peer {
         Self {
             addr,
             lane: None,
+            is_lost: false,
             kept: 0,
             context: 0,
             fi_addr: FiAddr::UNSPEC,

@@ -212,7 +212,8 @@ pub unsafe trait Method: fmt::Debug + Send {
         None
     }
 
-    /// The port that peers reach it at, if it has one (`BMI_TCP_GET_PORT`).
+    /// The port that peers reach it at, if it listens (`BMI_TCP_GET_PORT`); 0 where the host alone
+    /// names it.
     fn listen_port(&self) -> Option<u16> {
         None
     }

@@ -104,6 +104,35 @@ fn nobody_there_is_an_error_in_bounded_time() {
 }
 
 #[test]
+fn a_receive_from_a_peer_that_is_lost_fails_too_unless_the_peer_is_back() {
+    let params = [("FI_TCP_PEER_TIMEOUT", "30ms")];
+    let a = Side::with(&params);
+    let mut b = Side::new();
+    let addr = b.addr();
+    for _ in 0..2 {
+        exchange(&a, &b);
+        let to = a.insert(addr);
+        a.trecv(to, 999, 8, 50);
+        drop(b);
+        // The loss is told of once. Receives that are posted afterwards notice it by themselves.
+        for errno in [Errno::ConnReset, Errno::ConnRefused, Errno::ConnRefused] {
+            let error = a.wait(&[]).unwrap_err();
+            assert_eq!((error.errno, error.src), (errno, to));
+            assert_eq!(error.entry.context, Context(50));
+            a.trecv(to, 999, 8, 50);
+        }
+        a.wait(&[]).unwrap_err();
+        b = Side::open(&info_at(&addr.to_string(), EpType::Rdm, &[]));
+        let landing = a.trecv(to, 7, 8, 51);
+        let back = b.knows(&a);
+        b.tsend(back, 7, &pattern(7, 8), 52).unwrap();
+        a.wait_for(51, &[&b]);
+        assert_eq!(landing.bytes(), pattern(7, 8));
+        b.wait_for(52, &[&a]);
+    }
+}
+
+#[test]
 fn a_peer_that_starts_late_gets_everything_in_order() {
     let a = Side::new();
     let early = Side::new();

@@ -43,7 +43,7 @@ impl Bmi {
     }
 
     /// The port that a method listens at, the first that has one (`BMI_TCP_GET_PORT`);
-    /// [`Self::urls`] has all of them.
+    /// [`Self::urls`] has all of them. 0 where a name without a port is listened at.
     ///
     /// # Errors
     /// [`Code::ENOSYS`] when none has.
@@ -60,6 +60,7 @@ impl Bmi {
         let bound = own.into_iter().filter_map(|url| {
             let station = self.station_for(&url.scheme)?;
             let port = station.hold(&self.sleepers).parts().0.listen_port();
+            let port = port.filter(|port| *port != 0);
             Some(Url { port, ..url }.to_string())
         });
         bound.collect()

@@ -1,9 +1,10 @@
 //! A station: an active method, its desk, and the lock that every call to it is made under.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use super::desk::Desk;
+use super::fair::FairMutex;
 use super::sleep::Sleepers;
 use crate::ids::MethodIndex;
 use crate::memory::Chute;
@@ -19,7 +20,7 @@ pub(super) struct Station {
     /// What becomes ready when there is news, apart from the method: it is slept on without the
     /// lock.
     wait_fd: Option<OwnedFd>,
-    inner: Mutex<Inner>,
+    inner: FairMutex<Inner>,
 }
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Station {
             scheme: scheme.to_owned(),
             limits: method.limits(),
             wait_fd,
-            inner: Mutex::new(Inner {
+            inner: FairMutex::new(Inner {
                 method,
                 desk: Desk::new(index),
                 chute: Arc::default(),
@@ -58,7 +59,16 @@ impl Station {
     #[inline]
     pub(super) fn hold<'a>(&'a self, sleepers: &'a Sleepers) -> Held<'a> {
         Held {
-            inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner),
+            inner: self.inner.lock(),
+            sleepers,
+        }
+    }
+
+    /// Has the method to oneself for a progress pass, after the calls that wait for it.
+    #[inline]
+    pub(super) fn hold_for_pass<'a>(&'a self, sleepers: &'a Sleepers) -> Held<'a> {
+        Held {
+            inner: self.inner.lock_for_pass(),
             sleepers,
         }
     }

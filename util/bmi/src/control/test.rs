@@ -23,7 +23,7 @@ impl Bmi {
         let (station, key) = self.operation(id)?;
         let context = self.context(context)?;
         self.wait_for(idle, |look| {
-            let mut held = station.hold(&self.sleepers);
+            let mut held = station.hold_for_pass(&self.sleepers);
             let (method, desk) = held.parts();
             match look {
                 Look::Drive => desk.collect_or(key, context, |desk| method.progress(desk)),
@@ -86,7 +86,7 @@ impl Bmi {
             let mut told = Vec::new();
             let mut is_interrupted = false;
             for station in self.stations_in_turn() {
-                let mut held = station.hold(&self.sleepers);
+                let mut held = station.hold_for_pass(&self.sleepers);
                 if look == Look::Drive {
                     held.progress();
                 }
@@ -122,7 +122,7 @@ impl Bmi {
         let count = self.wait_for(idle, |look| {
             let mut told = Vec::new();
             for station in self.stations_in_turn() {
-                let mut held = station.hold(&self.sleepers);
+                let mut held = station.hold_for_pass(&self.sleepers);
                 if look == Look::Drive {
                     held.progress();
                 }
@@ -206,7 +206,7 @@ impl Bmi {
     /// Moves what can move with all methods.
     fn progress(&self) {
         self.stations_in_turn()
-            .for_each(|station| station.hold(&self.sleepers).progress());
+            .for_each(|station| station.hold_for_pass(&self.sleepers).progress());
     }
 
     #[inline]

@@ -174,7 +174,7 @@ unsafe impl Method for Fabric {
     }
 
     fn listen_port(&self) -> Option<u16> {
-        self.listen.as_ref()?.port
+        Some(self.listen.as_ref()?.port.unwrap_or_default())
     }
 }
 

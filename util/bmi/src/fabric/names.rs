@@ -3,10 +3,11 @@
 //! A provider that reaches no other machine has no hosts: there, a port names a process of this
 //! machine, and a host without a port is a name by itself.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use nix::sys::utsname::uname;
 use selvedge::{AddrFormat, Address, AddressVector, Caps, Endpoint, FiAddr, Info};
+use selvedge_kit::ip::interface;
 
 use crate::control::info::{host_of, ipv4_in_range};
 use crate::url::Url;
@@ -22,10 +23,38 @@ pub(super) fn is_local(info: &Info) -> bool {
     info.addr_format == AddrFormat::Str && !info.caps.contains(Caps::REMOTE_COMM)
 }
 
-/// Whether a host is this machine by one of the names that every machine has.
+/// Whether a host is this machine: `localhost`, its own name, or an address of an interface of it.
 fn is_here(host: &str) -> bool {
-    matches!(host, "localhost" | "127.0.0.1" | "::1" | "0.0.0.0")
-        || uname().is_ok_and(|own| own.nodename() == host)
+    let address = host.split('%').next().unwrap_or_default();
+    match address.parse() {
+        Ok(ip) => is_own_address(ip),
+        Err(_) => host == "localhost" || uname().is_ok_and(|own| is_own_name(own.nodename(), host)),
+    }
+}
+
+fn is_own_address(ip: IpAddr) -> bool {
+    let is_listed = || {
+        let all = interface::all(None).unwrap_or_default();
+        all.iter().any(|own| own.addr.ip() == ip)
+    };
+    ip.is_loopback() || ip.is_unspecified() || is_listed()
+}
+
+/// Whether two names of a machine are the same one with and without its domain.
+fn is_own_name(own: &std::ffi::OsStr, host: &str) -> bool {
+    let Some(own) = own.to_str() else {
+        return false;
+    };
+    let is_short_for = |short: &str, long: &str| {
+        long.strip_prefix(short)
+            .is_some_and(|domain| domain.is_empty() || domain.starts_with('.'))
+    };
+    is_short_for(own, host) || is_short_for(host, own)
+}
+
+/// The port of a URL, where it is one: port 0 stands for none.
+fn port_of(url: &Url) -> Option<u16> {
+    url.port.filter(|port| *port != 0)
 }
 
 /// The ports to try for a process that listens at `url`.
@@ -69,11 +98,12 @@ pub(super) fn bound(mut url: Url, ep: &dyn Endpoint) -> Url {
 
 /// The index of the peer that a URL names.
 pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<FiAddr, Error> {
-    let service = url.port.map(|port| port.to_string()).unwrap_or_default();
-    let node = match is_local(info) {
-        true if url.port.is_some() => HERE,
-        _ => host_of(url),
+    let (node, port) = match is_local(info) {
+        true if port_of(url).is_some() => (HERE, url.port),
+        true => (host_of(url), None),
+        false => (host_of(url), url.port),
     };
+    let service = port.map(|port| port.to_string()).unwrap_or_default();
     av.insert_service(node, &service).map_err(|errno| {
         let code = match errno.into() {
             Code::EINVAL | Code::ENODATA => Code::EHOSTNTFD,
@@ -101,8 +131,8 @@ pub(super) fn host(address: &Address) -> String {
 pub(super) fn is_in_range(address: &Address, pattern: &str, netmask: Option<u8>) -> Result<bool> {
     match address {
         Address::Ip(ip) => match ip.ip() {
-            std::net::IpAddr::V4(host) => ipv4_in_range(host, pattern, netmask),
-            std::net::IpAddr::V6(_) => Err(Code::EOPNOTSUPP),
+            IpAddr::V4(host) => ipv4_in_range(host, pattern, netmask),
+            IpAddr::V6(_) => Err(Code::EOPNOTSUPP),
         },
         _ => {
             let host = pattern.split([':', '/']).next().unwrap_or_default();

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use selvedge::{FiAddr, Iov, IovMut};
 
+use crate::Code;
 use crate::ids::OpKey;
 use crate::method::{Kind, MethodAddr};
 
@@ -26,6 +27,8 @@ pub(super) struct Peer {
     pub(super) has_sentry: bool,
     /// It came by itself and is gone: what it had sent is here, and nothing else will come.
     pub(super) has_gone: bool,
+    /// Why it was lost the last time: a provider may refuse later posts without repeating it.
+    pub(super) lost_by: Option<Code>,
     pub(super) sends: VecDeque<Send>,
     pub(super) recvs: VecDeque<Recv>,
     is_busy: bool,

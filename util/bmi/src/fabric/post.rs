@@ -289,13 +289,20 @@ impl Fabric {
         }
     }
 
-    /// A post to a peer was refused: it may not be there.
+    /// A peer is lost, or refused a post. The code that says why.
     #[cold]
     pub(super) fn lost(&mut self, addr: FiAddr, errno: Errno) -> Code {
-        if let Some(peer) = self.peers.get_mut(addr) {
-            peer.is_met = false;
+        let code = Code::from(errno);
+        let Some(peer) = self.peers.get_mut(addr) else {
+            return code;
+        };
+        peer.is_met = false;
+        match errno {
+            Errno::NotConn => return peer.lost_by.unwrap_or(code),
+            Errno::ConnRefused | Errno::ConnReset | Errno::TimedOut => peer.lost_by = Some(code),
+            _ => {}
         }
-        errno.into()
+        code
     }
 }
 

@@ -50,6 +50,15 @@ fn outcome(bmi: &Bmi, id: OpId, context: ContextId) -> Result<u64, Code> {
     done.outcome
 }
 
+/// How a receive ends that is posted now: its post may fail, or its completion.
+fn received(end: &End) -> Result<u64, Code> {
+    match end.recv(9, 1) {
+        Ok(Posted::Pending(id)) => outcome(&end.bmi, id, end.context),
+        Ok(Posted::Done(done)) => done.outcome,
+        Err(refused) => Err(refused.code),
+    }
+}
+
 #[test]
 fn what_a_client_sent_before_it_was_killed_arrives_and_the_rest_fails_within_a_second() {
     for scheme in SCHEMES {
@@ -209,5 +218,62 @@ fn a_server_that_is_not_there_is_an_error_in_time() {
             outcome(&end.bmi, receive, end.context),
             Err(Code::ECONNREFUSED)
         );
+    }
+}
+
+#[test]
+fn a_receive_that_is_posted_after_a_refusal_fails_for_the_same_reason() {
+    for scheme in SCHEMES {
+        let bmi = Bmi::initialize(Config::client()).unwrap();
+        let context = bmi.open_context().unwrap();
+        let peer = bmi.addr_lookup(&format!("{scheme}://localhost:7")).unwrap();
+        let end = End { bmi, context, peer };
+        let asked = end
+            .bmi
+            .post_sendunexpected(end.post(b"anybody?".to_vec(), 1), 0);
+        assert_eq!(end.end(asked).outcome, Err(Code::ECONNREFUSED));
+        for _ in 0..2 {
+            assert_eq!(received(&end), Err(Code::ECONNREFUSED));
+        }
+    }
+}
+
+#[test]
+fn a_receive_that_is_posted_after_a_server_was_killed_fails_until_the_server_is_back() {
+    for scheme in SCHEMES {
+        let mut dying = Process::start("idler", scheme);
+        let url = dying.says();
+        let bmi = Bmi::initialize(Config::client()).unwrap();
+        let context = bmi.open_context().unwrap();
+        let peer = bmi.addr_lookup(&url).unwrap();
+        let end = End { bmi, context, peer };
+        let hello = end
+            .bmi
+            .post_sendunexpected(end.post(b"hello".to_vec(), 1), 0);
+        end.end(hello).outcome.unwrap();
+        let early = pending(end.recv(9, 1));
+        dying.kill();
+        assert_eq!(outcome(&end.bmi, early, end.context), Err(Code::EPIPE));
+        for _ in 0..2 {
+            let late = received(&end);
+            assert!(
+                matches!(late, Err(Code::ECONNREFUSED | Code::EPIPE)),
+                "{late:?}"
+            );
+        }
+        let server = Bmi::initialize(Config::server(&url)).unwrap();
+        let answer = pending(end.recv(9, 1));
+        let asked = end
+            .bmi
+            .post_sendunexpected(end.post(b"still there?".to_vec(), 1), 0);
+        let request = until("a request", || {
+            end.drive();
+            unexpected(&server, 0)
+        });
+        let ctx = server.open_context().unwrap();
+        let post = selvedge_bmi::Post::new(request.addr, b"yes".to_vec(), 1, ctx);
+        server.post_send(post).unwrap();
+        end.end(asked).outcome.unwrap();
+        assert_eq!(outcome(&end.bmi, answer, end.context), Ok(3));
     }
 }

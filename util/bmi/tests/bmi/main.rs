@@ -13,4 +13,5 @@ mod operations;
 mod process;
 mod request;
 mod requests;
+mod turns;
 mod waiting;

@@ -213,3 +213,52 @@ fn peers_are_found_by_addresses_of_version_6() {
     assert_eq!(bytes(&done), b"six");
     pair.finish(&pair.client, sent).outcome.unwrap();
 }
+
+/// Has a client send one message to a server at a URL.
+fn greet(server: &Bmi, url: &str) {
+    let client = Bmi::initialize(Config::client()).unwrap();
+    let end = End {
+        context: client.open_context().unwrap(),
+        peer: client.addr_lookup(url).unwrap(),
+        bmi: client,
+    };
+    let sent = end
+        .bmi
+        .post_sendunexpected(end.post(b"hello".to_vec(), 1), 0);
+    let hello = until("a hello", || {
+        end.drive();
+        unexpected(server, 0)
+    });
+    assert_eq!(&*hello.buffer, b"hello");
+    end.end(sent).outcome.unwrap();
+}
+
+#[test]
+fn every_address_of_this_machine_is_here_and_gets_a_port() {
+    let interfaces = selvedge_kit::ip::interface::all(None).unwrap();
+    let addresses = interfaces.iter().map(|interface| match interface.addr {
+        std::net::SocketAddr::V4(v4) => v4.ip().to_string(),
+        std::net::SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
+    });
+    let own = nix::sys::utsname::uname().unwrap();
+    let own = own.nodename().to_str().unwrap();
+    let names = [own.to_owned(), format!("{own}.example")];
+    for host in addresses.chain(names) {
+        let server = Bmi::initialize(Config::server(&format!("shm://{host}"))).unwrap();
+        let port = server.listen_port().unwrap();
+        assert_ne!(port, 0, "{host}");
+        assert_eq!(server.urls(), [format!("shm://{host}:{port}")]);
+        greet(&server, &server.urls()[0]);
+        greet(&server, &format!("shm://localhost:{port}"));
+    }
+}
+
+#[test]
+fn a_name_has_port_0_and_is_found_with_it_and_without() {
+    let url = format!("shm://metadata-{}", std::process::id());
+    let server = Bmi::initialize(Config::server(&url)).unwrap();
+    assert_eq!(server.listen_port(), Ok(0));
+    assert_eq!(server.urls(), [&*url]);
+    greet(&server, &url);
+    greet(&server, &format!("{url}:0"));
+}

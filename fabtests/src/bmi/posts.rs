@@ -1,0 +1,176 @@
+//! How long posts take while other threads of the process test without rest.
+//!
+//! An instance of BMI sends messages to itself: each poster posts a receive and a send, and pauses.
+//! Testers collect what is complete and what arrived. Neighbours are threads that use a processor
+//! and nothing of BMI.
+
+#![expect(unsafe_code, reason = "posts are promises about memory")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use selvedge::{Iov, IovMut};
+use selvedge_bmi::{Addr, Bmi, Config, ContextId, Post, Posted};
+use serde::Serialize;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Threads that post.
+    pub posters: usize,
+    /// Threads that test.
+    pub testers: usize,
+    /// How long a test waits for something to report.
+    pub idle: Duration,
+    /// Threads that spin without end.
+    pub neighbours: usize,
+}
+
+/// The times of posts in one run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Times {
+    /// Posts that were timed.
+    pub posts: usize,
+    /// The arithmetic mean, in microseconds.
+    pub mean_us: f64,
+    /// 99 of 100 posts took less.
+    pub p99_us: f64,
+    /// The longest post.
+    pub worst_us: f64,
+    /// Calls of a test per second, of all testers together.
+    pub tests_per_s: f64,
+}
+
+/// A poster pauses this long between two pairs of posts, as a program that computes its next request.
+const PAUSE: Duration = Duration::from_micros(50);
+/// Operations that a poster may have outstanding.
+const OUTSTANDING: u64 = 64;
+/// Completions and messages that one test collects at most.
+const BATCH: usize = 64;
+
+/// What the threads of a run share.
+#[derive(Debug)]
+struct Shared {
+    bmi: Bmi,
+    context: ContextId,
+    own: Addr,
+    /// Operations of each poster that are not collected.
+    outstanding: Vec<AtomicU64>,
+    tests: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// Times posts over a method for `time`.
+///
+/// # Errors
+/// When BMI cannot be opened, and the first error that a post or a test answers.
+pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times> {
+    let bmi = Bmi::initialize(Config::server(&format!("{method}://localhost")))?;
+    let url = bmi.urls().pop().context("BMI listens at no URL")?;
+    let shared = Shared {
+        context: bmi.open_context()?,
+        own: bmi.addr_lookup(&url)?,
+        bmi,
+        outstanding: (0..load.posters).map(|_| AtomicU64::new(0)).collect(),
+        tests: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+    };
+    let begin = Instant::now();
+    let mut took = thread::scope(|scope| {
+        for _ in 0..load.neighbours {
+            scope.spawn(|| {
+                while !shared.is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let testers: Vec<_> = (0..load.testers)
+            .map(|_| scope.spawn(|| shared.test(load.idle)))
+            .collect();
+        let shared = &shared;
+        let posters: Vec<_> = (0..load.posters)
+            .map(|poster| scope.spawn(move || shared.post(poster, begin + time)))
+            .collect();
+        let took: anyhow::Result<Vec<_>> = posters
+            .into_iter()
+            .map(|poster| poster.join().expect("a poster does not panic"))
+            .collect();
+        shared.is_over.store(true, Ordering::Relaxed);
+        testers
+            .into_iter()
+            .try_for_each(|tester| tester.join().expect("a tester does not panic"))?;
+        took
+    })?
+    .concat();
+    took.sort_unstable();
+    anyhow::ensure!(!took.is_empty(), "no post was made in {time:?}");
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    Ok(Times {
+        posts: took.len(),
+        mean_us: us(took.iter().sum()) / took.len() as f64,
+        p99_us: us(took[took.len() * 99 / 100]),
+        worst_us: us(took[took.len() - 1]),
+        tests_per_s: shared.tests.load(Ordering::Relaxed) as f64 / begin.elapsed().as_secs_f64(),
+    })
+}
+
+impl Shared {
+    /// Collects what is complete until the run is over, and what is outstanding then.
+    fn test(&self, idle: Duration) -> anyhow::Result<()> {
+        while !self.is_over.load(Ordering::Relaxed) || self.is_waiting() {
+            let mut failed = Ok(());
+            self.bmi.testcontext(BATCH, idle, self.context, |done| {
+                self.outstanding[done.user as usize].fetch_sub(1, Ordering::Relaxed);
+                failed = std::mem::replace(&mut failed, Ok(())).and(done.outcome.map(drop));
+            })?;
+            failed?;
+            self.tests.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn is_waiting(&self) -> bool {
+        let left = |count: &AtomicU64| count.load(Ordering::Relaxed) > 0;
+        self.outstanding.iter().any(left)
+    }
+
+    /// Posts pairs to this process itself until `end`. How long each post took.
+    fn post(&self, poster: usize, end: Instant) -> anyhow::Result<Vec<Duration>> {
+        let outstanding = &self.outstanding[poster];
+        let mut took = Vec::new();
+        while Instant::now() < end {
+            while outstanding.load(Ordering::Relaxed) + 2 > OUTSTANDING && Instant::now() < end {
+                thread::sleep(PAUSE);
+            }
+            outstanding.fetch_add(2, Ordering::Relaxed);
+            for post in [Self::post_recv, Self::post_send] {
+                let start = Instant::now();
+                let posted = post(self, poster)?;
+                took.push(start.elapsed());
+                if let Posted::Done(_) = posted {
+                    outstanding.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(took)
+    }
+
+    fn post_recv(&self, poster: usize) -> anyhow::Result<Posted> {
+        let pieces = [IovMut::from_raw(std::ptr::null_mut(), 0)];
+        let post =
+            Post::new(self.own, &pieces[..], poster as i32, self.context).with_user(poster as u64);
+        // SAFETY: there are no bytes.
+        Ok(unsafe { self.bmi.post_recv_raw(&post, |_| ()) }?)
+    }
+
+    fn post_send(&self, poster: usize) -> anyhow::Result<Posted> {
+        let pieces = [Iov::new(&[])];
+        let post =
+            Post::new(self.own, &pieces[..], poster as i32, self.context).with_user(poster as u64);
+        // SAFETY: there are no bytes.
+        Ok(unsafe { self.bmi.post_send_raw(&post, |_| ()) }?)
+    }
+}
