@@ -4,15 +4,12 @@
 //! Testers collect what is complete and what arrived. Neighbours are threads that use a processor
 //! and nothing of BMI.
 
-#![expect(unsafe_code, reason = "posts are promises about memory")]
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use selvedge::{Iov, IovMut};
-use selvedge_bmi::{Addr, Bmi, Config, ContextId, Post, Posted};
+use selvedge_bmi::{Addr, Bmi, Completion, Config, ContextId, Post, Posted, Refused};
 use serde::Serialize;
 
 /// What is measured.
@@ -120,10 +117,12 @@ impl Shared {
     /// Collects what is complete until the run is over, and what is outstanding then.
     fn test(&self, idle: Duration) -> anyhow::Result<()> {
         while !self.is_over.load(Ordering::Relaxed) || self.is_waiting() {
-            let mut failed = Ok(());
+            let mut failed = Ok(0);
             self.bmi.testcontext(BATCH, idle, self.context, |done| {
                 self.outstanding[done.user as usize].fetch_sub(1, Ordering::Relaxed);
-                failed = std::mem::replace(&mut failed, Ok(())).and(done.outcome.map(drop));
+                if done.outcome.is_err() {
+                    failed = done.outcome;
+                }
             })?;
             failed?;
             self.tests.fetch_add(1, Ordering::Relaxed);
@@ -158,19 +157,16 @@ impl Shared {
         Ok(took)
     }
 
-    fn post_recv(&self, poster: usize) -> anyhow::Result<Posted> {
-        let pieces = [IovMut::from_raw(std::ptr::null_mut(), 0)];
-        let post =
-            Post::new(self.own, &pieces[..], poster as i32, self.context).with_user(poster as u64);
-        // SAFETY: there are no bytes.
-        Ok(unsafe { self.bmi.post_recv_raw(&post, |_| ()) }?)
+    fn post_recv(&self, poster: usize) -> Result<Posted<Completion>, Refused> {
+        self.bmi.post_recv(self.empty(poster))
     }
 
-    fn post_send(&self, poster: usize) -> anyhow::Result<Posted> {
-        let pieces = [Iov::new(&[])];
-        let post =
-            Post::new(self.own, &pieces[..], poster as i32, self.context).with_user(poster as u64);
-        // SAFETY: there are no bytes.
-        Ok(unsafe { self.bmi.post_send_raw(&post, |_| ()) }?)
+    fn post_send(&self, poster: usize) -> Result<Posted<Completion>, Refused> {
+        self.bmi.post_send(self.empty(poster))
+    }
+
+    /// A message without bytes, whose completion names its poster.
+    fn empty(&self, poster: usize) -> Post<Vec<u8>> {
+        Post::new(self.own, Vec::new(), poster as i32, self.context).with_user(poster as u64)
     }
 }
