@@ -154,7 +154,7 @@ pub use iov::{Context, Desc, Iov, IovMut};
 pub use mr::MemoryRegion;
 pub use msg::{Msg, MsgExt};
 pub use option::{EpOption, EpOptionName, Limits};
-pub use provider::{Provider, Query};
+pub use provider::{OtherName, Provider, Query};
 pub use registry::Registry;
 pub use rma::{Rma, RmaExt};
 pub use sep::ScalableEndpoint;

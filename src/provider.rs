@@ -39,6 +39,31 @@ impl<'a> Query<'a> {
     }
 }
 
+/// A name of libfabric's that stands for a provider with another name here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherName {
+    /// The same service, and the same protocol.
+    Same(&'static str),
+    /// The same service, over a protocol that peers of that name do not speak.
+    Instead(&'static str),
+    /// A service that the provider does not have; the text says so, and what to ask for.
+    Missing(&'static str, &'static str),
+}
+
+impl OtherName {
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Same(name) | Self::Instead(name) | Self::Missing(name, _) => name,
+        }
+    }
+
+    /// Whether the provider does what is asked for by this name.
+    pub const fn is_served(self) -> bool {
+        matches!(self, Self::Same(_) | Self::Instead(_))
+    }
+}
+
 /// Something that fulfils the contract of this crate.
 pub trait Provider: fmt::Debug + Send + Sync {
     /// The name that `FI_PROVIDER` knows it by.
@@ -46,6 +71,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// Its version.
     fn version(&self) -> Version;
+
+    /// Names of libfabric's providers, alone or in layers, under which programs ask for what this one
+    /// does.
+    fn other_names(&self) -> &'static [OtherName] {
+        &[]
+    }
 
     /// The parameters it reads from the environment.
     fn params(&self) -> &'static [param::Spec] {

@@ -7,7 +7,8 @@ use crate::info::{Mismatch, Version};
 use crate::param::{Filter, Params};
 use crate::verdict::nothing_matches;
 use crate::{
-    AddrFormat, Errno, Error, Fabric, Hints, Info, InfoFlags, Outcome, Provider, Query, Verdict,
+    AddrFormat, Errno, Error, Fabric, Hints, Info, InfoFlags, OtherName, Outcome, Provider, Query,
+    Verdict,
 };
 
 /// The providers that discovery asks, in order of preference.
@@ -154,6 +155,10 @@ impl Registry {
     /// [`Errno::NoDev`] when no provider here has the name in `info`.
     pub fn adopt(&self, mut info: Info, hints: &Hints) -> Result<Info, Error> {
         let provider = self.provider_of(&info)?;
+        let name = &mut info.fabric_attr.prov_name;
+        if serves(provider, &Filter::parse(name)).is_some() {
+            provider.name().clone_into(name);
+        }
         let params = self.params();
         info.set_origin(provider, &Query::new(hints, &params));
         Ok(info)
@@ -167,7 +172,15 @@ impl Registry {
             .iter()
             .copied()
             .find(|provider| provider.name().eq_ignore_ascii_case(upper))
+            .or_else(|| self.provider_instead(name))
             .ok_or_else(|| Error::new(Errno::NoDev, format!("there is no provider {name:?}")))
+    }
+
+    /// The provider that does the work of another one.
+    fn provider_instead(&self, name: &str) -> Option<&'static dyn Provider> {
+        let asked = Filter::parse(name);
+        let mut providers = self.providers.iter().copied();
+        providers.find(|provider| serves(*provider, &asked).is_some())
     }
 
     fn warn_of_unknown_names(&self, params: &Params, filters: &Filters) {
@@ -175,11 +188,12 @@ impl Registry {
             warn_once(&unknown.to_string());
         }
         for layer in filters.environment.layers() {
-            if !self
-                .providers
-                .iter()
-                .any(|own| own.name().eq_ignore_ascii_case(layer))
-            {
+            let is_known = |own: &&dyn Provider| {
+                let mut others = own.other_names().iter();
+                own.name().eq_ignore_ascii_case(layer)
+                    || others.any(|it| Filter::parse(layer).admits(it.name()))
+            };
+            if !self.providers.iter().any(is_known) {
                 warn_once(&format!(
                     "FI_PROVIDER names {layer:?}, which is no provider here"
                 ));
@@ -212,24 +226,25 @@ impl Filters {
     }
 
     /// Why a provider need not be asked.
-    fn excludes(&self, name: &str, query: &Query<'_>) -> Option<Outcome> {
-        if !loads(&self.environment, name) {
+    fn excludes(&self, provider: &dyn Provider, query: &Query<'_>) -> Option<Outcome> {
+        let loads = |filter| loads(filter, provider.name()) || serves(provider, filter).is_some();
+        if !loads(&self.environment) {
             return Some(Outcome::Excluded(format!(
                 "FI_PROVIDER={}",
                 self.environment_text
             )));
         }
-        (!loads(&self.hint, name)).then(|| Outcome::Refused(self.name_mismatch(name, query)))
+        (!loads(&self.hint)).then(|| Outcome::Refused(self.name_mismatch(provider, query)))
     }
 
     /// Holds a provider's result against the filters, which know its full name only now.
-    fn judge(&self, info: Info, query: &Query<'_>) -> Outcome {
+    fn judge(&self, provider: &dyn Provider, info: Info, query: &Query<'_>) -> Outcome {
         let name = &info.fabric_attr.prov_name;
-        if !self.environment.admits(name) {
+        if !admits(&self.environment, provider, name) {
             return Outcome::Excluded(format!("FI_PROVIDER={}", self.environment_text));
         }
-        if !self.hint.admits(name) {
-            return Outcome::Refused(self.name_mismatch(name, query).of(&info));
+        if !admits(&self.hint, provider, name) {
+            return Outcome::Refused(self.name_mismatch(provider, query).of(&info));
         }
         if !self.addr_format.accepts(info.addr_format) {
             let mismatch = Mismatch::new("FI_ADDR_FORMAT", self.addr_format, info.addr_format);
@@ -238,9 +253,41 @@ impl Filters {
         Outcome::Taken(Box::new(info))
     }
 
-    fn name_mismatch(&self, has: &str, query: &Query<'_>) -> Mismatch {
+    fn name_mismatch(&self, provider: &dyn Provider, query: &Query<'_>) -> Mismatch {
+        let mut has = provider.name().to_owned();
+        for other in provider.other_names() {
+            if let OtherName::Missing(name, remedy) = other
+                && self.hint.admits(name)
+            {
+                has = format!("{has} ({remedy})");
+            }
+        }
         Mismatch::new("prov_name", &query.hints.info().fabric_attr.prov_name, has)
     }
+}
+
+/// The name in a list under which a provider does the work of another one.
+fn serves(provider: &dyn Provider, filter: &Filter) -> Option<OtherName> {
+    let mut others = provider.other_names().iter().copied();
+    let is_asked = |other: &OtherName| other.is_served() && filter.admits(other.name());
+    let is_own = !filter.admits_listed_only() || filter.admits(provider.name());
+    others.find(is_asked).filter(|_| !is_own)
+}
+
+/// Whether a list admits an offer of a provider, by its name or by one that stands for it.
+fn admits(filter: &Filter, provider: &dyn Provider, name: &str) -> bool {
+    let other = match filter.admits(name) {
+        true => return true,
+        false => serves(provider, filter),
+    };
+    let instead = other.filter(|_| name.eq_ignore_ascii_case(provider.name()));
+    if let Some(OtherName::Instead(other)) = instead {
+        warn_once(&format!(
+            "{other} is asked for, and {name} does its work: peers that are libfabric's {other} \
+             speak another protocol"
+        ));
+    }
+    instead.is_some()
 }
 
 /// A positive list applies to core providers; those that layer themselves over others, whose
@@ -286,7 +333,7 @@ fn ask(provider: &'static dyn Provider, query: &Query<'_>, filters: &Filters) ->
         provider: provider.name(),
         outcome,
     };
-    if let Some(excluded) = filters.excludes(provider.name(), query) {
+    if let Some(excluded) = filters.excludes(provider, query) {
         return vec![verdict(excluded)];
     }
     if query.flags.contains(InfoFlags::PROV_ATTR_ONLY) {
@@ -301,7 +348,7 @@ fn ask(provider: &'static dyn Provider, query: &Query<'_>, filters: &Filters) ->
         Ok(offers) => offers
             .into_iter()
             .map(|offer| match offer {
-                Ok(info) => filters.judge(stamped(info, provider, query), query),
+                Ok(info) => filters.judge(provider, stamped(info, provider, query), query),
                 Err(mismatch) => Outcome::Refused(mismatch),
             })
             .map(verdict)

@@ -11,8 +11,8 @@ use selvedge::trigger::{Done, Op, Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Counters, Domain, Endpoint,
     EpOption, EpOptionName, Error, EventQueue, Fabric, Info, IovMut, LateBindings, MemoryRegion,
-    MrMode, PassiveEndpoint, Provider, Query, Result, ScalableEndpoint, SharedReceives, alloc,
-    atomic, av, cntr, collective, cq, eq, mr, param,
+    MrMode, OtherName, PassiveEndpoint, Provider, Query, Result, ScalableEndpoint, SharedReceives,
+    alloc, atomic, av, cntr, collective, cq, eq, mr, param,
 };
 
 use crate::call::{Args, Hooks};
@@ -45,6 +45,10 @@ impl Provider for Hooked {
 
     fn version(&self) -> Version {
         self.inner.version()
+    }
+
+    fn other_names(&self) -> &'static [OtherName] {
+        self.inner.other_names()
     }
 
     fn params(&self) -> &'static [param::Spec] {

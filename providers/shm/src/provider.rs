@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
 use selvedge::{
-    AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query, Result,
-    param,
+    AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, OtherName, Provider,
+    Query, Result, param,
 };
 use selvedge_kit::auth::KEY_MAX;
 use selvedge_kit::offer_progress;
@@ -32,6 +32,10 @@ impl Provider for Shm {
 
     fn version(&self) -> Version {
         Version::API
+    }
+
+    fn other_names(&self) -> &'static [OtherName] {
+        &[OtherName::Instead("shm;ofi_rxm")]
     }
 
     fn params(&self) -> &'static [param::Spec] {

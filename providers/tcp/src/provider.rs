@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
-use selvedge::{Caps, Error, Info, MrMode, MsgOrder, Provider, Query, Result, param};
+use selvedge::{Caps, Error, Info, MrMode, MsgOrder, OtherName, Provider, Query, Result, param};
 use selvedge_kit::auth::KEY_MAX;
 use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::mr::MR_IOV_LIMIT;
@@ -27,6 +27,16 @@ impl Provider for Tcp {
 
     fn version(&self) -> Version {
         Version::API
+    }
+
+    fn other_names(&self) -> &'static [OtherName] {
+        &[
+            // What 1.17 called endpoints without connections.
+            OtherName::Same("net"),
+            OtherName::Instead("net;ofi_rxm"),
+            OtherName::Instead("tcp;ofi_rxm"),
+            OtherName::Instead("sockets"),
+        ]
     }
 
     fn params(&self) -> &'static [param::Spec] {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
-use selvedge::{AddrFormat, Caps, Error, Info, MrMode, OpFlags, Provider, Query, Result, param};
+use selvedge::{
+    AddrFormat, Caps, Error, Info, MrMode, OpFlags, OtherName, Provider, Query, Result, param,
+};
 use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::{attr, offer_progress};
@@ -23,6 +25,13 @@ impl Provider for Udp {
 
     fn version(&self) -> Version {
         Version::API
+    }
+
+    fn other_names(&self) -> &'static [OtherName] {
+        &[OtherName::Missing(
+            "udp;ofi_rxd",
+            "which has datagrams only: for reliable endpoints ask for tcp",
+        )]
     }
 
     fn params(&self) -> &'static [param::Spec] {

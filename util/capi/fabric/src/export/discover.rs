@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 use selvedge::info::{MemTagFormat, Version};
+use selvedge::param::Filter;
 use selvedge::{Errno, Hints, Info, InfoFlags, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, Fid};
@@ -83,7 +84,18 @@ fn discover(
     if version < FIRST_WITH_TAG_BITS {
         found.iter_mut().for_each(with_generic_tags);
     }
+    let asked = hints.info().fabric_attr.prov_name.trim();
+    found.iter_mut().for_each(|info| with_name(info, asked));
     Ok(found)
+}
+
+/// Programs compare names: one that asked for one name, for which another provider does the work,
+/// finds that name again.
+fn with_name(info: &mut Info, asked: &str) {
+    let is_one_name = !asked.contains([',', '^']);
+    if is_one_name && !Filter::parse(asked).admits(&info.fabric_attr.prov_name) {
+        asked.clone_into(&mut info.fabric_attr.prov_name);
+    }
 }
 
 /// Before this version, a tag without structure had every other bit set in its format, which

@@ -328,6 +328,24 @@ static void notes(const char *provider)
 	fi_freeinfo(hints);
 }
 
+/* Programs find the name that they have asked for, and it opens. */
+static void other_names(void)
+{
+	static const char *const names[] = {"tcp;ofi_rxm", "net", "sockets"};
+	for (size_t at = 0; at < sizeof names / sizeof *names; at++) {
+		struct fi_info *hints = hints_for(names[at], FI_MSG | FI_TAGGED);
+		struct side side = {0};
+		hints->domain_attr->name = strdup("lo");
+		open_side(&side, hints, FI_WAIT_NONE);
+		CHECK(!strcmp(side.info->fabric_attr->prov_name, names[at]));
+		OK(fi_enable(side.ep));
+		close_side(&side);
+	}
+	struct fi_info *info, *hints = hints_for("udp;ofi_rxd", FI_MSG);
+	IS(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info), -FI_ENODATA);
+	fi_freeinfo(hints);
+}
+
 /* Without hints, no part has a capability that programs do not look for there. */
 static void known_capabilities(void)
 {
@@ -393,5 +411,6 @@ int main(int argc, char **argv)
 	notes(argv[1]);
 	newer_fields(argv[1]);
 	known_capabilities();
+	other_names();
 	return 0;
 }

@@ -1,0 +1,84 @@
+//! Names of libfabric's providers that programs write down, in hints and in `FI_PROVIDER`.
+
+#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
+
+use selvedge::info::EpType;
+use selvedge::{Caps, Hints, Registry};
+use selvedge_providers::builtin;
+
+fn registry(providers: &str) -> Registry {
+    let params = [("FI_PROVIDER", providers), ("FI_TCP_IFACE", "lo")];
+    builtin().with_params(params.into_iter().collect())
+}
+
+/// The providers that are found, each once.
+fn found(providers: &str, hints: &Hints) -> Vec<String> {
+    let infos = registry(providers).infos(hints).unwrap_or_default();
+    let names = infos.into_iter().map(|info| info.fabric_attr.prov_name);
+    let mut names: Vec<_> = names.collect();
+    names.dedup();
+    names
+}
+
+#[test]
+fn names_of_libfabric_s_providers_mean_those_that_do_their_work() {
+    let served = [
+        ("tcp;ofi_rxm", "tcp"),
+        ("ofi_rxm;tcp", "tcp"),
+        ("TCP;OFI_RXM", "tcp"),
+        ("ofi_rxm", "tcp"),
+        ("net", "tcp"),
+        ("net;ofi_rxm", "tcp"),
+        ("sockets", "tcp"),
+        ("shm;ofi_rxm", "shm"),
+    ];
+    let rdm = Hints::new().caps(Caps::MSG).ep_type(EpType::Rdm);
+    for (name, provider) in served {
+        let by_hint = found("", &rdm.clone().provider(name));
+        let by_environment = found(name, &rdm);
+        // One layer may be that of several.
+        let expected: &[&str] = if name == "ofi_rxm" {
+            &["shm", "tcp"]
+        } else {
+            &[provider]
+        };
+        assert_eq!(by_hint, expected, "{name}");
+        assert_eq!(by_environment, expected, "{name}");
+    }
+}
+
+#[test]
+fn leaving_a_name_out_leaves_out_no_provider_of_another_name() {
+    let rdm = Hints::new()
+        .caps(Caps::MSG)
+        .ep_type(EpType::Rdm)
+        .provider("tcp");
+    for name in ["^tcp;ofi_rxm", "^sockets", "^net"] {
+        assert_eq!(found(name, &rdm), ["tcp"], "{name}");
+    }
+}
+
+#[test]
+fn a_name_that_nothing_stands_for_is_explained() {
+    let hints = Hints::new().caps(Caps::MSG).provider("udp;ofi_rxd");
+    let error = registry("").infos(&hints).unwrap_err().to_string();
+    assert!(
+        error.contains("for reliable endpoints ask for tcp"),
+        "{error}"
+    );
+    assert!(found("", &Hints::new().provider("verbs;ofi_rxm")).is_empty());
+}
+
+#[test]
+fn a_description_with_another_name_opens() {
+    let hints = Hints::new().caps(Caps::MSG).ep_type(EpType::Rdm);
+    let registry = registry("");
+    let mut info = registry
+        .infos(&hints.clone().provider("tcp"))
+        .unwrap()
+        .remove(0);
+    info.fabric_attr.prov_name = "tcp;ofi_rxm".into();
+    let info = registry.adopt(info, &hints).unwrap();
+    assert_eq!(info.fabric_attr.prov_name, "tcp");
+    info.open().unwrap();
+}
