@@ -1,7 +1,5 @@
 //! Names of libfabric's providers that programs write down, in hints and in `FI_PROVIDER`.
 
-#![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
-
 use selvedge::info::EpType;
 use selvedge::{Caps, Hints, Registry};
 use selvedge_providers::builtin;
