@@ -153,6 +153,11 @@ impl Provider for Lnx {
             return Ok(Vec::new());
         };
         let mut info = info(&near, &far);
+        let own = near.src_addr.clone().zip(far.src_addr.clone());
+        info.src_addr = own.map(|(near, far)| {
+            let host = host(&config.host);
+            Name { host, near, far }.to_address()
+        });
         if query.node.is_some() || query.service.is_some() {
             let named = self.named(query, host(&config.host))?;
             let named = named.map(|name| name.to_address());

@@ -70,12 +70,13 @@ static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(0);
 impl Parts {
     /// What an endpoint is to be called.
     fn name(&self, info: &Info) -> Result<Name, Error> {
+        let default = || {
+            let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
+            Name::of_endpoint(self.index, endpoint)
+        };
         match &info.src_addr {
-            Some(address) => Name::try_from(address),
-            None => {
-                let endpoint = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
-                Ok(Name::of_endpoint(self.index, endpoint))
-            }
+            Some(address) => Name::of_source(address, default),
+            None => Ok(default()),
         }
     }
 

@@ -23,6 +23,24 @@ pub(crate) const ADDRESS_MAX: usize = SCHEME.len() + NAME_MAX + 1;
 pub(crate) struct Name(Box<str>);
 
 impl Name {
+    /// The name of an endpoint that is opened with this address as its own; `default` is what it is
+    /// called if the address leaves that open.
+    ///
+    /// # Errors
+    /// As [`Self::plain`].
+    pub(crate) fn of_source(
+        address: &Address,
+        default: impl FnOnce() -> Self,
+    ) -> Result<Self, Error> {
+        let name = Self::try_from(address)?;
+        match name.0.strip_suffix(ANY) {
+            Some(node) if node.is_empty() || node.ends_with(':') => {
+                Self::plain(&format!("{node}{}", default()))
+            }
+            _ => Ok(name),
+        }
+    }
+
     /// The default name of an endpoint of this process.
     pub(crate) fn of_endpoint(domain: u32, endpoint: u32) -> Self {
         Self(format!("{}:{domain}:{endpoint}", std::process::id()).into())
@@ -68,6 +86,21 @@ impl Name {
     /// The address that others insert.
     pub(crate) fn to_address(&self) -> Address {
         Address::Str(format!("{SCHEME}{self}"))
+    }
+}
+
+/// Ends the address of a local endpoint that is to have a name of its own: discovery knows no more of
+/// it than its node, and several endpoints may be opened with what it says.
+const ANY: &str = "*";
+
+/// The address of a local endpoint that a node and a service name. Where no service was named, every
+/// endpoint gets a name of its own.
+pub(crate) fn source_address(node: Option<&str>, service: Option<&str>) -> Address {
+    let node_alone = node.filter(|node| service.is_none() && !node.contains("://"));
+    let any = || Address::Str(format!("{SCHEME}{ANY}"));
+    match node_alone {
+        Some(node) => Address::Str(format!("{SCHEME}{node}:{ANY}")),
+        None => service_address(node, service).unwrap_or_else(any),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::cmd::IOV_LIMIT;
 use crate::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
 use crate::mr::MR_IOV_LIMIT;
-use crate::name::service_address;
+use crate::name::{service_address, source_address};
 use crate::reach;
 use crate::smr::keys::{FIRST_ROWS, MAX_CHUNKS, rows_of};
 
@@ -70,11 +70,12 @@ impl Provider for Shm {
 
 /// The addresses that `node` and `service` name.
 fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
-    let address = service_address(query.node, query.service);
-    match query.flags.contains(InfoFlags::SOURCE) {
-        true => (address, None),
-        false => (None, address),
-    }
+    let (node, service) = (query.node, query.service);
+    let (src, dest) = match query.flags.contains(InfoFlags::SOURCE) {
+        true => (source_address(node, service), None),
+        false => (source_address(None, None), service_address(node, service)),
+    };
+    (Some(src), dest)
 }
 
 /// Atomics of one endpoint to another are carried out in the order of their posts.

@@ -87,6 +87,42 @@ fn node_and_service_name_the_local_endpoint() {
     assert_eq!(name(&side), format!("fi_shm://{node}:7"));
 }
 
+fn source(node: Option<&str>) -> selvedge::Info {
+    let flags = match node {
+        Some(_) => InfoFlags::SOURCE,
+        None => InfoFlags::empty(),
+    };
+    let registry = selvedge::Registry::new().with(&selvedge_shm::PROVIDER);
+    let api = selvedge::info::Version::API;
+    let infos = registry.getinfo(api, node, None, flags, &provider::hints());
+    infos.unwrap().remove(0)
+}
+
+#[test]
+fn a_node_without_a_service_names_as_many_endpoints_as_are_opened() {
+    let node = unique("node");
+    let info = source(Some(&node));
+    let domains = [info.open().unwrap(), info.open().unwrap()];
+    let sides = [0, 0, 1].map(|at| Side::open(&domains[at], &info, &Queue::default()));
+    for side in &sides {
+        let prefix = format!("fi_shm://{node}:{}:", std::process::id());
+        assert!(name(side).starts_with(&prefix), "{}", name(side));
+    }
+    exchange(&sides[0], &sides[1]);
+    exchange(&sides[1], &sides[2]);
+}
+
+#[test]
+fn discovery_says_a_local_address_where_none_was_named() {
+    let info = source(None);
+    assert!(info.src_addr.is_some());
+    let domain = info.open().unwrap();
+    let sides = [(); 2].map(|()| Side::open(&domain, &info, &Queue::default()));
+    let own = format!("fi_shm://{}:", std::process::id());
+    assert!(name(&sides[0]).starts_with(&own), "{}", name(&sides[0]));
+    exchange(&sides[0], &sides[1]);
+}
+
 #[test]
 fn a_name_that_is_taken_is_refused_until_it_is_free() {
     let plain = unique("taken");

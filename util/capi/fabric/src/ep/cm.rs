@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use selvedge::{Errno, Result};
+use selvedge::{Address, Errno, Result};
 use selvedge_abi::{Fid, FidEp, OpsCm};
 
 use super::Ep;
@@ -52,17 +52,21 @@ pub(super) unsafe extern "C" fn getname(fid: *mut Fid, at: *mut c_void, len: *mu
         let addr = match (&ep.half, ep.shared.live.get()) {
             (Some(half), _) => half.address()?,
             (None, Some(live)) => live.address()?,
-            (None, None) => ep
-                .shared
-                .draft()
-                .info
-                .src_addr
-                .clone()
-                .ok_or(Errno::AddrNotAvail)?,
+            (None, None) => {
+                let addr = ep.shared.draft().info.src_addr.clone();
+                let is_settled = |addr: &Address| addr.as_str().is_none_or(is_name);
+                addr.filter(is_settled).ok_or(Errno::AddrNotAvail)?
+            }
         };
         // SAFETY: passed on from the caller.
         unsafe { fill(at.cast(), len, &addr::encode(&addr)) }
     })
+}
+
+/// Whether an address of discovery's is a name: shm's has a `*` where the endpoint gets its name when it
+/// is enabled.
+fn is_name(text: &str) -> bool {
+    !text.contains('*')
 }
 
 /// # Safety
