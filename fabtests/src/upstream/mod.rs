@@ -34,6 +34,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use nix::sys::signal::{Signal, raise};
+
 use options::{Letters, Options, Refusal};
 
 use crate::suite::control::Control;
@@ -231,6 +233,9 @@ fn run(program: &Program, args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("{}: {error:#}", program.name);
+            if options.stops_on_failure {
+                stop_for_a_debugger();
+            }
             failure::exit_code(error)
         }
     };
@@ -239,6 +244,13 @@ fn run(program: &Program, args: impl Iterator<Item = OsString>) -> ExitCode {
         Some(_) if code == 0 => ExitCode::FAILURE,
         _ => ExitCode::from(code),
     }
+}
+
+/// Stops this process until a debugger, or `SIGCONT`, has it go on.
+fn stop_for_a_debugger() {
+    eprintln!("process {} has stopped for a debugger", std::process::id());
+    // A process that cannot stop ends as it does without the option.
+    let _ = raise(Signal::SIGSTOP);
 }
 
 /// How a program is called.

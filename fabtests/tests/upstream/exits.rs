@@ -1,6 +1,10 @@
 //! Exit codes that scripts know.
 
-use crate::pair::{alone, pair};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::pair::{alone, pair, start};
 
 #[test]
 fn what_a_provider_lacks_is_no_data() {
@@ -41,6 +45,17 @@ fn a_host_that_is_not_there_is_no_data() {
 fn a_server_that_does_not_come_is_an_error_in_time() {
     let outcome = alone("fi_rdm -p shm -P nobody-has-this-name 127.0.0.1");
     assert_eq!(outcome.code, Some(111), "{outcome:#?}");
+}
+
+#[test]
+fn a_program_that_has_failed_stops_for_a_debugger() {
+    let line = "fi_rdm -p shm --debug-assert host.invalid";
+    let child = start(line);
+    let process = Pid::from_raw(child.id().cast_signed());
+    let status = waitpid(process, Some(WaitPidFlag::WUNTRACED)).unwrap();
+    assert_eq!(status, WaitStatus::Stopped(process, Signal::SIGSTOP));
+    kill(process, Signal::SIGCONT).unwrap();
+    assert_eq!(child.end(line).code, Some(61));
 }
 
 #[test]

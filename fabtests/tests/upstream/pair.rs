@@ -83,6 +83,11 @@ impl Running {
         Self(command.spawn().unwrap())
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Waits for its end.
     pub(crate) fn end(self, line: &str) -> Outcome {
         outcome(self, line)

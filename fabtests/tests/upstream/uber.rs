@@ -114,7 +114,12 @@ fn configurations_that_cannot_be_read_are_named_before_anything_is_run() {
 
 #[test]
 fn every_thread_has_its_own_stream() {
-    for options in ["-n 3", "-n 5 -g", "-n 3 -g --threading completion"] {
+    for options in [
+        "-n 3",
+        "-n 2 -U",
+        "-n 5 -g",
+        "-n 3 -g --threading completion",
+    ] {
         let line = format!("fi_rdm_bw_mt -p shm {options} -v -I 4 -S l:64,70000");
         let outcomes = pair_beside(&line, "b");
         succeed(&outcomes);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use selvedge::info::{EpType, Threading};
-use selvedge::{Caps, Info};
+use selvedge::{Caps, Info, OpFlags};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
@@ -20,7 +20,7 @@ use crate::upstream::perf::{Row, Table, count};
 /// Its letters.
 pub(in crate::upstream) const THREADS: Letters = Letters {
     common: &[ADDRESS, FABRIC, INFO, PAIR, BENCHMARK],
-    own: "n:g",
+    own: "n:gU",
     long: &[],
 };
 
@@ -81,10 +81,12 @@ fn open(
     threads: usize,
     largest: usize,
 ) -> anyhow::Result<Vec<Channel>> {
-    let manners = Manners {
+    let mut manners = Manners {
         largest,
         ..Manners::default()
     };
+    let is_delivered = options.has("U");
+    manners.flags.set(OpFlags::DELIVERY_COMPLETE, is_delivered);
     let is_shared = options.threading == Threading::Completion;
     let mut shared: Option<Arc<Ground>> = None;
     let mut channels = Vec::new();

@@ -120,6 +120,8 @@ pub struct Options {
     pub expected_error: Option<i32>,
     /// `--pin-core`.
     pub cores: Vec<usize>,
+    /// `--debug-assert`: a program that has failed stops, so that a debugger can be attached.
+    pub stops_on_failure: bool,
     /// `--special`: buffers are special memory.
     pub special: bool,
     own: BTreeMap<String, String>,

@@ -35,7 +35,7 @@ enum Takes {
 }
 
 /// Long options that all programs have, and whether they take a value.
-const LONG: [(&str, bool); 11] = [
+const LONG: [(&str, bool); 12] = [
     ("pin-core", true),
     ("timeout", true),
     ("data-progress", true),
@@ -46,6 +46,7 @@ const LONG: [(&str, bool); 11] = [
     ("no-rx-cq-data", false),
     ("sync-comp", true),
     ("expect-error", true),
+    ("debug-assert", false),
     ("special", false),
 ];
 
@@ -251,6 +252,7 @@ fn set_long(options: &mut Options, name: &str, text: &str) -> anyhow::Result<()>
         "no-rx-cq-data" => options.without_rx_cq_data = true,
         "sync-comp" => options.sync_level = word(text, LEVELS)?,
         "expect-error" => options.expected_error = Some(text.parse()?),
+        "debug-assert" => options.stops_on_failure = true,
         _ => options.special = true,
     }
     Ok(())
@@ -320,6 +322,7 @@ impl Options {
             sync_level: OpFlags::DELIVERY_COMPLETE,
             expected_error: None,
             cores: Vec::new(),
+            stops_on_failure: false,
             special: false,
             own: BTreeMap::new(),
         }
@@ -367,6 +370,33 @@ mod tests {
             (Some("x"), Some(9))
         );
         assert_eq!(options.command_line[1..].join(" "), line);
+    }
+
+    /// The common options of libfabric 2.6's suite, with a value for each that takes one.
+    const COMMON: &str = "-p shm -f fabric -d domain -e rdm -s here -B 1 -P 2 -F fi_addr_str -b=3001 \
+        -E=3001 -O there -C 2 -I 5 -w 2 -S all -W 8 -l -m -t counter -c fd -o write -v -k -j 16 \
+        -M mr_local -K -Q -a name -D cuda -i 0 -H -R --pin-core 0 --timeout 5 \
+        --data-progress auto --control-progress manual --threading completion \
+        --max-msg-size 4096 --use-fi-more --no-rx-cq-data --sync-comp transmit \
+        --expect-error 61 --debug-assert";
+
+    #[test]
+    fn every_common_option_of_upstream_s_is_taken() {
+        let options = read(COMMON).unwrap();
+        assert!(options.stops_on_failure && options.more && options.counters);
+        assert_eq!(options.max_msg_size, Some(4096));
+        assert_eq!(options.expected_error, Some(61));
+    }
+
+    #[test]
+    fn what_is_left_open_is_as_upstream_has_it() {
+        let options = read("").unwrap();
+        assert_eq!((options.warmup, options.window), (10, 64));
+        assert_eq!(options.threading, Threading::Domain);
+        assert_eq!(options.sync_level, OpFlags::DELIVERY_COMPLETE);
+        assert_eq!((super::super::PORT, OUT_OF_BAND_PORT), ("9228", 3000));
+        let sizes = options.sizes.list(usize::MAX);
+        assert_eq!(sizes, [64, 256, 1024, 4096, 65536, 1 << 20]);
     }
 
     #[test]
