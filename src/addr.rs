@@ -8,9 +8,18 @@ use std::str::FromStr;
 use crate::{Errno, Error};
 
 /// Index of a peer in an address vector (`fi_addr_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct FiAddr(pub u64);
+
+impl fmt::Debug for FiAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::UNSPEC => f.write_str("FiAddr::UNSPEC"),
+            Self(index) => write!(f, "FiAddr({index})"),
+        }
+    }
+}
 
 impl FiAddr {
     /// `FI_ADDR_UNSPEC`: any peer, or an unknown one.

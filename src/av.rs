@@ -5,7 +5,7 @@ mod set;
 use std::any::Any;
 use std::fmt;
 
-use crate::{Address, Errno, FiAddr, Result};
+use crate::{Address, Errno, Error, FiAddr, Result};
 
 pub use set::{Range, Set, SetAttr};
 
@@ -66,13 +66,23 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Errno::Inval`] when the address is malformed or of a format that this vector does not
-    /// carry.
-    fn insert_one(&self, addr: &Address) -> Result<FiAddr> {
+    /// carry, with [`Self::refusal`]; those of [`Self::insert`].
+    fn insert_one(&self, addr: &Address) -> Result<FiAddr, Error> {
         let mut out = [FiAddr::NOTAVAIL];
-        match self.insert(std::slice::from_ref(addr), &mut out)? {
-            1 => Ok(out[0]),
-            _ => Err(Errno::Inval),
+        match self.insert(std::slice::from_ref(addr), &mut out) {
+            Ok(1) => Ok(out[0]),
+            Ok(_) => Err(self.refusal(addr)),
+            Err(errno) => {
+                let what = format!("address {addr} cannot be inserted");
+                Err(Error::new(errno, what))
+            }
         }
+    }
+
+    /// Says of an address that this vector does not take why that is, and what to do.
+    fn refusal(&self, addr: &Address) -> Error {
+        let what = format!("address {addr} is none that this address vector takes");
+        Error::new(Errno::Inval, what)
     }
 
     /// Adds the address that `node` and `service` resolve to, as fi_getinfo(3) resolves them

@@ -7,6 +7,7 @@
 //! core's provider is `core`, and a message without such a target belongs to the subsystem `core`
 //! of its crate.
 
+use std::fmt;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -34,6 +35,21 @@ pub fn init() -> Result<(), Error> {
         log::set_max_level(dispatcher.max_level());
     }
     Ok(())
+}
+
+/// Logs a message of a provider whose name is known only when the program runs. One load decides
+/// whether `what` is formatted at all.
+#[inline]
+pub fn of_provider(level: Level, provider: &str, subsystem: &str, what: fmt::Arguments<'_>) {
+    if level <= log::max_level() {
+        log_to(level, provider, subsystem, what);
+    }
+}
+
+#[cold]
+fn log_to(level: Level, provider: &str, subsystem: &str, what: fmt::Arguments<'_>) {
+    let target = format!("selvedge::{provider}::{subsystem}");
+    log::log!(target: &target, level, "{what}");
 }
 
 /// Decides what is printed.

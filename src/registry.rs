@@ -1,11 +1,13 @@
 //! The registry: the providers that discovery asks, and what it makes of their answers.
 
+mod unknown;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::info::{Mismatch, Version};
 use crate::param::{Filter, Params};
-use crate::verdict::nothing_matches;
+use crate::verdict::{nothing_matches, per_provider};
 use crate::{
     AddrFormat, Errno, Error, Fabric, Hints, Info, InfoFlags, OtherName, Outcome, Provider, Query,
     Verdict,
@@ -86,8 +88,9 @@ impl Registry {
     ) -> Result<Vec<Info>, Error> {
         let verdicts = self.explain(version, node, service, flags, hints)?;
         verdicts.iter().for_each(tell_of_failure);
+        log_verdicts(&verdicts);
         if !verdicts.iter().any(Verdict::is_taken) {
-            return Err(nothing_matches(&verdicts));
+            return Err(nothing_matches(&verdicts, &self.unknown_names(hints)?));
         }
         Ok(verdicts
             .into_iter()
@@ -173,7 +176,13 @@ impl Registry {
             .copied()
             .find(|provider| provider.name().eq_ignore_ascii_case(upper))
             .or_else(|| self.provider_instead(name))
-            .ok_or_else(|| Error::new(Errno::NoDev, format!("there is no provider {name:?}")))
+            .ok_or_else(|| self.no_provider(name, upper))
+    }
+
+    fn no_provider(&self, name: &str, upper: &str) -> Error {
+        let known: Vec<_> = self.providers.iter().map(|own| own.name()).collect();
+        let given = format!("prov_name {name:?}");
+        Error::new(Errno::NoDev, unknown::sentence(&given, upper, &known))
     }
 
     /// The provider that does the work of another one.
@@ -187,18 +196,35 @@ impl Registry {
         for unknown in params.unknown() {
             warn_once(&unknown.to_string());
         }
-        for layer in filters.environment.layers() {
-            let is_known = |own: &&dyn Provider| {
-                let mut others = own.other_names().iter();
-                own.name().eq_ignore_ascii_case(layer)
-                    || others.any(|it| Filter::parse(layer).admits(it.name()))
-            };
-            if !self.providers.iter().any(is_known) {
-                warn_once(&format!(
-                    "FI_PROVIDER names {layer:?}, which is no provider here"
-                ));
-            }
+        for sentence in self.unknown_layers("FI_PROVIDER", &filters.environment, params) {
+            warn_once(&sentence);
         }
+    }
+
+    /// What there is to say of the names in the environment and the hints.
+    #[cold]
+    fn unknown_names(&self, hints: &Hints) -> Result<Vec<String>, Error> {
+        let params = self.params();
+        let filters = Filters::new(&Query::new(hints, &params))?;
+        let by_environment = self.unknown_layers("FI_PROVIDER", &filters.environment, &params);
+        let by_hint = self.unknown_layers("prov_name", &filters.hint, &params);
+        Ok([by_environment, by_hint].concat())
+    }
+
+    /// A sentence for each name of a list that no provider here has.
+    fn unknown_layers(&self, given: &str, list: &Filter, params: &Params) -> Vec<String> {
+        let on = self.providers.iter().filter(|own| own.is_on(params));
+        let known: Vec<_> = on.map(|own| own.name()).collect();
+        let means = |own: &&dyn Provider, layer: &str| {
+            let mut others = own.other_names().iter();
+            own.name().eq_ignore_ascii_case(layer)
+                || others.any(|it| Filter::parse(layer).admits(it.name()))
+        };
+        let is_known = |layer: &&str| self.providers.iter().any(|own| means(own, layer));
+        let unknown = list.layers().filter(|layer| !is_known(layer));
+        unknown
+            .map(|layer| unknown::sentence(given, layer, &known))
+            .collect()
     }
 }
 
@@ -373,6 +399,17 @@ fn stamped(mut info: Info, provider: &'static dyn Provider, query: &Query<'_>) -
 fn tell_of_failure(verdict: &Verdict) {
     if let Outcome::Failed(_) = verdict.outcome {
         tell_once(log::Level::Error, &verdict.to_string());
+    }
+}
+
+/// Logs a line for each provider: its offers that are taken, and why others are not.
+fn log_verdicts(verdicts: &[Verdict]) {
+    if log::max_level() < log::Level::Info {
+        return;
+    }
+    for (provider, reasons) in per_provider(verdicts) {
+        let target = "selvedge::core::core";
+        log::info!(target: target, "discovery: {provider}: {}", reasons.join("; "));
     }
 }
 

@@ -60,18 +60,33 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One line for each provider.
+/// One line for each provider, and `notes`.
 #[cold]
-pub(crate) fn nothing_matches(verdicts: &[Verdict]) -> Error {
+pub(crate) fn nothing_matches(verdicts: &[Verdict], notes: &[String]) -> Error {
     let mut lines = vec!["no provider has what is asked for".to_owned()];
-    for of_provider in verdicts.chunk_by(|a, b| a.provider == b.provider) {
-        let reasons = reasons(of_provider).join("; ");
-        lines.push(format!("{}: {reasons}", of_provider[0].provider));
+    for (provider, reasons) in per_provider(verdicts) {
+        lines.push(format!("{provider}: {}", reasons.join("; ")));
     }
     if verdicts.is_empty() {
         lines.push("no provider had anything to offer".to_owned());
     }
+    lines.extend_from_slice(notes);
     Error::new(Errno::NoData, lines.join("\n"))
+}
+
+/// What tells an offer from others of its provider.
+fn taken(info: &Info) -> String {
+    let (ep_type, domain) = (info.ep_attr.ep_type, &info.domain_attr.name);
+    match &info.src_addr {
+        Some(addr) => format!("{ep_type} of {domain} at {addr}"),
+        None => format!("{ep_type} of {domain}"),
+    }
+}
+
+/// The outcomes of each provider.
+pub(crate) fn per_provider(verdicts: &[Verdict]) -> impl Iterator<Item = (&str, Vec<String>)> {
+    let chunks = verdicts.chunk_by(|a, b| a.provider == b.provider);
+    chunks.map(|chunk| (chunk[0].provider, reasons(chunk)))
 }
 
 /// The outcomes of one provider, with those that differ only in what it has drawn together.
@@ -83,6 +98,7 @@ fn reasons(verdicts: &[Verdict]) -> Vec<String> {
                 format!("{}: asked for {}, has ", mismatch.field, mismatch.asked),
                 mismatch.has.clone(),
             ),
+            Outcome::Taken(info) => ("taken: ".to_owned(), taken(info)),
             other => (other.to_string(), String::new()),
         };
         match reasons.iter_mut().find(|(known, _)| *known == reason) {

@@ -72,6 +72,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = selvedge::log::init() {
+        eprintln!("fabtests: {error}");
+        return ExitCode::FAILURE;
+    }
     if let Some(code) = upstream::called(std::env::args_os()) {
         return code;
     }

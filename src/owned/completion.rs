@@ -21,7 +21,7 @@ pub struct Completion {
 }
 
 /// What came with a message. For a send only the flags say something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
     /// Who sent it, under [`crate::Caps::SOURCE`]; otherwise [`FiAddr::UNSPEC`].
@@ -34,6 +34,22 @@ pub struct Received {
     pub flags: CompletionFlags,
     /// Bytes that arrived; of a message that was looked at, bytes that it has.
     pub len: usize,
+}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Received");
+        match self.src {
+            FiAddr::UNSPEC => debug.field("src", &format_args!("unknown (needs Caps::SOURCE)")),
+            src => debug.field("src", &src),
+        };
+        debug
+            .field("tag", &self.tag)
+            .field("data", &self.data)
+            .field("flags", &self.flags)
+            .field("len", &self.len)
+            .finish()
+    }
 }
 
 impl Received {
@@ -162,5 +178,19 @@ impl Failed {
 impl From<Refused> for Failed {
     fn from(Refused { errno, buf }: Refused) -> Self {
         Self::without_completion(errno, buf, "operation refused")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_is_unknown_says_what_it_needs() {
+        let entry = cq::Entry::default();
+        let text = format!("{:?}", Received::new(&entry, FiAddr::UNSPEC));
+        assert!(text.contains("src: unknown (needs Caps::SOURCE)"), "{text}");
+        let text = format!("{:?}", Received::new(&entry, FiAddr(3)));
+        assert!(text.contains("src: FiAddr(3)"), "{text}");
     }
 }

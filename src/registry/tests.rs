@@ -410,10 +410,26 @@ fn a_layered_result_opens_with_its_upper_layer() {
     );
     info.fabric_attr.prov_name = "psm2".into();
     let error = registry(&[]).fabric(&info).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "there is no provider \"psm2\": No such device"
+    let text = error.to_string();
+    assert!(
+        text.starts_with("prov_name \"psm2\" names \"psm2\""),
+        "{text}"
     );
+    assert!(text.contains("FI_OFI_LIBRARY"), "{text}");
+    assert!(text.ends_with(": No such device"), "{text}");
+}
+
+#[test]
+fn what_was_meant_is_said_where_nothing_matches() {
+    let error = registry(&[("FI_PROVIDER", "shn")])
+        .infos(&Hints::new())
+        .unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("did you mean \"shm\"?"), "{text}");
+    let hints = Hints::new().provider("verbs");
+    let text = registry(&[]).infos(&hints).unwrap_err().to_string();
+    assert!(text.contains("prov_name names \"verbs\""), "{text}");
+    assert!(text.contains("FI_OFI_LIBRARY"), "{text}");
 }
 
 #[test]

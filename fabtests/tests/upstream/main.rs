@@ -5,6 +5,7 @@
 mod benchmarks;
 mod exits;
 mod functional;
+mod log;
 mod pair;
 mod pingpong;
 mod uber;

@@ -43,10 +43,15 @@ pub(crate) fn alone(line: &str) -> Outcome {
 pub(crate) fn pair(line: &str) -> [Outcome; 2] {
     static PAIRS: AtomicUsize = AtomicUsize::new(0);
     let number = PAIRS.fetch_add(1, Ordering::Relaxed);
-    let name = format!("{}.{number}", std::process::id());
-    let server = Running(command(&format!("{line} -B {name}")).spawn().unwrap());
-    let client = format!("{line} -P {name} 127.0.0.1");
-    let client = outcome(Running(command(&client).spawn().unwrap()), line);
+    pair_with(line, &format!("{}.{number}", std::process::id()), &[])
+}
+
+/// The same under a name, with variables in the environment.
+pub(crate) fn pair_with(line: &str, name: &str, variables: &[(&str, &str)]) -> [Outcome; 2] {
+    let start = |line: &str| Running::of(command(line).envs(variables.iter().copied()));
+    let server = start(&format!("{line} -B {name}"));
+    let client = start(&format!("{line} -P {name} 127.0.0.1"));
+    let client = outcome(client, line);
     [outcome(server, line), client]
 }
 

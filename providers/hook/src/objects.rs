@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use selvedge::{Address, AddressVector, Counter, Errno, FiAddr, Result};
+use selvedge::{Address, AddressVector, Counter, Errno, Error, FiAddr, Result};
 
 use crate::call::Args;
 use crate::provider::{At, unwrapped};
@@ -38,6 +38,10 @@ impl AddressVector for HookedAv {
         let gave = |&count: &usize| Some(format!("\"inserted\":{count}"));
         let run = || self.inner.insert(addrs, out);
         self.at.gives("av_insert", &args, gave, Ok(0), run)
+    }
+
+    fn refusal(&self, addr: &Address) -> Error {
+        self.inner.refusal(addr)
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {

@@ -55,6 +55,17 @@ impl Base {
             }
             false => None,
         };
+        selvedge::log::of_provider(
+            log::Level::Info,
+            &info.fabric_attr.prov_name,
+            "domain",
+            format_args!(
+                "{title} is open: {} threads, {} data progress, {} control progress",
+                info.threading_promise(),
+                attr.data_progress,
+                attr.control_progress
+            ),
+        );
         Ok(Self {
             title,
             mode: match info.threading_promise() {

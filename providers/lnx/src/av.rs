@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use selvedge::{Address, AddressVector, Domain, Errno, FiAddr, Result, av};
+use selvedge::{Address, AddressVector, Domain, Errno, Error, FiAddr, Result, av};
 use selvedge_kit::av::{Table, insert_symmetric};
 use selvedge_kit::birth::Birth;
 
@@ -60,13 +60,21 @@ impl AddressVector for Av {
                 None => {
                     log::warn!(
                         target: "selvedge::lnx::av",
-                        "address {addr} is refused: it does not name two links"
+                        "{}", self.refusal(addr)
                     );
                     FiAddr::NOTAVAIL
                 }
             };
         }
         Ok(inserted)
+    }
+
+    fn refusal(&self, addr: &Address) -> Error {
+        let what = format!(
+            "address {addr} is refused: it does not name two links, as the address of an endpoint of \
+             lnx does"
+        );
+        Error::new(Errno::Inval, what)
     }
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {

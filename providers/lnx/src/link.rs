@@ -128,7 +128,7 @@ impl Link {
     }
 
     pub(crate) fn insert(&self, addr: &Address) -> Result<FiAddr> {
-        self.av.insert_one(addr)
+        Ok(self.av.insert_one(addr)?)
     }
 
     pub(crate) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -95,7 +95,12 @@ impl AddressVector for Av {
         let given = |name: &'_ str| (!name.is_empty()).then_some(name.to_owned());
         let (node, service) = (given(node), given(service));
         let address = service_address(node.as_deref(), service.as_deref());
-        self.insert_one(&address.ok_or(Errno::Inval)?)
+        Ok(self.insert_one(&address.ok_or(Errno::Inval)?)?)
+    }
+
+    fn refusal(&self, addr: &Address) -> Error {
+        let refused = Name::try_from(addr).err();
+        refused.unwrap_or_else(|| Error::new(Errno::Inval, format!("address {addr} is refused")))
     }
 
     fn insert_symmetric(

@@ -7,6 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::name::Name;
+
 /// A way for the bytes of a large message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -89,8 +91,13 @@ impl Choice {
     }
 
     /// The way for the next message of `len` bytes, which has met its receive.
-    pub(crate) fn start(&mut self, len: usize) -> (Way, Watch) {
-        let way = self.classes[Self::class(len)].next();
+    pub(crate) fn start(&mut self, len: usize, peer: &Name) -> (Way, Watch) {
+        let class = &mut self.classes[Self::class(len)];
+        let was_trial = class.rest == 0;
+        let way = class.next();
+        if was_trial && class.rest > 0 {
+            class.log(len, peer);
+        }
         if way != self.last_way {
             self.last_way = way;
             self.changes = self.changes.wrapping_add(1);
@@ -157,6 +164,17 @@ impl Class {
         self.rest = self.started.max(TRIAL) * REST.min(grown);
         self.way = self.better();
         self.restart();
+    }
+
+    /// Says what a trial has taught.
+    #[cold]
+    fn log(&self, len: usize, peer: &Name) {
+        log::info!(
+            target: "selvedge::shm::ep_data",
+            "messages of about {len} bytes from {peer}: {:?} for the next {}; one takes {:.0} ns by \
+             CMA, {:.0} ns by bounce segments",
+            self.way, self.rest, self.cma.nanos(), self.bounce.nanos()
+        );
     }
 
     fn restart(&mut self) {
@@ -246,6 +264,10 @@ mod tests {
 
     const LEN: usize = 65536;
 
+    fn peer() -> Name {
+        Name::plain("peer").unwrap()
+    }
+
     fn nanos(way: Way, cma: u64, bounce: u64) -> Duration {
         Duration::from_nanos(match way {
             Way::Cma => cma,
@@ -258,7 +280,7 @@ mod tests {
     fn run(choice: &mut Choice, count: u32, cma: u64, bounce: u64) -> u32 {
         let mut bounced = 0;
         for _ in 0..count {
-            let (way, mut watch) = choice.start(LEN);
+            let (way, mut watch) = choice.start(LEN, &peer());
             bounced += u32::from(way == Way::Bounce);
             watch.since = choice.last_done;
             choice.learn(LEN, way, watch, watch.since + nanos(way, cma, bounce));
@@ -275,7 +297,7 @@ mod tests {
         for _ in 0..windows {
             let mut under_way = Vec::new();
             for _ in 0..64 {
-                let (way, mut watch) = choice.start(LEN);
+                let (way, mut watch) = choice.start(LEN, &peer());
                 watch.since = now;
                 if way == Way::Bounce {
                     under_way.push(watch);
@@ -343,9 +365,9 @@ mod tests {
     #[test]
     fn messages_that_share_their_time_with_the_other_way_teach_nothing() {
         let mut choice = Choice::default();
-        let (way, watch) = choice.start(LEN);
+        let (way, watch) = choice.start(LEN, &peer());
         choice.classes[Choice::class(LEN)].try_way(Way::Cma);
-        let _ = choice.start(LEN);
+        let _ = choice.start(LEN, &peer());
         choice.learn(LEN, way, watch, watch.since);
         assert_eq!(choice.classes[Choice::class(LEN)].measured, 0);
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use selvedge::Errno;
 use selvedge_kit::complaint::complain;
+use selvedge_kit::sight::What;
 
 use crate::greet::Caller;
 use crate::lane::{Stage, Terms};
@@ -236,8 +237,11 @@ impl State {
         let lane = &mut self.lanes[at];
         lane.terms = terms;
         lane.came_up();
-        self.peers[lane.peer].is_lost = false;
-        for posting in std::mem::take(&mut lane.waiting) {
+        let waiting = std::mem::take(&mut lane.waiting);
+        let peer = &mut self.peers[lane.peer];
+        peer.is_lost = false;
+        self.ep.sight.note(What::Met, &peer.to_string(), 0);
+        for posting in waiting {
             self.enqueue(at, posting);
         }
         self.hot = at;
@@ -266,6 +270,8 @@ impl State {
         lane.greeting.clear();
         lane.proof = None;
         if now.duration_since(lane.since) < patience {
+            let peer = &self.peers[lane.peer];
+            log::info!(target: TARGET, "{peer} cannot be reached yet, it is tried again: {cause}");
             lane.stage = Stage::Resting { until: now + RETRY };
             return;
         }

@@ -94,7 +94,6 @@ impl State {
 
     /// Ends a lane, and everything that it had a part in.
     pub(crate) fn lose(&mut self, at: usize, errno: Errno, detail: &str) {
-        log::info!(target: TARGET, "{detail}");
         self.ep
             .sight
             .note(What::Lost, detail, errno.as_raw() as u64);

@@ -109,8 +109,9 @@ impl Net {
     /// Makes a peer known.
     pub(crate) fn add(&self, address: &str) -> Result<FiAddr, selvedge::Error> {
         let parsed: Address = address.parse()?;
-        self.av.insert_one(&parsed).map_err(|errno| {
-            selvedge::Error::new(errno, format!("address {address:?} of a context"))
+        self.av.insert_one(&parsed).map_err(|error| {
+            let what = format!("address {address:?} of a context");
+            selvedge::Error::new(error.errno(), what).because(error)
         })
     }
 

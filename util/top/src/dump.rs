@@ -6,7 +6,7 @@ use std::fmt::Write;
 use selvedge_kit::sight::calls::SeenCalls;
 use selvedge_kit::sight::groups::SeenGroups;
 use selvedge_kit::sight::layout::WAITS;
-use selvedge_kit::sight::{self, Directed, Event, Gauge, PeerState, Seen, SeenPeer, Wait, What};
+use selvedge_kit::sight::{self, Directed, Gauge, PeerState, Seen, SeenPeer, Wait};
 
 use crate::calls;
 use crate::groups;
@@ -88,7 +88,7 @@ pub(crate) fn flight(wreck: &Wreck) -> String {
                 text,
                 "  {:>9.3}s before its end: {}",
                 before,
-                sentence(event)
+                event.sentence()
             );
         }
         for line in own.map_or_else(Vec::new, |own| calls::left(own, now)) {
@@ -149,7 +149,12 @@ fn endpoint(text: &mut String, all: &Scene<'_>, seen: &Seen, now: u64) {
     }
     if let Some(event) = seen.events.last() {
         let ago = now.saturating_sub(event.at) as f64 / 1e9;
-        let _ = writeln!(text, "  Last event, {} ago: {}.", age(ago), sentence(event));
+        let _ = writeln!(
+            text,
+            "  Last event, {} ago: {}.",
+            age(ago),
+            event.sentence()
+        );
     }
 }
 
@@ -330,21 +335,4 @@ fn waits_for(seen: &Seen, other: &Seen) -> bool {
 fn is_calm(seen: &Seen) -> bool {
     let gauges = [Gauge::Outstanding, Gauge::Unexpected, Gauge::Unread];
     gauges.iter().all(|gauge| seen.gauge(*gauge) == 0)
-}
-
-pub(crate) fn sentence(event: &Event) -> String {
-    let Event { about, number, .. } = event;
-    let error = event.error().map_or_else(
-        || format!("error {number}"),
-        |errno| format!("{errno}, error {number}"),
-    );
-    match event.what {
-        What::Awaited => format!("nobody has the name {about} yet"),
-        What::Met => format!("met {about}"),
-        What::Lost => format!("lost {about} ({error})"),
-        What::Stalled => format!("no room for a message of {number} bytes from {about}"),
-        What::NoCma => format!("cannot copy out of the memory of {about} ({error})"),
-        What::SendFailed => format!("an operation failed ({error}): {about}"),
-        What::ReceiveFailed => format!("a receive failed ({error}): {about}"),
-    }
 }

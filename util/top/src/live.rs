@@ -11,7 +11,6 @@ use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState, Wrap
 use ratatui::{DefaultTerminal, Frame};
 use selvedge_kit::sight::{Gauge, Seen};
 
-use crate::dump;
 use crate::options::Options;
 use crate::processes;
 use crate::rates::{self, Measured, is_same};
@@ -229,7 +228,11 @@ impl Picture {
         sparkline(frame, spark, &row.history);
         let broken = |line: String| table::wrapped(&line, text.width.into());
         let mut lines: Vec<_> = table::details(seen).into_iter().flat_map(broken).collect();
-        let events = seen.events.iter().map(dump::sentence).flat_map(broken);
+        let events = seen
+            .events
+            .iter()
+            .map(selvedge_kit::sight::Event::sentence)
+            .flat_map(broken);
         let events: Vec<_> = events.collect();
         let room = usize::from(text.height).saturating_sub(lines.len() + 1);
         let first = events.len().saturating_sub(room);

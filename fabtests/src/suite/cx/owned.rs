@@ -180,7 +180,7 @@ impl Face for Owned {
     }
 
     fn insert(&self, peer: &Address) -> Result<FiAddr, Errno> {
-        self.av.insert_one(peer)
+        Ok(self.av.insert_one(peer)?)
     }
 
     fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {
@@ -333,7 +333,7 @@ impl Face for Awaited {
     }
 
     fn insert(&self, peer: &Address) -> Result<FiAddr, Errno> {
-        self.av.insert_one(peer)
+        Ok(self.av.insert_one(peer)?)
     }
 
     fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {

@@ -401,7 +401,7 @@ impl Face for Raw {
 
     fn insert(&self, peer: &Address) -> Result<FiAddr, Errno> {
         match &self.av {
-            Some(av) => av.insert_one(peer),
+            Some(av) => Ok(av.insert_one(peer)?),
             None => Ok(FiAddr::UNSPEC),
         }
     }

@@ -44,6 +44,10 @@ impl AddressVector for FlawedAv {
         Ok(count)
     }
 
+    fn refusal(&self, addr: &Address) -> Error {
+        self.inner.refusal(addr)
+    }
+
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
         self.inner.insert_service(node, service)
     }

@@ -86,7 +86,7 @@ fn indices(cx: &mut Cx) -> Result {
             av.lookup(*index).as_ref(),
             Ok(address),
         )?;
-        let again = av.insert_one(address);
+        let again = av.insert_one(address).map_err(Errno::from);
         same("the index of an address that is there", again, Ok(*index))?;
     }
     let unknown = FiAddr(indices.iter().map(|index| index.0).max().unwrap_or(0) + 1000);
@@ -141,7 +141,7 @@ fn no_addresses(cx: &mut Cx) -> Result {
     same("the second", av.lookup(indices[1]), Ok(good))?;
     same(
         "one bad address alone",
-        av.insert_one(&bad),
+        av.insert_one(&bad).map_err(Errno::from),
         Err(Errno::Inval),
     )?;
     let too_short = av.insert(&[bad.clone(), bad], &mut indices[..1]);
@@ -282,7 +282,7 @@ fn common(cx: &mut Cx) -> Result {
         let own = named(av::Named::Make(name))?;
         for (index, address) in addresses.iter().enumerate() {
             let index = FiAddr(index as u64);
-            same("the index", own.insert_one(&address.parse()?), Ok(index))?;
+            same("the index", own.insert_one(&address.parse()?)?, index)?;
         }
         cx.barrier()?;
         cx.barrier()?;
@@ -294,7 +294,7 @@ fn common(cx: &mut Cx) -> Result {
     for (index, address) in addresses.iter().enumerate() {
         let found = read.lookup(FiAddr(index as u64));
         same("the address of an index", found, Ok(address.parse()?))?;
-        let refused = read.insert_one(&address.parse()?);
+        let refused = read.insert_one(&address.parse()?).map_err(Errno::from);
         same("an insertion by who reads", refused, Err(Errno::Acces))?;
     }
     cx.barrier()?;

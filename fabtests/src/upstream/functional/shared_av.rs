@@ -92,7 +92,7 @@ fn lead(options: &Options, ground: &Arc<Ground>, oob: &mut OutOfBandChannel) -> 
 fn greet(ground: &Arc<Ground>, name: &str) -> anyhow::Result<()> {
     let av = ground.av_with(|attr| attr.name = Some(Named::Read(name.to_owned())))?;
     let server = av.lookup(FiAddr(0)).context("who has the first index")?;
-    let refused = av.insert_one(&server);
+    let refused = av.insert_one(&server).map_err(Errno::from);
     ensure!(
         refused == Err(Errno::Acces),
         "an insertion into a vector to read: {refused:?}"

@@ -89,7 +89,10 @@ fn checked(addr: &Address) -> Result<SocketAddr, &'static str> {
     match addr {
         Address::Ip(ip) if ip.port() == 0 => Err("it has no port"),
         Address::Ip(ip) => Ok(known_as(*ip)),
-        _ => resolve::written(&addr.to_string()).ok_or("it is no IP address and port"),
+        _ => resolve::written(&addr.to_string()).ok_or(
+            "it is no IP address and port, as 192.0.2.1:4711; insert_service resolves the name of a \
+             host",
+        ),
     }
 }
 
@@ -116,8 +119,16 @@ impl AddressVector for Av {
 
     fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
         let addr = resolve::resolve(Some(node), Some(service), false);
-        let addr = addr.map_err(|error| error.errno())?;
-        self.insert_one(&Address::Ip(addr))
+        let addr = addr.map_err(|error| {
+            log::warn!(target: self.target, "{error}");
+            error.errno()
+        })?;
+        Ok(self.insert_one(&Address::Ip(addr))?)
+    }
+
+    fn refusal(&self, addr: &Address) -> Error {
+        let why = checked(addr).err().unwrap_or("the vector is full");
+        Error::new(Errno::Inval, format!("address {addr} is refused: {why}"))
     }
 
     fn insert_symmetric(
@@ -169,5 +180,26 @@ impl Peer for SocketAddr {
 
     fn from_address(address: &Address) -> Option<Self> {
         checked(address).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_refused_says_why_and_what_to_do() {
+        let av = Av::open(&av::Attr::default(), "test", "selvedge::tcp::av").unwrap();
+        let refusal = |text: &str| {
+            let error = av.insert_one(&Address::Str(text.into())).unwrap_err();
+            assert_eq!(error.errno(), Errno::Inval);
+            error.to_string()
+        };
+        let text = refusal("localhost:1");
+        assert!(text.contains("address localhost:1 is refused"), "{text}");
+        assert!(text.contains("insert_service"), "{text}");
+        let none = Address::Ip(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let text = av.insert_one(&none).unwrap_err().to_string();
+        assert!(text.contains("it has no port"), "{text}");
     }
 }

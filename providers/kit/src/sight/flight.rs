@@ -65,13 +65,31 @@ pub struct Event {
 
 impl Event {
     /// The error that the number is, where it is one.
-    pub fn error(&self) -> Option<Errno> {
+    fn error(&self) -> Option<Errno> {
         let is_error = matches!(
             self.what,
             What::Lost | What::NoCma | What::SendFailed | What::ReceiveFailed
         );
         let known = i32::try_from(self.number).ok().and_then(Errno::known);
         known.filter(|_| is_error)
+    }
+
+    /// The event in words.
+    pub fn sentence(&self) -> String {
+        let Self { about, number, .. } = self;
+        let error = self.error().map_or_else(
+            || format!("error {number}"),
+            |errno| format!("{errno}, error {number}"),
+        );
+        match self.what {
+            What::Awaited => format!("nobody has the name {about} yet"),
+            What::Met => format!("met {about}"),
+            What::Lost => format!("lost {about} ({error})"),
+            What::Stalled => format!("no room for a message of {number} bytes from {about}"),
+            What::NoCma => format!("cannot copy out of the memory of {about} ({error})"),
+            What::SendFailed => format!("an operation failed ({error}): {about}"),
+            What::ReceiveFailed => format!("a receive failed ({error}): {about}"),
+        }
     }
 }
 

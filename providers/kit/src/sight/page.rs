@@ -1,11 +1,14 @@
 //! The page of an endpoint, as its owner writes it.
 
+use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use log::Level;
 use selvedge::Error;
 
-use super::flight::{self, What};
+use super::flight::{self, Event, What};
 use super::layout::{AT_TALLIES, AT_WAYS, Kind, Tally, WORDS, Way};
 use super::sheet::{Sheet, now};
 use super::standing::{self, Standing};
@@ -21,6 +24,9 @@ pub struct Page {
     opened: (Instant, u64),
     /// When the standing is to be written down again, in nanoseconds since it was opened.
     due: AtomicU64,
+    /// For log messages; empty for a page that nobody else sees.
+    provider: String,
+    name: OnceLock<String>,
 }
 
 impl Page {
@@ -32,7 +38,7 @@ impl Page {
     pub fn open(provider: &str) -> Result<Self, Error> {
         let opened = (Instant::now(), now());
         let sheet = Sheet::open(Kind::Standing, provider, opened.1)?;
-        Ok(Self::of(sheet, opened))
+        Ok(Self::of(sheet, opened, provider.to_owned()))
     }
 
     /// A page that nobody else sees.
@@ -40,20 +46,31 @@ impl Page {
     /// # Errors
     /// As [`Self::open`].
     pub fn unseen() -> Result<Self, Error> {
-        Ok(Self::of(Sheet::unseen()?, (Instant::now(), now())))
+        let opened = (Instant::now(), now());
+        Ok(Self::of(Sheet::unseen()?, opened, String::new()))
     }
 
-    const fn of(sheet: Sheet<WORDS>, opened: (Instant, u64)) -> Self {
+    const fn of(sheet: Sheet<WORDS>, opened: (Instant, u64), provider: String) -> Self {
         Self {
             sheet,
             opened,
             due: AtomicU64::new(0),
+            provider,
+            name: OnceLock::new(),
         }
     }
 
     /// Says what the endpoint is called.
     pub fn set_name(&self, name: &str) {
         self.sheet.set_name(name);
+        let name = self.name.get_or_init(|| name.to_owned());
+        if !self.provider.is_empty() {
+            self.log(
+                Level::Info,
+                "ep_ctrl",
+                format_args!("endpoint {name} is open"),
+            );
+        }
     }
 
     /// Counts an operation of `len` bytes.
@@ -90,10 +107,35 @@ impl Page {
         standing::write(self.words(), self.opened.1 + since, tell);
     }
 
-    /// Notes an event with a peer.
+    /// Notes an event with a peer, here and in the log.
     #[cold]
     pub fn note(&self, what: What, peer: &str, number: u64) {
         flight::note(self.words(), now(), what, peer, number);
+        let (level, subsystem) = match what {
+            What::Awaited | What::Met | What::Lost => (Level::Info, "ep_ctrl"),
+            What::NoCma => (Level::Info, "ep_data"),
+            What::Stalled | What::SendFailed | What::ReceiveFailed => (Level::Debug, "ep_data"),
+        };
+        let event = Event {
+            at: 0,
+            what,
+            number,
+            about: peer.to_owned(),
+        };
+        let own = self.name();
+        self.log(
+            level,
+            subsystem,
+            format_args!("{own}: {}", event.sentence()),
+        );
+    }
+
+    fn name(&self) -> &str {
+        self.name.get().map_or("an endpoint", String::as_str)
+    }
+
+    fn log(&self, level: Level, subsystem: &str, what: fmt::Arguments<'_>) {
+        selvedge::log::of_provider(level, &self.provider, subsystem, what);
     }
 
     fn since_opened(&self, now: Instant) -> u64 {
@@ -103,6 +145,18 @@ impl Page {
     #[inline(always)]
     fn words(&self) -> &[AtomicU64; WORDS] {
         self.sheet.words()
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if let Some(name) = self.name.get().filter(|_| !self.provider.is_empty()) {
+            self.log(
+                Level::Info,
+                "ep_ctrl",
+                format_args!("endpoint {name} is closed"),
+            );
+        }
     }
 }
 

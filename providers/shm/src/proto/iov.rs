@@ -321,7 +321,7 @@ pub(crate) fn start(
         (Protocol::Bounce, _) | (_, None) => (Way::Bounce, None),
         (Protocol::Cma, _) => (Way::Cma, None),
         (Protocol::Auto, _) => {
-            let (way, watch) = peer.choice.start(len);
+            let (way, watch) = peer.choice.start(len, &peer.name);
             (way, Some(watch))
         }
     };
@@ -473,7 +473,7 @@ pub(crate) fn finish(
 fn fall_back(peer: &mut Peer, ep: &Ep, src: FiAddr, errno: Errno) {
     log::info!(
         target: "selvedge::shm::ep_data",
-        "cross-memory attach with {} failed ({errno}); its large messages are bounced", peer.name
+        "large messages of {} are bounced from now on", peer.name
     );
     ep.sight
         .note(What::NoCma, peer.name.as_str(), errno.as_raw() as u64);

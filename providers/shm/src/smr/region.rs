@@ -304,7 +304,7 @@ impl Region {
             (word::CMD_COUNT, self.sizes.cmd_count as u64),
             (word::INJECT_OFFSET, self.sizes.inject_offset() as u64),
             (word::INJECT_SIZE, self.sizes.inject_size as u64),
-            (word::FENCED, u64::from(barrier::register())),
+            (word::FENCED, u64::from(is_fenced())),
             (word::ATTENTION, 1),
         ] {
             self.header.at(index).store(value, Ordering::Relaxed);
@@ -537,4 +537,15 @@ fn name_in(mapping: &Arc<Mapping>) -> String {
     let name = bytes.copy_out(0, &mut name);
     let len = name.iter().position(|&b| b == 0).unwrap_or(NAME_MAX);
     String::from_utf8_lossy(&name[..len]).into_owned()
+}
+/// Whether peers can fence this process by `membarrier(2)`.
+fn is_fenced() -> bool {
+    let is_fenced = barrier::register();
+    if !is_fenced {
+        log::info!(
+            target: "selvedge::shm::ep_ctrl",
+            "no membarrier(2): senders fence each command themselves, which is slower"
+        );
+    }
+    is_fenced
 }

@@ -60,7 +60,14 @@ impl Block {
     pub fn create(len: usize, writers: Writers, pages: PageSize) -> Result<(Self, OwnedFd), Error> {
         check(len)?;
         let (file, len) = match pages {
-            PageSize::Huge if len >= HUGE_PAGE => reserved(len).or_else(|_| advised(len)),
+            PageSize::Huge if len >= HUGE_PAGE => reserved(len).or_else(|cause| {
+                log::info!(
+                    target: "selvedge::shm::mr",
+                    "no reserved huge pages for {len} bytes ({cause}), see vm.nr_hugepages: the \
+                     kernel may use transparent ones"
+                );
+                advised(len)
+            }),
             _ => memory_file(MFdFlags::empty()).and_then(|fd| committed(fd, len, PAGE)),
         }
         .map_err(|cause| failed(format!("special memory of {len} bytes"), cause))?;

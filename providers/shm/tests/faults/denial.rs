@@ -25,6 +25,7 @@ pub(crate) fn deny(call: &str, errno: i32) {
         "sendmsg" => libc::SYS_sendmsg,
         "recvmsg" => libc::SYS_recvmsg,
         "fcntl" => libc::SYS_fcntl,
+        "membarrier" => libc::SYS_membarrier,
         "pidfd_open" => libc::SYS_pidfd_open,
         _ => panic!("{call}?"),
     };
@@ -87,7 +88,12 @@ fn install(program: &mut [libc::sock_filter]) {
 const LARGE: usize = 700_001;
 
 /// Sends large messages from the puppet to us, all of which must arrive.
-fn receive_large(side: &mut Side, puppet: &mut Puppet, to_us: &str, numbers: std::ops::Range<u64>) {
+pub(crate) fn receive_large(
+    side: &mut Side,
+    puppet: &mut Puppet,
+    to_us: &str,
+    numbers: std::ops::Range<u64>,
+) {
     for number in numbers {
         puppet.ask(&format!("send Tagged {to_us} {LARGE} {number}"));
         puppet.ask("drive on");

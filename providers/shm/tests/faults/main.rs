@@ -16,6 +16,7 @@ mod fork;
 mod held;
 mod hostile;
 mod keys;
+mod log;
 mod namespaces;
 mod process;
 mod puppet;

@@ -1,0 +1,73 @@
+//! What programs print of their providers' work, as `FI_LOG_LEVEL`, `FI_LOG_PROV` and
+//! `FI_LOG_SUBSYS` ask for.
+
+use crate::pair::{Outcome, free_port, pair_with, succeed};
+
+/// The lines of both processes of a working program: provider, subsystem, level and text.
+fn lines(variables: &[(&str, &str)]) -> Vec<[String; 4]> {
+    let line = "fi_rdm_pingpong -p tcp -I 5 -S 64";
+    let outcomes: [Outcome; 2] = pair_with(line, &free_port().to_string(), variables);
+    succeed(&outcomes);
+    let errors = outcomes.iter().map(|outcome| outcome.errors.as_str());
+    let errors: String = errors.collect();
+    let logged = errors
+        .lines()
+        .filter_map(|line| line.strip_prefix("selvedge:"));
+    logged
+        .map(|line| {
+            let mut fields = line.splitn(6, ':').skip(2).map(str::to_owned);
+            std::array::from_fn(|_| fields.next().unwrap_or_default())
+        })
+        .collect()
+}
+
+fn count(lines: &[[String; 4]], [provider, subsystem, text]: [&str; 3]) -> usize {
+    let is_it =
+        |line: &&[String; 4]| line[0] == provider && line[1] == subsystem && line[3].contains(text);
+    lines.iter().filter(is_it).count()
+}
+
+#[test]
+fn a_working_program_is_silent_unless_it_is_asked() {
+    assert_eq!(lines(&[]), [[""; 4]; 0]);
+}
+
+#[test]
+fn discovery_names_and_connections_of_both_processes_are_printed() {
+    let lines = lines(&[("FI_LOG_LEVEL", "info")]);
+    for said in [
+        ["core", "core", "discovery: tcp: taken"],
+        ["tcp", "domain", " is open"],
+        ["tcp", "ep_ctrl", " is open"],
+        ["tcp", "ep_ctrl", ": met "],
+        ["tcp", "ep_ctrl", " is closed"],
+    ] {
+        assert!(count(&lines, said) >= 2, "{said:?} in {lines:#?}");
+    }
+}
+
+#[test]
+fn lines_are_filtered_by_provider_and_by_subsystem() {
+    let level = ("FI_LOG_LEVEL", "debug");
+    let core = lines(&[level, ("FI_LOG_PROV", "core")]);
+    assert!(count(&core, ["core", "core", "discovery"]) > 0, "{core:#?}");
+    assert!(core.iter().all(|line| line[0] == "core"), "{core:#?}");
+    let names = lines(&[level, ("FI_LOG_PROV", "tcp"), ("FI_LOG_SUBSYS", "ep_ctrl")]);
+    assert!(
+        count(&names, ["tcp", "ep_ctrl", "is open"]) > 0,
+        "{names:#?}"
+    );
+    assert!(
+        names
+            .iter()
+            .all(|line| line[0] == "tcp" && line[1] == "ep_ctrl"),
+        "{names:#?}"
+    );
+    let others = lines(&[level, ("FI_LOG_PROV", "^tcp,core")]);
+    assert!(
+        others
+            .iter()
+            .all(|line| line[0] != "tcp" && line[0] != "core"),
+        "{others:#?}"
+    );
+}

@@ -1,0 +1,129 @@
+//! The lines that a working program logs: of discovery, names, connections, protocols, fallbacks.
+
+use std::sync::{Mutex, PoisonError};
+
+use log::{LevelFilter, Log, Metadata, Record};
+use selvedge::alloc;
+
+use crate::denial::{deny, receive_large};
+use crate::process::{Puppet, alone};
+use crate::side::{Kind, Side};
+
+/// Keeps every message of this process.
+struct Lines(Mutex<Vec<String>>);
+
+static LINES: Lines = Lines(Mutex::new(Vec::new()));
+
+impl Log for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let line = format!("{} {} {}", record.level(), record.target(), record.args());
+        self.kept().push(line);
+    }
+
+    fn flush(&self) {}
+}
+
+impl Lines {
+    fn keep() {
+        log::set_logger(&LINES).unwrap();
+        log::set_max_level(LevelFilter::Debug);
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A line that begins and ends so.
+    fn has(&self, begin: &str, end: &str) -> bool {
+        let lines = self.kept();
+        let is_it = |line: &String| line.starts_with(begin) && line.ends_with(end);
+        lines.iter().any(is_it)
+    }
+
+    #[track_caller]
+    fn expect(&self, begin: &str, end: &str) {
+        assert!(
+            self.has(begin, end),
+            "no {begin}..{end} in {:#?}",
+            self.kept()
+        );
+    }
+}
+
+const EP_CTRL: &str = "INFO selvedge::shm::ep_ctrl ";
+const EP_DATA: &str = "INFO selvedge::shm::ep_data ";
+
+#[test]
+fn the_provider_the_names_and_the_connections_of_a_program_are_logged() {
+    alone(|| {
+        Lines::keep();
+        let mut side = Side::new();
+        let own = side.name();
+        let other = format!("{}p", std::process::id());
+        let them = side.insert(&other);
+        side.send(Kind::Msg, them, 8, 1).unwrap();
+        side.drive();
+        let own = own.trim_start_matches("fi_shm://");
+        LINES.expect("INFO selvedge::core::core discovery: shm: taken: ", "");
+        LINES.expect("INFO selvedge::shm::domain ", " control progress");
+        LINES.expect(EP_CTRL, &format!("endpoint {own} is open"));
+        LINES.expect(EP_CTRL, &format!("{own}: nobody has the name {other} yet"));
+        let mut puppet = Puppet::named(&other);
+        puppet.ask("drive on");
+        side.next().ok();
+        side.until(|_| LINES.has(EP_CTRL, &format!("{own}: met {other}")));
+        side.recv(Kind::Msg, them, 8, 2).unwrap();
+        puppet.kill();
+        side.next().errno();
+        LINES.expect(&format!("{EP_CTRL}{own}: lost {other} ("), ")");
+        LINES.expect("DEBUG selvedge::shm::ep_data ", "");
+        drop(side);
+        LINES.expect(EP_CTRL, &format!("endpoint {own} is closed"));
+    });
+}
+
+#[test]
+fn what_large_messages_have_taught_is_logged() {
+    alone(|| {
+        Lines::keep();
+        let mut side = Side::new();
+        let mut puppet = Puppet::named(&format!("{}p", std::process::id()));
+        let to_us = puppet.ask(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut puppet, &to_us, 1..40);
+        if LINES.has(EP_CTRL, "large messages are bounced") {
+            return println!("skipped: no cross-memory attach, so there is nothing to choose");
+        }
+        LINES.expect(
+            &format!("{EP_DATA}messages of about "),
+            " ns by bounce segments",
+        );
+    });
+}
+
+#[test]
+fn fallbacks_are_logged() {
+    alone(|| {
+        Lines::keep();
+        deny("process_vm_readv", libc::EPERM);
+        deny("membarrier", libc::ENOSYS);
+        let mut side = Side::new();
+        let mut puppet = Puppet::named(&format!("{}p", std::process::id()));
+        let to_us = puppet.ask(&format!("insert {}", side.name()));
+        receive_large(&mut side, &mut puppet, &to_us, 1..3);
+        LINES.expect(EP_CTRL, "; large messages are bounced");
+        LINES.expect(&format!("{EP_CTRL}no membarrier(2)"), "");
+        let mut attr = alloc::Attr::default();
+        attr.huge_pages = true;
+        drop(side.domain().alloc(4 << 20, &attr).unwrap());
+        let free =
+            std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+        let has_reserved = free.is_ok_and(|text| text.trim() != "0");
+        if !has_reserved {
+            LINES.expect("INFO selvedge::shm::mr no reserved huge pages", "");
+        }
+    });
+}
