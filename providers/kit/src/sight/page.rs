@@ -116,18 +116,17 @@ impl Page {
             What::NoCma => (Level::Info, "ep_data"),
             What::Stalled | What::SendFailed | What::ReceiveFailed => (Level::Debug, "ep_data"),
         };
+        if level > log::max_level() {
+            return;
+        }
         let event = Event {
             at: 0,
             what,
             number,
             about: peer.to_owned(),
         };
-        let own = self.name();
-        self.log(
-            level,
-            subsystem,
-            format_args!("{own}: {}", event.sentence()),
-        );
+        let (own, sentence) = (self.name(), event.sentence());
+        self.log(level, subsystem, format_args!("{own}: {sentence}"));
     }
 
     fn name(&self) -> &str {
