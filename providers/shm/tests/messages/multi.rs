@@ -208,9 +208,13 @@ fn a_cancelled_multi_receive_buffer_comes_back_when_its_messages_are_there() {
 #[test]
 fn the_least_of_a_multi_receive_buffer_is_an_option() {
     let pair = provider::plain().pair();
-    let inject_size = provider::plain().info().tx_attr.inject_size;
     let least = |side: &Side| side.ep.option(EpOptionName::MinMultiRecv);
-    assert_eq!(least(&pair.b), Ok(EpOption::MinMultiRecv(inject_size)));
+    // The same as before an endpoint is opened.
+    let info = provider::plain().info();
+    let domain = info.open().unwrap();
+    let described = domain.option(&info, EpOptionName::MinMultiRecv);
+    assert!(described.is_ok());
+    assert_eq!(least(&pair.b), described);
     set_least(&pair.b, 77);
     assert_eq!(least(&pair.b), Ok(EpOption::MinMultiRecv(77)));
     let other = EpOption::MaxMsgSize(1);
