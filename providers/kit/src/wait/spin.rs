@@ -1,6 +1,6 @@
 //! For how long a thread looks before it sleeps, learnt from how that went.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 /// looking has paid or would have, and halved when it was in vain. Where others want the processor
 /// they get it between two looks: as long as they give it back soon, as threads do that wait or
 /// talk like this one, that costs less than to sleep and to be woken. What others take does not
-/// count, but for the change; and a thread that was kept away for long goes to sleep.
+/// count, but for the change; and a thread that was kept away for long goes to sleep. The waits after
+/// that do not offer the processor at all: where a thread computes beside the waiting one, the kernel
+/// gives each offer away for milliseconds, but runs a sleeping thread soon after it is woken.
 #[derive(Debug)]
 pub struct Spin {
     most: u64,
     /// In nanoseconds.
     now: AtomicU64,
+    /// Waits that are still to come without an offer of the processor.
+    reserved: AtomicU32,
 }
 
 /// One thread's looking.
@@ -24,6 +28,8 @@ pub struct Spinning {
     /// Processor time that this thread has taken.
     spent: Duration,
     budget: Duration,
+    /// Whether the processor is offered to others between two looks.
+    offers: bool,
 }
 
 impl Spin {
@@ -33,6 +39,7 @@ impl Spin {
         Self {
             most,
             now: AtomicU64::new(most),
+            reserved: AtomicU32::new(0),
         }
     }
 
@@ -47,7 +54,18 @@ impl Spin {
             last: start,
             spent: Duration::ZERO,
             budget: self.budget(),
+            offers: !self.take_reserved(),
         }
+    }
+
+    /// Whether this wait is one of those without an offer.
+    fn take_reserved(&self) -> bool {
+        let left = self.reserved.load(Ordering::Relaxed);
+        if left > 0 {
+            // Threads that wait at once may count one wait for two.
+            self.reserved.store(left - 1, Ordering::Relaxed);
+        }
+        left > 0
     }
 
     /// Whether to look once more. Lets others run after the first moments.
@@ -59,11 +77,16 @@ impl Spin {
             true => CHANGE,
             false => passed,
         };
-        if spinning.spent >= spinning.budget || passed >= HELD_UP {
+        if passed >= HELD_UP {
+            self.reserved.store(RESERVED, Ordering::Relaxed);
+        }
+        let is_alone = spinning.spent < ALONE;
+        let may_go_on = is_alone || spinning.offers;
+        if spinning.spent >= spinning.budget || passed >= HELD_UP || !may_go_on {
             self.halve();
             return false;
         }
-        if spinning.spent >= ALONE {
+        if !is_alone {
             thread::yield_now();
         }
         true
@@ -102,6 +125,10 @@ const CROWDED: Duration = Duration::from_micros(5);
 const CHANGE: Duration = Duration::from_micros(1);
 /// Whoever keeps the processor for so long between two looks is no thread that waits.
 const HELD_UP: Duration = Duration::from_micros(500);
+/// Waits without an offer after one that cost long. The next offer may cost some milliseconds again,
+/// which are microseconds for each of so many; and where the neighbour has gone, so many sleeps are over
+/// soon.
+const RESERVED: u32 = 256;
 /// How long a thread looks without offering its processor to others: about a round trip between
 /// processors.
 const ALONE: Duration = Duration::from_micros(1);
@@ -128,6 +155,24 @@ mod tests {
         spin.paid();
         spin.paid();
         assert_eq!(spin.budget(), Duration::from_micros(8));
+    }
+
+    #[test]
+    fn a_thread_that_was_kept_away_offers_the_processor_no_more_for_many_waits() {
+        let spin = Spin::new(Duration::from_millis(1));
+        for _ in 0..2 {
+            let mut spinning = spin.begin(Instant::now());
+            assert!(spinning.offers);
+            spinning.last = Instant::now().checked_sub(HELD_UP).unwrap();
+            assert!(!spin.goes_on(&mut spinning));
+            for _ in 0..RESERVED {
+                assert!(!spin.begin(Instant::now()).offers);
+            }
+        }
+        spin.reserved.store(1, Ordering::Relaxed);
+        let mut spinning = spin.begin(Instant::now());
+        spinning.spent = ALONE;
+        assert!(!spin.goes_on(&mut spinning));
     }
 
     #[test]
