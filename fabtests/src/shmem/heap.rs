@@ -39,7 +39,7 @@ impl Heap {
         8 * (self.processes + sender)
     }
 
-    /// What everybody adds to.
+    /// The word that all processes add to.
     pub(super) fn sum(self) -> usize {
         8 * 2 * self.processes
     }

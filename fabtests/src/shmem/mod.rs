@@ -21,7 +21,7 @@ use crate::child::{ChildProcess, Deadline, answers};
 
 pub use work::run_process;
 
-/// What is run.
+/// The options of a run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Config {
     /// Provider
@@ -50,7 +50,7 @@ pub struct Config {
     pub seed: u64,
 }
 
-/// What was done.
+/// The totals of a run.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Totals {
     /// Barriers passed by every process.

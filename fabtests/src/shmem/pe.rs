@@ -41,7 +41,7 @@ pub(super) struct Pe {
 pub(super) struct Peer {
     pub(super) addr: FiAddr,
     pub(super) key: u64,
-    /// What offset 0 of its memory is called.
+    /// The remote address of offset 0 of its memory.
     pub(super) base: u64,
 }
 

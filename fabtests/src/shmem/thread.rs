@@ -9,13 +9,13 @@ use selvedge::atomic::{Datatype, Ioc, IocMut, Op, Target};
 use selvedge::cq::Entry;
 use selvedge::rma::{RmaIov, WriteMsg};
 use selvedge::{
-    AtomicExt, Bindings, CompletionQueue, Context, Counter, Desc, Endpoint, Errno, Iov, IovMut,
-    OpFlags, RmaExt, cq, wait,
+    AtomicExt, Bindings, CompletionQueue, Context, Counter, Desc, Endpoint, Errno, FiAddr, Iov,
+    IovMut, OpFlags, RmaExt, cq, wait,
 };
 
 use super::pe::Pe;
 
-/// What one thread posts with. Every call that returns `Ok` leaves its memory to the caller.
+/// The objects that one thread posts with. A call that returns `Ok` has given its memory back.
 pub(super) struct Initiator<'a> {
     pe: &'a Pe,
     ep: Arc<dyn Endpoint>,
@@ -64,16 +64,14 @@ impl<'a> Initiator<'a> {
         at: usize,
         bytes: &[u8],
     ) -> anyhow::Result<()> {
-        let peer = self.pe.peers[dest];
-        let (addr, key) = (peer.base + at as u64, peer.key);
+        let (peer, addr, key) = self.remote(dest, at);
         let is_small = bytes.len() <= self.inject_size;
         self.post(|it| match is_small {
-            true => it.ep.inject_write(bytes, peer.addr, addr, key, None),
+            true => it.ep.inject_write(bytes, peer, addr, key, None),
             // SAFETY: passed on from the caller.
             false => unsafe {
                 let buf = Iov::new(bytes);
-                it.ep
-                    .write(buf, Desc::NONE, peer.addr, addr, key, Context(0))
+                it.ep.write(buf, Desc::NONE, peer, addr, key, Context(0))
             },
         })?;
         self.posted_puts += 1;
@@ -87,12 +85,11 @@ impl<'a> Initiator<'a> {
         at: usize,
         bytes: &[u8],
     ) -> anyhow::Result<()> {
-        let peer = self.pe.peers[dest];
-        let (addr, key, len) = (peer.base + at as u64, peer.key, bytes.len());
+        let ((peer, addr, key), len) = (self.remote(dest, at), bytes.len());
         let msg = WriteMsg {
             iov: &[Iov::new(bytes)],
             desc: &[],
-            dest: peer.addr,
+            dest: peer,
             rma_iov: &[RmaIov { addr, len, key }],
             context: Context(7),
             data: 0,
@@ -110,14 +107,10 @@ impl<'a> Initiator<'a> {
 
     /// Gets bytes.
     pub(super) fn get(&mut self, src: usize, at: usize, bytes: &mut [u8]) -> anyhow::Result<()> {
-        let peer = self.pe.peers[src];
-        let (addr, key) = (peer.base + at as u64, peer.key);
+        let (peer, addr, key) = self.remote(src, at);
         let buf = IovMut::new(bytes);
         // SAFETY: the counter is waited for below; where that fails the process ends.
-        self.post(|it| unsafe {
-            it.ep
-                .read(buf, Desc::NONE, peer.addr, addr, key, Context(0))
-        })?;
+        self.post(|it| unsafe { it.ep.read(buf, Desc::NONE, peer, addr, key, Context(0)) })?;
         self.got(src, "get")
     }
 
@@ -184,15 +177,21 @@ impl<'a> Initiator<'a> {
         done.with_context(|| format!("{what} {} of process {peer}", self.posted_gets))
     }
 
-    fn target(&self, dest: usize, at: usize, op: Op) -> Target {
-        let peer = self.pe.peers[dest];
+    fn target(&self, process: usize, at: usize, op: Op) -> Target {
+        let (dest, addr, key) = self.remote(process, at);
         Target {
-            dest: peer.addr,
-            addr: peer.base + at as u64,
-            key: peer.key,
+            dest,
+            addr,
+            key,
             datatype: Datatype::Uint64,
             op,
         }
+    }
+
+    /// The peer, address and key of an offset in a process's memory.
+    fn remote(&self, process: usize, at: usize) -> (FiAddr, u64, u64) {
+        let peer = self.pe.peers[process];
+        (peer.addr, peer.base + at as u64, peer.key)
     }
 
     /// Posts, and makes room while queues are full.

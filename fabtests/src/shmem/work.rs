@@ -1,4 +1,4 @@
-//! What the processes do: epochs of random operations, each checked, with a barrier behind each.
+//! The work of a process: epochs of random operations, each checked, with a barrier after each.
 
 use std::hint::spin_loop;
 use std::io::{BufRead, Write};

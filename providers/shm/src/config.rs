@@ -153,7 +153,7 @@ pub(crate) struct Config {
     pub(crate) segment_size: usize,
     pub(crate) segment_count: usize,
     pub(crate) protocol: Protocol,
-    /// What every write asks for besides its own flags.
+    /// Flags that every write has besides its own.
     pub(crate) write_level: OpFlags,
     pub(crate) unexpected_size: usize,
     pub(crate) peer_timeout: Duration,

@@ -24,7 +24,7 @@ const CLOCK_DUE: usize = usize::MAX / 2;
 /// Messages that are taken from a peer in the last poll before a thread parks.
 const BUDGET: usize = 64;
 
-/// What an endpoint knows of parked threads and of the peers that wake them.
+/// The state of an endpoint's parked threads and of the peers that wake them.
 #[derive(Debug, Default)]
 pub(crate) struct Wakeups {
     pub(crate) parking: Parking,

@@ -83,7 +83,7 @@ mod tests {
         }
     }
 
-    /// What a thread waits for that finds it after so many looks.
+    /// A condition that holds at the nth look.
     struct Looks(usize);
 
     impl Awaited for Looks {

@@ -1,16 +1,16 @@
-//! Parking: whether threads may sleep that rely on an owner's peers to wake them.
+//! Parking: whether threads that rely on an owner's peers to wake them may sleep.
 //!
 //! Threads that are parked for one endpoint, at whatever queue or counter, rely on the same
 //! wake-ups: each peer was told to wake the owner with its next command ([`super::attention`]), and
-//! does so once. Whoever consumes that wake-up, or tells a peer that it is polled again, takes it
-//! from all of them. So the one who does that wakes them, at once and while it still holds the
-//! endpoint's lock: it may never make progress again. A thread that is woken arms the peers anew
+//! does so once. A thread that consumes that wake-up, or that tells a peer that it is polled again,
+//! takes the wake-up from all of them. So it wakes them at once, while it still holds the endpoint's
+//! lock: it may never make progress again. A thread that is woken arms the peers anew
 //! before it parks.
 //!
 //! The struct is protected by the endpoint's lock and holds no thread; what it asks for, the caller
 //! carries out.
 
-/// What the threads that are parked for an endpoint rely on.
+/// The wake-ups that the threads parked for one endpoint rely on.
 #[derive(Debug, Default)]
 pub struct Parking {
     /// Peers were told to wake the owner, and it has not been polling since.
@@ -76,8 +76,8 @@ impl Parking {
         true
     }
 
-    /// Whether somebody has polled since `seen`, which becomes now; 0 stands for a thread that has
-    /// just polled itself.
+    /// Whether a thread has polled since `seen`, which is set to the present; 0 stands for a thread
+    /// that has just polled itself.
     pub fn has_polled_since(&self, seen: &mut u64) -> bool {
         let before = std::mem::replace(seen, self.polls);
         before != 0 && before != self.polls

@@ -15,7 +15,7 @@ use selvedge_shm::smr::{PeerRegion, Region};
 
 use super::{explore, fails, region, seen};
 
-/// What the application's thread does.
+/// The behaviour of the application's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Application {
     /// It parks until its command is there.
@@ -27,7 +27,7 @@ enum Application {
 /// Whether the rule that a model is about is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Who consumes a wake-up wakes the threads that relied on it.
+    /// A thread that consumes a wake-up wakes the threads that relied on it.
     Kept,
     /// It leaves them to the next progress by somebody else.
     Broken,
@@ -40,7 +40,7 @@ const GOALS: [usize; 2] = [1, COUNT];
 /// Commands in all.
 const COUNT: usize = 2;
 
-/// What the kernel has of the endpoint: its socket, and the bells of its parked threads.
+/// The kernel's part of an endpoint: its socket, and the bells of its parked threads.
 #[derive(Debug, Default)]
 struct Kernel {
     inner: Mutex<Inner>,
@@ -104,7 +104,7 @@ impl Kernel {
     }
 }
 
-/// What the endpoint's lock protects.
+/// The state that the endpoint's lock protects.
 struct State {
     rx: Receiver,
     theirs: Region,
@@ -231,12 +231,12 @@ fn both_threads_end(application: Application, rule: Rule) {
 }
 
 #[test]
-fn a_thread_that_leaves_its_wait_leaves_nobody_asleep() {
+fn a_thread_that_leaves_its_wait_leaves_no_thread_asleep() {
     explore(|| both_threads_end(Application::Waits, Rule::Kept));
 }
 
 #[test]
-fn a_post_that_consumes_a_wake_up_leaves_nobody_asleep() {
+fn a_post_that_consumes_a_wake_up_leaves_no_thread_asleep() {
     explore(|| both_threads_end(Application::Posts, Rule::Kept));
 }
 
