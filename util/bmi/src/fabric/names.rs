@@ -72,14 +72,14 @@ pub(super) fn ports(url: &Url, info: &Info) -> Box<dyn Iterator<Item = Option<u1
 
 /// Node and service of the own address that peers find at `url`.
 pub(super) fn own(url: &Url, info: &Info, bind_specific: bool) -> (Option<String>, Option<String>) {
-    let service = url.port.map(|port| port.to_string());
-    let node = match is_local(info) {
-        true if url.port.is_some() => Some(HERE.to_owned()),
-        true => url.host.clone(),
-        false if bind_specific => url.host.clone(),
-        false => any_like(url).map(str::to_owned),
-    };
-    (node, service)
+    let port = url.port.map(|port| port.to_string());
+    match is_local(info) {
+        true if port.is_some() => (Some(HERE.to_owned()), port),
+        // A node alone would leave the rest of the name to the provider.
+        true => (None, url.host.clone()),
+        false if bind_specific => (url.host.clone(), port),
+        false => (any_like(url).map(str::to_owned), port),
+    }
 }
 
 /// All of this machine's addresses, of the kind that a URL's host is of; the usual kind has no name.
