@@ -11,7 +11,7 @@ mod spec;
 
 pub use filter::Filter;
 pub use known::{CORE, nearest};
-pub use parse::{flag, integer, size};
+pub use parse::{flag, integer, size, time};
 pub use spec::{Kind, Spec};
 
 use std::collections::BTreeMap;
@@ -149,7 +149,7 @@ impl Params {
     /// As [`Params::flag`].
     pub fn time(&self, name: &str) -> Result<Duration, Error> {
         match self.spec(name)?.kind {
-            Kind::Time { default } => self.read(name, default, parse::time),
+            Kind::Time { default } => self.read(name, default, time),
             kind => Err(not_of_type(name, kind)),
         }
     }

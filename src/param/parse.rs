@@ -43,7 +43,7 @@ pub fn size(text: &str) -> Option<usize> {
 }
 
 /// Reads a time with its unit; zero needs none.
-pub(super) fn time(text: &str) -> Option<Duration> {
+pub fn time(text: &str) -> Option<Duration> {
     let text = text.trim();
     if text == "0" {
         return Some(Duration::ZERO);

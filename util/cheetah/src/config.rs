@@ -138,7 +138,7 @@ impl Config {
     /// |---|---|
     /// | `-shmem` | over the memory of this machine |
     /// | `-tcp` | over TCP |
-    /// | `-mpi` | started from outside: by `cheetahrun`, by `mpiexec`, or by hand |
+    /// | `-mpi` | started from outside: by `cheetahrun`, by `mpiexec`, or by hand; an error otherwise, unless N is 1 |
     /// | `-ulm` | over whatever discovery likes best |
     /// | `-fabric PROVIDER` | over this provider |
     /// | `-np N` | N contexts |
@@ -156,9 +156,8 @@ impl Config {
             Some(name) => name,
             None => config.fabric,
         };
-        if options.wants_outside && config.place.is_none() && options.contexts.is_none() {
-            let what = "-mpi is for contexts that cheetahrun, mpiexec or the environment starts";
-            return Err(Error::usage(what));
+        if options.wants_outside && config.place.is_none() && options.contexts != Some(1) {
+            return Err(no_launcher(args, options.contexts));
         }
         match (&config.place, options.contexts) {
             (Some(place), Some(contexts)) if place.size != contexts => {
@@ -183,7 +182,8 @@ impl Config {
     /// | `PMI_FD`, `PMI_RANK`, `PMI_SIZE` | as set by `mpiexec` |
     /// | `CHEETAH_FABRIC` | the provider |
     /// | `CHEETAH_NEAR` | the provider for contexts of the same host |
-    /// | `CHEETAH_TIMEOUT`, `CHEETAH_START_TIMEOUT` | seconds |
+    /// | `CHEETAH_TIMEOUT` | how long a wait or barrier lasts before it fails, with its unit: `500ms`, `30s`, `2m`; 0 for no limit |
+    /// | `CHEETAH_START_TIMEOUT` | how long the contexts have to find each other, with its unit |
     /// | `CHEETAH_THREAD` | 1 for a thread of the library's |
     ///
     /// Contexts that were started from outside, and are told of no provider, talk over tcp between
@@ -202,8 +202,8 @@ impl Config {
             near: env("CHEETAH_NEAR").unwrap_or_default(),
             has_thread: env("CHEETAH_THREAD").is_some_and(|value| value == "1"),
             place: place(env)?,
-            timeout: seconds(env, "CHEETAH_TIMEOUT")?,
-            start_timeout: seconds(env, "CHEETAH_START_TIMEOUT")?,
+            timeout: time(env, "CHEETAH_TIMEOUT")?.filter(|time| !time.is_zero()),
+            start_timeout: time(env, "CHEETAH_START_TIMEOUT")?,
         })
     }
 }
@@ -261,18 +261,27 @@ fn number(what: &str, text: &str) -> Result<usize> {
     parsed.map_err(|_| Error::usage(format!("{what} {text:?} is no number of contexts")))
 }
 
-fn seconds(env: &Lookup<'_>, name: &str) -> Result<Option<Duration>> {
+fn time(env: &Lookup<'_>, name: &str) -> Result<Option<Duration>> {
     let Some(text) = env(name) else {
         return Ok(None);
     };
-    let parsed = text.parse().ok();
-    let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    match time {
+    match selvedge::param::time(&text) {
         Some(time) => Ok(Some(time)),
         None => Err(Error::usage(format!(
-            "{name}={text:?} is no number of seconds"
+            "{name}={text:?}: expected a time with its unit, such as 500ms, 30s or 2m"
         ))),
     }
+}
+
+/// `-mpi` in a process that no launcher has started.
+fn no_launcher(args: &[String], contexts: Option<usize>) -> Error {
+    let program = args.first().map_or("PROGRAM", String::as_str);
+    let count = contexts.map_or_else(|| "N".to_owned(), |contexts| contexts.to_string());
+    Error::usage(format!(
+        "-mpi: no launcher has started this process as one of several contexts. Start it with \
+         `cheetahrun -n {count} {program}` or `mpiexec -n {count} {program}`, or fork the contexts \
+         with -shmem -np {count} instead of -mpi"
+    ))
 }
 
 #[derive(Debug, Default)]
@@ -382,7 +391,10 @@ mod tests {
             ("p -np four", "-np four"),
             ("p -fabric", "-fabric needs"),
             ("p -shmem -tcp -np 2", "two fabrics"),
-            ("p -mpi", "-mpi"),
+            ("p -mpi", "-mpi: no launcher has started this process"),
+            ("p -mpi -np 2", "cheetahrun -n 2 p"),
+            ("p -np 2 -mpi", "mpiexec -n 2 p"),
+            ("p -mpi -np 2", "-shmem -np 2"),
         ];
         for (args, part) in table {
             let text = parse(args, &[]).expect_err(args).to_string();
@@ -406,6 +418,22 @@ mod tests {
         let pmi = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("PMI_FD", "5")];
         let place = parse("p", &pmi)?.0.place.expect("a place");
         assert_eq!(place.meeting, Meeting::Pmi(5));
+        Ok(())
+    }
+
+    #[test]
+    fn times_of_the_environment_need_a_unit() -> Result {
+        let limit = |text| parse("p", &[("CHEETAH_TIMEOUT", text)]).map(|parsed| parsed.0.timeout);
+        assert_eq!(limit("1500ms")?, Some(Duration::from_millis(1500)));
+        assert_eq!(limit("2s")?, Some(Duration::from_secs(2)));
+        assert_eq!(limit("0")?, None);
+        for name in ["CHEETAH_TIMEOUT", "CHEETAH_START_TIMEOUT"] {
+            for text in ["5", "5000", "0.5", "-1s", "soon", "", "5 parsecs"] {
+                let refused = parse("p", &[(name, text)]).expect_err(text).to_string();
+                let reason = format!("{name}={text:?}: expected a time with its unit");
+                assert!(refused.contains(&reason), "{refused}");
+            }
+        }
         Ok(())
     }
 

@@ -21,7 +21,8 @@ type Handler = Box<dyn FnMut(&Controller, Call<'_>)>;
 
 /// The contexts of a program, seen from one of them.
 ///
-/// A cheap handle: clones are the same controller, and the last one to be dropped finalizes it. A
+/// A cheap handle: clones are the same controller, and the last one to be dropped finalizes it. Errors
+/// of a drop are only logged ([`log::Level::Error`]); [`Self::finalize`] returns them. A
 /// program may have several, over different fabrics. One thread uses it; see [`Config::with_thread`]
 /// for programs that cannot call often.
 ///
@@ -336,7 +337,10 @@ impl Controller {
     ///
     /// # Errors
     /// When not all will come; when they have not registered the same; [`Error::InHandler`],
-    /// [`Error::Finalized`]; [`Error::TimedOut`] if the configuration has a limit.
+    /// [`Error::Finalized`]; [`Error::TimedOut`] if the configuration has a limit. After the barrier,
+    /// an earlier operation's failure that no wait or poll has returned, one at a time: all contexts
+    /// have entered the barrier then. What fails later is reported by the next barrier or
+    /// [`Self::finalize`].
     pub fn barrier(&self) -> Result {
         self.check_outside("barrier")?;
         self.core().barrier_begin()?;
@@ -369,24 +373,32 @@ impl Controller {
     /// As [`Self::barrier`].
     pub fn barrier_done(&self) -> Result<bool> {
         self.check_outside("barrier")?;
-        if self.core().barrier_done()? {
-            return Ok(true);
+        if !self.core().barrier_done()? {
+            self.core().progress()?;
+            self.dispatch();
+            if !self.core().barrier_done()? {
+                return Ok(false);
+            }
         }
-        self.core().progress()?;
-        self.dispatch();
-        self.core().barrier_done()
+        self.report_failure().map(|()| true)
     }
 
     fn end_barrier(&self, limit: Option<Duration>) -> Result {
         let what = || "barrier".to_owned();
-        self.until("barrier", limit, &what, true, || self.core().barrier_done())
+        self.until("barrier", limit, &what, true, || self.core().barrier_done())?;
+        self.report_failure()
+    }
+
+    /// Returns the oldest failure that no wait or poll has returned.
+    fn report_failure(&self) -> Result {
+        self.core().unreported_failure().map_or(Ok(()), Err)
     }
 
     /// Finishes what was begun, meets all others, and closes; a context that has forked others waits
     /// for them to end. Handlers run meanwhile. The program should end soon afterwards.
     ///
     /// # Errors
-    /// What has gone wrong and was not reported; which children have failed; [`Error::InHandler`],
+    /// What has gone wrong and no wait, poll or barrier has returned; which children have failed; [`Error::InHandler`],
     /// [`Error::Finalized`].
     pub fn finalize(&self) -> Result {
         self.check_outside("finalize")?;
@@ -394,7 +406,7 @@ impl Controller {
         let mut first = None;
         let ended = self.until("finalize", self.core().limit(), &what, true, || {
             if first.is_none() {
-                first = self.core().failure();
+                first = self.core().unreported_failure();
             }
             self.core().finalize_step()
         });
@@ -614,13 +626,19 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// Comes to the common end without handlers, which went with the last handle.
+    /// Comes to the common end without handlers, which went with the last handle. Failures that no call
+    /// has returned are logged.
     fn finish(&self) -> Result {
-        while !self.core.finalize_step()? {
+        loop {
+            while let Some(why) = self.core.unreported_failure() {
+                log::error!("{:?}: {why}", self.core);
+            }
+            if self.core.finalize_step()? {
+                return Ok(());
+            }
             while self.core.next().is_some() {}
             self.core.rest(Duration::from_millis(10));
         }
-        Ok(())
     }
 }
 

@@ -226,12 +226,20 @@ impl Core {
         state.engine.as_ref().map_or(0, Engine::arrivals)
     }
 
-    /// The oldest failure that was not reported yet.
+    /// The oldest failure that no poll has told of.
     pub fn failure(&self) -> Option<Error> {
         if self.home.is_well() {
             return None;
         }
         self.home.enter().engine.as_mut()?.failure()
+    }
+
+    /// The oldest failure that neither a poll nor a wait has told of.
+    pub fn unreported_failure(&self) -> Option<Error> {
+        if self.home.is_well() {
+            return None;
+        }
+        self.home.enter().engine.as_mut()?.unreported_failure()
     }
 
     /// Why a wait for this bell, or for a barrier, will not end; `None` if it may.
@@ -240,7 +248,8 @@ impl Core {
         state.engine.as_ref()?.hopeless(bell).cloned()
     }
 
-    /// Forgets the error that a bell carries: it is used for something else now.
+    /// Forgets the error that a bell carries, which a wait has told: the bell is used for something
+    /// else now.
     pub fn forgive(&self, bell: BellName) {
         if let Some(engine) = &mut self.home.enter().engine {
             engine.forgive(bell);

@@ -64,14 +64,18 @@ int cheetah_progress(cheetah_context *context);
 /* The next message: 1, or 0 if there is none. */
 int cheetah_next(cheetah_context *context, cheetah_message *message);
 void cheetah_release(cheetah_message *message);
-/* The oldest failure that nobody was told of: an error, or 0. */
+/* The oldest failure that this function has not told of: an error, or 0. */
 int cheetah_failure(cheetah_context *context);
+/* The oldest failure that neither cheetah_failure() nor cheetah_hopeless() has told of: an error, or 0.
+ * Ask after a barrier and before each cheetah_finalize_step(): a context that is at its end has
+ * forgotten its failures. */
+int cheetah_unreported_failure(cheetah_context *context);
 /* Whether a wait for this bell, or with NULL for a barrier, is in vain: an error, or 0. Asking
  * about a bell forgets the error that it carries. */
 int cheetah_hopeless(cheetah_context *context, int *bell);
 /* Sleeps until something may have come, so many milliseconds at most. */
 int cheetah_rest(cheetah_context *context, int millis);
-/* How many milliseconds waits last by themselves (CHEETAH_TIMEOUT); 0 for ever. */
+/* How many milliseconds waits last by themselves (CHEETAH_TIMEOUT, such as 30s); 0 for ever. */
 int cheetah_limit(const cheetah_context *context);
 /* Answers CHEETAH_TIMED_OUT, with the contexts that do not answer, or have not entered the barrier,
  * in the sentence. */

@@ -32,6 +32,17 @@ unsafe extern "C" fn cheetah_failure(context: *mut Context) -> c_int {
 /// # Safety
 /// `context` is open.
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cheetah_unreported_failure(context: *mut Context) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let failure = unsafe { open(context) }?.core.unreported_failure();
+        Ok(failure.map_or(0, |why| fail(&why)))
+    })
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
 unsafe extern "C" fn cheetah_hopeless(context: *mut Context, bell: *mut c_int) -> c_int {
     answer(|| {
         // SAFETY: the caller's promise.

@@ -239,3 +239,85 @@ fn errors_end_the_program_with_a_sentence_unless_somebody_takes_them() {
         assert!(said.contains(sentence), "{what}: {said}");
     }
 }
+
+/// What a program prints whose put of 100 bytes to a bad address fails in context `of`, and whether
+/// it ends with 0 (or else with 1).
+fn end_after_failed_put(how: &str, taker: &str, of: &str) -> Option<(String, bool)> {
+    let program = compile("errors", "c++11", &[])?;
+    let output = play(&program, &["put", how, taker, of, "-shmem", "-np", "3"]);
+    let said = text(&output.stdout) + &text(&output.stderr);
+    let code = output.status.code();
+    assert!(matches!(code, Some(0 | 1)), "{how}, {taker}: {output:?}");
+    Some((said, code == Some(0)))
+}
+
+const FAILED_PUT: &str = "put of 100 bytes at 0x30 of context 1";
+
+#[test]
+fn every_call_that_ends_something_tells_the_error_handler_what_failed() {
+    let table = [
+        ("barrier", "after the barrier: 1"),
+        ("halves", "after the barrier: 1"),
+        ("finalize", "after finalize: 1"),
+        ("destructor", "noted: put"),
+    ];
+    for (how, sentence) in table {
+        let Some((said, ends_well)) = end_after_failed_put(how, "note", "0") else {
+            return;
+        };
+        assert!(ends_well && said.contains(sentence), "{how}: {said}");
+        let told = said.matches(FAILED_PUT).count();
+        assert_eq!(told, 1, "{how}: {said}");
+    }
+}
+
+#[test]
+fn every_call_that_ends_something_ends_a_program_without_an_error_handler_by_what_failed() {
+    for how in ["barrier", "halves", "finalize", "destructor"] {
+        let Some((said, ends_well)) = end_after_failed_put(how, "none", "0") else {
+            return;
+        };
+        let sentence = format!("Cheetah: {FAILED_PUT}");
+        assert!(!ends_well && said.contains(&sentence), "{how}: {said}");
+    }
+}
+
+#[test]
+fn a_failure_in_a_forked_context_makes_the_program_fail() {
+    let Some((said, ends_well)) = end_after_failed_put("destructor", "none", "1") else {
+        return;
+    };
+    let sentences = [
+        "Cheetah: put of 100 bytes at 0x30 of context 2",
+        "context 1 has ended with exit code 1",
+    ];
+    for sentence in sentences {
+        assert!(!ends_well && said.contains(sentence), "{said}");
+    }
+}
+
+#[test]
+fn an_error_handler_that_throws_from_a_destructor_ends_the_program_with_the_sentence() {
+    let Some((said, ends_well)) = end_after_failed_put("destructor", "throw", "0") else {
+        return;
+    };
+    for start in ["noted", "Cheetah"] {
+        let sentence = format!("{start}: {FAILED_PUT}");
+        assert!(!ends_well && said.contains(&sentence), "{said}");
+    }
+}
+
+#[test]
+fn a_failure_that_a_wait_has_told_of_is_not_told_again_by_barrier_and_finalize() {
+    let Some((said, ends_well)) = end_after_failed_put("told", "note", "0") else {
+        return;
+    };
+    for line in ["after the barrier: 1", "after finalize: 1"] {
+        assert!(ends_well && said.contains(line), "{said}");
+    }
+}
+
+#[test]
+fn the_header_compiles_without_exceptions() {
+    compile("all", "c++11", &["-fno-exceptions"]);
+}

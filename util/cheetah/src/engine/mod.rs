@@ -4,6 +4,7 @@
 //! Everything is done on the thread that calls, which has the engine to itself: `core::home`.
 
 mod barrier;
+mod failures;
 mod get;
 mod hear;
 mod invoke;
@@ -36,6 +37,7 @@ use crate::recv::Payload;
 use crate::wire::{Port, Said};
 use crate::{Error, Result, memory};
 use barrier::Barrier;
+use failures::Failures;
 use invoke::{Fetch, Lent};
 use order::Registered;
 use parcel::Parcels;
@@ -82,7 +84,7 @@ pub(crate) struct Engine {
     barrier: Barrier,
     registered: Registered,
     /// What went wrong and has not been reported.
-    failures: VecDeque<Error>,
+    failures: Failures,
     /// Why a bell may never ring.
     muffled: FxHashMap<u64, Error>,
     /// Why nothing can be relied on any more.
@@ -219,7 +221,7 @@ impl Engine {
             parcels: Parcels::default(),
             barrier: Barrier::new(me, peers.len()),
             registered: Registered::default(),
-            failures: VecDeque::new(),
+            failures: Failures::default(),
             muffled: FxHashMap::default(),
             broken: None,
             copies: Copies::default(),
@@ -302,9 +304,14 @@ impl Engine {
         !self.failures.is_empty()
     }
 
-    /// The oldest failure that nobody has been told of.
+    /// The oldest failure that no poll has told of.
     pub(crate) fn failure(&mut self) -> Option<Error> {
-        self.failures.pop_front()
+        self.failures.pop()
+    }
+
+    /// The oldest failure that neither a poll nor a wait has told of.
+    pub(crate) fn unreported_failure(&mut self) -> Option<Error> {
+        self.failures.pop_unreported()
     }
 
     /// Why waiting is in vain, if it is.
@@ -313,9 +320,11 @@ impl Engine {
         muffled.or(self.broken.as_ref())
     }
 
-    /// Forgets why a bell did not ring: it is used for something else.
+    /// Forgets why a bell did not ring, which a wait has told: the bell is used for something else.
     pub(crate) fn forgive(&mut self, bell: BellName) {
-        self.muffled.remove(&bell.address());
+        if let Some(why) = self.muffled.remove(&bell.address()) {
+            self.failures.mark_reported(&why);
+        }
     }
 
     /// Whether everything that was started here is done and sent.
@@ -623,7 +632,7 @@ impl Engine {
     #[cold]
     pub(crate) fn fail(&mut self, why: Error) {
         log::debug!("context {}: {why}", self.me);
-        self.failures.push_back(why);
+        self.failures.push(why);
     }
 
     fn refused(&self, peer: usize, detail: &str) -> Error {

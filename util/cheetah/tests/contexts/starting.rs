@@ -65,6 +65,10 @@ fn a_start_that_makes_no_sense_is_refused_with_a_reason() {
         (&["-np", "1000000"], "-np 1000000"),
         (&["-fabric", "carrier-pigeon", "-np", "2"], "carrier-pigeon"),
         (&["-shmem", "-fabric", "tcp"], "two fabrics"),
+        (
+            &["-mpi", "-np", "2"],
+            "no launcher has started this process",
+        ),
     ];
     for (args, part) in table {
         let mut command = Command::new(SCENES);

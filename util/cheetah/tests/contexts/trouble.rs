@@ -13,6 +13,27 @@ fn a_pointer_that_is_no_memory_is_the_initiators_error_and_the_target_lives() {
 }
 
 #[test]
+fn barrier_and_finalize_report_what_failed_unless_a_wait_has() {
+    for how in ["barrier", "halves", "finalize", "told"] {
+        for contexts in [2, 3] {
+            play("failed-put", contexts, &[how]).assert_well(contexts);
+        }
+    }
+}
+
+#[test]
+fn the_drop_of_the_last_handle_logs_what_failed() {
+    let played = play("failed-put", 2, &["drop", "--drop"]);
+    played.assert_well(2);
+    for (me, next) in [(0, 1), (1, 0)] {
+        let line = format!(
+            "logged: context {me} of 2: put of 100 bytes at 0x30 of context {next}: no such memory"
+        );
+        assert_eq!(played.err.matches(&line).count(), 1, "{played:#?}");
+    }
+}
+
+#[test]
 fn a_bell_that_is_no_integer_is_the_initiators_error() {
     for contexts in [1, 2, 4] {
         play_well("bad-bells", contexts);
@@ -159,7 +180,7 @@ fn contexts_that_are_started_by_hand_meet_at_a_place_and_others_are_turned_away(
             command
                 .env("CHEETAH_JOB", job)
                 .env("CHEETAH_RENDEZVOUS", &place);
-            command.env("CHEETAH_START_TIMEOUT", "5");
+            command.env("CHEETAH_START_TIMEOUT", "5s");
             spawn(command)
         };
         let stranger = context(1, "another");
@@ -200,7 +221,7 @@ fn a_context_that_does_not_come_is_named() {
         .env("CHEETAH_RANK", "0")
         .env("CHEETAH_SIZE", "3");
     command.env("CHEETAH_RENDEZVOUS", format!("127.0.0.1:{port}"));
-    command.env("CHEETAH_START_TIMEOUT", "0.3");
+    command.env("CHEETAH_START_TIMEOUT", "300ms");
     finish(spawn(command)).assert_failed("contexts that have not come: 1, 2");
 }
 

@@ -26,7 +26,26 @@ fn scenes() -> impl Iterator<Item = (&'static str, Scene)> {
     all.into_iter().flatten().copied()
 }
 
+/// Prints errors that the library logs.
+struct ErrorLog;
+
+impl log::Log for ErrorLog {
+    fn enabled(&self, about: &log::Metadata<'_>) -> bool {
+        about.level() == log::Level::Error
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            eprintln!("logged: {}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
 fn main() -> ExitCode {
+    log::set_logger(&ErrorLog).expect("the first logger");
+    log::set_max_level(log::LevelFilter::Error);
     let mut args: Vec<String> = std::env::args().collect();
     match play(&mut args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -47,7 +66,9 @@ fn play(args: &mut Vec<String>) -> Result {
     let scene = scenes().find(|scene| scene.0 == name);
     let (_, scene) = scene.unwrap_or_else(|| panic!("no scene {name:?}"));
     scene(&controller, &args[2..])?;
-    if controller.is_valid() {
+    if args.iter().any(|arg| arg == "--drop") {
+        drop(controller);
+    } else if controller.is_valid() {
         controller.finalize()?;
     }
     println!("context ends well");

@@ -10,6 +10,7 @@ use crate::share::{address, share};
 
 pub(crate) const SCENES: &[(&str, super::Scene)] = &[
     ("bad-pointers", bad_pointers),
+    ("failed-put", failed_put),
     ("bad-bells", bad_bells),
     ("mismatch", mismatch),
     ("killed", killed),
@@ -101,6 +102,73 @@ fn expect_bad(controller: &Controller, of: usize, remote: u64) {
         Error::BadPointer { context, address, .. } if *context == of && *address == remote
     );
     assert!(is_it, "{told} for {remote:#x}");
+}
+
+/// A put to an address that is no memory fails unnoticed; the call that `args[0]` names reports it once.
+fn failed_put(controller: &Controller, args: &[String]) -> Result {
+    let me = controller.mycontext();
+    let next = (me + 1) % controller.ncontexts();
+    let mut room = [0_u8; 1];
+    let known = share(controller, &[address(&mut room)])?;
+    let (put, got) = (controller.bell()?, controller.bell()?);
+    let is_told = args[0] == "told";
+    let to = if is_told { me } else { next };
+    // SAFETY: the bytes are static, and nothing is at the place.
+    unsafe {
+        controller.put(
+            to,
+            0x30,
+            ([0_u8; 100].as_ptr(), 100),
+            Some(&put),
+            BellName::NONE,
+        )
+    }?;
+    if is_told {
+        expect_failed_put(&controller.wait(&put, 1), to);
+    } else {
+        let mut copy = [0_u8; 1];
+        // The answer of the same context comes after the failure of the put.
+        // SAFETY: both arrays stay until the wait is over.
+        unsafe {
+            controller.get(
+                next,
+                known[next][0],
+                (copy.as_mut_ptr(), 1),
+                Some(&got),
+                BellName::NONE,
+            )
+        }?;
+        controller.wait(&got, 1)?;
+    }
+    match &*args[0] {
+        "barrier" => expect_failed_put(&controller.barrier(), to),
+        "halves" => {
+            controller.barrier_begin()?;
+            let over = loop {
+                match controller.barrier_done() {
+                    Ok(false) => {}
+                    over => break over,
+                }
+            };
+            expect_failed_put(&over.map(|_| ()), to);
+            assert!(controller.barrier_done()?, "the barrier is over");
+        }
+        "finalize" => {
+            expect_failed_put(&controller.finalize(), to);
+            return Ok(());
+        }
+        "drop" => return Ok(()),
+        _ => {}
+    }
+    controller.barrier()
+}
+
+fn expect_failed_put(answer: &Result, to: usize) {
+    let is_it = matches!(
+        answer,
+        Err(Error::BadPointer { context, address: 0x30, len: 100, .. }) if *context == to
+    );
+    assert!(is_it, "{answer:?}");
 }
 
 fn bad_bells(controller: &Controller, _: &[String]) -> Result {

@@ -5,7 +5,9 @@
 // done. Nothing happens but in calls: see docs/CHEETAH.md.
 //
 // Compiles as C++98 and everything after. No exceptions are thrown: an error goes to the function that
-// was given to Cheetah::onError(), and without one ends the program with a sentence.
+// was given to Cheetah::onError(), and without one ends the program with a sentence and exit status 1.
+// poll() and wait() report failed operations; a barrier, finalize() and the destructor of the last
+// controller report those that neither has reported.
 
 #ifndef CHEETAH_CHEETAH_H
 #define CHEETAH_CHEETAH_H
@@ -93,7 +95,8 @@ public:
 // ---------------------------------------------------------------------------------------------------
 // Errors
 
-// What is called with a sentence when something has failed. It may throw, or return to go on.
+// What is called with a sentence when something has failed. It may throw, or return to go on. An
+// exception that it throws from a destructor ends the program with the sentence.
 typedef void (*ErrorHandler)(const char *sentence);
 
 namespace detail {
@@ -104,17 +107,35 @@ inline ErrorHandler &errorHandler()
     return handler;
 }
 
-inline void failed(const char *sentence)
+inline void endProgram(const char *sentence)
 {
-    if (errorHandler()) {
-        errorHandler()(sentence);
-        return;
-    }
     std::cout.flush();
     fflush(0);
     fprintf(stderr, "Cheetah: %s\n", sentence);
     fflush(0);
     _exit(1);
+}
+
+inline void failed(const char *sentence)
+{
+    if (errorHandler())
+        errorHandler()(sentence);
+    else
+        endProgram(sentence);
+}
+
+// As failed(), where no exception may leave.
+inline void failedInDestructor(const char *sentence)
+{
+#ifdef __EXCEPTIONS
+    try {
+        failed(sentence);
+    } catch (...) {
+        endProgram(sentence);
+    }
+#else
+    failed(sentence);
+#endif
 }
 
 // Passes a number of the library's on; what is an error goes to the handler.
@@ -266,6 +287,46 @@ struct Ready {
     cheetah_message message;
 };
 
+// The sentences of errors that are reported later, each one once: the first ones, if there are many.
+class Report {
+public:
+    Report() : has_more_(false) {}
+
+    // Takes an answer of the library's; says whether it is an error.
+    bool add(int answer)
+    {
+        if (answer >= 0)
+            return false;
+        std::string sentence(cheetah_error());
+        for (size_t i = 0; i < sentences_.size(); ++i)
+            if (sentences_[i] == sentence)
+                return true;
+        if (sentences_.size() < MOST)
+            sentences_.push_back(sentence);
+        else
+            has_more_ = true;
+        return true;
+    }
+
+    void pass(ErrorHandler report)
+    {
+        if (sentences_.empty())
+            return;
+        std::string all(sentences_[0]);
+        for (size_t i = 1; i < sentences_.size(); ++i)
+            all += "; " + sentences_[i];
+        if (has_more_)
+            all += "; and more";
+        sentences_.clear();
+        report(all.c_str());
+    }
+
+private:
+    enum { MOST = 8 };
+    std::vector<std::string> sentences_;
+    bool has_more_;
+};
+
 // What all copies of a controller have in common.
 class ControllerImpl {
 public:
@@ -283,7 +344,7 @@ public:
     ~ControllerImpl()
     {
         if (context && !cheetah_is_finalized(context))
-            finalize();
+            finalize(failedInDestructor);
         for (size_t i = 0; i < functions.size(); ++i)
             delete functions[i];
         for (size_t i = 0; i < ready.size(); ++i) {
@@ -348,19 +409,20 @@ public:
 
     void detach(int number) { meetings[static_cast<size_t>(number)] = 0; }
 
-    void mustWait(const char *what) const
+    void mustWait(const char *what, ErrorHandler report = failed) const
     {
         if (inside) {
             std::string sentence(what);
-            failed((sentence + " within a handler: a handler must not wait").c_str());
+            report((sentence + " within a handler: a handler must not wait").c_str());
         }
     }
 
     bool barrierDone()
     {
         step();
-        int done = cheetah_barrier_done(context);
-        checked(done);
+        int done = checked(cheetah_barrier_done(context));
+        if (done == 1)
+            checked(cheetah_unreported_failure(context));
         return done != 0;
     }
 
@@ -394,21 +456,16 @@ public:
         }
     }
 
-    void finalize()
+    // Reports after the common end, so that an error of this context ends no other one.
+    void finalize(ErrorHandler report = failed)
     {
-        mustWait("finalize");
-        long started = 0;
-        for (;;) {
-            int done = cheetah_finalize_step(context);
-            dispatch();
-            if (done < 0) {
-                failed(cheetah_error());
-                break;
-            }
-            if (done || !rest("finalize", cheetah_limit(context), started, 1))
-                break;
-        }
-        checked(cheetah_wait_for_children(context));
+        mustWait("finalize", report);
+        Report failures;
+        // Without a common end, the forked contexts may not end either.
+        if (!meetAtEnd(failures))
+            failures.pass(report);
+        failures.add(cheetah_wait_for_children(context));
+        failures.pass(report);
     }
 
     int references;
@@ -421,18 +478,41 @@ private:
     ControllerImpl(const ControllerImpl &);
     ControllerImpl &operator=(const ControllerImpl &);
 
-    bool rest(const char *what, int millis, long &started, int is_barrier)
+    bool meetAtEnd(Report &failures)
     {
-        if (started == 0)
-            started = milliseconds();
-        long left = 500;
-        if (millis > 0) {
-            left = started + millis - milliseconds();
-            if (left <= 0) {
-                checked(cheetah_timed_out(context, what, millis, is_barrier));
+        int limit = cheetah_limit(context);
+        for (long started = 0;;) {
+            while (failures.add(cheetah_unreported_failure(context)))
+                continue;
+            int done = cheetah_finalize_step(context);
+            dispatch();
+            if (done == 1)
+                return true;
+            if (failures.add(done))
+                return false;
+            if (!restInTime(limit, started)) {
+                failures.add(cheetah_timed_out(context, "finalize", limit, 1));
                 return false;
             }
         }
+    }
+
+    bool rest(const char *what, int millis, long &started, int is_barrier)
+    {
+        bool is_in_time = restInTime(millis, started);
+        if (!is_in_time)
+            checked(cheetah_timed_out(context, what, millis, is_barrier));
+        return is_in_time;
+    }
+
+    // Sleeps until something may have come; false when the time is over, if there is a limit.
+    bool restInTime(int millis, long &started)
+    {
+        if (started == 0)
+            started = milliseconds();
+        long left = millis > 0 ? started + millis - milliseconds() : 500;
+        if (left <= 0)
+            return false;
         cheetah_rest(context, static_cast<int>(left < 500 ? left : 500));
         return true;
     }
@@ -727,7 +807,8 @@ public:
         return implementation()->wait(bell, value, milliseconds);
     }
 
-    // Waits until all contexts have entered it.
+    // Waits until all contexts have entered it. Then reports a failed operation that neither poll()
+    // nor wait() has reported.
     void barrier()
     {
         implementation()->barrier(cheetah_limit(context()));
@@ -740,7 +821,8 @@ public:
         return implementation()->barrierDone();
     }
 
-    // Finishes what was begun, meets all others, and ends the parallel part of the program.
+    // Finishes what was begun, meets all others, and ends the parallel part of the program. Reports
+    // all failures that no other call has reported.
     void finalize()
     {
         implementation()->finalize();

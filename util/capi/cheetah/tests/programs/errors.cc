@@ -39,13 +39,68 @@ static Cheetah::Controller *controller_g = 0;
 
 static void waits(int, int, void *, int) { controller_g->barrier(); }
 
+static void throwNoted(const char *sentence)
+{
+    note(sentence);
+    throw 1;
+}
+
+// Puts 100 bytes to an address of the next context that is no memory, waits until they may be
+// changed, and ends as `how` says.
+static void failPut(Cheetah::Controller &c, const std::string &how)
+{
+    static char bytes[100], there = 0;
+    int me = c.mycontext(), next = (me + 1) % c.ncontexts();
+    int put = 0, got = 0;
+    char here = 1;
+    if (how == "told") {
+        c.put(me, reinterpret_cast<void *>(0x30), bytes, 100, &put, 0);
+        c.wait(&put, 1, 10000);
+    } else {
+        c.put(next, reinterpret_cast<void *>(0x30), bytes, 100, &put, 0);
+        c.wait(&put, 1);
+        // The answer of the same context comes after the failure of the put.
+        c.get(next, &there, &here, 1, &got, 0);
+        c.wait(&got, 1);
+    }
+}
+
+static void endAs(Cheetah::Controller &c, const std::string &how)
+{
+    if (how == "barrier" || how == "told")
+        c.barrier();
+    if (how == "halves") {
+        c.barrierBegin();
+        while (!c.barrierDone()) {
+        }
+    }
+    if (how == "barrier" || how == "halves" || how == "told")
+        std::cout << "after the barrier: " << noted_g << std::endl;
+    if (how == "finalize" || how == "told") {
+        c.finalize();
+        std::cout << "after finalize: " << noted_g << std::endl;
+    }
+    // Else the destructor ends it.
+}
+
 int main(int argc, char **argv)
 {
     Cheetah::Controller c(argc, argv);
     controller_g = &c;
     std::string what(argc > 1 ? argv[1] : "");
     int me = c.mycontext(), next = (me + 1) % c.ncontexts();
-    if (what == "mismatch") {
+    if (what == "put") {
+        std::string how(argv[2]), taker(argv[3]);
+        if (taker == "note")
+            Cheetah::onError(note);
+        if (taker == "throw")
+            Cheetah::onError(throwNoted);
+        if (me == atoi(argv[4]))
+            failPut(c, how);
+        else
+            noted_g = -1;
+        endAs(c, how);
+    } else if (what == "mismatch") {
         c.registerFunction(me == 1 ? other : nothing);
         c.barrier();
     } else if (what == "pointer") {
