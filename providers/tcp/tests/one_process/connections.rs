@@ -220,7 +220,7 @@ fn drive_for_long(side: &Side, timeout: Duration) {
 fn a_program_that_accepts_late_is_waited_for() {
     let timeout = Duration::from_millis(2);
     let own = info(EpType::Msg, &[("FI_TCP_CONNECT_TIMEOUT", "2ms")]);
-    let host = Host::of(&own);
+    let host = Host::new();
     let a_eq = host.fabric.eq(&eq::Attr::default()).unwrap();
     let a = side(&own, &a_eq);
     let address = host.pep.address().unwrap();
