@@ -38,7 +38,7 @@ impl Url {
         let refuse = |why: &str| Error::new(Code::EINVAL, format!("address {text:?}: {why}"));
         let (scheme, rest) = text
             .split_once("://")
-            .ok_or_else(|| refuse("scheme://host:port is expected"))?;
+            .ok_or_else(|| refuse("expected scheme://host:port, such as tcp://node7:3334"))?;
         let scheme = scheme.split('-').next().unwrap_or_default();
         if scheme.is_empty() {
             return Err(refuse("the scheme is missing"));
@@ -48,10 +48,18 @@ impl Url {
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
             _ => (rest, None),
         };
-        let port = match port {
-            Some(port) => Some(port.parse().map_err(|_| refuse("the port is no number"))?),
-            None => None,
-        };
+        let port =
+            match port {
+                Some(port) => Some(port.parse().map_err(|_| {
+                    refuse(&format!("the port {port:?} is no number from 0 to 65535"))
+                })?),
+                None => None,
+            };
+        if host.starts_with('[') != host.ends_with(']') {
+            return Err(refuse(
+                "a bracket of the host is missing: [address]:port is expected",
+            ));
+        }
         let host = host.trim_start_matches('[').trim_end_matches(']');
         if host.is_empty() && port.is_none() {
             return Err(refuse("there is neither host nor port"));
@@ -115,6 +123,8 @@ mod tests {
             "tcp://",
             "tcp://a:b",
             "tcp://a:70000",
+            "tcp://[::1:80",
+            "tcp://::1]",
             "tcp://a:1,,",
         ] {
             let error = Url::parse_all(text).unwrap_err();

@@ -112,7 +112,11 @@ impl Bmi {
         }
         let known = self.modules.iter().find(|module| module.scheme() == scheme);
         let module = known.ok_or_else(|| {
-            let what = format!("no method for {scheme:?}; there are {}", self.transports());
+            let all = self.transports();
+            let what = format!(
+                "no method for {scheme:?}; there are {}",
+                all.trim_end_matches(',')
+            );
             Error::new(Code::ENOPROTOOPT, what)
         })?;
         let index = self.active.load(Ordering::Acquire);
@@ -139,11 +143,11 @@ impl Bmi {
     /// the same peer each time.
     ///
     /// # Errors
-    /// [`Code::EINVAL`] for a text that names nothing, [`Code::ENAMETOOLONG`] for a long one,
-    /// [`Code::ENOPROTOOPT`] when no method is for it.
+    /// [`Code::ENOPROTOOPT`] for a text that no method can read, [`Code::EHOSTNTFD`] for a host that
+    /// is not known, [`Code::ENAMETOOLONG`] for a long text.
     pub fn addr_lookup(&self, url: &str) -> Result<Addr, Error> {
         let text = canonical(url);
-        let alternatives = Url::parse_all(text)?;
+        let alternatives = Url::parse_all(text).map_err(as_refused_by_methods)?;
         let mut refused = None;
         for url in &alternatives {
             match self.look_up(url, text) {
@@ -151,14 +155,18 @@ impl Bmi {
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
-        let nothing = || Error::new(Code::EINVAL, format!("address {text:?} names nothing"));
+        let nothing = || Error::new(Code::ENOPROTOOPT, format!("address {text:?} names nothing"));
         Err(refused.unwrap_or_else(nothing))
     }
 
     fn look_up(&self, url: &Url, text: &str) -> Result<Addr, Error> {
         let station = match self.station_for(&url.scheme) {
             Some(station) => station,
-            None => self.activate(&url.scheme, None, Some(url))?,
+            None => self
+                .activate(&url.scheme, None, Some(url))
+                .map_err(|error| {
+                    Error::new(error.code(), format!("address {text:?}: {}", error.what()))
+                })?,
         };
         let mut held = station.hold(&self.sleepers);
         let (method, desk) = held.parts();
@@ -177,6 +185,14 @@ impl Bmi {
     /// (`BMI_TRANSPORT_METHODS_STRING`).
     pub fn transports(&self) -> String {
         transports(&self.modules)
+    }
+}
+
+/// A lookup of a malformed text fails with the code that BMI has for a text that no method accepts.
+fn as_refused_by_methods(error: Error) -> Error {
+    match error.code() {
+        Code::EINVAL => Error::new(Code::ENOPROTOOPT, error.what()),
+        _ => error,
     }
 }
 

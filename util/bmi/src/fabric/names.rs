@@ -101,7 +101,10 @@ pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<
     let (node, port) = match is_local(info) {
         true if port_of(url).is_some() => (HERE, url.port),
         true => (host_of(url), None),
-        false => (host_of(url), url.port),
+        false => (
+            host_of(url),
+            Some(port_of(url).ok_or_else(|| lacks_port(url))?),
+        ),
     };
     let service = port.map(|port| port.to_string()).unwrap_or_default();
     av.insert_service(node, &service).map_err(|errno| {
@@ -109,8 +112,17 @@ pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<
             Code::EINVAL | Code::ENODATA => Code::EHOSTNTFD,
             code => code,
         };
-        Error::new(code, format!("address {url} names nobody"))
+        let what = format!(
+            "address {url}: the host {node:?} is not known ({errno}); check its name, or write its \
+             IP address"
+        );
+        Error::new(code, what)
     })
+}
+
+fn lacks_port(url: &Url) -> Error {
+    let what = format!("address {url}: the port is missing; write the one that the server has");
+    Error::new(Code::ENOPROTOOPT, what)
 }
 
 /// What people know a peer by.

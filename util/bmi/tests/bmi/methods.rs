@@ -262,3 +262,29 @@ fn a_name_has_port_0_and_is_found_with_it_and_without() {
     greet(&server, &url);
     greet(&server, &format!("{url}:0"));
 }
+
+#[test]
+fn an_address_that_is_none_is_refused_with_what_is_wrong() {
+    let client = Bmi::initialize(Config::client()).unwrap();
+    for (text, code, said) in [
+        ("bogus", Code::ENOPROTOOPT, "scheme://host:port"),
+        ("", Code::ENOPROTOOPT, "scheme://host:port"),
+        ("://node7:3334", Code::ENOPROTOOPT, "scheme is missing"),
+        ("gm://node7:3334", Code::ENOPROTOOPT, "\"gm\""),
+        ("shm://", Code::ENOPROTOOPT, "neither host nor port"),
+        ("tcp://nowhere:x", Code::ENOPROTOOPT, "port \"x\""),
+        ("tcp://node7:70000", Code::ENOPROTOOPT, "port \"70000\""),
+        ("tcp://[::1:7", Code::ENOPROTOOPT, "bracket"),
+        ("tcp://127.0.0.1", Code::ENOPROTOOPT, "port is missing"),
+        ("tcp://127.0.0.1:0", Code::ENOPROTOOPT, "port is missing"),
+        ("tcp://1.2.3.999:7", Code::EHOSTNTFD, "host \"1.2.3.999\""),
+    ] {
+        let refused = client.addr_lookup(text).unwrap_err();
+        assert_eq!(refused.code(), code, "{refused}");
+        let sentence = refused.what();
+        assert!(
+            sentence.contains(text) && sentence.contains(said),
+            "{sentence}"
+        );
+    }
+}

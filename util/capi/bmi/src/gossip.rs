@@ -18,10 +18,15 @@ pub(crate) fn complain(what: &str) {
 #[unsafe(no_mangle)]
 extern "C" fn gossip_enable_stderr() -> c_int {
     guarded(|| {
-        // A variable that cannot be read is reported by whoever needs it.
-        let _ = selvedge::log::init();
+        open_log();
         Ok(0)
     })
+}
+
+/// Has messages printed from now on, unless the program has a logger.
+pub(crate) fn open_log() {
+    // A variable that cannot be read is reported by whoever needs it.
+    let _ = selvedge::log::init();
 }
 
 /// As `gossip_enable_stderr`: there is one log, and no file of its own.

@@ -22,6 +22,7 @@ unsafe extern "C" fn BMI_initialize(
     flags: c_int,
 ) -> c_int {
     guarded(|| {
+        gossip::open_log();
         // SAFETY: passed on from the caller.
         let methods = unsafe { text(method_list) }?;
         // SAFETY: as above.

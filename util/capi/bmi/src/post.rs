@@ -9,7 +9,7 @@ use selvedge_bmi::method::Kind;
 use selvedge_bmi::{Addr, Bmi, Code, OpId, Post, Posted, Result};
 
 use crate::answer::{call, count};
-use crate::seed;
+use crate::{gossip, seed};
 
 /// What the posts of C have in common, except for the memory.
 struct Call {
@@ -50,7 +50,7 @@ impl Call {
                 }
             };
             // SAFETY: as for `store`.
-            unsafe { conclude(&posted, self.id, std::ptr::null_mut()) }
+            unsafe { self.conclude(&posted, self.id, std::ptr::null_mut()) }
         })
     }
 
@@ -70,7 +70,7 @@ impl Call {
             // SAFETY: passed on from the caller.
             let posted = unsafe { bmi.post_recv_raw(&post, store) };
             // SAFETY: as for `store`.
-            unsafe { conclude(&posted, self.id, actual_size) }
+            unsafe { self.conclude(&posted, self.id, actual_size) }
         })
     }
 
@@ -85,29 +85,48 @@ impl Call {
         let word = self.user_ptr.addr() as u64;
         Ok(Post::new(Addr(self.peer), pieces, self.tag, context).with_user(word))
     }
-}
 
-/// Says what became of a post: 0 and an id, or 1 and a size.
-///
-/// # Safety
-/// `id` may be written, and so may `size` unless it is null.
-#[inline]
-unsafe fn conclude(posted: &Result<Posted>, id: *mut i64, size: *mut i64) -> Result<c_int> {
-    let (answer, len) = match posted {
-        Ok(Posted::Pending(_)) => (Ok(0), 0),
-        Ok(Posted::Done(len)) => (Ok(1), *len),
-        Err(code) => (Err(*code), 0),
-    };
-    if !matches!(answer, Ok(0)) {
-        // No test knows of it.
-        // SAFETY: the caller promises that it may be written.
-        unsafe { id.write(0) };
+    /// Says what became of a post: 0 and an id, or 1 and a size.
+    ///
+    /// # Safety
+    /// `id` may be written, and so may `size` unless it is null.
+    #[inline]
+    unsafe fn conclude(
+        &self,
+        posted: &Result<Posted>,
+        id: *mut i64,
+        size: *mut i64,
+    ) -> Result<c_int> {
+        let (answer, len) = match posted {
+            Ok(Posted::Pending(_)) => (Ok(0), 0),
+            Ok(Posted::Done(len)) => (Ok(1), *len),
+            Err(code) => {
+                self.complain(*code);
+                (Err(*code), 0)
+            }
+        };
+        if !matches!(answer, Ok(0)) {
+            // No test knows of it.
+            // SAFETY: the caller promises that it may be written.
+            unsafe { id.write(0) };
+        }
+        if !size.is_null() {
+            // SAFETY: as above.
+            unsafe { size.write(len as i64) };
+        }
+        answer
     }
-    if !size.is_null() {
-        // SAFETY: as above.
-        unsafe { size.write(len as i64) };
+
+    /// Logs why a post to an address without a peer is refused.
+    #[cold]
+    fn complain(&self, code: Code) {
+        if code == Code::EPROTO {
+            gossip::complain(&format!(
+                "address {} has no peer: BMI_addr_lookup and unexpected messages give addresses",
+                self.peer
+            ));
+        }
     }
-    answer
 }
 
 /// One piece of memory.

@@ -127,5 +127,18 @@ fn programs_of_the_first_bmi_build_and_run() {
 
 #[test]
 fn what_c_can_get_wrong_has_its_code_and_harms_nothing() {
-    assert!(end(&mut start(&compile("misuse"), &own_url("misuse"))).success());
+    let output = Command::new(compile("misuse"))
+        .arg(own_url("misuse"))
+        .env_remove("FI_LOG_LEVEL")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    // A number says that it went wrong, a sentence says what and how to mend it.
+    for sentence in [
+        "address \"bogus\": expected scheme://host:port",
+        "address 4711 has no peer: BMI_addr_lookup",
+    ] {
+        assert!(said.contains(sentence), "{said}");
+    }
 }

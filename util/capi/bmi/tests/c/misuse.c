@@ -61,8 +61,9 @@ int main(int argc, char **argv)
     EXPECT(BMI_addr_lookup(NULL, argv[1]), -BMI_EINVAL);
     EXPECT(BMI_addr_lookup(&other, NULL), -BMI_EINVAL);
     EXPECT(BMI_addr_lookup(&other, "gm://x:1"), -BMI_ENOPROTOOPT);
-    EXPECT(BMI_addr_lookup(&other, "shm:/x:1"), -BMI_EINVAL);
-    EXPECT(BMI_addr_lookup(&other, "shm://x:70000"), -BMI_EINVAL);
+    EXPECT(BMI_addr_lookup(&other, "bogus"), -BMI_ENOPROTOOPT);
+    EXPECT(BMI_addr_lookup(&other, "shm:/x:1"), -BMI_ENOPROTOOPT);
+    EXPECT(BMI_addr_lookup(&other, "shm://x:70000"), -BMI_ENOPROTOOPT);
     static char longest[5000] = "shm://";
     memset(longest + 6, 'x', 4000);
     EXPECT(BMI_addr_lookup(&other, longest), -BMI_ENAMETOOLONG);
