@@ -41,7 +41,11 @@ impl Parking {
     #[must_use]
     pub fn spend(&mut self) -> bool {
         let was_spent = std::mem::replace(&mut self.is_spent, true);
-        self.is_armed && !was_spent && self.wake()
+        let wakes = self.is_armed && !was_spent;
+        if wakes {
+            self.wake();
+        }
+        wakes
     }
 
     /// A thread polls that does not park: no peer needs to wake the owner. Says whether peers are to
@@ -50,7 +54,11 @@ impl Parking {
     pub fn disarm(&mut self) -> bool {
         self.polls += 1;
         self.is_spent = false;
-        std::mem::take(&mut self.is_armed) && self.wake()
+        let was_armed = std::mem::take(&mut self.is_armed);
+        if was_armed {
+            self.wake();
+        }
+        was_armed
     }
 
     /// Whether threads may be parked at all.
@@ -71,9 +79,8 @@ impl Parking {
     }
 
     /// Parked threads are woken, and will ask again.
-    pub fn wake(&mut self) -> bool {
+    pub fn wake(&mut self) {
         self.is_unbounded = false;
-        true
     }
 
     /// Whether a thread has polled since `seen`, which is set to the present; 0 stands for a thread

@@ -73,7 +73,7 @@ impl<T> FairMutex<T> {
     }
 }
 
-/// Who waits for the mutex, and who lets them pass.
+/// The threads that wait for the mutex, and the testers that let them pass.
 #[derive(Debug)]
 struct Turns {
     /// Threads that wait for the mutex.
