@@ -91,9 +91,8 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// [`Errno::Inval`] when they name nothing; [`Errno::NoSys`] where addresses are not resolved
     /// from names.
-    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
-        let _ = (node, service);
-        Err(Errno::NoSys)
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
+        Err(unresolved(node, service))
     }
 
     /// Adds the addresses of `services` services on each of `nodes` nodes, in the order of nodes
@@ -111,9 +110,9 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
         service: &str,
         services: usize,
         out: &mut [FiAddr],
-    ) -> Result<usize> {
-        let _ = (node, nodes, service, services, out);
-        Err(Errno::NoSys)
+    ) -> Result<usize, Error> {
+        let _ = (nodes, services, out);
+        Err(unresolved(node, service))
     }
 
     /// Has completions name a peer by a number of the application's, in place of its index
@@ -147,4 +146,12 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     fn members(&self) -> Result<Vec<FiAddr>> {
         Err(Errno::NoSys)
     }
+}
+
+fn unresolved(node: &str, service: &str) -> Error {
+    let what = format!(
+        "node {node:?} with service {service:?}: this address vector resolves no names; insert the \
+         peer's address"
+    );
+    Error::new(Errno::NoSys, what)
 }

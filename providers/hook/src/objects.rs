@@ -44,14 +44,18 @@ impl AddressVector for HookedAv {
         self.inner.refusal(addr)
     }
 
-    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
         let args = |args: &mut Args| {
             args.text("node", &node).text("service", &service);
         };
         let gave = |addr: &FiAddr| Some(format!("\"addr\":{}", addr.0));
+        let dropped = || {
+            let what =
+                format!("inserting node {node:?} with service {service:?} is dropped by a hook");
+            Err(Error::new(Errno::Io, what))
+        };
         let run = || self.inner.insert_service(node, service);
-        self.at
-            .gives("av_insertsvc", &args, gave, Err(Errno::Io), run)
+        self.at.gives("av_insertsvc", &args, gave, dropped(), run)
     }
 
     fn insert_symmetric(
@@ -61,7 +65,7 @@ impl AddressVector for HookedAv {
         service: &str,
         services: usize,
         out: &mut [FiAddr],
-    ) -> Result<usize> {
+    ) -> Result<usize, Error> {
         let args = |args: &mut Args| {
             args.text("node", &node).num("nodes", nodes as u64);
             args.text("service", &service)
@@ -143,7 +147,9 @@ impl HookedCounter {
         let gave = |value: &R| Some(format!("\"value\":{value}"));
         let answer = self
             .at
-            .gives(name, &|_| {}, gave, Ok(R::default()), || Ok(run()));
+            .gives(name, &|_| {}, gave, Ok::<_, Errno>(R::default()), || {
+                Ok(run())
+            });
         answer.unwrap_or_default()
     }
 

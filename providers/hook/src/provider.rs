@@ -15,7 +15,7 @@ use selvedge::{
     alloc, atomic, av, cntr, collective, cq, eq, mr, param,
 };
 
-use crate::call::{Args, Hooks};
+use crate::call::{Args, Failure, Hooks};
 use crate::endpoint::HookedEndpoint;
 use crate::events::{HookedEq, HookedPassive, KNOWN};
 use crate::objects::{HookedAv, HookedCounter};
@@ -353,14 +353,14 @@ impl At {
     }
 
     /// A call that answers with something, and with `dropped` if it is dropped.
-    pub(crate) fn gives<R>(
+    pub(crate) fn gives<R, E: Failure>(
         &self,
         name: &'static str,
         args: &dyn Fn(&mut Args),
         gave: impl Fn(&R) -> Option<String>,
-        dropped: Result<R>,
-        run: impl FnOnce() -> Result<R>,
-    ) -> Result<R> {
+        dropped: Result<R, E>,
+        run: impl FnOnce() -> Result<R, E>,
+    ) -> Result<R, E> {
         self.hooks
             .call((name, self.number), args, gave, || dropped, run)
     }

@@ -9,6 +9,7 @@ mod vector;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::Hash;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
@@ -256,41 +257,71 @@ pub fn plain(attr: &av::Attr, domain: &dyn std::fmt::Debug) -> Result<(), Error>
     Err(Error::new(Errno::NoSys, what))
 }
 
-/// `count` names, counted up from the first by the number at its end; `None` if there has to be one
-/// and is not. Leading zeros stay: `node09` is followed by `node10`.
-pub fn counted(first: &str, count: usize) -> Option<Vec<String>> {
-    if count <= 1 {
-        return Some(vec![first.to_owned(); count]);
+/// The names of fi_av_insertsym(3): every pair of a node and a service, which are counted up from the
+/// first of each by the number at its end, nodes first. Leading zeros stay: `node09` is followed by
+/// `node10`.
+///
+/// # Errors
+/// [`Errno::Inval`] for names that cannot be counted, or more pairs than there is `room` for.
+pub fn symmetric(
+    (node, nodes): (&str, usize),
+    (service, services): (&str, usize),
+    room: usize,
+) -> Result<Vec<(String, String)>, Error> {
+    match nodes.checked_mul(services) {
+        Some(0) => return Ok(Vec::new()),
+        Some(count) if count <= room => {}
+        _ => {
+            let what =
+                format!("{nodes} nodes with {services} services: the handles have {room} places");
+            return Err(Error::new(Errno::Inval, what));
+        }
+    }
+    let nodes = counted("node", node, nodes)?;
+    let services = counted("service", service, services)?;
+    let pairs_of = |node: &String| {
+        let node = node.clone();
+        services.iter().map(move |it| (node.clone(), it.clone()))
+    };
+    Ok(nodes.iter().flat_map(pairs_of).collect())
+}
+
+/// `count` names, counted up from the first. One name needs no number.
+fn counted(kind: &str, first: &str, count: usize) -> Result<Vec<String>, Error> {
+    if count == 1 {
+        return Ok(vec![first.to_owned()]);
     }
     let stem = first.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits = &first[stem.len()..];
-    let number: u64 = digits.parse().ok()?;
-    let last = number.checked_add(count as u64 - 1)?;
+    let range = || {
+        let number: u64 = digits.parse().ok()?;
+        Some(number..number.checked_add(count as u64)?)
+    };
+    let range = range().ok_or_else(|| {
+        let what = format!(
+            "{kind} {first:?} cannot be counted up to {count} names: they need a number at its end \
+             that stays below 2^64"
+        );
+        Error::new(Errno::Inval, what)
+    })?;
     let name = |number| format!("{stem}{number:0width$}", width = digits.len());
-    Some((number..=last).map(name).collect())
+    Ok(range.map(name).collect())
 }
 
-/// Inserts every pair of nodes and services, which are counted up from the first of each, nodes
-/// first; how many of them `insert` took.
+/// Inserts the pairs of [`symmetric`] one by one; how many of them `insert` took.
 ///
 /// # Errors
-/// [`Errno::Inval`] for names that cannot be counted, or more of them than `out` has room for.
+/// Those of [`symmetric`].
 pub fn insert_symmetric(
-    (node, nodes): (&str, usize),
-    (service, services): (&str, usize),
+    nodes: (&str, usize),
+    services: (&str, usize),
     out: &mut [FiAddr],
-    insert: impl Fn(&str, &str) -> Result<FiAddr>,
-) -> Result<usize> {
-    let count = nodes.checked_mul(services).ok_or(Errno::Inval)?;
-    let out = out.get_mut(..count).ok_or(Errno::Inval)?;
-    let nodes = counted(node, nodes).ok_or(Errno::Inval)?;
-    let services = counted(service, services).ok_or(Errno::Inval)?;
-    let pairs = nodes
-        .iter()
-        .flat_map(|node| services.iter().map(move |service| (node, service)));
+    insert: impl Fn(&str, &str) -> Result<FiAddr, Error>,
+) -> Result<usize, Error> {
+    let pairs = symmetric(nodes, services, out.len())?;
     let mut inserted = 0;
-    for ((node, service), slot) in pairs.zip(out) {
-        *slot = insert(node, service).unwrap_or(FiAddr::NOTAVAIL);
+    for ((node, service), slot) in iter::zip(pairs, out) {
+        *slot = insert(&node, &service).unwrap_or(FiAddr::NOTAVAIL);
         inserted += usize::from(*slot != FiAddr::NOTAVAIL);
     }
     Ok(inserted)
@@ -368,12 +399,11 @@ mod tests {
             ("1:07", 1, "1:07"),
             ("none", 1, "none"),
         ] {
-            let names = counted(first, count).unwrap();
+            let names = counted("node", first, count).unwrap();
             assert_eq!(names.len(), count);
             assert_eq!(names[0], first);
             assert_eq!(names[count - 1], last);
         }
-        assert_eq!(counted("none", 0), Some(Vec::new()));
         for uncountable in [
             "none",
             "",
@@ -381,8 +411,26 @@ mod tests {
             "18446744073709551615",
             "99999999999999999999",
         ] {
-            assert_eq!(counted(uncountable, 2), None);
+            let error = counted("node", uncountable, 2).unwrap_err();
+            assert_eq!(error.errno(), Errno::Inval);
+            assert!(
+                error.what().contains(&format!("node {uncountable:?}")),
+                "{error}"
+            );
         }
+    }
+
+    #[test]
+    fn no_services_of_countless_nodes_are_no_names() {
+        for (nodes, services) in [(usize::MAX, 0), (0, usize::MAX)] {
+            let pairs = symmetric(("node0", nodes), ("1", services), 4).unwrap();
+            assert_eq!(pairs, []);
+        }
+        let error = symmetric(("node0", 3), ("1", 2), 4).unwrap_err();
+        assert!(
+            error.what().starts_with("3 nodes with 2 services"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -77,8 +77,8 @@ impl AddressVector for Av {
         Error::new(Errno::Inval, what)
     }
 
-    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
-        self.birth.check()?;
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
+        self.birth.check_for(self)?;
         let [near, far] = &self.links;
         let near = match service {
             "" => resolve(&**near, node, "")?,
@@ -96,7 +96,8 @@ impl AddressVector for Av {
         service: &str,
         services: usize,
         out: &mut [FiAddr],
-    ) -> Result<usize> {
+    ) -> Result<usize, Error> {
+        self.birth.check_for(self)?;
         let insert = |node: &str, service: &str| self.insert_service(node, service);
         insert_symmetric((node, nodes), (service, services), out, insert)
     }
@@ -125,11 +126,13 @@ impl AddressVector for Av {
 }
 
 /// The address of a node and a service on a link.
-fn resolve(link: &dyn Domain, node: &str, service: &str) -> Result<Address> {
-    let av = link
-        .av(&av::Attr::default())
-        .map_err(|error| error.errno())?;
-    av.lookup(av.insert_service(node, service)?)
+fn resolve(link: &dyn Domain, node: &str, service: &str) -> Result<Address, Error> {
+    let av = link.av(&av::Attr::default())?;
+    let addr = av.insert_service(node, service)?;
+    av.lookup(addr).map_err(|errno| {
+        let what = format!("node {node:?} with service {service:?}: its link does not know it");
+        Error::new(errno, what)
+    })
 }
 
 impl fmt::Debug for Av {

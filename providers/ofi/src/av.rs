@@ -87,6 +87,56 @@ impl Av {
         Ok(count)
     }
 
+    /// fi_av_insertsvc(3).
+    fn service(&self, node: &str, service: &str) -> Result<FiAddr> {
+        let at = self.handle.at()?;
+        let (node, service) = (text(node)?, text(service)?);
+        let mut found = FiAddr::NOTAVAIL;
+        let (place, null) = ((&raw mut found).cast(), ptr::null_mut());
+        let (node, service) = (node.as_ref(), service.as_ref());
+        let pointer = |text: Option<&CString>| text.map_or(ptr::null(), |text| text.as_ptr());
+        let (node, service) = (pointer(node), pointer(service));
+        // SAFETY: the vector is open, both are texts or NULL, and there is a place for the index.
+        let answer = unsafe { call!(at, (*at).ops, insertsvc, node, service, place, 0, null) };
+        match self.inserted(answer, &[found])? {
+            0 => Err(Errno::Inval),
+            _ => Ok(found),
+        }
+    }
+
+    /// fi_av_insertsym(3).
+    fn symmetric(
+        &self,
+        (node, nodes): (&str, usize),
+        (service, services): (&str, usize),
+        out: &mut [FiAddr],
+    ) -> Result<usize> {
+        let room = nodes.checked_mul(services).ok_or(Errno::Inval)?;
+        let out = out.get_mut(..room).ok_or(Errno::Inval)?;
+        let at = self.handle.at()?;
+        let node = text(node)?.ok_or(Errno::Inval)?;
+        let service = text(service)?.ok_or(Errno::Inval)?;
+        out.fill(FiAddr::NOTAVAIL);
+        let (node, service) = (node.as_ptr(), service.as_ptr());
+        let (places, null) = (out.as_mut_ptr().cast(), ptr::null_mut());
+        // SAFETY: the vector is open, both are texts, and there is a place for each index.
+        let answer = unsafe {
+            call!(
+                at,
+                (*at).ops,
+                insertsym,
+                node,
+                nodes,
+                service,
+                services,
+                places,
+                0,
+                null
+            )
+        };
+        self.inserted(answer, out)
+    }
+
     fn known(&self) -> RwLockReadGuard<'_, HashSet<FiAddr>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,20 +172,12 @@ impl AddressVector for Av {
         Ok(count)
     }
 
-    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
-        let at = self.handle.at()?;
-        let (node, service) = (text(node)?, text(service)?);
-        let mut found = FiAddr::NOTAVAIL;
-        let (place, null) = ((&raw mut found).cast(), ptr::null_mut());
-        let (node, service) = (node.as_ref(), service.as_ref());
-        let pointer = |text: Option<&CString>| text.map_or(ptr::null(), |text| text.as_ptr());
-        let (node, service) = (pointer(node), pointer(service));
-        // SAFETY: the vector is open, both are texts or NULL, and there is a place for the index.
-        let answer = unsafe { call!(at, (*at).ops, insertsvc, node, service, place, 0, null) };
-        match self.inserted(answer, &[found])? {
-            0 => Err(Errno::Inval),
-            _ => Ok(found),
-        }
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
+        let inserted = self.service(node, service);
+        inserted.map_err(|errno| {
+            let what = format!("{self:?} does not take node {node:?} with service {service:?}");
+            Error::new(errno, what)
+        })
     }
 
     fn insert_symmetric(
@@ -145,31 +187,16 @@ impl AddressVector for Av {
         service: &str,
         services: usize,
         out: &mut [FiAddr],
-    ) -> Result<usize> {
-        let room = nodes.checked_mul(services).ok_or(Errno::Inval)?;
-        let out = out.get_mut(..room).ok_or(Errno::Inval)?;
-        let at = self.handle.at()?;
-        let node = text(node)?.ok_or(Errno::Inval)?;
-        let service = text(service)?.ok_or(Errno::Inval)?;
-        out.fill(FiAddr::NOTAVAIL);
-        let (node, service) = (node.as_ptr(), service.as_ptr());
-        let (places, null) = (out.as_mut_ptr().cast(), ptr::null_mut());
-        // SAFETY: the vector is open, both are texts, and there is a place for each index.
-        let answer = unsafe {
-            call!(
-                at,
-                (*at).ops,
-                insertsym,
-                node,
-                nodes,
-                service,
-                services,
-                places,
-                0,
-                null
-            )
-        };
-        self.inserted(answer, out)
+    ) -> Result<usize, Error> {
+        let room = out.len();
+        let inserted = self.symmetric((node, nodes), (service, services), out);
+        inserted.map_err(|errno| {
+            let what = format!(
+                "{self:?} does not take {nodes} nodes from {node:?} with {services} services from \
+                 {service:?} for {room} handles"
+            );
+            Error::new(errno, what)
+        })
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {

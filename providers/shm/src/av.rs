@@ -1,7 +1,7 @@
 //! The address vector: names by index.
 
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
-use selvedge_kit::av::{Peer, Vector, counted};
+use selvedge_kit::av::{Peer, Vector, insert_symmetric};
 use selvedge_kit::birth::Birth;
 use selvedge_kit::coll::Members;
 
@@ -91,11 +91,15 @@ impl AddressVector for Av {
         Ok(inserted)
     }
 
-    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
         let given = |name: &'_ str| (!name.is_empty()).then_some(name.to_owned());
         let (node, service) = (given(node), given(service));
         let address = service_address(node.as_deref(), service.as_deref());
-        Ok(self.insert_one(&address.ok_or(Errno::Inval)?)?)
+        let address = address.ok_or_else(|| {
+            let what = "neither a node nor a service: one of them has to name the peer";
+            Error::new(Errno::Inval, what)
+        })?;
+        self.insert_one(&address)
     }
 
     fn refusal(&self, addr: &Address) -> Error {
@@ -110,17 +114,10 @@ impl AddressVector for Av {
         service: &str,
         services: usize,
         out: &mut [FiAddr],
-    ) -> Result<usize> {
-        let count = nodes.checked_mul(services).ok_or(Errno::Inval)?;
-        let out = out.get_mut(..count).ok_or(Errno::Inval)?;
-        let nodes = counted(node, nodes).ok_or(Errno::Inval)?;
-        let services = counted(service, services).ok_or(Errno::Inval)?;
-        let addresses: Vec<_> = nodes
-            .iter()
-            .flat_map(|node| services.iter().map(move |service| (node, service)))
-            .map(|(node, service)| Address::Str(format!("{node}:{service}")))
-            .collect();
-        self.insert(&addresses, out)
+    ) -> Result<usize, Error> {
+        self.birth.check_for(self)?;
+        let insert = |node: &str, service: &str| self.insert_service(node, service);
+        insert_symmetric((node, nodes), (service, services), out, insert)
     }
 
     fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {

@@ -48,7 +48,7 @@ impl AddressVector for FlawedAv {
         self.inner.refusal(addr)
     }
 
-    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
         self.inner.insert_service(node, service)
     }
 
@@ -59,7 +59,7 @@ impl AddressVector for FlawedAv {
         service: &str,
         services: usize,
         out: &mut [FiAddr],
-    ) -> Result<usize> {
+    ) -> Result<usize, Error> {
         self.inner
             .insert_symmetric(node, nodes, service, services, out)
     }

@@ -117,13 +117,11 @@ impl AddressVector for Av {
         Ok(inserted)
     }
 
-    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr> {
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
+        self.birth.check_for(self)?;
         let addr = resolve::resolve(Some(node), Some(service), false);
-        let addr = addr.map_err(|error| {
-            log::warn!(target: self.target, "{error}");
-            error.errno()
-        })?;
-        Ok(self.insert_one(&Address::Ip(addr))?)
+        let addr = addr.inspect_err(|error| log::warn!(target: self.target, "{error}"))?;
+        self.insert_one(&Address::Ip(addr))
     }
 
     fn refusal(&self, addr: &Address) -> Error {
@@ -138,8 +136,8 @@ impl AddressVector for Av {
         service: &str,
         services: usize,
         out: &mut [FiAddr],
-    ) -> Result<usize> {
-        self.birth.check()?;
+    ) -> Result<usize, Error> {
+        self.birth.check_for(self)?;
         let insert = |node: &str, service: &str| self.insert_service(node, service);
         insert_symmetric((node, nodes), (service, services), out, insert)
     }

@@ -171,13 +171,20 @@ fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
     let name = |addr| av.lookup(addr).unwrap().to_string();
     let addr = av.insert_service("host", "7").unwrap();
     assert_eq!(name(addr), "fi_shm://host:7");
-    assert_eq!(av.insert_service("host:7", ""), Ok(addr));
-    assert_eq!(av.insert_service("", "fi_ns://host:7"), Ok(addr));
-    for (node, service) in [("", ""), ("a b", ""), ("fi_tcp://x", "1")] {
-        assert_eq!(av.insert_service(node, service), Err(Errno::Inval));
+    assert_eq!(av.insert_service("host:7", "").unwrap(), addr);
+    assert_eq!(av.insert_service("", "fi_ns://host:7").unwrap(), addr);
+    for (node, service, why) in [
+        ("", "", "neither a node nor a service"),
+        ("a b", "", "a b"),
+        ("fi_tcp://x", "1", "fi_tcp://x"),
+    ] {
+        let error = av.insert_service(node, service).unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval);
+        assert!(error.what().contains(why), "{error}");
     }
     let mut out = [FiAddr::NOTAVAIL; 5];
-    assert_eq!(av.insert_symmetric("host9", 2, "08", 2, &mut out), Ok(4));
+    let inserted = av.insert_symmetric("host9", 2, "08", 2, &mut out);
+    assert_eq!(inserted.unwrap(), 4);
     let names = out.map(|addr| av.lookup(addr).map(|address| address.to_string()).ok());
     let expected = ["host9:08", "host9:09", "host10:08", "host10:09"];
     for (name, expected) in names.iter().zip(expected) {
@@ -186,7 +193,8 @@ fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
     assert_eq!(out[4], FiAddr::NOTAVAIL);
     // What is there keeps its index.
     let mut again = [FiAddr::NOTAVAIL; 2];
-    assert_eq!(av.insert_symmetric("host10", 1, "09", 2, &mut again), Ok(2));
+    let inserted = av.insert_symmetric("host10", 1, "09", 2, &mut again);
+    assert_eq!(inserted.unwrap(), 2);
     assert_eq!(again[0], out[3]);
     let before = av.insert_service("none", "1").unwrap();
     for (node, nodes, service, services) in [
@@ -196,7 +204,7 @@ fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
         ("host9", usize::MAX, "1", 2),
     ] {
         let answer = av.insert_symmetric(node, nodes, service, services, &mut out);
-        assert_eq!(answer, Err(Errno::Inval));
+        assert_eq!(answer.unwrap_err().errno(), Errno::Inval);
     }
     let next = av.insert_service("none", "2").unwrap();
     assert_eq!(
@@ -204,5 +212,6 @@ fn services_and_ranges_of_them_are_inserted_as_they_are_named() {
         before.0 + 1,
         "a range that is refused inserts nothing"
     );
-    assert_eq!(av.insert_symmetric("host9", 0, "1", 5, &mut []), Ok(0));
+    let inserted = av.insert_symmetric("host9", 0, "1", 5, &mut []);
+    assert_eq!(inserted.unwrap(), 0);
 }

@@ -107,7 +107,8 @@ pub(super) fn resolve(av: &dyn AddressVector, info: &Info, url: &Url) -> Result<
         ),
     };
     let service = port.map(|port| port.to_string()).unwrap_or_default();
-    av.insert_service(node, &service).map_err(|errno| {
+    av.insert_service(node, &service).map_err(|error| {
+        let errno = error.errno();
         let code = match errno.into() {
             Code::EINVAL | Code::ENODATA => Code::EHOSTNTFD,
             code => code,

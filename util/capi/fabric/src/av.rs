@@ -290,7 +290,7 @@ unsafe extern "C" fn insertsvc(
         let service = unsafe { text(service) }?.unwrap_or_default();
         // SAFETY: passed on from the caller.
         let mut slots = unsafe { Slots::of(out, context, flags, 1) }?;
-        let own = av.own.insert_service(node, service);
+        let own = av.own.insert_service(node, service).map_err(Errno::from);
         slots.note(0, own);
         own.map(|_| 1)
     })
