@@ -6,7 +6,7 @@
 //!
 //! How peers are lost again is the business of the module `loss`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
@@ -23,6 +23,10 @@ use crate::proto::iov;
 use crate::rendezvous::{ContactError, Heard, Link};
 use crate::smr::bounce::{BounceReceiver, Shape};
 use crate::state::State;
+
+/// How much longer than `FI_SHM_PEER_TIMEOUT` a peer is tried that exists and has no room for
+/// another connection.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sockets between two endpoints: one that we opened, one that the peer did.
 const LINKS_MAX: usize = 2;
@@ -51,8 +55,8 @@ impl State {
             Ok(()) => Ok(()),
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
             // An earlier life has left more than there is room for.
-            Err(ContactError::NotYet(_)) if self.is_ending(index) => Err(Errno::NotConn),
-            Err(ContactError::NotYet(_)) => {
+            Err(_) if self.is_ending(index) => Err(Errno::NotConn),
+            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {
                 self.ensure_outbox(index).map_err(|e| report(&e))?;
                 let deadline = Instant::now() + self.config.peer_timeout;
                 let peer = &mut self.peers[index];
@@ -70,7 +74,7 @@ impl State {
         match self.introduce(index) {
             Ok(()) => Ok(()),
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
-            Err(ContactError::NotYet(_)) => {
+            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {
                 self.peers[index].out = None;
                 self.hear_the_latest(index)
             }
@@ -199,7 +203,12 @@ impl State {
             // It is looked for again when its earlier life is over.
             Err(ContactError::NotYet(_)) if self.is_ending(index) => {}
             Err(ContactError::NotYet(_)) if now < deadline => self.control.wait_for(index),
-            Err(ContactError::NotYet(why)) => self.lose(index, Errno::ConnRefused, why),
+            Err(ContactError::Busy(_)) if now < deadline + BUSY_TIMEOUT => {
+                self.control.wait_for(index);
+            }
+            Err(ContactError::NotYet(why) | ContactError::Busy(why)) => {
+                self.lose(index, Errno::ConnRefused, why);
+            }
             Err(ContactError::Failed(error)) => {
                 self.lose(index, report(&error), "it cannot be connected to");
             }
@@ -308,7 +317,7 @@ impl State {
         match self.greet(index, link) {
             Ok(()) => {}
             // Gone already. Its messages are received, then its end is noticed.
-            Err(ContactError::NotYet(_)) => {}
+            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {}
             Err(ContactError::Failed(error)) => return Err(error),
         }
         Ok((hello, inbox))

@@ -148,7 +148,9 @@ impl Listener {
             let fds: Vec<_> = notice.fd.iter().map(AsFd::as_fd).collect();
             match self.speaker.send(&notice.packet, &fds) {
                 Some(Ok(())) => drop(self.pending.pop_front()),
-                Some(Err(ContactError::NotYet(_))) => return self.speaker.is_there(),
+                Some(Err(ContactError::NotYet(_) | ContactError::Busy(_))) => {
+                    return self.speaker.is_there();
+                }
                 Some(Err(ContactError::Failed(error))) => {
                     // Nothing that another try mends, and the peer can do without.
                     complain("selvedge::shm::mr", format_args!("{error}"));

@@ -181,9 +181,10 @@ pub(crate) struct Speaker(Weak<Uninherited>);
 /// Why a contact did not come about.
 #[derive(Debug)]
 pub(crate) enum ContactError {
-    /// Nobody has the name, or whoever had it is just gone, or too many want to talk to it: worth
-    /// another try.
+    /// No endpoint has the name, or the endpoint that had it has just closed: worth another try.
     NotYet(&'static str),
+    /// The endpoint exists and has no room for another connection now: worth another try.
+    Busy(&'static str),
     /// Something that another try does not mend.
     Failed(Error),
 }
@@ -197,7 +198,7 @@ impl From<Error> for ContactError {
 impl From<ContactError> for Errno {
     fn from(error: ContactError) -> Self {
         match error {
-            ContactError::NotYet(_) => Self::ConnReset,
+            ContactError::NotYet(_) | ContactError::Busy(_) => Self::ConnReset,
             ContactError::Failed(error) => error.errno(),
         }
     }
@@ -226,7 +227,7 @@ impl Link {
                 return Err(ContactError::NotYet("no endpoint has this name"));
             }
             Err(Sys::EAGAIN | Sys::EINTR) => {
-                return Err(ContactError::NotYet("too many are connecting to it"));
+                return Err(ContactError::Busy("too many are connecting to it"));
             }
             Err(error) => return Err(failed(what(), error).into()),
         }
@@ -385,7 +386,7 @@ fn send(
                 return Err(ContactError::NotYet("it has just closed or died"));
             }
             Err(Sys::EAGAIN | Sys::ETOOMANYREFS | Sys::ENOBUFS) => {
-                return Err(ContactError::NotYet("too many greetings are on their way"));
+                return Err(ContactError::Busy("too many greetings are on their way"));
             }
             Err(error) => return Err(failed("sending to a peer".into(), error).into()),
         }

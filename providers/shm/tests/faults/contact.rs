@@ -1,9 +1,13 @@
 //! First contact: addresses of all sorts, peers that are not there, late, twice there, or there at
 //! the same instant.
 
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::{Backlog, bind, connect, listen};
 use selvedge::info::EpType;
 use selvedge::{Address, Errno, FiAddr, Hints, Registry};
 
+use crate::hostile::{packet_socket, rendezvous};
 use crate::process::{Puppet, Watchdog};
 use crate::side::{Kind, Side, content, info};
 
@@ -106,6 +110,28 @@ fn the_longest_wait_for_a_peer_is_no_error() {
     side.send(Kind::Tagged, late, 8, 1).unwrap();
     let mut late = Side::named(&name);
     side.next_with(&mut [&mut late]).ok();
+}
+
+#[test]
+fn a_peer_whose_backlog_is_full_is_tried_longer_than_one_that_is_not_there() {
+    let _watchdog = Watchdog::new();
+    let name = unique("crowded");
+    let crowded = packet_socket();
+    bind(crowded.as_raw_fd(), &rendezvous(&name)).unwrap();
+    listen(&crowded, Backlog::new(0).unwrap()).unwrap();
+    let crowd: Vec<_> = std::iter::repeat_with(packet_socket)
+        .take_while(|caller| connect(caller.as_raw_fd(), &rendezvous(&name)).is_ok())
+        .collect();
+    assert!(!crowd.is_empty());
+    let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "0")]);
+    let peer = side.insert(&name);
+    side.send(Kind::Tagged, peer, 8, 1).unwrap();
+    for _ in 0..1000 {
+        side.drive();
+        assert!(side.poll().is_none(), "it was given up while it exists");
+    }
+    drop(crowded);
+    assert_eq!(side.next().errno(), Errno::ConnRefused);
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use selvedge::cq::Entry;
 use selvedge::info::{EpType, Threading, Version};
+use selvedge::param::Params;
 use selvedge::{
-    Bindings, Caps, EpOption, Errno, FiAddr, Hints, Info, InfoFlags, MsgOrder, av, cq, wait,
+    Bindings, Caps, EpOption, Errno, FiAddr, Hints, Info, InfoFlags, MsgOrder, Registry, av, cq,
+    wait,
 };
 
 use super::peers::Peers;
@@ -36,7 +38,7 @@ struct Provider {
 }
 
 fn discover() -> Vec<Provider> {
-    let infos = selvedge_providers::builtin().infos(&hints(None));
+    let infos = registry().infos(&hints(None));
     let infos = infos.unwrap_or_else(|error| {
         gossip::err(format_args!("{error}"));
         Vec::new()
@@ -50,6 +52,25 @@ fn discover() -> Vec<Provider> {
     }
     providers
 }
+
+/// The providers, with the parameters of the environment and [`NO_WAIT`].
+fn registry() -> Registry {
+    selvedge_providers::builtin().with_params(params(Params::from_env()))
+}
+
+fn params(env: Params) -> Params {
+    NO_WAIT
+        .iter()
+        .fold(env, |params, name| match params.raw(name) {
+            Some(_) => params,
+            None => params.set(*name, "0"),
+        })
+}
+
+/// Parameters that are 0 unless the environment sets them: how long a send waits for a server that
+/// has not started. A program of BMI expects `BMI_ECONNREFUSED` as soon as the kernel refuses the
+/// connection, and then decides itself whether it asks again.
+const NO_WAIT: [&str; 2] = ["FI_SHM_PEER_TIMEOUT", "FI_TCP_PEER_TIMEOUT"];
 
 /// What BMI needs of a provider.
 #[expect(unsafe_code, reason = "the promise that removes locks")]
@@ -131,8 +152,7 @@ impl Provider {
             None => InfoFlags::empty(),
         };
         let hints = hints(Some(&self.name));
-        let registry = selvedge_providers::builtin();
-        let infos = registry.getinfo(Version::API, node, service, flags, &hints)?;
+        let infos = registry().getinfo(Version::API, node, service, flags, &hints)?;
         infos.into_iter().next().ok_or_else(|| {
             Error::new(
                 Code::ENOPROTOOPT,
@@ -189,3 +209,25 @@ impl Fabric {
 
 /// Completions that the queue is opened for; what is beyond is kept all the same.
 const QUEUE: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_have_not_started_are_waited_for_only_if_the_environment_says_so() {
+        let env: Params = [("FI_TCP_PEER_TIMEOUT", "3s")].into_iter().collect();
+        let params = params(env);
+        assert_eq!(params.raw("FI_TCP_PEER_TIMEOUT"), Some("3s"));
+        assert_eq!(params.raw("FI_SHM_PEER_TIMEOUT"), Some("0"));
+    }
+
+    #[test]
+    fn the_parameters_that_are_0_are_parameters_of_providers() {
+        let params = params(Params::default());
+        let params = selvedge_providers::builtin().with_params(params).params();
+        for name in NO_WAIT {
+            assert_eq!(params.time(name).unwrap(), Duration::ZERO, "{name}");
+        }
+    }
+}

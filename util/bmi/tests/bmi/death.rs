@@ -1,11 +1,12 @@
 //! Peers that die: what they had sent arrives, what was posted to them fails, and everybody else
 //! goes on.
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use selvedge_bmi::{Bmi, Code, Config, ContextId, OpId, Posted};
 
-use crate::common::{End, SCHEMES, bytes, pattern, pending, server_at, unexpected, until};
+use crate::common::{End, IDLE, SCHEMES, bytes, pattern, pending, server_at, unexpected, until};
 use crate::process::{Process, next_order, say};
 
 /// A client that sends what it is told to, and otherwise does nothing.
@@ -218,6 +219,83 @@ fn a_server_that_is_not_there_is_an_error_in_time() {
             outcome(&end.bmi, receive, end.context),
             Err(Code::ECONNREFUSED)
         );
+    }
+}
+
+/// A client of a server that has not started.
+pub(crate) fn early_client(url: &str) {
+    let bmi = Bmi::initialize(Config::client()).unwrap();
+    let context = bmi.open_context().unwrap();
+    let peer = bmi.addr_lookup(url).unwrap();
+    let end = End { bmi, context, peer };
+    let early = end
+        .bmi
+        .post_sendunexpected(end.post(b"early".to_vec(), 1), 0);
+    let id = pending(early);
+    test_often(&end, id);
+    say("posted");
+    outcome(&end.bmi, id, end.context).unwrap();
+}
+
+/// Enough progress for a refusal by the kernel to be read; how the operation ended, if it did.
+fn test_often(end: &End, id: OpId) -> Option<Result<u64, Code>> {
+    (0..20).find_map(|_| {
+        let done = end.bmi.test(id, IDLE, end.context).unwrap();
+        done.map(|done| done.outcome)
+    })
+}
+
+/// A URL at which no server listens, and at which one may be started.
+fn free_url(scheme: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    format!("{scheme}://localhost:{port}")
+}
+
+#[test]
+fn a_server_that_is_not_there_is_given_up_before_it_starts() {
+    for scheme in SCHEMES {
+        let url = free_url(scheme);
+        let bmi = Bmi::initialize(Config::client()).unwrap();
+        let context = bmi.open_context().unwrap();
+        let peer = bmi.addr_lookup(&url).unwrap();
+        let end = End { bmi, context, peer };
+        let asked = end
+            .bmi
+            .post_sendunexpected(end.post(b"anybody?".to_vec(), 1), 0);
+        let id = pending(asked);
+        let early = test_often(&end, id);
+        let server = Bmi::initialize(Config::server(&url)).unwrap();
+        let outcome = early.unwrap_or_else(|| {
+            until("the operation", || {
+                let request = unexpected(&server, 0);
+                assert!(request.is_none(), "{scheme}: the server was waited for");
+                end.test(id).map(|done| done.outcome)
+            })
+        });
+        assert_eq!(outcome, Err(Code::ECONNREFUSED), "{scheme}");
+        // The next request goes to the server that is there now.
+        let asked = end
+            .bmi
+            .post_sendunexpected(end.post(b"and now?".to_vec(), 1), 0);
+        until("a request", || {
+            end.drive();
+            unexpected(&server, 0)
+        });
+        end.end(asked).outcome.unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_starts_late_is_waited_for_where_the_environment_says_so() {
+    for scheme in SCHEMES {
+        let url = free_url(scheme);
+        let variable = format!("FI_{}_PEER_TIMEOUT", scheme.to_uppercase());
+        let mut client = Process::start_with("early", &url, &[(&variable, "60s")]);
+        assert_eq!(client.says(), "posted");
+        let server = Bmi::initialize(Config::server(&url)).unwrap();
+        until("the request", || unexpected(&server, 0));
+        client.ends_well_while(|| drop(unexpected(&server, 0)));
     }
 }
 

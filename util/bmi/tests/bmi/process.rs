@@ -19,6 +19,7 @@ const ROLES: &[(&str, Role)] = &[
     ("idler", death::idler),
     ("both", both::ask),
     ("asker", crowd::ask),
+    ("early", death::early_client),
 ];
 
 /// A process in a role. It is killed when it is dropped.
@@ -30,9 +31,15 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(role: &str, argument: &str) -> Self {
+        Self::start_with(role, argument, &[])
+    }
+
+    /// As [`Self::start`], with these variables in its environment.
+    pub(crate) fn start_with(role: &str, argument: &str, env: &[(&str, &str)]) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "process::role", "--ignored", "--nocapture", "-q"])
             .env(ROLE, format!("{role} {argument}"))
+            .envs(env.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -154,13 +154,13 @@ impl Hostile {
     }
 }
 
-fn packet_socket() -> OwnedFd {
+pub(crate) fn packet_socket() -> OwnedFd {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap()
 }
 
 /// Where an endpoint of this user listens.
-fn rendezvous(name: &str) -> UnixAddr {
+pub(crate) fn rendezvous(name: &str) -> UnixAddr {
     let path = format!("selvedge-shm/{}/{name}", nix::unistd::geteuid());
     UnixAddr::new_abstract(path.as_bytes()).unwrap()
 }
