@@ -224,6 +224,11 @@ impl Desk {
         Ok(self.told_of(key, op))
     }
 
+    /// Whether [`Self::collect_or`] still waits for the end of an operation.
+    pub(crate) fn is_wanted(&self, key: OpKey) -> bool {
+        self.wanted == key
+    }
+
     /// Whether an operation of a context is not done yet.
     #[inline]
     fn is_going(&self, key: OpKey, context: u8) -> Result<bool> {

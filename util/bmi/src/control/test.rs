@@ -188,19 +188,26 @@ impl Bmi {
         }
     }
 
-    /// Takes an operation back (the seed's `BMI_unpost`), and blocks until it is over: `None` if it
-    /// was still going on after `most`, in which case a test tells of it later.
+    /// Takes an operation back (the seed's `BMI_unpost`) and collects it, without blocking. An
+    /// operation that has not begun ends with [`Code::ECANCEL`], one that is done as it was done.
+    /// `None` if it has begun and goes on: a test tells of its end.
     ///
     /// # Errors
     /// As [`Self::test`].
-    pub fn unpost(
-        &self,
-        id: OpId,
-        most: Duration,
-        context: ContextId,
-    ) -> Result<Option<Completion>> {
-        self.cancel(id);
-        self.test(id, most, context)
+    pub fn unpost(&self, id: OpId, context: ContextId) -> Result<Option<Completion>> {
+        let (station, key) = self.operation(id)?;
+        let context = self.context(context)?;
+        let mut held = station.hold(&self.sleepers);
+        let (method, desk) = held.parts();
+        let ended = desk.collect_or(key, context, |desk| {
+            method.progress(desk);
+            if desk.is_wanted(key) {
+                method.cancel(key, desk);
+            }
+        })?;
+        // A thread that waits for this very operation looks again, and finds that it is over.
+        desk.has_news |= ended.is_some();
+        Ok(ended)
     }
 
     /// Moves what can move with all methods.

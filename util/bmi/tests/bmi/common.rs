@@ -1,6 +1,7 @@
 //! Two instances in one process, and the patience of tests.
 
 use std::borrow::Borrow;
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,13 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         }
         assert!(Instant::now() < deadline, "{what}: nothing came of it");
     }
+}
+
+/// Whether a thread of this process sleeps in the kernel.
+pub(crate) fn is_parked(thread: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+    let (_, state) = stat.rsplit_once(") ").unwrap();
+    state.starts_with('S')
 }
 
 /// A server at a free port of a scheme, and its URL.
@@ -144,6 +152,10 @@ impl<B: Borrow<Bmi>> End<B> {
 
     pub(crate) fn test(&self, id: OpId) -> Option<Completion> {
         self.bmi().test(id, Duration::ZERO, self.context).unwrap()
+    }
+
+    pub(crate) fn unpost(&self, id: OpId) -> selvedge_bmi::Result<Option<Completion>> {
+        self.bmi().unpost(id, self.context)
     }
 
     /// Waits for an operation by itself.

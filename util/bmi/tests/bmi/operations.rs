@@ -2,12 +2,16 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use nix::unistd::gettid;
 use selvedge_bmi::{Addr, Bmi, CONTEXTS, Code, Config, ContextId, OpId, Post, Posted};
 
-use crate::common::{IDLE, bytes, over_each, pattern, pending, thread_time, until};
+use crate::common::{
+    IDLE, PATIENCE, bytes, is_parked, over_each, pattern, pending, thread_time, until,
+};
 
 #[test]
 fn there_are_sixteen_contexts_and_a_closed_one_is_given_out_again() {
@@ -232,19 +236,70 @@ fn cancelling_what_is_moving_ends_nothing_else() {
 }
 
 #[test]
-fn an_operation_is_taken_back_and_waited_for() {
+fn an_operation_that_has_not_begun_is_taken_back_at_once() {
     over_each(|pair| {
         let id = pending(pair.server.recv(9, 1));
-        let ended = pair
-            .server
-            .bmi
-            .unpost(id, Duration::from_secs(1), pair.server.context);
-        assert_eq!(ended.unwrap().unwrap().outcome, Err(Code::ECANCEL));
-        let again = pair
-            .server
-            .bmi
-            .unpost(id, Duration::from_secs(1), pair.server.context);
-        assert_eq!(again.unwrap_err(), Code::EINVAL);
+        let ended = pair.server.unpost(id).unwrap().unwrap();
+        assert_eq!((ended.id, ended.outcome), (id, Err(Code::ECANCEL)));
+        assert_eq!(pair.server.unpost(id).unwrap_err(), Code::EINVAL);
+        // The message is for the next receive.
+        pair.client.end(pair.client.send(b"next", 1));
+        let done = pair.finish(&pair.server, pair.server.recv(9, 1));
+        assert_eq!(bytes(&done), b"next");
+    });
+}
+
+#[test]
+fn an_operation_that_is_done_is_collected_by_taking_it_back() {
+    over_each(|pair| {
+        let id = pending(pair.server.recv(9, 1));
+        pair.client.end(pair.client.send(b"done", 1));
+        let barrier = pending(pair.server.recv(9, 2));
+        pair.client.end(pair.client.send(b"behind", 2));
+        pair.until("the message behind", || pair.server.test(barrier));
+        let done = pair.server.unpost(id).unwrap().unwrap();
+        assert_eq!(bytes(&done), b"done");
+        assert_eq!(pair.server.unpost(id).unwrap_err(), Code::EINVAL);
+    });
+}
+
+#[test]
+fn an_operation_that_has_begun_is_not_taken_back_and_a_test_tells_of_its_end() {
+    over_each(|pair| {
+        let size = 8 << 20;
+        let send = pending(pair.client.send(&pattern(size, 1), 1));
+        pair.server.drive();
+        assert!(pair.client.unpost(send).unwrap().is_none());
+        let received = pair.finish(&pair.server, pair.server.recv(size, 1));
+        assert_eq!(bytes(&received), pattern(size, 1));
+        let sent = pair.until("the send", || pair.client.test(send));
+        assert_eq!(sent.outcome, Ok(size as u64));
+    });
+}
+
+#[test]
+fn a_test_that_waits_for_an_operation_ends_when_that_is_taken_back() {
+    over_each(|pair| {
+        let id = pending(pair.server.recv(9, 1));
+        let waiter = AtomicI32::new(0);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let end = &pair.server;
+                waiter.store(gettid().as_raw(), Ordering::SeqCst);
+                end.bmi.test(id, 2 * PATIENCE, end.context)
+            });
+            until("the thread to park", || {
+                let waiter = waiter.load(Ordering::SeqCst);
+                (waiter != 0 && is_parked(waiter)).then_some(())
+            });
+            let ended = pair.server.unpost(id).unwrap().unwrap();
+            assert_eq!(ended.outcome, Err(Code::ECANCEL));
+            until("the end of the wait", || {
+                thread::yield_now();
+                waiting.is_finished().then_some(())
+            });
+            assert_eq!(waiting.join().unwrap().unwrap_err(), Code::EINVAL);
+        });
     });
 }
 

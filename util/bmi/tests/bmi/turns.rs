@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "the promise of a method")]
 
-use std::fs;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::thread;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use selvedge_bmi::method::{Limits, Method, MethodAddr, RecvPost, Rest, SendPost, Setup};
 use selvedge_bmi::{Bmi, Code, Config, ContextId, Desk, Error, Module, OpKey, Post, Result, Url};
 
-use crate::common::until;
+use crate::common::{is_parked, until};
 
 /// The method `gate`, whose progress passes are counted and last until a test lets them end.
 #[derive(Debug, Default)]
@@ -101,13 +100,6 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
-}
-
-/// Whether a thread of this process sleeps in the kernel.
-fn is_parked(thread: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-    let (_, state) = stat.rsplit_once(") ").unwrap();
-    state.starts_with('S')
 }
 
 /// Posts a receive once a pass has begun, and lets the pass end when the post waits. How many passes

@@ -97,8 +97,9 @@ int BMI_waitunexpected(int incount, int *outcount, struct BMI_unexpected_info *i
 
 /* Asks an operation to end; a test tells how it did. */
 int BMI_cancel(bmi_op_id_t id, bmi_context_id context_id);
-/* Takes an operation back, waits for its end, and collects it: 0 if it was taken back, 1 if it was
- * done. */
+/* Takes an operation back and collects it, without blocking: 0 if it was taken back, 1 if it was
+ * done, its error if it had failed. -BMI_EALREADY if it has begun: it goes on, its buffer must stay
+ * as it is, and a test tells of its end. */
 int BMI_unpost(bmi_op_id_t id, bmi_context_id context_id);
 
 void *BMI_memalloc(BMI_addr_t addr, bmi_size_t size, enum bmi_op_type send_recv);

@@ -250,20 +250,18 @@ extern "C" fn BMI_cancel(id: i64, _context_id: i64) -> c_int {
     })
 }
 
-/// Takes an operation back and waits for its end, which is collected: 0 if it was taken back, 1 if it
-/// was done.
+/// Takes an operation back and collects it, without blocking: 0 if it was taken back, 1 if it was
+/// done, its error if it had failed. `BMI_EALREADY` if it has begun: it goes on, its memory stays
+/// lent, and a test tells of its end.
 #[unsafe(no_mangle)]
 extern "C" fn BMI_unpost(id: i64, context_id: i64) -> c_int {
     call(|bmi| {
         let context = seed::context(bmi, context_id)?;
-        let ended = bmi.unpost(OpId(id), UNPOST, context)?;
-        match ended.ok_or(Code::ETIMEDOUT)?.outcome {
+        let ended = bmi.unpost(OpId(id), context)?;
+        match ended.ok_or(Code::EALREADY)?.outcome {
             Err(Code::ECANCEL) => Ok(0),
             Ok(_) => Ok(1),
             Err(code) => Err(code),
         }
     })
 }
-
-/// How long an unpost blocks. What is moving ends by itself or with its peer; a test tells then.
-const UNPOST: std::time::Duration = std::time::Duration::from_secs(1);

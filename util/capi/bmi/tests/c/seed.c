@@ -43,6 +43,25 @@ int main(int argc, char **argv)
     CHECK(users[0] == &word && strcmp(buffer, "hello") == 0);
     EXPECT(BMI_post_recv(&ids[0], own, buffer, 100, &actual, BMI_PRE_ALLOC, 4, NULL), 0);
     EXPECT(BMI_unpost(ids[0]), 0);
+    EXPECT(BMI_unpost(ids[0]), -BMI_EINVAL);
+
+    /* A send that waits for its receive has begun: unpost says so, and a wait tells of its end. */
+    enum { LARGE = 1 << 20 };
+    unsigned char *out = malloc(LARGE), *in = malloc(LARGE);
+    CHECK(out && in);
+    fill(out, LARGE, 5);
+    EXPECT(BMI_post_send(&ids[0], own, out, LARGE, BMI_EXT_ALLOC, 5, NULL), 0);
+    EXPECT(BMI_unpost(ids[0]), -BMI_EALREADY);
+    CHECK(BMI_post_recv(&ids[1], own, in, LARGE, &actual, BMI_EXT_ALLOC, 5, NULL) >= 0);
+    for (int i = 0; i < 2; i++) {
+        count = ids[i] == 0;
+        while (!count)
+            CHECK(BMI_wait(ids[i], &count, &error, &actual, NULL) >= 0);
+        EXPECT(error, 0);
+    }
+    CHECK(is_filled(in, LARGE, 5));
+    free(out);
+    free(in);
     EXPECT(BMI_memfree(own, buffer, 100, BMI_RECV_BUFFER), 0);
     EXPECT(BMI_finalize(), 0);
     return 0;
