@@ -1,5 +1,6 @@
 //! The suite over each provider: the quick set, and what it is worth.
 
+use selvedge_testkit::skip::{Need, skip};
 use std::path::Path;
 use std::process::Command;
 
@@ -88,7 +89,7 @@ fn providers_of_libfabric_1_17_are_as_expected() {
     ];
     let is_there = |folder: &&str| Path::new(folder).join("libfabric.so.1.20.0").exists();
     if !folders.iter().any(is_there) {
-        return eprintln!("skipped: the system has no libfabric 1.17");
+        return skip(Need::Libfabric, "the system has no libfabric 1.17");
     }
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/libfabric-1.17.toml");
     let mut args = vec!["run", "quick", "--manifest", manifest];

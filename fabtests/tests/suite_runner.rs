@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
 fn fabtests(args: &[&str]) -> Output {
@@ -147,7 +148,7 @@ fn processes_on_two_hosts_reach_each_other_over_the_cable() {
             refused.contains("cannot") || refused.contains("failed"),
             "{refused}"
         );
-        return eprintln!("skipped: {refused}");
+        return skip(Need::Rights, refused);
     }
     assert_eq!(verdicts(&output)["call"].0, "pass");
     let path = "tcp/rdm/raw/tagged.";

@@ -4,6 +4,7 @@ mod asan;
 mod face;
 mod install;
 mod plant;
+mod test;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
+    let mut arguments = Vec::new();
     let (mut task, mut prefix, mut built, mut headers, mut only) = (None, None, None, None, None);
     while let Some(argument) = parser.next()? {
         match argument {
@@ -36,7 +38,12 @@ fn run() -> anyhow::Result<String> {
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
             Long("headers") => headers = Some(PathBuf::from(parser.value()?)),
             Long("only") => only = Some(parser.value()?.string()?),
-            Value(name) if task.is_none() => task = Some(name.string()?),
+            Value(name) if task.is_none() => {
+                task = Some(name.string()?);
+                if task.as_deref() == Some("test") {
+                    arguments = parser.raw_args()?.collect();
+                }
+            }
             other => return Err(other.unexpected().into()),
         }
     }
@@ -54,6 +61,7 @@ fn run() -> anyhow::Result<String> {
         "install-bmi" => face::BMI.install(&prefix()?, built),
         "install-cheetah" => face::CHEETAH.install(&prefix()?, built),
         "asan" => asan::asan(),
+        "test" => test::test(&arguments),
         "plant" => plant::plant(only.as_deref()),
         other => bail!("{other:?} is no task\n\n{USAGE}"),
     }
@@ -63,6 +71,7 @@ const USAGE: &str = "\
 Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask install-bmi --prefix DIR [--built DIR]
        cargo xtask install-cheetah --prefix DIR [--built DIR]
+       cargo xtask test [ARGUMENTS]
        cargo xtask plant [--only WORDS]
        cargo xtask asan
 
@@ -72,6 +81,10 @@ libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and p
       --prefix DIR   where to: DIR/lib, DIR/bin, DIR/include, DIR/share
       --headers DIR  where libfabric's headers are, for libfabric.pc [/usr/include]
       --built DIR    takes what is built there, rather than building it
+
+test runs cargo test --workspace with these arguments, and lists the tests that were
+skipped because this machine lacks what they need. SELVEDGE_TEST_REQUIRES=\"cc libfabric\"
+makes such a skip a failure: cc, c++, libfabric, mpi, other-mpi, rights, system.
 
 plant has the tests of parts that are no provider's fail, each by a defect in a copy of
 the last commit (target/planted).

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
 use crate::command::{run, turn};
@@ -132,8 +133,7 @@ fn programs_take_turns_and_their_tables_are_compared() {
     let refused = compare(&["--bin", "/nowhere"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no program /nowhere"));
     if !Path::new("/usr/bin/fi_pingpong").exists() {
-        println!("skipped: there is no fi_pingpong (libfabric-bin)");
-        return;
+        return skip(Need::Libfabric, "there is no fi_pingpong (libfabric-bin)");
     }
     let output = compare(&["-p", "tcp", "--bin", "fi_pingpong"]);
     let shown = String::from_utf8_lossy(&output.stdout);

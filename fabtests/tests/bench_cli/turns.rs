@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
 use crate::command::{fabtests, failure, json, turn};
@@ -148,8 +149,7 @@ fn a_machine_without_compiler_or_libfabric_is_told_what_to_install() {
 fn libfabric_is_measured_in_the_same_object_where_it_is_installed() {
     let _turn = turn();
     if !Path::new("/usr/include/rdma/fi_tagged.h").exists() {
-        eprintln!("skipped: libfabric's headers are not installed");
-        return;
+        return skip(Need::Libfabric, "its headers are not installed");
     }
     let messages = "msg_pingpong,tagged_pingpong,msg_bw,tagged_bw";
     let one_sided =

@@ -1,6 +1,7 @@
 //! `fi_pingpong` against libfabric's own, in both roles. Without libfabric's (on Debian:
 //! libfabric-bin) the test says so and tests nothing.
 
+use selvedge_testkit::skip::{Need, skip};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -88,7 +89,10 @@ fn theirs(provider: &str) -> impl Fn(&str) -> Running {
 fn libfabric_s_pingpong_plays_with_ours_in_both_roles() {
     for &(own, other, line) in GAMES {
         if !has(other, line) {
-            eprintln!("skipped: no {STOCK} with the provider {other} for {line}");
+            skip(
+                Need::Libfabric,
+                format_args!("no {STOCK} with the provider {other} for {line}"),
+            );
             continue;
         }
         play(line, ours(own), theirs(other));

@@ -16,6 +16,7 @@ use selvedge::{
     EventQueue, FiAddr, Hints, Info, InfoFlags, Iov, IovMut, MrMode, MsgExt, Registry, TaggedExt,
     av, eq, mr,
 };
+use selvedge_testkit::skip::{Need, skip};
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ fn system(test: &str) -> Option<Registry> {
     match registry.infos(&Hints::anything()) {
         Ok(_) => Some(registry),
         Err(error) => {
-            eprintln!("skipped: {test} needs a libfabric: {error}");
+            skip(Need::Libfabric, format_args!("for {test}: {error}"));
             None
         }
     }
@@ -95,8 +96,7 @@ fn talk(provider: &str) {
         return;
     };
     let Ok(infos) = registry.infos(&hints(provider, Caps::TAGGED)) else {
-        eprintln!("skipped: this libfabric has no {provider}");
-        return;
+        return skip(Need::Libfabric, format_args!("it has no {provider}"));
     };
     assert_eq!(infos[0].fabric_attr.prov_name, provider);
     let (a, b) = (Side::open(&infos[0]), Side::open(&infos[0]));
@@ -312,7 +312,10 @@ fn a_connection_is_asked_for_and_accepted(provider: &str) {
     let here = Some("127.0.0.1");
     let asked = registry.getinfo(Version::API, here, None, InfoFlags::SOURCE, &hints);
     let Ok(infos) = asked else {
-        return eprintln!("skipped: this libfabric has no connections over {provider}");
+        return skip(
+            Need::Libfabric,
+            format_args!("it has no connections over {provider}"),
+        );
     };
     let fabric = infos[0].fabric().unwrap();
     let [eq, their_eq] = [(); 2].map(|()| fabric.eq(&eq::Attr::default()).unwrap());

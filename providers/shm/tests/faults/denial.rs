@@ -4,6 +4,7 @@
 
 use nix::sys::prctl;
 use selvedge::{Errno, FiAddr};
+use selvedge_testkit::skip::{Need, skip};
 
 use crate::process::{Puppet, alone};
 use crate::side::{Kind, Side, content};
@@ -145,7 +146,7 @@ fn cross_memory_attach_that_ends_in_mid_stream_is_no_error() {
 fn processes_that_hide_their_memory_are_bounced_from() {
     alone(|| {
         if drop_privileges().is_err() {
-            return println!("skipped: this user cannot become another one");
+            return skip(Need::Rights, "this user cannot become another one");
         }
         let mut side = Side::new();
         let mut puppet = Puppet::start();
@@ -163,7 +164,10 @@ fn a_process_that_cannot_see_ours_bounces_from_us() {
     alone(|| {
         // Children are born into the new one; they do not see us, and know no number of ours.
         if unshare(CloneFlags::CLONE_NEWPID).is_err() {
-            return println!("skipped: no process namespace of our own is allowed here");
+            return skip(
+                Need::Rights,
+                "no process namespace of our own is allowed here",
+            );
         }
         let mut side = Side::new();
         let mut puppet = Puppet::named(&format!("{}p", std::process::id()));

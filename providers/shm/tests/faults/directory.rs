@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use selvedge::info::EpType;
 use selvedge::{Errno, Error, FiAddr};
+use selvedge_testkit::skip::{Need, skip};
 
 use crate::contact::unique;
 use crate::death::get_acquainted;
-use crate::process::{Puppet, Watchdog, alone, skipped};
+use crate::process::{Puppet, Watchdog, alone};
 use crate::side::{Kind, Side, info};
 
 /// A directory of a test, gone at its end.
@@ -255,7 +256,7 @@ fn directories_that_cannot_be_trusted_are_refused_by_name() {
         let error = open(place.path(), Some("bait")).err().unwrap();
         assert!(error.to_string().contains("bait.lock"), "{error}");
         if chown(&place.0, Some(12345), None).is_err() {
-            return skipped("this user cannot give a directory away");
+            return skip(Need::Rights, "this user cannot give a directory away");
         }
         let error = open(place.path(), None).err().unwrap();
         assert_eq!(error.errno(), Errno::Acces);

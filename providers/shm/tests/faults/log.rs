@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use log::{LevelFilter, Log, Metadata, Record};
 use selvedge::alloc;
+use selvedge_testkit::skip::{Need, skip};
 
 use crate::denial::{deny, receive_large};
 use crate::process::{Puppet, alone};
@@ -95,7 +96,10 @@ fn what_large_messages_have_taught_is_logged() {
         let to_us = puppet.ask(&format!("insert {}", side.name()));
         receive_large(&mut side, &mut puppet, &to_us, 1..40);
         if LINES.has(EP_CTRL, "large messages are bounced") {
-            return println!("skipped: no cross-memory attach, so there is nothing to choose");
+            return skip(
+                Need::System,
+                "no cross-memory attach, so there is nothing to choose",
+            );
         }
         LINES.expect(
             &format!("{EP_DATA}messages of about "),

@@ -8,10 +8,11 @@ use std::fs;
 use std::process::Command;
 
 use selvedge::{Errno, FiAddr};
+use selvedge_testkit::skip::{Need, skip};
 
 use crate::contact::unique;
 use crate::directory::Place;
-use crate::process::{Puppet, Watchdog, skipped};
+use crate::process::{Puppet, Watchdog};
 use crate::side::{Kind, Side, content};
 
 /// Namespaces of a container, as options of `unshare`, and the ones of `nsenter` that lead there.
@@ -85,7 +86,7 @@ impl Container {
             Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
             Err(error) => format!("unshare: {error}"),
         };
-        skipped(&why);
+        skip(Need::Rights, why);
         false
     }
 

@@ -44,6 +44,9 @@ pub(crate) fn alone(test: impl FnOnce()) {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     print!("{text}");
+    for skip in errors.lines().filter(|line| line.starts_with("skipped: ")) {
+        let _ = writeln!(std::io::stderr(), "{skip}");
+    }
     assert!(
         output.status.success(),
         "{}\n{text}\n{errors}",
@@ -63,12 +66,6 @@ fn again(args: &[&str]) -> Command {
 const ALONE_AND_LOUD: [&str; 2] = ["--nocapture", "--test-threads=1"];
 /// Arguments of a puppet.
 const PUPPET: [&str; 3] = ["puppet", "--exact", "--ignored"];
-
-/// Says, past the harness, which shows only what tests that fail have said, that a test cannot run.
-pub(crate) fn skipped(why: &str) {
-    let name = std::thread::current().name().unwrap_or("?").to_owned();
-    let _ = writeln!(std::io::stderr(), "{name}: skipped: {why}");
-}
 
 /// A process with an endpoint that does what it is told. Killed when dropped.
 pub(crate) struct Puppet {

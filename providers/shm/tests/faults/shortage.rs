@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr};
+use selvedge_testkit::skip::{Need, skip};
 
 use crate::contact::unique;
 use crate::denial::{deny, in_a_thread};
@@ -190,7 +191,10 @@ fn a_tiny_dev_shm_does_not_matter() {
         let is_own = unshare(CloneFlags::CLONE_NEWNS).is_ok()
             || unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).is_ok();
         if !is_own || !mount_tiny() {
-            return println!("skipped: no mount namespace of our own is allowed here");
+            return skip(
+                Need::Rights,
+                "no mount namespace of our own is allowed here",
+            );
         }
         std::fs::write("/dev/shm/full", vec![1; 1 << 20]).unwrap_err();
         let (mut a, mut b) = (Side::new(), Side::new());

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use selvedge::{Errno, FiAddr};
+use selvedge_testkit::skip::{Need, skip};
 
 use crate::contact::unique;
 use crate::death::get_acquainted;
-use crate::process::{Puppet, Watchdog, skipped};
+use crate::process::{Puppet, Watchdog};
 use crate::side::{Kind, Side, content};
 
 #[test]
@@ -103,7 +104,12 @@ fn a_process_whose_group_has_no_memory_left_harms_nobody() {
     let group = Group::of(48 << 20).and_then(|group| group.take(&puppet).map(|()| group));
     let group = match group {
         Ok(group) => group,
-        Err(error) => return skipped(&format!("no control group can be made: {error}")),
+        Err(error) => {
+            return skip(
+                Need::Rights,
+                format_args!("no control group can be made: {error}"),
+            );
+        }
     };
     let mut sides: Vec<_> = (0..6).map(|_| Side::new()).collect();
     puppet.ask(&format!("open {} FI_SHM_POOL_SIZE=16m", unique("poor")));

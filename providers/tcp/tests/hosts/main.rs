@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, channel};
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr};
 
+use selvedge_testkit::skip::{Need, skip};
 use side::{Side, info_at, pattern, until};
 
 /// What every endpoint is opened with, besides what its test asks for.
@@ -47,7 +48,10 @@ impl Host {
         let net = format!("10.{}.{}", 64 + (pid >> 6) % 64, (pid * 4 + number) % 256);
         let (here, there) = (format!("{net}.1"), format!("{net}.2"));
         if !ip(&format!("netns add {name}")) {
-            eprintln!("skipped: there is no right to make network namespaces, or no ip(8)");
+            skip(
+                Need::Rights,
+                "there is no right to make network namespaces, or no ip(8)",
+            );
             return None;
         }
         let host = Self { name, here, there };
@@ -60,7 +64,7 @@ impl Host {
             format!("-n {name} link set {name}g up"),
         ] {
             if !ip(&line) {
-                eprintln!("skipped: ip {line} is refused");
+                skip(Need::Rights, format_args!("ip {line} is refused"));
                 return None;
             }
         }

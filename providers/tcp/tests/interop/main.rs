@@ -19,6 +19,7 @@ use selvedge::info::EpType;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{Bindings, Context, FiAddr, Iov, IovMut, MrAccess, OpFlags, av, cq, mr};
 
+use selvedge_testkit::skip::{Need, skip};
 use side::{Side, info, until};
 
 const LARGE: usize = 300_000;
@@ -51,7 +52,10 @@ impl Stock {
             .args(["-O1", "-o", &program, source, "-lfabric"])
             .output();
         if !compiled.is_ok_and(|output| output.status.success()) {
-            eprintln!("skipped: no C compiler, or no libfabric to compile with");
+            skip(
+                Need::Libfabric,
+                "no C compiler, or no libfabric to compile with",
+            );
             return None;
         }
         let mut child = Command::new(&program)
@@ -84,7 +88,10 @@ impl Stock {
         let line = self.line(side);
         let Some(addr) = line.strip_prefix("at ") else {
             assert!(line.contains("getinfo"), "{line}");
-            eprintln!("skipped: this libfabric has no provider `net`: {line}");
+            skip(
+                Need::Libfabric,
+                format_args!("it has no provider `net`: {line}"),
+            );
             return None;
         };
         let stdin = self.child.stdin.as_mut().unwrap();

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use selvedge_bmi::{Bmi, Code, Config, Module, Post, Posted};
+use selvedge_testkit::skip::{Need, skip};
 
 use crate::common::{End, Pair, bytes, pattern, pending, unexpected, until};
 use crate::mailbox::Mail;
@@ -197,8 +198,7 @@ fn posts_that_are_over_at_once_are_told_of_by_no_test() {
 #[test]
 fn peers_are_found_by_addresses_of_version_6() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        eprintln!("skipped: this machine has no IPv6");
-        return;
+        return skip(Need::System, "there is no IPv6");
     }
     let mut config = Config::server("tcp://[::1]:0");
     config.bind_specific = true;

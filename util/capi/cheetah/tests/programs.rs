@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that goes wrong ends")]
 
-use std::io::{ErrorKind, Read, Write as _};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -12,6 +12,7 @@ use std::time::Duration;
 #[path = "../../once.rs"]
 mod once;
 use once::once;
+use selvedge_testkit::skip::{Need, skip};
 
 /// Longer than anything takes that works.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -41,7 +42,10 @@ fn root() -> &'static Path {
 /// no compiler or it does not know the standard.
 fn compile(name: &str, standard: &str, more: &[&str]) -> Option<PathBuf> {
     if !knows(standard) {
-        let _ = writeln!(std::io::stderr(), "skipped: no g++ that knows {standard}");
+        skip(
+            Need::Cxx,
+            format_args!("there is no g++ that knows {standard}"),
+        );
         return None;
     }
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(

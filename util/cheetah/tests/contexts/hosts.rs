@@ -1,6 +1,7 @@
 //! Contexts on several hosts: network namespaces of this machine, with a wire between them and no
 //! socket in common.
 
+use selvedge_testkit::skip::{Need, skip};
 use std::process::Command;
 
 use crate::troupe::{SCENES, finish, spawn};
@@ -78,8 +79,7 @@ fn ip(args: &[&str]) -> bool {
 #[test]
 fn contexts_of_two_hosts_meet_over_tcp_and_those_of_one_over_shm_unless_something_else_is_named() {
     let Some(hosts) = Hosts::make() else {
-        eprintln!("skipped: no network namespaces can be made here");
-        return;
+        return skip(Need::Rights, "no network namespaces can be made here");
     };
     for (option, near, fabrics) in [
         ("-mpi", "", &["fabrics", "tcp", "shm"][..]),

@@ -1,5 +1,6 @@
 //! How contexts come to be, and end.
 
+use selvedge_testkit::skip::{Need, skip};
 use std::process::Command;
 
 use crate::troupe::{LAUNCHER, SCENES, play, play_well, watch};
@@ -32,8 +33,7 @@ fn a_plain_mpiexec_starts_contexts() {
         .output()
         .is_ok();
     if !has_hydra {
-        eprintln!("skipped: there is no mpiexec.hydra");
-        return;
+        return skip(Need::OtherMpi, "there is no mpiexec.hydra");
     }
     let mut command = Command::new("mpiexec.hydra");
     command.args(["-n", "4", SCENES, "thin"]);

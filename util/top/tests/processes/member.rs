@@ -11,7 +11,7 @@ use selvedge::{
     Errno, EventQueue, FiAddr, Hints, Membership, OpFlags, av, cq, eq, wait,
 };
 
-use crate::talker::{Talker, is_asked, say};
+use crate::talker::{Talker, say};
 
 /// So many members that know each other.
 pub(super) fn crew(provider: &str, number: usize) -> Vec<Talker> {
@@ -31,11 +31,8 @@ pub(super) fn all(members: &mut [Talker], order: &str) {
     members.iter_mut().for_each(Talker::done);
 }
 
-/// The process, from inside; nothing in the process of the tests.
+/// The process, from inside.
 pub(super) fn run() {
-    if !is_asked("member") {
-        return;
-    }
     let mut member = Member::open(&std::env::var("PROVIDER").unwrap());
     say(&format!("name {}", member.ep.address().unwrap()));
     for order in std::io::stdin().lines() {

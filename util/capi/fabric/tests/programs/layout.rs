@@ -155,7 +155,7 @@ fn expected() -> Vec<(String, usize)> {
 
 #[test]
 fn programs_in_c_see_the_same_layout() {
-    if !has("layout", &["cc", HEADERS]) {
+    if !has(&["cc", HEADERS]) {
         return;
     }
     let expected = expected();

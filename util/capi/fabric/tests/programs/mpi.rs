@@ -4,7 +4,7 @@ use crate::stage::{Built, compile, has, library, said, with_ours};
 
 /// Runs ranks with these components, and sees that it was our library that carried them.
 fn run(ranks: usize, settings: &[&str], environment: &[(&str, &str)], what: &[&str]) {
-    if !has("Open MPI", &["mpirun", "mpicc"]) {
+    if !has(&["mpirun", "mpicc"]) {
         return;
     }
     let program = compile("mpi", Built::Otherwise, None);

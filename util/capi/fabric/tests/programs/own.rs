@@ -3,7 +3,7 @@
 use crate::stage::{Built, HEADERS, compile, has, said, with_ours};
 
 fn run(name: &str, arguments: &[&str]) {
-    if has(name, &["cc", HEADERS]) {
+    if has(&["cc", HEADERS]) {
         let program = compile(name, Built::ForOurs, None);
         said(with_ours(program).args(arguments));
     }
@@ -50,7 +50,7 @@ fn contexts_in_c_have_addresses_behind_that_of_their_scalable_endpoint() {
 fn endpoints_and_contexts_in_c_are_opened_bound_and_enabled_in_any_order() {
     run("orders", &["shm"]);
     run("orders", &["tcp"]);
-    if has("orders", &["cc", HEADERS]) {
+    if has(&["cc", HEADERS]) {
         let mut command = with_ours(compile("orders", Built::ForOurs, None));
         let hooked = command.env("FI_HOOK", "perf").arg("shm");
         said(hooked.env("FI_HOOK_FILE", "/dev/null"));
@@ -106,7 +106,7 @@ fn what_programs_get_wrong_has_its_number_and_harms_nothing() {
 #[test]
 fn programs_that_were_built_for_an_older_library_run() {
     let system = "/usr/lib/x86_64-linux-gnu/libfabric.so";
-    if has("older", &["cc", HEADERS, system]) {
+    if has(&["cc", HEADERS, system]) {
         for name in ["misuse", "messages", "remote"] {
             let program = compile(name, Built::ForTheSystem, None);
             said(with_ours(program).arg("shm"));
@@ -116,7 +116,7 @@ fn programs_that_were_built_for_an_older_library_run() {
 
 #[test]
 fn providers_of_libfabric_log_and_read_parameters_through_us() {
-    if !has("provider", &["cc", HEADERS]) {
+    if !has(&["cc", HEADERS]) {
         return;
     }
     let mut command = with_ours(compile("provider", Built::ForOurs, None));
@@ -133,7 +133,7 @@ fn providers_of_libfabric_log_and_read_parameters_through_us() {
 
 #[test]
 fn hooks_trace_programs_in_c() {
-    if !has("hooks", &["cc", HEADERS]) {
+    if !has(&["cc", HEADERS]) {
         return;
     }
     let name = format!("selvedge-hooks-{}", std::process::id());
@@ -161,7 +161,7 @@ const NEWER: [&str; 4] = [
 #[test]
 fn texts_are_those_of_the_system_s_libfabric() {
     let system = "/usr/lib/x86_64-linux-gnu/libfabric.so.1";
-    if !has("print", &["cc", HEADERS, system]) {
+    if !has(&["cc", HEADERS, system]) {
         return;
     }
     let program = compile("print", Built::ForTheSystem, None);

@@ -1,5 +1,6 @@
 //! What the tests stand on: the library under its name, compiled programs, patience.
 
+use selvedge_testkit::skip::{Need, skip};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::symlink;
@@ -40,11 +41,17 @@ fn built() -> PathBuf {
     found.expect("libfabric.so is built with its tests")
 }
 
-/// Whether everything is there; what is not is said.
-pub(crate) fn has(test: &str, needed: &[&str]) -> bool {
+/// Whether the machine has everything that is needed, files and programs; the test is skipped
+/// otherwise.
+pub(crate) fn has(needed: &[&str]) -> bool {
     let missing = needed.iter().find(|needed| !is_there(needed));
     if let Some(missing) = missing {
-        eprintln!("skipped: {test} needs {missing}, which this machine does not have");
+        let need = match *missing {
+            "cc" | "objdump" => Need::Cc,
+            "mpirun" | "mpicc" => Need::Mpi,
+            _ => Need::Libfabric,
+        };
+        skip(need, format_args!("there is no {missing}"));
     }
     missing.is_none()
 }

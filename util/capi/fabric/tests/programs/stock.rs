@@ -9,7 +9,7 @@ use crate::stage::{ended, finish, has, said, with_ours};
 
 #[test]
 fn fi_info_lists_our_providers_without_a_complaint_of_the_loader() {
-    if !has("fi_info", &["fi_info"]) {
+    if !has(&["fi_info"]) {
         return;
     }
     let text = said(&mut with_ours("fi_info"));
@@ -31,7 +31,7 @@ fn fi_info_lists_our_providers_without_a_complaint_of_the_loader() {
 
 #[test]
 fn a_bad_parameter_is_an_error_text_and_zero_needs_no_unit() {
-    if !has("fi_info", &["fi_info"]) {
+    if !has(&["fi_info"]) {
         return;
     }
     let listed = |name: &str, value: &str| {
@@ -50,7 +50,7 @@ fn a_bad_parameter_is_an_error_text_and_zero_needs_no_unit() {
 
 #[test]
 fn shm_says_that_it_was_left_out_for_peers_on_other_hosts() {
-    if !has("fi_info", &["fi_info"]) {
+    if !has(&["fi_info"]) {
         return;
     }
     let found = |environment: &[(&str, &str)]| {
@@ -76,7 +76,7 @@ fn shm_says_that_it_was_left_out_for_peers_on_other_hosts() {
 
 #[test]
 fn fi_strerror_has_our_texts() {
-    if has("fi_strerror", &["fi_strerror"]) {
+    if has(&["fi_strerror"]) {
         let text = said(with_ours("fi_strerror").arg("265"));
         assert_eq!(text, "Truncation error\n");
     }
@@ -89,7 +89,7 @@ fn port() -> String {
 }
 
 fn pingpong(provider: &str, kind: &str) {
-    if !has("fi_pingpong", &["fi_pingpong"]) {
+    if !has(&["fi_pingpong"]) {
         return;
     }
     let port = port();

@@ -1,0 +1,3 @@
+//! Parts of Selvedge's tests that several packages share.
+
+pub mod skip;

@@ -1,0 +1,65 @@
+//! A skip is printed, recorded, and fails where the machine was said to have what is missing. Each
+//! test runs itself once more, with the environment that it is about.
+
+use std::process::{Command, Output};
+
+use selvedge_testkit::skip::{Need, RECORD, REQUIRED, skip};
+
+/// Runs the skipping test with these variables.
+fn skipping(env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["a_test_that_skips", "--exact", "--ignored"]);
+    command.env_remove(RECORD).env_remove(REQUIRED);
+    command.envs(env.iter().copied()).output().unwrap()
+}
+
+fn shown(output: &Output) -> String {
+    let streams = [&output.stdout, &output.stderr];
+    streams
+        .map(|stream| String::from_utf8_lossy(stream))
+        .concat()
+}
+
+#[test]
+#[ignore = "the process that the other tests run"]
+fn a_test_that_skips() {
+    skip(Need::Libfabric, "there is\nnone");
+}
+
+#[test]
+fn a_skip_is_printed_past_the_harness_and_recorded() {
+    let record = format!(
+        "{}/skips-{}",
+        env!("CARGO_TARGET_TMPDIR"),
+        std::process::id()
+    );
+    let line = "skipped: a_test_that_skips needs libfabric: there is none\n";
+    for times in 1..=2 {
+        let output = skipping(&[(RECORD, &record), (REQUIRED, "cc mpi")]);
+        assert!(output.status.success(), "{}", shown(&output));
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains(line),
+            "{}",
+            shown(&output)
+        );
+        assert_eq!(
+            std::fs::read_to_string(&record).unwrap(),
+            line.repeat(times)
+        );
+    }
+    std::fs::remove_file(&record).unwrap();
+}
+
+#[test]
+fn a_skip_fails_where_the_machine_was_said_to_have_it() {
+    let output = skipping(&[(REQUIRED, "cc libfabric")]);
+    assert!(!output.status.success());
+    assert!(shown(&output).contains("needs libfabric, which SELVEDGE_TEST_REQUIRES says is there"));
+}
+
+#[test]
+fn a_skip_fails_for_a_requirement_that_nothing_has() {
+    let output = skipping(&[(REQUIRED, "libfabrik")]);
+    assert!(!output.status.success());
+    assert!(shown(&output).contains("\"libfabrik\" is none of these: cc c++ libfabric"));
+}

@@ -1,0 +1,61 @@
+//! The tests, and a summary of what this machine lacks for them.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// Where tests append what they skip (`selvedge_testkit::skip::RECORD`).
+const RECORD: &str = "SELVEDGE_SKIPS";
+
+/// Runs `cargo test` for the workspace with these arguments; which tests were skipped.
+pub(crate) fn test(arguments: &[OsString]) -> anyhow::Result<String> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    fs::create_dir_all(&target).with_context(|| format!("cannot make {}", target.display()))?;
+    let record = std::path::absolute(target.join("skips.txt"))?;
+    match fs::remove_file(&record) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            bail!("cannot remove {}: {error}", record.display())
+        }
+        _ => {}
+    }
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--workspace"]).args(arguments);
+    let status = cargo.env(RECORD, &record).status();
+    let status = status.context("cannot run cargo")?;
+    let summary = summary(&fs::read_to_string(&record).unwrap_or_default());
+    if !status.success() {
+        bail!("tests failed\n{summary}");
+    }
+    Ok(summary)
+}
+
+/// The lines of the record, each once.
+fn summary(record: &str) -> String {
+    let lines: BTreeSet<_> = record.lines().collect();
+    match lines.len() {
+        0 => "\nNo test was skipped.\n".to_owned(),
+        count => {
+            let lines: Vec<_> = lines.into_iter().collect();
+            format!("\n{count} skips:\n{}\n", lines.join("\n"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::summary;
+
+    #[test]
+    fn each_skip_counts_once() {
+        let twice =
+            "skipped: b needs mpi: none\nskipped: a needs cc: none\nskipped: b needs mpi: none\n";
+        let expected = "\n2 skips:\nskipped: a needs cc: none\nskipped: b needs mpi: none\n";
+        assert_eq!(summary(twice), expected);
+        assert_eq!(summary(""), "\nNo test was skipped.\n");
+    }
+}
