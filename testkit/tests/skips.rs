@@ -7,10 +7,11 @@ use selvedge_testkit::skip::{Need, RECORD, REQUIRED, skip};
 
 /// Runs the skipping test with these variables.
 fn skipping(env: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = Command::new(std::env::current_exe().expect("it runs"));
     command.args(["a_test_that_skips", "--exact", "--ignored"]);
     command.env_remove(RECORD).env_remove(REQUIRED);
-    command.envs(env.iter().copied()).output().unwrap()
+    let output = command.envs(env.iter().copied()).output();
+    output.expect("it can be run again")
 }
 
 fn shown(output: &Output) -> String {
