@@ -8,7 +8,7 @@
 //! of its crate.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -36,6 +36,18 @@ pub fn init() -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// Prints a message: its level, and its text behind `<provider>:<subsystem>:`, without the end of a
+/// line.
+pub type Output = fn(Level, &str);
+
+/// Has the messages that [`init`] prints go to `output` from now on; `None` for the standard error
+/// stream. A program that has a logger of its own sees no difference.
+pub fn set_output(output: Option<Output>) {
+    *OUTPUT.write().unwrap_or_else(PoisonError::into_inner) = output;
+}
+
+static OUTPUT: RwLock<Option<Output>> = RwLock::new(None);
 
 /// Logs a message of a provider whose name is known only when the program runs. One load decides
 /// whether `what` is formatted at all.
@@ -96,8 +108,14 @@ impl Log for Dispatcher {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) {
-            eprintln!("{}", line(record));
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        // Read and released first: an output may log, too.
+        let output = *OUTPUT.read().unwrap_or_else(PoisonError::into_inner);
+        match output {
+            Some(print) => print(record.level(), &text(record)),
+            None => eprintln!("{}", line(record)),
         }
     }
 
@@ -117,6 +135,11 @@ fn line(record: &Record<'_>) -> String {
         record.level().as_str().to_ascii_lowercase(),
         record.args()
     )
+}
+
+fn text(record: &Record<'_>) -> String {
+    let (provider, subsystem) = origin(record.target()).unwrap_or(("core", "core"));
+    format!("{provider}:{subsystem}: {}", record.args())
 }
 
 /// Provider and subsystem of a target; `None` for another library's.

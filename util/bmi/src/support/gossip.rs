@@ -4,6 +4,7 @@
 //! Where messages go is up to whoever installed a logger ([`selvedge::log::init`]).
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Parts of BMI that debug messages come from: bits of the mask.
@@ -46,10 +47,21 @@ pub fn disable() {
     set_debug_mask(Mask(0));
 }
 
+/// Has debug messages printed by `print` from the first call on, whatever the level of the log is.
+pub fn set_debug_output(print: fn(fmt::Arguments<'_>)) {
+    PRINT.get_or_init(|| print);
+}
+
+static PRINT: OnceLock<fn(fmt::Arguments<'_>)> = OnceLock::new();
+
 /// Says something of a part, if that is heard.
 pub fn debug(part: Mask, what: fmt::Arguments<'_>) {
-    if debug_mask().0 & part.0 != 0 {
-        log::debug!(target: part.name(), "{what}");
+    if debug_mask().0 & part.0 == 0 {
+        return;
+    }
+    match PRINT.get() {
+        Some(print) => print(what),
+        None => log::debug!(target: part.name(), "{what}"),
     }
 }
 

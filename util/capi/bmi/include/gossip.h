@@ -1,43 +1,117 @@
 /*
- * gossip: which of the library's messages are heard.
+ * gossip: where the library's messages and those of an application go, and which are heard.
+ *
+ * Functions answer 0, or a negative number of <errno.h>.
  */
 #ifndef GOSSIP_H
 #define GOSSIP_H
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <syslog.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Messages go to the standard error stream, as FI_LOG_LEVEL asks for. There is one log: the other
- * two do the same. */
+/* Bytes of the longest message of an application, with the zero behind it; what is longer is cut. */
+#define GOSSIP_BUF_SIZE 1024
+
+/* What stands in front of a message: nothing but its kind, the time, the date and the time, or the
+ * time and the thread. */
+enum gossip_logstamp {
+    GOSSIP_LOGSTAMP_NONE = 0,
+    GOSSIP_LOGSTAMP_USEC = 1,
+    GOSSIP_LOGSTAMP_DATETIME = 2,
+    GOSSIP_LOGSTAMP_THREAD = 3
+};
+#define GOSSIP_LOGSTAMP_DEFAULT GOSSIP_LOGSTAMP_USEC
+
+/* Where messages go from now on. The library's warnings and errors are among them, and what else
+ * FI_LOG_LEVEL asks for. A file is opened as fopen(3) does. With syslog(3), debug messages have this
+ * priority, and errors LOG_ERR. */
 int gossip_enable_stderr(void);
+int gossip_enable_stdout(void);
 int gossip_enable_file(const char *filename, const char *mode);
 int gossip_enable_syslog(int priority);
-/* Which parts' debug messages are heard. */
+/* Ends that and debug messages: errors go to the standard error stream. */
+int gossip_disable(void);
+/* Which parts' debug messages are heard; `debug_on` is 0 or 1. */
 int gossip_set_debug_mask(int debug_on, uint64_t mask);
 int gossip_get_debug_mask(int *debug_on, uint64_t *mask);
-int gossip_disable(void);
+int gossip_set_logstamp(enum gossip_logstamp stamp);
+/* Prints the calls that led here. */
+void gossip_backtrace(void);
+
+/* Prints a text: 'E' for an error, 'D' for a debug message. */
+int gossip_print(char prefix, const char *text);
+
+#if defined(__GNUC__)
+#define GOSSIP_FORMAT(text, first) __attribute__((format(printf, text, first), unused))
+#else
+#define GOSSIP_FORMAT(text, first)
+#endif
+
+GOSSIP_FORMAT(2, 0)
+static inline int gossip_print_va(char prefix, const char *format, va_list arguments)
+{
+    char text[GOSSIP_BUF_SIZE];
+    if (vsnprintf(text, sizeof text, format, arguments) < 0)
+        text[0] = 0;
+    return gossip_print(prefix, text);
+}
+
+GOSSIP_FORMAT(2, 3)
+static inline int gossip_print_format(char prefix, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int answer = gossip_print_va(prefix, format, arguments);
+    va_end(arguments);
+    return answer;
+}
+
+static inline int gossip_debug_enabled(uint64_t mask)
+{
+    uint64_t heard = 0;
+    gossip_get_debug_mask(0, &heard);
+    return (heard & mask) != 0;
+}
 
 #ifdef __cplusplus
 }
 #endif
 
+/* An error of the application: it is printed whatever the mask is. */
+#define gossip_err(...) gossip_print_format('E', __VA_ARGS__)
+/* A debug message of the application, of the parts in `mask`. */
+#define gossip_debug(mask, ...)                                                                    \
+    do {                                                                                           \
+        if (gossip_debug_enabled(mask))                                                            \
+            gossip_print_format('D', __VA_ARGS__);                                                 \
+    } while (0)
+
+/* The same with the place in the source; an error also has the calls that led to it. */
+#define gossip_ldebug(mask, ...)                                                                   \
+    do {                                                                                           \
+        if (gossip_debug_enabled(mask))                                                            \
+            GOSSIP_AT('D', __VA_ARGS__);                                                           \
+    } while (0)
+#define gossip_lerr(...)                                                                           \
+    do {                                                                                           \
+        GOSSIP_AT('E', __VA_ARGS__);                                                               \
+        gossip_backtrace();                                                                        \
+    } while (0)
+#define GOSSIP_AT(prefix, ...)                                                                     \
+    do {                                                                                           \
+        char gossip_text[GOSSIP_BUF_SIZE];                                                         \
+        snprintf(gossip_text, sizeof gossip_text, __VA_ARGS__);                                    \
+        gossip_print_format(prefix, "%s line %d: %s", __FILE__, __LINE__, gossip_text);            \
+    } while (0)
+
 #define GOSSIP_NO_DEBUG ((uint64_t)0)
 #define GOSSIP_BMI_DEBUG_ALL ((uint64_t)0xffffffffffffffff)
 #define BMI_DEBUG_ALL GOSSIP_BMI_DEBUG_ALL
-
-/* An application's own messages. */
-#define gossip_err(...) fprintf(stderr, __VA_ARGS__)
-#define gossip_lerr(...) fprintf(stderr, __VA_ARGS__)
-#define gossip_debug(mask, ...)                                                                    \
-    do {                                                                                           \
-        uint64_t gossip_heard = 0;                                                                 \
-        gossip_get_debug_mask(0, &gossip_heard);                                                   \
-        if (gossip_heard & (mask))                                                                 \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-    } while (0)
 
 #endif

@@ -1,26 +1,22 @@
-//! gossip: what of the library's log is heard.
+//! gossip: where the library's messages and those of the application go, and which are heard.
+//!
+//! As gossip always did, these functions answer 0 or a negative number of the system's errors.
 
 #![expect(unsafe_code, reason = "the C interface")]
 
-use std::ffi::{c_char, c_int};
+use std::backtrace::Backtrace;
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::catch_unwind;
 
+use libc::{EINVAL, EIO};
 use selvedge_bmi::support::gossip::{self, Mask};
 
-use crate::answer::guarded;
+use crate::facility::{self, Facility, Stamp};
 
 /// Says what kept a call from what it was asked for: C gets a number only.
 #[cold]
 pub(crate) fn complain(what: &str) {
     gossip::err(format_args!("{what}"));
-}
-
-/// Messages go to the standard error stream, unless the program has a logger.
-#[unsafe(no_mangle)]
-extern "C" fn gossip_enable_stderr() -> c_int {
-    guarded(|| {
-        open_log();
-        Ok(0)
-    })
 }
 
 /// Has messages printed from now on, unless the program has a logger.
@@ -29,22 +25,70 @@ pub(crate) fn open_log() {
     let _ = selvedge::log::init();
 }
 
-/// As `gossip_enable_stderr`: there is one log, and no file of its own.
-#[unsafe(no_mangle)]
-extern "C" fn gossip_enable_file(_filename: *const c_char, _mode: *const c_char) -> c_int {
-    gossip_enable_stderr()
+/// Has all messages go to a facility from now on.
+fn enable(facility: Result<Facility, c_int>) -> c_int {
+    let answer = catch_unwind(|| {
+        facility::set(facility?);
+        open_log();
+        selvedge::log::set_output(Some(facility::print_logged));
+        gossip::set_debug_output(facility::print_debug);
+        Ok(0)
+    });
+    answer
+        .unwrap_or(Err(EIO))
+        .unwrap_or_else(|errno: c_int| -errno)
 }
 
-/// As `gossip_enable_stderr`.
+/// Messages go to the standard error stream.
 #[unsafe(no_mangle)]
-extern "C" fn gossip_enable_syslog(_priority: c_int) -> c_int {
-    gossip_enable_stderr()
+extern "C" fn gossip_enable_stderr() -> c_int {
+    enable(Ok(Facility::Stderr))
+}
+
+/// Messages go to the standard output stream.
+#[unsafe(no_mangle)]
+extern "C" fn gossip_enable_stdout() -> c_int {
+    enable(Ok(Facility::Stdout))
+}
+
+/// Messages go to a file, which is opened as fopen(3) does. If it cannot be opened they go where they
+/// went.
+///
+/// # Safety
+/// The texts are null or end with a zero.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gossip_enable_file(filename: *const c_char, mode: *const c_char) -> c_int {
+    if filename.is_null() || mode.is_null() {
+        return -EINVAL;
+    }
+    // SAFETY: not null, and the caller promises the zero.
+    let name = unsafe { CStr::from_ptr(filename) };
+    // SAFETY: as above.
+    let mode = unsafe { CStr::from_ptr(mode) };
+    enable(Facility::open(name, mode))
+}
+
+/// Messages go to the system's log, debug messages with this priority and errors with `LOG_ERR`.
+#[unsafe(no_mangle)]
+extern "C" fn gossip_enable_syslog(priority: c_int) -> c_int {
+    enable(Ok(Facility::Syslog(priority)))
+}
+
+/// Ends the facility, and the debug messages: errors go to the standard error stream.
+#[unsafe(no_mangle)]
+extern "C" fn gossip_disable() -> c_int {
+    gossip::disable();
+    enable(Ok(Facility::Stderr))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn gossip_set_debug_mask(debug_on: c_int, mask: u64) -> c_int {
-    let mask = if debug_on == 0 { 0 } else { mask };
-    gossip::set_debug_mask(Mask(mask));
+    match debug_on {
+        0 => gossip::disable(),
+        1 => gossip::set_debug_mask(Mask(mask)),
+        _ => return -EINVAL,
+    }
+    gossip::set_debug_output(facility::print_debug);
     0
 }
 
@@ -64,8 +108,40 @@ unsafe extern "C" fn gossip_get_debug_mask(debug_on: *mut c_int, mask: *mut u64)
     0
 }
 
+/// What stands in front of each message (`enum gossip_logstamp`).
 #[unsafe(no_mangle)]
-extern "C" fn gossip_disable() -> c_int {
-    gossip::disable();
-    0
+extern "C" fn gossip_set_logstamp(stamp: c_int) -> c_int {
+    match Stamp::from_raw(stamp) {
+        Some(stamp) => {
+            facility::set_stamp(stamp);
+            0
+        }
+        None => -EINVAL,
+    }
+}
+
+/// Prints a message of the application, which `gossip.h` has formatted.
+///
+/// # Safety
+/// The text ends with a zero.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gossip_print(prefix: c_char, text: *const c_char) -> c_int {
+    if text.is_null() {
+        return -EINVAL;
+    }
+    // SAFETY: not null, and the caller promises the zero.
+    let text = unsafe { CStr::from_ptr(text) };
+    let printed = catch_unwind(|| facility::print(prefix as u8, text.to_bytes()));
+    printed.map_or(-EIO, |()| 0)
+}
+
+/// Prints the calls that led here.
+#[unsafe(no_mangle)]
+extern "C" fn gossip_backtrace() {
+    // A panic has nobody to be told to.
+    let _ = catch_unwind(|| {
+        for line in Backtrace::force_capture().to_string().lines() {
+            facility::print(b'E', format!("\t[bt] {}\n", line.trim()).as_bytes());
+        }
+    });
 }

@@ -10,6 +10,7 @@
 
 mod address;
 mod answer;
+mod facility;
 mod gossip;
 mod info;
 mod life;

@@ -142,3 +142,22 @@ fn what_c_can_get_wrong_has_its_code_and_harms_nothing() {
         assert!(said.contains(sentence), "{said}");
     }
 }
+
+#[test]
+fn messages_go_to_files_streams_and_the_system_s_log() {
+    let file =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gossip-{}", std::process::id()));
+    let output = Command::new(compile("gossip"))
+        .arg(own_url("gossip"))
+        .arg(&file)
+        .env_remove("FI_LOG_LEVEL")
+        .output()
+        .unwrap();
+    // Without it there is nothing to remove.
+    let _ = std::fs::remove_file(&file);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(errors, "[E] stderr\n[E] disabled\n");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(printed, "before, [E] stdout, after\n");
+}
