@@ -12,6 +12,7 @@ use selvedge::{Counter, Errno, Error, Result};
 
 use crate::cq::{BUDGET, Progress, Sink};
 use crate::driven::Driven;
+use crate::identity::{DomainId, OfDomain};
 use crate::lock::Mode;
 use crate::wait::{Awaited, SPIN, Waiting};
 use crate::work::List;
@@ -22,6 +23,7 @@ use crate::work::List;
 /// bytes are counted. Numbers wrap around. In a forked child it counts nothing, and a wait fails with
 /// [`Errno::BadF`].
 pub struct Cntr {
+    domain: DomainId,
     good: AtomicU64,
     bad: AtomicU64,
     /// The lowest number that somebody who sleeps waits for. All accesses to these three are
@@ -51,10 +53,10 @@ impl Cntr {
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller.
-        unsafe { Self::open_patient(attr, mode, SPIN) }
+        unsafe { Self::open_patient(attr, &DomainId::unnamed(), mode, SPIN) }
     }
 
-    /// As [`Self::open`]; threads that wait look for `spin` at most before they sleep.
+    /// As [`Self::open`], for a domain; threads that wait look for `spin` at most before they sleep.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -64,12 +66,14 @@ impl Cntr {
     #[expect(unsafe_code, reason = "passes the promise about threads to the lock")]
     pub unsafe fn open_patient(
         attr: &Attr,
+        domain: &DomainId,
         mode: Mode,
         spin: Duration,
     ) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller; progress only adds to counters.
         let driven = unsafe { Driven::new(mode) };
         Ok(Arc::new(Self {
+            domain: domain.clone(),
             good: AtomicU64::new(0),
             bad: AtomicU64::new(0),
             wake_at: AtomicU64::new(u64::MAX),
@@ -97,6 +101,11 @@ impl Cntr {
     pub fn detach(&self, ep: &Arc<dyn Progress>) {
         self.waiting_threads.remove(&**ep);
         self.driven.detach(ep);
+    }
+
+    /// Has threads keep apart by a lock from here on, whatever was promised.
+    pub(crate) fn share(&self) {
+        self.driven.share();
     }
 
     /// What it counts.
@@ -209,16 +218,17 @@ impl Counter for Cntr {
     }
 }
 
-/// A counter of the object model, as this package's own.
+/// A counter of the object model, called `name` in messages, as this package's own of a domain.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one of another provider.
-pub(crate) fn own(cntr: &Arc<dyn Counter>) -> Result<Arc<Cntr>, Error> {
+/// [`Errno::Inval`] for one of another domain.
+pub(crate) fn own(
+    domain: &DomainId,
+    name: &str,
+    cntr: &Arc<dyn Counter>,
+) -> Result<Arc<Cntr>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Counter>::clone(cntr);
-    any.downcast().map_err(|_| {
-        let what = format!("{cntr:?} was opened from another provider's domain");
-        Error::new(Errno::Inval, what)
-    })
+    domain.own(name, any, cntr)
 }
 
 /// A thread that waits for a number, or for another number of errors than there were.
@@ -279,9 +289,16 @@ impl Awaited for Change<'_> {
     }
 }
 
+impl OfDomain for Cntr {
+    fn domain(&self) -> &DomainId {
+        &self.domain
+    }
+}
+
 impl fmt::Debug for Cntr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cntr")
+            .field("domain", &self.domain)
             .field("events", &self.events)
             .field("good", &self.good)
             .field("bad", &self.bad)
@@ -393,6 +410,7 @@ mod tests {
 
     /// Adds one to a counter when another has reached a number.
     fn queue(gate: &Arc<Cntr>, threshold: u64, sum: &Arc<Cntr>, works: &Arc<Works>) {
+        let domain = sum.domain.clone();
         let [at, sum] = [gate, sum].map(|cntr| Arc::clone(cntr) as Arc<dyn Counter>);
         let (cntr, op) = (&at, Op::Add(&sum, 1));
         let work = Work {
@@ -400,7 +418,7 @@ mod tests {
             threshold,
             op,
         };
-        let item = Item::new(&work, works.ticket(), 0, None).unwrap();
+        let item = Item::new(&work, works.ticket(), &domain, 0, None).unwrap();
         gate.work.add(item, works);
         gate.release_work();
     }

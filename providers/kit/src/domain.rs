@@ -7,23 +7,29 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use selvedge::info::{Progress, Threading};
+use selvedge::info::{Progress, RxAttr, Threading};
 use selvedge::trigger::{Op, Ticket, Work};
-use selvedge::{CompletionQueue, Counter, Endpoint, Errno, Error, Info, Result, cntr, cq};
+use selvedge::{
+    Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info, Result, SharedReceives, cntr,
+    cq,
+};
 
 use crate::birth::Birth;
 use crate::cntr::{self as counter, Cntr};
 use crate::cq::{CqRing, Progress as Driven};
+use crate::identity::{DomainId, FabricId};
 use crate::lock::Mode;
-use crate::mr::Watchers;
+use crate::mr::{Groups, Watchers};
+use crate::srx::Shared;
 use crate::weak_list::WeakList;
 use crate::work::{self, Item, Owing, Works};
 use crate::{Auto, Drivers, Ep};
 
 /// The common part of domains. Its `Debug` is the domain's title.
 pub struct Base {
-    title: String,
+    id: DomainId,
     mode: Mode,
+    groups: Groups,
     /// How long threads that wait look before they sleep.
     spin: Duration,
     birth: Birth,
@@ -42,11 +48,16 @@ struct Opened {
 }
 
 impl Base {
-    /// A domain that is opened with `info`, called `title` in messages.
+    /// A domain of `fabric` that is opened with `info`, called `title` in messages.
     ///
     /// # Errors
     /// The system's, when automatic progress is asked for and there can be no thread.
-    pub fn open(info: &Info, title: String, spin: Duration) -> Result<Self, Error> {
+    pub fn open(
+        info: &Info,
+        fabric: &FabricId,
+        title: String,
+        spin: Duration,
+    ) -> Result<Self, Error> {
         let attr = &info.domain_attr;
         let auto = match [attr.control_progress, attr.data_progress].contains(&Progress::Auto) {
             true => {
@@ -66,18 +77,25 @@ impl Base {
                 attr.control_progress
             ),
         );
-        Ok(Self {
-            title,
-            mode: match info.threading_promise() {
-                // The thread of automatic progress has promised nothing.
-                _ if auto.is_some() => Mode::Safe,
-                Threading::Domain | Threading::Completion => Mode::Asserted,
-                _ => Mode::Safe,
+        let (mode, groups) = match info.threading_promise() {
+            // The thread of automatic progress has promised nothing.
+            _ if auto.is_some() => (Mode::Safe, Groups::Together),
+            Threading::Domain => (Mode::Asserted, Groups::Together),
+            Threading::Completion => match Groups::of(info) {
+                Groups::Together => (Mode::Safe, Groups::Together),
+                Groups::Apart => (Mode::Asserted, Groups::Apart),
             },
+            _ => (Mode::Safe, Groups::Together),
+        };
+        let id = DomainId::new(title, fabric.clone());
+        Ok(Self {
+            watchers: Arc::new(Watchers::of(&id, groups)),
+            id,
+            mode,
+            groups,
             spin,
             birth: Birth::here(),
             auto,
-            watchers: Arc::default(),
             opened: Mutex::default(),
         })
     }
@@ -85,6 +103,20 @@ impl Base {
     /// What locks of the domain's objects may rely on.
     pub const fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Which domain it is.
+    pub const fn id(&self) -> &DomainId {
+        &self.id
+    }
+
+    /// What the locks of an endpoint may rely on that is bound so. An event queue belongs to no
+    /// domain, and whoever reads it has promised nothing: what it drives has locks.
+    pub fn mode_of(&self, bind: &Bindings) -> Mode {
+        match bind.eq {
+            Some(_) => Mode::Safe,
+            None => self.mode,
+        }
     }
 
     /// What drives an endpoint of the domain: its queues, its counters, those of regions, and the
@@ -115,7 +147,7 @@ impl Base {
         self.check_birth()?;
         // SAFETY: `mode` comes from the promise of `Hints::promise_threading`, which covers the
         // queues of this domain and the endpoints bound to them.
-        let cq = unsafe { CqRing::open_patient(attr, self.mode, self.spin) }?;
+        let cq = unsafe { CqRing::open_patient(attr, &self.id, self.mode, self.spin) }?;
         self.opened().add_cq(&cq)?;
         Ok(cq)
     }
@@ -127,9 +159,21 @@ impl Base {
     pub fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
         self.check_birth()?;
         // SAFETY: as for queues; the promise covers the domain's counters too.
-        let cntr = unsafe { Cntr::open_patient(attr, self.mode, self.spin) }?;
+        let cntr = unsafe { Cntr::open_patient(attr, &self.id, self.mode, self.spin) }?;
         self.opened().add_cntr(&cntr)?;
         Ok(cntr)
+    }
+
+    /// Opens a shared receive context, whose receives have `iov_limit` pieces at most.
+    ///
+    /// # Errors
+    /// [`Errno::OpNotSupp`] where endpoints share nothing; [`Self::check_birth`].
+    pub fn srx(&self, attr: &RxAttr, iov_limit: usize) -> Result<Arc<dyn SharedReceives>, Error> {
+        self.check_birth()?;
+        let asked = "a shared receive context (ep_attr.rx_ctx_cnt of FI_SHARED_CONTEXT)";
+        self.groups
+            .check_span(&self.id, "a shared receive context", asked)?;
+        Ok(Shared::open(attr, &self.id, iov_limit))
     }
 
     /// Queues work; `E` is the provider's endpoint.
@@ -141,15 +185,17 @@ impl Base {
     /// As [`selvedge::Domain::queue_work`].
     pub unsafe fn queue_work<E: Endpoint + Owing>(&self, work: &Work<'_>) -> Result<Ticket, Error> {
         self.check_birth()?;
+        self.groups
+            .check_span(&self.id, "work that waits", "FI_TRIGGER")?;
         work::check(&work.op, self)?;
-        let cntr = counter::own(work.cntr)?;
+        let cntr = counter::own(&self.id, "counter of work that waits", work.cntr)?;
         let ledger = match &work.op {
-            Op::Post { ep, .. } => Some(work::own_ledger::<E>(ep)?),
+            Op::Post { ep, .. } => Some(work::own_ledger::<E>(&self.id, ep)?),
             Op::Set(..) | Op::Add(..) => None,
         };
         let works = self.opened().works(self.auto.as_ref())?;
         let ticket = works.ticket();
-        let item = Item::new(work, ticket, Arc::as_ptr(&cntr).addr(), ledger)?;
+        let item = Item::new(work, ticket, &self.id, Arc::as_ptr(&cntr).addr(), ledger)?;
         cntr.work.add(item, &works);
         cntr.release_work();
         works.run();
@@ -182,7 +228,8 @@ impl Base {
     /// As [`selvedge::Domain::flush_work`].
     pub fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
         self.birth.check()?;
-        let cntr = cntr.map(counter::own).transpose();
+        let own = |cntr| counter::own(&self.id, "counter whose work is taken back", cntr);
+        let cntr = cntr.map(own).transpose();
         let cntr = cntr.map_err(|error| error.errno())?;
         let opened = self.opened();
         let all = opened.cntrs.iter();
@@ -245,6 +292,46 @@ impl Opened {
 
 impl fmt::Debug for Base {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.title)
+        f.write_str(self.id.title())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge::{Caps, Hints};
+
+    use super::*;
+
+    fn open(caps: Caps) -> Base {
+        // SAFETY: one thread uses what is opened from these hints.
+        let hints = unsafe { Hints::new().promise_threading(Threading::Completion) };
+        let hints = hints.caps(caps);
+        let (info, spin) = (hints.info(), Duration::ZERO);
+        Base::open(info, &FabricId::of(info), "a domain".into(), spin).unwrap()
+    }
+
+    /// The errors of what is of use to all endpoints: shared receives, counters of regions.
+    fn refusals(base: &Base) -> Vec<Error> {
+        let cntr = base.cntr(&cntr::Attr::default()).unwrap();
+        let srx = base.srx(&RxAttr::default(), 1).map(drop);
+        let watched = base.watchers().watch(&cntr).map(drop);
+        [srx, watched].into_iter().filter_map(Result::err).collect()
+    }
+
+    #[test]
+    fn where_groups_have_no_locks_nothing_is_of_use_to_all_of_them() {
+        let apart = open(Caps::MSG);
+        assert_eq!(apart.mode(), Mode::Asserted);
+        let refused = refusals(&apart);
+        assert_eq!(refused.len(), 2);
+        for error in refused {
+            assert_eq!(error.errno(), Errno::OpNotSupp);
+            assert!(error.what().contains("FI_THREAD_COMPLETION"), "{error}");
+        }
+        for caps in [Caps::RMA_EVENT, Caps::TRIGGER] {
+            let together = open(Caps::MSG | caps);
+            assert_eq!(together.mode(), Mode::Safe);
+            assert!(refusals(&together).is_empty());
+        }
     }
 }

@@ -40,6 +40,11 @@ impl Driven {
         }
     }
 
+    /// Has threads keep apart by a lock from here on ([`Lock::share`]).
+    pub(crate) fn share(&self) {
+        self.list.share();
+    }
+
     /// Adds one. Attaching twice is attaching once.
     pub(crate) fn attach(&self, ep: Arc<dyn Progress>) {
         let mut list = self.list.lock();

@@ -11,6 +11,7 @@ use selvedge::{Errno, Error, EventQueue, Result};
 
 use crate::cq::{BUDGET, Progress, Sink};
 use crate::driven::Driven;
+use crate::identity::FabricId;
 use crate::wait::{Awaited, SPIN, Waiting};
 
 /// A queue of events and errors, in the order in which they came.
@@ -18,6 +19,7 @@ use crate::wait::{Awaited, SPIN, Waiting};
 /// Its size bounds what the application writes. What a provider pushes is kept beyond it: no event
 /// is lost. Events are rare, so its lock is always there, whatever was promised about threads.
 pub struct Queue {
+    fabric: FabricId,
     events: Mutex<VecDeque<Result<Event, ErrEntry>>>,
     size: usize,
     driven: Driven,
@@ -25,13 +27,14 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Opens a queue (fi_eq_open(3)).
+    /// Opens a queue of a fabric (fi_eq_open(3)).
     ///
     /// # Errors
     /// [`Errno::NoSys`] for a wait object that is not offered, by name. The system's, when
     /// descriptors are short.
-    pub fn open(attr: &Attr) -> Result<Arc<Self>, Error> {
+    pub fn open(attr: &Attr, fabric: &FabricId) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
+            fabric: fabric.clone(),
             events: Mutex::default(),
             size: match attr.size {
                 0 => DEFAULT_SIZE,
@@ -40,6 +43,11 @@ impl Queue {
             driven: Driven::shared(),
             waiting_threads: Waiting::open("event queue", attr.wait_obj, SPIN)?,
         }))
+    }
+
+    /// The fabric that it was opened from.
+    pub const fn fabric(&self) -> &FabricId {
+        &self.fabric
     }
 
     /// Has reads drive `object` from now on. Attaching twice is attaching once.
@@ -204,6 +212,7 @@ impl Awaited for News<'_> {
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")
+            .field("fabric", &self.fabric)
             .field("size", &self.size)
             .finish_non_exhaustive()
     }
@@ -223,7 +232,7 @@ mod tests {
         let mut attr = Attr::default();
         attr.wait_obj = wait_obj;
         attr.size = size;
-        Queue::open(&attr).unwrap()
+        Queue::open(&attr, &FabricId::of(&selvedge::Info::default())).unwrap()
     }
 
     fn event(number: u64) -> Event {

@@ -20,6 +20,7 @@
 //! | [`sep::Scalable`] | the ready-made scalable endpoint, over ordinary ones |
 //! | [`ip`] | interfaces, names and an address vector, for providers over IP |
 //! | [`domain::Base`] | what every domain keeps |
+//! | [`DomainId`], [`FabricId`] | what an object was opened from, compared when objects are bound |
 //! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
 //! | [`Ledger`] | who is told of deferred work |
@@ -50,6 +51,7 @@ pub mod domain;
 mod driven;
 mod ep;
 pub mod eq;
+mod identity;
 pub mod inherit;
 pub mod ip;
 pub mod lock;
@@ -65,5 +67,6 @@ mod work;
 
 pub use auto::{Auto, offer_progress};
 pub use ep::{Drivers, Ep, RemoteCounters, own_av, own_eq, own_srx};
+pub use identity::{DomainId, FabricId, OfDomain};
 pub use report::Report;
 pub use work::{Ledger, Owing};

@@ -17,7 +17,7 @@ use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMo
 use crate::birth::Birth;
 use crate::copy::Shared;
 
-pub use counts::{Bound, Counts, Due, Watchers};
+pub use counts::{Bound, Counts, Due, Groups, Watchers};
 
 /// Pieces of a registered region.
 pub const MR_IOV_LIMIT: usize = 1;

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use selvedge::{Address, AddressVector, Domain, Errno, Error, FiAddr, Result, av};
 use selvedge_kit::av::{Table, insert_symmetric};
 use selvedge_kit::birth::Birth;
+use selvedge_kit::{DomainId, OfDomain};
 
 use crate::name::{Name, host_of};
 
 /// Names of peers. Inserting one makes no contact with it.
 pub(crate) struct Av {
     birth: Birth,
+    domain: DomainId,
     table: Table<Name>,
     /// Who knows what nodes and services are on each link.
     links: [Arc<dyn Domain>; 2],
@@ -20,9 +22,15 @@ pub(crate) struct Av {
 }
 
 impl Av {
-    pub(crate) fn open(attr: &av::Attr, links: [Arc<dyn Domain>; 2], host: u64) -> Self {
+    pub(crate) fn open(
+        attr: &av::Attr,
+        domain: &DomainId,
+        links: [Arc<dyn Domain>; 2],
+        host: u64,
+    ) -> Self {
         Self {
             birth: Birth::here(),
+            domain: domain.clone(),
             table: Table::with_capacity(attr.count),
             links,
             host,
@@ -43,6 +51,12 @@ impl Av {
     /// The name behind an index.
     pub(crate) fn name(&self, addr: FiAddr) -> Option<Name> {
         self.table.lookup(addr)
+    }
+}
+
+impl OfDomain for Av {
+    fn domain(&self) -> &DomainId {
+        &self.domain
     }
 }
 
@@ -137,6 +151,11 @@ fn resolve(link: &dyn Domain, node: &str, service: &str) -> Result<Address, Erro
 
 impl fmt::Debug for Av {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "address vector of {} names of lnx", self.table.len())
+        write!(
+            f,
+            "address vector of {} names of {:?}",
+            self.table.len(),
+            self.domain
+        )
     }
 }

@@ -8,6 +8,7 @@ use selvedge::{
     AddressVector, Bindings, CompletionQueue, Counter, Endpoint, EpOption, EpOptionName, Error,
     EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
 };
+use selvedge_kit::FabricId;
 use selvedge_kit::av::plain;
 use selvedge_kit::domain::Base;
 
@@ -22,6 +23,7 @@ use crate::wire::EAGER;
 /// Both links, near and far.
 #[derive(Clone)]
 pub(crate) struct Fabric {
+    pub(crate) id: FabricId,
     pub(crate) links: [Info; 2],
 }
 
@@ -49,7 +51,7 @@ impl selvedge::Fabric for Fabric {
         let [near, far] = links;
         let links = [(near.open()?, near), (far.open()?, far)];
         Ok(Arc::new(Domain {
-            base: Base::open(info, title, config.spin_time)?,
+            base: Base::open(info, &self.id, title, config.spin_time)?,
             host: name::host(&config.host),
             config,
             links: links.map(|(domain, info)| (info, domain)),
@@ -57,7 +59,7 @@ impl selvedge::Fabric for Fabric {
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        Ok(selvedge_kit::eq::Queue::open(attr)?)
+        Ok(selvedge_kit::eq::Queue::open(attr, &self.id)?)
     }
 }
 
@@ -78,7 +80,7 @@ unsafe impl selvedge::Domain for Domain {
         self.base.check_birth()?;
         plain(attr, &self.base)?;
         let links = self.links.each_ref().map(|(_, domain)| Arc::clone(domain));
-        Ok(Arc::new(Av::open(attr, links, self.host)))
+        Ok(Arc::new(Av::open(attr, self.base.id(), links, self.host)))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
@@ -118,8 +120,9 @@ unsafe impl selvedge::Domain for Domain {
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         self.base.check_birth()?;
+        let links = self.links.each_ref().map(|(_, domain)| Arc::clone(domain));
         // SAFETY: passed on from the caller.
-        unsafe { register(self.links(), self.base.watchers(), region, attr) }
+        unsafe { register(links, self.base.watchers(), region, attr) }
     }
 }
 
@@ -131,6 +134,6 @@ impl fmt::Debug for Domain {
 
 impl fmt::Debug for Fabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("lnx fabric")
+        self.id.fmt(f)
     }
 }

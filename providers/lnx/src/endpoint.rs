@@ -85,8 +85,8 @@ impl Endpoint {
         links: &[(Info, Arc<dyn selvedge::Domain>); 2],
         host: u64,
     ) -> Result<Arc<Self>, Error> {
-        let ep = Ep::resolve(bind, info)?;
-        let av: Arc<Av> = own_av(bind, "an endpoint of type FI_EP_RDM")?;
+        let ep = Ep::resolve(bind, info, base.id())?;
+        let av: Arc<Av> = own_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?;
         let src = info.src_addr.as_ref().map(own_name).transpose()?;
         let [near, far] = links;
         let links = [
@@ -107,7 +107,7 @@ impl Endpoint {
         state.listen().map_err(failed)?;
         let inner = Arc::new(Inner {
             waiters: Arc::clone(state.ep.waiters()),
-            state: Native::new(locked(base.mode(), state)),
+            state: Native::new(locked(base.mode_of(bind), state)),
             epoll,
         });
         let endpoint = Arc::new(Self {

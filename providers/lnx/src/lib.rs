@@ -23,6 +23,7 @@ mod domain;
 mod endpoint;
 mod link;
 mod memory;
+mod mirror;
 mod mr;
 mod name;
 mod post;

@@ -1,11 +1,15 @@
 //! Registered memory: a region of each link, under one key.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge::{
     Counter, Desc, Domain, Errno, Error, Info, IovMut, MemoryRegion, MrAccess, MrMode, mr,
 };
+use selvedge_kit::cntr::Cntr;
+use selvedge_kit::cq::Progress;
 use selvedge_kit::mr::Watchers;
+
+use crate::mirror::Mirror;
 
 /// A region of both links.
 #[derive(Debug)]
@@ -13,8 +17,45 @@ pub(crate) struct Region {
     near: Arc<dyn MemoryRegion>,
     /// None for memory that peers may not use.
     far: Option<Arc<dyn MemoryRegion>>,
+    links: [Arc<dyn Domain>; 2],
     /// The counters of both, which drive what is around the links, too.
     watchers: Arc<Watchers>,
+    counted: Mutex<Vec<Counted>>,
+}
+
+/// A counter of ours, and what counts for it at the links.
+#[derive(Debug)]
+struct Counted {
+    cntr: Arc<Cntr>,
+    mirrors: [Arc<Mirror>; 2],
+}
+
+impl Counted {
+    fn open(cntr: &Arc<Cntr>, links: &[Arc<dyn Domain>; 2]) -> Result<Self, Error> {
+        let [near, far] = links;
+        let mirrors = [Mirror::open(cntr, &**near)?, Mirror::open(cntr, &**far)?];
+        let counted = Self {
+            cntr: Arc::clone(cntr),
+            mirrors,
+        };
+        for mirror in counted.progress() {
+            cntr.attach(&mirror)?;
+        }
+        Ok(counted)
+    }
+
+    fn progress(&self) -> [Arc<dyn Progress>; 2] {
+        let mirrors = self.mirrors.each_ref();
+        mirrors.map(|mirror| Arc::clone(mirror) as Arc<dyn Progress>)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        for mirror in self.progress() {
+            self.cntr.detach(&mirror);
+        }
+    }
 }
 
 impl MemoryRegion for Region {
@@ -31,9 +72,20 @@ impl MemoryRegion for Region {
             let what = "a counter for a region that peers may not use";
             return Err(Error::new(Errno::Inval, what));
         };
-        self.near.bind_counter(cntr, what)?;
-        far.bind_counter(cntr, what)?;
-        self.watchers.watch(cntr).map(drop)
+        let cntr = self.watchers.watch(cntr)?;
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        // One counter of both events counts an operation that is both once, at the links, too.
+        let known = counted.iter().position(|it| Arc::ptr_eq(&it.cntr, &cntr));
+        let at = match known {
+            Some(at) => at,
+            None => {
+                counted.push(Counted::open(&cntr, &self.links)?);
+                counted.len() - 1
+            }
+        };
+        let [of_near, of_far] = &counted[at].mirrors;
+        self.near.bind_counter(of_near.counter(), what)?;
+        far.bind_counter(of_far.counter(), what)
     }
 }
 
@@ -57,11 +109,12 @@ pub(crate) fn set_modes(mode: MrMode, [near, far]: &mut [Info; 2]) {
 /// As [`Domain::reg`].
 #[expect(unsafe_code, reason = "the caller's promise about the memory")]
 pub(crate) unsafe fn register(
-    [near, far]: [&dyn Domain; 2],
+    links: [Arc<dyn Domain>; 2],
     watchers: &Arc<Watchers>,
     memory: &[IovMut],
     attr: &mr::Attr,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
+    let [near, far] = &links;
     // SAFETY: passed on from the caller; the region lives no longer than ours.
     let near = unsafe { near.reg(memory, attr)? };
     let is_remote = attr
@@ -79,6 +132,8 @@ pub(crate) unsafe fn register(
     Ok(Arc::new(Region {
         near,
         far,
+        links,
         watchers: Arc::clone(watchers),
+        counted: Mutex::default(),
     }))
 }

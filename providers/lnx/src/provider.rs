@@ -9,7 +9,7 @@ use selvedge::{
     Registry, Result, param,
 };
 use selvedge_kit::mr::MR_IOV_LIMIT;
-use selvedge_kit::{attr, offer_progress};
+use selvedge_kit::{FabricId, attr, offer_progress};
 
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
@@ -184,7 +184,10 @@ impl Provider for Lnx {
             links.push(registry.adopt(found, &hints)?);
         }
         let links: [Info; 2] = links.try_into().expect("one for each of two");
-        Ok(Arc::new(Fabric { links }))
+        Ok(Arc::new(Fabric {
+            id: FabricId::of(info),
+            links,
+        }))
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 use selvedge_abi::{AvAttr, Fid, FidAv, addr};
+use selvedge_kit::{DomainId, OfDomain};
 
 use crate::domain;
 use crate::object::{Handle, call, counted, done};
@@ -229,6 +230,12 @@ fn text(from: &str) -> Result<Option<CString>> {
         return Ok(None);
     }
     CString::new(from).map(Some).map_err(|_| Errno::Inval)
+}
+
+impl OfDomain for Av {
+    fn domain(&self) -> &DomainId {
+        &self.domain.id
+    }
 }
 
 impl fmt::Debug for Av {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use selvedge::{Counter, Error, Result, cntr, wait};
 use selvedge_abi::{CntrAttr, Fid, FidCntr};
+use selvedge_kit::{DomainId, OfDomain};
 
 use crate::cq::wait_descriptor;
 use crate::domain;
@@ -143,6 +144,12 @@ impl Counter for Cntr {
         // SAFETY: the library keeps the descriptor open as long as the counter.
         self.descriptor
             .map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+}
+
+impl OfDomain for Cntr {
+    fn domain(&self) -> &DomainId {
+        &self.domain.id
     }
 }
 

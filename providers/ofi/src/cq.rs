@@ -17,6 +17,7 @@ use std::time::Duration;
 use selvedge::cq::{Attr, Entry, ErrEntry};
 use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, Result, wait};
 use selvedge_abi::{CqAttr, CqErrEntry, Fid, FidCq, addr, given, number};
+use selvedge_kit::{DomainId, OfDomain};
 
 use crate::domain;
 use crate::object::{Handle, call, counted, done, millis};
@@ -358,6 +359,12 @@ const EMPTY: CqErrEntry = CqErrEntry {
     err_data_size: 0,
     src_addr: u64::MAX,
 };
+
+impl OfDomain for Cq {
+    fn domain(&self) -> &DomainId {
+        &self.domain.id
+    }
+}
 
 impl fmt::Debug for Cq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,6 +16,7 @@ use selvedge::{
     Info, IovMut, MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
 };
 use selvedge_abi::{AtomicAttr, FidDomain, number};
+use selvedge_kit::DomainId;
 use selvedge_kit::av::plain;
 
 use crate::av::Av;
@@ -41,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) addr_format: AddrFormat,
     pub(crate) max_err_data: usize,
     pub(crate) mr_mode: MrMode,
-    name: String,
+    pub(crate) id: DomainId,
     local_keys: LocalKeys,
     /// For regions that have to be an endpoint's.
     endpoints: Mutex<Vec<Weak<Endpoint>>>,
@@ -59,9 +60,10 @@ impl Domain {
         let library = fabric.library;
         let described = library.describe(info, ptr::null_mut())?;
         let attr = &info.domain_attr;
-        let name = format!("domain {:?} of {}", attr.name, info.fabric_attr.prov_name);
+        let title = format!("ofi domain {}", attr.name);
+        let id = DomainId::new(title, fabric.id.clone());
         let at = fabric.parent()?;
-        let handle = Handle::open(library, &name, |out| {
+        let handle = Handle::open(library, format_args!("{id:?}"), |out| {
             // SAFETY: the fabric is open, the description is the library's.
             unsafe {
                 call!(
@@ -82,7 +84,7 @@ impl Domain {
                 addr_format: info.addr_format,
                 max_err_data: attr.max_err_data,
                 mr_mode: attr.mr_mode,
-                name,
+                id,
                 local_keys: LocalKeys::of_size(attr.mr_key_size),
                 endpoints: Mutex::default(),
             }),
@@ -118,7 +120,7 @@ impl Inner {
 
     /// What is opened from it, in words.
     pub(crate) fn of(&self, what: &str) -> String {
-        format!("{what} of {}", self.name)
+        format!("{what} of {:?}", self.id)
     }
 
     pub(crate) fn next_local_key(&self) -> u64 {
@@ -208,6 +210,6 @@ unsafe impl selvedge::Domain for Domain {
 
 impl fmt::Debug for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.inner.name)
+        f.write_str(self.inner.id.title())
     }
 }

@@ -25,7 +25,7 @@ use crate::cm::name_of;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::domain;
-use crate::object::{Handle, call, done, foreign};
+use crate::object::{Handle, call, done};
 use crate::opened;
 use crate::pep::own_eq;
 
@@ -73,10 +73,8 @@ impl Endpoint {
         };
         let asks_for = request.as_ref().map_or(ptr::null_mut(), |it| it.handle);
         let handle = open_handle(domain, info, asks_for)?;
-        let av = match &bind.av {
-            Some(av) => Some(own::<Av, _>(Arc::<dyn AddressVector>::clone(av))?),
-            None => None,
-        };
+        let av = bind.av.as_ref().map(|av| own_av(domain, av));
+        let av = av.transpose()?;
         if av.is_none() && !is_connected {
             return Err(Error::new(
                 Errno::NoAv,
@@ -134,7 +132,7 @@ impl Endpoint {
         ];
         for (cntr, flags) in each {
             if let Some(cntr) = cntr {
-                let cntr = own::<Cntr, _>(Arc::<dyn Counter>::clone(cntr))?;
+                let cntr = own_cntr(&self.domain, "counter of an endpoint", cntr)?;
                 self.bind("a counter", cntr.fid()?, flags.bits())?;
             }
         }
@@ -144,7 +142,11 @@ impl Endpoint {
     fn bind_all(&self) -> Result<(), Error> {
         let bound = &self._bound;
         if let Some(eq) = &bound.eq {
-            self.bind("an event queue", own_eq(eq)?.fid()?, 0)?;
+            self.bind(
+                "an event queue",
+                own_eq(eq, &self.domain.fabric, &self.domain.id)?.fid()?,
+                0,
+            )?;
         }
         if let Some(av) = &self.av {
             self.bind("an address vector", av.fid()?, 0)?;
@@ -156,8 +158,8 @@ impl Endpoint {
             true => number::bind::SELECTIVE_COMPLETION,
             false => 0,
         };
-        let tx = own::<Cq, _>(Arc::<dyn CompletionQueue>::clone(&bound.tx_cq))?;
-        let rx = own::<Cq, _>(Arc::<dyn CompletionQueue>::clone(&bound.rx_cq))?;
+        let tx = own_cq(&self.domain, "tx_cq of an endpoint", &bound.tx_cq)?;
+        let rx = own_cq(&self.domain, "rx_cq of an endpoint", &bound.rx_cq)?;
         let (of_tx, of_rx) = (selective(bound.tx_selective), selective(bound.rx_selective));
         match Arc::ptr_eq(&tx, &rx) && of_tx == of_rx {
             true => self.bind("a completion queue", tx.fid()?, send | recv | of_tx)?,
@@ -226,38 +228,30 @@ impl Endpoint {
     }
 }
 
-/// What was opened here, and not by another provider.
-pub(crate) fn own<T: Send + Sync + 'static, D: ?Sized + fmt::Debug>(
-    it: Arc<D>,
-) -> Result<Arc<T>, Error>
-where
-    Arc<D>: IntoAny,
-{
-    let other = Arc::clone(&it);
-    it.into_any().downcast().map_err(|_| foreign(other))
+/// A completion queue, as the library's of this domain.
+fn own_cq(
+    domain: &domain::Inner,
+    name: &str,
+    cq: &Arc<dyn CompletionQueue>,
+) -> Result<Arc<Cq>, Error> {
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn CompletionQueue>::clone(cq);
+    domain.id.own(name, any, cq)
 }
 
-/// Objects of the object model, as any.
-pub(crate) trait IntoAny {
-    fn into_any(self) -> Arc<dyn Any + Send + Sync>;
+/// A counter, likewise.
+pub(crate) fn own_cntr(
+    domain: &domain::Inner,
+    name: &str,
+    cntr: &Arc<dyn Counter>,
+) -> Result<Arc<Cntr>, Error> {
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Counter>::clone(cntr);
+    domain.id.own(name, any, cntr)
 }
 
-impl IntoAny for Arc<dyn AddressVector> {
-    fn into_any(self) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
-}
-
-impl IntoAny for Arc<dyn CompletionQueue> {
-    fn into_any(self) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
-}
-
-impl IntoAny for Arc<dyn Counter> {
-    fn into_any(self) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
+/// An address vector, likewise.
+fn own_av(domain: &domain::Inner, av: &Arc<dyn AddressVector>) -> Result<Arc<Av>, Error> {
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
+    domain.id.own("address vector of an endpoint", any, av)
 }
 
 // SAFETY: libfabric promises what the trait asks for: after a completion, and after `fi_close`, it

@@ -75,6 +75,11 @@ impl Eq {
         self.handle.own_fid()
     }
 
+    /// Whether it was opened from this fabric of the library.
+    pub(crate) fn is_of(&self, fabric: &Arc<fabric::Inner>) -> bool {
+        Arc::ptr_eq(&self.fabric, fabric)
+    }
+
     /// The next event of which there is still the object that it is about.
     fn next(&self, take: impl Fn(*mut u32, *mut c_void, usize) -> isize) -> Result<Event> {
         loop {
@@ -288,6 +293,6 @@ impl EventQueue for Eq {
 
 impl fmt::Debug for Eq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event queue of {:?}", self.fabric.library)
+        write!(f, "event queue of {:?}", self.fabric.id)
     }
 }

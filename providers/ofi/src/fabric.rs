@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use selvedge::{Error, EventQueue, Info, PassiveEndpoint, Result, eq};
 use selvedge_abi::{Fid, FidFabric};
+use selvedge_kit::FabricId;
 
 use crate::domain::Domain;
 use crate::eq::Eq;
@@ -32,27 +33,26 @@ pub(crate) struct Fabric {
 pub(crate) struct Inner {
     handle: Handle<FidFabric>,
     pub(crate) library: &'static Library,
-    name: String,
+    pub(crate) id: FabricId,
 }
 
 impl Fabric {
     pub(crate) fn open(library: &'static Library, info: &Info) -> Result<Self, Error> {
-        let name = format!(
-            "fabric {:?} of {}",
-            info.fabric_attr.name, info.fabric_attr.prov_name
-        );
+        let id = FabricId::of(info);
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|inner| inner.strong_count() > 0);
         let mut found = open.iter().filter_map(Weak::upgrade);
-        if let Some(inner) = found.find(|inner| inner.is(library, &name)) {
+        if let Some(inner) = found.find(|inner| inner.is(library, &id)) {
             return Ok(Self { inner });
         }
         let described = library.describe(info, ptr::null_mut())?;
-        let handle = Handle::open(library, &name, |out| library.open_fabric(&described, out))?;
+        let handle = Handle::open(library, format_args!("{id:?}"), |out| {
+            library.open_fabric(&described, out)
+        })?;
         let inner = Arc::new(Inner {
             handle,
             library,
-            name,
+            id,
         });
         open.push(Arc::downgrade(&inner));
         Ok(Self { inner })
@@ -61,8 +61,8 @@ impl Fabric {
 
 impl Inner {
     /// Whether it is this fabric, opened by this process.
-    fn is(&self, library: &'static Library, name: &str) -> bool {
-        ptr::eq(self.library, library) && self.name == name && self.handle.at().is_ok()
+    fn is(&self, library: &'static Library, id: &FabricId) -> bool {
+        ptr::eq(self.library, library) && self.id == *id && self.handle.at().is_ok()
     }
 
     /// Where it is, for opening something from it.
@@ -98,6 +98,6 @@ impl selvedge::Fabric for Fabric {
 
 impl fmt::Debug for Fabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.inner.name)
+        self.inner.id.fmt(f)
     }
 }

@@ -15,7 +15,7 @@ use selvedge_abi::{FidMr, MrAttr, number};
 
 use crate::cntr::Cntr;
 use crate::domain;
-use crate::endpoint::{Endpoint, own};
+use crate::endpoint::{Endpoint, own_cntr};
 use crate::object::{Handle, call};
 
 /// A region of the library.
@@ -136,7 +136,7 @@ impl MemoryRegion for Region {
     /// Where the library wants regions of this kind enabled behind their counters, it refuses: they
     /// are enabled when they are registered.
     fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
-        let cntr = own::<Cntr, _>(Arc::clone(cntr))?;
+        let cntr = own_cntr(&self.domain, "counter of a region", cntr)?;
         let (fid, other) = (self.handle.own_fid()?, cntr.fid()?);
         let flags = what.bits();
         // SAFETY: both objects are open, and the counter stays as long as the region.

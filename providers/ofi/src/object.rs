@@ -164,14 +164,6 @@ pub(crate) fn done(answer: impl Answer) -> Result {
     }
 }
 
-/// What another provider has opened.
-pub(crate) fn foreign(what: impl fmt::Debug) -> Error {
-    Error::new(
-        Errno::Inval,
-        format!("{what:?} was opened by another provider or another library"),
-    )
-}
-
 fn forked(errno: Errno) -> Error {
     let what = "this is an object of the process that this one was forked from";
     Error::new(errno, what)

@@ -17,7 +17,7 @@ use selvedge_abi::FidPep;
 use crate::cm::name_of;
 use crate::eq::Eq;
 use crate::fabric;
-use crate::object::{Handle, call, done, foreign};
+use crate::object::{Handle, call, done};
 use crate::opened;
 
 /// A passive endpoint of the library.
@@ -36,7 +36,7 @@ impl Pep {
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<Self>, Error> {
-        let queue = own_eq(&eq)?;
+        let queue = own_eq(&eq, fabric, &"a passive endpoint")?;
         let described = fabric.library.describe(info, ptr::null_mut())?;
         let at = fabric.parent()?;
         let handle = Handle::open(fabric.library, "a passive endpoint", |out| {
@@ -61,10 +61,24 @@ impl Pep {
     }
 }
 
-/// An event queue, as this provider's own.
-pub(crate) fn own_eq(eq: &Arc<dyn EventQueue>) -> Result<Arc<Eq>, Error> {
+/// An event queue, as the library's own of a fabric; `user` is what is bound to it.
+///
+/// # Errors
+/// [`Errno::Inval`] for one of another fabric, with both.
+pub(crate) fn own_eq(
+    eq: &Arc<dyn EventQueue>,
+    fabric: &Arc<fabric::Inner>,
+    user: &dyn fmt::Debug,
+) -> Result<Arc<Eq>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
-    any.downcast().map_err(|_| foreign(eq))
+    let own = any.downcast::<Eq>().ok();
+    own.filter(|own| own.is_of(fabric)).ok_or_else(|| {
+        let id = &fabric.id;
+        let what = format!(
+            "{user:?} ({id:?}): the event queue is of another fabric ({eq:?}); open both from one"
+        );
+        Error::new(Errno::Inval, what)
+    })
 }
 
 impl Pep {

@@ -4,6 +4,7 @@ use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 use selvedge_kit::av::{Peer, Vector, insert_symmetric};
 use selvedge_kit::birth::Birth;
 use selvedge_kit::coll::Members;
+use selvedge_kit::{DomainId, OfDomain};
 
 use crate::name::{Name, service_address};
 
@@ -11,15 +12,17 @@ use crate::name::{Name, service_address};
 #[derive(Debug)]
 pub(crate) struct Av {
     birth: Birth,
+    domain: DomainId,
     table: Vector<Name>,
 }
 
 impl Av {
     /// # Errors
     /// As [`Vector::open`].
-    pub(crate) fn open(attr: &av::Attr) -> Result<Self, Error> {
+    pub(crate) fn open(attr: &av::Attr, domain: &DomainId) -> Result<Self, Error> {
         Ok(Self {
             birth: Birth::here(),
+            domain: domain.clone(),
             table: Vector::open(attr, "shm")?,
         })
     }
@@ -67,6 +70,12 @@ impl Av {
     /// Whether an index names a context other than the first.
     pub(crate) fn names_context(&self, addr: FiAddr) -> bool {
         self.table.table().apart(addr).1 != 0
+    }
+}
+
+impl OfDomain for Av {
+    fn domain(&self) -> &DomainId {
+        &self.domain
     }
 }
 

@@ -15,7 +15,7 @@ use selvedge::{
 use selvedge_kit::domain::Base;
 use selvedge_kit::mr::Watchers;
 use selvedge_kit::sep::{self, Scalable, Seat};
-use selvedge_kit::{atomic, coll, own_av, srx};
+use selvedge_kit::{FabricId, atomic, coll, own_av};
 
 use crate::av::Av;
 use crate::config::Config;
@@ -27,8 +27,7 @@ use crate::rma::sibling::Siblings;
 use crate::special::{self, Special};
 
 /// The memory of this machine.
-#[derive(Clone, Copy)]
-pub(crate) struct Fabric;
+pub(crate) struct Fabric(FabricId);
 
 /// A domain of the shm provider.
 pub(crate) struct Domain(Arc<Parts>);
@@ -67,6 +66,12 @@ impl Shared {
 /// Counts the domains of this process.
 static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(0);
 
+impl Fabric {
+    pub(crate) fn open(info: &Info) -> Self {
+        Self(FabricId::of(info))
+    }
+}
+
 impl Parts {
     /// What an endpoint is to be called.
     fn name(&self, info: &Info) -> Result<Name, Error> {
@@ -103,7 +108,7 @@ impl Parts {
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
             return coll::open(info, bind, &self.base, |info, bind, mail| {
-                let av = own_av(bind, "an endpoint with FI_COLLECTIVE")?;
+                let av = own_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
                 let layer = Some(mail);
                 let endpoint = self.open(name, info, bind, Place { layer, seat })?;
                 Ok(endpoint.into_inner(av))
@@ -123,7 +128,12 @@ impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
         let config = Config::read(info.params())?;
         let index = NEXT_DOMAIN.fetch_add(1, Ordering::Relaxed);
-        let base = Base::open(info, format!("shm domain {index}"), config.spin_time)?;
+        let base = Base::open(
+            info,
+            &self.0,
+            format!("shm domain {index}"),
+            config.spin_time,
+        )?;
         let shared = Shared::new(info.domain_attr.mr_mode, base.watchers());
         Ok(Arc::new(Domain(Arc::new(Parts {
             base,
@@ -135,7 +145,7 @@ impl selvedge::Fabric for Fabric {
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        Ok(selvedge_kit::eq::Queue::open(attr)?)
+        Ok(selvedge_kit::eq::Queue::open(attr, &self.0)?)
     }
 }
 
@@ -155,7 +165,7 @@ unsafe impl selvedge::Domain for Domain {
 
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
         self.0.base.check_birth()?;
-        Ok(Arc::new(Av::open(attr)?))
+        Ok(Arc::new(Av::open(attr, self.0.base.id())?))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
@@ -206,8 +216,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        self.0.base.check_birth()?;
-        Ok(srx::Shared::open(attr, crate::cmd::IOV_LIMIT))
+        self.0.base.srx(attr, crate::cmd::IOV_LIMIT)
     }
 
     fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
@@ -237,6 +246,6 @@ impl fmt::Debug for Domain {
 
 impl fmt::Debug for Fabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("shm fabric")
+        self.0.fmt(f)
     }
 }

@@ -112,8 +112,8 @@ impl Endpoint {
         shared: Arc<Shared>,
         place: Place,
     ) -> Result<Self, Error> {
-        let ep = Ep::resolve(bind, info)?.with_layer(place.layer);
-        let av = own_av(bind, "an endpoint of the shm provider")?;
+        let ep = Ep::resolve(bind, info, base.id())?.with_layer(place.layer);
+        let av = own_av(bind, base.id(), "an endpoint of the shm provider")?;
         let drivers = base.drivers(&ep);
         let ledger = Arc::clone(ep.ledger());
         let key = AuthKey::of(info)?;
@@ -123,13 +123,13 @@ impl Endpoint {
         let manner = Manner::new(info, config.inject_size);
         let (domain, counts_peers) = (Arc::clone(&shared), ep.counts_peers());
         let mut state = State::new(config, manner, ep, av, control, shared);
-        let srx = own_srx(bind)?;
+        let srx = own_srx(bind, base.id())?;
         if let Some(srx) = &srx {
             state.inbound.share(srx);
         }
         let inner = Arc::new(Inner {
             waiters: Arc::clone(state.ep.waiters()),
-            state: Native::new(locked(base.mode(), state)),
+            state: Native::new(locked(base.mode_of(bind), state)),
             epoll,
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;

@@ -413,6 +413,10 @@ impl fmt::Debug for Region {
 
 #[cfg(test)]
 mod tests {
+    use selvedge::Info;
+    use selvedge_kit::mr::Groups;
+    use selvedge_kit::{DomainId, FabricId};
+
     use super::*;
 
     fn attr(access: MrAccess, key: u64) -> mr::Attr {
@@ -427,7 +431,10 @@ mod tests {
     }
 
     fn domain(mode: MrMode) -> Arc<Shared> {
-        Arc::new(Shared::new(mode, &Arc::default()))
+        let fabric = FabricId::of(&Info::default());
+        let domain = DomainId::new("a domain", fabric);
+        let watchers = Arc::new(Watchers::of(&domain, Groups::Together));
+        Arc::new(Shared::new(mode, &watchers))
     }
 
     /// Memory that is never freed.

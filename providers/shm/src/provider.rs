@@ -63,8 +63,8 @@ impl Provider for Shm {
         Ok(offers.into())
     }
 
-    fn fabric(&self, _info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
-        Ok(Arc::new(Fabric))
+    fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
+        Ok(Arc::new(Fabric::open(info)))
     }
 }
 

@@ -15,7 +15,7 @@ use selvedge_kit::domain::Base;
 use selvedge_kit::ip::{Av, own_address};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::{self, Scalable};
-use selvedge_kit::{atomic, coll, own_av, own_eq, srx};
+use selvedge_kit::{FabricId, atomic, coll, own_av, own_eq};
 
 use crate::config::Config;
 use crate::endpoint::{self, MIN_MULTI_RECV, Place};
@@ -25,8 +25,8 @@ use crate::row::Row;
 use crate::wire::hello::DATA_MAX;
 
 /// The networks of this host.
-#[derive(Clone, Debug)]
 pub(crate) struct Fabric {
+    pub(crate) id: FabricId,
     pub(crate) config: Config,
 }
 
@@ -65,7 +65,7 @@ impl Parts {
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
             return coll::open(info, bind, &self.base, |info, bind, mail| {
-                let av = own_av(bind, "an endpoint with FI_COLLECTIVE")?;
+                let av = own_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
                 place.layer = Some(mail);
                 let endpoint = self.open(info, bind, place)?;
                 Ok(endpoint.into_inner(av))
@@ -100,7 +100,7 @@ impl selvedge::Fabric for Fabric {
     fn domain(&self, info: &Info) -> Result<Arc<dyn selvedge::Domain>, Error> {
         let config = Config::read(info.params())?;
         let title = format!("tcp domain {}", info.domain_attr.name);
-        let base = Base::open(info, title, config.spin_time)?;
+        let base = Base::open(info, &self.id, title, config.spin_time)?;
         let keys = Keys::new(info.domain_attr.mr_mode).counted_by(base.watchers());
         Ok(Arc::new(Domain(Arc::new(Parts {
             base,
@@ -111,7 +111,7 @@ impl selvedge::Fabric for Fabric {
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        Ok(selvedge_kit::eq::Queue::open(attr)?)
+        Ok(selvedge_kit::eq::Queue::open(attr, &self.id)?)
     }
 
     fn passive_endpoint(
@@ -119,7 +119,8 @@ impl selvedge::Fabric for Fabric {
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
-        Ok(Passive::open(info, self.config.clone(), &own_eq(&eq)?)?)
+        let eq = own_eq(&eq, &self.id, &"a passive endpoint")?;
+        Ok(Passive::open(info, self.config.clone(), &eq)?)
     }
 }
 
@@ -141,6 +142,7 @@ unsafe impl selvedge::Domain for Domain {
         self.0.base.check_birth()?;
         Ok(Arc::new(Av::open(
             attr,
+            self.0.base.id(),
             &self.0.family,
             "selvedge::tcp::av",
         )?))
@@ -189,8 +191,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        self.0.base.check_birth()?;
-        Ok(srx::Shared::open(attr, crate::post::IOV_LIMIT))
+        self.0.base.srx(attr, crate::post::IOV_LIMIT)
     }
 
     fn mr_mode(&self) -> MrMode {
@@ -205,6 +206,12 @@ unsafe impl selvedge::Domain for Domain {
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         self.0.base.check_birth()?;
         self.0.keys.register(region, attr)
+    }
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.id.fmt(f)
     }
 }
 

@@ -126,7 +126,7 @@ impl Endpoint {
         keys: Arc<Keys>,
         place: Place,
     ) -> Result<Arc<Self>, Error> {
-        let ep = Ep::resolve(bind, info)?.with_layer(place.layer);
+        let ep = Ep::resolve(bind, info, base.id())?.with_layer(place.layer);
         let config = config.keyed(info)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
             Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
@@ -136,14 +136,14 @@ impl Endpoint {
         let (mut door, mut av, mut connection) = (None, None, Connection::default());
         match info.ep_attr.ep_type {
             EpType::Rdm => {
-                av = Some(own_av(bind, "an endpoint of type FI_EP_RDM")?);
+                av = Some(own_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?);
                 door = Some(match place.listener {
                     Some(listener) => Door::at(listener, &config, &epoll)?,
                     None => Door::open(from.unwrap_or(ANYWHERE), &config, &epoll)?,
                 });
             }
             EpType::Msg => {
-                connection.eq = Arc::downgrade(&bound_eq(bind)?);
+                connection.eq = Arc::downgrade(&bound_eq(bind, base)?);
                 match take(info.handle)? {
                     Taken::Nothing => {}
                     Taken::Request(caller) => connection.request = Some(caller),
@@ -178,13 +178,13 @@ impl Endpoint {
         };
         let mut state = State::new(parts);
         state.own.context = place.context;
-        let srx = own_srx(bind)?;
+        let srx = own_srx(bind, base.id())?;
         if let Some(srx) = &srx {
             state.inbound.share(srx);
         }
         let inner = Arc::new(Inner {
             waiters: Arc::clone(state.ep.waiters()),
-            state: Native::new(locked(base.mode(), state)),
+            state: Native::new(locked(base.mode_of(bind), state)),
             epoll,
         });
         let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
@@ -278,12 +278,12 @@ fn locked(mode: Mode, state: State) -> Lock<State> {
     unsafe { Lock::with_mode(mode, state) }
 }
 
-fn bound_eq(bind: &Bindings) -> Result<Arc<Queue>, Error> {
+fn bound_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
     let Some(eq) = &bind.eq else {
         let what = "an endpoint of type FI_EP_MSG needs an event queue";
         return Err(Error::new(Errno::NoEq, what));
     };
-    own_eq(eq)
+    own_eq(eq, base.id().fabric(), base.id())
 }
 
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]

@@ -10,7 +10,7 @@ use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
-use selvedge_kit::{attr, coll};
+use selvedge_kit::{FabricId, attr, coll};
 
 use crate::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
@@ -65,7 +65,10 @@ impl Provider for Tcp {
 
     fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
         let config = Config::read(info.params())?;
-        Ok(Arc::new(Fabric { config }))
+        Ok(Arc::new(Fabric {
+            id: FabricId::of(info),
+            config,
+        }))
     }
 }
 

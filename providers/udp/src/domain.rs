@@ -7,6 +7,7 @@ use selvedge::{
     AddressVector, Bindings, CompletionQueue, Counter, Endpoint, Error, EventQueue, Info, IovMut,
     MemoryRegion, MrMode, Result, av, cntr, cq, eq, mr,
 };
+use selvedge_kit::FabricId;
 use selvedge_kit::av::plain;
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::Av;
@@ -16,8 +17,7 @@ use crate::config::Config;
 use crate::endpoint;
 
 /// The networks of this host.
-#[derive(Clone, Copy)]
-pub(crate) struct Fabric;
+pub(crate) struct Fabric(pub(crate) FabricId);
 
 /// A domain of the udp provider.
 pub(crate) struct Domain {
@@ -32,14 +32,14 @@ impl selvedge::Fabric for Fabric {
         let config = Config::read(info.params())?;
         let title = format!("udp domain {}", info.domain_attr.name);
         Ok(Arc::new(Domain {
-            base: Base::open(info, title, config.spin_time)?,
+            base: Base::open(info, &self.0, title, config.spin_time)?,
             config,
             keys: Arc::new(Keys::new(info.domain_attr.mr_mode)),
         }))
     }
 
     fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        Ok(selvedge_kit::eq::Queue::open(attr)?)
+        Ok(selvedge_kit::eq::Queue::open(attr, &self.0)?)
     }
 }
 
@@ -59,7 +59,12 @@ unsafe impl selvedge::Domain for Domain {
     fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
         self.base.check_birth()?;
         plain(attr, &self.base)?;
-        Ok(Arc::new(Av::open(attr, "udp", "selvedge::udp::av")?))
+        Ok(Arc::new(Av::open(
+            attr,
+            self.base.id(),
+            "udp",
+            "selvedge::udp::av",
+        )?))
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
@@ -95,6 +100,6 @@ impl fmt::Debug for Domain {
 
 impl fmt::Debug for Fabric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("udp fabric")
+        self.0.fmt(f)
     }
 }

@@ -90,10 +90,10 @@ impl Endpoint {
             let what = format!("the udp provider has no endpoints of type {other}");
             return Err(Error::new(Errno::Inval, what));
         }
-        let ep = Ep::resolve(bind, info)?;
-        let av: Arc<Av> = own_av(bind, "an endpoint of type FI_EP_DGRAM")?;
+        let ep = Ep::resolve(bind, info, base.id())?;
+        let av: Arc<Av> = own_av(bind, base.id(), "an endpoint of type FI_EP_DGRAM")?;
         let eq = match &bind.eq {
-            Some(eq) => Arc::downgrade(&own_eq(eq)?),
+            Some(eq) => Arc::downgrade(&own_eq(eq, base.id().fabric(), base.id())?),
             None => Weak::new(),
         };
         let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));
@@ -118,7 +118,7 @@ impl Endpoint {
         })?;
         let inner = Arc::new(Inner {
             waiters: Arc::clone(state.ep.waiters()),
-            state: Native::new(locked(base.mode(), state)),
+            state: Native::new(locked(base.mode_of(bind), state)),
             epoll,
         });
         let endpoint = Arc::new(Self {

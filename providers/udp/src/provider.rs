@@ -8,7 +8,7 @@ use selvedge::{
 };
 use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::mr::MR_IOV_LIMIT;
-use selvedge_kit::{attr, offer_progress};
+use selvedge_kit::{FabricId, attr, offer_progress};
 
 use crate::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
@@ -56,8 +56,8 @@ impl Provider for Udp {
         Ok(offers.collect())
     }
 
-    fn fabric(&self, _info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
-        Ok(Arc::new(Fabric))
+    fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
+        Ok(Arc::new(Fabric(FabricId::of(info))))
     }
 }
 

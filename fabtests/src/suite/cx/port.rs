@@ -152,10 +152,25 @@ impl Port {
         threshold: u64,
         told: Told,
     ) -> Result<(u64, Ticket), Errno> {
+        self.defer_in(&self.domain, post, cntr, threshold, told)
+    }
+
+    /// The same by another domain than the port's.
+    ///
+    /// # Errors
+    /// What that domain answers.
+    pub(crate) fn defer_in(
+        &self,
+        domain: &Arc<dyn Domain>,
+        post: impl Into<Post>,
+        cntr: &Arc<dyn Counter>,
+        threshold: u64,
+        told: Told,
+    ) -> Result<(u64, Ticket), Errno> {
         let (post, mut state) = (post.into(), self.state.borrow_mut());
         let context = state.next;
         let when = When {
-            domain: Arc::clone(&self.domain),
+            domain: Arc::clone(domain),
             cntr: Arc::clone(cntr),
             threshold,
             told,

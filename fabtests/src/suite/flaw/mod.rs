@@ -7,6 +7,7 @@
 
 mod endpoint;
 mod known;
+mod mixed;
 mod objects;
 mod provider;
 mod queue;
@@ -193,6 +194,8 @@ flaws! {
     IgnoresHosts,
     /// a fabric has one domain
     OneDomain,
+    /// objects of other domains are said to be bound
+    MixesDomains,
     /// signals are blocked by whoever opens an endpoint
     BlocksSignals,
     /// descriptors are left to programs that are started

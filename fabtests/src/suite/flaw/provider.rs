@@ -14,16 +14,17 @@ use selvedge::info::{RxAttr, Version};
 use selvedge::rma::WriteMsg;
 use selvedge::trigger::{Done, Op, Ticket, Transfer, Work};
 use selvedge::{
-    Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint,
-    EpOption, EpOptionName, Errno, Error, EventQueue, Fabric, Hints, Info, Iov, IovMut,
-    MemoryRegion, MrAccess, MrMode, OpFlags, PassiveEndpoint, Provider, Query, Result,
-    ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, eq, mr, msg, param,
-    tagged,
+    Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Counters, Domain,
+    Endpoint, EpOption, EpOptionName, Errno, Error, EventQueue, Fabric, Hints, Info, Iov, IovMut,
+    LateBindings, MemoryRegion, MrAccess, MrMode, OpFlags, PassiveEndpoint, Provider, Query,
+    Result, ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, eq, mr, msg,
+    param, tagged,
 };
 
 use super::Flaw;
 use super::endpoint::{FlawedEndpoint, copied, flipped, similar};
 use super::known::KNOWN;
+use super::mixed::{Own, mixed};
 use super::objects::{FlawedAv, FlawedCounter, FlawedEq, FlawedPassive};
 use super::queue::FlawedQueue;
 use super::region::{FlawedRegion, Regions};
@@ -94,8 +95,13 @@ impl Fabric for FlawedFabric {
         if self.has_domain.swap(true, Ordering::Relaxed) && self.flaw == Flaw::OneDomain {
             return Err(Error::new(Errno::Busy, "there is a domain already"));
         }
+        let inner = self.inner.domain(info)?;
         Ok(Arc::new(FlawedDomain {
-            inner: self.inner.domain(info)?,
+            own: Own {
+                fabric: Arc::clone(&self.inner),
+                domain: Arc::clone(&inner),
+            },
+            inner,
             flaw: self.flaw,
             regions: Arc::default(),
         }))
@@ -111,7 +117,11 @@ impl Fabric for FlawedFabric {
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
-        let inner = self.inner.passive_endpoint(info, FlawedEq::inner(eq))?;
+        let opened = self.inner.passive_endpoint(info, FlawedEq::inner(eq));
+        let inner = mixed(self.flaw, opened, || {
+            let own = self.inner.eq(&eq::Attr::default())?;
+            self.inner.passive_endpoint(info, own)
+        })?;
         Ok(Arc::new(FlawedPassive::new(inner, self.flaw)))
     }
 }
@@ -121,6 +131,7 @@ struct FlawedDomain {
     inner: Arc<dyn Domain>,
     flaw: Flaw,
     regions: Arc<Regions>,
+    own: Own,
 }
 
 // SAFETY: the inner domain keeps the promise; what is planted here changes what is said of messages
@@ -159,7 +170,11 @@ unsafe impl Domain for FlawedDomain {
                 info.tx_attr.op_flags -= OpFlags::DELIVERY_COMPLETE;
                 self.inner.endpoint(&info, bind)?
             }
-            _ => self.inner.endpoint(info, bind)?,
+            _ => {
+                let opened = self.inner.endpoint(info, bind);
+                let own = || self.inner.endpoint(info, self.own.bindings()?);
+                mixed(self.flaw, opened, own)?
+            }
         };
         let inject_size = info.tx_attr.inject_size;
         let own = FlawedEndpoint::new(inner, self.flaw, queue, inject_size);
@@ -177,6 +192,7 @@ unsafe impl Domain for FlawedDomain {
             inner: self.inner.scalable_endpoint(info)?,
             flaw: self.flaw,
             last: Mutex::default(),
+            own: self.own.clone(),
         }))
     }
 
@@ -242,7 +258,8 @@ unsafe impl Domain for FlawedDomain {
                 op,
             };
             // SAFETY: the caller's promise.
-            unsafe { self.inner.queue_work(&work) }
+            let queued = unsafe { self.inner.queue_work(&work) };
+            mixed(self.flaw, queued, || Ok(Ticket(0)))
         };
         match work.op {
             Op::Set(at, value) => queue(Op::Set(&FlawedCounter::inner(Arc::clone(at)), value)),
@@ -287,7 +304,7 @@ unsafe impl Domain for FlawedDomain {
     fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
         let cntr = cntr.map(|cntr| FlawedCounter::inner(Arc::clone(cntr)));
         match self.flaw {
-            Flaw::KeepsWork => Ok(()),
+            Flaw::KeepsWork | Flaw::MixesDomains => Ok(()),
             _ => self.inner.flush_work(cntr.as_ref()),
         }
     }
@@ -322,6 +339,7 @@ struct FlawedScalable {
     flaw: Flaw,
     /// The context that was opened last.
     last: Mutex<Option<Arc<dyn Endpoint>>>,
+    own: Own,
 }
 
 impl ScalableEndpoint for FlawedScalable {
@@ -338,6 +356,9 @@ impl ScalableEndpoint for FlawedScalable {
         let queue = FlawedQueue::of(&bind.tx_cq);
         let bind = unwrapped_bindings(self.flaw, bind);
         let opened = self.inner.context(index, info, bind);
+        let opened = mixed(self.flaw, opened, || {
+            self.inner.context(index, info, self.own.bindings()?)
+        });
         if self.flaw != Flaw::OpensAnyContext {
             let inject_size = info.tx_attr.inject_size;
             let flawed = |inner| FlawedEndpoint::new(inner, self.flaw, queue, inject_size);
@@ -361,16 +382,7 @@ fn unwrapped_bindings(flaw: Flaw, mut bind: Bindings) -> Bindings {
     bind.eq = bind.eq.map(FlawedEq::inner);
     bind.srx = bind.srx.map(FlawedShared::inner);
     let cntrs = &mut bind.cntrs;
-    for cntr in [
-        &mut cntrs.send,
-        &mut cntrs.recv,
-        &mut cntrs.read,
-        &mut cntrs.write,
-        &mut cntrs.remote_read,
-        &mut cntrs.remote_write,
-    ] {
-        *cntr = cntr.take().map(FlawedCounter::inner);
-    }
+    unwrap_counters(cntrs);
     if flaw == Flaw::WrongCounter {
         std::mem::swap(&mut cntrs.send, &mut cntrs.recv);
         std::mem::swap(&mut cntrs.read, &mut cntrs.write);
@@ -384,6 +396,32 @@ fn unwrapped_bindings(flaw: Flaw, mut bind: Bindings) -> Bindings {
         std::mem::forget(fd);
     }
     bind
+}
+
+/// What an open endpoint is bound to, without defects.
+pub(super) fn unwrapped_late(late: &LateBindings) -> LateBindings {
+    let queue =
+        |(cq, is_selective): &(_, bool)| (FlawedQueue::inner(Arc::clone(cq)), *is_selective);
+    let mut cntrs = late.cntrs.clone();
+    unwrap_counters(&mut cntrs);
+    LateBindings {
+        tx_cq: late.tx_cq.as_ref().map(queue),
+        rx_cq: late.rx_cq.as_ref().map(queue),
+        cntrs,
+    }
+}
+
+fn unwrap_counters(cntrs: &mut Counters) {
+    for cntr in [
+        &mut cntrs.send,
+        &mut cntrs.recv,
+        &mut cntrs.read,
+        &mut cntrs.write,
+        &mut cntrs.remote_read,
+        &mut cntrs.remote_write,
+    ] {
+        *cntr = cntr.take().map(FlawedCounter::inner);
+    }
 }
 
 impl FlawedDomain {

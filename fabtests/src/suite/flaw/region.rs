@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use selvedge::{Allocation, Counter, Desc, Error, MemoryRegion, MrAccess};
 
 use super::Flaw;
+use super::mixed::mixed;
 use super::objects::FlawedCounter;
 
 /// The regions of a domain that peers may use, in the order of their births.
@@ -66,7 +67,7 @@ impl<T: ?Sized + MemoryRegion> MemoryRegion for FlawedRegion<T> {
                 let turned = if turned.is_empty() { both } else { turned };
                 self.inner.bind_counter(&cntr, turned)
             }
-            _ => self.inner.bind_counter(&cntr, what),
+            _ => mixed(self.flaw, self.inner.bind_counter(&cntr, what), || Ok(())),
         }
     }
 }

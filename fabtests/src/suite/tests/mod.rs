@@ -8,6 +8,7 @@ mod contexts;
 mod counters;
 mod datagrams;
 mod discovery;
+mod domains;
 mod events;
 mod messages;
 mod pressure;
@@ -41,6 +42,7 @@ const GROUPS: &[(&str, &[Test])] = &[
     ("collectives", collectives::TESTS),
     ("vectors", vectors::TESTS),
     ("contexts", contexts::TESTS),
+    ("domains", domains::TESTS),
     ("closing", closing::TESTS),
     ("pressure", pressure::TESTS),
     ("connections", connections::TESTS),

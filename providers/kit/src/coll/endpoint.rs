@@ -71,14 +71,15 @@ pub fn open(
     base: &Base,
     open: impl FnOnce(&Info, &Bindings, Arc<Mailbox>) -> Result<Inner, Error>,
 ) -> Result<Arc<dyn Endpoint>, Error> {
-    let ep = Ep::resolve_unseen(bind, info)?;
+    let ep = Ep::resolve_unseen(bind, info, base.id())?;
     if bind.srx.is_some() {
         let what = "an endpoint with FI_COLLECTIVE has receives of its own";
         return Err(Error::new(Errno::NoSys, what));
     }
+    let own_eq = |eq| own_eq(eq, base.id().fabric(), base.id());
     let eq = bind.eq.as_ref().map(own_eq).transpose()?;
     let eq = eq.map_or_else(Weak::new, |eq| Arc::downgrade(&eq));
-    let mail = Arc::new(Mailbox::new(base.mode(), Weak::clone(&eq)));
+    let mail = Arc::new(Mailbox::new(base.mode_of(bind), Weak::clone(&eq)));
     let drivers = base.drivers(&ep).with_eq(&eq);
     let (mut below, mut bound) = (info.clone(), bind.clone());
     for caps in [&mut below.caps, &mut below.rx_attr.caps] {
@@ -101,7 +102,7 @@ pub fn open(
     let state = State::new(wire, Roads::new(lanes), Events(Weak::clone(&eq)), sight);
     // SAFETY: `Base` derives the mode from the application's promise about threads, which covers
     // the endpoint; the lock is taken at the top of each call, and never below.
-    let state = Native::new(unsafe { Lock::with_mode(base.mode(), state) });
+    let state = Native::new(unsafe { Lock::with_mode(base.mode_of(bind), state) });
     let engine = Arc::new(Engine::new(state, mail, ep));
     let reported = |is_selective| match is_selective {
         true => OpFlags::empty(),

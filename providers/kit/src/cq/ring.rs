@@ -13,6 +13,7 @@ use super::store::{Store, TURN};
 use super::{BUDGET, Progress, Sink};
 use crate::birth::Birth;
 use crate::driven::Driven;
+use crate::identity::{DomainId, OfDomain};
 use crate::lock::{Lock, Mode};
 use crate::wait::{Awaited, SPIN, Waiting};
 
@@ -28,6 +29,7 @@ use crate::wait::{Awaited, SPIN, Waiting};
 /// [`Errno::BadF`].
 pub struct CqRing {
     birth: Birth,
+    domain: DomainId,
     store: Lock<Store>,
     /// What waits in `store`, errors included: it lets a poll of an empty queue pass its lock by.
     waiting: AtomicUsize,
@@ -53,11 +55,11 @@ impl CqRing {
     #[expect(unsafe_code, reason = "passes the promise about threads to the locks")]
     pub unsafe fn open(attr: &Attr, mode: Mode) -> Result<Arc<Self>, Error> {
         // SAFETY: passed on from the caller.
-        unsafe { Self::open_patient(attr, mode, SPIN) }
+        unsafe { Self::open_patient(attr, &DomainId::unnamed(), mode, SPIN) }
     }
 
-    /// As [`Self::open`]; threads that wait look for `spin` at most before they sleep, unless the
-    /// attributes say otherwise.
+    /// As [`Self::open`], for a domain; threads that wait look for `spin` at most before they sleep,
+    /// unless the attributes say otherwise.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -67,6 +69,7 @@ impl CqRing {
     #[expect(unsafe_code, reason = "passes the promise about threads to the locks")]
     pub unsafe fn open_patient(
         attr: &Attr,
+        domain: &DomainId,
         mode: Mode,
         spin: Duration,
     ) -> Result<Arc<Self>, Error> {
@@ -77,6 +80,7 @@ impl CqRing {
         let driven = unsafe { Driven::new(mode) };
         Ok(Arc::new(Self {
             birth: Birth::here(),
+            domain: domain.clone(),
             store,
             waiting: AtomicUsize::new(0),
             size: checked_size(attr.size)?,
@@ -92,6 +96,19 @@ impl CqRing {
 
     /// The largest size that a queue can be opened with.
     pub const MOST: usize = 1 << 24;
+
+    /// Has threads keep apart by locks from here on, whatever was promised: the queue of an endpoint
+    /// that an event queue drives, which is of no domain.
+    pub(crate) fn share(&self) {
+        self.store.share();
+        self.driven.share();
+    }
+
+    /// Who keeps threads apart that use the queue.
+    #[cfg(test)]
+    pub(crate) fn mode(&self) -> Mode {
+        self.store.mode()
+    }
 
     /// Whether injects that fail have no entry here.
     pub const fn drops_failed_injects(&self) -> bool {
@@ -378,9 +395,16 @@ impl Awaited for Reader<'_> {
     }
 }
 
+impl OfDomain for CqRing {
+    fn domain(&self) -> &DomainId {
+        &self.domain
+    }
+}
+
 impl fmt::Debug for CqRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CqRing")
+            .field("domain", &self.domain)
             .field("size", &self.size)
             .field("waiting", &self.waiting)
             .finish_non_exhaustive()

@@ -12,9 +12,10 @@ use selvedge::{
 use super::late::Late;
 use crate::Auto;
 use crate::birth::Native;
-use crate::cntr::Cntr;
+use crate::cntr::{self, Cntr};
 use crate::cq::{CqRing, Progress};
 use crate::eq::Queue;
+use crate::identity::{DomainId, FabricId, OfDomain};
 use crate::mr::Watchers;
 use crate::srx::Shared;
 use crate::work::Ledger;
@@ -56,6 +57,12 @@ impl Bound {
         self.cntrs.iter().try_for_each(|it| it.attach(progress))
     }
 
+    /// Has threads keep apart by locks at all of them, whatever was promised.
+    fn share(&self) {
+        self.cqs.iter().for_each(|cq| cq.share());
+        self.cntrs.iter().for_each(|it| it.share());
+    }
+
     fn detach(&self, progress: &Arc<dyn Progress>) {
         self.cqs.iter().for_each(|cq| cq.detach(progress));
         self.cntrs.iter().for_each(|it| it.detach(progress));
@@ -78,6 +85,9 @@ impl Drivers {
         progress: &Arc<dyn Progress>,
     ) -> Result<(), Error> {
         let new = late.bound();
+        if self.eq.strong_count() > 0 {
+            new.share();
+        }
         let attached = new.attach(progress);
         let mut bound = self.bound();
         // Those that could not be attached are detached with the others when the endpoint closes.
@@ -86,10 +96,15 @@ impl Drivers {
         attached
     }
 
-    /// Has an event queue drive the endpoint, too.
+    /// Has an event queue drive the endpoint, too. Its readers have promised nothing about threads:
+    /// the endpoint has the lock of [`crate::domain::Base::mode_of`], and what it completes at has
+    /// locks from here on.
     #[must_use]
     pub fn with_eq(mut self, eq: &Weak<Queue>) -> Self {
         self.eq.clone_from(eq);
+        if eq.strong_count() > 0 {
+            self.bound().share();
+        }
         self
     }
 
@@ -144,43 +159,52 @@ impl Drivers {
     }
 }
 
-/// The address vector that an endpoint is bound to, as a provider's own; `title` is what messages
-/// call the endpoint.
+/// The address vector that an endpoint of `domain` is bound to, as a provider's own; `title` is what
+/// messages call the endpoint.
 ///
 /// # Errors
-/// [`Errno::NoAv`] without one, [`Errno::Inval`] for one of another provider.
-pub fn own_av<T: AddressVector>(bind: &Bindings, title: &str) -> Result<Arc<T>, Error> {
+/// [`Errno::NoAv`] without one, [`Errno::Inval`] for one of another domain.
+pub fn own_av<T: AddressVector + OfDomain>(
+    bind: &Bindings,
+    domain: &DomainId,
+    title: &str,
+) -> Result<Arc<T>, Error> {
     let Some(av) = &bind.av else {
         let what = format!("{title} needs an address vector");
         return Err(Error::new(Errno::NoAv, what));
     };
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn AddressVector>::clone(av);
-    any.downcast().map_err(|_| foreign("av", av))
+    domain.own("address vector of an endpoint", any, av)
 }
 
-/// The shared receives that an endpoint is bound to, as this package's own.
+/// The shared receives that an endpoint of `domain` is bound to, as this package's own.
 ///
 /// # Errors
-/// [`Errno::Inval`] for those of another provider.
-pub fn own_srx(bind: &Bindings) -> Result<Option<Arc<Shared>>, Error> {
+/// [`Errno::Inval`] for those of another domain.
+pub fn own_srx(bind: &Bindings, domain: &DomainId) -> Result<Option<Arc<Shared>>, Error> {
     let Some(srx) = &bind.srx else {
         return Ok(None);
     };
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn SharedReceives>::clone(srx);
-    any.downcast().map(Some).map_err(|_| foreign("srx", srx))
+    let own = domain.own("shared receive context of an endpoint", any, srx);
+    own.map(Some)
 }
 
 impl Cntrs {
     /// # Errors
-    /// [`Errno::Inval`] for a counter of another provider.
-    pub(super) fn resolve(bound: &Counters) -> Result<Self, Error> {
+    /// [`Errno::Inval`] for a counter of another domain.
+    pub(super) fn resolve(bound: &Counters, domain: &DomainId) -> Result<Self, Error> {
+        let own = |cntr: &Option<Arc<dyn Counter>>, name| {
+            let own = |cntr| cntr::own(domain, name, cntr);
+            cntr.as_ref().map(own).transpose()
+        };
         Ok(Self {
-            send: own_cntr(bound.send.as_ref(), "send")?,
-            recv: own_cntr(bound.recv.as_ref(), "recv")?,
-            read: own_cntr(bound.read.as_ref(), "read")?,
-            write: own_cntr(bound.write.as_ref(), "write")?,
-            remote_read: own_cntr(bound.remote_read.as_ref(), "remote_read")?,
-            remote_write: own_cntr(bound.remote_write.as_ref(), "remote_write")?,
+            send: own(&bound.send, "send counter of an endpoint")?,
+            recv: own(&bound.recv, "recv counter of an endpoint")?,
+            read: own(&bound.read, "read counter of an endpoint")?,
+            write: own(&bound.write, "write counter of an endpoint")?,
+            remote_read: own(&bound.remote_read, "remote_read counter of an endpoint")?,
+            remote_write: own(&bound.remote_write, "remote_write counter of an endpoint")?,
         })
     }
 
@@ -237,33 +261,33 @@ impl Cntrs {
     }
 }
 
-pub(super) fn own_cq(cq: &Arc<dyn CompletionQueue>, name: &str) -> Result<Arc<CqRing>, Error> {
+/// A completion queue of an endpoint of `domain`, called `name` in messages.
+pub(super) fn own_cq(
+    cq: &Arc<dyn CompletionQueue>,
+    domain: &DomainId,
+    name: &str,
+) -> Result<Arc<CqRing>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn CompletionQueue>::clone(cq);
-    any.downcast().map_err(|_| foreign(name, cq))
+    domain.own(name, any, cq)
 }
 
-/// An event queue, as this package's own.
+/// An event queue, as this package's own of `fabric`; `user` is what is bound to it.
 ///
 /// # Errors
-/// [`Errno::Inval`] for one of another provider.
-pub fn own_eq(eq: &Arc<dyn EventQueue>) -> Result<Arc<Queue>, Error> {
+/// [`Errno::Inval`] for one of another fabric.
+pub fn own_eq(
+    eq: &Arc<dyn EventQueue>,
+    fabric: &FabricId,
+    user: &dyn fmt::Debug,
+) -> Result<Arc<Queue>, Error> {
     let any: Arc<dyn Any + Send + Sync> = Arc::<dyn EventQueue>::clone(eq);
-    any.downcast().map_err(|_| {
-        let what = format!("{eq:?} was opened from another provider's fabric");
+    let own: Arc<Queue> = any.downcast().map_err(|_| {
+        let what = format!(
+            "{user:?} ({fabric:?}): the event queue is of another provider ({eq:?}); open both from \
+             one fabric"
+        );
         Error::new(Errno::Inval, what)
-    })
-}
-
-fn own_cntr(bound: Option<&Arc<dyn Counter>>, name: &str) -> Result<Option<Arc<Cntr>>, Error> {
-    let Some(cntr) = bound else {
-        return Ok(None);
-    };
-    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Counter>::clone(cntr);
-    let own = any.downcast();
-    own.map(Some).map_err(|_| foreign(name, cntr))
-}
-
-fn foreign(name: &str, it: &dyn fmt::Debug) -> Error {
-    let what = format!("endpoint: {name} {it:?} was opened from another provider's domain");
-    Error::new(Errno::Inval, what)
+    })?;
+    fabric.check(user, "event queue", own.fabric())?;
+    Ok(own)
 }

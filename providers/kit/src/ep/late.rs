@@ -5,9 +5,10 @@ use std::sync::Arc;
 use selvedge::{CompletionQueue, Errno, Error, LateBindings};
 
 use super::bound::{Bound, own_cq};
-use super::{Cntrs, Drivers, Ep};
+use super::{Cntrs, Drivers, Ep, RX_CQ, TX_CQ};
 use crate::birth::Native;
 use crate::cq::{CqRing, Progress};
+use crate::identity::DomainId;
 
 /// [`LateBindings`], resolved.
 #[derive(Debug)]
@@ -28,7 +29,11 @@ pub enum RemoteCounters {
 }
 
 impl Late {
-    fn resolve(late: &LateBindings, remote: RemoteCounters) -> Result<Self, Error> {
+    fn resolve(
+        late: &LateBindings,
+        domain: &DomainId,
+        remote: RemoteCounters,
+    ) -> Result<Self, Error> {
         let counts_peers = late.cntrs.remote_read.is_some() || late.cntrs.remote_write.is_some();
         if counts_peers && remote == RemoteCounters::BeforeOpen {
             let what = "a counter of FI_REMOTE_READ or FI_REMOTE_WRITE: this provider tells peers \
@@ -40,12 +45,12 @@ impl Late {
             let Some((cq, is_selective)) = bound else {
                 return Ok(None);
             };
-            Ok::<_, Error>(Some((own_cq(cq, name)?, !is_selective)))
+            Ok::<_, Error>(Some((own_cq(cq, domain, name)?, !is_selective)))
         };
         Ok(Self {
-            tx_cq: queue(&late.tx_cq, "tx_cq")?,
-            rx_cq: queue(&late.rx_cq, "rx_cq")?,
-            cntrs: Cntrs::resolve(&late.cntrs)?,
+            tx_cq: queue(&late.tx_cq, TX_CQ)?,
+            rx_cq: queue(&late.rx_cq, RX_CQ)?,
+            cntrs: Cntrs::resolve(&late.cntrs, domain)?,
         })
     }
 
@@ -96,7 +101,7 @@ impl Drivers {
         progress: &Arc<dyn Progress>,
         state: &Native<T>,
     ) -> Result<(), Error> {
-        let late = Late::resolve(late, remote)?;
+        let late = Late::resolve(late, self.ledger.domain(), remote)?;
         let locked = || {
             let busy = |errno| Error::new(errno, "binding an open endpoint");
             state.lock().map_err(busy)

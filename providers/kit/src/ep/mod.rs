@@ -16,6 +16,8 @@ use crate::cntr::Cntr;
 use crate::coll::Mailbox;
 use crate::complaint::complain;
 use crate::cq::CqRing;
+use crate::identity::DomainId;
+use crate::mr::{Groups, Watchers};
 use crate::sight::{self, Page, Settings, Tally, What};
 use crate::srx::Kind;
 use crate::wait::Waiters;
@@ -61,27 +63,37 @@ impl Ep {
     /// Resolves what an endpoint was bound to.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a completion queue or counter of another provider, and for an `FI_SIGHT_*`
+    /// [`Errno::Inval`] for a completion queue or counter of another domain, and for an `FI_SIGHT_*`
     /// parameter that cannot be read.
-    pub fn resolve(bind: &Bindings, info: &Info) -> Result<Self, Error> {
+    pub fn resolve(bind: &Bindings, info: &Info, domain: &DomainId) -> Result<Self, Error> {
         sight::crash::install(&Settings::read(&Params::from_env())?)?;
-        Self::counting_in(Page::open(&info.fabric_attr.prov_name)?, bind, info)
+        let sight = Page::open(&info.fabric_attr.prov_name)?;
+        Self::counting_in(sight, bind, info, domain)
     }
 
     /// As [`Self::resolve`], for a layer: others see the endpoint below.
     ///
     /// # Errors
     /// As [`Self::resolve`].
-    pub(crate) fn resolve_unseen(bind: &Bindings, info: &Info) -> Result<Self, Error> {
-        Self::counting_in(Page::unseen()?, bind, info)
+    pub(crate) fn resolve_unseen(
+        bind: &Bindings,
+        info: &Info,
+        domain: &DomainId,
+    ) -> Result<Self, Error> {
+        Self::counting_in(Page::unseen()?, bind, info, domain)
     }
 
-    fn counting_in(sight: Page, bind: &Bindings, info: &Info) -> Result<Self, Error> {
-        let tx_cq = own_cq(&bind.tx_cq, "tx_cq")?;
-        let rx_cq = own_cq(&bind.rx_cq, "rx_cq")?;
-        let cntrs = Cntrs::resolve(&bind.cntrs)?;
+    fn counting_in(
+        sight: Page,
+        bind: &Bindings,
+        info: &Info,
+        domain: &DomainId,
+    ) -> Result<Self, Error> {
+        let tx_cq = own_cq(&bind.tx_cq, domain, TX_CQ)?;
+        let rx_cq = own_cq(&bind.rx_cq, domain, RX_CQ)?;
+        let cntrs = Cntrs::resolve(&bind.cntrs, domain)?;
         Ok(Self {
-            ledger: Arc::new(Ledger::new(&tx_cq, &rx_cq, cntrs.clone())),
+            ledger: Arc::new(Ledger::new(domain, &tx_cq, &rx_cq, cntrs.clone())),
             tx_cq,
             rx_cq,
             tx_all: !bind.tx_selective,
@@ -134,7 +146,7 @@ impl Ep {
                 cntrs: self.cntrs.iter().map(Arc::clone).collect(),
             }),
             auto: None,
-            watchers: Arc::default(),
+            watchers: Arc::new(Watchers::of(self.ledger.domain(), Groups::Together)),
             eq: Weak::new(),
             ledger: Arc::clone(&self.ledger),
         }
@@ -379,6 +391,10 @@ const fn resolved(flags: OpFlags, default: OpFlags) -> OpFlags {
 }
 
 const TARGET: &str = "selvedge::core::ep_data";
+
+/// What messages call the queues of an endpoint.
+const TX_CQ: &str = "tx_cq of an endpoint";
+const RX_CQ: &str = "rx_cq of an endpoint";
 
 #[cfg(test)]
 mod tests;

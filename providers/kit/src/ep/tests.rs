@@ -1,6 +1,6 @@
 //! What endpoints report, and where.
 
-use std::sync::{Barrier, mpsc};
+use std::sync::{Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -12,8 +12,10 @@ use selvedge::{
 use super::*;
 use crate::copy::RxBuf;
 use crate::cq::{Progress, Sink};
+use crate::eq::Queue;
 use crate::lock::Mode;
 use crate::srx::{Envelope, Kind, Posted, Source};
+use crate::wait::SPIN;
 
 #[derive(Debug)]
 struct NoPeers;
@@ -74,18 +76,28 @@ impl Counter for ForeignCounter {
     }
 }
 
+/// The domain of all objects here.
+fn domain() -> &'static DomainId {
+    static DOMAIN: OnceLock<DomainId> = OnceLock::new();
+    DOMAIN.get_or_init(DomainId::unnamed)
+}
+
 #[expect(unsafe_code, reason = "opens with the real locks")]
 fn open_cntr(events: Events) -> Arc<Cntr> {
     let mut attr = cntr::Attr::default();
     attr.events = events;
     // SAFETY: the safe mode asks for nothing.
-    unsafe { Cntr::open(&attr, Mode::Safe) }.unwrap()
+    unsafe { Cntr::open_patient(&attr, domain(), Mode::Safe, SPIN) }.unwrap()
+}
+
+fn open_cq() -> Arc<CqRing> {
+    open_cq_of(domain(), Mode::Safe)
 }
 
 #[expect(unsafe_code, reason = "opens with the real locks")]
-fn open_cq() -> Arc<CqRing> {
-    // SAFETY: the safe mode asks for nothing.
-    unsafe { CqRing::open(&cq::Attr::default(), Mode::Safe) }.unwrap()
+fn open_cq_of(domain: &DomainId, mode: Mode) -> Arc<CqRing> {
+    // SAFETY: one thread uses those that are asserted, until they are shared.
+    unsafe { CqRing::open_patient(&cq::Attr::default(), domain, mode, SPIN) }.unwrap()
 }
 
 fn bindings() -> Bindings {
@@ -95,14 +107,14 @@ fn bindings() -> Bindings {
 }
 
 fn ep() -> Ep {
-    Ep::resolve(&bindings(), &Info::default()).unwrap()
+    Ep::resolve(&bindings(), &Info::default(), domain()).unwrap()
 }
 
 fn selective_ep() -> Ep {
     let mut bind = bindings();
     bind.tx_selective = true;
     bind.rx_selective = true;
-    Ep::resolve(&bind, &Info::default()).unwrap()
+    Ep::resolve(&bind, &Info::default(), domain()).unwrap()
 }
 
 #[expect(unsafe_code, reason = "a receive into leaked memory")]
@@ -147,10 +159,35 @@ fn a_queue_of_another_provider_is_refused_by_name() {
             "tx_cq" => bind.tx_cq = Arc::new(Foreign),
             _ => bind.rx_cq = Arc::new(Foreign),
         }
-        let error = Ep::resolve(&bind, &Info::default()).unwrap_err();
+        let error = Ep::resolve(&bind, &Info::default(), domain()).unwrap_err();
         assert_eq!(error.errno(), Errno::Inval);
         assert!(error.what().contains(name), "{error}");
     }
+}
+
+#[test]
+fn a_queue_or_counter_of_another_domain_is_refused_by_name() {
+    let mut bind = bindings();
+    bind.cntrs.send = Some(open_cntr(Events::Comp));
+    let elsewhere = DomainId::unnamed();
+    let error = Ep::resolve(&bind, &Info::default(), &elsewhere).unwrap_err();
+    assert_eq!(error.errno(), Errno::Inval);
+    (bind.tx_cq, bind.rx_cq) = [(); 2].map(|()| open_cq_of(&elsewhere, Mode::Safe)).into();
+    let error = Ep::resolve(&bind, &Info::default(), &elsewhere).unwrap_err();
+    assert!(error.what().contains("send counter"), "{error}");
+}
+
+#[test]
+fn what_an_event_queue_drives_completes_at_queues_with_locks() {
+    let mut bind = bindings();
+    bind.tx_cq = open_cq_of(domain(), Mode::Asserted);
+    let ep = Ep::resolve(&bind, &Info::default(), domain()).unwrap();
+    assert_eq!(ep.tx_cq.mode(), Mode::Asserted);
+    let eq = Queue::open(&selvedge::eq::Attr::default(), domain().fabric()).unwrap();
+    drop(ep.drivers().with_eq(&Weak::new()));
+    assert_eq!(ep.tx_cq.mode(), Mode::Asserted);
+    drop(ep.drivers().with_eq(&Arc::downgrade(&eq)));
+    assert_eq!(ep.tx_cq.mode(), Mode::Safe);
 }
 
 #[test]
@@ -255,7 +292,7 @@ fn under_selective_completion_errors_are_always_reported() {
 fn default_flags_are_added_for_the_short_forms_alone() {
     let mut info = Info::default();
     info.tx_attr.op_flags = OpFlags::COMPLETION;
-    let ep = Ep::resolve(&bindings(), &info).unwrap();
+    let ep = Ep::resolve(&bindings(), &info, domain()).unwrap();
     let short = OpFlags::DEFAULT | OpFlags::REMOTE_CQ_DATA;
     let full = OpFlags::COMPLETION | OpFlags::REMOTE_CQ_DATA;
     assert_eq!(ep.tx_flags(short), full);
@@ -270,7 +307,7 @@ fn counters_count_what_queues_do_not_report() {
     let (send, recv) = (open_cntr(Events::Comp), open_cntr(Events::Bytes));
     bind.cntrs.send = Some(Arc::<Cntr>::clone(&send));
     bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
-    let ep = Ep::resolve(&bind, &Info::default()).unwrap();
+    let ep = Ep::resolve(&bind, &Info::default(), domain()).unwrap();
     ep.tx_done(Context(1), Kind::Msg.sent(), OpFlags::empty(), 8);
     ep.tx_counted(Kind::Msg.sent(), 8);
     ep.tx_failed(Context(1), Kind::Msg.sent(), Errno::Io, FiAddr(0), "");
@@ -302,7 +339,7 @@ fn each_class_of_operations_has_its_counter() {
     for (place, cntr) in places.into_iter().zip(&all) {
         *place = Some(Arc::<Cntr>::clone(cntr));
     }
-    let ep = Ep::resolve(&bind, &Info::default()).unwrap();
+    let ep = Ep::resolve(&bind, &Info::default(), domain()).unwrap();
     let none = OpFlags::empty();
     ep.tx_done(Context(1), Kind::Msg.sent(), none, 1);
     ep.rx_done(receive(none), &MESSAGE, 8, FiAddr(4), &mut Sink::none());
@@ -319,7 +356,7 @@ fn each_class_of_operations_has_its_counter() {
 fn a_counter_of_another_provider_is_refused_by_name() {
     let mut bind = bindings();
     bind.cntrs.remote_write = Some(Arc::new(ForeignCounter));
-    let error = Ep::resolve(&bind, &Info::default()).unwrap_err();
+    let error = Ep::resolve(&bind, &Info::default(), domain()).unwrap_err();
     assert_eq!(error.errno(), Errno::Inval);
     assert!(error.what().contains("remote_write"), "{error}");
 }
@@ -330,7 +367,7 @@ fn a_stranger_is_told_of_in_so_many_bytes() {
     info.domain_attr.max_err_data = 6;
     assert!(!ep().is_unknown(FiAddr::UNSPEC));
     info.caps = Caps::SOURCE_ERR;
-    let ep = Ep::resolve(&bindings(), &info).unwrap();
+    let ep = Ep::resolve(&bindings(), &info, domain()).unwrap();
     assert!(ep.is_unknown(FiAddr::UNSPEC) && !ep.is_unknown(FiAddr(0)));
     for (name, sender) in [("abcde", Some("abcde")), ("abcdef", None)] {
         let address = Address::Str(name.into());
@@ -349,7 +386,7 @@ fn a_look_that_finds_nothing_is_an_error_and_counts_nothing() {
     let mut bind = bindings();
     let recv = open_cntr(Events::default());
     bind.cntrs.recv = Some(Arc::<Cntr>::clone(&recv));
-    let ep = Ep::resolve(&bind, &Info::default()).unwrap();
+    let ep = Ep::resolve(&bind, &Info::default(), domain()).unwrap();
     let look = receive(OpFlags::PEEK);
     ep.rx_no_message(&look);
     let error = error(&ep.rx_cq);

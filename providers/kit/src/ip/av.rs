@@ -6,12 +6,14 @@ use super::resolve;
 use crate::av::{Peer, Vector, insert_symmetric};
 use crate::birth::Birth;
 use crate::coll::Members;
+use crate::identity::{DomainId, OfDomain};
 use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 
 /// Addresses of peers. Inserting one makes no contact with it.
 #[derive(Debug)]
 pub struct Av {
     birth: Birth,
+    domain: DomainId,
     table: Vector<SocketAddr>,
     /// Where its warnings are logged.
     target: &'static str,
@@ -29,15 +31,22 @@ pub fn known_as(addr: SocketAddr) -> SocketAddr {
 }
 
 impl Av {
-    /// Opens one of a domain, whose warnings are logged as `target`'s.
+    /// Opens one of a domain, whose warnings are logged as `target`'s; `family` says whose addresses
+    /// these are, where it has a name.
     ///
     /// # Errors
     /// As [`Vector::open`].
-    pub fn open(attr: &av::Attr, domain: &str, target: &'static str) -> Result<Self, Error> {
+    pub fn open(
+        attr: &av::Attr,
+        domain: &DomainId,
+        family: &str,
+        target: &'static str,
+    ) -> Result<Self, Error> {
         Ok(Self {
             target,
             birth: Birth::here(),
-            table: Vector::open(attr, domain)?,
+            domain: domain.clone(),
+            table: Vector::open(attr, family)?,
         })
     }
 
@@ -93,6 +102,12 @@ fn checked(addr: &Address) -> Result<SocketAddr, &'static str> {
             "it is no IP address and port, as 192.0.2.1:4711; insert_service resolves the name of a \
              host",
         ),
+    }
+}
+
+impl OfDomain for Av {
+    fn domain(&self) -> &DomainId {
+        &self.domain
     }
 }
 
@@ -187,7 +202,8 @@ mod tests {
 
     #[test]
     fn an_address_that_is_refused_says_why_and_what_to_do() {
-        let av = Av::open(&av::Attr::default(), "test", "selvedge::tcp::av").unwrap();
+        let domain = DomainId::unnamed();
+        let av = Av::open(&av::Attr::default(), &domain, "test", "selvedge::tcp::av").unwrap();
         let refusal = |text: &str| {
             let error = av.insert_one(&Address::Str(text.into())).unwrap_err();
             assert_eq!(error.errno(), Errno::Inval);

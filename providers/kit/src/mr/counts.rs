@@ -9,9 +9,10 @@ use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustc_hash::FxHashMap;
-use selvedge::{Counter, Errno, Error, MrAccess};
+use selvedge::{Caps, Counter, Errno, Error, Info, MrAccess};
 
 use crate::cntr::{self, Cntr};
+use crate::identity::DomainId;
 use crate::work::Ledger;
 
 /// What may be counted: bytes that peers have taken, and bytes that they have changed.
@@ -94,8 +95,58 @@ impl Due {
 
 /// The counters of a domain's regions on one side, its endpoints on the other: the former drive the
 /// latter, all of them.
-#[derive(Debug, Default)]
-pub struct Watchers(Mutex<Sides>);
+#[derive(Debug)]
+pub struct Watchers {
+    domain: DomainId,
+    groups: Groups,
+    sides: Mutex<Sides>,
+}
+
+/// Whether objects of a domain may have one thread each, by the groups of endpoints that complete at
+/// the same queues and counters ([`selvedge::info::Threading::Completion`]), and have no locks therefore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Groups {
+    /// Objects may be of use to all endpoints of the domain.
+    #[default]
+    Together,
+    /// None may.
+    Apart,
+}
+
+impl Groups {
+    /// Those of a domain that is opened with `info` under the promise [`selvedge::info::Threading::Completion`]: what
+    /// serves all endpoints has to be asked for when the domain is opened.
+    pub(crate) fn of(info: &Info) -> Self {
+        let serves_all = Caps::RMA_EVENT | Caps::TRIGGER;
+        let shares_receives = info.ep_attr.rx_ctx_cnt == usize::MAX;
+        match info.caps.intersects(serves_all) || shares_receives {
+            true => Self::Together,
+            false => Self::Apart,
+        }
+    }
+
+    /// Makes sure that an object of `domain` may be of use to all its endpoints; it is when `asked` is
+    /// asked for.
+    ///
+    /// # Errors
+    /// [`Errno::OpNotSupp`] where groups are kept apart.
+    pub(crate) fn check_span(
+        self,
+        domain: &DomainId,
+        object: &str,
+        asked: &str,
+    ) -> Result<(), Error> {
+        if self == Self::Together {
+            return Ok(());
+        }
+        let what = format!(
+            "{domain:?}: {object} is of use to all endpoints, which have no locks here: the domain was \
+             opened under FI_THREAD_COMPLETION; ask for {asked} when it is opened, or promise nothing \
+             about threads"
+        );
+        Err(Error::new(Errno::OpNotSupp, what))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Sides {
@@ -104,13 +155,24 @@ struct Sides {
 }
 
 impl Watchers {
+    /// Those of a domain, of which there are none yet.
+    pub fn of(domain: &DomainId, groups: Groups) -> Self {
+        Self {
+            domain: domain.clone(),
+            groups,
+            sides: Mutex::default(),
+        }
+    }
+
     /// Has reads of a counter drive all endpoints, now and later; the counter as this package's own.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a counter of another provider; the system's, when memory is too short to
+    /// [`Errno::Inval`] for a counter of another domain; the system's, when memory is too short to
     /// wait for an endpoint.
     pub fn watch(&self, cntr: &Arc<dyn Counter>) -> Result<Arc<Cntr>, Error> {
-        let cntr = cntr::own(cntr)?;
+        let cntr = cntr::own(&self.domain, "counter of a region", cntr)?;
+        self.groups
+            .check_span(&self.domain, "the counter of a region", "FI_RMA_EVENT")?;
         let mut sides = self.lock();
         let mut ledgers = sides.ledgers.iter().filter_map(Weak::upgrade);
         ledgers.try_for_each(|ledger| ledger.follow(&cntr))?;
@@ -138,6 +200,6 @@ impl Watchers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sides> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sides.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

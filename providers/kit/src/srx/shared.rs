@@ -20,11 +20,13 @@ use selvedge::{
 use super::{Envelope, Kind, PLAIN, Posted, Source};
 use crate::birth::Birth;
 use crate::copy::RxBuf;
+use crate::identity::{DomainId, OfDomain};
 use crate::weak_list::WeakList;
 
 /// The receives of a shared context.
 pub struct Shared {
     birth: Birth,
+    domain: DomainId,
     default: OpFlags,
     iov_limit: usize,
     /// Whether a receive may name its source, which it then must not: peers are known to endpoints.
@@ -50,10 +52,11 @@ pub trait Member: fmt::Debug + Send + Sync {
 }
 
 impl Shared {
-    /// Opens a context whose receives have `iov_limit` pieces at most.
-    pub fn open(attr: &RxAttr, iov_limit: usize) -> Arc<Self> {
+    /// Opens a context of a domain, whose receives have `iov_limit` pieces at most.
+    pub fn open(attr: &RxAttr, domain: &DomainId, iov_limit: usize) -> Arc<Self> {
         Arc::new(Self {
             birth: Birth::here(),
+            domain: domain.clone(),
             default: attr.op_flags,
             iov_limit,
             directs: attr
@@ -175,8 +178,16 @@ impl Tagged for Shared {
     }
 }
 
+impl OfDomain for Shared {
+    fn domain(&self) -> &DomainId {
+        &self.domain
+    }
+}
+
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
+        f.debug_struct("Shared")
+            .field("domain", &self.domain)
+            .finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@ use selvedge::{Counter, Endpoint, Errno, Error, OpFlags};
 use super::copied::Copied;
 use super::ledger::{Debt, Ledger};
 use crate::cntr::{Cntr, own};
+use crate::identity::DomainId;
 
 /// Work that was queued. It keeps nothing alive: what ends meanwhile takes its part of it along.
 #[derive(Debug)]
@@ -55,13 +56,15 @@ impl Item {
     /// Work as it is kept; `ledger` is that of the endpoint, if it is posted to one.
     ///
     /// # Errors
-    /// [`Errno::Inval`] for a counter of another provider; the system's, when memory is short.
+    /// [`Errno::Inval`] for a counter of another domain; the system's, when memory is short.
     pub(crate) fn new(
         work: &Work<'_>,
         ticket: Ticket,
+        domain: &DomainId,
         at: usize,
         ledger: Option<&Arc<Ledger>>,
     ) -> Result<Self, Error> {
+        let own = |cntr| own(domain, "counter that work tells or changes", cntr);
         let action = match (work.op, ledger) {
             (Op::Set(cntr, value), _) => Action::Set(Arc::downgrade(&own(cntr)?), value),
             (Op::Add(cntr, value), _) => Action::Add(Arc::downgrade(&own(cntr)?), value),

@@ -12,10 +12,13 @@ use selvedge::{CompletionFlags, Context, Counter, Errno, Error};
 use crate::cntr::Cntr;
 use crate::cq::{CqRing, Progress};
 use crate::ep::Cntrs;
+use crate::identity::DomainId;
 
 /// What an endpoint owes.
 #[derive(Debug)]
 pub struct Ledger {
+    /// The endpoint's.
+    domain: DomainId,
     bound: Mutex<Bound>,
     /// What drives the endpoint, and counters that it is driven by though it is not bound to them:
     /// those of its work, and of its domain's regions.
@@ -78,13 +81,24 @@ impl Bound {
 }
 
 impl Ledger {
-    pub(crate) fn new(tx_cq: &Arc<CqRing>, rx_cq: &Arc<CqRing>, cntrs: Cntrs) -> Self {
+    pub(crate) fn new(
+        domain: &DomainId,
+        tx_cq: &Arc<CqRing>,
+        rx_cq: &Arc<CqRing>,
+        cntrs: Cntrs,
+    ) -> Self {
         Self {
+            domain: domain.clone(),
             bound: Mutex::new(Bound::new(tx_cq, rx_cq, cntrs)),
             progress: OnceLock::new(),
             followers: Mutex::default(),
             open: Mutex::default(),
         }
+    }
+
+    /// The endpoint's domain.
+    pub(crate) const fn domain(&self) -> &DomainId {
+        &self.domain
     }
 
     /// The endpoint is bound to these from now on.

@@ -20,6 +20,7 @@ use selvedge::trigger::{Op, Ticket, Transfer};
 use selvedge::{Endpoint, Errno, Error, OpFlags, Result};
 
 use crate::cq::{Progress, Sink};
+use crate::identity::DomainId;
 use crate::wait::Rest;
 
 pub(crate) use item::Item;
@@ -209,16 +210,22 @@ fn name(transfer: &Transfer<'_>) -> &'static str {
     }
 }
 
-/// An endpoint as a provider's own, for work that is posted to it.
+/// What an endpoint of `domain` owes, for work that is posted to it; `E` is the provider's own.
 ///
 /// # Errors
-/// [`Errno::Inval`] for an endpoint of another provider.
-pub(crate) fn own_ledger<E: Endpoint + Owing>(
-    ep: &Arc<dyn Endpoint>,
-) -> Result<&Arc<Ledger>, Error> {
+/// [`Errno::Inval`] for an endpoint of another domain.
+pub(crate) fn own_ledger<'a, E: Endpoint + Owing>(
+    domain: &DomainId,
+    ep: &'a Arc<dyn Endpoint>,
+) -> Result<&'a Arc<Ledger>, Error> {
     let any: &dyn std::any::Any = &**ep;
-    any.downcast_ref::<E>().map(Owing::ledger).ok_or_else(|| {
-        let what = format!("{ep:?} was opened from another provider's domain");
+    let ledger = any.downcast_ref::<E>().map(Owing::ledger).ok_or_else(|| {
+        let what = format!(
+            "{domain:?}: the endpoint of work that waits is of another provider, or with collectives \
+             ({ep:?}); name one of this domain"
+        );
         Error::new(Errno::Inval, what)
-    })
+    })?;
+    domain.check("endpoint of work that waits", ledger.domain())?;
+    Ok(ledger)
 }

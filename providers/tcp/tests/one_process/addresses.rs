@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use selvedge::info::EpType;
-use selvedge::{Address, Bindings, Errno, Error, Info, av, cq, eq};
+use selvedge::{Address, Bindings, Domain, Errno, Error, Info, av, cq, eq};
 
 use crate::side::{Side, info};
 
@@ -13,8 +13,7 @@ fn at(text: &str, ep_type: EpType) -> Info {
     info
 }
 
-fn bindings(info: &Info) -> Bindings {
-    let domain = info.open().unwrap();
+fn bindings(info: &Info, domain: &dyn Domain) -> Bindings {
     let cq = domain.cq(&cq::Attr::default()).unwrap();
     let av = domain.av(&av::Attr::default()).unwrap();
     let mut bindings = Bindings::new(cq, av);
@@ -27,10 +26,9 @@ fn bindings(info: &Info) -> Bindings {
 fn refusals(text: &str) -> [Error; 4] {
     let open = |ep_type| {
         let info = at(text, ep_type);
-        info.open()
-            .unwrap()
-            .endpoint(&info, bindings(&info))
-            .unwrap_err()
+        let domain = info.open().unwrap();
+        let bound = bindings(&info, &*domain);
+        domain.endpoint(&info, bound).unwrap_err()
     };
     let scalable = at(text, EpType::Rdm);
     let scalable = scalable.open().unwrap().scalable_endpoint(&scalable);

@@ -1,6 +1,8 @@
 //! Connected endpoints: asked for, accepted, rejected, ended.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use selvedge::eq::{self, Event};
@@ -11,7 +13,7 @@ use selvedge::{
 };
 
 use crate::keys::keyed_info;
-use crate::side::{Side, info, pattern, until};
+use crate::side::{Side, info, pattern, unlocked_info, until};
 
 /// A passive endpoint that listens, and its queue.
 struct Host {
@@ -101,6 +103,41 @@ fn pair_of(own: &Info, request: &[u8], answer: &[u8]) -> Pair {
         other => panic!("{other:?}"),
     }
     Pair { a, a_eq, b, host }
+}
+
+/// Ends a loop of another thread, also when a check has failed.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_event_queue_is_read_by_any_thread_whatever_was_promised_of_domains() {
+    #[expect(unsafe_code, reason = "the promise about threads")]
+    // SAFETY: the other thread reads an event queue, which is the fabric's.
+    let own = unsafe { unlocked_info() };
+    let pair = pair_of(&own, b"", b"");
+    let (a, b, eq) = (&pair.a, &pair.b, &*pair.a_eq);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(eq.read().unwrap_err(), Errno::Again);
+            }
+        });
+        for number in 0..3000 {
+            let bytes = pattern(number, 64);
+            let landing = b.recv(64, 2);
+            a.send(UNUSED, &bytes, 1).unwrap();
+            b.wait_for(2, &[a]);
+            a.wait_for(1, &[b]);
+            assert_eq!(landing.bytes(), bytes);
+        }
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use selvedge::cq::{Entry, ErrEntry};
-use selvedge::info::EpType;
+use selvedge::info::{EpType, Threading};
 use selvedge::{
     Address, AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint,
     Errno, FiAddr, Hints, Info, Iov, IovMut, MsgExt, Registry, Result, TagMatch, TaggedExt, av, cq,
@@ -38,6 +38,21 @@ pub(crate) fn info_at(at: &str, ep_type: EpType, params: &[(&str, &str)]) -> Inf
         .caps(caps)
         .ep_type(ep_type)
         .src_addr(at.parse().unwrap());
+    registry.infos(&hints).unwrap().remove(0)
+}
+
+/// Connected endpoints of domains that have no locks.
+///
+/// # Safety
+/// No two threads use objects of one domain at the same time.
+pub(crate) unsafe fn unlocked_info() -> Info {
+    let registry = Registry::new().with(&selvedge_tcp::PROVIDER);
+    let hints = Hints::new()
+        .caps(Caps::MSG)
+        .ep_type(EpType::Msg)
+        .src_addr("127.0.0.1:0".parse().unwrap());
+    // SAFETY: passed on from the caller.
+    let hints = unsafe { hints.promise_threading(Threading::Domain) };
     registry.infos(&hints).unwrap().remove(0)
 }
 

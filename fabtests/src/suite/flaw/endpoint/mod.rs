@@ -17,11 +17,12 @@ use std::sync::{Arc, Mutex};
 use selvedge::cq::Entry;
 use selvedge::{
     Address, Collective, CompletionFlags, ConnectionManagement, Context, Endpoint, EpOption,
-    EpOptionName, Errno, FiAddr, Membership, OpFlags, Result, SharedReceives,
+    EpOptionName, Errno, Error, FiAddr, LateBindings, Membership, OpFlags, Result, SharedReceives,
 };
 
 use super::Flaw;
-use super::provider::unwrapped;
+use super::mixed::mixed;
+use super::provider::{unwrapped, unwrapped_late};
 use super::queue::Shared;
 
 pub(super) use atomic::similar;
@@ -137,6 +138,11 @@ impl Drop for FlawedEndpoint {
 unsafe impl Endpoint for FlawedEndpoint {
     fn address(&self) -> Result<Address> {
         self.inner.address()
+    }
+
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        let bound = self.inner.bind_late(&unwrapped_late(late));
+        mixed(self.flaw, bound, || Ok(()))
     }
 
     fn cancel(&self, context: Context) -> Result {

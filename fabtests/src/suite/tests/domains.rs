@@ -1,0 +1,324 @@
+//! Objects of two domains are not bound to each other, fi_domain(3).
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use selvedge::info::{EpType, RxAttr};
+use selvedge::trigger::{Op, Work};
+use selvedge::{
+    AddressVector, Bindings, Caps, CompletionQueue, Counter, Domain, Errno, Error, EventQueue,
+    Fabric, Hints, Info, LateBindings, MrAccess, SharedReceives, av, cntr, cq, eq,
+};
+
+use crate::suite::cx::check::{holds, same};
+use crate::suite::cx::contexts::with_contexts;
+use crate::suite::cx::{
+    Cx, Maker, RAW, Result, Rx, Setup, Skipped, Test, Told, missing, queue_count,
+};
+use crate::suite::flaw::Flaw;
+
+pub(super) const TESTS: &[Test] = &[
+    test("endpoints", &[Flaw::MixesDomains], endpoints).ep_types(UNCONNECTED),
+    test("open_endpoints", &[Flaw::MixesDomains], open_endpoints).ep_types(UNCONNECTED),
+    test("contexts", &[Flaw::MixesDomains], contexts),
+    test("regions", &[Flaw::MixesDomains], regions),
+    test("work", &[Flaw::MixesDomains], work),
+    test("event_queues", &[Flaw::MixesDomains], event_queues).ep_types(&[EpType::Msg]),
+    test("of_one_fabric", &[Flaw::OneDomain], of_one_fabric).ep_types(&[EpType::Msg]),
+];
+
+const UNCONNECTED: &[EpType] = &[EpType::Rdm, EpType::Dgram];
+
+const fn test(name: &'static str, flaws: &'static [Flaw], run: fn(&mut Cx) -> Result) -> Test {
+    Test::new(name, Caps::MSG, flaws, run)
+        .faces(RAW)
+        .processes(1)
+}
+
+/// A domain, and what was opened from it; what its provider does not have is missing.
+struct Party {
+    fabric: Arc<dyn Fabric>,
+    domain: Arc<dyn Domain>,
+    cq: Arc<dyn CompletionQueue>,
+    av: Arc<dyn AddressVector>,
+    cntr: Option<Arc<dyn Counter>>,
+    srx: Option<Arc<dyn SharedReceives>>,
+    eq: Option<Arc<dyn EventQueue>>,
+}
+
+impl Party {
+    fn open(info: &Info) -> Result<Self> {
+        let fabric = info.fabric()?;
+        let domain = fabric.domain(info)?;
+        Ok(Self {
+            cq: domain.cq(&cq::Attr::default())?,
+            av: domain.av(&av::Attr::default())?,
+            cntr: domain.cntr(&cntr::Attr::default()).ok(),
+            srx: domain.srx(&RxAttr::default()).ok(),
+            eq: fabric.eq(&eq::Attr::default()).ok(),
+            domain,
+            fabric,
+        })
+    }
+
+    fn bindings(&self) -> Bindings {
+        Bindings::new(Arc::clone(&self.cq), Arc::clone(&self.av))
+    }
+}
+
+/// A domain of the provider, a second one of it, and one of another provider.
+fn parties(cx: &Cx, info: &Info) -> Result<[Party; 3]> {
+    let upper = cx.provider.rsplit(';').next().unwrap_or_default();
+    let other = if upper == "tcp" { "udp" } else { "tcp" };
+    let hints = Hints::new().provider(other).caps(Caps::MSG);
+    let found = selvedge_providers::builtin().infos(&hints);
+    let other = found.map_err(|error| Skipped(error.to_string()))?.remove(0);
+    Ok([Party::open(info)?, Party::open(info)?, Party::open(&other)?])
+}
+
+/// Something was refused with a sentence that names both domains or fabrics.
+fn refused<T>(
+    what: &str,
+    done: std::result::Result<T, Error>,
+    both: [&dyn fmt::Debug; 2],
+) -> Result {
+    let Err(error) = done else {
+        let [own, other] = both;
+        return Err(anyhow!("{what} of {other:?} is bound to {own:?}"));
+    };
+    same(what, error.errno(), Errno::Inval)?;
+    for named in both {
+        let named = format!("{named:?}");
+        holds(
+            format_args!("{what}: {named:?} is named by {:?}", error.what()),
+            error.what().contains(&named),
+        )?;
+    }
+    Ok(())
+}
+
+/// What a domain has answered to a call of the suite.
+fn told<T>(answer: Result<T>) -> std::result::Result<T, Error> {
+    answer.map_err(|error| match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => Error::new(Errno::Other, error.to_string()),
+    })
+}
+
+/// Counters of every kind of operation.
+fn counters(of: &Arc<dyn Counter>) -> Vec<(&'static str, selvedge::Counters)> {
+    let mut all = Vec::new();
+    let mut add = |name, set: fn(&mut selvedge::Counters) -> &mut Option<Arc<dyn Counter>>| {
+        let mut cntrs = selvedge::Counters::default();
+        *set(&mut cntrs) = Some(Arc::clone(of));
+        all.push((name, cntrs));
+    };
+    add("a counter of sends", |it| &mut it.send);
+    add("a counter of receives", |it| &mut it.recv);
+    add("a counter of reads", |it| &mut it.read);
+    add("a counter of writes", |it| &mut it.write);
+    add("a counter of remote reads", |it| &mut it.remote_read);
+    add("a counter of remote writes", |it| &mut it.remote_write);
+    all
+}
+
+/// Every way to bind one thing of `other` to an endpoint of `own`.
+fn mixed(own: &Party, other: &Party) -> Vec<(&'static str, Bindings)> {
+    let mut all = Vec::new();
+    let mut add = |name, change: &dyn Fn(&mut Bindings)| {
+        let mut bind = own.bindings();
+        change(&mut bind);
+        all.push((name, bind));
+    };
+    add("a queue of sends", &|it| it.tx_cq = Arc::clone(&other.cq));
+    add("a queue of receives", &|it| {
+        it.rx_cq = Arc::clone(&other.cq)
+    });
+    add("an address vector", &|it| {
+        it.av = Some(Arc::clone(&other.av))
+    });
+    for (name, cntrs) in other.cntr.iter().flat_map(counters) {
+        add(name, &|it| it.cntrs = cntrs.clone());
+    }
+    if let Some(srx) = other.srx.as_ref().filter(|_| own.srx.is_some()) {
+        add("shared receives", &|it| it.srx = Some(Arc::clone(srx)));
+    }
+    all
+}
+
+/// An endpoint takes queues, counters, address vectors and shared receives of its domain alone.
+fn endpoints(cx: &mut Cx) -> Result {
+    let info = cx.info_for(&cx.hints())?;
+    let [own, second, foreign] = parties(cx, &info)?;
+    own.domain.endpoint(&info, own.bindings())?;
+    for other in [&second, &foreign] {
+        for (name, bind) in mixed(&own, other) {
+            let opened = own.domain.endpoint(&info, bind);
+            refused(name, opened, [&own.domain, &other.domain])?;
+        }
+    }
+    Ok(())
+}
+
+/// So does an endpoint that is open.
+fn open_endpoints(cx: &mut Cx) -> Result {
+    let info = cx.info_for(&cx.hints())?;
+    let [own, second, foreign] = parties(cx, &info)?;
+    let ep = own.domain.endpoint(&info, own.bindings())?;
+    // What no open endpoint takes any more says nothing about domains.
+    let (mut is_any, mut refusal) = (false, None);
+    for other in [&second, &foreign] {
+        let cq = || Some((Arc::clone(&other.cq), false));
+        let mut late = vec![
+            ("a queue of sends", LateBindings::default()),
+            ("a queue of receives", LateBindings::default()),
+        ];
+        late[0].1.tx_cq = cq();
+        late[1].1.rx_cq = cq();
+        let counters = other.cntr.iter().flat_map(counters);
+        late.extend(counters.take(4).map(|(name, cntrs)| {
+            let late = LateBindings {
+                cntrs,
+                ..LateBindings::default()
+            };
+            (name, late)
+        }));
+        for (name, late) in late {
+            match ep.bind_late(&late) {
+                Err(error) if error.errno() == Errno::OpBadState => refusal = Some(error),
+                bound => {
+                    refused(name, bound, [&own.domain, &other.domain])?;
+                    is_any = true;
+                }
+            }
+        }
+    }
+    match refusal {
+        Some(error) if !is_any => Err(Skipped(error.to_string()).into()),
+        _ => Ok(()),
+    }
+}
+
+/// The contexts of a scalable endpoint take what is of its domain.
+fn contexts(cx: &mut Cx) -> Result {
+    let hints = cx.hints().caps(Caps::MSG | Caps::NAMED_RX_CTX);
+    let info = cx.info_for(&with_contexts(hints, 2))?;
+    let [own, second, foreign] = parties(cx, &info)?;
+    let sep = own.domain.scalable_endpoint(&info).map_err(missing)?;
+    sep.context(0, &info, own.bindings())?;
+    for other in [&second, &foreign] {
+        for (name, bind) in mixed(&own, other) {
+            let opened = sep.context(1, &info, bind);
+            refused(name, opened, [&own.domain, &other.domain])?;
+        }
+    }
+    Ok(())
+}
+
+/// A region is counted by counters of its domain.
+fn regions(cx: &mut Cx) -> Result {
+    let hints = cx.hints().caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT);
+    let info = cx.info_for(&hints)?;
+    let parties = parties(cx, &info)?;
+    let port = cx.stranger(&Setup {
+        hints: Some(|hints| hints.caps(Caps::MSG | Caps::RMA | Caps::RMA_EVENT)),
+        ..Setup::default()
+    })?;
+    for maker in [Maker::Test, Maker::Domain] {
+        let memory = cx.memory(&port, maker, 64)?;
+        for other in &parties {
+            let Some(cntr) = &other.cntr else { continue };
+            let bound = memory.bind_counter(cntr, MrAccess::REMOTE_WRITE);
+            refused("a counter", told(bound), [&port.domain, &other.domain])?;
+        }
+        let own = port.domain.cntr(&cntr::Attr::default())?;
+        let bound = memory.bind_counter(&own, MrAccess::REMOTE_WRITE);
+        told(bound).map_err(missing)?;
+    }
+    Ok(())
+}
+
+/// Work waits for counters of its domain, tells those, and is posted to endpoints of it.
+fn work(cx: &mut Cx) -> Result {
+    let hints = cx.hints().caps(Caps::MSG | Caps::TRIGGER);
+    let info = cx.info_for(&hints)?;
+    let parties = parties(cx, &info)?;
+    let port = cx.stranger(&Setup {
+        hints: Some(|hints| hints.caps(Caps::MSG | Caps::TRIGGER)),
+        ..Setup::default()
+    })?;
+    let own = port.domain.cntr(&cntr::Attr::default())?;
+    for other in &parties {
+        let Some(cntr) = &other.cntr else { continue };
+        let mixed = [
+            ("the counter of work", cntr, Op::Add(&own, 1)),
+            ("a counter that is set", &own, Op::Set(cntr, 1)),
+            ("a counter that is added to", &own, Op::Add(cntr, 1)),
+        ];
+        for (name, cntr, op) in mixed {
+            let threshold = 1;
+            let queued = queue_count(
+                &*port.domain,
+                &Work {
+                    cntr,
+                    threshold,
+                    op,
+                },
+            );
+            refused(name, told(queued), [&port.domain, &other.domain])?;
+        }
+        let flushed = port.domain.flush_work(Some(cntr));
+        same("flushing the work of a counter", flushed, Err(Errno::Inval))?;
+        let told = Told::Counter(Some(Arc::clone(cntr)));
+        let deferred = port.defer(Rx::msg(8), &own, 1, told);
+        same("a counter that is told", deferred.err(), Some(Errno::Inval))?;
+    }
+    // Of two domains that have work, each has its own.
+    let elsewhere = parties[0].cntr.as_ref();
+    let (elsewhere, domain) = (
+        elsewhere.ok_or_else(|| anyhow!("no counter"))?,
+        &parties[0].domain,
+    );
+    let told = Told::Counter(None);
+    let deferred = port.defer_in(domain, Rx::msg(8), elsewhere, 1, told);
+    same(
+        "an endpoint of another domain",
+        deferred.err(),
+        Some(Errno::Inval),
+    )
+}
+
+/// Endpoints and passive endpoints report to event queues of their fabric alone.
+fn event_queues(cx: &mut Cx) -> Result {
+    let info = cx.info_for(&cx.hints())?;
+    let [own, _, foreign] = parties(cx, &info)?;
+    let (Some(eq), Some(other)) = (&own.eq, &foreign.eq) else {
+        return Err(anyhow!("a provider of connections has event queues"));
+    };
+    own.fabric.passive_endpoint(&info, Arc::clone(eq))?;
+    let opened = own.fabric.passive_endpoint(&info, Arc::clone(other));
+    refused("an event queue", opened, [&own.fabric, &foreign.fabric])?;
+    let mut bind = own.bindings();
+    bind.eq = Some(Arc::clone(other));
+    let opened = own.domain.endpoint(&info, bind);
+    refused("an event queue", opened, [&own.fabric, &foreign.fabric])
+}
+
+/// One event queue serves endpoints of several domains of its fabric, which may have been opened more
+/// than once.
+fn of_one_fabric(cx: &mut Cx) -> Result {
+    let info = cx.info_for(&cx.hints())?;
+    let fabric = info.fabric()?;
+    let eq = fabric.eq(&eq::Attr::default())?;
+    let domains = [fabric.domain(&info)?, fabric.domain(&info)?, info.open()?];
+    for domain in &domains {
+        let cq = domain.cq(&cq::Attr::default())?;
+        let av = domain.av(&av::Attr::default())?;
+        let mut bind = Bindings::new(cq, av);
+        bind.eq = Some(Arc::clone(&eq));
+        let ep = domain.endpoint(&info, bind);
+        holds("the event queue of the fabric", ep.is_ok())?;
+    }
+    Ok(())
+}
