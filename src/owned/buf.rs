@@ -123,6 +123,11 @@ impl Buf {
         IovMut::from_raw(self.base().cast(), self.capacity())
     }
 
+    /// Whether its domain has registered it for local operations.
+    pub(super) fn is_registered(&self) -> bool {
+        self.slab.is_registered()
+    }
+
     /// The registration that covers it.
     pub(super) fn desc(&self) -> Desc {
         self.slab.desc()

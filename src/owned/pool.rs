@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use super::buf::Buf;
 use super::{lock, sole};
-use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, alloc};
+use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, MrMode, alloc};
 
 /// Buffers start on their own cache lines, so that neighbours in different hands do not slow each
 /// other down.
@@ -52,7 +52,7 @@ impl Pool {
         let (stride, len) = layout(size, count)?;
         let memory = alloc::ordinary(domain, len, &alloc::Attr::default())?;
         Ok(Self {
-            slab: Arc::new(Slab::new(memory, size, stride, count)),
+            slab: Arc::new(Slab::new(domain, memory, (size, stride, count))),
         })
     }
 
@@ -76,7 +76,7 @@ impl Pool {
         }
         let memory = sole(domain.alloc(len, attr)?, "allocation")?;
         Ok(Self {
-            slab: Arc::new(Slab::new(memory, size, stride, count)),
+            slab: Arc::new(Slab::new(domain, memory, (size, stride, count))),
         })
     }
 
@@ -109,6 +109,8 @@ impl fmt::Debug for Pool {
 /// The memory of a pool, and the list of the buffers that nobody has.
 pub(super) struct Slab {
     memory: Arc<dyn Allocation>,
+    /// Whether it is registered for local operations.
+    is_registered: bool,
     base: Base,
     size: usize,
     stride: usize,
@@ -124,10 +126,15 @@ unsafe impl Send for Base {}
 unsafe impl Sync for Base {}
 
 impl Slab {
-    fn new(memory: Arc<dyn Allocation>, size: usize, stride: usize, count: usize) -> Self {
+    fn new(
+        domain: &dyn Domain,
+        memory: Arc<dyn Allocation>,
+        (size, stride, count): (usize, usize, usize),
+    ) -> Self {
         let last = u32::try_from(count).expect("checked by layout");
         Self {
             base: Base(NonNull::new(memory.base()).expect("memory is never at address zero")),
+            is_registered: domain.mr_mode().contains(MrMode::LOCAL),
             memory,
             size,
             stride,
@@ -145,6 +152,11 @@ impl Slab {
     /// Bytes of a buffer.
     pub(super) fn size(&self) -> usize {
         self.size
+    }
+
+    /// Whether it is registered for local operations.
+    pub(super) fn is_registered(&self) -> bool {
+        self.is_registered
     }
 
     /// What local operations name the memory by.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::thread;
 
-use selvedge::owned::Pool;
-use selvedge::{Domain as _, Errno, MrAccess, MrMode, alloc};
+use selvedge::owned::{Endpoint, Pool};
+use selvedge::{Context, Domain as _, Errno, FiAddr, MrAccess, MrMode, alloc};
 
-use crate::loopback::Net;
+use crate::loopback::{self, Net};
 
 #[test]
 fn buffers_are_distinct_and_page_aligned_at_the_front() {
@@ -84,6 +84,23 @@ fn the_slab_is_registered_where_the_domain_wants_it() {
     assert_eq!(net.wire().regions(), 1);
     drop(buf);
     assert_eq!(net.wire().regions(), 0);
+}
+
+#[test]
+fn a_buffer_that_is_not_registered_comes_back_from_a_domain_that_needs_it() {
+    let net = Net::new();
+    let domain = net.domain.with_mr_mode(MrMode::LOCAL);
+    let ep = Endpoint::open(&domain, &loopback::info(), Arc::clone(&net.av)).unwrap();
+    let to = net.av.insert_one(&ep.address().unwrap()).unwrap();
+    let foreign = net.pool(1).take().unwrap();
+    let refused = ep.send(foreign, to, Context(1)).unwrap_err();
+    assert_eq!((refused.errno, refused.buf.capacity()), (Errno::Inval, 64));
+    let refused = ep
+        .recv(refused.buf, FiAddr::UNSPEC, Context(1))
+        .unwrap_err();
+    assert_eq!(refused.errno, Errno::Inval);
+    let own = Pool::new(&domain, 64, 1).unwrap().take().unwrap();
+    ep.send(own, to, Context(1)).unwrap();
 }
 
 #[test]

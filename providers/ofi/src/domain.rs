@@ -12,17 +12,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use selvedge::{
-    AddrFormat, AddressVector, Bindings, CompletionQueue, Counter, EpOption, EpOptionName, Error,
-    Info, IovMut, MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
+    AddrFormat, AddressVector, Bindings, CompletionQueue, Counter, EpOption, EpOptionName, Errno,
+    Error, Info, IovMut, MemoryRegion, MrMode, Result, atomic, av, cntr, cq, mr,
 };
 use selvedge_abi::{AtomicAttr, FidDomain, number};
-use selvedge_kit::DomainId;
 use selvedge_kit::av::plain;
+use selvedge_kit::{DomainId, FabricId};
 
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::contexts::Contexts;
 use crate::cq::Cq;
+use crate::descriptor::Mark;
 use crate::endpoint::{Endpoint, option_of};
 use crate::fabric;
 use crate::library::Library;
@@ -43,6 +44,9 @@ pub(crate) struct Inner {
     pub(crate) max_err_data: usize,
     pub(crate) mr_mode: MrMode,
     pub(crate) id: DomainId,
+    name: String,
+    /// What descriptors of its memory are known by.
+    pub(crate) mark: Mark,
     local_keys: LocalKeys,
     /// For regions that have to be an endpoint's.
     endpoints: Mutex<Vec<Weak<Endpoint>>>,
@@ -85,6 +89,8 @@ impl Domain {
                 max_err_data: attr.max_err_data,
                 mr_mode: attr.mr_mode,
                 id,
+                name: attr.name.clone(),
+                mark: Mark::new()?,
                 local_keys: LocalKeys::of_size(attr.mr_key_size),
                 endpoints: Mutex::default(),
             }),
@@ -116,6 +122,22 @@ impl Inner {
 
     pub(crate) fn library(&self) -> &'static Library {
         self.fabric.library
+    }
+
+    /// Makes sure that an `Info` is of this domain: another one has other limits.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] with both.
+    pub(crate) fn check_info(&self, info: &Info) -> Result<(), Error> {
+        let (fabric, name) = (FabricId::of(info), &info.domain_attr.name);
+        if fabric == self.fabric.id && *name == self.name {
+            return Ok(());
+        }
+        let what = format!(
+            "{:?}: the Info is of domain {name:?} ({fabric:?}); open an endpoint with one of its domain",
+            self.id
+        );
+        Err(Error::new(Errno::Inval, what))
     }
 
     /// What is opened from it, in words.

@@ -381,6 +381,7 @@ fn open_handle(
     request: *mut Fid,
 ) -> Result<Handle<FidEp>, Error> {
     let library = domain.library();
+    domain.check_info(info)?;
     let described = library.describe(info, request)?;
     let at = domain.parent()?;
     Handle::<FidEp>::open(library, domain.of("an endpoint"), |out| {

@@ -21,11 +21,13 @@
 
 #![deny(missing_docs)]
 
+mod answers;
 mod av;
 mod cm;
 mod cntr;
 mod contexts;
 mod cq;
+mod descriptor;
 mod domain;
 mod endpoint;
 mod environment;

@@ -15,6 +15,7 @@ use selvedge::{Errno, Error, Info, InfoFlags};
 use selvedge_abi as abi;
 use selvedge_abi::{Abi, FabricAttr, Fid, FidFabric, Param, given, infos};
 
+use crate::answers::{self, Answers};
 use crate::contexts;
 use crate::environment::with_names_of_its_own;
 use crate::names;
@@ -62,6 +63,7 @@ pub(crate) struct Library {
     strerror: StrError,
     getparams: GetParams,
     freeparams: FreeParams,
+    answers: Answers,
     /// Providers that write into what contexts point at.
     writing_contexts: Mutex<BTreeSet<String>>,
 }
@@ -136,13 +138,12 @@ impl Library {
     /// One that was named by its path may be Selvedge's; one that was merely found may not.
     fn load(name: &str, may_be_ours: bool) -> Result<Self, Error> {
         let handle = open(name)?;
-        let library = with_names_of_its_own(|| {
+        with_names_of_its_own(|| {
             let library = Self::bind(name, handle)?;
             library.check_whose(may_be_ours)?;
             library.wake();
-            Ok::<_, Error>(library)
-        })?;
-        Ok(library)
+            Ok(library)
+        })
     }
 
     #[expect(
@@ -178,6 +179,7 @@ impl Library {
                 strerror: std::mem::transmute_copy(&plain("fi_strerror")?),
                 getparams: std::mem::transmute_copy(&plain("fi_getparams")?),
                 freeparams: std::mem::transmute_copy(&plain("fi_freeparams")?),
+                answers: Answers::default(),
                 writing_contexts: Mutex::default(),
             })
         }
@@ -269,9 +271,11 @@ impl Library {
     /// A description as the library reads it, whatever else it keeps behind what we know.
     ///
     /// # Errors
-    /// [`Errno::NoMem`].
+    /// [`Errno::NoMem`]; [`Errno::Inval`] for one that says more than discovery did, with the field.
     pub(crate) fn describe(&'static self, info: &Info, handle: *mut Fid) -> Result<Theirs, Error> {
+        self.answers.check(info)?;
         let mut info = info.clone();
+        info.domain_attr.threading = answers::threading(&info);
         info.fabric_attr.prov_name = names::core(&info.fabric_attr.prov_name);
         info.fabric_attr.api_version = self.api(info.fabric_attr.api_version);
         info.nic = None;
@@ -312,6 +316,11 @@ impl Library {
         let said = self.text(answer);
         let what = format!("{what}: libfabric {} says: {said}", self.version);
         Error::new(number(answer), what)
+    }
+
+    /// Takes down what discovery has answered that is handed out.
+    pub(crate) fn keep_answer(&self, offered: &Info) {
+        self.answers.add(offered);
     }
 
     /// Takes down what discovery says of contexts, which applications never hear.

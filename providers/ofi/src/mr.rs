@@ -66,11 +66,11 @@ impl Region {
         let endpoint = enable(domain, &handle)?;
         let own = handle.parent()?;
         // SAFETY: the region is open; these members are there to be read.
-        let (key, desc) = unsafe { ((*own).key, Desc((*own).mem_desc.addr())) };
+        let (key, word) = unsafe { ((*own).key, (*own).mem_desc) };
         Ok(Self {
             handle,
             key,
-            desc,
+            desc: domain.mark.wrap(word)?,
             domain: Arc::clone(domain),
             _endpoint: endpoint,
             cntrs: Mutex::default(),

@@ -98,7 +98,9 @@ fn offers(library: &Library, found: Vec<Result<Info, Errno>>) -> Vec<Offer> {
     let known = found.into_iter().filter_map(|info| match info {
         Ok(info) => {
             library.note(&info);
-            Some(Ok(offered(info)))
+            let offered = offered(info);
+            library.keep_answer(&offered);
+            Some(Ok(offered))
         }
         Err(errno) => {
             log::info!(

@@ -13,8 +13,8 @@ use selvedge::param::Params;
 use selvedge::tagged::TagMatch;
 use selvedge::{
     AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint, Errno,
-    EventQueue, FiAddr, Hints, Info, InfoFlags, Iov, IovMut, MrMode, MsgExt, Registry, TaggedExt,
-    av, eq, mr,
+    EventQueue, FiAddr, Hints, Info, InfoFlags, Iov, IovMut, MrAccess, MrMode, MsgExt, Registry,
+    TaggedExt, av, eq, mr,
 };
 use selvedge_testkit::skip::{Need, skip};
 
@@ -204,7 +204,10 @@ fn errors_carry_the_library_s_text() {
         refused.contains("libfabric 1.") || refused.contains("libfabric 2."),
         "{refused}"
     );
-    assert!(refused.contains("completion queue of domain"), "{refused}");
+    assert!(
+        refused.contains("completion queue of ofi domain"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -219,7 +222,7 @@ fn regions_have_keys_and_those_that_peers_may_not_name_do_not_collide() {
     let mut memory = [0_u8; 64];
     let region = [IovMut::new(&mut memory)];
     let mut remote = mr::Attr::default();
-    remote.access = selvedge::MrAccess::REMOTE_READ;
+    remote.access = MrAccess::REMOTE_READ;
     remote.requested_key = 5;
     // SAFETY: the regions are dropped before the memory, which nobody names.
     let keyed = unsafe { domain.reg(&region, &remote) }.unwrap();
@@ -345,4 +348,82 @@ fn a_connection_is_asked_for_and_accepted(provider: &str) {
     let [sent, received] = both(&a, &b);
     assert_eq!((sent.context, received.context), (Context(9), Context(7)));
     assert_eq!(&got, b"hello");
+}
+
+/// A change of an `Info`.
+type Edit = fn(&mut Info);
+
+/// An `Info` of the system's tcp provider.
+fn found(test: &str) -> Option<Info> {
+    let registry = system(test)?;
+    let infos = registry.infos(&hints("tcp;ofi_rxm;ofi", Caps::TAGGED));
+    let infos = infos.or_else(|_| registry.infos(&hints("shm;ofi", Caps::TAGGED)));
+    Some(infos.unwrap().remove(0))
+}
+
+#[test]
+fn an_info_that_was_changed_after_discovery_is_refused_by_its_field() {
+    let Some(info) = found("a change of an Info") else {
+        return;
+    };
+    let domain = info.open().unwrap();
+    let open = |info: &Info| {
+        let cq = domain.cq(&cq::Attr::with_size(64))?;
+        let av = domain.av(&av::Attr::default())?;
+        domain.endpoint(info, Bindings::new(cq, av)).map(drop)
+    };
+    open(&info).unwrap();
+    let edits: &[(&str, Edit)] = &[
+        ("tx_attr.inject_size", |info| {
+            info.tx_attr.inject_size = 1 << 20
+        }),
+        ("tx_attr.iov_limit", |info| info.tx_attr.iov_limit = 1000),
+        ("rx_attr.iov_limit", |info| info.rx_attr.iov_limit = 1000),
+        ("domain", |info| info.domain_attr.name = "another".into()),
+    ];
+    for &(field, edit) in edits {
+        let mut changed = info.clone();
+        edit(&mut changed);
+        let error = open(&changed).unwrap_err();
+        assert_eq!(error.errno(), Errno::Inval, "{field}: {error}");
+        assert!(error.what().contains(field), "{field}: {error}");
+    }
+}
+
+#[test]
+fn a_descriptor_of_another_domain_does_not_reach_the_library() {
+    let Some(info) = found("descriptors of two domains") else {
+        return;
+    };
+    let [own, other] = [(); 2].map(|()| Side::open(&info));
+    let to = own.meet(&own);
+    let mut bytes = [0_u8; 64];
+    let mut attr = mr::Attr::default();
+    attr.access = MrAccess::SEND | MrAccess::RECV;
+    let register = |domain: &dyn Domain, room: IovMut| {
+        // SAFETY: the region is dropped before the bytes.
+        unsafe { domain.reg(&[room], &attr) }.unwrap()
+    };
+    let room = IovMut::new(&mut bytes);
+    let regions = [&own, &other].map(|side| register(&*side.domain, room));
+    let [native, foreign] = regions.each_ref().map(|region| region.desc());
+    if foreign == Desc::NONE {
+        eprintln!("skipped: this library has no descriptors");
+        return;
+    }
+    let post = |desc| {
+        // SAFETY: the bytes are left alone until the endpoint is dropped.
+        unsafe {
+            own.ep
+                .trecv(room, desc, FiAddr::UNSPEC, TagMatch::exact(1), Context(1))
+        }
+    };
+    assert_eq!(post(foreign), Err(Errno::Inval));
+    assert_eq!(post(native), Ok(()));
+    let sent = Iov::new(&[1; 64]);
+    // SAFETY: it is refused.
+    let refused = unsafe { own.ep.tsend(sent, foreign, to, 1, Context(2)) };
+    assert_eq!(refused, Err(Errno::Inval));
+    drop(own);
+    drop(regions);
 }

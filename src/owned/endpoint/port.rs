@@ -17,8 +17,8 @@ use crate::atomic::Target;
 use crate::owned::{Buf, Received, Refused, lock, sole};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Desc, Domain,
-    Endpoint, EpOption, Errno, Error, FiAddr, Info, Iov, IovMut, Mode, OpFlags, Result, TagMatch,
-    cq, msg, tagged, wait,
+    Endpoint, EpOption, Errno, Error, FiAddr, Info, Iov, IovMut, Mode, MrMode, OpFlags, Result,
+    TagMatch, cq, msg, tagged, wait,
 };
 
 /// Entries that one read takes: enough to spread its cost, little enough to stay in the cache.
@@ -50,6 +50,8 @@ pub(super) struct Port<O> {
     ep: Arc<dyn Endpoint>,
     cq: Arc<dyn CompletionQueue>,
     tx_flags: OpFlags,
+    /// Whether the domain uses registered memory alone ([`MrMode::LOCAL`]).
+    is_registered_only: bool,
     /// Locked before `slots`, and while the batch is handed out: completions keep their order.
     batch: Mutex<Batch>,
     slots: Mutex<Slots<State<O>>>,
@@ -237,6 +239,7 @@ impl<O: Clone> Port<O> {
             ep: sole(ep, "endpoint")?,
             cq,
             tx_flags: info.tx_attr.op_flags & TX_FLAGS,
+            is_registered_only: domain.mr_mode().contains(MrMode::LOCAL),
             batch: Mutex::new(Batch {
                 entries: [cq::Entry::default(); BATCH],
                 sources: [FiAddr::UNSPEC; BATCH],
@@ -253,11 +256,11 @@ impl<O: Clone> Port<O> {
         buf: Buf,
         owner: O,
     ) -> Result<Key, Refused> {
-        let content = match what.content(operands.operand, &buf) {
-            Ok(content) => content,
-            Err(errno) => return Err(Refused { errno, buf }),
+        let content = what.content(operands.operand, &buf);
+        let (content, memory) = match (content, self.memory(&buf)) {
+            (Ok(content), Ok(memory)) => (content, memory),
+            (Err(errno), _) | (_, Err(errno)) => return Err(Refused { errno, buf }),
         };
-        let memory = Memory::of(&buf);
         let inserted = self.slots().insert(State::Posted(Operation {
             owner,
             buf,
@@ -276,9 +279,24 @@ impl<O: Clone> Port<O> {
         }
     }
 
+    /// The memory of a buffer, for a post. That of another domain's pool is registered there, which
+    /// this domain's endpoint refuses by its descriptor, or nowhere.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for memory that is not registered where the domain uses no other.
+    fn memory(&self, buf: &Buf) -> Result<Memory> {
+        match self.is_registered_only && !buf.is_registered() {
+            true => Err(Errno::Inval),
+            false => Ok(Memory::of(buf)),
+        }
+    }
+
     /// Posts the receive of a message that was set aside under `key`, in the slot that it has.
     pub(super) fn redeem(&self, key: Key, what: Post, buf: Buf, owner: O) -> Result<(), Refused> {
-        let memory = Memory::of(&buf);
+        let memory = match self.memory(&buf) {
+            Ok(memory) => memory,
+            Err(errno) => return Err(Refused { errno, buf }),
+        };
         let content = what
             .content(&[], &buf)
             .expect("it holds a message or what it holds");

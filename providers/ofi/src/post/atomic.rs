@@ -12,19 +12,20 @@ use selvedge::atomic::{Attr, Datatype, Family, Ioc, IocMut, Op, Target};
 use selvedge::{Atomic, Desc, Errno, OpFlags, Result, atomic::AtomicMsg};
 use selvedge_abi as abi;
 
-use super::{Form, all, check_list, first};
+use super::{Form, check_list};
+use crate::descriptor::Words;
 use crate::endpoint::Endpoint;
 use crate::object::{call, done};
 
 impl Endpoint {
     /// What libraries do not look at themselves: they would index their tables with it.
-    fn check_atomic(&self, family: Family, msg: &AtomicMsg<'_>) -> Result {
-        self.tx.check(msg.iov.len(), msg.desc)?;
+    fn check_atomic(&self, family: Family, msg: &AtomicMsg<'_>) -> Result<Words> {
+        let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.dest)?;
         let most = self.valid(family, msg.datatype, msg.op)?.count;
         match elements(msg.iov.iter().map(|piece| piece.count)) <= most {
-            true => Ok(()),
+            true => Ok(descs),
             false => Err(Errno::Inval),
         }
     }
@@ -43,10 +44,10 @@ impl Endpoint {
         }
     }
 
-    fn theirs(msg: &AtomicMsg<'_>, context: *mut c_void) -> abi::MsgAtomic {
+    fn theirs(msg: &AtomicMsg<'_>, descs: &Words, context: *mut c_void) -> abi::MsgAtomic {
         abi::MsgAtomic {
             msg_iov: msg.iov.as_ptr().cast(),
-            desc: all(msg.desc),
+            desc: descs.all(),
             iov_count: msg.iov.len(),
             addr: msg.dest.0,
             rma_iov: msg.rma_iov.as_ptr().cast(),
@@ -65,7 +66,7 @@ fn elements(counts: impl Iterator<Item = usize>) -> usize {
 
 impl Atomic for Endpoint {
     unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
-        self.check_atomic(Family::Base, msg)?;
+        let descs = self.check_atomic(Family::Base, msg)?;
         let at = self.at()?;
         let (iov, pieces, dest) = (msg.iov.as_ptr().cast(), msg.iov.len(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
@@ -77,7 +78,7 @@ impl Atomic for Endpoint {
             done(unsafe {
                 match form {
                     Form::Short => {
-                        let (own, far, desc) = (msg.iov[0], msg.rma_iov[0], first(msg.desc));
+                        let (own, far, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
                         let (addr, key) = (far.addr, far.key);
                         call!(
                             at,
@@ -95,7 +96,7 @@ impl Atomic for Endpoint {
                         )
                     }
                     Form::List => {
-                        let (far, desc) = (msg.rma_iov[0], all(msg.desc));
+                        let (far, desc) = (msg.rma_iov[0], descs.all());
                         let (addr, key) = (far.addr, far.key);
                         call!(
                             at,
@@ -113,7 +114,7 @@ impl Atomic for Endpoint {
                         )
                     }
                     form => {
-                        let msg = Self::theirs(msg, context);
+                        let msg = Self::theirs(msg, &descs, context);
                         let flags = form.flags(flags);
                         call!(at, (*at).atomic, writemsg, &raw const msg, flags)
                     }
@@ -129,15 +130,15 @@ impl Atomic for Endpoint {
         result_desc: &[Desc],
         flags: OpFlags,
     ) -> Result {
-        self.check_atomic(Family::Fetch, msg)?;
-        self.tx.check(result.len(), result_desc)?;
+        let mut descs = self.check_atomic(Family::Fetch, msg)?;
+        let result_descs = self.descs(&self.tx, result.len(), result_desc)?;
         // A read has no operands, but libraries count its elements by them.
         let results: Vec<Ioc>;
         let mut msg = *msg;
         if msg.iov.is_empty() {
             let operand = |result: &IocMut| Ioc::from_raw(result.addr, result.count);
             results = result.iter().map(operand).collect();
-            (msg.iov, msg.desc) = (&results, result_desc);
+            (msg.iov, descs) = (&results, result_descs.clone());
         }
         let msg = &msg;
         let at = self.at()?;
@@ -154,7 +155,7 @@ impl Atomic for Endpoint {
                 match form {
                     Form::Short => {
                         let (own, far, back) = (msg.iov[0], msg.rma_iov[0], result[0]);
-                        let (desc, back_desc) = (first(msg.desc), first(result_desc));
+                        let (desc, back_desc) = (descs.first(), result_descs.first());
                         call!(
                             at,
                             (*at).atomic,
@@ -173,7 +174,7 @@ impl Atomic for Endpoint {
                         )
                     }
                     Form::List => {
-                        let (far, desc, pieces) = (msg.rma_iov[0], all(msg.desc), msg.iov.len());
+                        let (far, desc, pieces) = (msg.rma_iov[0], descs.all(), msg.iov.len());
                         call!(
                             at,
                             (*at).atomic,
@@ -182,7 +183,7 @@ impl Atomic for Endpoint {
                             desc,
                             pieces,
                             resultv,
-                            all(result_desc),
+                            result_descs.all(),
                             result.len(),
                             dest,
                             far.addr,
@@ -193,8 +194,8 @@ impl Atomic for Endpoint {
                         )
                     }
                     form => {
-                        let msg = Self::theirs(msg, context);
-                        let (desc, count) = (all(result_desc), result.len());
+                        let msg = Self::theirs(msg, &descs, context);
+                        let (desc, count) = (result_descs.all(), result.len());
                         let (msg, flags) = (&raw const msg, form.flags(flags));
                         call!(
                             at,
@@ -221,9 +222,9 @@ impl Atomic for Endpoint {
         result_desc: &[Desc],
         flags: OpFlags,
     ) -> Result {
-        self.check_atomic(Family::Compare, msg)?;
-        self.tx.check(compare.len(), compare_desc)?;
-        self.tx.check(result.len(), result_desc)?;
+        let descs = self.check_atomic(Family::Compare, msg)?;
+        let compare_descs = self.descs(&self.tx, compare.len(), compare_desc)?;
+        let result_descs = self.descs(&self.tx, result.len(), result_desc)?;
         let at = self.at()?;
         let (iov, dest) = (msg.iov.as_ptr().cast::<abi::Ioc>(), msg.dest.0);
         let (datatype, op) = (msg.datatype as u32, msg.op as u32);
@@ -240,7 +241,7 @@ impl Atomic for Endpoint {
                     Form::Short => {
                         let (own, far) = (msg.iov[0], msg.rma_iov[0]);
                         let (with, back) = (compare[0], result[0]);
-                        let (desc, with_desc) = (first(msg.desc), first(compare_desc));
+                        let (desc, with_desc) = (descs.first(), compare_descs.first());
                         call!(
                             at,
                             (*at).atomic,
@@ -251,7 +252,7 @@ impl Atomic for Endpoint {
                             with.addr,
                             with_desc,
                             back.addr,
-                            first(result_desc),
+                            result_descs.first(),
                             dest,
                             far.addr,
                             far.key,
@@ -261,7 +262,7 @@ impl Atomic for Endpoint {
                         )
                     }
                     Form::List => {
-                        let (far, desc, pieces) = (msg.rma_iov[0], all(msg.desc), msg.iov.len());
+                        let (far, desc, pieces) = (msg.rma_iov[0], descs.all(), msg.iov.len());
                         call!(
                             at,
                             (*at).atomic,
@@ -270,10 +271,10 @@ impl Atomic for Endpoint {
                             desc,
                             pieces,
                             comparev,
-                            all(compare_desc),
+                            compare_descs.all(),
                             compare.len(),
                             resultv,
-                            all(result_desc),
+                            result_descs.all(),
                             result.len(),
                             dest,
                             far.addr,
@@ -284,17 +285,17 @@ impl Atomic for Endpoint {
                         )
                     }
                     form => {
-                        let msg = Self::theirs(msg, context);
+                        let msg = Self::theirs(msg, &descs, context);
                         call!(
                             at,
                             (*at).atomic,
                             compwritemsg,
                             &raw const msg,
                             comparev,
-                            all(compare_desc),
+                            compare_descs.all(),
                             compare.len(),
                             resultv,
-                            all(result_desc),
+                            result_descs.all(),
                             result.len(),
                             form.flags(flags)
                         )

@@ -6,11 +6,10 @@ mod msg;
 mod rma;
 mod tagged;
 
-use std::ffi::c_void;
-
 use selvedge::{Context, Desc, Errno, OpFlags, Result};
 
 use crate::contexts::Posting;
+use crate::descriptor::Words;
 use crate::endpoint::{Direction, Endpoint};
 
 /// Which call of the library's a post is.
@@ -87,6 +86,16 @@ fn check_list(pieces: usize, limit: usize) -> Result {
 }
 
 impl Endpoint {
+    /// The library's words for the descriptors of a list.
+    ///
+    /// # Errors
+    /// As [`Direction::check`]; [`Errno::Inval`] for descriptors of another domain.
+    #[inline]
+    fn descs(&self, of: &Direction, pieces: usize, descs: &[Desc]) -> Result<Words> {
+        of.check(pieces, descs)?;
+        self.domain.mark.unwrap_all(descs)
+    }
+
     /// # Errors
     /// [`Errno::MsgSize`] for more than may be injected.
     #[inline]
@@ -95,21 +104,5 @@ impl Endpoint {
             true => Ok(()),
             false => Err(Errno::MsgSize),
         }
-    }
-}
-
-/// The first descriptor.
-#[inline]
-fn first(desc: &[Desc]) -> *mut c_void {
-    let desc = desc.first().copied().unwrap_or_default();
-    std::ptr::with_exposed_provenance_mut(desc.0)
-}
-
-/// All of them; NULL for none.
-#[inline]
-fn all(desc: &[Desc]) -> *const *mut c_void {
-    match desc.is_empty() {
-        true => std::ptr::null(),
-        false => desc.as_ptr().cast(),
     }
 }

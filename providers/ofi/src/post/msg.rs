@@ -10,13 +10,13 @@ use selvedge::msg::{RecvMsg, SendMsg};
 use selvedge::{FiAddr, Msg, OpFlags, Result};
 use selvedge_abi as abi;
 
-use super::{Form, all, first};
+use super::Form;
 use crate::endpoint::Endpoint;
 use crate::object::{call, done};
 
 impl Msg for Endpoint {
     unsafe fn sendmsg(&self, msg: &SendMsg<'_>, flags: OpFlags) -> Result {
-        self.tx.check(msg.iov.len(), msg.desc)?;
+        let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         self.check_peer(msg.dest)?;
         let at = self.at()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
@@ -28,7 +28,7 @@ impl Msg for Endpoint {
             done(unsafe {
                 match self.tx.form(count, flags) {
                     Form::Short => {
-                        let (piece, desc) = (msg.iov[0], first(msg.desc));
+                        let (piece, desc) = (msg.iov[0], descs.first());
                         call!(
                             at,
                             (*at).msg,
@@ -41,26 +41,17 @@ impl Msg for Endpoint {
                         )
                     }
                     Form::Data => {
-                        let (piece, desc) = (msg.iov[0], first(msg.desc));
+                        let (piece, desc) = (msg.iov[0], descs.first());
                         let (buf, len) = (piece.base, piece.len);
                         call!(at, (*at).msg, senddata, buf, len, desc, data, dest, context)
                     }
                     Form::List => {
-                        call!(
-                            at,
-                            (*at).msg,
-                            sendv,
-                            iov,
-                            all(msg.desc),
-                            count,
-                            dest,
-                            context
-                        )
+                        call!(at, (*at).msg, sendv, iov, descs.all(), count, dest, context)
                     }
                     Form::Message(flags) => {
                         let msg = abi::Msg {
                             msg_iov: iov,
-                            desc: all(msg.desc),
+                            desc: descs.all(),
                             iov_count: count,
                             addr: dest,
                             context,
@@ -74,7 +65,7 @@ impl Msg for Endpoint {
     }
 
     unsafe fn recvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
-        self.rx.check(msg.iov.len(), msg.desc)?;
+        let descs = self.descs(&self.rx, msg.iov.len(), msg.desc)?;
         self.check_source(msg.src)?;
         let at = self.at()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
@@ -86,7 +77,7 @@ impl Msg for Endpoint {
             done(unsafe {
                 match self.rx.form(count, flags) {
                     Form::Short => {
-                        let (piece, desc) = (msg.iov[0], first(msg.desc));
+                        let (piece, desc) = (msg.iov[0], descs.first());
                         call!(
                             at,
                             (*at).msg,
@@ -99,21 +90,12 @@ impl Msg for Endpoint {
                         )
                     }
                     Form::List => {
-                        call!(
-                            at,
-                            (*at).msg,
-                            recvv,
-                            iov,
-                            all(msg.desc),
-                            count,
-                            src,
-                            context
-                        )
+                        call!(at, (*at).msg, recvv, iov, descs.all(), count, src, context)
                     }
                     form => {
                         let msg = abi::Msg {
                             msg_iov: iov,
-                            desc: all(msg.desc),
+                            desc: descs.all(),
                             iov_count: count,
                             addr: src,
                             context,

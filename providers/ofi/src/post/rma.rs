@@ -10,7 +10,7 @@ use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{FiAddr, OpFlags, Result, Rma};
 use selvedge_abi as abi;
 
-use super::{Form, all, check_list, first};
+use super::{Form, check_list};
 use crate::endpoint::Endpoint;
 use crate::object::{call, done};
 
@@ -25,7 +25,7 @@ fn form_of(form: Form, len: usize, rma_iov: &[RmaIov], flags: OpFlags, defaults:
 
 impl Rma for Endpoint {
     unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
-        self.tx.check(msg.iov.len(), msg.desc)?;
+        let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.src)?;
         let at = self.at()?;
@@ -44,12 +44,12 @@ impl Rma for Endpoint {
             done(unsafe {
                 match form {
                     Form::Short => {
-                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], first(msg.desc));
+                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
                         let (buf, len, addr, key) = (piece.base, piece.len, far.addr, far.key);
                         call!(at, (*at).rma, read, buf, len, desc, src, addr, key, context)
                     }
                     Form::List => {
-                        let (desc, far) = (all(msg.desc), msg.rma_iov[0]);
+                        let (desc, far) = (descs.all(), msg.rma_iov[0]);
                         let (addr, key) = (far.addr, far.key);
                         call!(
                             at,
@@ -67,7 +67,7 @@ impl Rma for Endpoint {
                     form => {
                         let msg = abi::MsgRma {
                             msg_iov: iov,
-                            desc: all(msg.desc),
+                            desc: descs.all(),
                             iov_count: count,
                             addr: src,
                             rma_iov: msg.rma_iov.as_ptr().cast(),
@@ -84,7 +84,7 @@ impl Rma for Endpoint {
     }
 
     unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
-        self.tx.check(msg.iov.len(), msg.desc)?;
+        let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         check_list(msg.rma_iov.len(), self.rma_iov_limit)?;
         self.check_peer(msg.dest)?;
         let at = self.at()?;
@@ -103,7 +103,7 @@ impl Rma for Endpoint {
             done(unsafe {
                 match form {
                     Form::Short => {
-                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], first(msg.desc));
+                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
                         let (buf, len, addr, key) = (piece.base, piece.len, far.addr, far.key);
                         call!(
                             at,
@@ -119,7 +119,7 @@ impl Rma for Endpoint {
                         )
                     }
                     Form::Data => {
-                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], first(msg.desc));
+                        let (piece, far, desc) = (msg.iov[0], msg.rma_iov[0], descs.first());
                         let (buf, len, addr, key) = (piece.base, piece.len, far.addr, far.key);
                         call!(
                             at,
@@ -136,7 +136,7 @@ impl Rma for Endpoint {
                         )
                     }
                     Form::List => {
-                        let (desc, far) = (all(msg.desc), msg.rma_iov[0]);
+                        let (desc, far) = (descs.all(), msg.rma_iov[0]);
                         let (addr, key) = (far.addr, far.key);
                         call!(
                             at,
@@ -154,7 +154,7 @@ impl Rma for Endpoint {
                     Form::Message(flags) => {
                         let msg = abi::MsgRma {
                             msg_iov: iov,
-                            desc: all(msg.desc),
+                            desc: descs.all(),
                             iov_count: count,
                             addr: dest,
                             rma_iov: msg.rma_iov.as_ptr().cast(),

@@ -10,13 +10,13 @@ use selvedge::tagged::{RecvMsg, SendMsg};
 use selvedge::{FiAddr, OpFlags, Result, Tagged};
 use selvedge_abi as abi;
 
-use super::{Form, all, first};
+use super::Form;
 use crate::endpoint::Endpoint;
 use crate::object::{call, done};
 
 impl Tagged for Endpoint {
     unsafe fn tsendmsg(&self, msg: &SendMsg<'_>, flags: OpFlags) -> Result {
-        self.tx.check(msg.iov.len(), msg.desc)?;
+        let descs = self.descs(&self.tx, msg.iov.len(), msg.desc)?;
         self.check_peer(msg.dest)?;
         let at = self.at()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
@@ -28,7 +28,7 @@ impl Tagged for Endpoint {
             done(unsafe {
                 match self.tx.form(count, flags) {
                     Form::Short => {
-                        let (piece, desc) = (msg.iov[0], first(msg.desc));
+                        let (piece, desc) = (msg.iov[0], descs.first());
                         call!(
                             at,
                             (*at).tagged,
@@ -42,7 +42,7 @@ impl Tagged for Endpoint {
                         )
                     }
                     Form::Data => {
-                        let (piece, desc) = (msg.iov[0], first(msg.desc));
+                        let (piece, desc) = (msg.iov[0], descs.first());
                         let (buf, len) = (piece.base, piece.len);
                         call!(
                             at,
@@ -63,7 +63,7 @@ impl Tagged for Endpoint {
                             (*at).tagged,
                             sendv,
                             iov,
-                            all(msg.desc),
+                            descs.all(),
                             count,
                             dest,
                             tag,
@@ -73,7 +73,7 @@ impl Tagged for Endpoint {
                     Form::Message(flags) => {
                         let msg = abi::MsgTagged {
                             msg_iov: iov,
-                            desc: all(msg.desc),
+                            desc: descs.all(),
                             iov_count: count,
                             addr: dest,
                             tag,
@@ -89,7 +89,7 @@ impl Tagged for Endpoint {
     }
 
     unsafe fn trecvmsg(&self, msg: &RecvMsg<'_>, flags: OpFlags) -> Result {
-        self.rx.check(msg.iov.len(), msg.desc)?;
+        let descs = self.descs(&self.rx, msg.iov.len(), msg.desc)?;
         self.check_source(msg.src)?;
         let at = self.at()?;
         let (iov, count) = (msg.iov.as_ptr().cast::<abi::Iovec>(), msg.iov.len());
@@ -101,7 +101,7 @@ impl Tagged for Endpoint {
             done(unsafe {
                 match self.rx.form(count, flags) {
                     Form::Short => {
-                        let (piece, desc) = (msg.iov[0], first(msg.desc));
+                        let (piece, desc) = (msg.iov[0], descs.first());
                         call!(
                             at,
                             (*at).tagged,
@@ -121,7 +121,7 @@ impl Tagged for Endpoint {
                             (*at).tagged,
                             recvv,
                             iov,
-                            all(msg.desc),
+                            descs.all(),
                             count,
                             src,
                             tag,
@@ -132,7 +132,7 @@ impl Tagged for Endpoint {
                     form => {
                         let msg = abi::MsgTagged {
                             msg_iov: iov,
-                            desc: all(msg.desc),
+                            desc: descs.all(),
                             iov_count: count,
                             addr: src,
                             tag,
