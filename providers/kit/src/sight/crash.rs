@@ -1,8 +1,8 @@
 //! What a crash, or a signal of the user's choice, writes out: the sheets of the process, one behind
 //! the other, in `selvedge-PID.flight`.
 //!
-//! A handler calls nothing but `getpid`, `open`, `write`, `close`, `sigaction` and `raise`, takes no lock and
-//! makes no memory. It hands the address of each sheet to `write`, which answers with an error if the
+//! A handler calls nothing but `getpid`, `unlink`, `open`, `write`, `close`, `sigaction` and `raise`, takes
+//! no lock and makes no memory. It hands the address of each sheet to `write`, which answers with an error if the
 //! sheet is gone meanwhile. None is installed unless the environment asks for it.
 
 #![expect(unsafe_code, reason = "signal handlers, and what may be called there")]
@@ -203,9 +203,15 @@ fn write_out() {
     };
     // Threads that do so at the same time put the same bytes.
     put(put_pid(at), b".flight\0");
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let path = PATH.as_ptr().cast::<c_char>();
+    // A file of an earlier signal, or of a process that had the number before.
     // SAFETY: the name ends with a zero.
-    let file = unsafe { libc::open(PATH.as_ptr().cast::<c_char>(), flags, 0o600) };
+    unsafe { libc::unlink(path) };
+    // What another user has put there is left alone: a pipe that nobody reads would hold this up.
+    let new = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+    let flags = libc::O_WRONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | new;
+    // SAFETY: the name ends with a zero.
+    let file = unsafe { libc::open(path, flags, 0o600) };
     if file < 0 {
         return;
     }

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
 use serde_json::Value;
 use talker::Talker;
 
@@ -277,6 +278,25 @@ fn a_signal_of_the_users_choice_writes_the_last_events_out_and_harms_nobody() {
     a.order("send 1 8 1");
     a.done();
     b.done();
+}
+
+/// A pipe that nobody reads would hold up whoever opens it for writing.
+#[test]
+fn what_has_the_name_of_the_file_holds_up_no_signal() {
+    let folder = folder("pipe");
+    let dir = folder.to_str().unwrap();
+    let mut a = Talker::start(&[("FI_SIGHT_SIGNAL", "USR2"), ("FI_SIGHT_DIR", dir)]);
+    let file = folder.join(format!("selvedge-{}.flight", a.pid()));
+    nix::unistd::mkfifo(&file, Mode::S_IRWXU).unwrap();
+    a.signal(Signal::SIGUSR2);
+    wait_for(&file);
+    assert!(std::fs::metadata(&file).unwrap().is_file());
+    // One that cannot be removed stays, and the signal is over all the same.
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    a.signal(Signal::SIGUSR2);
+    a.order("handlers");
+    assert!(a.answer().starts_with("handlers"));
 }
 
 #[test]
