@@ -39,6 +39,7 @@ impl State {
     /// [`Errno::NotConn`] for a peer that is gone and not back; what was short, if something was.
     #[cold]
     pub(crate) fn reach(&mut self, index: usize) -> Result {
+        self.control.intake.begin(Instant::now());
         let reached = match self.peers[index].state {
             PeerState::Linked | PeerState::Behind | PeerState::Waiting { .. } => return Ok(()),
             PeerState::Idle => self.reach_first(index),
@@ -81,14 +82,21 @@ impl State {
         }
     }
 
-    /// Nobody has the name of a peer that is gone: receives what a life may have left that began
-    /// and ended since, before it is said that there is none.
+    /// Receives what a life may have left that began and ended since, before it is said that there is
+    /// none. [`Errno::Again`] as long as connections wait that came before the post.
     fn hear_the_latest(&mut self, index: usize) -> Result {
-        self.hear_all_strangers(index);
-        match self.peers[index].state {
+        let mark = self.control.intake.mark();
+        let mark = *self.peers[index].sought_at.get_or_insert(mark);
+        let is_heard = self.hear_all_before(index, mark);
+        let peer = &mut self.peers[index];
+        match peer.state {
             // It has come just now.
             PeerState::Linked | PeerState::Behind => Ok(()),
-            _ => Err(Errno::NotConn),
+            _ if !is_heard || peer.next.is_some() => Err(Errno::Again),
+            _ => {
+                peer.sought_at = None;
+                Err(Errno::NotConn)
+            }
         }
     }
 
@@ -100,8 +108,8 @@ impl State {
 
     /// Connects to the peer and says hello: from here on it has our outbox.
     pub(crate) fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
-        let link = Link::connect(&self.peers[index].name, self.config.directory.as_deref())?;
-        self.hear_last_words(index);
+        let next = self.next_life(index)?;
+        let is_heard = self.hear_last_words(index, next.mark);
         match self.peers[index].state {
             // It was faster.
             PeerState::Linked | PeerState::Behind => return Ok(()),
@@ -110,8 +118,13 @@ impl State {
             }
             PeerState::Idle | PeerState::Dead | PeerState::Waiting { .. } => {}
         }
+        if !is_heard {
+            self.peers[index].next = Some(next);
+            return Err(ContactError::Busy("others have connected before it"));
+        }
+        let mut link = next.link;
         self.ensure_outbox(index)?;
-        self.control.watch_peer(link.fd(), index)?;
+        self.control.watch_link(&mut link, index)?;
         self.greet(index, &link)?;
         self.link_up(index, link);
         Ok(())
@@ -153,8 +166,9 @@ impl State {
         if peer.pidfd.is_none() {
             peer.pidfd = link
                 .peer_pidfd()
-                .filter(|fd| self.control.watch_peer(fd, index).is_ok());
+                .filter(|fd| self.control.watch_process(fd, index).is_ok());
         }
+        (peer.next, peer.sought_at) = (None, None);
         peer.links.push(link);
         peer.state = match peer.later.is_empty() {
             true => PeerState::Linked,
@@ -169,11 +183,11 @@ impl State {
     /// Looks at the sockets: new connections, what peers say, and who is gone.
     pub(crate) fn look_at_sockets(&mut self, now: Instant) {
         self.shared.exports.catch_up();
+        self.control.intake.begin(now);
+        let mut has_strangers = self.control.has_stale(now);
         for news in self.control.news() {
             match news {
-                News::Strangers => {
-                    self.meet_strangers(now);
-                }
+                News::Strangers => has_strangers = true,
                 News::Peer(index) => self.hear_news(index),
             }
         }
@@ -186,7 +200,7 @@ impl State {
         for (link, introduction) in self.control.take_early() {
             self.welcome(link, introduction);
         }
-        if self.control.has_stale(now) {
+        if has_strangers {
             self.meet_strangers(now);
             self.control.drop_silent(now);
         }
@@ -215,21 +229,33 @@ impl State {
         }
     }
 
-    /// Takes new connections and hears who speaks. Says whether there may be more.
-    pub(crate) fn meet_strangers(&mut self, now: Instant) -> bool {
-        let is_more = self.control.accept(now);
-        for mut stranger in self.control.take_strangers() {
-            match stranger.link.receive() {
-                Ok(Heard::Nothing) => self.control.keep_stranger(stranger),
-                Ok(Heard::End) => {}
-                Ok(Heard::Packet(packet)) => self.hear_stranger(stranger, *packet),
-                Err(error) => refuse(stranger.link, &error),
+    /// Hears connections that have not said hello, and takes new ones, as far as the intake allows.
+    pub(crate) fn meet_strangers(&mut self, now: Instant) {
+        for _ in 0..self.control.strangers() {
+            if self.control.intake.allows_hello()
+                && let Some(stranger) = self.control.take_stranger()
+            {
+                self.hear_stranger(stranger);
             }
         }
-        is_more
+        while let Some(stranger) = self.control.accept(now) {
+            self.hear_stranger(stranger);
+        }
     }
 
-    fn hear_stranger(&mut self, stranger: Stranger, packet: Packet) {
+    fn hear_stranger(&mut self, mut stranger: Stranger) {
+        match stranger.link.receive() {
+            Ok(Heard::Nothing) => self.control.keep_stranger(stranger),
+            Ok(Heard::End) => {}
+            Ok(Heard::Packet(packet)) => {
+                self.control.intake.count_hello();
+                self.understand_stranger(stranger, *packet);
+            }
+            Err(error) => refuse(stranger.link, &error),
+        }
+    }
+
+    fn understand_stranger(&mut self, stranger: Stranger, packet: Packet) {
         if let Packet::Hello(introduction) = packet {
             self.welcome(stranger.link, introduction);
         } else {
@@ -269,13 +295,13 @@ impl State {
     }
 
     /// Keeps a second socket to a peer that is known already.
-    fn add_link(&mut self, index: usize, link: Link) -> Result<(), (Link, Error)> {
+    fn add_link(&mut self, index: usize, mut link: Link) -> Result<(), (Link, Error)> {
         let peer = &mut self.peers[index];
         if peer.links.len() >= LINKS_MAX {
             let what = format!("{} connects again and again", peer.name);
             return Err((link, Error::new(Errno::Proto, what)));
         }
-        match self.control.watch_peer(link.fd(), index) {
+        match self.control.watch_link(&mut link, index) {
             Ok(()) => peer.links.push(link),
             Err(error) => return Err((link, error)),
         }
@@ -286,11 +312,11 @@ impl State {
     pub(crate) fn accept(
         &mut self,
         index: usize,
-        link: Link,
+        mut link: Link,
         introduction: Introduction,
     ) -> Result<(), (Link, Error)> {
         let is_met = !matches!(self.peers[index].state, PeerState::Idle | PeerState::Dead);
-        match self.answer_hello(index, &link, introduction) {
+        match self.answer_hello(index, &mut link, introduction) {
             Ok((hello, inbox)) => {
                 self.link_up(index, link);
                 self.adopt(index, &hello, inbox);
@@ -308,12 +334,12 @@ impl State {
     fn answer_hello(
         &mut self,
         index: usize,
-        link: &Link,
+        link: &mut Link,
         introduction: Introduction,
     ) -> Result<(Hello, Inbox), Error> {
         let (hello, inbox) = attach(introduction)?;
         self.ensure_outbox(index)?;
-        self.control.watch_peer(link.fd(), index)?;
+        self.control.watch_link(link, index)?;
         match self.greet(index, link) {
             Ok(()) => {}
             // Gone already. Its messages are received, then its end is noticed.

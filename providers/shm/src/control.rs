@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,14 +16,16 @@ use selvedge_kit::complaint::complain;
 
 use crate::config::Config;
 use crate::directory;
+use crate::discard;
+use crate::intake::Intake;
 use crate::name::Name;
 use crate::packet::{Hello, Introduction};
-use crate::rendezvous::{ContactError, Link, Listener};
+use crate::rendezvous::{Accepted, ContactError, Link, Listener};
 use crate::smr::Memory;
 use crate::smr::doorbell::Doorbell;
 
-/// Events of one look, and connections that are taken in it.
-const EVENTS: usize = 32;
+/// Events of one look. The end of a peer is one, and takes some hundred microseconds.
+const EVENTS: usize = 8;
 /// Between two searches for peers that do not exist yet.
 const SEARCH_INTERVAL: Duration = Duration::from_micros(500);
 /// Peers that are looked for in one search.
@@ -48,8 +50,10 @@ pub(crate) struct Control {
     /// say hello.
     strangers_max: usize,
     hello_timeout: Duration,
+    /// How many connections are taken, and when.
+    pub(crate) intake: Intake,
     /// Connections that have not said hello.
-    strangers: Vec<Stranger>,
+    strangers: VecDeque<Stranger>,
     /// Those that have, and whose name is still an earlier life's.
     early: Vec<(Link, Introduction)>,
     /// Peers that do not exist yet and are waited for.
@@ -106,13 +110,14 @@ impl Control {
             epoll,
             doorbell,
             doorbell_memory,
-            strangers: Vec::new(),
+            intake: Intake::new(Instant::now()),
+            strangers: VecDeque::new(),
             early: Vec::new(),
             waiting: VecDeque::new(),
             next_search: Instant::now(),
             is_short: false,
         };
-        control.watch(control.listener.fd(), STRANGERS)?;
+        watched(control.watch(control.listener.fd(), STRANGERS))?;
         Ok(control)
     }
 
@@ -171,34 +176,42 @@ impl Control {
         Err(Error::new(Errno::Proto, what))
     }
 
-    /// Listens to a peer's socket or process from now on. Closing the descriptor ends that.
-    pub(crate) fn watch_peer(&self, fd: &OwnedFd, index: usize) -> Result<(), Error> {
-        self.watch(fd, index as u64)
+    /// Listens to a peer's socket from now on; it may have been a stranger's.
+    pub(crate) fn watch_link(&self, link: &mut Link, index: usize) -> Result<(), Error> {
+        watched(link.watch(&self.epoll, index as u64))
     }
 
-    /// Takes new connections; what to do with each is the caller's business. Says whether there may
-    /// be more.
-    pub(crate) fn accept(&mut self, now: Instant) -> bool {
-        for _ in 0..EVENTS {
+    /// Listens to a peer's process from now on. Closing the descriptor ends that.
+    pub(crate) fn watch_process(&self, fd: &OwnedFd, index: usize) -> Result<(), Error> {
+        watched(self.watch(fd, index as u64))
+    }
+
+    /// Takes the next connection of our own user, if one may be taken in this look.
+    pub(crate) fn accept(&mut self, now: Instant) -> Option<Stranger> {
+        while self.intake.allows_connection() && !discard::is_behind() {
             match self.listener.accept() {
-                Ok(Some(link)) => self.admit(Stranger { link, since: now }),
-                Ok(None) => {
+                Ok(Accepted::Link(link)) => {
                     self.is_short = false;
-                    return false;
+                    self.intake.count_connection();
+                    return Some(Stranger { link, since: now });
                 }
-                // Said once: it is likely to fail again at the next look.
-                Err(_) if std::mem::replace(&mut self.is_short, true) => return false,
+                Ok(Accepted::Stranger) => self.intake.count_stranger(now),
+                Ok(Accepted::Nothing) => {
+                    self.is_short = false;
+                    self.intake.count_none();
+                }
                 Err(error) => {
-                    complain(
-                        "selvedge::shm::ep_ctrl",
-                        format_args!("{}: {error}", self.name),
-                    );
-                    return false;
+                    // Said once: it is likely to fail again at the next look.
+                    if !std::mem::replace(&mut self.is_short, true) {
+                        let name = &self.name;
+                        complain("selvedge::shm::ep_ctrl", format_args!("{name}: {error}"));
+                    }
+                    self.intake.count_connection();
+                    return None;
                 }
             }
         }
-        self.is_short = false;
-        true
+        None
     }
 
     /// Listens anew when somebody has removed the files of our name.
@@ -220,16 +233,16 @@ impl Control {
     fn listen_anew(&mut self, directory: &Path, now: Instant) {
         let anew = self.listener.bind_again(&self.name, directory);
         let anew = anew.and_then(|listener| {
-            self.watch(listener.fd(), STRANGERS)?;
+            watched(self.watch(listener.fd(), STRANGERS))?;
             Ok(listener)
         });
         match anew {
             Ok(listener) => {
                 // Who has come to the old socket is not sent away; nobody comes there any more.
-                while let Ok(Some(link)) = self.listener.accept() {
+                let old = std::mem::replace(&mut self.listener, listener);
+                for link in old.into_links() {
                     self.admit(Stranger { link, since: now });
                 }
-                self.listener = listener;
             }
             Err(error) => complain(
                 "selvedge::shm::ep_ctrl",
@@ -239,25 +252,30 @@ impl Control {
     }
 
     /// Keeps a connection that was heard to be silent until it says hello. Of all that were, the one
-    /// that is silent for longest makes room.
+    /// that was heard first makes room.
     pub(crate) fn keep_stranger(&mut self, stranger: Stranger) {
         if self.strangers.len() >= self.strangers_max {
-            self.strangers.remove(0);
+            self.strangers.pop_front();
         }
         self.admit(stranger);
     }
 
     /// Keeps a connection until it was heard, however many there are: it may have said hello.
-    fn admit(&mut self, stranger: Stranger) {
-        match self.watch(stranger.link.fd(), STRANGERS) {
-            Ok(()) => self.strangers.push(stranger),
+    fn admit(&mut self, mut stranger: Stranger) {
+        match watched(stranger.link.watch(&self.epoll, STRANGERS)) {
+            Ok(()) => self.strangers.push_back(stranger),
             Err(error) => stranger.link.refuse(&error),
         }
     }
 
-    /// The connections that have not said hello.
-    pub(crate) fn take_strangers(&mut self) -> Vec<Stranger> {
-        std::mem::take(&mut self.strangers)
+    /// How many connections have not said hello.
+    pub(crate) fn strangers(&self) -> usize {
+        self.strangers.len()
+    }
+
+    /// The one of them that was heard first.
+    pub(crate) fn take_stranger(&mut self) -> Option<Stranger> {
+        self.strangers.pop_front()
     }
 
     /// Keeps a connection whose name is still an earlier life's.
@@ -282,8 +300,11 @@ impl Control {
         strangers.any(|stranger| now.duration_since(stranger.since) >= patience)
     }
 
-    /// Drops the connections that have been silent for too long.
+    /// Drops the connections that have been silent for too long, if all of them were heard.
     pub(crate) fn drop_silent(&mut self, now: Instant) {
+        if !self.intake.allows_hello() {
+            return;
+        }
         let patience = self.hello_timeout;
         self.strangers
             .retain(|stranger| now.duration_since(stranger.since) < patience);
@@ -324,16 +345,14 @@ impl Control {
             .collect()
     }
 
-    /// Listens to a descriptor; one that was a stranger's may become a peer's.
-    fn watch(&self, fd: &OwnedFd, token: u64) -> Result<(), Error> {
-        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
-        let mut event = EpollEvent::new(flags, token);
-        match self.epoll.add(fd.as_fd(), event) {
-            Err(nix::errno::Errno::EEXIST) => self.epoll.modify(fd.as_fd(), &mut event),
-            other => other,
-        }
-        .map_err(|e| failed("watching a peer", e))
+    fn watch(&self, fd: &OwnedFd, token: u64) -> nix::Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
+        self.epoll.add(fd, event)
     }
+}
+
+fn watched(done: nix::Result<()>) -> Result<(), Error> {
+    done.map_err(|e| failed("watching a peer", e))
 }
 
 fn failed(what: &str, cause: nix::errno::Errno) -> Error {
@@ -341,6 +360,6 @@ fn failed(what: &str, cause: nix::errno::Errno) -> Error {
 }
 
 /// A random number: the standard library seeds its hashers from the system.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

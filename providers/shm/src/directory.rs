@@ -20,6 +20,7 @@ use selvedge::{Errno, Error};
 use selvedge_kit::inherit::Uninherited;
 
 use crate::name::Name;
+use crate::user;
 
 /// Between two looks whether an endpoint's files are still there: fast enough for a person, slow
 /// enough not to be seen in a profile.
@@ -110,7 +111,7 @@ fn check(path: &Path, stat: &FileStat) -> Result<(), Error> {
         let what = format!("FI_SHM_DIR={}: {why}", path.display());
         Err(Error::new(Errno::Acces, what))
     };
-    let own = geteuid().as_raw();
+    let own = user::own()?;
     if stat.st_uid != own && stat.st_uid != 0 {
         return refused(format!(
             "the directory belongs to user {}, this process to {own}",

@@ -9,7 +9,7 @@ use selvedge::info::RxAttr;
 use selvedge::trigger::{Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Endpoint, EpOption,
-    EpOptionName, Error, EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode, Result,
+    EpOptionName, Errno, Error, EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode, Result,
     ScalableEndpoint, SharedReceives, alloc, av, cntr, collective, cq, eq,
 };
 use selvedge_kit::domain::Base;
@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::endpoint::{self, Place};
 use crate::exports::Exports;
 use crate::mr::{self, Keys};
-use crate::name::Name;
+use crate::name::{Name, leaves_open};
 use crate::rma::sibling::Siblings;
 use crate::special::{self, Special};
 
@@ -82,6 +82,23 @@ impl Parts {
         match &info.src_addr {
             Some(address) => Name::of_source(address, default),
             None => Ok(default()),
+        }
+    }
+
+    /// Opens something under a name. A name that the application left open can be guessed, and another
+    /// user may have taken it: then under one that cannot.
+    fn open_named<T>(
+        &self,
+        info: &Info,
+        open: impl Fn(Name) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let name = self.name(info)?;
+        let is_chosen = info.src_addr.as_ref().is_some_and(|a| !leaves_open(a));
+        match open(name.clone()) {
+            Err(error) if error.errno() == Errno::AddrInUse && !is_chosen => {
+                open(name.unguessable()?)
+            }
+            answer => answer,
         }
     }
 
@@ -169,7 +186,8 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        self.0.endpoint(self.0.name(info)?, info, &bind, None)
+        self.0
+            .open_named(info, |name| self.0.endpoint(name, info, &bind, None))
     }
 
     fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {

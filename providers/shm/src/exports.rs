@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::name::Name;
     use crate::packet::{Packet, encode_abort};
-    use crate::rendezvous::{Heard, Listener as Rendezvous};
+    use crate::rendezvous::{Accepted, Heard, Listener as Rendezvous};
     use selvedge::Errno;
 
     /// Two ends of a connection.
@@ -176,7 +176,10 @@ mod tests {
         let name = Name::plain(&format!("exports-{}-{name}", std::process::id())).unwrap();
         let rendezvous = Rendezvous::bind(&name, None).unwrap();
         let ours = Link::connect(&name, None).unwrap();
-        (ours, rendezvous.accept().unwrap().unwrap())
+        match rendezvous.accept() {
+            Ok(Accepted::Link(theirs)) => (ours, theirs),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn packet(number: u32) -> packet::Bytes {

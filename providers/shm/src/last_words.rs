@@ -12,9 +12,10 @@ use selvedge::Error;
 use selvedge_kit::Report;
 
 use crate::atomic::Backlog;
+use crate::intake::Mark;
 use crate::packet::Introduction;
 use crate::peer::{Outbox, Peer, State as PeerState};
-use crate::rendezvous::Link;
+use crate::rendezvous::{ContactError, Link};
 use crate::rma::Later;
 use crate::state::State;
 
@@ -71,31 +72,48 @@ impl Peer {
     }
 }
 
-/// Looks at the socket in a row: as many as empty it when it is full, unless somebody keeps filling
-/// it.
-const LOOKS: usize = 129;
+/// A life that has answered to its name, and that earlier ones are heard before.
+#[derive(Debug)]
+pub(crate) struct Next {
+    pub(crate) link: Link,
+    /// The connections that waited when this one was made: those of earlier lives are among them.
+    pub(crate) mark: Mark,
+}
 
 impl State {
-    /// Receives what earlier lives have left at our socket, once a connection to the next one shows
-    /// that they are over: if they ever talked to us, they did so before their name was free.
-    pub(crate) fn hear_last_words(&mut self, index: usize) {
-        self.peers[index].has_next = true;
-        self.hear_all_strangers(index);
+    /// Connects to the next life of a peer, unless that was done before.
+    pub(crate) fn next_life(&mut self, index: usize) -> Result<Next, ContactError> {
         let peer = &mut self.peers[index];
-        peer.has_next = matches!(peer.state, PeerState::Ending { .. });
+        let next = peer.next.take_if(|next| !next.link.is_over());
+        if let Some(next) = next {
+            return Ok(next);
+        }
+        peer.next = None;
+        let link = Link::connect(&peer.name, self.config.directory.as_deref())?;
+        let mark = self.control.intake.mark();
+        Ok(Next { link, mark })
     }
 
-    /// Hears whoever has connected so far, and then this peer, which may be one of them.
-    pub(crate) fn hear_all_strangers(&mut self, index: usize) {
+    /// Receives what earlier lives have left at our socket, once a connection to the next one shows
+    /// that they are over: if they ever talked to us, they did so before their name was free. Whether
+    /// that was all.
+    pub(crate) fn hear_last_words(&mut self, index: usize, mark: Mark) -> bool {
+        self.peers[index].has_next = true;
+        let is_all = self.hear_all_before(index, mark);
+        let peer = &mut self.peers[index];
+        peer.has_next = !is_all || matches!(peer.state, PeerState::Ending { .. });
+        is_all
+    }
+
+    /// Hears whoever had connected at a time, and then this peer, which may be one of them. Whether
+    /// that was all: in one look few are heard.
+    pub(crate) fn hear_all_before(&mut self, index: usize, mark: Mark) -> bool {
         for (link, introduction) in self.control.take_early() {
             self.welcome(link, introduction);
         }
-        for _ in 0..LOOKS {
-            if !self.meet_strangers(Instant::now()) {
-                break;
-            }
-        }
+        self.meet_strangers(Instant::now());
         self.hear(index);
+        self.control.intake.has_taken(mark)
     }
 
     /// A connection that is over has brought the hello of a life, while messages wait for one or are

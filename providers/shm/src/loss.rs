@@ -164,7 +164,8 @@ impl State {
                 moving.into.fail(&self.ep, errno, addr, detail.clone());
             }
         }
-        if !std::mem::take(&mut peer.has_next) {
+        let has_next = std::mem::take(&mut peer.has_next);
+        if !has_next && peer.next.is_none() {
             for posted in self.inbound.fail_source(Source(index as u32)) {
                 self.ep.rx_failed(posted, errno, addr, detail.clone());
             }
@@ -212,6 +213,7 @@ impl State {
                 aside.close();
             }
             peer.links.clear();
+            peer.next = None;
             peer.incoming.clear();
             peer.atomics = Backlog::default();
             peer.later.clear();

@@ -7,6 +7,7 @@ use std::fmt;
 
 use selvedge::{Address, Errno, Error};
 
+use crate::control::random;
 use crate::smr::layout::NAME_MAX;
 
 /// The scheme that this provider prints.
@@ -33,17 +34,29 @@ impl Name {
         default: impl FnOnce() -> Self,
     ) -> Result<Self, Error> {
         let name = Self::try_from(address)?;
-        match name.0.strip_suffix(ANY) {
-            Some(node) if node.is_empty() || node.ends_with(':') => {
-                Self::plain(&format!("{node}{}", default()))
-            }
-            _ => Ok(name),
+        match name.node() {
+            Some(node) => Self::plain(&format!("{node}{}", default())),
+            None => Ok(name),
         }
+    }
+
+    /// What a name begins with that is to be completed for each endpoint.
+    fn node(&self) -> Option<&str> {
+        let node = self.0.strip_suffix(ANY)?;
+        (node.is_empty() || node.ends_with(':')).then_some(node)
     }
 
     /// The default name of an endpoint of this process.
     pub(crate) fn of_endpoint(domain: u32, endpoint: u32) -> Self {
         Self(format!("{}:{domain}:{endpoint}", std::process::id()).into())
+    }
+
+    /// A name like this one that no other process can have taken.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when the name gets too long by that.
+    pub(crate) fn unguessable(&self) -> Result<Self, Error> {
+        Self::plain(&format!("{self}-{:016x}", random()))
     }
 
     /// Reads a plain name, as it stands in a hello.
@@ -92,6 +105,11 @@ impl Name {
 /// Ends the address of a local endpoint that is to have a name of its own: discovery knows no more of
 /// it than its node, and several endpoints may be opened with what it says.
 const ANY: &str = "*";
+
+/// Whether the address of a local endpoint leaves its name open.
+pub(crate) fn leaves_open(address: &Address) -> bool {
+    Name::try_from(address).is_ok_and(|name| name.node().is_some())
+}
 
 /// The address of a local endpoint that a node and a service name. Where no service was named, every
 /// endpoint gets a name of its own.

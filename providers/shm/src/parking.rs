@@ -114,7 +114,11 @@ impl State {
         if self.config.eager_exchange {
             self.exchange_addresses(now);
         }
-        self.poll_hot(BUDGET, &mut Sink::none()) + self.move_active()
+        let rung = match self.rung.is_empty() {
+            true => 0,
+            false => self.answer_bells(),
+        };
+        rung + self.poll_hot(BUDGET, &mut Sink::none()) + self.move_active()
     }
 
     fn move_active(&mut self) -> usize {
@@ -213,6 +217,7 @@ impl State {
         self.wakeups.is_unfenced
             || self.config.eager_exchange
             || self.control.is_restless()
+            || !self.rung.is_empty()
             || !self.ending.is_empty()
             || !self.wakeups.unsettled.is_empty()
             || self.shared.exports.is_behind()

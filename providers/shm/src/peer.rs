@@ -18,7 +18,8 @@ use crate::atomic::{Backlog, Question};
 use crate::choice::Choice;
 use crate::cma::Target;
 use crate::config::Config;
-use crate::last_words::Aside;
+use crate::intake::Mark;
+use crate::last_words::{Aside, Next};
 use crate::name::Name;
 use crate::packet::Hello;
 use crate::proto::iov::Incoming;
@@ -74,6 +75,10 @@ pub(crate) struct Peer {
     pub(crate) aside: Option<Box<Aside>>,
     /// Whether this life has a next one, for which receives from it wait when it is over.
     pub(crate) has_next: bool,
+    /// Its next life, which earlier ones are heard before.
+    pub(crate) next: Option<Next>,
+    /// The connections that waited when it was last sought in vain.
+    pub(crate) sought_at: Option<Mark>,
     /// Large messages of the peer, by its numbers for them.
     pub(crate) incoming: FxHashMap<u32, Incoming>,
     pub(crate) bounce: Option<BounceReceiver>,
@@ -94,6 +99,8 @@ pub(crate) struct Peer {
     pub(crate) is_hot: bool,
     /// Whether the endpoint looks after transfers with this peer at every turn.
     pub(crate) is_active: bool,
+    /// Whether it has rung and was not polled since.
+    pub(crate) has_rung: bool,
     /// Whether there are commands that it was not told of, because more were to follow.
     pub(crate) is_untold: bool,
     /// Whether the peer's next command wakes whoever sleeps here.
@@ -232,6 +239,8 @@ impl Peer {
             wants_notices: false,
             aside: None,
             has_next: false,
+            next: None,
+            sought_at: None,
             incoming: FxHashMap::default(),
             bounce: None,
             early: Vec::new(),
@@ -243,6 +252,7 @@ impl Peer {
             kept: 0,
             is_hot: false,
             is_active: false,
+            has_rung: false,
             is_untold: false,
             wakes_us: false,
             is_unsettled: false,
@@ -253,10 +263,11 @@ impl Peer {
 
     /// Gives the place of a peer that is gone to one with another name.
     pub(crate) fn become_another(&mut self, name: Name, siblings: &Siblings) {
-        let (life, is_active) = (self.life, self.is_active);
+        let (life, is_active, has_rung) = (self.life, self.is_active, self.has_rung);
         *self = Self {
             life,
             is_active,
+            has_rung,
             ..Self::new(name, siblings)
         };
     }

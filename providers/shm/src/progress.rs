@@ -27,6 +27,10 @@ const IDLE_INTERVAL: Duration = Duration::from_micros(20);
 const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// Quiet peers whose queues are looked at in one sweep.
 const SWEEP: usize = 64;
+/// Peers that have rung whose commands are taken in one look, and commands of each: those that wait
+/// and those that are polled have their turn soon, however many ring.
+const RUNG: usize = 64;
+const RUNG_BUDGET: usize = 16;
 
 impl State {
     /// Moves what can move; takes about `budget` messages at most. Says how much there was.
@@ -185,27 +189,67 @@ impl State {
         };
         self.answer_bells();
         let now = Instant::now();
+        // New connections and ends of peers take long: the connected peers have their turn for as
+        // long, unless the thread was kept from running meanwhile.
+        let interval = interval.max(self.turn.control_time.min(BUSY_INTERVAL));
         if now.duration_since(self.turn.last_control) >= interval {
-            self.turn.last_control = now;
             self.sweep();
             self.look_at_sockets(now);
             if self.config.eager_exchange {
                 self.exchange_addresses(now);
             }
             self.show(now);
+            self.turn.last_control = Instant::now();
+            self.turn.control_time = self.turn.last_control.duration_since(now);
         }
     }
 
-    /// Warms up the peers that have rung.
-    pub(crate) fn answer_bells(&mut self) {
+    /// Takes commands of peers that have rung, which are polled from now on. Those that have more
+    /// wait behind the others. Says how many commands there were.
+    pub(crate) fn answer_bells(&mut self) -> usize {
+        self.hear_bells();
+        let mut done = 0;
+        for _ in 0..RUNG.min(self.rung.len()) {
+            let Some(index) = self.rung.pop_front() else {
+                break;
+            };
+            let index = index as usize;
+            self.peers[index].has_rung = false;
+            self.warm_up(index);
+            done += self.poll(index, RUNG_BUDGET, &mut Sink::none());
+            self.requeue(index);
+        }
+        done
+    }
+
+    /// Notes down who has rung.
+    fn hear_bells(&mut self) {
         if self.peers.len() <= self.hot.len() {
             return;
         }
-        let mut rung = Vec::new();
-        let bits = self.peers.len();
-        self.control.doorbell.drain(bits, |bit| rung.push(bit));
-        for index in rung {
-            self.warm_up(index);
+        let Self {
+            control,
+            peers,
+            rung,
+            ..
+        } = self;
+        control.doorbell.drain(peers.len(), |bit| {
+            if let Some(peer) = peers.get_mut(bit)
+                && !std::mem::replace(&mut peer.has_rung, true)
+            {
+                rung.push_back(bit as u32);
+            }
+        });
+    }
+
+    /// A peer that is not polled and has more commands is as one that has rung.
+    fn requeue(&mut self, index: usize) {
+        let peer = &mut self.peers[index];
+        let inbox = peer.inbox.as_ref().filter(|_| !peer.is_hot);
+        if inbox.is_some_and(|inbox| inbox.rx.peek().is_some())
+            && !std::mem::replace(&mut peer.has_rung, true)
+        {
+            self.rung.push_back(index as u32);
         }
     }
 
@@ -260,6 +304,7 @@ impl State {
             out.region.set_attentive(false);
         }
         self.leave_quiet(index);
+        self.requeue(index);
     }
 }
 

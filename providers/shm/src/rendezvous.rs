@@ -15,23 +15,26 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno as Sys;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::PollFlags;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
     accept4, bind, connect, getsockopt, listen, recvmsg, sendmsg, shutdown, socket, sockopt,
 };
-use nix::unistd::geteuid;
 use selvedge::{Errno, Error};
 use selvedge_kit::complaint::complain;
 use selvedge_kit::inherit::Uninherited;
 
 use crate::directory::{Claim, Directory};
+use crate::discard::{self, Keeper, discard};
 use crate::liveness::{is_ready, pidfd};
 use crate::name::Name;
 use crate::packet::{self, Packet};
+use crate::user;
 
 /// Pending connections that the kernel keeps for us.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 /// Descriptors that the kernel lets come with a packet (`SCM_MAX_FD`).
 const MAX_FDS: usize = 253;
 
@@ -89,22 +92,28 @@ impl Listener {
         self.claim.as_ref().is_none_or(|claim| !claim.is_whole())
     }
 
-    /// Takes the next connection of our own user; `None` when nobody waits.
+    /// Takes the next connection that waits, and hangs up on one of another user: what that has sent
+    /// is not read.
     ///
     /// # Errors
     /// [`Errno::MFile`] when descriptors are short: the connection was refused for that.
-    pub(crate) fn accept(&self) -> Result<Option<Link>, Error> {
-        loop {
-            match self.accept_any() {
-                Ok(link) => match link.check_user() {
-                    Ok(()) => return Ok(Some(link)),
-                    Err(error) => complain("selvedge::shm::ep_ctrl", format_args!("{error}")),
-                },
-                Err(Sys::EAGAIN) => return Ok(None),
-                Err(Sys::EINTR | Sys::ECONNABORTED) => {}
-                Err(cause @ (Sys::EMFILE | Sys::ENFILE)) => return Err(self.turn_away(cause)),
-                Err(error) => return Err(failed("accepting a peer".into(), error)),
-            }
+    pub(crate) fn accept(&self) -> Result<Accepted, Error> {
+        if discard::is_behind() {
+            return Ok(Accepted::Nothing);
+        }
+        match self.accept_any() {
+            Ok(link) => match link.check_user() {
+                Ok(()) => Ok(Accepted::Link(link)),
+                Err(error) => {
+                    complain("selvedge::shm::ep_ctrl", format_args!("{error}"));
+                    link.discard();
+                    Ok(Accepted::Stranger)
+                }
+            },
+            Err(Sys::EAGAIN) => Ok(Accepted::Nothing),
+            Err(Sys::EINTR | Sys::ECONNABORTED) => Ok(Accepted::Stranger),
+            Err(cause @ (Sys::EMFILE | Sys::ENFILE)) => Err(self.turn_away(cause)),
+            Err(error) => Err(failed("accepting a peer".into(), error)),
         }
     }
 
@@ -125,6 +134,45 @@ impl Listener {
 
     pub(crate) fn fd(&self) -> &OwnedFd {
         self.fd.fd()
+    }
+}
+
+/// What [`Listener::accept`] found.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    /// No connection waits.
+    Nothing,
+    /// A connection of another user, which is over, or one that was over already.
+    Stranger,
+    /// A connection of our own user.
+    Link(Link),
+}
+
+impl Listener {
+    /// The connections of our own user that wait, when the listener is given up.
+    pub(crate) fn into_links(self) -> Vec<Link> {
+        self.drain().collect()
+    }
+
+    /// Takes what waits: from here on connecting fails. Strangers are turned away.
+    fn drain(&self) -> impl Iterator<Item = Link> {
+        let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
+        let accepted = (0..=BACKLOG).map_while(|_| self.accept_any().ok());
+        accepted.filter_map(|link| match link.check_user() {
+            Ok(()) => Some(link),
+            Err(_) => {
+                link.discard();
+                None
+            }
+        })
+    }
+}
+
+/// Connections that were not taken may have brought descriptors, which closing the listener would
+/// close, too.
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.drain().for_each(drop);
     }
 }
 
@@ -172,6 +220,12 @@ pub(crate) struct Link {
     fd: Arc<Uninherited>,
     /// Whether the peer's hello has come this way.
     has_heard_hello: bool,
+    /// Where the socket is watched, if it is.
+    watched: Option<Arc<Epoll>>,
+    /// Whether the other process was refused.
+    is_refused: bool,
+    /// Keeps the socket while it is closed: descriptors may wait in its queue. Dropped after `fd`.
+    keeper: Option<Keeper>,
 }
 
 /// Says things over a link from any thread, as long as the link is there.
@@ -209,6 +263,9 @@ impl Link {
         Self {
             fd: Arc::new(Uninherited::new(fd)),
             has_heard_hello: false,
+            watched: None,
+            is_refused: false,
+            keeper: None,
         }
     }
 
@@ -232,7 +289,10 @@ impl Link {
             Err(error) => return Err(failed(what(), error).into()),
         }
         let link = Self::new(fd);
-        link.check_user()?;
+        if let Err(error) = link.check_user() {
+            link.discard();
+            return Err(error.into());
+        }
         Ok(link)
     }
 
@@ -251,15 +311,24 @@ impl Link {
     fn check_user(&self) -> Result<(), Error> {
         let peer = getsockopt(self.fd.fd(), sockopt::PeerCredentials)
             .map_err(|e| failed("asking who the peer is".into(), e))?;
-        let own = geteuid().as_raw();
-        if peer.uid() != own {
-            let what = format!(
-                "the peer belongs to user {}, this process to {own}",
-                peer.uid()
-            );
-            return Err(Error::new(Errno::Acces, what));
+        user::check(peer.uid())
+    }
+
+    /// Reports the socket's news to `epoll` under `token`, in place of an earlier token.
+    pub(crate) fn watch(&mut self, epoll: &Arc<Epoll>, token: u64) -> nix::Result<()> {
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
+        let mut event = EpollEvent::new(flags, token);
+        match self.watched {
+            None => epoll.add(&*self.fd, event)?,
+            Some(_) => epoll.modify(&*self.fd, &mut event)?,
         }
+        self.watched = Some(Arc::clone(epoll));
         Ok(())
+    }
+
+    /// Ends a connection to a process that was refused, and reads nothing of what that has sent.
+    fn discard(mut self) {
+        self.is_refused = true;
     }
 
     /// Sends a packet with its descriptors.
@@ -277,7 +346,8 @@ impl Link {
     }
 
     /// Says why there will be no contact, if the peer still listens, and ends it.
-    pub(crate) fn refuse(self, error: &Error) {
+    pub(crate) fn refuse(mut self, error: &Error) {
+        self.is_refused = true;
         // What was said is read first: a socket that is closed over unread packets takes back its
         // own last words.
         while matches!(self.receive_raw(), Ok(Some(raw)) if raw.len > 0) {}
@@ -326,7 +396,7 @@ impl Link {
                 Err(error) => return Err(failed("hearing from a peer".into(), error)),
             }
         };
-        let fds = rights(&space);
+        let fds = memory_files(rights(&space))?;
         if is_short {
             let what = "no descriptors are left for a peer's memory";
             return Err(Error::new(Errno::MFile, what));
@@ -338,10 +408,6 @@ impl Link {
     pub(crate) fn is_over(&self) -> bool {
         is_ready(self.fd.fd(), PollFlags::from_bits_retain(libc::POLLRDHUP))
     }
-
-    pub(crate) fn fd(&self) -> &OwnedFd {
-        self.fd.fd()
-    }
 }
 
 /// Ends the connection for everybody: a child may hold a copy of the descriptor. (The child's copy of
@@ -349,6 +415,14 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
+        // The kernel may keep the socket for a while, and it would have news without end.
+        if let Some(epoll) = self.watched.take() {
+            let _ = epoll.delete(&*self.fd);
+        }
+        self.keeper = match self.is_refused {
+            true => Some(Keeper::of_refused(&self.fd)),
+            false => Keeper::of_peer(&self.fd),
+        };
     }
 }
 
@@ -424,13 +498,24 @@ fn rights(space: &[u8]) -> Vec<OwnedFd> {
         .collect()
 }
 
+/// What came along, if all of it is memory. The last close of anything else may block.
+fn memory_files(fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Error> {
+    let is_memory = |fd: &OwnedFd| fcntl(fd, FcntlArg::F_GET_SEALS).is_ok();
+    if fds.iter().all(is_memory) {
+        return Ok(fds);
+    }
+    fds.into_iter().for_each(discard);
+    let what = "a peer's packet was refused: a descriptor that came along is no memory file";
+    Err(Error::new(Errno::Proto, what))
+}
+
 fn packet_socket() -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
 }
 
 fn abstract_addr(name: &Name) -> Result<UnixAddr, Error> {
-    let path = format!("selvedge-shm/{}/{name}", geteuid());
+    let path = format!("selvedge-shm/{}/{name}", user::own()?);
     UnixAddr::new_abstract(path.as_bytes())
         .map_err(|e| failed(format!("the address {}", name.to_address()), e))
 }

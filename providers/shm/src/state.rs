@@ -1,8 +1,9 @@
 //! The state of an endpoint: what its lock protects.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
@@ -55,6 +56,8 @@ pub(crate) struct State {
     pub(crate) hot: Vec<u32>,
     /// Peers with large messages or unanswered sends under way.
     pub(crate) active: Vec<u32>,
+    /// Peers that have rung and were not polled since, first come first served.
+    pub(crate) rung: VecDeque<u32>,
     /// Peers that are gone and have left messages for which there was no room.
     pub(crate) ending: Vec<u32>,
     /// Places of peers that are gone for good, or were when they were noted down.
@@ -104,6 +107,8 @@ pub(crate) struct Turn {
     /// Polls that found nothing, or messages, since the clock was read.
     pub(crate) ticks: usize,
     pub(crate) last_control: Instant,
+    /// How long the last look at the sockets took.
+    pub(crate) control_time: Duration,
     /// The peer that was looked at last in a sweep.
     pub(crate) sweep: usize,
     /// The peer that was looked at last for a place that is not needed any more.
@@ -170,6 +175,7 @@ impl State {
             contexts: FxHashMap::default(),
             hot: Vec::new(),
             active: Vec::new(),
+            rung: VecDeque::new(),
             ending: Vec::new(),
             vacant: Vec::new(),
             turn: Turn {
@@ -177,6 +183,7 @@ impl State {
                 pause: Pause::here(),
                 ticks: 0,
                 last_control: Instant::now(),
+                control_time: Duration::ZERO,
                 sweep: 0,
                 reuse: 0,
             },

@@ -193,8 +193,8 @@ fn a_process_that_cannot_see_ours_bounces_from_us() {
 
 /// Becomes a user without privileges, before whom memory can be hidden.
 fn drop_privileges() -> nix::Result<()> {
-    nix::unistd::setgid(nix::unistd::Gid::from_raw(65534))?;
-    nix::unistd::setuid(nix::unistd::Uid::from_raw(65534))
+    nix::unistd::setgid(nix::unistd::Gid::from_raw(65533))?;
+    nix::unistd::setuid(nix::unistd::Uid::from_raw(65533))
 }
 
 /// What opening an endpoint needs.

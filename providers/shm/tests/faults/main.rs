@@ -25,6 +25,7 @@ mod side;
 mod sleep;
 mod special;
 mod states;
+mod strangers;
 mod tally;
 mod vectors;
 

@@ -273,6 +273,25 @@ fn without_a_directory_another_network_namespace_is_out_of_reach() {
     assert_eq!(side.next().errno(), Errno::ConnRefused);
 }
 
+/// All users that a namespace does not map have one number there.
+#[test]
+fn a_user_that_a_namespace_does_not_map_gets_no_endpoint() {
+    const UNMAPPED: Container = Container {
+        unshare: &["--user"],
+        nsenter: &["--user"],
+    };
+    let _watchdog = Watchdog::new();
+    if !UNMAPPED.is_possible() {
+        return;
+    }
+    let mut puppet = UNMAPPED.start();
+    let order = format!("try-open {}", unique("unmapped"));
+    assert_eq!(puppet.ask(&order), "Acces");
+    let place = Place::new("unmapped");
+    let order = format!("{order} FI_SHM_DIR={}", place.path());
+    assert_eq!(puppet.ask(&order), "Acces");
+}
+
 /// The first process of every container has number 1: that is no identity.
 #[test]
 fn a_process_with_the_number_of_a_dead_one_is_another_peer() {

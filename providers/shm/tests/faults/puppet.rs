@@ -15,6 +15,7 @@ use crate::denial;
 use crate::fork::Fork;
 use crate::side::{self, Event, Kind, Side, content};
 use crate::sleep::Pauses;
+use crate::strangers::Stranger;
 
 /// Obeys orders until there are no more.
 pub(crate) fn obey() {
@@ -24,6 +25,7 @@ pub(crate) fn obey() {
         side: None,
         contexts: Vec::new(),
         shared: None,
+        stranger: Stranger::default(),
         drives: false,
     };
     // Behind the words that the test harness prints without ending the line.
@@ -43,6 +45,7 @@ struct Strings {
     contexts: Vec<Side>,
     /// The vector that it has given a name.
     shared: Option<Arc<dyn AddressVector>>,
+    stranger: Stranger,
     /// Whether progress is driven between orders.
     drives: bool,
 }
@@ -169,6 +172,7 @@ impl Strings {
             "close" => self.side = None,
             "deny" => denial::deny(args[0], number(args[1]) as i32),
             "hide" => prctl::set_dumpable(false).unwrap(),
+            "stranger" => return self.stranger.act(args),
             "exit" => std::process::exit(0),
             _ => panic!("{order}?"),
         }

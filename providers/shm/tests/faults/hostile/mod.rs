@@ -43,15 +43,15 @@ const KEYS: u32 = 5;
 const BLOCK: u32 = 6;
 
 /// A good pair, and the endpoint of it that is attacked.
-struct Scene {
-    victim: Side,
+pub(crate) struct Scene {
+    pub(crate) victim: Side,
     other: Side,
     to_victim: FiAddr,
     number: u64,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(&[])
     }
 
@@ -71,7 +71,7 @@ impl Scene {
 
     /// Messages of every size pass between the good ones.
     #[track_caller]
-    fn goes_on(&mut self) {
+    pub(crate) fn goes_on(&mut self) {
         let source = self.victim.insert(self.other.name());
         for len in [8, 3000, 100_000] {
             self.number += 1;
@@ -96,7 +96,12 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    fn connect(victim: &Side) -> Self {
+    /// A connection that was made already.
+    pub(crate) fn of(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    pub(crate) fn connect(victim: &Side) -> Self {
         let (socket, name) = (packet_socket(), victim.name());
         let name = name.strip_prefix("fi_shm://").unwrap();
         connect(socket.as_raw_fd(), &rendezvous(name)).unwrap();
@@ -129,7 +134,7 @@ impl Hostile {
     }
 
     /// What the victim says: `None` when it has hung up, nothing while it is silent.
-    fn hear(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+    pub(crate) fn hear(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
         let mut bytes = vec![0; 256];
         let mut space = nix::cmsg_space!([i32; 4]);
         let mut iov = [IoSliceMut::new(&mut bytes)];
@@ -149,7 +154,7 @@ impl Hostile {
 
     /// Drives the victim until it has hung up.
     #[track_caller]
-    fn is_cut_off_by(&self, victim: &mut Side) {
+    pub(crate) fn is_cut_off_by(&self, victim: &mut Side) {
         victim.until(|_| self.hear().is_none());
     }
 }

@@ -1,0 +1,72 @@
+//! The user that a process belongs to, by which peers are told from strangers.
+
+use std::fs;
+use std::sync::OnceLock;
+
+use nix::unistd::geteuid;
+use selvedge::{Errno, Error};
+
+/// The user of this process.
+///
+/// # Errors
+/// [`Errno::Acces`] for the overflow user of a namespace that does not map every user: all users
+/// that it does not map have this number, and cannot be told from this one.
+pub(crate) fn own() -> Result<u32, Error> {
+    let own = geteuid().as_raw();
+    if own == overflow() && !maps_everybody() {
+        let what = format!(
+            "this process belongs to the overflow user {own} of its user namespace, as does every \
+             user that the namespace does not map: run it as a user that is mapped"
+        );
+        return Err(Error::new(Errno::Acces, what));
+    }
+    Ok(own)
+}
+
+/// Whether a peer belongs to the user of this process.
+///
+/// # Errors
+/// [`Errno::Acces`] with both users if not; as [`own`].
+pub(crate) fn check(peer: u32) -> Result<(), Error> {
+    let own = own()?;
+    if peer == own {
+        return Ok(());
+    }
+    let what = format!("the peer belongs to user {peer}, this process to {own}");
+    Err(Error::new(Errno::Acces, what))
+}
+
+/// The number by which a namespace knows users that it does not map.
+fn overflow() -> u32 {
+    const DEFAULT: u32 = 65534;
+    static NUMBER: OnceLock<u32> = OnceLock::new();
+    *NUMBER.get_or_init(|| {
+        let text = fs::read_to_string("/proc/sys/kernel/overflowuid");
+        text.map_or(DEFAULT, |text| text.trim().parse().unwrap_or(DEFAULT))
+    })
+}
+
+/// Whether the user namespace of this process has a number for every user, as the first one has.
+fn maps_everybody() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map");
+    map.is_ok_and(|map| is_whole(&map))
+}
+
+/// Whether a map of users is that of the first namespace: every number stands for itself.
+fn is_whole(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_namespace_maps_everybody() {
+        assert!(is_whole("         0          0 4294967295\n"));
+        assert!(!is_whole(""));
+        assert!(!is_whole("0 0 65536\n"));
+        assert!(!is_whole("0 100000 4294967295\n"));
+        assert!(!is_whole("0 0 1000\n1000 100000 4294966295\n"));
+    }
+}
