@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
+use selvedge_testkit::skip::{Need, skip};
 use serde_json::Value;
 
 #[test]
@@ -77,6 +78,27 @@ fn adversaries_harm_nobody_but_themselves() {
 #[test]
 fn floods_stay_within_what_may_be_kept() {
     campaign(&["flood"]);
+}
+
+/// Where only root can start a process of another user, the report says so.
+#[test]
+fn strangers_of_the_machine_harm_nobody() {
+    let output = fabtests(&["strangers"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    match report["skipped"][0].as_str() {
+        Some(why) => skip(Need::Rights, why),
+        None => assert_eq!(
+            survived(&report),
+            ["flood", "linger", "names"].map(str::to_owned).into()
+        ),
+    }
+}
+
+#[test]
+fn newcomers_leave_the_connected_their_share() {
+    let rows = campaign(&["storm"]);
+    assert_eq!(rows, ["endpoints", "names"].map(str::to_owned).into());
 }
 
 #[test]

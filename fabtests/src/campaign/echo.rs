@@ -69,8 +69,21 @@ impl Echo {
         params: &[(&str, &str)],
         others: &[String],
     ) -> anyhow::Result<Self> {
+        Self::play_by(Actor::hire()?, partner, params, others)
+    }
+
+    /// As [`Self::beside`], by a process that has no part yet.
+    ///
+    /// # Errors
+    /// When it does not open an endpoint.
+    pub(crate) fn play_by(
+        mut actor: Actor,
+        partner: &Party,
+        params: &[(&str, &str)],
+        others: &[String],
+    ) -> anyhow::Result<Self> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        let mut actor = Actor::start(&Part::Echo(Order {
+        actor.tell(&Part::Echo(Order {
             partner: partner.name()?,
             params: params.iter().map(owned).collect(),
             others: others.to_vec(),

@@ -5,12 +5,14 @@
 //! is random comes from a seed that is printed. docs/FABTESTS.md says what each of them does.
 
 pub mod actor;
+mod bystanders;
 mod company;
 mod echo;
 mod flood;
 mod hostile;
 mod kill;
 mod message;
+mod newcomers;
 mod operation;
 mod part;
 mod party;
@@ -22,6 +24,7 @@ mod report;
 mod restart;
 mod scene;
 mod storm;
+mod strangers;
 mod sweep;
 mod tally;
 mod tracee;
@@ -46,6 +49,10 @@ pub enum Campaign {
     Stop,
     /// Processes exchange messages in a storm of signals
     Signals,
+    /// Processes of another user attack the socket of an endpoint
+    Strangers,
+    /// Honest processes connect to an endpoint without end
+    Storm,
 }
 
 /// Runs a campaign.
@@ -60,5 +67,7 @@ pub fn run(campaign: Campaign, plan: &Plan) -> anyhow::Result<Report> {
         Campaign::Hostile => hostile::attacks(plan),
         Campaign::Stop => kill::pauses(plan),
         Campaign::Signals => restart::storms(plan),
+        Campaign::Strangers => strangers::intrusions(plan),
+        Campaign::Storm => newcomers::storms(plan),
     }
 }

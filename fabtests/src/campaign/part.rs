@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::hostile::adversary;
-use super::{echo, flood, phoenix, victim};
+use super::{echo, flood, newcomers, phoenix, strangers, victim};
 
 /// What an actor is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -15,8 +15,12 @@ pub(crate) enum Part {
     Echo(echo::Order),
     /// Send more than anybody receives.
     Flood(flood::Order),
+    /// Connect to an endpoint without end.
+    Newcomers(newcomers::Order),
     /// Stream under a name that others had before, until an end.
     Phoenix(phoenix::Order),
+    /// Attack as a process of another user.
+    Stranger(strangers::Order),
     /// Die at an instruction, or be stopped there.
     Victim(victim::Order),
 }
@@ -31,7 +35,9 @@ impl Part {
             Self::Adversary(order) => adversary::play(&order),
             Self::Echo(order) => echo::play(&order),
             Self::Flood(order) => flood::play(&order),
+            Self::Newcomers(order) => newcomers::play(&order),
             Self::Phoenix(order) => phoenix::play(&order),
+            Self::Stranger(order) => strangers::play(&order),
             Self::Victim(order) => victim::play(&order),
         }
     }
