@@ -25,6 +25,8 @@ use crate::{
 ///   [`crate::Endpoint`] promises. Outstanding is what was posted to an endpoint bound to the queue
 ///   and has no entry yet;
 /// - after the last handle of a region was dropped, nobody reads or writes its bytes by its rights;
+/// - what peers do to a region is carried out in this process through [`crate::shared::SharedBytes`]
+///   of the whole region or its parts, or by the system;
 /// - [`Self::mr_mode`] has [`MrMode::LOCAL`] if operations on memory without registration could
 ///   touch other memory than they name.
 #[expect(unsafe_code, reason = "the safe layer relies on this promise")]
@@ -103,8 +105,9 @@ pub unsafe trait Domain: Any + fmt::Debug + Send + Sync {
     ///
     /// # Safety
     /// The bytes of `region` stay valid until the region is dropped. With remote rights, peers
-    /// read and write them at any time: the owner touches them only through atomics or raw
-    /// pointers, never through references that assume they do not change.
+    /// read and write them at any time: the owner accesses bytes that they may be using through
+    /// [`crate::shared::SharedBytes`] of the region, or by atomics of its granules, never through
+    /// references that assume that they do not change.
     ///
     /// # Errors
     /// [`Errno::NoKey`] when the wanted key is taken; [`Errno::NoSys`] where memory cannot be

@@ -126,6 +126,7 @@ mod provider;
 mod registry;
 pub mod rma;
 mod sep;
+pub mod shared;
 mod srx;
 pub mod tagged;
 pub mod text;

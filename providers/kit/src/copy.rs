@@ -3,7 +3,8 @@
 //! `recvmsg` and `sendmsg` are the only places where a provider turns the caller's promise into a
 //! [`RxBuf`] or a [`TxBuf`]. From there on the bytes are reached through safe methods, and dropping
 //! the value ends the access: whoever consumes it before pushing the completion cannot touch the
-//! bytes afterwards. [`Shared`] is the same for registered memory, which nobody has to himself.
+//! bytes afterwards. Registered memory, which others access at the same time, is
+//! [`selvedge::shared::SharedBytes`].
 
 #![expect(
     unsafe_code,
@@ -17,12 +18,9 @@ pub use multi::{MultiBuf, Part};
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, ptr, slice};
 
 use selvedge::{Iov, IovMut};
-
-use crate::atomic::{Args, Kernel, Unaligned};
 
 /// Where one message goes: the memory of a posted receive.
 pub struct RxBuf(Pieces<IovMut>);
@@ -176,134 +174,6 @@ impl TxBuf {
         })
     }
 }
-
-/// Registered memory, which its owner and peers may read and write at any time: where remote
-/// accesses go. No reference to it is ever made. Bytes that are written while they are copied may be
-/// old or new, each by itself; eight aligned bytes are copied at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Shared {
-    first: *mut u8,
-    len: usize,
-}
-
-impl Shared {
-    /// Takes over `len` bytes from `first` on.
-    ///
-    /// # Safety
-    /// As long as the value and its copies are used, the bytes are valid for reads and writes, and
-    /// nobody has a reference to them that forbids either: the promise of
-    /// [`selvedge::Domain::reg`].
-    pub const unsafe fn new(first: *mut u8, len: usize) -> Self {
-        Self { first, len }
-    }
-
-    /// Length in bytes.
-    pub const fn len(self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub const fn is_empty(self) -> bool {
-        self.len == 0
-    }
-
-    /// The first byte: for atomics, and for system calls.
-    pub const fn as_ptr(self) -> *mut u8 {
-        self.first
-    }
-
-    /// The `len` bytes from `at` on.
-    ///
-    /// # Panics
-    /// When they are not all inside.
-    #[inline]
-    pub fn part(self, at: usize, len: usize) -> Self {
-        assert!(at <= self.len && len <= self.len - at, "bytes outside");
-        Self {
-            first: self.first.wrapping_add(at),
-            len,
-        }
-    }
-
-    /// Copies `bytes` in, from the front on.
-    ///
-    /// # Panics
-    /// When they do not fit.
-    #[inline]
-    pub fn write(self, bytes: &[u8]) {
-        let to = self.part(0, bytes.len());
-        if let (Some(word), Ok(bytes)) = (to.word(), bytes.try_into()) {
-            return word.store(u64::from_ne_bytes(bytes), Ordering::Release);
-        }
-        // SAFETY: `new`'s caller vouched for the target, which is long enough by the check above.
-        // The two may overlap: somebody may write memory to itself.
-        unsafe { ptr::copy(bytes.as_ptr(), to.first, bytes.len()) };
-    }
-
-    /// Copies bytes out, from the front on, filling `out`.
-    ///
-    /// # Panics
-    /// When there are not as many.
-    #[inline]
-    pub fn read(self, out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
-        let from = self.part(0, out.len());
-        match from.word() {
-            Some(word) => {
-                let bytes = word.load(Ordering::Acquire).to_ne_bytes();
-                out.write_copy_of_slice(&bytes)
-            }
-            None => {
-                // SAFETY: as in `write`, the other way round.
-                unsafe { ptr::copy(from.first, out.as_mut_ptr().cast(), out.len()) };
-                // SAFETY: every byte was just written.
-                unsafe { out.assume_init_mut() }
-            }
-        }
-    }
-
-    /// Changes its elements by atomics of the processor, whoever else does so at the same time.
-    ///
-    /// # Errors
-    /// [`Unaligned`], before anything is touched.
-    pub fn apply(self, kernel: &Kernel, args: Args<'_>) -> Result<(), Unaligned> {
-        let count = self.len / kernel.size();
-        // SAFETY: `new`'s caller vouched for the bytes, of which these are whole elements, and has
-        // no reference to them that forbids changes. That the owner's own accesses at the same time
-        // are atomics of the same size, where it cares what comes out, is what registration with
-        // remote rights asks of it.
-        unsafe { kernel.apply(self.first, count, args) }
-    }
-
-    /// Copies bytes out, likewise, to a slice.
-    ///
-    /// # Panics
-    /// When there are not as many.
-    #[inline]
-    pub fn read_into(self, out: &mut [u8]) {
-        let from = self.part(0, out.len());
-        match from.word() {
-            Some(word) => out.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes()),
-            // SAFETY: as in `write`, the other way round.
-            None => unsafe { ptr::copy(from.first, out.as_mut_ptr(), out.len()) },
-        }
-    }
-
-    /// The bytes as one word, if they are that.
-    fn word(&self) -> Option<&AtomicU64> {
-        let word: *mut u64 = self.first.cast();
-        if self.len != 8 || !word.is_aligned() {
-            return None;
-        }
-        // SAFETY: eight aligned bytes that are valid for reads and writes by `new`'s promise, and
-        // that nobody has a reference to which forbids it.
-        Some(unsafe { AtomicU64::from_ptr(word) })
-    }
-}
-
-// SAFETY: the promise of `new` is about the memory, not about the thread that uses it.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
 
 // SAFETY: the promise of `new` is about the memory, not about the thread that uses it.
 unsafe impl Send for RxBuf {}
@@ -499,28 +369,6 @@ mod tests {
         // SAFETY: there are no bytes.
         let buf = unsafe { TxBuf::new(&[Iov::from_raw(ptr::null(), 0)]) };
         assert_eq!(buf.pieces(0, 10).count(), 0);
-    }
-
-    #[test]
-    fn shared_memory_is_copied_in_and_out_in_parts() {
-        let mut memory = [0_u64; 4];
-        let first = memory.as_mut_ptr().cast();
-        // SAFETY: the array is reached through the value alone while that lives.
-        let shared = unsafe { Shared::new(first, 32) };
-        shared.part(8, 8).write(b"one word");
-        shared.part(17, 3).write(b"abc");
-        let mut out = [MaybeUninit::uninit(); 12];
-        assert_eq!(shared.part(8, 12).read(&mut out), b"one word\0abc");
-        let mut out = [MaybeUninit::uninit(); 8];
-        assert_eq!(shared.part(8, 8).read(&mut out), b"one word");
-    }
-
-    #[test]
-    #[should_panic(expected = "bytes outside")]
-    fn shared_memory_has_an_end() {
-        // SAFETY: no byte is reached.
-        let shared = unsafe { Shared::new(ptr::dangling_mut(), 8) };
-        shared.part(1, 7).write(&[0; 8]);
     }
 
     #[test]

@@ -12,10 +12,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
+use selvedge::shared::SharedBytes;
 use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr, presence};
 
 use crate::birth::Birth;
-use crate::copy::Shared;
 
 pub use counts::{Bound, Counts, Due, Groups, Watchers};
 
@@ -203,7 +203,7 @@ impl Regions<'_> {
     ///
     /// # Errors
     /// Why it may not.
-    pub fn locate(&self, piece: &RmaIov, rights: MrAccess) -> Result<Shared, Denied> {
+    pub fn locate(&self, piece: &RmaIov, rights: MrAccess) -> Result<SharedBytes, Denied> {
         let entry = self.0.entries.get(&piece.key).ok_or(Denied::Key)?;
         if !entry.access.contains(rights) {
             return Err(Denied::Right);
@@ -213,11 +213,14 @@ impl Regions<'_> {
         if offset > entry.len || piece.len > entry.len - offset {
             return Err(Denied::Bounds);
         }
-        let first = entry.first + offset;
-        if entry.is_whole() && !is_there(first, piece.len, rights) {
-            return Err(Denied::Nowhere);
+        if !entry.is_whole() {
+            return Ok(shared(entry.first, entry.len).part(offset, piece.len));
         }
-        Ok(shared(first, piece.len))
+        let first = entry.first + offset;
+        match is_there(first, piece.len, rights) {
+            true => Ok(shared(first, piece.len)),
+            false => Err(Denied::Nowhere),
+        }
     }
 }
 
@@ -236,12 +239,13 @@ fn is_there(first: usize, len: usize, rights: MrAccess) -> bool {
 }
 
 #[expect(unsafe_code, reason = "registration is the promise about the memory")]
-fn shared(first: usize, len: usize) -> Shared {
+fn shared(first: usize, len: usize) -> SharedBytes {
     let first = std::ptr::with_exposed_provenance_mut(first);
-    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and for remote
-    // rights touched through no exclusive reference, until the region is dropped, which waits for
-    // the lock that `Regions` holds. `locate` has checked that these are bytes of the region.
-    unsafe { Shared::new(first, len) }
+    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with remote
+    // rights accessed by granules, until the region is dropped, which waits for the lock that
+    // `Regions` holds. These are the region's bytes, or, where that is over all addresses, bytes that
+    // `locate` has found.
+    unsafe { SharedBytes::new(first, len) }
 }
 
 /// A random number: the standard library seeds its hashers from the system.

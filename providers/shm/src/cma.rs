@@ -7,8 +7,8 @@
 use std::mem::MaybeUninit;
 
 use nix::unistd::Pid;
+use selvedge::shared::SharedBytes;
 use selvedge::{Errno, Result};
-use selvedge_kit::copy::Shared;
 
 /// A process that may be read from.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Target {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(crate) fn read_shared(&self, from: u64, to: Shared) -> Result {
+    pub(crate) fn read_shared(&self, from: u64, to: SharedBytes) -> Result {
         self.read_raw(from, to.as_ptr(), to.len())
     }
 
@@ -89,7 +89,7 @@ impl Target {
         let read = loop {
             // SAFETY: the lists have two entries each. The kernel writes to the local pieces alone:
             // `nonce`, and `len` bytes at `to`, which the private callers have from a slice or a
-            // `Shared` that is valid for writes. The remote ones are numbers to this process.
+            // `SharedBytes` that is valid for writes. The remote ones are numbers to this process.
             let read =
                 unsafe { libc::process_vm_readv(pid, local.as_ptr(), 2, remote.as_ptr(), 2, 0) };
             match usize::try_from(read) {

@@ -16,11 +16,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
+use selvedge::shared::SharedBytes;
 use selvedge::{
     Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, Result, mr, presence,
 };
 use selvedge_kit::birth::Birth;
-use selvedge_kit::copy;
 use selvedge_kit::mr::{Bound, Counts, Watchers};
 use selvedge_kit::places::Places;
 
@@ -315,16 +315,21 @@ impl Regions<'_> {
     ///
     /// # Errors
     /// Why it may not.
-    pub(crate) fn locate(&self, piece: &RmaIov, rights: u32) -> Result<copy::Shared, Denied> {
-        let (kind, memory) = self.find(piece, rights)?;
+    pub(crate) fn locate(&self, piece: &RmaIov, rights: u32) -> Result<SharedBytes, Denied> {
+        let (entry, offset) = self.find(piece, rights)?;
+        if entry.row.kind != Kind::Whole {
+            let len = usize::try_from(entry.row.len).map_err(|_| Denied::Bounds)?;
+            return Ok(shared(entry.first, len).part(offset, piece.len));
+        }
         let is_there = match rights & RIGHT_WRITE {
             0 => presence::is_readable,
             _ => presence::is_writable,
         };
-        if kind == Kind::Whole && !is_there(memory, piece.len) {
-            return Err(Denied::Nowhere);
+        let first = entry.first + offset;
+        match is_there(first, piece.len) {
+            true => Ok(shared(first, piece.len)),
+            false => Err(Denied::Nowhere),
         }
-        Ok(shared(memory, piece.len))
     }
 
     /// Whether a peer may use memory with these rights, part by part.
@@ -336,24 +341,25 @@ impl Regions<'_> {
         self.find(piece, rights).map(drop)
     }
 
-    /// What kind of region a piece is in, and its address.
+    /// The region that a piece is in, and where its bytes begin there.
     #[inline]
-    fn find(&self, piece: &RmaIov, rights: u32) -> Result<(Kind, usize), Denied> {
+    fn find(&self, piece: &RmaIov, rights: u32) -> Result<(&Entry, usize), Denied> {
         let entry = self.0.find(piece.key).ok_or(Denied::Key)?;
         let row = &entry.row;
         let memory = row.locate(piece.addr, piece.len as u64, rights)?;
         let offset = usize::try_from(memory - row.memory).map_err(|_| Denied::Bounds)?;
-        Ok((row.kind, entry.first + offset))
+        Ok((entry, offset))
     }
 }
 
 #[expect(unsafe_code, reason = "registration is the promise about the memory")]
-fn shared(first: usize, len: usize) -> copy::Shared {
+fn shared(first: usize, len: usize) -> SharedBytes {
     let first = std::ptr::with_exposed_provenance_mut(first);
-    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and for remote
-    // rights touched through no exclusive reference, until the region is dropped, which waits for
-    // the lock that `Regions` holds. `Row::locate` has checked that these are bytes of the region.
-    unsafe { copy::Shared::new(first, len) }
+    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with remote
+    // rights accessed by granules, until the region is dropped, which waits for the lock that
+    // `Regions` holds. These are the region's bytes, or, where that is over all addresses, bytes that
+    // `locate` has found.
+    unsafe { SharedBytes::new(first, len) }
 }
 
 /// The rights of peers.

@@ -305,7 +305,7 @@ impl Change {
                 compare: compare.get(range.clone()).unwrap_or_default(),
                 result: result.get_mut(range).unwrap_or_default(),
             };
-            part.apply(&self.kernel, args).map_err(|_| Errno::Inval)?;
+            self.kernel.apply(part, args).map_err(|_| Errno::Inval)?;
         }
         Ok(result)
     }

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use selvedge_kit::copy::Shared;
+use selvedge::shared::{Margins, SharedBytes};
 use selvedge_kit::mr::Regions;
 
 /// Stretches of memory that one system call takes.
@@ -15,6 +15,8 @@ pub(crate) const VECS: usize = 64;
 /// A list of stretches of memory for one system call: bytes to send, or places for what comes.
 pub(crate) struct Vecs<'a> {
     list: [libc::iovec; VECS],
+    /// Of stretches of registered memory, what is around them in their region.
+    shared: [Option<Margins>; VECS],
     count: usize,
     bytes: usize,
     memory: PhantomData<&'a mut [u8]>,
@@ -34,6 +36,7 @@ impl Vecs<'_> {
         };
         Self {
             list: [EMPTY; VECS],
+            shared: [None; VECS],
             count: 0,
             bytes: 0,
             memory: PhantomData,
@@ -41,9 +44,18 @@ impl Vecs<'_> {
     }
 
     fn push(&mut self, base: *mut u8, len: usize) -> bool {
+        self.push_part(base, len, None)
+    }
+
+    fn push_shared(&mut self, part: SharedBytes) -> bool {
+        self.push_part(part.as_ptr(), part.len(), Some(part.margins()))
+    }
+
+    fn push_part(&mut self, base: *mut u8, len: usize, shared: Option<Margins>) -> bool {
         let Some(place) = self.list.get_mut(self.count) else {
             return false;
         };
+        self.shared[self.count] = shared;
         *place = libc::iovec {
             iov_base: base.cast(),
             iov_len: len,
@@ -53,16 +65,16 @@ impl Vecs<'_> {
         true
     }
 
-    /// Where the `len` bytes from `at` on are, as far as there are so many.
-    fn parts(&self, at: usize, len: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+    /// The `len` bytes from `at` on, as far as there are so many.
+    fn parts(&self, at: usize, len: usize) -> impl Iterator<Item = Stretch> {
         let (mut skip, mut left) = (at, len);
-        self.list().iter().map_while(move |stretch| {
+        let all = self.list().iter().zip(&self.shared);
+        all.map_while(move |(stretch, shared)| {
             let skipped = skip.min(stretch.iov_len);
-            let part = left.min(stretch.iov_len - skipped);
+            let len = left.min(stretch.iov_len - skipped);
             skip -= skipped;
-            left -= part;
-            let first: *mut u8 = stretch.iov_base.cast();
-            (part > 0 || left > 0).then(|| (first.wrapping_add(skipped), part))
+            left -= len;
+            (len > 0 || left > 0).then(|| Stretch::new(stretch, *shared, skipped, len))
         })
     }
 
@@ -81,6 +93,34 @@ impl Vecs<'_> {
     }
 }
 
+/// A part of what a list names.
+enum Stretch {
+    Private(*mut u8, usize),
+    Shared(SharedBytes),
+}
+
+impl Stretch {
+    /// The `len` bytes of an entry that follow the first `skipped`.
+    fn new(entry: &libc::iovec, shared: Option<Margins>, skipped: usize, len: usize) -> Self {
+        let first: *mut u8 = entry.iov_base.cast();
+        match shared {
+            // SAFETY: `push_shared` made the entry of such a value, and whoever has the list holds
+            // the regions.
+            Some(margins) => Self::Shared(
+                unsafe { SharedBytes::within(first, entry.iov_len, margins) }.part(skipped, len),
+            ),
+            None => Self::Private(first.wrapping_add(skipped), len),
+        }
+    }
+
+    const fn len(&self) -> usize {
+        match self {
+            Self::Private(_, len) => *len,
+            Self::Shared(part) => part.len(),
+        }
+    }
+}
+
 impl<'a> Load<'a> {
     pub(crate) const fn new() -> Self {
         Self(Vecs::new())
@@ -92,8 +132,8 @@ impl<'a> Load<'a> {
     }
 
     /// Adds registered memory, which stays that as long as the regions are looked at.
-    pub(crate) fn push_shared(&mut self, part: Shared, _held: &'a Regions<'_>) -> bool {
-        self.0.push(part.as_ptr(), part.len())
+    pub(crate) fn push_shared(&mut self, part: SharedBytes, _held: &'a Regions<'_>) -> bool {
+        self.0.push_shared(part)
     }
 
     /// Bytes of all.
@@ -106,13 +146,14 @@ impl Load<'_> {
     /// Copies the bytes from `at` on to `out`, which they fill.
     pub(crate) fn copy(&self, at: usize, out: &mut [u8]) {
         let mut out = out;
-        for (from, len) in self.0.parts(at, out.len()) {
-            let (to, rest) = std::mem::take(&mut out).split_at_mut(len);
+        for from in self.0.parts(at, out.len()) {
+            let (to, rest) = std::mem::take(&mut out).split_at_mut(from.len());
             out = rest;
-            // SAFETY: `Load` borrows the memory that its list names, or the regions that it is part
-            // of, and `to` is as long. Nobody's reference is made of what peers may change, and
-            // bytes that change meanwhile are old or new, as in a system call.
-            unsafe { std::ptr::copy(from, to.as_mut_ptr(), len) };
+            match from {
+                Stretch::Shared(from) => from.read_into(to),
+                // SAFETY: `Load` borrows the memory that its list names, and `to` is as long.
+                Stretch::Private(from, len) => unsafe { from.copy_to(to.as_mut_ptr(), len) },
+            }
         }
     }
 }
@@ -121,12 +162,15 @@ impl Room<'_> {
     /// Puts bytes at the places from `at` on, of which there are enough.
     pub(crate) fn place(&mut self, at: usize, bytes: &[u8]) {
         let mut bytes = bytes;
-        for (to, len) in self.0.parts(at, bytes.len()) {
-            let (from, rest) = bytes.split_at(len);
+        for to in self.0.parts(at, bytes.len()) {
+            let (from, rest) = bytes.split_at(to.len());
             bytes = rest;
-            // SAFETY: `Room` borrows the memory that its list names, exclusively, or holds the
-            // regions that it is part of; `from` is as long, and memory of a session.
-            unsafe { std::ptr::copy(from.as_ptr(), to, len) };
+            match to {
+                Stretch::Shared(to) => to.write(from),
+                // SAFETY: `Room` borrows the memory that its list names, exclusively; `from` is as
+                // long, and memory of a session.
+                Stretch::Private(to, len) => unsafe { to.copy_from(from.as_ptr(), len) },
+            }
         }
     }
 }
@@ -147,8 +191,8 @@ impl<'a> Room<'a> {
     }
 
     /// Adds registered memory, which stays that as long as the regions are looked at.
-    pub(crate) fn push_shared(&mut self, part: Shared, _held: &'a Regions<'_>) -> bool {
-        self.0.push(part.as_ptr(), part.len())
+    pub(crate) fn push_shared(&mut self, part: SharedBytes, _held: &'a Regions<'_>) -> bool {
+        self.0.push_shared(part)
     }
 
     /// Bytes of all.
@@ -160,6 +204,33 @@ impl<'a> Room<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn registered_memory_is_filled_and_sent_like_other() {
+        let keys = selvedge_kit::mr::Keys::new(selvedge::MrMode::empty());
+        let regions = keys.regions();
+        let words = [const { std::sync::atomic::AtomicU64::new(0) }; 4];
+        // SAFETY: the words are reached through this region and by atomics of their size.
+        let region = unsafe { SharedBytes::new(words.as_ptr().cast_mut().cast(), 29) };
+        let bytes: Vec<u8> = (1..=20).collect();
+        for at in 0..9 {
+            let (mut before, mut behind) = ([0; 3], [0; 4]);
+            let mut room = Room::new();
+            assert!(room.push_bytes(&mut before));
+            assert!(room.push_shared(region.part(at, 13), &regions));
+            assert!(room.push_bytes(&mut behind));
+            room.place(0, &bytes);
+            let mut there = [0; 13];
+            region.part(at, 13).read_into(&mut there);
+            assert_eq!([&before[..], &there, &behind].concat(), bytes);
+
+            let mut load = Load::new();
+            assert!(load.push(&before) && load.push_shared(region.part(at, 13), &regions));
+            let mut out = [0; 14];
+            load.copy(1, &mut out);
+            assert_eq!(out, bytes[1..15]);
+        }
+    }
 
     #[test]
     fn bytes_are_copied_out_of_and_into_stretches_from_every_place() {

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fmt, ptr};
 
 use selvedge::atomic::{AtomicMsg, Ioc, IocMut};
+use selvedge::shared::SharedBytes;
 use selvedge::{
     CompletionFlags, Context, Errno, FiAddr, Iov, IovMut, Result, TagMatch, cq::Entry, cq::ErrEntry,
 };
@@ -200,11 +201,9 @@ impl Wire {
     pub(crate) fn write(&self, key: u64, addr: u64, bytes: &[u8]) {
         let region = self.regions[&key];
         let addr = usize::try_from(addr).unwrap();
-        assert!(addr + bytes.len() <= region.len);
-        let target = region.base.cast::<u8>().wrapping_add(addr);
-        // SAFETY: the bytes lie in a region that is registered and therefore alive, and whose
-        // owner expects peers to write.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        // SAFETY: the region is registered and therefore alive, and its owner expects peers to write.
+        let region = unsafe { SharedBytes::new(region.base.cast(), region.len) };
+        region.part(addr, bytes.len()).write(bytes);
     }
 
     /// Carries out an atomic on 64-bit words at once: a sum, an exchange under a condition, or a read.

@@ -8,9 +8,11 @@
 //! # What an operation does
 //!
 //! Each element is changed by one atomic access of the processor, so that nothing is lost between
-//! kernels, other processes and the owner's own atomics of the same size: a native read-modify-write
-//! for sums, differences and bits of integers, a loop of compare-exchange for the rest. Elements of
-//! a vector are changed one after the other; the vector as a whole is not atomic.
+//! kernels, other processes and the owner's own atomics: for integers of 8 bytes a native
+//! read-modify-write where there is one, a loop of compare-exchange for the rest. Smaller elements
+//! are changed in the granule around them, which is what the owner loads and stores
+//! ([`selvedge::shared`]). Elements of a vector are changed one after the other; the vector as a
+//! whole is not atomic.
 //!
 //! - Integers wrap around.
 //! - Floating-point numbers are added and multiplied with one rounding, to the nearest and ties to
@@ -41,6 +43,7 @@ mod word;
 use std::fmt;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
+use selvedge::shared::SharedBytes;
 use selvedge::{CompletionFlags, Errno, MrAccess};
 
 pub use single::Single;
@@ -207,43 +210,29 @@ impl Kernel {
         Err(Unaligned { addr, align })
     }
 
-    /// Changes `count` elements from `target` on, one after the other.
-    ///
-    /// # Safety
-    /// - `target` is valid for reads and writes of `count` elements; reads alone are enough where
-    ///   [`Self::writes`] says so;
-    /// - as long as this runs, no reference to those bytes exists that assumes that they do not
-    ///   change, and whoever accesses them at the same time does so from another process, or by
-    ///   atomics of the same size.
+    /// Changes the elements of `target`, one after the other, whatever else accesses them at the same
+    /// time. Memory that is only valid for reads is enough where [`Self::writes`] says so.
     ///
     /// # Errors
     /// [`Unaligned`], before anything is touched.
     ///
     /// # Panics
-    /// When `args` do not hold `count` elements each.
+    /// When `args` do not hold as many elements.
     #[inline]
-    #[expect(
-        unsafe_code,
-        reason = "the target is an address that the caller vouches for"
-    )]
-    pub unsafe fn apply(
-        &self,
-        target: *mut u8,
-        count: usize,
-        args: Args<'_>,
-    ) -> Result<(), Unaligned> {
-        self.check(target.addr() as u64)?;
+    pub fn apply(&self, target: SharedBytes, args: Args<'_>) -> Result<(), Unaligned> {
+        self.check(target.as_ptr().addr() as u64)?;
         let Args {
             operand,
             compare,
             result,
         } = args;
-        let len = count * self.size();
-        let operand = &operand[..if self.has_operand() { len } else { 0 }];
-        let compare = &compare[..if self.has_compare() { len } else { 0 }];
-        let result = self.has_result().then(|| &mut result[..len]);
-        // SAFETY: the alignment was just checked; the rest is the caller's promise.
-        let vector = unsafe { Vector::new(target, count, operand, compare, result) };
+        let len = target.len() / self.size() * self.size();
+        let vector = Vector {
+            target: target.part(0, len),
+            operand: &operand[..if self.has_operand() { len } else { 0 }],
+            compare: &compare[..if self.has_compare() { len } else { 0 }],
+            result: self.has_result().then(|| &mut result[..len]),
+        };
         (self.run)(self.family, self.op, vector);
         Ok(())
     }

@@ -35,7 +35,7 @@ pub(super) enum Plan<N: Number> {
     Read,
     Write,
     /// One instruction, or what the processor has in its place.
-    Native(fn(&<N::Word as Word>::Cell, N::Word) -> N::Word),
+    Native(fn(&<N::Word as Word>::Cell<'_>, N::Word) -> N::Word),
     /// A compare-exchange loop around a calculation with target and operand.
     Compute(fn(N, N) -> N),
     /// One compare-exchange.
@@ -82,7 +82,10 @@ pub(super) fn run<N: Number>(family: Family, op: Op, vector: Vector<'_>) {
 }
 
 /// Replaces the target by what `next` makes of it, if anything; the word before.
-fn exchange<N: Number>(cell: &<N::Word as Word>::Cell, next: impl Fn(N) -> Option<N>) -> N::Word {
+fn exchange<N: Number>(
+    cell: &<N::Word as Word>::Cell<'_>,
+    next: impl Fn(N) -> Option<N>,
+) -> N::Word {
     let mut old = N::Word::load(cell);
     while let Some(new) = next(N::of(old)) {
         match N::Word::compare_exchange(cell, old, new.word()) {

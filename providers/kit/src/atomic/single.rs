@@ -1,8 +1,6 @@
 //! Singles: what one instruction does to one integer of eight bytes. That is what most atomics are,
 //! and they are done in less time than the tables take to say how.
 
-#![expect(unsafe_code, reason = "atomics at addresses that a caller vouched for")]
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge::MrAccess;
@@ -88,16 +86,10 @@ impl Single {
         }
     }
 
-    /// Carries it out; the target before.
-    ///
-    /// # Safety
-    /// - `target` is aligned, and valid for reads and, where [`Self::writes`] says so, for writes;
-    /// - no reference to it exists that assumes that it does not change, and whoever accesses it at
-    ///   the same time does so from another process, or by atomics of the same size.
+    /// Carries it out; the target before. A target that is only valid for reads is enough where
+    /// [`Self::writes`] says so: a load of this size and order does not write.
     #[inline(always)]
-    pub unsafe fn apply(self, target: *mut u64, operand: u64, compare: u64) -> u64 {
-        // SAFETY: passed on from the caller. A load of this size and order does not write.
-        let cell = unsafe { AtomicU64::from_ptr(target) };
+    pub fn apply(self, cell: &AtomicU64, operand: u64, compare: u64) -> u64 {
         // As the words of kernels: what was written before is released, what the last change
         // released is acquired.
         let order = Ordering::AcqRel;

@@ -4,9 +4,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use portable_atomic::AtomicU128;
+use selvedge::shared::SharedBytes;
 
 /// Whether the processor has atomics of 16 bytes. What stands in for them otherwise is a lock of
 /// this process, which other processes do not know.
@@ -20,144 +21,219 @@ pub(super) fn has_16_bytes() -> bool {
 /// pairs with whatever atomics the other side uses, and with nothing of ours.
 pub(super) trait Word: Copy + Eq + fmt::Debug + 'static {
     /// The word in shared memory.
-    type Cell: 'static;
+    type Cell<'a>;
 
-    /// # Safety
-    /// As [`Vector::new`], for the word at `at`.
-    unsafe fn cell<'a>(at: *mut u8) -> &'a Self::Cell;
-    fn load(cell: &Self::Cell) -> Self;
+    /// The word at `at`, which is inside and aligned.
+    fn cell(memory: &SharedBytes, at: usize) -> Self::Cell<'_>;
+    fn load(cell: &Self::Cell<'_>) -> Self;
     /// Stores `new`; the word before.
-    fn swap(cell: &Self::Cell, new: Self) -> Self;
+    fn swap(cell: &Self::Cell<'_>, new: Self) -> Self;
     /// Stores `new` if the word is `old`; the word before.
-    fn compare_exchange(cell: &Self::Cell, old: Self, new: Self) -> Result<Self, Self>;
-    fn fetch_add(cell: &Self::Cell, operand: Self) -> Self;
-    fn fetch_sub(cell: &Self::Cell, operand: Self) -> Self;
-    fn fetch_or(cell: &Self::Cell, operand: Self) -> Self;
-    fn fetch_and(cell: &Self::Cell, operand: Self) -> Self;
-    fn fetch_xor(cell: &Self::Cell, operand: Self) -> Self;
+    fn compare_exchange(cell: &Self::Cell<'_>, old: Self, new: Self) -> Result<Self, Self>;
+    fn fetch_add(cell: &Self::Cell<'_>, operand: Self) -> Self;
+    fn fetch_sub(cell: &Self::Cell<'_>, operand: Self) -> Self;
+    fn fetch_or(cell: &Self::Cell<'_>, operand: Self) -> Self;
+    fn fetch_and(cell: &Self::Cell<'_>, operand: Self) -> Self;
+    fn fetch_xor(cell: &Self::Cell<'_>, operand: Self) -> Self;
     /// The word number `index` of private bytes.
     fn get(bytes: &[u8], index: usize) -> Self;
     fn put(self, bytes: &mut [u8], index: usize);
 }
 
-macro_rules! words {
-    ($($word:ident $cell:ident,)+) => {$(
+/// The methods of words whose cells are atomics of their size.
+macro_rules! by_instructions {
+    ($cell:ident) => {
+        #[inline]
+        fn load(cell: &&$cell) -> Self {
+            cell.load(Ordering::Acquire)
+        }
+
+        #[inline]
+        fn swap(cell: &&$cell, new: Self) -> Self {
+            cell.swap(new, Ordering::AcqRel)
+        }
+
+        #[inline]
+        fn compare_exchange(cell: &&$cell, old: Self, new: Self) -> Result<Self, Self> {
+            cell.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+        }
+
+        #[inline]
+        fn fetch_add(cell: &&$cell, operand: Self) -> Self {
+            cell.fetch_add(operand, Ordering::AcqRel)
+        }
+
+        #[inline]
+        fn fetch_sub(cell: &&$cell, operand: Self) -> Self {
+            cell.fetch_sub(operand, Ordering::AcqRel)
+        }
+
+        #[inline]
+        fn fetch_or(cell: &&$cell, operand: Self) -> Self {
+            cell.fetch_or(operand, Ordering::AcqRel)
+        }
+
+        #[inline]
+        fn fetch_and(cell: &&$cell, operand: Self) -> Self {
+            cell.fetch_and(operand, Ordering::AcqRel)
+        }
+
+        #[inline]
+        fn fetch_xor(cell: &&$cell, operand: Self) -> Self {
+            cell.fetch_xor(operand, Ordering::AcqRel)
+        }
+    };
+}
+
+/// The methods of words of private bytes.
+macro_rules! in_bytes {
+    () => {
+        #[inline]
+        fn get(bytes: &[u8], index: usize) -> Self {
+            Self::from_ne_bytes(bytes.as_chunks().0[index])
+        }
+
+        #[inline]
+        fn put(self, bytes: &mut [u8], index: usize) {
+            bytes.as_chunks_mut().0[index] = self.to_ne_bytes();
+        }
+    };
+}
+
+impl Word for u64 {
+    type Cell<'a> = &'a AtomicU64;
+
+    #[inline]
+    fn cell(memory: &SharedBytes, at: usize) -> &AtomicU64 {
+        memory.word(at).expect("elements are inside and aligned")
+    }
+
+    by_instructions! { AtomicU64 }
+    in_bytes! {}
+}
+
+/// The compiler sees neither the size nor the instructions: they are inline assembly
+/// (`portable_atomic`), whose meaning is that of accesses to both granules. That both change at once
+/// is the processor's doing.
+impl Word for u128 {
+    type Cell<'a> = &'a AtomicU128;
+
+    #[inline]
+    fn cell(memory: &SharedBytes, at: usize) -> &AtomicU128 {
+        let word: *mut Self = memory.part(at, size_of::<Self>()).as_ptr().cast();
+        assert!(word.is_aligned(), "elements are aligned");
+        // SAFETY: aligned bytes of a region, which its maker vouched for.
+        unsafe { AtomicU128::from_ptr(word) }
+    }
+
+    by_instructions! { AtomicU128 }
+    in_bytes! {}
+}
+
+/// A word that is a part of a granule.
+pub(super) struct Narrow<'a, W> {
+    memory: &'a SharedBytes,
+    at: usize,
+    word: PhantomData<W>,
+}
+
+macro_rules! narrow_words {
+    ($($word:ident)+) => {$(
+        impl Narrow<'_, $word> {
+            /// Replaces the word by what `change` makes of it; the word before.
+            #[inline]
+            fn update(&self, change: impl Fn($word) -> $word) -> $word {
+                let change = |old| Some(change($word::from_ne_bytes(old)).to_ne_bytes());
+                $word::from_ne_bytes(self.memory.update(self.at, change))
+            }
+        }
+
         impl Word for $word {
-            type Cell = $cell;
+            type Cell<'a> = Narrow<'a, Self>;
 
             #[inline]
-            unsafe fn cell<'a>(at: *mut u8) -> &'a $cell {
-                // SAFETY: passed on from the caller.
-                unsafe { $cell::from_ptr(at.cast()) }
+            fn cell(memory: &SharedBytes, at: usize) -> Narrow<'_, Self> {
+                Narrow {
+                    memory,
+                    at,
+                    word: PhantomData,
+                }
             }
 
             #[inline]
-            fn load(cell: &$cell) -> Self {
-                cell.load(Ordering::Acquire)
+            fn load(cell: &Narrow<'_, Self>) -> Self {
+                Self::from_ne_bytes(cell.memory.load(cell.at))
             }
 
             #[inline]
-            fn swap(cell: &$cell, new: Self) -> Self {
-                cell.swap(new, Ordering::AcqRel)
+            fn swap(cell: &Narrow<'_, Self>, new: Self) -> Self {
+                cell.update(|_| new)
             }
 
             #[inline]
-            fn compare_exchange(cell: &$cell, old: Self, new: Self) -> Result<Self, Self> {
-                cell.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
+            fn compare_exchange(cell: &Narrow<'_, Self>, old: Self, new: Self) -> Result<Self, Self> {
+                let (expected, new) = (old.to_ne_bytes(), new.to_ne_bytes());
+                let found = cell.memory.update(cell.at, |found| (found == expected).then_some(new));
+                match Self::from_ne_bytes(found) {
+                    found if found == old => Ok(found),
+                    found => Err(found),
+                }
             }
 
             #[inline]
-            fn fetch_add(cell: &$cell, operand: Self) -> Self {
-                cell.fetch_add(operand, Ordering::AcqRel)
+            fn fetch_add(cell: &Narrow<'_, Self>, operand: Self) -> Self {
+                cell.update(|old| old.wrapping_add(operand))
             }
 
             #[inline]
-            fn fetch_sub(cell: &$cell, operand: Self) -> Self {
-                cell.fetch_sub(operand, Ordering::AcqRel)
+            fn fetch_sub(cell: &Narrow<'_, Self>, operand: Self) -> Self {
+                cell.update(|old| old.wrapping_sub(operand))
             }
 
             #[inline]
-            fn fetch_or(cell: &$cell, operand: Self) -> Self {
-                cell.fetch_or(operand, Ordering::AcqRel)
+            fn fetch_or(cell: &Narrow<'_, Self>, operand: Self) -> Self {
+                cell.update(|old| old | operand)
             }
 
             #[inline]
-            fn fetch_and(cell: &$cell, operand: Self) -> Self {
-                cell.fetch_and(operand, Ordering::AcqRel)
+            fn fetch_and(cell: &Narrow<'_, Self>, operand: Self) -> Self {
+                cell.update(|old| old & operand)
             }
 
             #[inline]
-            fn fetch_xor(cell: &$cell, operand: Self) -> Self {
-                cell.fetch_xor(operand, Ordering::AcqRel)
+            fn fetch_xor(cell: &Narrow<'_, Self>, operand: Self) -> Self {
+                cell.update(|old| old ^ operand)
             }
 
-            #[inline]
-            fn get(bytes: &[u8], index: usize) -> Self {
-                Self::from_ne_bytes(bytes.as_chunks().0[index])
-            }
-
-            #[inline]
-            fn put(self, bytes: &mut [u8], index: usize) {
-                bytes.as_chunks_mut().0[index] = self.to_ne_bytes();
-            }
+            in_bytes! {}
         }
     )+};
 }
 
-words! {
-    u8 AtomicU8,
-    u16 AtomicU16,
-    u32 AtomicU32,
-    u64 AtomicU64,
-    u128 AtomicU128,
-}
+narrow_words! { u8 u16 u32 }
 
 /// The elements of one call: targets in shared memory, the rest in private memory.
 pub(super) struct Vector<'a> {
-    target: *mut u8,
-    count: usize,
-    operand: &'a [u8],
-    compare: &'a [u8],
-    result: Option<&'a mut [u8]>,
-    _memory: PhantomData<&'a u8>,
+    /// Whole elements, aligned to their size.
+    pub(super) target: SharedBytes,
+    pub(super) operand: &'a [u8],
+    pub(super) compare: &'a [u8],
+    pub(super) result: Option<&'a mut [u8]>,
 }
 
-impl<'a> Vector<'a> {
-    /// # Safety
-    /// As [`super::Kernel::apply`], for `'a`, and `target` is aligned to the size of an element.
-    #[inline]
-    pub(super) unsafe fn new(
-        target: *mut u8,
-        count: usize,
-        operand: &'a [u8],
-        compare: &'a [u8],
-        result: Option<&'a mut [u8]>,
-    ) -> Self {
-        Self {
-            target,
-            count,
-            operand,
-            compare,
-            result,
-            _memory: PhantomData,
-        }
-    }
-
+impl Vector<'_> {
     /// Has `change` make a new word of each target, given its cell, operand and comparison, and
     /// keeps what it says was there before. Words that there are not are given as `nothing`.
     #[inline]
-    pub(super) fn each<W: Word>(mut self, nothing: W, change: impl Fn(&W::Cell, W, W) -> W) {
+    pub(super) fn each<W: Word>(mut self, nothing: W, change: impl Fn(&W::Cell<'_>, W, W) -> W) {
         let word = |bytes: &[u8], index| match bytes {
             [] => nothing,
             _ => W::get(bytes, index),
         };
-        for index in 0..self.count {
-            let at = self.target.wrapping_add(index * size_of::<W>());
-            // SAFETY: `new`'s caller promised that all elements are valid and changed by atomics of
-            // their size alone; the type of a vector's words is that of its elements.
-            let cell = unsafe { W::cell(at) };
+        for index in 0..self.target.len() / size_of::<W>() {
+            let cell = W::cell(&self.target, index * size_of::<W>());
             let (operand, compare) = (word(self.operand, index), word(self.compare, index));
-            let old = change(cell, operand, compare);
+            let old = change(&cell, operand, compare);
             if let Some(result) = &mut self.result {
                 old.put(result, index);
             }

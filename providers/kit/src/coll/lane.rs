@@ -9,10 +9,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use selvedge::shared::SharedBytes;
 use selvedge::{Errno, FiAddr, Result};
 
 use super::group::Failure;
-use crate::copy::Shared;
 
 /// The most bytes of a letter.
 pub const MOST: usize = 48;
@@ -55,7 +55,7 @@ impl Letter {
     /// # Panics
     /// When they are more than fit.
     #[inline]
-    pub(super) fn with(tag: u64, part: Shared) -> Self {
+    pub(super) fn with(tag: u64, part: SharedBytes) -> Self {
         if part.len() == 8 {
             let mut bytes = [0; 8];
             part.read_into(&mut bytes);
@@ -72,7 +72,7 @@ impl Letter {
 
     /// Writes the bytes to where they belong, which are as many.
     #[inline]
-    pub(super) fn write(&self, to: Shared) {
+    pub(super) fn write(&self, to: SharedBytes) {
         if self.len == 8 {
             return to.write(&self.words[0].to_ne_bytes());
         }

@@ -1,13 +1,13 @@
 //! Messages of few bytes on lanes: both halves, and what becomes of those that nobody sends any more.
 
 use selvedge::Errno;
+use selvedge::shared::SharedBytes;
 
 use super::engine::State;
 use super::group::{Failure, Group, Running};
 use super::lane::{self, Letter, MOST, Roads};
 use super::plan::{Message, Span};
 use super::tag::{self, Number};
-use crate::copy::Shared;
 
 /// Letters of one lane in one look: a member that writes nonsense without end stops nobody.
 const AT_ONCE: usize = 64;
@@ -82,7 +82,7 @@ fn bits(word: u32) -> impl Iterator<Item = usize> {
 /// # Errors
 /// [`Errno::Again`] while there is no room; others if the member is lost.
 #[inline]
-pub(super) fn send(roads: &mut Roads, lane: u32, tag: u64, part: Shared) -> Result<(), Errno> {
+pub(super) fn send(roads: &mut Roads, lane: u32, tag: u64, part: SharedBytes) -> Result<(), Errno> {
     roads.put(lane, &Letter::with(tag, part))
 }
 
@@ -117,7 +117,7 @@ pub(super) fn expect(
 
 /// Puts a letter where it belongs.
 #[inline]
-fn receive(letter: &Letter, span: Span, to: Shared) -> Result<(), Failure> {
+fn receive(letter: &Letter, span: Span, to: SharedBytes) -> Result<(), Failure> {
     if letter.len != span.len {
         let detail = format!(
             "a message of {} bytes where {} were due",

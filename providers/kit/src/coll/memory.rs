@@ -8,11 +8,11 @@
 use std::ffi::c_void;
 use std::{ptr, slice};
 
+use selvedge::shared::SharedBytes;
 use selvedge::{Iov, IovMut};
 
 use super::plan::{ALIGN, Place, Span, Step};
 use crate::atomic::{Args, Kernel};
-use crate::copy::Shared;
 
 /// Memory of ours that receives are posted into: freed when nobody has it any more.
 #[derive(Debug)]
@@ -32,11 +32,11 @@ impl Scratch {
         self.words.len() * ALIGN
     }
 
-    pub(super) fn shared(&self) -> Shared {
+    pub(super) fn shared(&self) -> SharedBytes {
         // SAFETY: the memory is there until `self` is dropped, which whoever uses a part of it keeps
         // (`Memory` by having it, joins and notices by keeping it until their receives are over),
         // and no reference to it is made but in `Memory::operand`.
-        unsafe { Shared::new(self.words.cast(), self.len()) }
+        unsafe { SharedBytes::new(self.words.cast(), self.len()) }
     }
 
     /// The word number `index`.
@@ -51,7 +51,7 @@ impl Scratch {
     }
 
     /// The same word, for a post.
-    pub(super) fn place(&self, index: usize) -> Shared {
+    pub(super) fn place(&self, index: usize) -> SharedBytes {
         self.shared().part(index * 8, 8)
     }
 }
@@ -65,15 +65,15 @@ impl Drop for Scratch {
 
 // SAFETY: it owns its memory.
 unsafe impl Send for Scratch {}
-// SAFETY: as for `Shared`: shared references read and write by copies alone, under the engine's
+// SAFETY: as for `SharedBytes`: shared references read and write by copies alone, under the engine's
 // lock.
 unsafe impl Sync for Scratch {}
 
 /// The application's memory.
 #[derive(Debug)]
 pub(super) struct Ends {
-    send: Shared,
-    result: Shared,
+    send: SharedBytes,
+    result: SharedBytes,
 }
 
 /// The three memories that the steps of a plan name.
@@ -93,9 +93,9 @@ impl Ends {
         (result, writes): (*mut c_void, usize),
     ) -> Self {
         // SAFETY: passed on from the caller; nothing writes to the place `Send`.
-        let send = unsafe { Shared::new(buf.cast_mut().cast(), reads) };
+        let send = unsafe { SharedBytes::new(buf.cast_mut().cast(), reads) };
         // SAFETY: passed on from the caller.
-        let result = unsafe { Shared::new(result.cast(), writes) };
+        let result = unsafe { SharedBytes::new(result.cast(), writes) };
         Self { send, result }
     }
 
@@ -120,7 +120,7 @@ impl Memory {
         Self { ends, scratch }
     }
 
-    pub(super) fn part(&self, span: Span) -> Shared {
+    pub(super) fn part(&self, span: Span) -> SharedBytes {
         let all = match span.place {
             Place::Send => self.ends.send,
             Place::Result => self.ends.result,
@@ -140,7 +140,7 @@ impl Memory {
                     compare: &[],
                     result: &mut [],
                 };
-                let done = self.part(target).apply(kernel, args);
+                let done = kernel.apply(self.part(target), args);
                 done.expect("elements are aligned in scratch memory");
             }
         }
@@ -154,18 +154,18 @@ impl Memory {
     }
 }
 
-fn copy(from: Shared, to: Shared) {
+fn copy(from: SharedBytes, to: SharedBytes) {
     assert_eq!(from.len(), to.len());
     // SAFETY: both are valid for so many bytes; an application may give the same memory twice.
     unsafe { ptr::copy(from.as_ptr(), to.as_ptr(), from.len()) };
 }
 
 /// For a send.
-pub(super) fn iov(part: Shared) -> Iov {
+pub(super) fn iov(part: SharedBytes) -> Iov {
     Iov::from_raw(part.as_ptr().cast(), part.len())
 }
 
 /// For a receive.
-pub(super) fn iov_mut(part: Shared) -> IovMut {
+pub(super) fn iov_mut(part: SharedBytes) -> IovMut {
     IovMut::from_raw(part.as_ptr().cast(), part.len())
 }

@@ -149,7 +149,7 @@ fn by_tables(kernel: &Kernel, scratch: &Scratch, left: u64, right: u64) -> u64 {
         compare: &[],
         result: &mut [],
     };
-    let done = scratch.place(0).apply(kernel, args);
+    let done = kernel.apply(scratch.place(0), args);
     done.expect("elements are aligned in scratch memory");
     scratch.word(0)
 }

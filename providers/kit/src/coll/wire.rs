@@ -5,11 +5,11 @@
 use std::sync::{Arc, Weak};
 
 use selvedge::eq::Event;
+use selvedge::shared::SharedBytes;
 use selvedge::{Context, FiAddr, OpFlags, Result, TagMatch, eq, tagged};
 
 use super::memory::{iov, iov_mut};
 use super::tag::{Number, Purpose};
-use crate::copy::Shared;
 use crate::eq::Queue;
 
 /// The endpoint below, as far as the layer posts to it.
@@ -24,7 +24,13 @@ pub(super) struct Events(pub(super) Weak<Queue>);
 
 impl Wire {
     /// Posts a receive for one member's message.
-    pub(super) fn receive(&self, src: FiAddr, tag: u64, to: Shared, context: Context) -> Result {
+    pub(super) fn receive(
+        &self,
+        src: FiAddr,
+        tag: u64,
+        to: SharedBytes,
+        context: Context,
+    ) -> Result {
         let msg = tagged::RecvMsg {
             iov: &[iov_mut(to)],
             desc: &[],
@@ -39,7 +45,7 @@ impl Wire {
     }
 
     /// Posts a receive for anybody's.
-    pub(super) fn receive_any(&self, tag: u64, to: Shared, context: Context) -> Result {
+    pub(super) fn receive_any(&self, tag: u64, to: SharedBytes, context: Context) -> Result {
         self.receive(FiAddr::UNSPEC, tag, to, context)
     }
 
@@ -49,7 +55,7 @@ impl Wire {
         &self,
         dest: FiAddr,
         tag: u64,
-        from: Shared,
+        from: SharedBytes,
         context: Context,
     ) -> Result {
         self.post_send((dest, tag), from, context, OpFlags::INJECT)
@@ -60,7 +66,7 @@ impl Wire {
         &self,
         dest: FiAddr,
         tag: u64,
-        from: Shared,
+        from: SharedBytes,
         context: Context,
     ) -> Result {
         self.post_send((dest, tag), from, context, OpFlags::empty())
@@ -69,7 +75,7 @@ impl Wire {
     fn post_send(
         &self,
         (dest, tag): (FiAddr, u64),
-        from: Shared,
+        from: SharedBytes,
         context: Context,
         flags: OpFlags,
     ) -> Result {

@@ -9,8 +9,11 @@
 mod oracle;
 mod threads;
 
+use std::sync::atomic::AtomicU64;
+
 use oracle::Format;
 use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::shared::SharedBytes;
 use selvedge::{Errno, MrAccess};
 use selvedge_kit::atomic::{Args, Kernel, Single, query};
 
@@ -75,8 +78,9 @@ fn run(kernel: &Kernel, target: u128, compare: u128, operand: u128) -> (u128, Op
         compare: &compare[..size],
         result: &mut result[..size],
     };
-    // SAFETY: the memory is ours alone, and larger than an element.
-    unsafe { kernel.apply(memory.0.as_mut_ptr(), 1, args) }.unwrap();
+    // SAFETY: the memory is ours alone.
+    let target = unsafe { SharedBytes::new(memory.0.as_mut_ptr(), size) };
+    kernel.apply(target, args).unwrap();
     let old = kernel.has_result().then(|| u128::from_le_bytes(result));
     (u128::from_le_bytes(memory.0), old)
 }
@@ -136,13 +140,15 @@ fn a_single_does_what_its_kernel_does() {
                 .iter()
                 .flat_map(|c| samples.iter().map(move |o| (c, o)))
             {
-                let [mut word, operand_word, compare_word] =
-                    [target, operand, compare].map(|value| value as u64);
-                // SAFETY: the word is ours alone.
-                let old = unsafe { single.apply(&raw mut word, operand_word, compare_word) };
+                let word = AtomicU64::new(target as u64);
+                let old = single.apply(&word, operand as u64, compare as u64);
                 assert_eq!(u128::from(old), target, "{kernel:?}");
                 let (after, _) = run(&kernel, target, compare, operand);
-                assert_eq!(u128::from(word), after, "{kernel:?}: {target:#x}");
+                assert_eq!(
+                    u128::from(word.into_inner()),
+                    after,
+                    "{kernel:?}: {target:#x}"
+                );
             }
         }
     }
@@ -191,8 +197,9 @@ fn a_vector_is_changed_element_by_element_and_no_further() {
         compare: &[],
         result: &mut result,
     };
-    // SAFETY: three elements from the second on are inside the array, which is ours alone.
-    unsafe { kernel.apply(memory[1..].as_mut_ptr().cast(), 3, args) }.unwrap();
+    // SAFETY: the array is ours alone.
+    let all = unsafe { SharedBytes::new(memory.as_mut_ptr().cast(), 20) };
+    kernel.apply(all.part(4, 12), args).unwrap();
     assert_eq!(memory, [1, 12, 23, 29, 5]);
     let earlier: Vec<u32> = result
         .as_chunks()
@@ -223,7 +230,8 @@ fn an_unaligned_target_is_refused_with_its_address_and_left_alone() {
             result: &mut result,
         };
         // SAFETY: an element is inside the array, which is ours alone.
-        let refused = unsafe { kernel.apply(at, 1, args) }.unwrap_err();
+        let target = unsafe { SharedBytes::new(at, kernel.size()) };
+        let refused = kernel.apply(target, args).unwrap_err();
         assert_eq!(refused.addr, at.addr() as u64);
         assert!(
             refused.to_string().contains(&format!("{:#x}", at.addr())),

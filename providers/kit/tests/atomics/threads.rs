@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
 use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::shared::SharedBytes;
 use selvedge_kit::atomic::{Args, query};
 
 /// Long enough for both threads to run at the same time, on whatever is left of the machine.
@@ -32,7 +33,8 @@ fn add_ones(datatype: Datatype, one: u128, cell: &Cell) {
                         result: &mut result,
                     };
                     // SAFETY: the cell is large enough, and nobody changes it but such kernels.
-                    unsafe { kernel.apply(cell.0.get().cast(), 1, args) }.unwrap();
+                    let all = unsafe { SharedBytes::new(cell.0.get().cast(), 16) };
+                    kernel.apply(all.part(0, kernel.size()), args).unwrap();
                 }
             });
         }
@@ -103,8 +105,9 @@ fn kernels_and_the_owners_own_instructions_lose_nothing() {
                     compare: &[],
                     result: &mut result,
                 };
-                // SAFETY: the cell is changed by atomics of its size alone.
-                unsafe { kernel.apply(cell.as_ptr().cast(), 1, args) }.unwrap();
+                // SAFETY: the cell is a granule, and changed by atomics of its size alone.
+                let target = unsafe { SharedBytes::new(cell.as_ptr().cast(), 8) };
+                kernel.apply(target, args).unwrap();
             }
         });
     });
@@ -122,8 +125,9 @@ fn a_lock_of_compare_and_swap_keeps_threads_apart() {
             compare: &from.to_ne_bytes(),
             result: &mut result,
         };
-        // SAFETY: the lock is changed by atomics of its size alone.
-        unsafe { kernel.apply(lock.as_ptr().cast(), 1, args) }.unwrap();
+        // SAFETY: the lock is a granule, and changed by atomics of its size alone.
+        let target = unsafe { SharedBytes::new(lock.as_ptr().cast(), 4) };
+        kernel.apply(target, args).unwrap();
         u32::from_ne_bytes(result) == from
     };
     thread::scope(|scope| {

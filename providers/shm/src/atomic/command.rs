@@ -164,7 +164,7 @@ impl State {
                 compare: compare.get(done..).unwrap_or(&[]),
                 result: earlier.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
             };
-            place.apply(kernel, args).map_err(Refused::Unaligned)?;
+            kernel.apply(place, args).map_err(Refused::Unaligned)?;
             done += place.len();
         }
         Ok(earlier)

@@ -3,10 +3,11 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
+use selvedge::shared::SharedBytes;
 use selvedge::{CompletionFlags, Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::Report;
-use selvedge_kit::copy::{RxBuf, Shared};
+use selvedge_kit::copy::RxBuf;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::places::Places;
 use selvedge_kit::srx::{Envelope, Posted};
@@ -44,7 +45,7 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 pub(crate) enum To<'a> {
     Private(&'a mut [MaybeUninit<u8>]),
-    Shared(Shared),
+    Shared(SharedBytes),
 }
 
 impl Into {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
+use selvedge::shared::SharedBytes;
 use selvedge::{Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::copy::RxBuf;
 
@@ -170,7 +171,7 @@ fn copy(domain: &Shared, access: &Access, local: Local) -> Result<(), (RmaIov, D
 }
 
 /// Fills a buffer from `done` on with registered memory.
-fn read(memory: selvedge_kit::copy::Shared, buf: &mut RxBuf, done: usize) {
+fn read(memory: SharedBytes, buf: &mut RxBuf, done: usize) {
     let mut at = 0;
     for piece in buf.pieces(done, memory.len()) {
         memory.part(at, piece.len()).read(piece);

@@ -11,7 +11,7 @@ pub(crate) use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-pub(crate) use self::words::{Words, load_word, store_word};
+pub(crate) use self::words::Words;
 
 /// Words of a cache line.
 pub(crate) const LINE_WORDS: usize = 8;
@@ -159,20 +159,6 @@ pub(crate) mod order {
         unless_planted!(Close, fence(Ordering::Release), ());
     }
 
-    /// Before bytes are put into memory that a peer looks at: who sees them, in an order of its own,
-    /// also sees what was put before.
-    #[inline(always)]
-    pub(crate) fn before_put() {
-        fence(Ordering::Release);
-    }
-
-    /// After bytes were got out of memory that a peer puts into: what is read afterwards is not
-    /// older.
-    #[inline(always)]
-    pub(crate) fn after_get() {
-        fence(Ordering::Acquire);
-    }
-
     /// Between copying memory and asking whether it was withdrawn: who has copied a changed byte
     /// then also sees why. PAIRS WITH: [`withdrawn`].
     #[inline]
@@ -191,7 +177,7 @@ mod words {
     use std::ptr::NonNull;
     use std::sync::Arc;
 
-    use super::{AtomicU64, Ordering};
+    use super::AtomicU64;
     use crate::smr::prefetch;
     use crate::smr::region::Mapping;
 
@@ -280,40 +266,6 @@ mod words {
         }
     }
 
-    /// Stores a word for peers to see after everything before it, at once if it is aligned.
-    ///
-    /// # Safety
-    /// The eight bytes are valid for writes, and nobody has a reference to them that forbids it.
-    #[inline(always)]
-    pub(crate) unsafe fn store_word(to: *mut u64, word: u64) {
-        if !to.is_aligned() {
-            super::order::before_put();
-            // SAFETY: the caller vouches for the bytes.
-            return unsafe { to.write_unaligned(word) };
-        }
-        // SAFETY: as above, and aligned.
-        let to = unsafe { AtomicU64::from_ptr(to) };
-        to.store(word, Ordering::Release);
-    }
-
-    /// Loads a word before everything that is read after it, at once if it is aligned.
-    ///
-    /// # Safety
-    /// The eight bytes are valid for reads, and nobody has a reference to them that forbids it.
-    #[inline(always)]
-    pub(crate) unsafe fn load_word(from: *const u64) -> u64 {
-        if !from.is_aligned() {
-            // SAFETY: the caller vouches for the bytes.
-            let word = unsafe { from.read_unaligned() };
-            super::order::after_get();
-            return word;
-        }
-        // SAFETY: as above, and aligned. A load of this size and order does not write, so memory
-        // that is mapped read-only will do.
-        let from = unsafe { AtomicU64::from_ptr(from.cast_mut()) };
-        from.load(Ordering::Acquire)
-    }
-
     impl fmt::Debug for Words {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "Words({} in {:?})", self.len, self.mapping)
@@ -374,17 +326,5 @@ mod words {
         pub(crate) fn len(&self) -> usize {
             self.len
         }
-    }
-
-    /// No model has memory that is put into.
-    #[expect(unsafe_code, reason = "as the function that it stands for")]
-    pub(crate) unsafe fn store_word(_to: *mut u64, _word: u64) {
-        unimplemented!("memory without a model");
-    }
-
-    /// As above.
-    #[expect(unsafe_code, reason = "as the function that it stands for")]
-    pub(crate) unsafe fn load_word(_from: *const u64) -> u64 {
-        unimplemented!("memory without a model");
     }
 }

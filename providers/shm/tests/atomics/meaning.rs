@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a kernel on memory of the test's own")]
 
 use selvedge::atomic::{Datatype, Family, Op, Target};
+use selvedge::shared::SharedBytes;
 use selvedge::{CompletionFlags, Context, EpOption, EpOptionName, Errno, MrAccess, OpFlags, cntr};
 use selvedge_kit::atomic::{Args, query};
 
@@ -106,8 +107,10 @@ fn check(
         compare: &compare,
         result: &mut earlier,
     };
-    // SAFETY: two elements of at most 16 bytes are inside, and ours alone.
-    unsafe { kernel.apply(local.wrapping_add(16), count, args) }.unwrap();
+    // SAFETY: 64 bytes are ours alone.
+    let all = unsafe { SharedBytes::new(local, 64) };
+    let elements = all.part(16, count * kernel.size());
+    kernel.apply(elements, args).unwrap();
     let mut after = vec![0; 64];
     // SAFETY: 64 bytes are ours.
     unsafe { after.as_mut_ptr().copy_from_nonoverlapping(local, 64) };

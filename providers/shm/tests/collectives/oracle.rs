@@ -2,6 +2,7 @@
 
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::collective;
+use selvedge::shared::SharedBytes;
 use selvedge_kit::atomic::{Args, Kernel, query};
 
 /// Memory whose elements lie as the processor's atomics want them.
@@ -19,7 +20,8 @@ pub(crate) fn reduced(kernel: &Kernel, left: &[u8], right: &[u8]) -> Vec<u8> {
         result: &mut [],
     };
     // SAFETY: one aligned element, which nobody else has.
-    unsafe { kernel.apply(target.0.as_mut_ptr(), 1, args) }.unwrap();
+    let element = unsafe { SharedBytes::new(target.0.as_mut_ptr(), kernel.size()) };
+    kernel.apply(element, args).unwrap();
     target.0[..left.len()].to_vec()
 }
 
