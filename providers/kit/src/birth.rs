@@ -177,6 +177,19 @@ impl<T> Native<T> {
         Ok(self.lock.lock())
     }
 
+    /// Takes the lock for a progress pass, after the threads that wait for it.
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    ///
+    /// # Panics
+    /// As [`Lock::lock`].
+    #[inline(always)]
+    pub fn lock_for_pass(&self) -> Result<Guard<'_, T>> {
+        self.birth.check()?;
+        Ok(self.lock.lock_for_pass())
+    }
+
     /// Takes the lock if that needs nothing else: [`Self::lock`] has the reason why it does.
     #[inline(always)]
     pub fn lock_at_once(&self) -> Option<Guard<'_, T>> {

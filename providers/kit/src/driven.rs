@@ -64,12 +64,12 @@ impl Driven {
         drop(gone);
     }
 
-    /// Drives them all, unless another thread is at it: that one's messages show up all the same.
-    /// Says how much there was.
+    /// Drives them all, unless another thread is at it, whose messages show up all the same, or waits
+    /// to attach, detach or sleep. Says how much there was.
     #[inline(always)]
     pub(crate) fn drive(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut done = 0;
-        if let Some(list) = self.list.try_lock() {
+        if let Some(list) = self.list.try_lock_for_pass() {
             for attached in list.iter() {
                 done += attached.ep.progress(budget, sink);
             }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`attr::check`] | holds what a provider offers against what is asked for |
 //! | [`auth::AuthKey`] | the key that only endpoints with the same one talk to |
+//! | [`barrier`] | fences that one thread pays for and others get |
 //! | [`birth::Birth`] | the process that an object belongs to, told from children forked from it |
 //! | [`lock::Lock`] | a lock that vanishes when the application promised single-threaded use |
 //! | [`copy::RxBuf`], [`copy::TxBuf`] | the caller's promise about memory, as a value |
@@ -41,6 +42,7 @@ pub mod attr;
 pub mod auth;
 mod auto;
 pub mod av;
+pub mod barrier;
 pub mod birth;
 pub mod cntr;
 pub mod coll;

@@ -50,7 +50,7 @@ impl Progress for Inner {
     #[inline]
     fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
         self.state
-            .lock()
+            .lock_for_pass()
             .map_or(0, |mut state| state.progress(budget, sink))
     }
 

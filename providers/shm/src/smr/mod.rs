@@ -69,7 +69,6 @@
 //! ```
 
 pub mod attention;
-pub(crate) mod barrier;
 pub mod bounce;
 pub mod bytes;
 pub mod cmd_queue;

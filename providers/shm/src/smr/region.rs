@@ -17,10 +17,10 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use selvedge::{Errno, Error};
+use selvedge_kit::barrier::{self, Scope};
 use selvedge_kit::birth::Birth;
 
 use super::attention::Sleeper;
-use super::barrier;
 use super::bytes::Bytes;
 use super::cmd_queue::{Credit, Receiver, SLOT_WORDS, Sender};
 use super::inject_pool::InjectPool;
@@ -540,7 +540,7 @@ fn name_in(mapping: &Arc<Mapping>) -> String {
 }
 /// Whether peers can fence this process by `membarrier(2)`.
 fn is_fenced() -> bool {
-    let is_fenced = barrier::register();
+    let is_fenced = barrier::register(Scope::Machine);
     if !is_fenced {
         log::info!(
             target: "selvedge::shm::ep_ctrl",

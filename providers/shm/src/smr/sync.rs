@@ -95,6 +95,9 @@ macro_rules! unless_planted {
 /// The orderings of the protocol, by what they protect.
 pub(crate) mod order {
     #[cfg(not(loom))]
+    use selvedge_kit::barrier::{Scope, everywhere};
+
+    #[cfg(not(loom))]
     use super::compiler_fence;
     use super::{Ordering, fence};
 
@@ -143,7 +146,7 @@ pub(crate) mod order {
         #[cfg(not(loom))]
         return {
             fence(Ordering::SeqCst);
-            crate::smr::barrier::everywhere()
+            everywhere(Scope::Machine)
         };
         #[cfg(loom)]
         {

@@ -4,7 +4,6 @@
 //! It moves no bytes but those of lists that a method cannot take ([`pack`]).
 
 pub(crate) mod desk;
-mod fair;
 pub(crate) mod info;
 mod open;
 mod pack;

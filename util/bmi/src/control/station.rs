@@ -1,10 +1,11 @@
 //! A station: an active method, its desk, and the lock that every call to it is made under.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
+
+use selvedge_kit::lock::{Guard, Lock};
 
 use super::desk::Desk;
-use super::fair::FairMutex;
 use super::sleep::Sleepers;
 use crate::ids::MethodIndex;
 use crate::memory::Chute;
@@ -20,7 +21,7 @@ pub(super) struct Station {
     /// What becomes ready when there is news, apart from the method: it is slept on without the
     /// lock.
     wait_fd: Option<OwnedFd>,
-    inner: FairMutex<Inner>,
+    inner: Lock<Inner>,
 }
 
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl Station {
             scheme: scheme.to_owned(),
             limits: method.limits(),
             wait_fd,
-            inner: FairMutex::new(Inner {
+            inner: Lock::new(Inner {
                 method,
                 desk: Desk::new(index),
                 chute: Arc::default(),
@@ -82,7 +83,7 @@ impl Station {
 /// happened.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
-    inner: MutexGuard<'a, Inner>,
+    inner: Guard<'a, Inner>,
     sleepers: &'a Sleepers,
 }
 

@@ -1,0 +1,135 @@
+//! The words of a lock as the system's threads use them: `futex(2)`.
+
+#![expect(unsafe_code, reason = "no wrapper for futex(2)")]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+use std::time::Duration;
+use std::{hint, ptr, thread};
+
+use super::raw::{FREE, TAKEN, Word, Words};
+use crate::barrier::{self, Scope};
+
+/// Words that the threads of this process share.
+#[derive(Debug)]
+pub(super) struct Futex {
+    state: AtomicU32,
+    sleepers: AtomicU32,
+    arrived: AtomicU32,
+    served: AtomicU32,
+    passers: AtomicU32,
+    /// Whether this process can have a fence run on the processors of its threads.
+    has_heavy_fence: bool,
+}
+
+impl Futex {
+    /// Words of a lock that is free.
+    pub(super) fn new() -> Self {
+        static HAS_HEAVY_FENCE: OnceLock<bool> = OnceLock::new();
+        let register = || barrier::register(Scope::Process);
+        Self {
+            state: AtomicU32::new(FREE),
+            sleepers: AtomicU32::new(0),
+            arrived: AtomicU32::new(0),
+            served: AtomicU32::new(0),
+            passers: AtomicU32::new(0),
+            has_heavy_fence: *HAS_HEAVY_FENCE.get_or_init(register),
+        }
+    }
+
+    #[inline(always)]
+    const fn word(&self, word: Word) -> &AtomicU32 {
+        match word {
+            Word::State => &self.state,
+            Word::Sleepers => &self.sleepers,
+            Word::Arrived => &self.arrived,
+            Word::Served => &self.served,
+            Word::Passers => &self.passers,
+        }
+    }
+}
+
+impl Words for Futex {
+    /// About two microseconds of pause instructions: longer than a post or a push, shorter than two
+    /// context switches.
+    const POLLS: u32 = 100;
+
+    #[inline(always)]
+    fn load(&self, word: Word, order: Ordering) -> u32 {
+        self.word(word).load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, word: Word, value: u32, order: Ordering) {
+        self.word(word).store(value, order);
+    }
+
+    fn add(&self, word: Word, value: u32) {
+        self.word(word).fetch_add(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn take(&self) -> bool {
+        self.state
+            .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn sleep_while(&self, word: Word, value: u32) {
+        let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        let forever = ptr::null::<libc::timespec>();
+        // SAFETY: a live, aligned 32-bit word, which the kernel only reads. Every way in which the
+        // call returns is a reason to look again.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.word(word).as_ptr(),
+                wait,
+                value,
+                forever,
+            )
+        };
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_one(&self, word: Word) {
+        wake(self.word(word), 1);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_all(&self, word: Word) {
+        wake(self.word(word), i32::MAX);
+    }
+
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    fn light_fence(&self) {
+        match self.has_heavy_fence {
+            true => compiler_fence(Ordering::SeqCst),
+            false => fence(Ordering::SeqCst),
+        }
+    }
+
+    fn heavy_fence(&self) -> bool {
+        fence(Ordering::SeqCst);
+        !self.has_heavy_fence || barrier::everywhere(Scope::Process)
+    }
+
+    fn pause(&self, is_long: bool) {
+        match is_long {
+            true => thread::sleep(Duration::from_micros(50)),
+            false => hint::spin_loop(),
+        }
+    }
+}
+
+fn wake(word: &AtomicU32, threads: i32) {
+    let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the kernel takes the word's address as a name and does not touch the word.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, threads) };
+}

@@ -1,0 +1,238 @@
+//! The protocol of the lock, run by the model checker on the production source: one thread at a time
+//! is inside, no wake-up is lost, and a pass begins behind the threads that wait.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
+//!     cargo test -p selvedge-kit --release --test lock_model
+//! ```
+
+#![cfg(loom)]
+#![expect(clippy::unwrap_used, reason = "a model that cannot go on may panic")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use loom::cell::Cell;
+use loom::sync::atomic::{AtomicU32, fence};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+use selvedge_kit::lock::raw::{FREE, RawLock, TAKEN, Word, Words};
+
+/// What may be left out, to see it noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The fence between freeing the lock and looking for sleepers.
+    Light,
+    /// The fence between counting oneself and falling asleep.
+    Heavy,
+    /// The release of the store that frees the lock.
+    Free,
+    /// The fences between a turn and the looks of both sides for the other.
+    Turn,
+    /// The look for threads that let others pass.
+    Passers,
+    /// The wait of a pass for the threads before it.
+    Turns,
+}
+
+/// Words of the model. A system's sleep is a queue whose lock is held from the look at the word until
+/// the thread is in it, as the kernel's is.
+struct Model {
+    words: [AtomicU32; 5],
+    queue: Mutex<()>,
+    woken: [Condvar; 5],
+    fault: Fault,
+}
+
+impl Model {
+    fn new(fault: Fault) -> Self {
+        Self {
+            words: [const { 0 }; 5].map(AtomicU32::new),
+            queue: Mutex::new(()),
+            woken: std::array::from_fn(|_| Condvar::new()),
+            fault,
+        }
+    }
+
+    fn word(&self, word: Word) -> &AtomicU32 {
+        &self.words[word as usize]
+    }
+}
+
+impl Words for Model {
+    /// A poll is a way into a short wait that the model has without it, too.
+    const POLLS: u32 = 0;
+
+    fn load(&self, word: Word, order: Ordering) -> u32 {
+        match (word, self.fault) {
+            (Word::Passers, Fault::Passers) => 0,
+            (Word::Arrived, Fault::Turns) => self.word(Word::Served).load(order),
+            _ => self.word(word).load(order),
+        }
+    }
+
+    fn store(&self, word: Word, value: u32, order: Ordering) {
+        let order = match self.fault {
+            Fault::Free => Ordering::Relaxed,
+            _ => order,
+        };
+        self.word(word).store(value, order);
+    }
+
+    fn add(&self, word: Word, value: u32) {
+        self.word(word).fetch_add(value, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> bool {
+        self.word(Word::State)
+            .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn sleep_while(&self, word: Word, value: u32) {
+        let queue = self.queue.lock().unwrap();
+        if self.word(word).load(Ordering::Relaxed) == value {
+            drop(self.woken[word as usize].wait(queue).unwrap());
+        }
+    }
+
+    fn wake_one(&self, word: Word) {
+        let _queue = self.queue.lock().unwrap();
+        self.woken[word as usize].notify_one();
+    }
+
+    fn wake_all(&self, word: Word) {
+        let _queue = self.queue.lock().unwrap();
+        self.woken[word as usize].notify_all();
+    }
+
+    fn fence(&self) {
+        if self.fault != Fault::Turn {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn light_fence(&self) {
+        if self.fault != Fault::Light {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn heavy_fence(&self) -> bool {
+        if self.fault != Fault::Heavy {
+            fence(Ordering::SeqCst);
+        }
+        true
+    }
+
+    fn pause(&self, _is_long: bool) {
+        thread::yield_now();
+    }
+}
+
+/// A lock, and what it guards: loom says when two threads are at it at once.
+struct Guarded {
+    lock: RawLock<Model>,
+    /// Calls so far, and calls when the pass began.
+    inside: Cell<(u32, Option<u32>)>,
+}
+
+impl Guarded {
+    fn new(fault: Fault) -> Arc<Self> {
+        Arc::new(Self {
+            lock: RawLock::new(Model::new(fault)),
+            inside: Cell::new((0, None)),
+        })
+    }
+
+    fn call(&self) {
+        self.lock.lock();
+        let (calls, pass) = self.inside.get();
+        self.inside.set((calls + 1, pass));
+        self.lock.unlock();
+    }
+
+    fn pass(&self) {
+        self.lock.lock_for_pass();
+        let (calls, _) = self.inside.get();
+        self.inside.set((calls, Some(calls)));
+        self.lock.unlock();
+    }
+}
+
+/// Explores all interleavings with so many preemptions.
+fn explore(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Two threads that call, and this one.
+fn three_threads_call(fault: Fault) {
+    explore(move || {
+        let guarded = Guarded::new(fault);
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let guarded = Arc::clone(&guarded);
+                thread::spawn(move || guarded.call())
+            })
+            .collect();
+        guarded.call();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(guarded.inside.get().0, 3);
+    });
+}
+
+/// One thread has the lock while another arrives; a third begins a pass.
+fn a_pass_meets_a_waiting_thread(fault: Fault) {
+    explore(move || {
+        let guarded = Guarded::new(fault);
+        guarded.lock.lock();
+        let waiter = {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || guarded.call())
+        };
+        let passer = {
+            let guarded = Arc::clone(&guarded);
+            thread::spawn(move || {
+                let arrived = guarded.lock.words().word(Word::Arrived);
+                let has_waiter = arrived.load(Ordering::Relaxed) > 0;
+                guarded.pass();
+                has_waiter
+            })
+        };
+        guarded.lock.unlock();
+        waiter.join().unwrap();
+        let has_waiter = passer.join().unwrap();
+        let (calls, pass) = guarded.inside.get();
+        assert_eq!(calls, 1);
+        assert!(!has_waiter || pass == Some(1), "the pass was first");
+    });
+}
+
+fn is_noticed(model: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(model)).is_err()
+}
+
+#[test]
+fn one_thread_at_a_time_is_inside_and_every_sleeper_is_woken() {
+    three_threads_call(Fault::None);
+}
+
+#[test]
+fn a_pass_begins_behind_a_thread_that_waits_and_begins() {
+    a_pass_meets_a_waiting_thread(Fault::None);
+}
+
+#[test]
+fn every_planted_fault_of_the_lock_is_noticed() {
+    for fault in [Fault::Light, Fault::Heavy, Fault::Free] {
+        assert!(is_noticed(|| three_threads_call(fault)), "{fault:?}");
+    }
+    for fault in [Fault::Turn, Fault::Passers, Fault::Turns] {
+        let model = || a_pass_meets_a_waiting_thread(fault);
+        assert!(is_noticed(model), "{fault:?}");
+    }
+}
