@@ -55,15 +55,15 @@ pub unsafe fn optional<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
     unsafe { list(at, count) }
 }
 
-/// An array that is to be filled.
+/// An array that is to be filled. Programs hand over memory that holds nothing yet.
 ///
 /// # Errors
 /// As [`list`].
 ///
 /// # Safety
-/// `at` is NULL or names `count` elements, which nobody else uses for `'a`; any bytes are a `T`.
+/// `at` is NULL or names `count` elements, which nothing else uses for `'a`.
 #[inline]
-pub unsafe fn room<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T]> {
+pub unsafe fn room<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [MaybeUninit<T>]> {
     if count == 0 {
         return Ok(&mut []);
     }
@@ -71,8 +71,27 @@ pub unsafe fn room<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T]> {
     if at.is_null() || !is_possible {
         return Err(Errno::Inval);
     }
-    // SAFETY: it is not NULL and no longer than memory; the caller vouches for the elements.
-    Ok(unsafe { slice::from_raw_parts_mut(at, count) })
+    // SAFETY: it is not NULL and no longer than memory; the caller vouches for the elements, and any
+    // bytes are a `MaybeUninit`.
+    Ok(unsafe { slice::from_raw_parts_mut(at.cast(), count) })
+}
+
+/// An array that is filled with a value, so that it can be lent, and is to be filled with others.
+///
+/// # Errors
+/// As [`list`].
+///
+/// # Safety
+/// As [`room`].
+#[inline]
+pub unsafe fn prepared<'a, T: Copy>(at: *mut T, count: usize, value: T) -> Result<&'a mut [T]> {
+    // SAFETY: passed on from the caller.
+    let room = unsafe { room(at, count) }?;
+    for element in &mut *room {
+        element.write(value);
+    }
+    // SAFETY: every element was just written.
+    Ok(unsafe { room.assume_init_mut() })
 }
 
 /// A text; NULL is none.
@@ -128,6 +147,16 @@ pub unsafe fn beginning<T: Copy>(at: *const T, size: usize) -> Result<T> {
     Ok(unsafe { whole.assume_init() })
 }
 
+/// The member at a byte offset of a structure whose other members may hold nothing yet.
+///
+/// # Safety
+/// A `T` is at `offset` of the structure that `at` names.
+pub unsafe fn member<S, T: Copy>(at: *const S, offset: usize) -> T {
+    let member = at.cast::<u8>().wrapping_add(offset).cast::<T>();
+    // SAFETY: the caller vouches for the member.
+    unsafe { member.read_unaligned() }
+}
+
 /// Copies as much as there is room for, and says how much there would have been.
 ///
 /// # Errors
@@ -142,7 +171,7 @@ pub unsafe fn fill(at: *mut u8, len: *mut usize, bytes: &[u8]) -> Result {
     let fits = bytes.len().min(had);
     // SAFETY: passed on from the caller.
     let room = unsafe { room(at, fits) }?;
-    room.copy_from_slice(&bytes[..fits]);
+    room.write_copy_of_slice(&bytes[..fits]);
     // SAFETY: it was read just now.
     unsafe { put(len, bytes.len()) }?;
     if had < bytes.len() {

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use selvedge::{AddrFormat, Address, AddressVector, Caps, Errno, FiAddr, OpFlags, Result, av};
@@ -189,7 +190,9 @@ unsafe extern "C" fn insert(
         // SAFETY: passed on from the caller.
         let mut slots = unsafe { Slots::of(out, context, flags, count) }?;
         let inserted = given.into_iter().enumerate().filter_map(|(at, addr)| {
-            let id = slots.addrs.get(at).copied().filter(|_| named);
+            let id = slots.addrs.get(at).filter(|_| named);
+            // SAFETY: a program that passes `FI_AV_USER_ID` has written a number there.
+            let id = id.map(|id| unsafe { id.assume_init() });
             let own = addr.and_then(|addr| {
                 let own = av.own.insert_one(&addr)?;
                 id.map_or(Ok(()), |id| av.own.set_user_id(own, FiAddr(id)))?;
@@ -229,8 +232,8 @@ fn check_flags(flags: u64) -> Result {
 
 /// Where insertions are told of: an index each, and with `FI_SYNC_ERR` an error each.
 struct Slots<'a> {
-    addrs: &'a mut [abi::FiAddr],
-    errors: &'a mut [c_int],
+    addrs: &'a mut [MaybeUninit<abi::FiAddr>],
+    errors: &'a mut [MaybeUninit<c_int>],
 }
 
 impl Slots<'_> {
@@ -255,16 +258,16 @@ impl Slots<'_> {
             // SAFETY: passed on from the caller.
             addrs: unsafe { room(addrs, wants_addrs) }?,
             // SAFETY: passed on from the caller.
-            errors: unsafe { room(context.cast(), wants_errors) }?,
+            errors: unsafe { room(context.cast::<c_int>(), wants_errors) }?,
         })
     }
 
     fn note(&mut self, at: usize, own: Result<FiAddr>) -> Option<FiAddr> {
         if let Some(addr) = self.addrs.get_mut(at) {
-            *addr = own.unwrap_or(FiAddr::NOTAVAIL).0;
+            addr.write(own.unwrap_or(FiAddr::NOTAVAIL).0);
         }
         if let Some(error) = self.errors.get_mut(at) {
-            *error = own.err().map_or(0, |errno| -refusal(errno));
+            error.write(own.err().map_or(0, |errno| -refusal(errno)));
         }
         own.ok()
     }

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use selvedge_abi::{CqErrEntry, Fid, FidCq, Ops, OpsCq, fclass, number};
 use crate::addr;
 use crate::answer::{counted, done, size, told};
 use crate::domain::Domain;
-use crate::given::{put, room};
+use crate::given::{member, prepared, put, room};
 use crate::object::{self, Class, User, Users, close, of_own_fid, this};
 use crate::sets::{self, Held, WaitSet};
 use crate::wait;
@@ -189,17 +190,41 @@ fn found(answer: Result<usize>) -> isize {
     }
 }
 
-/// No call gives more than this, however much room a program says there is.
-const MOST: usize = 1 << 16;
-
 /// # Safety
 /// As fi_cq_read(3) has it, for `struct fi_cq_tagged_entry`.
 unsafe extern "C" fn read_whole(cq: *mut FidCq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: passed on from the caller.
     let cq: &Cq = unsafe { this(cq) };
-    // SAFETY: passed on from the caller; the entries are of one layout, and any bytes are one.
-    let out = unsafe { room(buf.cast::<Entry>(), count.min(MOST)) };
-    found(out.and_then(|out| cq.own.read(out)))
+    let read = |at, now| {
+        // SAFETY: passed on from the caller; the entries are of one layout.
+        let out = unsafe { prepared(buf.cast::<Entry>().wrapping_add(at), now, Entry::default()) };
+        out.and_then(|out| cq.own.read(out))
+    };
+    found(in_steps(count, read))
+}
+
+/// Entries of the first step: programs that read without rest mostly find none, or a few.
+const FIRST_STEP: usize = 4;
+
+/// Reads up to `count` entries, as many at a time as are prepared for it: `read` is told how many are
+/// there and how many it may add. Steps end with one that is not filled.
+#[inline]
+fn in_steps(count: usize, mut read: impl FnMut(usize, usize) -> Result<usize>) -> Result<usize> {
+    let (mut taken, mut step) = (0, FIRST_STEP.min(count));
+    loop {
+        match read(taken, step) {
+            Ok(more) => {
+                taken += more;
+                if more < step || taken == count {
+                    return Ok(taken);
+                }
+            }
+            Err(errno) if taken == 0 => return Err(errno),
+            // It waits for the next call.
+            Err(_) => return Ok(taken),
+        }
+        step = BATCH.min(count - taken);
+    }
 }
 
 /// # Safety
@@ -216,11 +241,14 @@ unsafe extern "C" fn readfrom_whole(
     }
     // SAFETY: passed on from the caller.
     let cq: &Cq = unsafe { this(cq) };
-    // SAFETY: as in `read_whole`.
-    let out = unsafe { room(buf.cast::<Entry>(), count.min(MOST)) };
-    // SAFETY: passed on from the caller; an address is a number.
-    let src = unsafe { room(src.cast::<FiAddr>(), count.min(MOST)) };
-    found(out.and_then(|out| cq.own.read_from(out, src?)))
+    let read = |at, now| {
+        // SAFETY: as in `read_whole`.
+        let out = unsafe { prepared(buf.cast::<Entry>().wrapping_add(at), now, Entry::default()) };
+        // SAFETY: passed on from the caller; an address is a number.
+        let src = unsafe { prepared(src.cast::<FiAddr>().wrapping_add(at), now, FiAddr::UNSPEC) };
+        out.and_then(|out| cq.own.read_from(out, src?))
+    };
+    found(in_steps(count, read))
 }
 
 /// # Safety
@@ -365,23 +393,28 @@ impl Cq {
             old if old < Version::new(1, 20) => SRC_ADDR_AT,
             _ => size_of::<CqErrEntry>(),
         };
-        // SAFETY: passed on from the caller: so much is there.
-        let asked = unsafe { crate::given::beginning(buf, known) }?;
+        let (mut err_data, mut err_data_size) = (ptr::null_mut::<c_void>(), 0_usize);
+        if known > ERR_DATA_SIZE_AT {
+            // SAFETY: passed on from the caller: these are set, whatever else is.
+            err_data = unsafe { member(buf, offset_of!(CqErrEntry, err_data)) };
+            // SAFETY: as above.
+            err_data_size = unsafe { member(buf, offset_of!(CqErrEntry, err_data_size)) };
+        }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.note(error);
         let mut entry = entry_of(error);
-        if asked.err_data_size == 0 || asked.err_data.is_null() {
+        if err_data_size == 0 || err_data.is_null() {
             entry.err_data_size = last.data.len();
             entry.err_data = match last.data.as_mut_slice() {
                 [] => ptr::null_mut(),
                 data => data.as_mut_ptr().cast(),
             };
         } else {
-            let fits = last.data.len().min(asked.err_data_size);
+            let fits = last.data.len().min(err_data_size);
             // SAFETY: the program says that there is room for so much.
-            let room = unsafe { room(asked.err_data.cast::<u8>(), fits) }?;
-            room.copy_from_slice(&last.data[..fits]);
-            entry.err_data = asked.err_data;
+            let room = unsafe { room(err_data.cast::<u8>(), fits) }?;
+            room.write_copy_of_slice(&last.data[..fits]);
+            entry.err_data = err_data;
             entry.err_data_size = fits;
         }
         // SAFETY: passed on from the caller: so much is there.
@@ -465,10 +498,13 @@ pub(crate) unsafe fn sentence(
         let fits = bytes.len().min(len - 1);
         // SAFETY: passed on from the caller.
         if let Ok(room) = unsafe { room(buf.cast::<u8>(), fits + 1) } {
-            room[..fits].copy_from_slice(&bytes[..fits]);
-            room[fits] = 0;
+            room[..fits].write_copy_of_slice(&bytes[..fits]);
+            room[fits].write(0);
             return buf;
         }
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

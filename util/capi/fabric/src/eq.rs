@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,7 +17,7 @@ use selvedge_abi::{EqEntry, EqErrEntry, Fid, FidEq, Ops, OpsEq, fclass, number};
 use crate::answer::{counted, done, told};
 use crate::cq::{context_of, sentence};
 use crate::fabric::Fabric;
-use crate::given::{beginning, given, list, put, room};
+use crate::given::{given, list, member, put, room};
 use crate::object::{self, Class, User, Users, close, of_own_fid, this};
 use crate::sets::{self, Held, WaitSet};
 use crate::{info, known, pep, wait};
@@ -240,7 +241,7 @@ unsafe fn tell(
         return Err(Errno::TooSmall);
     }
     // SAFETY: passed on from the caller.
-    unsafe { room(buf.cast::<u8>(), fits) }?.copy_from_slice(&bytes[..fits]);
+    unsafe { room(buf.cast::<u8>(), fits) }?.write_copy_of_slice(&bytes[..fits]);
     // SAFETY: passed on from the caller.
     unsafe { put(event, number) }?;
     Ok(fits)
@@ -291,8 +292,13 @@ impl Eq {
             true => ERR_DATA_SIZE_AT,
             false => size_of::<EqErrEntry>(),
         };
-        // SAFETY: passed on from the caller: so much is there.
-        let asked = unsafe { beginning(buf, known_size) }?;
+        let (mut err_data, mut err_data_size) = (ptr::null_mut::<c_void>(), 0_usize);
+        if known_size > ERR_DATA_SIZE_AT {
+            // SAFETY: passed on from the caller: these are set, whatever else is.
+            err_data = unsafe { member(buf, offset_of!(EqErrEntry, err_data)) };
+            // SAFETY: as above.
+            err_data_size = unsafe { member(buf, offset_of!(EqErrEntry, err_data_size)) };
+        }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Last {
             number: error.errno.as_raw(),
@@ -308,11 +314,12 @@ impl Eq {
             err_data: ptr::null_mut(),
             err_data_size: last.data.len(),
         };
-        if asked.err_data_size > 0 && !asked.err_data.is_null() {
-            let fits = last.data.len().min(asked.err_data_size);
+        if err_data_size > 0 && !err_data.is_null() {
+            let fits = last.data.len().min(err_data_size);
             // SAFETY: the program says that there is room for so much.
-            unsafe { room(asked.err_data.cast::<u8>(), fits) }?.copy_from_slice(&last.data[..fits]);
-            (entry.err_data, entry.err_data_size) = (asked.err_data, fits);
+            let room = unsafe { room(err_data.cast::<u8>(), fits) }?;
+            room.write_copy_of_slice(&last.data[..fits]);
+            (entry.err_data, entry.err_data_size) = (err_data, fits);
         } else if !last.data.is_empty() {
             entry.err_data = last.data.as_mut_ptr().cast();
         }

@@ -13,7 +13,7 @@ use selvedge_abi::{Fid, FidPoll, FidWait, Ops, OpsPoll, OpsWait, fclass};
 
 use crate::answer::{call, done};
 use crate::cntr::Cntr;
-use crate::cq::Cq;
+use crate::cq::{Cq, context_of};
 use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::fabric::Fabric;
@@ -224,9 +224,11 @@ unsafe extern "C" fn poll(set: *mut FidPoll, contexts: *mut *mut c_void, count: 
     let set: &PollSet = unsafe { this(set) };
     call(|| {
         let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
-        // SAFETY: passed on from the caller; a context is as large as a pointer, and any will do.
-        let out = unsafe { room(contexts.cast::<Context>(), count) }?;
-        let found = set.own.poll(out);
+        // SAFETY: passed on from the caller.
+        let out = unsafe { room(contexts, count) }?;
+        let found = set.own.poll_each(out.len(), |at, context| {
+            out[at].write(context_of(context));
+        });
         Ok(c_int::try_from(found).unwrap_or(c_int::MAX))
     })
 }

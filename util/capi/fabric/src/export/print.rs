@@ -67,8 +67,8 @@ pub(super) unsafe extern "C" fn tostr_r(
         // SAFETY: passed on from the caller.
         let room = unsafe { room(buf.cast::<u8>(), len) }?;
         let fits = text.len().min(len - 1);
-        room[..fits].copy_from_slice(&text.as_bytes()[..fits]);
-        room[fits] = 0;
+        room[..fits].write_copy_of_slice(&text.as_bytes()[..fits]);
+        room[fits].write(0);
         Ok(0)
     });
     if written == 0 { buf } else { ptr::null_mut() }
