@@ -1,3 +1,4 @@
 //! Parts of Selvedge's tests that several packages share.
 
+pub mod fuzz;
 pub mod skip;

@@ -116,8 +116,20 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use selvedge_testkit::fuzz::fuzz;
 
     use super::*;
+
+    #[test]
+    fn frames_of_any_bytes_are_read_or_refused() {
+        let corpus = include_str!("../corpus/frames.txt");
+        fuzz("lnx frames", corpus, |input| {
+            let (header, rest) = Header::parse(input)?;
+            let again = [&header.encode()[..], rest].concat();
+            assert_eq!(Header::parse(&again), Some((header, rest)));
+            Some((header.what as u8, header.has_data, header.wants_answer))
+        });
+    }
 
     #[test]
     fn headers_are_read_as_they_are_written() {

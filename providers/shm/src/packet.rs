@@ -347,6 +347,8 @@ fn nonsense(what: &str) -> Error {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests {
     use super::*;
 

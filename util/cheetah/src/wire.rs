@@ -425,7 +425,24 @@ impl Words<'_> {
 
 #[cfg(test)]
 mod tests {
+    use selvedge_testkit::fuzz::fuzz;
+
     use super::*;
+
+    /// The first eight bytes of an input are the tag.
+    #[test]
+    fn messages_of_any_bytes_are_read_or_refused() {
+        let corpus = include_str!("../corpus/messages.txt");
+        fuzz("Cheetah's messages", corpus, |input| {
+            let (tag, message) = input.split_first_chunk()?;
+            let tag = u64::from_le_bytes(*tag);
+            let (said, bytes) = parse(tag, message)?;
+            let head = said.head();
+            let again = [head.bytes(), bytes].concat();
+            assert_eq!(parse(head.tag, &again), Some((said, bytes)));
+            Some((std::mem::discriminant(&said), bytes.is_empty()))
+        });
+    }
 
     fn every_kind() -> Vec<Said> {
         let port = Port::Channel {

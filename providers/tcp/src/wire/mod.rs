@@ -5,6 +5,8 @@
 //! anybody acts on it.
 
 pub(crate) mod frame;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod hello;
 
 /// Bytes that no peer of ours would send. It costs the peer its connection.
