@@ -62,11 +62,17 @@ impl Set {
 
     /// Drives progress, and names members that are ready, as many as there is room for (fi_poll(3)).
     pub fn poll(&self, out: &mut [Context]) -> usize {
+        self.poll_each(out.len(), |at, context| out[at] = context)
+    }
+
+    /// Drives progress, and calls `tell` with the number and the context of each member that is
+    /// ready, `most` times at most; says how often.
+    pub fn poll_each(&self, most: usize, mut tell: impl FnMut(usize, Context)) -> usize {
         let members = self.members().clone();
         let ready = members.iter().filter(|(member, _)| member.is_ready());
         let mut count = 0;
-        for (place, (_, context)) in out.iter_mut().zip(ready) {
-            *place = *context;
+        for (_, context) in ready.take(most) {
+            tell(count, *context);
             count += 1;
         }
         count
