@@ -7,6 +7,7 @@
 
 mod first_program;
 mod imports;
+mod peers_bytes;
 mod sources;
 mod test_names;
 mod unsafe_code;

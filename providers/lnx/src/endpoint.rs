@@ -115,7 +115,8 @@ impl Endpoint {
             inner,
             drivers,
             name,
-            inject_size: info.tx_attr.inject_size,
+            // Longer ones stay in memory that an inject gives back at once.
+            inject_size: info.tx_attr.inject_size.min(EAGER),
             max_msg_size: info.ep_attr.max_msg_size,
             limits: Limits::of(info),
         });

@@ -5,6 +5,17 @@
 //!   1  flags
 //! ```
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
+
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 48;
 /// Payloads up to this size travel with their header.
@@ -89,10 +100,9 @@ impl Header {
             7 => What::Done,
             _ => return None,
         };
-        let mut words = header[8..].chunks_exact(8).map(|word| {
-            let word = word.try_into().expect("chunks of eight");
-            u64::from_le_bytes(word)
-        });
+        let words = header[8..].chunks_exact(8);
+        let mut words =
+            words.filter_map(|word| word.first_chunk().copied().map(u64::from_le_bytes));
         let mut word = || words.next().unwrap_or(0);
         let header = Self {
             what,

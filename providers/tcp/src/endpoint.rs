@@ -203,6 +203,7 @@ impl Endpoint {
         if is_connected {
             // Events name it. Other endpoints have no handle but their owner's.
             let state = endpoint.inner.state.lock();
+            #[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
             let mut state = state.expect("was made by this process");
             state.connection.me = Arc::downgrade(&endpoint);
         }

@@ -26,6 +26,11 @@
 //! ```
 
 #![deny(missing_docs)]
+// What a peer sends never makes this process panic: what is expected in spite of that has a reason.
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable)
+)]
 
 mod arrive;
 mod atomic;

@@ -10,6 +10,11 @@
 //! length in a byte, since HMAC takes zeros behind a key for none, and both nonces, the caller's first.
 //! Neither side's proof can be made from the other's, nor one of an earlier connection be used again.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)
+)]
+
 use hmac::{Hmac, KeyInit, Mac};
 use selvedge_kit::auth::AuthKey;
 use sha2::Sha256;
@@ -20,6 +25,8 @@ use crate::wire::Nonsense;
 pub(crate) const QUESTION: [u8; 8] = *b"SLVGKEY1";
 /// Bytes of a nonce, and of a proof.
 const WORD: usize = 32;
+/// Bytes of a question.
+const ASKED: usize = QUESTION.len() + WORD;
 
 type Word = [u8; WORD];
 
@@ -81,15 +88,19 @@ impl Called {
     ) -> Result<Option<Vec<u8>>, Nonsense> {
         match self {
             Self::Unasked => {
-                let known = said.len().min(QUESTION.len());
-                if said[..known] != QUESTION[..known] {
+                if said
+                    .iter()
+                    .zip(&QUESTION)
+                    .any(|(said, asked)| said != asked)
+                {
                     return Err(Nonsense("something else than that it has the auth_key"));
                 }
-                let Some((theirs, _)) = said[known..].split_first_chunk::<WORD>() else {
+                let nonce_of_caller = said.get(QUESTION.len()..);
+                let Some(theirs) = nonce_of_caller.and_then(<[u8]>::first_chunk::<WORD>) else {
                     return Ok(None);
                 };
                 let nonces = [*theirs, nonce()];
-                said.drain(..QUESTION.len() + WORD);
+                said.drain(..ASKED);
                 let answer = [nonces[1], prove(key, b'B', &nonces)].concat();
                 *self = Self::Asked { nonces };
                 Ok(Some(answer))
@@ -112,6 +123,7 @@ impl Called {
     }
 }
 
+#[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
 fn mac(key: &AuthKey, side: u8, nonces: &[Word; 2]) -> Hmac<Sha256> {
     let mac = Hmac::<Sha256>::new_from_slice(key.as_bytes());
     let mac = mac.expect("a key of any length is one");
@@ -131,6 +143,7 @@ fn verify(key: &AuthKey, side: u8, nonces: &[Word; 2], proof: &[u8]) -> Result<(
 }
 
 /// Random bytes of the system.
+#[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
 fn nonce() -> Word {
     let mut word = [0; WORD];
     getrandom::fill(&mut word).expect("the system has random bytes");

@@ -133,6 +133,7 @@ impl Tx {
     }
 
     /// The run that a small frame goes to.
+    #[expect(clippy::unreachable, reason = "no word of a peer's is in it")]
     fn run(&mut self) -> &mut Vec<u8> {
         let fits = matches!(self.queue.back(), Some(Out::Run { bytes, .. }) if bytes.len() < RUN);
         if !fits {

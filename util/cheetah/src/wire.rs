@@ -6,6 +6,17 @@
 //!
 //! Bulk goes to a place that was posted for it, by a tag that no message has.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
+
 use selvedge::TagMatch;
 
 use crate::bell::BellName;
@@ -127,6 +138,11 @@ pub(crate) struct Head {
     len: usize,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "our own head, of as many words as it was written with"
+)]
 impl Head {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]

@@ -1,6 +1,8 @@
 //! One endpoint, with a peer on each link at once.
 
-use selvedge::{Errno, FiAddr};
+use std::sync::Arc;
+
+use selvedge::{Bindings, Errno, FiAddr, av, cq};
 
 use crate::common::{Rx, Side, Tx, pattern};
 use crate::provider;
@@ -141,4 +143,19 @@ fn the_end_of_a_peer_fails_what_waits_for_it_alone() {
 fn whoever_does_not_name_it_is_not_served() {
     let infos = provider::registry().infos(&provider::hints());
     assert_eq!(infos.unwrap_err().errno(), Errno::NoData);
+}
+
+#[test]
+fn an_inject_that_is_kept_by_no_copy_is_refused_whatever_an_info_was_changed_to() {
+    let mut info = provider::with(&[("FI_LNX_HOST", "here")], &provider::hints()).info();
+    info.tx_attr.inject_size = 1 << 20;
+    let domain = info.open().unwrap();
+    let cq = domain.cq(&cq::Attr::default()).unwrap();
+    let av = domain.av(&av::Attr::default()).unwrap();
+    let ep = domain.endpoint(&info, Bindings::new(cq, Arc::clone(&av)));
+    let ep = ep.unwrap();
+    let to = av.insert_one(&ep.address().unwrap()).unwrap();
+    let large = vec![1; 60_000];
+    assert_eq!(ep.inject(&large, to, None), Err(Errno::MsgSize));
+    assert_eq!(ep.tinject(&large, to, 7, None), Err(Errno::MsgSize));
 }

@@ -9,7 +9,7 @@ use selvedge::rma::RmaIov;
 use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
 use selvedge_kit::srx::Kind;
 
-use super::{Nonsense, Order, bytes_at};
+use super::{Nonsense, Order, byte_at, bytes_at};
 
 /// Bytes that every header has.
 pub(crate) const BASE: usize = 16;
@@ -123,8 +123,9 @@ pub(crate) enum Head {
 /// # Errors
 /// When no header has this length, or the frame would end before it.
 pub(crate) fn length(base: &[u8], order: Order) -> Result<usize, Nonsense> {
-    let len = usize::from(base[6]);
-    let most = match base[1] {
+    let [op, len] = [1, 6].map(|at| byte_at(base, at));
+    let len = usize::from(len);
+    let most = match op {
         OP_ATOMIC => HEADER_MAX,
         _ => HEADER_MAX_STOCK,
     };
@@ -139,19 +140,18 @@ pub(crate) fn length(base: &[u8], order: Order) -> Result<usize, Nonsense> {
 
 /// The words behind the base of a header, read one after the other.
 struct Words<'a> {
-    header: &'a [u8],
-    at: usize,
+    rest: &'a [u8],
     order: Order,
 }
 
 impl Words<'_> {
     fn next(&mut self) -> Result<u64, Nonsense> {
-        if self.at + 8 > self.header.len() {
-            return Err(Nonsense("a header that is too short for what it says"));
-        }
-        let word = self.order.u64(bytes_at(self.header, self.at));
-        self.at += 8;
-        Ok(word)
+        let (word, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or(Nonsense("a header that is too short for what it says"))?;
+        self.rest = rest;
+        Ok(self.order.u64(*word))
     }
 
     fn next_len(&mut self) -> Result<usize, Nonsense> {
@@ -209,13 +209,13 @@ impl Head {
     /// # Errors
     /// What of it is nonsense.
     pub(crate) fn parse(header: &[u8], order: Order, knows: bool) -> Result<Self, Nonsense> {
-        let (op, op_data, count) = (header[1], header[4], header[5]);
+        let [op, op_data, count] = [1, 4, 5].map(|at| byte_at(header, at));
         let flags = order.u16(bytes_at(header, 2));
-        let len = order.u64(bytes_at(header, 8)) - header.len() as u64;
-        let len = checked(len)?;
+        let len = order.u64(bytes_at(header, 8));
+        let len = len.checked_sub(header.len() as u64);
+        let len = checked(len.ok_or(Nonsense("a frame shorter than its header"))?)?;
         let mut words = Words {
-            header,
-            at: BASE,
+            rest: header.get(BASE..).unwrap_or_default(),
             order,
         };
         let wants_answer = flags & (FLAG_DELIVERY | FLAG_COMMIT) != 0;
@@ -320,6 +320,11 @@ impl Head {
 
     /// Adds the header to `out`. `number` counts the frames of this direction: builds of libfabric
     /// for debugging look at it.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "our own frame, whose base was just added"
+    )]
     pub(crate) fn encode(&self, order: Order, number: u8, out: &mut Vec<u8>) {
         let start = out.len();
         let (op, op_data, count) = self.codes();
@@ -420,6 +425,11 @@ impl Head {
 /// Has an encoded header of `base` bytes end in so many zeros more, or fewer if it would be too long.
 /// Readers skip what a header does not need; a libfabric has been seen to do so in messages and writes,
 /// and others are left as they are unless the peer `knows` more.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "our own header, which has its base"
+)]
 pub(crate) fn pad(header: &mut Vec<u8>, base: usize, by: usize, order: Order, knows: bool) {
     let is_read_by_all = matches!(header[1], OP_MSG | OP_TAGGED | OP_WRITE);
     let fits = base + by <= HEADER_MAX_STOCK && (is_read_by_all || knows);

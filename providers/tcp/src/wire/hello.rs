@@ -6,7 +6,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use super::{Nonsense, Order, bytes_at};
+use super::{Nonsense, Order, byte_at, bytes_at};
 
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 32;
@@ -118,11 +118,11 @@ impl Hello {
         if len > DATA_MAX {
             return Err(Nonsense("a greeting with too much private data"));
         }
-        let Some(data) = bytes.get(HEADER..HEADER + len) else {
+        let Some(data) = bytes.get(HEADER..).and_then(|data| data.get(..len)) else {
             return Ok(None);
         };
         let hello = Self {
-            kind: match bytes[1] {
+            kind: match byte_at(bytes, 1) {
                 0 => Kind::Request,
                 1 => Kind::Answer,
                 _ => Kind::Refusal,
@@ -134,7 +134,7 @@ impl Hello {
             introduction: introduction(bytes),
             data: data.to_vec(),
         };
-        Ok(Some((hello, HEADER + len)))
+        Ok(Some((hello, HEADER.saturating_add(len))))
     }
 }
 
@@ -200,10 +200,9 @@ impl Card {
     }
 
     pub(crate) fn encode(&self) -> [u8; 8] {
-        let mut bytes = [self.version, self.features, 0, 0, 0, 0, 0, 0];
-        bytes[2..4].copy_from_slice(&self.port.to_be_bytes());
-        bytes[4..].copy_from_slice(&self.pid.to_be_bytes());
-        bytes
+        let [a, b] = self.port.to_be_bytes();
+        let [c, d, e, f] = self.pid.to_be_bytes();
+        [self.version, self.features, a, b, c, d, e, f]
     }
 
     /// # Errors
@@ -213,8 +212,8 @@ impl Card {
             return Err(Nonsense("a greeting that does not say who sends it"));
         }
         Ok(Self {
-            version: data[0],
-            features: data[1],
+            version: byte_at(data, 0),
+            features: byte_at(data, 1),
             port: u16::from_be_bytes(bytes_at(data, 2)),
             pid: u32::from_be_bytes(bytes_at(data, 4)),
         })

@@ -2,7 +2,12 @@
 //! adds where both ends know it. docs/WIRE.md has every byte.
 //!
 //! Nothing here does I/O. What comes in is copied, parsed into closed types, and checked, before
-//! anybody acts on it.
+//! anybody acts on it. No byte of a peer's makes this panic: that is checked by lints.
+
+#![cfg_attr(
+    not(test),
+    deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)
+)]
 
 pub(crate) mod frame;
 #[cfg(test)]
@@ -55,9 +60,11 @@ impl Order {
 
 /// `N` bytes from `at` on; zeros beyond the end, which callers have checked.
 pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    if let Some(from) = bytes.get(at..at + N) {
-        out.copy_from_slice(from);
-    }
-    out
+    let from = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    from.copied().unwrap_or([0; N])
+}
+
+/// The byte at a place; zero beyond the end.
+pub(crate) fn byte_at(bytes: &[u8], at: usize) -> u8 {
+    bytes.get(at).copied().unwrap_or(0)
 }
