@@ -184,7 +184,7 @@ impl State {
     pub(crate) fn look_at_sockets(&mut self, now: Instant) {
         self.shared.exports.catch_up();
         self.control.intake.begin(now);
-        let mut has_strangers = self.control.has_stale(now);
+        let mut has_strangers = self.control.has_stale(now) || self.control.is_short();
         for news in self.control.news() {
             match news {
                 News::Strangers => has_strangers = true,

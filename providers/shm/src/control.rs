@@ -59,7 +59,7 @@ pub(crate) struct Control {
     /// Peers that do not exist yet and are waited for.
     waiting: VecDeque<u32>,
     next_search: Instant,
-    /// Whether the last connection could not be taken.
+    /// Whether connections wait until there are descriptors for them.
     is_short: bool,
 }
 
@@ -128,7 +128,7 @@ impl Control {
 
     /// Whether somebody is looked for, or has to be looked at again without further notice.
     pub(crate) fn is_restless(&self) -> bool {
-        !self.waiting.is_empty() || !self.early.is_empty()
+        !self.waiting.is_empty() || !self.early.is_empty() || self.is_short
     }
 
     /// How long nobody needs to look, if not for ever: a name that is a file may be taken away.
@@ -189,29 +189,48 @@ impl Control {
     /// Takes the next connection of our own user, if one may be taken in this look.
     pub(crate) fn accept(&mut self, now: Instant) -> Option<Stranger> {
         while self.intake.allows_connection() && !discard::is_behind() {
-            match self.listener.accept() {
+            let accepted = match self.listener.check_descriptors() {
+                Ok(()) => self.listener.accept(),
+                Err(error) => Err(error),
+            };
+            match accepted {
                 Ok(Accepted::Link(link)) => {
-                    self.is_short = false;
                     self.intake.count_connection();
+                    self.run_on();
                     return Some(Stranger { link, since: now });
                 }
                 Ok(Accepted::Stranger) => self.intake.count_stranger(now),
-                Ok(Accepted::Nothing) => {
-                    self.is_short = false;
-                    self.intake.count_none();
-                }
+                Ok(Accepted::Nothing) => self.intake.count_none(),
                 Err(error) => {
-                    // Said once: it is likely to fail again at the next look.
-                    if !std::mem::replace(&mut self.is_short, true) {
-                        let name = &self.name;
-                        complain("selvedge::shm::ep_ctrl", format_args!("{name}: {error}"));
-                    }
-                    self.intake.count_connection();
+                    self.run_short(&error);
                     return None;
                 }
             }
+            self.run_on();
         }
         None
+    }
+
+    /// Connections wait: they are no news until there are descriptors again.
+    #[cold]
+    fn run_short(&mut self, error: &Error) {
+        if !std::mem::replace(&mut self.is_short, true) {
+            let name = &self.name;
+            complain("selvedge::shm::ep_ctrl", format_args!("{name}: {error}"));
+            let _ = self.epoll.delete(self.listener.fd());
+        }
+    }
+
+    /// There are descriptors again, if there were none.
+    fn run_on(&mut self) {
+        if self.is_short && self.watch(self.listener.fd(), STRANGERS).is_ok() {
+            self.is_short = false;
+        }
+    }
+
+    /// Whether connections wait until there are descriptors for them.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short
     }
 
     /// Listens anew when somebody has removed the files of our name.

@@ -64,7 +64,7 @@ impl Intake {
         self.hellos -= 1;
     }
 
-    /// A connection was taken, or turned away for want of something.
+    /// A connection was taken.
     pub(crate) fn count_connection(&mut self) {
         self.connections -= 1;
         self.taken += 1;

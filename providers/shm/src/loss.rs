@@ -24,17 +24,23 @@ const LINGER: Duration = Duration::from_millis(100);
 const LAST_ROUNDS: usize = 1024;
 
 impl State {
-    /// The peer does not want to talk to us.
+    /// The peer does not want to talk to us. What was sent to it is lost, complete or not.
     pub(crate) fn refused(&mut self, index: usize, errno: Errno, why: &str) {
-        let name = &self.peers[index].name;
+        let peer = &self.peers[index];
+        let sent = peer.out.as_ref().filter(|_| peer.inbox.is_none());
+        let lost = match sent.map_or(0, |out| out.tx.position()) {
+            0 => String::new(),
+            count => format!("; what was sent to it is lost: {count}"),
+        };
+        let name = &peer.name;
         complain(
             "selvedge::shm::ep_ctrl",
-            format_args!("{name} refuses to talk ({errno}): {why}"),
+            format_args!("{name} refuses to talk ({errno}): {why}{lost}"),
         );
         self.lose(
             index,
             Errno::ConnRefused,
-            &format!("it refuses: {why}: {errno}"),
+            &format!("it refuses: {why}: {errno}{lost}"),
         );
     }
 

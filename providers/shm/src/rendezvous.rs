@@ -10,7 +10,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use selvedge_kit::complaint::complain;
 use selvedge_kit::inherit::Uninherited;
 
 use crate::directory::{Claim, Directory};
-use crate::discard::{self, Keeper, discard};
+use crate::discard::{Keeper, discard};
 use crate::liveness::{is_ready, pidfd};
 use crate::name::Name;
 use crate::packet::{self, Packet};
@@ -37,6 +37,9 @@ use crate::user;
 pub(crate) const BACKLOG: i32 = 4096;
 /// Descriptors that the kernel lets come with a packet (`SCM_MAX_FD`).
 const MAX_FDS: usize = 253;
+/// Descriptors of a new peer: its socket and its process, our memory for it, its memory and doorbell,
+/// and a chunk of keys.
+const DESCRIPTORS: usize = 6;
 
 /// How long the name of an endpoint that is closed may be taken by a process that is being started.
 const HELD: Duration = Duration::from_millis(50);
@@ -81,7 +84,6 @@ impl Listener {
         bind_patiently(&fd, addr).map_err(|e| failed(what(), e))?;
         let backlog = Backlog::new(BACKLOG).map_err(|e| failed(what(), e))?;
         listen(&fd, backlog).map_err(|e| failed(what(), e))?;
-        Spare::refill();
         let fd = Uninherited::new(fd);
         Ok(Self { fd, claim })
     }
@@ -96,11 +98,8 @@ impl Listener {
     /// is not read.
     ///
     /// # Errors
-    /// [`Errno::MFile`] when descriptors are short: the connection was refused for that.
+    /// The system's; the connection waits on.
     pub(crate) fn accept(&self) -> Result<Accepted, Error> {
-        if discard::is_behind() {
-            return Ok(Accepted::Nothing);
-        }
         match self.accept_any() {
             Ok(link) => match link.check_user() {
                 Ok(()) => Ok(Accepted::Link(link)),
@@ -112,7 +111,6 @@ impl Listener {
             },
             Err(Sys::EAGAIN) => Ok(Accepted::Nothing),
             Err(Sys::EINTR | Sys::ECONNABORTED) => Ok(Accepted::Stranger),
-            Err(cause @ (Sys::EMFILE | Sys::ENFILE)) => Err(self.turn_away(cause)),
             Err(error) => Err(failed("accepting a peer".into(), error)),
         }
     }
@@ -122,14 +120,22 @@ impl Listener {
         accept4(self.fd.as_raw_fd(), flags).map(|fd| Link::new(owned(fd)))
     }
 
-    /// Refuses the next connection, by the descriptor that is kept for this.
-    fn turn_away(&self, cause: Sys) -> Error {
-        let error = failed("a peer was turned away".into(), cause);
-        let _refill = Spare::release();
-        if let Ok(link) = self.accept_any() {
-            link.refuse(&error);
+    /// Whether there are descriptors for another connection and all that comes with it. One that is
+    /// taken without them is lost, and what was sent over it.
+    ///
+    /// # Errors
+    /// [`Errno::MFile`] when there are not.
+    pub(crate) fn check_descriptors(&self) -> Result<(), Error> {
+        let spare = (0..DESCRIPTORS).map(|_| self.fd.fd().try_clone());
+        let spare: Result<Vec<_>, _> = spare.collect();
+        let cause = spare.err().and_then(|cause| cause.raw_os_error());
+        match cause.map(Sys::from_raw) {
+            Some(cause @ (Sys::EMFILE | Sys::ENFILE)) => {
+                let what = "new peers have to wait until there are descriptors for them";
+                Err(failed(what.into(), cause))
+            }
+            _ => Ok(()),
         }
-        error
     }
 
     pub(crate) fn fd(&self) -> &OwnedFd {
@@ -185,32 +191,6 @@ fn bind_patiently(fd: &OwnedFd, addr: &UnixAddr) -> nix::Result<()> {
             Err(Sys::EADDRINUSE) if start.elapsed() < HELD => sleep(Duration::from_millis(1)),
             answer => return answer,
         }
-    }
-}
-
-/// A descriptor of the process that is held to be let go when there is no other.
-static SPARE: Mutex<Option<OwnedFd>> = Mutex::new(None);
-
-/// Takes the spare descriptor back when dropped.
-struct Spare;
-
-impl Spare {
-    fn release() -> Self {
-        *SPARE.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        Self
-    }
-
-    fn refill() {
-        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.is_none() {
-            *spare = packet_socket().ok();
-        }
-    }
-}
-
-impl Drop for Spare {
-    fn drop(&mut self) {
-        Self::refill();
     }
 }
 

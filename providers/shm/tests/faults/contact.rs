@@ -258,6 +258,10 @@ fn endpoints_of_different_types_do_not_talk() {
         detail.contains("FI_EP_DGRAM") && detail.contains("FI_EP_RDM"),
         "{detail}"
     );
+    assert!(
+        detail.ends_with("what was sent to it is lost: 1"),
+        "{detail}"
+    );
     let to_reliable = datagram.insert(reliable.name());
     datagram.send(Kind::Delivered, to_reliable, 8, 3).unwrap();
     let event = datagram.next_with(&mut [&mut reliable]);
