@@ -12,11 +12,12 @@ use super::report::Row;
 /// The longest time that an exchange may take, on a machine that others use, too.
 const LONGEST: Duration = Duration::from_millis(500);
 
-/// The pair: an endpoint of this process, and the target of the attack in a process of its own.
+/// The pair: an endpoint of this process, and the target of the attack in a process of its own, which
+/// ends first.
 #[derive(Debug)]
 pub(super) struct Bystanders {
-    party: Party,
     target: Echo,
+    party: Party,
 }
 
 /// The exchanges of a pair during one attempt.
@@ -44,7 +45,7 @@ impl Bystanders {
     /// When they do not connect.
     pub(super) fn connected(mut party: Party, mut target: Echo) -> anyhow::Result<Self> {
         target.exchange(&mut party).context("before the attack")?;
-        Ok(Self { party, target })
+        Ok(Self { target, party })
     }
 
     /// The address of the target.
