@@ -18,7 +18,7 @@ const CALLS: &str = "400000";
 pub(crate) fn asan() -> anyhow::Result<String> {
     let status = Command::new(env!("CARGO"))
         .args(["test", "--package", "selvedge-fabric-c", "--test=programs"])
-        .args(["--target", &host()?, "--", "misuse::", "own::"])
+        .args(["--target", &crate::host()?, "--", "misuse::", "own::"])
         .env("CARGO_TARGET_DIR", "target/asan")
         .env("RUSTC_BOOTSTRAP", "1")
         // The library finds the runtime in the program that loads it.
@@ -29,11 +29,4 @@ pub(crate) fn asan() -> anyhow::Result<String> {
         .context("cargo")?;
     ensure!(status.success(), "the tests have failed");
     Ok("No access to memory that is not there, and nothing leaks.\n".to_owned())
-}
-
-fn host() -> anyhow::Result<String> {
-    let output = Command::new("rustc").arg("-vV").output().context("rustc")?;
-    let said = String::from_utf8(output.stdout)?;
-    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc -vV names no host")?.to_owned())
 }

@@ -2,12 +2,14 @@
 
 mod asan;
 mod face;
+mod fuzz;
 mod install;
+mod nightly;
 mod plant;
 mod test;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
@@ -31,6 +33,7 @@ fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
     let (mut task, mut prefix, mut built, mut headers, mut only) = (None, None, None, None, None);
+    let mut is_short = false;
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(USAGE.to_owned()),
@@ -38,6 +41,7 @@ fn run() -> anyhow::Result<String> {
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
             Long("headers") => headers = Some(PathBuf::from(parser.value()?)),
             Long("only") => only = Some(parser.value()?.string()?),
+            Long("short") => is_short = true,
             Value(name) if task.is_none() => {
                 task = Some(name.string()?);
                 if task.as_deref() == Some("test") {
@@ -61,10 +65,21 @@ fn run() -> anyhow::Result<String> {
         "install-bmi" => face::BMI.install(&prefix()?, built),
         "install-cheetah" => face::CHEETAH.install(&prefix()?, built),
         "asan" => asan::asan(),
+        "fuzz" => fuzz::fuzz(),
+        "miri" => nightly::miri(is_short),
+        "tsan" => nightly::tsan(is_short),
         "test" => test::test(&arguments),
         "plant" => plant::plant(only.as_deref()),
         other => bail!("{other:?} is no task\n\n{USAGE}"),
     }
+}
+
+/// The machine that programs are built for, as rustc names it.
+fn host() -> anyhow::Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("rustc")?;
+    let answer = String::from_utf8(output.stdout)?;
+    let host = answer.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
 const USAGE: &str = "\
@@ -74,6 +89,9 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask test [ARGUMENTS]
        cargo xtask plant [--only WORDS]
        cargo xtask asan
+       cargo xtask fuzz
+       cargo xtask miri [--short]
+       cargo xtask tsan [--short]
 
 Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page; or
 libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and page.
@@ -93,4 +111,12 @@ the last commit (target/planted).
 
 asan runs programs in C, and calls at random, on a libfabric.so.1 that is built with the
 address sanitizer (target/asan).
+
+fuzz feeds every parser of what peers send with 10^7 inputs (SELVEDGE_FUZZ_INPUTS).
+
+miri runs tests of the parts that talk to no system in an interpreter of the language's memory
+model (target/miri), tsan under the thread sanitizer (target/tsan). Both have rustup install what
+they need of the nightly toolchain.
+
+      --short        a part of the tests, in a minute or two
 ";
