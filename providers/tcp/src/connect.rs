@@ -11,7 +11,7 @@ use selvedge_kit::sight::What;
 
 use crate::greet::Caller;
 use crate::lane::{Stage, Terms};
-use crate::proof;
+use crate::proof::{self, Next};
 use crate::secure::{ALERT, is_insecure, unwanted};
 use crate::socket::Socket;
 use crate::state::State;
@@ -73,7 +73,7 @@ impl State {
     /// Begins to say who we are.
     pub(crate) fn introduce(&mut self, at: usize) {
         match self.config.key.is_none() {
-            true => self.greet(at, &[]),
+            true => self.greet(at),
             false => self.ask_for_proof(at),
         }
     }
@@ -84,34 +84,34 @@ impl State {
         self.ask(at, &question, Stage::Proving);
     }
 
-    /// The peer may have proved that it has our key.
+    /// The listener may have proved that it has our key, or has asked for our proof.
     pub(crate) fn proved(&mut self, at: usize) -> usize {
-        let heard = match self.hear(at) {
+        match self.hear(at) {
             Ok(false) => return 0,
-            Ok(true) => {
-                let lane = &self.lanes[at];
-                let caller = lane.proof.as_ref();
-                caller.map(|caller| caller.answered(&self.config.key, &lane.greeting))
-            }
+            Ok(true) => {}
             Err(cause) if is_insecure(&cause) => {
                 self.broken_off(at, &cause);
                 return 1;
             }
             Err(cause) => {
-                let what = format!("it does not answer whether it has our auth_key: {cause}");
+                let what = format!("it does not prove that it has our auth_key: {cause}");
                 self.not_there(at, &io::Error::new(cause.kind(), what));
                 return 1;
             }
+        }
+        let lane = &mut self.lanes[at];
+        let Some(caller) = &mut lane.proof else {
+            return 1;
         };
-        match heard {
-            None | Some(Ok(None)) => {}
-            Some(Ok(Some(proof))) => {
-                let lane = &mut self.lanes[at];
+        match caller.hear(&self.config.key, &mut lane.greeting) {
+            Ok(Next::Wait) => {}
+            Ok(Next::Prove(proof)) => self.ask(at, &proof, Stage::Proving),
+            Ok(Next::Greet) => {
                 lane.greeting.clear();
                 lane.proof = None;
-                self.greet(at, &proof);
+                self.greet(at);
             }
-            Some(Err(Nonsense(_))) => self.refused(at, "it has another auth_key"),
+            Err(Nonsense(_)) => self.refused(at, "it has another auth_key"),
         }
         1
     }
@@ -130,8 +130,8 @@ impl State {
         self.lose(at, Errno::ConnRefused, &detail);
     }
 
-    /// Says who we are, behind what has to be said first.
-    fn greet(&mut self, at: usize, first: &[u8]) {
+    /// Says who we are.
+    fn greet(&mut self, at: usize) {
         let hello = match &self.door {
             Some(door) => {
                 let card = Card::request(door.addr.port());
@@ -139,8 +139,7 @@ impl State {
             }
             None => Hello::new(Greeting::Request, Some(self.own), self.connection.data()),
         };
-        let bytes = [first, &hello.encode()].concat();
-        self.ask(at, &bytes, Stage::Asking);
+        self.ask(at, &hello.encode(), Stage::Asking);
     }
 
     /// Sends what the peer is to answer.

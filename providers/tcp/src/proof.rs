@@ -3,12 +3,18 @@
 //! | who | what | bytes |
 //! |---|---|---|
 //! | the caller | [`QUESTION`], a nonce | 8, 32 |
-//! | the other | a nonce, its proof | 32, 32 |
-//! | the caller | its proof, and from here on what it says anyway | 32 |
+//! | the listener | a nonce | 32 |
+//! | the caller | its proof | 32 |
+//! | the listener | its proof | 32 |
+//! | the caller | what it says anyway | |
 //!
-//! A proof is the HMAC-SHA-256, by the key, of the side's letter (A the caller, B the other), the key's
-//! length in a byte, since HMAC takes zeros behind a key for none, and both nonces, the caller's first.
-//! Neither side's proof can be made from the other's, nor one of an earlier connection be used again.
+//! A proof is the HMAC-SHA-256, by the key, of the side's letter (A the caller, B the listener), the
+//! key's length in a byte, since HMAC takes zeros behind a key for none, and both nonces, the caller's
+//! first. Neither side's proof can be made from the other's, nor one of an earlier connection be used
+//! again.
+//!
+//! A proof lets its reader try keys at its leisure. The caller proves first, because every host that
+//! reaches a listener may call it.
 
 #![cfg_attr(
     not(test),
@@ -22,7 +28,7 @@ use sha2::Sha256;
 use crate::wire::Nonsense;
 
 /// What a connection begins with whose caller has a key.
-pub(crate) const QUESTION: [u8; 8] = *b"SLVGKEY1";
+pub(crate) const QUESTION: [u8; 8] = *b"SLVGKEY2";
 /// Bytes of a nonce, and of a proof.
 const WORD: usize = 32;
 /// Bytes of a question.
@@ -32,11 +38,23 @@ type Word = [u8; WORD];
 
 /// The side that has begun the connection.
 #[derive(Debug)]
-pub(crate) struct Caller {
-    nonce: Word,
+pub(crate) enum Caller {
+    Asked { nonce: Word },
+    Proved { nonces: [Word; 2] },
 }
 
-/// The side that the connection came to.
+/// What a caller does now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// More bytes have to come.
+    Wait,
+    /// Its proof is sent.
+    Prove(Word),
+    /// The listener has proved that it has the key.
+    Greet,
+}
+
+/// The listener's side.
 #[derive(Debug)]
 pub(crate) enum Called {
     Unasked,
@@ -48,23 +66,29 @@ impl Caller {
     /// Begins: what is to be sent.
     pub(crate) fn ask() -> (Self, Vec<u8>) {
         let nonce = nonce();
-        (Self { nonce }, [&QUESTION[..], &nonce].concat())
+        (Self::Asked { nonce }, [&QUESTION[..], &nonce].concat())
     }
 
-    /// What to send now that these bytes have come; nothing as long as there are too few.
+    /// Takes what it needs from the front of the listener's bytes.
     ///
     /// # Errors
-    /// When the other side does not have the key.
-    pub(crate) fn answered(&self, key: &AuthKey, said: &[u8]) -> Result<Option<Word>, Nonsense> {
-        let Some((nonce, proof)) = said.split_first_chunk::<WORD>() else {
-            return Ok(None);
+    /// When the listener does not have the key.
+    pub(crate) fn hear(&mut self, key: &AuthKey, said: &mut Vec<u8>) -> Result<Next, Nonsense> {
+        let Some(&word) = said.first_chunk::<WORD>() else {
+            return Ok(Next::Wait);
         };
-        if proof.len() < WORD {
-            return Ok(None);
+        said.drain(..WORD);
+        match *self {
+            Self::Asked { nonce } => {
+                let nonces = [nonce, word];
+                *self = Self::Proved { nonces };
+                Ok(Next::Prove(prove(key, b'A', &nonces)))
+            }
+            Self::Proved { nonces } => {
+                verify(key, b'B', &nonces, &word)?;
+                Ok(Next::Greet)
+            }
         }
-        let nonces = [self.nonce, *nonce];
-        verify(key, b'B', &nonces, proof)?;
-        Ok(Some(prove(key, b'A', &nonces)))
     }
 }
 
@@ -101,18 +125,18 @@ impl Called {
                 };
                 let nonces = [*theirs, nonce()];
                 said.drain(..ASKED);
-                let answer = [nonces[1], prove(key, b'B', &nonces)].concat();
                 *self = Self::Asked { nonces };
-                Ok(Some(answer))
+                Ok(Some(nonces[1].to_vec()))
             }
             Self::Asked { nonces } => {
                 let Some((proof, _)) = said.split_first_chunk::<WORD>() else {
                     return Ok(None);
                 };
                 verify(key, b'A', nonces, proof)?;
+                let answer = prove(key, b'B', nonces).to_vec();
                 said.drain(..WORD);
                 *self = Self::Convinced;
-                Ok(None)
+                Ok(Some(answer))
             }
             Self::Convinced => Ok(None),
         }
@@ -160,20 +184,21 @@ mod tests {
         AuthKey::new(bytes).unwrap()
     }
 
-    /// What both sides of a connection come to: the caller, and the other.
+    /// What both sides of a connection come to: the caller, and the listener.
     fn meet(callers: &AuthKey, others: &AuthKey, last: &[u8]) -> (bool, bool) {
-        let (caller, mut said) = Caller::ask();
+        let (mut caller, mut said) = Caller::ask();
         let mut called = Called::Unasked;
-        let Ok(answer) = called.hear(others, &mut said) else {
-            return (false, false);
-        };
-        let Ok(Some(proof)) = caller.answered(callers, &answer.unwrap()) else {
-            return (false, false);
+        let mut nonce = called.hear(others, &mut said).unwrap().unwrap();
+        let Next::Prove(proof) = caller.hear(callers, &mut nonce).unwrap() else {
+            panic!("a nonce has come");
         };
         let mut said = [&proof, last].concat();
-        let heard = called.hear(others, &mut said);
+        let Ok(Some(mut answer)) = called.hear(others, &mut said) else {
+            return (false, false);
+        };
         assert_eq!(said, last, "what is behind the proof stays");
-        (true, heard.is_ok() && called.is_convinced())
+        let heard = caller.hear(callers, &mut answer);
+        (heard == Ok(Next::Greet), called.is_convinced())
     }
 
     #[test]
@@ -198,34 +223,50 @@ mod tests {
     #[test]
     fn a_proof_of_the_other_side_or_of_another_connection_is_none() {
         let key = key(b"secret");
-        let (caller, mut said) = Caller::ask();
+        let (mut caller, mut said) = Caller::ask();
         let mut called = Called::Unasked;
-        let answer = called.hear(&key, &mut said).unwrap().unwrap();
-        // The other side's own proof, sent back to it.
-        let mut said = answer[WORD..].to_vec();
-        called.hear(&key, &mut said).unwrap_err();
-        let proof = caller.answered(&key, &answer).unwrap().unwrap();
-        let (_, mut said) = Caller::ask();
+        let mut nonce = called.hear(&key, &mut said).unwrap().unwrap();
+        let Next::Prove(proof) = caller.hear(&key, &mut nonce).unwrap() else {
+            panic!("a nonce has come");
+        };
+        // The caller's own proof, sent back to it.
+        caller.hear(&key, &mut proof.to_vec()).unwrap_err();
+        let (mut stranger, mut said) = Caller::ask();
         let mut other = Called::Unasked;
-        other.hear(&key, &mut said).unwrap();
+        let mut nonce = other.hear(&key, &mut said).unwrap().unwrap();
         other.hear(&key, &mut proof.to_vec()).unwrap_err();
-        let (stranger, _) = Caller::ask();
-        stranger.answered(&key, &answer).unwrap_err();
+        // The listener's proof, to another caller.
+        let answer = called.hear(&key, &mut proof.to_vec()).unwrap().unwrap();
+        stranger.hear(&key, &mut nonce).unwrap();
+        stranger.hear(&key, &mut answer.clone()).unwrap_err();
+    }
+
+    #[test]
+    fn a_listener_proves_nothing_to_a_caller_that_has_not() {
+        let key = key(b"secret");
+        let (_, mut said) = Caller::ask();
+        let mut called = Called::Unasked;
+        let nonce = called.hear(&key, &mut said).unwrap().unwrap();
+        assert_eq!(nonce.len(), WORD);
+        assert!(called.hear(&key, &mut vec![7; WORD]).is_err());
     }
 
     proptest! {
         #[test]
-        fn random_bytes_convince_nobody(mut said: Vec<u8>, at in 0_usize..=40) {
+        fn random_bytes_convince_nobody(said: Vec<u8>, at in 0_usize..=40) {
             let key = key(b"secret");
-            let (caller, asked) = Caller::ask();
+            let (mut caller, asked) = Caller::ask();
             let mut called = Called::Unasked;
-            let mut mixed = asked[..at].to_vec();
-            mixed.append(&mut said.clone());
+            let mut mixed = [&asked[..at], &said].concat();
             while let Ok(Some(_)) = called.hear(&key, &mut mixed) {}
-            let _ = called.hear(&key, &mut mixed);
             prop_assert!(!called.is_convinced());
-            said.truncate(200);
-            prop_assert!(!matches!(caller.answered(&key, &said), Ok(Some(_))));
+            let mut said = said;
+            while let Ok(next) = caller.hear(&key, &mut said) {
+                prop_assert!(next != Next::Greet);
+                if next == Next::Wait {
+                    break;
+                }
+            }
         }
     }
 }

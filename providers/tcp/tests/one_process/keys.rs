@@ -1,7 +1,7 @@
 //! Authorization keys: ends of a connection prove to each other that they have the same one, and say
 //! nothing else before.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::hostile::{greeting, waits_for_the_end};
 use crate::side::{Side, exchange, info, until};
 
 /// What a connection with a key begins with: a word, and 32 random bytes.
-const QUESTION: &[u8] = b"SLVGKEY1";
+const QUESTION: &[u8] = b"SLVGKEY2";
 
 pub(crate) fn keyed_info(ep_type: EpType, key: &[u8]) -> Info {
     let mut info = info(ep_type, &[("FI_TCP_PEER_TIMEOUT", "100ms")]);
@@ -99,7 +99,7 @@ fn endpoints_with_different_keys_do_not_talk_and_harm_no_others() {
     }
 }
 
-/// Whoever takes connections at the address of a peer hears nothing but the question.
+/// A listener at the address of a peer hears the question and the proof, and no greeting.
 #[test]
 fn a_listener_without_the_key_is_not_believed_and_told_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -109,7 +109,11 @@ fn a_listener_without_the_key_is_not_believed_and_told_nothing() {
             let (mut stream, _) = listener.accept().unwrap();
             let mut heard = [0; 40];
             stream.read_exact(&mut heard).unwrap();
-            stream.write_all(&[heard, heard].concat()[..64]).unwrap();
+            stream.write_all(&heard[8..]).unwrap();
+            let mut proof = [0; 32];
+            stream.read_exact(&mut proof).unwrap();
+            // The proof itself is not the listener's.
+            stream.write_all(&proof).unwrap();
             let mut rest = Vec::new();
             // The end, or a reset.
             let _ = stream.read_to_end(&mut rest);
@@ -131,7 +135,7 @@ fn strangers_who_do_not_prove_the_key_are_turned_out() {
     let asked = [QUESTION, &[1; 32]].concat();
     for said in [
         greeting(1000),
-        b"SLVGKEY2".to_vec(),
+        b"SLVGKEY1".to_vec(),
         [&asked[..], &greeting(1000)].concat(),
     ] {
         let mut stream = TcpStream::connect(a.addr()).unwrap();
@@ -139,6 +143,35 @@ fn strangers_who_do_not_prove_the_key_are_turned_out() {
         waits_for_the_end(&a, stream);
         exchange(&b, &a);
     }
+}
+
+/// A proof of a weak key is enough to find the key by trying: a stranger gets none.
+#[test]
+fn a_caller_that_has_not_proved_the_key_gets_no_proof() {
+    let (a, b) = (keyed(b"secret"), keyed(b"secret"));
+    let mut stream = TcpStream::connect(a.addr()).unwrap();
+    let wait = Some(Duration::from_millis(1));
+    stream.set_read_timeout(wait).unwrap();
+    stream.write_all(&[QUESTION, &[1; 32]].concat()).unwrap();
+    let mut heard = Vec::new();
+    let mut has_tried = false;
+    until(|| {
+        a.drive();
+        let mut bytes = [0; 256];
+        match stream.read(&mut bytes) {
+            Ok(0) => return Some(()),
+            Ok(count) => heard.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Some(()),
+            Err(_) if heard.len() >= 32 && !has_tried => {
+                has_tried = true;
+                stream.write_all(&[7; 32]).unwrap();
+            }
+            Err(_) => {}
+        }
+        None
+    });
+    assert_eq!(heard.len(), 32, "a nonce, and no proof");
+    exchange(&b, &a);
 }
 
 /// The same bytes that convinced once are worth nothing on another connection.
