@@ -12,6 +12,7 @@ use selvedge::{
     Result,
 };
 use selvedge_kit::auth::AuthKey;
+use selvedge_kit::barrier::{self, Scope};
 use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
 use selvedge_kit::cq::{Progress, Sink};
@@ -112,6 +113,9 @@ impl Endpoint {
         shared: Arc<Shared>,
         place: Place,
     ) -> Result<Self, Error> {
+        // In a process with several threads the first registration takes the kernel 10 ms and more.
+        // The regions of peers are made during posts, and their registrations then return at once.
+        barrier::register(Scope::Machine);
         let ep = Ep::resolve(bind, info, base.id())?.with_layer(place.layer);
         let av = own_av(bind, base.id(), "an endpoint of the shm provider")?;
         let drivers = base.drivers(&ep);

@@ -1,14 +1,17 @@
 //! First contact: addresses of all sorts, peers that are not there, late, twice there, or there at
 //! the same instant.
 
+#![expect(unsafe_code, reason = "a system call without a wrapper")]
+
 use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{Backlog, bind, connect, listen};
 use selvedge::info::EpType;
 use selvedge::{Address, Errno, FiAddr, Hints, Registry};
+use selvedge_testkit::skip::{Need, skip};
 
 use crate::hostile::{packet_socket, rendezvous};
-use crate::process::{Puppet, Watchdog};
+use crate::process::{Puppet, Watchdog, alone};
 use crate::side::{Kind, Side, content, info};
 
 /// A name that no other test has.
@@ -179,6 +182,27 @@ fn a_peer_that_starts_late_gets_everything_in_order() {
         .collect();
     assert_eq!(answers, expected);
     assert!(side.is_idle());
+}
+
+/// The first registration of a process with several threads waits for a grace period of the kernel:
+/// 10 ms and more, which no post has to wait for.
+#[test]
+fn a_process_can_be_fenced_from_its_first_endpoint_on() {
+    alone(|| {
+        const GET_REGISTRATIONS: i32 = 1 << 9;
+        const GLOBAL_EXPEDITED: i64 = 1 << 2;
+        // SAFETY: a system call with integers; it touches no memory of ours.
+        let registered = || unsafe { libc::syscall(libc::SYS_membarrier, GET_REGISTRATIONS, 0, 0) };
+        if registered() < 0 {
+            return skip(
+                Need::System,
+                "registrations for membarrier(2) are told from Linux 6.3 on",
+            );
+        }
+        assert_eq!(registered() & GLOBAL_EXPEDITED, 0);
+        let _side = Side::new();
+        assert_ne!(registered() & GLOBAL_EXPEDITED, 0);
+    });
 }
 
 #[test]
