@@ -7,6 +7,7 @@ mod bandwidth;
 mod pingpong;
 pub mod posts;
 pub mod requests;
+mod run_delay;
 mod station;
 
 use anyhow::bail;

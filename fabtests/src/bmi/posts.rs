@@ -4,13 +4,16 @@
 //! Testers collect what is complete and what arrived. Neighbours are threads that use a processor
 //! and nothing of BMI.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use nix::unistd::gettid;
 use selvedge_bmi::{Addr, Bmi, Completion, Config, ContextId, Post, Posted, Refused};
 use serde::Serialize;
+
+use super::run_delay::RunDelay;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +39,13 @@ pub struct Times {
     pub p99_us: f64,
     /// The longest post.
     pub worst_us: f64,
+    /// When it began, after the start of the run.
+    pub worst_at_ms: f64,
+    /// How long the poster and the testers were ready to run during it while other threads had the
+    /// processors.
+    pub worst_delay_us: f64,
+    /// The longest post, each without this delay: what it takes where a core is free.
+    pub worst_own_us: f64,
     /// Calls of a test per second, of all testers together.
     pub tests_per_s: f64,
 }
@@ -47,14 +57,36 @@ const OUTSTANDING: u64 = 64;
 /// Completions and messages that one test collects at most.
 const BATCH: usize = 64;
 
+/// Posts that take longer are told apart from those that have no processor.
+const SLOW: Duration = Duration::from_micros(20);
+
+/// One post.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    /// When it began, after the start of the run.
+    at: Duration,
+    time: Duration,
+    /// How long the poster and the testers were ready to run meanwhile; zero for a fast post.
+    delay: Duration,
+}
+
+impl Took {
+    fn own(&self) -> Duration {
+        self.time.saturating_sub(self.delay)
+    }
+}
+
 /// What the threads of a run share.
 #[derive(Debug)]
 struct Shared {
     bmi: Bmi,
     context: ContextId,
     own: Addr,
+    begin: Instant,
     /// Operations of each poster that are not collected.
     outstanding: Vec<AtomicU64>,
+    /// The kernel's numbers of the threads that test, once they run.
+    testers: Vec<AtomicI32>,
     tests: AtomicU64,
     is_over: AtomicBool,
 }
@@ -70,12 +102,15 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
         context: bmi.open_context()?,
         own: bmi.addr_lookup(&url)?,
         bmi,
+        begin: Instant::now(),
         outstanding: (0..load.posters).map(|_| AtomicU64::new(0)).collect(),
+        testers: (0..load.testers).map(|_| AtomicI32::new(0)).collect(),
         tests: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
     };
-    let begin = Instant::now();
+    let begin = shared.begin;
     let mut took = thread::scope(|scope| {
+        let shared = &shared;
         for _ in 0..load.neighbours {
             scope.spawn(|| {
                 while !shared.is_over.load(Ordering::Relaxed) {
@@ -84,9 +119,8 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
             });
         }
         let testers: Vec<_> = (0..load.testers)
-            .map(|_| scope.spawn(|| shared.test(load.idle)))
+            .map(|tester| scope.spawn(move || shared.test(tester, load.idle)))
             .collect();
-        let shared = &shared;
         let posters: Vec<_> = (0..load.posters)
             .map(|poster| scope.spawn(move || shared.post(poster, begin + time)))
             .collect();
@@ -101,21 +135,29 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
         took
     })?
     .concat();
-    took.sort_unstable();
-    anyhow::ensure!(!took.is_empty(), "no post was made in {time:?}");
+    took.sort_unstable_by_key(|post| post.time);
+    let worst = *took
+        .last()
+        .with_context(|| format!("no post was made in {time:?}"))?;
     let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let sum: Duration = took.iter().map(|post| post.time).sum();
+    let own = took.iter().map(Took::own).max();
     Ok(Times {
         posts: took.len(),
-        mean_us: us(took.iter().sum()) / took.len() as f64,
-        p99_us: us(took[took.len() * 99 / 100]),
-        worst_us: us(took[took.len() - 1]),
+        mean_us: us(sum) / took.len() as f64,
+        p99_us: us(took[took.len() * 99 / 100].time),
+        worst_us: us(worst.time),
+        worst_at_ms: us(worst.at) / 1e3,
+        worst_delay_us: us(worst.delay),
+        worst_own_us: us(own.unwrap_or_default()),
         tests_per_s: shared.tests.load(Ordering::Relaxed) as f64 / begin.elapsed().as_secs_f64(),
     })
 }
 
 impl Shared {
     /// Collects what is complete until the run is over, and what is outstanding then.
-    fn test(&self, idle: Duration) -> anyhow::Result<()> {
+    fn test(&self, tester: usize, idle: Duration) -> anyhow::Result<()> {
+        self.testers[tester].store(gettid().as_raw(), Ordering::Relaxed);
         while !self.is_over.load(Ordering::Relaxed) || self.is_waiting() {
             let mut failed = Ok(0);
             self.bmi.testcontext(BATCH, idle, self.context, |done| {
@@ -136,18 +178,29 @@ impl Shared {
     }
 
     /// Posts pairs to this process itself until `end`. How long each post took.
-    fn post(&self, poster: usize, end: Instant) -> anyhow::Result<Vec<Duration>> {
+    fn post(&self, poster: usize, end: Instant) -> anyhow::Result<Vec<Took>> {
         let outstanding = &self.outstanding[poster];
+        let delay = self.run_delay()?;
         let mut took = Vec::new();
         while Instant::now() < end {
             while outstanding.load(Ordering::Relaxed) + 2 > OUTSTANDING && Instant::now() < end {
                 thread::sleep(PAUSE);
             }
             outstanding.fetch_add(2, Ordering::Relaxed);
+            let mut delayed = delay.read();
             for post in [Self::post_recv, Self::post_send] {
                 let start = Instant::now();
                 let posted = post(self, poster)?;
-                took.push(start.elapsed());
+                let mut one = Took {
+                    at: start - self.begin,
+                    time: start.elapsed(),
+                    delay: Duration::ZERO,
+                };
+                if one.time >= SLOW {
+                    one.delay = delay.read().saturating_sub(delayed);
+                    delayed += one.delay;
+                }
+                took.push(one);
                 if let Posted::Done(_) = posted {
                     outstanding.fetch_sub(1, Ordering::Relaxed);
                 }
@@ -155,6 +208,17 @@ impl Shared {
             thread::sleep(PAUSE);
         }
         Ok(took)
+    }
+
+    /// The delay of the thread that calls and of all that test.
+    fn run_delay(&self) -> anyhow::Result<RunDelay> {
+        let testers = self.testers.iter().map(|tester| {
+            while tester.load(Ordering::Relaxed) == 0 {
+                thread::sleep(PAUSE);
+            }
+            tester.load(Ordering::Relaxed)
+        });
+        RunDelay::of(testers.chain([gettid().as_raw()])).context("the scheduler's statistics")
     }
 
     fn post_recv(&self, poster: usize) -> Result<Posted<Completion>, Refused> {

@@ -124,6 +124,11 @@ fn print_times(times: &Times) {
         "{:8} posts: mean {:8.2} us, 99 % below {:8.2} us, worst {:9.2} us; {:9.0} tests per second",
         times.posts, times.mean_us, times.p99_us, times.worst_us, times.tests_per_s
     );
+    println!(
+        "{:15} the worst began {:.1} ms after the start, and its threads had no processor for \
+         {:.2} us of it; without such delays the worst took {:.2} us",
+        "", times.worst_at_ms, times.worst_delay_us, times.worst_own_us
+    );
 }
 
 fn median(served: &[Served]) -> Option<f64> {

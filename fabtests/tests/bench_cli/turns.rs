@@ -250,5 +250,7 @@ fn posts_beside_threads_that_test_are_timed() {
         assert!(number(run, "posts") > 0.0 && number(run, "tests_per_s") > 0.0);
         assert!(number(run, "mean_us") > 0.0);
         assert!(number(run, "p99_us") <= number(run, "worst_us"));
+        assert!(number(run, "worst_own_us") <= number(run, "worst_us"));
+        assert!(number(run, "worst_at_ms") > 0.0 && number(run, "worst_delay_us") >= 0.0);
     }
 }
