@@ -70,7 +70,17 @@ fn adversaries_harm_nobody_but_themselves() {
     }
     let rows = survived(&report);
     assert!(
-        ["flips", "in-process", "answers", "tables"].map(|row| rows.contains(row)) == [true; 4],
+        [
+            "flips",
+            "in-process",
+            "answers",
+            "tables",
+            "retractions",
+            "blocks",
+            "files",
+        ]
+        .map(|row| rows.contains(row))
+            == [true; 7],
         "{rows:?}"
     );
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::root;
+use crate::{root, sources};
 
 /// Lints against every way in which a length or a number can be wrong.
 const NUMBERS: [&str; 2] = [
@@ -17,7 +17,8 @@ const BELIEFS: [&str; 3] = [
 ];
 
 /// Where they are denied, modules below included. `clippy::unwrap_used` is everywhere.
-const DENIED: [(&str, &[&[&str]]); 5] = [
+const DENIED: [(&str, &[&[&str]]); 6] = [
+    ("providers/shm/src/lib.rs", &[&BELIEFS]),
     ("providers/tcp/src/lib.rs", &[&BELIEFS]),
     ("providers/tcp/src/wire/mod.rs", &[&NUMBERS]),
     ("providers/tcp/src/proof.rs", &[&NUMBERS]),
@@ -39,4 +40,38 @@ fn what_peers_send_is_read_by_code_that_lints_keep_from_panicking() {
             assert!(denied.contains(lint), "{file} does not deny {lint}");
         }
     }
+}
+
+/// The package whose processes read each other's memory.
+const SHARED: &str = "providers/shm/src";
+
+/// Files of it that may assert, and how often: of offsets and lengths that were checked where they
+/// came in, and that this process alone has kept since.
+const ASSERTING: [(&str, usize); 3] = [
+    ("providers/shm/src/smr/bytes.rs", 3),
+    ("providers/shm/src/smr/region.rs", 1),
+    ("providers/shm/src/smr/sync.rs", 8),
+];
+
+#[test]
+fn no_word_of_a_peer_can_end_a_process() {
+    for (path, text) in sources::under(SHARED) {
+        let (code, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
+        let asserts = code.lines().filter(|line| is_assert(line)).count();
+        let argued = ASSERTING.iter().find(|(file, _)| path == *file);
+        let argued = argued.map_or(0, |&(_, count)| count);
+        assert!(
+            asserts <= argued,
+            "{path} asserts {asserts} times, and {argued} times are argued for"
+        );
+    }
+}
+
+/// Whether a line of code ends the process if something does not hold: not one that the compiler
+/// checks, nor one that is left out of releases.
+fn is_assert(line: &str) -> bool {
+    let starts = ["assert!(", "assert_eq!(", "assert_ne!("];
+    starts
+        .iter()
+        .any(|start| line.trim_start().starts_with(start))
 }

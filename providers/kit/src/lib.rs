@@ -60,6 +60,7 @@ pub mod lock;
 pub mod mr;
 pub mod places;
 mod report;
+pub mod seal;
 pub mod sep;
 pub mod sight;
 pub mod srx;

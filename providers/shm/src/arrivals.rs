@@ -161,7 +161,7 @@ impl State {
                 self.match_offer(index, cmd, offer.msg_id);
                 Ok(true)
             }
-            Body::Inline { .. } => unreachable!("taken by the caller"),
+            Body::Inline { .. } => Err(Nonsense("a message that is inside and is not")),
         }
     }
 

@@ -443,7 +443,7 @@ impl State {
                 self.was_woken_by(index);
                 Ok(())
             }
-            Packet::Refusal { .. } => unreachable!("taken by the caller"),
+            Packet::Refusal { errno, why } => Err(Error::new(errno, why)),
         }
     }
 

@@ -31,6 +31,13 @@
 //! ```
 
 #![deny(missing_docs)]
+// A peer may change every word that it has written, between any two looks at it. Nothing in this
+// package may end the process for a word that is not as it was: each exception says why it hangs on
+// state of this process alone.
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable)
+)]
 
 mod arrivals;
 mod atomic;
@@ -52,6 +59,7 @@ mod lane;
 mod last_words;
 mod liveness;
 mod loss;
+mod mappings;
 mod more;
 mod mr;
 mod msg;

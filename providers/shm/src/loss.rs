@@ -131,6 +131,7 @@ impl State {
         peer.pidfd = None;
         peer.cma = None;
         peer.windows.clear();
+        peer.aborts.clear();
         let held = std::mem::take(&mut peer.held);
         peer.atomics = Backlog::default();
         for held in held {

@@ -252,7 +252,8 @@ impl Table {
             true => self.free.first().copied(),
             false => self.preferred(row.key)?,
         };
-        let number = number.expect("a row is free");
+        let is_full = || Error::new(Errno::NoMem, "no row of the key table is free");
+        let number = number.ok_or_else(is_full)?;
         if by_provider {
             row.key = random() << ROW_BITS | u64::from(number);
         }
@@ -270,7 +271,7 @@ impl Table {
             let what = format!("the key {key:#x} is taken");
             return Err(Error::new(Errno::NoKey, what));
         }
-        let same = u32::try_from(key & ROW_MASK).expect("20 bits");
+        let same = (key & ROW_MASK) as u32;
         let same = self.free.get(&same).or_else(|| self.free.first());
         Ok(same.copied())
     }

@@ -313,8 +313,12 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        self.slice(N)
-            .map(|s| s.try_into().expect("the slice has N bytes"))
+        let (head, rest) = self
+            .bytes
+            .split_first_chunk()
+            .ok_or_else(|| nonsense("its length"))?;
+        self.bytes = rest;
+        Ok(*head)
     }
 
     fn u32(&mut self) -> Result<u32, Error> {

@@ -242,7 +242,8 @@ impl Peer {
     /// Whether something is to be said to the peer for which it has to make room, which it does
     /// without waking anybody.
     fn waits_for_room(&self) -> bool {
-        !self.later.is_empty() || !self.atomics.is_empty() || self.state == PeerState::Behind
+        let is_settled = self.later.is_empty() && self.atomics.is_empty() && self.aborts.is_empty();
+        !is_settled || self.state == PeerState::Behind
     }
 
     /// The peer does not look: rings, and wakes it if it sleeps.

@@ -17,6 +17,7 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use crate::atomic::{Backlog, Question};
 use crate::choice::Choice;
 use crate::cma::Target;
+use crate::cmd::Nonsense;
 use crate::config::Config;
 use crate::intake::Mark;
 use crate::last_words::{Aside, Next};
@@ -32,7 +33,7 @@ use crate::rma::sibling::{Sibling, Siblings};
 use crate::smr::attention::Caller;
 use crate::smr::bounce::{BounceReceiver, BounceSender, Filled};
 use crate::smr::bytes::Bytes;
-use crate::smr::cmd_queue::{BadCredit, Credit, Receiver, Sender, Slot};
+use crate::smr::cmd_queue::{BadCredit, Credit, Received, Receiver, Sender, Slot};
 use crate::smr::doorbell::Bell;
 use crate::smr::inject_pool::{InjectPool, Walk};
 use crate::smr::resp_queue::{Resp, RespReceiver, RespSender};
@@ -82,6 +83,8 @@ pub(crate) struct Peer {
     /// Large messages of the peer, by its numbers for them.
     pub(crate) incoming: FxHashMap<u32, Incoming>,
     pub(crate) bounce: Option<BounceReceiver>,
+    /// Messages to it of which no bytes will come, and why: it was not told yet.
+    pub(crate) aborts: VecDeque<(u32, Errno)>,
     /// Segments of messages whose commands have not been read yet.
     pub(crate) early: Vec<Filled>,
     pub(crate) choice: Choice,
@@ -243,6 +246,7 @@ impl Peer {
             sought_at: None,
             incoming: FxHashMap::default(),
             bounce: None,
+            aborts: VecDeque::new(),
             early: Vec::new(),
             choice: Choice::default(),
             blocks: Blocks::default(),
@@ -356,18 +360,30 @@ impl Peer {
     }
 
     /// The slot that [`Self::reserve_answer`] has made sure of.
+    #[expect(
+        clippy::expect_used,
+        reason = "reserved by this endpoint, whatever peers write"
+    )]
     pub(crate) fn answer_slot(&mut self) -> Slot<'_> {
         let slot = self.outbox().tx.claim_kept();
         slot.expect("a slot was reserved")
     }
 
     /// The slot that [`Self::reserve`] has made sure of.
+    #[expect(
+        clippy::expect_used,
+        reason = "reserved by this endpoint, whatever peers write"
+    )]
     #[inline]
     pub(crate) fn slot(&mut self) -> Slot<'_> {
         self.outbox().tx.claim().expect("a slot was reserved")
     }
 
     /// Our memory for the peer.
+    #[expect(
+        clippy::expect_used,
+        reason = "reserved by this endpoint, whatever peers write"
+    )]
     #[inline]
     pub(crate) fn outbox(&mut self) -> &mut Outbox {
         self.out.as_mut().expect("something was reserved in it")
@@ -398,7 +414,7 @@ impl Peer {
     pub(crate) fn has_transfers(&self) -> bool {
         let sending = self.out.as_ref().is_some_and(|out| !out.ops.is_empty());
         let is_idle = self.incoming.is_empty() && self.later.is_empty() && self.atomics.is_empty();
-        sending || !is_idle || self.is_untold
+        sending || !is_idle || self.is_untold || !self.aborts.is_empty()
     }
 }
 
@@ -501,6 +517,16 @@ impl Outbox {
 }
 
 impl Inbox {
+    /// The command that was seen to be next.
+    ///
+    /// # Errors
+    /// When it is gone: the peer has changed what it had committed.
+    #[inline]
+    pub(crate) fn seen(&self) -> Result<Received<'_>, Nonsense> {
+        let gone = Nonsense("a command that was taken back");
+        self.rx.peek().ok_or(gone)
+    }
+
     /// Maps what came with a hello.
     pub(crate) fn attach(hello: &Hello, region: OwnedFd, bell: OwnedFd) -> Result<Self, Error> {
         let region = PeerRegion::attach(region, hello.sizes)?;

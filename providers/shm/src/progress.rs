@@ -159,7 +159,7 @@ impl State {
         let addr = peer.fi_addr(av);
         let mut moved = answer::pay(peer)? + usize::from(peer.end_run());
         moved += sar::take_answers(peer, config, ep, addr)?;
-        moved += usize::from(sar::stream(peer));
+        moved += sar::send_aborts(peer) + usize::from(sar::stream(peer)?);
         moved += sar::receive(peer, ep, addr)?;
         if let Some(msg_id) = pulled(peer) {
             moved += iov::step(peer, ep, addr, msg_id);

@@ -469,12 +469,14 @@ pub(crate) enum Heard {
 /// `SCM_RIGHTS` can have arrived. nix's own reader forgets those that came when some did not.
 fn rights(space: &[u8]) -> Vec<OwnedFd> {
     let header = size_of::<libc::cmsghdr>();
-    let (len, content) = space.split_at(header);
-    let len = usize::from_ne_bytes(len[..8].try_into().expect("a header begins with a length"));
-    let content = &content[..len.saturating_sub(header).min(content.len())];
-    content
-        .chunks_exact(4)
-        .map(|fd| owned(i32::from_ne_bytes(fd.try_into().expect("four bytes"))))
+    // A header begins with the length of both.
+    let len = space
+        .first_chunk()
+        .map_or(0, |len| usize::from_ne_bytes(*len));
+    let content = space.get(header..len.min(space.len())).unwrap_or(&[]);
+    let (fds, _) = content.as_chunks();
+    fds.iter()
+        .map(|fd| owned(i32::from_ne_bytes(*fd)))
         .collect()
 }
 

@@ -14,15 +14,13 @@ use selvedge::{Allocation, Counter, Desc, Errno, Error, MemoryRegion, MrAccess, 
 use selvedge_kit::birth::Birth;
 
 use crate::domain::Shared;
+use crate::mappings::{Mapped, Mappings};
 use crate::mr;
 use crate::packet::{encode_block, encode_release};
 use crate::smr::Writers;
 use crate::smr::bytes::Bytes;
 use crate::smr::keys::{Kind, Row};
 use crate::smr::special::{Block, PageSize, PeerBlock};
-
-/// Blocks of one peer that are mapped at a time; those beyond are reached another way.
-const BLOCKS_MAX: usize = 1 << 14;
 
 /// Where a block lies, as its owner tells its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,6 +242,7 @@ pub(crate) struct Blocks {
 pub(crate) struct Foreign {
     place: Place,
     memory: PeerBlock,
+    _mapped: Mapped,
 }
 
 impl Blocks {
@@ -262,14 +261,22 @@ impl Blocks {
         if place.block == 0 || place.base.checked_add(place.len).is_none() {
             return Err(nonsense());
         }
-        if self.by_number.contains_key(&place.block) || self.by_number.len() >= BLOCKS_MAX {
+        if self.by_number.contains_key(&place.block) {
             return Ok(());
         }
+        // Blocks beyond the peer's share are reached another way.
+        let Some(_mapped) = Mappings::of_process().take(self.by_number.len()) else {
+            return Ok(());
+        };
         match PeerBlock::attach(fd, len, place.writable) {
-            Ok(memory) => drop(
-                self.by_number
-                    .insert(place.block, Foreign { place, memory }),
-            ),
+            Ok(memory) => {
+                let foreign = Foreign {
+                    place,
+                    memory,
+                    _mapped,
+                };
+                self.by_number.insert(place.block, foreign);
+            }
             Err(error) if error.errno() == Errno::Proto => return Err(error),
             Err(error) => log::info!(target: "selvedge::shm::mr", "{error}"),
         }
@@ -337,6 +344,25 @@ mod tests {
         special.remove(0x1000);
         assert_eq!(special.block_of(0x1000, 1), None);
         assert_eq!(special.block_of(0x3000, 1), Some(2));
+    }
+
+    #[test]
+    fn peers_that_announce_blocks_without_end_leave_mappings_for_others() {
+        let (_memory, fd) = Block::create(4096, Writers::Owner, PageSize::Ordinary).unwrap();
+        let learn = |blocks: &mut Blocks, number: u64| {
+            let fd = fd.try_clone().unwrap();
+            blocks.learn(place(number, number << 20), fd).unwrap();
+        };
+        let mut hogs: Vec<_> = (0..4).map(|_| Blocks::default()).collect();
+        for hog in &mut hogs {
+            (1..17_000).for_each(|number| learn(hog, number));
+            assert!(hog.find(1, 1 << 20, 4096).is_some());
+        }
+        let mut honest = Blocks::default();
+        learn(&mut honest, 1);
+        assert!(honest.find(1, 1 << 20, 4096).is_some(), "none was left");
+        let others = crate::smr::Memory::create(4096, Writers::Owner);
+        assert!(others.is_ok(), "{others:?}");
     }
 
     #[test]

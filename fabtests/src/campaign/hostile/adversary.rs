@@ -14,6 +14,7 @@ use super::dictionary::number;
 use super::intruder::{Intruder, Trick};
 use super::raw::{Raw, common, honest};
 use super::speech::{Heard, Line, PACKET, Sizes, hello};
+use super::{files, hoard};
 use crate::campaign::actor;
 use crate::campaign::random::Random;
 
@@ -68,11 +69,17 @@ pub(crate) enum Attack {
     Greetings,
     /// Connections in hundreds, most of them silent.
     Connections,
+    /// Commands that are there, are not there, and are others, while the victim reads them.
+    Retractions,
+    /// Blocks of memory without end, under several names.
+    Blocks,
+    /// The victim's memory files, found through its descriptors and cut short.
+    Files,
 }
 
 impl Attack {
     /// Every kind, with its name in reports.
-    pub(crate) const ALL: [(&'static str, Self); 9] = [
+    pub(crate) const ALL: [(&'static str, Self); 12] = [
         ("commands", Self::Commands),
         ("cursors", Self::Cursors),
         ("endless", Self::Endless),
@@ -82,6 +89,9 @@ impl Attack {
         ("flips", Self::Flips),
         ("greetings", Self::Greetings),
         ("connections", Self::Connections),
+        ("retractions", Self::Retractions),
+        ("blocks", Self::Blocks),
+        ("files", Self::Files),
     ];
 
     fn trick(self) -> Option<Trick> {
@@ -93,7 +103,8 @@ impl Attack {
             Self::Answers => Some(Trick::Answers),
             Self::Tables => Some(Trick::Tables),
             Self::Flips => Some(Trick::All),
-            Self::Greetings | Self::Connections => None,
+            Self::Retractions => Some(Trick::Retractions),
+            Self::Greetings | Self::Connections | Self::Blocks | Self::Files => None,
         }
     }
 }
@@ -128,10 +139,12 @@ pub(crate) fn live(
     meanwhile: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Harm> {
     let mut random = Random::new(life.seed);
-    match life.attack.trick() {
-        Some(trick) => intrude(order, life.attack, trick, &mut random, meanwhile),
-        None if life.attack == Attack::Greetings => greet(order, &mut random, meanwhile),
-        None => crowd(order, &mut random, meanwhile),
+    match (life.attack.trick(), life.attack) {
+        (Some(trick), attack) => intrude(order, attack, trick, &mut random, meanwhile),
+        (None, Attack::Greetings) => greet(order, &mut random, meanwhile),
+        (None, Attack::Blocks) => hoard::blocks(order, &mut random, meanwhile),
+        (None, Attack::Files) => files::cut_short(order, meanwhile),
+        (None, _) => crowd(order, &mut random, meanwhile),
     }
 }
 

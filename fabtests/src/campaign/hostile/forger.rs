@@ -91,7 +91,11 @@ impl Intruder {
 
     fn announce_block(&mut self, random: &mut Random) {
         self.forgery.blocks += 1;
-        let mut fields = [self.forgery.blocks, 1 << 40, BLOCK_LEN as u64, 1];
+        // Where the rows of the table say that it is; now and then not to be written, whatever they
+        // say of that.
+        let base = self.memory.as_ptr().expose_provenance() as u64;
+        let is_writable = u64::from(random.flip());
+        let mut fields = [self.forgery.blocks, base, BLOCK_LEN as u64, is_writable];
         if random.once_in(3) {
             let field = random.below(4) as usize;
             fields[field] = mutate(random, fields[field]);

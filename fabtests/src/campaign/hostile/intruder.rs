@@ -35,6 +35,8 @@ pub(super) enum Trick {
     Answers,
     /// A table of memory that is not true.
     Tables,
+    /// Commands that are taken back.
+    Retractions,
     /// Everything.
     All,
 }
@@ -65,6 +67,8 @@ pub(super) struct Intruder {
 /// Sizes that an outbox may have.
 const COMMANDS: [usize; 4] = [1, 2, 16, 256];
 const POOLS: [usize; 3] = [64, 4096, 65_536];
+/// How often a command changes before it stays.
+const WAVERS: usize = 20_000;
 /// Segments of the bounce memory, and bytes of each.
 const SEGMENTS: usize = 16;
 const SEGMENT: usize = 4096;
@@ -141,6 +145,11 @@ impl Intruder {
         bounce.chain([table, Arc::clone(&self.outbox)]).collect()
     }
 
+    /// Whether the victim has given it memory, and has not refused it.
+    pub(super) fn is_met(&self) -> bool {
+        self.theirs.is_some()
+    }
+
     /// Whether the victim has had enough of it.
     pub(super) fn is_cut_off(&self) -> bool {
         self.line.is_over()
@@ -151,6 +160,7 @@ impl Intruder {
         self.look();
         match (trick, random.below(100)) {
             (Trick::Endless, _) => self.small(random),
+            (Trick::Retractions, 0..80) => self.waver(random),
             (Trick::Commands, 0..90) | (Trick::All, 0..45) => self.command(random),
             (Trick::Packets, 0..30) | (Trick::All, 50..53) => self.speak(random),
             (Trick::Answers, 0..10) => self.result(random),
@@ -247,11 +257,46 @@ impl Intruder {
         self.commit([1 | len << 24, 1 << 40, 5, 6, 7, 8, 9, 10]);
     }
 
-    pub(super) fn commit(&mut self, words: [u64; 8]) {
-        let slot = self.sizes.commands_at() / 8 + (self.sent as usize % self.sizes.commands) * 8;
-        for (at, &word) in words.iter().enumerate().skip(1) {
-            self.outbox.store(slot + at, word);
+    /// A command that is there, is not there and is another one, before it is there.
+    fn waver(&mut self, random: &mut Random) {
+        if !self.has_room() {
+            return;
         }
+        let op = *random.pick(&[2, 4, 5, 6, 7, 9]);
+        let source = *random.pick(&[0, 0, 1]);
+        let mut words = [0; 8];
+        words[0] = op | source << 8 | 8 << 24;
+        // A sum of one element of eight bytes, where it is an atomic; where not, any numbers.
+        words[1] = 7 | 2 << 8 | 1 << 16 | 1 << 32;
+        words[2] = self.some_id(random) | 8 << 32;
+        let stamp = (self.sent + 1) << 32;
+        let other = match random.flip() {
+            true => 0,
+            false => stamp | random.below(10),
+        };
+        self.fill(words);
+        for _ in 0..WAVERS {
+            self.outbox.store(self.slot(), stamp | words[0]);
+            self.outbox.store(self.slot(), other);
+        }
+        self.commit(words);
+    }
+
+    /// Where the next command goes.
+    fn slot(&self) -> usize {
+        self.sizes.commands_at() / 8 + (self.sent as usize % self.sizes.commands) * 8
+    }
+
+    /// Writes a command but for its first word.
+    fn fill(&self, words: [u64; 8]) {
+        for (at, &word) in words.iter().enumerate().skip(1) {
+            self.outbox.store(self.slot() + at, word);
+        }
+    }
+
+    pub(super) fn commit(&mut self, words: [u64; 8]) {
+        self.fill(words);
+        let slot = self.slot();
         self.sent += 1;
         let stamp = self.sent << 32;
         self.outbox.store(slot, stamp | words[0] & 0xffff_ffff);

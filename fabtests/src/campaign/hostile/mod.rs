@@ -7,7 +7,9 @@
 
 pub(crate) mod adversary;
 mod dictionary;
+mod files;
 mod forger;
+mod hoard;
 mod intruder;
 mod raw;
 mod speech;
@@ -26,6 +28,9 @@ use super::report::{Plan, Report, Row};
 use super::tally::{Tally, held, private};
 use adversary::{Attack, Harm, Life, Order, live};
 
+/// What an exchange of others may take meanwhile: some ten times what it does take on a machine that
+/// is crowded.
+const GAP: Duration = Duration::from_secs(10);
 /// Lives of each row in the short form.
 const SHORT: u64 = 5;
 /// Lives before it is counted what the victim holds.
@@ -149,6 +154,7 @@ fn row(plan: &Plan, what: &str, attack: Attack) -> anyhow::Result<Row> {
             began = Instant::now();
         }
     }
+    row.count("the longest exchange", is_short(longest));
     let kept = siege.lift(tally, memory);
     row.count("at the end", kept);
     row.figures.insert("inputs", total.inputs as f64);
@@ -201,6 +207,14 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
     row.count("at the end", kept);
     row.figures.insert("inputs", inputs as f64);
     Ok(row)
+}
+
+fn is_short(longest: Duration) -> anyhow::Result<()> {
+    ensure!(
+        longest < GAP,
+        "an exchange of the others took {longest:?}, and may take {GAP:?}"
+    );
+    Ok(())
 }
 
 fn is_small(memory: usize, grown: usize) -> anyhow::Result<()> {

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use anyhow::Context as _;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
-    connect, recvmsg, sendmsg, socket,
+    connect, getsockopt, recvmsg, sendmsg, socket, sockopt,
 };
 use selvedge::info::EpType;
 use selvedge_shm::smr::layout::VERSION;
@@ -118,12 +118,22 @@ impl Line {
 
     /// Sends a packet; nobody may listen any more.
     pub(super) fn say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
+        let _ = self.try_say(packet, fds);
+    }
+
+    /// Sends a packet. Says whether there was room.
+    pub(super) fn try_say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&fds)];
         let rights = if fds.is_empty() { &[][..] } else { &rights };
         let iov = [IoSlice::new(packet)];
         let flags = MsgFlags::MSG_NOSIGNAL;
-        let _ = sendmsg::<UnixAddr>(self.0.as_raw_fd(), &iov, rights, flags, None);
+        sendmsg::<UnixAddr>(self.0.as_raw_fd(), &iov, rights, flags, None).is_ok()
+    }
+
+    /// The process at the other end.
+    pub(super) fn peer_pid(&self) -> anyhow::Result<i32> {
+        Ok(getsockopt(&self.0, sockopt::PeerCredentials)?.pid())
     }
 
     /// What the other end says.

@@ -19,6 +19,7 @@ use super::layout::{
     AT_MAGIC, AT_NAME, AT_OPENED, AT_PID, AT_PROVIDER, AT_VERSION, Kind, NAME_WORDS,
     PROVIDER_WORDS, VERSION,
 };
+use crate::seal::{Writers, seal};
 
 /// `N` words, those of one kind of sheet.
 pub(super) struct Sheet<const N: usize> {
@@ -98,10 +99,13 @@ pub(super) fn put_text(words: &[AtomicU64], text: &str) {
 
 fn shared(words: usize) -> std::io::Result<(MmapRaw, OwnedFd)> {
     const NAME: &CStr = c"selvedge-sight";
-    let file = memfd_create(NAME, MFdFlags::MFD_CLOEXEC)?;
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = memfd_create(NAME, flags)?;
     // Committed now: a store to it cannot fail later.
     posix_fallocate(&file, 0, (words * 8) as i64)?;
     let map = MmapOptions::new().len(words * 8).map_raw(&file)?;
+    // Readers find it in `/proc/PID/fd`, where every process of this user could cut it short.
+    seal(&file, Writers::Owner)?;
     Ok((map, file))
 }
 
@@ -140,5 +144,32 @@ impl<const N: usize> Drop for Sheet<N> {
 impl<const N: usize> fmt::Debug for Sheet<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sheet({:?})", self.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::fd::AsRawFd;
+
+    use nix::fcntl::{FallocateFlags, fallocate};
+
+    use super::super::layout::WORDS;
+    use super::*;
+
+    #[test]
+    fn a_process_that_finds_a_sheet_can_neither_cut_it_short_nor_make_holes() {
+        let sheet = Sheet::<WORDS>::open(Kind::Standing, "seal", 1).unwrap();
+        let fd = sheet.file.as_ref().unwrap().as_raw_fd();
+        let path = format!("/proc/self/fd/{fd}");
+        let found = OpenOptions::new().write(true).open(path);
+        if let Ok(found) = found {
+            assert!(found.set_len(0).is_err(), "it was cut short");
+            assert!(found.set_len(1 << 20).is_err(), "it was made longer");
+            let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            assert!(fallocate(&found, hole, 0, 4096).is_err(), "it has a hole");
+        }
+        sheet.set(AT_PID, 7);
+        assert_eq!(sheet.words()[AT_PID].load(Ordering::Relaxed), 7);
     }
 }

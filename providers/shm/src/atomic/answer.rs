@@ -157,8 +157,10 @@ impl State {
     pub(crate) fn take_atomic_result(&mut self, index: usize) -> Result<(), Nonsense> {
         let peer = &mut self.peers[index];
         let src = peer.fi_addr(&self.av);
-        let inbox = peer.inbox.as_mut().expect("the command came from it");
-        let slot = inbox.rx.peek().expect("it was seen");
+        let Some(inbox) = &mut peer.inbox else {
+            return Ok(());
+        };
+        let slot = inbox.seen()?;
         let word = slot.word(1);
         let (msg_id, errno) = (word as u32, (word >> 32) as i32);
         let (small, large);
@@ -208,7 +210,7 @@ fn asked(
     match out.ops.get_mut(msg_id).map(|op| &op.body) {
         Some(OpBody::Atomic(question)) if len.is_none_or(|len| len == question.room()) => {}
         Some(OpBody::Atomic(_)) => return Err(Nonsense("earlier values of another number")),
-        _ => return Err(Nonsense("an answer to what was not asked")),
+        _ => return Err(NOT_ASKED),
     }
     match out.ops.remove(msg_id) {
         Some(Op {
@@ -218,9 +220,11 @@ fn asked(
             peer.atomics.unanswered -= 1;
             Ok(Some((report, question)))
         }
-        _ => unreachable!("it was just found"),
+        _ => Err(NOT_ASKED),
     }
 }
+
+const NOT_ASKED: Nonsense = Nonsense("an answer to what was not asked");
 
 fn inline_bytes(slot: &Received<'_>) -> Result<([u8; INLINE_MAX], usize), Nonsense> {
     let len = (slot.head() >> 24) as usize;

@@ -27,7 +27,9 @@ impl Peer {
         let mut earlier = Payload::zeroed(0, request.result.as_ref().map_or(0, |room| room.len()));
         let mut done = 0;
         for target in targets {
-            let piece = stretch(&kernel, target).expect("every target was just found");
+            let Some(piece) = stretch(&kernel, target) else {
+                return false;
+            };
             // A region that has just gone, or is another one, is left alone; its end may come before
             // or after this.
             if let Some((span, at)) = self.find_directly(&piece, rights(&kernel)) {

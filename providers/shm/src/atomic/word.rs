@@ -88,7 +88,7 @@ impl Change for Kernel {
             result: &mut earlier,
         };
         let done = span.apply(at, self, 1, args);
-        done.ok().map(|()| u64::from_ne_bytes(earlier))
+        done.then(|| u64::from_ne_bytes(earlier))
     }
 }
 

@@ -26,6 +26,11 @@ pub(crate) fn receive(slot: &Received<'_>, word: usize, len: usize, buf: &mut Rx
     }
 }
 
+/// As [`receive`], of words that were loaded before.
+pub(crate) fn receive_words(words: &[u64], len: usize, buf: &mut RxBuf) -> usize {
+    buf.write_words(len, |index| words.get(index).copied().unwrap_or(0))
+}
+
 #[inline(never)]
 fn scatter(slot: &Received<'_>, word: usize, len: usize, buf: &mut RxBuf) -> usize {
     buf.write_words(len, |index| slot.word(word + index))

@@ -16,7 +16,7 @@ use selvedge_kit::copy::TxBuf;
 use selvedge_kit::sight::What;
 
 use super::into::{Into, To};
-use super::{MAX_OPS, inject, sar, status};
+use super::{MAX_OPS, extent, inject, sar, status};
 use crate::choice::{Watch, Way};
 use crate::cma::Target;
 use crate::cmd::{Header, IOV_LIMIT, Nonsense, Offer};
@@ -164,6 +164,12 @@ impl Pieces {
         self.list[..self.count].iter().all(|piece| piece.block != 0)
     }
 
+    /// Whether a process can have memory there, of such a length.
+    fn are_possible(&self, peer: &Peer) -> bool {
+        let mut pieces = self.list[..self.count].iter();
+        pieces.all(|piece| extent::is_possible(peer, piece.addr, piece.len))
+    }
+
     /// Whether all of them lie in special memory that is mapped here.
     fn are_mapped(&self, blocks: &Blocks) -> bool {
         let mut pieces = self.list[..self.count].iter();
@@ -255,7 +261,9 @@ pub(crate) fn words_at(payload: &Bytes, at: usize) -> [u64; 3] {
 
 /// Keeps an offer until its message is received.
 pub(crate) fn accept(peer: &mut Peer, offer: &Offer, len: usize) -> Result<(), Nonsense> {
-    let inbox = peer.inbox.as_mut().expect("the offer came from it");
+    let Some(inbox) = &mut peer.inbox else {
+        return Ok(());
+    };
     let pieces = Pieces::read(offer, len, inbox)?;
     expect(peer, offer.msg_id, offer.eager, pieces)
 }
@@ -272,6 +280,9 @@ pub(crate) fn expect(
     }
     if peer.incoming.len() >= MAX_OFFERS {
         return Err(Nonsense("more messages offered than may be outstanding"));
+    }
+    if !pieces.are_possible(peer) {
+        return Err(Nonsense("an offer of more bytes than its process can have"));
     }
     let is_its = |filled: &mut Filled| filled.msg_id == msg_id;
     let kept: Vec<_> = peer.early.extract_if(.., is_its).collect();

@@ -7,6 +7,7 @@
 //! | [`iov`] | the rest | the receiver, out of the sender's memory: special memory that it has mapped, or by cross-memory attach |
 //! | [`sar`] | the rest where that is slower or not allowed | both, through bounce segments |
 
+mod extent;
 pub(crate) mod inject;
 pub(crate) mod inline;
 pub(crate) mod into;

@@ -8,13 +8,14 @@ use selvedge::{CompletionFlags, Errno, FiAddr};
 use selvedge_kit::Ep;
 use selvedge_kit::complaint::complain;
 
-use super::{iov, status};
+use super::{MAX_OPS, iov, status};
 use crate::choice::{Choice, Way};
 use crate::cmd::Nonsense;
 use crate::config::Config;
 use crate::packet::{encode_abort, encode_bounce};
 use crate::peer::{Op, OpBody, Outbox, Peer};
 use crate::proto::iov::Stage;
+use crate::rendezvous::ContactError;
 use crate::sight::way;
 use crate::smr::bounce::{BounceSender, Filled, Shape};
 use crate::smr::keys::Denied;
@@ -22,6 +23,9 @@ use crate::smr::resp_queue::Resp;
 
 /// Segments that are taken from one peer before others have their turn.
 const BATCH: usize = 8;
+/// Aborts that wait for room in a peer's socket: one for each message and each read that it can be
+/// waiting for.
+const MAX_ABORTS: usize = 2 * MAX_OPS;
 
 /// How many segments to fill unasked for a message of `len` bytes: none unless the last message of
 /// its size was bounced, and never more than half of what is free.
@@ -87,7 +91,7 @@ fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
 }
 
 /// Tells the peer that the segments it asked for will not come.
-fn abort(peer: &Peer, msg_id: u32, errno: Errno) {
+fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
     complain(
         "selvedge::shm::ep_data",
         format_args!(
@@ -95,14 +99,40 @@ fn abort(peer: &Peer, msg_id: u32, errno: Errno) {
             peer.name
         ),
     );
-    withdraw(peer, msg_id, errno);
+    withdraw(peer, msg_id, errno)
 }
 
-/// Takes back what is on its way in segments.
-fn withdraw(peer: &Peer, msg_id: u32, errno: Errno) {
-    let packet = encode_abort(msg_id, errno);
-    // A peer that this does not reach is gone, which will be noticed.
-    let _ = peer.links.first().map(|link| link.send(&packet, &[]));
+/// Takes back what is on its way in segments. The peer hears of it as soon as its socket has room.
+///
+/// # Errors
+/// When more waits to be said than the peer can be waiting for: it asks again and does not listen.
+fn withdraw(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
+    if peer.aborts.len() >= MAX_ABORTS {
+        return Err(Nonsense("it asks on and does not hear the answers"));
+    }
+    peer.aborts.push_back((msg_id, errno));
+    send_aborts(peer);
+    Ok(())
+}
+
+/// Says what has waited for room in the peer's socket. Says how many packets that were.
+pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
+    let mut sent = 0;
+    let Some(link) = peer.links.first() else {
+        return 0;
+    };
+    while let Some(&(msg_id, errno)) = peer.aborts.front() {
+        match link.send(&encode_abort(msg_id, errno), &[]) {
+            Ok(()) => sent += 1,
+            // There is no room, or the peer is gone, which will be noticed.
+            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => return sent,
+            Err(ContactError::Failed(error)) => {
+                complain("selvedge::shm::ep_data", format_args!("{error}"));
+            }
+        }
+        peer.aborts.pop_front();
+    }
+    sent
 }
 
 pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
@@ -124,9 +154,12 @@ pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errn
 
 /// Fills segments for the operations that were granted, one each in turn, while there are free
 /// ones. Says whether it filled any.
-pub(crate) fn stream(peer: &mut Peer) -> bool {
+///
+/// # Errors
+/// As [`withdraw`].
+pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
     let Some(out) = &mut peer.out else {
-        return false;
+        return Ok(false);
     };
     let mut moved = false;
     while let Some(msg_id) = out.streams.pop_front() {
@@ -134,8 +167,8 @@ pub(crate) fn stream(peer: &mut Peer) -> bool {
             Ok(filled) => filled,
             Err(denied) => {
                 out.ops.remove(msg_id);
-                withdraw(peer, msg_id, denied.errno());
-                return true;
+                withdraw(peer, msg_id, denied.errno())?;
+                return Ok(true);
             }
         };
         moved |= filled;
@@ -150,7 +183,7 @@ pub(crate) fn stream(peer: &mut Peer) -> bool {
     if moved {
         peer.wake();
     }
-    moved
+    Ok(moved)
 }
 
 /// Takes the peer's answers. Says how many there were.
@@ -185,7 +218,7 @@ fn take_answer(
             Ok(()) => Ok(()),
             Err(Errno::Proto) => Err(Nonsense("a request to bounce what is not offered")),
             Err(errno) => {
-                abort(peer, msg_id, errno);
+                abort(peer, msg_id, errno)?;
                 fail(peer, ep, dest, msg_id, errno)
             }
         },

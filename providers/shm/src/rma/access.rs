@@ -77,13 +77,15 @@ impl PeerKeys {
     #[inline]
     pub(crate) fn is_current(&self, grant: &Grant) -> bool {
         let (chunk, place) = place_of(grant.number as usize);
-        self.chunks[chunk].is_current(place, grant.generation)
+        let chunk = self.chunks.get(chunk);
+        chunk.is_some_and(|chunk| chunk.is_current(place, grant.generation))
     }
 
     /// The row of a grant, to ask about it later.
-    pub(crate) fn seen(&self, grant: &Grant) -> Seen {
+    pub(crate) fn seen(&self, grant: &Grant) -> Option<Seen> {
         let (chunk, place) = place_of(grant.number as usize);
-        self.chunks[chunk].seen(place, grant.generation)
+        let chunk = self.chunks.get(chunk)?;
+        Some(chunk.seen(place, grant.generation))
     }
 
     #[inline]

@@ -39,7 +39,9 @@ const WROTE: u64 = 1;
 const LISTS: u32 = 4;
 
 /// The most payload of a result that is inside its command.
-pub(crate) const RESULT_MAX: usize = (SLOT_WORDS - 2) * 8;
+pub(crate) const RESULT_MAX: usize = RESULT_WORDS * 8;
+const RESULT_WORDS: usize = SLOT_WORDS - 2;
+pub(crate) type ResultWords = [u64; RESULT_WORDS];
 
 /// The most payload of a write that is inside its command.
 #[inline]
@@ -102,8 +104,8 @@ pub(crate) struct Answer {
 /// What the answer is.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The bytes are in the command.
-    Inline { len: usize },
+    /// The bytes were in the command: these whole words.
+    Inline { len: usize, words: ResultWords },
     /// They come in segments.
     Stream { len: usize, stream: u32 },
     /// They do not come.
@@ -362,7 +364,10 @@ fn answer(slot: &Received<'_>, head: u32) -> Result<Answer, Nonsense> {
     let len = (head >> 24) as usize;
     let outcome = match head >> 8 & 0xff {
         _ if errno != 0 => Outcome::Failed(Errno::from_raw(errno)),
-        SRC_INLINE if len <= RESULT_MAX => Outcome::Inline { len },
+        SRC_INLINE if len <= RESULT_MAX => Outcome::Inline {
+            len,
+            words: std::array::from_fn(|index| slot.word(2 + index)),
+        },
         SRC_IOV => Outcome::Stream {
             len: length(slot.word(2))?,
             stream: slot.word(3) as u32,

@@ -243,8 +243,7 @@ impl Peer {
             && let Some((span, at)) = self.windows.find(piece, RIGHT_WRITE)
             && piece.len == buf.len()
         {
-            put(span, at, buf);
-            return true;
+            return put(span, at, buf);
         }
         self.write_pieces(buf, pieces)
     }
@@ -256,8 +255,7 @@ impl Peer {
             && let Some((span, at)) = self.windows.find(piece, RIGHT_READ)
             && piece.len == buf.len()
         {
-            get(span, at, buf);
-            return true;
+            return get(span, at, buf);
         }
         self.read_pieces(buf, pieces)
     }
@@ -289,8 +287,11 @@ impl Peer {
         for (place, piece) in places.iter().flatten().zip(pieces) {
             let mut at = place.at;
             for part in buf.pieces(done, piece.len) {
-                place.span.put(at, part);
-                at += part.len();
+                let len = part.len();
+                if !place.span.put(at, part) {
+                    return false;
+                }
+                at += len;
             }
             done += piece.len;
         }
@@ -306,8 +307,11 @@ impl Peer {
         for (place, piece) in places.iter().flatten().zip(pieces) {
             let mut at = place.at;
             for part in buf.pieces(done, piece.len) {
-                place.span.get(at, part);
-                at += part.len();
+                let len = part.len();
+                if !place.span.get(at, part) {
+                    return false;
+                }
+                at += len;
             }
             done += piece.len;
         }
@@ -342,16 +346,22 @@ impl Peer {
             return None;
         }
         let (bytes, at) = self.blocks.find(row.block, row.memory, row.len)?;
+        let span = bytes.span(at, usize::try_from(row.len).ok()?)?;
+        // The row is one word of the peer, how the block is mapped another: the lesser one counts.
+        let usable = match span.is_writable() {
+            true => row.rights,
+            false => row.rights & !RIGHT_WRITE,
+        };
+        if usable & rights != rights {
+            return None;
+        }
         let window = Window {
             key: row.key,
             start: row.start,
-            rights: row.rights,
-            span: bytes.span(at, usize::try_from(row.len).ok()?)?,
-            row: self.keys.seen(&grant),
+            rights: usable,
+            span,
+            row: self.keys.seen(&grant)?,
         };
-        if rights & RIGHT_WRITE != 0 && !window.span.is_writable() {
-            return None;
-        }
         self.windows.kept.resize(WINDOWS, None);
         self.windows.kept[slot(piece.key)] = Some(window);
         Some(())
@@ -359,36 +369,39 @@ impl Peer {
 }
 
 #[inline(always)]
-fn put(span: &Span, at: usize, buf: &TxBuf) {
-    if buf.len() == 8 && span.put_word(at, buf.word()) {
-        return;
+fn put(span: &Span, at: usize, buf: &TxBuf) -> bool {
+    match buf.len() {
+        8 => span.put_word(at, buf.word()),
+        _ => put_long(span, at, buf),
     }
-    put_long(span, at, buf);
 }
 
 #[inline(never)]
-fn put_long(span: &Span, mut at: usize, buf: &TxBuf) {
-    for part in buf.pieces(0, buf.len()) {
-        span.put(at, part);
+fn put_long(span: &Span, mut at: usize, buf: &TxBuf) -> bool {
+    buf.pieces(0, buf.len()).all(|part| {
+        let begin = at;
         at += part.len();
-    }
+        span.put(begin, part)
+    })
 }
 
 #[inline(always)]
-fn get(span: &Span, at: usize, buf: &mut RxBuf) {
+fn get(span: &Span, at: usize, buf: &mut RxBuf) -> bool {
     if buf.len() == 8
         && let Some(word) = span.word(at)
     {
         buf.write_word(word);
-        return;
+        return true;
     }
-    get_long(span, at, buf);
+    get_long(span, at, buf)
 }
 
 #[inline(never)]
-fn get_long(span: &Span, mut at: usize, buf: &mut RxBuf) {
-    for part in buf.pieces(0, buf.len()) {
-        span.get(at, part);
+fn get_long(span: &Span, mut at: usize, buf: &mut RxBuf) -> bool {
+    let len = buf.len();
+    buf.pieces(0, len).all(|part| {
+        let begin = at;
         at += part.len();
-    }
+        span.get(begin, part)
+    })
 }

@@ -6,7 +6,7 @@ use selvedge_kit::cq::Sink;
 
 use super::cmd::{Answer, Body, Notice, OneSided, Outcome, Small, Write, parse, pool, told};
 use super::write::{self, Arrival};
-use crate::cmd::{Nonsense, PLAIN_PAYLOAD};
+use crate::cmd::Nonsense;
 use crate::peer::{OpBody, Peer};
 use crate::proto::into::Into;
 use crate::proto::{inline, iov};
@@ -155,9 +155,10 @@ impl State {
         let (Some(mut op), Some(inbox)) = (op, &mut peer.inbox) else {
             return Ok(());
         };
-        if let (Outcome::Inline { len }, OpBody::Asked { buf }) = (&answer.outcome, &mut op.body) {
-            let slot = inbox.rx.peek().expect("it is being taken");
-            inline::receive(&slot, PLAIN_PAYLOAD, *len, buf);
+        if let (Outcome::Inline { len, words }, OpBody::Asked { buf }) =
+            (&answer.outcome, &mut op.body)
+        {
+            inline::receive_words(words, *len, buf);
         }
         inbox.rx.release();
         let src = peer.fi_addr(&self.av);
@@ -197,7 +198,7 @@ fn is_asked(peer: &mut Peer, answer: &Answer) -> bool {
         .as_mut()
         .and_then(|out| out.ops.get_mut(answer.msg_id));
     op.is_some_and(|op| match (&op.body, &answer.outcome) {
-        (OpBody::Asked { .. }, Outcome::Inline { len } | Outcome::Stream { len, .. }) => {
+        (OpBody::Asked { .. }, Outcome::Inline { len, .. } | Outcome::Stream { len, .. }) => {
             *len == op.report.len
         }
         (OpBody::Asked { .. }, Outcome::Failed(_)) => true,

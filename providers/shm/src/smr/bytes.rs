@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub use selvedge::shared::{PIECE, Stores};
 use selvedge::shared::{SharedBytes, copy_by};
-use selvedge_kit::atomic::{Args, Kernel, Single, Unaligned};
+use selvedge_kit::atomic::{Args, Kernel, Single};
 
 use super::prefetch;
 use super::region::Mapping;
@@ -255,45 +255,38 @@ impl Span {
         Some(u64::from_ne_bytes(word))
     }
 
-    /// Copies private bytes in at `at`.
-    ///
-    /// # Panics
-    /// When they do not fit, or the bytes are read-only.
+    /// Copies private bytes in at `at`. `false`, and nothing has happened, when they do not fit, or
+    /// the bytes are read-only.
     #[inline]
-    pub fn put(&self, at: usize, from: &[u8]) {
-        assert!(self.writable, "read-only");
-        self.bytes.part(at, from.len()).write(from);
+    #[must_use]
+    pub fn put(&self, at: usize, from: &[u8]) -> bool {
+        let to = self.bytes.get(at, from.len()).filter(|_| self.writable);
+        to.inspect(|to| to.write(from)).is_some()
     }
 
-    /// Copies bytes out from `at` on, filling `to`.
-    ///
-    /// # Panics
-    /// When there are not as many.
+    /// Copies bytes out from `at` on, filling `to`. `false`, and `to` is as it was, when there are
+    /// not as many.
     #[inline]
-    pub fn get(&self, at: usize, to: &mut [MaybeUninit<u8>]) {
-        self.bytes.part(at, to.len()).read(to);
+    #[must_use]
+    pub fn get(&self, at: usize, to: &mut [MaybeUninit<u8>]) -> bool {
+        let from = self.bytes.get(at, to.len());
+        from.map(|from| from.read(to)).is_some()
     }
 
     /// Changes `count` elements from `at` on by atomics of the processor, whatever else does so at
-    /// the same time.
-    ///
-    /// # Errors
-    /// [`Unaligned`], with an address of this process's, before anything is touched.
-    ///
-    /// # Panics
-    /// When they do not fit, or are to be written and the mapping is read-only.
+    /// the same time. `false`, and nothing has happened, where they are not aligned or not all
+    /// inside, or are to be written and the mapping is read-only.
     #[inline]
-    pub fn apply(
-        &self,
-        at: usize,
-        kernel: &Kernel,
-        count: usize,
-        args: Args<'_>,
-    ) -> Result<(), Unaligned> {
-        assert!(self.writable || !kernel.writes(), "read-only");
+    #[must_use]
+    pub fn apply(&self, at: usize, kernel: &Kernel, count: usize, args: Args<'_>) -> bool {
+        if !self.writable && kernel.writes() {
+            return false;
+        }
         let len = count.checked_mul(kernel.size());
-        let len = len.expect("elements outside the stretch");
-        kernel.apply(self.bytes.part(at, len), args)
+        let Some(target) = len.and_then(|len| self.bytes.get(at, len)) else {
+            return false;
+        };
+        kernel.apply(target, args).is_ok()
     }
 
     /// Changes the integer of eight bytes at `at` by one atomic of the processor; what was there

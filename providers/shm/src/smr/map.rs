@@ -161,7 +161,7 @@ impl Map {
             return Err(Error::new(Errno::Inval, what));
         }
         region.set_peer_index(index);
-        Ok(self.addr(index).expect("was found above"))
+        self.addr(index).ok_or_else(|| unknown(index))
     }
 
     /// The index of a peer by its name.

@@ -16,9 +16,13 @@ use std::sync::{Arc, OnceLock};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use selvedge::{Errno, Error};
 use selvedge_kit::barrier::{self, Scope};
 use selvedge_kit::birth::Birth;
+use selvedge_kit::seal::{future_write, seal};
+
+pub use selvedge_kit::seal::Writers;
 
 use super::attention::Sleeper;
 use super::bytes::Bytes;
@@ -91,6 +95,7 @@ impl Mapping {
     ///
     /// # Panics
     /// When they do not lie inside the mapping.
+    #[expect(clippy::expect_used, reason = "where the kernel puts a mapping")]
     #[inline]
     pub(super) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         let total = self.memory.len();
@@ -152,15 +157,6 @@ pub struct Memory {
     mapping: Arc<Mapping>,
 }
 
-/// Who may write to [`Memory`] besides its maker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writers {
-    /// Nobody: new mappings are read-only.
-    Owner,
-    /// Everybody who holds the descriptor.
-    Anybody,
-}
-
 impl Memory {
     /// Makes `len` zeroed bytes, committed and sealed.
     ///
@@ -197,9 +193,12 @@ pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc
     let file = File::from(fd);
     let seals = fcntl(&file, FcntlArg::F_GET_SEALS)
         .map_err(|_| refused("its descriptor is no sealable memory"))?;
-    let sealed = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
-    if !SealFlag::from_bits_retain(seals).contains(sealed) {
+    let seals = SealFlag::from_bits_retain(seals);
+    if !seals.contains(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW) {
         return Err(refused("its memory is not sealed against changes of size"));
+    }
+    if !seals.contains(future_write()) && is_in_reserved_pages(&file)? {
+        return Err(Error::new(Errno::Perm, HOLES));
     }
     let metadata = file
         .metadata()
@@ -220,18 +219,19 @@ pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc
     }
 }
 
+/// Why memory in reserved huge pages is not mapped: a hole in it takes its page from a pool that may
+/// be empty when the memory is touched again, which ends the process. A hole in other memory is
+/// filled like a fresh allocation.
+const HOLES: &str =
+    "a peer's memory is in reserved huge pages and not sealed against holes: it is not mapped";
+
+fn is_in_reserved_pages(file: &File) -> Result<bool, Error> {
+    let fs = fstatfs(file).map_err(|e| failed("looking at a peer's memory".into(), e))?;
+    Ok(fs.filesystem_type() == HUGETLBFS_MAGIC)
+}
+
 /// Bytes of what stat(2) counts as a block.
 const BLOCK: u64 = 512;
-
-pub(super) fn seal(file: &File, writers: Writers) -> nix::Result<()> {
-    let sizes = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
-    if writers == Writers::Owner {
-        // Kernels before 5.1 do not know this seal; peers then could write, and only to our loss.
-        let future = sizes | SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
-        let _ = fcntl(file, FcntlArg::F_ADD_SEALS(future));
-    }
-    fcntl(file, FcntlArg::F_ADD_SEALS(sizes | SealFlag::F_SEAL_SEAL)).map(drop)
-}
 
 pub(super) fn failed(what: String, cause: impl Into<std::io::Error>) -> Error {
     let cause = cause.into();

@@ -27,10 +27,11 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 use selvedge::{Errno, Error};
+use selvedge_kit::seal::seal;
 
 use super::Writers;
 use super::bytes::Bytes;
-use super::region::{Mapping, failed, map_foreign, seal};
+use super::region::{Mapping, failed, map_foreign};
 
 /// Bytes of a page, and of a huge one.
 const PAGE: usize = 4096;
@@ -41,7 +42,8 @@ const HUGE_PAGE: usize = 2 << 20;
 pub enum PageSize {
     /// The usual ones.
     Ordinary,
-    /// Huge ones, where the system has some and the memory is large enough for one.
+    /// Huge ones, where the system has some and the memory is large enough for one. Reserved ones
+    /// (`vm.nr_hugepages`) only for memory that peers do not write.
     Huge,
 }
 
@@ -60,14 +62,19 @@ impl Block {
     pub fn create(len: usize, writers: Writers, pages: PageSize) -> Result<(Self, OwnedFd), Error> {
         check(len)?;
         let (file, len) = match pages {
-            PageSize::Huge if len >= HUGE_PAGE => reserved(len).or_else(|cause| {
-                log::info!(
-                    target: "selvedge::shm::mr",
-                    "no reserved huge pages for {len} bytes ({cause}), see vm.nr_hugepages: the \
-                     kernel may use transparent ones"
-                );
-                advised(len)
-            }),
+            PageSize::Huge if len >= HUGE_PAGE => match writers {
+                Writers::Owner => reserved(len).or_else(|cause| {
+                    log::info!(
+                        target: "selvedge::shm::mr",
+                        "no reserved huge pages for {len} bytes ({cause}), see vm.nr_hugepages: \
+                         the kernel may use transparent ones"
+                    );
+                    advised(len)
+                }),
+                // Whoever may write may make holes, for which the pool of reserved pages may have
+                // nothing left: that would end this process.
+                Writers::Anybody => advised(len),
+            },
             _ => memory_file(MFdFlags::empty()).and_then(|fd| committed(fd, len, PAGE)),
         }
         .map_err(|cause| failed(format!("special memory of {len} bytes"), cause))?;
@@ -187,6 +194,8 @@ impl PeerBlock {
 mod tests {
     use std::mem::MaybeUninit;
 
+    use selvedge_testkit::skip::{Need, skip};
+
     use super::*;
 
     fn create(len: usize, writers: Writers) -> (Block, OwnedFd) {
@@ -231,6 +240,33 @@ mod tests {
         let refused = PeerBlock::attach(file.into(), 8192, true).unwrap_err();
         assert_eq!(refused.errno(), Errno::Proto);
         assert!(refused.what().contains("committed"), "{refused}");
+    }
+
+    #[test]
+    fn reserved_pages_in_which_a_peer_may_make_holes_are_not_mapped() {
+        let huge = MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB;
+        let Ok(fd) = memory_file(huge) else {
+            return skip(Need::System, "memfd_create(MFD_HUGETLB)");
+        };
+        let file = File::from(fd);
+        ftruncate(&file, HUGE_PAGE as i64).unwrap();
+        seal(&file, Writers::Anybody).unwrap();
+        for writable in [false, true] {
+            let fd = file.try_clone().unwrap().into();
+            let refused = PeerBlock::attach(fd, HUGE_PAGE, writable).unwrap_err();
+            assert_eq!(refused.errno(), Errno::Perm, "{refused}");
+            assert!(refused.what().contains("holes"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn memory_that_peers_write_is_never_in_reserved_pages() {
+        if reserved(HUGE_PAGE).is_err() {
+            return skip(Need::System, "a reserved huge page");
+        }
+        let (_ours, fd) = Block::create(HUGE_PAGE, Writers::Anybody, PageSize::Huge).unwrap();
+        let fs = nix::sys::statfs::fstatfs(&fd).unwrap();
+        assert_ne!(fs.filesystem_type(), nix::sys::statfs::HUGETLBFS_MAGIC);
     }
 
     #[test]

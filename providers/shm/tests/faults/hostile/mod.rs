@@ -5,6 +5,8 @@
 
 mod answers;
 mod commands;
+mod extents;
+mod flips;
 mod greetings;
 mod segments;
 mod tables;

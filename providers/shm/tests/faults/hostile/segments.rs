@@ -1,8 +1,10 @@
 //! Messages that are offered in untrue segments, or not to be had any more.
 
-use selvedge::{Errno, FiAddr};
+use selvedge::{Errno, FiAddr, IovMut, MrAccess, mr};
 use selvedge_shm::smr::cmd_queue::Sender;
+use selvedge_shm::smr::resp_queue::Resp;
 
+use super::commands::KEY;
 use super::{Intruder, Scene};
 use crate::contact::unique;
 use crate::death::Random;
@@ -105,6 +107,62 @@ fn segments_of_messages_that_were_never_offered_do_not_pile_up_without_end() {
             bounce.fill(99, 64, |_, _, _| {});
             let _ = (0..16).filter(|&segment| bounce.give_back(segment)).count();
             intruder.hostile.hear().is_none()
+        });
+        scene.goes_on();
+    });
+}
+
+/// Says that a segment is free again.
+const SEGMENT: u32 = 3;
+/// The packet that says that the bytes of a message will not come.
+const ABORT: u32 = 3;
+
+#[test]
+#[expect(unsafe_code, reason = "registers memory that is never freed")]
+fn a_peer_with_a_full_socket_hears_that_its_bytes_will_not_come_once_it_has_room() {
+    alone(|| {
+        let params = [
+            ("FI_SHM_SEGMENT_COUNT", "2"),
+            ("FI_SHM_SEGMENT_SIZE", "4096"),
+        ];
+        let (mut scene, nonce) = (Scene::with(&params), Box::new(9_u64));
+        let memory = vec![7_u8; 1 << 20].leak();
+        let mut attr = mr::Attr::default();
+        (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, KEY);
+        let piece = IovMut::from_raw(memory.as_mut_ptr().cast(), memory.len());
+        // SAFETY: never freed, and not touched again.
+        let region = unsafe { scene.victim.domain().reg(&[piece], &attr) }.unwrap();
+        let mut intruder = Intruder::enter(&mut scene.victim, &unique("deaf"), 5, &nonce);
+        let mut slot = intruder.tx.claim().unwrap();
+        for (at, word) in (1..).zip([KEY, 0, 1 << 20, 77]) {
+            slot.put(at, word);
+        }
+        slot.commit(3);
+        let answers = intruder.theirs.cmd_receiver();
+        let mut stream = None;
+        scene.victim.until(|_| {
+            stream = answers.peek().map(|slot| slot.word(3) as u32);
+            stream.is_some()
+        });
+        // Its socket is full of news, and it has two segments of the bytes.
+        for block in 1000..1400 {
+            let access = MrAccess::REMOTE_READ;
+            scene.victim.alloc(block, 4096, access).unwrap();
+            scene.victim.drive();
+        }
+        drop(region);
+        for segment in 0..2 {
+            intruder.resp.push(Resp {
+                msg_id: segment,
+                status: SEGMENT,
+            });
+        }
+        (0..1000).for_each(|_| scene.victim.drive());
+        scene.victim.until(|_| {
+            let (bytes, _) = intruder.hostile.hear().expect("not cut off");
+            let word = |at: usize| bytes.get(at..at + 4).map(|word| word.try_into().unwrap());
+            let is_abort = word(12).map(u32::from_le_bytes) == Some(ABORT);
+            is_abort && word(16).map(u32::from_le_bytes) == stream
         });
         scene.goes_on();
     });

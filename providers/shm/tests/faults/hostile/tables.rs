@@ -136,3 +136,54 @@ fn rows_of_memory_that_is_not_there_end_operations_and_nothing_else() {
         }
     });
 }
+
+/// The packet that announces the block of a liar.
+fn announced(len: u64, is_writable: bool) -> Vec<u8> {
+    let mut block = packet(BLOCK);
+    for word in [1, BASE, len] {
+        block.extend(u64::to_le_bytes(word));
+    }
+    block.extend(u32::from(is_writable).to_le_bytes());
+    block.resize(256, 0);
+    block
+}
+
+#[test]
+fn a_block_that_is_read_only_is_not_written_whatever_its_key_grants() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let (_memory, fd) =
+            Block::create(LEN as usize, Writers::Anybody, PageSize::Ordinary).unwrap();
+        let mut chunk = Chunk::create(0).unwrap();
+        chunk.publish(KEY as usize, &rows()[0]);
+        let (victim, name) = (&mut scene.victim, unique("reader"));
+        let liar = Intruder::enter_with_keys(victim, &name, &nonce, &chunk);
+        liar.hostile.say(&announced(LEN, false), &[fd.as_fd()]);
+        (0..1000).for_each(|_| victim.drive());
+        let dest = victim.insert(&name);
+        let piece = |len| RmaIov {
+            addr: 0,
+            len,
+            key: KEY,
+        };
+        let mut contexts = vec![1, 2, 3, 4];
+        victim.read_from(dest, &[piece(100)], 100, 1).unwrap();
+        victim.write(dest, &[piece(100)], &[7; 100], 2).unwrap();
+        let both = [piece(50), piece(50)];
+        victim.write(dest, &both, &[7; 100], 3).unwrap();
+        victim.write(dest, &[piece(8)], &[7; 8], 4).unwrap();
+        for (way, op) in [(Way::Direct, Op::Sum), (Way::Command, Op::AtomicRead)] {
+            let (dest, addr) = (dest, 0);
+            Place { dest, addr, way }.post(victim, op, 1, None).unwrap();
+            contexts.push(7);
+        }
+        // What could not be done here was left to its owner, who does not do it.
+        let written = liar.theirs.cmd_receiver();
+        assert!(written.peek().is_some_and(|slot| slot.head() & 0xff == 2));
+        drop(liar);
+        for _ in contexts {
+            while poll(victim).is_none() {}
+        }
+        scene.goes_on();
+    });
+}

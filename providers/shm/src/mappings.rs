@@ -1,0 +1,80 @@
+//! Mappings: how many blocks of its peers a process maps, and each peer's share of them.
+//!
+//! The kernel gives a process so many mappings for everything that it does (`vm.max_map_count`).
+//! Blocks of peers have half of them. A peer may map one more as long as it has fewer than are left:
+//! one peer alone gets half of all, two get a third each, and however many take what they can, there
+//! is something left for the next (dynamic thresholds, Choudhury and Hahne 1998).
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// So many mappings, those in use among them.
+#[derive(Debug)]
+pub(crate) struct Mappings {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+/// One mapping in use, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapped(&'static Mappings);
+
+impl Mappings {
+    /// Those of this process.
+    pub(crate) fn of_process() -> &'static Self {
+        static OF_PROCESS: OnceLock<Mappings> = OnceLock::new();
+        OF_PROCESS.get_or_init(|| Self::new(most() / 2))
+    }
+
+    const fn new(limit: usize) -> Self {
+        let used = AtomicUsize::new(0);
+        Self { limit, used }
+    }
+
+    /// One more, for a peer that has `own` of them. None if that is its share.
+    pub(crate) fn take(&'static self, own: usize) -> Option<Mapped> {
+        let more = |used: usize| (own < self.limit.saturating_sub(used)).then_some(used + 1);
+        let taken = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| Mapped(self))
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.0.used.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The kernel's limit; what it is by default where it does not tell.
+fn most() -> usize {
+    const DEFAULT: usize = 65_530;
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    let told = text.ok().and_then(|text| text.trim().parse().ok());
+    told.unwrap_or(DEFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many as a peer can have.
+    fn grab(mappings: &'static Mappings) -> Vec<Mapped> {
+        let mut own = Vec::new();
+        while let Some(one) = mappings.take(own.len()) {
+            own.push(one);
+        }
+        own
+    }
+
+    #[test]
+    fn whoever_takes_what_it_can_leaves_some_for_the_next() {
+        let mappings: &'static Mappings = Box::leak(Box::new(Mappings::new(1 << 10)));
+        let mut peers: Vec<_> = (0..8).map(|_| grab(mappings)).collect();
+        let counts: Vec<_> = peers.iter().map(Vec::len).collect();
+        assert_eq!(counts, [512, 256, 128, 64, 32, 16, 8, 4]);
+        peers.clear();
+        assert_eq!(grab(mappings).len(), 512);
+    }
+}

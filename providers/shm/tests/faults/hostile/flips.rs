@@ -1,0 +1,218 @@
+//! Words that change while they are read: a command that is there, is not there, and is another one.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use selvedge::Errno;
+use selvedge::rma::RmaIov;
+use selvedge_shm::smr::PeerRegion;
+use selvedge_shm::smr::doorbell::Doorbell;
+use selvedge_shm::smr::keys::{Chunk, Kind as Memory, RIGHT_READ, Row};
+use selvedge_shm::smr::layout::VERSION;
+
+use super::{Hostile, KEYS, SIZES, Scene, hello, packet};
+use crate::atomics::KEY;
+use crate::contact::unique;
+use crate::process::alone;
+use crate::side::Side;
+
+/// Bytes of an outbox, and its first command, in words.
+const TOTAL: usize = (COMMANDS + 8 * (SIZES.cmd_count + 32)) * 8 + 4096 + SIZES.inject_size;
+const COMMANDS: usize = (512 + 16 * SIZES.resp_count) / 8;
+
+/// An outbox of which every word may be written at any time.
+#[derive(Clone)]
+struct Raw {
+    map: Arc<MmapRaw>,
+    fd: Arc<OwnedFd>,
+}
+
+impl Raw {
+    fn create() -> Self {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let fd = memfd_create(c"flips", flags).unwrap();
+        let len = TOTAL / 4096 * 4096;
+        fallocate(&fd, FallocateFlags::empty(), 0, len as i64).unwrap();
+        let file = File::from(fd);
+        let map = MmapOptions::new().len(len).map_raw(&file).unwrap();
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+        let raw = Self {
+            map: Arc::new(map),
+            fd: Arc::new(file.into()),
+        };
+        raw.store(0, u64::from_le_bytes(*b"selvedge"));
+        raw.store(1, VERSION.into());
+        raw
+    }
+
+    #[expect(unsafe_code, reason = "memory that others map, reached by a pointer")]
+    fn store(&self, word: usize, value: u64) {
+        assert!(word < self.map.len() / 8);
+        let word = self.map.as_mut_ptr().cast::<u64>().wrapping_add(word);
+        // SAFETY: an aligned word of the mapping, which is only touched through atomics.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        word.store(value, Ordering::Release);
+    }
+}
+
+/// A peer whose first command changes all the time.
+struct Flipper {
+    hostile: Hostile,
+    theirs: PeerRegion,
+    outbox: Raw,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flipper {
+    fn enter(victim: &mut Side, name: &str, nonce: &u64, chunk: &Chunk) -> Self {
+        let (hostile, outbox) = (Hostile::connect(victim), Raw::create());
+        let (_, bell) = Doorbell::create().unwrap();
+        let mut hello = hello(name, 5, nonce);
+        hello[68..72].copy_from_slice(&1_u32.to_le_bytes());
+        hostile.say(&hello, &[outbox.fd.as_fd(), bell.fd()]);
+        let mut keys = packet(KEYS);
+        keys.resize(256, 0);
+        hostile.say(&keys, &[chunk.memory().fd()]);
+        let mut answer = Vec::new();
+        victim.until(|_| {
+            let (bytes, fds) = hostile.hear().expect("let in");
+            answer = fds;
+            !bytes.is_empty()
+        });
+        let theirs = PeerRegion::attach(answer.swap_remove(0), SIZES).unwrap();
+        Self {
+            hostile,
+            theirs,
+            outbox,
+            is_over: Arc::default(),
+            thread: None,
+        }
+    }
+
+    /// Has the command be each of `heads` in turn, as fast as it goes.
+    fn flip(&mut self, words: [u64; 7], heads: Vec<u64>) {
+        for (at, word) in (1..).zip(words) {
+            self.outbox.store(COMMANDS + at, word);
+        }
+        let (outbox, is_over) = (self.outbox.clone(), Arc::clone(&self.is_over));
+        self.thread = Some(std::thread::spawn(move || {
+            for &head in heads.iter().cycle() {
+                outbox.store(COMMANDS, head);
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        }));
+    }
+}
+
+impl Drop for Flipper {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Committed as the first command.
+const fn committed(head: u64) -> u64 {
+    1 << 32 | head
+}
+
+/// Commands of all kinds: messages, a write, a read, atomics, results, a notice.
+const HEADS: [u64; 14] = [
+    0,
+    1 | 8 << 24,
+    1 | 1 << 8,
+    1 | 2 << 8,
+    2 | 8 << 24,
+    2 | 1 << 8,
+    3,
+    4 | 8 << 24,
+    5,
+    6 | 1 << 8,
+    7 | 8 << 24,
+    8,
+    9 | 8 << 24,
+    9 | 1 << 8,
+];
+
+/// Lives with each kind of command.
+const LIVES: u32 = 40;
+
+fn chunk() -> Chunk {
+    let mut chunk = Chunk::create(0).unwrap();
+    let row = Row {
+        key: KEY,
+        start: 0,
+        len: 4096,
+        rights: RIGHT_READ,
+        kind: Memory::Plain,
+        memory: 1 << 20,
+        block: 0,
+    };
+    chunk.publish(KEY as usize, &row);
+    chunk
+}
+
+#[test]
+fn commands_that_change_while_they_are_read_end_their_writer_alone() {
+    alone(|| {
+        let mut scene = Scene::with(&[("FI_SHM_PROTOCOL", "bounce")]);
+        let (name, nonce, chunk) = (unique("flipper"), Box::new(9_u64), chunk());
+        let piece = RmaIov {
+            addr: 0,
+            len: 8,
+            key: KEY,
+        };
+        for (kind, head) in HEADS.into_iter().enumerate() {
+            for life in 0..LIVES {
+                let mut flipper = Flipper::enter(&mut scene.victim, &name, &nonce, &chunk);
+                let them = scene.victim.insert(&name);
+                // The number of the read is what a result answers.
+                scene.victim.read_from(them, &[piece], 8, 1).unwrap();
+                let rx = flipper.theirs.cmd_receiver();
+                let mut asked = 0;
+                scene.victim.until(|_| {
+                    asked = rx.peek().map_or(0, |slot| slot.word(4));
+                    rx.peek().is_some()
+                });
+                let other = HEADS[(kind + life as usize) % HEADS.len()];
+                let heads = match life % 2 {
+                    0 => vec![committed(head), 0],
+                    _ => vec![committed(head), committed(other)],
+                };
+                let words = match head & 0xff {
+                    // Signed words of eight bytes are added to one.
+                    4..=6 => [7 | 2 << 8 | 1 << 16 | 1 << 32, 8 << 32, KEY, 0, 1, 0, 0],
+                    _ => [asked, 8, 8, 0, 0, 0, 0],
+                };
+                flipper.flip(words, heads);
+                (0..200).for_each(|_| scene.victim.drive());
+                let is_cut_off = flipper.hostile.hear().is_none();
+                drop(flipper);
+                if is_cut_off {
+                    // Whatever it was asked for has ended.
+                    scene.victim.drive();
+                }
+                let event = scene.victim.next();
+                assert_eq!(event.context, 1);
+                assert!(matches!(
+                    event.error.map(|error| error.errno),
+                    None | Some(Errno::ConnReset)
+                ));
+                scene.victim.clear();
+            }
+            scene.goes_on();
+        }
+    });
+}
