@@ -2,8 +2,10 @@
 
 use std::fs;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde::Serialize;
+
+use super::patience::Patience;
 
 /// Counted at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -76,13 +78,20 @@ pub(crate) fn held() -> anyhow::Result<usize> {
     private("self")
 }
 
-/// Nobody listens under a name that begins so.
+/// Waits until no process and no queue of the kernel has a socket whose name begins so: an endpoint
+/// leaves its sockets to the kernel's collector, which closes them a moment after the process ends.
 ///
 /// # Errors
-/// The names that are left.
+/// The sockets that are left.
 pub(crate) fn no_sockets(name: &str) -> anyhow::Result<()> {
-    let sockets = fs::read_to_string("/proc/net/unix")?;
-    let left: Vec<_> = sockets.lines().filter(|line| line.contains(name)).collect();
-    ensure!(left.is_empty(), "sockets are left: {left:#?}");
-    Ok(())
+    let mut patience = Patience::new("the last sockets of a name");
+    loop {
+        let sockets = fs::read_to_string("/proc/net/unix")?;
+        let left: Vec<_> = sockets.lines().filter(|line| line.contains(name)).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let what = || format!("sockets are left: {left:#?}");
+        patience.check().with_context(what)?;
+    }
 }
