@@ -51,7 +51,7 @@ impl FabricId {
 impl fmt::Debug for FabricId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Names { provider, fabric } = &*self.0;
-        write!(f, "fabric {fabric:?}, provider {provider:?}")
+        write!(f, "{provider} fabric {fabric:?}")
     }
 }
 
