@@ -46,6 +46,8 @@ pub(crate) struct Lane {
     pub(crate) rx: Rx,
     pub(crate) asks: Asks,
     pub(crate) reads: VecDeque<Fetch>,
+    /// A read whose bytes are here, and whose end has not come.
+    pub(crate) unchecked: Option<Report>,
     pub(crate) atomics: VecDeque<Fetch>,
     /// Messages of ours that the peer has not asked for.
     pub(crate) offers: FxHashMap<u8, Posting>,
@@ -270,6 +272,7 @@ impl Lane {
             rx: Rx::default(),
             asks: Asks::default(),
             reads: VecDeque::new(),
+            unchecked: None,
             atomics: VecDeque::new(),
             offers: FxHashMap::default(),
             coming: FxHashMap::default(),
@@ -289,6 +292,7 @@ impl Lane {
             && self.tx.is_idle()
             && self.asks.len() == 0
             && self.reads.is_empty()
+            && self.unchecked.is_none()
             && self.atomics.is_empty()
             && self.offers.is_empty()
     }

@@ -127,6 +127,7 @@ impl State {
         failed.extend(lane.asks.take());
         let fetches = lane.reads.drain(..).chain(lane.atomics.drain(..));
         failed.extend(fetches.map(|Fetch { report, .. }| report));
+        failed.extend(lane.unchecked.take());
         let offers = std::mem::take(&mut lane.offers).into_values();
         let waiting = std::mem::take(&mut lane.waiting);
         // Their memory goes here, before anybody reads of them.
@@ -147,7 +148,7 @@ impl State {
         }
         match lane.rx.body.take().map(|arrival| arrival.goal) {
             Some(Goal::Receive(posted, ..)) => self.ep.rx_failed(posted, errno, src, detail),
-            Some(Goal::Read(fetch) | Goal::Outcome(fetch, _)) => {
+            Some(Goal::Read(fetch, _) | Goal::Outcome(fetch, _)) => {
                 drop(fetch.buf);
                 fetch.report.failed(&self.ep, errno, src, detail);
             }

@@ -61,8 +61,8 @@ pub(crate) enum Goal {
     Keep(usize),
     /// Our registered memory.
     Write(Arriving),
-    /// What a read of ours asked for.
-    Read(Fetch),
+    /// Memory of a read of ours, and whether the end of the read comes behind it.
+    Read(Fetch, bool),
     /// Operands of an atomic on our memory.
     Change(Box<Change>),
     /// Earlier values that an atomic of ours asked for.
@@ -384,7 +384,7 @@ impl Arrival {
             && match &self.goal {
                 Goal::Receive(posted, ..) => posted.buf.len() >= self.len,
                 Goal::Write(arriving) => arriving.denied.is_none(),
-                Goal::Read(_) => true,
+                Goal::Read(..) => true,
                 _ => false,
             }
     }
@@ -401,7 +401,7 @@ impl Arrival {
     ) {
         let (at, left) = (self.at, (self.len - self.at).min(DIRECT_MAX));
         match &mut self.goal {
-            Goal::Receive(Posted { buf, .. }, ..) | Goal::Read(Fetch { buf, .. }) => {
+            Goal::Receive(Posted { buf, .. }, ..) | Goal::Read(Fetch { buf, .. }, _) => {
                 for piece in buf.pieces(at, left) {
                     room.push(piece);
                 }

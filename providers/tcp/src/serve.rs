@@ -177,12 +177,15 @@ impl State {
             return Ok(());
         }
         let read: Vec<_> = places.all().iter().map(|it| (it.key, it.len)).collect();
-        let head = Head::ReadResponse { len };
         let lane = &mut self.lanes[at];
         let order = lane.terms.order;
         if len > COPY_MAX {
-            lane.tx.expose(&head, order, places);
+            lane.tx.expose(order, places, knows);
         } else {
+            let head = Head::ReadResponse {
+                len,
+                is_checked: false,
+            };
             lane.tx.copy(&head, order, |out| {
                 for place in places.clip(0, len) {
                     let start = out.len();

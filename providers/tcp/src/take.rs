@@ -61,10 +61,15 @@ impl State {
                 self.answered(at, &report, status);
             }
             Head::ReadRequest { places } => self.serve_read(at, places)?,
-            Head::ReadResponse { len } => {
+            Head::ReadResponse { len, is_checked } => {
                 let fetch = lane.reads.pop_front_if(|fetch| fetch.len == len);
                 let fetch = fetch.ok_or(Nonsense("bytes that no read asked for"))?;
-                return Ok(Some(Arrival::new(Goal::Read(fetch), len)));
+                return Ok(Some(Arrival::new(Goal::Read(fetch, is_checked), len)));
+            }
+            Head::ReadEnd { status } => {
+                let report = lane.unchecked.take();
+                let report = report.ok_or(Nonsense("the end of a read that has not come"))?;
+                self.answered(at, &report, status);
             }
             Head::Refused { status } => {
                 let fetch = lane.reads.pop_front();
@@ -100,7 +105,7 @@ impl State {
             }
             Goal::Keep(key) => self.keep_more(*key, bytes),
             Goal::Write(arriving) => arriving.write(&self.keys, at, bytes),
-            Goal::Read(fetch) | Goal::Outcome(fetch, _) => {
+            Goal::Read(fetch, _) | Goal::Outcome(fetch, _) => {
                 fetch.buf.write(at, bytes);
             }
             Goal::Change(change) => change.operands.extend_from_slice(bytes),
@@ -118,9 +123,12 @@ impl State {
             }
             Goal::Keep(key) => self.kept_whole(at, key),
             Goal::Write(arriving) => self.written(at, &arriving),
-            Goal::Read(fetch) => {
+            Goal::Read(fetch, is_checked) => {
                 drop(fetch.buf);
-                fetch.report.done(&self.ep);
+                match is_checked {
+                    true => self.lanes[at].unchecked = Some(fetch.report),
+                    false => fetch.report.done(&self.ep),
+                }
             }
             Goal::Change(change) => self.change(at, &change),
             Goal::Outcome(fetch, status) => {

@@ -38,6 +38,8 @@ const KEPT: usize = 8 << 10;
 /// answers is no longer listened to.
 const OWED_MAX: usize = 1 << 20;
 const OWED_FRAMES: usize = 1024;
+/// Sent in place of memory that was withdrawn.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[derive(Debug, Default)]
 pub(crate) struct Tx {
@@ -77,6 +79,8 @@ struct Frame {
     base: usize,
     payload: Payload,
     len: usize,
+    /// The end of a read, for a peer that expects one.
+    tail: Option<ReadEnd>,
     sent: usize,
     done: Done,
 }
@@ -86,6 +90,15 @@ enum Payload {
     Caller(TxBuf),
     /// Registered memory that the peer reads.
     Registered(Places),
+    /// Zeros in place of memory that was withdrawn while it was read.
+    Zeros,
+}
+
+/// The frame behind a read response, encoded.
+#[derive(Debug)]
+struct ReadEnd {
+    order: Order,
+    bytes: Vec<u8>,
 }
 
 /// What happens when a frame is out.
@@ -102,7 +115,7 @@ enum Done {
 #[derive(Debug)]
 pub(crate) enum Broken {
     Io(io::Error),
-    /// Memory that the peer reads was withdrawn in the middle.
+    /// Memory was withdrawn that a peer reads who cannot be told so.
     Withdrawn,
 }
 
@@ -174,18 +187,27 @@ impl Tx {
         report: Report,
         ask: Option<u64>,
     ) {
-        let len = buf.len();
         let done = ask.map_or(Done::Report(report), Done::Asked);
-        self.push(head, order, Payload::Caller(buf), len, done);
+        self.push(head, order, Payload::Caller(buf), None, done);
     }
 
-    /// Queues a frame whose payload is registered memory.
-    pub(crate) fn expose(&mut self, head: &Head, order: Order, places: Places) {
+    /// Queues the response to a read of registered memory, and the end of the read if `is_checked`.
+    pub(crate) fn expose(&mut self, order: Order, places: Places, is_checked: bool) {
         let len = places.len();
-        self.push(head, order, Payload::Registered(places), len, Done::Nothing);
+        let head = Head::ReadResponse { len, is_checked };
+        let tail = is_checked.then(|| ReadEnd::new(order, 0));
+        let payload = Payload::Registered(places);
+        self.push(&head, order, payload, tail, Done::Nothing);
     }
 
-    fn push(&mut self, head: &Head, order: Order, payload: Payload, len: usize, done: Done) {
+    fn push(
+        &mut self,
+        head: &Head,
+        order: Order,
+        payload: Payload,
+        tail: Option<ReadEnd>,
+        done: Done,
+    ) {
         let mut bytes = Vec::with_capacity(frame::HEADER_MAX);
         head.encode(order, self.next_number(), &mut bytes);
         // An empty run, kept for its memory, would be in the way.
@@ -194,8 +216,9 @@ impl Tx {
         self.queue.push_back(Out::Frame(Box::new(Frame {
             base: bytes.len(),
             head: bytes,
+            len: payload.len(),
             payload,
-            len,
+            tail,
             sent: 0,
             done,
         })));
@@ -212,7 +235,7 @@ impl Tx {
                 Out::Run { bytes, sent } => at.wrapping_add(bytes.len() - *sent),
                 Out::Frame(frame) => {
                     frame.align(at, order, knows);
-                    at.wrapping_add(frame.head.len() + frame.len - frame.sent)
+                    at.wrapping_add(frame.size() - frame.sent)
                 }
             };
             if at.wrapping_sub(start) >= BATCH {
@@ -232,7 +255,10 @@ impl Tx {
         while let Some(front) = self.queue.front_mut() {
             let (sent, len, is_run) = match front {
                 Out::Run { bytes, sent } => (sent, bytes.len(), true),
-                Out::Frame(frame) => (&mut frame.sent, frame.head.len() + frame.len, false),
+                Out::Frame(frame) => {
+                    let size = frame.size();
+                    (&mut frame.sent, size, false)
+                }
             };
             let part = count.min(len - *sent);
             *sent += part;
@@ -315,6 +341,7 @@ impl Frame {
             Payload::Caller(buf) => buf.pieces(0, 1).next().map(|piece| piece.as_ptr().addr()),
             // From the start of the region or of memory; regions begin at lines or pages, mostly.
             Payload::Registered(places) => places.all().first().map(|place| place.addr as usize),
+            Payload::Zeros => None,
         };
         let begins = at.wrapping_add(self.base);
         let by = addr.unwrap_or(begins).wrapping_sub(begins) % LINE;
@@ -333,35 +360,93 @@ impl Frame {
         }
     }
 
-    fn gather<'a>(&'a self, load: &mut Load<'a>, regions: Option<&'a Regions<'_>>) -> Gathered {
-        let (mut sent, mut is_more) = (self.sent, true);
-        if sent < self.head.len() {
-            is_more = load.push(&self.head[sent..]);
-            sent = self.head.len();
-        }
-        let at = sent - self.head.len();
-        match &self.payload {
-            Payload::Caller(buf) => {
-                let mut pieces = buf.pieces(at, self.len - at);
-                is_more = is_more && pieces.all(|piece| load.push(piece));
-            }
-            Payload::Registered(places) => {
-                for place in places.clip(at, self.len - at) {
-                    let Some(regions) = regions else {
-                        return Ok(false);
-                    };
-                    let part = regions.locate(&place, MrAccess::REMOTE_READ);
-                    let part = part.map_err(|_| Broken::Withdrawn)?;
-                    is_more = is_more && load.push_shared(part, regions);
+    /// Bytes of the head, the payload and the tail.
+    fn size(&self) -> usize {
+        let tail = self.tail.as_ref().map_or(0, |tail| tail.bytes.len());
+        self.head.len() + self.len + tail
+    }
+
+    /// Bytes of the payload that are out.
+    fn sent_of_payload(&self) -> usize {
+        self.sent.saturating_sub(self.head.len()).min(self.len)
+    }
+
+    /// Looks up the registered memory that is still to be sent. In place of memory that was withdrawn
+    /// a peer gets zeros, and the tail says why.
+    ///
+    /// # Errors
+    /// [`Broken::Withdrawn`] where the frame has no tail to say so.
+    fn check(&mut self, regions: &Regions<'_>) -> Result<(), Broken> {
+        let Payload::Registered(places) = &self.payload else {
+            return Ok(());
+        };
+        let at = self.sent_of_payload();
+        let locate = |place| regions.locate(&place, MrAccess::REMOTE_READ);
+        let denied = places
+            .clip(at, self.len - at)
+            .find_map(|place| locate(place).err());
+        let Some(denied) = denied else {
+            return Ok(());
+        };
+        let tail = self.tail.as_mut().ok_or(Broken::Withdrawn)?;
+        *tail = ReadEnd::new(tail.order, denied.errno().as_raw().unsigned_abs());
+        self.payload = Payload::Zeros;
+        Ok(())
+    }
+
+    /// Adds what is still to be sent, in order; registered memory was [checked](Self::check). Returns
+    /// whether there is room for another frame in the same call.
+    fn gather<'a>(&'a self, load: &mut Load<'a>, regions: Option<&'a Regions<'_>>) -> bool {
+        let head = self.head.get(self.sent..).unwrap_or_default();
+        let at = self.sent_of_payload();
+        let is_more = (head.is_empty() || load.push(head))
+            && match &self.payload {
+                Payload::Caller(buf) => {
+                    let mut pieces = buf.pieces(at, self.len - at);
+                    pieces.all(|piece| load.push(piece))
                 }
-            }
-        }
-        Ok(is_more)
+                Payload::Registered(places) => {
+                    let mut rest = places.clip(at, self.len - at);
+                    rest.all(|place| {
+                        let part = regions.map(|held| {
+                            let part = held.locate(&place, MrAccess::REMOTE_READ);
+                            part.map(|part| load.push_shared(part, held))
+                        });
+                        matches!(part, Some(Ok(true)))
+                    })
+                }
+                Payload::Zeros => {
+                    let chunks = (at..self.len).step_by(ZEROS.len());
+                    let mut chunks = chunks.map(|from| ZEROS.len().min(self.len - from));
+                    chunks.all(|count| load.push(&ZEROS[..count]))
+                }
+            };
+        let tail = self.tail.as_ref().map_or(&[][..], |tail| {
+            let sent = self.sent.saturating_sub(self.head.len() + self.len);
+            &tail.bytes[sent..]
+        });
+        is_more && (tail.is_empty() || load.push(tail))
     }
 }
 
-/// Whether there is room for another frame in the same call.
-type Gathered = Result<bool, Broken>;
+impl ReadEnd {
+    fn new(order: Order, status: u32) -> Self {
+        let mut bytes = Vec::new();
+        // Only Selvedge endpoints read it, which do not look at the number of a frame.
+        Head::ReadEnd { status }.encode(order, 0, &mut bytes);
+        Self { order, bytes }
+    }
+}
+
+impl Payload {
+    fn len(&self) -> usize {
+        match self {
+            Self::Caller(buf) => buf.len(),
+            Self::Registered(places) => places.len(),
+            Self::Zeros => 0,
+        }
+    }
+}
 
 impl Lane {
     /// Queues an operation. The lane is up.
@@ -418,6 +503,13 @@ impl Lane {
             let exposes = |out: &Out| matches!(out, Out::Frame(frame) if matches!(frame.payload, Payload::Registered(_)));
             let regions = self.tx.queue.iter().take(VECS).any(exposes);
             let regions = regions.then(|| keys.regions());
+            if let Some(regions) = &regions {
+                for out in self.tx.queue.iter_mut().take(VECS) {
+                    if let Out::Frame(frame) = out {
+                        frame.check(regions)?;
+                    }
+                }
+            }
             if !socket.is_sealed() {
                 self.tx.align(order, knows);
             }
@@ -425,7 +517,7 @@ impl Lane {
             for out in &self.tx.queue {
                 let is_more = match out {
                     Out::Run { bytes, sent } => load.push(&bytes[*sent..]),
-                    Out::Frame(frame) => frame.gather(&mut load, regions.as_ref())?,
+                    Out::Frame(frame) => frame.gather(&mut load, regions.as_ref()),
                 };
                 if !is_more || load.len() >= BATCH {
                     break;

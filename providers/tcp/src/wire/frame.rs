@@ -33,9 +33,12 @@ const OP_ANSWER: u8 = 0x80;
 const OP_REFUSED: u8 = 0x81;
 const OP_ATOMIC: u8 = 0x82;
 const OP_RESULT: u8 = 0x83;
+const OP_READ_END: u8 = 0x84;
 
 /// The `op_data` of a message that is an acknowledgement.
 const ACK: u8 = 2;
+/// The `op_data` of a read response that a [`Head::ReadEnd`] follows, between Selvedge endpoints.
+const CHECKED: u8 = 1;
 
 const FLAG_DATA: u16 = 1;
 const FLAG_DELIVERY: u16 = 1 << 2;
@@ -69,9 +72,15 @@ pub(crate) enum Head {
     ReadRequest {
         places: Places,
     },
-    /// Answers the oldest read.
+    /// Answers the oldest read. A read that `is_checked` is complete with the [`Head::ReadEnd`] that
+    /// follows the bytes.
     ReadResponse {
         len: usize,
+        is_checked: bool,
+    },
+    /// Says whether the memory of the read response before it was there to the end.
+    ReadEnd {
+        status: u32,
     },
     Write {
         places: Places,
@@ -247,7 +256,10 @@ impl Head {
             OP_READ_REQUEST => Self::ReadRequest {
                 places: words.places(count, true)?,
             },
-            OP_READ_RESPONSE => Self::ReadResponse { len },
+            OP_READ_RESPONSE => Self::ReadResponse {
+                len,
+                is_checked: knows && op_data == CHECKED,
+            },
             OP_WRITE => Self::Write {
                 data: data()?,
                 places: words.places(count, len == 0)?,
@@ -268,6 +280,9 @@ impl Head {
             },
             OP_ANSWER if knows => Self::Answer {
                 number: words.next()?,
+                status: status(words.next()?)?,
+            },
+            OP_READ_END if knows => Self::ReadEnd {
                 status: status(words.next()?)?,
             },
             OP_REFUSED if knows => Self::Refused {
@@ -295,7 +310,7 @@ impl Head {
     pub(crate) fn payload(&self) -> usize {
         match self {
             Self::Message { len, .. }
-            | Self::ReadResponse { len }
+            | Self::ReadResponse { len, .. }
             | Self::Data { len, .. }
             | Self::Atomic { len, .. }
             | Self::Outcome { len, .. } => *len,
@@ -305,6 +320,7 @@ impl Head {
             | Self::Offer { .. }
             | Self::Clear { .. }
             | Self::Answer { .. }
+            | Self::ReadEnd { .. }
             | Self::Refused { .. } => 0,
         }
     }
@@ -356,7 +372,9 @@ impl Head {
                 put(*number);
                 put(u64::from(*status));
             }
-            Self::Refused { status } | Self::Outcome { status, .. } => put(u64::from(*status)),
+            Self::Refused { status } | Self::ReadEnd { status } | Self::Outcome { status, .. } => {
+                put(u64::from(*status));
+            }
             Self::Atomic {
                 what,
                 data,
@@ -388,7 +406,11 @@ impl Head {
             Self::Message { .. } => (OP_TAGGED, 0, 0),
             Self::Ack => (OP_MSG, ACK, 0),
             Self::ReadRequest { places } => (OP_READ_REQUEST, 0, places.all().len() as u8),
-            Self::ReadResponse { .. } => (OP_READ_RESPONSE, 0, 0),
+            Self::ReadResponse { is_checked, .. } => {
+                let checked = if *is_checked { CHECKED } else { 0 };
+                (OP_READ_RESPONSE, checked, 0)
+            }
+            Self::ReadEnd { .. } => (OP_READ_END, 0, 0),
             Self::Write { places, .. } => (OP_WRITE, 0, places.all().len() as u8),
             Self::Offer { id, .. } => (OP_OFFER, *id, 0),
             Self::Clear { id } => (OP_CLEAR, *id, 0),

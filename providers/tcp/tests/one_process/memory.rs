@@ -198,6 +198,32 @@ fn a_region_that_goes_in_the_middle_of_a_write_harms_nobody() {
 }
 
 #[test]
+fn a_region_that_goes_in_the_middle_of_a_read_fails_that_read_alone() {
+    each(|pair| {
+        let len = 64 << 20;
+        let window = Window::new(&pair.b, &vec![1; len], BOTH, 1);
+        let other = Window::new(&pair.b, &pattern(2, 100_000), BOTH, 2);
+        let first = pair.read(&[at(0, len, 1)], 1);
+        let second = pair.read(&[at(0, 100_000, 2)], 2);
+        crate::side::until(|| {
+            pair.b.drive();
+            pair.a.drive();
+            (first.bytes()[0] == 1).then_some(())
+        });
+        let Window { region, .. } = window;
+        drop(region);
+        let error = pair.a.wait(&[&pair.b]).unwrap_err();
+        assert_eq!(
+            (error.entry.context, error.errno),
+            (Context(1), Errno::KeyRejected)
+        );
+        assert_eq!(pair.a.wait(&[&pair.b]).unwrap().context, Context(2));
+        assert_eq!(second.bytes(), pattern(2, 100_000));
+        crate::side::exchange(&pair.a, &pair.b);
+    });
+}
+
+#[test]
 fn atomics_change_memory_and_bring_back_what_was_there() {
     each(|pair| {
         let mut bytes = Vec::new();

@@ -130,7 +130,13 @@ fn what_libfabric_leaves_behind_in_fields_means_nothing() {
     let version = bytes("07 06 00 00 01 00 10 00 10 00 00 00 00 00 00 00");
     assert_eq!(parsed(&version), Ok(Head::Clear { id: 1 }));
     let echo = bytes("03 03 00 00 00 01 10 00 20 00 00 00 00 00 00 00");
-    assert_eq!(parsed(&echo), Ok(Head::ReadResponse { len: 16 }));
+    assert_eq!(
+        parsed(&echo),
+        Ok(Head::ReadResponse {
+            len: 16,
+            is_checked: false
+        })
+    );
     // A header longer than it has to be.
     let slack = bytes(
         "03 01 00 00 00 00 20 00 28 00 00 00 00 00 00 00 \
@@ -219,6 +225,7 @@ fn heads() -> impl Strategy<Value = Head> {
         places.prop_map(|places| Head::ReadRequest { places }),
         (any::<u64>(), any::<u32>()).prop_map(|(number, status)| Head::Answer { number, status }),
         any::<u32>().prop_map(|status| Head::Refused { status }),
+        any::<u32>().prop_map(|status| Head::ReadEnd { status }),
         (
             any::<u64>(),
             any::<Option<u64>>(),
@@ -274,7 +281,10 @@ fn a_header_with_padding_says_the_same() {
         wish: Wish::Never,
         len: 5000,
     };
-    let response = Head::ReadResponse { len: 5000 };
+    let response = Head::ReadResponse {
+        len: 5000,
+        is_checked: false,
+    };
     for order in [Order::Own, Order::Network] {
         for (head, knows, is_padded) in [
             (&message, false, true),
