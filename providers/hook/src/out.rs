@@ -2,8 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
+use nix::fcntl::OFlag;
 use selvedge::{Errno, Error};
 
 /// A file that several processes may write lines to.
@@ -21,7 +23,10 @@ impl Out {
             return Ok(Self(None));
         }
         let path = path.replace("%p", &std::process::id().to_string());
-        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let mut options = OpenOptions::new();
+        // A pipe that no process reads is an error, and no reason to wait.
+        options.custom_flags(OFlag::O_NONBLOCK.bits());
+        let file = options.create(true).append(true).open(&path);
         let file = file.map_err(|cause| {
             let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
             Error::new(errno, format!("cannot open FI_HOOK_FILE {path:?}: {cause}"))
@@ -50,4 +55,21 @@ pub(crate) fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_without_a_reader_is_refused_and_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("hook-{}", std::process::id()));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let opened = Out::open(&path.to_string_lossy());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(
+            opened.unwrap_err().errno(),
+            Errno::from_raw(nix::libc::ENXIO)
+        );
+    }
 }

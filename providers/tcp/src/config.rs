@@ -81,6 +81,12 @@ pub(crate) static PARAMS: &[Spec] = &[
         "connections that an endpoint keeps while they have not said who they are",
     )
     .within(1, 4096),
+    Spec::size(
+        "FI_TCP_REQUESTS",
+        1024,
+        "connection requests that a passive endpoint keeps until they are accepted or rejected",
+    )
+    .within(1, 1 << 20),
     Spec::time(
         "FI_TCP_KEEPALIVE_IDLE",
         Duration::from_secs(10),
@@ -159,6 +165,7 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     pub(crate) peer_timeout: Duration,
     pub(crate) strangers: usize,
+    pub(crate) requests: usize,
     pub(crate) close_timeout: Duration,
     pub(crate) spin_time: Duration,
     pub(crate) link: Link,
@@ -220,6 +227,7 @@ impl Config {
             connect_timeout: params.time("FI_TCP_CONNECT_TIMEOUT")?.min(LONGEST_WAIT),
             peer_timeout: params.time("FI_TCP_PEER_TIMEOUT")?.min(LONGEST_WAIT),
             strangers: params.size("FI_TCP_PENDING")?,
+            requests: params.size("FI_TCP_REQUESTS")?,
             close_timeout: params.time("FI_TCP_CLOSE_TIMEOUT")?,
             spin_time: params.time("FI_TCP_SPIN_TIME")?,
             link: Link {

@@ -45,6 +45,8 @@ pub(crate) struct Door {
     pub(crate) addr: SocketAddr,
     /// In the order in which they came.
     strangers: VecDeque<Stranger>,
+    /// Connection requests that the application has neither accepted nor rejected.
+    waiting: usize,
     /// Nobody is let in until there is room.
     is_shut: bool,
     /// Kept for turning peers away when descriptors are short.
@@ -107,6 +109,7 @@ impl Door {
             listener,
             addr,
             strangers: VecDeque::new(),
+            waiting: 0,
             is_shut: false,
             spare: File::open("/dev/null").ok(),
             config: config.clone(),
@@ -126,7 +129,7 @@ impl Door {
 
     /// How long a stranger may be silent.
     fn patience(&self) -> Duration {
-        match self.is_shut {
+        match self.is_crowded() {
             true => self.config.connect_timeout.min(GRACE),
             false => self.config.connect_timeout,
         }
@@ -141,10 +144,24 @@ impl Door {
                 format_args!("{} connects and says nothing", late.from),
             );
         }
-        self.set_shut(self.is_full(), epoll);
+        self.set_shut(self.is_full(0), epoll);
     }
 
-    fn is_full(&self) -> bool {
+    /// So many connection requests wait for the application; new connections are taken as far as
+    /// `FI_TCP_REQUESTS` leaves room for theirs.
+    pub(crate) fn set_waiting(&mut self, waiting: usize, epoll: &Epoll) {
+        self.waiting = waiting;
+        self.set_shut(self.is_full(0), epoll);
+    }
+
+    /// Whether no connection is taken any more beside `callers` that have just said who they are.
+    fn is_full(&self, callers: usize) -> bool {
+        let requests = self.strangers.len() + self.waiting + callers;
+        self.is_crowded() || requests >= self.config.requests
+    }
+
+    /// Whether others wait for the place of a connection that has not said who it is.
+    fn is_crowded(&self) -> bool {
         self.strangers.len() >= self.config.strangers
     }
 
@@ -172,7 +189,7 @@ impl Door {
             callers.extend(stranger.and_then(|it| self.listen_to(it, epoll)));
         }
         for _ in 0..ACCEPTS {
-            if self.is_full() {
+            if self.is_full(callers.len()) {
                 break;
             }
             match self.listener.fd().accept() {
@@ -185,7 +202,7 @@ impl Door {
                 }
             }
         }
-        self.set_shut(self.is_full(), epoll);
+        self.set_shut(self.is_full(callers.len()), epoll);
         callers
     }
 

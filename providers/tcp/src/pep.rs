@@ -85,11 +85,21 @@ fn requests<R>(with: impl FnOnce(&mut Requests) -> R) -> R {
 /// # Errors
 /// [`Errno::Inval`] when there is none, with the handle.
 pub(crate) fn take_request(handle: u64) -> Result<Caller, Error> {
-    let request = requests(|requests| requests.list.remove(&handle));
-    request.map(|(_, caller)| caller).ok_or_else(|| {
+    let (caller, passive) = requests(|requests| {
+        let (number, caller) = requests.list.remove(&handle)?;
+        Some((
+            caller,
+            requests.passive.get(&number).and_then(Weak::upgrade),
+        ))
+    })
+    .ok_or_else(|| {
         let what = format!("handle {handle} names no connection request");
         Error::new(Errno::Inval, what)
-    })
+    })?;
+    if let Some(passive) = passive {
+        passive.inner.make_room();
+    }
+    Ok(caller)
 }
 
 /// What a handle stands for.
@@ -294,12 +304,31 @@ impl Inner {
         let Porch { door, heard } = &mut **porch;
         let callers = std::mem::replace(heard, door.hear(&self.epoll));
         let count = callers.len() + heard.len();
+        door.set_waiting(self.waiting() + count, &self.epoll);
         if !door.is_quiet() {
             door.turn_out(Instant::now(), &self.epoll);
         }
         drop(guard);
         callers.into_iter().for_each(|caller| self.tell(caller));
         count
+    }
+
+    /// Requests that the application has been told of, and has neither accepted nor rejected.
+    fn waiting(&self) -> usize {
+        requests(|requests| {
+            let own = requests.list.values();
+            own.filter(|(number, _)| *number == self.number).count()
+        })
+    }
+
+    /// A request was accepted or rejected: another connection may be taken.
+    fn make_room(&self) {
+        if let Ok(mut stand) = self.stand.lock()
+            && let Stand::Listens(porch) = &mut *stand
+        {
+            let waiting = self.waiting() + porch.heard.len();
+            porch.door.set_waiting(waiting, &self.epoll);
+        }
     }
 
     fn tell(&self, caller: Caller) {

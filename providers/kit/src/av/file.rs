@@ -275,8 +275,12 @@ fn open(path: &Path, makes: bool) -> Result<File, Error> {
 fn check(path: &Path, file: &File) -> Result<(), Error> {
     let is = file.metadata().map_err(|cause| failed(path, cause))?;
     let is_own = is.is_file() && is.uid() == nix::unistd::geteuid().as_raw();
-    if !is_own || is.mode() & 0o022 != 0 {
-        let what = format!("{} may be written by others", path.display());
+    // Another name of the file may be anywhere: it was linked here.
+    if !is_own || is.mode() & 0o022 != 0 || is.nlink() > 1 {
+        let what = format!(
+            "{} may be written by others, or has another name",
+            path.display()
+        );
         return Err(Error::new(Errno::Acces, what));
     }
     Ok(())
@@ -329,6 +333,19 @@ mod tests {
         for (family, name) in [("shm", ""), ("shm", &"x".repeat(NAME))] {
             path(family, name).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_file_with_another_name_is_refused() {
+        let path = std::env::temp_dir().join(format!("vector-{}", std::process::id()));
+        let other = path.with_extension("other");
+        let file = open(&path, true).unwrap();
+        check(&path, &file).unwrap();
+        std::fs::hard_link(&path, &other).unwrap();
+        let refused = check(&path, &file);
+        std::fs::remove_file(&other).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(refused.unwrap_err().errno(), Errno::Acces);
     }
 
     proptest! {

@@ -493,3 +493,30 @@ fn a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another() {
     third.set_address(&loopback()).unwrap();
     third.listen().unwrap();
 }
+
+#[test]
+fn requests_that_nobody_accepts_are_kept_up_to_a_limit_and_others_wait_for_their_turn() {
+    const KEPT: usize = 4;
+    let info = info(EpType::Msg, &[("FI_TCP_REQUESTS", "4")]);
+    let host = Host::of(&info);
+    let address = host.pep.address().unwrap();
+    let callers: Vec<_> = (0..2 * KEPT)
+        .map(|_| {
+            let eq = host.fabric.eq(&eq::Attr::default()).unwrap();
+            let caller = side(&info, &eq);
+            caller.ep.cm().unwrap().connect(&address, b"").unwrap();
+            caller
+        })
+        .collect();
+    let drive = || callers.iter().for_each(Side::drive);
+    let mut requests: Vec<_> = (0..KEPT).map(|_| host.request(drive).0).collect();
+    for _ in 0..1000 {
+        drive();
+        assert_eq!(host.eq.read().unwrap_err(), Errno::Again);
+    }
+    // Each that is answered makes room for another.
+    for _ in 0..KEPT {
+        host.pep.reject(requests.remove(0).handle, b"").unwrap();
+        requests.push(host.request(drive).0);
+    }
+}

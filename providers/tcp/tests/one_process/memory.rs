@@ -202,7 +202,7 @@ fn a_region_that_goes_in_the_middle_of_a_read_fails_that_read_alone() {
     each(|pair| {
         let len = 64 << 20;
         let window = Window::new(&pair.b, &vec![1; len], BOTH, 1);
-        let other = Window::new(&pair.b, &pattern(2, 100_000), BOTH, 2);
+        let _other = Window::new(&pair.b, &pattern(2, 100_000), BOTH, 2);
         let first = pair.read(&[at(0, len, 1)], 1);
         let second = pair.read(&[at(0, 100_000, 2)], 2);
         crate::side::until(|| {

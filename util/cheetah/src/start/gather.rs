@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -54,8 +55,14 @@ impl Line for TcpStream {
 
 /// How long one look for somebody takes.
 const STEP: Duration = Duration::from_millis(5);
+/// How long a connection may take to introduce itself.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+/// Connections beyond the contexts of the run that may be about to introduce themselves.
+const UNKNOWN_MAX: usize = 64;
 /// The longest line that is read.
 const LONGEST: u64 = 1 << 20;
+/// The longest rendezvous file that is read.
+const FILE_MAX: u64 = 4096;
 
 /// Gathers the lines of all others over connections to them, and sends everybody all of them.
 ///
@@ -68,8 +75,14 @@ pub(crate) fn serve<L: Line>(
 ) -> Result<Vec<String>> {
     let mut room = Room::new(me.job, me.size);
     room.lines[me.rank] = Some(me.line.to_owned());
-    for other in others {
-        room.admit(other, deadline)?;
+    for mut other in others {
+        match read_line(&mut other, deadline) {
+            Ok(text) => room.admit(&text, other)?,
+            Err(error) => {
+                let absent = room.absent();
+                return Err(room.refuse(&format!("a context did not start: {error}; {absent}")));
+            }
+        }
     }
     room.finish()
 }
@@ -92,25 +105,99 @@ pub fn listen(
     listener
         .set_nonblocking(true)
         .map_err(|error| Error::io("rendezvous", &error))?;
+    let mut arriving = Vec::new();
     while !room.is_full() {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream
-                    .set_nonblocking(false)
-                    .map_err(|error| Error::io("rendezvous", &error))?;
-                room.admit(stream, Instant::now() + Duration::from_secs(5))?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if let Some(why) = is_over() {
-                    let absent = room.absent();
-                    return Err(room.refuse(&format!("{why}; {absent}")));
-                }
-                thread::sleep(STEP);
-            }
-            Err(error) => return Err(Error::io("rendezvous", &error)),
+        if arriving.len() < size + UNKNOWN_MAX
+            && let Some(stream) = accept(listener)?
+        {
+            arriving.push(Arriving::new(stream));
+            continue;
         }
+        for mut one in std::mem::take(&mut arriving) {
+            match one.read() {
+                Ok(Some(text)) => {
+                    one.stream
+                        .set_nonblocking(false)
+                        .map_err(|error| Error::io("rendezvous", &error))?;
+                    room.admit(&text, one.stream)?;
+                }
+                Ok(None) => arriving.push(one),
+                Err(error) => {
+                    log::warn!("a connection to the rendezvous sent no introduction: {error}");
+                }
+            }
+        }
+        if let (false, Some(why)) = (room.is_full(), is_over()) {
+            let absent = room.absent();
+            return Err(room.refuse(&format!("{why}; {absent}")));
+        }
+        thread::sleep(STEP);
     }
     room.finish()
+}
+
+/// The next connection, if one waits.
+fn accept(listener: &TcpListener) -> Result<Option<TcpStream>> {
+    let accepted = listener.accept().and_then(|(stream, _)| {
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    });
+    match accepted {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        // It was over before it was taken.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(None),
+        Err(error) => Err(Error::io("rendezvous", &error)),
+    }
+}
+
+/// A connection to the rendezvous whose introduction has not come: of a context, or of any program
+/// that tries ports.
+struct Arriving {
+    stream: TcpStream,
+    text: Vec<u8>,
+    until: Instant,
+}
+
+impl Arriving {
+    fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            text: Vec::new(),
+            until: Instant::now() + INTRODUCTION,
+        }
+    }
+
+    /// Reads without waiting; the line when it is whole.
+    fn read(&mut self) -> io::Result<Option<String>> {
+        let mut chunk = [0; 4096];
+        loop {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.text.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let is_late = Instant::now() >= self.until;
+                    return if is_late {
+                        Err(io::ErrorKind::TimedOut.into())
+                    } else {
+                        Ok(None)
+                    };
+                }
+                Err(error) => return Err(error),
+            }
+            if self.text.ends_with(b"\n") {
+                let text = std::mem::take(&mut self.text);
+                let text = String::from_utf8(text);
+                return text
+                    .map(Some)
+                    .map_err(|_| io::ErrorKind::InvalidData.into());
+            }
+            if self.text.len() as u64 > LONGEST {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+    }
 }
 
 /// Who has come so far.
@@ -140,17 +227,9 @@ impl<'a, L: Line> Room<'a, L> {
         format!("contexts that have not come: {}", absent.join(", "))
     }
 
-    /// Hears who somebody is. One who belongs to another run is turned away, and the others wait on.
-    fn admit(&mut self, guest: L, deadline: Instant) -> Result {
-        let mut guest = guest;
-        let text = match read_line(&mut guest, deadline) {
-            Ok(text) => text,
-            Err(error) => {
-                let absent = self.absent();
-                return Err(self.refuse(&format!("a context did not start: {error}; {absent}")));
-            }
-        };
-        let Some((job, rank, size, line)) = words(&text) else {
+    /// Takes the introduction of a context. One of another run is turned away, and the others wait on.
+    fn admit(&mut self, text: &str, mut guest: L) -> Result {
+        let Some((job, rank, size, line)) = words(text) else {
             // Whoever else knocks at the port.
             let _ = guest.write_all(b"refused that is no introduction\n");
             return Ok(());
@@ -279,14 +358,14 @@ pub(crate) fn at_file(me: &Stranger<'_>, path: &Path, deadline: Instant) -> Resu
             .port();
         let text = format!("{}:{port} {}\n", hostname(), me.job);
         let draft = path.with_extension(format!("{}", std::process::id()));
-        let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, path));
+        let written = write_new(&draft, &text).and_then(|()| fs::rename(&draft, path));
         written.map_err(|error| failed(&error))?;
         let lines = listen_until(me, &listener, deadline);
         let _ = fs::remove_file(path);
         return lines;
     }
     loop {
-        let text = fs::read_to_string(path).unwrap_or_default();
+        let text = read_some(path).unwrap_or_default();
         // The file of a run that has ended otherwise names another job, or nobody listens there.
         let known = text.trim_end().split_once(' ');
         let at = known.filter(|known| known.1 == me.job).map(|known| known.0);
@@ -299,6 +378,27 @@ pub(crate) fn at_file(me: &Stranger<'_>, path: &Path, deadline: Instant) -> Resu
         }
         thread::sleep(STEP);
     }
+}
+
+/// Writes a file that no other program has put there: not through a link, nor into a pipe.
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    options.open(path)?.write_all(text.as_bytes())
+}
+
+/// The beginning of a file, without waiting: a pipe without a writer is empty.
+fn read_some(path: &Path) -> io::Result<String> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let mut text = String::new();
+    let file = options.open(path)?;
+    file.take(FILE_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn listen_until(
@@ -316,5 +416,54 @@ fn hostname() -> String {
     match name.trim() {
         "" => "localhost".to_owned(),
         name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(rank: usize) -> Stranger<'static> {
+        Stranger {
+            job: "job",
+            rank,
+            size: 2,
+            line: ["zero", "one"][rank],
+        }
+    }
+
+    #[test]
+    fn connections_that_introduce_nobody_keep_no_context_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        drop(TcpStream::connect(at).unwrap());
+        let _silent = TcpStream::connect(at).unwrap();
+        let mut other = TcpStream::connect(at).unwrap();
+        other.write_all(&[0xff; 100]).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let joined = thread::spawn(move || {
+            let stream = TcpStream::connect(at).unwrap();
+            join(&context(1), stream, deadline).unwrap()
+        });
+        let lines = listen_until(&context(0), &listener, deadline).unwrap();
+        assert_eq!(lines, ["zero", "one"]);
+        assert_eq!(joined.join().unwrap(), lines);
+    }
+
+    #[test]
+    fn a_rendezvous_file_is_written_through_no_link_and_read_from_no_pipe() {
+        let directory = std::env::temp_dir().join(format!("gather-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let (target, link) = (directory.join("target"), directory.join("link"));
+        fs::write(&target, "untouched").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        write_new(&link, "new").unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
+        assert_eq!(read_some(&link).unwrap(), "new");
+        let pipe = directory.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        assert_eq!(read_some(&pipe).unwrap(), "");
+        fs::remove_dir_all(&directory).unwrap();
     }
 }
