@@ -20,6 +20,13 @@ pub(crate) enum Kept {
     There(u64),
 }
 
+/// Peers that may have come without a name and without an address on their link.
+const UNNAMED_MAX: usize = 1024;
+/// Peers that may have come by themselves, with a name.
+const INTRODUCED_MAX: usize = 1 << 16;
+/// Answers that may wait for a peer to take them: more than an honest one has asked for.
+const ANSWERS_MAX: usize = 1 << 16;
+
 /// What a message counts for beside its bytes.
 const ENTRY: usize = 128;
 
@@ -44,9 +51,9 @@ impl State {
         if header.what == What::Hello {
             return self.greeted(link, &header, payload, from);
         }
-        let peer = match self.lives.get(&header.sender) {
-            Some(&peer) => peer as usize,
-            None => self.stranger(link, header.sender, from),
+        let known = self.lives.get(&header.sender).map(|&peer| peer as usize);
+        let Some(peer) = known.or_else(|| self.stranger(link, header.sender, from)) else {
+            return complain(TARGET, format_args!("too many peers without a name send"));
         };
         if self.peers[peer].link != link {
             let peer = &self.peers[peer];
@@ -65,6 +72,11 @@ impl State {
     /// A peer says who it is.
     #[cold]
     fn greeted(&mut self, link: usize, header: &Header, payload: &[u8], from: FiAddr) {
+        let is_new = !self.lives.contains_key(&header.sender) && !self.is_met(link, from);
+        if is_new && self.introduced >= INTRODUCED_MAX {
+            return complain(TARGET, format_args!("too many peers introduce themselves"));
+        }
+        self.introduced += usize::from(is_new);
         let text = std::str::from_utf8(payload).ok();
         let name = text.and_then(|text| text.parse::<Name>().ok());
         let peer = name.and_then(|name| match from {
@@ -74,21 +86,33 @@ impl State {
         let Some(peer) = peer.filter(|&peer| self.peers[peer].link == link) else {
             return complain(TARGET, format_args!("somebody has a name that is none"));
         };
-        let before = std::mem::replace(&mut self.peers[peer].life, header.sender);
-        if before != 0 && before != header.sender {
+        self.begin_life(peer, header.sender);
+    }
+
+    /// A peer that has said no name: it takes this endpoint for another one that had its name. `None`
+    /// when there are too many of them.
+    #[cold]
+    fn stranger(&mut self, link: usize, life: u64, from: FiAddr) -> Option<usize> {
+        if !self.is_met(link, from) {
+            if self.unnamed >= UNNAMED_MAX {
+                return None;
+            }
+            self.unnamed += 1;
+        }
+        let peer = self.peer_on(link, from, None);
+        self.begin_life(peer, life);
+        Some(peer)
+    }
+
+    /// From here on the peer is known by this life alone. An earlier one is over.
+    fn begin_life(&mut self, peer: usize, life: u64) {
+        let before = std::mem::replace(&mut self.peers[peer].life, life);
+        if before != 0 && before != life {
             self.lives.remove(&before);
             let detail = format!("{} has started anew", self.peers[peer]);
             self.lose(peer, Errno::ConnReset, &detail);
         }
-        self.lives.insert(header.sender, peer as u32);
-    }
-
-    /// Somebody who takes us for another, who had our name.
-    #[cold]
-    fn stranger(&mut self, link: usize, life: u64, from: FiAddr) -> usize {
-        let peer = self.peer_on(link, from, None);
         self.lives.insert(life, peer as u32);
-        peer
     }
 
     /// A message, with its bytes or without them.
@@ -164,16 +188,19 @@ impl State {
                 number,
                 ..Header::new(What::Done, self.life)
             };
-            self.later
-                .push_back(Later::Answer(env.src.0 as usize, header));
-            self.catch_up();
+            let peer = env.src.0 as usize;
+            if self.peers[peer].owed >= ANSWERS_MAX {
+                let peer = &self.peers[peer];
+                return complain(TARGET, format_args!("{peer} takes none of its answers"));
+            }
+            self.peers[peer].owed += 1;
+            self.do_later(Later::Answer(peer, header));
         }
     }
 
     /// Has the bytes of a large message sent to its receive.
     fn fetch(&mut self, posted: Posted, env: Envelope, number: u64) {
-        self.later.push_back(Later::Fetch(posted, env, number));
-        self.catch_up();
+        self.do_later(Later::Fetch(posted, env, number));
     }
 
     /// Reports a message: `len` bytes of it are in its receive.
@@ -201,8 +228,7 @@ impl State {
             return complain(TARGET, format_args!("{peer} answers what was not asked"));
         };
         if header.what == What::Clear && ask.buf.is_some() {
-            self.later.push_back(Later::Body(ask, header.tag));
-            return self.catch_up();
+            return self.do_later(Later::Body(ask, header.tag));
         }
         let Ask { buf, report, .. } = ask;
         // The caller's memory goes before the completion comes.

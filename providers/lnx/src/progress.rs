@@ -272,7 +272,14 @@ impl State {
     pub(crate) fn watch(&mut self, peer: usize) {
         if !self.peers[peer].is_watched && self.peers[peer].at != FiAddr::UNSPEC {
             self.peers[peer].is_watched = true;
-            self.later.push_back(Later::Watch(peer));
+            self.do_later(Later::Watch(peer));
+        }
+    }
+
+    /// Does something at once, or behind what the links have no room for.
+    pub(crate) fn do_later(&mut self, what: Later) {
+        self.later.push_back(what);
+        if self.later.len() == 1 {
             self.catch_up();
         }
     }
@@ -297,7 +304,9 @@ impl State {
         let mut frame = self.spare.pop().unwrap_or_else(Frame::new);
         frame.write_header(&header);
         let said = self.say(peer, frame, true, Then::Nothing);
-        (said == Err(Errno::Again)).then_some(Later::Answer(peer, header))
+        let waits = said == Err(Errno::Again);
+        self.peers[peer].owed -= usize::from(!waits);
+        waits.then_some(Later::Answer(peer, header))
     }
 
     /// The bytes of a large message go.
@@ -339,6 +348,7 @@ impl State {
                     number,
                     ..Header::new(What::Clear, self.life)
                 };
+                self.peers[peer].owed += 1;
                 self.say_answer(peer, header)
             }
             Err(Errno::Again) => Some(Later::Fetch(posted, env, number)),

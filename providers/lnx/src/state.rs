@@ -44,6 +44,9 @@ pub(crate) struct State {
     /// Peers by link, and index there.
     places: FxHashMap<(usize, FiAddr), u32>,
     pub(crate) lives: FxHashMap<u64, u32>,
+    /// Peers that came without a name, and those that came with one.
+    pub(crate) unnamed: usize,
+    pub(crate) introduced: usize,
     /// Peers by index of the address vector; [`NOBODY`] where it was not looked up yet.
     addrs: Vec<u32>,
     addr_epoch: u64,
@@ -131,6 +134,8 @@ pub(crate) struct Peer {
     pub(crate) is_watched: bool,
     /// Sends to it that are not complete.
     pub(crate) busy: usize,
+    /// Answers that wait for room on its link.
+    pub(crate) owed: usize,
     fi_addr: FiAddr,
     fi_epoch: u64,
 }
@@ -163,6 +168,8 @@ impl State {
             peers: Vec::new(),
             places: FxHashMap::default(),
             lives: FxHashMap::default(),
+            unnamed: 0,
+            introduced: 0,
             addrs: Vec::new(),
             addr_epoch: 0,
             asks: Slab::new(),
@@ -310,6 +317,11 @@ impl State {
         index
     }
 
+    /// Whether a peer with this index on a link is known.
+    pub(crate) fn is_met(&self, link: usize, at: FiAddr) -> bool {
+        self.places.contains_key(&(link, at))
+    }
+
     fn add_peer(&mut self, link: usize, at: FiAddr) -> usize {
         if at != FiAddr::UNSPEC {
             self.places.insert((link, at), self.peers.len() as u32);
@@ -322,6 +334,7 @@ impl State {
             is_greeted: false,
             is_watched: false,
             busy: 0,
+            owed: 0,
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
         });

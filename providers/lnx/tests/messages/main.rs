@@ -11,6 +11,7 @@ mod common;
 mod completions;
 #[path = "../../../shm/tests/messages/counters.rs"]
 mod counters;
+mod hostile;
 #[path = "../../../shm/tests/messages/matching.rs"]
 mod matching;
 #[path = "../../../shm/tests/messages/model.rs"]

@@ -1,0 +1,45 @@
+//! Frames of a process that is no endpoint of this provider, over the far link.
+
+use selvedge::{Address, Caps, Hints, Registry};
+
+use crate::common::{Rx, Side, Sut, Tx};
+use crate::provider::plain;
+
+/// Peers without a name that an endpoint knows at a time.
+const UNNAMED_MAX: u64 = 1024;
+
+/// A frame with an untagged message of eight bytes.
+fn frame(sender: u64, payload: u64) -> Vec<u8> {
+    const MSG: u64 = 2;
+    let words = [MSG, sender, 0, 0, 8, 0, payload];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The address of an endpoint on its far link.
+fn far_address(side: &Side) -> Address {
+    let name = side.ep.address().unwrap().to_string();
+    let (_, far) = name.rsplit_once('|').unwrap();
+    far.trim_end_matches('\0').parse().unwrap()
+}
+
+#[test]
+fn senders_without_a_name_are_known_up_to_a_limit() {
+    let own = plain().side();
+    let hints = Hints::new().caps(Caps::MSG);
+    let raw = Sut::new(Registry::new().with(&selvedge_tcp::PROVIDER), "tcp", &hints).side();
+    let to = raw.av.insert_one(&far_address(&own)).unwrap();
+    let send = |sender: u64, payload: u64| {
+        own.recv(&Rx::msg(8));
+        raw.send(&Tx::msg(to, &frame(sender, payload)));
+        raw.wait(&[&own]).outcome.unwrap();
+    };
+    let received = |payload: u64| own.wait(&[&raw]).assert_bytes(&payload.to_le_bytes());
+    for sender in 1..=UNNAMED_MAX {
+        send(sender, sender);
+        received(sender);
+    }
+    // Others are not heard, and a sender that is known goes on.
+    (0..100).for_each(|more| send(UNNAMED_MAX + 1 + more, 0));
+    send(1, 7);
+    received(7);
+}
