@@ -24,6 +24,7 @@ unsafe extern "C" fn cheetah_open(
         if argc.is_null() || argv.is_null() || context.is_null() {
             return Err(Error::Usage("cheetah_open with a null pointer".to_owned()));
         }
+        selvedge::log::init().map_err(|error| Error::Usage(error.to_string()))?;
         // SAFETY: not null, and the caller's promise.
         let given = unsafe { *argc };
         // SAFETY: as above.

@@ -185,6 +185,25 @@ fn a_program_runs_with_one_to_eight_contexts_and_any_level_of_optimisation() {
 }
 
 #[test]
+fn a_program_logs_as_fi_log_level_says_and_refuses_a_level_that_is_none() {
+    let Some(program) = compile("all", "gnu++98", &["-O1"]) else {
+        return;
+    };
+    let at_level = |level: &str| {
+        let mut command = Command::new(&program);
+        command.args(["own", "-np", "1", "-shmem"]);
+        command.env("FI_LOG_LEVEL", level);
+        run(command)
+    };
+    let output = at_level("info");
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stderr).contains("discovery: shm: taken"), "{output:?}");
+    let output = at_level("loud");
+    assert!(!output.status.success(), "{output:?}");
+    assert!(text(&output.stderr).contains("FI_LOG_LEVEL"), "{output:?}");
+}
+
+#[test]
 fn strings_and_vectors_come_in_a_header_of_their_own() {
     for standard in ["gnu++98", "c++20"] {
         let Some(program) = compile("all", standard, &["-DWITH_STD"]) else {

@@ -38,6 +38,10 @@ struct Order {
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = selvedge::log::init() {
+        eprintln!("cheetahrun: {error}");
+        return ExitCode::from(2);
+    }
     let order = match Order::parse(env::args().skip(1)) {
         Ok(Some(order)) => order,
         Ok(None) => {
