@@ -41,10 +41,11 @@ pub struct Times {
     pub worst_us: f64,
     /// When it began, after the start of the run.
     pub worst_at_ms: f64,
-    /// How long the poster and the testers were ready to run during it while other threads had the
-    /// processors.
+    /// How long the threads that post and test were ready to run during it while other threads had the
+    /// processors: the sum over these threads, of which several may have waited at once.
     pub worst_delay_us: f64,
-    /// The longest post, each without this delay: what it takes where a core is free.
+    /// The longest post, each without this delay: at most what it takes where every thread has a core,
+    /// unless the delays overlapped.
     pub worst_own_us: f64,
     /// Calls of a test per second, of all testers together.
     pub tests_per_s: f64,
@@ -66,7 +67,7 @@ struct Took {
     /// When it began, after the start of the run.
     at: Duration,
     time: Duration,
-    /// How long the poster and the testers were ready to run meanwhile; zero for a fast post.
+    /// How long the posters and testers were ready to run meanwhile; zero for a fast post.
     delay: Duration,
 }
 
@@ -85,8 +86,8 @@ struct Shared {
     begin: Instant,
     /// Operations of each poster that are not collected.
     outstanding: Vec<AtomicU64>,
-    /// The kernel's numbers of the threads that test, once they run.
-    testers: Vec<AtomicI32>,
+    /// The kernel's numbers of the threads that test and post, once they run.
+    threads: Vec<AtomicI32>,
     tests: AtomicU64,
     is_over: AtomicBool,
 }
@@ -104,7 +105,9 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
         bmi,
         begin: Instant::now(),
         outstanding: (0..load.posters).map(|_| AtomicU64::new(0)).collect(),
-        testers: (0..load.testers).map(|_| AtomicI32::new(0)).collect(),
+        threads: (0..load.testers + load.posters)
+            .map(|_| AtomicI32::new(0))
+            .collect(),
         tests: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
     };
@@ -157,7 +160,7 @@ pub fn measure(method: &str, load: Load, time: Duration) -> anyhow::Result<Times
 impl Shared {
     /// Collects what is complete until the run is over, and what is outstanding then.
     fn test(&self, tester: usize, idle: Duration) -> anyhow::Result<()> {
-        self.testers[tester].store(gettid().as_raw(), Ordering::Relaxed);
+        self.register(self.outstanding.len() + tester);
         while !self.is_over.load(Ordering::Relaxed) || self.is_waiting() {
             let mut failed = Ok(0);
             self.bmi.testcontext(BATCH, idle, self.context, |done| {
@@ -180,6 +183,7 @@ impl Shared {
     /// Posts pairs to this process itself until `end`. How long each post took.
     fn post(&self, poster: usize, end: Instant) -> anyhow::Result<Vec<Took>> {
         let outstanding = &self.outstanding[poster];
+        self.register(poster);
         let delay = self.run_delay()?;
         let mut took = Vec::new();
         while Instant::now() < end {
@@ -210,15 +214,19 @@ impl Shared {
         Ok(took)
     }
 
-    /// The delay of the thread that calls and of all that test.
+    fn register(&self, thread: usize) {
+        self.threads[thread].store(gettid().as_raw(), Ordering::Relaxed);
+    }
+
+    /// The delay of all threads that post and test: each may hold the lock that a post waits for.
     fn run_delay(&self) -> anyhow::Result<RunDelay> {
-        let testers = self.testers.iter().map(|tester| {
-            while tester.load(Ordering::Relaxed) == 0 {
+        let threads = self.threads.iter().map(|thread| {
+            while thread.load(Ordering::Relaxed) == 0 {
                 thread::sleep(PAUSE);
             }
-            tester.load(Ordering::Relaxed)
+            thread.load(Ordering::Relaxed)
         });
-        RunDelay::of(testers.chain([gettid().as_raw()])).context("the scheduler's statistics")
+        RunDelay::of(threads).context("the scheduler's statistics")
     }
 
     fn post_recv(&self, poster: usize) -> Result<Posted<Completion>, Refused> {

@@ -197,7 +197,10 @@ fn a_program_logs_as_fi_log_level_says_and_refuses_a_level_that_is_none() {
     };
     let output = at_level("info");
     assert!(output.status.success(), "{output:?}");
-    assert!(text(&output.stderr).contains("discovery: shm: taken"), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("discovery: shm: taken"),
+        "{output:?}"
+    );
     let output = at_level("loud");
     assert!(!output.status.success(), "{output:?}");
     assert!(text(&output.stderr).contains("FI_LOG_LEVEL"), "{output:?}");
