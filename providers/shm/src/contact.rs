@@ -191,6 +191,9 @@ impl State {
                 News::Peer(index) => self.hear_news(index),
             }
         }
+        for index in self.control.take_short_peers() {
+            self.hear_again(index as usize);
+        }
         for index in self.control.due(now) {
             self.search(index, now);
         }
@@ -246,6 +249,7 @@ impl State {
     fn hear_stranger(&mut self, mut stranger: Stranger) {
         match stranger.link.receive() {
             Ok(Heard::Nothing) => self.control.keep_stranger(stranger),
+            Ok(Heard::Short) => self.control.keep_short(stranger, Instant::now()),
             Ok(Heard::End) => {}
             Ok(Heard::Packet(packet)) => {
                 self.control.intake.count_hello();
@@ -379,6 +383,18 @@ impl State {
         self.go_on(index);
     }
 
+    /// Hears a peer whose next packet had to wait for a descriptor.
+    #[cold]
+    fn hear_again(&mut self, index: usize) {
+        for link in &mut self.peers[index].links {
+            if let Err(cause) = link.unmute() {
+                let error = Error::new(Errno::from_raw(cause as i32), "watching a peer");
+                return self.cut_off(index, &error.because(cause));
+            }
+        }
+        self.hear(index);
+    }
+
     /// Hears all that a peer says, and notices its end.
     pub(crate) fn listen(&mut self, index: usize) {
         self.listen_until(index, |_| false);
@@ -389,6 +405,10 @@ impl State {
         while goes_on {
             match next_packet(&mut self.peers[index]) {
                 Ok(Heard::Nothing) => return,
+                Ok(Heard::Short) => {
+                    self.peers[index].links.iter_mut().for_each(Link::mute);
+                    return self.control.wait_for_descriptors(index);
+                }
                 Ok(Heard::End) => {
                     return self.end(index, Errno::ConnReset, "it has closed or died");
                 }
@@ -482,7 +502,7 @@ fn heard(peer: &mut Peer) -> Result<Heard, Error> {
         match link.receive()? {
             Heard::Nothing => {}
             Heard::End => is_over = true,
-            packet @ Heard::Packet(_) => return Ok(packet),
+            heard @ (Heard::Packet(_) | Heard::Short) => return Ok(heard),
         }
     }
     Ok(if is_over { Heard::End } else { Heard::Nothing })

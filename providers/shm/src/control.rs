@@ -61,6 +61,8 @@ pub(crate) struct Control {
     next_search: Instant,
     /// Whether connections wait until there are descriptors for them.
     is_short: bool,
+    /// Peers whose next packet waits until there are descriptors for what comes along.
+    short_peers: Vec<u32>,
 }
 
 /// A connection that has not said hello.
@@ -116,6 +118,7 @@ impl Control {
             waiting: VecDeque::new(),
             next_search: Instant::now(),
             is_short: false,
+            short_peers: Vec::new(),
         };
         watched(control.watch(control.listener.fd(), STRANGERS))?;
         Ok(control)
@@ -128,7 +131,8 @@ impl Control {
 
     /// Whether somebody is looked for, or has to be looked at again without further notice.
     pub(crate) fn is_restless(&self) -> bool {
-        !self.waiting.is_empty() || !self.early.is_empty() || self.is_short
+        let waits = !self.waiting.is_empty() || !self.early.is_empty();
+        waits || self.is_short || !self.short_peers.is_empty()
     }
 
     /// How long nobody needs to look, if not for ever: a name that is a file may be taken away.
@@ -226,6 +230,41 @@ impl Control {
         if self.is_short && self.watch(self.listener.fd(), STRANGERS).is_ok() {
             self.is_short = false;
         }
+    }
+
+    /// Keeps a connection whose hello cannot be taken until there are descriptors for what comes
+    /// along. Its time to say hello begins anew.
+    pub(crate) fn keep_short(&mut self, mut stranger: Stranger, now: Instant) {
+        if let Err(error) = self.listener.check_descriptors() {
+            self.run_short(&error);
+        }
+        stranger.link.mute();
+        stranger.since = now;
+        self.strangers.push_back(stranger);
+    }
+
+    /// A peer's next packet waits until there are descriptors for what comes along.
+    #[cold]
+    pub(crate) fn wait_for_descriptors(&mut self, index: usize) {
+        if self.waits_for_descriptors(index) {
+            return;
+        }
+        let name = &self.name;
+        complain(
+            "selvedge::shm::ep_ctrl",
+            format_args!("{name}: memory of a peer has to wait until there is a descriptor for it"),
+        );
+        self.short_peers.push(index as u32);
+    }
+
+    /// Whether the next packet of a peer waits until there are descriptors.
+    pub(crate) fn waits_for_descriptors(&self, index: usize) -> bool {
+        self.short_peers.contains(&(index as u32))
+    }
+
+    /// The peers whose next packets may be taken by now.
+    pub(crate) fn take_short_peers(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.short_peers)
     }
 
     /// Whether connections wait until there are descriptors for them.

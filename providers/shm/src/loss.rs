@@ -6,7 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use selvedge::{Errno, Error};
+use selvedge::{CompletionFlags, Context, Errno, Error, OpFlags};
+use selvedge_kit::Report;
 use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::sight::What;
@@ -32,7 +33,8 @@ impl State {
             0 => String::new(),
             count => format!("; what was sent to it is lost: {count}"),
         };
-        let name = &peer.name;
+        self.report_lost(index, &format!("it refuses: {why}: {errno}{lost}"));
+        let name = &self.peers[index].name;
         complain(
             "selvedge::shm::ep_ctrl",
             format_args!("{name} refuses to talk ({errno}): {why}{lost}"),
@@ -44,13 +46,50 @@ impl State {
         );
     }
 
+    /// Messages were reported complete, and a peer that has never answered will not receive them: one
+    /// error says so, without a context, as the error of an inject.
+    fn report_lost(&mut self, index: usize, why: &str) {
+        let peer = &mut self.peers[index];
+        let Some(out) = peer.out.as_ref().filter(|_| peer.inbox.is_none()) else {
+            return;
+        };
+        let unfinished = out.ops.len() + peer.held.len();
+        if out.tx.position() <= unfinished as u64 {
+            return;
+        }
+        let addr = peer.fi_addr(&self.av);
+        let detail = format!("{}: {why}", peer.name);
+        let report = Report {
+            what: CompletionFlags::SEND | CompletionFlags::MSG,
+            context: Context::default(),
+            flags: OpFlags::DEFAULT,
+            completes: false,
+            len: 0,
+        };
+        report.failed(&self.ep, Errno::ConnRefused, addr, detail);
+    }
+
+    /// Ends the contact with a peer after an error in what it says over its socket. If this process is
+    /// short of something, the peer has broken no rule: what it had committed is received first.
     pub(crate) fn cut_off(&mut self, index: usize, error: &Error) {
         let what = error.to_string();
-        if error.errno() == Errno::KeyRejected {
-            complain("selvedge::shm::ep_ctrl", format_args!("{what}"));
-            return self.lose(index, Errno::ConnRefused, &what);
+        match error.errno() {
+            Errno::KeyRejected => {
+                complain("selvedge::shm::ep_ctrl", format_args!("{what}"));
+                self.report_lost(index, &what);
+                self.lose(index, Errno::ConnRefused, &what);
+            }
+            Errno::MFile | Errno::NFile | Errno::NoMem => {
+                let name = &self.peers[index].name;
+                complain(
+                    "selvedge::shm::ep_ctrl",
+                    format_args!("{name} cannot be kept: {what}"),
+                );
+                let why = "this process has too little memory or descriptors for it";
+                self.end(index, Errno::ConnReset, why);
+            }
+            _ => self.quarantine(index, &what),
         }
-        self.quarantine(index, &what);
     }
 
     /// Stops believing a peer that broke the protocol.
@@ -61,6 +100,7 @@ impl State {
             "selvedge::shm::ep_data",
             format_args!("{name} is cut off: {what}"),
         );
+        self.report_lost(index, what);
         self.lose(index, Errno::ConnReset, what);
     }
 

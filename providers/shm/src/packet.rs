@@ -98,6 +98,9 @@ const KIND_RELEASE: u32 = 7;
 const KIND_KEYS: u32 = 5;
 const KIND_WAKE: u32 = 8;
 
+/// Bytes at the front of a packet that tell its kind.
+pub(crate) const HEAD: usize = 16;
+
 /// Bytes of a refusal's text at most.
 const WHY_MAX: usize = SIZE - 24;
 
@@ -253,6 +256,17 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
             why: printable(input.text(WHY_MAX)?),
         }),
         _ => Err(nonsense("its kind")),
+    }
+}
+
+/// How many descriptors come with a packet that begins with these bytes, if its sender keeps to the
+/// rules.
+pub(crate) fn descriptors(head: &[u8]) -> usize {
+    let kind = head.split_last_chunk().map(|(_, kind)| *kind);
+    match kind.map(u32::from_le_bytes) {
+        Some(KIND_HELLO) => 2,
+        Some(KIND_BOUNCE | KIND_BLOCK | KIND_KEYS) => 1,
+        _ => 0,
     }
 }
 
@@ -423,6 +437,30 @@ mod tests {
                 Errno::Proto
             );
         }
+    }
+
+    #[test]
+    fn the_head_of_a_packet_tells_how_many_descriptors_come_with_it() {
+        let table = [
+            (hello().encode(), 2),
+            (encode_bounce(1, 1), 1),
+            (
+                encode_block(&Place {
+                    block: 1,
+                    base: 0,
+                    len: 1,
+                    writable: false,
+                }),
+                1,
+            ),
+            (encode_keys(0), 1),
+            (encode_release(1), 0),
+            (encode_wake(), 0),
+        ];
+        for (packet, count) in table {
+            assert_eq!(descriptors(&packet[..HEAD]), count, "{packet:?}");
+        }
+        assert_eq!(descriptors(&[]), 0);
     }
 
     #[test]

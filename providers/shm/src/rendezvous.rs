@@ -20,7 +20,7 @@ use nix::poll::PollFlags;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
-    accept4, bind, connect, getsockopt, listen, recvmsg, sendmsg, shutdown, socket, sockopt,
+    accept4, bind, connect, getsockopt, listen, recv, recvmsg, sendmsg, shutdown, socket, sockopt,
 };
 use selvedge::{Errno, Error};
 use selvedge_kit::complaint::complain;
@@ -126,15 +126,10 @@ impl Listener {
     /// # Errors
     /// [`Errno::MFile`] when there are not.
     pub(crate) fn check_descriptors(&self) -> Result<(), Error> {
-        let spare = (0..DESCRIPTORS).map(|_| self.fd.fd().try_clone());
-        let spare: Result<Vec<_>, _> = spare.collect();
-        let cause = spare.err().and_then(|cause| cause.raw_os_error());
-        match cause.map(Sys::from_raw) {
-            Some(cause @ (Sys::EMFILE | Sys::ENFILE)) => {
-                let what = "new peers have to wait until there are descriptors for them";
-                Err(failed(what.into(), cause))
-            }
-            _ => Ok(()),
+        let what = "new peers have to wait until there are descriptors for them";
+        match shortage(self.fd.fd(), DESCRIPTORS) {
+            Some(cause) => Err(failed(what.into(), cause)),
+            None => Ok(()),
         }
     }
 
@@ -200,8 +195,10 @@ pub(crate) struct Link {
     fd: Arc<Uninherited>,
     /// Whether the peer's hello has come this way.
     has_heard_hello: bool,
-    /// Where the socket is watched, if it is.
-    watched: Option<Arc<Epoll>>,
+    /// Where the socket is watched and under which token, if it is.
+    watched: Option<(Arc<Epoll>, u64)>,
+    /// Whether its news is not reported there at present.
+    is_muted: bool,
     /// Whether the other process was refused.
     is_refused: bool,
     /// Keeps the socket while it is closed: descriptors may wait in its queue. Dropped after `fd`.
@@ -244,6 +241,7 @@ impl Link {
             fd: Arc::new(Uninherited::new(fd)),
             has_heard_hello: false,
             watched: None,
+            is_muted: false,
             is_refused: false,
             keeper: None,
         }
@@ -299,11 +297,36 @@ impl Link {
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
         let mut event = EpollEvent::new(flags, token);
         match self.watched {
-            None => epoll.add(&*self.fd, event)?,
-            Some(_) => epoll.modify(&*self.fd, &mut event)?,
+            Some(_) if !self.is_muted => epoll.modify(&*self.fd, &mut event)?,
+            _ => epoll.add(&*self.fd, event)?,
         }
-        self.watched = Some(Arc::clone(epoll));
+        self.watched = Some((Arc::clone(epoll), token));
+        self.is_muted = false;
         Ok(())
+    }
+
+    /// Reports no news of the socket until [`Self::unmute`] or [`Self::watch`]: its next packet
+    /// cannot be taken yet, and a thread that waits for news would find it again and again.
+    pub(crate) fn mute(&mut self) {
+        if let Some((epoll, _)) = &self.watched
+            && !self.is_muted
+        {
+            self.is_muted = epoll.delete(&*self.fd).is_ok();
+        }
+    }
+
+    /// Reports news of the socket again.
+    ///
+    /// # Errors
+    /// The system's; it stays mute.
+    pub(crate) fn unmute(&mut self) -> nix::Result<()> {
+        match &self.watched {
+            Some((epoll, token)) if self.is_muted => {
+                let (epoll, token) = (Arc::clone(epoll), *token);
+                self.watch(&epoll, token)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ends a connection to a process that was refused, and reads nothing of what that has sent.
@@ -336,12 +359,19 @@ impl Link {
         }
     }
 
-    /// What arrived next.
+    /// What arrived next. A packet stays where it is while there are no descriptors to take what
+    /// comes along.
     ///
     /// # Errors
-    /// [`Errno::Proto`] for what makes no sense, [`Errno::MFile`] when there were no descriptors
-    /// left to take what came along.
+    /// [`Errno::Proto`] for what makes no sense, [`Errno::MFile`] when more descriptors came along
+    /// than there was room for.
     pub(crate) fn receive(&mut self) -> Result<Heard, Error> {
+        let Some(count) = self.descriptors_ahead()? else {
+            return Ok(Heard::Nothing);
+        };
+        if count > 0 && shortage(self.fd.fd(), count).is_some() {
+            return Ok(Heard::Short);
+        }
         let Some(raw) = self.receive_raw()? else {
             return Ok(Heard::Nothing);
         };
@@ -354,6 +384,23 @@ impl Link {
             return Err(Error::new(Errno::Proto, "a peer says hello twice"));
         }
         Ok(Heard::Packet(Box::new(packet)))
+    }
+
+    /// How many descriptors come with the next packet, if there is one: the descriptors of a packet
+    /// that is taken without room for them are lost.
+    fn descriptors_ahead(&self) -> Result<Option<usize>, Error> {
+        let mut head = [0; packet::HEAD];
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        loop {
+            match recv(self.fd.as_raw_fd(), &mut head, flags) {
+                Ok(len) => return Ok(Some(packet::descriptors(&head[..len]))),
+                Err(Sys::EAGAIN) => return Ok(None),
+                Err(Sys::EINTR) => {}
+                // Reported once, ahead of what the peer had said before.
+                Err(Sys::ECONNRESET) => return Ok(Some(0)),
+                Err(error) => return Err(failed("hearing from a peer".into(), error)),
+            }
+        }
     }
 
     fn receive_raw(&self) -> Result<Option<Raw>, Error> {
@@ -396,9 +443,8 @@ impl Drop for Link {
     fn drop(&mut self) {
         let _ = shutdown(self.fd.as_raw_fd(), Shutdown::Both);
         // The kernel may keep the socket for a while, and it would have news without end.
-        if let Some(epoll) = self.watched.take() {
-            let _ = epoll.delete(&*self.fd);
-        }
+        self.mute();
+        self.watched = None;
         self.keeper = match self.is_refused {
             true => Some(Keeper::of_refused(&self.fd)),
             false => Keeper::of_peer(&self.fd),
@@ -461,6 +507,8 @@ pub(crate) enum Heard {
     Nothing,
     /// A packet.
     Packet(Box<Packet>),
+    /// A packet that waits until there are descriptors for what comes along.
+    Short,
     /// The peer has closed its end.
     End,
 }
@@ -489,6 +537,13 @@ fn memory_files(fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Error> {
     fds.into_iter().for_each(discard);
     let what = "a peer's packet was refused: a descriptor that came along is no memory file";
     Err(Error::new(Errno::Proto, what))
+}
+
+/// Why so many descriptors cannot be made, if that is a shortage of them; `any` is copied to see.
+fn shortage(any: &OwnedFd, count: usize) -> Option<Sys> {
+    let spare: Result<Vec<_>, _> = (0..count).map(|_| any.try_clone()).collect();
+    let cause = Sys::from_raw(spare.err()?.raw_os_error()?);
+    matches!(cause, Sys::EMFILE | Sys::ENFILE).then_some(cause)
 }
 
 fn packet_socket() -> nix::Result<OwnedFd> {

@@ -92,6 +92,8 @@ impl State {
         }
         let is_special = match self.check(index, request) {
             Ok(is_special) => is_special,
+            // Its key table may be what there was no descriptor for.
+            Err(_) if self.control.waits_for_descriptors(index) => return Err(Errno::Again),
             Err((refused, target)) => {
                 self.refuse(index, request, refused, &target);
                 return Ok(());

@@ -251,6 +251,9 @@ impl State {
         }
         let grants = match self.grants(index, access) {
             Ok(grants) => grants,
+            Err(_) if self.control.waits_for_descriptors(index) => {
+                return Err((Errno::Again, local));
+            }
             Err((place, denied)) => {
                 drop(local);
                 self.deny(index, access, &place, denied);

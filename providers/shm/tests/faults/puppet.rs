@@ -162,7 +162,8 @@ impl Strings {
                 return word(self.side().recv(kind, FiAddr::UNSPEC, len as usize, tag));
             }
             "next" => return self.next(),
-            "drive" => self.drives = args[0] == "on",
+            "drive" if matches!(args[0], "on" | "off") => self.drives = args[0] == "on",
+            "drive" => (0..number(args[0])).for_each(|_| self.side().drive()),
             "stream" => self.stream(args, u64::MAX),
             "stream-exec" => self.stream(args, number(args[3])),
             "fork" if args[0] == "Libc" => return child(Fork::Libc).to_string(),

@@ -12,6 +12,7 @@ use crate::contact::unique;
 use crate::denial::{deny, in_a_thread};
 use crate::process::{Puppet, alone};
 use crate::side::{Kind, Side, content, info};
+use crate::special::{mapped, met};
 use crate::tally::Tally;
 
 /// Lets the process have `more` descriptors than it has now, and no others.
@@ -85,6 +86,113 @@ fn when_descriptors_are_short_new_peers_wait_and_old_ones_go_on() {
         puppets[0].ask("drive on");
         a.send(Kind::Delivered, new, 8, 50).unwrap();
         a.next().ok();
+    });
+}
+
+#[test]
+fn what_a_peer_announces_waits_for_a_descriptor_and_no_message_is_lost() {
+    alone(|| {
+        for (number, last_order) in [(100, "drive off"), (200, "close"), (300, "exit")] {
+            let mut us = Side::new();
+            let (mut puppet, index, _) = met(&mut us);
+            limit_descriptors(0);
+            assert_eq!(puppet.ask("alloc 1 8192 0"), "ok");
+            for number in number..number + 5 {
+                assert_eq!(
+                    puppet.ask(&format!("send Tagged {index} 3000 {number}")),
+                    "ok"
+                );
+                assert_eq!(puppet.ask("next"), format!("done {number}"));
+            }
+            puppet.tell(last_order);
+            // The news that there is no descriptor for comes first.
+            (0..10_000).for_each(|_| us.drive());
+            for number in number..number + 5 {
+                us.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number).unwrap();
+                assert!(us.next().ok().bytes == content(number, 3000));
+            }
+            let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+            setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+            if last_order == "drive off" {
+                us.until(|_| mapped() == 1);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_large_message_waits_for_the_descriptor_of_its_segments() {
+    alone(|| {
+        let mut us = Side::with(None, &[("FI_SHM_PROTOCOL", "bounce")]);
+        let (mut puppet, index, _) = met(&mut us);
+        limit_descriptors(0);
+        us.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
+        us.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 2).unwrap();
+        puppet.ask(&format!("send Tagged {index} 1048576 1"));
+        puppet.ask(&format!("send Tagged {index} 8 2"));
+        (0..10).for_each(|_| {
+            puppet.ask("drive 1000");
+            (0..1000).for_each(|_| us.drive());
+        });
+        assert_eq!(us.next().ok().context, 2);
+        puppet.ask("drive on");
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+        assert!(us.next().ok().bytes == content(1, 1 << 20));
+    });
+}
+
+#[test]
+fn memory_that_is_short_for_what_a_peer_announces_loses_no_message() {
+    alone(|| {
+        let params = [
+            ("FI_SHM_PROTOCOL", "bounce"),
+            ("FI_SHM_UNEXPECTED_SIZE", "8k"),
+        ];
+        let mut us = Side::with(None, &params);
+        let (mut puppet, index, _) = met(&mut us);
+        us.recv(Kind::Tagged, FiAddr::UNSPEC, 1 << 20, 1).unwrap();
+        let order = format!("send Tagged {index} 1048576 1");
+        assert_eq!(puppet.ask(&order), "ok");
+        // The message is offered, and asked for in segments.
+        (0..10_000).for_each(|_| us.drive());
+        for number in 2..22 {
+            let order = format!("send Tagged {index} 3000 {number}");
+            assert_eq!(puppet.ask(&order), "ok");
+        }
+        puppet.ask("drive 10000");
+        deny("mmap", libc::ENOMEM);
+        (0..10_000).for_each(|_| us.drive());
+        for number in 2..22 {
+            us.recv(Kind::Tagged, FiAddr::UNSPEC, 3000, number).unwrap();
+        }
+        let mut events: Vec<_> = (1..22).map(|_| us.next()).collect();
+        events.sort_by_key(|event| event.context);
+        assert_eq!(events.remove(0).errno(), Errno::ConnReset);
+        for (number, event) in (2..22).zip(events) {
+            assert!(event.ok().bytes == content(number, 3000));
+        }
+    });
+}
+
+#[test]
+fn a_refusal_reports_the_loss_of_messages_that_were_complete() {
+    alone(|| {
+        let (mut a, mut b) = (Side::new(), Side::new());
+        let to_b = a.insert(b.name());
+        for number in 1..=3 {
+            a.send(Kind::Tagged, to_b, 8, number).unwrap();
+            assert_eq!(a.next().ok().context, number);
+        }
+        deny("mmap", libc::ENOMEM);
+        let event = a.next_with(&mut [&mut b]);
+        assert_eq!((event.context, event.errno()), (0, Errno::ConnRefused));
+        assert_eq!(event.src, to_b);
+        let detail = event.error.unwrap().detail;
+        assert!(
+            detail.ends_with("what was sent to it is lost: 3"),
+            "{detail}"
+        );
     });
 }
 

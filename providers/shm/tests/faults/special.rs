@@ -14,7 +14,7 @@ use crate::side::{Kind, Side, content};
 const MIB: usize = 1 << 20;
 
 /// Files of special memory that this process has mapped.
-fn mapped() -> usize {
+pub(crate) fn mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines()
         .filter(|line| line.contains("memfd:selvedge-special"))
