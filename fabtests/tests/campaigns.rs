@@ -77,10 +77,11 @@ fn adversaries_harm_nobody_but_themselves() {
             "tables",
             "retractions",
             "blocks",
+            "talk",
             "files",
         ]
         .map(|row| rows.contains(row))
-            == [true; 7],
+            == [true; 8],
         "{rows:?}"
     );
 }

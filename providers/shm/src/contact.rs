@@ -30,6 +30,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sockets between two endpoints: one that we opened, one that the peer did.
 const LINKS_MAX: usize = 2;
+/// Packets of a peer that one poll of the sockets takes. Those behind them are news again.
+pub(crate) const PACKETS: usize = 16;
+/// More packets than wait in a socket: each takes some 700 bytes of its buffer, which a process without
+/// privileges makes as large as `net.core.wmem_max` twice.
+pub(crate) const PACKETS_AHEAD: usize = 1024;
 
 impl State {
     /// Makes sure that a message to the peer can be written: there is an outbox, and somebody has
@@ -274,8 +279,11 @@ impl State {
             return refuse(link, &error);
         }
         let index = self.peer_met(&introduction.hello.name);
-        // What the peer said over the socket that we opened comes first.
-        self.hear(index);
+        // What the peer said over the socket that we opened comes first, all of it if it has ended.
+        match has_ended(&self.peers[index]) {
+            true => self.hear(index),
+            false => _ = self.hear_some(index),
+        }
         let peer = &self.peers[index];
         let is_known = peer.incarnation == Some(introduction.hello.incarnation);
         let is_ending = matches!(peer.state, PeerState::Ending { .. });
@@ -370,16 +378,24 @@ impl State {
         self.show_now(Instant::now());
     }
 
-    /// Hears what a peer says, and does what has waited for it.
+    /// Hears what a peer has said so far, and does what has waited for it.
     pub(crate) fn hear(&mut self, index: usize) {
         self.listen(index);
         self.go_on(index);
     }
 
+    /// Hears as much of a peer as one poll of the sockets does, and does what has waited for it. Says
+    /// whether that was all.
+    pub(crate) fn hear_some(&mut self, index: usize) -> bool {
+        let is_all = self.listen_until(index, PACKETS, |_| false);
+        self.go_on(index);
+        is_all
+    }
+
     /// Hears what there is news of. Most of the time a peer has woken us, and that is all: whatever
     /// is behind it is news again at the next look.
     fn hear_news(&mut self, index: usize) {
-        self.listen_until(index, |packet| matches!(packet, Packet::Wake));
+        self.listen_until(index, PACKETS, |packet| matches!(packet, Packet::Wake));
         self.go_on(index);
     }
 
@@ -392,38 +408,50 @@ impl State {
                 return self.cut_off(index, &error.because(cause));
             }
         }
-        self.hear(index);
+        self.hear_news(index);
     }
 
-    /// Hears all that a peer says, and notices its end.
+    /// Hears all that a peer has said when this is called, and notices its end. What a peer says
+    /// meanwhile is heard up to as much as a socket keeps.
     pub(crate) fn listen(&mut self, index: usize) {
-        self.listen_until(index, |_| false);
+        self.listen_until(index, PACKETS_AHEAD, |_| false);
     }
 
-    fn listen_until(&mut self, index: usize, is_last: fn(&Packet) -> bool) {
-        let mut goes_on = true;
-        while goes_on {
+    /// Hears so many packets at most. Says whether no more of them wait.
+    fn listen_until(&mut self, index: usize, most: usize, is_last: fn(&Packet) -> bool) -> bool {
+        for _ in 0..most {
             match next_packet(&mut self.peers[index]) {
-                Ok(Heard::Nothing) => return,
+                Ok(Heard::Nothing) => return true,
                 Ok(Heard::Short) => {
                     self.peers[index].links.iter_mut().for_each(Link::mute);
-                    return self.control.wait_for_descriptors(index);
+                    self.control.wait_for_descriptors(index);
+                    return true;
                 }
                 Ok(Heard::End) => {
-                    return self.end(index, Errno::ConnReset, "it has closed or died");
+                    self.end(index, Errno::ConnReset, "it has closed or died");
+                    return true;
                 }
                 Ok(Heard::Packet(packet)) => {
                     if let Packet::Refusal { errno, why } = *packet {
-                        return self.refused(index, errno, &why);
+                        self.refused(index, errno, &why);
+                        return true;
                     }
-                    goes_on = !is_last(&packet);
+                    let is_last = is_last(&packet);
                     if let Err(error) = self.understand(index, *packet) {
-                        return self.cut_off(index, &error);
+                        self.cut_off(index, &error);
+                        return true;
+                    }
+                    if is_last {
+                        return false;
                     }
                 }
-                Err(error) => return self.cut_off(index, &error),
+                Err(error) => {
+                    self.cut_off(index, &error);
+                    return true;
+                }
             }
         }
+        false
     }
 
     fn understand(&mut self, index: usize, packet: Packet) -> Result<(), Error> {
@@ -506,6 +534,11 @@ fn heard(peer: &mut Peer) -> Result<Heard, Error> {
         }
     }
     Ok(if is_over { Heard::End } else { Heard::Nothing })
+}
+
+/// Whether the peer has closed a socket or its process has ended: it says no more than waits there.
+fn has_ended(peer: &Peer) -> bool {
+    is_over(peer) || peer.links.iter().any(Link::is_over)
 }
 
 /// Whether the peer's process has ended.

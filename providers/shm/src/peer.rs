@@ -92,8 +92,9 @@ pub(crate) struct Peer {
     pub(crate) blocks: Blocks,
     /// What of it our one-sided operations used last.
     pub(crate) windows: Windows,
-    /// Whether something waits for what the peer may have said over the socket.
-    pub(crate) wants_news: bool,
+    /// Packets that the peer may have sent over the socket before something began to wait for one of
+    /// them.
+    pub(crate) news_ahead: usize,
     /// What the peer lets us do with its memory.
     pub(crate) keys: PeerKeys,
     /// Memory of its messages that wait for a receive, in bytes.
@@ -251,7 +252,7 @@ impl Peer {
             choice: Choice::default(),
             blocks: Blocks::default(),
             windows: Windows::default(),
-            wants_news: false,
+            news_ahead: 0,
             keys: PeerKeys::default(),
             kept: 0,
             is_hot: false,

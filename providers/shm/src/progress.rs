@@ -7,6 +7,7 @@ use selvedge_kit::cq::Sink;
 use crate::atomic::answer;
 use crate::choice::Way;
 use crate::cmd::Nonsense;
+use crate::contact::PACKETS;
 use crate::peer::Peer;
 use crate::proto::iov::Stage;
 use crate::proto::{iov, sar};
@@ -129,9 +130,7 @@ impl State {
         let mut place = 0;
         while let Some(&index) = self.active.get(place) {
             let index = index as usize;
-            if std::mem::take(&mut self.peers[index].wants_news) {
-                self.hear(index);
-            }
+            self.hear_wanted_news(index);
             self.go_on(index);
             match self.move_transfer(index) {
                 Ok(moved) => done += moved,
@@ -145,6 +144,14 @@ impl State {
             }
         }
         done
+    }
+
+    /// Hears what a peer has said before something began to wait for it, a few packets at a time.
+    fn hear_wanted_news(&mut self, index: usize) {
+        let ahead = std::mem::take(&mut self.peers[index].news_ahead);
+        if ahead > 0 && !self.hear_some(index) {
+            self.peers[index].news_ahead = ahead.saturating_sub(PACKETS);
+        }
     }
 
     pub(crate) fn move_transfer(&mut self, index: usize) -> Result<usize, Nonsense> {
@@ -161,7 +168,9 @@ impl State {
         moved += sar::take_answers(peer, config, ep, addr)?;
         moved += sar::send_aborts(peer) + usize::from(sar::stream(peer)?);
         moved += sar::receive(peer, ep, addr)?;
-        if let Some(msg_id) = pulled(peer) {
+        if peer.news_ahead == 0
+            && let Some(msg_id) = pulled(peer)
+        {
             moved += iov::step(peer, ep, addr, msg_id);
         }
         Ok(moved)

@@ -37,6 +37,8 @@ use crate::user;
 pub(crate) const BACKLOG: i32 = 4096;
 /// Descriptors that the kernel lets come with a packet (`SCM_MAX_FD`).
 const MAX_FDS: usize = 253;
+/// Packets that are read of a connection that is refused.
+const UNREAD: usize = 16;
 /// Descriptors of a new peer: its socket and its process, our memory for it, its memory and doorbell,
 /// and a chunk of keys.
 const DESCRIPTORS: usize = 6;
@@ -352,8 +354,9 @@ impl Link {
     pub(crate) fn refuse(mut self, error: &Error) {
         self.is_refused = true;
         // What was said is read first: a socket that is closed over unread packets takes back its
-        // own last words.
-        while matches!(self.receive_raw(), Ok(Some(raw)) if raw.len > 0) {}
+        // own last words. A peer that has said more than peers say before an answer gets none.
+        let is_more = |raw| matches!(raw, Ok(Some(Raw { len: 1.., .. })));
+        (0..UNREAD).any(|_| !is_more(self.receive_raw()));
         if self.send(&packet::encode_refusal(error), &[]).is_err() {
             log::debug!(target: "selvedge::shm::ep_ctrl", "nobody is left to be refused");
         }
@@ -597,6 +600,27 @@ mod tests {
         let again = Listener::bind(&name, None);
         child.join().unwrap();
         assert!(again.is_ok(), "{again:?}");
+    }
+
+    #[test]
+    fn a_connection_that_talks_without_end_is_read_a_little_when_it_is_refused() {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let (ours, theirs) =
+            nix::sys::socket::socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
+                .unwrap();
+        let unread = ours.try_clone().unwrap();
+        let said = || {
+            send(
+                &Uninherited::new(theirs.try_clone().unwrap()),
+                &packet::encode_wake(),
+                &[],
+            )
+        };
+        let count = (0..100).take_while(|_| said().is_ok()).count();
+        Link::new(ours).refuse(&Error::new(Errno::Proto, "nonsense"));
+        let left = || recv(unread.as_raw_fd(), &mut [0; 1], MsgFlags::empty());
+        let left = (0..count).take_while(|_| matches!(left(), Ok(1))).count();
+        assert_eq!(count - left, UNREAD);
     }
 
     #[test]

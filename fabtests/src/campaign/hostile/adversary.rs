@@ -14,7 +14,7 @@ use super::dictionary::number;
 use super::intruder::{Intruder, Trick};
 use super::raw::{Raw, common, honest};
 use super::speech::{Heard, Line, PACKET, Sizes, hello};
-use super::{files, hoard};
+use super::{files, hoard, talk};
 use crate::campaign::actor;
 use crate::campaign::random::Random;
 
@@ -73,13 +73,15 @@ pub(crate) enum Attack {
     Retractions,
     /// Blocks of memory without end, under several names.
     Blocks,
+    /// Packets without end, of which each is in order.
+    Talk,
     /// The victim's memory files, found through its descriptors and cut short.
     Files,
 }
 
 impl Attack {
     /// Every kind, with its name in reports.
-    pub(crate) const ALL: [(&'static str, Self); 12] = [
+    pub(crate) const ALL: [(&'static str, Self); 13] = [
         ("commands", Self::Commands),
         ("cursors", Self::Cursors),
         ("endless", Self::Endless),
@@ -91,6 +93,7 @@ impl Attack {
         ("connections", Self::Connections),
         ("retractions", Self::Retractions),
         ("blocks", Self::Blocks),
+        ("talk", Self::Talk),
         ("files", Self::Files),
     ];
 
@@ -104,7 +107,7 @@ impl Attack {
             Self::Tables => Some(Trick::Tables),
             Self::Flips => Some(Trick::All),
             Self::Retractions => Some(Trick::Retractions),
-            Self::Greetings | Self::Connections | Self::Blocks | Self::Files => None,
+            Self::Greetings | Self::Connections | Self::Blocks | Self::Talk | Self::Files => None,
         }
     }
 }
@@ -143,6 +146,7 @@ pub(crate) fn live(
         (Some(trick), attack) => intrude(order, attack, trick, &mut random, meanwhile),
         (None, Attack::Greetings) => greet(order, &mut random, meanwhile),
         (None, Attack::Blocks) => hoard::blocks(order, &mut random, meanwhile),
+        (None, Attack::Talk) => talk::packets(order, &mut random, meanwhile),
         (None, Attack::Files) => files::cut_short(order, meanwhile),
         (None, _) => crowd(order, &mut random, meanwhile),
     }

@@ -13,6 +13,7 @@ mod hoard;
 mod intruder;
 mod raw;
 mod speech;
+mod talk;
 
 use std::time::{Duration, Instant};
 

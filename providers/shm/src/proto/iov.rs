@@ -21,6 +21,7 @@ use crate::choice::{Watch, Way};
 use crate::cma::Target;
 use crate::cmd::{Header, IOV_LIMIT, Nonsense, Offer};
 use crate::config::{Config, Protocol};
+use crate::contact::PACKETS_AHEAD;
 use crate::peer::{Inbox, Op, OpBody, Peer};
 use crate::sight::way;
 use crate::smr::bounce::Filled;
@@ -338,7 +339,7 @@ pub(crate) fn start(
     };
     if way == Way::Special && !incoming.pieces.are_mapped(&peer.blocks) {
         // The news of the block comes over the socket, which the message has overtaken.
-        peer.wants_news = true;
+        peer.news_ahead = PACKETS_AHEAD;
     }
     let moving = Moving {
         into,
@@ -349,7 +350,7 @@ pub(crate) fn start(
     };
     incoming.stage = Stage::Moving(moving);
     match way {
-        Way::Special if peer.wants_news => {}
+        _ if way != Way::Bounce && peer.news_ahead > 0 => {}
         Way::Cma | Way::Special => drop(step(peer, ep, src, msg_id)),
         Way::Bounce => bounce(peer, ep, src, msg_id),
     }

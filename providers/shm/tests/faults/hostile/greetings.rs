@@ -8,7 +8,7 @@ use selvedge::FiAddr;
 use selvedge_shm::smr::doorbell::Doorbell;
 use selvedge_shm::smr::{Memory, Writers};
 
-use super::{Hostile, Intruder, Scene, hello, region};
+use super::{BLOCK, Hostile, Intruder, RELEASE, Scene, hello, packet, region};
 use crate::contact::unique;
 use crate::death::Random;
 use crate::process::alone;
@@ -123,6 +123,45 @@ fn strangers_with_ever_new_names_and_bad_regions_leave_no_memory() {
         }
         let grown = private().saturating_sub(baseline);
         assert!(grown < 1 << 20, "memory has grown by {grown} bytes");
+        scene.goes_on();
+    });
+}
+
+/// Announces and frees a block until the socket is full. How many packets had room.
+fn talk(hostile: &Hostile, memory: &Memory, block: &mut u64) -> usize {
+    for said in 0.. {
+        let is_news = block.is_multiple_of(2);
+        let mut bytes = packet(if is_news { BLOCK } else { RELEASE });
+        for field in [*block / 2 + 1, 1 << 20, 4096, 0] {
+            bytes.extend(field.to_le_bytes());
+        }
+        bytes.resize(256, 0);
+        let fds = [memory.fd()];
+        if !hostile.try_say(&bytes, if is_news { &fds } else { &[] }) {
+            return said;
+        }
+        *block += 1;
+    }
+    unreachable!("a socket has bounds")
+}
+
+#[test]
+fn a_peer_that_talks_without_end_is_heard_a_few_packets_at_a_time() {
+    alone(|| {
+        let mut scene = Scene::new();
+        let intruder = Intruder::enter(&mut scene.victim, &unique("talks"), 1, &7);
+        let (memory, mut block) = (Memory::create(4096, Writers::Owner).unwrap(), 0);
+        assert!(talk(&intruder.hostile, &memory, &mut block) > 100);
+        for _ in 0..20 {
+            let heard = loop {
+                scene.victim.drive();
+                match talk(&intruder.hostile, &memory, &mut block) {
+                    0 => {}
+                    heard => break heard,
+                }
+            };
+            assert!(heard <= 32, "{heard} packets were heard in one poll");
+        }
         scene.goes_on();
     });
 }

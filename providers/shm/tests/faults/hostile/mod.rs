@@ -43,6 +43,7 @@ const HELLO: u32 = 1;
 const BOUNCE: u32 = 2;
 const KEYS: u32 = 5;
 const BLOCK: u32 = 6;
+const RELEASE: u32 = 7;
 
 /// A good pair, and the endpoint of it that is attacked.
 pub(crate) struct Scene {
@@ -127,12 +128,17 @@ impl Hostile {
 
     /// Sends a packet; the victim may have hung up already.
     pub(crate) fn say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
+        let _ = self.try_say(packet, fds);
+    }
+
+    /// Sends a packet. Says whether there was room.
+    fn try_say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
         let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&fds)];
         let rights = if fds.is_empty() { &[][..] } else { &rights };
         let iov = [IoSlice::new(packet)];
         let flags = MsgFlags::MSG_NOSIGNAL;
-        let _ = sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &iov, rights, flags, None);
+        sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &iov, rights, flags, None).is_ok()
     }
 
     /// What the victim says: `None` when it has hung up, nothing while it is silent.
