@@ -105,7 +105,7 @@ fn shared(words: usize) -> std::io::Result<(MmapRaw, OwnedFd)> {
     posix_fallocate(&file, 0, (words * 8) as i64)?;
     let map = MmapOptions::new().len(words * 8).map_raw(&file)?;
     // Readers find it in `/proc/PID/fd`, where every process of this user could cut it short.
-    seal(&file, Writers::Owner)?;
+    seal(&file, words * 8, Writers::Owner)?;
     Ok((map, file))
 }
 

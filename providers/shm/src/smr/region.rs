@@ -169,7 +169,7 @@ impl Memory {
         fallocate(&fd, FallocateFlags::empty(), 0, len as i64).map_err(|e| failed(what(), e))?;
         let file = File::from(fd);
         let mapping = Mapping::writable(&file, len)?;
-        seal(&file, writers).map_err(|e| failed(what(), e))?;
+        seal(&file, len, writers).map_err(|e| failed(what(), e))?;
         Ok(Self { file, mapping })
     }
 

@@ -80,7 +80,8 @@ impl Block {
         .map_err(|cause| failed(format!("special memory of {len} bytes"), cause))?;
         let mapping = Mapping::writable(&file, len)?;
         mapping.withhold();
-        seal(&file, writers).map_err(|cause| failed("sealing special memory".into(), cause))?;
+        seal(&file, len, writers)
+            .map_err(|cause| failed("sealing special memory".into(), cause))?;
         let bytes = Bytes::new(mapping, 0, len);
         Ok((Self { bytes }, file.into()))
     }
@@ -236,7 +237,7 @@ mod tests {
     fn memory_that_is_not_all_there_is_refused() {
         let file = File::from(memory_file(MFdFlags::empty()).unwrap());
         ftruncate(&file, 8192).unwrap();
-        seal(&file, Writers::Anybody).unwrap();
+        seal(&file, 8192, Writers::Anybody).unwrap_err();
         let refused = PeerBlock::attach(file.into(), 8192, true).unwrap_err();
         assert_eq!(refused.errno(), Errno::Proto);
         assert!(refused.what().contains("committed"), "{refused}");
@@ -250,7 +251,7 @@ mod tests {
         };
         let file = File::from(fd);
         ftruncate(&file, HUGE_PAGE as i64).unwrap();
-        seal(&file, Writers::Anybody).unwrap();
+        seal(&file, HUGE_PAGE, Writers::Anybody).unwrap_err();
         for writable in [false, true] {
             let fd = file.try_clone().unwrap().into();
             let refused = PeerBlock::attach(fd, HUGE_PAGE, writable).unwrap_err();
