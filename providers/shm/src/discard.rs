@@ -28,18 +28,22 @@ use selvedge_kit::inherit::Uninherited;
 const COLLECTS_ASIDE: (u32, u32) = (6, 9);
 /// Threads that close descriptors at a time, on an older kernel.
 const THREADS_MAX: usize = 8;
+/// Descriptors that go into a queue in one message: `SCM_MAX_FD` but that of the queue itself.
+const HELD: usize = 252;
 
 /// Threads that are closing a descriptor.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Closes a descriptor of a process that was refused, without waiting.
-pub(crate) fn discard(fd: OwnedFd) {
-    match Collected::hold(fd.as_fd()) {
+/// Closes the descriptors that came with a packet of a process that was refused, without waiting: all
+/// of them together, by the kernel or in one thread.
+pub(crate) fn discard(fds: Vec<OwnedFd>) {
+    let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    match Collected::hold(&borrowed) {
         Some(collected) => {
-            drop(fd);
+            drop(fds);
             drop(collected);
         }
-        None => drop_in_thread(fd),
+        None => drop_in_thread(fds),
     }
 }
 
@@ -67,7 +71,7 @@ impl Keeper {
 
     /// Keeps a socket of a process of our own user, where that takes no thread.
     pub(crate) fn of_peer(socket: &Arc<Uninherited>) -> Option<Self> {
-        let collected = Collected::hold(socket.as_fd());
+        let collected = Collected::hold(&[socket.as_fd()]);
         collected.map(|by| Self::Collected { _by: by })
     }
 }
@@ -88,19 +92,22 @@ pub(crate) struct Collected {
 }
 
 impl Collected {
-    /// Has the kernel let go of a socket once it is closed here. `None` where the kernel would do so
-    /// in this thread, or is short of something.
-    fn hold(socket: BorrowedFd<'_>) -> Option<Self> {
+    /// Has the kernel let go of descriptors once they are closed here. `None` where the kernel would do
+    /// so in this thread, or is short of something.
+    fn hold(fds: &[BorrowedFd<'_>]) -> Option<Self> {
         if !collects_aside() {
             return None;
         }
         let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
         let (queue, way_in) = socketpair(AddressFamily::Unix, kind, None, flags).ok()?;
-        let fds = [socket.as_raw_fd(), queue.as_raw_fd()];
-        let rights = [ControlMessage::ScmRights(&fds)];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let iov = [IoSlice::new(&[0])];
-        sendmsg::<UnixAddr>(way_in.as_raw_fd(), &iov, &rights, flags, None).ok()?;
+        for some in fds.chunks(HELD) {
+            let mut held: Vec<_> = some.iter().map(AsRawFd::as_raw_fd).collect();
+            held.push(queue.as_raw_fd());
+            let rights = [ControlMessage::ScmRights(&held)];
+            let iov = [IoSlice::new(&[0])];
+            sendmsg::<UnixAddr>(way_in.as_raw_fd(), &iov, &rights, flags, None).ok()?;
+        }
         Some(Self {
             _queue: queue,
             _way_in: way_in,
@@ -125,7 +132,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Drops a descriptor in a thread of its own; in this one if there can be none.
+/// Drops descriptors in a thread of their own; in this one if there can be none.
 fn drop_in_thread(fd: impl Send + 'static) {
     THREADS.fetch_add(1, Ordering::Relaxed);
     let kept = Arc::new(Mutex::new(Some(fd)));
@@ -180,8 +187,49 @@ mod tests {
     #[test]
     fn a_last_close_that_waits_holds_up_no_thread_of_the_caller() {
         let (sender, receiver) = lingering();
-        discard(sender);
+        discard(vec![sender]);
         read_to_the_end(receiver);
+    }
+
+    /// Threads of this process that close descriptors.
+    fn closing() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        names
+            .filter(|name| {
+                name.as_ref()
+                    .is_ok_and(|name| name.starts_with("selvedge-close"))
+            })
+            .count()
+    }
+
+    #[test]
+    fn descriptors_of_one_packet_take_one_thread_at_most() {
+        let mut receivers = Vec::new();
+        for discard in [discard, drop_in_thread] {
+            let mut fds = Vec::new();
+            for _ in 0..20 {
+                let (sender, receiver) = lingering();
+                fds.push(sender);
+                receivers.push(receiver);
+            }
+            // As many as come with a packet.
+            let more = (fds.len()..253).map(|_| fds[0].try_clone().unwrap());
+            let more: Vec<_> = more.collect();
+            fds.extend(more);
+            if collects_aside() {
+                let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+                assert!(Collected::hold(&borrowed).is_some());
+            }
+            discard(fds);
+        }
+        assert!(closing() <= 4, "{} threads", closing());
+        // All at once: they are closed one after the other.
+        let read = |receiver| thread::spawn(|| read_to_the_end(receiver));
+        let readers: Vec<_> = receivers.into_iter().map(read).collect();
+        readers
+            .into_iter()
+            .for_each(|reader| reader.join().unwrap());
     }
 
     #[test]

@@ -537,7 +537,7 @@ fn memory_files(fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Error> {
     if fds.iter().all(is_memory) {
         return Ok(fds);
     }
-    fds.into_iter().for_each(discard);
+    discard(fds);
     let what = "a peer's packet was refused: a descriptor that came along is no memory file";
     Err(Error::new(Errno::Proto, what))
 }
