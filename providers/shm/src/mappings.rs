@@ -3,7 +3,9 @@
 //! The kernel gives a process so many mappings for everything that it does (`vm.max_map_count`).
 //! Blocks of peers have half of them. A peer may map one more as long as it has fewer than are left:
 //! one peer alone gets half of all, two get a third each, and however many take what they can, there
-//! is something left for the next (dynamic thresholds, Choudhury and Hahne 1998).
+//! is something left for the next (dynamic thresholds, Choudhury and Hahne 1998). All memory of peers
+//! together, regions, keys and bounce segments of connections among it, has three quarters: the
+//! application keeps the others.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,10 +22,16 @@ pub(crate) struct Mappings {
 pub(crate) struct Mapped(&'static Mappings);
 
 impl Mappings {
-    /// Those of this process.
-    pub(crate) fn of_process() -> &'static Self {
-        static OF_PROCESS: OnceLock<Mappings> = OnceLock::new();
-        OF_PROCESS.get_or_init(|| Self::new(most() / 2))
+    /// Those of this process for blocks of peers.
+    pub(crate) fn of_blocks() -> &'static Self {
+        static OF_BLOCKS: OnceLock<Mappings> = OnceLock::new();
+        OF_BLOCKS.get_or_init(|| Self::new(most() / 2))
+    }
+
+    /// Those of this process for all memory of peers.
+    pub(crate) fn of_peers() -> &'static Self {
+        static OF_PEERS: OnceLock<Mappings> = OnceLock::new();
+        OF_PEERS.get_or_init(|| Self::new(most() / 4 * 3))
     }
 
     const fn new(limit: usize) -> Self {
@@ -58,6 +66,15 @@ fn most() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_all_is_reached_and_freed_again() {
+        let mappings: &'static Mappings = Box::leak(Box::new(Mappings::new(4)));
+        let mut all: Vec<_> = (0..4).map(|_| mappings.take(0).unwrap()).collect();
+        assert!(mappings.take(0).is_none());
+        all.pop();
+        assert!(mappings.take(0).is_some());
+    }
 
     /// As many as a peer can have.
     fn grab(mappings: &'static Mappings) -> Vec<Mapped> {

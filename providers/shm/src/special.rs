@@ -265,7 +265,7 @@ impl Blocks {
             return Ok(());
         }
         // Blocks beyond the peer's share are reached another way.
-        let Some(_mapped) = Mappings::of_process().take(self.by_number.len()) else {
+        let Some(_mapped) = Mappings::of_blocks().take(self.by_number.len()) else {
             return Ok(());
         };
         match PeerBlock::attach(fd, len, place.writable) {

@@ -34,6 +34,7 @@ use super::layout::{
 use super::map::{Addr, UNSPEC};
 use super::resp_queue::{RespReceiver, RespSender};
 use super::sync::{Ordering, Words, order};
+use crate::mappings::{Mapped, Mappings};
 
 /// Memory that is mapped until the last user lets go.
 pub struct Mapping {
@@ -42,6 +43,8 @@ pub struct Mapping {
     birth: Birth,
     /// Whether forked children have a hole in its place.
     withheld: OnceLock<bool>,
+    /// Of a peer's memory, its part of the mappings that those may have.
+    _mapped: Option<Mapped>,
     #[cfg(loom)]
     content: Arc<super::model::Content>,
 }
@@ -51,21 +54,27 @@ impl Mapping {
     pub(super) fn writable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
         let memory = MmapOptions::new().len(len).map_raw(file);
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes"), e))?;
-        Ok(Self::new(memory, true, file))
+        Ok(Self::new(memory, true, file, None))
     }
 
-    /// Maps `len` bytes of `file` for reading.
-    fn readable(file: &File, len: usize) -> Result<Arc<Self>, Error> {
-        let memory = MmapOptions::new().len(len).map_raw_read_only(file);
+    /// Maps `len` bytes of a peer's `file`.
+    fn foreign(file: &File, len: usize, writable: bool) -> Result<Arc<Self>, Error> {
+        let mapped = Mappings::of_peers().take(0);
+        let mapped = mapped.ok_or_else(|| Error::new(Errno::NoMem, TOO_MANY))?;
+        let mut options = MmapOptions::new();
+        let memory = match writable {
+            true => options.len(len).map_raw(file),
+            false => options.len(len).map_raw_read_only(file),
+        };
         let memory = memory.map_err(|e| failed(format!("mapping {len} bytes of a peer"), e))?;
-        Ok(Self::new(memory, false, file))
+        Ok(Self::new(memory, writable, file, Some(mapped)))
     }
 
     #[cfg_attr(
         not(loom),
         expect(unused_variables, reason = "models look at the file")
     )]
-    fn new(memory: MmapRaw, writable: bool, file: &File) -> Arc<Self> {
+    fn new(memory: MmapRaw, writable: bool, file: &File, mapped: Option<Mapped>) -> Arc<Self> {
         Arc::new(Self {
             #[cfg(loom)]
             content: super::model::Content::of(file, memory.len()),
@@ -73,6 +82,7 @@ impl Mapping {
             writable,
             birth: Birth::here(),
             withheld: OnceLock::new(),
+            _mapped: mapped,
         })
     }
 
@@ -212,12 +222,11 @@ pub(crate) fn map_foreign(fd: OwnedFd, len: usize, writable: bool) -> Result<Arc
     if metadata.blocks() * BLOCK < real {
         return Err(refused("its memory is not committed"));
     }
-    if writable {
-        Mapping::writable(&file, len)
-    } else {
-        Mapping::readable(&file, len)
-    }
+    Mapping::foreign(&file, len, writable)
 }
+
+const TOO_MANY: &str = "peers have as many mappings as they may in this process \
+                        (three quarters of vm.max_map_count): no more of their memory is mapped";
 
 /// Why memory in reserved huge pages is not mapped: a hole in it takes its page from a pool that may
 /// be empty when the memory is touched again, which ends the process. A hole in other memory is
