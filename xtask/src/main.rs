@@ -6,6 +6,7 @@ mod fuzz;
 mod install;
 mod nightly;
 mod plant;
+mod size;
 mod test;
 
 use std::path::PathBuf;
@@ -70,6 +71,7 @@ fn run() -> anyhow::Result<String> {
         "tsan" => nightly::tsan(is_short),
         "test" => test::test(&arguments),
         "plant" => plant::plant(only.as_deref()),
+        "size" => size::size(),
         other => bail!("{other:?} is no task\n\n{USAGE}"),
     }
 }
@@ -92,6 +94,7 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask fuzz
        cargo xtask miri [--short]
        cargo xtask tsan [--short]
+       cargo xtask size
 
 Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page; or
 libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and page.
@@ -119,4 +122,7 @@ model (target/miri), tsan under the thread sanitizer (target/tsan). Both have ru
 they need of the nightly toolchain.
 
       --short        a part of the tests, in a minute or two
+
+size counts lines of code, without blank lines and comments, of the parts of the workspace, tests
+apart, beside what each part is planned to have.
 ";
