@@ -20,6 +20,7 @@ pub mod output;
 pub mod pair;
 pub mod plot;
 pub mod progress;
+mod schedstat;
 pub mod shmem;
 pub mod size;
 pub mod stats;

@@ -7,7 +7,6 @@ mod bandwidth;
 mod pingpong;
 pub mod posts;
 pub mod requests;
-mod run_delay;
 mod station;
 
 use anyhow::bail;
