@@ -71,6 +71,11 @@ pub(crate) static PARAMS: &[Spec] = &[
         "how long the network may take to connect, and a stranger to say who it is",
     ),
     Spec::time(
+        "FI_TCP_ANSWER_TIMEOUT",
+        Duration::ZERO,
+        "how long a peer may leave a connection that its host has taken unanswered; 0s for any time",
+    ),
+    Spec::time(
         "FI_TCP_PEER_TIMEOUT",
         Duration::from_millis(800),
         "how long a send waits for a peer whose host refuses connections",
@@ -163,6 +168,8 @@ pub(crate) struct Config {
     pub(crate) eager_size: usize,
     pub(crate) unexpected_size: usize,
     pub(crate) connect_timeout: Duration,
+    /// Zero where there is no limit.
+    pub(crate) answer_timeout: Duration,
     pub(crate) peer_timeout: Duration,
     pub(crate) strangers: usize,
     pub(crate) requests: usize,
@@ -203,6 +210,17 @@ impl Config {
         })
     }
 
+    /// How long after its beginning a wait for a first answer is looked at again, when it has taken
+    /// `waited`: when the network's time is up, then at intervals that double, and at the limit.
+    pub(crate) fn silence(&self, waited: Duration) -> Duration {
+        const SHORTEST: Duration = Duration::from_millis(10);
+        let next = (2 * waited).max(self.connect_timeout).max(SHORTEST);
+        match self.answer_timeout {
+            Duration::ZERO => next,
+            limit => next.min(limit),
+        }
+    }
+
     /// Whether peers have to show who they are.
     pub(crate) fn asks_who_comes(&self) -> bool {
         !self.key.is_none() || self.tls.is_some()
@@ -225,6 +243,7 @@ impl Config {
             eager_size: params.size("FI_TCP_MAX_SAVED_SIZE")?,
             unexpected_size: params.size("FI_TCP_UNEXPECTED_SIZE")?,
             connect_timeout: params.time("FI_TCP_CONNECT_TIMEOUT")?.min(LONGEST_WAIT),
+            answer_timeout: params.time("FI_TCP_ANSWER_TIMEOUT")?.min(LONGEST_WAIT),
             peer_timeout: params.time("FI_TCP_PEER_TIMEOUT")?.min(LONGEST_WAIT),
             strangers: params.size("FI_TCP_PENDING")?,
             requests: params.size("FI_TCP_REQUESTS")?,

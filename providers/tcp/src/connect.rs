@@ -10,7 +10,7 @@ use selvedge_kit::complaint::complain;
 use selvedge_kit::sight::What;
 
 use crate::greet::Caller;
-use crate::lane::{Stage, Terms};
+use crate::lane::{Silence, Stage, Terms};
 use crate::proof::{self, Next};
 use crate::secure::{ALERT, is_insecure, unwanted};
 use crate::socket::Socket;
@@ -62,6 +62,12 @@ impl State {
         let Some(socket) = &lane.socket else {
             return 0;
         };
+        // An endpoint without connections answers by itself; for one with, a program accepts.
+        lane.silence = self.door.as_ref().map(|_| {
+            let since = Instant::now();
+            let until = since + self.config.silence(Duration::ZERO);
+            Silence { since, until }
+        });
         match (socket.finish_connect(), &self.config.tls) {
             (Err(cause), _) => self.not_there(at, &cause),
             (Ok(()), None) => self.introduce(at),
@@ -265,6 +271,7 @@ impl State {
             socket.shut(std::net::Shutdown::Both);
             let _ = self.epoll.delete(&socket);
         }
+        lane.silence = None;
         lane.watched = nix::sys::epoll::EpollFlags::empty();
         lane.greeting.clear();
         lane.proof = None;
@@ -290,13 +297,43 @@ impl State {
         match lane.stage {
             Stage::Resting { .. } => return self.dial(at, now),
             Stage::Connecting { .. } => {}
-            Stage::Securing | Stage::Proving | Stage::Asking | Stage::Up => return,
+            Stage::Securing | Stage::Proving | Stage::Asking => return self.still_silent(at, now),
+            Stage::Up => return,
         }
         let detail = format!("{} does not answer", self.peers[lane.peer]);
         match self.door.is_none() {
             true => self.connection_failed(at, &io::ErrorKind::TimedOut.into()),
             false => self.lose(at, Errno::TimedOut, &detail),
         }
+    }
+
+    /// A peer's host has taken the connection, and its program has not answered for a while: says so,
+    /// at intervals that double, or gives up if the configuration limits the wait.
+    #[cold]
+    fn still_silent(&mut self, at: usize, now: Instant) {
+        let lane = &mut self.lanes[at];
+        let Some(silence) = &mut lane.silence else {
+            return;
+        };
+        let waited = now.duration_since(silence.since);
+        let limit = self.config.answer_timeout;
+        let peer = &self.peers[lane.peer];
+        if !limit.is_zero() && waited >= limit {
+            let detail = format!(
+                "{peer} does not answer: its host has taken the connection, and its program has \
+                 made no progress within FI_TCP_ANSWER_TIMEOUT, or speaks another protocol"
+            );
+            return self.lose(at, Errno::TimedOut, &detail);
+        }
+        silence.until = silence.since + self.config.silence(waited);
+        complain(
+            TARGET,
+            format_args!(
+                "{peer} has not answered for {waited:.1?}: its host has taken the connection, and \
+                 it is waited for until its program makes progress; if another protocol is spoken \
+                 there, correct the address, and FI_TCP_ANSWER_TIMEOUT limits the wait"
+            ),
+        );
     }
 
     /// Somebody wants a connection and has said who it is.

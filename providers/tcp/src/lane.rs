@@ -37,6 +37,8 @@ pub(crate) struct Lane {
     /// When it began to be wanted.
     pub(crate) since: Instant,
     pub(crate) terms: Terms,
+    /// Since when the peer's host has the connection and its program says nothing.
+    pub(crate) silence: Option<Silence>,
     /// What has come of the peer's proof, and then of its greeting.
     pub(crate) greeting: Vec<u8>,
     pub(crate) proof: Option<proof::Caller>,
@@ -74,14 +76,23 @@ pub(crate) enum Stage {
     },
     /// The ends shake hands in TLS.
     ///
-    /// From here on the peer's program answers, when it makes progress or accepts: that is no time of
-    /// the network's, and not limited. A host that dies meanwhile is noticed by the keepalive.
+    /// From here on the peer's program answers, when it makes progress or accepts. That time is not
+    /// the network's, and [`Silence`] limits it only on request. The keepalive notices a host that
+    /// dies meanwhile.
     Securing,
     /// The peer was asked whether it has the authorization key, and has not answered.
     Proving,
     /// The peer was greeted and has not answered.
     Asking,
     Up,
+}
+
+/// The wait for the first answer of a peer whose host has taken the connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    pub(crate) since: Instant,
+    /// When the next warning is due, or the error.
+    pub(crate) until: Instant,
 }
 
 /// What both ends have agreed on, and who the other one is.
@@ -265,6 +276,7 @@ impl Lane {
             stage,
             since: now,
             terms: Terms::default(),
+            silence: None,
             greeting: Vec::new(),
             proof: None,
             waiting: VecDeque::new(),
@@ -301,7 +313,8 @@ impl Lane {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Resting { until } | Stage::Connecting { until } => Some(until),
-            Stage::Securing | Stage::Proving | Stage::Asking | Stage::Up => None,
+            Stage::Securing | Stage::Proving | Stage::Asking => Some(self.silence?.until),
+            Stage::Up => None,
         }
     }
 

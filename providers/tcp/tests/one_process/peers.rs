@@ -1,9 +1,13 @@
 //! Peers that come, go, come back, and meet at the same instant.
 
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
 use selvedge::cq::Entry;
 use selvedge::info::EpType;
 use selvedge::{Context, EpOption, EpOptionName, Errno, FiAddr};
 
+use crate::log_lines;
 use crate::side::{Side, exchange, info_at, pattern, until};
 
 #[test]
@@ -101,6 +105,61 @@ fn nobody_there_is_an_error_in_bounded_time() {
         .collect();
     contexts.sort_unstable();
     assert_eq!(contexts, [0, 1, 2, 4]);
+}
+
+#[test]
+fn a_peer_whose_host_takes_the_connection_and_that_never_answers_is_warned_of() {
+    log_lines::keep();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]);
+    let addr = mute.local_addr().unwrap();
+    a.tsend(a.insert(addr), 1, b"unheard", 1).unwrap();
+    let begin = format!("{addr} has not answered for ");
+    let first = until(|| {
+        assert!(a.poll().is_none());
+        log_lines::that_begin_with(&begin).pop()
+    });
+    assert!(first.contains("correct the address"), "{first}");
+    // Again, later, and rarely.
+    let start = Instant::now();
+    until(|| {
+        a.drive();
+        (log_lines::that_begin_with(&begin).len() > 2).then_some(())
+    });
+    assert!(start.elapsed() >= Duration::from_millis(20));
+}
+
+#[test]
+fn a_limit_for_the_first_answer_is_an_error_with_its_name() {
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = Side::with(&[("FI_TCP_ANSWER_TIMEOUT", "30ms")]);
+    let to = a.insert(mute.local_addr().unwrap());
+    a.tsend(to, 1, b"unheard", 1).unwrap();
+    let error = a.wait(&[]).unwrap_err();
+    assert_eq!((error.errno, error.src), (Errno::TimedOut, to));
+    assert!(
+        error.detail.contains("FI_TCP_ANSWER_TIMEOUT"),
+        "{}",
+        error.detail
+    );
+}
+
+#[test]
+fn a_peer_that_makes_its_first_progress_late_gets_everything() {
+    let timeout = Duration::from_millis(5);
+    let (a, b) = (
+        Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]),
+        Side::new(),
+    );
+    a.tsend(a.knows(&b), 1, b"late", 1).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < 50 * timeout {
+        assert!(a.poll().is_none());
+    }
+    let landing = b.trecv(FiAddr::UNSPEC, 1, 4, 2);
+    b.wait_for(2, &[&a]);
+    assert_eq!(landing.bytes(), b"late");
+    a.wait_for(1, &[&b]);
 }
 
 #[test]
