@@ -310,7 +310,8 @@ fn admits(filter: &Filter, provider: &dyn Provider, name: &str) -> bool {
     if let Some(OtherName::Instead(other)) = instead {
         warn_once(&format!(
             "{other} is asked for, and {name} does its work: peers that are libfabric's {other} \
-             speak another protocol"
+             speak another protocol and refuse; use this library at both ends, or ask for tcp at \
+             both"
         ));
     }
     instead.is_some()

@@ -218,7 +218,7 @@ impl State {
         if self.door.is_none() {
             return self.take_connection_answer(at, hello);
         }
-        let card = Card::parse(&hello.data).ok();
+        let card = Card::of(hello).ok();
         match (hello.kind, card) {
             (Greeting::Answer, Some(card)) => {
                 let version = card.answered();
@@ -228,12 +228,18 @@ impl State {
             }
             // It wants its own request to be taken, or has another reason that passes. It is there,
             // and what it has to do first may take its time: handshakes with a crowd do.
-            (Greeting::Refusal, _) => {
+            (Greeting::Refusal, card) => {
                 let patience = self.config.peer_timeout.max(self.config.connect_timeout);
-                let cause = io::ErrorKind::ConnectionRefused.into();
+                let cause = match card {
+                    Some(_) => io::ErrorKind::ConnectionRefused.into(),
+                    None => io::Error::new(io::ErrorKind::ConnectionRefused, ANOTHER_LAYER),
+                };
                 self.try_again(at, &cause, patience);
             }
-            _ => self.not_there(at, &io::ErrorKind::InvalidData.into()),
+            _ => self.not_there(
+                at,
+                &io::Error::new(io::ErrorKind::InvalidData, ANOTHER_LAYER),
+            ),
         }
     }
 
@@ -336,13 +342,20 @@ impl State {
         );
     }
 
-    /// Somebody wants a connection and has said who it is.
+    /// A peer wants a connection and has said what it is.
     pub(crate) fn called(&mut self, mut caller: Caller) {
-        let (Some(door), Ok(card)) = (&self.door, Card::parse(&caller.hello.data)) else {
-            return complain(
-                TARGET,
-                format_args!("{} does not say who it is", caller.from),
+        let Some(door) = &self.door else {
+            return;
+        };
+        let Ok(card) = Card::of(&caller.hello) else {
+            let from = caller.from;
+            complain(TARGET, format_args!("{from} is refused: {ANOTHER_LAYER}"));
+            // A peer that does not read it notices the end.
+            let _ = say(
+                &mut caller.socket,
+                &Hello::new(Greeting::Refusal, None, &[]),
             );
+            return;
         };
         let Ok(here) = caller.socket.local_addr() else {
             return;
@@ -446,6 +459,10 @@ enum Verdict {
 }
 
 pub(crate) const TARGET: &str = "selvedge::tcp::ep_ctrl";
+
+/// What is the matter with a peer whose private data is not that of an endpoint without connections.
+const ANOTHER_LAYER: &str = "it is an endpoint with connections, or speaks the protocol of a layer \
+                             over them (tcp;ofi_rxm): both ends have to ask for tcp and FI_EP_RDM";
 
 /// What is spoken after this greeting of a peer.
 pub(crate) fn terms(hello: &Hello, card: Option<&Card>, version: u8) -> Terms {

@@ -49,8 +49,15 @@ impl State {
     #[cold]
     pub(crate) fn broken_off(&mut self, at: usize, cause: &io::Error) {
         if !is_insecure(cause) {
+            if self.door.is_none() {
+                return self.connection_failed(at, cause);
+            }
             // It is there, and turns people out while a crowd comes.
-            return self.try_again(at, cause, self.config.connect_timeout);
+            let what = format!(
+                "its program ends the connection unanswered, as one of another protocol does: {cause}"
+            );
+            let cause = io::Error::new(cause.kind(), what);
+            return self.try_again(at, &cause, self.config.connect_timeout);
         }
         let peer = &self.peers[self.lanes[at].peer];
         complain(TARGET, format_args!("{peer} cannot be reached: {cause}"));
