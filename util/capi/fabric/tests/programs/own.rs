@@ -29,6 +29,13 @@ fn remote_memory_atomics_and_counters_work_between_processes_in_c() {
 }
 
 #[test]
+fn injects_to_a_peer_that_has_exited_are_counted_and_leave_no_entry() {
+    run("gone", &["shm"]);
+    run("gone", &["tcp"]);
+    run("gone", &["lnx"]);
+}
+
+#[test]
 fn triggered_and_deferred_work_in_c_waits_for_its_counter() {
     run("trigger", &["shm"]);
     run("trigger", &["tcp"]);
