@@ -57,7 +57,7 @@ static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
 fn keep_warnings() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        log::set_logger(&WARNINGS).unwrap();
+        log::set_logger(&WARNINGS).expect("the first logger");
         log::set_max_level(LevelFilter::Warn);
     });
 }

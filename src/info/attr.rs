@@ -6,6 +6,12 @@ use std::str::FromStr;
 use crate::tostr::by_name;
 use crate::{Caps, Error, Mode, MrMode, MsgOrder, OpFlags, av};
 
+/// Operations complete in the order in which they were posted or processed (`FI_ORDER_STRICT`): a
+/// value of `comp_order`.
+pub const COMP_ORDER_STRICT: u64 = 0x1ff;
+/// Received bytes are written to memory in their order (`FI_ORDER_DATA`): a bit of `comp_order`.
+pub const COMP_ORDER_DATA: u64 = 1 << 16;
+
 /// Attributes of sending (`struct fi_tx_attr`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TxAttr {
@@ -17,7 +23,7 @@ pub struct TxAttr {
     pub op_flags: OpFlags,
     /// Order that is kept.
     pub msg_order: MsgOrder,
-    /// Order of completions; must be empty in API version 2.
+    /// Order of completions: 0 or [`COMP_ORDER_STRICT`]; API version 2 has none.
     pub comp_order: u64,
     /// Largest injected message, in bytes.
     pub inject_size: usize,
@@ -42,7 +48,8 @@ pub struct RxAttr {
     pub op_flags: OpFlags,
     /// Order that is kept.
     pub msg_order: MsgOrder,
-    /// Order of completions; must be empty in API version 2.
+    /// Order of completions: 0 or [`COMP_ORDER_STRICT`], with [`COMP_ORDER_DATA`]; API version 2 has
+    /// none.
     pub comp_order: u64,
     /// No longer used by API version 2; kept for the C face.
     pub total_buffered_recv: usize,

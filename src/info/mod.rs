@@ -6,8 +6,8 @@ mod offer;
 mod origin;
 
 pub use attr::{
-    DomainAttr, EpAttr, EpType, FabricAttr, MemTagFormat, Nic, Progress, Protocol, ResourceMgmt,
-    RxAttr, Threading, TrafficClass, TxAttr, Version,
+    COMP_ORDER_DATA, COMP_ORDER_STRICT, DomainAttr, EpAttr, EpType, FabricAttr, MemTagFormat, Nic,
+    Progress, Protocol, ResourceMgmt, RxAttr, Threading, TrafficClass, TxAttr, Version,
 };
 pub use hints::Hints;
 pub use offer::{Mismatch, Offer};

@@ -13,6 +13,9 @@ use crate::tls::{Identity, identity};
 /// The most operations that may be outstanding, or said to be posted.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
 
+/// The largest inject that a program may ask for. Every endpoint serves atomics of this size.
+pub(crate) const LARGEST_INJECT: usize = 1 << 20;
+
 /// Every parameter, with its default and what it does.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
@@ -49,7 +52,7 @@ pub(crate) static PARAMS: &[Spec] = &[
         4096,
         "largest injected message, and largest atomic, in bytes",
     )
-    .within(64, 1 << 20),
+    .within(64, LARGEST_INJECT),
     Spec::size(
         "FI_TCP_MAX_SAVED_SIZE",
         usize::MAX,
@@ -180,6 +183,8 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Identity>,
     /// The endpoint's, which is no parameter.
     pub(crate) key: AuthKey,
+    /// Whether operations with one peer complete in the order of their posts: the endpoint's, too.
+    pub(crate) is_strict: bool,
 }
 
 /// How sockets are set.
@@ -203,9 +208,12 @@ impl Config {
     pub(crate) fn keyed(self, info: &Info) -> Result<Self, Error> {
         let key = AuthKey::of(info)?;
         let tx_size = self.tx_size.max(info.tx_attr.size).min(LONGEST_QUEUE);
+        let inject_size = self.inject_size.max(info.tx_attr.inject_size);
         Ok(Self {
             key,
             tx_size,
+            inject_size: inject_size.min(LARGEST_INJECT),
+            is_strict: info.tx_attr.comp_order != 0,
             ..self
         })
     }
@@ -256,6 +264,7 @@ impl Config {
             },
             tls: identity(&params)?,
             key: AuthKey::none(),
+            is_strict: false,
         })
     }
 }

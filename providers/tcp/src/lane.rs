@@ -300,13 +300,16 @@ impl Lane {
 
     /// Whether everything that was posted is complete.
     pub(crate) fn is_settled(&self) -> bool {
-        self.waiting.is_empty()
-            && self.tx.is_idle()
-            && self.asks.len() == 0
-            && self.reads.is_empty()
-            && self.unchecked.is_none()
-            && self.atomics.is_empty()
-            && self.offers.is_empty()
+        self.waiting.is_empty() && self.tx.is_idle() && !self.is_unanswered()
+    }
+
+    /// Whether the peer owes an answer.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.asks.len() > 0
+            || !self.reads.is_empty()
+            || self.unchecked.is_some()
+            || !self.atomics.is_empty()
+            || !self.offers.is_empty()
     }
 
     /// When something has to be done about it though nothing comes.

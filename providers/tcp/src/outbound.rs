@@ -18,6 +18,9 @@ impl State {
         if posting.report.flags.contains(OpFlags::FENCE) && !self.is_settled(peer) {
             return Err(Errno::Again);
         }
+        if self.config.is_strict && self.may_overtake(peer, &posting) {
+            return Err(Errno::Again);
+        }
         match self.peers[peer].lane {
             Some(at) if self.lanes[at].is_up() => self.post_to(at, posting),
             Some(at) => self.post_behind(at, posting),
@@ -64,6 +67,16 @@ impl State {
         };
         self.flush(at);
         self.lanes.get(at).is_none_or(Lane::is_settled)
+    }
+
+    /// Whether an operation might complete before one that was posted to the same peer earlier: one
+    /// that the peer answers and has not answered, one whose way is not known before the peer is
+    /// reached, or any where this one fails at once.
+    #[cold]
+    fn may_overtake(&mut self, peer: usize, posting: &Posting) -> bool {
+        let lane = self.peers[peer].lane.map(|at| &self.lanes[at]);
+        lane.is_some_and(|lane| lane.is_unanswered() || !lane.waiting.is_empty())
+            || posting.is_ours() && !self.is_settled(peer)
     }
 
     fn has_room_for(&self, at: usize, posting: &Posting) -> bool {

@@ -12,6 +12,7 @@ use selvedge_kit::atomic::{Args, Kernel, query};
 use selvedge_kit::mr::{Keys, Regions};
 use selvedge_kit::places::Places;
 
+use crate::config::LARGEST_INJECT;
 use crate::rx::{Arrival, Goal};
 use crate::state::State;
 use crate::vecs::Room;
@@ -219,8 +220,7 @@ impl State {
         let count = count.fold(0_usize, usize::saturating_add);
         let of_each = count.saturating_mul(kernel.size());
         let kinds = usize::from(kernel.has_operand()) + usize::from(kernel.has_compare());
-        let most = self.config.inject_size.max(LONGEST_FETCH);
-        if of_each.saturating_mul(kinds) != len || of_each > most {
+        if of_each.saturating_mul(kinds) != len || of_each > LARGEST_INJECT {
             return Err(Nonsense(
                 "an atomic with other operands than it has targets",
             ));
@@ -262,9 +262,6 @@ impl State {
         }
     }
 }
-
-/// Bytes that an atomic of a peer changes at most, though we take no such post ourselves.
-const LONGEST_FETCH: usize = 1 << 20;
 
 impl Change {
     fn len(&self) -> usize {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
+use selvedge::info::{
+    COMP_ORDER_STRICT, EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version,
+};
 use selvedge::{
     AddrFormat, Caps, Error, Info, MrMode, OpFlags, OtherName, Provider, Query, Result, param,
 };
@@ -76,11 +78,14 @@ fn info(config: &Config) -> Info {
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
     info.tx_attr.inject_size = config.max_msg_size;
+    // Datagrams leave and are received one after the other.
+    info.tx_attr.comp_order = COMP_ORDER_STRICT;
     info.tx_attr.size = config.tx_size;
     info.tx_attr.iov_limit = IOV_LIMIT;
 
     info.rx_attr.caps = rx_caps;
     info.rx_attr.op_flags = OpFlags::COMPLETION;
+    info.rx_attr.comp_order = COMP_ORDER_STRICT;
     info.rx_attr.size = config.rx_size;
     info.rx_attr.iov_limit = IOV_LIMIT;
 

@@ -4,11 +4,11 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use selvedge::cq::Entry;
-use selvedge::info::EpType;
+use selvedge::info::{COMP_ORDER_STRICT, EpType};
 use selvedge::{Context, EpOption, EpOptionName, Errno, FiAddr};
 
 use crate::log_lines;
-use crate::side::{Side, exchange, info_at, pattern, until};
+use crate::side::{Side, exchange, info, info_at, pattern, until};
 
 #[test]
 fn both_ends_may_connect_at_once() {
@@ -57,6 +57,47 @@ fn what_is_offered_waits_with_its_sender_and_an_option_says_from_which_size_on()
     b.wait_for(4, &[&a]);
     a.wait_for(1, &[&b]);
     assert_eq!(landing.bytes(), large);
+}
+
+#[test]
+fn operations_with_a_peer_complete_in_their_order_where_that_is_asked_for() {
+    for comp_order in [0, COMP_ORDER_STRICT] {
+        let mut own = info(EpType::Rdm, &[]);
+        own.tx_attr.comp_order = comp_order;
+        let (a, b) = (Side::open(&own), Side::new());
+        exchange(&a, &b);
+        let to = a.knows(&b);
+        a.tsend_delivered(to, 1, b"first", 1).unwrap();
+        let second = a.tsend(to, 2, b"second", 2);
+        if comp_order == 0 {
+            assert_eq!(second, Ok(()));
+            a.wait_for(2, &[&b]);
+        } else {
+            assert_eq!(second, Err(Errno::Again));
+        }
+        b.trecv(FiAddr::UNSPEC, 1, 5, 3);
+        b.wait_for(3, &[&a]);
+        a.wait_for(1, &[&b]);
+        assert_eq!(a.tsend(to, 2, b"second", 2), Ok(()));
+        a.wait_for(2, &[&b]);
+    }
+}
+
+#[test]
+fn receives_complete_in_the_order_of_their_messages() {
+    let (a, b) = (Side::new(), Side::new());
+    exchange(&a, &b);
+    let to = a.knows(&b);
+    let sizes = [3 << 20, 8, 0, 100_000, 4096];
+    for (n, size) in sizes.into_iter().enumerate() {
+        b.trecv(FiAddr::UNSPEC, n as u64, size, n as u64);
+    }
+    for (n, size) in sizes.into_iter().enumerate() {
+        a.tsend(to, n as u64, &pattern(n, size), 9).unwrap();
+    }
+    for n in 0..sizes.len() {
+        b.wait_for(n as u64, &[&a]);
+    }
 }
 
 #[test]
