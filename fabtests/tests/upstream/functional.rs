@@ -118,7 +118,7 @@ fn endpoints_share_what_they_may() {
     for sharing in ["", "-A", "-Q", "-A -Q", "-c 9 --threading completion"] {
         all_succeed_beside(&[&format!("fi_multi_ep -v {sharing}")]);
     }
-    all_succeed_beside(&["fi_rdm_multi_domain", "fi_rdm_multi_domain -c 5 -S 100"]);
+    all_succeed_beside(&["fi_rdm_multi_domain", "fi_rdm_multi_domain -c 5 -S 100 -V"]);
 }
 
 #[test]
@@ -128,7 +128,9 @@ fn targets_count_and_queues_fill() {
         "fi_rdm_rma_event -S 100000",
         "fi_resmgmt_test",
         "fi_resmgmt_test -o tagged -I 3000",
-        "fi_resmgmt_test -I 3000 -S 5000",
+        "fi_resmgmt_test -m 3000 -l 5000",
+        "fi_resmgmt_test -t -d -A -S 50 -R 50",
+        "fi_resmgmt_test -T 16 -X 16",
     ]);
 }
 
