@@ -10,6 +10,7 @@ pub mod comparison;
 pub mod cpu;
 pub mod crowd;
 pub mod doctor;
+pub mod duel;
 pub mod fabric;
 pub mod fi_info;
 pub mod fi_strerror;

@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         Command::Misbehave(args) => misbehave::run(&args),
         Command::Bmi(args) => bmi::run(&args),
         Command::BmiClient(args) => requests::client(&args),
-        Command::Role(args) => role::run(&args),
+        Command::Role(args) => role::run(&args, Some(fabtests::bmi::open)),
         Command::Crowd(args) => crowd::run(&args),
         Command::Shmem(args) => shmem::run(&args),
         Command::ShmemProcess(args) => shmem::process(&args),

@@ -11,23 +11,24 @@ mod station;
 
 use anyhow::bail;
 
-pub use station::Station;
+use station::Station;
 
 use crate::clock::Clock;
-use crate::fabric::{Bench, BenchOrder};
+use crate::fabric::{Bench, BenchOrder, OpenOrder};
 use crate::pair::Side;
+use crate::pair::role::Backend;
 use crate::timing::Timing;
 
-/// Takes one side's part in a run, as [`crate::fabric::run`].
+/// Opens BMI in place of an endpoint.
 ///
 /// # Errors
-/// What BMI says; that there is no such benchmark over BMI.
-pub fn run(
-    station: &mut Station,
-    side: Side,
-    clock: Clock,
-    order: BenchOrder,
-) -> anyhow::Result<Timing> {
+/// What BMI says.
+pub fn open(order: &OpenOrder) -> anyhow::Result<Box<dyn Backend>> {
+    Ok(Box::new(Station::open(order)?))
+}
+
+/// Takes one side's part in a run, as [`crate::fabric::run`].
+fn run(station: &Station, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
     match order.bench {
         Bench::TaggedPingpong => pingpong::run(station, side, clock, order),
         Bench::TaggedBw => bandwidth::run(station, side, clock, order),

@@ -14,6 +14,7 @@ pub mod pingpong;
 mod place;
 pub mod plot;
 mod print;
+pub mod reports;
 pub mod run;
 pub mod shmem;
 mod terminals;

@@ -2,7 +2,6 @@
 
 mod contestant;
 mod draft;
-mod duel;
 mod libfabric;
 mod memory;
 mod opening;
@@ -15,7 +14,6 @@ mod versus;
 
 pub use contestant::{Contestant, Measured, Runner};
 pub use draft::Draft;
-pub use duel::{Fencer, Terms, duel};
 pub use libfabric::Libfabric;
 pub use memory::MemoryUse;
 pub use opening::Opening;

@@ -1,5 +1,6 @@
 //! The child's side: takes orders until its parent is gone.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -14,12 +15,32 @@ use serde_json::Value;
 
 use super::handover;
 use super::{Order, Ran, Reply, Side};
-use crate::bmi;
 use crate::clock::Clock;
 use crate::cpu::{Idle, pin};
 use crate::fabric::{self, BenchOrder, OpenOrder, Opened, Station};
 use crate::limits::{EventFds, Ground, Segment, Site, Socket};
 use crate::timing::Timing;
+
+/// An implementation other than the endpoint, which runs the same benchmarks in its place.
+pub trait Backend: fmt::Debug {
+    /// Says under which address the other process finds it.
+    fn describe(&self) -> Opened;
+
+    /// Names the peer that messages go to.
+    ///
+    /// # Errors
+    /// When the address names no peer.
+    fn set_peer(&mut self, address: &str) -> anyhow::Result<()>;
+
+    /// Takes one side's part in a run, as [`fabric::run`].
+    ///
+    /// # Errors
+    /// What an operation fails with; that there is no such benchmark over this backend.
+    fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing>;
+}
+
+/// Opens a [`Backend`] for an order.
+pub type OpenBackend = fn(&OpenOrder) -> anyhow::Result<Box<dyn Backend>>;
 
 /// How a child is started; no part of the command line for people.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,11 +59,11 @@ pub struct Args {
     yielding: bool,
 }
 
-/// Takes orders until the control socket, standard input, is closed.
+/// Takes orders until the control socket, standard input, is closed. Orders for BMI open `bmi`.
 ///
 /// # Errors
 /// When it is not a control socket. What goes wrong with an order is the reply to it.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
     die_with_parent(args.parent)?;
     if let Some(core) = args.core {
         pin(core)?;
@@ -69,7 +90,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Order::Ready => Ok(Value::Null),
         Order::Probe(probe, counts) => Ok(serde_json::to_value(ground.take(probe, counts)?)?),
         Order::Open(order) => {
-            let opened = Open::begin(&order, ground.idle())?;
+            let opened = Open::begin(&order, ground.idle(), bmi)?;
             Ok(serde_json::to_value(station.insert(opened).describe()?)?)
         }
         Order::Peer(address) => {
@@ -112,32 +133,34 @@ fn open(station: &mut Option<Open>) -> anyhow::Result<&mut Open> {
     station.as_mut().context("no endpoint is open")
 }
 
-/// What is open: an endpoint, or BMI over one.
+/// What is open: an endpoint, or a backend in its place.
 #[derive(Debug)]
 enum Open {
     Fabric(Box<Station>),
-    Bmi(Box<bmi::Station>),
+    Backend(Box<dyn Backend>),
 }
 
 impl Open {
-    fn begin(order: &OpenOrder, idle: Idle) -> anyhow::Result<Self> {
-        match order.bmi {
-            true => Ok(Self::Bmi(Box::new(bmi::Station::open(order)?))),
-            false => Ok(Self::Fabric(Box::new(Station::open(order, idle)?))),
+    fn begin(order: &OpenOrder, idle: Idle, bmi: Option<OpenBackend>) -> anyhow::Result<Self> {
+        if order.bmi {
+            let open =
+                bmi.context("this program has no BMI: use `fabtests bench --against bmi`")?;
+            return Ok(Self::Backend(open(order)?));
         }
+        Ok(Self::Fabric(Box::new(Station::open(order, idle)?)))
     }
 
     fn describe(&mut self) -> anyhow::Result<Opened> {
         match self {
             Self::Fabric(station) => station.describe(),
-            Self::Bmi(station) => Ok(station.describe()),
+            Self::Backend(backend) => Ok(backend.describe()),
         }
     }
 
     fn fabric(&mut self) -> anyhow::Result<&mut Station> {
         match self {
             Self::Fabric(station) => Ok(station),
-            Self::Bmi(_) => bail!("there is no such measurement over BMI"),
+            Self::Backend(_) => bail!("there is no such measurement over BMI"),
         }
     }
 
@@ -147,14 +170,14 @@ impl Open {
                 station.set_peer(address)?;
                 station.lay_burden()
             }
-            Self::Bmi(station) => station.set_peer(address),
+            Self::Backend(backend) => backend.set_peer(address),
         }
     }
 
     fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
         match self {
             Self::Fabric(station) => fabric::run(station, side, clock, order),
-            Self::Bmi(station) => bmi::run(station, side, clock, order),
+            Self::Backend(backend) => backend.run(side, clock, order),
         }
     }
 }

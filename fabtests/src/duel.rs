@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::{Comparison, Versus};
+use crate::comparison::{Comparison, Versus};
 use crate::cpu;
 
 /// Who runs, and how.
