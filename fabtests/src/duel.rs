@@ -10,9 +10,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-
-use crate::comparison::{Comparison, Versus};
-use crate::cpu;
+use selvedge_bench::comparison::{Comparison, Versus};
+use selvedge_bench::cpu;
 
 /// Who runs, and how.
 #[derive(Clone, Debug)]

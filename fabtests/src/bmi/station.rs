@@ -7,14 +7,13 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use selvedge::{Iov, IovMut};
+use selvedge_bench::buffer::Pages;
+use selvedge_bench::clock::Clock;
+use selvedge_bench::fabric::{BenchOrder, OpenOrder, Opened};
+use selvedge_bench::pair::Side;
+use selvedge_bench::pair::role::Backend;
+use selvedge_bench::timing::Timing;
 use selvedge_bmi::{Addr, Bmi, Config, ContextId, Memory, Post, Posted};
-
-use crate::buffer::Pages;
-use crate::clock::Clock;
-use crate::fabric::{BenchOrder, OpenOrder, Opened};
-use crate::pair::Side;
-use crate::pair::role::Backend;
-use crate::timing::Timing;
 
 /// An open instance and its peer.
 #[derive(Debug)]

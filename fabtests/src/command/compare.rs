@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use selvedge_bench::command::compare::{self, OutcomeArgs};
+use selvedge_bench::comparison::Comparison;
+use selvedge_bench::size::Sizes;
 
-use super::reports::{self, OutcomeArgs};
-use crate::comparison::Comparison;
 use crate::duel::{Fencer, Terms, duel};
-use crate::size::Sizes;
 
 /// Arguments of `fabtests compare`.
 #[derive(Clone, Debug, clap::Args)]
@@ -58,7 +58,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let both = match (&args.program, &args.a, &args.b) {
         (Some(program), ..) => args.duel(program)?,
-        (None, Some(a), Some(b)) => reports::read(a, b)?,
+        (None, Some(a), Some(b)) => compare::read(a, b)?,
         _ => unreachable!("the command line has two files or a program"),
     };
     Ok(args.outcome.report(&both))

@@ -281,5 +281,5 @@ fn pin(options: &Options) -> anyhow::Result<()> {
         true => options.cores.last(),
         false => options.cores.first(),
     };
-    core.map_or(Ok(()), |core| crate::cpu::pin(*core))
+    core.map_or(Ok(()), |core| selvedge_bench::cpu::pin(*core))
 }

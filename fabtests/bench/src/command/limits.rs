@@ -1,4 +1,4 @@
-//! `fabtests limits`: what this machine can do.
+//! `limits`: what this machine can do.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::pair::Pair;
 use crate::progress::Progress;
 use crate::size::Sizes;
 
-/// Arguments of `fabtests limits`.
+/// Arguments of `limits`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Sizes to measure copies at: 8, 4k, 1m, a list 8,4k or a range of powers of two 8..4m

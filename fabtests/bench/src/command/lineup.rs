@@ -1,4 +1,4 @@
-//! Who takes part in `fabtests bench`: the plain pair, or something else beside it.
+//! Who takes part in `bench`: the plain pair, or something else beside it.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! `fabtests bench`: every benchmark at every size, against the limits and against others.
+//! `bench`: every benchmark at every size, against the limits and against others.
 
 use anyhow::{bail, ensure};
 
@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::size::Sizes;
 
-/// Arguments of `fabtests bench`.
+/// Arguments of `bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Benchmarks, separated by commas: msg_pingpong, tagged_pingpong, msg_bw, tagged_bw

@@ -1,6 +1,14 @@
-//! Writing to the standard output.
+//! Writing to the standard output, and under which name.
 
 use std::io::Write;
+use std::path::Path;
+
+/// The running program's name, for messages.
+pub fn program() -> String {
+    let first = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&first).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
 
 /// Prints a text; a reader that has gone away (`fi_info | head`) is no error.
 pub fn print(text: &str) {

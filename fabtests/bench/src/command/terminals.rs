@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::comparison::{Contestant, Measured, Plan, Runner};
 use crate::cpu::{Placement, pin};
 use crate::fabric::{self, BenchOrder, OpenOrder, Station, letter};
+use crate::output;
 use crate::pair::Side;
 
 /// What the client tells the server.
@@ -49,7 +50,8 @@ pub(super) fn serve(args: &Args) -> anyhow::Result<()> {
     std::io::stdout().flush()?;
     if !args.json {
         eprintln!(
-            "waiting for: fabtests pingpong --client {}",
+            "waiting for: {} pingpong --client {}",
+            output::program(),
             station.describe()?.address
         );
     }
@@ -129,7 +131,8 @@ fn open(args: &Args, plan: &Plan, side: Side) -> anyhow::Result<Station> {
 fn end_at(deadline: Instant, side: Side) {
     std::thread::spawn(move || {
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
-        eprintln!("fabtests: time is over for the {side} process: allow more with --timeout");
+        let program = output::program();
+        eprintln!("{program}: time is over for the {side} process: allow more with --timeout");
         std::process::exit(1);
     });
 }

@@ -71,7 +71,7 @@ pub fn run(args: &Args, bmi: Option<OpenBackend>) -> anyhow::Result<()> {
     let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
     let control = UnixStream::from(stdin);
     let [segment, tcp, unix, own, peer] =
-        handover::receive(&control).context("a role is started by `fabtests` itself")?;
+        handover::receive(&control).context("a role is started by this program itself")?;
     let segment = Segment::map(segment)?;
     let mut ground = Ground::new(Site {
         side: args.side,

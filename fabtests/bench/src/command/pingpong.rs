@@ -1,4 +1,4 @@
-//! `fabtests pingpong`: two processes talk through the fabric.
+//! `pingpong`: two processes talk through the fabric.
 
 use clap::ArgGroup;
 
@@ -14,7 +14,7 @@ use crate::pair::Pair;
 use crate::progress::Progress;
 use crate::size::Sizes;
 
-/// Arguments of `fabtests pingpong`.
+/// Arguments of `pingpong`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = ArgGroup::new("end").args(["server", "client"]))]
 pub struct Args {

@@ -1,4 +1,4 @@
-//! `fabtests plot`: pictures of what `fabtests bench --json` has measured.
+//! `plot`: pictures of what `bench --json` has measured.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use anyhow::{Context as _, ensure};
 use crate::comparison::stored::Report;
 use crate::plot::{page, pictures};
 
-/// Arguments of `fabtests plot`.
+/// Arguments of `plot`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Reports that `fabtests bench --json` has printed; those of one machine belong together
+    /// Reports that `bench --json` has printed; those of one machine belong together
     #[arg(required = true, value_name = "REPORT.json")]
     reports: Vec<PathBuf>,
     /// Where the pictures go; it is made if it is not there

@@ -38,7 +38,8 @@ fn say_if_empty(report: &Report) {
     let has_figures = report.rows.iter().any(|row| row.reps > 0);
     let dropped = report.rows.iter().map(|row| row.dropped).sum();
     if let (false, Some(sentence)) = (has_figures, left_out(0, dropped)) {
-        eprintln!("fabtests: {sentence}; ask for more of them with --reps");
+        let program = output::program();
+        eprintln!("{program}: {sentence}; ask for more of them with --reps");
     }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 /// Fills a message.
-pub(crate) fn fill(message: &mut [u8], seed: u64) {
+pub fn fill(message: &mut [u8], seed: u64) {
     for (at, word) in message.chunks_mut(8).enumerate() {
         word.copy_from_slice(&expected(seed, at)[..word.len()]);
     }
@@ -13,7 +13,7 @@ pub(crate) fn fill(message: &mut [u8], seed: u64) {
 ///
 /// # Errors
 /// The first word that is wrong, with both values.
-pub(crate) fn check(message: &[u8], seed: u64) -> anyhow::Result<()> {
+pub fn check(message: &[u8], seed: u64) -> anyhow::Result<()> {
     for (at, word) in message.chunks(8).enumerate() {
         let expected = &expected(seed, at)[..word.len()];
         ensure!(

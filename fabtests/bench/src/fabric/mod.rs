@@ -11,7 +11,7 @@ mod gather;
 pub mod letter;
 mod linger;
 mod manner;
-pub(crate) mod pattern;
+pub mod pattern;
 mod pingpong;
 mod remote;
 mod station;

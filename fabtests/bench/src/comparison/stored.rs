@@ -85,7 +85,7 @@ impl Report {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
         serde_json::from_str(&text)
-            .with_context(|| format!("{name} is no report of `fabtests bench --json`"))
+            .with_context(|| format!("{name} is no report of `bench --json`"))
     }
 }
 

@@ -4,6 +4,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::print::{self, Format};
 use crate::comparison::Draft;
+use crate::output;
 
 /// Has SIGINT print `draft`, and end this process with the code that shells expect.
 ///
@@ -22,14 +23,15 @@ pub(super) fn report_on_interrupt(draft: &Draft, format: Format) -> anyhow::Resu
         if signals.wait().is_err() {
             return;
         }
+        let program = output::program();
         draft.interrupt(|report| {
             match report.filter(|report| !report.rows.is_empty()) {
-                None => eprintln!("fabtests: interrupted before the first row"),
+                None => eprintln!("{program}: interrupted before the first row"),
                 Some(report) => {
                     if let Err(error) = print::report(&report, format) {
-                        eprintln!("fabtests: {error:#}");
+                        eprintln!("{program}: {error:#}");
                     }
-                    eprintln!("fabtests: interrupted: the report holds the rounds until then");
+                    eprintln!("{program}: interrupted: the report holds the rounds until then");
                 }
             }
             std::process::exit(CODE);
