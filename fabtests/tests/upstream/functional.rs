@@ -1,5 +1,7 @@
 //! The functional programs, with upstream's command lines and more.
 
+use selvedge_testkit::long::part;
+
 use crate::pair::{Running, alone, command, free_port, pair, pair_beside, start, succeed};
 
 fn all_succeed(lines: &[&str]) {
@@ -195,12 +197,13 @@ fn pages_change_below_a_buffer() {
 
 #[test]
 fn atomics_do_what_they_are_called() {
-    for options in [
-        "-o all -v",
+    let all = [
         "-o min -U -v",
         "-o cswap -z uint64",
         "-o all -v --special",
-    ] {
+        "-o all -v",
+    ];
+    for options in part(&all[..3], &all) {
         let outcomes = pair(&format!("fi_rdm_atomic -I 5 {options} -p shm"));
         succeed(&outcomes);
         for outcome in outcomes {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::pair::{alone, free_port, pair_beside, start, succeed};
+use crate::pair::{alone, free_port, pair_beside, start, succeed, turn};
 
 /// A server and a client of `fi_ubertest`.
 fn uber(client: &str) -> [crate::pair::Outcome; 2] {
@@ -10,6 +10,7 @@ fn uber(client: &str) -> [crate::pair::Outcome; 2] {
 }
 
 fn uber_with(server: &str, client: &str) -> [crate::pair::Outcome; 2] {
+    let _turn = turn();
     let port = free_port();
     let server = start(&format!("fi_ubertest -p shm -x -q {port} {server}"));
     let line = format!("fi_ubertest -p shm -q {port} {client} 127.0.0.1");
@@ -141,6 +142,7 @@ fn clients_that_end_in_the_midst_harm_nobody_else() {
         ("shm", 1, "-n 5".to_owned()),
         ("tcp", 1, "-n 5".to_owned()),
     ] {
+        let _turn = turn();
         let service = free_port();
         let server = start(&format!(
             "fi_rdm_stress -p {provider} -x --threads {threads} -B {service}"

@@ -1,6 +1,6 @@
 //! The unit programs, and the patterns of several processes.
 
-use crate::pair::{Outcome, alone, free_port, start, succeed};
+use crate::pair::{Outcome, alone, free_port, start, succeed, turn};
 
 #[test]
 fn every_object_passes_its_cases() {
@@ -30,6 +30,7 @@ fn patterns_of_several_processes_arrive() {
         (5, "-x msg -S 9000"),
         (2, "-x rma -z ring"),
     ] {
+        let _turn = turn();
         let line = format!(
             "fi_multinode -p shm -I 5 -n {ranks} {options} -E={}",
             free_port()
@@ -79,6 +80,7 @@ fn collectives_are_timed_with_more_members_than_processors() {
 }
 
 fn collectives(ranks: usize, options: &str) -> Vec<Outcome> {
+    let _turn = turn();
     let line = format!("fi_multinode_coll {options} -n {ranks} -E={}", free_port());
     let processes: Vec<_> = (0..ranks).map(|_| start(&line)).collect();
     let outcomes = processes.into_iter().map(|process| process.end(&line));
