@@ -1,5 +1,7 @@
 //! The unit programs, and the patterns of several processes.
 
+use selvedge_testkit::long::part;
+
 use crate::pair::{Outcome, alone, free_port, start, succeed, turn};
 
 #[test]
@@ -68,7 +70,7 @@ fn collectives_of_several_processes_give_what_they_should() {
 
 #[test]
 fn collectives_are_timed_with_more_members_than_processors() {
-    for (ranks, waiting) in [(8, "spin"), (4, "sread")] {
+    for &(ranks, waiting) in part(&[(4, "sread")][..], &[(8, "spin"), (4, "sread")]) {
         let outcomes = collectives(ranks, &format!("-p shm -T -c {waiting}"));
         succeed(&outcomes);
         let said: String = outcomes.iter().map(|it| it.text.as_str()).collect();
