@@ -116,6 +116,15 @@ pub struct CollectiveMsg {
     pub context: Context,
 }
 
+#[expect(unsafe_code, reason = "a description of memory, not an access to it")]
+mod thread_safety {
+    // SAFETY: the value is two addresses and a count; code that dereferences them has its own
+    // argument.
+    unsafe impl Send for super::CollectiveMsg {}
+    // SAFETY: as above.
+    unsafe impl Sync for super::CollectiveMsg {}
+}
+
 /// Groups and their collectives: what [`crate::Endpoint::collective`] gives.
 ///
 /// A collective completes in the queue of sends, with

@@ -82,6 +82,7 @@
 //! | [`param`] | parameters from the environment (`FI_*`) |
 //! | [`log`] | messages for people (`FI_LOG_*`) |
 //! | [`msg`], [`tagged`], [`rma`], [`atomic`] | what an [`Endpoint`] does: [`Msg`], [`Tagged`], [`Rma`], [`Atomic`] |
+//! | [`op`] | any of these operations as a value: [`Op`] |
 //! | [`cq`], [`cntr`], [`eq`], [`wait`] | how it is learnt that something is done: [`CompletionQueue`], [`Counter`], [`EventQueue`], and how to sleep until then |
 //! | [`poll`] | several of them together |
 //! | [`text`] | descriptions in libfabric's layout |
@@ -116,6 +117,7 @@ mod iov;
 pub mod log;
 pub mod mr;
 pub mod msg;
+pub mod op;
 mod option;
 pub mod owned;
 mod pages;
@@ -154,6 +156,7 @@ pub use info::{Hints, Info};
 pub use iov::{Context, Desc, Iov, IovMut};
 pub use mr::MemoryRegion;
 pub use msg::{Msg, MsgExt};
+pub use op::Op;
 pub use option::{EpOption, EpOptionName, Limits};
 pub use provider::{OtherName, Provider, Query};
 pub use registry::Registry;

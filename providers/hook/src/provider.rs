@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use selvedge::info::{Offer, RxAttr, Version};
-use selvedge::trigger::{Done, Op, Ticket, Work};
+use selvedge::trigger::{Action, Done, Ticket, Work};
 use selvedge::{
     AddressVector, Allocation, Bindings, CompletionQueue, Counter, Counters, Domain, Endpoint,
     EpOption, EpOptionName, Error, EventQueue, Fabric, Info, IovMut, LateBindings, MemoryRegion,
@@ -219,11 +219,11 @@ unsafe impl Domain for HookedDomain {
     unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
         let own = |cntr: &Arc<dyn Counter>| HookedCounter::inner(Arc::clone(cntr));
         let cntr = own(work.cntr);
-        let queue = |op| {
+        let queue = |action| {
             let work = Work {
                 cntr: &cntr,
                 threshold: work.threshold,
-                op,
+                action,
             };
             let what = |args: &mut Args| {
                 args.num("threshold", work.threshold);
@@ -232,12 +232,12 @@ unsafe impl Domain for HookedDomain {
             let run = || unsafe { self.inner.queue_work(&work) };
             self.at.open("queue_work", &what, run)
         };
-        match work.op {
-            Op::Set(at, value) => queue(Op::Set(&own(at), value)),
-            Op::Add(at, value) => queue(Op::Add(&own(at), value)),
-            Op::Post {
+        match work.action {
+            Action::Set(at, value) => queue(Action::Set(&own(at), value)),
+            Action::Add(at, value) => queue(Action::Add(&own(at), value)),
+            Action::Post {
                 ep,
-                transfer,
+                op,
                 flags,
                 done,
             } => {
@@ -245,9 +245,9 @@ unsafe impl Domain for HookedDomain {
                     Done::Counter(Some(cntr)) => Some(own(cntr)),
                     _ => None,
                 };
-                queue(Op::Post {
+                queue(Action::Post {
                     ep: &HookedEndpoint::inner(ep),
-                    transfer,
+                    op,
                     flags,
                     done: match done {
                         Done::Counter(_) => Done::Counter(told.as_ref()),

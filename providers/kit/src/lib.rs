@@ -24,6 +24,7 @@
 //! | [`DomainId`], [`FabricId`] | what an object was opened from, compared when objects are bound |
 //! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
+//! | [`StoredOp`] | an operation with lists of its own, to be posted later |
 //! | [`Ledger`] | who is told of deferred work |
 //! | [`sight::Page`] | what an endpoint lets other processes see of it |
 //! | [`Report`] | how an operation is told of when it is over |
@@ -64,6 +65,7 @@ pub mod seal;
 pub mod sep;
 pub mod sight;
 pub mod srx;
+mod stored_op;
 pub mod wait;
 pub mod weak_list;
 mod work;
@@ -72,4 +74,5 @@ pub use auto::{Auto, offer_progress};
 pub use ep::{Drivers, Ep, RemoteCounters, own_av, own_eq, own_srx};
 pub use identity::{DomainId, FabricId, OfDomain};
 pub use report::Report;
+pub use stored_op::StoredOp;
 pub use work::{Ledger, Owing};

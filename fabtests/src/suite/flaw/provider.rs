@@ -12,11 +12,11 @@ use selvedge::atomic::AtomicMsg;
 use selvedge::info::Offer;
 use selvedge::info::{RxAttr, Version};
 use selvedge::rma::WriteMsg;
-use selvedge::trigger::{Done, Op, Ticket, Transfer, Work};
+use selvedge::trigger::{Action, Done, Ticket, Work};
 use selvedge::{
     Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Counters, Domain,
     Endpoint, EpOption, EpOptionName, Errno, Error, EventQueue, Fabric, Hints, Info, Iov, IovMut,
-    LateBindings, MemoryRegion, MrAccess, MrMode, OpFlags, PassiveEndpoint, Provider, Query,
+    LateBindings, MemoryRegion, MrAccess, MrMode, Op, OpFlags, PassiveEndpoint, Provider, Query,
     Result, ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, eq, mr, msg,
     param, tagged,
 };
@@ -250,23 +250,27 @@ unsafe impl Domain for FlawedDomain {
             Flaw::HurriesWork => 0,
             _ => work.threshold,
         };
-        let queue = |op| {
+        let queue = |action| {
             let cntr = &cntr;
             let work = Work {
                 cntr,
                 threshold,
-                op,
+                action,
             };
             // SAFETY: the caller's promise.
             let queued = unsafe { self.inner.queue_work(&work) };
             mixed(self.flaw, queued, || Ok(Ticket(0)))
         };
-        match work.op {
-            Op::Set(at, value) => queue(Op::Set(&FlawedCounter::inner(Arc::clone(at)), value)),
-            Op::Add(at, value) => queue(Op::Add(&FlawedCounter::inner(Arc::clone(at)), value)),
-            Op::Post {
+        match work.action {
+            Action::Set(at, value) => {
+                queue(Action::Set(&FlawedCounter::inner(Arc::clone(at)), value))
+            }
+            Action::Add(at, value) => {
+                queue(Action::Add(&FlawedCounter::inner(Arc::clone(at)), value))
+            }
+            Action::Post {
                 ep,
-                transfer,
+                op,
                 flags,
                 done,
             } => {
@@ -278,10 +282,10 @@ unsafe impl Domain for FlawedDomain {
                     Flaw::TakesAnyFlag => OpFlags::INJECT | OpFlags::MULTI_RECV,
                     _ => OpFlags::empty(),
                 };
-                queue(Op::Post {
+                queue(Action::Post {
                     ep: &FlawedEndpoint::inner(ep),
                     // SAFETY: the caller's promise.
-                    transfer: unsafe { self.spoiled(transfer) },
+                    op: unsafe { self.spoiled(op) },
                     flags: flags - unfit,
                     done: match done {
                         Done::Counter(_) if self.flaw != Flaw::TellsAll => {
@@ -427,7 +431,7 @@ fn unwrap_counters(cntrs: &mut Counters) {
 impl FlawedDomain {
     /// What is posted in the place of something that waits. Bytes that are changed are copies that
     /// are never freed.
-    unsafe fn spoiled<'a>(&self, transfer: Transfer<'a>) -> Transfer<'a> {
+    unsafe fn spoiled<'a>(&self, op: Op<'a>) -> Op<'a> {
         let flip = |iov: &[Iov]| -> &'static [Iov] {
             // SAFETY: the caller's promise.
             let bytes = flipped(unsafe { copied(iov) });
@@ -437,27 +441,27 @@ impl FlawedDomain {
             op: similar(msg.op),
             ..msg
         };
-        match (self.flaw, transfer) {
-            (Flaw::FlipsBit, Transfer::Send(msg)) => Transfer::Send(msg::SendMsg {
+        match (self.flaw, op) {
+            (Flaw::FlipsBit, Op::Send(msg)) => Op::Send(msg::SendMsg {
                 iov: flip(msg.iov),
                 ..msg
             }),
-            (Flaw::FlipsBit, Transfer::TaggedSend(msg)) => Transfer::TaggedSend(tagged::SendMsg {
+            (Flaw::FlipsBit, Op::TaggedSend(msg)) => Op::TaggedSend(tagged::SendMsg {
                 iov: flip(msg.iov),
                 ..msg
             }),
-            (Flaw::FlipsBit, Transfer::Write(msg)) => Transfer::Write(WriteMsg {
+            (Flaw::FlipsBit, Op::Write(msg)) => Op::Write(WriteMsg {
                 iov: flip(msg.iov),
                 ..msg
             }),
-            (Flaw::OtherAtomics, Transfer::Atomic(msg)) => Transfer::Atomic(other(msg)),
-            (Flaw::OtherAtomics, Transfer::FetchAtomic(msg, fetched)) => {
-                Transfer::FetchAtomic(other(msg), fetched)
+            (Flaw::OtherAtomics, Op::Atomic(msg)) => Op::Atomic(other(msg)),
+            (Flaw::OtherAtomics, Op::FetchAtomic(msg, fetched)) => {
+                Op::FetchAtomic(other(msg), fetched)
             }
-            (Flaw::OtherAtomics, Transfer::CompareAtomic(msg, compared, fetched)) => {
-                Transfer::CompareAtomic(other(msg), compared, fetched)
+            (Flaw::OtherAtomics, Op::CompareAtomic(msg, compared, fetched)) => {
+                Op::CompareAtomic(other(msg), compared, fetched)
             }
-            (_, transfer) => transfer,
+            (_, op) => op,
         }
     }
 }
