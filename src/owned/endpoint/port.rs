@@ -10,15 +10,14 @@ use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::atomics::{AtomicPost, Operands};
-use super::remote::{Remote, RemotePost};
+use super::post::{Content, Memory, Operands, Post};
+use super::remote::Remote;
 use super::slots::{Key, Slots};
 use crate::atomic::Target;
 use crate::owned::{Buf, Received, Refused, lock, sole};
 use crate::{
-    Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Desc, Domain,
-    Endpoint, EpOption, Errno, Error, FiAddr, Info, Iov, IovMut, Mode, MrMode, OpFlags, Result,
-    TagMatch, cq, msg, tagged, wait,
+    Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
+    Errno, Error, FiAddr, Info, Mode, MrMode, Op, OpFlags, Result, cq, wait,
 };
 
 /// Entries that one read takes: enough to spread its cost, little enough to stay in the cache.
@@ -63,79 +62,6 @@ impl<O> fmt::Debug for Port<O> {
     }
 }
 
-/// What to post.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Post {
-    Send {
-        dest: FiAddr,
-        data: Option<u64>,
-    },
-    Recv {
-        src: FiAddr,
-    },
-    Tsend {
-        dest: FiAddr,
-        tag: u64,
-        data: Option<u64>,
-    },
-    Trecv {
-        src: FiAddr,
-        tag: TagMatch,
-    },
-    /// Messages one behind the other; tagged with `tag`.
-    RecvMulti {
-        src: FiAddr,
-        tag: Option<TagMatch>,
-    },
-    /// A look at the message that such a receive would take, which is then dropped if `discards`.
-    Tpeek {
-        src: FiAddr,
-        tag: TagMatch,
-        discards: bool,
-    },
-    /// The same look, at a message that is set aside.
-    Tclaim {
-        src: FiAddr,
-        tag: TagMatch,
-    },
-    /// Takes the message that was set aside, or drops it.
-    Claimed {
-        discards: bool,
-    },
-    Atomic(AtomicPost),
-    Remote(RemotePost),
-}
-
-impl Post {
-    /// Whether what it finds is set aside.
-    pub(super) fn claims(self) -> bool {
-        matches!(self, Self::Tclaim { .. })
-    }
-
-    /// What the buffer will hold.
-    ///
-    /// # Errors
-    /// [`Errno::TooSmall`] when that does not fit.
-    fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
-        Ok(match self {
-            Self::Recv { .. } | Self::Trecv { .. } | Self::Claimed { discards: false } => {
-                Content::Message
-            }
-            Self::Tclaim { .. } => Content::Claim,
-            Self::Atomic(post) => {
-                let results = post.results(operand, buf)?;
-                results.map_or(Content::Same, Content::Bytes)
-            }
-            Self::Send { .. }
-            | Self::Tsend { .. }
-            | Self::Tpeek { .. }
-            | Self::Claimed { .. }
-            | Self::Remote(_) => Content::Same,
-            Self::RecvMulti { .. } => Content::Messages,
-        })
-    }
-}
-
 /// An operation that is done.
 #[derive(Debug)]
 pub(super) struct Finished<O> {
@@ -165,21 +91,6 @@ struct Operation<O> {
     owner: O,
     buf: Buf,
     content: Content,
-}
-
-/// What is in a buffer when its operation is done.
-#[derive(Clone, Copy, Debug)]
-enum Content {
-    /// What was in it before.
-    Same,
-    /// A message, of the length that the completion says.
-    Message,
-    /// So many bytes.
-    Bytes(usize),
-    /// Messages, in parts of it.
-    Messages,
-    /// What was in it before; and a message is set aside if one was found.
-    Claim,
 }
 
 impl<O> Operation<O> {
@@ -271,9 +182,10 @@ impl<O: Clone> Port<O> {
         // leaves the slot in `withdraw`, after an error, with which nothing was kept; in
         // `finish`, after the completion with this key, of a multi-receive the last; or when
         // `self.slots` is dropped, after `self.ep`, whose only handle is ours. Parts of it are lent
-        // before, of bytes that a completion has named.
-        let posted = unsafe { self.submit(what, operands, &memory, key.into()) };
-        match posted {
+        // before, of bytes that a completion has named. Operands are borrowed for this call, which is
+        // as long as injected ones are used.
+        let submit = |op: &Op<'_>, flags| unsafe { op.post(&*self.ep, flags) };
+        match what.with_op(operands, &memory, key.into(), self.tx_flags, submit) {
             Ok(()) => Ok(key),
             Err(errno) => Err(self.withdraw(key, errno)),
         }
@@ -316,7 +228,8 @@ impl<O: Clone> Port<O> {
         }
         // SAFETY: as in `post`: the buffer is in the slot named by `key`, until the completion with
         // this key, which comes once more, or until this call fails.
-        let posted = unsafe { self.submit(what, Operands::NONE, &memory, key.into()) };
+        let submit = |op: &Op<'_>, flags| unsafe { op.post(&*self.ep, flags) };
+        let posted = what.with_op(Operands::NONE, &memory, key.into(), self.tx_flags, submit);
         posted.map_err(|errno| {
             let failed = self
                 .slots()
@@ -471,148 +384,6 @@ impl<O: Clone> Port<O> {
     fn withdraw(&self, key: Key, errno: Errno) -> Refused {
         let state = self.slots().remove(key);
         refused(errno, state.expect("a failed post has no completion"))
-    }
-
-    /// Calls the provider.
-    ///
-    /// # Safety
-    /// `memory` is valid, and nobody else touches it, until this function fails, the completion
-    /// with `context` has been read, or `self.ep` has been dropped.
-    unsafe fn submit(
-        &self,
-        what: Post,
-        operands: Operands<'_>,
-        memory: &Memory,
-        context: Context,
-    ) -> Result {
-        let (message, room, desc) = (&[memory.message], &[memory.room], &[memory.desc]);
-        match what {
-            Post::Send { dest, data } => {
-                let msg = msg::SendMsg {
-                    iov: message,
-                    desc,
-                    dest,
-                    context,
-                    data: data.unwrap_or(0),
-                };
-                // SAFETY: the caller makes the promise of `sendmsg`.
-                unsafe { self.ep.sendmsg(&msg, self.send_flags(data)) }
-            }
-            Post::Recv { src } => {
-                let msg = msg::RecvMsg {
-                    iov: room,
-                    desc,
-                    src,
-                    context,
-                };
-                // SAFETY: the caller makes the promise of `recvmsg`.
-                unsafe { self.ep.recvmsg(&msg, OpFlags::empty()) }
-            }
-            Post::Tsend { dest, tag, data } => {
-                let msg = tagged::SendMsg {
-                    iov: message,
-                    desc,
-                    dest,
-                    tag,
-                    context,
-                    data: data.unwrap_or(0),
-                };
-                // SAFETY: the caller makes the promise of `tsendmsg`.
-                unsafe { self.ep.tsendmsg(&msg, self.send_flags(data)) }
-            }
-            Post::Trecv { src, tag } => {
-                let msg = trecv_msg(room, desc, src, tag, context);
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, OpFlags::empty()) }
-            }
-            Post::RecvMulti { src, tag: None } => {
-                let msg = msg::RecvMsg {
-                    iov: room,
-                    desc,
-                    src,
-                    context,
-                };
-                // SAFETY: the caller makes the promise of `recvmsg`.
-                unsafe { self.ep.recvmsg(&msg, OpFlags::MULTI_RECV) }
-            }
-            Post::RecvMulti {
-                src,
-                tag: Some(tag),
-            } => {
-                let msg = trecv_msg(room, desc, src, tag, context);
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, OpFlags::MULTI_RECV) }
-            }
-            Post::Tpeek { src, tag, discards } => {
-                let msg = trecv_msg(room, desc, src, tag, context);
-                let flags = match discards {
-                    true => OpFlags::PEEK | OpFlags::DISCARD,
-                    false => OpFlags::PEEK,
-                };
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, flags) }
-            }
-            Post::Tclaim { src, tag } => {
-                let msg = trecv_msg(room, desc, src, tag, context);
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, OpFlags::PEEK | OpFlags::CLAIM) }
-            }
-            Post::Claimed { discards } => {
-                let msg = trecv_msg(room, desc, FiAddr::UNSPEC, TagMatch::ANY, context);
-                let flags = match discards {
-                    true => OpFlags::CLAIM | OpFlags::DISCARD,
-                    false => OpFlags::CLAIM,
-                };
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, flags) }
-            }
-            // SAFETY: the caller makes the promise of the three calls for `memory`.
-            Post::Atomic(post) => unsafe {
-                post.submit(&*self.ep, self.tx_flags, operands, memory, context)
-            },
-            // SAFETY: as above, of two calls.
-            Post::Remote(post) => unsafe { post.submit(&*self.ep, self.tx_flags, memory, context) },
-        }
-    }
-
-    fn send_flags(&self, data: Option<u64>) -> OpFlags {
-        match data {
-            Some(_) => self.tx_flags | OpFlags::REMOTE_CQ_DATA,
-            None => self.tx_flags,
-        }
-    }
-}
-
-fn trecv_msg<'a>(
-    iov: &'a [IovMut],
-    desc: &'a [Desc],
-    src: FiAddr,
-    tag: TagMatch,
-    context: Context,
-) -> tagged::RecvMsg<'a> {
-    tagged::RecvMsg {
-        iov,
-        desc,
-        src,
-        tag,
-        context,
-    }
-}
-
-/// The memory of a buffer that is about to move into its slot.
-pub(super) struct Memory {
-    pub(super) message: Iov,
-    pub(super) room: IovMut,
-    pub(super) desc: Desc,
-}
-
-impl Memory {
-    fn of(buf: &Buf) -> Self {
-        Self {
-            message: buf.message(),
-            room: buf.room(),
-            desc: buf.desc(),
-        }
     }
 }
 
