@@ -33,12 +33,12 @@ use super::shared::FlawedShared;
 /// The provider with a defect.
 #[derive(Debug)]
 pub(super) struct Planted {
-    inner: &'static dyn Provider,
+    inner: Arc<dyn Provider>,
     flaw: Flaw,
 }
 
 impl Planted {
-    pub(super) fn new(inner: &'static dyn Provider, flaw: Flaw) -> Self {
+    pub(super) fn new(inner: Arc<dyn Provider>, flaw: Flaw) -> Self {
         Self { inner, flaw }
     }
 }
