@@ -7,6 +7,10 @@
 //! in the order of the set.
 
 #![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(
+    clippy::exhaustive_structs,
+    reason = "callers and providers write every field, as of the man page's structures"
+)]
 
 use std::ffi::c_void;
 use std::sync::Arc;

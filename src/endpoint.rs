@@ -133,6 +133,10 @@ impl Bindings {
 }
 
 /// What an open endpoint is bound to afterwards ([`Endpoint::bind_late`]).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "callers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default)]
 pub struct LateBindings {
     /// Where sends and other own operations complete, and whether only those report there that

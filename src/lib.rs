@@ -96,6 +96,7 @@
 //! a loop calls, [`Error`] for what a person reads) are at the top.
 
 #![deny(missing_docs)]
+#![warn(clippy::exhaustive_structs)]
 
 mod addr;
 pub mod alloc;
@@ -112,6 +113,7 @@ mod errno;
 mod error;
 mod fabric;
 mod flags;
+mod handle;
 pub mod info;
 mod iov;
 pub mod log;

@@ -6,6 +6,10 @@
 //! traits are the fast path: code that posts one kind of operation calls them directly.
 
 #![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(
+    clippy::exhaustive_structs,
+    reason = "callers and providers write every field, as of the man page's structures"
+)]
 
 use crate::atomic::{AtomicMsg, Ioc, IocMut, Target};
 use crate::collective::CollectiveMsg;

@@ -13,6 +13,10 @@ pub const COMP_ORDER_STRICT: u64 = 0x1ff;
 pub const COMP_ORDER_DATA: u64 = 1 << 16;
 
 /// Attributes of sending (`struct fi_tx_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TxAttr {
     /// The part of the capabilities that sending has.
@@ -38,6 +42,10 @@ pub struct TxAttr {
 }
 
 /// Attributes of receiving (`struct fi_rx_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RxAttr {
     /// The part of the capabilities that receiving has.
@@ -60,6 +68,10 @@ pub struct RxAttr {
 }
 
 /// Attributes of an endpoint (`struct fi_ep_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EpAttr {
     /// Kind of endpoint.
@@ -89,6 +101,10 @@ pub struct EpAttr {
 }
 
 /// Attributes of a domain (`struct fi_domain_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DomainAttr {
     /// Its name.
@@ -152,6 +168,10 @@ pub struct DomainAttr {
 }
 
 /// Attributes of a fabric (`struct fi_fabric_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FabricAttr {
     /// Its name.
@@ -183,6 +203,7 @@ pub struct Nic {
 }
 
 /// A version, as `FI_VERSION(major, minor)`.
+#[expect(clippy::exhaustive_structs, reason = "two numbers by definition")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// Changes with incompatible changes.
@@ -348,6 +369,7 @@ c_enum! {
 }
 
 /// How the tag's bits are used (`ep_attr.mem_tag_format`).
+#[expect(clippy::exhaustive_structs, reason = "a number of the man page's")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct MemTagFormat(pub u64);

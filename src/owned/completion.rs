@@ -10,6 +10,7 @@ use crate::{CompletionFlags, Context, Errno, FiAddr, cq};
 ///
 /// The length of a received buffer is that of the message. After a truncation
 /// ([`Errno::Trunc`]) it is what fitted, and [`cq::ErrEntry::olen`] says what was lost.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Completion {
     /// The word given to the operation.
@@ -117,6 +118,7 @@ pub struct Handle(pub(super) Key);
 /// A post that was not taken, with its buffer as it was.
 ///
 /// [`Errno::Again`] means that a queue is full: poll, and try again.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Refused {
     /// Why.
@@ -140,6 +142,7 @@ impl From<Refused> for Errno {
 }
 
 /// An operation of an [`super::AsyncEndpoint`] that did not succeed, with its buffer.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Failed {
     /// The buffer given to the operation. Where the endpoint's completions cannot be read, the

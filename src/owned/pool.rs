@@ -10,7 +10,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use super::buf::Buf;
-use super::{lock, sole};
+use super::lock;
+use crate::handle::sole;
 use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, MrMode, alloc};
 
 /// Buffers start on their own cache lines, so that neighbours in different hands do not slow each

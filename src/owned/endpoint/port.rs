@@ -14,7 +14,8 @@ use super::post::{Content, Memory, Operands, Post};
 use super::remote::Remote;
 use super::slots::{Key, Slots};
 use crate::atomic::Target;
-use crate::owned::{Buf, Received, Refused, lock, sole};
+use crate::handle::sole;
+use crate::owned::{Buf, Received, Refused, lock};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
     Errno, Error, FiAddr, Info, Mode, MrMode, Op, OpFlags, Result, cq, wait,

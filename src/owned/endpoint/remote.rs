@@ -4,6 +4,10 @@ use crate::FiAddr;
 use crate::rma::RmaIov;
 
 /// A place in a peer's registered memory: a [`crate::owned::Window`] of its, for instance.
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "three numbers that callers write"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer.
