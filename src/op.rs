@@ -115,7 +115,8 @@ impl Op<'_> {
     ///
     /// # Safety
     /// As that method; injected operations need no promise.
-    #[inline]
+    // A caller that knows the kind is left with the call of its method, and no dispatch.
+    #[inline(always)]
     pub unsafe fn post(&self, ep: &(impl Endpoint + ?Sized), flags: OpFlags) -> Result {
         match self {
             // SAFETY: passed on from the caller, here and below.

@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::post::{Content, Memory, Operands, Post};
+use super::post::{Content, Memory, Operands, Post, Submit};
 use super::remote::Remote;
 use super::slots::{Key, Slots};
 use crate::atomic::Target;
@@ -18,7 +18,7 @@ use crate::handle::sole;
 use crate::owned::{Buf, Received, Refused, lock};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
-    Errno, Error, FiAddr, Info, Mode, MrMode, Op, OpFlags, Result, cq, wait,
+    Errno, Error, FiAddr, Info, Mode, MrMode, OpFlags, Result, cq, wait,
 };
 
 /// Entries that one read takes: enough to spread its cost, little enough to stay in the cache.
@@ -185,8 +185,8 @@ impl<O: Clone> Port<O> {
         // `self.slots` is dropped, after `self.ep`, whose only handle is ours. Parts of it are lent
         // before, of bytes that a completion has named. Operands are borrowed for this call, which is
         // as long as injected ones are used.
-        let submit = |op: &Op<'_>, flags| unsafe { op.post(&*self.ep, flags) };
-        match what.with_op(operands, &memory, key.into(), self.tx_flags, submit) {
+        let submit = unsafe { Submit::new(&*self.ep) };
+        match what.submit(operands, &memory, key.into(), self.tx_flags, submit) {
             Ok(()) => Ok(key),
             Err(errno) => Err(self.withdraw(key, errno)),
         }
@@ -229,8 +229,8 @@ impl<O: Clone> Port<O> {
         }
         // SAFETY: as in `post`: the buffer is in the slot named by `key`, until the completion with
         // this key, which comes once more, or until this call fails.
-        let submit = |op: &Op<'_>, flags| unsafe { op.post(&*self.ep, flags) };
-        let posted = what.with_op(Operands::NONE, &memory, key.into(), self.tx_flags, submit);
+        let submit = unsafe { Submit::new(&*self.ep) };
+        let posted = what.submit(Operands::NONE, &memory, key.into(), self.tx_flags, submit);
         posted.map_err(|errno| {
             let failed = self
                 .slots()

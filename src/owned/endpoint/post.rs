@@ -1,5 +1,7 @@
 //! What is posted with a buffer, before the buffer is there, and how it becomes an [`Op`].
 
+#![expect(unsafe_code, reason = "passes the promise of the slots on")]
+
 use std::ffi::c_void;
 
 use super::remote::Remote;
@@ -8,7 +10,7 @@ use crate::op::{Compared, Fetched};
 use crate::owned::Buf;
 use crate::rma::{ReadMsg, WriteMsg};
 use crate::{
-    Context, Desc, Errno, FiAddr, Iov, IovMut, Op, OpFlags, Result, TagMatch, msg, tagged,
+    Context, Desc, Endpoint, Errno, FiAddr, Iov, IovMut, Op, OpFlags, Result, TagMatch, msg, tagged,
 };
 
 /// An operation on one buffer: everything that an [`Op`] says but its memory and its context.
@@ -83,6 +85,26 @@ impl Memory {
     }
 }
 
+/// The promise that an operation on a buffer may be posted to an endpoint, once.
+pub(super) struct Submit<'a>(&'a dyn Endpoint);
+
+impl<'a> Submit<'a> {
+    /// # Safety
+    /// The memory of the operation is valid, and nobody else touches it, until the post fails, the
+    /// completion with its context has been read, or `ep` has been dropped; injected memory until
+    /// the post returns.
+    pub(super) const unsafe fn new(ep: &'a dyn Endpoint) -> Self {
+        Self(ep)
+    }
+
+    /// Inlined, so that each kind of operation is a call of the endpoint's method for it.
+    #[inline(always)]
+    fn post(self, op: &Op<'_>, flags: OpFlags) -> Result {
+        // SAFETY: the promise of `new`.
+        unsafe { op.post(self.0, flags) }
+    }
+}
+
 impl Post {
     /// An untagged receive of one message.
     pub(super) const fn recv(src: FiAddr) -> Self {
@@ -141,20 +163,19 @@ impl Post {
         }
     }
 
-    /// Hands the operation on `memory` to `submit`, with its flags: `tx_flags` are those of an
-    /// operation that completes at the sender. Operands are injected, since they are borrowed for
-    /// this call.
+    /// Posts the operation on `memory`. `tx_flags` are those of an operation that completes at the
+    /// sender. Operands are injected, since they are borrowed for this call.
     ///
     /// # Errors
-    /// Those of `submit`; [`Errno::Inval`] when the bytes of an atomic are no whole elements.
+    /// Those of [`Op::post`]; [`Errno::Inval`] when the bytes of an atomic are no whole elements.
     #[inline]
-    pub(super) fn with_op(
+    pub(super) fn submit(
         self,
         operands: Operands<'_>,
         memory: &Memory,
         context: Context,
         tx_flags: OpFlags,
-        submit: impl FnOnce(&Op<'_>, OpFlags) -> Result,
+        submit: Submit<'_>,
     ) -> Result {
         let (iov, room, desc) = (
             &[memory.message][..],
@@ -173,7 +194,7 @@ impl Post {
                             context,
                             data,
                         };
-                        submit(&Op::Send(msg), flags)
+                        submit.post(&Op::Send(msg), flags)
                     }
                     Some(tag) => {
                         let msg = tagged::SendMsg {
@@ -184,7 +205,7 @@ impl Post {
                             context,
                             data,
                         };
-                        submit(&Op::TaggedSend(msg), flags)
+                        submit.post(&Op::TaggedSend(msg), flags)
                     }
                 }
             }
@@ -199,7 +220,7 @@ impl Post {
                     src,
                     context,
                 };
-                submit(&Op::Recv(msg), flags)
+                submit.post(&Op::Recv(msg), flags)
             }
             Self::Recv {
                 src,
@@ -213,7 +234,7 @@ impl Post {
                     tag,
                     context,
                 };
-                submit(&Op::TaggedRecv(msg), flags)
+                submit.post(&Op::TaggedRecv(msg), flags)
             }
             Self::Write { to, data } => {
                 let (flags, data) = with_data(tx_flags, data);
@@ -225,7 +246,7 @@ impl Post {
                     context,
                     data,
                 };
-                submit(&Op::Write(msg), flags)
+                submit.post(&Op::Write(msg), flags)
             }
             Self::Read { from } => {
                 let len = memory.message.len;
@@ -236,7 +257,7 @@ impl Post {
                     rma_iov: &[from.iov(len)],
                     context,
                 };
-                submit(&Op::Read(msg), OpFlags::empty())
+                submit.post(&Op::Read(msg), OpFlags::empty())
             }
             Self::Atomic { family, target } => {
                 let message = || elements(&target, memory.message.base, memory.message.len);
@@ -257,11 +278,11 @@ impl Post {
                 match family {
                     Family::Base => {
                         let msg = target.msg(iov, desc, &rma_iov, context);
-                        submit(&Op::Atomic(msg), tx_flags)
+                        submit.post(&Op::Atomic(msg), tx_flags)
                     }
                     Family::Fetch => {
                         let msg = target.msg(iov, &[], &rma_iov, context);
-                        submit(&Op::FetchAtomic(msg, fetched), injected)
+                        submit.post(&Op::FetchAtomic(msg, fetched), injected)
                     }
                     Family::Compare => {
                         let msg = target.msg(iov, &[], &rma_iov, context);
@@ -269,7 +290,7 @@ impl Post {
                             iov: &[given(operands.compare)?],
                             desc: &[],
                         };
-                        submit(&Op::CompareAtomic(msg, compared, fetched), injected)
+                        submit.post(&Op::CompareAtomic(msg, compared, fetched), injected)
                     }
                 }
             }
