@@ -120,6 +120,14 @@ const PLANTS: &[Plant] = plants! {
         "errors name the endpoint without hooks": "error.ep = error.ep.map(|ep| KNOWN.endpoint(ep));" => "let _ = &mut error.ep;"
             fails "an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_open";
     }
+    "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
+        "a layer keeps a call for itself": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
+            fails "every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing";
+    }
+    "providers/kit/src/layer/bound.rs": "selvedge-kit" "--lib" {
+        "an endpoint is bound to shared receives with their layer": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
+            fails "every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing";
+    }
     "providers/kit/src/mr/counts.rs": "selvedge-shm" "--test=rma" {
         "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => seen.push((key, len)),"
             fails "an_operation_is_one_event_for_each_region_that_it_touches";

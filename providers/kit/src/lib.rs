@@ -28,6 +28,7 @@
 //! | [`Ledger`] | who is told of deferred work |
 //! | [`sight::Page`] | what an endpoint lets other processes see of it |
 //! | [`Report`] | how an operation is told of when it is over |
+//! | [`layer::Around`] | an object around another of its kind: a layer says what it changes |
 //! | [`coll::open`] | collectives, for every endpoint with tagged messages |
 //! | [`complaint::complain`] | warnings that peers can cause, rationed |
 //! | [`inherit::Uninherited`] | a descriptor that forked children do not get |
@@ -57,6 +58,7 @@ pub mod eq;
 mod identity;
 pub mod inherit;
 pub mod ip;
+pub mod layer;
 pub mod lock;
 pub mod mr;
 pub mod places;
