@@ -69,7 +69,7 @@ const PLANTS: &[Plant] = plants! {
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
-        "posts of shared receives pass no layer": "let call = || self.at.done(post.name, args, run);" => "let _ = args;\n        let call = run;"
+        "posts of shared receives pass no layer": "post.pass(&self.at, self.watch(), run)" => "{ let _ = post; run() }"
             fails "posts_of_shared_receives_pass_each_layer";
     }
     "providers/hook/src/endpoint.rs": "selvedge-hook" "--test=layers" {
@@ -112,12 +112,12 @@ const PLANTS: &[Plant] = plants! {
         "chance does not ask for its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
             fails "chance_repeats_itself_with_its_seed";
     }
-    "providers/hook/src/regions.rs": "selvedge-hook" "--test=layers" {
-        "a region takes counters with their hooks": "let cntr = HookedCounter::inner(Arc::clone(cntr));" => "let _ = HookedCounter::inner; let cntr = Arc::clone(cntr);"
+    "providers/hook/src/objects.rs": "selvedge-hook" "--test=layers" {
+        "a region takes counters with their hooks": "let cntr = HookLayers::counter(cntr);" => "let _ = HookLayers::counter; let cntr = Arc::clone(cntr);"
             fails "a_counter_is_bound_to_a_region_inside_of_its_layers";
     }
-    "providers/hook/src/events.rs": "selvedge-hook" "--test=layers" {
-        "errors name the endpoint without hooks": "error.ep = error.ep.map(|ep| KNOWN.endpoint(ep));" => "let _ = &mut error.ep;"
+    "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
+        "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.around::<L>(ep));" => "let _ = &mut error.ep;"
             fails "an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_open";
     }
     "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
