@@ -6,18 +6,18 @@
 //! that the same ones serve for every provider.
 
 mod endpoint;
-mod known;
 mod mixed;
 mod objects;
+mod op;
 mod provider;
 mod queue;
 mod region;
-mod shared;
 
 use std::sync::Arc;
 
 use clap::ValueEnum;
 use selvedge::{Errno, Error, Provider, Registry};
+use selvedge_kit::layer::LayeredProvider;
 
 /// The variable that says which defect is planted.
 pub(crate) const VARIABLE: &str = "FABTESTS_FLAW";
@@ -256,5 +256,5 @@ pub(crate) fn planted(provider: Arc<dyn Provider>) -> anyhow::Result<Arc<dyn Pro
     };
     let flaw = Flaw::from_str(&name, false);
     let flaw = flaw.map_err(|_| anyhow::anyhow!("{VARIABLE}={name} is no defect"))?;
-    Ok(Arc::new(provider::Planted::new(provider, flaw)))
+    Ok(Arc::new(LayeredProvider::new(provider, flaw)))
 }
