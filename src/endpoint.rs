@@ -67,7 +67,7 @@ pub unsafe trait Endpoint:
     /// bound then.
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
         let _ = late;
-        Err(Error::new(Errno::OpBadState, CANNOT_BIND_LATE))
+        Err(LateBindings::refusal())
     }
 
     /// Makes the endpoint a member of a multicast group (fi_join(3)): what is sent to the group is
@@ -148,8 +148,14 @@ pub struct LateBindings {
     pub cntrs: Counters,
 }
 
-const CANNOT_BIND_LATE: &str =
-    "the provider's endpoints take no queue or counter after they are enabled: bind them before";
+impl LateBindings {
+    /// The error of endpoints that take nothing after they are opened.
+    pub fn refusal() -> Error {
+        let what = "the provider's endpoints take no queue or counter after they are enabled: bind \
+                    them before";
+        Error::new(Errno::OpBadState, what)
+    }
+}
 
 /// The counters of an endpoint, by the operations they count.
 #[derive(Clone, Debug, Default)]
