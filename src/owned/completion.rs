@@ -17,8 +17,8 @@ pub struct Completion {
     pub context: Context,
     /// The buffer given to the operation.
     pub buf: Buf,
-    /// How it ended.
-    pub result: Result<Received, cq::ErrEntry>,
+    /// How it ended. The error is boxed, because errors are rare and completions are many.
+    pub result: Result<Received, Box<cq::ErrEntry>>,
 }
 
 /// What came with a message. For a send only the flags say something.
@@ -104,9 +104,14 @@ impl Completions {
         self.room - self.list.len()
     }
 
-    /// Adds one.
-    pub(super) fn push(&mut self, completion: Completion) {
+    /// Adds one, with a message of so many bytes in its buffer.
+    #[inline]
+    pub(super) fn push(&mut self, completion: Completion, len: usize) {
         self.list.push(completion);
+        // In its place: a buffer that is moved right after a change waits for it.
+        let set = self.list.last_mut().map(|last| last.buf.set_len(len));
+        set.expect("one was pushed")
+            .expect("not above the capacity");
     }
 }
 

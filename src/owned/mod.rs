@@ -136,7 +136,12 @@
 mod buf;
 mod completion;
 mod endpoint;
+mod free_list;
+#[cfg(all(test, loom))]
+mod model;
 mod pool;
+mod sync;
+mod turn;
 mod window;
 
 pub use buf::Buf;

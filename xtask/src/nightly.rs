@@ -26,7 +26,7 @@ const MIRI: &[Part] = &[
     Part {
         package: "selvedge",
         target: &["--lib"],
-        tests: &["shared::"],
+        tests: &["owned::", "shared::"],
         left_out: &[],
         is_short: true,
     },
@@ -77,6 +77,13 @@ const MIRI: &[Part] = &[
 
 /// Parts that several threads use at once.
 const TSAN: &[Part] = &[
+    Part {
+        package: "selvedge",
+        target: &["--lib"],
+        tests: &["owned::"],
+        left_out: &[],
+        is_short: true,
+    },
     Part {
         package: "selvedge-kit",
         target: &["--test", "windows"],

@@ -21,7 +21,7 @@ pub use remote::Remote;
 
 use std::sync::Arc;
 
-use self::port::{Finished, Port};
+use self::port::Port;
 use self::post::{Operands, Post};
 use super::{Buf, Completion, Completions, Handle, Refused};
 use crate::atomic::{Family, Target};
@@ -399,7 +399,12 @@ impl Endpoint {
     /// Those of [`crate::CompletionQueue::read`]. The completions so far are in `done`.
     pub fn poll(&self, done: &mut Completions) -> Result<usize> {
         self.port.read(done.free(), |finished| {
-            done.push(completion(finished));
+            let completion = Completion {
+                context: finished.owner,
+                buf: finished.buf,
+                result: finished.outcome,
+            };
+            done.push(completion, finished.len);
             None
         })?;
         Ok(done.len())
@@ -425,15 +430,9 @@ impl Endpoint {
         posted.map(Handle)
     }
 
+    // Inlined, so that what is posted is known where it is looked at.
+    #[inline(always)]
     fn post(&self, what: Post, buf: Buf, context: Context) -> Result<Handle, Refused> {
         self.post_with(what, Operands::NONE, buf, context)
-    }
-}
-
-fn completion(finished: Finished<Context>) -> Completion {
-    Completion {
-        context: finished.owner,
-        buf: finished.buf,
-        result: finished.outcome.map_err(|error| *error),
     }
 }
