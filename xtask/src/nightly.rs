@@ -26,9 +26,16 @@ const MIRI: &[Part] = &[
     Part {
         package: "selvedge",
         target: &["--lib"],
-        tests: &["owned::", "shared::"],
+        tests: &["shared::"],
         left_out: &[],
         is_short: true,
+    },
+    Part {
+        package: "selvedge",
+        target: &["--lib"],
+        tests: &["owned::"],
+        left_out: &[],
+        is_short: false,
     },
     Part {
         package: "selvedge-kit",
