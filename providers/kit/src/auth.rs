@@ -3,6 +3,8 @@
 //!
 //! A key is never logged, and compared in constant time.
 
+pub mod proof;
+
 use std::fmt;
 use std::hint::black_box;
 
