@@ -60,6 +60,10 @@ impl State {
         match self.introduce(index) {
             Ok(()) => Ok(()),
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
+            Err(ContactError::Refused(error) | ContactError::Untrusted(error)) => {
+                self.give_back(index, &error);
+                Err(Errno::ConnRefused)
+            }
             // An earlier life has left more than there is room for.
             Err(_) if self.is_ending(index) => Err(Errno::NotConn),
             Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {
@@ -80,6 +84,10 @@ impl State {
         match self.introduce(index) {
             Ok(()) => Ok(()),
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
+            Err(ContactError::Refused(error) | ContactError::Untrusted(error)) => {
+                self.give_back(index, &error);
+                Err(Errno::ConnRefused)
+            }
             Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {
                 self.peers[index].out = None;
                 self.hear_the_latest(index)
@@ -113,7 +121,7 @@ impl State {
 
     /// Connects to the peer and says hello: from here on it has our outbox.
     pub(crate) fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
-        let next = self.next_life(index)?;
+        let mut next = self.next_life(index)?;
         let is_heard = self.hear_last_words(index, next.mark);
         match self.peers[index].state {
             // It was faster.
@@ -126,6 +134,10 @@ impl State {
         if !is_heard {
             self.peers[index].next = Some(next);
             return Err(ContactError::Busy("others have connected before it"));
+        }
+        if !self.is_trusted(index, &mut next)? {
+            self.peers[index].next = Some(next);
+            return Err(ContactError::Busy("it has not proved its auth_key"));
         }
         let mut link = next.link;
         self.ensure_outbox(index)?;
@@ -229,8 +241,11 @@ impl State {
                 self.control.wait_for(index);
             }
             Err(ContactError::NotYet(why) | ContactError::Busy(why)) => {
+                self.peers[index].next = None;
                 self.lose(index, Errno::ConnRefused, why);
             }
+            Err(ContactError::Refused(error)) => self.refused(index, error.errno(), error.what()),
+            Err(ContactError::Untrusted(error)) => self.cut_off(index, &error),
             Err(ContactError::Failed(error)) => {
                 self.lose(index, report(&error), "it cannot be connected to");
             }
@@ -264,12 +279,22 @@ impl State {
         }
     }
 
-    fn understand_stranger(&mut self, stranger: Stranger, packet: Packet) {
-        if let Packet::Hello(introduction) = packet {
-            self.welcome(stranger.link, introduction);
-        } else {
-            let what = "a stranger did not say hello first";
-            refuse(stranger.link, &Error::new(Errno::Proto, what));
+    fn understand_stranger(&mut self, mut stranger: Stranger, packet: Packet) {
+        let said = match packet {
+            Packet::Hello(introduction) if stranger.is_convincing() => {
+                return self.welcome(stranger.link, introduction);
+            }
+            Packet::Hello(introduction) => {
+                let error = self.control.has_another_key(&introduction.hello.name);
+                return refuse(stranger.link, &error);
+            }
+            said => said,
+        };
+        match self.control.examine(&mut stranger, said) {
+            // One that does not hear it notices the end.
+            Ok(answer) if stranger.link.send(&answer, &[]).is_err() => {}
+            Ok(_) => self.control.keep_stranger(stranger),
+            Err(error) => refuse(stranger.link, &error),
         }
     }
 
@@ -356,7 +381,11 @@ impl State {
             Ok(()) => {}
             // Gone already. Its messages are received, then its end is noticed.
             Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {}
-            Err(ContactError::Failed(error)) => return Err(error),
+            Err(
+                ContactError::Failed(error)
+                | ContactError::Refused(error)
+                | ContactError::Untrusted(error),
+            ) => return Err(error),
         }
         Ok((hello, inbox))
     }
@@ -490,6 +519,9 @@ impl State {
             Packet::Wake => {
                 self.was_woken_by(index);
                 Ok(())
+            }
+            Packet::Question { .. } | Packet::Nonce(_) | Packet::Proof(_) => {
+                Err(Error::new(Errno::Proto, "it proves what was not asked for"))
             }
             Packet::Refusal { errno, why } => Err(Error::new(errno, why)),
         }

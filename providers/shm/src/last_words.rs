@@ -10,12 +10,13 @@ use std::time::Instant;
 
 use selvedge::Error;
 use selvedge_kit::Report;
+use selvedge_kit::auth::proof::{self, Caller, Mismatch};
 
 use crate::atomic::Backlog;
 use crate::intake::Mark;
-use crate::packet::Introduction;
+use crate::packet::{Introduction, Packet, encode_proof, encode_question};
 use crate::peer::{Outbox, Peer, State as PeerState};
-use crate::rendezvous::{ContactError, Link};
+use crate::rendezvous::{ContactError, Heard, Link};
 use crate::rma::Later;
 use crate::state::State;
 
@@ -78,20 +79,76 @@ pub(crate) struct Next {
     pub(crate) link: Link,
     /// The connections that waited when this one was made: those of earlier lives are among them.
     pub(crate) mark: Mark,
+    /// What has come of its proof that it has our key, once it was asked for it.
+    pub(crate) proof: Option<Caller>,
+    since: Instant,
 }
 
 impl State {
     /// Connects to the next life of a peer, unless that was done before.
     pub(crate) fn next_life(&mut self, index: usize) -> Result<Next, ContactError> {
         let peer = &mut self.peers[index];
-        let next = peer.next.take_if(|next| !next.link.is_over());
+        // One that has refused us has said why before it ended.
+        let is_of_use = |next: &mut Next| next.proof.is_some() || !next.link.is_over();
+        let next = peer.next.take_if(is_of_use);
         if let Some(next) = next {
             return Ok(next);
         }
         peer.next = None;
         let link = Link::connect(&peer.name, self.config.directory.as_deref())?;
         let mark = self.control.intake.mark();
-        Ok(Next { link, mark })
+        Ok(Next {
+            link,
+            mark,
+            proof: None,
+            since: Instant::now(),
+        })
+    }
+
+    /// Whether the next life of a peer has proved that it has our key, if we have one; asks it for
+    /// that first, and answers it.
+    ///
+    /// # Errors
+    /// When it has not the key, hangs up, or says nothing for as long as a hello may take.
+    pub(crate) fn is_trusted(&self, index: usize, next: &mut Next) -> Result<bool, ContactError> {
+        if self.control.key.is_none() {
+            return Ok(true);
+        }
+        let Some(caller) = &mut next.proof else {
+            let (caller, nonce) = Caller::ask();
+            let question = encode_question(&nonce, &self.control.name);
+            next.link.send(&question, &[])?;
+            next.proof = Some(caller);
+            return Ok(false);
+        };
+        let said = next.link.receive().map_err(ContactError::Untrusted)?;
+        let word = match said {
+            Heard::Nothing | Heard::Short if next.since.elapsed() < self.config.hello_timeout => {
+                return Ok(false);
+            }
+            Heard::Nothing | Heard::Short | Heard::End => {
+                return Err(ContactError::Busy("it has not proved its auth_key"));
+            }
+            Heard::Packet(packet) => match (&*caller, *packet) {
+                (_, Packet::Refusal { errno, why }) => {
+                    return Err(ContactError::Refused(Error::new(errno, why)));
+                }
+                (Caller::Asked { .. }, Packet::Nonce(word))
+                | (Caller::Proved { .. }, Packet::Proof(word)) => Ok(word),
+                _ => Err(Mismatch),
+            },
+        };
+        match word.and_then(|word| caller.hear(&self.control.key, &word)) {
+            Ok(proof::Next::Prove(proof)) => {
+                next.link.send(&encode_proof(&proof), &[])?;
+                Ok(false)
+            }
+            Ok(proof::Next::Continue) => Ok(true),
+            Err(Mismatch) => {
+                let error = self.control.has_another_key(&self.peers[index].name);
+                Err(ContactError::Untrusted(error))
+            }
+        }
     }
 
     /// Receives what earlier lives have left at our socket, once a connection to the next one shows
