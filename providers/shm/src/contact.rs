@@ -232,12 +232,19 @@ impl State {
         let PeerState::Waiting { deadline } = self.peers[index].state else {
             return;
         };
-        match self.introduce(index) {
+        let met = self.introduce(index);
+        let deadline = match self.peers[index].state {
+            PeerState::Waiting { deadline } => deadline,
+            _ => deadline,
+        };
+        match met {
             Ok(()) => {}
             // It is looked for again when its earlier life is over.
             Err(ContactError::NotYet(_)) if self.is_ending(index) => {}
             Err(ContactError::NotYet(_)) if now < deadline => self.control.wait_for(index),
-            Err(ContactError::Busy(_)) if now < deadline + BUSY_TIMEOUT => {
+            Err(ContactError::Busy(_))
+                if now < deadline + BUSY_TIMEOUT || self.peers[index].is_asked() =>
+            {
                 self.control.wait_for(index);
             }
             Err(ContactError::NotYet(why) | ContactError::Busy(why)) => {

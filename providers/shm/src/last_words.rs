@@ -44,6 +44,16 @@ impl Aside {
 }
 
 impl Peer {
+    /// Whether messages wait for its next life.
+    fn is_awaited(&self) -> bool {
+        matches!(self.state, PeerState::Waiting { .. })
+    }
+
+    /// Whether its next life has been asked to prove its key, and has not hung up.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.proof.is_some())
+    }
+
     /// Puts aside what is meant for the next life; it is as if nothing had been sent to it.
     fn put_aside(&mut self) {
         self.has_next = true;
@@ -109,8 +119,12 @@ impl State {
     /// that first, and answers it.
     ///
     /// # Errors
-    /// When it has not the key, hangs up, or says nothing for as long as a hello may take.
-    pub(crate) fn is_trusted(&self, index: usize, next: &mut Next) -> Result<bool, ContactError> {
+    /// When it has not the key, or hangs up.
+    pub(crate) fn is_trusted(
+        &mut self,
+        index: usize,
+        next: &mut Next,
+    ) -> Result<bool, ContactError> {
         if self.control.key.is_none() {
             return Ok(true);
         }
@@ -121,13 +135,14 @@ impl State {
             next.proof = Some(caller);
             return Ok(false);
         };
+        let is_late = next.since.elapsed() >= self.config.hello_timeout;
         let said = next.link.receive().map_err(ContactError::Untrusted)?;
         let word = match said {
-            Heard::Nothing | Heard::Short if next.since.elapsed() < self.config.hello_timeout => {
+            Heard::Nothing | Heard::Short if !is_late || self.peers[index].is_awaited() => {
                 return Ok(false);
             }
             Heard::Nothing | Heard::Short | Heard::End => {
-                return Err(ContactError::Busy("it has not proved its auth_key"));
+                return Err(self.must_ask_again(index, is_late));
             }
             Heard::Packet(packet) => match (&*caller, *packet) {
                 (_, Packet::Refusal { errno, why }) => {
@@ -139,16 +154,25 @@ impl State {
             },
         };
         match word.and_then(|word| caller.hear(&self.control.key, &word)) {
-            Ok(proof::Next::Prove(proof)) => {
-                next.link.send(&encode_proof(&proof), &[])?;
-                Ok(false)
-            }
+            Ok(proof::Next::Prove(proof)) => match next.link.send(&encode_proof(&proof), &[]) {
+                Ok(()) => Ok(false),
+                Err(_) => Err(self.must_ask_again(index, is_late)),
+            },
             Ok(proof::Next::Continue) => Ok(true),
             Err(Mismatch) => {
                 let error = self.control.has_another_key(&self.peers[index].name);
                 Err(ContactError::Untrusted(error))
             }
         }
+    }
+
+    /// The next life of a peer has hung up before it has proved its key. If that took long, one end
+    /// made no progress meanwhile, and the wait for the peer begins anew.
+    fn must_ask_again(&mut self, index: usize, is_late: bool) -> ContactError {
+        if is_late && let PeerState::Waiting { deadline } = &mut self.peers[index].state {
+            *deadline = Instant::now() + self.config.peer_timeout;
+        }
+        ContactError::Busy("it has not proved its auth_key")
     }
 
     /// Receives what earlier lives have left at our socket, once a connection to the next one shows

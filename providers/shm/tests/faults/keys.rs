@@ -306,6 +306,37 @@ fn a_listener_that_dies_before_its_proof_is_looked_for_again() {
     }
 }
 
+/// Opens an endpoint with the key, to which a connection may be silent for so long.
+fn with_patience(patience: &str) -> Side {
+    let params = [
+        ("FI_SHM_PEER_TIMEOUT", "0"),
+        ("FI_SHM_HELLO_TIMEOUT", patience),
+    ];
+    let mut info = info(EpType::Rdm, &params);
+    info.ep_attr.auth_key = KEY.into();
+    Side::open(None, &info).unwrap()
+}
+
+#[test]
+fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
+    let _watchdog = Watchdog::new();
+    let (mut side, mut other) = (with_patience("100ms"), with_patience("100ms"));
+    let drive_for = |side: &mut Side, millis| {
+        let start = std::time::Instant::now();
+        while start.elapsed().as_millis() < millis {
+            side.drive();
+            assert!(side.poll().is_none());
+        }
+    };
+    let to_other = side.insert(other.name());
+    side.send(Kind::Tagged, to_other, 8, 7).unwrap();
+    // Longer than an end that exists and has no room is tried.
+    drive_for(&mut side, 5500);
+    drive_for(&mut other, 300);
+    other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 7).unwrap();
+    side.next_with(&mut [&mut other]).ok();
+}
+
 #[test]
 fn both_ends_may_call_at_once() {
     let _watchdog = Watchdog::new();
@@ -326,9 +357,7 @@ fn both_ends_may_call_at_once() {
 #[test]
 fn questions_that_stop_half_way_hold_nobody_up_and_do_not_stay() {
     let _watchdog = Watchdog::new();
-    let mut info = info(EpType::Rdm, &[("FI_SHM_HELLO_TIMEOUT", "500ms")]);
-    info.ep_attr.auth_key = KEY.into();
-    let mut side = Side::open(None, &info).unwrap();
+    let mut side = with_patience("500ms");
     let silent: Vec<_> = (0..40).map(|_| Hostile::connect(&side)).collect();
     for caller in &silent {
         caller.say(&said(QUESTION, &[1; 32], "silent"), &[]);
