@@ -1,7 +1,8 @@
 //! Contact: how peers are met, heard and lost.
 //!
 //! The first message to a peer makes the contact: its bytes are in our outbox when the peer hears
-//! of us. Whoever is met answers with a hello of its own. When both connect at once, each side
+//! of us. With an authorization key, both ends prove it before that, and messages wait in the
+//! outbox. Whoever is met answers with a hello of its own. When both connect at once, each side
 //! takes the other's first hello and ignores the second: they say the same.
 //!
 //! How peers are lost again is the business of the module `loss`.

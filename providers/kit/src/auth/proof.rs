@@ -16,6 +16,17 @@
 //! A proof lets its reader try keys at its leisure. The caller proves first, because every process
 //! that reaches a listener may call it.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable
+    )
+)]
+
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
