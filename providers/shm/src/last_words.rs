@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use selvedge::Error;
 use selvedge_kit::Report;
-use selvedge_kit::auth::proof::{self, Caller, Mismatch};
+use selvedge_kit::auth::proof::{self as auth, Caller, Mismatch};
 
 use crate::atomic::Backlog;
 use crate::intake::Mark;
@@ -90,7 +90,13 @@ pub(crate) struct Next {
     /// The connections that waited when this one was made: those of earlier lives are among them.
     pub(crate) mark: Mark,
     /// What has come of its proof that it has our key, once it was asked for it.
-    pub(crate) proof: Option<Caller>,
+    proof: Option<Box<Proof>>,
+}
+
+/// What has come of the proof of a life that was asked for it.
+#[derive(Debug)]
+struct Proof {
+    caller: Caller,
     since: Instant,
 }
 
@@ -111,7 +117,6 @@ impl State {
             link,
             mark,
             proof: None,
-            since: Instant::now(),
         })
     }
 
@@ -128,14 +133,15 @@ impl State {
         if self.control.key.is_none() {
             return Ok(true);
         }
-        let Some(caller) = &mut next.proof else {
+        let Some(proof) = &mut next.proof else {
             let (caller, nonce) = Caller::ask();
             let question = encode_question(&nonce, &self.control.name);
             next.link.send(&question, &[])?;
-            next.proof = Some(caller);
+            let since = Instant::now();
+            next.proof = Some(Box::new(Proof { caller, since }));
             return Ok(false);
         };
-        let is_late = next.since.elapsed() >= self.config.hello_timeout;
+        let is_late = proof.since.elapsed() >= self.config.hello_timeout;
         let said = next.link.receive().map_err(ContactError::Untrusted)?;
         let word = match said {
             Heard::Nothing | Heard::Short if !is_late || self.peers[index].is_awaited() => {
@@ -144,7 +150,7 @@ impl State {
             Heard::Nothing | Heard::Short | Heard::End => {
                 return Err(self.must_ask_again(index, is_late));
             }
-            Heard::Packet(packet) => match (&*caller, *packet) {
+            Heard::Packet(packet) => match (&proof.caller, *packet) {
                 (_, Packet::Refusal { errno, why }) => {
                     return Err(ContactError::Refused(Error::new(errno, why)));
                 }
@@ -153,12 +159,12 @@ impl State {
                 _ => Err(Mismatch),
             },
         };
-        match word.and_then(|word| caller.hear(&self.control.key, &word)) {
-            Ok(proof::Next::Prove(proof)) => match next.link.send(&encode_proof(&proof), &[]) {
+        match word.and_then(|word| proof.caller.hear(&self.control.key, &word)) {
+            Ok(auth::Next::Prove(proof)) => match next.link.send(&encode_proof(&proof), &[]) {
                 Ok(()) => Ok(false),
                 Err(_) => Err(self.must_ask_again(index, is_late)),
             },
-            Ok(proof::Next::Continue) => Ok(true),
+            Ok(auth::Next::Continue) => Ok(true),
             Err(Mismatch) => {
                 let error = self.control.has_another_key(&self.peers[index].name);
                 Err(ContactError::Untrusted(error))

@@ -24,6 +24,12 @@ fn keyed(key: &[u8]) -> Side {
     with_keys(b"", key)
 }
 
+fn keyed_and_named(name: &str) -> Side {
+    let mut info = info(EpType::Rdm, &[]);
+    info.ep_attr.auth_key = KEY.into();
+    Side::open(Some(name), &info).unwrap()
+}
+
 /// Sends in both directions; what becomes of it on each side.
 fn exchange(a: &mut Side, b: &mut Side) -> [Result<(), (Errno, String)>; 2] {
     let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
@@ -273,8 +279,7 @@ fn a_listener_that_dies_before_its_proof_is_looked_for_again() {
     let (mut side, name) = (keyed(KEY), unique("dies"));
     let listener = Hostile::listen(&name);
     let to = side.insert(&name);
-    for steps in 0..3 {
-        let number = steps;
+    for number in 0..3 {
         side.send(Kind::Delivered, to, 8, number).unwrap();
     }
     for steps in 0..2 {
@@ -293,11 +298,7 @@ fn a_listener_that_dies_before_its_proof_is_looked_for_again() {
         }
     }
     drop(listener);
-    let mut late = {
-        let mut info = info(EpType::Rdm, &[]);
-        info.ep_attr.auth_key = KEY.into();
-        Side::open(Some(&name), &info).unwrap()
-    };
+    let mut late = keyed_and_named(&name);
     for number in 0..3 {
         late.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
     }
@@ -335,6 +336,28 @@ fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
     drive_for(&mut other, 300);
     other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 7).unwrap();
     side.next_with(&mut [&mut other]).ok();
+}
+
+#[test]
+fn a_peer_that_comes_back_proves_its_key_anew() {
+    let _watchdog = Watchdog::new();
+    let (mut side, name) = (keyed(KEY), unique("comes-back"));
+    let to = side.insert(&name);
+    for life in 0..3 {
+        let mut other = keyed_and_named(&name);
+        other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, life).unwrap();
+        // A peer that was lost is looked for by posts.
+        while let Err(errno) = side.send(Kind::Tagged, to, 8, life) {
+            assert!(matches!(errno, Errno::Again | Errno::NotConn), "{errno}");
+            side.drive();
+            other.drive();
+        }
+        side.next_with(&mut [&mut other]).ok();
+        assert_eq!(other.next_with(&mut [&mut side]).ok().context, life);
+        side.recv(Kind::Tagged, to, 8, 100 + life).unwrap();
+        drop(other);
+        assert_eq!(side.next().errno(), Errno::ConnReset);
+    }
 }
 
 #[test]
