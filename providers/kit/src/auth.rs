@@ -1,7 +1,9 @@
 //! Authorization keys (`auth_key` of fi_endpoint(3) and fi_domain(3)): only endpoints with one key
 //! talk.
 //!
-//! A key is never logged, and compared in constant time.
+//! A key is never logged or sent, and compared in constant time.
+
+pub mod proof;
 
 use std::fmt;
 use std::hint::black_box;

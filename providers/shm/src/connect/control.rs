@@ -11,12 +11,13 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use selvedge::info::EpType;
 use selvedge::{Errno, Error};
 use selvedge_kit::auth::AuthKey;
+use selvedge_kit::auth::proof::{Called, Mismatch};
 use selvedge_kit::complaint::complain;
 
 use crate::connect::directory;
 use crate::connect::discard;
 use crate::connect::intake::Intake;
-use crate::connect::packet::{Hello, Introduction};
+use crate::connect::packet::{Bytes, Hello, Introduction, Packet, encode_nonce, encode_proof};
 use crate::connect::rendezvous::{Accepted, ContactError, Link, Listener};
 use crate::peers::name::{Name, random};
 use crate::provider::config::Config;
@@ -36,7 +37,7 @@ pub(crate) struct Control {
     pub(crate) name: Name,
     pub(crate) incarnation: u128,
     ep_type: EpType,
-    key: AuthKey,
+    pub(crate) key: AuthKey,
     nonce: Box<u64>,
     pub(crate) listener: Listener,
     /// Where the name is, if it is a file, and when to see next whether it still is.
@@ -78,6 +79,17 @@ pub(crate) struct Exchange {
 pub(crate) struct Stranger {
     pub(crate) link: Link,
     since: Instant,
+    /// What has come of its proof that it has our key.
+    proof: Called,
+    /// What it calls itself, once it has asked for our nonce.
+    name: Option<Name>,
+}
+
+impl Stranger {
+    /// Whether it may say hello.
+    pub(crate) fn is_convincing(&self) -> bool {
+        self.proof.is_convinced()
+    }
 }
 
 /// What there is news of.
@@ -167,17 +179,45 @@ impl Control {
             nonce: *self.nonce,
             key_chunks: key_chunks as u32,
             name: self.name.clone(),
-            key: self.key,
         };
         link.send(&hello.encode(), &[region.fd(), self.doorbell_memory.fd()])
     }
 
-    /// Whether a hello is from an endpoint of our kind and with our key.
+    /// The answer to what a connection says to prove that it has our key.
+    ///
+    /// # Errors
+    /// [`Errno::KeyRejected`] when it has another key, or one where we have none.
+    pub(crate) fn examine(&self, stranger: &mut Stranger, said: Packet) -> Result<Bytes, Error> {
+        let (word, encode): (_, fn(&_) -> _) = match (&stranger.proof, said) {
+            (Called::Unasked | Called::Convinced, Packet::Question { nonce, name }) => {
+                stranger.name = Some(name);
+                (nonce, encode_nonce)
+            }
+            (Called::Asked { .. }, Packet::Proof(proof)) => (proof, encode_proof),
+            _ => {
+                return Err(Error::new(
+                    Errno::Proto,
+                    "a stranger did not say hello first",
+                ));
+            }
+        };
+        let answer = stranger.proof.hear(&self.key, &word);
+        answer
+            .map(|answer| encode(&answer))
+            .map_err(|Mismatch| match &stranger.name {
+                Some(name) => self.has_another_key(name),
+                None => Error::new(Errno::Proto, "a proof that was not asked for"),
+            })
+    }
+
+    /// Why there is no contact with this endpoint.
+    pub(crate) fn has_another_key(&self, name: &Name) -> Error {
+        let what = format!("{name} has not the auth_key of {}", self.name);
+        Error::new(Errno::KeyRejected, what)
+    }
+
+    /// Whether a hello is from an endpoint of our kind.
     pub(crate) fn accepts(&self, hello: &Hello) -> Result<(), Error> {
-        if hello.key != self.key {
-            let what = format!("{} has not the auth_key of {}", hello.name, self.name);
-            return Err(Error::new(Errno::KeyRejected, what));
-        }
         if hello.ep_type == self.ep_type as u32 {
             return Ok(());
         }
@@ -210,7 +250,7 @@ impl Control {
                 Ok(Accepted::Link(link)) => {
                     self.intake.count_connection();
                     self.run_on();
-                    return Some(Stranger { link, since: now });
+                    return Some(self.stranger(link, now));
                 }
                 Ok(Accepted::Stranger) => self.intake.count_stranger(now),
                 Ok(Accepted::Nothing) => self.intake.count_none(),
@@ -222,6 +262,17 @@ impl Control {
             self.run_on();
         }
         None
+    }
+
+    /// A connection that has said nothing yet.
+    fn stranger(&self, link: Link, since: Instant) -> Stranger {
+        let proof = Called::of(&self.key);
+        Stranger {
+            link,
+            since,
+            proof,
+            name: None,
+        }
     }
 
     /// Connections wait: they are no news until there are descriptors again.
@@ -308,7 +359,7 @@ impl Control {
                 // Who has come to the old socket is not sent away; nobody comes there any more.
                 let old = std::mem::replace(&mut self.listener, listener);
                 for link in old.into_links() {
-                    self.admit(Stranger { link, since: now });
+                    self.admit(self.stranger(link, now));
                 }
             }
             Err(error) => complain(

@@ -7,25 +7,93 @@
 use std::time::Instant;
 
 use selvedge::Error;
+use selvedge_kit::auth::proof::{self as auth, Caller, Mismatch};
 
 use crate::connect::Connector;
 use crate::connect::intake::Mark;
-use crate::connect::packet::Introduction;
-use crate::connect::rendezvous::{ContactError, Link};
-use crate::peers::peer::{Next, State as PeerState};
+use crate::connect::packet::{Introduction, Packet, encode_proof, encode_question};
+use crate::connect::rendezvous::{ContactError, Heard, Link};
+use crate::peers::peer::{Next, Proof, State as PeerState};
 
 impl Connector<'_> {
     /// Connects to the next life of a peer, unless that was done before.
     pub(crate) fn next_life(&mut self, index: usize) -> Result<Next, ContactError> {
         let peer = &mut self.peers[index];
-        let next = peer.next.take_if(|next| !next.link.is_over());
+        // One that has refused us has said why before it ended.
+        let is_of_use = |next: &mut Next| next.proof.is_some() || !next.link.is_over();
+        let next = peer.next.take_if(is_of_use);
         if let Some(next) = next {
             return Ok(next);
         }
         peer.next = None;
         let link = Link::connect(&peer.name, self.setup.config.directory.as_deref())?;
         let mark = self.control.intake.mark();
-        Ok(Next { link, mark })
+        Ok(Next {
+            link,
+            mark,
+            proof: None,
+        })
+    }
+
+    /// Whether the next life of a peer has proved that it has our key, if we have one; asks it for
+    /// that first, and answers it.
+    ///
+    /// # Errors
+    /// When it has not the key, or hangs up.
+    pub(crate) fn is_trusted(
+        &mut self,
+        index: usize,
+        next: &mut Next,
+    ) -> Result<bool, ContactError> {
+        if self.control.key.is_none() {
+            return Ok(true);
+        }
+        let Some(proof) = &mut next.proof else {
+            let (caller, nonce) = Caller::ask();
+            let question = encode_question(&nonce, &self.control.name);
+            next.link.send(&question, &[])?;
+            let since = Instant::now();
+            next.proof = Some(Box::new(Proof { caller, since }));
+            return Ok(false);
+        };
+        let is_late = proof.since.elapsed() >= self.setup.config.hello_timeout;
+        let said = next.link.receive().map_err(ContactError::Untrusted)?;
+        let word = match said {
+            Heard::Nothing | Heard::Short if !is_late || is_awaited(&self.peers[index].state) => {
+                return Ok(false);
+            }
+            Heard::Nothing | Heard::Short | Heard::End => {
+                return Err(self.must_ask_again(index, is_late));
+            }
+            Heard::Packet(packet) => match (&proof.caller, *packet) {
+                (_, Packet::Refusal { errno, why }) => {
+                    return Err(ContactError::Refused(Error::new(errno, why)));
+                }
+                (Caller::Asked { .. }, Packet::Nonce(word))
+                | (Caller::Proved { .. }, Packet::Proof(word)) => Ok(word),
+                _ => Err(Mismatch),
+            },
+        };
+        match word.and_then(|word| proof.caller.hear(&self.control.key, &word)) {
+            Ok(auth::Next::Prove(proof)) => match next.link.send(&encode_proof(&proof), &[]) {
+                Ok(()) => Ok(false),
+                Err(_) => Err(self.must_ask_again(index, is_late)),
+            },
+            Ok(auth::Next::Continue) => Ok(true),
+            Err(Mismatch) => {
+                let error = self.control.has_another_key(&self.peers[index].name);
+                Err(ContactError::Untrusted(error))
+            }
+        }
+    }
+
+    /// The next life of a peer has hung up before it has proved its key. If that took long, one end
+    /// made no progress meanwhile, and the wait for the peer begins anew.
+    fn must_ask_again(&mut self, index: usize, is_late: bool) -> ContactError {
+        if is_late && let PeerState::Waiting { deadline } = &mut self.peers[index].state {
+            *deadline = Instant::now() + self.setup.config.peer_timeout;
+        }
+        ContactError::Busy("it has not proved its auth_key")
     }
 
     /// Receives what earlier lives have left at our socket, once a connection to the next one shows
@@ -80,4 +148,8 @@ impl Connector<'_> {
         let peer = &mut self.peers[index];
         self.schedule.activate(peer, &self.setup.ep);
     }
+}
+
+fn is_awaited(state: &PeerState) -> bool {
+    matches!(state, PeerState::Waiting { .. })
 }

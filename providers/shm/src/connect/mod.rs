@@ -1,7 +1,8 @@
 //! Contact: how peers are met, heard and lost.
 //!
 //! The first message to a peer makes the contact: its bytes are in our outbox when the peer hears
-//! of us. Whoever is met answers with a hello of its own. When both connect at once, each side
+//! of us. With an authorization key, both ends prove it before that, and messages wait in the
+//! outbox. Whoever is met answers with a hello of its own. When both connect at once, each side
 //! takes the other's first hello and ignores the second: they say the same.
 //!
 //! How peers are lost again is the business of the module `loss`.
@@ -87,6 +88,10 @@ impl Connector<'_> {
         match self.introduce(index) {
             Ok(()) => Ok(()),
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
+            Err(ContactError::Refused(error) | ContactError::Untrusted(error)) => {
+                self.give_back(index, &error);
+                Err(Errno::ConnRefused)
+            }
             // An earlier life has left more than there is room for.
             Err(_) if self.is_ending(index) => Err(Errno::NotConn),
             Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {
@@ -110,6 +115,10 @@ impl Connector<'_> {
         match self.introduce(index) {
             Ok(()) => Ok(()),
             Err(ContactError::Failed(error)) => Err(self.give_back(index, &error)),
+            Err(ContactError::Refused(error) | ContactError::Untrusted(error)) => {
+                self.give_back(index, &error);
+                Err(Errno::ConnRefused)
+            }
             Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {
                 self.peers[index].out = None;
                 self.hear_the_latest(index)
@@ -143,7 +152,7 @@ impl Connector<'_> {
 
     /// Connects to the peer and says hello: from here on it has our outbox.
     pub(crate) fn introduce(&mut self, index: usize) -> Result<(), ContactError> {
-        let next = self.next_life(index)?;
+        let mut next = self.next_life(index)?;
         let is_heard = self.hear_last_words(index, next.mark);
         match self.peers[index].state {
             // It was faster.
@@ -156,6 +165,10 @@ impl Connector<'_> {
         if !is_heard {
             self.peers[index].next = Some(next);
             return Err(ContactError::Busy("others have connected before it"));
+        }
+        if !self.is_trusted(index, &mut next)? {
+            self.peers[index].next = Some(next);
+            return Err(ContactError::Busy("it has not proved its auth_key"));
         }
         let mut link = next.link;
         self.ensure_outbox(index)?;
@@ -251,17 +264,27 @@ impl Connector<'_> {
         let PeerState::Waiting { deadline } = self.peers[index].state else {
             return;
         };
-        match self.introduce(index) {
+        let met = self.introduce(index);
+        let deadline = match self.peers[index].state {
+            PeerState::Waiting { deadline } => deadline,
+            _ => deadline,
+        };
+        match met {
             Ok(()) => {}
             // It is looked for again when its earlier life is over.
             Err(ContactError::NotYet(_)) if self.is_ending(index) => {}
             Err(ContactError::NotYet(_)) if now < deadline => self.control.wait_for(index),
-            Err(ContactError::Busy(_)) if now < deadline + BUSY_TIMEOUT => {
+            Err(ContactError::Busy(_))
+                if now < deadline + BUSY_TIMEOUT || self.peers[index].is_asked() =>
+            {
                 self.control.wait_for(index);
             }
             Err(ContactError::NotYet(why) | ContactError::Busy(why)) => {
+                self.peers[index].next = None;
                 self.lose(index, Errno::ConnRefused, why);
             }
+            Err(ContactError::Refused(error)) => self.refused(index, error.errno(), error.what()),
+            Err(ContactError::Untrusted(error)) => self.cut_off(index, &error),
             Err(ContactError::Failed(error)) => {
                 self.lose(index, report(&error), "it cannot be connected to");
             }
@@ -295,12 +318,22 @@ impl Connector<'_> {
         }
     }
 
-    fn understand_stranger(&mut self, stranger: Stranger, packet: Packet) {
-        if let Packet::Hello(introduction) = packet {
-            self.welcome(stranger.link, introduction);
-        } else {
-            let what = "a stranger did not say hello first";
-            refuse(stranger.link, &Error::new(Errno::Proto, what));
+    fn understand_stranger(&mut self, mut stranger: Stranger, packet: Packet) {
+        let said = match packet {
+            Packet::Hello(introduction) if stranger.is_convincing() => {
+                return self.welcome(stranger.link, introduction);
+            }
+            Packet::Hello(introduction) => {
+                let error = self.control.has_another_key(&introduction.hello.name);
+                return refuse(stranger.link, &error);
+            }
+            said => said,
+        };
+        match self.control.examine(&mut stranger, said) {
+            // One that does not hear it notices the end.
+            Ok(answer) if stranger.link.send(&answer, &[]).is_err() => {}
+            Ok(_) => self.control.keep_stranger(stranger),
+            Err(error) => refuse(stranger.link, &error),
         }
     }
 
@@ -388,7 +421,11 @@ impl Connector<'_> {
             Ok(()) => {}
             // Gone already. Its messages are received, then its end is noticed.
             Err(ContactError::NotYet(_) | ContactError::Busy(_)) => {}
-            Err(ContactError::Failed(error)) => return Err(error),
+            Err(
+                ContactError::Failed(error)
+                | ContactError::Refused(error)
+                | ContactError::Untrusted(error),
+            ) => return Err(error),
         }
         Ok((hello, inbox))
     }
@@ -513,6 +550,9 @@ impl Connector<'_> {
             Packet::Wake => {
                 self.woken_by(index);
                 Ok(())
+            }
+            Packet::Question { .. } | Packet::Nonce(_) | Packet::Proof(_) => {
+                Err(Error::new(Errno::Proto, "it proves what was not asked for"))
             }
             Packet::Refusal { errno, why } => Err(Error::new(errno, why)),
         }

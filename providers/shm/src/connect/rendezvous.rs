@@ -223,6 +223,10 @@ pub(crate) enum ContactError {
     NotYet(&'static str),
     /// The endpoint exists and has no room for another connection now: worth another try.
     Busy(&'static str),
+    /// The endpoint does not talk to us, and says why.
+    Refused(Error),
+    /// The endpoint does not keep to the rules, or does not have our authorization key.
+    Untrusted(Error),
     /// Something that another try does not mend.
     Failed(Error),
 }
@@ -237,6 +241,7 @@ impl From<ContactError> for Errno {
     fn from(error: ContactError) -> Self {
         match error {
             ContactError::NotYet(_) | ContactError::Busy(_) => Self::ConnReset,
+            ContactError::Refused(_) | ContactError::Untrusted(_) => Self::ConnRefused,
             ContactError::Failed(error) => error.errno(),
         }
     }

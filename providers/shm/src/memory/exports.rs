@@ -151,7 +151,11 @@ impl Listener {
                 Some(Err(ContactError::NotYet(_) | ContactError::Busy(_))) => {
                     return self.speaker.is_there();
                 }
-                Some(Err(ContactError::Failed(error))) => {
+                Some(Err(
+                    ContactError::Failed(error)
+                    | ContactError::Refused(error)
+                    | ContactError::Untrusted(error),
+                )) => {
                     // Nothing that another try mends, and the peer can do without.
                     complain("selvedge::shm::mr", format_args!("{error}"));
                     self.pending.pop_front();

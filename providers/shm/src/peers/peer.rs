@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 use selvedge::{Errno, FiAddr};
 use selvedge_kit::Report;
+use selvedge_kit::auth::proof::Caller;
 use selvedge_kit::srx::Source;
 
 use crate::atomic::Backlog;
@@ -374,6 +375,11 @@ impl Aside {
 }
 
 impl Peer {
+    /// Whether its next life has been asked to prove its key, and has not hung up.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.next.as_ref().is_some_and(|next| next.proof.is_some())
+    }
+
     /// Puts aside what is meant for the next life; it is as if nothing had been sent to it.
     pub(crate) fn put_aside(&mut self) {
         self.has_next = true;
@@ -409,4 +415,13 @@ pub(crate) struct Next {
     pub(crate) link: Link,
     /// The connections that waited when this one was made: those of earlier lives are among them.
     pub(crate) mark: Mark,
+    /// What has come of its proof that it has our key, once it was asked for it.
+    pub(crate) proof: Option<Box<Proof>>,
+}
+
+/// What has come of the proof of a life that was asked for it.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    pub(crate) caller: Caller,
+    pub(crate) since: Instant,
 }

@@ -20,7 +20,7 @@ use crate::smr::cmd_queue::SLOT_WORDS;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"selvedge");
 
 /// Version of this layout and of the commands in it. Two versions never share memory.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Words of the header, by what they hold.
 pub(crate) mod word {

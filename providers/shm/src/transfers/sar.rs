@@ -129,7 +129,11 @@ pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
             Ok(()) => sent += 1,
             // There is no room, or the peer is gone, which will be noticed.
             Err(ContactError::NotYet(_) | ContactError::Busy(_)) => return sent,
-            Err(ContactError::Failed(error)) => {
+            Err(
+                ContactError::Failed(error)
+                | ContactError::Refused(error)
+                | ContactError::Untrusted(error),
+            ) => {
                 complain("selvedge::shm::ep_data", format_args!("{error}"));
             }
         }

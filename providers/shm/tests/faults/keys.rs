@@ -4,10 +4,12 @@ use std::os::fd::AsFd;
 
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr, Hints, Registry};
+use selvedge_kit::auth::AuthKey;
+use selvedge_kit::auth::proof::{Called, Caller, Next, Word};
 use selvedge_shm::smr::doorbell::Doorbell;
 
 use crate::contact::unique;
-use crate::hostile::{self, Hostile};
+use crate::hostile::{self, Hostile, NONCE, PROOF, QUESTION, REFUSAL, said};
 use crate::process::Watchdog;
 use crate::side::{Kind, Side, info};
 
@@ -20,6 +22,12 @@ fn with_keys(domain: &[u8], endpoint: &[u8]) -> Side {
 
 fn keyed(key: &[u8]) -> Side {
     with_keys(b"", key)
+}
+
+fn keyed_and_named(name: &str) -> Side {
+    let mut info = info(EpType::Rdm, &[]);
+    info.ep_attr.auth_key = KEY.into();
+    Side::open(Some(name), &info).unwrap()
 }
 
 /// Sends in both directions; what becomes of it on each side.
@@ -100,6 +108,288 @@ fn an_answer_without_the_key_is_refused_too() {
     let hello = hostile::hello(&name, 77, &nonce);
     liar.say(&hello, &[region.fd(), memory.fd().as_fd()]);
     assert_eq!(side.next().errno(), Errno::ConnRefused);
+}
+
+const KEY: &[u8] = b"k1-secret";
+
+/// What an endpoint says next over a connection; no byte of the key stands in it, and no descriptor
+/// comes along. `None` when it hangs up.
+fn next_said(side: &mut Side, hostile: &Hostile) -> Option<(u32, Word, Vec<u8>)> {
+    let mut heard = None;
+    side.until(|_| {
+        heard = hostile.hear();
+        heard.as_ref().is_none_or(|(bytes, _)| !bytes.is_empty())
+    });
+    let (bytes, fds) = heard?;
+    assert!(fds.is_empty());
+    assert!(
+        !bytes
+            .windows(4)
+            .any(|some| KEY.windows(4).any(|key| key == some))
+    );
+    let kind = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap());
+    Some((kind, *bytes[16..].first_chunk().unwrap(), bytes))
+}
+
+/// The word that an endpoint says next, in a packet of this kind.
+#[track_caller]
+fn next_word(side: &mut Side, hostile: &Hostile, kind: u32) -> Word {
+    let (heard, word, _) = next_said(side, hostile).unwrap();
+    assert_eq!(heard, kind);
+    word
+}
+
+/// The endpoint refuses the connection for its key.
+#[track_caller]
+fn is_refused_by(side: &mut Side, hostile: &Hostile) {
+    let (kind, word, bytes) = next_said(side, hostile).unwrap();
+    let errno = u32::from_le_bytes(*word.first_chunk().unwrap());
+    assert_eq!((kind, errno), (REFUSAL, Errno::KeyRejected.as_raw() as u32));
+    assert!(String::from_utf8_lossy(&bytes).contains("auth_key"));
+    hostile.is_cut_off_by(side);
+}
+
+/// Posts a message to a name, under which `listener` listens; the connection.
+fn called_by(side: &mut Side, listener: &Hostile, to: FiAddr, number: u64) -> Hostile {
+    side.send(Kind::Delivered, to, 8, number).unwrap();
+    listener.accept()
+}
+
+#[test]
+fn a_process_with_the_name_of_a_peer_learns_a_proof_and_no_key() {
+    let _watchdog = Watchdog::new();
+    let (mut side, name) = (keyed(KEY), unique("name-of-a-peer"));
+    let listener = Hostile::listen(&name);
+    let to = side.insert(&name);
+    let liar = called_by(&mut side, &listener, to, 1);
+    next_word(&mut side, &liar, QUESTION);
+    liar.say(&said(NONCE, &[7; 32], ""), &[]);
+    let proof = next_word(&mut side, &liar, PROOF);
+    // Its own proof is all that it could say.
+    liar.say(&said(PROOF, &proof, ""), &[]);
+    assert_eq!(next_said(&mut side, &liar), None);
+    assert_eq!(side.next().errno(), Errno::ConnRefused);
+}
+
+#[test]
+fn a_caller_that_has_not_proved_the_key_gets_no_proof() {
+    let _watchdog = Watchdog::new();
+    let mut side = keyed(KEY);
+    let caller = Hostile::connect(&side);
+    caller.say(&said(QUESTION, &[1; 32], "caller"), &[]);
+    let nonce = next_word(&mut side, &caller, NONCE);
+    caller.say(&said(PROOF, &nonce, ""), &[]);
+    is_refused_by(&mut side, &caller);
+    for first in [NONCE, PROOF] {
+        let caller = Hostile::connect(&side);
+        caller.say(&said(first, &[1; 32], ""), &[]);
+        assert_eq!(next_said(&mut side, &caller).unwrap().0, REFUSAL);
+        caller.is_cut_off_by(&mut side);
+    }
+}
+
+#[test]
+fn a_hello_before_a_proof_and_a_question_without_need_are_refused() {
+    let _watchdog = Watchdog::new();
+    let (region, (_bell, memory)) = (hostile::region(), Doorbell::create().unwrap());
+    let fds = [region.fd(), memory.fd()];
+    let mut side = keyed(KEY);
+    let caller = Hostile::connect(&side);
+    caller.say(&hostile::hello("caller", 1, &7), &fds);
+    is_refused_by(&mut side, &caller);
+    let caller = Hostile::connect(&side);
+    caller.say(&said(QUESTION, &[1; 32], "caller"), &[]);
+    next_word(&mut side, &caller, NONCE);
+    caller.say(&hostile::hello("caller", 1, &7), &fds);
+    is_refused_by(&mut side, &caller);
+    let mut side = keyed(b"");
+    let caller = Hostile::connect(&side);
+    caller.say(&said(QUESTION, &[1; 32], "caller"), &[]);
+    is_refused_by(&mut side, &caller);
+}
+
+#[test]
+fn a_proof_that_was_overheard_convinces_nobody_again() {
+    let _watchdog = Watchdog::new();
+    let (mut side, mut other) = (keyed(KEY), keyed(KEY));
+    let name = unique("in-the-middle");
+    let listener = Hostile::listen(&name);
+    let to = side.insert(&name);
+    let (to_side, to_other) = (
+        called_by(&mut side, &listener, to, 1),
+        Hostile::connect(&other),
+    );
+    let question = next_word(&mut side, &to_side, QUESTION);
+    to_other.say(&said(QUESTION, &question, "side"), &[]);
+    let nonce = next_word(&mut other, &to_other, NONCE);
+    to_side.say(&said(NONCE, &nonce, ""), &[]);
+    let proof = next_word(&mut side, &to_side, PROOF);
+    to_other.say(&said(PROOF, &proof, ""), &[]);
+    let answer = next_word(&mut other, &to_other, PROOF);
+    // The same, said once more by somebody else.
+    let again = Hostile::connect(&other);
+    again.say(&said(QUESTION, &question, "side"), &[]);
+    assert_ne!(next_word(&mut other, &again, NONCE), nonce);
+    again.say(&said(PROOF, &proof, ""), &[]);
+    is_refused_by(&mut other, &again);
+    let mut late = keyed(KEY);
+    let to = late.insert(&name);
+    let to_late = called_by(&mut late, &listener, to, 1);
+    assert_ne!(next_word(&mut late, &to_late, QUESTION), question);
+    to_late.say(&said(NONCE, &nonce, ""), &[]);
+    assert_ne!(next_word(&mut late, &to_late, PROOF), proof);
+    to_late.say(&said(PROOF, &answer, ""), &[]);
+    assert_eq!(next_said(&mut late, &to_late), None);
+    assert_eq!(late.next().errno(), Errno::ConnRefused);
+}
+
+#[test]
+fn who_has_the_key_is_let_in_and_sees_the_key_nowhere() {
+    let _watchdog = Watchdog::new();
+    let (mut side, key) = (keyed(KEY), AuthKey::new(KEY).unwrap());
+    let peer = Hostile::connect(&side);
+    let (mut caller, question) = Caller::ask();
+    peer.say(&said(QUESTION, &question, "honest"), &[]);
+    let nonce = next_word(&mut side, &peer, NONCE);
+    let Ok(Next::Prove(proof)) = caller.hear(&key, &nonce) else {
+        panic!("a nonce has come")
+    };
+    peer.say(&said(PROOF, &proof, ""), &[]);
+    let answer = next_word(&mut side, &peer, PROOF);
+    assert_eq!(caller.hear(&key, &answer), Ok(Next::Continue));
+    let (region, (_bell, memory)) = (hostile::region(), Doorbell::create().unwrap());
+    let hello = hostile::hello(&unique("honest"), 1, &7);
+    peer.say(&hello, &[region.fd(), memory.fd()]);
+    let mut heard = Vec::new();
+    side.until(|_| {
+        heard = peer.hear().expect("let in").0;
+        !heard.is_empty()
+    });
+    assert_eq!(heard[12], 1, "a hello");
+    assert!(
+        !heard
+            .windows(4)
+            .any(|some| KEY.windows(4).any(|key| key == some))
+    );
+}
+
+#[test]
+fn a_listener_that_dies_before_its_proof_is_looked_for_again() {
+    let _watchdog = Watchdog::new();
+    let (mut side, name) = (keyed(KEY), unique("dies"));
+    let listener = Hostile::listen(&name);
+    let to = side.insert(&name);
+    for number in 0..3 {
+        side.send(Kind::Delivered, to, 8, number).unwrap();
+    }
+    for steps in 0..2 {
+        let mut peer = None;
+        side.until(|_| {
+            peer = listener.try_accept();
+            peer.is_some()
+        });
+        let peer = peer.unwrap();
+        next_word(&mut side, &peer, QUESTION);
+        if steps == 1 {
+            let mut called = Called::of(&AuthKey::new(KEY).unwrap());
+            let nonce = called.hear(&AuthKey::new(KEY).unwrap(), &[1; 32]).unwrap();
+            peer.say(&said(NONCE, &nonce, ""), &[]);
+            next_word(&mut side, &peer, PROOF);
+        }
+    }
+    drop(listener);
+    let mut late = keyed_and_named(&name);
+    for number in 0..3 {
+        late.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
+    }
+    for _ in 0..3 {
+        side.next_with(&mut [&mut late]).ok();
+    }
+}
+
+/// Opens an endpoint with the key, to which a connection may be silent for so long.
+fn with_patience(patience: &str) -> Side {
+    let params = [
+        ("FI_SHM_PEER_TIMEOUT", "0"),
+        ("FI_SHM_HELLO_TIMEOUT", patience),
+    ];
+    let mut info = info(EpType::Rdm, &params);
+    info.ep_attr.auth_key = KEY.into();
+    Side::open(None, &info).unwrap()
+}
+
+#[test]
+fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
+    let _watchdog = Watchdog::new();
+    let (mut side, mut other) = (with_patience("100ms"), with_patience("100ms"));
+    let drive_for = |side: &mut Side, millis| {
+        let start = std::time::Instant::now();
+        while start.elapsed().as_millis() < millis {
+            side.drive();
+            assert!(side.poll().is_none());
+        }
+    };
+    let to_other = side.insert(other.name());
+    side.send(Kind::Tagged, to_other, 8, 7).unwrap();
+    // Longer than an end that exists and has no room is tried.
+    drive_for(&mut side, 5500);
+    drive_for(&mut other, 300);
+    other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 7).unwrap();
+    side.next_with(&mut [&mut other]).ok();
+}
+
+#[test]
+fn a_peer_that_comes_back_proves_its_key_anew() {
+    let _watchdog = Watchdog::new();
+    let (mut side, name) = (keyed(KEY), unique("comes-back"));
+    let to = side.insert(&name);
+    for life in 0..3 {
+        let mut other = keyed_and_named(&name);
+        other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, life).unwrap();
+        // A peer that was lost is looked for by posts.
+        while let Err(errno) = side.send(Kind::Tagged, to, 8, life) {
+            assert!(matches!(errno, Errno::Again | Errno::NotConn), "{errno}");
+            side.drive();
+            other.drive();
+        }
+        side.next_with(&mut [&mut other]).ok();
+        assert_eq!(other.next_with(&mut [&mut side]).ok().context, life);
+        side.recv(Kind::Tagged, to, 8, 100 + life).unwrap();
+        drop(other);
+        assert_eq!(side.next().errno(), Errno::ConnReset);
+    }
+}
+
+#[test]
+fn both_ends_may_call_at_once() {
+    let _watchdog = Watchdog::new();
+    for round in 0..20 {
+        let (mut a, mut b) = (keyed(KEY), keyed(KEY));
+        let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
+        a.send(Kind::Tagged, to_b, 8, 1).unwrap();
+        b.send(Kind::Tagged, to_a, 8, 2).unwrap();
+        // One is ahead of the other by some steps of the proof.
+        for _ in 0..round {
+            a.drive();
+            std::thread::sleep(std::time::Duration::from_micros(100));
+        }
+        assert_eq!(exchange(&mut a, &mut b), [Ok(()), Ok(())]);
+    }
+}
+
+#[test]
+fn questions_that_stop_half_way_hold_nobody_up_and_do_not_stay() {
+    let _watchdog = Watchdog::new();
+    let mut side = with_patience("500ms");
+    let silent: Vec<_> = (0..40).map(|_| Hostile::connect(&side)).collect();
+    for caller in &silent {
+        caller.say(&said(QUESTION, &[1; 32], "silent"), &[]);
+    }
+    let mut other = keyed(KEY);
+    assert_eq!(exchange(&mut side, &mut other), [Ok(()), Ok(())]);
+    for caller in &silent {
+        while next_said(&mut side, caller).is_some() {}
+    }
 }
 
 #[test]

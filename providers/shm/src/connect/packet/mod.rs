@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 
 use selvedge::{Errno, Error};
-use selvedge_kit::auth::{AuthKey, KEY_MAX};
+use selvedge_kit::auth::proof::Word;
 
 use crate::peers::name::Name;
 use crate::smr::Sizes;
@@ -60,8 +60,6 @@ pub(crate) struct Hello {
     pub(crate) key_chunks: u32,
     /// The sender's name.
     pub(crate) name: Name,
-    /// Only endpoints with one key talk.
-    pub(crate) key: AuthKey,
 }
 
 /// A hello with what comes along.
@@ -104,6 +102,15 @@ pub(crate) enum Packet {
     },
     /// Something was committed for an endpoint that sleeps.
     Wake,
+    /// The first packet of a caller with an authorization key: its nonce, and what it calls itself.
+    Question {
+        nonce: Word,
+        name: Name,
+    },
+    /// The listener's answer to a question: its nonce.
+    Nonce(Word),
+    /// A proof that the sender has the authorization key, the caller's first.
+    Proof(Word),
     /// The last word to somebody whose hello was not accepted.
     Refusal {
         errno: Errno,
@@ -119,6 +126,9 @@ const KIND_BLOCK: u32 = 6;
 const KIND_RELEASE: u32 = 7;
 const KIND_KEYS: u32 = 5;
 const KIND_WAKE: u32 = 8;
+const KIND_QUESTION: u32 = 9;
+const KIND_NONCE: u32 = 10;
+const KIND_PROOF: u32 = 11;
 
 /// Bytes at the front of a packet that tell its kind.
 pub(crate) const HEAD: usize = 16;
@@ -140,7 +150,6 @@ impl Hello {
         out.u64(self.nonce);
         out.u32(self.key_chunks);
         out.text(self.name.as_str().as_bytes());
-        out.text(self.key.as_bytes());
         out.packet
     }
 
@@ -157,12 +166,7 @@ impl Hello {
             nonce_addr: input.u64()?,
             nonce: input.u64()?,
             key_chunks: input.u32()?,
-            name: {
-                let text = input.text(NAME_MAX)?;
-                let text = std::str::from_utf8(text).map_err(|_| nonsense("its name"))?;
-                Name::plain(text)?
-            },
-            key: AuthKey::new(input.text(KEY_MAX)?).ok_or_else(|| nonsense("its key"))?,
+            name: input.name()?,
         })
     }
 }
@@ -210,6 +214,28 @@ pub(crate) fn encode_abort(msg_id: u32, errno: Errno) -> Bytes {
 /// The packet that wakes an endpoint.
 pub(crate) fn encode_wake() -> Bytes {
     Writer::new(KIND_WAKE).packet
+}
+
+/// The packet that asks an endpoint for its nonce, and says ours.
+pub(crate) fn encode_question(nonce: &Word, name: &Name) -> Bytes {
+    let mut out = Writer::new(KIND_QUESTION);
+    out.bytes(nonce);
+    out.text(name.as_str().as_bytes());
+    out.packet
+}
+
+/// The packet that answers a question.
+pub(crate) fn encode_nonce(nonce: &Word) -> Bytes {
+    let mut out = Writer::new(KIND_NONCE);
+    out.bytes(nonce);
+    out.packet
+}
+
+/// The packet that proves the authorization key.
+pub(crate) fn encode_proof(proof: &Word) -> Bytes {
+    let mut out = Writer::new(KIND_PROOF);
+    out.bytes(proof);
+    out.packet
 }
 
 /// The packet that refuses a hello.
@@ -273,6 +299,12 @@ pub(crate) fn parse(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Packet, Error> {
             errno: input.errno()?,
         }),
         KIND_WAKE => Ok(Packet::Wake),
+        KIND_QUESTION => Ok(Packet::Question {
+            nonce: input.array()?,
+            name: input.name()?,
+        }),
+        KIND_NONCE => Ok(Packet::Nonce(input.array()?)),
+        KIND_PROOF => Ok(Packet::Proof(input.array()?)),
         KIND_REFUSAL => Ok(Packet::Refusal {
             errno: input.errno()?,
             why: printable(input.text(WHY_MAX)?),
@@ -370,6 +402,11 @@ impl<'a> Reader<'a> {
             .map(|raw| Errno::from_raw(i32::try_from(raw).unwrap_or(0)))
     }
 
+    fn name(&mut self) -> Result<Name, Error> {
+        let text = std::str::from_utf8(self.text(NAME_MAX)?);
+        Name::plain(text.map_err(|_| nonsense("its name"))?)
+    }
+
     fn text(&mut self, most: usize) -> Result<&'a [u8], Error> {
         let len = self.u32()? as usize;
         if len > most {
@@ -406,7 +443,6 @@ mod tests {
             nonce: 42,
             key_chunks: 3,
             name: Name::plain("1:2:3").unwrap(),
-            key: AuthKey::new(b"key").unwrap(),
         }
     }
 
@@ -439,10 +475,22 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_names_and_keys_have_room() {
+    fn a_question_a_nonce_and_a_proof_survive_the_wire() {
+        let (word, longest) = ([7; 32], Name::plain(&"n".repeat(NAME_MAX)).unwrap());
+        let heard = parse(&encode_question(&word, &longest), Vec::new());
+        let Packet::Question { nonce, name } = heard.unwrap() else {
+            panic!("not a question")
+        };
+        assert_eq!((nonce, name), (word, longest));
+        let heard = [encode_nonce(&word), encode_proof(&word)];
+        let heard = heard.map(|packet| parse(&packet, Vec::new()).unwrap());
+        assert!(matches!(heard, [Packet::Nonce(a), Packet::Proof(b)] if [a, b] == [word; 2]));
+    }
+
+    #[test]
+    fn the_longest_names_have_room() {
         let mut longest = hello();
         longest.name = Name::plain(&"n".repeat(NAME_MAX)).unwrap();
-        longest.key = AuthKey::new(&[7; KEY_MAX]).unwrap();
         let Packet::Hello(heard) = parse(&longest.encode(), fds()).unwrap() else {
             panic!("not a hello")
         };
@@ -452,7 +500,7 @@ mod tests {
     #[test]
     fn every_truncation_of_a_hello_is_refused() {
         let packet = hello().encode();
-        let needed = 16 + 4 + 16 + 4 + 12 + 16 + 4 + 4 + 5 + 4 + 3;
+        let needed = 16 + 4 + 16 + 4 + 12 + 16 + 4 + 4 + 5;
         for len in 0..needed {
             assert_eq!(
                 parse(&packet[..len], fds()).unwrap_err().errno(),

@@ -44,6 +44,10 @@ const BOUNCE: u32 = 2;
 const KEYS: u32 = 5;
 const BLOCK: u32 = 6;
 const RELEASE: u32 = 7;
+pub(crate) const REFUSAL: u32 = 4;
+pub(crate) const QUESTION: u32 = 9;
+pub(crate) const NONCE: u32 = 10;
+pub(crate) const PROOF: u32 = 11;
 
 /// A good pair, and the endpoint of it that is attacked.
 pub(crate) struct Scene {
@@ -126,6 +130,14 @@ impl Hostile {
         }
     }
 
+    /// The same, if somebody has come.
+    pub(crate) fn try_accept(&self) -> Option<Self> {
+        let socket = accept4(self.socket.as_raw_fd(), SockFlag::SOCK_NONBLOCK).ok()?;
+        Some(Self {
+            socket: accepted(socket),
+        })
+    }
+
     /// Sends a packet; the victim may have hung up already.
     pub(crate) fn say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
         let _ = self.try_say(packet, fds);
@@ -202,6 +214,18 @@ fn packet(kind: u32) -> Vec<u8> {
     let mut packet = b"selvedge".to_vec();
     packet.extend(VERSION.to_le_bytes());
     packet.extend(kind.to_le_bytes());
+    packet
+}
+
+/// A packet of the proof of an authorization key.
+pub(crate) fn said(kind: u32, word: &[u8; 32], name: &str) -> Vec<u8> {
+    let mut packet = packet(kind);
+    packet.extend(word);
+    if kind == QUESTION {
+        packet.extend((name.len() as u32).to_le_bytes());
+        packet.extend(name.as_bytes());
+    }
+    packet.resize(256, 0);
     packet
 }
 
