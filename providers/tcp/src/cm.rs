@@ -11,7 +11,7 @@ use selvedge_kit::eq::Queue;
 use selvedge_kit::ip::resolve;
 use selvedge_kit::srx::Kind;
 
-use crate::connect::{say, terms};
+use crate::connect::terms;
 use crate::endpoint::Endpoint;
 use crate::greet::Caller;
 use crate::lane::Stage;
@@ -156,7 +156,7 @@ impl State {
             rest,
         } = *caller;
         let own = hello.introduction.map(|_| self.own);
-        say(&mut socket, &Hello::new(Greeting::Answer, own, data))?;
+        socket.send_whole(&Hello::new(Greeting::Answer, own, data).encode())?;
         let at = self.only_lane(from, Stage::Up, Instant::now());
         let lane = &mut self.lanes[at];
         lane.socket = Some(socket);

@@ -8,7 +8,11 @@ use selvedge_kit::auth::AuthKey;
 use selvedge_kit::complaint;
 use selvedge_kit::wait::SPIN;
 
+use crate::socket::Link;
 use crate::tls::{Identity, identity};
+
+/// The log target of messages about connections.
+pub(crate) const CONTROL: &str = "selvedge::tcp::ep_ctrl";
 
 /// The most operations that may be outstanding, or said to be posted.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
@@ -173,16 +177,6 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Identity>,
     /// The endpoint's, which is no parameter.
     pub(crate) key: AuthKey,
-}
-
-/// How sockets are set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) no_delay: bool,
-    /// Idle time and interval in seconds, and tries.
-    pub(crate) keepalive: Option<(u32, u32, u32)>,
-    /// In milliseconds; 0 for the system's choice.
-    pub(crate) user_timeout: u32,
 }
 
 /// A hundred years: clocks do not count to every time that can be written.

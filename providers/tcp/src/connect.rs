@@ -9,12 +9,13 @@ use selvedge::Errno;
 use selvedge_kit::complaint::complain;
 use selvedge_kit::sight::What;
 
+use crate::config::CONTROL;
 use crate::greet::Caller;
 use crate::lane::{Stage, Terms};
 use crate::proof::{self, Next};
-use crate::secure::{ALERT, is_insecure, unwanted};
-use crate::socket::Socket;
+use crate::socket::{Socket, is_not_ready};
 use crate::state::State;
+use crate::tls::{ALERT, is_insecure, unwanted};
 use crate::wire::Nonsense;
 use crate::wire::Order;
 use crate::wire::hello::{Card, Hello, Introduction, Kind as Greeting};
@@ -148,7 +149,7 @@ impl State {
         let Some(socket) = &mut lane.socket else {
             return;
         };
-        match say_bytes(socket, bytes) {
+        match socket.send_whole(bytes) {
             Ok(()) => {
                 lane.stage = stage;
                 self.watch(at);
@@ -176,7 +177,7 @@ impl State {
                     false => Err(unwanted()),
                 }
             }
-            Err(cause) if is_nothing(&cause) => Ok(false),
+            Err(cause) if is_not_ready(&cause) => Ok(false),
             Err(cause) => Err(cause),
         }
     }
@@ -201,7 +202,7 @@ impl State {
             }
             Err(Nonsense(what)) => {
                 let peer = &self.peers[lane.peer];
-                complain(TARGET, format_args!("{peer} answers with {what}"));
+                complain(CONTROL, format_args!("{peer} answers with {what}"));
                 self.not_there(at, &io::ErrorKind::InvalidData.into());
             }
         }
@@ -270,7 +271,7 @@ impl State {
         lane.proof = None;
         if now.duration_since(lane.since) < patience {
             let peer = &self.peers[lane.peer];
-            log::info!(target: TARGET, "{peer} cannot be reached yet, it is tried again: {cause}");
+            log::info!(target: CONTROL, "{peer} cannot be reached yet, it is tried again: {cause}");
             lane.stage = Stage::Resting { until: now + RETRY };
             return;
         }
@@ -303,7 +304,7 @@ impl State {
     pub(crate) fn called(&mut self, mut caller: Caller) {
         let (Some(door), Ok(card)) = (&self.door, Card::parse(&caller.hello.data)) else {
             return complain(
-                TARGET,
+                CONTROL,
                 format_args!("{} does not say who it is", caller.from),
             );
         };
@@ -324,7 +325,7 @@ impl State {
             Verdict::Refuse => {
                 let hello = Hello::new(Greeting::Refusal, None, &card.encode());
                 // Whoever does not hear it notices the end.
-                let _ = say(&mut caller.socket, &hello);
+                let _ = caller.socket.send_whole(&hello.encode());
             }
         }
     }
@@ -388,7 +389,7 @@ impl State {
         } = caller;
         let own = hello.introduction.map(|_| self.own);
         let answer = Hello::new(Greeting::Answer, own, &card.answer().encode());
-        let said = say(&mut socket, &answer);
+        let said = socket.send_whole(&answer.encode());
         let lane = &mut self.lanes[at];
         if let Some(mut old) = lane.socket.replace(socket) {
             let _ = self.epoll.delete(&old);
@@ -408,8 +409,6 @@ enum Verdict {
     Refuse,
 }
 
-pub(crate) const TARGET: &str = "selvedge::tcp::ep_ctrl";
-
 /// What is spoken after this greeting of a peer.
 pub(crate) fn terms(hello: &Hello, card: Option<&Card>, version: u8) -> Terms {
     let life = hello.introduction.map(|Introduction { life, .. }| life);
@@ -420,26 +419,6 @@ pub(crate) fn terms(hello: &Hello, card: Option<&Card>, version: u8) -> Terms {
         life,
         pid: card.map_or(0, |card| card.pid),
     }
-}
-
-/// Sends a greeting in one piece, which a new connection has room for.
-pub(crate) fn say(socket: &mut Socket, hello: &Hello) -> io::Result<()> {
-    say_bytes(socket, &hello.encode())
-}
-
-/// Sends what a new connection has room for.
-pub(crate) fn say_bytes(socket: &mut Socket, bytes: &[u8]) -> io::Result<()> {
-    match socket.send_bytes(bytes)? == bytes.len() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::WriteZero.into()),
-    }
-}
-
-pub(crate) fn is_nothing(cause: &io::Error) -> bool {
-    matches!(
-        cause.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-    )
 }
 
 /// Whether the first address is the lower one, as every release compares them: by bytes as they are

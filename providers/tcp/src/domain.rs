@@ -19,7 +19,7 @@ use selvedge_kit::{FabricId, atomic, coll, own_av, own_eq};
 
 use crate::config::Config;
 use crate::endpoint::{self, MIN_MULTI_RECV, Place};
-use crate::greet::ANYWHERE;
+use crate::listen::ANYWHERE;
 use crate::pep::Passive;
 use crate::row::Row;
 use crate::wire::hello::DATA_MAX;

@@ -28,7 +28,8 @@ use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_eq, o
 
 use crate::cm::Connection;
 use crate::config::Config;
-use crate::greet::{ANYWHERE, Door, Listener};
+use crate::greet::Door;
+use crate::listen::{ANYWHERE, Listener};
 use crate::pep::{Taken, take};
 use crate::state::{Parts, State};
 use crate::wire::hello::DATA_MAX;

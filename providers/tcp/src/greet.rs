@@ -6,23 +6,21 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Once;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
-use selvedge::{Errno, Error};
+use selvedge::Error;
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::complaint::complain;
-use selvedge_kit::inherit::Uninherited;
 use selvedge_kit::ip::known_as;
 
-use crate::config::Config;
-use crate::connect::{TARGET, is_nothing, say_bytes};
+use crate::config::{CONTROL, Config};
+use crate::listen::{ANYWHERE, Listener, failed, listen, warn_of_the_public};
 use crate::proof::{Called, QUESTION};
-use crate::secure::{HELLO, REFUSAL, is_insecure, unwanted};
-use crate::socket::{Bound, Socket, listen_at};
+use crate::socket::{Socket, is_not_ready};
 use crate::state::{DOOR, State};
+use crate::tls::{HELLO, REFUSAL, is_insecure, unwanted};
 use crate::wire::Nonsense;
 use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
 
@@ -31,12 +29,6 @@ const ACCEPTS: usize = 64;
 /// How long a stranger may be silent while others wait for its place: long enough for a crowd whose
 /// members take turns on one core.
 const GRACE: Duration = Duration::from_millis(20);
-
-/// A socket that connections come to.
-pub(crate) type Listener = Uninherited<TcpListener>;
-
-/// Where nobody has said where.
-pub(crate) const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 #[derive(Debug)]
 pub(crate) struct Door {
@@ -140,7 +132,7 @@ impl Door {
         let patience = self.patience();
         while let Some(late) = self.strangers.pop_front_if(|it| it.came + patience <= now) {
             complain(
-                TARGET,
+                CONTROL,
                 format_args!("{} connects and says nothing", late.from),
             );
         }
@@ -194,7 +186,7 @@ impl Door {
             }
             match self.listener.fd().accept() {
                 Ok((stream, from)) => callers.extend(self.let_in(stream, from, epoll)),
-                Err(cause) if is_nothing(&cause) => break,
+                Err(cause) if is_not_ready(&cause) => break,
                 Err(cause) => {
                     if !self.turn_away(&cause) {
                         break;
@@ -251,7 +243,7 @@ impl Door {
         let gone = self.listener.fd().accept();
         if let Ok((_, from)) = &gone {
             complain(
-                TARGET,
+                CONTROL,
                 format_args!("{from} is turned away: descriptors are short ({cause})"),
             );
         }
@@ -259,38 +251,6 @@ impl Door {
         drop(gone);
         self.spare = File::open("/dev/null").ok();
         had_one
-    }
-}
-
-/// Says once that peers are believed who they say they are, where everybody may be one.
-fn warn_of_the_public(addr: SocketAddr) {
-    static SAID: Once = Once::new();
-    if is_public(addr.ip()) {
-        SAID.call_once(|| {
-            log::warn!(
-                target: TARGET,
-                "{addr} is reached from anywhere, and nobody who comes there has to prove who it \
-                 is: use TLS (FI_TCP_TLS), give endpoints an auth_key, keep strangers out, or \
-                 listen elsewhere (FI_TCP_IFACE)"
-            );
-        });
-    }
-}
-
-/// Whether hosts of other networks reach an address, as far as its number says.
-const fn is_public(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(v4) => {
-            // Addresses of carriers' own networks, 100.64.0.0/10.
-            let is_shared = matches!(v4.octets(), [100, 64..128, ..]);
-            !(v4.is_private()
-                || v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_unspecified()
-                || v4.is_documentation()
-                || is_shared)
-        }
-        IpAddr::V6(v6) => v6.segments()[0] & 0xe000 == 0x2000,
     }
 }
 
@@ -320,11 +280,11 @@ impl Stranger {
         match self.socket.recv_bytes(&mut bytes) {
             Ok(0) => return Heard::Gone,
             Ok(count) => self.said.extend_from_slice(&bytes[..count]),
-            Err(cause) if is_nothing(&cause) => return Heard::Nothing(self),
+            Err(cause) if is_not_ready(&cause) => return Heard::Nothing(self),
             Err(cause) => return self.break_off(&cause),
         }
         if !self.socket.is_sealed() && self.said.starts_with(&HELLO) {
-            let _ = say_bytes(&mut self.socket, &REFUSAL);
+            let _ = self.socket.send_whole(&REFUSAL);
             return self.break_off(&unwanted());
         }
         let heard = match self.prove() {
@@ -342,7 +302,7 @@ impl Stranger {
     /// Nothing more can come of it.
     fn break_off(mut self, cause: &io::Error) -> Heard {
         if is_insecure(cause) {
-            complain(TARGET, format_args!("{} is refused: {cause}", self.from));
+            complain(CONTROL, format_args!("{} is refused: {cause}", self.from));
             // So that it gets the reason.
             self.socket.part();
         }
@@ -353,7 +313,7 @@ impl Stranger {
     fn prove(&mut self) -> Result<bool, Nonsense> {
         while let Some(answer) = self.proof.hear(&self.key, &mut self.said)? {
             // Whoever does not hear it notices the end.
-            let _ = say_bytes(&mut self.socket, &answer);
+            let _ = self.socket.send_whole(&answer);
         }
         Ok(self.proof.is_convinced())
     }
@@ -376,54 +336,9 @@ impl Stranger {
     }
 
     fn refuse(self, what: &str) -> Heard {
-        complain(TARGET, format_args!("{} says {what}", self.from));
+        complain(CONTROL, format_args!("{} says {what}", self.from));
         Heard::Gone
     }
-}
-
-pub(crate) fn failed(addr: SocketAddr, cause: io::Error) -> Error {
-    let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
-    Error::new(errno, format!("listening at {addr}")).because(cause)
-}
-
-/// Listens at an address; at a port of the configured range, or the system's choice, if it has none.
-pub(crate) fn listen(addr: SocketAddr, config: &Config) -> io::Result<Listener> {
-    at_port(addr, config, listen_at)
-}
-
-/// Takes an address, likewise.
-pub(crate) fn settle(addr: SocketAddr, config: &Config) -> io::Result<Bound> {
-    at_port(addr, config, Bound::at)
-}
-
-fn at_port<T>(
-    addr: SocketAddr,
-    config: &Config,
-    open: impl Fn(SocketAddr) -> io::Result<T>,
-) -> io::Result<T> {
-    match config.ports.filter(|_| addr.port() == 0) {
-        None => open(addr),
-        Some(range) => in_range(addr.ip(), range, open),
-    }
-}
-
-/// Opens at a port of a range: from a random one upwards, and then from the lowest.
-fn in_range<T>(
-    ip: IpAddr,
-    (low, high): (u16, u16),
-    open: impl Fn(SocketAddr) -> io::Result<T>,
-) -> io::Result<T> {
-    let count = u32::from(high - low) + 1;
-    let start = (crate::wire::hello::Introduction::new().life >> 8) as u32 % count;
-    let mut last = io::ErrorKind::AddrInUse.into();
-    for step in 0..count {
-        let port = low + ((start + step) % count) as u16;
-        match open(SocketAddr::new(ip, port)) {
-            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse => last = cause,
-            opened => return opened,
-        }
-    }
-    Err(last)
 }
 
 impl State {
@@ -436,31 +351,5 @@ impl State {
         let count = callers.len();
         callers.into_iter().for_each(|caller| self.called(caller));
         count
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn addresses_of_networks_of_one_s_own_are_not_public() {
-        let is_public = |text: &str| super::is_public(text.parse().unwrap());
-        let own = [
-            "127.0.0.1",
-            "10.1.2.3",
-            "172.16.0.1",
-            "192.168.7.7",
-            "169.254.1.1",
-            "100.64.0.1",
-            "192.0.2.2",
-            "0.0.0.0",
-            "::",
-            "::1",
-            "fe80::1",
-            "fd00::2",
-        ];
-        assert!(!own.into_iter().any(is_public));
-        for ip in ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2a00::1"] {
-            assert!(is_public(ip), "{ip}");
-        }
     }
 }

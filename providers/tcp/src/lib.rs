@@ -41,6 +41,7 @@ mod domain;
 mod endpoint;
 mod greet;
 mod lane;
+mod listen;
 mod loss;
 mod outbound;
 mod pep;
@@ -57,10 +58,6 @@ mod sight;
 mod socket;
 mod state;
 mod take;
-#[cfg(feature = "tls")]
-mod tls;
-#[cfg(not(feature = "tls"))]
-#[path = "tls/without.rs"]
 mod tls;
 mod tx;
 mod vecs;

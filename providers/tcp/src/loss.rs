@@ -9,11 +9,11 @@ use selvedge_kit::cq::Sink;
 use selvedge_kit::sight::What;
 use selvedge_kit::srx::{Kind, Source};
 
-use crate::connect::TARGET;
+use crate::config::CONTROL;
 use crate::lane::{Fetch, Lane};
 use crate::rx::Goal;
-use crate::secure::is_insecure;
 use crate::state::State;
+use crate::tls::is_insecure;
 use crate::tx::Broken;
 
 impl State {
@@ -37,7 +37,7 @@ impl State {
                 };
                 let detail = format!("the connection with {peer} is lost: {cause}");
                 if is_insecure(&cause) {
-                    complain(TARGET, format_args!("{detail}"));
+                    complain(CONTROL, format_args!("{detail}"));
                 }
                 (errno, detail)
             }
@@ -49,7 +49,7 @@ impl State {
     pub(crate) fn cut_off(&mut self, at: usize, what: &str) {
         let peer = &self.peers[self.lanes[at].peer];
         let detail = format!("{peer} is cut off: it has sent {what}");
-        complain(TARGET, format_args!("{detail}"));
+        complain(CONTROL, format_args!("{detail}"));
         self.lose(at, Errno::ConnReset, &detail);
     }
 

@@ -18,8 +18,8 @@ use selvedge_kit::lock::{Guard, Lock};
 use selvedge_kit::wait::Rest;
 
 use crate::config::Config;
-use crate::connect::say;
-use crate::greet::{Caller, Door, failed, settle};
+use crate::greet::{Caller, Door};
+use crate::listen::{failed, settle};
 use crate::socket::Bound;
 use crate::wire::hello::{DATA_MAX, Hello, Kind};
 
@@ -259,7 +259,8 @@ impl PassiveEndpoint for Passive {
         }
         let mut caller = take_request(handle).map_err(|error| error.errno())?;
         // Whoever does not hear it notices the end.
-        let _ = say(&mut caller.socket, &Hello::new(Kind::Refusal, None, data));
+        let refusal = Hello::new(Kind::Refusal, None, data);
+        let _ = caller.socket.send_whole(&refusal.encode());
         caller.socket.shut(std::net::Shutdown::Both);
         Ok(())
     }

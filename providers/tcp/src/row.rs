@@ -12,7 +12,7 @@ use selvedge::Error;
 use selvedge_kit::ip::known_as;
 
 use crate::config::Config;
-use crate::greet::{ANYWHERE, Listener, failed, listen};
+use crate::listen::{ANYWHERE, Listener, failed, listen};
 
 /// How often free ports that follow each other are looked for.
 const TRIES: usize = 256;

@@ -5,16 +5,10 @@ use std::io;
 
 use selvedge_kit::complaint::complain;
 
-use crate::connect::TARGET;
+use crate::config::CONTROL;
 use crate::lane::Stage;
 use crate::state::State;
-
-/// How a connection in TLS begins: with a record of the handshake, of any release.
-pub(crate) const HELLO: [u8; 2] = [22, 3];
-/// What tells a caller in TLS that there is none here: the alert `handshake_failure`.
-pub(crate) const REFUSAL: [u8; 7] = [21, 3, 3, 0, 2, 2, 40];
-/// How an end in TLS answers what is none: with an alert.
-pub(crate) const ALERT: [u8; 5] = [21, 3, 3, 0, 2];
+use crate::tls::is_insecure;
 
 impl State {
     /// Begins to speak TLS, before anything else is said.
@@ -53,18 +47,7 @@ impl State {
             return self.try_again(at, cause, self.config.connect_timeout);
         }
         let peer = &self.peers[self.lanes[at].peer];
-        complain(TARGET, format_args!("{peer} cannot be reached: {cause}"));
+        complain(CONTROL, format_args!("{peer} cannot be reached: {cause}"));
         self.refused(at, &cause.to_string());
     }
-}
-
-/// Whether TLS is what a connection has failed over: trying again does not help.
-pub(crate) fn is_insecure(cause: &io::Error) -> bool {
-    cause.kind() == io::ErrorKind::InvalidData
-}
-
-/// The peer speaks TLS, and we do not.
-pub(crate) fn unwanted() -> io::Error {
-    let what = "it speaks TLS, which is off here (FI_TCP_TLS)";
-    io::Error::new(io::ErrorKind::InvalidData, what)
 }

@@ -13,12 +13,21 @@ use nix::sys::socket::{
 };
 use selvedge_kit::inherit::Uninherited;
 
-use crate::config::Link;
 use crate::tls::Session;
 use crate::vecs::{Load, Room};
 
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
+
+/// How sockets are set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) no_delay: bool,
+    /// Idle time and interval in seconds, and tries.
+    pub(crate) keepalive: Option<(u32, u32, u32)>,
+    /// In milliseconds; 0 for the system's choice.
+    pub(crate) user_timeout: u32,
+}
 
 /// A connection that does not block.
 #[derive(Debug)]
@@ -211,10 +220,21 @@ impl Socket {
     }
 
     /// Sends a slice, or what of it fits.
-    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut load = Load::new();
         load.push(bytes);
         self.send(&mut load)
+    }
+
+    /// Sends a slice in one piece, which a new connection has room for.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::WriteZero`] when not all of it fits.
+    pub(crate) fn send_whole(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.send_bytes(bytes)? == bytes.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        }
     }
 
     /// Ends the connection so that the peer gets what was sent: what it has sent is read, because
@@ -246,6 +266,14 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
+}
+
+/// Whether a call has failed only because nothing is there, or a signal came.
+pub(crate) fn is_not_ready(cause: &io::Error) -> bool {
+    matches!(
+        cause.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }
 
 #[cold]
