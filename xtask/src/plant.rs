@@ -156,10 +156,10 @@ const PLANTS: &[Plant] = plants! {
         "large writes are not counted": "memory.domain.keys.count_write(memory.places.all());" => ""
             fails "each_region_counts_what_is_done_to_it_by_every_way";
     }
-    "providers/tcp/src/serve.rs": "selvedge-tcp" "--test=one_process" {
+    "providers/tcp/src/one_sided.rs": "selvedge-tcp" "--test=one_process" {
         "writes are not counted": "self.keys.count(places, MrAccess::REMOTE_WRITE);" => "let _ = places;"
             fails "each_region_counts_what_is_done_to_it";
-        "reads are not counted": "keys.count(read.into_iter(), MrAccess::REMOTE_READ);" => "drop(read);"
+        "reads are not counted": "self.keys.count(read.into_iter(), MrAccess::REMOTE_READ);" => "drop(read);"
             fails "each_region_counts_what_is_done_to_it";
         "atomics are not counted": "self.keys.count(targets, change.kernel.access());" => "drop(targets);"
             fails "each_region_counts_what_is_done_to_it";
@@ -172,15 +172,15 @@ const PLANTS: &[Plant] = plants! {
         "callers may have any name": "verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end)?, &self.name);"
             fails "with_a_name_certificates_have_to_have_it_at_both_ends";
     }
-    "providers/tcp/src/rx.rs": "selvedge-tcp" "--test=tls" {
-        "what was read already is forgotten by who goes to sleep": " || lane.is_loaded())" => ")"
+    "providers/tcp/src/connection/mod.rs": "selvedge-tcp" "--test=tls" {
+        "what was read already is forgotten by who goes to sleep": " || self.is_parting || self.is_loaded()" => " || self.is_parting"
             fails "whoever_may_sleep_has_nothing_that_was_read_already";
     }
-    "providers/tcp/src/tx.rs": "selvedge-tcp" "--test=tls" {
-        "a header changes when a part of it is sealed": "if !socket.is_sealed() {" => "if socket.is_sealed() || order == Order::Own {"
+    "providers/tcp/src/connection/tx.rs": "selvedge-tcp" "--test=tls" {
+        "a header changes when a part of it is sealed": "if !socket.is_sealed() {" => "if socket.is_sealed() || terms.order == Order::Own {"
             fails "messages_that_had_to_wait_for_room_arrive_as_they_were_posted";
     }
-    "providers/tcp/src/cm.rs": "selvedge-tcp" "--test=one_process" {
+    "providers/tcp/src/state/application.rs": "selvedge-tcp" "--test=one_process" {
         "an endpoint connects from anywhere": "Some(place) => place.connect(to, &self.config.link)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.link)?,"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
     }

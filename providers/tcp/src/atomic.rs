@@ -1,6 +1,6 @@
 //! Posting atomics: the caller's promise becomes values, and what can be known is checked.
 //!
-//! They are carried out by the target (`serve`), which has to be a Selvedge endpoint: libfabric's
+//! They are carried out by the target (`one_sided`), which has to be a Selvedge endpoint: libfabric's
 //! protocol has none.
 
 use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
@@ -10,10 +10,10 @@ use selvedge_kit::atomic::{Kernel, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::places::RMA_IOV_LIMIT;
 
+use crate::connection::operation::{Body, Posting, Reply};
 use crate::endpoint::Endpoint;
-use crate::lane::{Body, Posting, Then};
+use crate::one_sided::word_of;
 use crate::post::{IOV_LIMIT, TX_DEFAULTS, injected, lent};
-use crate::serve::word_of;
 use crate::wire::frame::Head;
 
 const FLAGS: OpFlags = TX_DEFAULTS
@@ -119,7 +119,7 @@ impl Endpoint {
                 len: request.body.len(),
             },
             body: request.body,
-            then: Then::Atomic(request.result),
+            reply: Reply::Outcome(request.result),
             report,
         };
         state.post(peer, posting)

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Weak};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::info::EpType;
 use selvedge::{
@@ -18,7 +16,7 @@ use selvedge_kit::coll::{self, Mailbox};
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
-use selvedge_kit::ip::{Av, own_address};
+use selvedge_kit::ip::{Av, own_address, resolve};
 use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::Seat;
@@ -26,11 +24,11 @@ use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::{Rest, Waiters};
 use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_eq, own_srx};
 
-use crate::cm::Connection;
 use crate::config::Config;
 use crate::greet::Door;
 use crate::listen::{ANYWHERE, Listener};
 use crate::pep::{Taken, take};
+use crate::state::cm::Cm;
 use crate::state::{Parts, State};
 use crate::wire::hello::DATA_MAX;
 
@@ -134,7 +132,7 @@ impl Endpoint {
         })?;
         let epoll = Arc::new(epoll);
         let mut from = own_address(info)?;
-        let (mut door, mut av, mut connection) = (None, None, Connection::default());
+        let (mut door, mut av, mut cm) = (None, None, None);
         match info.ep_attr.ep_type {
             EpType::Rdm => {
                 av = Some(own_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?);
@@ -144,25 +142,27 @@ impl Endpoint {
                 });
             }
             EpType::Msg => {
-                connection.eq = Arc::downgrade(&bound_eq(bind, base)?);
+                let mut own = Cm::new(Arc::downgrade(&bound_eq(bind, base)?));
                 match take(info.handle)? {
                     Taken::Nothing => {}
-                    Taken::Request(caller) => connection.request = Some(caller),
+                    Taken::Request(caller) => own.request = Some(caller),
                     Taken::Place(place, at) => {
-                        connection.place = Some(place);
+                        own.place = Some(place);
                         from = Some(at);
                     }
                 }
-                connection.from = from;
+                own.from = from;
+                cm = Some(own);
             }
             other => {
                 let what = format!("the tcp provider has no endpoints of type {other}");
                 return Err(Error::new(Errno::Inval, what));
             }
         }
-        let is_connected = door.is_none();
+        let is_connected = cm.is_some();
+        let eq = cm.as_ref().map_or_else(Weak::new, |cm| Weak::clone(&cm.eq));
         let inject_size = config.inject_size;
-        let drivers = base.drivers(&ep).with_eq(&connection.eq);
+        let drivers = base.drivers(&ep).with_eq(&eq);
         let addr = door.as_ref().map(|door| door.addr).or(from);
         let ledger = Arc::clone(ep.ledger());
         ep.sight
@@ -175,13 +175,13 @@ impl Endpoint {
             keys,
             epoll: Arc::clone(&epoll),
             door,
-            connection,
+            cm,
+            context: place.context,
         };
         let mut state = State::new(parts);
-        state.own.context = place.context;
         let srx = own_srx(bind, base.id())?;
         if let Some(srx) = &srx {
-            state.inbound.share(srx);
+            state.matching.share(srx);
         }
         let inner = Arc::new(Inner {
             waiters: Arc::clone(state.ep.waiters()),
@@ -203,10 +203,13 @@ impl Endpoint {
         });
         if is_connected {
             // Events name it. Other endpoints have no handle but their owner's.
+            let named: Weak<dyn selvedge::Endpoint> = Arc::<Self>::downgrade(&endpoint);
             let state = endpoint.inner.state.lock();
             #[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
             let mut state = state.expect("was made by this process");
-            state.connection.me = Arc::downgrade(&endpoint);
+            if let Some(cm) = &mut state.cm {
+                cm.endpoint = Some(named);
+            }
         }
         if let Some(srx) = srx {
             let member: Arc<dyn Member> = Arc::clone(&endpoint.inner) as Arc<dyn Member>;
@@ -228,48 +231,6 @@ impl Endpoint {
             lanes: None,
             members: av,
         }
-    }
-}
-
-impl State {
-    /// Gets rid of what was sent and is still here, as far as peers take it in time.
-    pub(crate) fn send_off(&mut self) {
-        let end = Instant::now() + self.config.close_timeout;
-        loop {
-            let up = self.lanes.iter().filter(|(_, lane)| lane.is_up());
-            let full = up.filter(|(_, lane)| !lane.tx.is_idle());
-            let full: Vec<_> = full.map(|(at, _)| at).collect();
-            full.iter().for_each(|&at| self.flush(at));
-            let still = |&&at: &&usize| self.lanes.get(at).is_some_and(|it| !it.tx.is_idle());
-            let Some(&at) = full.iter().find(still) else {
-                return;
-            };
-            let left = end.saturating_duration_since(Instant::now());
-            let Some(socket) = self.lanes[at].socket.as_ref().filter(|_| !left.is_zero()) else {
-                return;
-            };
-            let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
-            let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            // Every way in which the call returns is a reason to look again.
-            let _ = poll(&mut fds, left);
-        }
-    }
-
-    /// Ends everything, without completions.
-    fn close(&mut self) {
-        self.send_off();
-        for lane in self.lanes.drain() {
-            if let Some(mut socket) = lane.socket {
-                socket.part();
-            }
-        }
-        self.door = None;
-        self.inbound
-            .matcher(selvedge_kit::srx::Kind::Msg)
-            .drain_posted();
-        self.inbound
-            .matcher(selvedge_kit::srx::Kind::Tagged)
-            .drain_posted();
     }
 }
 
@@ -297,8 +258,9 @@ fn bound_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         let state = self.inner.state.lock()?;
-        let lane = state.lanes.iter().next().filter(|_| self.is_connected);
-        let socket = lane.and_then(|(_, lane)| lane.socket.as_ref());
+        let connection = state.connections.iter().next();
+        let connection = connection.filter(|_| self.is_connected);
+        let socket = connection.and_then(|it| it.socket.as_ref());
         let bound = socket.and_then(|socket| socket.local_addr().ok());
         bound
             .or(self.addr)
@@ -318,7 +280,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn set(&self, option: EpOption) -> Result {
         match option {
-            EpOption::MinMultiRecv(least) => self.inner.state.lock()?.manner.least = least,
+            EpOption::MinMultiRecv(least) => self.inner.state.lock()?.matching.manner.least = least,
             EpOption::EagerSize(most) => self.inner.state.lock()?.config.eager_size = most,
             _ => return Err(Errno::NoProtoOpt),
         }
@@ -328,7 +290,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         Ok(match name {
             EpOptionName::MinMultiRecv => {
-                EpOption::MinMultiRecv(self.inner.state.lock()?.manner.least)
+                EpOption::MinMultiRecv(self.inner.state.lock()?.matching.manner.least)
             }
             EpOptionName::EagerSize => {
                 EpOption::EagerSize(self.inner.state.lock()?.config.eager_size)
@@ -343,15 +305,33 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 }
 
-impl Owing for Endpoint {
-    fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+impl ConnectionManagement for Endpoint {
+    fn connect(&self, addr: &Address, data: &[u8]) -> Result {
+        let to = match addr {
+            Address::Ip(ip) => *ip,
+            other => resolve::written(&other.to_string()).ok_or(Errno::Inval)?,
+        };
+        self.inner.state.lock()?.connect(to, data)
+    }
+
+    fn accept(&self, data: &[u8]) -> Result {
+        self.inner.state.lock()?.accept_request(data)
+    }
+
+    fn shutdown(&self) -> Result {
+        self.inner.state.lock()?.shut()
+    }
+
+    fn peer(&self) -> Result<Address> {
+        let state = self.inner.state.lock()?;
+        let peer = state.cm.as_ref().ok_or(Errno::NotConn)?.peer()?;
+        Ok(state.peers[peer].to_address())
     }
 }
 
-impl AsMut<Ep> for State {
-    fn as_mut(&mut self) -> &mut Ep {
-        &mut self.ep
+impl Owing for Endpoint {
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
     }
 }
 

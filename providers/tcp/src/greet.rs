@@ -19,13 +19,14 @@ use crate::config::{CONTROL, Config};
 use crate::listen::{ANYWHERE, Listener, failed, listen, warn_of_the_public};
 use crate::proof::{Called, QUESTION};
 use crate::socket::{Socket, is_not_ready};
-use crate::state::{DOOR, State};
 use crate::tls::{HELLO, REFUSAL, is_insecure, unwanted};
 use crate::wire::Nonsense;
 use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
 
 /// Connections that are accepted in one turn.
 const ACCEPTS: usize = 64;
+/// What `epoll(7)` knows the listener by, and connections that have not said who they are.
+pub(crate) const DOOR: u64 = u64::MAX;
 /// How long a stranger may be silent while others wait for its place: long enough for a crowd whose
 /// members take turns on one core.
 const GRACE: Duration = Duration::from_millis(20);
@@ -338,18 +339,5 @@ impl Stranger {
     fn refuse(self, what: &str) -> Heard {
         complain(CONTROL, format_args!("{} says {what}", self.from));
         Heard::Gone
-    }
-}
-
-impl State {
-    /// Somebody is at the door.
-    pub(crate) fn open_door(&mut self) -> usize {
-        let Some(door) = &mut self.door else {
-            return 0;
-        };
-        let callers = door.hear(&self.epoll);
-        let count = callers.len();
-        callers.into_iter().for_each(|caller| self.called(caller));
-        count
     }
 }

@@ -3,14 +3,12 @@
 use selvedge::{
     Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
 };
+use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
-use selvedge_kit::cq::Sink;
-use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
-use selvedge_kit::{Ep, Report};
+use selvedge_kit::srx::{Kind, Posted, Source};
 
+use crate::connection::operation::{Body, Posting, Reply};
 use crate::endpoint::Endpoint;
-use crate::lane::{Body, Posting, Then};
-use crate::state::State;
 use crate::wire::frame::{Head, Wish};
 
 /// Pieces of a local list.
@@ -135,7 +133,7 @@ impl Endpoint {
                 len,
             },
             body: Body::Caller(buf),
-            then: Then::Done,
+            reply: Reply::None,
             report: Report {
                 what: send.kind.sent(),
                 context: send.context,
@@ -171,7 +169,7 @@ impl Endpoint {
                 len,
             },
             body: lent(bytes),
-            then: Then::Done,
+            reply: Reply::None,
             report: injected(kind.sent(), flags, len),
         };
         state.post(peer, posting)
@@ -207,8 +205,8 @@ impl Endpoint {
 )]
 pub(crate) fn lent(bytes: &[u8]) -> Body {
     // SAFETY: `bytes` is borrowed for the whole call, and a posting with `INJECT` is copied before
-    // the call ends: into the queue of its lane (`Body::is_copied`), or as a whole
-    // (`State::post_behind`), or it is dropped with an error.
+    // the call ends: into the queue of its connection (`Body::is_copied`), or as a
+    // whole (`Outgoing::wait`), or it is dropped with an error.
     Body::Caller(unsafe { TxBuf::one(Iov::new(bytes)) })
 }
 
@@ -256,80 +254,4 @@ pub(crate) unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
     }
     // SAFETY: passed on from the caller.
     Ok(unsafe { RxBuf::new(iov) })
-}
-
-/// Messages that are taken from peers when none is found that waits.
-const BUDGET: usize = 64;
-
-impl State {
-    fn recv_from(&mut self, src: FiAddr, mut posted: Posted) -> Result {
-        if !PLAIN.contains(posted.flags) {
-            return self.recv_otherwise(posted, src);
-        }
-        if src != self.manner.any {
-            self.direct(&mut posted, src)?;
-        }
-        let matcher = self.inbound.matcher(posted.kind);
-        let source = posted.src;
-        match matcher.post(posted) {
-            Some((posted, env, key)) => self.meet(posted, env, key),
-            None if source != Source::ANY => self.reach_if_lost(source.0 as usize),
-            None => {}
-        }
-        Ok(())
-    }
-
-    /// A receive waits for a peer alone. If the connection with that peer is lost, nothing would end
-    /// the receive: a new connection lets the peer send, and the receive fails if none can be made.
-    fn reach_if_lost(&mut self, peer: usize) {
-        let is_lost = self.peers[peer].is_lost && self.peers[peer].lane.is_none();
-        if is_lost && self.door.is_some() {
-            self.reach(peer);
-            self.stir();
-        }
-    }
-}
-
-impl Receiver for State {
-    type Kept = usize;
-
-    fn matcher(&mut self, kind: Kind) -> &mut Matcher<usize> {
-        self.inbound.matcher(kind)
-    }
-
-    fn manner(&self) -> &Manner {
-        &self.manner
-    }
-
-    fn ep(&self) -> &Ep {
-        &self.ep
-    }
-
-    fn source_at(&mut self, addr: FiAddr) -> Result<Source> {
-        Ok(Source(self.peer_at(addr)? as u32))
-    }
-
-    fn addr_of(&mut self, source: Source) -> FiAddr {
-        self.peer_addr(source.0 as usize)
-    }
-
-    fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
-        if self.manner.directs(posted.kind) {
-            posted.src = self.source_at(src)?;
-        }
-        Ok(())
-    }
-
-    fn look_for_more(&mut self) {
-        self.look_soon();
-        self.progress(BUDGET, &mut Sink::none());
-    }
-
-    fn meet(&mut self, posted: Posted, env: Envelope, key: usize) {
-        Self::meet(self, posted, env, key);
-    }
-
-    fn discard(&mut self, _env: &Envelope, key: usize) {
-        Self::discard(self, key);
-    }
 }

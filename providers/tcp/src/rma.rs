@@ -1,14 +1,14 @@
 //! Posting one-sided operations: the caller's promise becomes a value, the rest is safe.
 //!
-//! What they do at the target is in `serve`.
+//! What they do at the target is in `one_sided`.
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result, Rma};
 use selvedge_kit::Report;
 use selvedge_kit::places::Places;
 
+use crate::connection::operation::{Body, Posting, Reply};
 use crate::endpoint::Endpoint;
-use crate::lane::{Body, Posting, Then};
 use crate::post::{CONFIRMED, TX_DEFAULTS, injected, lent, rx_buf, tx_buf};
 use crate::wire::frame::Head;
 
@@ -38,7 +38,7 @@ impl Rma for Endpoint {
             |places, flags| Posting {
                 head: Head::ReadRequest { places },
                 body: Body::none(),
-                then: Then::Read(buf),
+                reply: Reply::Bytes(buf),
                 report: Report {
                     what: READ,
                     context,
@@ -69,7 +69,7 @@ impl Rma for Endpoint {
                     wants_answer: flags.intersects(CONFIRMED),
                 },
                 body: Body::Caller(buf),
-                then: Then::Done,
+                reply: Reply::None,
                 report: Report {
                     what: WRITE,
                     context,
@@ -103,7 +103,7 @@ impl Rma for Endpoint {
                     wants_answer: flags.intersects(CONFIRMED),
                 },
                 body: lent(bytes),
-                then: Then::Done,
+                reply: Reply::None,
                 report: injected(WRITE, flags, len),
             },
             OpFlags::INJECT | OpFlags::DEFAULT,

@@ -15,7 +15,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 use selvedge::param::Params;
 use selvedge::{Errno, Error};
 
-use super::Session;
+use super::session::Session;
 
 /// What an endpoint shows to its peers, and what it wants to see of them. Cheap to clone.
 #[derive(Clone)]

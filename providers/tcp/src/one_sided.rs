@@ -7,13 +7,13 @@
 use selvedge::atomic::{Datatype, Family, Op, RmaIoc};
 use selvedge::cq::Entry;
 use selvedge::rma::RmaIov;
-use selvedge::{CompletionFlags, Context, Errno, MrAccess};
+use selvedge::{CompletionFlags, Context, Errno, FiAddr, MrAccess};
+use selvedge_kit::Ep;
 use selvedge_kit::atomic::{Args, Kernel, query};
 use selvedge_kit::mr::{Keys, Regions};
 use selvedge_kit::places::Places;
 
-use crate::rx::{Arrival, Goal};
-use crate::state::State;
+use crate::connection::outgoing::Outgoing;
 use crate::vecs::Room;
 use crate::wire::Nonsense;
 use crate::wire::frame::Head;
@@ -99,40 +99,49 @@ fn refusal(errno: Errno) -> Nonsense {
     })
 }
 
-impl State {
-    /// A peer writes.
+/// A write that a peer begins.
+///
+/// # Errors
+/// When the peer may not write there and, as it does not know refusals, cannot be told.
+pub(crate) fn arriving(
+    keys: &Keys,
+    places: Places,
+    data: Option<u64>,
+    number: Option<u64>,
+    knows: bool,
+) -> Result<Arriving, Nonsense> {
+    let denied = allowed(&keys.regions(), &places, MrAccess::REMOTE_WRITE).err();
+    if let Some(errno) = denied.filter(|_| !knows) {
+        return Err(refusal(errno));
+    }
+    Ok(Arriving {
+        places,
+        data,
+        number,
+        denied,
+    })
+}
+
+/// The registered memory of an endpoint, as one peer uses it.
+pub(crate) struct OneSided<'a> {
+    pub(crate) ep: &'a Ep,
+    pub(crate) keys: &'a Keys,
+    /// The peer's index in the address vector.
+    pub(crate) src: FiAddr,
+    /// The connection with the peer, for answers.
+    pub(crate) outgoing: &'a mut Outgoing,
+}
+
+impl OneSided<'_> {
+    /// A write is there.
     ///
     /// # Errors
-    /// When it may not and cannot be told.
-    pub(crate) fn serve_write(
-        &mut self,
-        at: usize,
-        places: Places,
-        data: Option<u64>,
-        number: Option<u64>,
-    ) -> Result<Arrival, Nonsense> {
-        let regions = self.keys.regions();
-        let denied = allowed(&regions, &places, MrAccess::REMOTE_WRITE).err();
-        if let Some(errno) = denied.filter(|_| !self.lanes[at].terms.knows()) {
+    /// When the peer was not allowed to write, and cannot be told.
+    pub(crate) fn written(&mut self, arriving: &Arriving) -> Result<(), Nonsense> {
+        if let (Some(errno), false) = (arriving.denied, self.outgoing.terms.knows()) {
             return Err(refusal(errno));
         }
-        let len = places.len();
-        let arriving = Arriving {
-            places,
-            data,
-            number,
-            denied,
-        };
-        Ok(Arrival::new(Goal::Write(arriving), len))
-    }
-
-    /// A write is there.
-    pub(crate) fn written(&mut self, at: usize, arriving: &Arriving) {
-        if let (Some(errno), false) = (arriving.denied, self.lanes[at].terms.knows()) {
-            let Nonsense(what) = refusal(errno);
-            return self.cut_off(at, what);
-        }
-        self.settle(at, arriving.number, arriving.denied);
+        self.outgoing.acknowledge(arriving.number, arriving.denied);
         if arriving.denied.is_none() {
             let len = arriving.places.len();
             self.ep.peer_wrote(len);
@@ -140,12 +149,13 @@ impl State {
             let places = places.map(|place| (place.key, place.len));
             self.keys.count(places, MrAccess::REMOTE_WRITE);
             let what = CompletionFlags::RMA | CompletionFlags::REMOTE_WRITE;
-            self.tell(at, arriving.data, what, len);
+            self.report(arriving.data, what, len);
         }
+        Ok(())
     }
 
     /// Tells the application of a peer's access that came with data.
-    fn tell(&mut self, at: usize, data: Option<u64>, what: CompletionFlags, len: usize) {
+    fn report(&self, data: Option<u64>, what: CompletionFlags, len: usize) {
         let Some(data) = data else {
             return;
         };
@@ -156,37 +166,34 @@ impl State {
             data,
             ..Entry::default()
         };
-        let src = self.lane_addr(at);
-        self.ep.rx_cq.push(entry, src);
+        self.ep.rx_cq.push(entry, self.src);
     }
 
     /// A peer reads.
     ///
     /// # Errors
-    /// When it may not and cannot be told.
-    pub(crate) fn serve_read(&mut self, at: usize, places: Places) -> Result<(), Nonsense> {
-        let keys = std::sync::Arc::clone(&self.keys);
-        let regions = keys.regions();
-        let (knows, len) = (self.lanes[at].terms.knows(), places.len());
+    /// When the peer may not read there, and cannot be told.
+    pub(crate) fn read(&mut self, places: Places) -> Result<(), Nonsense> {
+        let regions = self.keys.regions();
+        let terms = self.outgoing.terms;
         if let Err(errno) = allowed(&regions, &places, MrAccess::REMOTE_READ) {
-            if !knows {
+            if !terms.knows() {
                 return Err(refusal(errno));
             }
             let status = errno.as_raw().unsigned_abs();
-            self.owe(at, &Head::Refused { status }, &[]);
+            self.outgoing.owe(&Head::Refused { status }, &[]);
             return Ok(());
         }
+        let len = places.len();
         let read: Vec<_> = places.all().iter().map(|it| (it.key, it.len)).collect();
-        let lane = &mut self.lanes[at];
-        let order = lane.terms.order;
         if len > COPY_MAX {
-            lane.tx.expose(order, places, knows);
+            self.outgoing.tx.expose(terms.order, places, terms.knows());
         } else {
             let head = Head::ReadResponse {
                 len,
                 is_checked: false,
             };
-            lane.tx.copy(&head, order, |out| {
+            self.outgoing.tx.copy(&head, terms.order, |out| {
                 for place in places.clip(0, len) {
                     let start = out.len();
                     out.resize(start + place.len, 0);
@@ -196,53 +203,22 @@ impl State {
                 }
             });
         }
-        self.soil(at);
+        self.outgoing.note_owing();
         self.ep.peer_read(len);
         drop(regions);
-        keys.count(read.into_iter(), MrAccess::REMOTE_READ);
+        self.keys.count(read.into_iter(), MrAccess::REMOTE_READ);
         Ok(())
     }
 
-    /// A peer asks for an atomic.
-    ///
-    /// # Errors
-    /// When there is no such operation, or its operands have another length.
-    pub(crate) fn serve_atomic(
-        &self,
-        what: u64,
-        data: Option<u64>,
-        targets: Vec<RmaIoc>,
-        len: usize,
-    ) -> Result<Arrival, Nonsense> {
-        let kernel = kernel(what).ok_or(Nonsense("an atomic that does not exist"))?;
-        let count = targets.iter().map(|target| target.count);
-        let count = count.fold(0_usize, usize::saturating_add);
-        let of_each = count.saturating_mul(kernel.size());
-        let kinds = usize::from(kernel.has_operand()) + usize::from(kernel.has_compare());
-        let most = self.config.inject_size.max(LONGEST_FETCH);
-        if of_each.saturating_mul(kinds) != len || of_each > most {
-            return Err(Nonsense(
-                "an atomic with other operands than it has targets",
-            ));
-        }
-        let change = Change {
-            kernel,
-            targets,
-            data,
-            operands: Vec::with_capacity(len),
-        };
-        Ok(Arrival::new(Goal::Change(Box::new(change)), len))
-    }
-
     /// The operands of an atomic are there.
-    pub(crate) fn change(&mut self, at: usize, change: &Change) {
-        let outcome = change.carry_out(&self.keys);
+    pub(crate) fn change(&mut self, change: &Change) {
+        let outcome = change.carry_out(self.keys);
         let (status, values) = match &outcome {
             Ok(values) => (0, &values[..]),
             Err(errno) => (errno.as_raw().unsigned_abs(), &[][..]),
         };
         let len = values.len();
-        self.owe(at, &Head::Outcome { status, len }, values);
+        self.outgoing.owe(&Head::Outcome { status, len }, values);
         if outcome.is_ok() {
             let len = change.len();
             let is_read = change.kernel.has_result();
@@ -258,7 +234,7 @@ impl State {
             let targets = change.targets.iter();
             let targets = targets.map(|target| (target.key, target.count * size));
             self.keys.count(targets, change.kernel.access());
-            self.tell(at, change.data, CompletionFlags::ATOMIC | direction, len);
+            self.report(change.data, CompletionFlags::ATOMIC | direction, len);
         }
     }
 }
@@ -267,6 +243,36 @@ impl State {
 const LONGEST_FETCH: usize = 1 << 20;
 
 impl Change {
+    /// An atomic that a peer asks for, whose operands have `len` bytes; endpoints post those of up to
+    /// `most` bytes.
+    ///
+    /// # Errors
+    /// When there is no such operation, or its operands have another length.
+    pub(crate) fn new(
+        what: u64,
+        data: Option<u64>,
+        targets: Vec<RmaIoc>,
+        len: usize,
+        most: usize,
+    ) -> Result<Self, Nonsense> {
+        let kernel = kernel(what).ok_or(Nonsense("an atomic that does not exist"))?;
+        let count = targets.iter().map(|target| target.count);
+        let count = count.fold(0_usize, usize::saturating_add);
+        let of_each = count.saturating_mul(kernel.size());
+        let kinds = usize::from(kernel.has_operand()) + usize::from(kernel.has_compare());
+        if of_each.saturating_mul(kinds) != len || of_each > most.max(LONGEST_FETCH) {
+            return Err(Nonsense(
+                "an atomic with other operands than it has targets",
+            ));
+        }
+        Ok(Self {
+            kernel,
+            targets,
+            data,
+            operands: Vec::with_capacity(len),
+        })
+    }
+
     fn len(&self) -> usize {
         let count: usize = self.targets.iter().map(|target| target.count).sum();
         count * self.kernel.size()

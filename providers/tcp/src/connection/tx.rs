@@ -14,14 +14,13 @@ use selvedge_kit::mr::{Keys, Regions};
 use selvedge_kit::places::Places;
 use selvedge_kit::{Ep, Report};
 
-use crate::lane::{Asks, Body, Fetch, Lane, Posting, Terms, Then};
-use crate::socket::sent_by_thread;
+use crate::connection::asks::Asks;
+use crate::socket::{Socket, sent_by_thread};
 use crate::vecs::{Load, VECS};
 use crate::wire::Order;
 use crate::wire::frame::{self, Head};
+use crate::wire::hello::Terms;
 
-/// Payloads up to this size are copied.
-pub(crate) const COPY_MAX: usize = 2048;
 /// Bytes of memory that processors move as one.
 const LINE: usize = 64;
 /// Bytes in one system call, about.
@@ -32,7 +31,7 @@ const STAGED_MAX: usize = 256 << 10;
 const RUN: usize = 64 << 10;
 /// Copied bytes that are sent without waiting for the next turn.
 const EAGER: usize = 32 << 10;
-/// Memory that an idle lane keeps for the next run.
+/// Memory that an idle connection keeps for the next run.
 const KEPT: usize = 8 << 10;
 /// Copied bytes, and frames beyond those that may be posted, at which a peer that does not take its
 /// answers is no longer listened to.
@@ -174,7 +173,7 @@ impl Tx {
     }
 
     /// The operation is complete when what was copied so far is out.
-    fn then_report(&mut self, report: Report) {
+    pub(crate) fn then_report(&mut self, report: Report) {
         self.reports.push_back((self.copied, report));
     }
 
@@ -222,6 +221,66 @@ impl Tx {
             sent: 0,
             done,
         })));
+    }
+
+    /// Sends what the kernel takes.
+    ///
+    /// # Errors
+    /// When the connection has ended, or has to.
+    pub(crate) fn flush(
+        &mut self,
+        socket: &mut Socket,
+        terms: &Terms,
+        asks: &mut Asks,
+        keys: &Keys,
+        ep: &Ep,
+    ) -> Result<(), Broken> {
+        self.is_blocked = socket.is_behind() && !socket.catch_up().map_err(Broken::Io)?;
+        while !self.is_idle() {
+            let regions = self.queue.iter().take(VECS).any(Out::is_registered);
+            let regions = regions.then(|| keys.regions());
+            if let Some(regions) = &regions {
+                for out in self.queue.iter_mut().take(VECS) {
+                    if let Out::Frame(frame) = out {
+                        frame.check(regions)?;
+                    }
+                }
+            }
+            if !socket.is_sealed() {
+                self.align(terms.order, terms.knows());
+            }
+            let mut load = Load::new();
+            for out in &self.queue {
+                let is_more = match out {
+                    Out::Run { bytes, sent } => load.push(&bytes[*sent..]),
+                    Out::Frame(frame) => frame.gather(&mut load, regions.as_ref()),
+                };
+                if !is_more || load.len() >= BATCH {
+                    break;
+                }
+            }
+            let wanted = load.len();
+            let sent = socket.send(&mut load);
+            drop(regions);
+            match sent {
+                Ok(count) => {
+                    self.advance(count, asks, ep);
+                    if count < wanted {
+                        self.is_blocked = true;
+                        return Ok(());
+                    }
+                }
+                Err(cause) => match cause.kind() {
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::WouldBlock => {
+                        self.is_blocked = true;
+                        return Ok(());
+                    }
+                    _ => return Err(Broken::Io(cause)),
+                },
+            }
+        }
+        Ok(())
     }
 
     /// Has the payloads of the next call lie in the kernel's pages as they do in their own memory,
@@ -328,6 +387,13 @@ impl Tx {
             Done::Nothing | Done::Asked(_) => None,
         });
         copied.map(|(_, report)| report).chain(lent).collect()
+    }
+}
+
+impl Out {
+    /// Whether the payload is registered memory, which may be withdrawn at any time.
+    fn is_registered(&self) -> bool {
+        matches!(self, Self::Frame(frame) if matches!(frame.payload, Payload::Registered(_)))
     }
 }
 
@@ -448,112 +514,13 @@ impl Payload {
     }
 }
 
-impl Lane {
-    /// Queues an operation. The lane is up.
-    pub(crate) fn queue(&mut self, posting: Posting) {
-        let Posting {
-            mut head,
-            body,
-            then,
-            report,
-        } = posting;
-        let order = self.terms.order;
-        if let Head::Write { wants_answer, .. } = &mut head {
-            // Between Selvedge endpoints a write is done when the target says so, or says why not.
-            *wants_answer |= self.terms.knows();
-        }
-        let is_copied = body.is_copied(report.flags);
-        let ask = head
-            .wants_answer()
-            .then(|| self.asks.push(report, is_copied));
-        match body {
-            Body::Caller(buf) if !is_copied => self.tx.lend(&head, order, buf, report, ask),
-            body => {
-                self.tx.copy(&head, order, |out| body.append(out));
-                drop(body);
-                if let (Then::Done, None) = (&then, ask) {
-                    self.tx.then_report(report);
-                }
-            }
-        }
-        let len = report.len;
-        match then {
-            Then::Done => {}
-            Then::Read(buf) => self.reads.push_back(Fetch { buf, len, report }),
-            Then::Atomic(buf) => {
-                let buf = buf.unwrap_or_default();
-                let len = buf.len();
-                self.atomics.push_back(Fetch { buf, len, report });
-            }
-        }
-    }
-
-    /// Sends what the kernel takes.
-    ///
-    /// # Errors
-    /// When the connection has ended, or has to.
-    pub(crate) fn flush(&mut self, keys: &Keys, ep: &Ep) -> Result<(), Broken> {
-        let Some(socket) = &mut self.socket else {
-            return Ok(());
-        };
-        self.tx.is_blocked = socket.is_behind() && !socket.catch_up().map_err(Broken::Io)?;
-        let Terms { order, .. } = self.terms;
-        let knows = self.terms.knows();
-        while !self.tx.is_idle() {
-            let exposes = |out: &Out| matches!(out, Out::Frame(frame) if matches!(frame.payload, Payload::Registered(_)));
-            let regions = self.tx.queue.iter().take(VECS).any(exposes);
-            let regions = regions.then(|| keys.regions());
-            if let Some(regions) = &regions {
-                for out in self.tx.queue.iter_mut().take(VECS) {
-                    if let Out::Frame(frame) = out {
-                        frame.check(regions)?;
-                    }
-                }
-            }
-            if !socket.is_sealed() {
-                self.tx.align(order, knows);
-            }
-            let mut load = Load::new();
-            for out in &self.tx.queue {
-                let is_more = match out {
-                    Out::Run { bytes, sent } => load.push(&bytes[*sent..]),
-                    Out::Frame(frame) => frame.gather(&mut load, regions.as_ref()),
-                };
-                if !is_more || load.len() >= BATCH {
-                    break;
-                }
-            }
-            let wanted = load.len();
-            let sent = socket.send(&mut load);
-            drop(regions);
-            match sent {
-                Ok(count) => {
-                    self.tx.advance(count, &mut self.asks, ep);
-                    if count < wanted {
-                        self.tx.is_blocked = true;
-                        return Ok(());
-                    }
-                }
-                Err(cause) => match cause.kind() {
-                    io::ErrorKind::Interrupted => {}
-                    io::ErrorKind::WouldBlock => {
-                        self.tx.is_blocked = true;
-                        return Ok(());
-                    }
-                    _ => return Err(Broken::Io(cause)),
-                },
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use selvedge::{CompletionFlags, Context, OpFlags};
     use selvedge_kit::srx::Kind;
 
     use super::*;
+    use crate::connection::operation::Body;
     use crate::post::lent;
     use crate::wire::frame::{HEADER_MAX, Wish};
 
