@@ -156,7 +156,7 @@ const PLANTS: &[Plant] = plants! {
         "large writes are not counted": "memory.domain.keys.count_write(memory.places.all());" => ""
             fails "each_region_counts_what_is_done_to_it_by_every_way";
     }
-    "providers/tcp/src/one_sided.rs": "selvedge-tcp" "--test=one_process" {
+    "providers/tcp/src/connection/one_sided.rs": "selvedge-tcp" "--test=one_process" {
         "writes are not counted": "self.keys.count(places, MrAccess::REMOTE_WRITE);" => "let _ = places;"
             fails "each_region_counts_what_is_done_to_it";
         "reads are not counted": "self.keys.count(read.into_iter(), MrAccess::REMOTE_READ);" => "drop(read);"
@@ -166,7 +166,7 @@ const PLANTS: &[Plant] = plants! {
         "to fetch is to write": "let is_read = change.kernel.has_result();" => "let is_read = change.kernel.op() == Op::AtomicRead;"
             fails "to_fetch_is_to_read_for_the_counters_of_the_target";
     }
-    "providers/tcp/src/tls/identity.rs": "selvedge-tcp" "--test=tls" {
+    "providers/tcp/src/socket/tls/identity.rs": "selvedge-tcp" "--test=tls" {
         "callers show no certificate": ".with_client_cert_verifier(callers)" => ".with_no_client_auth()"
             fails "strangers_without_a_certificate_or_with_an_older_release_are_turned_out";
         "callers may have any name": "verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;" => "let _ = verify_server_name(&ParsedCertificate::try_from(end)?, &self.name);"
@@ -184,7 +184,7 @@ const PLANTS: &[Plant] = plants! {
         "an endpoint connects from anywhere": "Some(place) => place.connect(to, &self.config.link)?," => "Some(_) => Socket::connect(from.unwrap_or(any), to, &self.config.link)?,"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken";
     }
-    "providers/tcp/src/pep.rs": "selvedge-tcp" "--test=one_process" {
+    "providers/tcp/src/endpoint/passive.rs": "selvedge-tcp" "--test=one_process" {
         "whoever takes a place has another": "Stand::Bound(place, at) => return Ok((place, at))," => "Stand::Bound(_, at) => return self.inner.settle(SocketAddr::new(at.ip(), 0)),"
             fails "an_endpoint_connects_from_the_place_that_a_passive_one_has_taken", "a_passive_endpoint_listens_where_it_was_told_or_in_the_place_of_another";
         "a second address takes the place of the first": "if !matches!(&*stand, Stand::Wanted(_)) {" => "if matches!(&*stand, Stand::Listens(_)) {"

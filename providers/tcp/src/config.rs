@@ -9,7 +9,7 @@ use selvedge_kit::complaint;
 use selvedge_kit::wait::SPIN;
 
 use crate::socket::Link;
-use crate::tls::{Identity, identity};
+use crate::socket::tls::{Identity, identity};
 
 /// The log target of messages about connections.
 pub(crate) const CONTROL: &str = "selvedge::tcp::ep_ctrl";

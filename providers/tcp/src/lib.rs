@@ -32,26 +32,16 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable)
 )]
 
-mod atomic;
+mod accept;
 mod config;
 mod connection;
 mod domain;
 mod endpoint;
-mod greet;
-mod listen;
 mod matching;
-mod one_sided;
 mod peers;
-mod pep;
-mod post;
-mod proof;
 mod provider;
-mod rma;
-mod row;
 mod socket;
 mod state;
-mod tls;
-mod vecs;
 mod wire;
 
 pub use endpoint::Endpoint;

@@ -238,3 +238,65 @@ impl Matching {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use selvedge::Info;
+
+    use super::*;
+
+    const CONNECTION: Id = Id { at: 3, serial: 7 };
+
+    fn matching(limit: usize) -> Matching {
+        Matching::new(Manner::new(&Info::default(), 0), limit)
+    }
+
+    /// Has a tagged message of peer 0 wait; its key.
+    fn keep(matching: &mut Matching, tag: u64, place: Where, len: usize) -> usize {
+        let env = Envelope {
+            src: Source(0),
+            tag,
+            len,
+            data: 0,
+            has_data: false,
+        };
+        matching.keep(Kind::Tagged, env, Kept::new(CONNECTION, 0, place, len))
+    }
+
+    #[test]
+    fn a_message_without_room_may_come_when_another_is_taken() {
+        let mut matching = matching(1 << 20);
+        let first = keep(&mut matching, 1, Where::Coming, 1 << 20);
+        assert!(matching.needs(0) && !matching.has_room(0, 1 << 20, 1));
+        let second = keep(&mut matching, 2, Where::Held, 1 << 20);
+        assert_eq!(matching.admit(second, 1), None);
+        matching.take(first);
+        assert_eq!(matching.admit(second, 1), Some(1 << 20));
+        assert!(matching.bytes_of(0) >= 1 << 20);
+        matching.take(second);
+        assert_eq!(matching.bytes_of(0), 0);
+        assert!(!matching.has_room(0, (1 << 20) + 1, 1), "it never has room");
+    }
+
+    #[test]
+    fn a_connection_takes_along_what_it_has_not_brought() {
+        let mut matching = matching(1 << 20);
+        let here = keep(&mut matching, 1, Where::Coming, 8);
+        assert_eq!(matching.kept_whole(here), None);
+        keep(&mut matching, 2, Where::Coming, 8);
+        keep(&mut matching, 3, Where::Offered(1), 8);
+        assert!(matching.is_offered(CONNECTION, 1) && !matching.is_offered(CONNECTION, 2));
+        matching.lose(Id {
+            serial: 8,
+            ..CONNECTION
+        });
+        assert_eq!(
+            matching.tags.unexpected_len(),
+            3,
+            "it was another connection"
+        );
+        matching.lose(CONNECTION);
+        let left: Vec<_> = matching.tags.unexpected().map(|env| env.tag).collect();
+        assert_eq!(left, [1]);
+    }
+}

@@ -14,7 +14,7 @@ use selvedge_kit::{FabricId, attr, coll};
 
 use crate::config::{Config, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
-use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
+use crate::endpoint::msg::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
 
 /// The tcp provider, for a [`selvedge::Registry`].
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use selvedge_kit::complaint::complain;
 
 use crate::config::CONTROL;
 use crate::peers::Peer;
-use crate::tls::is_insecure;
+use crate::socket::tls::is_insecure;
 
 /// Why a connection has ended, or was not made.
 #[derive(Debug)]

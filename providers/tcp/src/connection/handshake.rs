@@ -10,11 +10,11 @@ use selvedge_kit::complaint::complain;
 use crate::config::{CONTROL, Config};
 use crate::connection::{Connection, Stage};
 use crate::peers::Peer;
-use crate::proof::{self, Next};
 use crate::socket::is_not_ready;
-use crate::tls::{ALERT, Identity, is_insecure, unwanted};
+use crate::socket::tls::{ALERT, Identity, is_insecure, unwanted};
 use crate::wire::Nonsense;
 use crate::wire::hello::{Hello, Introduction, Kind};
+use crate::wire::proof::{self, Next};
 
 /// Who greets whom, and how.
 #[derive(Clone, Copy, Debug)]

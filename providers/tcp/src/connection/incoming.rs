@@ -7,9 +7,9 @@ use rustc_hash::FxHashMap;
 use selvedge_kit::mr::Regions;
 use selvedge_kit::srx::{Envelope, Posted};
 
+use crate::connection::one_sided::{Arriving, Change};
 use crate::connection::operation::Fetch;
-use crate::one_sided::{Arriving, Change};
-use crate::vecs::Room;
+use crate::socket::vecs::Room;
 use crate::wire::Nonsense;
 use crate::wire::frame::{self, BASE, HEADER_MAX, Head};
 use crate::wire::hello::Terms;

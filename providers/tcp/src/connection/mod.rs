@@ -5,6 +5,7 @@ pub(crate) mod delivery;
 pub(crate) mod failure;
 pub(crate) mod handshake;
 pub(crate) mod incoming;
+pub(crate) mod one_sided;
 pub(crate) mod operation;
 pub(crate) mod outgoing;
 pub(crate) mod receive;
@@ -21,10 +22,10 @@ use selvedge_kit::srx::{Envelope, Posted};
 use crate::connection::incoming::Incoming;
 use crate::connection::outgoing::Outgoing;
 use crate::connection::tx::Broken;
-use crate::proof;
 use crate::socket::Socket;
 use crate::wire::frame::Head;
 use crate::wire::hello::Terms;
+use crate::wire::proof;
 
 /// A connection with a peer.
 #[derive(Debug)]

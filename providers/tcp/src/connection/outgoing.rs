@@ -306,3 +306,101 @@ impl Outgoing {
         failed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use selvedge::rma::RmaIov;
+    use selvedge::{CompletionFlags, Context};
+    use selvedge_kit::copy::RxBuf;
+    use selvedge_kit::places::Places;
+
+    use super::*;
+
+    /// A tagged message.
+    fn message(number: u64, len: usize) -> Posting {
+        Posting {
+            head: Head::Message {
+                kind: Kind::Tagged,
+                tag: number,
+                data: None,
+                wish: Wish::Never,
+                len,
+            },
+            body: Body::Copy(vec![0; len].into()),
+            reply: Reply::None,
+            report: Report {
+                what: CompletionFlags::SEND,
+                context: Context(number),
+                flags: OpFlags::empty(),
+                completes: true,
+                len,
+            },
+        }
+    }
+
+    fn contexts(reports: impl IntoIterator<Item = Report>) -> Vec<u64> {
+        let mut contexts: Vec<_> = reports.into_iter().map(|it| it.context.0).collect();
+        contexts.sort_unstable();
+        contexts
+    }
+
+    #[test]
+    fn operations_wait_for_the_greeting_in_their_order_up_to_a_limit() {
+        let mut outgoing = Outgoing::default();
+        for number in 0..3 {
+            outgoing.wait(message(number, 8), 3).unwrap();
+        }
+        assert_eq!(outgoing.wait(message(3, 8), 3), Err(Errno::Again));
+        assert_eq!((outgoing.waiting(), outgoing.pending()), (3, 3));
+        let waiting = outgoing.establish(Terms::default());
+        let order: Vec<_> = waiting.iter().map(|it| it.report.context.0).collect();
+        assert_eq!(order, [0, 1, 2]);
+        assert!(outgoing.is_settled());
+    }
+
+    #[test]
+    fn a_large_tagged_message_is_offered_and_sent_once() {
+        let mut outgoing = Outgoing::default();
+        outgoing.establish(Terms {
+            offers: true,
+            ..Terms::default()
+        });
+        outgoing.queue(message(0, 100), 64);
+        outgoing.queue(message(1, 64), 64);
+        assert_eq!(outgoing.pending(), 1, "one is offered, one is sent");
+        assert!(!outgoing.take_owing());
+        outgoing.send_offered(2).unwrap_err();
+        outgoing.send_offered(1).unwrap();
+        assert!(outgoing.take_owing() && !outgoing.take_owing());
+        outgoing.send_offered(1).unwrap_err();
+        assert_eq!(outgoing.pending(), 0);
+        assert!(!outgoing.is_settled(), "nothing is out");
+        assert_eq!(contexts(outgoing.fail()), [0, 1]);
+    }
+
+    #[test]
+    fn a_peer_that_ends_fails_what_is_not_complete_and_answers_to_nothing_are_nonsense() {
+        let mut outgoing = Outgoing::default();
+        outgoing.read_answered(0).unwrap_err();
+        outgoing.read_refused().unwrap_err();
+        outgoing.atomic_answered(0, 0).unwrap_err();
+        outgoing.answered(None).unwrap_err();
+        let place = RmaIov {
+            addr: 0,
+            len: 0,
+            key: 0,
+        };
+        let read = Posting {
+            head: Head::ReadRequest {
+                places: Places::one(place),
+            },
+            body: Body::none(),
+            reply: Reply::Bytes(RxBuf::default()),
+            report: message(5, 0).report,
+        };
+        outgoing.queue(read, 64);
+        outgoing.read_answered(1).unwrap_err();
+        assert_eq!(contexts(outgoing.fail()), [5]);
+        outgoing.read_answered(0).unwrap_err();
+    }
+}

@@ -12,7 +12,7 @@ use crate::connection::Connection;
 use crate::connection::delivery::Delivery;
 use crate::connection::incoming::{Arrival, DIRECT_MAX, DIRECT_MIN};
 use crate::socket::is_not_ready;
-use crate::vecs::Room;
+use crate::socket::vecs::Room;
 use crate::wire::Nonsense;
 
 /// Bytes that are read ahead in one system call.

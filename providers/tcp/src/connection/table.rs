@@ -233,3 +233,46 @@ impl IndexMut<usize> for Connections {
         &mut self.list[at]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nix::sys::epoll::EpollCreateFlags;
+
+    use super::*;
+
+    fn connections() -> Connections {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        Connections::new(Arc::new(epoll))
+    }
+
+    #[test]
+    fn a_place_that_is_taken_again_has_another_name() {
+        let mut connections = connections();
+        let now = Instant::now();
+        let at = connections.add(0, Stage::Up, Vec::new(), now);
+        let id = connections[at].id;
+        connections.mark_dirty(at);
+        connections.mark_dirty(at);
+        connections.remove(at);
+        assert!(connections.pop_dirty().is_none());
+        assert_eq!(connections.add(1, Stage::Up, Vec::new(), now), at);
+        assert!(!connections.has(id) && connections.named(id).is_none());
+        assert!(connections.named(connections[at].id).is_some());
+    }
+
+    #[test]
+    fn a_connection_that_is_not_up_has_its_time() {
+        let mut connections = connections();
+        let now = Instant::now();
+        let until = now + Duration::from_secs(1);
+        let late = connections.add(0, Stage::Connecting { until }, Vec::new(), now);
+        connections.add(1, Stage::Asking, Vec::new(), now);
+        assert_eq!(connections.deadline(), Some(until));
+        assert!(connections.overdue(now).is_empty());
+        assert_eq!(connections.overdue(until), [late]);
+        connections[late].stage = Stage::Up;
+        assert!(connections.overdue(until).is_empty() && connections.deadline().is_none());
+    }
+}

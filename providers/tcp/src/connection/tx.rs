@@ -15,8 +15,8 @@ use selvedge_kit::places::Places;
 use selvedge_kit::{Ep, Report};
 
 use crate::connection::asks::Asks;
+use crate::socket::vecs::{Load, VECS};
 use crate::socket::{Socket, sent_by_thread};
-use crate::vecs::{Load, VECS};
 use crate::wire::Order;
 use crate::wire::frame::{self, Head};
 use crate::wire::hello::Terms;
@@ -521,7 +521,7 @@ mod tests {
 
     use super::*;
     use crate::connection::operation::Body;
-    use crate::post::lent;
+    use crate::endpoint::msg::lent;
     use crate::wire::frame::{HEADER_MAX, Wish};
 
     #[repr(align(64))]

@@ -8,9 +8,9 @@ use selvedge::{Errno, FiAddr, Result};
 
 use super::State;
 use super::cm::Progress;
+use crate::accept::Caller;
 use crate::connection::Stage;
 use crate::connection::failure::Failure;
-use crate::greet::Caller;
 use crate::socket::Socket;
 use crate::wire::hello::{DATA_MAX, Hello, Kind, Terms};
 

@@ -37,7 +37,7 @@ impl State {
     pub(crate) fn close(&mut self) {
         self.flush_before_close();
         self.connections.part();
-        self.door = None;
+        self.acceptor = None;
         self.matching.take_posted(|it| it.drain_posted());
     }
 }

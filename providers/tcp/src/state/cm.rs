@@ -7,8 +7,8 @@ use selvedge::eq::{ErrEntry, Event};
 use selvedge::{Context, Errno, Result};
 use selvedge_kit::eq::Queue;
 
+use crate::accept::Caller;
 use crate::connection::failure::Failure;
-use crate::greet::Caller;
 use crate::socket::Bound;
 use crate::wire::hello::DATA_MAX;
 

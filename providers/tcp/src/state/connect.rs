@@ -11,12 +11,12 @@ use selvedge_kit::cq::Sink;
 use selvedge_kit::sight::What;
 
 use super::State;
+use crate::accept::Caller;
 use crate::config::CONTROL;
 use crate::connection::Stage;
 use crate::connection::failure::Failure;
 use crate::connection::handshake::{Ends, Setback, Step};
 use crate::connection::receive::End;
-use crate::greet::Caller;
 use crate::socket::Socket;
 use crate::wire::hello::{Card, Hello, Kind, Terms};
 
@@ -29,7 +29,10 @@ impl State {
     pub(super) fn reach(&mut self, peer: usize) -> usize {
         let now = Instant::now();
         let until = now + self.config.connect_timeout;
-        let port = self.door.as_ref().map_or(0, |door| door.addr.port());
+        let port = self
+            .acceptor
+            .as_ref()
+            .map_or(0, |acceptor| acceptor.addr.port());
         let request = Card::request(port).encode().to_vec();
         let at = (self.connections).add(peer, Stage::Connecting { until }, request, now);
         self.peers[peer].connection = Some(at);
@@ -39,12 +42,12 @@ impl State {
 
     /// Tries to connect.
     fn dial(&mut self, at: usize, now: Instant) {
-        let Some(door) = &self.door else {
+        let Some(acceptor) = &self.acceptor else {
             return;
         };
         let connection = &mut self.connections[at];
         let to = self.peers[connection.peer].addr;
-        match Socket::connect(door.addr.ip(), to, &self.config.link) {
+        match Socket::connect(acceptor.addr.ip(), to, &self.config.link) {
             Ok(socket) => {
                 connection.stage = Stage::Connecting {
                     until: now + self.config.connect_timeout,
@@ -154,11 +157,11 @@ impl State {
     }
 
     /// Lets in the peers that have come.
-    pub(super) fn open_door(&mut self) -> usize {
-        let Some(door) = &mut self.door else {
+    pub(super) fn accept_callers(&mut self) -> usize {
+        let Some(acceptor) = &mut self.acceptor else {
             return 0;
         };
-        let callers = door.hear(&self.connections.epoll);
+        let callers = acceptor.poll(&self.connections.epoll);
         let count = callers.len();
         callers.into_iter().for_each(|caller| self.called(caller));
         count
@@ -166,14 +169,14 @@ impl State {
 
     /// A peer wants a connection and has said who it is.
     fn called(&mut self, mut caller: Caller) {
-        let (Some(door), Ok(card)) = (&self.door, Card::parse(&caller.hello.data)) else {
+        let (Some(acceptor), Ok(card)) = (&self.acceptor, Card::parse(&caller.hello.data)) else {
             let from = caller.from;
             return complain(CONTROL, format_args!("{from} does not say who it is"));
         };
         let Ok(here) = caller.socket.local_addr() else {
             return;
         };
-        let own = (here.ip(), door.addr.port());
+        let own = (here.ip(), acceptor.addr.port());
         let from = (caller.from.ip(), card.port);
         let needs = |peer| self.matching.needs(peer);
         let peer = self.peers.named(SocketAddr::from(from), needs);

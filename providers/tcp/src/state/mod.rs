@@ -20,11 +20,11 @@ use selvedge_kit::ip::Av;
 use selvedge_kit::mr::Keys;
 use selvedge_kit::srx::Manner;
 
+use crate::accept::Acceptor;
 use crate::config::Config;
 use crate::connection::delivery::Delivery;
 use crate::connection::receive::SCRATCH;
 use crate::connection::table::Connections;
-use crate::greet::Door;
 use crate::matching::Matching;
 use crate::peers::Peers;
 use crate::state::cm::Cm;
@@ -39,7 +39,7 @@ pub(crate) struct State {
     keys: Arc<Keys>,
     pub(crate) own: Introduction,
     /// Where peers come in; none for an endpoint with a connection of the application's.
-    door: Option<Door>,
+    acceptor: Option<Acceptor>,
     /// The connection of the application's, for an endpoint that has one.
     pub(crate) cm: Option<Cm>,
     pub(crate) peers: Peers,
@@ -57,7 +57,7 @@ pub(crate) struct Parts {
     pub(crate) keys: Arc<Keys>,
     pub(crate) manner: Manner,
     pub(crate) epoll: Arc<Epoll>,
-    pub(crate) door: Option<Door>,
+    pub(crate) acceptor: Option<Acceptor>,
     pub(crate) cm: Option<Cm>,
     /// Which context of a scalable endpoint it is.
     pub(crate) context: u16,
@@ -72,7 +72,7 @@ impl State {
             keys,
             manner,
             epoll,
-            door,
+            acceptor,
             cm,
             context,
         } = parts;
@@ -85,7 +85,7 @@ impl State {
                 context,
                 ..Introduction::new()
             },
-            door,
+            acceptor,
             cm,
             peers: Peers::new(av),
             connections: Connections::new(epoll),

@@ -7,10 +7,10 @@ use selvedge_kit::cq::Sink;
 use selvedge_kit::wait::Rest;
 
 use super::{State, telemetry};
+use crate::accept::ACCEPTOR;
 use crate::connection::Stage;
 use crate::connection::delivery::Delivery;
 use crate::connection::receive::End;
-use crate::greet::DOOR;
 
 /// Events that are taken in one turn.
 const EVENTS: usize = 64;
@@ -60,7 +60,7 @@ impl State {
         let mut done = 0;
         for event in &events[..count.unwrap_or(0)] {
             done += match event.data() {
-                DOOR => self.open_door(),
+                ACCEPTOR => self.accept_callers(),
                 at => self.connection_event(at as usize, event.events(), budget, sink),
             };
         }
@@ -111,12 +111,17 @@ impl State {
 
     /// Does what has its time.
     fn keep_time(&mut self) -> usize {
-        if !self.connections.has_rising() && self.door.as_ref().is_none_or(|door| door.is_quiet()) {
+        if !self.connections.has_rising()
+            && self
+                .acceptor
+                .as_ref()
+                .is_none_or(|acceptor| acceptor.is_idle())
+        {
             return 0;
         }
         let now = Instant::now();
-        if let Some(door) = &mut self.door {
-            door.turn_out(now, &self.connections.epoll);
+        if let Some(acceptor) = &mut self.acceptor {
+            acceptor.expire(now, &self.connections.epoll);
         }
         let overdue = self.connections.overdue(now);
         overdue.iter().for_each(|&at| self.time_is_up(at, now));
@@ -139,8 +144,15 @@ impl State {
         if self.connections.is_choked() {
             return Rest::AtMost(PARK_MAX);
         }
-        let door = self.door.as_ref().and_then(|door| door.deadline());
-        match door.into_iter().chain(self.connections.deadline()).min() {
+        let acceptor = self
+            .acceptor
+            .as_ref()
+            .and_then(|acceptor| acceptor.deadline());
+        match acceptor
+            .into_iter()
+            .chain(self.connections.deadline())
+            .min()
+        {
             None => Rest::UntilWoken,
             Some(end) => Rest::AtMost(end.saturating_duration_since(now).max(PARK_MAX)),
         }

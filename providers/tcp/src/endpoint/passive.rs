@@ -17,9 +17,9 @@ use selvedge_kit::ip::{known_as, own_address, resolve};
 use selvedge_kit::lock::{Guard, Lock};
 use selvedge_kit::wait::Rest;
 
+use crate::accept::listen::{failed, settle};
+use crate::accept::{Acceptor, Caller};
 use crate::config::Config;
-use crate::greet::{Caller, Door};
-use crate::listen::{failed, settle};
 use crate::socket::Bound;
 use crate::wire::hello::{DATA_MAX, Hello, Kind};
 
@@ -49,16 +49,16 @@ enum Stand {
     Wanted(Option<SocketAddr>),
     /// It has an address.
     Bound(Bound, SocketAddr),
-    Listens(Box<Porch>),
+    Listens(Box<Listening>),
     /// Another has its place.
     Gone,
 }
 
-/// The door, and who has come in at the last turn. They are told of at the next one: connections
-/// that ended before they came are in the queue before them then.
+/// The acceptor, and the callers of the last turn. Events tell of them at the next one: then the ends of
+/// connections that had ended before they came are in the queue before them.
 #[derive(Debug)]
-struct Porch {
-    door: Door,
+struct Listening {
+    acceptor: Acceptor,
     heard: Vec<Caller>,
 }
 
@@ -203,14 +203,14 @@ impl PassiveEndpoint for Passive {
         let inner = &self.inner;
         let mut stand = inner.stand.lock()?;
         let opened = match &*stand {
-            Stand::Wanted(Some(at)) => Door::open(*at, &inner.config, &inner.epoll),
+            Stand::Wanted(Some(at)) => Acceptor::open(*at, &inner.config, &inner.epoll),
             Stand::Bound(..) => inner.open_bound(&mut stand),
             Stand::Wanted(None) => return Err(Errno::AddrNotAvail),
             Stand::Listens(_) | Stand::Gone => return Err(Errno::OpBadState),
         };
         let opened = opened.inspect_err(|error| log::warn!(target: TARGET, "{error}"));
-        *stand = Stand::Listens(Box::new(Porch {
-            door: opened.map_err(|error| error.errno())?,
+        *stand = Stand::Listens(Box::new(Listening {
+            acceptor: opened.map_err(|error| error.errno())?,
             heard: Vec::new(),
         }));
         drop(stand);
@@ -222,7 +222,7 @@ impl PassiveEndpoint for Passive {
 
     fn address(&self) -> Result<Address> {
         let at = match &*self.inner.stand.lock()? {
-            Stand::Listens(porch) => porch.door.addr,
+            Stand::Listens(listening) => listening.acceptor.addr,
             Stand::Bound(_, at) => *at,
             Stand::Wanted(Some(at)) if at.port() != 0 => *at,
             Stand::Wanted(_) | Stand::Gone => return Err(Errno::AddrNotAvail),
@@ -283,8 +283,8 @@ impl Inner {
         place.map_err(|cause| failed(at, cause))
     }
 
-    /// Opens the door at the address that it has; where that fails, it has it no more.
-    fn open_bound(&self, stand: &mut Stand) -> Result<Door, Error> {
+    /// Listens at the address that it has; where that fails, it has the address no more.
+    fn open_bound(&self, stand: &mut Stand) -> Result<Acceptor, Error> {
         let Stand::Bound(place, at) = std::mem::replace(stand, Stand::Gone) else {
             return Err(Error::new(
                 Errno::OpBadState,
@@ -292,22 +292,22 @@ impl Inner {
             ));
         };
         let listener = place.listen().map_err(|cause| failed(at, cause))?;
-        Door::at(listener, &self.config, &self.epoll)
+        Acceptor::at(listener, &self.config, &self.epoll)
     }
 
     fn hear(&self) -> usize {
         let Ok(mut guard) = self.stand.lock() else {
             return 0;
         };
-        let Stand::Listens(porch) = &mut *guard else {
+        let Stand::Listens(listening) = &mut *guard else {
             return 0;
         };
-        let Porch { door, heard } = &mut **porch;
-        let callers = std::mem::replace(heard, door.hear(&self.epoll));
+        let Listening { acceptor, heard } = &mut **listening;
+        let callers = std::mem::replace(heard, acceptor.poll(&self.epoll));
         let count = callers.len() + heard.len();
-        door.set_waiting(self.waiting() + count, &self.epoll);
-        if !door.is_quiet() {
-            door.turn_out(Instant::now(), &self.epoll);
+        acceptor.set_waiting(self.waiting() + count, &self.epoll);
+        if !acceptor.is_idle() {
+            acceptor.expire(Instant::now(), &self.epoll);
         }
         drop(guard);
         callers.into_iter().for_each(|caller| self.tell(caller));
@@ -325,10 +325,10 @@ impl Inner {
     /// A request was accepted or rejected: another connection may be taken.
     fn make_room(&self) {
         if let Ok(mut stand) = self.stand.lock()
-            && let Stand::Listens(porch) = &mut *stand
+            && let Stand::Listens(listening) = &mut *stand
         {
-            let waiting = self.waiting() + porch.heard.len();
-            porch.door.set_waiting(waiting, &self.epoll);
+            let waiting = self.waiting() + listening.heard.len();
+            listening.acceptor.set_waiting(waiting, &self.epoll);
         }
     }
 
@@ -359,7 +359,7 @@ impl Progress for Inner {
             return Rest::Moved;
         }
         let deadline = match self.stand.lock().as_deref() {
-            Ok(Stand::Listens(porch)) => porch.door.deadline(),
+            Ok(Stand::Listens(listening)) => listening.acceptor.deadline(),
             _ => None,
         };
         match deadline {

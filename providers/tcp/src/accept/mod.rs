@@ -1,7 +1,11 @@
-//! The door: where peers come in, and wait until they have said who they are.
+//! `Acceptor`: the listener of an endpoint, and the connections that have come to it and have not said
+//! who they are.
 //!
-//! A connection that says nothing, or nonsense, is turned out after a while, or soon when many others
-//! come, who wait outside meanwhile; nobody who is known already notices.
+//! A connection that says nothing, or nonsense, is ended after a while, or soon when many others come,
+//! which wait in the kernel meanwhile; peers that are connected already notice nothing.
+
+pub(crate) mod contexts;
+pub(crate) mod listen;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,24 +19,25 @@ use selvedge_kit::auth::AuthKey;
 use selvedge_kit::complaint::complain;
 use selvedge_kit::ip::known_as;
 
+use crate::accept::listen::{ANYWHERE, Listener, failed, listen, warn_of_the_public};
 use crate::config::{CONTROL, Config};
-use crate::listen::{ANYWHERE, Listener, failed, listen, warn_of_the_public};
-use crate::proof::{Called, QUESTION};
+use crate::socket::tls::{HELLO, REFUSAL, is_insecure, unwanted};
 use crate::socket::{Socket, is_not_ready};
-use crate::tls::{HELLO, REFUSAL, is_insecure, unwanted};
 use crate::wire::Nonsense;
 use crate::wire::hello::{DATA_MAX, HEADER, Hello, Kind};
+use crate::wire::proof::{Called, QUESTION};
 
 /// Connections that are accepted in one turn.
 const ACCEPTS: usize = 64;
 /// What `epoll(7)` knows the listener by, and connections that have not said who they are.
-pub(crate) const DOOR: u64 = u64::MAX;
+pub(crate) const ACCEPTOR: u64 = u64::MAX;
 /// How long a stranger may be silent while others wait for its place: long enough for a crowd whose
 /// members take turns on one core.
 const GRACE: Duration = Duration::from_millis(20);
 
+/// A listener, and the connections that have come to it and have not said who they are.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Acceptor {
     listener: Listener,
     /// Where it is.
     pub(crate) addr: SocketAddr,
@@ -71,7 +76,7 @@ pub(crate) struct Caller {
     pub(crate) rest: Vec<u8>,
 }
 
-impl Door {
+impl Acceptor {
     /// Listens at an address; at a port of the configured range, or the system's choice, if it has
     /// none.
     ///
@@ -82,7 +87,7 @@ impl Door {
         Self::at(listener, config, epoll)
     }
 
-    /// Lets in who comes to a listener.
+    /// Accepts the connections that come to a listener.
     ///
     /// # Errors
     /// The system's.
@@ -91,7 +96,7 @@ impl Door {
         let addr = known_as(addr.map_err(|cause| failed(ANYWHERE, cause))?);
         let nonblocking = listener.fd().set_nonblocking(true);
         nonblocking.map_err(|cause| failed(addr, cause))?;
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, DOOR);
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTOR);
         epoll
             .add(&listener, event)
             .map_err(|cause| failed(addr, cause.into()))?;
@@ -109,8 +114,8 @@ impl Door {
         })
     }
 
-    /// Whether nobody waits to be heard.
-    pub(crate) fn is_quiet(&self) -> bool {
+    /// Whether no connection waits that has not said who it is.
+    pub(crate) fn is_idle(&self) -> bool {
         self.strangers.is_empty()
     }
 
@@ -128,8 +133,8 @@ impl Door {
         }
     }
 
-    /// Turns out those that have had their time, and lets others in again.
-    pub(crate) fn turn_out(&mut self, now: Instant, epoll: &Epoll) {
+    /// Ends the connections that have had their time, and accepts others again.
+    pub(crate) fn expire(&mut self, now: Instant, epoll: &Epoll) {
         let patience = self.patience();
         while let Some(late) = self.strangers.pop_front_if(|it| it.came + patience <= now) {
             complain(
@@ -167,15 +172,15 @@ impl Door {
             true => EpollFlags::empty(),
             false => EpollFlags::EPOLLIN,
         };
-        let event = &mut EpollEvent::new(wanted, DOOR);
-        // If it fails, the door stays as it is, and this is tried again.
+        let event = &mut EpollEvent::new(wanted, ACCEPTOR);
+        // If it fails, the listener stays as it is, and this is tried again.
         if epoll.modify(&self.listener, event).is_ok() {
             self.is_shut = is_shut;
         }
     }
 
-    /// Hears who has said something, and lets in who has come. Who has said who it is.
-    pub(crate) fn hear(&mut self, epoll: &Epoll) -> Vec<Caller> {
+    /// Takes what connections have said, and accepts others. The callers that have said who they are.
+    pub(crate) fn poll(&mut self, epoll: &Epoll) -> Vec<Caller> {
         let mut callers = Vec::new();
         for _ in 0..self.strangers.len() {
             let stranger = self.strangers.pop_front();
@@ -220,7 +225,7 @@ impl Door {
         if let Some(tls) = &self.config.tls {
             socket.secure(tls.answer().ok()?);
         }
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, DOOR);
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTOR);
         epoll.add(&socket, event).ok()?;
         let stranger = Stranger {
             socket,
@@ -269,7 +274,7 @@ impl Stranger {
         if wanted != self.watched {
             self.watched = wanted;
             // If it fails, the stranger has its time, as if it said nothing.
-            let _ = epoll.modify(&self.socket, &mut EpollEvent::new(wanted, DOOR));
+            let _ = epoll.modify(&self.socket, &mut EpollEvent::new(wanted, ACCEPTOR));
         }
     }
 

@@ -1,5 +1,10 @@
 //! Endpoints: opening, closing, and what is neither message nor progress.
 
+mod atomic;
+pub(crate) mod msg;
+pub(crate) mod passive;
+mod rma;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,10 +29,10 @@ use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
 use selvedge_kit::wait::{Rest, Waiters};
 use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_eq, own_srx};
 
+use crate::accept::Acceptor;
+use crate::accept::listen::{ANYWHERE, Listener};
 use crate::config::Config;
-use crate::greet::Door;
-use crate::listen::{ANYWHERE, Listener};
-use crate::pep::{Taken, take};
+use crate::endpoint::passive::{Taken, take};
 use crate::state::cm::Cm;
 use crate::state::{Parts, State};
 use crate::wire::hello::DATA_MAX;
@@ -132,13 +137,13 @@ impl Endpoint {
         })?;
         let epoll = Arc::new(epoll);
         let mut from = own_address(info)?;
-        let (mut door, mut av, mut cm) = (None, None, None);
+        let (mut acceptor, mut av, mut cm) = (None, None, None);
         match info.ep_attr.ep_type {
             EpType::Rdm => {
                 av = Some(own_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?);
-                door = Some(match place.listener {
-                    Some(listener) => Door::at(listener, &config, &epoll)?,
-                    None => Door::open(from.unwrap_or(ANYWHERE), &config, &epoll)?,
+                acceptor = Some(match place.listener {
+                    Some(listener) => Acceptor::at(listener, &config, &epoll)?,
+                    None => Acceptor::open(from.unwrap_or(ANYWHERE), &config, &epoll)?,
                 });
             }
             EpType::Msg => {
@@ -163,7 +168,7 @@ impl Endpoint {
         let eq = cm.as_ref().map_or_else(Weak::new, |cm| Weak::clone(&cm.eq));
         let inject_size = config.inject_size;
         let drivers = base.drivers(&ep).with_eq(&eq);
-        let addr = door.as_ref().map(|door| door.addr).or(from);
+        let addr = acceptor.as_ref().map(|acceptor| acceptor.addr).or(from);
         let ledger = Arc::clone(ep.ledger());
         ep.sight
             .set_name(&addr.map_or_else(String::new, |addr| addr.to_string()));
@@ -174,7 +179,7 @@ impl Endpoint {
             av,
             keys,
             epoll: Arc::clone(&epoll),
-            door,
+            acceptor,
             cm,
             context: place.context,
         };

@@ -9,7 +9,7 @@ use selvedge_kit::places::Places;
 
 use crate::connection::operation::{Body, Posting, Reply};
 use crate::endpoint::Endpoint;
-use crate::post::{CONFIRMED, TX_DEFAULTS, injected, lent, rx_buf, tx_buf};
+use crate::endpoint::msg::{CONFIRMED, TX_DEFAULTS, injected, lent, rx_buf, tx_buf};
 use crate::wire::frame::Head;
 
 const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);

@@ -11,21 +11,21 @@ use nix::errno::Errno as System;
 use selvedge::Error;
 use selvedge_kit::ip::known_as;
 
+use crate::accept::listen::{ANYWHERE, Listener, failed, listen};
 use crate::config::Config;
-use crate::listen::{ANYWHERE, Listener, failed, listen};
 
 /// How often free ports that follow each other are looked for.
 const TRIES: usize = 256;
 
 /// The listeners of contexts that were not opened yet, by number.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct ContextListeners {
     first: SocketAddr,
     waiting: Mutex<Vec<Option<Listener>>>,
     config: Config,
 }
 
-impl Row {
+impl ContextListeners {
     /// Listens at `count` ports; the first is that of `addr`, or one of the configured range or of
     /// the system's choice, if it has none.
     ///
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn contexts_listen_at_successive_ports_and_again_when_they_come_back() {
-        let row = Row::open("127.0.0.1:0".parse().unwrap(), 8, &config(None)).unwrap();
+        let row = ContextListeners::open("127.0.0.1:0".parse().unwrap(), 8, &config(None)).unwrap();
         for context in 0..8 {
             let listener = row.listener(context).unwrap();
             let port = listener.fd().local_addr().unwrap().port();
@@ -115,9 +115,11 @@ mod tests {
     #[test]
     fn a_row_that_is_too_long_for_its_place_is_refused_with_the_port() {
         let ports = Some((40_000, 40_002));
-        let error = Row::open("127.0.0.1:0".parse().unwrap(), 8, &config(ports)).unwrap_err();
+        let error =
+            ContextListeners::open("127.0.0.1:0".parse().unwrap(), 8, &config(ports)).unwrap_err();
         assert!(error.to_string().contains("127.0.0.1:4000"), "{error}");
-        let error = Row::open("127.0.0.1:65535".parse().unwrap(), 2, &config(None)).unwrap_err();
+        let error = ContextListeners::open("127.0.0.1:65535".parse().unwrap(), 2, &config(None))
+            .unwrap_err();
         assert!(error.to_string().contains("127.0.0.1:65535"), "{error}");
     }
 }

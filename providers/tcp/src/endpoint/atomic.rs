@@ -10,10 +10,10 @@ use selvedge_kit::atomic::{Kernel, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::places::RMA_IOV_LIMIT;
 
+use crate::connection::one_sided::word_of;
 use crate::connection::operation::{Body, Posting, Reply};
 use crate::endpoint::Endpoint;
-use crate::one_sided::word_of;
-use crate::post::{IOV_LIMIT, TX_DEFAULTS, injected, lent};
+use crate::endpoint::msg::{IOV_LIMIT, TX_DEFAULTS, injected, lent};
 use crate::wire::frame::Head;
 
 const FLAGS: OpFlags = TX_DEFAULTS

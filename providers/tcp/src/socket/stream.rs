@@ -13,8 +13,8 @@ use nix::sys::socket::{
 };
 use selvedge_kit::inherit::Uninherited;
 
-use crate::tls::Session;
-use crate::vecs::{Load, Room};
+use crate::socket::tls::Session;
+use crate::socket::vecs::{Load, Room};
 
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;

@@ -14,7 +14,7 @@ use selvedge_kit::mr::{Keys, Regions};
 use selvedge_kit::places::Places;
 
 use crate::connection::outgoing::Outgoing;
-use crate::vecs::Room;
+use crate::socket::vecs::Room;
 use crate::wire::Nonsense;
 use crate::wire::frame::Head;
 
