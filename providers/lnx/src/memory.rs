@@ -171,7 +171,7 @@ impl Atomic for Endpoint {
     }
 
     fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-        let state = self.inner.state.lock()?;
+        let state = self.shell.lock()?;
         let [near, far] = state.links.each_ref().map(|link| {
             let endpoint = link.endpoint();
             endpoint.valid(family, datatype, op)
@@ -196,7 +196,7 @@ impl Endpoint {
         if pieces > IOV_LIMIT {
             return Err(Errno::Inval);
         }
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         report.flags = state.ep.tx_flags(report.flags);
         if report.flags.contains(OpFlags::INJECT) && report.len > self.inject_size {
             return Err(Errno::MsgSize);

@@ -107,7 +107,7 @@ impl Endpoint {
         if !FLAGS.contains(report.flags) {
             return Err(Errno::BadFlags);
         }
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         report.flags = state.ep.tx_flags(report.flags);
         let has_data = report.flags.contains(OpFlags::REMOTE_CQ_DATA);
         let peer = state.peer_at(request.dest)?;

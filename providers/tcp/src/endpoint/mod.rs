@@ -7,7 +7,6 @@ mod rma;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
@@ -16,18 +15,15 @@ use selvedge::{
     Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
     LateBindings, Limits, Result,
 };
-use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
-use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::eq::Queue;
 use selvedge_kit::ip::{Av, own_address, resolve};
-use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::Seat;
-use selvedge_kit::srx::{Manner, Member, Posted, Receiver};
-use selvedge_kit::wait::{Rest, Waiters};
-use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_eq, own_srx};
+use selvedge_kit::shell::Shell;
+use selvedge_kit::srx::{Manner, Receiver};
+use selvedge_kit::{Ep, Ledger, Owing, RemoteCounters, own_av, own_eq, own_srx};
 
 use crate::accept::Acceptor;
 use crate::accept::listen::{ANYWHERE, Listener};
@@ -43,11 +39,7 @@ pub(crate) const MIN_MULTI_RECV: usize = 16 << 10;
 
 /// An endpoint of the tcp provider.
 pub struct Endpoint {
-    pub(crate) inner: Arc<Inner>,
-    /// What queues and counters know the endpoint by.
-    progress: Arc<dyn Progress>,
-    drivers: Drivers,
-    ledger: Arc<Ledger>,
+    pub(crate) shell: Shell<State>,
     /// Where it listens, or connects from.
     addr: Option<SocketAddr>,
     /// Whether connections are the application's business.
@@ -66,59 +58,6 @@ pub(crate) struct Place {
     pub(crate) listener: Option<Listener>,
     pub(crate) context: u16,
     pub(crate) seat: Option<Seat>,
-}
-
-/// What queues and counters drive.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    /// Out of reach for children that are forked from this process.
-    pub(crate) state: Native<State>,
-    /// What becomes ready with news while somebody sleeps.
-    epoll: Arc<Epoll>,
-    waiters: Arc<Waiters>,
-}
-
-impl Progress for Inner {
-    #[inline]
-    fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
-        self.state
-            .lock_for_pass()
-            .map_or(0, |mut state| state.progress(budget, sink))
-    }
-
-    fn rest(&self, _seen: &mut u64) -> Rest {
-        // A child that is forked from this process never gets here: its queues do not wait.
-        let state = self.state.lock();
-        state.map_or(Rest::UntilWoken, |mut state| state.rest())
-    }
-
-    fn woken(&self) {
-        if let Ok(mut state) = self.state.lock() {
-            state.woken();
-        }
-    }
-
-    fn waiters(&self) -> Option<&Waiters> {
-        Some(&self.waiters)
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.epoll.0.as_fd())
-    }
-}
-
-impl Member for Inner {
-    fn meet_shared(&self) {
-        if let Ok(mut state) = self.state.lock() {
-            Receiver::meet_shared(&mut *state);
-        }
-    }
-
-    fn cancelled(&self, posted: Posted) {
-        if let Ok(state) = self.state.lock() {
-            state.ep.rx_cancelled(posted);
-        }
-    }
 }
 
 impl Endpoint {
@@ -167,9 +106,7 @@ impl Endpoint {
         let is_connected = cm.is_some();
         let eq = cm.as_ref().map_or_else(Weak::new, |cm| Weak::clone(&cm.eq));
         let inject_size = config.inject_size;
-        let drivers = base.drivers(&ep).with_eq(&eq);
         let addr = acceptor.as_ref().map(|acceptor| acceptor.addr).or(from);
-        let ledger = Arc::clone(ep.ledger());
         ep.sight
             .set_name(&addr.map_or_else(String::new, |addr| addr.to_string()));
         let parts = Parts {
@@ -188,17 +125,8 @@ impl Endpoint {
         if let Some(srx) = &srx {
             state.matching.share(srx);
         }
-        let inner = Arc::new(Inner {
-            waiters: Arc::clone(state.ep.waiters()),
-            state: Native::new(locked(base.mode_of(bind), state)),
-            epoll,
-        });
-        let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
         let endpoint = Arc::new(Self {
-            inner,
-            progress,
-            drivers,
-            ledger,
+            shell: Shell::new(base, bind, &eq, state, epoll),
             addr,
             is_connected,
             inject_size,
@@ -209,7 +137,7 @@ impl Endpoint {
         if is_connected {
             // Events name it. Other endpoints have no handle but their owner's.
             let named: Weak<dyn selvedge::Endpoint> = Arc::<Self>::downgrade(&endpoint);
-            let state = endpoint.inner.state.lock();
+            let state = endpoint.shell.lock();
             #[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
             let mut state = state.expect("was made by this process");
             if let Some(cm) = &mut state.cm {
@@ -217,11 +145,10 @@ impl Endpoint {
             }
         }
         if let Some(srx) = srx {
-            let member: Arc<dyn Member> = Arc::clone(&endpoint.inner) as Arc<dyn Member>;
-            srx.join(Arc::downgrade(&member));
+            endpoint.shell.join(&srx);
         }
-        // What was attached is detached when the endpoint is dropped.
-        endpoint.drivers.attach(&endpoint.progress)?;
+        // What was attached is detached when the shell is dropped.
+        endpoint.shell.attach()?;
         Ok(endpoint)
     }
 }
@@ -229,7 +156,7 @@ impl Endpoint {
 impl Endpoint {
     /// What a layer above is put around.
     pub(crate) fn into_inner(self: Arc<Self>, av: Arc<Av>) -> coll::Inner {
-        let progress = Arc::clone(&self.progress);
+        let progress = Arc::clone(self.shell.progress());
         coll::Inner {
             endpoint: self,
             progress,
@@ -237,13 +164,6 @@ impl Endpoint {
             members: av,
         }
     }
-}
-
-#[expect(unsafe_code, reason = "passes the application's promise to the lock")]
-fn locked(mode: Mode, state: State) -> Lock<State> {
-    // SAFETY: `Domain` derives `mode` from the promise of `Hints::promise_threading`, which covers
-    // every object of the domain; the lock is taken at the top of each call and never below.
-    unsafe { Lock::with_mode(mode, state) }
 }
 
 fn bound_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
@@ -258,11 +178,11 @@ fn bound_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
 // SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted` or `Fetch`,
 // which every completing call consumes; that of a send through the `TxBuf` of its frame or posting,
 // which is dropped before the completion is pushed: an answer is taken only for a frame that is out
-// (`Asks::answer`). Peers never touch our memory themselves. `Drop` detaches the endpoint from
-// whatever drives it, and then drops all of them.
+// (`Asks::answer`). Peers never touch our memory themselves. `Shell` detaches the
+// endpoint from everything that drives it, and then drops all of them.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
-        let state = self.inner.state.lock()?;
+        let state = self.shell.lock()?;
         let connection = state.connections.iter().next();
         let connection = connection.filter(|_| self.is_connected);
         let socket = connection.and_then(|it| it.socket.as_ref());
@@ -274,19 +194,17 @@ unsafe impl selvedge::Endpoint for Endpoint {
     }
 
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
-        let (progress, state) = (&self.progress, &self.inner.state);
-        self.drivers
-            .bind_late(late, RemoteCounters::Late, progress, state)
+        self.shell.bind_late(late, RemoteCounters::Late)
     }
 
     fn cancel(&self, context: Context) -> Result {
-        self.inner.state.lock()?.cancel(context)
+        self.shell.lock()?.cancel(context)
     }
 
     fn set(&self, option: EpOption) -> Result {
         match option {
-            EpOption::MinMultiRecv(least) => self.inner.state.lock()?.matching.manner.least = least,
-            EpOption::EagerSize(most) => self.inner.state.lock()?.config.eager_size = most,
+            EpOption::MinMultiRecv(least) => self.shell.lock()?.matching.manner.least = least,
+            EpOption::EagerSize(most) => self.shell.lock()?.config.eager_size = most,
             _ => return Err(Errno::NoProtoOpt),
         }
         Ok(())
@@ -295,11 +213,9 @@ unsafe impl selvedge::Endpoint for Endpoint {
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         Ok(match name {
             EpOptionName::MinMultiRecv => {
-                EpOption::MinMultiRecv(self.inner.state.lock()?.matching.manner.least)
+                EpOption::MinMultiRecv(self.shell.lock()?.matching.manner.least)
             }
-            EpOptionName::EagerSize => {
-                EpOption::EagerSize(self.inner.state.lock()?.config.eager_size)
-            }
+            EpOptionName::EagerSize => EpOption::EagerSize(self.shell.lock()?.config.eager_size),
             EpOptionName::CmDataSize if self.is_connected => EpOption::CmDataSize(DATA_MAX),
             _ => return self.limits.option(name),
         })
@@ -316,19 +232,19 @@ impl ConnectionManagement for Endpoint {
             Address::Ip(ip) => *ip,
             other => resolve::written(&other.to_string()).ok_or(Errno::Inval)?,
         };
-        self.inner.state.lock()?.connect(to, data)
+        self.shell.lock()?.connect(to, data)
     }
 
     fn accept(&self, data: &[u8]) -> Result {
-        self.inner.state.lock()?.accept_request(data)
+        self.shell.lock()?.accept_request(data)
     }
 
     fn shutdown(&self) -> Result {
-        self.inner.state.lock()?.shut()
+        self.shell.lock()?.shut()
     }
 
     fn peer(&self) -> Result<Address> {
-        let state = self.inner.state.lock()?;
+        let state = self.shell.lock()?;
         let peer = state.cm.as_ref().ok_or(Errno::NotConn)?.peer()?;
         Ok(state.peers[peer].to_address())
     }
@@ -336,14 +252,7 @@ impl ConnectionManagement for Endpoint {
 
 impl Owing for Endpoint {
     fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        self.drivers
-            .end(&self.progress, &self.inner.state, State::close);
+        self.shell.ledger()
     }
 }
 

@@ -111,7 +111,7 @@ impl Endpoint {
     }
 
     fn post_send(&self, buf: TxBuf, send: &Send, flags: OpFlags) -> Result {
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let is_layer_s = flags.contains(OpFlags::PEER_TRANSFER) && state.ep.has_layer();
         let known = if is_layer_s { LAYER_FLAGS } else { TX_FLAGS };
         if !known.contains(flags) {
@@ -157,7 +157,7 @@ impl Endpoint {
         if len > self.inject_size {
             return Err(Errno::MsgSize);
         }
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let flags = state.ep.inject_flags();
         let peer = state.peer_at(dest)?;
         let posting = Posting {
@@ -184,7 +184,7 @@ impl Endpoint {
         context: Context,
         flags: OpFlags,
     ) -> Result {
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let posted = Posted {
             buf,
             src: Source::ANY,

@@ -126,7 +126,7 @@ impl Endpoint {
         if places.len() != len {
             return Err(Errno::Inval);
         }
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let flags = state.ep.tx_flags(flags);
         if flags.contains(OpFlags::INJECT) && len > self.inject_size {
             return Err(Errno::MsgSize);

@@ -34,7 +34,7 @@ impl State {
     }
 
     /// Ends everything, without completions.
-    pub(crate) fn close(&mut self) {
+    pub(super) fn end_all(&mut self) {
         self.flush_before_close();
         self.connections.part();
         self.acceptor = None;

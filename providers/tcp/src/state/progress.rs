@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use selvedge_kit::cq::Sink;
+use selvedge_kit::shell::EndpointState;
 use selvedge_kit::wait::Rest;
 
 use super::{State, telemetry};
@@ -24,10 +25,9 @@ const END: EpollFlags = EpollFlags::EPOLLHUP
     .union(EpollFlags::EPOLLRDHUP);
 const READ: EpollFlags = EpollFlags::EPOLLIN.union(END);
 
-impl State {
-    /// Moves what can move; takes about `budget` messages at most. Says how much there was.
+impl EndpointState for State {
     #[inline]
-    pub(crate) fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+    fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         let is_focused = self.polling.begin_turn(self.connections.len());
         self.flush_all();
         let mut done = 0;
@@ -44,6 +44,46 @@ impl State {
         done
     }
 
+    #[inline(never)]
+    fn rest(&mut self, _seen: &mut u64) -> Rest {
+        let sink = &mut Sink::none();
+        self.flush_all();
+        let moved = self.resume(BUDGET, sink) + self.poll_sockets(BUDGET, sink);
+        self.flush_all();
+        if moved > 0 {
+            return Rest::Moved;
+        }
+        self.polling.park();
+        let now = Instant::now();
+        self.write_telemetry(now);
+        if self.connections.is_choked() {
+            return Rest::AtMost(PARK_MAX);
+        }
+        let acceptor = self
+            .acceptor
+            .as_ref()
+            .and_then(|acceptor| acceptor.deadline());
+        match acceptor
+            .into_iter()
+            .chain(self.connections.deadline())
+            .min()
+        {
+            None => Rest::UntilWoken,
+            Some(end) => Rest::AtMost(end.saturating_duration_since(now).max(PARK_MAX)),
+        }
+    }
+
+    #[inline(never)]
+    fn woken(&mut self) {
+        self.poll_now();
+    }
+
+    fn close(&mut self) {
+        self.end_all();
+    }
+}
+
+impl State {
     /// Takes what peers have sent and nobody has looked at.
     pub(super) fn poll_now(&mut self) {
         self.polling.poll_soon();
@@ -126,42 +166,6 @@ impl State {
         let overdue = self.connections.overdue(now);
         overdue.iter().for_each(|&at| self.time_is_up(at, now));
         overdue.len()
-    }
-
-    /// Whether the thread that asks may park.
-    #[inline(never)]
-    pub(crate) fn rest(&mut self) -> Rest {
-        let sink = &mut Sink::none();
-        self.flush_all();
-        let moved = self.resume(BUDGET, sink) + self.poll_sockets(BUDGET, sink);
-        self.flush_all();
-        if moved > 0 {
-            return Rest::Moved;
-        }
-        self.polling.park();
-        let now = Instant::now();
-        self.write_telemetry(now);
-        if self.connections.is_choked() {
-            return Rest::AtMost(PARK_MAX);
-        }
-        let acceptor = self
-            .acceptor
-            .as_ref()
-            .and_then(|acceptor| acceptor.deadline());
-        match acceptor
-            .into_iter()
-            .chain(self.connections.deadline())
-            .min()
-        {
-            None => Rest::UntilWoken,
-            Some(end) => Rest::AtMost(end.saturating_duration_since(now).max(PARK_MAX)),
-        }
-    }
-
-    /// A thread that was parked was woken, and will ask again before it parks.
-    #[inline(never)]
-    pub(crate) fn woken(&mut self) {
-        self.poll_now();
     }
 
     /// Notes down that a connection has something to send.
