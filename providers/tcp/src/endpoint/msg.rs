@@ -69,7 +69,14 @@ impl Msg for Endpoint {
     }
 
     fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
-        self.post_inject(Kind::Msg, buf, dest, 0, data)
+        let send = Send {
+            kind: Kind::Msg,
+            tag: 0,
+            data: data.unwrap_or_default(),
+            dest,
+            context: Context::default(),
+        };
+        self.post_inject(buf, &send, data)
     }
 }
 
@@ -97,7 +104,14 @@ impl Tagged for Endpoint {
 
     fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
         self.check_tagged()?;
-        self.post_inject(Kind::Tagged, buf, dest, tag, data)
+        let send = Send {
+            kind: Kind::Tagged,
+            tag,
+            data: data.unwrap_or_default(),
+            dest,
+            context: Context::default(),
+        };
+        self.post_inject(buf, &send, data)
     }
 }
 
@@ -110,7 +124,23 @@ impl Endpoint {
         }
     }
 
+    /// Posts a send whose bytes are the caller's until it is complete.
     fn post_send(&self, buf: TxBuf, send: &Send, flags: OpFlags) -> Result {
+        self.post_message(Body::Caller(buf), send, flags, true)
+    }
+
+    /// Posts a send whose bytes are copied before the call returns, and which does not complete.
+    fn post_inject(&self, bytes: &[u8], send: &Send, data: Option<u64>) -> Result {
+        let data = match data {
+            Some(_) => OpFlags::REMOTE_CQ_DATA,
+            None => OpFlags::empty(),
+        };
+        let flags = OpFlags::INJECT | OpFlags::DEFAULT | data;
+        self.post_message(lent(bytes), send, flags, false)
+    }
+
+    #[inline]
+    fn post_message(&self, body: Body, send: &Send, flags: OpFlags, completes: bool) -> Result {
         let mut state = self.shell.lock()?;
         let is_layer_s = flags.contains(OpFlags::PEER_TRANSFER) && state.ep.has_layer();
         let known = if is_layer_s { LAYER_FLAGS } else { TX_FLAGS };
@@ -118,8 +148,8 @@ impl Endpoint {
             return Err(Errno::BadFlags);
         }
         let flags = state.ep.tx_flags(flags);
-        let len = buf.len();
-        if flags.contains(OpFlags::INJECT) && len > self.inject_size || len > self.max_msg_size {
+        let (len, is_injected) = (body.len(), flags.contains(OpFlags::INJECT));
+        if is_injected && len > self.inject_size || len > self.max_msg_size {
             return Err(Errno::MsgSize);
         }
         let peer = state.peer_at(send.dest)?;
@@ -132,45 +162,15 @@ impl Endpoint {
                 wish: wish(flags),
                 len,
             },
-            body: Body::Caller(buf),
+            body,
             reply: Reply::None,
             report: Report {
                 what: send.kind.sent(),
                 context: send.context,
                 flags,
-                completes: !(is_layer_s && flags.contains(OpFlags::INJECT)),
+                completes: completes && !(is_layer_s && is_injected),
                 len,
             },
-        };
-        state.post(peer, posting)
-    }
-
-    fn post_inject(
-        &self,
-        kind: Kind,
-        bytes: &[u8],
-        dest: FiAddr,
-        tag: u64,
-        data: Option<u64>,
-    ) -> Result {
-        let len = bytes.len();
-        if len > self.inject_size {
-            return Err(Errno::MsgSize);
-        }
-        let mut state = self.shell.lock()?;
-        let flags = state.ep.inject_flags();
-        let peer = state.peer_at(dest)?;
-        let posting = Posting {
-            head: Head::Message {
-                kind,
-                tag,
-                data,
-                wish: wish(flags),
-                len,
-            },
-            body: lent(bytes),
-            reply: Reply::None,
-            report: injected(kind.sent(), flags, len),
         };
         state.post(peer, posting)
     }

@@ -2,7 +2,6 @@
 //! them what concerns it; the parts do not know each other, but for those below them.
 
 mod application;
-mod close;
 pub(crate) mod cm;
 mod connect;
 mod failure;
