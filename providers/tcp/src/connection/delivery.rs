@@ -383,3 +383,157 @@ fn envelope(peer: usize, tag: u64, data: Option<u64>, len: usize) -> Envelope {
         has_data: data.is_some(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use nix::sys::epoll::{Epoll, EpollCreateFlags};
+    use selvedge::info::EpType;
+    use selvedge::param::Params;
+    use selvedge::{
+        Bindings, Caps, CompletionQueue, Context, Hints, MrMode, OpFlags, Registry, TagMatch, av,
+        cq,
+    };
+    use selvedge_kit::FabricId;
+    use selvedge_kit::copy::RxBuf;
+    use selvedge_kit::domain::Base;
+    use selvedge_kit::ip::Av;
+    use selvedge_kit::srx::Manner;
+
+    use super::*;
+    use crate::connection::Stage;
+    use crate::connection::table::Connections;
+
+    /// The parts of an endpoint with one peer, and a connection of that without a socket.
+    struct Parts {
+        ep: Ep,
+        config: Config,
+        keys: Keys,
+        peers: Peers,
+        matching: Matching,
+        connections: Connections,
+        cq: Arc<dyn CompletionQueue>,
+    }
+
+    impl Parts {
+        fn new() -> Self {
+            let hints = Hints::new()
+                .caps(Caps::TAGGED)
+                .ep_type(EpType::Rdm)
+                .src_addr("127.0.0.1:0".parse().unwrap());
+            let registry = Registry::new().with(&crate::PROVIDER);
+            let info = registry.infos(&hints).unwrap().remove(0);
+            let fabric = FabricId::of(&info);
+            let base = Base::open(&info, &fabric, "a domain".to_owned(), Duration::ZERO).unwrap();
+            let cq = base.cq(&cq::Attr::default()).unwrap();
+            let av = Av::open(&av::Attr::default(), base.id(), "tcp", "test").unwrap();
+            let bind = Bindings::new(Arc::clone(&cq), Arc::new(av));
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+            let mut parts = Self {
+                ep: Ep::resolve(&bind, &info, base.id()).unwrap(),
+                config: Config::read(&Params::default()).unwrap(),
+                keys: Keys::new(MrMode::empty()),
+                peers: Peers::new(None),
+                matching: Matching::new(Manner::new(&info, 0), 1 << 20),
+                connections: Connections::new(Arc::new(epoll)),
+                cq,
+            };
+            let peer = parts.peers.named(([127, 0, 0, 1], 1).into(), |_| true);
+            parts
+                .connections
+                .add(peer, Stage::Up, Vec::new(), Instant::now());
+            parts
+        }
+
+        fn delivery(&mut self) -> (Delivery<'_>, &mut Connection) {
+            let delivery = Delivery {
+                ep: &self.ep,
+                config: &self.config,
+                keys: &self.keys,
+                peers: &mut self.peers,
+                matching: &mut self.matching,
+            };
+            (delivery, &mut self.connections[0])
+        }
+
+        /// The tags of the messages that were received.
+        fn received(&self) -> Vec<u64> {
+            let mut entries = [Entry::default(); 4];
+            let count = self.cq.read(&mut entries).unwrap_or(0);
+            entries[..count].iter().map(|entry| entry.tag).collect()
+        }
+    }
+
+    fn receive(tag: u64) -> Posted {
+        Posted {
+            buf: RxBuf::default(),
+            src: Source::ANY,
+            tag: TagMatch::exact(tag),
+            context: Context(tag),
+            flags: OpFlags::empty(),
+            kind: Kind::Tagged,
+        }
+    }
+
+    fn message(tag: u64, wish: Wish) -> Head {
+        Head::Message {
+            kind: Kind::Tagged,
+            tag,
+            data: None,
+            wish,
+            len: 0,
+        }
+    }
+
+    #[test]
+    fn a_plain_message_goes_straight_to_the_oldest_receive_and_no_other_does() {
+        let mut parts = Parts::new();
+        let plain = message(7, Wish::Never);
+        let whole = |parts: &mut Parts, head: &Head| {
+            let (mut delivery, _) = parts.delivery();
+            delivery.deliver_whole(0, head, &[], &mut Sink::none())
+        };
+        assert_eq!(whole(&mut parts, &plain), None, "no receive waits");
+        parts.matching.matcher(Kind::Tagged).post(receive(7));
+        let answered = message(7, Wish::Arrived);
+        assert_eq!(whole(&mut parts, &answered), None, "it wants an answer");
+        assert_eq!(whole(&mut parts, &plain), Some(0));
+        assert_eq!(parts.received(), [7]);
+        assert_eq!(whole(&mut parts, &plain), None, "the receive is over");
+    }
+
+    #[test]
+    fn a_message_that_waited_is_received_and_answered_once() {
+        let mut parts = Parts::new();
+        let head = message(7, Wish::Received);
+        let (mut delivery, from) = parts.delivery();
+        let number = from.incoming.number(&head);
+        let arrival = delivery.open(from, head, number).unwrap().unwrap();
+        delivery.arrived(from, arrival).unwrap();
+        assert!(!from.outgoing.take_owing(), "no receive has met it");
+        let matcher = parts.matching.matcher(Kind::Tagged);
+        let (posted, env, key) = matcher.post(receive(7)).unwrap();
+        let kept = parts.matching.take(key);
+        let (mut delivery, from) = parts.delivery();
+        delivery.meet(Some(from), posted, env, &kept).unwrap();
+        assert!(from.outgoing.take_owing());
+        assert_eq!(parts.received(), [7]);
+    }
+
+    #[test]
+    fn frames_that_answer_nothing_are_nonsense() {
+        let mut parts = Parts::new();
+        let (mut delivery, from) = parts.delivery();
+        let data = Head::Data {
+            id: 1,
+            wants_answer: false,
+            len: 0,
+        };
+        for head in [Head::Ack, Head::Clear { id: 1 }, data] {
+            let text = format!("{head:?}");
+            assert!(delivery.open(from, head, None).is_err(), "{text}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use selvedge_kit::shell::EndpointState;
 use selvedge_kit::wait::Rest;
 
 use super::{State, telemetry};
-use crate::accept::ACCEPTOR;
+use crate::accept::{ACCEPTOR, Acceptor};
 use crate::connection::Stage;
 use crate::connection::delivery::Delivery;
 use crate::connection::receive::End;
@@ -17,8 +17,8 @@ use crate::connection::receive::End;
 const EVENTS: usize = 64;
 /// Messages that are taken when nobody says how many.
 const BUDGET: usize = 64;
-/// How long a thread may park when something might move without waking it.
-const PARK_MAX: Duration = Duration::from_millis(1);
+/// How long a thread parks at least, and at most when something might move without waking it.
+const PARK_TIMEOUT: Duration = Duration::from_millis(1);
 
 const END: EpollFlags = EpollFlags::EPOLLHUP
     .union(EpollFlags::EPOLLERR)
@@ -57,19 +57,13 @@ impl EndpointState for State {
         let now = Instant::now();
         self.write_telemetry(now);
         if self.connections.is_choked() {
-            return Rest::AtMost(PARK_MAX);
+            return Rest::AtMost(PARK_TIMEOUT);
         }
-        let acceptor = self
-            .acceptor
-            .as_ref()
-            .and_then(|acceptor| acceptor.deadline());
-        match acceptor
-            .into_iter()
-            .chain(self.connections.deadline())
-            .min()
-        {
+        let callers = self.acceptor.as_ref().and_then(Acceptor::deadline);
+        let deadlines = callers.into_iter().chain(self.connections.deadline());
+        match deadlines.min() {
             None => Rest::UntilWoken,
-            Some(end) => Rest::AtMost(end.saturating_duration_since(now).max(PARK_MAX)),
+            Some(end) => Rest::AtMost(end.saturating_duration_since(now).max(PARK_TIMEOUT)),
         }
     }
 
