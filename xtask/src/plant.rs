@@ -223,7 +223,7 @@ const PLANTS: &[Plant] = plants! {
             fails "a_table_fits_80_columns";
     }
     "providers/kit/src/coll/endpoint.rs": "selvedge-top" "--test=processes" {
-        "the layer of collectives is seen, too": "Ep::resolve_unseen(bind, info)?" => "Ep::resolve(bind, info)?"
+        "the layer of collectives is seen, too": "Ep::resolve_unseen(bind, info, base.id())?" => "Ep::resolve(bind, info, base.id())?"
             fails "an_endpoint_with_a_layer_around_it_is_one";
     }
     "providers/shm/src/lane.rs": "selvedge-shm" "--lib" {
