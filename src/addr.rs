@@ -8,6 +8,7 @@ use std::str::FromStr;
 use crate::{Errno, Error};
 
 /// Index of a peer in an address vector (`fi_addr_t`).
+#[expect(clippy::exhaustive_structs, reason = "a number of the man page's")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct FiAddr(pub u64);

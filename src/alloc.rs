@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::owned::sole;
+use crate::handle::sole;
 use crate::pages::Pages;
 use crate::{Counter, Desc, Domain, Errno, Error, IovMut, MemoryRegion, MrAccess, MrMode, mr};
 

@@ -7,6 +7,10 @@
 //! in the order of the set.
 
 #![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(
+    clippy::exhaustive_structs,
+    reason = "callers and providers write every field, as of the man page's structures"
+)]
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -114,6 +118,15 @@ pub struct CollectiveMsg {
     pub op: atomic::Op,
     /// Comes back with the completion.
     pub context: Context,
+}
+
+#[expect(unsafe_code, reason = "a description of memory, not an access to it")]
+mod thread_safety {
+    // SAFETY: the value is two addresses and a count; code that dereferences them has its own
+    // argument.
+    unsafe impl Send for super::CollectiveMsg {}
+    // SAFETY: as above.
+    unsafe impl Sync for super::CollectiveMsg {}
 }
 
 /// Groups and their collectives: what [`crate::Endpoint::collective`] gives.

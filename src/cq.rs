@@ -37,6 +37,10 @@ impl Attr {
 }
 
 /// One completion: `struct fi_cq_tagged_entry`.
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "the layout of the man page's structure"
+)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Entry {

@@ -67,7 +67,7 @@ pub unsafe trait Endpoint:
     /// bound then.
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
         let _ = late;
-        Err(Error::new(Errno::OpBadState, CANNOT_BIND_LATE))
+        Err(LateBindings::refusal())
     }
 
     /// Makes the endpoint a member of a multicast group (fi_join(3)): what is sent to the group is
@@ -133,6 +133,10 @@ impl Bindings {
 }
 
 /// What an open endpoint is bound to afterwards ([`Endpoint::bind_late`]).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "callers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default)]
 pub struct LateBindings {
     /// Where sends and other own operations complete, and whether only those report there that
@@ -144,8 +148,14 @@ pub struct LateBindings {
     pub cntrs: Counters,
 }
 
-const CANNOT_BIND_LATE: &str =
-    "the provider's endpoints take no queue or counter after they are enabled: bind them before";
+impl LateBindings {
+    /// The error of endpoints that take nothing after they are opened.
+    pub fn refusal() -> Error {
+        let what = "the provider's endpoints take no queue or counter after they are enabled: bind \
+                    them before";
+        Error::new(Errno::OpBadState, what)
+    }
+}
 
 /// The counters of an endpoint, by the operations they count.
 #[derive(Clone, Debug, Default)]

@@ -82,6 +82,7 @@
 //! | [`param`] | parameters from the environment (`FI_*`) |
 //! | [`log`] | messages for people (`FI_LOG_*`) |
 //! | [`msg`], [`tagged`], [`rma`], [`atomic`] | what an [`Endpoint`] does: [`Msg`], [`Tagged`], [`Rma`], [`Atomic`] |
+//! | [`op`] | any of these operations as a value: [`Op`] |
 //! | [`cq`], [`cntr`], [`eq`], [`wait`] | how it is learnt that something is done: [`CompletionQueue`], [`Counter`], [`EventQueue`], and how to sleep until then |
 //! | [`poll`] | several of them together |
 //! | [`text`] | descriptions in libfabric's layout |
@@ -95,6 +96,7 @@
 //! a loop calls, [`Error`] for what a person reads) are at the top.
 
 #![deny(missing_docs)]
+#![warn(clippy::exhaustive_structs)]
 
 mod addr;
 pub mod alloc;
@@ -111,11 +113,13 @@ mod errno;
 mod error;
 mod fabric;
 mod flags;
+mod handle;
 pub mod info;
 mod iov;
 pub mod log;
 pub mod mr;
 pub mod msg;
+pub mod op;
 mod option;
 pub mod owned;
 mod pages;
@@ -154,6 +158,7 @@ pub use info::{Hints, Info};
 pub use iov::{Context, Desc, Iov, IovMut};
 pub use mr::MemoryRegion;
 pub use msg::{Msg, MsgExt};
+pub use op::Op;
 pub use option::{EpOption, EpOptionName, Limits};
 pub use provider::{OtherName, Provider, Query};
 pub use registry::Registry;

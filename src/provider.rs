@@ -103,3 +103,34 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// What of `info` does not fit.
     fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error>;
 }
+
+/// A provider that is a constant of the program is a provider of a [`crate::Registry`] as it is.
+impl<P: Provider + ?Sized> Provider for &'static P {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn version(&self) -> Version {
+        (**self).version()
+    }
+
+    fn other_names(&self) -> &'static [OtherName] {
+        (**self).other_names()
+    }
+
+    fn params(&self) -> &'static [param::Spec] {
+        (**self).params()
+    }
+
+    fn is_on(&self, params: &Params) -> bool {
+        (**self).is_on(params)
+    }
+
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+        (**self).getinfo(query)
+    }
+
+    fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
+        (**self).fabric(info)
+    }
+}

@@ -27,7 +27,7 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    providers: Vec<&'static dyn Provider>,
+    providers: Vec<Arc<dyn Provider>>,
     params: Option<Params>,
 }
 
@@ -37,9 +37,16 @@ impl Registry {
         Self::default()
     }
 
-    /// Adds a provider behind those that are there.
+    /// Adds a provider that lives as long as the program behind those that are there.
     #[must_use]
-    pub fn with(mut self, provider: &'static dyn Provider) -> Self {
+    pub fn with(self, provider: &'static dyn Provider) -> Self {
+        self.with_shared(Arc::new(provider))
+    }
+
+    /// Adds a provider that was made at run time, likewise. It lives as long as the registry and
+    /// what was found by it.
+    #[must_use]
+    pub fn with_shared(mut self, provider: Arc<dyn Provider>) -> Self {
         self.providers.push(provider);
         self
     }
@@ -53,7 +60,7 @@ impl Registry {
     }
 
     /// The providers in order.
-    pub fn providers(&self) -> &[&'static dyn Provider] {
+    pub fn providers(&self) -> &[Arc<dyn Provider>] {
         &self.providers
     }
 
@@ -138,7 +145,7 @@ impl Registry {
             .providers
             .iter()
             .filter(|provider| provider.is_on(&params))
-            .flat_map(|&provider| ask(provider, &query, &filters))
+            .flat_map(|provider| ask(provider, &query, &filters))
             .collect())
     }
 
@@ -159,7 +166,7 @@ impl Registry {
     pub fn adopt(&self, mut info: Info, hints: &Hints) -> Result<Info, Error> {
         let provider = self.provider_of(&info)?;
         let name = &mut info.fabric_attr.prov_name;
-        if serves(provider, &Filter::parse(name)).is_some() {
+        if serves(&**provider, &Filter::parse(name)).is_some() {
             provider.name().clone_into(name);
         }
         let params = self.params();
@@ -168,12 +175,11 @@ impl Registry {
     }
 
     /// The provider of a description, by its name: that of the uppermost layer.
-    fn provider_of(&self, info: &Info) -> Result<&'static dyn Provider, Error> {
+    fn provider_of(&self, info: &Info) -> Result<&Arc<dyn Provider>, Error> {
         let name = &info.fabric_attr.prov_name;
         let upper = name.rsplit(';').next().unwrap_or(name);
         self.providers
             .iter()
-            .copied()
             .find(|provider| provider.name().eq_ignore_ascii_case(upper))
             .or_else(|| self.provider_instead(name))
             .ok_or_else(|| self.no_provider(name, upper))
@@ -186,10 +192,10 @@ impl Registry {
     }
 
     /// The provider that does the work of another one.
-    fn provider_instead(&self, name: &str) -> Option<&'static dyn Provider> {
+    fn provider_instead(&self, name: &str) -> Option<&Arc<dyn Provider>> {
         let asked = Filter::parse(name);
-        let mut providers = self.providers.iter().copied();
-        providers.find(|provider| serves(*provider, &asked).is_some())
+        let mut providers = self.providers.iter();
+        providers.find(|provider| serves(&***provider, &asked).is_some())
     }
 
     fn warn_of_unknown_names(&self, params: &Params, filters: &Filters) {
@@ -215,12 +221,12 @@ impl Registry {
     fn unknown_layers(&self, given: &str, list: &Filter, params: &Params) -> Vec<String> {
         let on = self.providers.iter().filter(|own| own.is_on(params));
         let known: Vec<_> = on.map(|own| own.name()).collect();
-        let means = |own: &&dyn Provider, layer: &str| {
+        let means = |own: &dyn Provider, layer: &str| {
             let mut others = own.other_names().iter();
             own.name().eq_ignore_ascii_case(layer)
                 || others.any(|it| Filter::parse(layer).admits(it.name()))
         };
-        let is_known = |layer: &&str| self.providers.iter().any(|own| means(own, layer));
+        let is_known = |layer: &&str| self.providers.iter().any(|own| means(&**own, layer));
         let unknown = list.layers().filter(|layer| !is_known(layer));
         unknown
             .map(|layer| unknown::sentence(given, layer, &known))
@@ -310,7 +316,8 @@ fn admits(filter: &Filter, provider: &dyn Provider, name: &str) -> bool {
     if let Some(OtherName::Instead(other)) = instead {
         warn_once(&format!(
             "{other} is asked for, and {name} does its work: peers that are libfabric's {other} \
-             speak another protocol"
+             speak another protocol and refuse; use this library at both ends, or ask for tcp at \
+             both"
         ));
     }
     instead.is_some()
@@ -354,12 +361,12 @@ fn check_prov_attr_only(query: &Query<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn ask(provider: &'static dyn Provider, query: &Query<'_>, filters: &Filters) -> Vec<Verdict> {
+fn ask(provider: &Arc<dyn Provider>, query: &Query<'_>, filters: &Filters) -> Vec<Verdict> {
     let verdict = |outcome| Verdict {
         provider: provider.name(),
         outcome,
     };
-    if let Some(excluded) = filters.excludes(provider, query) {
+    if let Some(excluded) = filters.excludes(&**provider, query) {
         return vec![verdict(excluded)];
     }
     if query.flags.contains(InfoFlags::PROV_ATTR_ONLY) {
@@ -374,7 +381,7 @@ fn ask(provider: &'static dyn Provider, query: &Query<'_>, filters: &Filters) ->
         Ok(offers) => offers
             .into_iter()
             .map(|offer| match offer {
-                Ok(info) => filters.judge(provider, stamped(info, provider, query), query),
+                Ok(info) => filters.judge(&**provider, stamped(info, provider, query), query),
                 Err(mismatch) => Outcome::Refused(mismatch),
             })
             .map(verdict)
@@ -384,7 +391,7 @@ fn ask(provider: &'static dyn Provider, query: &Query<'_>, filters: &Filters) ->
 }
 
 /// Writes into a result what the registry knows better than the provider.
-fn stamped(mut info: Info, provider: &'static dyn Provider, query: &Query<'_>) -> Info {
+fn stamped(mut info: Info, provider: &Arc<dyn Provider>, query: &Query<'_>) -> Info {
     let fabric = &mut info.fabric_attr;
     if fabric.prov_name.is_empty() {
         fabric.prov_name = provider.name().to_owned();

@@ -1,6 +1,10 @@
 //! Remote memory access: fi_rma(3).
 
 #![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(
+    clippy::exhaustive_structs,
+    reason = "callers and providers write every field, as of the man page's structures"
+)]
 
 use crate::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
 
@@ -69,8 +73,10 @@ pub trait Rma {
         Err(Errno::NoSys)
     }
 
-    /// Posts a read into one buffer with the endpoint's default flags (fi_read(3)). Providers whose
-    /// reads of a few bytes take less time than a message's description take it from here.
+    /// Posts a read into one buffer with the endpoint's default flags (fi_read(3)). A provider
+    /// overrides it where a read of a few bytes takes less time than writing and checking a
+    /// [`ReadMsg`]: over shm, eight bytes take 358 instructions with their completion, and 389 by
+    /// [`Self::readmsg`]; a write takes 336 and 359.
     ///
     /// # Safety
     /// As [`Self::readmsg`], for `buf`.

@@ -4,8 +4,10 @@
 
 use std::fmt::{Display, Write};
 
-use crate::info::{DomainAttr, EpAttr, FabricAttr, Nic, RxAttr, TxAttr};
-use crate::{Address, Info, MsgOrder};
+use crate::info::{
+    COMP_ORDER_DATA, COMP_ORDER_STRICT, DomainAttr, EpAttr, FabricAttr, Nic, RxAttr, TxAttr,
+};
+use crate::{Address, Info};
 
 /// Every field of an [`Info`].
 pub fn info(info: &Info) -> String {
@@ -171,9 +173,16 @@ fn nic(text: &mut Fields, nic: &Nic) {
 }
 
 fn comp_order(order: u64) -> Vec<String> {
+    let bits = [
+        (COMP_ORDER_STRICT, "FI_ORDER_STRICT"),
+        (COMP_ORDER_DATA, "FI_ORDER_DATA"),
+    ];
     match order {
         0 => vec!["FI_ORDER_NONE".to_owned()],
-        bits => MsgOrder::from_bits_retain(bits).names().collect(),
+        order => {
+            let named = bits.iter().filter(|(bits, _)| order & bits == *bits);
+            named.map(|&(_, name)| name.to_owned()).collect()
+        }
     }
 }
 

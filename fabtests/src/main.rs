@@ -5,12 +5,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use fabtests::bmi::requests;
 use fabtests::campaign::actor;
-use fabtests::command::{
-    bench, bmi, campaign, compare, crowd, doctor, limits, pingpong, plot, run, shmem,
-};
-use fabtests::pair::role;
+use fabtests::command::{bmi, campaign, compare, crowd, doctor, run, shmem};
 use fabtests::suite::{conformance, misbehave};
 use fabtests::upstream;
+use selvedge_bench::command::{bench, limits, pingpong, plot};
+use selvedge_bench::pair::role;
 
 /// Measures and validates Selvedge's providers on this machine
 #[derive(Debug, Parser)]
@@ -91,7 +90,7 @@ fn main() -> ExitCode {
         Command::Misbehave(args) => misbehave::run(&args),
         Command::Bmi(args) => bmi::run(&args),
         Command::BmiClient(args) => requests::client(&args),
-        Command::Role(args) => role::run(&args),
+        Command::Role(args) => role::run(&args, Some(fabtests::bmi::open)),
         Command::Crowd(args) => crowd::run(&args),
         Command::Shmem(args) => shmem::run(&args),
         Command::ShmemProcess(args) => shmem::process(&args),

@@ -21,21 +21,21 @@
 #![deny(missing_docs)]
 
 use selvedge::Registry;
-use selvedge_hook::Hooked;
+use selvedge_hook::hooked;
 
 /// A registry of every provider that was built in.
 pub fn builtin() -> Registry {
     let registry = Registry::new();
     #[cfg(feature = "shm")]
-    let registry = registry.with(const { &Hooked::new(&selvedge_shm::PROVIDER) });
+    let registry = registry.with(const { &hooked(&selvedge_shm::PROVIDER) });
     #[cfg(feature = "tcp")]
-    let registry = registry.with(const { &Hooked::new(&selvedge_tcp::PROVIDER) });
+    let registry = registry.with(const { &hooked(&selvedge_tcp::PROVIDER) });
     #[cfg(feature = "udp")]
-    let registry = registry.with(const { &Hooked::new(&selvedge_udp::PROVIDER) });
+    let registry = registry.with(const { &hooked(&selvedge_udp::PROVIDER) });
     #[cfg(feature = "ofi")]
-    let registry = registry.with(const { &Hooked::new(&selvedge_ofi::PROVIDER) });
+    let registry = registry.with(const { &hooked(&selvedge_ofi::PROVIDER) });
     #[cfg(feature = "lnx")]
-    let registry = registry.with(const { &Hooked::new(&LNX) });
+    let registry = registry.with(const { &hooked(&LNX) });
     registry
 }
 

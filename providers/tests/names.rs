@@ -1,10 +1,14 @@
 //! Names of libfabric's providers that programs write down, in hints and in `FI_PROVIDER`.
 
+use std::sync::{Mutex, Once, PoisonError};
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
 use selvedge::info::EpType;
 use selvedge::{Caps, Hints, Registry};
 use selvedge_providers::builtin;
 
 fn registry(providers: &str) -> Registry {
+    keep_warnings();
     let params = [("FI_PROVIDER", providers), ("FI_TCP_IFACE", "lo")];
     builtin().with_params(params.into_iter().collect())
 }
@@ -43,6 +47,51 @@ fn names_of_libfabric_s_providers_mean_those_that_do_their_work() {
         assert_eq!(by_hint, expected, "{name}");
         assert_eq!(by_environment, expected, "{name}");
     }
+}
+
+/// Keeps every warning of this process, which says each once.
+struct Warnings(Mutex<Vec<String>>);
+
+static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+
+fn keep_warnings() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        log::set_logger(&WARNINGS).expect("the first logger");
+        log::set_max_level(LevelFilter::Warn);
+    });
+}
+
+impl Log for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= Level::Warn
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn a_name_of_another_protocol_is_warned_of_with_its_remedy() {
+    let rdm = Hints::new().caps(Caps::MSG).ep_type(EpType::Rdm);
+    for (name, provider) in [("ofi_rxm;net", "tcp"), ("sockets", "tcp"), ("net", "tcp")] {
+        assert_eq!(found("", &rdm.clone().provider(name)), [provider]);
+    }
+    let kept = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = |name| {
+        format!(
+            "{name} is asked for, and tcp does its work: peers that are libfabric's {name} speak \
+             another protocol and refuse; use this library at both ends, or ask for tcp at both"
+        )
+    };
+    for name in ["net;ofi_rxm", "sockets"] {
+        assert!(kept.contains(&text(name)), "{name}: {kept:?}");
+    }
+    assert!(!kept.contains(&text("net")), "the same protocol: {kept:?}");
 }
 
 #[test]

@@ -6,7 +6,17 @@ use std::str::FromStr;
 use crate::tostr::by_name;
 use crate::{Caps, Error, Mode, MrMode, MsgOrder, OpFlags, av};
 
+/// Operations complete in the order in which they were posted or processed (`FI_ORDER_STRICT`): a
+/// value of `comp_order`.
+pub const COMP_ORDER_STRICT: u64 = 0x1ff;
+/// Received bytes are written to memory in their order (`FI_ORDER_DATA`): a bit of `comp_order`.
+pub const COMP_ORDER_DATA: u64 = 1 << 16;
+
 /// Attributes of sending (`struct fi_tx_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TxAttr {
     /// The part of the capabilities that sending has.
@@ -17,7 +27,7 @@ pub struct TxAttr {
     pub op_flags: OpFlags,
     /// Order that is kept.
     pub msg_order: MsgOrder,
-    /// Order of completions; must be empty in API version 2.
+    /// Order of completions: 0 or [`COMP_ORDER_STRICT`]; API version 2 has none.
     pub comp_order: u64,
     /// Largest injected message, in bytes.
     pub inject_size: usize,
@@ -32,6 +42,10 @@ pub struct TxAttr {
 }
 
 /// Attributes of receiving (`struct fi_rx_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RxAttr {
     /// The part of the capabilities that receiving has.
@@ -42,7 +56,8 @@ pub struct RxAttr {
     pub op_flags: OpFlags,
     /// Order that is kept.
     pub msg_order: MsgOrder,
-    /// Order of completions; must be empty in API version 2.
+    /// Order of completions: 0 or [`COMP_ORDER_STRICT`], with [`COMP_ORDER_DATA`]; API version 2 has
+    /// none.
     pub comp_order: u64,
     /// No longer used by API version 2; kept for the C face.
     pub total_buffered_recv: usize,
@@ -53,6 +68,10 @@ pub struct RxAttr {
 }
 
 /// Attributes of an endpoint (`struct fi_ep_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EpAttr {
     /// Kind of endpoint.
@@ -82,6 +101,10 @@ pub struct EpAttr {
 }
 
 /// Attributes of a domain (`struct fi_domain_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DomainAttr {
     /// Its name.
@@ -145,6 +168,10 @@ pub struct DomainAttr {
 }
 
 /// Attributes of a fabric (`struct fi_fabric_attr`).
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "providers write it with `..Default::default()`"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FabricAttr {
     /// Its name.
@@ -176,6 +203,7 @@ pub struct Nic {
 }
 
 /// A version, as `FI_VERSION(major, minor)`.
+#[expect(clippy::exhaustive_structs, reason = "two numbers by definition")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// Changes with incompatible changes.
@@ -341,6 +369,7 @@ c_enum! {
 }
 
 /// How the tag's bits are used (`ep_attr.mem_tag_format`).
+#[expect(clippy::exhaustive_structs, reason = "a number of the man page's")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct MemTagFormat(pub u64);

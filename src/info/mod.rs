@@ -6,8 +6,8 @@ mod offer;
 mod origin;
 
 pub use attr::{
-    DomainAttr, EpAttr, EpType, FabricAttr, MemTagFormat, Nic, Progress, Protocol, ResourceMgmt,
-    RxAttr, Threading, TrafficClass, TxAttr, Version,
+    COMP_ORDER_DATA, COMP_ORDER_STRICT, DomainAttr, EpAttr, EpType, FabricAttr, MemTagFormat, Nic,
+    Progress, Protocol, ResourceMgmt, RxAttr, Threading, TrafficClass, TxAttr, Version,
 };
 pub use hints::Hints;
 pub use offer::{Mismatch, Offer};
@@ -67,7 +67,7 @@ impl Info {
     /// # Errors
     /// As [`Self::open`].
     pub fn fabric(&self) -> Result<Arc<dyn Fabric>, Error> {
-        let provider = self.origin.provider.ok_or_else(|| {
+        let provider = self.origin.provider.as_ref().ok_or_else(|| {
             let what = "an Info that no registry has handed out cannot be opened";
             Error::new(Errno::NoDev, what)
         })?;
@@ -88,9 +88,9 @@ impl Info {
         self.origin.threading
     }
 
-    pub(crate) fn set_origin(&mut self, provider: &'static dyn Provider, query: &Query<'_>) {
+    pub(crate) fn set_origin(&mut self, provider: &Arc<dyn Provider>, query: &Query<'_>) {
         self.origin = Origin {
-            provider: Some(provider),
+            provider: Some(Arc::clone(provider)),
             params: query.params.clone(),
             threading: query.hints.info().threading_promise(),
         };

@@ -1,5 +1,7 @@
 //! What an [`super::Info`] carries unseen: where it came from.
 
+use std::sync::Arc;
+
 use crate::Provider;
 use crate::info::Threading;
 use crate::param::Params;
@@ -8,7 +10,7 @@ use crate::param::Params;
 /// came from, but not under different promises.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
-    pub(super) provider: Option<&'static dyn Provider>,
+    pub(super) provider: Option<Arc<dyn Provider>>,
     pub(super) params: Params,
     pub(super) threading: Threading,
 }

@@ -10,14 +10,15 @@ use crate::{CompletionFlags, Context, Errno, FiAddr, cq};
 ///
 /// The length of a received buffer is that of the message. After a truncation
 /// ([`Errno::Trunc`]) it is what fitted, and [`cq::ErrEntry::olen`] says what was lost.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Completion {
     /// The word given to the operation.
     pub context: Context,
     /// The buffer given to the operation.
     pub buf: Buf,
-    /// How it ended.
-    pub result: Result<Received, cq::ErrEntry>,
+    /// How it ended. The error is boxed, because errors are rare and completions are many.
+    pub result: Result<Received, Box<cq::ErrEntry>>,
 }
 
 /// What came with a message. For a send only the flags say something.
@@ -103,9 +104,14 @@ impl Completions {
         self.room - self.list.len()
     }
 
-    /// Adds one.
-    pub(super) fn push(&mut self, completion: Completion) {
+    /// Adds one, with a message of so many bytes in its buffer.
+    #[inline]
+    pub(super) fn push(&mut self, completion: Completion, len: usize) {
         self.list.push(completion);
+        // In its place: a buffer that is moved right after a change waits for it.
+        let set = self.list.last_mut().map(|last| last.buf.set_len(len));
+        set.expect("one was pushed")
+            .expect("not above the capacity");
     }
 }
 
@@ -117,6 +123,7 @@ pub struct Handle(pub(super) Key);
 /// A post that was not taken, with its buffer as it was.
 ///
 /// [`Errno::Again`] means that a queue is full: poll, and try again.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Refused {
     /// Why.
@@ -140,6 +147,7 @@ impl From<Refused> for Errno {
 }
 
 /// An operation of an [`super::AsyncEndpoint`] that did not succeed, with its buffer.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Failed {
     /// The buffer given to the operation. Where the endpoint's completions cannot be read, the

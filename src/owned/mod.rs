@@ -136,7 +136,12 @@
 mod buf;
 mod completion;
 mod endpoint;
+mod free_list;
+#[cfg(all(test, loom))]
+mod model;
 mod pool;
+mod sync;
+mod turn;
 mod window;
 
 pub use buf::Buf;
@@ -147,24 +152,9 @@ pub use endpoint::{
 pub use pool::Pool;
 pub use window::Window;
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use crate::{Errno, Error};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks; what the mutexes here guard is whole at every point that could panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Makes sure that dropping this handle drops the object: what dropping promises depends on it.
-pub(crate) fn sole<T: fmt::Debug + ?Sized>(
-    mut object: Arc<T>,
-    kind: &str,
-) -> Result<Arc<T>, Error> {
-    if Arc::get_mut(&mut object).is_some() {
-        return Ok(object);
-    }
-    let what = format!("the provider kept a handle of {kind} {object:?}");
-    Err(Error::new(Errno::Busy, what))
 }

@@ -7,10 +7,11 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::buf::Buf;
-use super::{lock, sole};
+use super::free_list::FreeList;
+use crate::handle::sole;
 use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, MrMode, alloc};
 
 /// Buffers start on their own cache lines, so that neighbours in different hands do not slow each
@@ -82,7 +83,7 @@ impl Pool {
 
     /// Takes a buffer of length 0; `None` when all of them are in use.
     pub fn take(&self) -> Option<Buf> {
-        let index = lock(&self.slab.free).pop()?;
+        let index = self.slab.free.take()?;
         Some(Buf::new(Arc::clone(&self.slab), index))
     }
 
@@ -93,7 +94,7 @@ impl Pool {
 
     /// Buffers that [`Self::take`] could hand out now.
     pub fn available(&self) -> usize {
-        lock(&self.slab.free).len()
+        self.slab.free.len()
     }
 }
 
@@ -108,16 +109,19 @@ impl fmt::Debug for Pool {
 
 /// The memory of a pool, and the list of the buffers that nobody has.
 pub(super) struct Slab {
-    memory: Arc<dyn Allocation>,
+    /// Keeps the memory.
+    _memory: Arc<dyn Allocation>,
     /// Whether it is registered for local operations.
     is_registered: bool,
+    /// The first byte and the descriptor, so that no dynamic call is needed for them.
     base: Base,
+    desc: Desc,
     size: usize,
     stride: usize,
-    free: Mutex<Vec<u32>>,
+    free: FreeList,
 }
 
-/// The first byte of the slab, kept so that no dynamic call is needed for it.
+/// The first byte of the slab.
 struct Base(NonNull<u8>);
 
 // SAFETY: an address; who uses which bytes is decided by who has the buffer.
@@ -131,15 +135,15 @@ impl Slab {
         memory: Arc<dyn Allocation>,
         (size, stride, count): (usize, usize, usize),
     ) -> Self {
-        let last = u32::try_from(count).expect("checked by layout");
+        let count = u32::try_from(count).expect("checked by layout");
         Self {
             base: Base(NonNull::new(memory.base()).expect("memory is never at address zero")),
+            desc: memory.desc(),
             is_registered: domain.mr_mode().contains(MrMode::LOCAL),
-            memory,
+            _memory: memory,
             size,
             stride,
-            // Taken from the end: the lowest buffer first.
-            free: Mutex::new((0..last).rev().collect()),
+            free: FreeList::new(count),
         }
     }
 
@@ -161,12 +165,12 @@ impl Slab {
 
     /// What local operations name the memory by.
     pub(super) fn desc(&self) -> Desc {
-        self.memory.desc()
+        self.desc
     }
 
     /// Takes a buffer back.
     pub(super) fn release(&self, index: u32) {
-        lock(&self.free).push(index);
+        self.free.release(index);
     }
 }
 

@@ -42,6 +42,7 @@ pub struct Params {
 }
 
 /// A variable that looks like a parameter and is none.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     /// The variable.

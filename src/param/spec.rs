@@ -14,6 +14,7 @@ use std::time::Duration;
 ///     Spec::flag("FI_DEMO_DISABLE_CMA", false, "never copy between processes directly"),
 /// ];
 /// ```
+#[expect(clippy::exhaustive_structs, reason = "providers write it in constants")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
     /// The variable, `FI_<PROVIDER>_<NAME>`.

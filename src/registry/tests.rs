@@ -238,6 +238,20 @@ fn a_miss_without_providers_says_so() {
 }
 
 #[test]
+fn a_provider_made_at_run_time_lives_as_long_as_what_was_found_by_it() {
+    let provider = Arc::new(mock("late", |query| Ok(vec![of_type(query, EpType::Rdm)])));
+    let weak = Arc::downgrade(&provider);
+    let registry = Registry::new().with(&SHM).with_shared(provider);
+    let hints = Hints::new().provider("late");
+    let info = registry.infos(&hints).unwrap().remove(0);
+    drop(registry);
+    let error = info.open().unwrap_err();
+    assert!(error.what().starts_with("mock late opens no"), "{error}");
+    drop(info);
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
 fn a_provider_that_fails_does_not_hide_the_others() {
     let registry = registry(&[]).with(&BROKEN);
     assert_eq!(registry.infos(&Hints::new()).unwrap().len(), 4);

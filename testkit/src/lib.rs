@@ -1,4 +1,5 @@
 //! Parts of Selvedge's tests that several packages share.
 
 pub mod fuzz;
+pub mod long;
 pub mod skip;

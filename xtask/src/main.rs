@@ -88,7 +88,7 @@ const USAGE: &str = "\
 Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask install-bmi --prefix DIR [--built DIR]
        cargo xtask install-cheetah --prefix DIR [--built DIR]
-       cargo xtask test [ARGUMENTS]
+       cargo xtask test [--long] [ARGUMENTS]
        cargo xtask plant [--only WORDS]
        cargo xtask asan
        cargo xtask fuzz
@@ -106,6 +106,8 @@ libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and p
 test runs cargo test --workspace with these arguments, and lists the tests that were
 skipped because this machine lacks what they need. SELVEDGE_TEST_REQUIRES=\"cc libfabric\"
 makes such a skip a failure: cc, c++, libfabric, mpi, other-mpi, rights, system.
+
+      --long         campaigns, sweeps and conformance tests in full, not a sample
 
 plant has the tests of parts that are no provider's fail, each by a defect in a copy of
 the last commit (target/planted).

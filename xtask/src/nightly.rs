@@ -31,6 +31,13 @@ const MIRI: &[Part] = &[
         is_short: true,
     },
     Part {
+        package: "selvedge",
+        target: &["--lib"],
+        tests: &["owned::"],
+        left_out: &[],
+        is_short: false,
+    },
+    Part {
         package: "selvedge-kit",
         target: &["--test", "windows"],
         tests: &[],
@@ -77,6 +84,13 @@ const MIRI: &[Part] = &[
 
 /// Parts that several threads use at once.
 const TSAN: &[Part] = &[
+    Part {
+        package: "selvedge",
+        target: &["--lib"],
+        tests: &["owned::"],
+        left_out: &[],
+        is_short: true,
+    },
     Part {
         package: "selvedge-kit",
         target: &["--test", "windows"],

@@ -69,7 +69,7 @@ const PLANTS: &[Plant] = plants! {
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
-        "posts of shared receives pass no layer": "let call = || self.at.done(post.name, args, run);" => "let _ = args;\n        let call = run;"
+        "posts of shared receives pass no layer": "post.pass(&self.at, self.watch(), run)" => "{ let _ = post; run() }"
             fails "posts_of_shared_receives_pass_each_layer";
     }
     "providers/hook/src/endpoint.rs": "selvedge-hook" "--test=layers" {
@@ -112,13 +112,21 @@ const PLANTS: &[Plant] = plants! {
         "chance does not ask for its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
             fails "chance_repeats_itself_with_its_seed";
     }
-    "providers/hook/src/regions.rs": "selvedge-hook" "--test=layers" {
-        "a region takes counters with their hooks": "let cntr = HookedCounter::inner(Arc::clone(cntr));" => "let _ = HookedCounter::inner; let cntr = Arc::clone(cntr);"
+    "providers/hook/src/objects.rs": "selvedge-hook" "--test=layers" {
+        "a region takes counters with their hooks": "let cntr = HookLayers::counter(cntr);" => "let _ = HookLayers::counter; let cntr = Arc::clone(cntr);"
             fails "a_counter_is_bound_to_a_region_inside_of_its_layers";
     }
-    "providers/hook/src/events.rs": "selvedge-hook" "--test=layers" {
-        "errors name the endpoint without hooks": "error.ep = error.ep.map(|ep| KNOWN.endpoint(ep));" => "let _ = &mut error.ep;"
+    "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
+        "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.around::<L>(ep));" => "let _ = &mut error.ep;"
             fails "an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_open";
+    }
+    "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
+        "a layer keeps a call for itself": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"
+            fails "every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing";
+    }
+    "providers/kit/src/layer/bound.rs": "selvedge-kit" "--lib" {
+        "an endpoint is bound to shared receives with their layer": "bind.srx = bind.srx.as_ref().map(srx);" => "let _ = srx;"
+            fails "every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing";
     }
     "providers/kit/src/mr/counts.rs": "selvedge-shm" "--test=rma" {
         "each place is an event": "Some((_, sum)) => *sum += len," => "Some((_, sum)) if len > 1 << 40 => *sum += len,\n                Some(_) => seen.push((key, len)),"
@@ -143,16 +151,18 @@ const PLANTS: &[Plant] = plants! {
     "providers/shm/src/rma/read.rs": "selvedge-shm" "--test=rma" {
         "memory is copied from without the owner who counts": "if grant.row.is_counted() {" => "if grant.row.is_counted() && place.len == 0 {"
             fails "each_region_counts_what_is_done_to_it_by_every_way";
-        "reads in segments are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
+        "reads inside of commands are not counted": "            shared.keys.count_read(&read.places);" => ""
             fails "each_region_counts_what_is_done_to_it_by_every_way";
-        "reads inside of commands are not counted": "self.shared.keys.count_read(&read.places);" => ""
+    }
+    "providers/shm/src/peers/ops.rs": "selvedge-shm" "--test=rma" {
+        "reads in segments are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
             fails "each_region_counts_what_is_done_to_it_by_every_way";
     }
     "providers/shm/src/smr/keys.rs": "selvedge-shm" "--test=rma" {
         "what was looked up stays good": "self.generations[place] += 2;" => "self.generations[place] += 0;"
             fails "what_was_used_directly_is_counted_once_it_has_a_counter";
     }
-    "providers/shm/src/proto/into.rs": "selvedge-shm" "--test=rma" {
+    "providers/shm/src/transfers/into.rs": "selvedge-shm" "--test=rma" {
         "large writes are not counted": "memory.domain.keys.count_write(memory.places.all());" => ""
             fails "each_region_counts_what_is_done_to_it_by_every_way";
     }
@@ -226,7 +236,7 @@ const PLANTS: &[Plant] = plants! {
         "the layer of collectives is seen, too": "Ep::resolve_unseen(bind, info, base.id())?" => "Ep::resolve(bind, info, base.id())?"
             fails "an_endpoint_with_a_layer_around_it_is_one";
     }
-    "providers/shm/src/lane.rs": "selvedge-shm" "--lib" {
+    "providers/shm/src/endpoint/lane.rs": "selvedge-shm" "--lib" {
         "nobody hears that the receiver of a letter sleeps": "Ok(self.peer.may_sleep())" => "Ok(self.peer.may_sleep() && false)"
             fails "whoever_puts_a_letter_hears_that_the_peer_sleeps";
         "places of letters are given back before they are read": "self.published = self.rx.position();" => "self.published = self.rx.position() + 8;"
@@ -234,9 +244,11 @@ const PLANTS: &[Plant] = plants! {
         "a letter of any length is taken": "if len > LETTER {" => "if len > LETTER + 1 {"
             fails "nonsense_in_a_lane_is_refused";
     }
-    "providers/shm/src/lane.rs": "selvedge-shm" "--test=collectives" {
+    "providers/shm/src/provider/setup.rs": "selvedge-shm" "--test=collectives" {
         "the end of a member is told to nobody": "self.ends.fetch_add(1, Ordering::Relaxed);" => "self.ends.fetch_add(0, Ordering::Relaxed);"
             fails "a_lost_member_ends_the_barrier_of_all_others_whoever_waits_for_whom";
+    }
+    "providers/shm/src/endpoint/lane.rs": "selvedge-shm" "--test=collectives" {
         "whoever sleeps is not woken by a letter": "            peer.wake();" => "            let _ = peer;"
             fails "a_member_that_is_killed_ends_the_collectives_of_those_who_sleep";
     }
@@ -252,7 +264,7 @@ const PLANTS: &[Plant] = plants! {
         "one endpoint is two members": "if let Some(other) = ranks.insert(address, rank) {" => "if let Some(other) = ranks.insert(address, rank).filter(|_| false) {"
             fails "a_set_that_no_group_can_have_is_refused_with_what_is_wrong";
     }
-    "providers/shm/src/av.rs": "selvedge-shm" "--test=collectives" {
+    "providers/shm/src/provider/av.rs": "selvedge-shm" "--test=collectives" {
         "a member that is a context is the first one": "let name = self.name(addr).ok_or(Errno::Inval)?;" => "let name = self.name(self.table.table().apart(addr).0).ok_or(Errno::Inval)?;"
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }

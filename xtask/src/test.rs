@@ -10,8 +10,11 @@ use anyhow::{Context, bail};
 
 /// Where tests append what they skip (`selvedge_testkit::skip::RECORD`).
 const RECORD: &str = "SELVEDGE_SKIPS";
+/// What asks tests for their long form (`selvedge_testkit::long::LONG`).
+const LONG: &str = "SELVEDGE_TEST_LONG";
 
-/// Runs `cargo test` for the workspace with these arguments; which tests were skipped.
+/// Runs `cargo test` for the workspace with these arguments; which tests were skipped. A first
+/// argument `--long` asks tests for their long form.
 pub(crate) fn test(arguments: &[OsString]) -> anyhow::Result<String> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
@@ -24,6 +27,10 @@ pub(crate) fn test(arguments: &[OsString]) -> anyhow::Result<String> {
         _ => {}
     }
     let mut cargo = Command::new(env!("CARGO"));
+    let (is_long, arguments) = split_long(arguments);
+    if is_long {
+        cargo.env(LONG, "1");
+    }
     cargo.args(["test", "--workspace"]).args(arguments);
     let status = cargo.env(RECORD, &record).status();
     let status = status.context("cannot run cargo")?;
@@ -32,6 +39,14 @@ pub(crate) fn test(arguments: &[OsString]) -> anyhow::Result<String> {
         bail!("tests failed\n{summary}");
     }
     Ok(summary)
+}
+
+/// Whether the arguments begin with `--long`, and those that cargo is given.
+fn split_long(arguments: &[OsString]) -> (bool, &[OsString]) {
+    match arguments.split_first() {
+        Some((first, rest)) if first == "--long" => (true, rest),
+        _ => (false, arguments),
+    }
 }
 
 /// The lines of the record, each once.
@@ -48,7 +63,18 @@ fn summary(record: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::summary;
+    use super::{split_long, summary};
+
+    #[test]
+    fn long_forms_are_asked_for_in_front_of_what_cargo_is_given() {
+        let [long, other] = ["--long", "--lib"].map(Into::into);
+        assert_eq!(split_long(&[long, other]), (true, &["--lib".into()][..]));
+        assert_eq!(
+            split_long(&["--lib".into()]),
+            (false, &["--lib".into()][..])
+        );
+        assert_eq!(split_long(&[]), (false, &[][..]));
+    }
 
     #[test]
     fn each_skip_counts_once() {

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use fabtests::{fi_info, output};
+use fabtests::fi_info;
+use selvedge_bench::output;
 
 fn main() -> ExitCode {
     let args = match fi_info::parse(std::env::args_os()) {

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use fabtests::{fi_strerror, output};
+use fabtests::fi_strerror;
+use selvedge_bench::output;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -8,14 +8,14 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use selvedge_bench::clock::Clock;
+use selvedge_bench::fabric::BenchOrder;
+use selvedge_bench::pair::Side;
+use selvedge_bench::timing::{Timing, stream};
 use selvedge_bmi::Posted;
 
 use super::Station;
 use super::station::{Purpose, Room};
-use crate::clock::Clock;
-use crate::fabric::BenchOrder;
-use crate::pair::Side;
-use crate::timing::{Timing, stream};
 
 pub(super) fn run(
     station: &Station,

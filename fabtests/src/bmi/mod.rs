@@ -1,4 +1,4 @@
-//! Benchmarks over BMI: the loops of [`crate::fabric`] step by step, with BMI's calls.
+//! Benchmarks over BMI: the loops of [`selvedge_bench::fabric`] step by step, with BMI's calls.
 //!
 //! Expected messages only: `tagged_pingpong` and `tagged_bw`. Posts are those of the C interface,
 //! which name memory by its address.
@@ -7,28 +7,27 @@ mod bandwidth;
 mod pingpong;
 pub mod posts;
 pub mod requests;
-mod run_delay;
 mod station;
 
 use anyhow::bail;
+use selvedge_bench::clock::Clock;
+use selvedge_bench::fabric::{Bench, BenchOrder, OpenOrder};
+use selvedge_bench::pair::Side;
+use selvedge_bench::pair::role::Backend;
+use selvedge_bench::timing::Timing;
 
-pub use station::Station;
+use station::Station;
 
-use crate::clock::Clock;
-use crate::fabric::{Bench, BenchOrder};
-use crate::pair::Side;
-use crate::timing::Timing;
-
-/// Takes one side's part in a run, as [`crate::fabric::run`].
+/// Opens BMI in place of an endpoint.
 ///
 /// # Errors
-/// What BMI says; that there is no such benchmark over BMI.
-pub fn run(
-    station: &mut Station,
-    side: Side,
-    clock: Clock,
-    order: BenchOrder,
-) -> anyhow::Result<Timing> {
+/// What BMI says.
+pub fn open(order: &OpenOrder) -> anyhow::Result<Box<dyn Backend>> {
+    Ok(Box::new(Station::open(order)?))
+}
+
+/// Takes one side's part in a run, as [`selvedge_bench::fabric::run`].
+fn run(station: &Station, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
     match order.bench {
         Bench::TaggedPingpong => pingpong::run(station, side, clock, order),
         Bench::TaggedBw => bandwidth::run(station, side, clock, order),

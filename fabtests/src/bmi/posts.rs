@@ -13,7 +13,7 @@ use nix::unistd::gettid;
 use selvedge_bmi::{Addr, Bmi, Completion, Config, ContextId, Post, Posted, Refused};
 use serde::Serialize;
 
-use super::run_delay::RunDelay;
+use crate::schedstat::SchedStat;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -184,14 +184,20 @@ impl Shared {
     fn post(&self, poster: usize, end: Instant) -> anyhow::Result<Vec<Took>> {
         let outstanding = &self.outstanding[poster];
         self.register(poster);
-        let delay = self.run_delay()?;
+        let threads = self.threads()?;
+        let delay = || {
+            threads
+                .iter()
+                .map(|it| it.read().run_delay)
+                .sum::<Duration>()
+        };
         let mut took = Vec::new();
         while Instant::now() < end {
             while outstanding.load(Ordering::Relaxed) + 2 > OUTSTANDING && Instant::now() < end {
                 thread::sleep(PAUSE);
             }
             outstanding.fetch_add(2, Ordering::Relaxed);
-            let mut delayed = delay.read();
+            let mut delayed = delay();
             for post in [Self::post_recv, Self::post_send] {
                 let start = Instant::now();
                 let posted = post(self, poster)?;
@@ -201,7 +207,7 @@ impl Shared {
                     delay: Duration::ZERO,
                 };
                 if one.time >= SLOW {
-                    one.delay = delay.read().saturating_sub(delayed);
+                    one.delay = delay().saturating_sub(delayed);
                     delayed += one.delay;
                 }
                 took.push(one);
@@ -218,15 +224,16 @@ impl Shared {
         self.threads[thread].store(gettid().as_raw(), Ordering::Relaxed);
     }
 
-    /// The delay of all threads that post and test: each may hold the lock that a post waits for.
-    fn run_delay(&self) -> anyhow::Result<RunDelay> {
+    /// All threads that post and test: each may hold the lock that a post waits for.
+    fn threads(&self) -> anyhow::Result<Vec<SchedStat>> {
         let threads = self.threads.iter().map(|thread| {
             while thread.load(Ordering::Relaxed) == 0 {
                 thread::sleep(PAUSE);
             }
-            thread.load(Ordering::Relaxed)
+            SchedStat::of(thread.load(Ordering::Relaxed))
         });
-        RunDelay::of(threads).context("the scheduler's statistics")
+        let threads: Result<_, _> = threads.collect();
+        threads.context("the scheduler's statistics")
     }
 
     fn post_recv(&self, poster: usize) -> Result<Posted<Completion>, Refused> {

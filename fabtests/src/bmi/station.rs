@@ -7,14 +7,17 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use selvedge::{Iov, IovMut};
+use selvedge_bench::buffer::Pages;
+use selvedge_bench::clock::Clock;
+use selvedge_bench::fabric::{BenchOrder, OpenOrder, Opened};
+use selvedge_bench::pair::Side;
+use selvedge_bench::pair::role::Backend;
+use selvedge_bench::timing::Timing;
 use selvedge_bmi::{Addr, Bmi, Config, ContextId, Memory, Post, Posted};
-
-use crate::buffer::Pages;
-use crate::fabric::{OpenOrder, Opened};
 
 /// An open instance and its peer.
 #[derive(Debug)]
-pub struct Station {
+pub(super) struct Station {
     pub(super) bmi: Bmi,
     pub(super) context: ContextId,
     peer: Addr,
@@ -64,10 +67,7 @@ pub(super) enum Purpose {
 
 impl Station {
     /// Opens an instance that the other process can find.
-    ///
-    /// # Errors
-    /// What BMI says.
-    pub fn open(order: &OpenOrder) -> anyhow::Result<Self> {
+    pub(super) fn open(order: &OpenOrder) -> anyhow::Result<Self> {
         let provider = order.provider.clone().unwrap_or_else(|| "shm".to_owned());
         let begin = Instant::now();
         let config = Config::server(&format!("{provider}://localhost"));
@@ -82,25 +82,6 @@ impl Station {
             special: order.special,
             open_ns: begin.elapsed().as_nanos() as u64,
         })
-    }
-
-    /// Describes it. What is sent at once is up to BMI.
-    pub fn describe(&self) -> Opened {
-        Opened {
-            provider: self.provider.clone(),
-            address: self.url.clone(),
-            inject_size: 0,
-            open_ns: self.open_ns,
-        }
-    }
-
-    /// Names the peer that messages go to.
-    ///
-    /// # Errors
-    /// When the URL names nobody.
-    pub fn set_peer(&mut self, url: &str) -> anyhow::Result<()> {
-        self.peer = self.bmi.addr_lookup(url)?;
-        Ok(())
     }
 
     /// Buffers of `len` bytes.
@@ -148,5 +129,26 @@ impl Station {
         let post = Post::new(self.peer, &pieces[..], purpose as i32, self.context).with_user(user);
         // SAFETY: passed on from the caller.
         Ok(unsafe { self.bmi.post_recv_raw(&post, |_| ()) }?)
+    }
+}
+
+impl Backend for Station {
+    /// What is sent at once is up to BMI.
+    fn describe(&self) -> Opened {
+        Opened {
+            provider: self.provider.clone(),
+            address: self.url.clone(),
+            inject_size: 0,
+            open_ns: self.open_ns,
+        }
+    }
+
+    fn set_peer(&mut self, url: &str) -> anyhow::Result<()> {
+        self.peer = self.bmi.addr_lookup(url)?;
+        Ok(())
+    }
+
+    fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
+        super::run(self, side, clock, order)
     }
 }

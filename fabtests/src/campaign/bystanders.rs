@@ -4,13 +4,18 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use nix::unistd::gettid;
 
 use super::echo::Echo;
 use super::party::Party;
 use super::report::Row;
+use crate::schedstat::SchedStat;
 
 /// The longest time that an exchange may take, on a machine that others use, too.
 const LONGEST: Duration = Duration::from_millis(500);
+/// The longest time on a processor that both of its threads may need: a thread that does other work
+/// keeps the other one waiting, and both poll. A thread that has no processor needs none.
+const LONGEST_ON_PROCESSORS: Duration = Duration::from_millis(50);
 
 /// The pair: an endpoint of this process, and the target of the attack in a process of its own, which
 /// ends first.
@@ -18,6 +23,7 @@ const LONGEST: Duration = Duration::from_millis(500);
 pub(super) struct Bystanders {
     target: Echo,
     party: Party,
+    threads: [SchedStat; 2],
 }
 
 /// The exchanges of a pair during one attempt.
@@ -26,6 +32,8 @@ pub(super) struct Exchanges {
     count: u64,
     time: Duration,
     longest: Duration,
+    /// The longest time on a processor of the thread that had less of it.
+    longest_on_processors: Duration,
 }
 
 impl Bystanders {
@@ -45,7 +53,13 @@ impl Bystanders {
     /// When they do not connect.
     pub(super) fn connected(mut party: Party, mut target: Echo) -> anyhow::Result<Self> {
         target.exchange(&mut party).context("before the attack")?;
-        Ok(Self { target, party })
+        let statistics = |thread| SchedStat::of(thread).context("the scheduler's statistics");
+        let threads = [statistics(gettid().as_raw())?, statistics(target.pid())?];
+        Ok(Self {
+            target,
+            party,
+            threads,
+        })
     }
 
     /// The address of the target.
@@ -60,18 +74,44 @@ impl Bystanders {
     pub(super) fn exchange_for(&mut self, time: Duration) -> anyhow::Result<Exchanges> {
         let (began, mut exchanges) = (Instant::now(), Exchanges::default());
         while exchanges.count == 0 || began.elapsed() < time {
-            let start = Instant::now();
-            self.target.exchange(&mut self.party)?;
-            exchanges.longest = exchanges.longest.max(start.elapsed());
-            exchanges.count += 1;
+            exchanges.add(self.exchange()?);
         }
         exchanges.time = began.elapsed();
-        let longest = exchanges.longest;
-        ensure!(
-            longest <= LONGEST,
-            "an exchange of an established pair took {longest:?}, {LONGEST:?} are allowed"
-        );
+        let on_processors = exchanges.longest_on_processors;
+        for (what, longest, most) in [
+            ("took", exchanges.longest, LONGEST),
+            (
+                "took both, on processors,",
+                on_processors,
+                LONGEST_ON_PROCESSORS,
+            ),
+        ] {
+            ensure!(
+                longest <= most,
+                "an exchange of an established pair {what} {longest:?}, {most:?} are allowed"
+            );
+        }
         Ok(exchanges)
+    }
+
+    /// One exchange.
+    fn exchange(&mut self) -> anyhow::Result<Exchanges> {
+        let before = self.on_processors();
+        let start = Instant::now();
+        self.target.exchange(&mut self.party)?;
+        let longest = start.elapsed();
+        let both = self.on_processors().into_iter().zip(before);
+        let less = both.map(|(now, before)| now.saturating_sub(before)).min();
+        Ok(Exchanges {
+            count: 1,
+            time: Duration::ZERO,
+            longest,
+            longest_on_processors: less.unwrap_or_default(),
+        })
+    }
+
+    fn on_processors(&self) -> [Duration; 2] {
+        [0, 1].map(|at| self.threads[at].read().on_processor)
     }
 }
 
@@ -81,12 +121,16 @@ impl Exchanges {
         self.count += other.count;
         self.time += other.time;
         self.longest = self.longest.max(other.longest);
+        self.longest_on_processors = self.longest_on_processors.max(other.longest_on_processors);
     }
 
     /// Reports them as figures of a row.
     pub(super) fn report(self, row: &mut Row) {
         let figures = &mut row.figures;
-        figures.insert("longest_exchange_ms", self.longest.as_secs_f64() * 1e3);
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        figures.insert("longest_exchange_ms", ms(self.longest));
+        let on_processors = ms(self.longest_on_processors);
+        figures.insert("longest_exchange_on_processors_ms", on_processors);
         let seconds = self.time.as_secs_f64().max(f64::MIN_POSITIVE);
         figures.insert("exchanges_per_s", self.count as f64 / seconds);
     }

@@ -52,6 +52,11 @@ const MATCH: TagMatch = TagMatch {
 };
 
 impl Echo {
+    /// The number of the process.
+    pub(crate) fn pid(&self) -> i32 {
+        self.actor.pid().as_raw()
+    }
+
     /// Starts the process and waits until it is there.
     ///
     /// # Errors

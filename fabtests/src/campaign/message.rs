@@ -1,9 +1,8 @@
 //! Messages that say which life of which process they belong to, and whether they are whole.
 
 use anyhow::ensure;
+use selvedge_bench::fabric::pattern;
 use serde::{Deserialize, Serialize};
-
-use crate::fabric::pattern;
 
 /// Which message it is: the sender's life and the message's number in it. It is the tag, and the
 /// first word of the message.

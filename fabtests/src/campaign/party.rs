@@ -99,9 +99,9 @@ pub(crate) fn discover(
     params: &[(&str, &str)],
 ) -> Result<Info, selvedge::Error> {
     let params: Params = params.iter().copied().collect();
-    let provider = flaw::planted(&selvedge_shm::PROVIDER);
+    let provider = flaw::planted(Arc::new(&selvedge_shm::PROVIDER));
     let provider = provider.map_err(|e| selvedge::Error::new(Errno::Inval, e.to_string()))?;
-    let registry = Registry::new().with(provider).with_params(params);
+    let registry = Registry::new().with_shared(provider).with_params(params);
     let messages = Caps::MSG | Caps::TAGGED | Caps::SOURCE | Caps::DIRECTED_RECV;
     let caps = messages | Caps::RMA | Caps::ATOMIC;
     let hints = Hints::new().caps(caps).ep_type(EpType::Rdm);

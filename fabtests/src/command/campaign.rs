@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
+use selvedge_bench::table;
 
 use crate::campaign::{self, Campaign, Plan, Report};
-use crate::table;
 
 /// Arguments of `fabtests campaign`.
 #[derive(Clone, Debug, clap::Args)]

@@ -4,15 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use serde_json::json;
+use anyhow::Context as _;
+use selvedge_bench::command::compare::{self, OutcomeArgs};
+use selvedge_bench::comparison::Comparison;
+use selvedge_bench::size::Sizes;
 
-use crate::comparison::stored::Report;
-use crate::comparison::{Comparison, Fencer, Judgement, Terms, Versus, duel, versus};
-use crate::output;
-use crate::size::{self, Sizes};
-use crate::stats::geometric_mean;
-use crate::table::{self, figure};
+use crate::duel::{Fencer, Terms, duel};
 
 /// Arguments of `fabtests compare`.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,54 +47,21 @@ pub struct Args {
     /// Give up after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
-    /// Fail if anything in B certainly takes this many percent longer than in A
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    fail_above: Option<f64>,
-    /// Print one JSON object, and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    outcome: OutcomeArgs,
 }
 
 /// Compares, and prints a table for each benchmark.
 ///
 /// # Errors
-/// When a report cannot be read, or the two have no point in common.
+/// When a report cannot be read, the two have no point in common, or a program fails.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let both = match (&args.program, &args.a, &args.b) {
         (Some(program), ..) => args.duel(program)?,
-        (None, Some(a), Some(b)) => read(a, b)?,
+        (None, Some(a), Some(b)) => compare::read(a, b)?,
         _ => unreachable!("the command line has two files or a program"),
     };
-    let factor = args.fail_above.map(|percent| 1.0 + percent / 100.0);
-    let worse = |point: &&Versus| factor.is_some_and(|factor| point.is_worse_than(factor));
-    let Comparison { a, b, points } = &both;
-    let worse: Vec<_> = points.iter().filter(worse).collect();
-    let text = match args.json {
-        true => {
-            let mean = mean(points);
-            json!({ "a": a, "b": b, "points": points, "geometric_mean": mean }).to_string() + "\n"
-        }
-        false => format!("A: {a}\nB: {b}\n") + &tables(points) + &complaints(&worse),
-    };
-    output::print(&text);
-    Ok(match worse.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
-}
-
-fn read(a: &Path, b: &Path) -> anyhow::Result<Comparison> {
-    let both = versus(&Report::read(a)?, &Report::read(b)?);
-    let (a, b) = (a.display(), b.display());
-    ensure!(
-        !both.points.is_empty(),
-        "{a} and {b} have no benchmark and size in common"
-    );
-    Ok(Comparison {
-        a: format!("{a}, {}", both.a),
-        b: format!("{b}, {}", both.b),
-        ..both
-    })
+    Ok(args.outcome.report(&both))
 }
 
 impl Args {
@@ -142,57 +106,4 @@ fn found(path: &Path, program: &str) -> anyhow::Result<PathBuf> {
     let mut all = [in_folder, path.to_owned()].into_iter().chain(in_path);
     all.find(|path| path.is_file())
         .with_context(|| format!("there is no program {}", path.display()))
-}
-
-fn tables(all: &[Versus]) -> String {
-    let mut text = String::new();
-    for part in all.chunk_by(|one, other| one.what == other.what) {
-        let mut table = table::new(&["size", "A ns", "B ns", "B/A", "95 %", ""]);
-        for point in part {
-            let [low, high] = point.ci;
-            table.add_row([
-                size::text(point.size),
-                figure(point.a_ns),
-                figure(point.b_ns),
-                figure(point.ratio),
-                format!("{} - {}", figure(low), figure(high)),
-                word(point.judgement).to_owned(),
-            ]);
-        }
-        let (what, mean) = (&part[0].what, figure(mean(part)));
-        text += &format!("\n{what}: the time of a message\n{table}\nB/A, geometric mean: {mean}\n");
-    }
-    text
-}
-
-fn mean(points: &[Versus]) -> f64 {
-    let ratios = points.iter().map(|point| point.ratio);
-    geometric_mean(&ratios.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>())
-}
-
-fn word(judgement: Judgement) -> &'static str {
-    match judgement {
-        Judgement::Faster => "faster",
-        Judgement::Slower => "SLOWER",
-        Judgement::Same => "",
-    }
-}
-
-fn complaints(worse: &[&Versus]) -> String {
-    let lines = worse.iter().map(|point| {
-        format!(
-            "too slow: {} of {} takes {} times as long\n",
-            point.what,
-            size::text(point.size),
-            figure(point.ratio)
-        )
-    });
-    lines.collect()
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
-        _ => Err(format!("{text:?} is no number between 0 and 1000")),
-    }
 }

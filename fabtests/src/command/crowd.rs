@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use selvedge_bench::output;
+
 use crate::crowd::{Census, gather, run_member};
-use crate::output;
 
 /// Arguments of `fabtests crowd`.
 #[derive(Clone, Debug, clap::Args)]

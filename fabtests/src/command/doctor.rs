@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use selvedge_bench::output;
+
 use crate::doctor::{Diagnosis, Finding, Verdict, examine, offer, read_offer};
-use crate::output;
 
 /// Arguments of `fabtests doctor`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,21 +1,9 @@
-//! The subcommands of `fabtests`: arguments in, tables or JSON out.
+//! The commands of `fabtests` beside those of `selvedge-bench`: arguments in, tables or JSON out.
 
-pub mod bench;
 pub mod bmi;
 pub mod campaign;
 pub mod compare;
 pub mod crowd;
-mod csv;
 pub mod doctor;
-mod interrupt;
-pub mod limits;
-mod lineup;
-pub mod pingpong;
-mod place;
-pub mod plot;
-mod print;
 pub mod run;
 pub mod shmem;
-mod terminals;
-
-pub use place::PlaceArgs;

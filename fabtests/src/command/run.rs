@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
+use selvedge_bench::output;
 
-use crate::output;
 use crate::suite::catalogue::{self, Wanted};
 use crate::suite::report::{self, Lines};
 use crate::suite::run::{self, Hosts, News, Outcome, Plan};

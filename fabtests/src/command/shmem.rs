@@ -1,6 +1,7 @@
 //! `fabtests shmem`: the operations of a SHMEM library between processes.
 
-use crate::output;
+use selvedge_bench::output;
+
 use crate::shmem::{self, Config, Totals};
 
 /// Arguments of `fabtests shmem`.

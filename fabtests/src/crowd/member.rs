@@ -127,6 +127,7 @@ impl Member {
                 Err(Refused {
                     errno: Errno::Again,
                     buf: again,
+                    ..
                 }) => {
                     buf = again;
                     *open -= self.take(round, done)?;

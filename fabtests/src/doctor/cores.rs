@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use selvedge_bench::cpu::{Placement, allowed, pin};
+
 use super::memory::first_line;
 use super::{Finding, Verdict};
-use crate::cpu::{Placement, allowed, pin};
 
 /// Round trips of a cache line that are measured at once, and how long batches are measured.
 const BATCH: u64 = 200;

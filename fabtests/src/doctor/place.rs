@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use selvedge_bench::cpu::allowed;
+
 use super::memory::first_line;
 use super::{Finding, Verdict};
-use crate::cpu::allowed;
 
 /// Namespaces that are not the machine's own, as far as a process can tell.
 pub(super) fn namespaces() -> Finding {

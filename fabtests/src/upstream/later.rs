@@ -4,9 +4,10 @@
 
 use anyhow::Context as _;
 use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc};
+use selvedge::op::{Compared, Fetched};
 use selvedge::rma::{RmaIov, WriteMsg};
-use selvedge::trigger::{Compared, Done, Fetched, Op, Transfer, Work};
-use selvedge::{Context, OpFlags, msg, tagged};
+use selvedge::trigger::{Action, Done, Work};
+use selvedge::{Context, Op, OpFlags, msg, tagged};
 
 use super::atomics::{Call, Parts};
 use super::ground::{End, Ground};
@@ -50,15 +51,15 @@ impl Ground {
         &self,
         gate: &Count,
         threshold: u64,
-        op: Op<'_>,
+        action: Action<'_>,
     ) -> anyhow::Result<()> {
-        let is_post = matches!(op, Op::Post { .. });
-        anyhow::ensure!(!is_post, "{op:?} is about memory");
+        let is_post = matches!(action, Action::Post { .. });
+        anyhow::ensure!(!is_post, "{action:?} is about memory");
         let cntr = gate.cntr();
         let work = Work {
             cntr,
             threshold,
-            op,
+            action,
         };
         // SAFETY: a counter is no memory.
         unsafe { self.domain().queue_work(&work) }.context("queueing work")?;
@@ -69,15 +70,10 @@ impl Ground {
 impl End {
     /// # Safety
     /// As the post.
-    unsafe fn later(
-        &self,
-        transfer: Transfer<'_>,
-        flags: OpFlags,
-        later: &Later<'_>,
-    ) -> anyhow::Result<()> {
-        let op = Op::Post {
+    unsafe fn later(&self, op: Op<'_>, flags: OpFlags, later: &Later<'_>) -> anyhow::Result<()> {
+        let action = Action::Post {
             ep: &self.ep,
-            transfer,
+            op,
             flags,
             done: later.done,
         };
@@ -85,7 +81,7 @@ impl End {
         let work = Work {
             cntr,
             threshold,
-            op,
+            action,
         };
         // SAFETY: passed on from the caller.
         unsafe { self.ground.domain().queue_work(&work) }.context("queueing work")?;
@@ -106,15 +102,15 @@ impl End {
         let (iov, desc) = lists.read(self, pieces);
         let (dest, context) = (send.dest, Context(send.context));
         let data = send.data.unwrap_or(0);
-        let transfer = match send.tag {
-            None => Transfer::Send(msg::SendMsg {
+        let op = match send.tag {
+            None => Op::Send(msg::SendMsg {
                 iov,
                 desc,
                 dest,
                 context,
                 data,
             }),
-            Some(tag) => Transfer::TaggedSend(tagged::SendMsg {
+            Some(tag) => Op::TaggedSend(tagged::SendMsg {
                 iov,
                 desc,
                 dest,
@@ -124,7 +120,7 @@ impl End {
             }),
         };
         // SAFETY: the memory is of the endpoint's domain (`Lists`), which outlives it.
-        unsafe { self.later(transfer, send.flags, later) }
+        unsafe { self.later(op, send.flags, later) }
     }
 
     /// A receive.
@@ -140,14 +136,14 @@ impl End {
         let mut lists = Lists::default();
         let (iov, desc) = lists.write(self, pieces);
         let (src, context) = (recv.src, Context(recv.context));
-        let transfer = match recv.tag {
-            None => Transfer::Recv(msg::RecvMsg {
+        let op = match recv.tag {
+            None => Op::Recv(msg::RecvMsg {
                 iov,
                 desc,
                 src,
                 context,
             }),
-            Some(tag) => Transfer::TaggedRecv(tagged::RecvMsg {
+            Some(tag) => Op::TaggedRecv(tagged::RecvMsg {
                 iov,
                 desc,
                 src,
@@ -156,7 +152,7 @@ impl End {
             }),
         };
         // SAFETY: as above.
-        unsafe { self.later(transfer, recv.flags, later) }
+        unsafe { self.later(op, recv.flags, later) }
     }
 
     /// A write to a peer's memory.
@@ -171,7 +167,7 @@ impl End {
     ) -> anyhow::Result<()> {
         let mut lists = Lists::default();
         let (iov, desc) = lists.read(self, pieces);
-        let transfer = Transfer::Write(WriteMsg {
+        let op = Op::Write(WriteMsg {
             iov,
             desc,
             dest: access.peer,
@@ -184,7 +180,7 @@ impl End {
             data: access.data.unwrap_or(0),
         });
         // SAFETY: as above.
-        unsafe { self.later(transfer, access.flags, later) }
+        unsafe { self.later(op, access.flags, later) }
     }
 
     /// An atomic of one element.
@@ -223,12 +219,12 @@ impl End {
             iov: &compare,
             desc: &[],
         };
-        let transfer = match call.family {
-            Family::Base => Transfer::Atomic(msg),
-            Family::Fetch => Transfer::FetchAtomic(msg, fetched),
-            Family::Compare => Transfer::CompareAtomic(msg, compared, fetched),
+        let op = match call.family {
+            Family::Base => Op::Atomic(msg),
+            Family::Fetch => Op::FetchAtomic(msg, fetched),
+            Family::Compare => Op::CompareAtomic(msg, compared, fetched),
         };
         // SAFETY: as above: `base` checks whose memory it is.
-        unsafe { self.later(transfer, access.flags, later) }
+        unsafe { self.later(op, access.flags, later) }
     }
 }

@@ -9,6 +9,8 @@ pub mod catalogue;
 mod channel;
 mod connect;
 mod discover;
+#[cfg(test)]
+mod facts;
 mod failure;
 mod functional;
 mod ground;
@@ -162,10 +164,10 @@ const PROGRAMS: &[Program] = programs! {
     "fi_multi_ep" "endpoints of one domain" functional::letters("c:AQ") => functional::multi_ep,
     "fi_multi_mr" "counters of regions" functional::letters("c:V") => functional::multi_mr,
     "fi_rdm_multi_client" "clients, one after the other" functional::letters("RU") => functional::rdm_multi_client,
-    "fi_rdm_multi_domain" "domains of one process" functional::letters("c:") => functional::rdm_multi_domain,
+    "fi_rdm_multi_domain" "domains of one process" functional::letters("c:V") => functional::rdm_multi_domain,
     "fi_rdm_atomic" "atomic operations" functional::letters("Uz:") => functional::rdm_atomic,
     "fi_rdm_rma_event" "counters of the target" functional::letters("") => functional::rdm_rma_event,
-    "fi_resmgmt_test" "queues that are full" functional::letters("d:") => functional::resmgmt_test,
+    "fi_resmgmt_test" "queues that are full" functional::RESOURCES => functional::resmgmt_test,
     "fi_mcast" "a datagram to a group" functional::MULTICAST => functional::mcast,
     "fi_unmap_mem" "pages that change below a buffer" functional::letters("") => functional::unmap_mem,
 
@@ -186,7 +188,7 @@ const PROGRAMS: &[Program] = programs! {
         => multinode_coll::multinode_coll,
 
     "fi_rdm_deferred_wq" "deferred work" functional::DEFERRED => functional::rdm_deferred_wq,
-    "fi_rdm_rma_trigger" "triggered operations" functional::DEFERRED => functional::rdm_rma_trigger,
+    "fi_rdm_rma_trigger" "triggered operations" functional::letters("") => functional::rdm_rma_trigger,
     "fi_rdm_shared_av" "shared address vectors" functional::SHARED_AV => functional::rdm_shared_av,
     "fi_scalable_ep" "scalable endpoints" functional::CONTEXTS => functional::scalable_ep,
     "fi_shared_ctx" "shared contexts" functional::SHARED_CONTEXTS => functional::shared_ctx,
@@ -279,5 +281,5 @@ fn pin(options: &Options) -> anyhow::Result<()> {
         true => options.cores.last(),
         false => options.cores.first(),
     };
-    core.map_or(Ok(()), |core| crate::cpu::pin(*core))
+    core.map_or(Ok(()), |core| selvedge_bench::cpu::pin(*core))
 }

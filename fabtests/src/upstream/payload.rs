@@ -5,10 +5,10 @@
 //! piece's end differs. Receive buffers are poisoned before, and have canaries at both ends.
 
 use anyhow::ensure;
+use selvedge_bench::fabric::pattern;
 
 use super::failure::wrong;
 use super::memory::Memory;
-use crate::fabric::pattern;
 
 /// What no message consists of.
 pub(super) const POISON: u8 = 0xa5;

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::root;
 
 /// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     "src",
     "abi/src",
     "providers/src",
@@ -20,6 +20,7 @@ const SOURCES: [&str; 17] = [
     "util/bmi/src",
     "util/capi/bmi/src",
     "fabtests/src",
+    "fabtests/bench/src",
     "util/cheetah/src",
     "util/capi/cheetah/src",
     "util/capi/fabric/src",

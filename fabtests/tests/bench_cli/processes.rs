@@ -194,5 +194,5 @@ fn is_alive(pid: i32) -> bool {
 }
 
 fn first_core() -> usize {
-    fabtests::cpu::allowed().unwrap()[0]
+    selvedge_bench::cpu::allowed().unwrap()[0]
 }

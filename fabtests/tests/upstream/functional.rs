@@ -1,5 +1,7 @@
 //! The functional programs, with upstream's command lines and more.
 
+use selvedge_testkit::long::part;
+
 use crate::pair::{Running, alone, command, free_port, pair, pair_beside, start, succeed};
 
 fn all_succeed(lines: &[&str]) {
@@ -118,7 +120,7 @@ fn endpoints_share_what_they_may() {
     for sharing in ["", "-A", "-Q", "-A -Q", "-c 9 --threading completion"] {
         all_succeed_beside(&[&format!("fi_multi_ep -v {sharing}")]);
     }
-    all_succeed_beside(&["fi_rdm_multi_domain", "fi_rdm_multi_domain -c 5 -S 100"]);
+    all_succeed_beside(&["fi_rdm_multi_domain", "fi_rdm_multi_domain -c 5 -S 100 -V"]);
 }
 
 #[test]
@@ -128,7 +130,9 @@ fn targets_count_and_queues_fill() {
         "fi_rdm_rma_event -S 100000",
         "fi_resmgmt_test",
         "fi_resmgmt_test -o tagged -I 3000",
-        "fi_resmgmt_test -I 3000 -S 5000",
+        "fi_resmgmt_test -m 3000 -l 5000",
+        "fi_resmgmt_test -t -d -A -S 50 -R 50",
+        "fi_resmgmt_test -T 16 -X 16",
     ]);
 }
 
@@ -193,12 +197,13 @@ fn pages_change_below_a_buffer() {
 
 #[test]
 fn atomics_do_what_they_are_called() {
-    for options in [
-        "-o all -v",
+    let all = [
         "-o min -U -v",
         "-o cswap -z uint64",
         "-o all -v --special",
-    ] {
+        "-o all -v",
+    ];
+    for options in part(&all[..3], &all) {
         let outcomes = pair(&format!("fi_rdm_atomic -I 5 {options} -p shm"));
         succeed(&outcomes);
         for outcome in outcomes {

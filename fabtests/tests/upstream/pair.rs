@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,13 @@ pub(crate) fn command(line: &str) -> Command {
     command
 }
 
+/// Lets one test at a time have processes that spin: where more of them spin than there are cores,
+/// each message takes a time slice.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs one process.
 pub(crate) fn alone(line: &str) -> Outcome {
     outcome(Running(command(line).spawn().unwrap()), line)
@@ -48,6 +56,7 @@ pub(crate) fn pair(line: &str) -> [Outcome; 2] {
 
 /// The same under a name, with variables in the environment.
 pub(crate) fn pair_with(line: &str, name: &str, variables: &[(&str, &str)]) -> [Outcome; 2] {
+    let _turn = turn();
     let start = |line: &str| Running::of(command(line).envs(variables.iter().copied()));
     let server = start(&format!("{line} -B {name}"));
     let client = start(&format!("{line} -P {name} 127.0.0.1"));

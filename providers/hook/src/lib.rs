@@ -10,26 +10,25 @@
 //! `FI_HOOK=trace;fault` has a call pass `trace` first, which sees what `fault` makes of it. Without
 //! the variable a provider's own objects are handed out, and nothing of this is there.
 //!
-//! [`Hooked`] is put around a provider; it wraps every object that is opened from it. What it does
-//! to memory, completions and events is nothing: those of the provider pass through.
+//! [`hooked`] puts the layers around a provider and every object that is opened from it
+//! ([`selvedge_kit::layer`]). What they do to memory, completions and events is nothing: those of the
+//! provider pass through.
 
 #![deny(missing_docs)]
 
 mod call;
 mod endpoint;
-mod events;
 mod fault;
 mod ledger;
 mod objects;
 mod out;
 mod perf;
+mod post;
 mod provider;
 mod queues;
-mod regions;
-mod scalable;
 mod shared;
 mod trace;
 mod watch;
 
 pub use call::CALLS;
-pub use provider::Hooked;
+pub use provider::{Hook, Hooked, hooked};

@@ -1,34 +1,31 @@
-//! Address vectors and counters with hooks.
+//! Hooks around address vectors, counters, event queues, passive and scalable endpoints and regions:
+//! objects of which nothing is kept.
 
-use std::any::Any;
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use selvedge::{Address, AddressVector, Counter, Errno, Error, FiAddr, Result};
+use selvedge::eq::{ErrEntry, Event};
+use selvedge::{
+    Address, AddressVector, Bindings, Counter, Endpoint, Errno, Error, EventQueue, FiAddr, Info,
+    MemoryRegion, MrAccess, PassiveEndpoint, Result, ScalableEndpoint,
+};
+use selvedge_kit::layer::{
+    AvLayer, CntrLayer, EqLayer, Layers as _, PassiveLayer, RegionLayer, ScalableLayer,
+};
 
 use crate::call::Args;
-use crate::provider::{At, unwrapped};
+use crate::endpoint::HookedEndpoint;
+use crate::provider::{At, HookLayers};
 
-pub(crate) struct HookedAv {
-    inner: Arc<dyn AddressVector>,
-    at: At,
-}
-
-impl HookedAv {
-    pub(crate) fn new(inner: Arc<dyn AddressVector>, at: At) -> Self {
-        Self { inner, at }
-    }
-
-    pub(crate) fn inner(av: Arc<dyn AddressVector>) -> Arc<dyn AddressVector> {
-        unwrapped(av, |av| av as &dyn Any, |own: &Self| Arc::clone(&own.inner))
-    }
-}
-
-impl AddressVector for HookedAv {
-    fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
+impl AvLayer for At {
+    fn insert(
+        &self,
+        below: &dyn AddressVector,
+        addrs: &[Address],
+        out: &mut [FiAddr],
+    ) -> Result<usize> {
         let args = |args: &mut Args| {
             args.num("count", addrs.len() as u64);
             if let [addr] = addrs {
@@ -36,15 +33,16 @@ impl AddressVector for HookedAv {
             }
         };
         let gave = |&count: &usize| Some(format!("\"inserted\":{count}"));
-        let run = || self.inner.insert(addrs, out);
-        self.at.gives("av_insert", &args, gave, Ok(0), run)
+        let run = || below.insert(addrs, out);
+        self.gives("av_insert", &args, gave, Ok(0), run)
     }
 
-    fn refusal(&self, addr: &Address) -> Error {
-        self.inner.refusal(addr)
-    }
-
-    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
+    fn insert_service(
+        &self,
+        below: &dyn AddressVector,
+        node: &str,
+        service: &str,
+    ) -> Result<FiAddr, Error> {
         let args = |args: &mut Args| {
             args.text("node", &node).text("service", &service);
         };
@@ -54,12 +52,13 @@ impl AddressVector for HookedAv {
                 format!("inserting node {node:?} with service {service:?} is dropped by a hook");
             Err(Error::new(Errno::Io, what))
         };
-        let run = || self.inner.insert_service(node, service);
-        self.at.gives("av_insertsvc", &args, gave, dropped(), run)
+        let run = || below.insert_service(node, service);
+        self.gives("av_insertsvc", &args, gave, dropped(), run)
     }
 
     fn insert_symmetric(
         &self,
+        below: &dyn AddressVector,
         node: &str,
         nodes: usize,
         service: &str,
@@ -72,84 +71,42 @@ impl AddressVector for HookedAv {
                 .num("services", services as u64);
         };
         let gave = |&count: &usize| Some(format!("\"inserted\":{count}"));
-        let run = || {
-            self.inner
-                .insert_symmetric(node, nodes, service, services, out)
-        };
-        self.at.gives("av_insertsym", &args, gave, Ok(0), run)
+        let run = || below.insert_symmetric(node, nodes, service, services, out);
+        self.gives("av_insertsym", &args, gave, Ok(0), run)
     }
 
-    fn remove(&self, addrs: &[FiAddr]) -> Result {
+    fn remove(&self, below: &dyn AddressVector, addrs: &[FiAddr]) -> Result {
         let args = |args: &mut Args| {
             args.num("count", addrs.len() as u64);
         };
-        let removed = self
-            .at
-            .done("av_remove", &args, || self.inner.remove(addrs));
-        self.at.wanted().names.fetch_add(1, Ordering::Relaxed);
+        let removed = self.done("av_remove", &args, || below.remove(addrs));
+        self.wanted().names.fetch_add(1, Ordering::Relaxed);
         removed
     }
 
-    fn lookup(&self, addr: FiAddr) -> Result<Address> {
+    fn lookup(&self, below: &dyn AddressVector, addr: FiAddr) -> Result<Address> {
         let args = |args: &mut Args| {
             args.num("addr", addr.0);
         };
-        let run = || self.inner.lookup(addr);
-        self.at
-            .gives("av_lookup", &args, |_| None, Err(Errno::Io), run)
+        let run = || below.lookup(addr);
+        self.gives("av_lookup", &args, |_| None, Err(Errno::Io), run)
     }
 
-    fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
+    fn set_user_id(&self, below: &dyn AddressVector, addr: FiAddr, id: FiAddr) -> Result {
         let args = |args: &mut Args| {
             args.num("addr", addr.0).num("id", id.0);
         };
-        let run = || self.inner.set_user_id(addr, id);
-        self.at.done("av_set_user_id", &args, run)
-    }
-
-    fn members(&self) -> Result<Vec<FiAddr>> {
-        self.inner.members()
+        let run = || below.set_user_id(addr, id);
+        self.done("av_set_user_id", &args, run)
     }
 }
 
-impl Drop for HookedAv {
-    fn drop(&mut self) {
-        self.at.close("av_close");
-    }
-}
-
-impl fmt::Debug for HookedAv {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-pub(crate) struct HookedCounter {
-    inner: Arc<dyn Counter>,
-    at: At,
-}
-
-impl HookedCounter {
-    pub(crate) fn new(inner: Arc<dyn Counter>, at: At) -> Self {
-        Self { inner, at }
-    }
-
-    pub(crate) fn inner(cntr: Arc<dyn Counter>) -> Arc<dyn Counter> {
-        unwrapped(
-            cntr,
-            |cntr| cntr as &dyn Any,
-            |own: &Self| Arc::clone(&own.inner),
-        )
-    }
-
+impl At {
     /// A call that cannot fail: a fault there is none.
     fn told<R: Default + fmt::Display>(&self, name: &'static str, run: impl FnOnce() -> R) -> R {
         let gave = |value: &R| Some(format!("\"value\":{value}"));
-        let answer = self
-            .at
-            .gives(name, &|_| {}, gave, Ok::<_, Errno>(R::default()), || {
-                Ok(run())
-            });
+        let dropped = Ok::<_, Errno>(R::default());
+        let answer = self.gives(name, &|_| {}, gave, dropped, || Ok(run()));
         answer.unwrap_or_default()
     }
 
@@ -158,67 +115,135 @@ impl HookedCounter {
             args.num("value", value);
         };
         // As above.
-        let _ = self.at.done(name, &args, || {
+        let _ = self.done(name, &args, || {
             run();
             Ok(())
         });
     }
+
+    fn taken(&self, name: &'static str, run: impl FnOnce() -> Result<Event>) -> Result<Event> {
+        let gave = |event: &Event| Some(format!("\"event\":\"{}\"", kind(event)));
+        self.gives(name, &|_| {}, gave, Err(Errno::Again), run)
+    }
 }
 
-impl Counter for HookedCounter {
-    fn read(&self) -> u64 {
-        self.told("cntr_read", || self.inner.read())
+impl CntrLayer for At {
+    fn read(&self, below: &dyn Counter) -> u64 {
+        self.told("cntr_read", || below.read())
     }
 
-    fn read_err(&self) -> u64 {
-        self.told("cntr_readerr", || self.inner.read_err())
+    fn read_err(&self, below: &dyn Counter) -> u64 {
+        self.told("cntr_readerr", || below.read_err())
     }
 
-    fn add(&self, value: u64) {
-        self.changed("cntr_add", value, || self.inner.add(value));
+    fn add(&self, below: &dyn Counter, value: u64) {
+        self.changed("cntr_add", value, || below.add(value));
     }
 
-    fn add_err(&self, value: u64) {
-        self.changed("cntr_adderr", value, || self.inner.add_err(value));
+    fn add_err(&self, below: &dyn Counter, value: u64) {
+        self.changed("cntr_adderr", value, || below.add_err(value));
     }
 
-    fn set(&self, value: u64) {
-        self.changed("cntr_set", value, || self.inner.set(value));
+    fn set(&self, below: &dyn Counter, value: u64) {
+        self.changed("cntr_set", value, || below.set(value));
     }
 
-    fn set_err(&self, value: u64) {
-        self.changed("cntr_seterr", value, || self.inner.set_err(value));
+    fn set_err(&self, below: &dyn Counter, value: u64) {
+        self.changed("cntr_seterr", value, || below.set_err(value));
     }
 
-    fn is_ready(&self) -> bool {
-        self.inner.is_ready()
-    }
-
-    fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
+    fn wait(&self, below: &dyn Counter, threshold: u64, timeout: Option<Duration>) -> Result {
         let args = |args: &mut Args| {
             args.num("threshold", threshold);
         };
-        let run = || self.inner.wait(threshold, timeout);
-        self.at.done("cntr_wait", &args, run)
-    }
-
-    fn try_wait(&self) -> Result {
-        self.inner.try_wait()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
+        let run = || below.wait(threshold, timeout);
+        self.done("cntr_wait", &args, run)
     }
 }
 
-impl Drop for HookedCounter {
-    fn drop(&mut self) {
-        self.at.close("cntr_close");
+fn kind(event: &Event) -> &'static str {
+    match event {
+        Event::Notify { .. } => "notify",
+        Event::ConnReq { .. } => "connreq",
+        Event::Connected { .. } => "connected",
+        Event::Shutdown { .. } => "shutdown",
+        Event::JoinComplete { .. } => "join_complete",
+        _ => "other",
     }
 }
 
-impl fmt::Debug for HookedCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
+impl EqLayer for At {
+    fn read(&self, below: &dyn EventQueue) -> Result<Event> {
+        self.taken("eq_read", || below.read())
+    }
+
+    fn peek(&self, below: &dyn EventQueue) -> Result<Event> {
+        self.taken("eq_peek", || below.peek())
+    }
+
+    fn read_err(&self, below: &dyn EventQueue) -> Result<ErrEntry> {
+        let gave = |error: &ErrEntry| Some(format!("\"err\":{}", error.errno.as_raw()));
+        let run = || below.read_err();
+        self.gives("eq_readerr", &|_| {}, gave, Err(Errno::Again), run)
+    }
+
+    fn write(&self, below: &dyn EventQueue, event: Event) -> Result {
+        self.done("eq_write", &|_| {}, || below.write(event))
+    }
+
+    fn wait(&self, below: &dyn EventQueue, timeout: Option<Duration>) -> Result<Event> {
+        self.taken("eq_sread", || below.wait(timeout))
+    }
+}
+
+impl PassiveLayer for At {
+    fn listen(&self, below: &dyn PassiveEndpoint) -> Result {
+        self.done("listen", &|_| {}, || below.listen())
+    }
+
+    fn set_address(&self, below: &dyn PassiveEndpoint, addr: &Address) -> Result<(), Error> {
+        let args = |args: &mut Args| {
+            args.text("addr", addr);
+        };
+        self.open("setname", &args, || below.set_address(addr))
+    }
+
+    fn reject(&self, below: &dyn PassiveEndpoint, handle: u64, data: &[u8]) -> Result {
+        let args = |args: &mut Args| {
+            args.num("len", data.len() as u64);
+        };
+        self.done("reject", &args, || below.reject(handle, data))
+    }
+}
+
+impl ScalableLayer for At {
+    fn context(
+        &self,
+        below: &dyn ScalableEndpoint,
+        index: usize,
+        info: &Info,
+        bind: Bindings,
+    ) -> Result<Arc<dyn Endpoint>, Error> {
+        let at = self.another("ep_close");
+        let args = |args: &mut Args| {
+            args.num("index", index as u64);
+        };
+        let open = |bind| at.open("context", &args, || below.context(index, info, bind));
+        Ok(HookedEndpoint::open(&at, info, bind, open)?)
+    }
+}
+
+impl RegionLayer for At {
+    fn bind_counter(
+        &self,
+        below: &dyn MemoryRegion,
+        cntr: &Arc<dyn Counter>,
+        what: MrAccess,
+    ) -> Result<(), Error> {
+        let cntr = HookLayers::counter(cntr);
+        let args = |args: &mut Args| {
+            args.num("key", below.key()).num("what", what.bits());
+        };
+        self.open("mr_bind", &args, || below.bind_counter(&cntr, what))
     }
 }

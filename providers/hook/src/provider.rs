@@ -2,319 +2,266 @@
 
 #![expect(unsafe_code, reason = "a domain around a domain")]
 
-use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
-use selvedge::info::{Offer, RxAttr, Version};
-use selvedge::trigger::{Done, Op, Ticket, Work};
+use selvedge::info::RxAttr;
+use selvedge::trigger::{Ticket, Work};
 use selvedge::{
-    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Counters, Domain, Endpoint,
-    EpOption, EpOptionName, Error, EventQueue, Fabric, Info, IovMut, LateBindings, MemoryRegion,
-    MrMode, OtherName, PassiveEndpoint, Provider, Query, Result, ScalableEndpoint, SharedReceives,
-    alloc, atomic, av, cntr, collective, cq, eq, mr, param,
+    AddressVector, Allocation, Bindings, CompletionQueue, Counter, Domain, Endpoint, Error,
+    EventQueue, Fabric, Info, IovMut, MemoryRegion, PassiveEndpoint, Provider, Result,
+    ScalableEndpoint, SharedReceives, alloc, av, cntr, cq, eq, mr,
+};
+use selvedge_kit::layer::{
+    Around, DomainLayer, FabricLayer, LayeredProvider, Layers, ObjectLayer, ProviderLayer,
 };
 
 use crate::call::{Args, Failure, Hooks};
 use crate::endpoint::HookedEndpoint;
-use crate::events::{HookedEq, HookedPassive, KNOWN};
-use crate::objects::{HookedAv, HookedCounter};
 use crate::queues::HookedQueue;
-use crate::regions::HookedRegion;
-use crate::scalable::HookedScalable;
 use crate::shared::HookedShared;
 use crate::watch::Wanted;
 
 /// A provider whose objects have what `FI_HOOK` asks for around them.
+pub type Hooked = LayeredProvider<&'static dyn Provider, Hook>;
+
+/// Puts hooks around a provider.
+pub const fn hooked(provider: &'static dyn Provider) -> Hooked {
+    Hooked::new(provider, Hook)
+}
+
+/// The layer around a provider.
 #[derive(Debug)]
-pub struct Hooked {
-    inner: &'static dyn Provider,
+pub struct Hook;
+
+impl ObjectLayer for Hook {
+    // A provider is bound to nothing.
+    type Layers = ();
 }
 
-impl Hooked {
-    /// Puts hooks around a provider.
-    pub const fn new(inner: &'static dyn Provider) -> Self {
-        Self { inner }
-    }
+/// The layers around its objects.
+pub(crate) struct HookLayers;
+
+impl Layers for HookLayers {
+    type Cq = HookedQueue;
+    type Cntr = At;
+    type Av = At;
+    type Eq = At;
+    type Srx = HookedShared;
+    type Endpoint = HookedEndpoint;
 }
 
-impl Provider for Hooked {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn version(&self) -> Version {
-        self.inner.version()
-    }
-
-    fn other_names(&self) -> &'static [OtherName] {
-        self.inner.other_names()
-    }
-
-    fn params(&self) -> &'static [param::Spec] {
-        self.inner.params()
-    }
-
-    fn is_on(&self, params: &param::Params) -> bool {
-        self.inner.is_on(params)
-    }
-
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
-        self.inner.getinfo(query)
-    }
-
-    fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
+impl ProviderLayer for Hook {
+    fn fabric(&self, below: &dyn Provider, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
         let Some(hooks) = Hooks::of(info.params())? else {
-            return self.inner.fabric(info);
+            return below.fabric(info);
         };
-        let at = hooks.at();
-        let what = |args: &mut Args| {
+        let at = hooks.at("fabric_close");
+        let args = |args: &mut Args| {
             args.text("provider", &info.fabric_attr.prov_name)
                 .text("name", &info.fabric_attr.name);
         };
-        let inner = at.open("fabric", &what, || self.inner.fabric(info))?;
-        Ok(Arc::new(HookedFabric { inner, at }))
+        let fabric = at.open("fabric", &args, || below.fabric(info))?;
+        Ok(Around::new(fabric, at))
     }
 }
 
-struct HookedFabric {
-    inner: Arc<dyn Fabric>,
-    at: At,
-}
-
-impl Fabric for HookedFabric {
-    fn domain(&self, info: &Info) -> Result<Arc<dyn Domain>, Error> {
-        let at = self.at.another();
-        let what = |args: &mut Args| {
+impl FabricLayer for At {
+    fn domain(&self, below: &dyn Fabric, info: &Info) -> Result<Arc<dyn Domain>, Error> {
+        let at = self.another("domain_close");
+        let args = |args: &mut Args| {
             args.text("name", &info.domain_attr.name);
         };
-        let inner = at.open("domain", &what, || self.inner.domain(info))?;
+        let domain = at.open("domain", &args, || below.domain(info))?;
         let info = info.clone();
-        Ok(Arc::new(HookedDomain { inner, at, info }))
+        Ok(Around::new(domain, HookedDomain { at, info }))
     }
 
-    fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        let at = self.at.another();
-        let what = |args: &mut Args| {
+    fn eq(&self, below: &dyn Fabric, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
+        let args = |args: &mut Args| {
             args.num("size", attr.size as u64);
         };
-        let inner = at.open("eq_open", &what, || self.inner.eq(attr))?;
-        Ok(Arc::new(HookedEq::new(inner, at)))
+        Ok(self.opened(("eq_open", "eq_close"), &args, || below.eq(attr))?)
     }
 
     fn passive_endpoint(
         &self,
+        below: &dyn Fabric,
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
-        let at = self.at.another();
-        let eq = HookedEq::inner(eq);
-        let open = || self.inner.passive_endpoint(info, eq);
-        let inner = at.open("passive_ep", &|_| {}, open)?;
-        let passive = Arc::new(HookedPassive::new(inner, at));
-        KNOWN.add_passive(&passive);
+        let open = || below.passive_endpoint(info, HookLayers::event_queue(&eq));
+        let passive = self.opened(("passive_ep", ""), &|_| {}, open)?;
+        passive.name_in_events();
         Ok(passive)
     }
 }
 
-impl Drop for HookedFabric {
-    fn drop(&mut self) {
-        self.at.close("fabric_close");
-    }
-}
-
-impl fmt::Debug for HookedFabric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
+/// A domain's place.
 struct HookedDomain {
-    inner: Arc<dyn Domain>,
     at: At,
     /// What it was opened with.
     info: Info,
 }
 
-// SAFETY: queues, endpoints and regions are the inner domain's; what is around them leaves out
+impl ObjectLayer for HookedDomain {
+    type Layers = HookLayers;
+
+    fn close(&self) {
+        self.at.close();
+    }
+}
+
+// SAFETY: queues, endpoints and regions are the domain's below; what is around them leaves out
 // entries, if a fault says so, and adds none.
-unsafe impl Domain for HookedDomain {
-    fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        let at = self.at.another();
-        let what = |args: &mut Args| {
+unsafe impl DomainLayer for HookedDomain {
+    fn cq(&self, below: &dyn Domain, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
+        let at = self.at.another("cq_close");
+        let args = |args: &mut Args| {
             args.num("size", attr.size as u64);
         };
-        let inner = at.open("cq_open", &what, || self.inner.cq(attr))?;
-        Ok(Arc::new(HookedQueue::new(inner, at)))
+        let queue = at.open("cq_open", &args, || below.cq(attr))?;
+        Ok(Around::new(queue, HookedQueue::new(at)))
     }
 
-    fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
-        let at = self.at.another();
-        let inner = at.open("cntr_open", &|_| {}, || self.inner.cntr(attr))?;
-        Ok(Arc::new(HookedCounter::new(inner, at)))
+    fn cntr(&self, below: &dyn Domain, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
+        let calls = ("cntr_open", "cntr_close");
+        Ok(self.at.opened(calls, &|_| {}, || below.cntr(attr))?)
     }
 
-    fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
-        let at = self.at.another();
-        let inner = at.open("av_open", &|_| {}, || self.inner.av(attr))?;
-        Ok(Arc::new(HookedAv::new(inner, at)))
+    fn av(&self, below: &dyn Domain, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
+        let calls = ("av_open", "av_close");
+        Ok(self.at.opened(calls, &|_| {}, || below.av(attr))?)
     }
 
-    fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        let at = self.at.another();
-        let what = |args: &mut Args| {
+    fn endpoint(
+        &self,
+        below: &dyn Domain,
+        info: &Info,
+        bind: Bindings,
+    ) -> Result<Arc<dyn Endpoint>, Error> {
+        let at = self.at.another("ep_close");
+        let args = |args: &mut Args| {
             args.text("type", &info.ep_attr.ep_type);
         };
-        let open = |bind| at.open("endpoint", &what, || self.inner.endpoint(info, bind));
+        let open = |bind| at.open("endpoint", &args, || below.endpoint(info, bind));
         Ok(HookedEndpoint::open(&at, info, bind, open)?)
     }
 
-    fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
-        self.inner.option(info, name)
+    fn scalable_endpoint(
+        &self,
+        below: &dyn Domain,
+        info: &Info,
+    ) -> Result<Arc<dyn ScalableEndpoint>, Error> {
+        let calls = ("scalable_ep", "scalable_ep_close");
+        let open = || below.scalable_endpoint(info);
+        Ok(self.at.opened(calls, &|_| {}, open)?)
     }
 
-    fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
-        let at = self.at.another();
-        let open = || self.inner.scalable_endpoint(info);
-        let inner = at.open("scalable_ep", &|_| {}, open)?;
-        Ok(Arc::new(HookedScalable::new(inner, at)))
-    }
-
-    fn mr_mode(&self) -> MrMode {
-        self.inner.mr_mode()
-    }
-
-    #[expect(unsafe_code, reason = "the caller's promise about the memory")]
     unsafe fn reg(
         &self,
+        below: &dyn Domain,
         region: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
-        let what = |args: &mut Args| {
+        let args = |args: &mut Args| {
             let len: usize = region.iter().map(|piece| piece.len).sum();
             args.num("len", len as u64).num("key", attr.requested_key);
         };
         // SAFETY: passed on from the caller.
-        let reg = || unsafe { self.inner.reg(region, attr) };
-        let inner = self.at.open("mr_reg", &what, reg)?;
-        Ok(Arc::new(HookedRegion::new(inner, self.at.another())))
+        let reg = || unsafe { below.reg(region, attr) };
+        let region = self.at.open("mr_reg", &args, reg)?;
+        Ok(Around::new(region, self.at.another("mr_close")))
     }
 
-    fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
-        let what = |args: &mut Args| {
+    fn alloc(
+        &self,
+        below: &dyn Domain,
+        len: usize,
+        attr: &alloc::Attr,
+    ) -> Result<Arc<dyn Allocation>, Error> {
+        let args = |args: &mut Args| {
             args.num("len", len as u64);
         };
-        let alloc = || self.inner.alloc(len, attr);
-        let inner = self.at.open("alloc", &what, alloc)?;
-        Ok(Arc::new(HookedRegion::new(inner, self.at.another())))
+        let memory = self.at.open("alloc", &args, || below.alloc(len, attr))?;
+        Ok(Around::new(memory, self.at.another("mr_close")))
     }
 
-    fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        let at = self.at.another();
-        let inner = at.open("srx_context", &|_| {}, || self.inner.srx(attr))?;
-        Ok(Arc::new(HookedShared::open(inner, at, &self.info, attr)?))
+    fn srx(&self, below: &dyn Domain, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
+        let at = self.at.another("srx_close");
+        let receives = at.open("srx_context", &|_| {}, || below.srx(attr))?;
+        let layer = HookedShared::open(at, &self.info, attr)?;
+        Ok(Around::new(receives, layer))
     }
 
-    #[expect(unsafe_code, reason = "the caller's promise about the memory")]
-    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
-        let own = |cntr: &Arc<dyn Counter>| HookedCounter::inner(Arc::clone(cntr));
-        let cntr = own(work.cntr);
-        let queue = |op| {
-            let work = Work {
-                cntr: &cntr,
-                threshold: work.threshold,
-                op,
-            };
-            let what = |args: &mut Args| {
-                args.num("threshold", work.threshold);
-            };
-            // SAFETY: passed on from the caller.
-            let run = || unsafe { self.inner.queue_work(&work) };
-            self.at.open("queue_work", &what, run)
+    unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<Ticket, Error> {
+        let args = |args: &mut Args| {
+            args.num("threshold", work.threshold);
         };
-        match work.op {
-            Op::Set(at, value) => queue(Op::Set(&own(at), value)),
-            Op::Add(at, value) => queue(Op::Add(&own(at), value)),
-            Op::Post {
-                ep,
-                transfer,
-                flags,
-                done,
-            } => {
-                let told = match done {
-                    Done::Counter(Some(cntr)) => Some(own(cntr)),
-                    _ => None,
-                };
-                queue(Op::Post {
-                    ep: &HookedEndpoint::inner(ep),
-                    transfer,
-                    flags,
-                    done: match done {
-                        Done::Counter(_) => Done::Counter(told.as_ref()),
-                        Done::Endpoint => Done::Endpoint,
-                    },
-                })
-            }
-        }
+        HookLayers::work(work, |work| {
+            // SAFETY: passed on from the caller.
+            let queue = || unsafe { below.queue_work(work) };
+            self.at.open("queue_work", &args, queue)
+        })
     }
 
-    fn cancel_work(&self, ticket: Ticket) -> Result {
-        self.at
-            .done("cancel_work", &|_| {}, || self.inner.cancel_work(ticket))
+    fn cancel_work(&self, below: &dyn Domain, ticket: Ticket) -> Result {
+        let cancel = || below.cancel_work(ticket);
+        self.at.done("cancel_work", &|_| {}, cancel)
     }
 
-    fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
-        let cntr = cntr.map(|cntr| HookedCounter::inner(Arc::clone(cntr)));
-        let run = || self.inner.flush_work(cntr.as_ref());
-        self.at.done("flush_work", &|_| {}, run)
-    }
-
-    fn query_atomic(
-        &self,
-        family: atomic::Family,
-        datatype: atomic::Datatype,
-        op: atomic::Op,
-    ) -> Result<atomic::Attr> {
-        self.inner.query_atomic(family, datatype, op)
-    }
-
-    fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
-        self.inner.query_collective(query)
+    fn flush_work(&self, below: &dyn Domain, cntr: Option<&Arc<dyn Counter>>) -> Result {
+        let flush = || below.flush_work(cntr.map(HookLayers::counter).as_ref());
+        self.at.done("flush_work", &|_| {}, flush)
     }
 }
 
-impl Drop for HookedDomain {
-    fn drop(&mut self) {
-        self.at.close("domain_close");
-    }
-}
-
-impl fmt::Debug for HookedDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-/// An object's place: its hooks, and its number.
+/// An object's place: its hooks, and its number. It is the layer around objects of which nothing else
+/// is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct At {
     hooks: Arc<Hooks>,
     number: u64,
+    /// The name of the call that closes the object; empty if no hook is told.
+    close: &'static str,
 }
 
 impl Hooks {
     /// The place of a new object.
-    pub(crate) fn at(self: &Arc<Self>) -> At {
+    fn at(self: &Arc<Self>, close: &'static str) -> At {
         At {
             hooks: Arc::clone(self),
             number: self.number(),
+            close,
+        }
+    }
+}
+
+impl ObjectLayer for At {
+    type Layers = HookLayers;
+
+    fn close(&self) {
+        if !self.close.is_empty() {
+            self.hooks.close(self.close, self.number);
         }
     }
 }
 
 impl At {
-    pub(crate) fn another(&self) -> Self {
-        self.hooks.at()
+    /// The place of an object that is opened from this one.
+    pub(crate) fn another(&self, close: &'static str) -> Self {
+        self.hooks.at(close)
+    }
+
+    /// Opens an object and puts hooks around it, of which nothing else is kept.
+    fn opened<T: ?Sized>(
+        &self,
+        (name, close): (&'static str, &'static str),
+        args: &dyn Fn(&mut Args),
+        open: impl FnOnce() -> Result<Arc<T>, Error>,
+    ) -> Result<Arc<Around<T, Self>>, Error> {
+        let at = self.another(close);
+        let below = at.open(name, args, open)?;
+        Ok(Around::new(below, at))
     }
 
     pub(crate) const fn number(&self) -> u64 {
@@ -363,56 +310,5 @@ impl At {
     ) -> Result<R, E> {
         self.hooks
             .call((name, self.number), args, gave, || dropped, run)
-    }
-
-    pub(crate) fn close(&self, name: &'static str) {
-        self.hooks.close(name, self.number);
-    }
-}
-
-/// What an endpoint is bound to, without hooks.
-pub(crate) fn unhooked(mut bind: Bindings) -> Bindings {
-    bind.tx_cq = HookedQueue::inner(bind.tx_cq);
-    bind.rx_cq = HookedQueue::inner(bind.rx_cq);
-    bind.av = bind.av.map(HookedAv::inner);
-    bind.eq = bind.eq.map(HookedEq::inner);
-    bind.srx = bind.srx.map(HookedShared::inner);
-    bind.cntrs = unhooked_cntrs(bind.cntrs);
-    bind
-}
-
-/// As [`unhooked`], for what an open endpoint is bound to.
-pub(crate) fn unhooked_late(late: LateBindings) -> LateBindings {
-    let queue = |(cq, is_selective)| (HookedQueue::inner(cq), is_selective);
-    LateBindings {
-        tx_cq: late.tx_cq.map(queue),
-        rx_cq: late.rx_cq.map(queue),
-        cntrs: unhooked_cntrs(late.cntrs),
-    }
-}
-
-fn unhooked_cntrs(mut cntrs: Counters) -> Counters {
-    for cntr in [
-        &mut cntrs.send,
-        &mut cntrs.recv,
-        &mut cntrs.read,
-        &mut cntrs.write,
-        &mut cntrs.remote_read,
-        &mut cntrs.remote_write,
-    ] {
-        *cntr = cntr.take().map(HookedCounter::inner);
-    }
-    cntrs
-}
-
-/// The object inside of one with hooks; itself if it has none.
-pub(crate) fn unwrapped<T: ?Sized, F: Any>(
-    object: Arc<T>,
-    as_any: impl Fn(&T) -> &dyn Any,
-    inner: impl Fn(&F) -> Arc<T>,
-) -> Arc<T> {
-    match as_any(&object).downcast_ref::<F>() {
-        Some(hooked) => inner(hooked),
-        None => object,
     }
 }

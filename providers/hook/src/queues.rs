@@ -1,43 +1,32 @@
-//! Completion queues with hooks.
+//! Hooks around completion queues.
 
-use std::any::Any;
-use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionQueue, Errno, FiAddr, Result};
+use selvedge_kit::layer::{Around, CqLayer, ObjectLayer};
 
 use crate::call::Args;
 use crate::ledger::Ledger;
-use crate::provider::{At, unwrapped};
+use crate::provider::{At, HookLayers};
 
 pub(crate) struct HookedQueue {
-    inner: Arc<dyn CompletionQueue>,
     at: At,
     /// What is open, if anybody wants to know.
     ledger: Option<Arc<Ledger>>,
 }
 
 impl HookedQueue {
-    pub(crate) fn new(inner: Arc<dyn CompletionQueue>, at: At) -> Self {
+    pub(crate) fn new(at: At) -> Self {
         let ledger = at.wanted().is_any().then(Arc::default);
-        Self { inner, at, ledger }
+        Self { at, ledger }
     }
 
     /// What is open at a queue.
-    pub(crate) fn ledger(queue: &Arc<dyn CompletionQueue>) -> Option<Arc<Ledger>> {
-        let own = (&**queue as &dyn Any).downcast_ref::<Self>()?;
-        own.ledger.clone()
-    }
-
-    pub(crate) fn inner(queue: Arc<dyn CompletionQueue>) -> Arc<dyn CompletionQueue> {
-        unwrapped(
-            queue,
-            |queue| queue as &dyn Any,
-            |own: &Self| Arc::clone(&own.inner),
-        )
+    pub(crate) fn ledger(queue: &dyn CompletionQueue) -> Option<Arc<Ledger>> {
+        let own = Around::<_, Self>::of(queue)?;
+        own.layer().ledger.clone()
     }
 
     fn read_by(
@@ -59,29 +48,43 @@ impl HookedQueue {
     }
 }
 
-impl CompletionQueue for HookedQueue {
-    fn read(&self, out: &mut [Entry]) -> Result<usize> {
-        self.read_by("cq_read", out, |out| self.inner.read(out))
+impl ObjectLayer for HookedQueue {
+    type Layers = HookLayers;
+
+    fn close(&self) {
+        self.at.close();
+    }
+}
+
+impl CqLayer for HookedQueue {
+    fn read(&self, below: &dyn CompletionQueue, out: &mut [Entry]) -> Result<usize> {
+        self.read_by("cq_read", out, |out| below.read(out))
     }
 
-    fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        self.read_by("cq_readfrom", out, |out| self.inner.read_from(out, src))
+    fn read_from(
+        &self,
+        below: &dyn CompletionQueue,
+        out: &mut [Entry],
+        src: &mut [FiAddr],
+    ) -> Result<usize> {
+        self.read_by("cq_readfrom", out, |out| below.read_from(out, src))
     }
 
-    fn read_ready(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        self.read_by("cq_readready", out, |out| self.inner.read_ready(out, src))
+    fn read_ready(
+        &self,
+        below: &dyn CompletionQueue,
+        out: &mut [Entry],
+        src: &mut [FiAddr],
+    ) -> Result<usize> {
+        self.read_by("cq_readready", out, |out| below.read_ready(out, src))
     }
 
-    fn is_ready(&self) -> bool {
-        self.inner.is_ready()
-    }
-
-    fn read_err(&self) -> Result<ErrEntry> {
+    fn read_err(&self, below: &dyn CompletionQueue) -> Result<ErrEntry> {
         let gave = |error: &ErrEntry| {
             let (errno, context) = (error.errno.as_raw(), error.entry.context.0);
             Some(format!("\"err\":{errno},\"context\":{context}"))
         };
-        let run = || self.inner.read_err();
+        let run = || below.read_err();
         let error = self
             .at
             .gives("cq_readerr", &|_| {}, gave, Err(Errno::Again), run)?;
@@ -91,31 +94,20 @@ impl CompletionQueue for HookedQueue {
         Ok(error)
     }
 
-    fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
-        self.read_by("cq_sread", out, |out| self.inner.wait(out, timeout))
+    fn wait(
+        &self,
+        below: &dyn CompletionQueue,
+        out: &mut [Entry],
+        timeout: Option<Duration>,
+    ) -> Result<usize> {
+        self.read_by("cq_sread", out, |out| below.wait(out, timeout))
     }
 
-    fn signal(&self) -> Result {
-        self.at.done("cq_signal", &|_| {}, || self.inner.signal())
+    fn signal(&self, below: &dyn CompletionQueue) -> Result {
+        self.at.done("cq_signal", &|_| {}, || below.signal())
     }
 
-    fn try_wait(&self) -> Result {
-        self.at.done("trywait", &|_| {}, || self.inner.try_wait())
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-}
-
-impl Drop for HookedQueue {
-    fn drop(&mut self) {
-        self.at.close("cq_close");
-    }
-}
-
-impl fmt::Debug for HookedQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
+    fn try_wait(&self, below: &dyn CompletionQueue) -> Result {
+        self.at.done("trywait", &|_| {}, || below.try_wait())
     }
 }

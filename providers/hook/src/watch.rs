@@ -11,12 +11,14 @@ use selvedge::{
     AddressVector, Bindings, CompletionQueue, Context, Error, FiAddr, Info, LateBindings, OpFlags,
     Result,
 };
+use selvedge_kit::layer::{Around, Layers};
 use selvedge_kit::sight::calls::{Call, Calls};
 use selvedge_kit::sight::latency::{Latency, Row};
 use selvedge_kit::sight::{Settings, Timed, crash, name_of, now};
 
 use crate::ledger::{Ledger, Open};
-use crate::objects::HookedAv;
+use crate::post::Post;
+use crate::provider::HookLayers;
 use crate::queues::HookedQueue;
 
 /// What is kept of every endpoint of a fabric.
@@ -63,39 +65,6 @@ impl Totals {
     }
 }
 
-/// A post.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Post<'a> {
-    pub(crate) name: &'static str,
-    /// What it is timed as, if it completes.
-    pub(crate) what: Option<Timed>,
-    pub(crate) len: usize,
-    pub(crate) peer: FiAddr,
-    pub(crate) context: Context,
-    pub(crate) flags: OpFlags,
-    pub(crate) tag: u64,
-    pub(crate) key: u64,
-    /// What it is about where that is no peer.
-    pub(crate) about: &'a str,
-}
-
-impl Post<'_> {
-    /// One that says nothing but its name.
-    pub(crate) const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            what: None,
-            len: 0,
-            peer: FiAddr::UNSPEC,
-            context: Context(0),
-            flags: OpFlags::empty(),
-            tag: 0,
-            key: 0,
-            about: "",
-        }
-    }
-}
-
 /// One direction of an endpoint.
 #[derive(Debug)]
 struct Side {
@@ -108,7 +77,7 @@ struct Side {
 impl Side {
     fn of(queue: &Arc<dyn CompletionQueue>, is_selective: bool, defaults: OpFlags) -> Self {
         Self {
-            ledger: RwLock::new(HookedQueue::ledger(queue)),
+            ledger: RwLock::new(HookedQueue::ledger(&**queue)),
             is_selective: AtomicBool::new(is_selective),
             defaults,
         }
@@ -122,7 +91,7 @@ impl Side {
     /// The endpoint is bound to another queue.
     fn bind(&self, (queue, is_selective): &(Arc<dyn CompletionQueue>, bool)) {
         let mut ledger = self.ledger.write().unwrap_or_else(PoisonError::into_inner);
-        *ledger = HookedQueue::ledger(queue);
+        *ledger = HookedQueue::ledger(&**queue);
         self.is_selective.store(*is_selective, Ordering::Relaxed);
     }
 
@@ -162,7 +131,10 @@ impl Bound {
         Self {
             tx: Side::of(&bind.tx_cq, bind.tx_selective, info.tx_attr.op_flags),
             rx: Side::of(&bind.rx_cq, bind.rx_selective, info.rx_attr.op_flags),
-            av: bind.av.clone().map(HookedAv::inner),
+            av: bind
+                .av
+                .as_ref()
+                .map(Around::<_, <HookLayers as Layers>::Av>::below),
         }
     }
 
@@ -235,7 +207,7 @@ impl Watch {
             let peer = if post.about.is_empty() {
                 &*peer
             } else {
-                post.about
+                &*post.about
             };
             calls.begin(&Call {
                 name: post.name,

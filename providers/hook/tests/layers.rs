@@ -18,12 +18,12 @@ use selvedge::{
     FiAddr, Hints, Info, Iov, IovMut, MrAccess, OpFlags, Registry, SharedReceives, TagMatch,
     TaggedExt as _, alloc, av, cntr, cq, eq, tagged,
 };
-use selvedge_hook::Hooked;
+use selvedge_hook::{Hooked, hooked};
 use selvedge_kit::sight::calls::SeenCalls;
 use selvedge_kit::sight::layout::{CALLS_WORDS, FILE};
 
-static SHM: Hooked = Hooked::new(&selvedge_shm::PROVIDER);
-static TCP: Hooked = Hooked::new(&selvedge_tcp::PROVIDER);
+static SHM: Hooked = hooked(&selvedge_shm::PROVIDER);
+static TCP: Hooked = hooked(&selvedge_tcp::PROVIDER);
 
 /// The environment of one test, with a file of its own.
 struct Place {

@@ -311,7 +311,7 @@ mod tests {
     use std::sync::Weak;
     use std::thread;
 
-    use selvedge::trigger::{Op, Work};
+    use selvedge::trigger::{Action, Work};
     use selvedge::wait;
 
     use super::*;
@@ -412,11 +412,11 @@ mod tests {
     fn queue(gate: &Arc<Cntr>, threshold: u64, sum: &Arc<Cntr>, works: &Arc<Works>) {
         let domain = sum.domain.clone();
         let [at, sum] = [gate, sum].map(|cntr| Arc::clone(cntr) as Arc<dyn Counter>);
-        let (cntr, op) = (&at, Op::Add(&sum, 1));
+        let (cntr, action) = (&at, Action::Add(&sum, 1));
         let work = Work {
             cntr,
             threshold,
-            op,
+            action,
         };
         let item = Item::new(&work, works.ticket(), &domain, 0, None).unwrap();
         gate.work.add(item, works);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use selvedge::info::{Progress, RxAttr, Threading};
-use selvedge::trigger::{Op, Ticket, Work};
+use selvedge::trigger::{Action, Ticket, Work};
 use selvedge::{
     Bindings, CompletionQueue, Counter, Endpoint, Errno, Error, Info, Result, SharedReceives, cntr,
     cq,
@@ -187,11 +187,11 @@ impl Base {
         self.check_birth()?;
         self.groups
             .check_span(&self.id, "work that waits", "FI_TRIGGER")?;
-        work::check(&work.op, self)?;
+        work::check(&work.action, self)?;
         let cntr = counter::own(&self.id, "counter of work that waits", work.cntr)?;
-        let ledger = match &work.op {
-            Op::Post { ep, .. } => Some(work::own_ledger::<E>(&self.id, ep)?),
-            Op::Set(..) | Op::Add(..) => None,
+        let ledger = match &work.action {
+            Action::Post { ep, .. } => Some(work::own_ledger::<E>(&self.id, ep)?),
+            Action::Set(..) | Action::Add(..) => None,
         };
         let works = self.opened().works(self.auto.as_ref())?;
         let ticket = works.ticket();

@@ -25,9 +25,11 @@
 //! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
 //! | [`shell::Shell`] | what every endpoint has around its state: its lock, what drives it, its end |
+//! | [`StoredOp`] | an operation with lists of its own, to be posted later |
 //! | [`Ledger`] | who is told of deferred work |
 //! | [`sight::Page`] | what an endpoint lets other processes see of it |
 //! | [`Report`] | how an operation is told of when it is over |
+//! | [`layer::Around`] | an object around another of its kind: a layer says what it changes |
 //! | [`coll::open`] | collectives, for every endpoint with tagged messages |
 //! | [`complaint::complain`] | warnings that peers can cause, rationed |
 //! | [`inherit::Uninherited`] | a descriptor that forked children do not get |
@@ -57,6 +59,7 @@ pub mod eq;
 mod identity;
 pub mod inherit;
 pub mod ip;
+pub mod layer;
 pub mod lock;
 pub mod mr;
 pub mod places;
@@ -66,6 +69,7 @@ pub mod sep;
 pub mod shell;
 pub mod sight;
 pub mod srx;
+mod stored_op;
 pub mod wait;
 pub mod weak_list;
 mod work;
@@ -74,4 +78,5 @@ pub use auto::{Auto, offer_progress};
 pub use ep::{Drivers, Ep, RemoteCounters, own_av, own_eq, own_srx};
 pub use identity::{DomainId, FabricId, OfDomain};
 pub use report::Report;
+pub use stored_op::StoredOp;
 pub use work::{Ledger, Owing};

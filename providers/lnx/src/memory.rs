@@ -3,180 +3,31 @@
 
 #![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
 
-use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
-use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
-use selvedge::{Atomic, CompletionFlags, Context, Desc, Errno, FiAddr, Iov, OpFlags, Result, Rma};
-use selvedge_kit::Report;
-use selvedge_kit::atomic::{Kernel, query};
+use selvedge::atomic::{self, AtomicMsg, Attr, Datatype, Family, Ioc, RmaIoc};
+use selvedge::rma::{RmaIov, WriteMsg};
+use selvedge::{CompletionFlags, Context, Errno, FiAddr, Iov, Op, OpFlags, Result};
+use selvedge_kit::atomic::query;
+use selvedge_kit::{Report, one_sided_as_ops};
 
 use crate::endpoint::Endpoint;
 use crate::post::{IOV_LIMIT, TX_FLAGS};
 use crate::state::{Op as Under, State};
 
-const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);
-const READ: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::READ);
-
 /// Flags of what is injected: the endpoint's defaults decide when it is counted.
 const INJECT: OpFlags = OpFlags::INJECT.union(OpFlags::DEFAULT);
 
-/// A post on the link of its peer: the link's endpoint, the peer's index and our context there, and
-/// the resolved flags.
-type Post<'a> = &'a dyn Fn(&dyn selvedge::Endpoint, FiAddr, Context, OpFlags) -> Result;
+one_sided_as_ops!(impl Rma for Endpoint);
 
-impl Rma for Endpoint {
-    unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
-        let len = sum(msg.iov.iter().map(|piece| piece.len));
-        let report = report(READ, msg.context, flags, len);
-        self.access(
-            msg.src,
-            msg.iov.len(),
-            report,
-            &|link, src, context, flags| {
-                let msg = ReadMsg {
-                    src,
-                    context,
-                    desc: &[],
-                    ..*msg
-                };
-                // SAFETY: passed on from the caller, who hears of the end when the link has told us.
-                unsafe { link.readmsg(&msg, flags) }
-            },
-        )
-    }
-
-    unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
-        let len = sum(msg.iov.iter().map(|piece| piece.len));
-        let report = report(WRITE, msg.context, flags, len);
-        self.access(
-            msg.dest,
-            msg.iov.len(),
-            report,
-            &|link, dest, context, flags| {
-                let msg = WriteMsg {
-                    dest,
-                    context,
-                    desc: &[],
-                    ..*msg
-                };
-                // SAFETY: as above.
-                unsafe { link.writemsg(&msg, flags) }
-            },
-        )
-    }
-
-    fn inject_write(
-        &self,
-        buf: &[u8],
-        dest: FiAddr,
-        addr: u64,
-        key: u64,
-        data: Option<u64>,
-    ) -> Result {
-        let flags = match data {
-            Some(_) => INJECT | OpFlags::REMOTE_CQ_DATA,
-            None => INJECT,
-        };
-        let len = buf.len();
-        self.access(
-            dest,
-            1,
-            injected(WRITE, flags, len),
-            &|link, dest, context, flags| {
-                let msg = WriteMsg {
-                    iov: &[Iov::new(buf)],
-                    desc: &[],
-                    dest,
-                    rma_iov: &[RmaIov { addr, len, key }],
-                    context,
-                    data: data.unwrap_or(0),
-                };
-                // SAFETY: `buf` is borrowed for the whole call, and with `INJECT` the link has copied it
-                // when the call ends.
-                unsafe { link.writemsg(&msg, flags) }
-            },
-        )
-    }
-}
-
-impl Atomic for Endpoint {
-    unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
-        let (count, report) = change(Family::Base, msg, flags)?;
-        self.access(msg.dest, count, report, &|link, dest, context, flags| {
-            let msg = at(msg, dest, context);
-            // SAFETY: passed on from the caller, who hears of the end when the link has told us.
-            unsafe { link.atomicmsg(&msg, flags) }
-        })
-    }
-
-    unsafe fn fetch_atomicmsg(
-        &self,
-        msg: &AtomicMsg<'_>,
-        result: &[IocMut],
-        _result_desc: &[Desc],
-        flags: OpFlags,
-    ) -> Result {
-        let (count, report) = change(Family::Fetch, msg, flags)?;
-        let count = count.max(result.len());
-        self.access(msg.dest, count, report, &|link, dest, context, flags| {
-            let msg = at(msg, dest, context);
-            // SAFETY: as above.
-            unsafe { link.fetch_atomicmsg(&msg, result, &[], flags) }
-        })
-    }
-
-    unsafe fn compare_atomicmsg(
-        &self,
-        msg: &AtomicMsg<'_>,
-        compare: &[Ioc],
-        _compare_desc: &[Desc],
-        result: &[IocMut],
-        _result_desc: &[Desc],
-        flags: OpFlags,
-    ) -> Result {
-        let (count, report) = change(Family::Compare, msg, flags)?;
-        let count = count.max(result.len()).max(compare.len());
-        self.access(msg.dest, count, report, &|link, dest, context, flags| {
-            let msg = at(msg, dest, context);
-            // SAFETY: as above.
-            unsafe { link.compare_atomicmsg(&msg, compare, &[], result, &[], flags) }
-        })
-    }
-
-    fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
-        let kernel = query(Family::Base, target.datatype, target.op)?;
-        if !buf.len().is_multiple_of(kernel.size()) {
-            return Err(Errno::Inval);
+one_sided_as_ops! {
+    impl Atomic for Endpoint {
+        fn valid(&self, family: Family, datatype: Datatype, op: atomic::Op) -> Result<Attr> {
+            let state = self.shell.lock()?;
+            let [near, far] = state.links.each_ref().map(|link| {
+                let endpoint = link.endpoint();
+                endpoint.valid(family, datatype, op)
+            });
+            Ok(smaller(near?, far?))
         }
-        let count = buf.len() / kernel.size();
-        let rma_iov = [RmaIoc {
-            addr: target.addr,
-            count,
-            key: target.key,
-        }];
-        let report = injected(kernel.sent(), INJECT, buf.len());
-        self.access(target.dest, 1, report, &|link, dest, context, flags| {
-            let msg = AtomicMsg {
-                iov: &[Ioc::from_raw(buf.as_ptr().cast(), count)],
-                desc: &[],
-                dest,
-                rma_iov: &rma_iov,
-                datatype: target.datatype,
-                op: target.op,
-                context,
-                data: 0,
-            };
-            // SAFETY: as for `inject_write`.
-            unsafe { link.atomicmsg(&msg, flags) }
-        })
-    }
-
-    fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-        let state = self.shell.lock()?;
-        let [near, far] = state.links.each_ref().map(|link| {
-            let endpoint = link.endpoint();
-            endpoint.valid(family, datatype, op)
-        });
-        Ok(smaller(near?, far?))
     }
 }
 
@@ -189,7 +40,70 @@ pub(crate) fn smaller(near: Attr, far: Attr) -> Attr {
 }
 
 impl Endpoint {
-    fn access(&self, peer: FiAddr, pieces: usize, mut report: Report, post: Post<'_>) -> Result {
+    /// Posts a one-sided operation. What is injected is a post of the link's that has copied its bytes
+    /// when the call ends.
+    ///
+    /// # Safety
+    /// As [`Op::post`].
+    unsafe fn post(&self, op: &Op<'_>, flags: OpFlags) -> Result {
+        match *op {
+            Op::InjectWrite {
+                buf,
+                dest,
+                addr,
+                key,
+                data,
+            } => {
+                let len = buf.len();
+                let flags = match data {
+                    Some(_) => INJECT | OpFlags::REMOTE_CQ_DATA,
+                    None => INJECT,
+                };
+                let op = Op::Write(WriteMsg {
+                    iov: &[Iov::new(buf)],
+                    desc: &[],
+                    dest,
+                    rma_iov: &[RmaIov { addr, len, key }],
+                    context: Context::default(),
+                    data: data.unwrap_or(0),
+                });
+                let (pieces, report) = injected(&op, flags)?;
+                // SAFETY: `buf` is borrowed for the whole call.
+                unsafe { self.access(&op, pieces, report) }
+            }
+            Op::InjectAtomic { buf, target } => {
+                let kernel = query(Family::Base, target.datatype, target.op)?;
+                if !buf.len().is_multiple_of(kernel.size()) {
+                    return Err(Errno::Inval);
+                }
+                let count = buf.len() / kernel.size();
+                let op = Op::Atomic(AtomicMsg {
+                    iov: &[Ioc::from_raw(buf.as_ptr().cast(), count)],
+                    desc: &[],
+                    dest: target.dest,
+                    rma_iov: &[RmaIoc {
+                        addr: target.addr,
+                        count,
+                        key: target.key,
+                    }],
+                    datatype: target.datatype,
+                    op: target.op,
+                    context: Context::default(),
+                    data: 0,
+                });
+                let (pieces, report) = injected(&op, INJECT)?;
+                // SAFETY: as above.
+                unsafe { self.access(&op, pieces, report) }
+            }
+            _ => {
+                let (pieces, report) = reported(op, flags)?;
+                // SAFETY: passed on from the caller.
+                unsafe { self.access(op, pieces, report) }
+            }
+        }
+    }
+
+    unsafe fn access(&self, op: &Op<'_>, pieces: usize, mut report: Report) -> Result {
         if !TX_FLAGS.contains(report.flags) {
             return Err(Errno::BadFlags);
         }
@@ -201,13 +115,14 @@ impl Endpoint {
         if report.flags.contains(OpFlags::INJECT) && report.len > self.inject_size {
             return Err(Errno::MsgSize);
         }
-        let peer = state.peer_at(peer)?;
-        state.access(peer, report, post)
+        let peer = state.peer_at(op.peer())?;
+        // SAFETY: passed on from the caller.
+        unsafe { state.access(peer, report, op) }
     }
 }
 
 impl State {
-    fn access(&mut self, peer: usize, report: Report, post: Post<'_>) -> Result {
+    unsafe fn access(&mut self, peer: usize, report: Report, op: &Op<'_>) -> Result {
         self.check_room(peer, &report)?;
         self.greet(peer)?;
         let (link, at) = (self.peers[peer].link, self.peers[peer].at);
@@ -215,7 +130,9 @@ impl State {
         // The earlier ones are over when a fence gets here.
         let flags = report.flags.difference(OpFlags::FENCE) | OpFlags::COMPLETION;
         let endpoint = self.links[link].endpoint();
-        post(endpoint, at, Context(key as u64), flags)?;
+        let op = on_link(*op, at, Context(key as u64));
+        // SAFETY: passed on from the caller, who hears of the end when the link has told us.
+        unsafe { op.post(endpoint, flags)? };
         self.ops.insert(Under::Access(peer, report));
         self.peers[peer].busy += 1;
         self.hot = link;
@@ -223,44 +140,73 @@ impl State {
     }
 }
 
-fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -> Report {
-    Report {
+/// The same for a peer of a link.
+fn on_link(mut op: Op<'_>, peer: FiAddr, context: Context) -> Op<'_> {
+    match &mut op {
+        Op::Read(msg) => (msg.src, msg.desc) = (peer, &[]),
+        Op::Write(msg) => (msg.dest, msg.desc) = (peer, &[]),
+        Op::Atomic(msg) => (msg.dest, msg.desc) = (peer, &[]),
+        Op::FetchAtomic(msg, to) => (msg.dest, msg.desc, to.desc) = (peer, &[], &[]),
+        Op::CompareAtomic(msg, with, to) => {
+            (msg.dest, msg.desc) = (peer, &[]);
+            (with.desc, to.desc) = (&[], &[]);
+        }
+        _ => {}
+    }
+    op.with_context(context)
+}
+
+/// How many pieces of local memory an operation names, and how it is told of.
+fn reported(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
+    let (what, pieces, len) = match op {
+        Op::Read(msg) => (
+            op.kind(),
+            msg.iov.len(),
+            sum(msg.iov.iter().map(|it| it.len)),
+        ),
+        Op::Write(msg) => (
+            op.kind(),
+            msg.iov.len(),
+            sum(msg.iov.iter().map(|it| it.len)),
+        ),
+        Op::Atomic(msg) => change(Family::Base, msg, 0)?,
+        Op::FetchAtomic(msg, to) => change(Family::Fetch, msg, to.iov.len())?,
+        Op::CompareAtomic(msg, with, to) => {
+            change(Family::Compare, msg, to.iov.len().max(with.iov.len()))?
+        }
+        _ => return Err(Errno::NoSys),
+    };
+    let report = Report {
         what,
-        context,
+        context: op.context(),
         flags,
         completes: true,
         len,
-    }
+    };
+    Ok((pieces, report))
 }
 
-fn injected(what: CompletionFlags, flags: OpFlags, len: usize) -> Report {
-    Report {
-        completes: false,
-        ..report(what, Context::default(), flags, len)
-    }
+fn injected(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
+    let (pieces, mut report) = reported(op, flags)?;
+    report.completes = false;
+    Ok((pieces, report))
 }
 
-/// How an atomic is told of, and how many pieces its operands have.
-fn change(family: Family, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result<(usize, Report)> {
-    let kernel: Kernel = query(family, msg.datatype, msg.op)?;
+/// What the completion of an atomic says that it was, the pieces of its longest list, of which `others`
+/// are those beside the operands, and its bytes.
+fn change(
+    family: Family,
+    msg: &AtomicMsg<'_>,
+    others: usize,
+) -> Result<(CompletionFlags, usize, usize)> {
+    let kernel = query(family, msg.datatype, msg.op)?;
     let count = sum(msg.rma_iov.iter().map(|target| target.count));
     let len = count.checked_mul(kernel.size()).ok_or(Errno::MsgSize)?;
-    let pieces = if kernel.has_operand() {
-        msg.iov.len()
-    } else {
-        0
+    let operands = match kernel.has_operand() {
+        true => msg.iov.len(),
+        false => 0,
     };
-    Ok((pieces, report(kernel.sent(), msg.context, flags, len)))
-}
-
-/// The same for a peer of a link.
-fn at<'a>(msg: &AtomicMsg<'a>, dest: FiAddr, context: Context) -> AtomicMsg<'a> {
-    AtomicMsg {
-        dest,
-        context,
-        desc: &[],
-        ..*msg
-    }
+    Ok((kernel.sent(), operands.max(others), len))
 }
 
 fn sum(counts: impl Iterator<Item = usize>) -> usize {

@@ -39,48 +39,17 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable)
 )]
 
-mod arrivals;
 mod atomic;
-mod av;
-mod choice;
-mod cma;
-mod cmd;
-mod config;
-mod contact;
-mod control;
-mod directory;
-mod discard;
-mod domain;
+mod connect;
 mod endpoint;
-mod exchange;
-mod exports;
-mod intake;
-mod lane;
-mod last_words;
-mod liveness;
-mod loss;
-mod mappings;
-mod more;
-mod mr;
-mod msg;
-mod name;
-mod packet;
-mod parking;
-mod peer;
+mod matching;
+mod memory;
+mod peers;
 mod progress;
-mod proto;
 mod provider;
-mod reach;
-mod receive;
-mod rendezvous;
 mod rma;
-mod sight;
 pub mod smr;
-mod special;
-mod state;
-mod stores;
-mod user;
-mod usual;
+mod transfers;
 
 pub use endpoint::Endpoint;
 pub use provider::Shm;

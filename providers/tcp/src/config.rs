@@ -17,6 +17,9 @@ pub(crate) const CONTROL: &str = "selvedge::tcp::ep_ctrl";
 /// The most operations that may be outstanding, or said to be posted.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
 
+/// The largest inject that a program may ask for. Every endpoint serves atomics of this size.
+pub(crate) const LARGEST_INJECT: usize = 1 << 20;
+
 /// Every parameter, with its default and what it does.
 pub(crate) static PARAMS: &[Spec] = &[
     Spec::text(
@@ -53,7 +56,7 @@ pub(crate) static PARAMS: &[Spec] = &[
         4096,
         "largest injected message, and largest atomic, in bytes",
     )
-    .within(64, 1 << 20),
+    .within(64, LARGEST_INJECT),
     Spec::size(
         "FI_TCP_MAX_SAVED_SIZE",
         usize::MAX,
@@ -73,6 +76,11 @@ pub(crate) static PARAMS: &[Spec] = &[
         "FI_TCP_CONNECT_TIMEOUT",
         Duration::from_secs(5),
         "how long the network may take to connect, and a stranger to say who it is",
+    ),
+    Spec::time(
+        "FI_TCP_ANSWER_TIMEOUT",
+        Duration::ZERO,
+        "how long a peer may leave a connection that its host has taken unanswered; 0s for any time",
     ),
     Spec::time(
         "FI_TCP_PEER_TIMEOUT",
@@ -167,6 +175,8 @@ pub(crate) struct Config {
     pub(crate) eager_size: usize,
     pub(crate) unexpected_size: usize,
     pub(crate) connect_timeout: Duration,
+    /// Zero where there is no limit.
+    pub(crate) answer_timeout: Duration,
     pub(crate) peer_timeout: Duration,
     pub(crate) strangers: usize,
     pub(crate) requests: usize,
@@ -177,6 +187,8 @@ pub(crate) struct Config {
     pub(crate) tls: Option<Identity>,
     /// The endpoint's, which is no parameter.
     pub(crate) key: AuthKey,
+    /// Whether operations with one peer complete in the order of their posts: the endpoint's, too.
+    pub(crate) is_strict: bool,
 }
 
 /// A hundred years: clocks do not count to every time that can be written.
@@ -190,11 +202,25 @@ impl Config {
     pub(crate) fn keyed(self, info: &Info) -> Result<Self, Error> {
         let key = AuthKey::of(info)?;
         let tx_size = self.tx_size.max(info.tx_attr.size).min(LONGEST_QUEUE);
+        let inject_size = self.inject_size.max(info.tx_attr.inject_size);
         Ok(Self {
             key,
             tx_size,
+            inject_size: inject_size.min(LARGEST_INJECT),
+            is_strict: info.tx_attr.comp_order != 0,
             ..self
         })
+    }
+
+    /// How long after its beginning a wait for a first answer is looked at again, when it has taken
+    /// `waited`: when the network's time is up, then at intervals that double, and at the limit.
+    pub(crate) fn silence(&self, waited: Duration) -> Duration {
+        const SHORTEST: Duration = Duration::from_millis(10);
+        let next = (2 * waited).max(self.connect_timeout).max(SHORTEST);
+        match self.answer_timeout {
+            Duration::ZERO => next,
+            limit => next.min(limit),
+        }
     }
 
     /// Whether peers have to show who they are.
@@ -219,6 +245,7 @@ impl Config {
             eager_size: params.size("FI_TCP_MAX_SAVED_SIZE")?,
             unexpected_size: params.size("FI_TCP_UNEXPECTED_SIZE")?,
             connect_timeout: params.time("FI_TCP_CONNECT_TIMEOUT")?.min(LONGEST_WAIT),
+            answer_timeout: params.time("FI_TCP_ANSWER_TIMEOUT")?.min(LONGEST_WAIT),
             peer_timeout: params.time("FI_TCP_PEER_TIMEOUT")?.min(LONGEST_WAIT),
             strangers: params.size("FI_TCP_PENDING")?,
             requests: params.size("FI_TCP_REQUESTS")?,
@@ -231,6 +258,7 @@ impl Config {
             },
             tls: identity(&params)?,
             key: AuthKey::none(),
+            is_strict: false,
         })
     }
 }

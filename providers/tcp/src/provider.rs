@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Offer, Protocol, Version};
+use selvedge::info::{COMP_ORDER_STRICT, EpType, Offer, Protocol, Version};
 use selvedge::{Caps, Error, Info, MsgOrder, OtherName, Provider, Query, Result, param};
 use selvedge_kit::auth::KEY_MAX;
-use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
+use selvedge_kit::ip::{interface, places};
 use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{FabricId, attr, coll};
 
-use crate::config::{Config, LONGEST_QUEUE, PARAMS};
+use crate::config::{Config, LARGEST_INJECT, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
 use crate::endpoint::msg::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
+use crate::wire::hello::DATA_MAX;
 
 /// The tcp provider, for a [`selvedge::Registry`].
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +54,7 @@ impl Provider for Tcp {
                 place.name(&mut info);
                 offer_progress(&mut info.domain_attr, asked);
                 attr::grow_queues(&mut info, query, LONGEST_QUEUE);
+                attr::grow_inject(&mut info, query, LARGEST_INJECT);
                 if ep_type == EpType::Rdm {
                     coll::offer(&mut info);
                 }
@@ -136,6 +138,8 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
     info.tx_attr.msg_order = ORDER;
+    // On request, since an operation that a peer answers then holds up those behind it.
+    info.tx_attr.comp_order = COMP_ORDER_STRICT;
     info.tx_attr.inject_size = config.inject_size;
     info.tx_attr.size = config.tx_size;
     info.tx_attr.iov_limit = IOV_LIMIT;
@@ -144,6 +148,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.rx_attr.caps = rx_caps;
     info.rx_attr.op_flags = RX_DEFAULTS;
     info.rx_attr.msg_order = ORDER;
+    info.rx_attr.comp_order = COMP_ORDER_STRICT;
     info.rx_attr.size = config.rx_size;
     info.rx_attr.iov_limit = IOV_LIMIT;
 
@@ -161,7 +166,7 @@ fn info(ep_type: EpType, config: &Config) -> Info {
 
     let domain = &mut info.domain_attr;
     domain.cq_data_size = 8;
-    domain.max_err_data = ADDRESS_MAX;
+    domain.max_err_data = DATA_MAX;
     let contexts = if ep_type == EpType::Rdm {
         CONTEXTS_MAX
     } else {

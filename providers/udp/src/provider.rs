@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Offer, Protocol, Version};
+use selvedge::info::{COMP_ORDER_STRICT, EpType, Offer, Protocol, Version};
 use selvedge::{AddrFormat, Caps, Error, Info, OpFlags, OtherName, Provider, Query, Result, param};
 use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
 use selvedge_kit::{FabricId, attr, offer_progress};
@@ -73,11 +73,14 @@ fn info(config: &Config) -> Info {
     info.tx_attr.caps = tx_caps;
     info.tx_attr.op_flags = TX_DEFAULTS;
     info.tx_attr.inject_size = config.max_msg_size;
+    // Datagrams leave and are received one after the other.
+    info.tx_attr.comp_order = COMP_ORDER_STRICT;
     info.tx_attr.size = config.tx_size;
     info.tx_attr.iov_limit = IOV_LIMIT;
 
     info.rx_attr.caps = rx_caps;
     info.rx_attr.op_flags = OpFlags::COMPLETION;
+    info.rx_attr.comp_order = COMP_ORDER_STRICT;
     info.rx_attr.size = config.rx_size;
     info.rx_attr.iov_limit = IOV_LIMIT;
 

@@ -5,8 +5,8 @@ use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::atomics::Operands;
-use super::port::{Port, Post};
+use super::port::Port;
+use super::post::{Operands, Post};
 use super::slots::Key;
 use super::told::{After, Task};
 use crate::owned::{Buf, Refused, lock};
@@ -60,17 +60,7 @@ enum Tried {
 
 impl Lane {
     pub(super) fn of(what: Post) -> Self {
-        match what {
-            Post::Send { dest, .. } | Post::Tsend { dest, .. } => Self::To(dest),
-            Post::Atomic(post) => Self::To(post.peer()),
-            Post::Remote(post) => Self::To(post.peer()),
-            Post::Recv { .. }
-            | Post::Trecv { .. }
-            | Post::RecvMulti { .. }
-            | Post::Tpeek { .. }
-            | Post::Tclaim { .. }
-            | Post::Claimed { .. } => Self::Receives,
-        }
+        what.dest().map_or(Self::Receives, Self::To)
     }
 }
 

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::task::{self, Waker};
 
-use super::atomics::{AtomicPost, Operands};
 use super::backlog::{Backlog, Lane};
 use super::claim::Claiming;
 use super::messages::Messages;
 use super::operation::{Operation, Receiving, Sending};
-use super::port::{BATCH, Port, Post};
-use super::remote::{Remote, RemotePost};
+use super::port::{BATCH, Port};
+use super::post::{Operands, Post};
+use super::remote::Remote;
 use super::sleep::Dormitory;
 use super::slots::Key;
 use super::stage::Stage;
 use super::told::{After, Task, deliver};
-use crate::atomic::Target;
+use crate::atomic::{Family, Target};
 use crate::owned::{Buf, Refused};
 use crate::{
-    Address, AddressVector, Domain, EpOption, Errno, Error, FiAddr, Info, Result, ScalableEndpoint,
-    TagMatch, wait,
+    Address, AddressVector, Domain, EpOption, Errno, Error, FiAddr, Info, OpFlags, Result,
+    ScalableEndpoint, TagMatch, wait,
 };
 
 /// An endpoint whose operations are awaited: `ep.send(buf, dest).await`.
@@ -139,26 +139,27 @@ impl AsyncEndpoint {
 
     /// Sends the message in `buf` (fi_send(3)) and gives the buffer back.
     pub fn send(&self, buf: Buf, dest: FiAddr) -> Sending<'_> {
-        let what = Post::Send { dest, data: None };
-        self.sending(what, buf)
+        let (tag, data) = (None, None);
+        self.sending(Post::Send { dest, tag, data }, buf)
     }
 
     /// Sends the message in `buf`, and `data` to the peer's completion (fi_senddata(3)).
     pub fn senddata(&self, buf: Buf, data: u64, dest: FiAddr) -> Sending<'_> {
-        let data = Some(data);
-        self.sending(Post::Send { dest, data }, buf)
+        let (tag, data) = (None, Some(data));
+        self.sending(Post::Send { dest, tag, data }, buf)
     }
 
     /// Receives a message into `buf` (fi_recv(3)), from `src` alone under
     /// [`crate::Caps::DIRECTED_RECV`], or from any peer with [`FiAddr::UNSPEC`].
     pub fn recv(&self, buf: Buf, src: FiAddr) -> Receiving<'_> {
-        self.receiving(Post::Recv { src }, buf)
+        self.receiving(Post::recv(src), buf)
     }
 
     /// Receives messages into `buf`, one behind the other, until little of it is left (fi_recvmsg(3)
     /// with `FI_MULTI_RECV`): see [`super::Endpoint::recv_multi`].
     pub fn recv_multi(&self, buf: Buf, src: FiAddr, tag: Option<TagMatch>) -> Messages<'_> {
-        Messages::new(self, Post::RecvMulti { src, tag }, buf)
+        let flags = OpFlags::MULTI_RECV;
+        Messages::new(self, Post::Recv { src, tag, flags }, buf)
     }
 
     /// Changes an option (fi_setopt(3)).
@@ -171,47 +172,41 @@ impl AsyncEndpoint {
 
     /// Sends the message in `buf` to a receive that accepts `tag` (fi_tsend(3)).
     pub fn tsend(&self, buf: Buf, dest: FiAddr, tag: u64) -> Sending<'_> {
-        let data = None;
-        self.sending(Post::Tsend { dest, tag, data }, buf)
+        let (tag, data) = (Some(tag), None);
+        self.sending(Post::Send { dest, tag, data }, buf)
     }
 
     /// As [`Self::tsend`], with `data` for the peer's completion (fi_tsenddata(3)).
     pub fn tsenddata(&self, buf: Buf, data: u64, dest: FiAddr, tag: u64) -> Sending<'_> {
-        let data = Some(data);
-        self.sending(Post::Tsend { dest, tag, data }, buf)
+        let (tag, data) = (Some(tag), Some(data));
+        self.sending(Post::Send { dest, tag, data }, buf)
     }
 
     /// Receives a message with an accepted tag into `buf` (fi_trecv(3)); `src` as in
     /// [`Self::recv`].
     pub fn trecv(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
-        let tag = tag.into();
-        self.receiving(Post::Trecv { src, tag }, buf)
+        self.receiving(Post::trecv(src, tag.into(), OpFlags::empty()), buf)
     }
 
     /// Looks for the message that [`Self::trecv`] would take (fi_trecvmsg(3) with `FI_PEEK`). `buf`
     /// is not used and comes back, with the tag, data, source and length of the message; it fails
     /// with [`Errno::NoMsg`] when there is none.
     pub fn tpeek(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
-        let (tag, discards) = (tag.into(), false);
-        self.receiving(Post::Tpeek { src, tag, discards }, buf)
+        let flags = OpFlags::PEEK;
+        self.receiving(Post::trecv(src, tag.into(), flags), buf)
     }
 
     /// As [`Self::tpeek`], and drops the message (`FI_DISCARD`).
     pub fn tdiscard(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Receiving<'_> {
-        let (tag, discards) = (tag.into(), true);
-        self.receiving(Post::Tpeek { src, tag, discards }, buf)
+        let flags = OpFlags::PEEK | OpFlags::DISCARD;
+        self.receiving(Post::trecv(src, tag.into(), flags), buf)
     }
 
     /// As [`Self::tpeek`], and sets the message aside (`FI_CLAIM`): no other receive takes it. `buf`
     /// stays with the [`super::Claim`].
     pub fn tclaim(&self, buf: Buf, src: FiAddr, tag: impl Into<TagMatch>) -> Claiming<'_> {
-        let tag = tag.into();
-        Claiming(Operation::new(
-            self,
-            Post::Tclaim { src, tag },
-            Operands::NONE,
-            buf,
-        ))
+        let what = Post::trecv(src, tag.into(), OpFlags::PEEK | OpFlags::CLAIM);
+        Claiming(Operation::new(self, what, Operands::NONE, buf))
     }
 
     /// Sends a copy of `bytes` (fi_inject(3), and fi_injectdata(3) with `data`): no buffer, no
@@ -237,19 +232,19 @@ impl AsyncEndpoint {
     /// Writes the message in `buf` to a peer's memory (fi_write(3)), and gives the buffer back.
     pub fn write(&self, buf: Buf, to: Remote) -> Sending<'_> {
         let data = None;
-        self.sending(Post::Remote(RemotePost::Write { to, data }), buf)
+        self.sending(Post::Write { to, data }, buf)
     }
 
     /// The same, with `data` for a completion of the peer's (fi_writedata(3)).
     pub fn writedata(&self, buf: Buf, data: u64, to: Remote) -> Sending<'_> {
         let data = Some(data);
-        self.sending(Post::Remote(RemotePost::Write { to, data }), buf)
+        self.sending(Post::Write { to, data }, buf)
     }
 
     /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as its length says, and gives
     /// it back.
     pub fn read(&self, buf: Buf, from: Remote) -> Sending<'_> {
-        self.sending(Post::Remote(RemotePost::Read { from }), buf)
+        self.sending(Post::Read { from }, buf)
     }
 
     /// Writes a copy of `bytes` to a peer's memory (fi_inject_write(3), and fi_inject_writedata(3)
@@ -264,7 +259,8 @@ impl AsyncEndpoint {
 
     /// Changes a peer's memory by the operands in `buf` (fi_atomic(3)), and gives the buffer back.
     pub fn atomic(&self, buf: Buf, target: Target) -> Sending<'_> {
-        self.sending(Post::Atomic(AtomicPost::Base { target }), buf)
+        let family = Family::Base;
+        self.sending(Post::Atomic { family, target }, buf)
     }
 
     /// Changes a peer's memory by `operand` (fi_fetch_atomic(3)), and gives `buf` back with what was
@@ -274,7 +270,8 @@ impl AsyncEndpoint {
             operand,
             ..Operands::NONE
         };
-        let what = Post::Atomic(AtomicPost::Fetch { target });
+        let family = Family::Fetch;
+        let what = Post::Atomic { family, target };
         Sending(Operation::new(self, what, operands, buf))
     }
 
@@ -288,7 +285,8 @@ impl AsyncEndpoint {
         target: Target,
     ) -> Sending<'a> {
         let operands = Operands { operand, compare };
-        let what = Post::Atomic(AtomicPost::Compare { target });
+        let family = Family::Compare;
+        let what = Post::Atomic { family, target };
         Sending(Operation::new(self, what, operands, buf))
     }
 
@@ -382,7 +380,7 @@ impl AsyncEndpoint {
     /// Drops what is set aside. If there is no room for that even after a look, it stays until the
     /// endpoint is closed.
     pub(super) fn discard(&self, key: Key, buf: Buf) {
-        let what = Post::Claimed { discards: true };
+        let what = Post::claimed(OpFlags::DISCARD);
         if let Ok(Stage::Claimed(key, buf)) = self.redeem(key, what, buf, Task::Gone) {
             let _ = self.progress();
             let _ = self.redeem(key, what, buf, Task::Gone);

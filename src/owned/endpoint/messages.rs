@@ -6,9 +6,9 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Waker};
 
-use super::atomics::Operands;
 use super::future::AsyncEndpoint;
-use super::port::{Finished, Outcome, Post};
+use super::port::{Finished, Outcome};
+use super::post::{Operands, Post};
 use super::stage::Stage;
 use super::told::Task;
 use crate::owned::{Buf, Failed, Received, lock};

@@ -1,12 +1,12 @@
 //! The endpoint of the safe layer that is polled.
 
-mod atomics;
 mod backlog;
 mod claim;
 mod future;
 mod messages;
 mod operation;
 mod port;
+mod post;
 mod remote;
 mod sleep;
 pub(super) mod slots;
@@ -21,13 +21,12 @@ pub use remote::Remote;
 
 use std::sync::Arc;
 
-use self::atomics::{AtomicPost, Operands};
-use self::port::{Finished, Port, Post};
-use self::remote::RemotePost;
+use self::port::Port;
+use self::post::{Operands, Post};
 use super::{Buf, Completion, Completions, Handle, Refused};
-use crate::atomic::Target;
+use crate::atomic::{Family, Target};
 use crate::{
-    Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, Result,
+    Address, AddressVector, Context, Domain, EpOption, Error, FiAddr, Info, OpFlags, Result,
     ScalableEndpoint, TagMatch, wait,
 };
 
@@ -93,8 +92,8 @@ impl Endpoint {
     /// [`crate::Errno::Again`] when a queue is full: poll and try again. Others as the provider says;
     /// [`crate::Errno::NoSys`] where it has no messages.
     pub fn send(&self, buf: Buf, dest: FiAddr, context: Context) -> Result<Handle, Refused> {
-        let what = Post::Send { dest, data: None };
-        self.post(what, buf, context)
+        let (tag, data) = (None, None);
+        self.post(Post::Send { dest, tag, data }, buf, context)
     }
 
     /// Sends the message in `buf`, and `data` to the peer's completion (fi_senddata(3)).
@@ -108,8 +107,8 @@ impl Endpoint {
         dest: FiAddr,
         context: Context,
     ) -> Result<Handle, Refused> {
-        let data = Some(data);
-        self.post(Post::Send { dest, data }, buf, context)
+        let (tag, data) = (None, Some(data));
+        self.post(Post::Send { dest, tag, data }, buf, context)
     }
 
     /// Receives a message into `buf` (fi_recv(3)), from `src` alone under
@@ -118,7 +117,7 @@ impl Endpoint {
     /// # Errors
     /// As [`Self::send`].
     pub fn recv(&self, buf: Buf, src: FiAddr, context: Context) -> Result<Handle, Refused> {
-        self.post(Post::Recv { src }, buf, context)
+        self.post(Post::recv(src), buf, context)
     }
 
     /// Sends the message in `buf` to a receive that accepts `tag` (fi_tsend(3)).
@@ -132,8 +131,8 @@ impl Endpoint {
         tag: u64,
         context: Context,
     ) -> Result<Handle, Refused> {
-        let data = None;
-        self.post(Post::Tsend { dest, tag, data }, buf, context)
+        let (tag, data) = (Some(tag), None);
+        self.post(Post::Send { dest, tag, data }, buf, context)
     }
 
     /// As [`Self::tsend`], with `data` for the peer's completion (fi_tsenddata(3)).
@@ -148,8 +147,8 @@ impl Endpoint {
         tag: u64,
         context: Context,
     ) -> Result<Handle, Refused> {
-        let data = Some(data);
-        self.post(Post::Tsend { dest, tag, data }, buf, context)
+        let (tag, data) = (Some(tag), Some(data));
+        self.post(Post::Send { dest, tag, data }, buf, context)
     }
 
     /// Receives a message with an accepted tag into `buf` (fi_trecv(3)); `src` as in
@@ -164,8 +163,8 @@ impl Endpoint {
         tag: impl Into<TagMatch>,
         context: Context,
     ) -> Result<Handle, Refused> {
-        let tag = tag.into();
-        self.post(Post::Trecv { src, tag }, buf, context)
+        let what = Post::trecv(src, tag.into(), OpFlags::empty());
+        self.post(what, buf, context)
     }
 
     /// Receives messages into `buf`, one behind the other, until little of it is left (fi_recvmsg(3)
@@ -186,7 +185,8 @@ impl Endpoint {
         tag: Option<TagMatch>,
         context: Context,
     ) -> Result<Handle, Refused> {
-        self.post(Post::RecvMulti { src, tag }, buf, context)
+        let flags = OpFlags::MULTI_RECV;
+        self.post(Post::Recv { src, tag, flags }, buf, context)
     }
 
     /// Looks for the message that [`Self::trecv`] would take (fi_trecvmsg(3) with `FI_PEEK`). `buf`
@@ -202,8 +202,8 @@ impl Endpoint {
         tag: impl Into<TagMatch>,
         context: Context,
     ) -> Result<Handle, Refused> {
-        let (tag, discards) = (tag.into(), false);
-        self.post(Post::Tpeek { src, tag, discards }, buf, context)
+        let flags = OpFlags::PEEK;
+        self.post(Post::trecv(src, tag.into(), flags), buf, context)
     }
 
     /// As [`Self::tpeek`], and drops the message (`FI_DISCARD`).
@@ -217,8 +217,8 @@ impl Endpoint {
         tag: impl Into<TagMatch>,
         context: Context,
     ) -> Result<Handle, Refused> {
-        let (tag, discards) = (tag.into(), true);
-        self.post(Post::Tpeek { src, tag, discards }, buf, context)
+        let flags = OpFlags::PEEK | OpFlags::DISCARD;
+        self.post(Post::trecv(src, tag.into(), flags), buf, context)
     }
 
     /// As [`Self::tpeek`], and sets the message aside (`FI_CLAIM`) for [`Self::recv_claimed`] or
@@ -233,8 +233,8 @@ impl Endpoint {
         tag: impl Into<TagMatch>,
         context: Context,
     ) -> Result<Handle, Refused> {
-        let tag = tag.into();
-        self.post(Post::Tclaim { src, tag }, buf, context)
+        let flags = OpFlags::PEEK | OpFlags::CLAIM;
+        self.post(Post::trecv(src, tag.into(), flags), buf, context)
     }
 
     /// Receives the message that was claimed by the call that gave this handle, into `buf`.
@@ -243,7 +243,7 @@ impl Endpoint {
     /// As [`Self::send`]; [`crate::Errno::NoMsg`] for a handle whose claim has not completed, has
     /// found nothing, or was used before.
     pub fn recv_claimed(&self, claim: Handle, buf: Buf, context: Context) -> Result<(), Refused> {
-        let what = Post::Claimed { discards: false };
+        let what = Post::claimed(OpFlags::empty());
         self.port.redeem(claim.0, what, buf, context)
     }
 
@@ -258,7 +258,7 @@ impl Endpoint {
         buf: Buf,
         context: Context,
     ) -> Result<(), Refused> {
-        let what = Post::Claimed { discards: true };
+        let what = Post::claimed(OpFlags::DISCARD);
         self.port.redeem(claim.0, what, buf, context)
     }
 
@@ -294,7 +294,7 @@ impl Endpoint {
     /// As [`Self::send`]. What the peer does not allow is reported by the completion.
     pub fn write(&self, buf: Buf, to: Remote, context: Context) -> Result<Handle, Refused> {
         let data = None;
-        self.post(Post::Remote(RemotePost::Write { to, data }), buf, context)
+        self.post(Post::Write { to, data }, buf, context)
     }
 
     /// The same, with `data` for a completion of the peer's (fi_writedata(3)).
@@ -309,7 +309,7 @@ impl Endpoint {
         context: Context,
     ) -> Result<Handle, Refused> {
         let data = Some(data);
-        self.post(Post::Remote(RemotePost::Write { to, data }), buf, context)
+        self.post(Post::Write { to, data }, buf, context)
     }
 
     /// Reads a peer's memory into `buf` (fi_read(3)), as many bytes as its length says.
@@ -317,7 +317,7 @@ impl Endpoint {
     /// # Errors
     /// As [`Self::write`].
     pub fn read(&self, buf: Buf, from: Remote, context: Context) -> Result<Handle, Refused> {
-        self.post(Post::Remote(RemotePost::Read { from }), buf, context)
+        self.post(Post::Read { from }, buf, context)
     }
 
     /// Writes a copy of `bytes` to a peer's memory (fi_inject_write(3), and fi_inject_writedata(3)
@@ -337,7 +337,8 @@ impl Endpoint {
     /// [`crate::Errno::OpNotSupp`] where the operation is not carried. What the peer does not allow
     /// is reported by the completion.
     pub fn atomic(&self, buf: Buf, target: Target, context: Context) -> Result<Handle, Refused> {
-        self.post(Post::Atomic(AtomicPost::Base { target }), buf, context)
+        let family = Family::Base;
+        self.post(Post::Atomic { family, target }, buf, context)
     }
 
     /// Changes a peer's memory by a copy of `operand`, and puts what was there before into `buf`
@@ -357,7 +358,8 @@ impl Endpoint {
             operand,
             ..Operands::NONE
         };
-        self.post_with(AtomicPost::Fetch { target }, operands, buf, context)
+        let family = Family::Fetch;
+        self.post_with(Post::Atomic { family, target }, operands, buf, context)
     }
 
     /// Compares a peer's memory with `compare` and changes it by a copy of `operand` where that says
@@ -374,7 +376,8 @@ impl Endpoint {
         context: Context,
     ) -> Result<Handle, Refused> {
         let operands = Operands { operand, compare };
-        self.post_with(AtomicPost::Compare { target }, operands, buf, context)
+        let family = Family::Compare;
+        self.post_with(Post::Atomic { family, target }, operands, buf, context)
     }
 
     /// Changes a peer's memory by a copy of `operand` (fi_inject_atomic(3)): no buffer, no
@@ -396,7 +399,12 @@ impl Endpoint {
     /// Those of [`crate::CompletionQueue::read`]. The completions so far are in `done`.
     pub fn poll(&self, done: &mut Completions) -> Result<usize> {
         self.port.read(done.free(), |finished| {
-            done.push(completion(finished));
+            let completion = Completion {
+                context: finished.owner,
+                buf: finished.buf,
+                result: finished.outcome,
+            };
+            done.push(completion, finished.len);
             None
         })?;
         Ok(done.len())
@@ -413,25 +421,18 @@ impl Endpoint {
 
     fn post_with(
         &self,
-        post: AtomicPost,
+        what: Post,
         operands: Operands<'_>,
         buf: Buf,
         context: Context,
     ) -> Result<Handle, Refused> {
-        let posted = self.port.post(Post::Atomic(post), operands, buf, context);
+        let posted = self.port.post(what, operands, buf, context);
         posted.map(Handle)
     }
 
+    // Inlined, so that what is posted is known where it is looked at.
+    #[inline(always)]
     fn post(&self, what: Post, buf: Buf, context: Context) -> Result<Handle, Refused> {
-        let posted = self.port.post(what, Operands::NONE, buf, context);
-        posted.map(Handle)
-    }
-}
-
-fn completion(finished: Finished<Context>) -> Completion {
-    Completion {
-        context: finished.owner,
-        buf: finished.buf,
-        result: finished.outcome.map_err(|error| *error),
+        self.post_with(what, Operands::NONE, buf, context)
     }
 }

@@ -4,14 +4,14 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{self, Poll};
 
-use super::atomics::Operands;
 use super::future::AsyncEndpoint;
-use super::port::{Finished, Post};
+use super::port::Finished;
+use super::post::{Operands, Post};
 use super::slots::Key;
 use super::stage::Stage;
 use super::told::Task;
-use crate::Errno;
 use crate::owned::{Buf, Failed, Received};
+use crate::{Errno, OpFlags};
 
 /// The future of a send or an atomic: gives the buffer back.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl<'a> Operation<'a> {
     pub(super) fn redeem(&self, key: Key, buf: Buf) -> Self {
         Self {
             ep: self.ep,
-            what: Post::Claimed { discards: false },
+            what: Post::claimed(OpFlags::empty()),
             operands: Operands::NONE,
             stage: Stage::Claimed(key, buf),
         }

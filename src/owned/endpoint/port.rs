@@ -8,17 +8,17 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
-use super::atomics::{AtomicPost, Operands};
-use super::remote::{Remote, RemotePost};
-use super::slots::{Key, Slots};
+use super::post::{Content, Memory, Operands, Post, Submit};
+use super::remote::Remote;
+use super::slots::{Changes, Key, Slots};
 use crate::atomic::Target;
-use crate::owned::{Buf, Received, Refused, lock, sole};
+use crate::handle::sole;
+use crate::owned::{Buf, Received, Refused};
 use crate::{
-    Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Context, Desc, Domain,
-    Endpoint, EpOption, Errno, Error, FiAddr, Info, Iov, IovMut, Mode, MrMode, OpFlags, Result,
-    TagMatch, cq, msg, tagged, wait,
+    Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
+    Errno, Error, FiAddr, Info, Mode, MrMode, OpFlags, Result, cq, wait,
 };
 
 /// Entries that one read takes: enough to spread its cost, little enough to stay in the cache.
@@ -52,9 +52,8 @@ pub(super) struct Port<O> {
     tx_flags: OpFlags,
     /// Whether the domain uses registered memory alone ([`MrMode::LOCAL`]).
     is_registered_only: bool,
-    /// Locked before `slots`, and while the batch is handed out: completions keep their order.
-    batch: Mutex<Batch>,
-    slots: Mutex<Slots<State<O>>>,
+    /// Completions are read and handed out in one turn, so that they keep their order.
+    slots: Slots<State<O>, Batch>,
 }
 
 impl<O> fmt::Debug for Port<O> {
@@ -63,84 +62,13 @@ impl<O> fmt::Debug for Port<O> {
     }
 }
 
-/// What to post.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Post {
-    Send {
-        dest: FiAddr,
-        data: Option<u64>,
-    },
-    Recv {
-        src: FiAddr,
-    },
-    Tsend {
-        dest: FiAddr,
-        tag: u64,
-        data: Option<u64>,
-    },
-    Trecv {
-        src: FiAddr,
-        tag: TagMatch,
-    },
-    /// Messages one behind the other; tagged with `tag`.
-    RecvMulti {
-        src: FiAddr,
-        tag: Option<TagMatch>,
-    },
-    /// A look at the message that such a receive would take, which is then dropped if `discards`.
-    Tpeek {
-        src: FiAddr,
-        tag: TagMatch,
-        discards: bool,
-    },
-    /// The same look, at a message that is set aside.
-    Tclaim {
-        src: FiAddr,
-        tag: TagMatch,
-    },
-    /// Takes the message that was set aside, or drops it.
-    Claimed {
-        discards: bool,
-    },
-    Atomic(AtomicPost),
-    Remote(RemotePost),
-}
-
-impl Post {
-    /// Whether what it finds is set aside.
-    pub(super) fn claims(self) -> bool {
-        matches!(self, Self::Tclaim { .. })
-    }
-
-    /// What the buffer will hold.
-    ///
-    /// # Errors
-    /// [`Errno::TooSmall`] when that does not fit.
-    fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
-        Ok(match self {
-            Self::Recv { .. } | Self::Trecv { .. } | Self::Claimed { discards: false } => {
-                Content::Message
-            }
-            Self::Tclaim { .. } => Content::Claim,
-            Self::Atomic(post) => {
-                let results = post.results(operand, buf)?;
-                results.map_or(Content::Same, Content::Bytes)
-            }
-            Self::Send { .. }
-            | Self::Tsend { .. }
-            | Self::Tpeek { .. }
-            | Self::Claimed { .. }
-            | Self::Remote(_) => Content::Same,
-            Self::RecvMulti { .. } => Content::Messages,
-        })
-    }
-}
-
 /// An operation that is done.
 #[derive(Debug)]
 pub(super) struct Finished<O> {
     pub(super) owner: O,
     pub(super) buf: Buf,
+    /// The length of the message in the buffer.
+    pub(super) len: usize,
     pub(super) outcome: Outcome,
 }
 
@@ -167,35 +95,29 @@ struct Operation<O> {
     content: Content,
 }
 
-/// What is in a buffer when its operation is done.
-#[derive(Clone, Copy, Debug)]
-enum Content {
-    /// What was in it before.
-    Same,
-    /// A message, of the length that the completion says.
-    Message,
-    /// So many bytes.
-    Bytes(usize),
-    /// Messages, in parts of it.
-    Messages,
-    /// What was in it before; and a message is set aside if one was found.
-    Claim,
-}
-
 impl<O> Operation<O> {
-    fn finish(mut self, entry: &cq::Entry, outcome: Outcome) -> Finished<O> {
+    #[inline(always)]
+    fn finish(self, entry: &cq::Entry, outcome: Outcome) -> Finished<O> {
         let len = match self.content {
             Content::Same | Content::Claim => self.buf.len(),
             Content::Message => entry.len.min(self.buf.capacity()),
             Content::Bytes(len) => len,
             Content::Messages => 0,
         };
-        self.buf.set_len(len).expect("not above the capacity");
         Finished {
             owner: self.owner,
             buf: self.buf,
+            len,
             outcome,
         }
+    }
+}
+
+impl<O> Finished<O> {
+    /// Gives the buffer the length of its message.
+    pub(super) fn set_len(&mut self) {
+        let set = self.buf.set_len(self.len);
+        set.expect("not above the capacity");
     }
 }
 
@@ -203,6 +125,15 @@ impl<O> Operation<O> {
 struct Batch {
     entries: [cq::Entry; BATCH],
     sources: [FiAddr; BATCH],
+}
+
+impl Batch {
+    fn new() -> Self {
+        Self {
+            entries: [cq::Entry::default(); BATCH],
+            sources: [FiAddr::UNSPEC; BATCH],
+        }
+    }
 }
 
 impl<O: Clone> Port<O> {
@@ -240,15 +171,12 @@ impl<O: Clone> Port<O> {
             cq,
             tx_flags: info.tx_attr.op_flags & TX_FLAGS,
             is_registered_only: domain.mr_mode().contains(MrMode::LOCAL),
-            batch: Mutex::new(Batch {
-                entries: [cq::Entry::default(); BATCH],
-                sources: [FiAddr::UNSPEC; BATCH],
-            }),
-            slots: Mutex::new(Slots::new(depth)),
+            slots: Slots::new(depth, Batch::new()),
         })
     }
 
     /// Posts an operation with its buffer.
+    #[inline(always)]
     pub(super) fn post(
         &self,
         what: Post,
@@ -261,19 +189,23 @@ impl<O: Clone> Port<O> {
             (Ok(content), Ok(memory)) => (content, memory),
             (Err(errno), _) | (_, Err(errno)) => return Err(Refused { errno, buf }),
         };
-        let inserted = self.slots().insert(State::Posted(Operation {
+        let Some(slot) = self.slots.reserve() else {
+            let errno = Errno::Again;
+            return Err(Refused { errno, buf });
+        };
+        let key = slot.put(State::Posted(Operation {
             owner,
             buf,
             content,
         }));
-        let key = inserted.map_err(|state| refused(Errno::Again, state))?;
         // SAFETY: `memory` is the buffer's that was just moved into the slot named by `key`. It
         // leaves the slot in `withdraw`, after an error, with which nothing was kept; in
         // `finish`, after the completion with this key, of a multi-receive the last; or when
         // `self.slots` is dropped, after `self.ep`, whose only handle is ours. Parts of it are lent
-        // before, of bytes that a completion has named.
-        let posted = unsafe { self.submit(what, operands, &memory, key.into()) };
-        match posted {
+        // before, of bytes that a completion has named. Operands are borrowed for this call, which is
+        // as long as injected ones are used.
+        let submit = unsafe { Submit::new(&*self.ep) };
+        match what.submit(operands, &memory, key.into(), self.tx_flags, submit) {
             Ok(()) => Ok(key),
             Err(errno) => Err(self.withdraw(key, errno)),
         }
@@ -306,7 +238,7 @@ impl<O: Clone> Port<O> {
             content,
         };
         let mut operation = Some(operation);
-        self.slots().update(key, |state| match state {
+        self.slots.update(key, |state| match state {
             State::Claimed => (operation.take().map(State::Posted), ()),
             state => (Some(state), ()),
         });
@@ -316,10 +248,11 @@ impl<O: Clone> Port<O> {
         }
         // SAFETY: as in `post`: the buffer is in the slot named by `key`, until the completion with
         // this key, which comes once more, or until this call fails.
-        let posted = unsafe { self.submit(what, Operands::NONE, &memory, key.into()) };
+        let submit = unsafe { Submit::new(&*self.ep) };
+        let posted = what.submit(Operands::NONE, &memory, key.into(), self.tx_flags, submit);
         posted.map_err(|errno| {
             let failed = self
-                .slots()
+                .slots
                 .update(key, |state| (Some(State::Claimed), state));
             refused(errno, failed.expect("a failed post has no completion"))
         })
@@ -331,35 +264,45 @@ impl<O: Clone> Port<O> {
     }
 
     /// Reads up to `limit` completions, at most [`BATCH`], and says how many there were. What
-    /// `deliver` gives back stays in its slot until it is collected. `deliver` runs under the
-    /// locks: it must not wake, drop a buffer or call back.
+    /// `deliver` gives back stays in its slot until it is collected. `deliver` runs in the
+    /// turn: it must not wake, drop a buffer or call back.
     ///
     /// Accesses by peers to this side's memory have no slot and are passed over, and so are
     /// completions that no operation waits for.
+    #[inline]
     pub(super) fn read(
         &self,
         limit: usize,
         mut deliver: impl FnMut(Finished<O>) -> Option<Finished<O>>,
     ) -> Result<usize> {
-        let mut batch = lock(&self.batch);
-        let Batch { entries, sources } = &mut *batch;
-        let limit = limit.min(BATCH);
+        self.slots.change(|changes, batch| {
+            self.read_batch(changes, batch, limit.min(BATCH), &mut deliver)
+        })
+    }
+
+    #[inline]
+    fn read_batch(
+        &self,
+        changes: &mut Changes<'_, State<O>>,
+        Batch { entries, sources }: &mut Batch,
+        limit: usize,
+        deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
+    ) -> Result<usize> {
         match self
             .cq
             .read_from(&mut entries[..limit], &mut sources[..limit])
         {
             Ok(0) | Err(Errno::Again) => Ok(0),
             Ok(count) => {
-                let mut slots = self.slots();
                 for (entry, &src) in entries[..count].iter().zip(&*sources) {
                     let received = Received::new(entry, src);
-                    finish(&mut slots, entry, Ok(received), &mut deliver);
+                    finish(changes, entry, Ok(received), deliver);
                 }
                 Ok(count)
             }
             // The error stays where it is.
             Err(Errno::Avail) if limit == 0 => Ok(0),
-            Err(Errno::Avail) => self.read_err(&mut deliver),
+            Err(Errno::Avail) => self.read_err(changes, deliver),
             Err(errno) => Err(errno),
         }
     }
@@ -367,7 +310,7 @@ impl<O: Clone> Port<O> {
     /// Takes a finished operation out of its slot, or changes whom it will be told to and gives
     /// back who it was.
     pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished<O>, O> {
-        let collected = self.slots().update(key, |state| match state {
+        let collected = self.slots.update(key, |state| match state {
             State::Finished(finished) => (None, Ok(finished)),
             State::Found(finished) => (Some(State::Claimed), Ok(finished)),
             State::Posted(mut op) => {
@@ -384,7 +327,7 @@ impl<O: Clone> Port<O> {
     /// and tells `owner` in the end. Gives a buffer of capacity 0 in its place, or the operation if
     /// it has finished.
     pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished<O>, Buf> {
-        let abandoned = self.slots().update(key, |state| match state {
+        let abandoned = self.slots.update(key, |state| match state {
             State::Finished(finished) => (None, Ok(finished)),
             State::Found(finished) => (Some(State::Claimed), Ok(finished)),
             State::Posted(mut op) => {
@@ -403,13 +346,15 @@ impl<O: Clone> Port<O> {
 
     /// Who is told when the operations are done that are under way.
     pub(super) fn owners(&self) -> Vec<O> {
-        let slots = self.slots();
-        let owners = slots.values().filter_map(|state| match state {
-            State::Posted(op) => Some(op.owner.clone()),
-            State::Parted(owner, _) => Some(owner.clone()),
-            State::Found(_) | State::Claimed | State::Finished(_) => None,
+        let mut owners = Vec::new();
+        self.slots.change(|changes, _| {
+            changes.for_each(|state| match state {
+                State::Posted(op) => owners.push(op.owner.clone()),
+                State::Parted(owner, _) => owners.push(owner.clone()),
+                State::Found(_) | State::Claimed | State::Finished(_) => {}
+            });
         });
-        owners.collect()
+        owners
     }
 
     /// Tries to take a posted operation back.
@@ -447,13 +392,10 @@ impl<O: Clone> Port<O> {
         self.ep.address()
     }
 
-    fn slots(&self) -> MutexGuard<'_, Slots<State<O>>> {
-        lock(&self.slots)
-    }
-
     #[cold]
     fn read_err(
         &self,
+        changes: &mut Changes<'_, State<O>>,
         deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
     ) -> Result<usize> {
         let error = match self.cq.read_err() {
@@ -462,163 +404,22 @@ impl<O: Clone> Port<O> {
             Err(errno) => return Err(errno),
         };
         let entry = error.entry;
-        finish(&mut self.slots(), &entry, Err(Box::new(error)), deliver);
+        finish(changes, &entry, Err(Box::new(error)), deliver);
         Ok(1)
     }
 
     /// Gives the buffer of a failed post back.
     #[cold]
     fn withdraw(&self, key: Key, errno: Errno) -> Refused {
-        let state = self.slots().remove(key);
+        let state = self.slots.remove(key);
         refused(errno, state.expect("a failed post has no completion"))
-    }
-
-    /// Calls the provider.
-    ///
-    /// # Safety
-    /// `memory` is valid, and nobody else touches it, until this function fails, the completion
-    /// with `context` has been read, or `self.ep` has been dropped.
-    unsafe fn submit(
-        &self,
-        what: Post,
-        operands: Operands<'_>,
-        memory: &Memory,
-        context: Context,
-    ) -> Result {
-        let (message, room, desc) = (&[memory.message], &[memory.room], &[memory.desc]);
-        match what {
-            Post::Send { dest, data } => {
-                let msg = msg::SendMsg {
-                    iov: message,
-                    desc,
-                    dest,
-                    context,
-                    data: data.unwrap_or(0),
-                };
-                // SAFETY: the caller makes the promise of `sendmsg`.
-                unsafe { self.ep.sendmsg(&msg, self.send_flags(data)) }
-            }
-            Post::Recv { src } => {
-                let msg = msg::RecvMsg {
-                    iov: room,
-                    desc,
-                    src,
-                    context,
-                };
-                // SAFETY: the caller makes the promise of `recvmsg`.
-                unsafe { self.ep.recvmsg(&msg, OpFlags::empty()) }
-            }
-            Post::Tsend { dest, tag, data } => {
-                let msg = tagged::SendMsg {
-                    iov: message,
-                    desc,
-                    dest,
-                    tag,
-                    context,
-                    data: data.unwrap_or(0),
-                };
-                // SAFETY: the caller makes the promise of `tsendmsg`.
-                unsafe { self.ep.tsendmsg(&msg, self.send_flags(data)) }
-            }
-            Post::Trecv { src, tag } => {
-                let msg = trecv_msg(room, desc, src, tag, context);
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, OpFlags::empty()) }
-            }
-            Post::RecvMulti { src, tag: None } => {
-                let msg = msg::RecvMsg {
-                    iov: room,
-                    desc,
-                    src,
-                    context,
-                };
-                // SAFETY: the caller makes the promise of `recvmsg`.
-                unsafe { self.ep.recvmsg(&msg, OpFlags::MULTI_RECV) }
-            }
-            Post::RecvMulti {
-                src,
-                tag: Some(tag),
-            } => {
-                let msg = trecv_msg(room, desc, src, tag, context);
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, OpFlags::MULTI_RECV) }
-            }
-            Post::Tpeek { src, tag, discards } => {
-                let msg = trecv_msg(room, desc, src, tag, context);
-                let flags = match discards {
-                    true => OpFlags::PEEK | OpFlags::DISCARD,
-                    false => OpFlags::PEEK,
-                };
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, flags) }
-            }
-            Post::Tclaim { src, tag } => {
-                let msg = trecv_msg(room, desc, src, tag, context);
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, OpFlags::PEEK | OpFlags::CLAIM) }
-            }
-            Post::Claimed { discards } => {
-                let msg = trecv_msg(room, desc, FiAddr::UNSPEC, TagMatch::ANY, context);
-                let flags = match discards {
-                    true => OpFlags::CLAIM | OpFlags::DISCARD,
-                    false => OpFlags::CLAIM,
-                };
-                // SAFETY: the caller makes the promise of `trecvmsg`.
-                unsafe { self.ep.trecvmsg(&msg, flags) }
-            }
-            // SAFETY: the caller makes the promise of the three calls for `memory`.
-            Post::Atomic(post) => unsafe {
-                post.submit(&*self.ep, self.tx_flags, operands, memory, context)
-            },
-            // SAFETY: as above, of two calls.
-            Post::Remote(post) => unsafe { post.submit(&*self.ep, self.tx_flags, memory, context) },
-        }
-    }
-
-    fn send_flags(&self, data: Option<u64>) -> OpFlags {
-        match data {
-            Some(_) => self.tx_flags | OpFlags::REMOTE_CQ_DATA,
-            None => self.tx_flags,
-        }
-    }
-}
-
-fn trecv_msg<'a>(
-    iov: &'a [IovMut],
-    desc: &'a [Desc],
-    src: FiAddr,
-    tag: TagMatch,
-    context: Context,
-) -> tagged::RecvMsg<'a> {
-    tagged::RecvMsg {
-        iov,
-        desc,
-        src,
-        tag,
-        context,
-    }
-}
-
-/// The memory of a buffer that is about to move into its slot.
-pub(super) struct Memory {
-    pub(super) message: Iov,
-    pub(super) room: IovMut,
-    pub(super) desc: Desc,
-}
-
-impl Memory {
-    fn of(buf: &Buf) -> Self {
-        Self {
-            message: buf.message(),
-            room: buf.room(),
-            desc: buf.desc(),
-        }
     }
 }
 
 /// Hands a completion to the operation that it belongs to.
+#[inline]
 fn finish<O: Clone>(
-    slots: &mut Slots<State<O>>,
+    slots: &mut Changes<'_, State<O>>,
     entry: &cq::Entry,
     outcome: Outcome,
     deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
@@ -626,22 +427,28 @@ fn finish<O: Clone>(
     if entry.flags.intersects(BY_PEERS) {
         return;
     }
-    slots.update(Key::from(entry.context), |state| match state {
+    let Some((state, slot)) = slots.take(Key::from(entry.context)) else {
+        return;
+    };
+    let rest = match state {
         State::Posted(op) if matches!(op.content, Content::Messages) => {
-            let whole = Arc::new(op.buf);
-            (part(op.owner, whole, entry, outcome, deliver), ())
+            part(op.owner, Arc::new(op.buf), entry, outcome, deliver)
         }
         State::Posted(op) if matches!(op.content, Content::Claim) && outcome.is_ok() => {
             let found = deliver(op.finish(entry, outcome));
-            (Some(found.map_or(State::Claimed, State::Found)), ())
+            Some(found.map_or(State::Claimed, State::Found))
         }
-        State::Posted(op) => (deliver(op.finish(entry, outcome)).map(State::Finished), ()),
-        State::Parted(owner, whole) => (part(owner, whole, entry, outcome, deliver), ()),
-        finished => (Some(finished), ()),
-    });
+        State::Posted(op) => deliver(op.finish(entry, outcome)).map(State::Finished),
+        State::Parted(owner, whole) => part(owner, whole, entry, outcome, deliver),
+        finished => Some(finished),
+    };
+    if let Some(rest) = rest {
+        slot.put_back(rest);
+    }
 }
 
 /// Hands on one message of a multi-receive; what its slot holds from then on.
+#[inline(never)]
 fn part<O: Clone>(
     owner: O,
     whole: Arc<Buf>,
@@ -650,9 +457,11 @@ fn part<O: Clone>(
     deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
 ) -> Option<State<O>> {
     let is_last = entry.flags.contains(CompletionFlags::MULTI_RECV);
+    let buf = Buf::part(&whole, entry.buf, entry.len);
     let kept = deliver(Finished {
         owner: owner.clone(),
-        buf: Buf::part(&whole, entry.buf, entry.len),
+        len: buf.len(),
+        buf,
         outcome,
     });
     match kept {

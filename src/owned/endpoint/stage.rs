@@ -3,10 +3,10 @@
 use std::mem;
 use std::sync::Arc;
 
-use super::atomics::Operands;
 use super::backlog::Ticket;
 use super::future::AsyncEndpoint;
-use super::port::{Finished, Post};
+use super::port::Finished;
+use super::post::{Operands, Post};
 use super::slots::Key;
 use super::told::Task;
 use crate::Errno;

@@ -32,7 +32,7 @@ impl Task {
     }
 }
 
-/// What is left to do for a completion when the endpoint's locks are free again: either step may
+/// What is left to do for a completion when the thread's turn is over: either step may
 /// run code that comes back to the endpoint.
 pub(super) enum After {
     Nothing,
@@ -54,6 +54,7 @@ impl After {
 
 /// Keeps a finished operation for its future, if there is one.
 pub(super) fn deliver(mut finished: Finished<Task>) -> (After, Option<Finished<Task>>) {
+    finished.set_len();
     match mem::replace(&mut finished.owner, Task::Told) {
         Task::Many(mailbox) => {
             let after = match mailbox.put(finished) {

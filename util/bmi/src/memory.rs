@@ -5,8 +5,9 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use crossbeam_queue::SegQueue;
 use selvedge::{Allocation, Iov, IovMut};
 
 use crate::support::heap;
@@ -33,19 +34,19 @@ enum Source {
 /// Where memory of a method is left when it is dropped, because its objects are for whoever holds
 /// the method's lock.
 #[derive(Debug, Default)]
-pub(crate) struct Chute(Mutex<Vec<Arc<dyn Allocation>>>);
+pub(crate) struct Chute(SegQueue<Arc<dyn Allocation>>);
 
 impl Chute {
     /// Lets go of what was left. Called under the method's lock, and when that method is gone and
     /// so is all its memory.
     pub(crate) fn empty(&self) {
-        let left = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(left);
+        while let Some(allocation) = self.0.pop() {
+            drop(allocation);
+        }
     }
 
     fn leave(&self, allocation: Arc<dyn Allocation>) {
-        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        left.push(allocation);
+        self.0.push(allocation);
     }
 }
 

@@ -13,9 +13,9 @@ use selvedge::{
     Address, AddressVector, Bindings, Caps, CompletionFlags, CompletionQueue, Context, Domain,
     Endpoint, EpOption, Errno, FiAddr, Hints, IovMut, OpFlags, TagMatch, av, msg, tagged, wait,
 };
+use selvedge_bench::buffer::Pages;
 
 use super::{BATCH, IDLE, Tally};
-use crate::buffer::Pages;
 
 /// An endpoint with its queue.
 #[derive(Debug)]

@@ -6,8 +6,7 @@ use anyhow::{anyhow, ensure};
 use selvedge::eq::Event;
 use selvedge::info::EpType;
 use selvedge::{
-    Address, Bindings, Domain, Errno, EventQueue, Fabric, Hints, Info, Provider, Registry, av, cq,
-    eq, wait,
+    Address, Bindings, Domain, Errno, EventQueue, Fabric, Hints, Info, Registry, av, cq, eq, wait,
 };
 
 use super::face::{Face, Kind};
@@ -109,13 +108,10 @@ fn left(before: &leaks::Holdings) -> Option<String> {
 /// The provider, by the name of its uppermost layer, with a defect if one is asked for.
 fn registry(provider: &str) -> Result<Registry> {
     let upper = provider.rsplit(';').next().unwrap_or(provider);
-    let own: Option<&'static dyn Provider> = selvedge_providers::builtin()
-        .providers()
-        .iter()
-        .copied()
-        .find(|own| own.name() == upper);
+    let all = selvedge_providers::builtin();
+    let own = all.providers().iter().find(|own| own.name() == upper);
     let own = own.ok_or_else(|| anyhow!("there is no provider {provider:?}"))?;
-    Ok(Registry::new().with(flaw::planted(own)?))
+    Ok(Registry::new().with_shared(flaw::planted(Arc::clone(own))?))
 }
 
 impl Cx {

@@ -212,7 +212,7 @@ impl Face for Owned {
             let (context, buf) = (completion.context.0, completion.buf);
             self.ready.push_back(match completion.result {
                 Ok(received) => success(context, &buf, received),
-                Err(error) => failure(context, &buf, error),
+                Err(error) => failure(context, &buf, *error),
             });
         }
         read.map_err(|errno| anyhow!("polling the endpoint: {errno}"))?;

@@ -1,9 +1,9 @@
 //! Message contents that say which message they are, in every byte.
 
 use anyhow::{anyhow, ensure};
+use selvedge_bench::fabric::pattern;
 
 use super::check;
-use crate::fabric::pattern;
 
 /// Which message it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use anyhow::{anyhow, bail, ensure};
 use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
 use selvedge::cq::{Entry, ErrEntry};
+use selvedge::op::{Compared, Fetched};
 use selvedge::rma::{ReadMsg, WriteMsg};
-use selvedge::trigger::{self, Compared, Fetched, Ticket, Transfer};
+use selvedge::trigger::{self, Action, Ticket};
 use selvedge::{
     Address, AddressVector, CompletionFlags, CompletionQueue, Context, Counter, Domain, Endpoint,
-    EpOption, Errno, FiAddr, Iov, IovMut, OpFlags, SharedReceives, msg, tagged,
+    EpOption, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives, msg, tagged,
 };
 
 use super::face::Face;
@@ -80,7 +81,7 @@ struct Room {
 /// # Errors
 /// The domain's.
 pub(crate) fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<Ticket> {
-    let is_post = matches!(work.op, trigger::Op::Post { .. });
+    let is_post = matches!(work.action, Action::Post { .. });
     ensure!(!is_post, "{work:?} is about memory");
     // SAFETY: a counter is no memory.
     Ok(unsafe { domain.queue_work(work) }?)
@@ -107,15 +108,14 @@ impl Raw {
     ///
     /// # Safety
     /// As the post.
-    unsafe fn issue(&mut self, transfer: &Transfer<'_>, flags: OpFlags) -> Result<(), Errno> {
+    unsafe fn issue(&mut self, op: &Op<'_>, flags: OpFlags) -> Result<(), Errno> {
         let Some(when) = self.when.take() else {
-            return match (&self.srx, transfer) {
+            let is_receive = matches!(op, Op::Recv(_) | Op::TaggedRecv(_));
+            return match &self.srx {
                 // SAFETY: passed on from the caller.
-                (Some(srx), Transfer::Recv(msg)) => unsafe { srx.recvmsg(msg, flags) },
+                Some(srx) if is_receive => unsafe { op.post_shared(&**srx, flags) },
                 // SAFETY: passed on from the caller.
-                (Some(srx), Transfer::TaggedRecv(msg)) => unsafe { srx.trecvmsg(msg, flags) },
-                // SAFETY: passed on from the caller.
-                _ => unsafe { transfer.post(&*self.ep, flags) },
+                _ => unsafe { op.post(&*self.ep, flags) },
             };
         };
         let (done, flags) = match &when.told {
@@ -125,9 +125,9 @@ impl Raw {
                 (done, flags.difference(OpFlags::DEFAULT))
             }
         };
-        let op = trigger::Op::Post {
+        let action = Action::Post {
             ep: &self.ep,
-            transfer: *transfer,
+            op: *op,
             flags,
             done,
         };
@@ -135,7 +135,7 @@ impl Raw {
         let work = trigger::Work {
             cntr,
             threshold,
-            op,
+            action,
         };
         // SAFETY: passed on from the caller.
         let ticket = unsafe { when.domain.queue_work(&work) };
@@ -191,45 +191,44 @@ impl Raw {
     }
 
     fn send(&mut self, context: u64, tx: &Tx) -> Result<(), Errno> {
+        let (desc, dest) = (&[][..], tx.to);
         if tx.is_injected {
-            return match tx.tag {
-                None => self.ep.inject(&tx.bytes, tx.to, tx.data),
-                Some(tag) => self.ep.tinject(&tx.bytes, tx.to, tag, tx.data),
-            };
+            let (buf, data) = (&tx.bytes[..], tx.data);
+            return self.inject(&match tx.tag {
+                None => Op::Inject { buf, dest, data },
+                Some(tag) => Op::TaggedInject {
+                    buf,
+                    dest,
+                    tag,
+                    data,
+                },
+            });
         }
         let pieces = cut(&tx.bytes, &tx.pieces);
         let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
-        let flags = with_data(tx.flags, tx.data);
-        let (desc, dest, data) = (&[][..], tx.to, tx.data.unwrap_or(NO_DATA));
-        let posted = match tx.tag {
-            None => {
-                let context = Context(context);
-                let msg = msg::SendMsg {
-                    iov: &iov,
-                    desc,
-                    dest,
-                    context,
-                    data,
-                };
-                // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end, and
-                // nobody writes to them there; a post that fails has kept nothing.
-                unsafe { self.issue(&Transfer::Send(msg), flags) }
-            }
-            Some(tag) => {
-                let context = Context(context);
-                let msg = tagged::SendMsg {
-                    iov: &iov,
-                    desc,
-                    dest,
-                    tag,
-                    context,
-                    data,
-                };
-                // SAFETY: as above.
-                unsafe { self.issue(&Transfer::TaggedSend(msg), flags) }
-            }
+        let (iov, number, data) = (&iov[..], context, tx.data.unwrap_or(NO_DATA));
+        let context = Context(number);
+        let op = match tx.tag {
+            None => Op::Send(msg::SendMsg {
+                iov,
+                desc,
+                dest,
+                context,
+                data,
+            }),
+            Some(tag) => Op::TaggedSend(tagged::SendMsg {
+                iov,
+                desc,
+                dest,
+                tag,
+                context,
+                data,
+            }),
         };
-        posted.inspect(|()| self.lend(context, Lent::Out(pieces)))
+        // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end, and nobody
+        // writes to them there; a post that fails has kept nothing.
+        let posted = unsafe { self.issue(&op, with_data(tx.flags, tx.data)) };
+        posted.inspect(|()| self.lend(number, Lent::Out(pieces)))
     }
 
     fn recv(&mut self, context: u64, rx: &Rx) -> Result<(), Errno> {
@@ -242,39 +241,44 @@ impl Raw {
                 RxKind::Look => OpFlags::PEEK,
                 RxKind::Discard => OpFlags::PEEK | OpFlags::DISCARD,
             };
-        let (desc, src) = (&[][..], rx.from);
-        let posted = match rx.tag {
-            None => {
-                let msg = msg::RecvMsg {
-                    iov: &iov,
-                    desc,
-                    src,
-                    context: Context(context),
-                };
-                // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
-                unsafe { self.issue(&Transfer::Recv(msg), flags) }
-            }
-            Some(tag) => {
-                let msg = tagged::RecvMsg {
-                    iov: &iov,
-                    desc,
-                    src,
-                    tag,
-                    context: Context(context),
-                };
-                // SAFETY: as above.
-                unsafe { self.issue(&Transfer::TaggedRecv(msg), flags) }
-            }
+        let (iov, desc, src) = (&iov[..], &[][..], rx.from);
+        let (number, context) = (context, Context(context));
+        let op = match rx.tag {
+            None => Op::Recv(msg::RecvMsg {
+                iov,
+                desc,
+                src,
+                context,
+            }),
+            Some(tag) => Op::TaggedRecv(tagged::RecvMsg {
+                iov,
+                desc,
+                src,
+                tag,
+                context,
+            }),
         };
-        posted.inspect(|()| self.lend(context, Lent::In(room)))
+        // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
+        let posted = unsafe { self.issue(&op, flags) };
+        posted.inspect(|()| self.lend(number, Lent::In(room)))
+    }
+
+    /// Posts what is copied at once.
+    fn inject(&mut self, op: &Op<'_>) -> Result<(), Errno> {
+        // SAFETY: an injected operation needs no promise.
+        unsafe { self.issue(op, OpFlags::DEFAULT) }
     }
 
     fn write(&mut self, context: u64, write: &Write) -> Result<(), Errno> {
         let to = write.to;
         if write.is_injected {
-            return self
-                .ep
-                .inject_write(&write.bytes, to.peer, to.addr, to.key, write.data);
+            return self.inject(&Op::InjectWrite {
+                buf: &write.bytes,
+                dest: to.peer,
+                addr: to.addr,
+                key: to.key,
+                data: write.data,
+            });
         }
         let pieces = cut(&write.bytes, &write.pieces);
         let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
@@ -292,8 +296,7 @@ impl Raw {
             data: write.data.unwrap_or(NO_DATA),
         };
         // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end.
-        let posted =
-            unsafe { self.issue(&Transfer::Write(msg), with_data(write.flags, write.data)) };
+        let posted = unsafe { self.issue(&Op::Write(msg), with_data(write.flags, write.data)) };
         posted.inspect(|()| self.lend(context, Lent::Out(pieces)))
     }
 
@@ -313,7 +316,7 @@ impl Raw {
             context: Context(context),
         };
         // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
-        let posted = unsafe { self.issue(&Transfer::Read(msg), with_data(read.flags, None)) };
+        let posted = unsafe { self.issue(&Op::Read(msg), with_data(read.flags, None)) };
         posted.inspect(|()| self.lend(context, Lent::In(room)))
     }
 
@@ -333,7 +336,8 @@ impl Raw {
                 datatype,
                 op,
             };
-            return self.ep.inject_atomic(&atomic.operand, &target);
+            let buf = &atomic.operand[..];
+            return self.inject(&Op::InjectAtomic { buf, target });
         }
         let (operand, compare) = (atomic.operand.clone(), atomic.compare.clone());
         let mut room = Room::new(atomic.result, RxKind::Plain);
@@ -362,26 +366,22 @@ impl Raw {
             atomic.result / datatype.size(),
         )];
         let flags = with_data(atomic.flags, None);
-        let (fetched, compared) = (
-            Fetched {
-                iov: &result,
-                desc: &[],
-            },
-            Compared {
-                iov: &compare_iov,
-                desc: &[],
-            },
-        );
-        let posted = match atomic.family {
-            // SAFETY: `lent` keeps the operands until the completion or the endpoint's end.
-            Family::Base => unsafe { self.issue(&Transfer::Atomic(msg), flags) },
-            // SAFETY: as above, and the room of the result.
-            Family::Fetch => unsafe { self.issue(&Transfer::FetchAtomic(msg, fetched), flags) },
-            // SAFETY: as above.
-            Family::Compare => unsafe {
-                self.issue(&Transfer::CompareAtomic(msg, compared, fetched), flags)
-            },
+        let fetched = Fetched {
+            iov: &result,
+            desc: &[],
         };
+        let compared = Compared {
+            iov: &compare_iov,
+            desc: &[],
+        };
+        let op = match atomic.family {
+            Family::Base => Op::Atomic(msg),
+            Family::Fetch => Op::FetchAtomic(msg, fetched),
+            Family::Compare => Op::CompareAtomic(msg, compared, fetched),
+        };
+        // SAFETY: `lent` keeps the operands and the room of the result until the completion or the
+        // endpoint's end.
+        let posted = unsafe { self.issue(&op, flags) };
         let lent = Lent::Both {
             _operands: [operand, compare],
             result: room,

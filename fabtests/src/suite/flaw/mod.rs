@@ -6,16 +6,18 @@
 //! that the same ones serve for every provider.
 
 mod endpoint;
-mod known;
 mod mixed;
 mod objects;
+mod op;
 mod provider;
 mod queue;
 mod region;
-mod shared;
+
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use selvedge::{Errno, Error, Provider, Registry};
+use selvedge_kit::layer::LayeredProvider;
 
 /// The variable that says which defect is planted.
 pub(crate) const VARIABLE: &str = "FABTESTS_FLAW";
@@ -237,9 +239,9 @@ flaws! {
 pub(crate) fn registry() -> Result<Registry, Error> {
     let mut registry = Registry::new();
     for provider in selvedge_providers::builtin().providers() {
-        let planted = planted(*provider);
+        let planted = planted(Arc::clone(provider));
         let planted = planted.map_err(|error| Error::new(Errno::Inval, error.to_string()))?;
-        registry = registry.with(planted);
+        registry = registry.with_shared(planted);
     }
     Ok(registry)
 }
@@ -248,11 +250,11 @@ pub(crate) fn registry() -> Result<Registry, Error> {
 ///
 /// # Errors
 /// When it names none.
-pub(crate) fn planted(provider: &'static dyn Provider) -> anyhow::Result<&'static dyn Provider> {
+pub(crate) fn planted(provider: Arc<dyn Provider>) -> anyhow::Result<Arc<dyn Provider>> {
     let Ok(name) = std::env::var(VARIABLE) else {
         return Ok(provider);
     };
     let flaw = Flaw::from_str(&name, false);
     let flaw = flaw.map_err(|_| anyhow::anyhow!("{VARIABLE}={name} is no defect"))?;
-    Ok(Box::leak(Box::new(provider::Planted::new(provider, flaw))))
+    Ok(Arc::new(LayeredProvider::new(provider, flaw)))
 }

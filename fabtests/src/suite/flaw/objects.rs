@@ -1,41 +1,29 @@
-//! Address vectors, counters, event queues and passive endpoints with a defect.
+//! Address vectors, counters, event queues, passive endpoints and shared receives with a defect.
 
-use std::any::Any;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+#![expect(unsafe_code, reason = "receives around receives")]
+
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use selvedge::eq::{ErrEntry, Event};
+use selvedge::eq::Event;
 use selvedge::{
-    Address, AddressVector, Counter, Errno, Error, EventQueue, FiAddr, PassiveEndpoint, Result,
+    Address, AddressVector, Context, Counter, Errno, EventQueue, FiAddr, Op, OpFlags,
+    PassiveEndpoint, Result, SharedReceives,
 };
+use selvedge_kit::layer::{AvLayer, CntrLayer, EqLayer, ObjectLayer, PassiveLayer, SrxLayer};
 
 use super::Flaw;
-use super::known::KNOWN;
-use super::provider::unwrapped;
 use super::queue::readiness;
 
-#[derive(Debug)]
-pub(super) struct FlawedAv {
-    inner: Arc<dyn AddressVector>,
-    flaw: Flaw,
-}
-
-impl FlawedAv {
-    pub(super) fn new(inner: Arc<dyn AddressVector>, flaw: Flaw) -> Self {
-        Self { inner, flaw }
-    }
-
-    pub(super) fn inner(av: Arc<dyn AddressVector>) -> Arc<dyn AddressVector> {
-        unwrapped(av, |av| av as &dyn Any, |own: &Self| Arc::clone(&own.inner))
-    }
-}
-
-impl AddressVector for FlawedAv {
-    fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
-        let count = self.inner.insert(addrs, out)?;
-        if self.flaw == Flaw::InsertsAnything {
+impl AvLayer for Flaw {
+    fn insert(
+        &self,
+        below: &dyn AddressVector,
+        addrs: &[Address],
+        out: &mut [FiAddr],
+    ) -> Result<usize> {
+        let count = below.insert(addrs, out)?;
+        if *self == Self::InsertsAnything {
             for place in out.iter_mut().filter(|place| **place == FiAddr::NOTAVAIL) {
                 *place = FiAddr(0);
             }
@@ -44,246 +32,159 @@ impl AddressVector for FlawedAv {
         Ok(count)
     }
 
-    fn refusal(&self, addr: &Address) -> Error {
-        self.inner.refusal(addr)
-    }
-
-    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
-        self.inner.insert_service(node, service)
-    }
-
-    fn insert_symmetric(
-        &self,
-        node: &str,
-        nodes: usize,
-        service: &str,
-        services: usize,
-        out: &mut [FiAddr],
-    ) -> Result<usize, Error> {
-        self.inner
-            .insert_symmetric(node, nodes, service, services, out)
-    }
-
-    fn remove(&self, addrs: &[FiAddr]) -> Result {
-        match self.flaw {
-            Flaw::RemovesNothing => Ok(()),
-            Flaw::RemovesAnything => self.inner.remove(addrs).or(Ok(())),
-            _ => self.inner.remove(addrs),
+    fn remove(&self, below: &dyn AddressVector, addrs: &[FiAddr]) -> Result {
+        match self {
+            Self::RemovesNothing => Ok(()),
+            Self::RemovesAnything => below.remove(addrs).or(Ok(())),
+            _ => below.remove(addrs),
         }
     }
 
-    fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
-        match self.flaw {
-            Flaw::ForgetsUserIds => Ok(()),
-            _ => self.inner.set_user_id(addr, id),
+    fn set_user_id(&self, below: &dyn AddressVector, addr: FiAddr, id: FiAddr) -> Result {
+        match self {
+            Self::ForgetsUserIds => Ok(()),
+            _ => below.set_user_id(addr, id),
         }
     }
 
-    fn members(&self) -> Result<Vec<FiAddr>> {
-        self.inner.members()
-    }
-
-    fn lookup(&self, addr: FiAddr) -> Result<Address> {
-        match self.flaw {
-            Flaw::WrongLookup => self.inner.lookup(FiAddr(0)),
-            _ => self.inner.lookup(addr),
+    fn lookup(&self, below: &dyn AddressVector, addr: FiAddr) -> Result<Address> {
+        match self {
+            Self::WrongLookup => below.lookup(FiAddr(0)),
+            _ => below.lookup(addr),
         }
     }
 }
 
-#[derive(Debug)]
-pub(super) struct FlawedCounter {
-    inner: Arc<dyn Counter>,
+pub(crate) struct FlawedCounter {
     flaw: Flaw,
     was_ready: AtomicBool,
 }
 
 impl FlawedCounter {
-    pub(super) fn new(inner: Arc<dyn Counter>, flaw: Flaw) -> Self {
+    pub(super) fn new(flaw: Flaw) -> Self {
         Self {
-            inner,
             flaw,
             was_ready: AtomicBool::new(false),
         }
     }
-
-    pub(super) fn inner(cntr: Arc<dyn Counter>) -> Arc<dyn Counter> {
-        unwrapped(
-            cntr,
-            |cntr| cntr as &dyn Any,
-            |own: &Self| Arc::clone(&own.inner),
-        )
-    }
 }
 
-impl Counter for FlawedCounter {
-    fn read(&self) -> u64 {
+impl ObjectLayer for FlawedCounter {
+    type Layers = Flaw;
+}
+
+impl CntrLayer for FlawedCounter {
+    fn read(&self, below: &dyn Counter) -> u64 {
         match self.flaw {
-            Flaw::CountsTwice => self.inner.read() * 2,
-            _ => self.inner.read(),
+            Flaw::CountsTwice => below.read() * 2,
+            _ => below.read(),
         }
     }
 
-    fn read_err(&self) -> u64 {
-        let errors = self.inner.read_err();
+    fn read_err(&self, below: &dyn Counter) -> u64 {
+        let errors = below.read_err();
         match self.flaw {
             Flaw::CountsNoErrors => 0,
             _ => errors,
         }
     }
 
-    fn add(&self, value: u64) {
-        self.inner.add(value);
+    fn is_ready(&self, below: &dyn Counter) -> bool {
+        readiness(self.flaw, below.is_ready(), &self.was_ready)
     }
 
-    fn add_err(&self, value: u64) {
-        self.inner.add_err(value);
-    }
-
-    fn set(&self, value: u64) {
-        self.inner.set(value);
-    }
-
-    fn set_err(&self, value: u64) {
-        self.inner.set_err(value);
-    }
-
-    fn is_ready(&self) -> bool {
-        readiness(self.flaw, self.inner.is_ready(), &self.was_ready)
-    }
-
-    fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result {
+    fn wait(&self, below: &dyn Counter, threshold: u64, timeout: Option<Duration>) -> Result {
         match self.flaw {
             Flaw::NoCounterWait => Ok(()),
-            _ => self.inner.wait(threshold, timeout),
+            _ => below.wait(threshold, timeout),
         }
     }
-
-    fn try_wait(&self) -> Result {
-        self.inner.try_wait()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
 }
 
-#[derive(Debug)]
-pub(super) struct FlawedEq {
-    inner: Arc<dyn EventQueue>,
-    flaw: Flaw,
-}
-
-impl FlawedEq {
-    pub(super) fn new(inner: Arc<dyn EventQueue>, flaw: Flaw) -> Self {
-        Self { inner, flaw }
-    }
-
-    pub(super) fn inner(eq: Arc<dyn EventQueue>) -> Arc<dyn EventQueue> {
-        unwrapped(eq, |eq| eq as &dyn Any, |own: &Self| Arc::clone(&own.inner))
-    }
-
-    fn spoiled(&self, event: Event) -> Event {
-        match (self.flaw, KNOWN.event(event)) {
-            (Flaw::LosesCmData, Event::ConnReq { pep, info, .. }) => Event::ConnReq {
-                pep,
-                info,
-                data: Vec::new(),
-            },
-            (Flaw::LosesCmData, Event::Connected { ep, .. }) => Event::Connected {
-                ep,
-                data: Vec::new(),
-            },
+impl Flaw {
+    /// The event, without private data of the peer if the defect loses it.
+    fn lose_data(self, event: Event) -> Event {
+        let data = Vec::new();
+        match (self, event) {
+            (Self::LosesCmData, Event::ConnReq { pep, info, .. }) => {
+                Event::ConnReq { pep, info, data }
+            }
+            (Self::LosesCmData, Event::Connected { ep, .. }) => Event::Connected { ep, data },
             (_, event) => event,
         }
     }
 }
 
-impl EventQueue for FlawedEq {
-    fn read(&self) -> Result<Event> {
-        match self.inner.read() {
-            Err(Errno::Avail) if self.flaw == Flaw::LosesEvents => {
-                self.inner.read_err()?;
+impl EqLayer for Flaw {
+    fn read(&self, below: &dyn EventQueue) -> Result<Event> {
+        match below.read() {
+            Err(Errno::Avail) if *self == Self::LosesEvents => {
+                below.read_err()?;
                 Err(Errno::Again)
             }
-            other => other.map(|event| self.spoiled(event)),
+            other => other.map(|event| self.lose_data(event)),
         }
     }
 
-    fn peek(&self) -> Result<Event> {
-        match self.flaw {
-            Flaw::PeekTakes => self.inner.read(),
-            _ => self.inner.peek(),
-        }
-        .map(|event| KNOWN.event(event))
-    }
-
-    fn read_err(&self) -> Result<ErrEntry> {
-        self.inner.read_err().map(|error| KNOWN.error(error))
-    }
-
-    fn write(&self, event: Event) -> Result {
-        match self.flaw {
-            Flaw::LosesEvents => Ok(()),
-            _ => self.inner.write(event),
+    fn peek(&self, below: &dyn EventQueue) -> Result<Event> {
+        match self {
+            Self::PeekTakes => below.read(),
+            _ => below.peek(),
         }
     }
 
-    fn wait(&self, timeout: Option<Duration>) -> Result<Event> {
-        match self.flaw {
-            Flaw::NeverWakes => {
+    fn write(&self, below: &dyn EventQueue, event: Event) -> Result {
+        match self {
+            Self::LosesEvents => Ok(()),
+            _ => below.write(event),
+        }
+    }
+
+    fn wait(&self, below: &dyn EventQueue, timeout: Option<Duration>) -> Result<Event> {
+        match self {
+            Self::NeverWakes => {
                 std::thread::sleep(timeout.unwrap_or(Duration::from_secs(3)));
                 Err(Errno::Again)
             }
-            _ => self.inner.wait(timeout).map(|event| self.spoiled(event)),
+            _ => below.wait(timeout).map(|event| self.lose_data(event)),
+        }
+    }
+}
+
+impl PassiveLayer for Flaw {
+    fn handle(&self, below: &dyn PassiveEndpoint) -> Result<u64> {
+        match self {
+            Self::TakesNoPlace => Ok(0),
+            _ => below.handle(),
         }
     }
 
-    fn try_wait(&self) -> Result {
-        self.inner.try_wait()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct FlawedPassive {
-    inner: Arc<dyn PassiveEndpoint>,
-    flaw: Flaw,
-}
-
-impl FlawedPassive {
-    pub(super) fn new(inner: Arc<dyn PassiveEndpoint>, flaw: Flaw) -> Self {
-        Self { inner, flaw }
-    }
-}
-
-impl PassiveEndpoint for FlawedPassive {
-    fn listen(&self) -> Result {
-        self.inner.listen()
-    }
-
-    fn address(&self) -> Result<Address> {
-        self.inner.address()
-    }
-
-    fn set_address(&self, addr: &Address) -> Result<(), Error> {
-        self.inner.set_address(addr)
-    }
-
-    fn handle(&self) -> Result<u64> {
-        match self.flaw {
-            Flaw::TakesNoPlace => Ok(0),
-            _ => self.inner.handle(),
+    fn reject(&self, below: &dyn PassiveEndpoint, handle: u64, data: &[u8]) -> Result {
+        match self {
+            Self::RejectsNobody => Ok(()),
+            _ => below.reject(handle, data),
         }
     }
+}
 
-    fn reject(&self, handle: u64, data: &[u8]) -> Result {
-        match self.flaw {
-            Flaw::RejectsNobody => Ok(()),
-            _ => self.inner.reject(handle, data),
+impl SrxLayer for Flaw {
+    unsafe fn post(&self, below: &dyn SharedReceives, op: &Op<'_>, flags: OpFlags) -> Result {
+        let flags = match self {
+            Self::ForgetsShared => return Ok(()),
+            Self::TakesAnyFlag => flags - OpFlags::MULTI_RECV - OpFlags::PEEK,
+            _ => flags,
+        };
+        // SAFETY: passed on from the caller.
+        let op = unsafe { self.changed(*op) };
+        // SAFETY: as above.
+        unsafe { op.post_shared(below, flags) }
+    }
+
+    fn cancel(&self, below: &dyn SharedReceives, context: Context) -> Result {
+        match self {
+            Self::CancelsNothing => Ok(()),
+            Self::DeniesCancel => below.cancel(context).and(Err(Errno::NoEnt)),
+            _ => below.cancel(context),
         }
     }
 }

@@ -2,71 +2,56 @@
 
 #![expect(unsafe_code, reason = "a domain around a domain")]
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::SigSet;
-use selvedge::atomic::AtomicMsg;
-use selvedge::info::Offer;
-use selvedge::info::{RxAttr, Version};
-use selvedge::rma::WriteMsg;
-use selvedge::trigger::{Done, Op, Ticket, Transfer, Work};
+use selvedge::info::{Offer, RxAttr};
+use selvedge::trigger::{Action, Done, Ticket, Work};
 use selvedge::{
-    Address, AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Counters, Domain,
-    Endpoint, EpOption, EpOptionName, Errno, Error, EventQueue, Fabric, Hints, Info, Iov, IovMut,
-    LateBindings, MemoryRegion, MrAccess, MrMode, OpFlags, PassiveEndpoint, Provider, Query,
-    Result, ScalableEndpoint, SharedReceives, alloc, atomic, av, cntr, collective, cq, eq, mr, msg,
-    param, tagged,
+    AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint, Errno,
+    Error, EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, OpFlags,
+    PassiveEndpoint, Provider, Query, Result, ScalableEndpoint, SharedReceives, alloc, atomic, av,
+    cntr, cq, eq, mr,
+};
+use selvedge_kit::layer::{
+    Around, DomainLayer, FabricLayer, Layers, ObjectLayer, ProviderLayer, ScalableLayer,
 };
 
 use super::Flaw;
-use super::endpoint::{FlawedEndpoint, copied, flipped, similar};
-use super::known::KNOWN;
+use super::endpoint::FlawedEndpoint;
 use super::mixed::{Own, mixed};
-use super::objects::{FlawedAv, FlawedCounter, FlawedEq, FlawedPassive};
+use super::objects::FlawedCounter;
 use super::queue::FlawedQueue;
 use super::region::{FlawedRegion, Regions};
-use super::shared::FlawedShared;
 
-/// The provider with a defect.
-#[derive(Debug)]
-pub(super) struct Planted {
-    inner: &'static dyn Provider,
-    flaw: Flaw,
+/// A defect is the layer around objects of which nothing else is kept.
+impl ObjectLayer for Flaw {
+    type Layers = Self;
 }
 
-impl Planted {
-    pub(super) fn new(inner: &'static dyn Provider, flaw: Flaw) -> Self {
-        Self { inner, flaw }
-    }
+impl Layers for Flaw {
+    type Cq = FlawedQueue;
+    type Cntr = FlawedCounter;
+    type Av = Self;
+    type Eq = Self;
+    type Srx = Self;
+    type Endpoint = FlawedEndpoint;
 }
 
-impl Provider for Planted {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn version(&self) -> Version {
-        self.inner.version()
-    }
-
-    fn params(&self) -> &'static [param::Spec] {
-        self.inner.params()
-    }
-
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+impl ProviderLayer for Flaw {
+    fn getinfo(&self, below: &dyn Provider, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
         let anything = Hints::anything();
         let mut query = *query;
-        if self.flaw == Flaw::IgnoresHints {
+        if *self == Self::IgnoresHints {
             query.hints = &anything;
         }
-        if self.flaw == Flaw::IgnoresHosts {
+        if *self == Self::IgnoresHosts {
             query.node = None;
         }
-        let mut offers = self.inner.getinfo(&query)?;
-        if self.flaw == Flaw::DropsCaps {
+        let mut offers = below.getinfo(&query)?;
+        if *self == Self::DropsCaps {
             for info in offers.iter_mut().flatten() {
                 info.caps.remove(Caps::TAGGED | Caps::SOURCE);
             }
@@ -74,295 +59,290 @@ impl Provider for Planted {
         Ok(offers)
     }
 
-    fn fabric(&self, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
-        Ok(Arc::new(FlawedFabric {
-            inner: self.inner.fabric(info)?,
-            flaw: self.flaw,
+    fn fabric(&self, below: &dyn Provider, info: &Info) -> Result<Arc<dyn Fabric>, Error> {
+        let below = below.fabric(info)?;
+        let layer = FlawedFabric {
+            flaw: *self,
+            below: Arc::clone(&below),
             has_domain: AtomicBool::new(false),
-        }))
+        };
+        Ok(Around::new(below, layer))
     }
 }
 
-#[derive(Debug)]
 struct FlawedFabric {
-    inner: Arc<dyn Fabric>,
     flaw: Flaw,
+    below: Arc<dyn Fabric>,
     has_domain: AtomicBool,
 }
 
-impl Fabric for FlawedFabric {
-    fn domain(&self, info: &Info) -> Result<Arc<dyn Domain>, Error> {
+impl ObjectLayer for FlawedFabric {
+    type Layers = Flaw;
+}
+
+impl FabricLayer for FlawedFabric {
+    fn domain(&self, below: &dyn Fabric, info: &Info) -> Result<Arc<dyn Domain>, Error> {
         if self.has_domain.swap(true, Ordering::Relaxed) && self.flaw == Flaw::OneDomain {
             return Err(Error::new(Errno::Busy, "there is a domain already"));
         }
-        let inner = self.inner.domain(info)?;
-        Ok(Arc::new(FlawedDomain {
-            own: Own {
-                fabric: Arc::clone(&self.inner),
-                domain: Arc::clone(&inner),
-            },
-            inner,
+        let domain = below.domain(info)?;
+        let layer = FlawedDomain {
             flaw: self.flaw,
+            own: Own {
+                fabric: Arc::clone(&self.below),
+                domain: Arc::clone(&domain),
+            },
             regions: Arc::default(),
-        }))
+        };
+        Ok(Around::new(domain, layer))
     }
 
-    fn eq(&self, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
-        let inner = self.inner.eq(attr)?;
-        Ok(Arc::new(FlawedEq::new(inner, self.flaw)))
+    fn eq(&self, below: &dyn Fabric, attr: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> {
+        Ok(Around::new(below.eq(attr)?, self.flaw))
     }
 
     fn passive_endpoint(
         &self,
+        below: &dyn Fabric,
         info: &Info,
         eq: Arc<dyn EventQueue>,
     ) -> Result<Arc<dyn PassiveEndpoint>, Error> {
-        let opened = self.inner.passive_endpoint(info, FlawedEq::inner(eq));
-        let inner = mixed(self.flaw, opened, || {
-            let own = self.inner.eq(&eq::Attr::default())?;
-            self.inner.passive_endpoint(info, own)
+        let opened = below.passive_endpoint(info, Flaw::event_queue(&eq));
+        let passive = mixed(self.flaw, opened, || {
+            let own = below.eq(&eq::Attr::default())?;
+            below.passive_endpoint(info, own)
         })?;
-        Ok(Arc::new(FlawedPassive::new(inner, self.flaw)))
+        let passive = Around::new(passive, self.flaw);
+        passive.name_in_events();
+        Ok(passive)
     }
 }
 
-#[derive(Debug)]
 struct FlawedDomain {
-    inner: Arc<dyn Domain>,
     flaw: Flaw,
     regions: Arc<Regions>,
     own: Own,
 }
 
-// SAFETY: the inner domain keeps the promise; what is planted here changes what is said of messages
-// and what they hold, and where it breaks the promise, only a test's own canaries are met.
-unsafe impl Domain for FlawedDomain {
-    fn cq(&self, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
-        Ok(Arc::new(FlawedQueue::new(self.inner.cq(attr)?, self.flaw)))
+impl FlawedDomain {
+    /// What a region is registered with, which peers may use.
+    fn access(&self, access: MrAccess) -> MrAccess {
+        match self.flaw {
+            Flaw::GrantsAll => access | MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
+            _ => access,
+        }
     }
 
-    fn cntr(&self, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
+    /// A region's layer, if peers may use the region.
+    fn region(&self, region: &Arc<dyn MemoryRegion>, access: MrAccess) -> Option<FlawedRegion> {
+        if self.flaw == Flaw::KeepsRegions {
+            std::mem::forget(Arc::clone(region));
+        }
+        let is_for_peers = access.intersects(MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE);
+        is_for_peers.then(|| FlawedRegion::new(region, self.flaw, &self.regions))
+    }
+}
+
+impl ObjectLayer for FlawedDomain {
+    type Layers = Flaw;
+}
+
+// SAFETY: the domain below keeps the promise; what is planted here changes what is said of messages
+// and what they hold, and where it breaks the promise, only a test's own canaries are met.
+unsafe impl DomainLayer for FlawedDomain {
+    fn cq(&self, below: &dyn Domain, attr: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> {
+        Ok(Around::new(below.cq(attr)?, FlawedQueue::new(self.flaw)))
+    }
+
+    fn cntr(&self, below: &dyn Domain, attr: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> {
         let mut attr = attr.clone();
         if self.flaw == Flaw::CountsNoBytes {
             attr.events = cntr::Events::Comp;
         }
-        let inner = self.inner.cntr(&attr)?;
-        Ok(Arc::new(FlawedCounter::new(inner, self.flaw)))
+        let counter = FlawedCounter::new(self.flaw);
+        Ok(Around::new(below.cntr(&attr)?, counter))
     }
 
-    fn av(&self, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
+    fn av(&self, below: &dyn Domain, attr: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> {
         let mut attr = attr.clone();
         attr.name = attr.name.filter(|_| self.flaw != Flaw::ForgetsNames);
-        Ok(Arc::new(FlawedAv::new(self.inner.av(&attr)?, self.flaw)))
+        Ok(Around::new(below.av(&attr)?, self.flaw))
     }
 
-    fn endpoint(&self, info: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
-        let queue = FlawedQueue::of(&bind.tx_cq);
+    fn endpoint(
+        &self,
+        below: &dyn Domain,
+        info: &Info,
+        bind: Bindings,
+    ) -> Result<Arc<dyn Endpoint>, Error> {
+        let queue = FlawedQueue::of(&*bind.tx_cq);
         if self.flaw == Flaw::BlocksSignals {
             // Where that fails the defect is not there, and its mutant says so.
             let _ = SigSet::all().thread_block();
         }
-        let bind = unwrapped_bindings(self.flaw, bind);
+        let bind = bindings(self.flaw, bind);
         let srx = bind.srx.clone();
-        let inner = match self.flaw {
+        let endpoint = match self.flaw {
             Flaw::DeliversEarly => {
                 let mut info = info.clone();
                 info.tx_attr.op_flags -= OpFlags::DELIVERY_COMPLETE;
-                self.inner.endpoint(&info, bind)?
+                below.endpoint(&info, bind)?
             }
             _ => {
-                let opened = self.inner.endpoint(info, bind);
-                let own = || self.inner.endpoint(info, self.own.bindings()?);
+                let opened = below.endpoint(info, bind);
+                let own = || below.endpoint(info, self.own.bindings()?);
                 mixed(self.flaw, opened, own)?
             }
         };
         let inject_size = info.tx_attr.inject_size;
-        let own = FlawedEndpoint::new(inner, self.flaw, queue, inject_size);
-        let own = Arc::new(own.sharing(srx));
-        KNOWN.add(&own);
-        Ok(own)
+        let endpoint = FlawedEndpoint::around(endpoint, self.flaw, queue, inject_size, srx);
+        endpoint.name_in_events();
+        Ok(endpoint)
     }
 
-    fn option(&self, info: &Info, name: EpOptionName) -> Result<EpOption> {
-        self.inner.option(info, name)
-    }
-
-    fn scalable_endpoint(&self, info: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> {
-        Ok(Arc::new(FlawedScalable {
-            inner: self.inner.scalable_endpoint(info)?,
+    fn scalable_endpoint(
+        &self,
+        below: &dyn Domain,
+        info: &Info,
+    ) -> Result<Arc<dyn ScalableEndpoint>, Error> {
+        let layer = FlawedScalable {
             flaw: self.flaw,
             last: Mutex::default(),
             own: self.own.clone(),
-        }))
-    }
-
-    fn mr_mode(&self) -> MrMode {
-        self.inner.mr_mode()
+        };
+        Ok(Around::new(below.scalable_endpoint(info)?, layer))
     }
 
     unsafe fn reg(
         &self,
+        below: &dyn Domain,
         region: &[IovMut],
         attr: &mr::Attr,
     ) -> Result<Arc<dyn MemoryRegion>, Error> {
         let (mut region, mut attr) = (region.to_vec(), attr.clone());
-        match self.flaw {
-            Flaw::GrantsAll => attr.access |= MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
-            Flaw::WidensRegions => region.iter_mut().for_each(|piece| piece.len += 8),
-            _ => {}
+        attr.access = self.access(attr.access);
+        if self.flaw == Flaw::WidensRegions {
+            region.iter_mut().for_each(|piece| piece.len += 8);
         }
         // SAFETY: the caller's promise; with `WidensRegions` for the canaries behind a test's memory.
-        let inner = unsafe { self.inner.reg(&region, &attr) }?;
-        if self.flaw == Flaw::KeepsRegions {
-            std::mem::forget(Arc::clone(&inner));
-        }
-        if !is_for_peers(attr.access) {
-            return Ok(inner);
-        }
-        let own = Arc::clone(&inner);
-        let flawed = FlawedRegion::new(inner, &own, self.flaw, &self.regions);
-        Ok(Arc::new(flawed))
+        let region = unsafe { below.reg(&region, &attr) }?;
+        Ok(match self.region(&region, attr.access) {
+            Some(layer) => Around::new(region, layer),
+            None => region,
+        })
     }
 
-    fn alloc(&self, len: usize, attr: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> {
-        let (mut len, mut attr) = (len, attr.clone());
-        match self.flaw {
-            Flaw::GrantsAll => attr.access |= MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE,
-            Flaw::WidensRegions => len += 8,
-            _ => {}
+    fn alloc(
+        &self,
+        below: &dyn Domain,
+        mut len: usize,
+        attr: &alloc::Attr,
+    ) -> Result<Arc<dyn Allocation>, Error> {
+        let mut attr = attr.clone();
+        attr.access = self.access(attr.access);
+        if self.flaw == Flaw::WidensRegions {
+            len += 8;
         }
-        let inner = self.inner.alloc(len, &attr)?;
-        if self.flaw == Flaw::KeepsRegions {
-            std::mem::forget(Arc::clone(&inner));
-        }
-        if !is_for_peers(attr.access) {
-            return Ok(inner);
-        }
-        let own: Arc<dyn MemoryRegion> = Arc::clone(&inner) as _;
-        let flawed = FlawedRegion::new(inner, &own, self.flaw, &self.regions);
-        Ok(Arc::new(flawed))
+        let memory = below.alloc(len, &attr)?;
+        let region: Arc<dyn MemoryRegion> = Arc::clone(&memory) as _;
+        Ok(match self.region(&region, attr.access) {
+            Some(layer) => Around::new(memory, layer),
+            None => memory,
+        })
     }
 
-    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
-        let cntr = FlawedCounter::inner(Arc::clone(work.cntr));
-        let threshold = match self.flaw {
-            Flaw::ForgetsWork => u64::MAX,
-            Flaw::HurriesWork => 0,
-            _ => work.threshold,
-        };
-        let queue = |op| {
-            let cntr = &cntr;
-            let work = Work {
-                cntr,
-                threshold,
-                op,
-            };
-            // SAFETY: the caller's promise.
-            let queued = unsafe { self.inner.queue_work(&work) };
-            mixed(self.flaw, queued, || Ok(Ticket(0)))
-        };
-        match work.op {
-            Op::Set(at, value) => queue(Op::Set(&FlawedCounter::inner(Arc::clone(at)), value)),
-            Op::Add(at, value) => queue(Op::Add(&FlawedCounter::inner(Arc::clone(at)), value)),
-            Op::Post {
-                ep,
-                transfer,
-                flags,
-                done,
-            } => {
-                let told = match done {
-                    Done::Counter(Some(cntr)) => Some(FlawedCounter::inner(Arc::clone(cntr))),
-                    _ => None,
-                };
-                let unfit = match self.flaw {
-                    Flaw::TakesAnyFlag => OpFlags::INJECT | OpFlags::MULTI_RECV,
-                    _ => OpFlags::empty(),
-                };
-                queue(Op::Post {
-                    ep: &FlawedEndpoint::inner(ep),
-                    // SAFETY: the caller's promise.
-                    transfer: unsafe { self.spoiled(transfer) },
-                    flags: flags - unfit,
-                    done: match done {
-                        Done::Counter(_) if self.flaw != Flaw::TellsAll => {
-                            Done::Counter(told.as_ref())
-                        }
-                        _ => Done::Endpoint,
-                    },
-                })
+    unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<Ticket, Error> {
+        let queued = Flaw::work(work, |work| {
+            let mut work = *work;
+            match self.flaw {
+                Flaw::ForgetsWork => work.threshold = u64::MAX,
+                Flaw::HurriesWork => work.threshold = 0,
+                _ => {}
             }
-        }
+            if let Action::Post {
+                op, flags, done, ..
+            } = &mut work.action
+            {
+                match self.flaw {
+                    Flaw::TakesAnyFlag => *flags -= OpFlags::INJECT | OpFlags::MULTI_RECV,
+                    Flaw::TellsAll => *done = Done::Endpoint,
+                    _ => {}
+                }
+                // SAFETY: passed on from the caller.
+                *op = unsafe { self.flaw.changed(*op) };
+            }
+            // SAFETY: as above.
+            unsafe { below.queue_work(&work) }
+        });
+        mixed(self.flaw, queued, || Ok(Ticket(0)))
     }
 
-    fn cancel_work(&self, ticket: Ticket) -> Result {
+    fn cancel_work(&self, below: &dyn Domain, ticket: Ticket) -> Result {
         match self.flaw {
             Flaw::KeepsWork => Ok(()),
-            _ => self.inner.cancel_work(ticket),
+            _ => below.cancel_work(ticket),
         }
     }
 
-    fn flush_work(&self, cntr: Option<&Arc<dyn Counter>>) -> Result {
-        let cntr = cntr.map(|cntr| FlawedCounter::inner(Arc::clone(cntr)));
+    fn flush_work(&self, below: &dyn Domain, cntr: Option<&Arc<dyn Counter>>) -> Result {
         match self.flaw {
             Flaw::KeepsWork | Flaw::MixesDomains => Ok(()),
-            _ => self.inner.flush_work(cntr.as_ref()),
+            _ => below.flush_work(cntr.map(Flaw::counter).as_ref()),
         }
     }
 
-    fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        Ok(Arc::new(FlawedShared::new(
-            self.inner.srx(attr)?,
-            self.flaw,
-        )))
+    fn srx(&self, below: &dyn Domain, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
+        Ok(Around::new(below.srx(attr)?, self.flaw))
     }
 
     fn query_atomic(
         &self,
+        below: &dyn Domain,
         family: atomic::Family,
         datatype: atomic::Datatype,
         op: atomic::Op,
     ) -> Result<atomic::Attr> {
         match self.flaw {
             Flaw::DeniesAtomics => Err(Errno::OpNotSupp),
-            _ => self.inner.query_atomic(family, datatype, op),
+            _ => below.query_atomic(family, datatype, op),
         }
-    }
-
-    fn query_collective(&self, query: &collective::Query) -> Result<collective::Attr> {
-        self.inner.query_collective(query)
     }
 }
 
-#[derive(Debug)]
 struct FlawedScalable {
-    inner: Arc<dyn ScalableEndpoint>,
     flaw: Flaw,
     /// The context that was opened last.
     last: Mutex<Option<Arc<dyn Endpoint>>>,
     own: Own,
 }
 
-impl ScalableEndpoint for FlawedScalable {
-    fn address(&self) -> Result<Address> {
-        self.inner.address()
-    }
+impl ObjectLayer for FlawedScalable {
+    type Layers = Flaw;
+}
 
+impl ScalableLayer for FlawedScalable {
     fn context(
         &self,
+        below: &dyn ScalableEndpoint,
         index: usize,
         info: &Info,
         bind: Bindings,
     ) -> Result<Arc<dyn Endpoint>, Error> {
-        let queue = FlawedQueue::of(&bind.tx_cq);
-        let bind = unwrapped_bindings(self.flaw, bind);
-        let opened = self.inner.context(index, info, bind);
+        let queue = FlawedQueue::of(&*bind.tx_cq);
+        let opened = below.context(index, info, bindings(self.flaw, bind));
         let opened = mixed(self.flaw, opened, || {
-            self.inner.context(index, info, self.own.bindings()?)
+            below.context(index, info, self.own.bindings()?)
         });
         if self.flaw != Flaw::OpensAnyContext {
             let inject_size = info.tx_attr.inject_size;
-            let flawed = |inner| FlawedEndpoint::new(inner, self.flaw, queue, inject_size);
-            return opened.map(|inner| Arc::new(flawed(inner)) as Arc<dyn Endpoint>);
+            let endpoint = opened?;
+            return Ok(FlawedEndpoint::around(
+                endpoint,
+                self.flaw,
+                queue,
+                inject_size,
+                None,
+            ));
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let any = opened.or_else(|error| last.clone().ok_or(error))?;
@@ -370,19 +350,10 @@ impl ScalableEndpoint for FlawedScalable {
     }
 }
 
-fn is_for_peers(access: MrAccess) -> bool {
-    access.intersects(MrAccess::REMOTE_READ | MrAccess::REMOTE_WRITE)
-}
-
-/// What an endpoint is bound to, without defects but one of bindings.
-fn unwrapped_bindings(flaw: Flaw, mut bind: Bindings) -> Bindings {
-    bind.tx_cq = FlawedQueue::inner(bind.tx_cq);
-    bind.rx_cq = FlawedQueue::inner(bind.rx_cq);
-    bind.av = bind.av.map(FlawedAv::inner);
-    bind.eq = bind.eq.map(FlawedEq::inner);
-    bind.srx = bind.srx.map(FlawedShared::inner);
+/// What an endpoint is bound to below, without defects but one of bindings.
+fn bindings(flaw: Flaw, bind: Bindings) -> Bindings {
+    let mut bind = Flaw::bindings(bind);
     let cntrs = &mut bind.cntrs;
-    unwrap_counters(cntrs);
     if flaw == Flaw::WrongCounter {
         std::mem::swap(&mut cntrs.send, &mut cntrs.recv);
         std::mem::swap(&mut cntrs.read, &mut cntrs.write);
@@ -396,80 +367,4 @@ fn unwrapped_bindings(flaw: Flaw, mut bind: Bindings) -> Bindings {
         std::mem::forget(fd);
     }
     bind
-}
-
-/// What an open endpoint is bound to, without defects.
-pub(super) fn unwrapped_late(late: &LateBindings) -> LateBindings {
-    let queue =
-        |(cq, is_selective): &(_, bool)| (FlawedQueue::inner(Arc::clone(cq)), *is_selective);
-    let mut cntrs = late.cntrs.clone();
-    unwrap_counters(&mut cntrs);
-    LateBindings {
-        tx_cq: late.tx_cq.as_ref().map(queue),
-        rx_cq: late.rx_cq.as_ref().map(queue),
-        cntrs,
-    }
-}
-
-fn unwrap_counters(cntrs: &mut Counters) {
-    for cntr in [
-        &mut cntrs.send,
-        &mut cntrs.recv,
-        &mut cntrs.read,
-        &mut cntrs.write,
-        &mut cntrs.remote_read,
-        &mut cntrs.remote_write,
-    ] {
-        *cntr = cntr.take().map(FlawedCounter::inner);
-    }
-}
-
-impl FlawedDomain {
-    /// What is posted in the place of something that waits. Bytes that are changed are copies that
-    /// are never freed.
-    unsafe fn spoiled<'a>(&self, transfer: Transfer<'a>) -> Transfer<'a> {
-        let flip = |iov: &[Iov]| -> &'static [Iov] {
-            // SAFETY: the caller's promise.
-            let bytes = flipped(unsafe { copied(iov) });
-            vec![Iov::new(bytes)].leak()
-        };
-        let other = |msg: AtomicMsg<'a>| AtomicMsg {
-            op: similar(msg.op),
-            ..msg
-        };
-        match (self.flaw, transfer) {
-            (Flaw::FlipsBit, Transfer::Send(msg)) => Transfer::Send(msg::SendMsg {
-                iov: flip(msg.iov),
-                ..msg
-            }),
-            (Flaw::FlipsBit, Transfer::TaggedSend(msg)) => Transfer::TaggedSend(tagged::SendMsg {
-                iov: flip(msg.iov),
-                ..msg
-            }),
-            (Flaw::FlipsBit, Transfer::Write(msg)) => Transfer::Write(WriteMsg {
-                iov: flip(msg.iov),
-                ..msg
-            }),
-            (Flaw::OtherAtomics, Transfer::Atomic(msg)) => Transfer::Atomic(other(msg)),
-            (Flaw::OtherAtomics, Transfer::FetchAtomic(msg, fetched)) => {
-                Transfer::FetchAtomic(other(msg), fetched)
-            }
-            (Flaw::OtherAtomics, Transfer::CompareAtomic(msg, compared, fetched)) => {
-                Transfer::CompareAtomic(other(msg), compared, fetched)
-            }
-            (_, transfer) => transfer,
-        }
-    }
-}
-
-/// The object inside of one with a defect; itself if it has none.
-pub(super) fn unwrapped<T: ?Sized + Any, F: Any>(
-    object: Arc<T>,
-    as_any: impl Fn(&T) -> &dyn Any,
-    inner: impl Fn(&F) -> Arc<T>,
-) -> Arc<T> {
-    match as_any(&object).downcast_ref::<F>() {
-        Some(flawed) => inner(flawed),
-        None => object,
-    }
 }

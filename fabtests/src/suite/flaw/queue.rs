@@ -1,6 +1,5 @@
 //! Completion queues with a defect.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,16 +9,14 @@ use std::time::{Duration, Instant};
 use nix::sys::eventfd::EventFd;
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, CompletionQueue, Errno, FiAddr, Result};
+use selvedge_kit::layer::{Around, CqLayer, ObjectLayer};
 
 use super::Flaw;
-use super::provider::unwrapped;
 
 /// What is done at the next read.
 type Late = Box<dyn FnOnce() + Send>;
 
-#[derive(Debug)]
-pub(super) struct FlawedQueue {
-    inner: Arc<dyn CompletionQueue>,
+pub(crate) struct FlawedQueue {
     shared: Arc<Shared>,
     dead: Option<OwnedFd>,
 }
@@ -32,14 +29,6 @@ pub(super) struct Shared {
     again: Mutex<VecDeque<(Entry, FiAddr)>>,
     count: Mutex<usize>,
     was_ready: AtomicBool,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("flaw", &self.flaw)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Shared {
@@ -65,9 +54,8 @@ pub(super) fn readiness(flaw: Flaw, is_ready: bool, was_ready: &AtomicBool) -> b
 }
 
 impl FlawedQueue {
-    pub(super) fn new(inner: Arc<dyn CompletionQueue>, flaw: Flaw) -> Self {
+    pub(super) fn new(flaw: Flaw) -> Self {
         Self {
-            inner,
             shared: Arc::new(Shared {
                 flaw,
                 late: Mutex::default(),
@@ -81,18 +69,9 @@ impl FlawedQueue {
         }
     }
 
-    pub(super) fn inner(queue: Arc<dyn CompletionQueue>) -> Arc<dyn CompletionQueue> {
-        unwrapped(
-            queue,
-            |queue| queue as &dyn Any,
-            |own: &Self| Arc::clone(&own.inner),
-        )
-    }
-
-    pub(super) fn of(queue: &Arc<dyn CompletionQueue>) -> Option<Arc<Shared>> {
-        let any: &dyn Any = &**queue;
-        any.downcast_ref::<Self>()
-            .map(|own| Arc::clone(&own.shared))
+    pub(super) fn of(queue: &dyn CompletionQueue) -> Option<Arc<Shared>> {
+        let own = Around::<_, Self>::of(queue)?;
+        Some(Arc::clone(&own.layer().shared))
     }
 
     fn is(&self, flaw: Flaw) -> bool {
@@ -105,10 +84,15 @@ impl FlawedQueue {
     }
 
     /// Reads one by one, because entries may be added or left out.
-    fn flawed(&self, out: &mut [Entry], src: Option<&mut [FiAddr]>) -> Result<usize> {
+    fn flawed(
+        &self,
+        below: &dyn CompletionQueue,
+        out: &mut [Entry],
+        src: Option<&mut [FiAddr]>,
+    ) -> Result<usize> {
         self.begin();
         if out.is_empty() {
-            return self.inner.read(out);
+            return below.read(out);
         }
         let (mut entry, mut from) = ([Entry::default()], [FiAddr::UNSPEC]);
         let again = lock(&self.shared.again).pop_front();
@@ -117,9 +101,9 @@ impl FlawedQueue {
                 (entry[0], from[0]) = again;
                 1
             }
-            None => match self.inner.read_from(&mut entry, &mut from) {
+            None => match below.read_from(&mut entry, &mut from) {
                 Err(Errno::Avail) if self.is(Flaw::HidesErrors) => {
-                    let error = self.inner.read_err()?;
+                    let error = below.read_err()?;
                     (entry[0], from[0]) = (error.entry, error.src);
                     1
                 }
@@ -172,22 +156,39 @@ impl FlawedQueue {
     }
 }
 
-impl CompletionQueue for FlawedQueue {
-    fn read(&self, out: &mut [Entry]) -> Result<usize> {
-        self.flawed(out, None)
+impl ObjectLayer for FlawedQueue {
+    type Layers = Flaw;
+}
+
+impl CqLayer for FlawedQueue {
+    fn read(&self, below: &dyn CompletionQueue, out: &mut [Entry]) -> Result<usize> {
+        self.flawed(below, out, None)
     }
 
-    fn read_from(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {
-        self.flawed(out, Some(src))
+    fn read_from(
+        &self,
+        below: &dyn CompletionQueue,
+        out: &mut [Entry],
+        src: &mut [FiAddr],
+    ) -> Result<usize> {
+        self.flawed(below, out, Some(src))
     }
 
-    fn is_ready(&self) -> bool {
-        let is_ready = self.inner.is_ready();
-        readiness(self.shared.flaw, is_ready, &self.shared.was_ready)
+    fn read_ready(
+        &self,
+        below: &dyn CompletionQueue,
+        out: &mut [Entry],
+        src: &mut [FiAddr],
+    ) -> Result<usize> {
+        self.flawed(below, out, Some(src))
     }
 
-    fn read_err(&self) -> Result<ErrEntry> {
-        let mut error = self.inner.read_err()?;
+    fn is_ready(&self, below: &dyn CompletionQueue) -> bool {
+        readiness(self.shared.flaw, below.is_ready(), &self.shared.was_ready)
+    }
+
+    fn read_err(&self, below: &dyn CompletionQueue) -> Result<ErrEntry> {
+        let mut error = below.read_err()?;
         match self.shared.flaw {
             Flaw::WrongErrno => error.errno = Errno::Io,
             Flaw::NoOlen => error.olen = 0,
@@ -197,7 +198,12 @@ impl CompletionQueue for FlawedQueue {
         Ok(error)
     }
 
-    fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
+    fn wait(
+        &self,
+        below: &dyn CompletionQueue,
+        out: &mut [Entry],
+        timeout: Option<Duration>,
+    ) -> Result<usize> {
         self.begin();
         let until = timeout.map(|time| Instant::now() + time);
         let is_over = || until.is_some_and(|until| Instant::now() >= until);
@@ -209,34 +215,34 @@ impl CompletionQueue for FlawedQueue {
                 Err(Errno::Again)
             }
             Flaw::SpinsInWaits => loop {
-                match self.inner.read(out) {
+                match below.read(out) {
                     Ok(0) if is_over() => return Err(Errno::Again),
                     Ok(0) => {}
                     other => return other,
                 }
             },
-            _ => self.inner.wait(out, timeout),
+            _ => below.wait(out, timeout),
         }
     }
 
-    fn signal(&self) -> Result {
+    fn signal(&self, below: &dyn CompletionQueue) -> Result {
         match self.shared.flaw {
             Flaw::NoSignal => Ok(()),
-            _ => self.inner.signal(),
+            _ => below.signal(),
         }
     }
 
-    fn try_wait(&self) -> Result {
+    fn try_wait(&self, below: &dyn CompletionQueue) -> Result {
         match self.shared.flaw {
             Flaw::AlwaysTryWait => Ok(()),
-            _ => self.inner.try_wait(),
+            _ => below.try_wait(),
         }
     }
 
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+    fn wait_fd<'a>(&'a self, below: &'a dyn CompletionQueue) -> Option<BorrowedFd<'a>> {
         match &self.dead {
             Some(dead) => Some(dead.as_fd()),
-            None => self.inner.wait_fd(),
+            None => below.wait_fd(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A run as JUnit's XML, which systems of continuous integration read.
 
-use crate::markup::escaped;
+use selvedge_bench::markup::escaped;
+
 use crate::suite::report::summary::by_provider;
 use crate::suite::run::Outcome;
 use crate::suite::verdict::{Report, Verdict};

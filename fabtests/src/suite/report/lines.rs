@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use selvedge_bench::output;
 
-use crate::output;
 use crate::suite::entry::Entry;
 use crate::suite::run::News;
 use crate::suite::verdict::{Report, Verdict};

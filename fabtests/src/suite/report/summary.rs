@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use selvedge_bench::table;
+
 use crate::suite::run::Outcome;
 use crate::suite::verdict::{Report, Verdict};
-use crate::table;
 
 /// A row for each provider, the reasons of what was skipped, what failed, and the closing line.
 pub fn summary(outcome: &Outcome) -> String {

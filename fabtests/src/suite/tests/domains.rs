@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use selvedge::info::{EpType, RxAttr};
-use selvedge::trigger::{Op, Work};
+use selvedge::trigger::{Action, Work};
 use selvedge::{
     AddressVector, Bindings, Caps, CompletionQueue, Counter, Domain, Errno, Error, EventQueue,
     Fabric, Hints, Info, LateBindings, MrAccess, SharedReceives, av, cntr, cq, eq,
@@ -252,18 +252,18 @@ fn work(cx: &mut Cx) -> Result {
     for other in &parties {
         let Some(cntr) = &other.cntr else { continue };
         let mixed = [
-            ("the counter of work", cntr, Op::Add(&own, 1)),
-            ("a counter that is set", &own, Op::Set(cntr, 1)),
-            ("a counter that is added to", &own, Op::Add(cntr, 1)),
+            ("the counter of work", cntr, Action::Add(&own, 1)),
+            ("a counter that is set", &own, Action::Set(cntr, 1)),
+            ("a counter that is added to", &own, Action::Add(cntr, 1)),
         ];
-        for (name, cntr, op) in mixed {
+        for (name, cntr, action) in mixed {
             let threshold = 1;
             let queued = queue_count(
                 &*port.domain,
                 &Work {
                     cntr,
                     threshold,
-                    op,
+                    action,
                 },
             );
             refused(name, told(queued), [&port.domain, &other.domain])?;

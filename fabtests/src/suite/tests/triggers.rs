@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use selvedge::atomic::{Datatype, Family, Op as AtomicOp};
-use selvedge::trigger::{Op, Work};
+use selvedge::trigger::{Action, Work};
 use selvedge::{Bindings, Caps, Counter, Domain, Errno, OpFlags, cntr, wait};
 
 use crate::suite::cx::check::{holds, same};
@@ -268,19 +268,19 @@ fn thresholds(cx: &mut Cx) -> Result {
 fn counters(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let all: Vec<_> = (0..4).map(|_| counter(&port)).collect::<Result<_>>()?;
-    let queue = |at: usize, threshold, op| {
+    let queue = |at: usize, threshold, action| {
         let cntr = &all[at];
         let work = Work {
             cntr,
             threshold,
-            op,
+            action,
         };
         queue_count(&*port.domain, &work)
     };
-    queue(0, 3, Op::Add(&all[1], 10))?;
-    queue(1, 10, Op::Set(&all[2], 77))?;
-    queue(2, 77, Op::Add(&all[3], 1))?;
-    queue(2, 78, Op::Add(&all[3], 100))?;
+    queue(0, 3, Action::Add(&all[1], 10))?;
+    queue(1, 10, Action::Set(&all[2], 77))?;
+    queue(2, 77, Action::Add(&all[3], 1))?;
+    queue(2, 78, Action::Add(&all[3], 100))?;
     all[0].add(2);
     port.settle()?;
     same("before the number", all[1].read(), 0)?;
@@ -297,11 +297,11 @@ fn taken_back(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let (gate, other, done) = (counter(&port)?, counter(&port)?, counter(&port)?);
     let queue = |cntr, value| {
-        let op = Op::Add(&done, value);
+        let action = Action::Add(&done, value);
         let work = Work {
             cntr,
             threshold: 1,
-            op,
+            action,
         };
         queue_count(&*port.domain, &work)
     };
@@ -368,6 +368,13 @@ fn refusals(cx: &mut Cx) -> Result {
     let quietly = || Told::Counter(None);
     let refused = port.defer(inject.clone(), &gate, 1, quietly());
     same("FI_INJECT that waits", refused, Err(Errno::NoSys))?;
+    for (what, inject) in [
+        ("an inject", Tx::msg(to, vec![1; 8])),
+        ("a tagged inject", Tx::tagged(to, 1, vec![1; 8])),
+    ] {
+        let refused = port.defer(inject.injected(), &gate, 1, quietly());
+        same(format!("{what} that waits"), refused, Err(Errno::NoSys))?;
+    }
     let many = Rx::msg(64).flags(OpFlags::MULTI_RECV);
     let refused = port.defer(many, &gate, 1, quietly());
     same("FI_MULTI_RECV that waits", refused, Err(Errno::NoSys))?;

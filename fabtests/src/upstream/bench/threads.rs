@@ -20,7 +20,7 @@ use crate::upstream::perf::{Row, Table, count};
 /// Its letters.
 pub(in crate::upstream) const THREADS: Letters = Letters {
     common: &[ADDRESS, FABRIC, INFO, PAIR, BENCHMARK],
-    own: "n:gU",
+    own: "n:gUr",
     long: &[],
 };
 

@@ -33,6 +33,8 @@ pub(super) struct Manners {
     pub(super) largest: usize,
     /// Messages at once, at most; 0 for one after the other.
     pub(super) window: usize,
+    /// Entries of the queues of sends and of receives; 0 for enough.
+    pub(super) queues: [usize; 2],
     /// Counters in place of queues.
     pub(super) counters: bool,
     /// Default flags of sends (`tx_attr.op_flags`), besides.
@@ -144,9 +146,13 @@ impl Channel {
         manners: Manners,
         mut plan: Plan,
     ) -> anyhow::Result<Self> {
-        let queue = (2 * manners.window).max(1024);
-        plan.tx = Some(ground.queue(queue)?);
-        plan.rx = Some(ground.queue(queue)?);
+        let enough = (2 * manners.window).max(1024);
+        let [tx, rx] = manners.queues.map(|size| match size {
+            0 => enough,
+            size => size,
+        });
+        plan.tx = Some(ground.queue(tx)?);
+        plan.rx = Some(ground.queue(rx)?);
         let counts = match manners.counters {
             true => Some([ground.count()?, ground.count()?]),
             false => None,

@@ -316,9 +316,9 @@ fn hear(channel: &mut Channel, stamp: Stamp, size: usize) -> anyhow::Result<()> 
 /// of the peer's.
 pub(in crate::upstream) fn rdm_multi_domain(options: &Options) -> anyhow::Result<()> {
     let options = super::beside(options, true);
-    let count: usize = options.number("c", 3)?;
+    let count: usize = options.number("c", 2)?;
     ensure!(count > 0, "-c 0: no domains");
-    let size = options.sizes.one().unwrap_or(1024);
+    let size = options.sizes.one().unwrap_or(4096);
     let caps = Caps::MSG | Caps::RMA | Caps::RMA_EVENT;
     let info = discover(&options, &hints(&options, caps, EpType::Rdm)?)?;
     let mut oob = OutOfBandChannel::meet(&options)?;

@@ -52,7 +52,7 @@ pub(super) use multicast::{LETTERS as MULTICAST, mcast};
 pub(super) use peek::rdm_tagged_peek;
 pub(super) use poll::poll;
 pub(super) use regions::multi_mr;
-pub(super) use resources::resmgmt_test;
+pub(super) use resources::{LETTERS as RESOURCES, resmgmt_test};
 pub(super) use rma_event::rdm_rma_event;
 pub(super) use scalable::{CONTEXTS, scalable_ep};
 pub(super) use shared::{SHARED_CONTEXTS, shared_ctx};

@@ -7,35 +7,34 @@ use std::time::Duration;
 use anyhow::ensure;
 use selvedge::cq::Entry;
 use selvedge::info::{EpType, ResourceMgmt};
-use selvedge::{Caps, Errno, FiAddr, OpFlags, TagMatch};
+use selvedge::{Caps, Errno, FiAddr, OpFlags, TagMatch, av};
 
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::connect;
+use crate::upstream::connect::Door;
 use crate::upstream::discover::{discover, hints};
 use crate::upstream::ground::Block;
-use crate::upstream::options::Options;
+use crate::upstream::options::{Letters, Options};
 use crate::upstream::payload::Stamp;
 use crate::upstream::post::{Recv, Send};
 
+/// Its letters. `-c`, `-v`, `-w` and `-V` change nothing: waiting and checking are always the same.
+pub(in crate::upstream) const LETTERS: Letters = super::letters("S:R:m:l:T:X:ActdwvV");
+
+/// How long the server leaves the client alone with `-d`.
+const DELAY: Duration = Duration::from_secs(1);
+
 /// The program: the client sends.
 pub(in crate::upstream) fn resmgmt_test(options: &Options) -> anyhow::Result<()> {
-    let count = options.iterations.unwrap_or(100) as u64;
-    let tagged = options.choice(&["msg", "tagged"])? == "tagged";
-    let caps = Caps::MSG | Caps::TAGGED;
+    let count = options.number("m", options.iterations.unwrap_or(100))? as u64;
+    let tagged = options.has("t") || options.choice(&["msg", "tagged"])? == "tagged";
     // What the programs say to each other besides is of the other kind.
     let manners = Manners {
         tagged: !tagged,
+        queues: [options.number("S", 0)?, options.number("R", 0)?],
         ..Manners::default()
     };
-    let mut channel = match options.ep_type {
-        Some(EpType::Msg) => connect::channel(options, caps, manners)?,
-        _ => {
-            let hints = hints(options, caps, EpType::Rdm)?;
-            let hints = hints.resource_mgmt(ResourceMgmt::Enabled);
-            Channel::open(options, discover(options, &hints)?, manners)?
-        }
-    };
-    let size = options.sizes.one().unwrap_or(64);
+    let mut channel = open(options, manners)?;
+    let size = options.number("l", 64)?;
     let block = channel.ground().buffers(size * count as usize)?;
     channel.sync()?;
     let flow = Flow {
@@ -45,12 +44,34 @@ pub(in crate::upstream) fn resmgmt_test(options: &Options) -> anyhow::Result<()>
         tagged,
     };
     if !options.is_client() {
-        sleep(Duration::from_secs(options.number("d", 0)?));
+        sleep(if options.has("d") {
+            DELAY
+        } else {
+            Duration::ZERO
+        });
     }
     let full = flow.run(count)?;
     println!("{count} operations of {size} bytes, {full} times without room");
     channel.await_server()?;
     channel.finish()
+}
+
+/// Opens a channel with transmit and receive contexts of the sizes that are asked for.
+fn open(options: &Options, manners: Manners) -> anyhow::Result<Channel> {
+    let caps = Caps::MSG | Caps::TAGGED;
+    let ep_type = options.ep_type.unwrap_or(EpType::Rdm);
+    let (tx, rx) = (options.number("T", 0)?, options.number("X", 0)?);
+    let mut hints = hints(options, caps, ep_type)?
+        .resource_mgmt(ResourceMgmt::Enabled)
+        .tx_size(tx)
+        .rx_size(rx);
+    if options.has("A") {
+        hints = hints.edit(|info| info.domain_attr.av_type = av::Type::Table);
+    }
+    match ep_type {
+        EpType::Msg => Door::with(options, &hints)?.channel(manners),
+        _ => Channel::open(options, discover(options, &hints)?, manners),
+    }
 }
 
 struct Flow<'a> {

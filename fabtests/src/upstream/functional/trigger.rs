@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use selvedge::atomic::{Datatype, Family, Op as AtomicOp};
 use selvedge::info::EpType;
-use selvedge::trigger::Op;
+use selvedge::trigger::Action;
 use selvedge::{Caps, Counters, FiAddr, OpFlags, TagMatch};
 
 use super::{beside, letters};
@@ -173,13 +173,13 @@ fn counters(stage: &Stage, round: u64) -> anyhow::Result<()> {
     );
     stage
         .ground
-        .count_later(&gate, 1, Op::Set(set.cntr(), 100 + round))?;
+        .count_later(&gate, 1, Action::Set(set.cntr(), 100 + round))?;
     stage
         .ground
-        .count_later(&gate, 2, Op::Add(added.cntr(), 10))?;
+        .count_later(&gate, 2, Action::Add(added.cntr(), 10))?;
     stage
         .ground
-        .count_later(&gate, 2, Op::Add(added.cntr(), round))?;
+        .count_later(&gate, 2, Action::Add(added.cntr(), round))?;
     let early = || {
         let all = [set.read(), added.read()];
         anyhow::ensure!(all[1] == 0, "counters that were to wait: {all:?}");

@@ -16,15 +16,18 @@ use selvedge::info::{EpType, Threading};
 use super::discover::{discover, hints};
 use super::failure::wrong;
 use super::ground::Ground;
-use super::options::{ADDRESS, FABRIC, INFO, Letters, Options, Waiting};
+use super::options::{ADDRESS, FABRIC, INFO, Letters, Options, PAIR, Waiting};
 use crate::suite::control::RUNNER;
 
 /// Its letters.
 pub(super) const LETTERS: Letters = Letters {
-    common: &[ADDRESS, FABRIC, INFO],
+    common: &[ADDRESS, FABRIC, INFO, PAIR],
     own: "u:n:x",
     long: &["child=", "threads="],
 };
+
+/// Clients, where neither `-n` nor `-C` says how many.
+const CLIENTS: usize = 4;
 
 /// What both sides ask discovery for.
 const CAPS: Caps = Caps::MSG.union(Caps::TAGGED).union(Caps::RMA);
@@ -47,14 +50,25 @@ pub(super) fn rdm_stress(options: &Options) -> anyhow::Result<()> {
     if options.text("child").is_some() {
         return client::play(&options, &open(&options)?, &steps);
     }
-    let clients: usize = options.number("n", 4)?;
+    let asked = match options.connections {
+        1 => CLIENTS,
+        asked => asked,
+    };
+    let clients: usize = options.number("n", asked)?;
     ensure!(
         (1..=256).contains(&clients),
         "-n {clients}: 1 to 256 clients"
     );
-    let children: Result<Vec<_>, _> = (1..=clients)
-        .map(|number| start(&options, number))
-        .collect();
+    for _ in 0..options.iterations.unwrap_or(1) {
+        run_clients(&options, clients)?;
+    }
+    // After all of that it is still there for somebody else.
+    client::stop(&options, &open(&options)?)
+}
+
+/// Starts so many clients, and waits until they have ended.
+fn run_clients(options: &Options, count: usize) -> anyhow::Result<()> {
+    let children: Result<Vec<_>, _> = (1..=count).map(|number| start(options, number)).collect();
     let mut children = children?;
     for (number, child) in children.iter_mut().enumerate() {
         let status = child.0.wait()?;
@@ -62,8 +76,7 @@ pub(super) fn rdm_stress(options: &Options) -> anyhow::Result<()> {
             return Err(wrong(format!("client {}: {status}", number + 1)));
         }
     }
-    // After all of that it is still there for somebody else.
-    client::stop(&options, &open(&options)?)
+    Ok(())
 }
 
 fn open(options: &Options) -> anyhow::Result<std::sync::Arc<Ground>> {

@@ -53,6 +53,13 @@ pub fn grow_queues(offered: &mut Info, query: &Query<'_>, most: usize) {
     offered.rx_attr.size = grown(offered.rx_attr.size, asked.rx_attr.size);
 }
 
+/// Has what is offered take injected messages as long as the program asks for, up to `most` bytes.
+pub fn grow_inject(offered: &mut Info, query: &Query<'_>, most: usize) {
+    let asked = query.hints.info().tx_attr.inject_size;
+    let size = &mut offered.tx_attr.inject_size;
+    *size = (*size).max(asked.min(most));
+}
+
 fn fit(has: &Info, query: &Query<'_>) -> Offer {
     let asked = query.hints.info();
     name(
@@ -253,7 +260,7 @@ fn check_tx(asked: &TxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
     duties("tx_attr.mode", either(asked.mode, accepted), has.mode)?;
     subset("tx_attr.op_flags", asked.op_flags, has.op_flags)?;
     subset("tx_attr.msg_order", asked.msg_order, has.msg_order)?;
-    equal("tx_attr.comp_order", asked.comp_order, 0)?;
+    subset("tx_attr.comp_order", asked.comp_order, has.comp_order)?;
     at_most("tx_attr.inject_size", asked.inject_size, has.inject_size)?;
     at_most("tx_attr.size", asked.size, has.size)?;
     at_most("tx_attr.iov_limit", asked.iov_limit, has.iov_limit)?;
@@ -270,7 +277,7 @@ fn check_rx(asked: &RxAttr, of: &Info, accepted: Mode) -> Result<(), Mismatch> {
     duties("rx_attr.mode", either(asked.mode, accepted), has.mode)?;
     subset("rx_attr.op_flags", asked.op_flags, has.op_flags)?;
     subset("rx_attr.msg_order", asked.msg_order, has.msg_order)?;
-    equal("rx_attr.comp_order", asked.comp_order, 0)?;
+    subset("rx_attr.comp_order", asked.comp_order, has.comp_order)?;
     at_most("rx_attr.size", asked.size, has.size)?;
     at_most("rx_attr.iov_limit", asked.iov_limit, has.iov_limit)
 }
@@ -295,6 +302,8 @@ fn fit_domain(domain: &mut DomainAttr, asked: &DomainAttr) {
 fn fit_tx(tx: &mut TxAttr, asked: &TxAttr, caps: Caps) {
     tx.caps = caps::granted_part(asked.caps, tx.caps, caps);
     tx.op_flags = asked.op_flags;
+    // Libraries of API version 2 have none, and an order that nobody asks for costs nothing.
+    tx.comp_order = asked.comp_order;
     set(&mut tx.inject_size, asked.inject_size);
     set(&mut tx.size, asked.size);
     set(&mut tx.iov_limit, asked.iov_limit);
@@ -304,6 +313,7 @@ fn fit_tx(tx: &mut TxAttr, asked: &TxAttr, caps: Caps) {
 fn fit_rx(rx: &mut RxAttr, asked: &RxAttr, caps: Caps) {
     rx.caps = caps::granted_part(asked.caps, rx.caps, caps);
     rx.op_flags = asked.op_flags;
+    rx.comp_order = asked.comp_order;
     set(&mut rx.size, asked.size);
     set(&mut rx.iov_limit, asked.iov_limit);
 }

@@ -2,15 +2,12 @@
 
 #![expect(unsafe_code, reason = "an endpoint around an endpoint")]
 
-use std::fmt;
 use std::sync::{Arc, Weak};
 
-use selvedge::atomic::{AtomicMsg, Attr, Datatype, Family, Ioc, IocMut, Op, Target};
 use selvedge::collective::{self, CollectiveMsg};
-use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::{
-    Address, Atomic, Bindings, Caps, Collective, Context, Desc, Endpoint, EpOption, EpOptionName,
-    Errno, Error, FiAddr, Info, Membership, Msg, OpFlags, Result, Rma, Tagged, av, msg, tagged,
+    Bindings, Caps, Context, Endpoint, Errno, Error, FiAddr, Info, LateBindings, Membership, Op,
+    OpFlags, Result, av, msg, tagged,
 };
 
 use super::engine::{Engine, Post, State};
@@ -29,6 +26,7 @@ use crate::birth::Native;
 use crate::cq::{Progress, Sink};
 use crate::domain::Base;
 use crate::eq::Queue;
+use crate::layer::{Around, EndpointLayer, ObjectLayer};
 use crate::lock::Lock;
 use crate::{Drivers, Ep, own_eq};
 
@@ -45,8 +43,8 @@ pub struct Inner {
     pub members: Arc<dyn Members>,
 }
 
-struct Layered {
-    inner: Arc<dyn Endpoint>,
+/// The layer around an endpoint that adds collectives to it.
+struct Collectives {
     engine: Arc<Engine>,
     progress: Arc<dyn Progress>,
     below: Arc<dyn Progress>,
@@ -109,8 +107,7 @@ pub fn open(
         false => OpFlags::COMPLETION,
     };
     let caps = info.caps | info.rx_attr.caps;
-    let layered = Arc::new(Layered {
-        inner: endpoint,
+    let layer = Collectives {
         progress: Arc::clone(&engine) as Arc<dyn Progress>,
         engine,
         below: progress,
@@ -120,18 +117,22 @@ pub fn open(
         directs: caps.intersects(Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV),
         tx: reported(bind.tx_selective),
         rx: reported(bind.rx_selective),
-    });
+    };
+    let layered = Around::new(endpoint, layer);
+    let layer = layered.layer();
     // What was attached is detached when the endpoint is dropped. Behind the endpoint below, so that
     // what that moves is seen in the same turn.
-    if let Some(eq) = layered.eq.upgrade() {
-        eq.attach(&layered.below)?;
+    if let Some(eq) = layer.eq.upgrade() {
+        eq.attach(&layer.below)?;
     }
-    layered.drivers.attach(&layered.progress)?;
+    layer.drivers.attach(&layer.progress)?;
     Ok(layered)
 }
 
-impl Drop for Layered {
-    fn drop(&mut self) {
+impl ObjectLayer for Collectives {
+    type Layers = ();
+
+    fn close(&self) {
         // In a forked child nothing is to be ended.
         if self.engine.state.lock().is_err() {
             return;
@@ -143,8 +144,9 @@ impl Drop for Layered {
     }
 }
 
-impl Layered {
+impl Collectives {
     /// Flags of an operation that is the application's.
+    #[inline]
     fn of_user(flags: OpFlags, reported: OpFlags) -> Result<OpFlags> {
         match flags.contains(OpFlags::PEER_TRANSFER) {
             true => Err(Errno::BadFlags),
@@ -152,40 +154,81 @@ impl Layered {
         }
     }
 
+    #[inline]
     fn tx(&self, flags: OpFlags) -> Result<OpFlags> {
         Self::of_user(flags, self.tx)
     }
 
+    #[inline]
     fn rx(&self, flags: OpFlags) -> Result<OpFlags> {
         Self::of_user(flags, self.rx)
     }
 }
 
-impl Msg for Layered {
-    unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
+// SAFETY: what the application posts is the endpoint's below to keep the promise for. The memory of
+// a collective is named by receives and sends of that endpoint alone; the collective is reported
+// when the mailbox has said that all of them are over, which the endpoint below says of each as it
+// would say it by a completion. Dropping the endpoint drops the engine, which nobody else keeps, and
+// with it the endpoint below before the memory of ours that it was given.
+unsafe impl EndpointLayer for Collectives {
+    #[inline]
+    unsafe fn post(&self, below: &dyn Endpoint, op: &Op<'_>, flags: OpFlags) -> Result {
+        match op {
+            // SAFETY: passed on from the caller, here and below.
+            Op::Collective(msg) => unsafe { self.collective(msg, flags) },
+            // SAFETY: as above.
+            Op::InjectWrite { .. } | Op::InjectAtomic { .. } => unsafe { op.post(below, flags) },
+            // SAFETY: as above.
+            _ => unsafe { op.post(below, self.tx(flags)?) },
+        }
+    }
+
+    #[inline]
+    unsafe fn sendmsg(
+        &self,
+        below: &dyn Endpoint,
+        msg: &msg::SendMsg<'_>,
+        flags: OpFlags,
+    ) -> Result {
         // SAFETY: passed on from the caller.
-        unsafe { self.inner.sendmsg(msg, self.tx(flags)?) }
+        unsafe { below.sendmsg(msg, self.tx(flags)?) }
     }
 
-    unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
+    #[inline]
+    unsafe fn recvmsg(
+        &self,
+        below: &dyn Endpoint,
+        msg: &msg::RecvMsg<'_>,
+        flags: OpFlags,
+    ) -> Result {
         // SAFETY: passed on from the caller.
-        unsafe { self.inner.recvmsg(msg, self.rx(flags)?) }
+        unsafe { below.recvmsg(msg, self.rx(flags)?) }
     }
 
-    fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
-        self.inner.inject(buf, dest, data)
+    fn inject(&self, below: &dyn Endpoint, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        below.inject(buf, dest, data)
     }
-}
 
-impl Tagged for Layered {
-    unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
+    #[inline]
+    unsafe fn tsendmsg(
+        &self,
+        below: &dyn Endpoint,
+        msg: &tagged::SendMsg<'_>,
+        flags: OpFlags,
+    ) -> Result {
         let tag = tag::of_user(msg.tag)?;
         let msg = tagged::SendMsg { tag, ..*msg };
         // SAFETY: passed on from the caller.
-        unsafe { self.inner.tsendmsg(&msg, self.tx(flags)?) }
+        unsafe { below.tsendmsg(&msg, self.tx(flags)?) }
     }
 
-    unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
+    #[inline]
+    unsafe fn trecvmsg(
+        &self,
+        below: &dyn Endpoint,
+        msg: &tagged::RecvMsg<'_>,
+        flags: OpFlags,
+    ) -> Result {
         let tag = tag::match_of_user(msg.tag)?;
         let src = match self.directs {
             true => msg.src,
@@ -193,109 +236,54 @@ impl Tagged for Layered {
         };
         let msg = tagged::RecvMsg { tag, src, ..*msg };
         // SAFETY: passed on from the caller.
-        unsafe { self.inner.trecvmsg(&msg, self.rx(flags)?) }
+        unsafe { below.trecvmsg(&msg, self.rx(flags)?) }
     }
 
-    fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
-        self.inner.tinject(buf, dest, tag::of_user(tag)?, data)
-    }
-}
-
-impl Rma for Layered {
-    unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
-        // SAFETY: passed on from the caller.
-        unsafe { self.inner.readmsg(msg, self.tx(flags)?) }
-    }
-
-    unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
-        // SAFETY: passed on from the caller.
-        unsafe { self.inner.writemsg(msg, self.tx(flags)?) }
-    }
-
-    fn inject_write(
+    #[inline]
+    fn tinject(
         &self,
+        below: &dyn Endpoint,
         buf: &[u8],
         dest: FiAddr,
-        addr: u64,
-        key: u64,
+        tag: u64,
         data: Option<u64>,
     ) -> Result {
-        self.inner.inject_write(buf, dest, addr, key, data)
-    }
-}
-
-impl Atomic for Layered {
-    unsafe fn atomicmsg(&self, msg: &AtomicMsg<'_>, flags: OpFlags) -> Result {
-        // SAFETY: passed on from the caller.
-        unsafe { self.inner.atomicmsg(msg, self.tx(flags)?) }
+        below.tinject(buf, dest, tag::of_user(tag)?, data)
     }
 
-    unsafe fn fetch_atomicmsg(
+    fn bind_late(&self, _below: &dyn Endpoint, _late: &LateBindings) -> Result<(), Error> {
+        Err(LateBindings::refusal())
+    }
+
+    fn has_collectives(&self, _below: &dyn Endpoint) -> bool {
+        true
+    }
+
+    fn join_collective(
         &self,
-        msg: &AtomicMsg<'_>,
-        result: &[IocMut],
-        result_desc: &[Desc],
-        flags: OpFlags,
-    ) -> Result {
-        let flags = self.tx(flags)?;
-        // SAFETY: passed on from the caller.
-        unsafe { self.inner.fetch_atomicmsg(msg, result, result_desc, flags) }
-    }
-
-    unsafe fn compare_atomicmsg(
-        &self,
-        msg: &AtomicMsg<'_>,
-        compare: &[Ioc],
-        compare_desc: &[Desc],
-        result: &[IocMut],
-        result_desc: &[Desc],
-        flags: OpFlags,
-    ) -> Result {
-        let flags = self.tx(flags)?;
-        // SAFETY: passed on from the caller.
-        unsafe {
-            self.inner
-                .compare_atomicmsg(msg, compare, compare_desc, result, result_desc, flags)
+        below: &dyn Endpoint,
+        set: &av::Set,
+        context: Context,
+    ) -> Result<Arc<dyn Membership>> {
+        if self.eq.strong_count() == 0 {
+            return Err(Errno::NoEq);
         }
-    }
-
-    fn inject_atomic(&self, buf: &[u8], target: &Target) -> Result {
-        self.inner.inject_atomic(buf, target)
-    }
-
-    fn valid(&self, family: Family, datatype: Datatype, op: Op) -> Result<Attr> {
-        self.inner.valid(family, datatype, op)
-    }
-}
-
-// SAFETY: what the application posts is the inner endpoint's to keep the promise for. The memory of
-// a collective is named by receives and sends of that endpoint alone; the collective is reported
-// when the mailbox has said that all of them are over, which the inner endpoint says of each as it
-// would say it by a completion. Dropping the layer drops the engine, which nobody else keeps, and
-// with it the inner endpoint before the memory of ours that it was given.
-unsafe impl Endpoint for Layered {
-    fn address(&self) -> Result<Address> {
-        self.inner.address()
-    }
-
-    fn cancel(&self, context: Context) -> Result {
-        self.inner.cancel(context)
-    }
-
-    fn set(&self, option: EpOption) -> Result {
-        self.inner.set(option)
-    }
-
-    fn option(&self, name: EpOptionName) -> Result<EpOption> {
-        self.inner.option(name)
-    }
-
-    fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
-        self.inner.join(group, context)
-    }
-
-    fn collective(&self) -> Option<&dyn Collective> {
-        Some(self)
+        let members = set.members();
+        let rank = rank_in(members, &*self.members, below)?;
+        let key = tag::key(set.comm_key());
+        let number = self.engine.with(&mut Sink::none(), |state| {
+            let number = state.free_number().ok_or(Errno::NoSpc)?;
+            let mut group = Group::new(number, members.to_vec(), rank);
+            group.sight = state.sight.groups.join(number, rank, members.len());
+            group.join = Some(Join::new(&group, key, context));
+            state.groups.insert(number, group);
+            state.go_on_joining(number);
+            Ok(number)
+        })?;
+        Ok(Arc::new(Member {
+            engine: Arc::downgrade(&self.engine),
+            number,
+        }))
     }
 }
 
@@ -333,29 +321,9 @@ impl Drop for Member {
     }
 }
 
-impl Collective for Layered {
-    fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>> {
-        if self.eq.strong_count() == 0 {
-            return Err(Errno::NoEq);
-        }
-        let members = set.members();
-        let rank = rank_in(members, &*self.members, &*self.inner)?;
-        let key = tag::key(set.comm_key());
-        let number = self.engine.with(&mut Sink::none(), |state| {
-            let number = state.free_number().ok_or(Errno::NoSpc)?;
-            let mut group = Group::new(number, members.to_vec(), rank);
-            group.sight = state.sight.groups.join(number, rank, members.len());
-            group.join = Some(Join::new(&group, key, context));
-            state.groups.insert(number, group);
-            state.go_on_joining(number);
-            Ok(number)
-        })?;
-        Ok(Arc::new(Member {
-            engine: Arc::downgrade(&self.engine),
-            number,
-        }))
-    }
-
+impl Collectives {
+    /// # Safety
+    /// As [`selvedge::Collective::collective`].
     unsafe fn collective(&self, msg: &CollectiveMsg, flags: OpFlags) -> Result {
         let flags = self.engine.ep.tx_flags(flags);
         if !FLAGS.contains(flags) {
@@ -471,11 +439,5 @@ impl State {
             }
         }
         None
-    }
-}
-
-impl fmt::Debug for Layered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
     }
 }

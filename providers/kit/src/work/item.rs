@@ -3,13 +3,13 @@
 use std::sync::{Arc, Weak};
 
 use selvedge::cq::Entry;
-use selvedge::trigger::{Done, Op, Ticket, Work};
-use selvedge::{Counter, Endpoint, Errno, Error, OpFlags};
+use selvedge::trigger::{self, Done, Ticket, Work};
+use selvedge::{Counter, Endpoint, Errno, Error, Op, OpFlags};
 
-use super::copied::Copied;
 use super::ledger::{Debt, Ledger};
 use crate::cntr::{Cntr, own};
 use crate::identity::DomainId;
+use crate::stored_op::StoredOp;
 
 /// Work that was queued. It keeps nothing alive: what ends meanwhile takes its part of it along.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ enum Action {
 struct Post {
     ep: Weak<dyn Endpoint>,
     ledger: Arc<Ledger>,
-    copied: Copied,
+    op: StoredOp,
     flags: OpFlags,
     told: Told,
 }
@@ -65,13 +65,17 @@ impl Item {
         ledger: Option<&Arc<Ledger>>,
     ) -> Result<Self, Error> {
         let own = |cntr| own(domain, "counter that work tells or changes", cntr);
-        let action = match (work.op, ledger) {
-            (Op::Set(cntr, value), _) => Action::Set(Arc::downgrade(&own(cntr)?), value),
-            (Op::Add(cntr, value), _) => Action::Add(Arc::downgrade(&own(cntr)?), value),
+        let action = match (work.action, ledger) {
+            (trigger::Action::Set(cntr, value), _) => {
+                Action::Set(Arc::downgrade(&own(cntr)?), value)
+            }
+            (trigger::Action::Add(cntr, value), _) => {
+                Action::Add(Arc::downgrade(&own(cntr)?), value)
+            }
             (
-                Op::Post {
+                trigger::Action::Post {
                     ep,
-                    transfer,
+                    op,
                     flags,
                     done,
                 },
@@ -79,7 +83,7 @@ impl Item {
             ) => Action::Post(Box::new(Post {
                 ep: Arc::downgrade(ep),
                 ledger: Arc::clone(ledger),
-                copied: Copied::new(&transfer),
+                op: StoredOp::new(&op),
                 flags,
                 told: match done {
                     Done::Endpoint => Told::Endpoint,
@@ -91,7 +95,7 @@ impl Item {
                     }
                 },
             })),
-            (Op::Post { ep, .. }, None) => {
+            (trigger::Action::Post { ep, .. }, None) => {
                 let what = format!("{ep:?} takes no work that waits");
                 return Err(Error::new(Errno::NoSys, what));
             }
@@ -148,7 +152,7 @@ impl Post {
     fn fire_openly(&self, ep: &dyn Endpoint) -> Fired {
         #[expect(unsafe_code, reason = "the promise of whoever queued the work")]
         // SAFETY: whoever queued it has promised what the post asks for, until the completion.
-        let posted = unsafe { self.copied.transfer().post(ep, self.flags) };
+        let posted = unsafe { self.op.op().post(ep, self.flags) };
         match posted {
             Err(Errno::Again) => return Fired::NotYet,
             Err(errno) => self.ledger.refused(self.entry(), errno),
@@ -159,9 +163,9 @@ impl Post {
 
     /// So that a counter is told, and nobody else.
     fn fire_quietly(&self, ep: &dyn Endpoint, cntr: &Weak<Cntr>) -> Fired {
-        let transfer = self.copied.transfer();
+        let op = self.op.op();
         let debt = Debt {
-            context: transfer.context(),
+            context: op.context(),
             cntr: cntr.clone(),
             reports: self.flags.contains(OpFlags::COMPLETION),
         };
@@ -169,7 +173,7 @@ impl Post {
         let flags = self.flags | OpFlags::DEFERRED;
         #[expect(unsafe_code, reason = "the promise of whoever queued the work")]
         // SAFETY: as above; until the counter counts it.
-        let posted = unsafe { transfer.with_context(id).post(ep, flags) };
+        let posted = unsafe { op.with_context(id).post(ep, flags) };
         let Err(errno) = posted else {
             return Fired::Over;
         };
@@ -188,11 +192,14 @@ impl Post {
 
     /// What an error says of it.
     fn entry(&self) -> Entry {
-        let transfer = self.copied.transfer();
+        let op = self.op.op();
         Entry {
-            context: transfer.context(),
-            flags: transfer.what(),
-            tag: transfer.tag().tag,
+            context: op.context(),
+            flags: op.kind(),
+            tag: match op {
+                Op::TaggedRecv(msg) => msg.tag.tag,
+                _ => 0,
+            },
             ..Entry::default()
         }
     }

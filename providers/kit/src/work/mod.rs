@@ -4,7 +4,6 @@
 //! releases becomes *ready*, and is carried out by [`Works`], which the domain's queues and counters
 //! drive like an endpoint from the first work on; domains without work have none of this.
 
-mod copied;
 mod item;
 mod ledger;
 mod list;
@@ -16,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use selvedge::trigger::{Op, Ticket, Transfer};
-use selvedge::{Endpoint, Errno, Error, OpFlags, Result};
+use selvedge::trigger::{Action, Done, Ticket};
+use selvedge::{Endpoint, Errno, Error, Op, OpFlags, Result};
 
 use crate::cq::{Progress, Sink};
 use crate::identity::DomainId;
@@ -172,41 +171,47 @@ const UNFIT: OpFlags = OpFlags::MULTI_RECV
 /// Whether something can wait to be posted.
 ///
 /// # Errors
-/// [`Errno::NoSys`] with the flag that does not go with it.
-pub(crate) fn check(op: &Op<'_>, title: &dyn std::fmt::Debug) -> Result<(), Error> {
-    let Op::Post {
-        transfer,
-        flags,
-        done,
-        ..
-    } = op
+/// [`Errno::NoSys`] with the flag that does not go with it, or the kind of operation that cannot wait.
+pub(crate) fn check(action: &Action<'_>, title: &dyn std::fmt::Debug) -> Result<(), Error> {
+    let Action::Post {
+        op, flags, done, ..
+    } = action
     else {
         return Ok(());
     };
     let unfit = match done {
-        selvedge::trigger::Done::Endpoint => UNFIT - OpFlags::DEFAULT,
-        selvedge::trigger::Done::Counter(_) => UNFIT,
+        Done::Endpoint => UNFIT - OpFlags::DEFAULT,
+        Done::Counter(_) => UNFIT,
     };
-    let unfit = *flags & unfit;
-    if unfit.is_empty() {
-        return Ok(());
-    }
-    let kind = name(transfer);
-    let what = format!("{title:?}: {kind} with {unfit:?} cannot wait for a counter");
+    let (kind, unfit) = (name(op), *flags & unfit);
+    let what = match op {
+        Op::Inject { .. }
+        | Op::TaggedInject { .. }
+        | Op::InjectWrite { .. }
+        | Op::InjectAtomic { .. }
+        | Op::Collective(_) => format!("{title:?}: {kind} cannot wait for a counter"),
+        _ if unfit.is_empty() => return Ok(()),
+        _ => format!("{title:?}: {kind} with {unfit:?} cannot wait for a counter"),
+    };
     Err(Error::new(Errno::NoSys, what))
 }
 
-fn name(transfer: &Transfer<'_>) -> &'static str {
-    match transfer {
-        Transfer::Send(_) => "a send",
-        Transfer::Recv(_) => "a receive",
-        Transfer::TaggedSend(_) => "a tagged send",
-        Transfer::TaggedRecv(_) => "a tagged receive",
-        Transfer::Read(_) => "a read",
-        Transfer::Write(_) => "a write",
-        Transfer::Atomic(_) => "an atomic",
-        Transfer::FetchAtomic(..) => "a fetching atomic",
-        Transfer::CompareAtomic(..) => "a comparing atomic",
+fn name(op: &Op<'_>) -> &'static str {
+    match op {
+        Op::Send(_) => "a send",
+        Op::Recv(_) => "a receive",
+        Op::Inject { .. } => "an injected message",
+        Op::TaggedSend(_) => "a tagged send",
+        Op::TaggedRecv(_) => "a tagged receive",
+        Op::TaggedInject { .. } => "an injected tagged message",
+        Op::Read(_) => "a read",
+        Op::Write(_) => "a write",
+        Op::InjectWrite { .. } => "an injected write",
+        Op::Atomic(_) => "an atomic",
+        Op::FetchAtomic(..) => "a fetching atomic",
+        Op::CompareAtomic(..) => "a comparing atomic",
+        Op::InjectAtomic { .. } => "an injected atomic",
+        Op::Collective(_) => "a collective",
     }
 }
 

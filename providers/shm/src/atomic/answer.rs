@@ -11,61 +11,17 @@
 //! inject   word 3: how many, 4: offset into the inject pool
 //! ```
 
-use std::fmt;
-
-use selvedge::atomic::RmaIoc;
 use selvedge::{Errno, Result};
 use selvedge_kit::Report;
-use selvedge_kit::atomic::Kernel;
-use selvedge_kit::copy::RxBuf;
 
-use crate::cmd::{self, INLINE_MAX, Nonsense};
-use crate::peer::{Inbox, Op, OpBody, Peer};
-use crate::proto::{MAX_OPS, inject, inline};
+use super::{Answer, Question};
+use crate::peers::ops::{Op, OpBody};
+use crate::peers::outbox::Inbox;
+use crate::peers::peer::Peer;
+use crate::provider::setup::Setup;
 use crate::smr::cmd_queue::Received;
-use crate::state::State;
-
-/// What was asked: where earlier values go, and what is said in the sentence of an error.
-#[derive(Debug)]
-pub(crate) struct Question {
-    pub(crate) addr: u64,
-    pub(crate) key: u64,
-    /// Bytes there.
-    pub(crate) len: usize,
-    pub(crate) result: Option<RxBuf>,
-}
-
-impl Question {
-    /// About one target.
-    pub(super) fn new(kernel: &Kernel, target: &RmaIoc) -> Self {
-        Self {
-            addr: target.addr,
-            key: target.key,
-            len: target.count.saturating_mul(kernel.size()),
-            result: None,
-        }
-    }
-
-    /// Bytes of earlier values that are wanted.
-    fn room(&self) -> usize {
-        self.result.as_ref().map_or(0, RxBuf::len)
-    }
-}
-
-impl fmt::Display for Question {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { addr, key, len, .. } = self;
-        write!(f, "{len} bytes at {addr:#x}, key {key:#x}")
-    }
-}
-
-/// An answer to a command.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    msg_id: u32,
-    errno: Option<Errno>,
-    bytes: Box<[u8]>,
-}
+use crate::transfers::cmd::{self, INLINE_MAX, Nonsense};
+use crate::transfers::{MAX_OPS, inject, inline};
 
 /// Answers a command of the peer's present life: with bytes, or with an error.
 ///
@@ -149,52 +105,49 @@ fn send(
     Ok(true)
 }
 
-impl State {
-    /// Takes the answer that is the peer's next command.
-    ///
-    /// # Errors
-    /// When it makes no sense, or answers nothing.
-    pub(crate) fn take_atomic_result(&mut self, index: usize) -> Result<(), Nonsense> {
-        let peer = &mut self.peers[index];
-        let src = peer.fi_addr(&self.av);
-        let Some(inbox) = &mut peer.inbox else {
-            return Ok(());
-        };
-        let slot = inbox.seen()?;
-        let word = slot.word(1);
-        let (msg_id, errno) = (word as u32, (word >> 32) as i32);
-        let (small, large);
-        let bytes: &[u8] = match slot.head() >> 8 & 0xff {
-            cmd::SRC_INLINE => {
-                small = inline_bytes(&slot)?;
-                &small.0[..small.1]
-            }
-            cmd::SRC_INJECT => {
-                let (len, offset) = (cmd::length(slot.word(3))?, slot.word(4));
-                large = inject_bytes(inbox, len, offset)?;
-                &large
-            }
-            _ => return Err(Nonsense("unknown op_src of an answer")),
-        };
-        inbox.rx.release();
-        // Values that are too many or too few answer nothing.
-        let len = (errno == 0).then_some(bytes.len());
-        let Some((report, question)) = asked(peer, msg_id, len)? else {
-            return Ok(());
-        };
-        if errno != 0 {
-            let detail = format!("{}: {question}: the peer refuses", peer.name);
-            // The buffer goes before the completion comes.
-            drop(question);
-            report.failed(&self.ep, Errno::from_raw(errno), src, detail);
-            return Ok(());
+/// Takes the answer that is the peer's next command.
+///
+/// # Errors
+/// When it makes no sense, or answers nothing.
+pub(crate) fn take(peer: &mut Peer, setup: &Setup) -> Result<(), Nonsense> {
+    let src = peer.fi_addr(&setup.av);
+    let Some(inbox) = &mut peer.inbox else {
+        return Ok(());
+    };
+    let slot = inbox.seen()?;
+    let word = slot.word(1);
+    let (msg_id, errno) = (word as u32, (word >> 32) as i32);
+    let (small, large);
+    let bytes: &[u8] = match slot.head() >> 8 & 0xff {
+        cmd::SRC_INLINE => {
+            small = inline_bytes(&slot)?;
+            &small.0[..small.1]
         }
-        if let Some(mut result) = question.result {
-            result.write(0, bytes);
+        cmd::SRC_INJECT => {
+            let (len, offset) = (cmd::length(slot.word(3))?, slot.word(4));
+            large = inject_bytes(inbox, len, offset)?;
+            &large
         }
-        report.done(&self.ep);
-        Ok(())
+        _ => return Err(Nonsense("unknown op_src of an answer")),
+    };
+    inbox.rx.release();
+    // Values that are too many or too few answer nothing.
+    let len = (errno == 0).then_some(bytes.len());
+    let Some((report, question)) = asked(peer, msg_id, len)? else {
+        return Ok(());
+    };
+    if errno != 0 {
+        let detail = format!("{}: {question}: the peer refuses", peer.name);
+        // The buffer goes before the completion comes.
+        drop(question);
+        report.failed(&setup.ep, Errno::from_raw(errno), src, detail);
+        return Ok(());
     }
+    if let Some(mut result) = question.result {
+        result.write(0, bytes);
+    }
+    report.done(&setup.ep);
+    Ok(())
 }
 
 /// The operation that an answer with so many bytes of earlier values, or with an error, is for; it is

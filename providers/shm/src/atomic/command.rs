@@ -17,12 +17,15 @@ use selvedge::{CompletionFlags, Errno, Result};
 use selvedge_kit::atomic::{Args, Kernel, query};
 
 use super::{Payload, Question, Refused, Request, Targets, answer, rights, stretch};
-use crate::cmd::{self, HAS_DATA, IOV_LIMIT, Nonsense};
-use crate::peer::{Inbox, Op, OpBody, Peer};
-use crate::proto::{MAX_OPS, inject, inline};
+use crate::peers::ops::{Op, OpBody};
+use crate::peers::outbox::Inbox;
+use crate::peers::peer::Peer;
+use crate::progress::schedule::Schedule;
+use crate::provider::setup::Setup;
 use crate::smr::cmd_queue::{Received, SLOT_WORDS};
 use crate::smr::keys::Denied;
-use crate::state::State;
+use crate::transfers::cmd::{self, HAS_DATA, IOV_LIMIT, Nonsense};
+use crate::transfers::{MAX_OPS, inject, inline};
 
 /// Where a payload inside of a command begins, and how long it may be.
 const FIRST: usize = 5;
@@ -102,106 +105,107 @@ struct Command {
     msg_id: u32,
 }
 
-impl State {
-    /// Carries out the atomic command that is the peer's next.
-    ///
-    /// # Errors
-    /// When it makes no sense.
-    #[cold]
-    pub(crate) fn take_atomic(&mut self, index: usize) -> Result<(), Nonsense> {
-        let peer = &mut self.peers[index];
-        let Some(inbox) = &mut peer.inbox else {
-            return Ok(());
+/// Carries out the atomic command that is the peer's next.
+///
+/// # Errors
+/// When it makes no sense.
+#[cold]
+pub(crate) fn take(
+    peer: &mut Peer,
+    setup: &Setup,
+    schedule: &mut Schedule,
+) -> Result<(), Nonsense> {
+    let Some(inbox) = &mut peer.inbox else {
+        return Ok(());
+    };
+    let command = Command::take(inbox)?;
+    let Command {
+        kernel,
+        targets,
+        payload,
+        ..
+    } = &command;
+    let outcome = execute(setup, kernel, targets, payload);
+    let earlier = outcome.as_ref().map(Payload::as_slice);
+    let answer = earlier.map_err(|refused| refused.errno());
+    // Before this process is told, which may end as soon as it knows.
+    let answered = answer::answer(peer, command.msg_id, answer);
+    if outcome.is_ok() {
+        tell(peer, setup, &command);
+    }
+    answered?;
+    if !peer.atomics.is_empty() {
+        schedule.activate(peer, &setup.ep);
+    }
+    Ok(())
+}
+
+/// Changes our memory, if the peer may; what was there before, if that was asked for.
+pub(super) fn execute(
+    setup: &Setup,
+    kernel: &Kernel,
+    targets: &Targets,
+    payload: &Payload,
+) -> Result<Payload, Refused> {
+    let regions = setup.shared.keys.regions();
+    let mut memory = Vec::with_capacity(targets.as_slice().len());
+    for target in targets.as_slice() {
+        let piece = stretch(kernel, target).ok_or(Refused::Denied(Denied::Bounds))?;
+        let place = regions.locate(&piece, rights(kernel));
+        let place = place.map_err(Refused::Denied)?;
+        let address = place.as_ptr().addr() as u64;
+        kernel.check(address).map_err(Refused::Unaligned)?;
+        memory.push(place);
+    }
+    let len = memory.iter().map(|place| place.len()).sum();
+    // What fits half of the pool always finds its place there.
+    if kernel.has_result() && len > setup.config.region.inject_size / 2 {
+        return Err(Refused::TooLong);
+    }
+    let mut earlier = Payload::zeroed(0, if kernel.has_result() { len } else { 0 });
+    let (operand, compare) = payload.parts();
+    let mut done = 0;
+    for place in memory {
+        let args = Args {
+            operand: operand.get(done..).unwrap_or(&[]),
+            compare: compare.get(done..).unwrap_or(&[]),
+            result: earlier.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
         };
-        let command = Command::take(inbox)?;
-        let Command {
-            kernel,
-            targets,
-            payload,
-            ..
-        } = &command;
-        let outcome = self.execute(kernel, targets, payload);
-        let earlier = outcome.as_ref().map(Payload::as_slice);
-        let answer = earlier.map_err(|refused| refused.errno());
-        // Before this process is told, which may end as soon as it knows.
-        let answered = answer::answer(&mut self.peers[index], command.msg_id, answer);
-        if outcome.is_ok() {
-            self.tell(index, &command);
-        }
-        answered?;
-        if !self.peers[index].atomics.is_empty() {
-            self.activate(index);
-        }
-        Ok(())
+        kernel.apply(place, args).map_err(Refused::Unaligned)?;
+        done += place.len();
     }
+    Ok(earlier)
+}
 
-    /// Changes our memory, if the peer may; what was there before, if that was asked for.
-    pub(super) fn execute(
-        &self,
-        kernel: &Kernel,
-        targets: &Targets,
-        payload: &Payload,
-    ) -> Result<Payload, Refused> {
-        let regions = self.shared.keys.regions();
-        let mut memory = Vec::with_capacity(targets.as_slice().len());
-        for target in targets.as_slice() {
-            let piece = stretch(kernel, target).ok_or(Refused::Denied(Denied::Bounds))?;
-            let place = regions.locate(&piece, rights(kernel));
-            let place = place.map_err(Refused::Denied)?;
-            let address = place.as_ptr().addr() as u64;
-            kernel.check(address).map_err(Refused::Unaligned)?;
-            memory.push(place);
-        }
-        let len = memory.iter().map(|place| place.len()).sum();
-        // What fits half of the pool always finds its place there.
-        if kernel.has_result() && len > self.config.region.inject_size / 2 {
-            return Err(Refused::TooLong);
-        }
-        let mut earlier = Payload::zeroed(0, if kernel.has_result() { len } else { 0 });
-        let (operand, compare) = payload.parts();
-        let mut done = 0;
-        for place in memory {
-            let args = Args {
-                operand: operand.get(done..).unwrap_or(&[]),
-                compare: compare.get(done..).unwrap_or(&[]),
-                result: earlier.as_mut_slice().get_mut(done..).unwrap_or(&mut []),
-            };
-            kernel.apply(place, args).map_err(Refused::Unaligned)?;
-            done += place.len();
-        }
-        Ok(earlier)
+/// Counts an atomic that was executed, for the regions whose counters want it.
+pub(super) fn count(setup: &Setup, kernel: &Kernel, targets: &Targets) {
+    let places = targets.as_slice().iter();
+    let places = places.map(|target| (target.key, target.count * kernel.size()));
+    setup.shared.keys.count(places, kernel.access());
+}
+
+/// Counts what a peer has done, and reports it if the peer wants that.
+fn tell(peer: &mut Peer, setup: &Setup, command: &Command) {
+    let (ep, kernel) = (&setup.ep, &command.kernel);
+    let elements = command.targets.as_slice().iter().map(|target| target.count);
+    let len = elements.sum::<usize>() * kernel.size();
+    let direction = match kernel.has_result() {
+        true => CompletionFlags::REMOTE_READ,
+        false => CompletionFlags::REMOTE_WRITE,
+    };
+    match kernel.has_result() {
+        true => ep.peer_read(len),
+        false => ep.peer_wrote(len),
     }
-
-    /// Counts an atomic that was executed, for the regions whose counters want it.
-    pub(super) fn count_atomic(&self, kernel: &Kernel, targets: &Targets) {
-        let places = targets.as_slice().iter();
-        let places = places.map(|target| (target.key, target.count * kernel.size()));
-        self.shared.keys.count(places, kernel.access());
-    }
-
-    /// Counts what a peer has done, and reports it if the peer wants that.
-    fn tell(&mut self, index: usize, command: &Command) {
-        let elements = command.targets.as_slice().iter().map(|target| target.count);
-        let len = elements.sum::<usize>() * command.kernel.size();
-        let direction = match command.kernel.has_result() {
-            true => CompletionFlags::REMOTE_READ,
-            false => CompletionFlags::REMOTE_WRITE,
+    count(setup, kernel, &command.targets);
+    if let Some(data) = command.data {
+        let entry = Entry {
+            flags: CompletionFlags::ATOMIC | direction | CompletionFlags::REMOTE_CQ_DATA,
+            len,
+            data,
+            ..Entry::default()
         };
-        match command.kernel.has_result() {
-            true => self.ep.peer_read(len),
-            false => self.ep.peer_wrote(len),
-        }
-        self.count_atomic(&command.kernel, &command.targets);
-        if let Some(data) = command.data {
-            let entry = Entry {
-                flags: CompletionFlags::ATOMIC | direction | CompletionFlags::REMOTE_CQ_DATA,
-                len,
-                data,
-                ..Entry::default()
-            };
-            let src = self.peers[index].fi_addr(&self.av);
-            self.ep.rx_cq.push(entry, src);
-        }
+        ep.rx_cq.push(entry, peer.fi_addr(&setup.av));
     }
 }
 

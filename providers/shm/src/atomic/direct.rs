@@ -3,7 +3,7 @@
 use selvedge_kit::atomic::Args;
 
 use super::{Payload, Request, rights, stretch};
-use crate::peer::Peer;
+use crate::peers::peer::Peer;
 
 impl Peer {
     /// Carries the request out at once, if all of its targets are special, mapped here, and may be

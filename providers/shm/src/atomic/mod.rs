@@ -11,13 +11,14 @@
 //! directly while a command is unanswered.
 
 pub(crate) mod answer;
-mod command;
+pub(crate) mod command;
 mod direct;
-mod initiate;
+pub(crate) mod initiate;
 mod post;
 mod word;
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use selvedge::atomic::{Family, RmaIoc};
 use selvedge::rma::RmaIov;
@@ -27,11 +28,8 @@ use selvedge_kit::Report;
 use selvedge_kit::atomic::{Kernel, Unaligned};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use crate::cmd::IOV_LIMIT;
 use crate::smr::keys::Denied;
-use answer::Answer;
-
-pub(crate) use answer::Question;
+use crate::transfers::cmd::IOV_LIMIT;
 
 /// Bytes of operands that need no memory of their own.
 const SMALL: usize = 64;
@@ -73,6 +71,48 @@ pub(crate) struct Payload {
     large: Box<[u8]>,
     operand: usize,
     len: usize,
+}
+
+/// What was asked: where earlier values go, and what is said in the sentence of an error.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) addr: u64,
+    pub(crate) key: u64,
+    /// Bytes there.
+    pub(crate) len: usize,
+    pub(crate) result: Option<RxBuf>,
+}
+
+impl Question {
+    /// About one target.
+    fn new(kernel: &Kernel, target: &RmaIoc) -> Self {
+        Self {
+            addr: target.addr,
+            key: target.key,
+            len: target.count.saturating_mul(kernel.size()),
+            result: None,
+        }
+    }
+
+    /// Bytes of earlier values that are wanted.
+    fn room(&self) -> usize {
+        self.result.as_ref().map_or(0, RxBuf::len)
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addr, key, len, .. } = self;
+        write!(f, "{len} bytes at {addr:#x}, key {key:#x}")
+    }
+}
+
+/// An answer to a command.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    msg_id: u32,
+    errno: Option<Errno>,
+    bytes: Box<[u8]>,
 }
 
 /// Why an atomic is refused, by us or by the peer.
@@ -210,7 +250,7 @@ fn stretch(kernel: &Kernel, target: &RmaIoc) -> Option<RmaIov> {
 /// The rights that a kernel takes, as a key table has them.
 #[inline]
 fn rights(kernel: &Kernel) -> u32 {
-    crate::mr::rights(kernel.access())
+    crate::memory::keys::rights(kernel.access())
 }
 
 /// What a completion says of an operation of this family at its initiator.

@@ -6,10 +6,12 @@ use selvedge_kit::Report;
 use selvedge_kit::atomic::{Kernel, Single, attr, query};
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use super::{Payload, Request, Targets, sent};
-use crate::cmd::IOV_LIMIT;
+use super::{Payload, Request, Targets, initiate, sent};
 use crate::endpoint::Endpoint;
-use crate::msg::TX_DEFAULTS;
+use crate::endpoint::msg::TX_DEFAULTS;
+use crate::endpoint::state::State;
+use crate::rma::fast::{FAST, fast_peer};
+use crate::transfers::cmd::IOV_LIMIT;
 
 const FLAGS: OpFlags = TX_DEFAULTS
     .union(OpFlags::DEFAULT)
@@ -214,9 +216,23 @@ impl Endpoint {
             return Err(Errno::BadFlags);
         }
         let mut state = self.inner.state.lock()?;
-        report.flags = state.ep.tx_flags(report.flags);
-        state.atomic(request)
+        report.flags = state.setup.ep.tx_flags(report.flags);
+        post_request(&mut state, request)
     }
+}
+
+/// Carries an atomic out at once where that is possible, and hands it to the general path otherwise.
+#[inline]
+fn post_request(state: &mut State, mut request: Request) -> Result {
+    let State { setup, peers, .. } = state;
+    if let Some(peer) = fast_peer(setup, peers, request.dest, &request.report, FAST)
+        && peer.atomics.is_idle()
+        && peer.apply_directly(&mut request)
+    {
+        request.report.done_plainly(&setup.ep);
+        return Ok(());
+    }
+    initiate::post(&mut state.connector(), request)
 }
 
 /// How an injected atomic of `len` bytes is told of.

@@ -11,11 +11,12 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use super::post::injected;
 use super::sent;
 use crate::endpoint::Endpoint;
-use crate::mr;
-use crate::rma::direct::Aim;
+use crate::endpoint::state::State;
+use crate::memory::keys;
+use crate::rma::access::Aim;
+use crate::rma::fast::{FAST, fast_peer};
 use crate::smr::bytes::Span;
 use crate::smr::prefetch;
-use crate::state::State;
 
 /// Bytes of the element.
 const LEN: usize = 8;
@@ -51,7 +52,7 @@ impl Change for Single {
 
     #[inline(always)]
     fn rights(&self) -> u32 {
-        mr::rights(self.access())
+        keys::rights(self.access())
     }
 
     #[inline(always)]
@@ -75,7 +76,7 @@ impl Change for Kernel {
     }
 
     fn rights(&self) -> u32 {
-        mr::rights(self.access())
+        keys::rights(self.access())
     }
 
     #[inline]
@@ -207,54 +208,52 @@ impl Endpoint {
         let Some(mut state) = self.inner.state.lock_at_once() else {
             return false;
         };
-        report.flags = state.ep.tx_flags(report.flags);
-        state.apply_word(change, dest, &piece, words, result, &report)
+        report.flags = state.setup.ep.tx_flags(report.flags);
+        apply_word(&mut state, change, dest, &piece, words, result, &report)
     }
 }
 
-impl State {
-    #[inline(always)]
-    fn apply_word(
-        &mut self,
-        change: &impl Change,
-        dest: FiAddr,
-        piece: &RmaIov,
-        words: [u64; 2],
-        result: Option<RxBuf>,
-        report: &Report,
-    ) -> bool {
-        let guess = self.aim.guess(dest, piece);
-        if let Some(line) = guess {
-            prefetch::for_writing(line);
-        }
-        if self.ep.tx_cq.room() == 0 {
-            return false;
-        }
-        let Some(peer) = self.usual_peer(dest, report.flags) else {
-            return false;
-        };
-        // An answer that is still to come belongs before this.
-        if !peer.atomics.is_idle() {
-            return false;
-        }
-        let Some((span, at)) = peer.windows.find(piece, change.rights()) else {
-            return false;
-        };
-        if change.writes() && !span.is_writable() {
-            return false;
-        }
-        let Some(earlier) = change.apply(span, at, words) else {
-            return false;
-        };
-        if let Some(mut result) = result {
-            result.write_word(earlier);
-        }
-        if Aim::is_off(guess, span, at) {
-            self.aim = Aim::at(dest, piece, span, at);
-        }
-        report.done_plainly(&self.ep);
-        true
+#[inline(always)]
+fn apply_word(
+    state: &mut State,
+    change: &impl Change,
+    dest: FiAddr,
+    piece: &RmaIov,
+    words: [u64; 2],
+    result: Option<RxBuf>,
+    report: &Report,
+) -> bool {
+    let State {
+        setup, peers, aim, ..
+    } = state;
+    let guess = aim.guess(dest, piece);
+    if let Some(line) = guess {
+        prefetch::for_writing(line);
     }
+    let Some(peer) = fast_peer(setup, peers, dest, report, FAST) else {
+        return false;
+    };
+    // An answer that is still to come belongs before this.
+    if !peer.atomics.is_idle() {
+        return false;
+    }
+    let Some((span, at)) = peer.windows.find(piece, change.rights()) else {
+        return false;
+    };
+    if change.writes() && !span.is_writable() {
+        return false;
+    }
+    let Some(earlier) = change.apply(span, at, words) else {
+        return false;
+    };
+    if let Some(mut result) = result {
+        result.write_word(earlier);
+    }
+    if Aim::is_off(guess, span, at) {
+        *aim = Aim::at(dest, piece, span, at);
+    }
+    report.done_plainly(&setup.ep);
+    true
 }
 
 /// The one element of a list, 0 where none is wanted; nothing for any other list.

@@ -1,14 +1,16 @@
 //! Access: what a peer lets us do with its memory, as its key table says.
 //!
-//! Looked up before anything moves. The peer checks again whatever reaches it as a command.
+//! Looked up before anything moves. The peer checks again whatever reaches it as a command. Windows
+//! are the regions of its special memory that were used last.
 
 use std::os::fd::OwnedFd;
 
 use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
-use selvedge::{Errno, Error};
+use selvedge::{Errno, Error, FiAddr};
 
-use crate::mr::hint;
+use crate::memory::keys::hint;
+use crate::smr::bytes::Span;
 use crate::smr::keys::{Denied, MAX_CHUNKS, PeerChunk, Row, Seen, place_of};
 
 /// A peer's key table.
@@ -125,4 +127,99 @@ impl PeerKeys {
         }
         number
     }
+}
+
+/// Windows that are kept of one peer, by the lowest bits of their keys.
+const WINDOWS: usize = 8;
+
+/// The regions of a peer that were used last.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    /// Empty until there is one.
+    kept: Vec<Option<Window>>,
+}
+
+/// Where the last access went that waited for its line. Most go to the same region as the one
+/// before: the line of the next one is asked for before anything is looked up, and comes meanwhile.
+#[derive(Debug)]
+pub(crate) struct Aim {
+    peer: FiAddr,
+    key: u64,
+    /// What is to be added to an address that the region is addressed by.
+    shift: u64,
+}
+
+impl Aim {
+    pub(crate) const NOWHERE: Self = Self {
+        peer: FiAddr::UNSPEC,
+        key: 0,
+        shift: 0,
+    };
+
+    /// Where a piece probably is mapped here: for a hint, and nothing else.
+    #[inline(always)]
+    pub(crate) fn guess(&self, peer: FiAddr, piece: &RmaIov) -> Option<*const u8> {
+        let is_same = self.peer == peer && self.key == piece.key;
+        let addr = piece.addr.wrapping_add(self.shift);
+        is_same.then(|| std::ptr::without_provenance(addr as usize))
+    }
+
+    /// Whether a piece is elsewhere than it was guessed to be: at `at` of a span.
+    #[inline(always)]
+    pub(crate) fn is_off(guess: Option<*const u8>, span: &Span, at: usize) -> bool {
+        guess.is_none_or(|line| line.addr() != span.address(at))
+    }
+
+    /// What was found: the piece is at `at` of a span.
+    #[inline(always)]
+    pub(crate) fn at(peer: FiAddr, piece: &RmaIov, span: &Span, at: usize) -> Self {
+        Self {
+            peer,
+            key: piece.key,
+            shift: (span.address(at) as u64).wrapping_sub(piece.addr),
+        }
+    }
+}
+
+/// A region of special memory that is mapped here.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    pub(super) key: u64,
+    /// What its first byte is named by.
+    pub(super) start: u64,
+    pub(super) rights: u32,
+    pub(super) span: Span,
+    pub(super) row: Seen,
+}
+
+impl Windows {
+    /// Forgets them all, and lets their memory go.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    /// Keeps a window.
+    pub(super) fn keep(&mut self, window: Window) {
+        let slot = slot(window.key);
+        self.kept.resize(WINDOWS, None);
+        self.kept[slot] = Some(window);
+    }
+
+    /// Where a piece is in the window that was kept of its region, if one was.
+    #[inline(always)]
+    pub(crate) fn find(&self, piece: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
+        let window = self.kept.get(slot(piece.key))?.as_ref()?;
+        let is_it = window.key == piece.key && window.rights & rights == rights;
+        if !is_it || !window.row.is_current() {
+            return None;
+        }
+        let at = piece.addr.wrapping_sub(window.start) as usize;
+        let is_inside = at <= window.span.len() && piece.len <= window.span.len() - at;
+        is_inside.then_some((&window.span, at))
+    }
+}
+
+#[inline(always)]
+const fn slot(key: u64) -> usize {
+    key as usize % WINDOWS
 }

@@ -19,12 +19,14 @@ use selvedge::Errno;
 use selvedge::rma::RmaIov;
 use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
 
-use super::places;
-use crate::cmd::{ACK, HAS_DATA, IOV_LIMIT, Nonsense, SRC_INJECT, SRC_INLINE, SRC_IOV, length};
-use crate::peer::Inbox;
-use crate::proto::inject;
-use crate::proto::iov::{ENTRY, Pieces};
+use crate::peers::outbox::Inbox;
+use crate::smr::bytes::Bytes;
 use crate::smr::cmd_queue::{Received, SLOT_WORDS, Slot};
+use crate::transfers::cmd::{
+    ACK, HAS_DATA, IOV_LIMIT, Nonsense, SRC_INJECT, SRC_INLINE, SRC_IOV, length,
+};
+use crate::transfers::incoming::{ENTRY, Pieces, put_words, words_at};
+use crate::transfers::inject;
 
 const WRITE: u32 = 2;
 const READ: u32 = 3;
@@ -433,7 +435,7 @@ impl Named {
     fn places(self, pool: &Pool<'_>, at: usize, len: usize) -> Result<Places, Nonsense> {
         match self {
             Self::One { key, addr } => Ok(Places::one(RmaIov { addr, len, key })),
-            Self::List { count } => places::get(pool.bytes(), at, count)
+            Self::List { count } => get_list(pool.bytes(), at, count)
                 .ok()
                 .filter(|places| places.len() == len)
                 .ok_or(Nonsense("places that do not add up")),
@@ -446,4 +448,40 @@ pub(crate) fn pool(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
     let slot = inbox.rx.peek();
     let pool = Pool::new(&mut inbox.walk, &inbox.pool);
     (slot, pool)
+}
+
+/// Bytes of the list in the inject pool: none where the command has room for it.
+#[inline]
+pub(crate) fn list_len(places: &Places) -> usize {
+    match places.all().len() {
+        1 => 0,
+        count => count * ENTRY,
+    }
+}
+
+/// Writes the list to the inject pool.
+pub(crate) fn put_list(places: &Places, payload: &Bytes, at: usize) {
+    for (index, place) in places.all().iter().enumerate() {
+        let words = [place.addr, place.len as u64, place.key];
+        put_words(payload, at + index * ENTRY, words);
+    }
+}
+
+/// Reads a list of `count` out of the inject pool.
+///
+/// # Errors
+/// As [`Places::new`].
+fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<Places, Errno> {
+    const NOWHERE: RmaIov = RmaIov {
+        addr: 0,
+        len: 0,
+        key: 0,
+    };
+    let mut list = [NOWHERE; RMA_IOV_LIMIT];
+    for (index, place) in list[..count].iter_mut().enumerate() {
+        let [addr, len, key] = words_at(payload, at + index * ENTRY);
+        let len = usize::try_from(len).map_err(|_| Errno::MsgSize)?;
+        *place = RmaIov { addr, len, key };
+    }
+    Places::new(&list[..count])
 }

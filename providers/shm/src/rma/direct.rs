@@ -12,220 +12,19 @@
 //! A region that its owner counts is not for this: the owner does what is asked, and counts.
 
 use selvedge::rma::RmaIov;
-use selvedge::{FiAddr, OpFlags};
-use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 
-use crate::cmd::IOV_LIMIT;
-use crate::msg::TX_DEFAULTS;
-use crate::peer::{Peer, State as PeerState};
-use crate::rma::cmd::commit_told;
+use super::access::Window;
+use crate::peers::peer::Peer;
 use crate::smr::bytes::Span;
-use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE, Seen};
-use crate::smr::prefetch;
-use crate::state::State;
-
-/// Windows that are kept of one peer, by the lowest bits of their keys.
-const WINDOWS: usize = 8;
-
-/// The regions of a peer that were used last.
-#[derive(Debug, Default)]
-pub(crate) struct Windows {
-    /// Empty until there is one.
-    kept: Vec<Option<Window>>,
-}
-
-/// Where the last access went that waited for its line. Most go to the same region as the one
-/// before: the line of the next one is asked for before anything is looked up, and comes meanwhile.
-#[derive(Debug)]
-pub(crate) struct Aim {
-    peer: FiAddr,
-    key: u64,
-    /// What is to be added to an address that the region is addressed by.
-    shift: u64,
-}
-
-impl Aim {
-    pub(crate) const NOWHERE: Self = Self {
-        peer: FiAddr::UNSPEC,
-        key: 0,
-        shift: 0,
-    };
-
-    /// Where a piece probably is mapped here: for a hint, and nothing else.
-    #[inline(always)]
-    pub(crate) fn guess(&self, peer: FiAddr, piece: &RmaIov) -> Option<*const u8> {
-        let is_same = self.peer == peer && self.key == piece.key;
-        let addr = piece.addr.wrapping_add(self.shift);
-        is_same.then(|| std::ptr::without_provenance(addr as usize))
-    }
-
-    /// Whether a piece is elsewhere than it was guessed to be: at `at` of a span.
-    #[inline(always)]
-    pub(crate) fn is_off(guess: Option<*const u8>, span: &Span, at: usize) -> bool {
-        guess.is_none_or(|line| line.addr() != span.address(at))
-    }
-
-    /// What was found: the piece is at `at` of a span.
-    #[inline(always)]
-    pub(crate) fn at(peer: FiAddr, piece: &RmaIov, span: &Span, at: usize) -> Self {
-        Self {
-            peer,
-            key: piece.key,
-            shift: (span.address(at) as u64).wrapping_sub(piece.addr),
-        }
-    }
-}
-
-/// A region of special memory that is mapped here.
-#[derive(Clone, Debug)]
-struct Window {
-    key: u64,
-    /// What its first byte is named by.
-    start: u64,
-    rights: u32,
-    span: Span,
-    row: Seen,
-}
-
-impl State {
-    /// Puts eight bytes into a peer's memory, if nothing has to be found out before and nothing else
-    /// is to be done: the usual case. `false`, and nothing has happened, otherwise.
-    #[inline(always)]
-    pub(super) fn put_word(
-        &mut self,
-        word: u64,
-        peer: FiAddr,
-        place: &RmaIov,
-        report: &Report,
-    ) -> bool {
-        let has_room = !report.completes || self.ep.tx_cq.room() > 0;
-        if has_room
-            && let Some((span, at)) = self.usual(peer, place, RIGHT_WRITE, report.flags)
-            && span.put_word(at, word)
-        {
-            report.done_plainly(&self.ep);
-            return true;
-        }
-        false
-    }
-
-    /// Puts eight bytes into a peer's memory and sends it the data that comes with them, likewise.
-    #[inline(always)]
-    pub(super) fn put_word_and_tell(
-        &mut self,
-        word: u64,
-        dest: FiAddr,
-        place: &RmaIov,
-        data: u64,
-        report: &Report,
-    ) -> bool {
-        let has_room = !report.completes || self.ep.tx_cq.room() > 0;
-        let flags = report.flags.difference(OpFlags::REMOTE_CQ_DATA);
-        if has_room
-            && let Some(peer) = self.usual_peer(dest, flags)
-            && peer.state == PeerState::Linked
-            && let Some((span, at)) = peer.windows.find(place, RIGHT_WRITE)
-            && let Some(out) = &mut peer.out
-            && let Some(slot) = out.tx.claim()
-            && span.put_word(at, word)
-        {
-            commit_told(slot, data, 8);
-            out.mark_last();
-            if !peer.is_looking() {
-                self.ring_at(dest, flags);
-            }
-            report.done_plainly(&self.ep);
-            return true;
-        }
-        false
-    }
-
-    /// Gets eight bytes out of a peer's memory, likewise.
-    #[inline(always)]
-    pub(super) fn get_word(
-        &mut self,
-        mut buf: RxBuf,
-        peer: FiAddr,
-        place: &RmaIov,
-        report: &Report,
-    ) -> bool {
-        let guess = self.aim.guess(peer, place);
-        if let Some(line) = guess {
-            prefetch::for_reading(line);
-        }
-        if self.ep.tx_cq.room() > 0
-            && let Some((span, at)) = self.usual(peer, place, RIGHT_READ, report.flags)
-            && let Some(word) = span.word(at)
-        {
-            buf.write_word(word);
-            drop(buf);
-            if Aim::is_off(guess, span, at) {
-                self.aim = Aim::at(peer, place, span, at);
-            }
-            report.done_plainly(&self.ep);
-            return true;
-        }
-        false
-    }
-
-    /// Where a piece of a peer's memory is mapped here, if nothing has to be found out before it is
-    /// used like this.
-    #[inline(always)]
-    fn usual(
-        &mut self,
-        peer: FiAddr,
-        place: &RmaIov,
-        rights: u32,
-        flags: OpFlags,
-    ) -> Option<(&Span, usize)> {
-        self.usual_peer(peer, flags)?.windows.find(place, rights)
-    }
-
-    /// A peer, if nothing has to be found out before its memory is used.
-    #[inline(always)]
-    pub(crate) fn usual_peer(&mut self, peer: FiAddr, flags: OpFlags) -> Option<&mut Peer> {
-        if !USUAL.contains(flags) {
-            return None;
-        }
-        self.known_peer(peer).filter(|peer| !peer.is_careful)
-    }
-}
-
-/// What the usual operation may ask for: all of it is true of one that is done before its post
-/// returns.
-const USUAL: OpFlags = TX_DEFAULTS.union(OpFlags::MORE);
+use crate::smr::keys::{Kind, RIGHT_READ, RIGHT_WRITE};
+use crate::transfers::cmd::IOV_LIMIT;
 
 /// Where an access goes.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) span: Span,
     pub(crate) at: usize,
-}
-
-impl Windows {
-    /// Forgets them all, and lets their memory go.
-    pub(crate) fn clear(&mut self) {
-        self.kept.clear();
-    }
-
-    /// Where a piece is in the window that was kept of its region, if one was.
-    #[inline(always)]
-    pub(crate) fn find(&self, piece: &RmaIov, rights: u32) -> Option<(&Span, usize)> {
-        let window = self.kept.get(slot(piece.key))?.as_ref()?;
-        let is_it = window.key == piece.key && window.rights & rights == rights;
-        if !is_it || !window.row.is_current() {
-            return None;
-        }
-        let at = piece.addr.wrapping_sub(window.start) as usize;
-        let is_inside = at <= window.span.len() && piece.len <= window.span.len() - at;
-        is_inside.then_some((&window.span, at))
-    }
-}
-
-#[inline(always)]
-const fn slot(key: u64) -> usize {
-    key as usize % WINDOWS
 }
 
 impl Peer {
@@ -362,8 +161,7 @@ impl Peer {
             span,
             row: self.keys.seen(&grant)?,
         };
-        self.windows.kept.resize(WINDOWS, None);
-        self.windows.kept[slot(piece.key)] = Some(window);
+        self.windows.keep(window);
         Some(())
     }
 }

@@ -10,10 +10,11 @@ use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::places::Places;
 
-use super::{Access, Local};
+use super::{Access, Local, fast, initiate};
 use crate::endpoint::Endpoint;
-use crate::msg::{TX_DEFAULTS, rx_buf, tx_buf};
-use crate::state::State;
+use crate::endpoint::msg::{TX_DEFAULTS, rx_buf, tx_buf};
+use crate::endpoint::state::State;
+use crate::provider::setup::Setup;
 
 const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);
 const READ: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::READ);
@@ -106,10 +107,12 @@ impl Rma for Endpoint {
             // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
             let word = unsafe { TxBuf::one(piece) }.word();
             let mut state = self.inner.state.lock()?;
-            let report = report(WRITE, msg.context, state.write_flags(flags), 8);
+            let report = report(WRITE, msg.context, write_flags(&state.setup, flags), 8);
+            // Apart: a write without data is the shorter way.
+            let (at, data) = (&mut *state, msg.data);
             let is_done = match report.flags.contains(OpFlags::REMOTE_CQ_DATA) {
-                true => state.put_word_and_tell(word, msg.dest, place, msg.data, &report),
-                false => state.put_word(word, msg.dest, place, &report),
+                true => fast::put_word(at, word, msg.dest, place, Some(data), &report),
+                false => fast::put_word(at, word, msg.dest, place, None, &report),
             };
             if is_done {
                 return Ok(());
@@ -136,7 +139,7 @@ impl Rma for Endpoint {
         let report = |state: &State| Report {
             what: WRITE,
             context: Context::default(),
-            flags: state.write_flags(OpFlags::INJECT | OpFlags::DEFAULT),
+            flags: write_flags(&state.setup, OpFlags::INJECT | OpFlags::DEFAULT),
             completes: false,
             len,
         };
@@ -144,11 +147,7 @@ impl Rma for Endpoint {
             let word = u64::from_ne_bytes(word);
             let mut state = self.inner.state.lock()?;
             let report = report(&state);
-            let is_done = match data {
-                Some(data) => state.put_word_and_tell(word, dest, &place, data, &report),
-                None => state.put_word(word, dest, &place, &report),
-            };
-            if is_done {
+            if fast::put_word(&mut state, word, dest, &place, data, &report) {
                 return Ok(());
             }
         }
@@ -162,7 +161,7 @@ impl Rma for Endpoint {
             data,
             report: report(&state),
         };
-        state.post_write(buf, &post)
+        post_write(&mut state, buf, &post)
     }
 }
 
@@ -186,8 +185,8 @@ impl Endpoint {
         };
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
         let buf = unsafe { RxBuf::one(buf) };
-        let report = report(READ, context, state.ep.tx_flags(flags), 8);
-        state.get_word(buf, src, place, &report)
+        let report = report(READ, context, state.setup.ep.tx_flags(flags), 8);
+        fast::get_word(&mut state, buf, src, place, &report)
     }
 
     /// A write of eight bytes with the default flags, if that is a store. `false`, and nothing has
@@ -202,8 +201,13 @@ impl Endpoint {
         };
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
         let word = unsafe { TxBuf::one(buf) }.word();
-        let report = report(WRITE, context, state.write_flags(OpFlags::DEFAULT), 8);
-        state.put_word(word, dest, place, &report)
+        let report = report(
+            WRITE,
+            context,
+            write_flags(&state.setup, OpFlags::DEFAULT),
+            8,
+        );
+        fast::put_word(&mut state, word, dest, place, None, &report)
     }
 
     /// What a short form of a read asks for that is more than a load.
@@ -249,14 +253,14 @@ impl Endpoint {
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
         let buf = unsafe { rx_buf(msg.iov)? };
         let mut state = self.inner.state.lock()?;
-        let flags = state.ep.tx_flags(flags);
+        let flags = state.setup.ep.tx_flags(flags);
         let post = Post {
             peer: msg.src,
             pieces: msg.rma_iov,
             data: None,
             report: report(READ, msg.context, flags, buf.len()),
         };
-        state.post_read(buf, &post)
+        post_read(&mut state, buf, &post)
     }
 
     /// A write that is more than a store.
@@ -268,7 +272,7 @@ impl Endpoint {
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
         let buf = unsafe { tx_buf(msg.iov)? };
         let mut state = self.inner.state.lock()?;
-        let flags = state.write_flags(flags);
+        let flags = write_flags(&state.setup, flags);
         let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
         let post = Post {
             peer: msg.dest,
@@ -276,7 +280,7 @@ impl Endpoint {
             data: has_data.then_some(msg.data),
             report: report(WRITE, msg.context, flags, buf.len()),
         };
-        state.post_write(buf, &post)
+        post_write(&mut state, buf, &post)
     }
 }
 
@@ -292,61 +296,43 @@ fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -
     }
 }
 
-impl State {
-    /// The flags of a write, with the endpoint's defaults where they are asked for, and the level of
-    /// completion that all writes have.
-    #[inline(always)]
-    fn write_flags(&self, flags: OpFlags) -> OpFlags {
-        self.ep.tx_flags(flags) | self.config.write_level
-    }
+/// The flags of a write, with the endpoint's defaults where they are asked for, and the level of
+/// completion that all writes have.
+#[inline(always)]
+fn write_flags(setup: &Setup, flags: OpFlags) -> OpFlags {
+    setup.ep.tx_flags(flags) | setup.config.write_level
+}
 
-    /// Writes to a peer's memory: at once, if that is all there is to do.
-    #[inline(always)]
-    fn post_write(&mut self, buf: TxBuf, post: &Post<'_>) -> Result {
-        if post.report.completes && self.ep.tx_cq.room() == 0 {
-            return Err(Errno::Again);
-        }
-        let index = self.peer_at(post.peer)?;
-        let peer = &mut self.peers[index];
-        if !peer.is_careful && post.is_plain() && peer.write_directly(&buf, post.pieces) {
-            post.report.done(&self.ep);
-            return Ok(());
-        }
-        if self.write_and_tell(index, &buf, post.pieces, post.data, post.report.flags) {
-            post.report.done(&self.ep);
-            return Ok(());
-        }
-        if self.write_inside(index, &buf, post.pieces, post.data, post.report.flags) {
-            post.report.done(&self.ep);
-            return Ok(());
-        }
-        self.access(post.access()?, Local::From(buf))
+/// Writes to a peer's memory.
+#[inline(always)]
+fn post_write(state: &mut State, buf: TxBuf, post: &Post<'_>) -> Result {
+    let Post { peer, pieces, .. } = *post;
+    if fast::write(state, &buf, peer, pieces, post.data, &post.report) {
+        return Ok(());
     }
+    post_general(state, post, Local::From(buf))
+}
 
-    /// Reads a peer's memory: at once, if that is all there is to do.
-    #[inline(always)]
-    fn post_read(&mut self, mut buf: RxBuf, post: &Post<'_>) -> Result {
-        if self.ep.tx_cq.room() == 0 {
-            return Err(Errno::Again);
-        }
-        let index = self.peer_at(post.peer)?;
-        let peer = &mut self.peers[index];
-        if !peer.is_careful && post.is_plain() && peer.read_directly(&mut buf, post.pieces) {
-            drop(buf);
-            post.report.done(&self.ep);
-            return Ok(());
-        }
-        self.access(post.access()?, Local::To(buf))
+/// Reads a peer's memory.
+#[inline(always)]
+fn post_read(state: &mut State, mut buf: RxBuf, post: &Post<'_>) -> Result {
+    if fast::read(state, &mut buf, post.peer, post.pieces, &post.report) {
+        drop(buf);
+        post.report.done_plainly(&state.setup.ep);
+        return Ok(());
     }
+    post_general(state, post, Local::To(buf))
+}
+
+#[inline(never)]
+fn post_general(state: &mut State, post: &Post<'_>, local: Local) -> Result {
+    if post.report.completes && state.setup.ep.tx_cq.room() == 0 {
+        return Err(Errno::Again);
+    }
+    initiate::post(&mut state.connector(), post.access()?, local)
 }
 
 impl Post<'_> {
-    /// Whether the bytes are all that there is to it.
-    #[inline(always)]
-    fn is_plain(&self) -> bool {
-        self.data.is_none() && !self.report.flags.contains(OpFlags::FENCE)
-    }
-
     /// The operation, whose places have as many bytes as its buffer.
     fn access(&self) -> Result<Access> {
         let places = Places::new(self.pieces)?;

@@ -11,207 +11,165 @@ use selvedge_kit::copy::RxBuf;
 use selvedge_kit::places::Places;
 
 use super::cmd::{
-    Notice, RESULT_MAX, Read, commit_failure, commit_read, commit_result, commit_stream,
+    Notice, RESULT_MAX, Read, commit_failure, commit_read, commit_result, commit_stream, list_len,
+    put_list,
 };
-use super::places;
 use super::{Access, Grants, Local, Refused};
-use crate::config::Protocol;
-use crate::domain::Shared;
-use crate::peer::{Op, OpBody, Peer};
-use crate::proto::{MAX_OPS, Sent, sar};
-use crate::smr::bounce::BounceSender;
+use crate::peers::ops::{Op, OpBody, Reply};
+use crate::peers::peer::Peer;
+use crate::progress::schedule::Schedule;
+use crate::provider::config::Protocol;
+use crate::provider::setup::Setup;
+use crate::provider::shared::Shared;
 use crate::smr::keys::{Denied, RIGHT_READ};
-use crate::state::State;
+use crate::transfers::{MAX_OPS, Sent, sar};
 
 /// Bytes of a read that are copied at once, before it is asked whether the region is still there.
 const STEP: usize = 1 << 20;
 
-/// Registered memory that goes to a peer in segments, looked up for each of them anew.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    domain: Arc<Shared>,
-    places: Places,
+/// Makes a read that the peer's table allows.
+pub(super) fn read(
+    peer: &mut Peer,
+    setup: &Setup,
+    access: &Access,
+    mut buf: RxBuf,
+    grants: &Grants,
+) -> Result<Sent, Refused> {
+    if access.is_fenced() {
+        return ask(peer, setup, access, buf);
+    }
+    if let Err(errno) = peer.reserve_notice(None) {
+        return Err((errno, Local::To(buf)));
+    }
+    let is_direct = peer.has_blocks() && peer.read_directly(&mut buf, access.places.all());
+    if !is_direct && copy_out(peer, setup, access, &mut buf, grants).is_err() {
+        return ask(peer, setup, access, buf);
+    }
+    drop(buf);
+    peer.notify(Notice {
+        wrote: false,
+        data: None,
+        len: access.places.len(),
+    });
+    Ok(Sent::Done)
 }
 
-impl Reply {
-    /// Fills a segment with the bytes from `from` on; says how many.
-    ///
-    /// # Errors
-    /// Why the memory may not be read any more.
-    pub(crate) fn fill(
-        &self,
-        bounce: &mut BounceSender,
-        msg_id: u32,
-        from: usize,
-        len: usize,
-    ) -> Result<usize, Denied> {
-        let regions = self.domain.keys.regions();
-        let most = bounce.shape().size;
-        let parts = self.places.clip(from, most);
-        let parts: Result<Vec<_>, _> = parts
-            .map(|place| regions.locate(&place, RIGHT_READ))
-            .collect();
-        let parts = parts?;
-        Ok(bounce.fill(msg_id, len - from, |segments, mut at, _| {
-            for part in parts {
-                segments.copy_from(at, part);
-                at += part.len();
-            }
-        }))
+/// Copies all of it. If the region goes meanwhile, or cannot be copied from, or is counted, the peer
+/// is asked: it knows what is true.
+fn copy_out(
+    peer: &Peer,
+    setup: &Setup,
+    access: &Access,
+    buf: &mut RxBuf,
+    grants: &Grants,
+) -> Result {
+    let target = peer.cma.ok_or(Errno::Perm)?;
+    if setup.config.protocol == Protocol::Bounce {
+        return Err(Errno::Perm);
     }
-}
-
-impl Reply {
-    /// All of it has gone.
-    pub(crate) fn count(&self) {
-        self.domain.keys.count_read(&self.places);
-    }
-}
-
-impl State {
-    /// Makes a read that the peer's table allows.
-    pub(super) fn read(
-        &mut self,
-        index: usize,
-        access: &Access,
-        mut buf: RxBuf,
-        grants: &Grants,
-    ) -> Result<Sent, Refused> {
-        if access.is_fenced() {
-            return self.ask(index, access, buf);
-        }
-        let peer = &mut self.peers[index];
-        if let Err(errno) = peer.reserve_notice(None) {
-            return Err((errno, Local::To(buf)));
-        }
-        let is_direct = peer.has_blocks() && peer.read_directly(&mut buf, access.places.all());
-        if !is_direct && self.copy_out(index, access, &mut buf, grants).is_err() {
-            return self.ask(index, access, buf);
-        }
-        drop(buf);
-        self.peers[index].notify(Notice {
-            wrote: false,
-            data: None,
-            len: access.places.len(),
-        });
-        Ok(Sent::Done)
-    }
-
-    /// Copies all of it. If the region goes meanwhile, or cannot be copied from, or is counted, the
-    /// peer is asked: it knows what is true.
-    fn copy_out(&self, index: usize, access: &Access, buf: &mut RxBuf, grants: &Grants) -> Result {
-        let peer = &self.peers[index];
-        let target = peer.cma.ok_or(Errno::Perm)?;
-        if self.config.protocol == Protocol::Bounce {
+    let mut done = 0;
+    for (place, grant) in access.places.all().iter().zip(&grants.list) {
+        let grant = grant.as_ref().ok_or(Errno::Inval)?;
+        if grant.row.is_counted() {
             return Err(Errno::Perm);
         }
-        let mut done = 0;
-        for (place, grant) in access.places.all().iter().zip(&grants.list) {
-            let grant = grant.as_ref().ok_or(Errno::Inval)?;
-            if grant.row.is_counted() {
-                return Err(Errno::Perm);
+        let mut from = grant.memory;
+        let mut left = place.len;
+        while left > 0 {
+            let step = left.min(STEP);
+            for to in buf.pieces(done, step) {
+                target.read(from, to)?;
+                from += to.len() as u64;
             }
-            let mut from = grant.memory;
-            let mut left = place.len;
-            while left > 0 {
-                let step = left.min(STEP);
-                for to in buf.pieces(done, step) {
-                    target.read(from, to)?;
-                    from += to.len() as u64;
-                }
-                if !peer.keys.is_current(grant) {
-                    return Err(Errno::KeyRejected);
-                }
-                done += step;
-                left -= step;
+            if !peer.keys.is_current(grant) {
+                return Err(Errno::KeyRejected);
             }
+            done += step;
+            left -= step;
         }
-        Ok(())
     }
-
-    /// Asks the peer for the bytes.
-    fn ask(&mut self, index: usize, access: &Access, buf: RxBuf) -> Result<Sent, Refused> {
-        let peer = &mut self.peers[index];
-        match self.config.may_ask(peer) {
-            Ok(()) => {}
-            Err(errno) => return Err((errno, Local::To(buf))),
-        }
-        let list = places::list_len(&access.places);
-        let at = match peer.reserve(list) {
-            Ok(at) => at,
-            Err(errno) => return Err((errno, Local::To(buf))),
-        };
-        if list > 0 {
-            places::put(&access.places, peer.outbox().payload(), at);
-        }
-        let op = access.op(OpBody::Asked { buf });
-        let msg_id = peer.outbox().ops.insert(op);
-        commit_read(peer.slot(), &access.places, at, msg_id);
-        Ok(Sent::Later)
-    }
-
-    /// Answers a peer that wants bytes of ours. `false` while there is no room for the answer.
-    pub(super) fn answer_read(&mut self, index: usize, read: &Read) -> bool {
-        let peer = &mut self.peers[index];
-        let Some(out) = &peer.out else {
-            // Whoever is gone needs no answer.
-            return true;
-        };
-        let replies = out.ops.replies();
-        if replies >= MAX_OPS || !peer.reserve_answer() {
-            return false;
-        }
-        let len = read.places.len();
-        if len > RESULT_MAX {
-            let reply = Reply {
-                domain: Arc::clone(&self.shared),
-                places: read.places,
-            };
-            let allowed = is_allowed(&self.shared, &read.places);
-            let result = allowed.map(|()| (reply, len)).map_err(Denied::errno);
-            return self.answer_stream(index, read.msg_id, result);
-        }
-        let mut bytes = [[0; 8]; RESULT_MAX / 8];
-        match copy_in(&self.shared, &read.places, bytes.as_flattened_mut()) {
-            Ok(()) => {
-                let words = bytes.map(u64::from_ne_bytes);
-                let slot = peer.answer_slot();
-                commit_result(slot, read.msg_id, &words[..len.div_ceil(8)], len);
-                self.ep.peer_read(len);
-                self.shared.keys.count_read(&read.places);
-            }
-            Err(denied) => commit_failure(peer.answer_slot(), read.msg_id, denied.errno()),
-        }
-        peer.announce();
-        true
-    }
-
-    /// Answers a peer with bytes in segments, or says why not. A slot is reserved.
-    fn answer_stream(
-        &mut self,
-        index: usize,
-        msg_id: u32,
-        reply: Result<(Reply, usize), Errno>,
-    ) -> bool {
-        let peer = &mut self.peers[index];
-        let started = reply.and_then(|(reply, len)| {
-            sar::ensure_bounce(peer, &self.config)?;
-            let out = peer.outbox();
-            let stream = out.ops.insert(Op::reply(reply, len));
-            out.streams.push_back(stream);
-            Ok((len, stream))
-        });
-        match started {
-            Ok((len, stream)) => commit_stream(peer.answer_slot(), msg_id, len, stream),
-            Err(errno) => commit_failure(peer.answer_slot(), msg_id, errno),
-        }
-        peer.announce();
-        self.activate(index);
-        true
-    }
+    Ok(())
 }
 
-impl crate::config::Config {
+/// Asks the peer for the bytes.
+fn ask(peer: &mut Peer, setup: &Setup, access: &Access, buf: RxBuf) -> Result<Sent, Refused> {
+    match setup.config.may_ask(peer) {
+        Ok(()) => {}
+        Err(errno) => return Err((errno, Local::To(buf))),
+    }
+    let list = list_len(&access.places);
+    let at = match peer.reserve(list) {
+        Ok(at) => at,
+        Err(errno) => return Err((errno, Local::To(buf))),
+    };
+    if list > 0 {
+        put_list(&access.places, peer.outbox().payload(), at);
+    }
+    let op = access.op(OpBody::Asked { buf });
+    let msg_id = peer.outbox().ops.insert(op);
+    commit_read(peer.slot(), &access.places, at, msg_id);
+    Ok(Sent::Later)
+}
+
+/// Answers a peer that wants bytes of ours. `false` while there is no room for the answer.
+pub(super) fn answer(peer: &mut Peer, setup: &Setup, schedule: &mut Schedule, read: &Read) -> bool {
+    let Some(out) = &peer.out else {
+        // A peer that is gone needs no answer.
+        return true;
+    };
+    let replies = out.ops.replies();
+    if replies >= MAX_OPS || !peer.reserve_answer() {
+        return false;
+    }
+    let (shared, len) = (&setup.shared, read.places.len());
+    if len > RESULT_MAX {
+        let reply = Reply {
+            domain: Arc::clone(shared),
+            places: read.places,
+        };
+        let allowed = is_allowed(shared, &read.places);
+        let result = allowed.map(|()| (reply, len)).map_err(Denied::errno);
+        answer_stream(peer, setup, read.msg_id, result);
+        schedule.activate(peer, &setup.ep);
+        return true;
+    }
+    let mut bytes = [[0; 8]; RESULT_MAX / 8];
+    match copy_in(shared, &read.places, bytes.as_flattened_mut()) {
+        Ok(()) => {
+            let words = bytes.map(u64::from_ne_bytes);
+            let slot = peer.answer_slot();
+            commit_result(slot, read.msg_id, &words[..len.div_ceil(8)], len);
+            setup.ep.peer_read(len);
+            shared.keys.count_read(&read.places);
+        }
+        Err(denied) => commit_failure(peer.answer_slot(), read.msg_id, denied.errno()),
+    }
+    peer.announce();
+    true
+}
+
+/// Answers a peer with bytes in segments, or says why not. A slot is reserved.
+fn answer_stream(
+    peer: &mut Peer,
+    setup: &Setup,
+    msg_id: u32,
+    reply: Result<(Reply, usize), Errno>,
+) {
+    let started = reply.and_then(|(reply, len)| {
+        sar::ensure_bounce(peer, &setup.config)?;
+        let out = peer.outbox();
+        let stream = out.ops.insert(Op::reply(reply, len));
+        out.streams.push_back(stream);
+        Ok((len, stream))
+    });
+    match started {
+        Ok((len, stream)) => commit_stream(peer.answer_slot(), msg_id, len, stream),
+        Err(errno) => commit_failure(peer.answer_slot(), msg_id, errno),
+    }
+    peer.announce();
+}
+
+impl crate::provider::config::Config {
     /// Whether the peer may be asked for one more answer.
     pub(crate) fn may_ask(&self, peer: &Peer) -> Result {
         let asked = peer.out.as_ref().map_or(0, |out| out.ops.asked());

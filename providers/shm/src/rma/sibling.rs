@@ -4,139 +4,71 @@
 //! post: the bytes are in the memory when it returns, whoever makes progress. The target endpoint is
 //! sent a notice if it counts such operations or if remote data comes with them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use rustc_hash::FxHashMap;
 use selvedge::rma::RmaIov;
 use selvedge::shared::SharedBytes;
 use selvedge::{Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::copy::RxBuf;
 
-use super::{Access, Local, Notice, violation};
-use crate::domain::Shared;
-use crate::name::Name;
-use crate::peer::Peer;
+use super::cmd::Notice;
+use super::{Access, Local, violation};
+use crate::peers::peer::Peer;
+use crate::provider::setup::Setup;
+use crate::provider::shared::Shared;
 use crate::smr::keys::Denied;
-use crate::state::State;
 
-/// An open endpoint, as the other endpoints of its domain know it.
-#[derive(Debug)]
-pub(crate) struct Sibling {
-    is_open: AtomicBool,
-    /// Whether it counts operations of peers on its memory.
-    counts_peers: bool,
-}
-
-/// The open endpoints of a domain, by name.
-#[derive(Debug, Default)]
-pub(crate) struct Siblings(Mutex<FxHashMap<Name, Arc<Sibling>>>);
-
-impl Siblings {
-    /// Adds an endpoint that has just taken its name.
-    pub(crate) fn add(&self, name: &Name, counts_peers: bool) {
-        let sibling = Arc::new(Sibling {
-            is_open: AtomicBool::new(true),
-            counts_peers,
-        });
-        self.lock().insert(name.clone(), sibling);
+/// Whether an operation that nothing else has to precede may be carried out here: its target is an
+/// open endpoint of this domain, and can be told of it if that is due.
+///
+/// # Errors
+/// [`Errno::Again`] while there is no room to tell the target.
+pub(crate) fn may_access(peer: &mut Peer, data: Option<u64>, flags: OpFlags) -> Result<bool> {
+    let Some(sibling) = peer.sibling.as_deref().filter(|sibling| sibling.is_open()) else {
+        return Ok(false);
+    };
+    // A fenced operation follows everything that was sent before it.
+    if flags.contains(OpFlags::FENCE) {
+        return Ok(false);
     }
-
-    /// Removes an endpoint that closes and gives its name up.
-    pub(crate) fn remove(&self, name: &Name) {
-        if let Some(sibling) = self.lock().remove(name) {
-            sibling.is_open.store(false, Ordering::Release);
-        }
+    if !sibling.counts_peers() && data.is_none() {
+        return Ok(true);
     }
-
-    /// The open endpoint of this domain that has a name.
-    pub(crate) fn find(&self, name: &Name) -> Option<Arc<Sibling>> {
-        self.lock().get(name).map(Arc::clone)
+    if !peer.is_ready() {
+        return Ok(false);
     }
-
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<Name, Arc<Sibling>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    match peer.reserve_notice(data) {
+        Ok(()) => Ok(true),
+        Err(Errno::Again) => Err(Errno::Again),
+        // The general path knows how to treat a peer whose queue makes no sense.
+        Err(_) => Ok(false),
     }
 }
 
-impl Peer {
-    /// The peer as an endpoint of this domain, while it is open.
-    #[inline]
-    fn open_sibling(&self) -> Option<&Sibling> {
-        let sibling = self.sibling.as_deref()?;
-        sibling.is_open.load(Ordering::Acquire).then_some(sibling)
-    }
-}
-
-impl State {
-    /// Whether an operation that nothing else has to precede may be carried out here: its target is
-    /// an open endpoint of this domain, and can be told of it if that is due.
-    ///
-    /// # Errors
-    /// [`Errno::Again`] while there is no room to tell the target.
-    pub(crate) fn may_access_sibling(
-        &mut self,
-        index: usize,
-        data: Option<u64>,
-        flags: OpFlags,
-    ) -> Result<bool> {
-        let peer = &self.peers[index];
-        let Some(sibling) = peer.open_sibling() else {
-            return Ok(false);
-        };
-        // A fenced operation follows everything that was sent before it.
-        if flags.contains(OpFlags::FENCE) {
-            return Ok(false);
-        }
-        if !sibling.counts_peers && data.is_none() {
-            return Ok(true);
-        }
-        if !self.is_ready(index) {
-            return Ok(false);
-        }
-        match self.peers[index].reserve_notice(data) {
-            Ok(()) => Ok(true),
-            Err(Errno::Again) => Err(Errno::Again),
-            // The general path knows how to treat a peer whose queue makes no sense.
-            Err(_) => Ok(false),
-        }
-    }
-
-    /// Reads or writes a sibling's memory and reports it, after [`Self::may_access_sibling`].
-    pub(super) fn access_sibling(&mut self, index: usize, access: &Access, local: Local) {
-        let places = access.places.all();
-        let wrote = !access.is_read();
-        match copy(&self.shared, access, local) {
-            Ok(()) => {
-                match wrote {
-                    true => self.shared.keys.count_write(places),
-                    false => self.shared.keys.count_read(&access.places),
-                }
-                self.notify_sibling(index, wrote, access.data, access.places.len());
-                access.report.done(&self.ep);
+/// Reads or writes a sibling's memory and reports it, after [`may_access`].
+pub(super) fn access(peer: &mut Peer, setup: &Setup, access: &Access, local: Local) {
+    let (keys, places) = (&setup.shared.keys, access.places.all());
+    let wrote = !access.is_read();
+    match copy(&setup.shared, access, local) {
+        Ok(()) => {
+            match wrote {
+                true => keys.count_write(places),
+                false => keys.count_read(&access.places),
             }
-            Err((place, denied)) => {
-                let name = self.peers[index].name.as_str();
-                let detail = violation(name, &place, denied);
-                let report = &access.report;
-                report.failed(&self.ep, denied.errno(), FiAddr::UNSPEC, detail);
-            }
+            notify(peer, wrote, access.data, access.places.len());
+            access.report.done(&setup.ep);
+        }
+        Err((place, denied)) => {
+            let detail = violation(peer.name.as_str(), &place, denied);
+            let report = &access.report;
+            report.failed(&setup.ep, denied.errno(), FiAddr::UNSPEC, detail);
         }
     }
+}
 
-    /// Tells a sibling of an operation on its memory, if it wants to know.
-    pub(crate) fn notify_sibling(
-        &mut self,
-        index: usize,
-        wrote: bool,
-        data: Option<u64>,
-        len: usize,
-    ) {
-        let peer = &mut self.peers[index];
-        if peer.wants_notices || data.is_some() {
-            peer.notify(Notice { wrote, data, len });
-            peer.announce();
-        }
+/// Tells a sibling of an operation on its memory, if it wants to know.
+pub(crate) fn notify(peer: &mut Peer, wrote: bool, data: Option<u64>, len: usize) {
+    if peer.wants_notices || data.is_some() {
+        peer.notify(Notice { wrote, data, len });
+        peer.announce();
     }
 }
 

@@ -6,54 +6,27 @@
 
 use std::sync::Arc;
 
-use selvedge::cq::Entry;
 use selvedge::rma::RmaIov;
-use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result};
-use selvedge_kit::Ep;
+use selvedge::{Errno, OpFlags, Result};
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::cq::Sink;
 
-use super::cmd::{Header, Notice, Small, Write, commit_notice, write_room};
-use super::places;
+use super::cmd::{Header, Notice, Small, Write, list_len, put_list, write_room};
 use super::{Access, Local, Refused};
-use crate::cmd::Nonsense;
-use crate::domain::Shared;
-use crate::mr::Regions;
-use crate::peer::{Inbox, OpBody, Peer};
-use crate::proto::into::{Into, Memory};
-use crate::proto::iov::{ENTRY, Pieces, expect, fill_eager, start};
-use crate::proto::{ACKED, MAX_OPS, Sent, sar, status};
+use crate::memory::keys::Regions;
+use crate::peers::ops::OpBody;
+use crate::peers::outbox::Inbox;
+use crate::peers::peer::Peer;
+use crate::provider::setup::Setup;
+use crate::provider::shared::Shared;
 use crate::smr::cmd_queue::Received;
-use crate::smr::keys::{Denied, Kind, RIGHT_WRITE};
-use crate::state::State;
+use crate::smr::keys::{Denied, RIGHT_WRITE};
+use crate::transfers::incoming::{ENTRY, Pieces};
+use crate::transfers::into::{Arrival, Into, Memory};
+use crate::transfers::iov::{self, fill_eager};
+use crate::transfers::{ACKED, MAX_OPS, Sent, sar, status};
 
 /// Words of the longest payload inside a command.
 const WORDS: usize = write_room(false) / 8;
-
-/// What is to be said of a write once its bytes are there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    pub(crate) data: Option<u64>,
-    pub(crate) len: usize,
-}
-
-impl Arrival {
-    /// Counts it, and reports it if it came with data.
-    #[inline]
-    pub(crate) fn report(self, ep: &Ep, src: FiAddr, sink: &mut Sink<'_>) {
-        ep.peer_wrote(self.len);
-        let Some(data) = self.data else { return };
-        let entry = Entry {
-            flags: CompletionFlags::RMA
-                | CompletionFlags::REMOTE_WRITE
-                | CompletionFlags::REMOTE_CQ_DATA,
-            len: self.len,
-            data,
-            ..Entry::default()
-        };
-        sink.push(&ep.rx_cq, entry, src);
-    }
-}
 
 impl Access {
     /// Whether the target has to say that it is done.
@@ -62,224 +35,151 @@ impl Access {
     }
 }
 
-impl State {
-    /// Sends a write that the peer's table allows.
-    #[inline]
-    pub(super) fn write(
-        &mut self,
-        index: usize,
-        access: &Access,
-        local: Local,
-    ) -> Result<Sent, Refused> {
-        let sent = match &local {
-            Local::From(buf) => match self.write_here(index, access, buf) {
-                Ok(false) => self.send_small(index, access, buf),
-                done => done.map(|_| Some(Sent::Done)),
-            },
-            Local::Copy(bytes) => self.send_bytes(index, access, bytes),
-            Local::To(_) => Err(Errno::Inval),
-        };
-        match (sent, local) {
-            (Ok(Some(sent)), _) => Ok(sent),
-            (Ok(None), Local::From(buf)) => self.offer(index, access, buf),
-            (Ok(None), local) => Err((Errno::MsgSize, local)),
-            (Err(Errno::Proto), local) => {
-                self.quarantine(index, "credit for commands that were never sent");
-                Err((Errno::NotConn, local))
-            }
-            (Err(errno), local) => Err((errno, local)),
-        }
+/// Sends a write that the peer's table allows.
+///
+/// # Errors
+/// Those of [`Peer::reserve`], with the memory.
+#[inline]
+pub(super) fn write(
+    peer: &mut Peer,
+    setup: &Setup,
+    access: &Access,
+    local: Local,
+) -> Result<Sent, Refused> {
+    let sent = match &local {
+        Local::From(buf) => match write_directly(peer, access, buf) {
+            Ok(false) => send_small(peer, setup, access, buf),
+            done => done.map(|_| Some(Sent::Done)),
+        },
+        Local::Copy(bytes) => send_bytes(peer, access, bytes),
+        Local::To(_) => Err(Errno::Inval),
+    };
+    match (sent, local) {
+        (Ok(Some(sent)), _) => Ok(sent),
+        (Ok(None), Local::From(buf)) => offer(peer, setup, access, buf),
+        (Ok(None), local) => Err((Errno::MsgSize, local)),
+        (Err(errno), local) => Err((errno, local)),
     }
+}
 
-    /// Sends a write of a few bytes if there is nothing else to do: the most frequent one. Says
-    /// whether it was sent; [`State::access`] knows why not.
-    #[inline]
-    pub(super) fn write_inside(
-        &mut self,
-        index: usize,
-        buf: &TxBuf,
-        pieces: &[RmaIov],
-        data: Option<u64>,
-        flags: OpFlags,
-    ) -> bool {
-        let [place] = pieces else { return false };
-        let fits = place.len == buf.len() && place.len <= write_room(data.is_some());
-        if !fits || flags.intersects(ACKED.union(OpFlags::FENCE)) || !self.is_ready(index) {
-            return false;
-        }
-        let peer = &mut self.peers[index];
-        let grant = peer.keys.check(place, RIGHT_WRITE);
-        let is_allowed = grant.is_ok_and(|grant| grant.row.kind == Kind::Plain);
-        if peer.is_careful || peer.sibling.is_some() || !is_allowed || peer.reserve(0).is_err() {
-            return false;
-        }
-        send_inside(peer, place, data, buf);
-        peer.announce();
-        true
+/// Writes special memory, and tells the peer if it wants to know. `false` for other memory, and where
+/// the order of operations counts.
+#[inline]
+fn write_directly(peer: &mut Peer, access: &Access, buf: &TxBuf) -> Result<bool> {
+    if access.is_fenced() || !peer.has_blocks() {
+        return Ok(false);
     }
-
-    /// Writes special memory and sends the peer the data that comes with it, if nothing else is to
-    /// be done; otherwise nothing has happened, and [`State::access`] knows why.
-    #[inline]
-    pub(super) fn write_and_tell(
-        &mut self,
-        index: usize,
-        buf: &TxBuf,
-        pieces: &[RmaIov],
-        data: Option<u64>,
-        flags: OpFlags,
-    ) -> bool {
-        if data.is_none() || flags.contains(OpFlags::FENCE) || !self.is_ready(index) {
-            return false;
-        }
-        let peer = &mut self.peers[index];
-        if peer.is_careful || !peer.has_blocks() || peer.reserve(0).is_err() {
-            return false;
-        }
-        if !peer.write_directly(buf, pieces) {
-            return false;
-        }
-        let len = buf.len();
-        let notice = Notice {
+    peer.reserve_notice(access.data)?;
+    let is_done = peer.write_directly(buf, access.places.all());
+    if is_done {
+        peer.notify(Notice {
             wrote: true,
-            data,
-            len,
-        };
-        commit_notice(peer.slot(), notice);
-        peer.announce();
-        true
-    }
-
-    /// Writes special memory, and tells the peer if it wants to know. `false` for other memory, and
-    /// where the order of operations counts.
-    #[inline]
-    fn write_here(&mut self, index: usize, access: &Access, buf: &TxBuf) -> Result<bool> {
-        let peer = &mut self.peers[index];
-        if access.is_fenced() || !peer.has_blocks() {
-            return Ok(false);
-        }
-        peer.reserve_notice(access.data)?;
-        let is_done = peer.write_directly(buf, access.places.all());
-        if is_done {
-            peer.notify(Notice {
-                wrote: true,
-                data: access.data,
-                len: buf.len(),
-            });
-        }
-        Ok(is_done)
-    }
-
-    /// Sends what need not be offered; `None` for the rest.
-    #[inline]
-    fn send_small(&mut self, index: usize, access: &Access, buf: &TxBuf) -> Result<Option<Sent>> {
-        let (len, data) = (buf.len(), access.data);
-        let peer = &mut self.peers[index];
-        let header = Header {
-            places: &access.places,
-            data,
-        };
-        let acked = access.is_acked();
-        if !acked && len <= write_room(data.is_some()) && access.places.only().is_some() {
-            peer.reserve(0)?;
-            send_inside(peer, &access.places.all()[0], data, buf);
-            return Ok(Some(Sent::Done));
-        }
-        if len > self.config.inject_size {
-            return Ok(None);
-        }
-        inject(peer, access, &header, acked, len, |peer, mut at| {
-            for piece in buf.pieces(0, len) {
-                peer.outbox().store(at, piece);
-                at += piece.len();
-            }
-        })
-        .map(Some)
-    }
-
-    /// Sends a copy that was made while the peer was not known.
-    #[cold]
-    fn send_bytes(&mut self, index: usize, access: &Access, bytes: &[u8]) -> Result<Option<Sent>> {
-        let header = Header {
-            places: &access.places,
             data: access.data,
-        };
-        let acked = access.is_acked();
-        let peer = &mut self.peers[index];
-        inject(peer, access, &header, acked, bytes.len(), |peer, at| {
-            peer.outbox().store(at, bytes);
-        })
-        .map(Some)
-    }
-
-    /// Offers a large write.
-    fn offer(&mut self, index: usize, access: &Access, buf: TxBuf) -> Result<Sent, Refused> {
-        let peer = &mut self.peers[index];
-        if peer.outstanding() >= MAX_OPS {
-            return Err((Errno::Again, Local::From(buf)));
-        }
-        let pieces = Pieces::of(&buf, &self.shared.special);
-        let eager = match pieces.are_special() {
-            true => 0,
-            false => sar::eager_segments(peer, &self.config, buf.len()),
-        };
-        let list = places::list_len(&access.places);
-        let at = match peer.reserve(list + pieces.count * ENTRY) {
-            Ok(at) => at,
-            Err(errno) => return Err((errno, Local::From(buf))),
-        };
-        let out = peer.outbox();
-        if list > 0 {
-            places::put(&access.places, out.payload(), at);
-        }
-        pieces.put(out.payload(), at + list);
-        let msg_id = out.ops.insert(access.op(OpBody::Offered {
-            buf,
-            filled: 0,
-            granted: false,
-            special: pieces.are_special(),
-        }));
-        let header = Header {
-            places: &access.places,
-            data: access.data,
-        };
-        header.commit_iov(peer.slot(), at, msg_id, pieces.count, eager);
-        fill_eager(peer, msg_id, eager);
-        Ok(Sent::Later)
-    }
-
-    /// Takes a write that a peer offers.
-    pub(super) fn take_offer(
-        &mut self,
-        index: usize,
-        write: &Write,
-        msg_id: u32,
-        eager: u32,
-        pieces: Pieces,
-    ) -> Result<(), Nonsense> {
-        let peer = &mut self.peers[index];
-        expect(peer, msg_id, eager, pieces)?;
-        let len = write.places.len();
-        let into = Into::Memory(Memory {
-            domain: Arc::clone(&self.shared),
-            places: write.places,
-            arrival: Arrival {
-                data: write.data,
-                len,
-            },
-            denied: None,
+            len: buf.len(),
         });
-        self.activate(index);
-        let peer = &mut self.peers[index];
-        let src = peer.fi_addr(&self.av);
-        start(peer, &self.config, &self.ep, src, msg_id, into, len);
-        Ok(())
     }
+    Ok(is_done)
+}
+
+/// Sends what need not be offered; `None` for the rest.
+#[inline]
+fn send_small(
+    peer: &mut Peer,
+    setup: &Setup,
+    access: &Access,
+    buf: &TxBuf,
+) -> Result<Option<Sent>> {
+    let (len, data) = (buf.len(), access.data);
+    let header = Header {
+        places: &access.places,
+        data,
+    };
+    let acked = access.is_acked();
+    if !acked && len <= write_room(data.is_some()) && access.places.only().is_some() {
+        peer.reserve(0)?;
+        send_inside(peer, &access.places.all()[0], data, buf);
+        return Ok(Some(Sent::Done));
+    }
+    if len > setup.config.inject_size {
+        return Ok(None);
+    }
+    inject(peer, access, &header, acked, len, |peer, mut at| {
+        for piece in buf.pieces(0, len) {
+            peer.outbox().store(at, piece);
+            at += piece.len();
+        }
+    })
+    .map(Some)
+}
+
+/// Sends a copy that was made while the peer was not known.
+#[cold]
+fn send_bytes(peer: &mut Peer, access: &Access, bytes: &[u8]) -> Result<Option<Sent>> {
+    let header = Header {
+        places: &access.places,
+        data: access.data,
+    };
+    let acked = access.is_acked();
+    inject(peer, access, &header, acked, bytes.len(), |peer, at| {
+        peer.outbox().store(at, bytes);
+    })
+    .map(Some)
+}
+
+/// Offers a large write.
+fn offer(peer: &mut Peer, setup: &Setup, access: &Access, buf: TxBuf) -> Result<Sent, Refused> {
+    if peer.outstanding() >= MAX_OPS {
+        return Err((Errno::Again, Local::From(buf)));
+    }
+    let pieces = Pieces::of(&buf, &setup.shared.special);
+    let eager = match pieces.are_special() {
+        true => 0,
+        false => sar::eager_segments(peer, &setup.config, buf.len()),
+    };
+    let list = list_len(&access.places);
+    let at = match peer.reserve(list + pieces.count * ENTRY) {
+        Ok(at) => at,
+        Err(errno) => return Err((errno, Local::From(buf))),
+    };
+    let out = peer.outbox();
+    if list > 0 {
+        put_list(&access.places, out.payload(), at);
+    }
+    pieces.put(out.payload(), at + list);
+    let msg_id = out.ops.insert(access.op(OpBody::Offered {
+        buf,
+        filled: 0,
+        granted: false,
+        special: pieces.are_special(),
+    }));
+    let header = Header {
+        places: &access.places,
+        data: access.data,
+    };
+    header.commit_iov(peer.slot(), at, msg_id, pieces.count, eager);
+    fill_eager(peer, msg_id, eager);
+    Ok(Sent::Later)
+}
+
+/// Begins to take a write that a peer has offered, and whose bytes are expected.
+pub(super) fn start(peer: &mut Peer, setup: &Setup, write: &Write, msg_id: u32) {
+    let len = write.places.len();
+    let into = Into::Memory(Memory {
+        domain: Arc::clone(&setup.shared),
+        places: write.places,
+        arrival: Arrival {
+            data: write.data,
+            len,
+        },
+        denied: None,
+    });
+    let src = peer.fi_addr(&setup.av);
+    iov::start(peer, &setup.config, &setup.ep, src, msg_id, into, len);
 }
 
 /// Sends a write inside its command, for which there is a slot.
 #[inline]
-fn send_inside(peer: &mut Peer, place: &RmaIov, data: Option<u64>, buf: &TxBuf) {
+pub(super) fn send_inside(peer: &mut Peer, place: &RmaIov, data: Option<u64>, buf: &TxBuf) {
     if place.len == 8 {
         return Small::commit(place, data, peer.slot(), &[buf.word()]);
     }
@@ -301,10 +201,10 @@ fn inject(
     if acked && peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
     }
-    let list = places::list_len(&access.places);
+    let list = list_len(&access.places);
     let at = peer.reserve(list + len)?;
     if list > 0 {
-        places::put(&access.places, peer.outbox().payload(), at);
+        put_list(&access.places, peer.outbox().payload(), at);
     }
     copy(peer, at + list);
     let ack = acked.then(|| peer.outbox().ops.insert(access.op(OpBody::Sent)));

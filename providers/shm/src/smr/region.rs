@@ -34,7 +34,7 @@ use super::layout::{
 use super::map::{Addr, UNSPEC};
 use super::resp_queue::{RespReceiver, RespSender};
 use super::sync::{Ordering, Words, order};
-use crate::mappings::{Mapped, Mappings};
+use crate::memory::mappings::{Mapped, Mappings};
 
 /// Memory that is mapped until the last user lets go.
 pub struct Mapping {

@@ -1,6 +1,7 @@
 //! Closing with operations outstanding, and in every order.
 
 use selvedge::{Errno, FiAddr};
+use selvedge_testkit::long::part;
 
 use crate::process::{Puppet, Watchdog, alone};
 use crate::side::{Kind, Side, content, info};
@@ -93,7 +94,7 @@ fn a_receiver_that_closes_fails_what_it_had_not_confirmed() {
 #[test]
 fn both_sides_may_close_at_once() {
     let _watchdog = Watchdog::new();
-    for round in 0..300 {
+    for round in 0..part(60, 300) {
         let (mut a, mut b, to_b, to_a) = pair(PROTOCOLS[round % 3]);
         for (number, len) in (1..).zip([8, 3000, 500_000]) {
             a.send(Kind::Delivered, to_b, len, number).unwrap();
@@ -143,7 +144,7 @@ fn strangers_that_come_and_go_leave_no_memory() {
     alone(|| {
         let mut host = Side::new();
         let mut baseline = 0;
-        for round in 0..6000 {
+        for round in 0..part(2000, 6000) {
             let mut guest = Side::new();
             let to_host = guest.insert(host.name());
             host.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 1).unwrap();
@@ -189,7 +190,8 @@ fn ten_thousand_endpoints_leave_nothing() {
         let name = peer.name();
         let start = std::time::Instant::now();
         let mut baseline = None;
-        for round in 0..10_000 {
+        let count = part(2000, 10_000);
+        for round in 0..count {
             let mut side = Side::new();
             if round % 100 == 0 {
                 let to_peer = side.insert(&name);
@@ -205,7 +207,7 @@ fn ten_thousand_endpoints_leave_nothing() {
                 baseline = Some((Tally::now(), private()));
             }
         }
-        println!("10,000 endpoints: {:?}", start.elapsed());
+        println!("{count} endpoints: {:?}", start.elapsed());
         (0..1000).for_each(|_| peer.drive());
         let (tally, private_before) = baseline.unwrap();
         assert_eq!(Tally::now(), tally);

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use nix::sys::socket::{Backlog, bind, connect, listen};
 use selvedge::info::EpType;
 use selvedge::{Address, Errno, FiAddr, Hints, Registry};
+use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::hostile::{packet_socket, rendezvous};
@@ -208,7 +209,7 @@ fn a_process_can_be_fenced_from_its_first_endpoint_on() {
 #[test]
 fn both_sides_may_connect_at_the_same_instant() {
     let _watchdog = Watchdog::new();
-    for round in 0..1000 {
+    for round in 0..part(100, 1000) {
         let (mut a, mut b) = (Side::new(), Side::new());
         let (to_b, to_a) = (a.insert(b.name()), b.insert(a.name()));
         a.recv(Kind::Tagged, to_b, 8, 1).unwrap();

@@ -138,8 +138,7 @@ impl Delivery<'_> {
                 targets,
                 len,
             } => {
-                let most = self.config.inject_size;
-                let change = Change::new(what, data, targets, len, most)?;
+                let change = Change::new(what, data, targets, len)?;
                 return Ok(Some(Arrival::new(Goal::Change(Box::new(change)), len)));
             }
             Head::Outcome { status, len } => {

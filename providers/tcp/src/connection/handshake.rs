@@ -3,12 +3,12 @@
 //! and ends with the peer's greeting or with the reason why there is none.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use selvedge_kit::complaint::complain;
 
 use crate::config::{CONTROL, Config};
-use crate::connection::{Connection, Stage};
+use crate::connection::{Connection, Silence, Stage};
 use crate::peers::Peer;
 use crate::socket::is_not_ready;
 use crate::socket::tls::{ALERT, Identity, is_insecure, unwanted};
@@ -22,6 +22,8 @@ pub(crate) struct Ends<'a> {
     pub(crate) config: &'a Config,
     pub(crate) own: Introduction,
     pub(crate) peer: &'a Peer,
+    /// Whether the endpoint has no connections for its application.
+    pub(crate) is_unconnected: bool,
 }
 
 /// How far a handshake has got.
@@ -71,6 +73,12 @@ impl Connection {
             return Ok(Step::Nothing);
         };
         let connected = socket.finish_connect();
+        // An endpoint without connections answers by itself; for one with, a program accepts.
+        self.silence = ends.is_unconnected.then(|| {
+            let since = Instant::now();
+            let until = since + ends.config.silence(Duration::ZERO);
+            Silence { since, until }
+        });
         connected.map_err(|cause| Setback::not_there(ends.config, cause))?;
         match &ends.config.tls {
             None => self.introduce(ends),
@@ -203,6 +211,7 @@ impl Connection {
     /// The handshake is over, or begins again with another socket.
     pub(crate) fn leave_handshake(&mut self, stage: Stage) {
         self.stage = stage;
+        self.silence = None;
         self.greeting = Vec::new();
         self.proof = None;
     }
@@ -212,7 +221,14 @@ impl Connection {
 #[cold]
 fn broken_off(ends: Ends<'_>, cause: io::Error) -> Setback {
     if !is_insecure(&cause) {
+        if !ends.is_unconnected {
+            return Setback::Retry(cause, ends.config.connect_timeout);
+        }
         // It is there, and turns callers out while many come.
+        let what = format!(
+            "its program ends the connection unanswered, as one of another protocol does: {cause}"
+        );
+        let cause = io::Error::new(cause.kind(), what);
         return Setback::Retry(cause, ends.config.connect_timeout);
     }
     let peer = ends.peer;

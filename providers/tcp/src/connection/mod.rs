@@ -37,6 +37,8 @@ pub(crate) struct Connection {
     pub(crate) stage: Stage,
     /// When the connection began to be wanted.
     pub(crate) since: Instant,
+    /// Since when the peer's host has the connection and its program says nothing.
+    pub(crate) silence: Option<Silence>,
     /// Private data of the request for the connection, if it is ours.
     request: Vec<u8>,
     /// What has come of the peer's proof, and then of its greeting.
@@ -73,14 +75,23 @@ pub(crate) enum Stage {
     },
     /// The ends shake hands in TLS.
     ///
-    /// From here on the peer's program answers, when it makes progress or accepts: that is no time of
-    /// the network's, and not limited. A host that dies meanwhile is noticed by the keepalive.
+    /// From here on the peer's program answers, when it makes progress or accepts. That time is not
+    /// the network's, and [`Silence`] limits it only on request. The keepalive notices a host that
+    /// dies meanwhile.
     Securing,
     /// The peer was asked whether it has the authorization key, and has not answered.
     Proving,
     /// The peer was greeted and has not answered.
     Asking,
     Up,
+}
+
+/// The wait for the first answer of a peer whose host has taken the connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    pub(crate) since: Instant,
+    /// When the next warning is due, or the error.
+    pub(crate) until: Instant,
 }
 
 impl Connection {
@@ -91,6 +102,7 @@ impl Connection {
             socket: None,
             stage,
             since: now,
+            silence: None,
             request,
             greeting: Vec::new(),
             proof: None,
@@ -115,7 +127,8 @@ impl Connection {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Resting { until } | Stage::Connecting { until } => Some(until),
-            Stage::Securing | Stage::Proving | Stage::Asking | Stage::Up => None,
+            Stage::Securing | Stage::Proving | Stage::Asking => Some(self.silence?.until),
+            Stage::Up => None,
         }
     }
 

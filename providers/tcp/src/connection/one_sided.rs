@@ -13,6 +13,7 @@ use selvedge_kit::atomic::{Args, Kernel, query};
 use selvedge_kit::mr::{Keys, Regions};
 use selvedge_kit::places::Places;
 
+use crate::config::LARGEST_INJECT;
 use crate::connection::outgoing::Outgoing;
 use crate::socket::vecs::Room;
 use crate::wire::Nonsense;
@@ -239,12 +240,8 @@ impl OneSided<'_> {
     }
 }
 
-/// Bytes that an atomic of a peer changes at most, though we take no such post ourselves.
-const LONGEST_FETCH: usize = 1 << 20;
-
 impl Change {
-    /// An atomic that a peer asks for, whose operands have `len` bytes; endpoints post those of up to
-    /// `most` bytes.
+    /// An atomic that a peer asks for, whose operands have `len` bytes.
     ///
     /// # Errors
     /// When there is no such operation, or its operands have another length.
@@ -253,14 +250,13 @@ impl Change {
         data: Option<u64>,
         targets: Vec<RmaIoc>,
         len: usize,
-        most: usize,
     ) -> Result<Self, Nonsense> {
         let kernel = kernel(what).ok_or(Nonsense("an atomic that does not exist"))?;
         let count = targets.iter().map(|target| target.count);
         let count = count.fold(0_usize, usize::saturating_add);
         let of_each = count.saturating_mul(kernel.size());
         let kinds = usize::from(kernel.has_operand()) + usize::from(kernel.has_compare());
-        if of_each.saturating_mul(kinds) != len || of_each > most.max(LONGEST_FETCH) {
+        if of_each.saturating_mul(kinds) != len || of_each > LARGEST_INJECT {
             return Err(Nonsense(
                 "an atomic with other operands than it has targets",
             ));

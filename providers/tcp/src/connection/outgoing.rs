@@ -49,6 +49,11 @@ impl Outgoing {
         self.pending() == 0 && self.unchecked.is_none() && self.tx.is_idle()
     }
 
+    /// Whether the peer owes an answer.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.pending() > self.waiting.len() || self.unchecked.is_some()
+    }
+
     /// Own operations that wait, or are not answered.
     pub(crate) fn pending(&self) -> usize {
         let answers = self.asks.len() + self.reads.len() + self.atomics.len();

@@ -373,20 +373,28 @@ impl Tx {
         self.is_empty() || self.is_only_spare()
     }
 
-    /// The peer is gone: the operations whose frames are not out, or not whole.
+    /// The peer is gone: the operations whose frames are not out, or not whole, in their order.
     pub(crate) fn fail(&mut self) -> Vec<Report> {
         let queue = std::mem::take(&mut self.queue);
         self.staged = 0;
-        let copied = std::mem::take(&mut self.reports).into_iter();
-        let frames = queue.into_iter().filter_map(|out| match out {
-            Out::Frame(frame) => Some(frame),
-            Out::Run { .. } => None,
-        });
-        let lent = frames.filter_map(|frame| match frame.done {
-            Done::Report(report) => Some(report),
-            Done::Nothing | Done::Asked(_) => None,
-        });
-        copied.map(|(_, report)| report).chain(lent).collect()
+        let mut reports = std::mem::take(&mut self.reports);
+        let (mut end, mut failed) = (self.gone, Vec::new());
+        for out in queue {
+            match out {
+                Out::Run { bytes, sent } => {
+                    end += (bytes.len() - sent) as u64;
+                    while let Some((_, report)) = reports.pop_front_if(|&mut (at, _)| at <= end) {
+                        failed.push(report);
+                    }
+                }
+                Out::Frame(frame) => {
+                    if let Done::Report(report) = frame.done {
+                        failed.push(report);
+                    }
+                }
+            }
+        }
+        failed
     }
 }
 

@@ -20,6 +20,9 @@ use crate::connection::receive::End;
 use crate::socket::Socket;
 use crate::wire::hello::{Card, Hello, Kind, Terms};
 
+/// What is the matter with a peer whose private data is not that of an endpoint without connections.
+const ANOTHER_LAYER: &str = "it is an endpoint with connections, or speaks the protocol of a layer \
+                             over them (tcp;ofi_rxm): both ends have to ask for tcp and FI_EP_RDM";
 /// Between two tries to reach a peer.
 const RETRY: Duration = Duration::from_millis(10);
 
@@ -66,6 +69,7 @@ impl State {
             config: &self.config,
             own: self.own,
             peer: &self.peers[connection.peer],
+            is_unconnected: self.cm.is_none(),
         };
         let step = connection.shake_hands(ends);
         let is_news = !matches!(step, Ok(Step::Nothing));
@@ -81,7 +85,7 @@ impl State {
     }
 
     fn take_answer(&mut self, at: usize, hello: &Hello) {
-        let card = Card::parse(&hello.data).ok();
+        let card = Card::of(hello).ok();
         let setback = match (hello.kind, card) {
             (Kind::Answer, Some(card)) => {
                 self.introduced(self.connections[at].peer, hello);
@@ -89,11 +93,18 @@ impl State {
             }
             // It wants its own request to be taken, or has another reason that passes. It is there,
             // and what it has to do first may take its time: handshakes with many peers do.
-            (Kind::Refusal, _) => {
+            (Kind::Refusal, card) => {
                 let patience = self.config.peer_timeout.max(self.config.connect_timeout);
-                Setback::Retry(io::ErrorKind::ConnectionRefused.into(), patience)
+                let cause = match card {
+                    Some(_) => io::ErrorKind::ConnectionRefused.into(),
+                    None => io::Error::new(io::ErrorKind::ConnectionRefused, ANOTHER_LAYER),
+                };
+                Setback::Retry(cause, patience)
             }
-            _ => Setback::not_there(&self.config, io::ErrorKind::InvalidData.into()),
+            _ => {
+                let cause = io::Error::new(io::ErrorKind::InvalidData, ANOTHER_LAYER);
+                Setback::not_there(&self.config, cause)
+            }
         };
         self.set_back(at, setback);
     }
@@ -151,9 +162,39 @@ impl State {
             Stage::Connecting { .. } => {
                 Failure::new(Errno::TimedOut, format!("{peer} does not answer"))
             }
-            Stage::Securing | Stage::Proving | Stage::Asking | Stage::Up => return,
+            Stage::Securing | Stage::Proving | Stage::Asking => return self.still_silent(at, now),
+            Stage::Up => return,
         };
         self.lose(at, &failure);
+    }
+
+    /// A peer's host has taken the connection, and its program has not answered for a while: says so,
+    /// at intervals that double, or gives up if the configuration limits the wait.
+    #[cold]
+    fn still_silent(&mut self, at: usize, now: Instant) {
+        let connection = &mut self.connections[at];
+        let peer = &self.peers[connection.peer];
+        let Some(silence) = &mut connection.silence else {
+            return;
+        };
+        let waited = now.duration_since(silence.since);
+        let limit = self.config.answer_timeout;
+        if !limit.is_zero() && waited >= limit {
+            let detail = format!(
+                "{peer} does not answer: its host has taken the connection, and its program has \
+                 made no progress within FI_TCP_ANSWER_TIMEOUT, or speaks another protocol"
+            );
+            return self.lose(at, &Failure::new(Errno::TimedOut, detail));
+        }
+        silence.until = silence.since + self.config.silence(waited);
+        complain(
+            CONTROL,
+            format_args!(
+                "{peer} has not answered for {waited:.1?}: its host has taken the connection, and \
+                 it is waited for until its program makes progress; if another protocol is spoken \
+                 there, correct the address, and FI_TCP_ANSWER_TIMEOUT limits the wait"
+            ),
+        );
     }
 
     /// Lets in the peers that have come.
@@ -169,9 +210,16 @@ impl State {
 
     /// A peer wants a connection and has said who it is.
     fn called(&mut self, mut caller: Caller) {
-        let (Some(acceptor), Ok(card)) = (&self.acceptor, Card::parse(&caller.hello.data)) else {
+        let Some(acceptor) = &self.acceptor else {
+            return;
+        };
+        let Ok(card) = Card::of(&caller.hello) else {
             let from = caller.from;
-            return complain(CONTROL, format_args!("{from} does not say who it is"));
+            complain(CONTROL, format_args!("{from} is refused: {ANOTHER_LAYER}"));
+            let hello = Hello::new(Kind::Refusal, None, &[]);
+            // A peer that does not read it notices the end.
+            let _ = caller.socket.send_whole(&hello.encode());
+            return;
         };
         let Ok(here) = caller.socket.local_addr() else {
             return;

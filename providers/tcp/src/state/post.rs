@@ -22,6 +22,9 @@ impl State {
         if posting.report.flags.contains(OpFlags::FENCE) && !self.is_settled(peer) {
             return Err(Errno::Again);
         }
+        if self.config.is_strict && self.may_overtake(peer, &posting) {
+            return Err(Errno::Again);
+        }
         match self.peers[peer].connection {
             Some(at) if self.connections[at].is_up() => self.post_to(at, posting),
             Some(at) => self.post_behind(at, posting),
@@ -78,6 +81,16 @@ impl State {
         self.flush(at);
         let connection = self.connections.get(at);
         connection.is_none_or(|it| it.outgoing.is_settled())
+    }
+
+    /// Whether an operation might complete before one that was posted to the same peer earlier: one
+    /// that the peer answers and has not answered, one whose way is not known before the peer is
+    /// reached, or any where this one fails at once.
+    #[cold]
+    fn may_overtake(&mut self, peer: usize, posting: &Posting) -> bool {
+        let connection = self.peers[peer].connection.map(|at| &self.connections[at]);
+        connection.is_some_and(|it| it.outgoing.is_unanswered() || it.outgoing.waiting() > 0)
+            || posting.is_extension() && !self.is_settled(peer)
     }
 
     /// Queues an operation of a connection that is up.

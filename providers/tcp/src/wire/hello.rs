@@ -160,6 +160,8 @@ pub(crate) struct Card {
     pub(crate) pid: u32,
 }
 
+/// Bytes of a card.
+const LEN: usize = 8;
 /// Marks a version as an answer: releases before versions were answered send the question back.
 const ANSWERED: u8 = 0x80;
 /// The newest version, which has offers of tagged messages.
@@ -199,16 +201,28 @@ impl Card {
         self.version.min(CARD_VERSION)
     }
 
-    pub(crate) fn encode(&self) -> [u8; 8] {
+    pub(crate) fn encode(&self) -> [u8; LEN] {
         let [a, b] = self.port.to_be_bytes();
         let [c, d, e, f] = self.pid.to_be_bytes();
         [self.version, self.features, a, b, c, d, e, f]
     }
 
+    /// Reads the card of a greeting.
+    ///
+    /// # Errors
+    /// When there is none. The private data of a stock libfabric's endpoint is a card and nothing
+    /// else: other private data comes from a layer over connections, `ofi_rxm`'s has 24 bytes.
+    pub(crate) fn of(hello: &Hello) -> Result<Self, Nonsense> {
+        match hello.introduction {
+            None if hello.data.len() != LEN => Err(Nonsense("a greeting of another layer")),
+            _ => Self::parse(&hello.data),
+        }
+    }
+
     /// # Errors
     /// When there are not as many bytes. What is behind them means nothing.
     pub(crate) fn parse(data: &[u8]) -> Result<Self, Nonsense> {
-        if data.len() < 8 {
+        if data.len() < LEN {
             return Err(Nonsense("a greeting that does not say who sends it"));
         }
         Ok(Self {
@@ -306,6 +320,21 @@ mod tests {
         let (hello, _) = Hello::parse(&bytes).unwrap().unwrap();
         assert_eq!(hello.introduction, Some(own));
         assert_eq!(hello.data, b"data");
+    }
+
+    /// The private data of a request of libfabric 1.17's `tcp;ofi_rxm`, as it was seen on the wire.
+    const SEEN_OF_RXM: [u8; 24] = [
+        1, 2, 4, 3, 0xa1, 0xaa, 2, 0, 0, 0x40, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0x55, 0x14, 0, 0,
+    ];
+
+    #[test]
+    fn a_request_of_another_layer_has_no_card() {
+        let card = |data| Card::of(&Hello::new(Kind::Request, None, data));
+        assert_eq!(card(&SEEN[32..]).unwrap().port, 41205);
+        card(&SEEN_OF_RXM).unwrap_err();
+        card(&[]).unwrap_err();
+        let own = Hello::new(Kind::Request, Some(Introduction::new()), &SEEN_OF_RXM);
+        Card::of(&own).unwrap();
     }
 
     #[test]

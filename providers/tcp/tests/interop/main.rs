@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use selvedge::info::EpType;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
-use selvedge::{Bindings, Context, FiAddr, Iov, IovMut, MrAccess, OpFlags, av, cq, mr};
+use selvedge::{Bindings, Context, Errno, FiAddr, Iov, IovMut, MrAccess, OpFlags, av, cq, mr};
 
 use selvedge_testkit::skip::{Need, skip};
 use side::{Side, info, until};
@@ -40,6 +40,11 @@ impl Drop for Stock {
 impl Stock {
     /// Starts the program, if there is a libfabric to compile it with.
     fn start(role: &str) -> Option<Self> {
+        Self::start_over("net", role)
+    }
+
+    /// Starts the program over a provider of libfabric's.
+    fn start_over(provider: &str, role: &str) -> Option<Self> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/peer.c");
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let program = format!(
@@ -59,7 +64,7 @@ impl Stock {
             return None;
         }
         let mut child = Command::new(&program)
-            .arg(role)
+            .args([role, provider])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -90,7 +95,7 @@ impl Stock {
             assert!(line.contains("getinfo"), "{line}");
             skip(
                 Need::Libfabric,
-                format_args!("it has no provider `net`: {line}"),
+                format_args!("it lacks the provider: {line}"),
             );
             return None;
         };
@@ -132,6 +137,36 @@ fn a_stock_libfabric_that_is_called_exchanges_messages_and_lends_memory() {
 fn a_stock_libfabric_takes_a_context_for_an_endpoint() {
     comes_first(&context());
     is_called(&context());
+}
+
+#[test]
+fn peers_of_libfabric_s_layered_providers_are_refused_with_a_sentence() {
+    let reasons = [
+        ("tcp;ofi_rxm", "both ends have to ask for tcp"),
+        ("net;ofi_rxm", "both ends have to ask for tcp"),
+        ("sockets", "as one of another protocol does"),
+    ];
+    for (provider, reason) in reasons {
+        let side = Side::with(&[
+            ("FI_TCP_CONNECT_TIMEOUT", "200ms"),
+            ("FI_TCP_PEER_TIMEOUT", "200ms"),
+        ]);
+        let Some(mut stock) = Stock::start_over(provider, "second") else {
+            return;
+        };
+        let Some(addr) = stock.meet(&side) else {
+            return;
+        };
+        let to = side.insert(addr);
+        side.tsend(to, 2, b"unheard", 1).unwrap();
+        let error = side.wait(&[]).unwrap_err();
+        assert_eq!((error.errno, error.src), (Errno::ConnRefused, to));
+        assert!(
+            error.detail.contains(reason),
+            "{provider}: {}",
+            error.detail
+        );
+    }
 }
 
 fn comes_first(side: &Side) {

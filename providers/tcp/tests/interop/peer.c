@@ -1,6 +1,7 @@
 /* A program of stock libfabric, for either end of a conversation: it says where it is, reads where
  * the other end is, and then sends a tagged message with tag 1, receives one with tag 2, and, as
- * "first", writes and reads the other end's memory (key 7) or, as "second", has some (key 9). */
+ * "first", writes and reads the other end's memory (key 7) or, as "second", has some (key 9). A second
+ * argument is the provider, "net" by default. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -69,7 +70,7 @@ int main(int argc, char **argv)
 	char line[128], *port;
 	int first = argc > 1 && !strcmp(argv[1], "first");
 
-	hints->fabric_attr->prov_name = strdup("net");
+	hints->fabric_attr->prov_name = strdup(argc > 2 ? argv[2] : "net");
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->caps = FI_MSG | FI_TAGGED | FI_RMA;
 	hints->addr_format = FI_SOCKADDR_IN;

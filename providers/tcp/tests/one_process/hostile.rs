@@ -77,6 +77,23 @@ fn strangers_that_say_nonsense_lose_their_connection() {
 }
 
 #[test]
+fn a_caller_with_the_private_data_of_another_layer_is_refused() {
+    let a = Side::new();
+    let mut bytes = greeting(1);
+    bytes[3] = 24;
+    bytes.extend([0; 16]);
+    let mut stream = TcpStream::connect(a.addr()).unwrap();
+    stream.write_all(&bytes).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let mut answer = [0; 64];
+    let count = until(|| {
+        a.drive();
+        stream.read(&mut answer).ok()
+    });
+    assert_eq!((count, &answer[..4]), (32, &[3, 6, 0, 0][..]));
+}
+
+#[test]
 fn silent_strangers_are_turned_out_and_keep_nobody_out() {
     let params = [("FI_TCP_PENDING", "8"), ("FI_TCP_CONNECT_TIMEOUT", "100ms")];
     let a = Side::with(&params);

@@ -6,6 +6,7 @@ mod addresses;
 mod connections;
 mod hostile;
 mod keys;
+mod log_lines;
 mod memory;
 mod peers;
 mod provider;

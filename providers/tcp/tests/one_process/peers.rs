@@ -1,10 +1,14 @@
 //! Peers that come, go, come back, and meet at the same instant.
 
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
 use selvedge::cq::Entry;
-use selvedge::info::EpType;
+use selvedge::info::{COMP_ORDER_STRICT, EpType};
 use selvedge::{Context, EpOption, EpOptionName, Errno, FiAddr};
 
-use crate::side::{Side, exchange, info_at, pattern, until};
+use crate::log_lines;
+use crate::side::{Side, exchange, info, info_at, pattern, until};
 
 #[test]
 fn both_ends_may_connect_at_once() {
@@ -56,6 +60,47 @@ fn what_is_offered_waits_with_its_sender_and_an_option_says_from_which_size_on()
 }
 
 #[test]
+fn operations_with_a_peer_complete_in_their_order_where_that_is_asked_for() {
+    for comp_order in [0, COMP_ORDER_STRICT] {
+        let mut own = info(EpType::Rdm, &[]);
+        own.tx_attr.comp_order = comp_order;
+        let (a, b) = (Side::open(&own), Side::new());
+        exchange(&a, &b);
+        let to = a.knows(&b);
+        a.tsend_delivered(to, 1, b"first", 1).unwrap();
+        let second = a.tsend(to, 2, b"second", 2);
+        if comp_order == 0 {
+            assert_eq!(second, Ok(()));
+            a.wait_for(2, &[&b]);
+        } else {
+            assert_eq!(second, Err(Errno::Again));
+        }
+        b.trecv(FiAddr::UNSPEC, 1, 5, 3);
+        b.wait_for(3, &[&a]);
+        a.wait_for(1, &[&b]);
+        assert_eq!(a.tsend(to, 2, b"second", 2), Ok(()));
+        a.wait_for(2, &[&b]);
+    }
+}
+
+#[test]
+fn receives_complete_in_the_order_of_their_messages() {
+    let (a, b) = (Side::new(), Side::new());
+    exchange(&a, &b);
+    let to = a.knows(&b);
+    let sizes = [3 << 20, 8, 0, 100_000, 4096];
+    for (n, size) in sizes.into_iter().enumerate() {
+        b.trecv(FiAddr::UNSPEC, n as u64, size, n as u64);
+    }
+    for (n, size) in sizes.into_iter().enumerate() {
+        a.tsend(to, n as u64, &pattern(n, size), 9).unwrap();
+    }
+    for n in 0..sizes.len() {
+        b.wait_for(n as u64, &[&a]);
+    }
+}
+
+#[test]
 fn a_crowd_that_starts_at_once_loses_and_doubles_nothing() {
     const COUNT: usize = 12;
     let sides: Vec<_> = (0..COUNT).map(|_| Side::new()).collect();
@@ -101,6 +146,61 @@ fn nobody_there_is_an_error_in_bounded_time() {
         .collect();
     contexts.sort_unstable();
     assert_eq!(contexts, [0, 1, 2, 4]);
+}
+
+#[test]
+fn a_peer_whose_host_takes_the_connection_and_that_never_answers_is_warned_of() {
+    log_lines::keep();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]);
+    let addr = mute.local_addr().unwrap();
+    a.tsend(a.insert(addr), 1, b"unheard", 1).unwrap();
+    let begin = format!("{addr} has not answered for ");
+    let first = until(|| {
+        assert!(a.poll().is_none());
+        log_lines::that_begin_with(&begin).pop()
+    });
+    assert!(first.contains("correct the address"), "{first}");
+    // Again, later, and rarely.
+    let start = Instant::now();
+    until(|| {
+        a.drive();
+        (log_lines::that_begin_with(&begin).len() > 2).then_some(())
+    });
+    assert!(start.elapsed() >= Duration::from_millis(20));
+}
+
+#[test]
+fn a_limit_for_the_first_answer_is_an_error_with_its_name() {
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = Side::with(&[("FI_TCP_ANSWER_TIMEOUT", "30ms")]);
+    let to = a.insert(mute.local_addr().unwrap());
+    a.tsend(to, 1, b"unheard", 1).unwrap();
+    let error = a.wait(&[]).unwrap_err();
+    assert_eq!((error.errno, error.src), (Errno::TimedOut, to));
+    assert!(
+        error.detail.contains("FI_TCP_ANSWER_TIMEOUT"),
+        "{}",
+        error.detail
+    );
+}
+
+#[test]
+fn a_peer_that_makes_its_first_progress_late_gets_everything() {
+    let timeout = Duration::from_millis(5);
+    let (a, b) = (
+        Side::with(&[("FI_TCP_CONNECT_TIMEOUT", "5ms")]),
+        Side::new(),
+    );
+    a.tsend(a.knows(&b), 1, b"late", 1).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < 50 * timeout {
+        assert!(a.poll().is_none());
+    }
+    let landing = b.trecv(FiAddr::UNSPEC, 1, 4, 2);
+    b.wait_for(2, &[&a]);
+    assert_eq!(landing.bytes(), b"late");
+    a.wait_for(1, &[&b]);
 }
 
 #[test]

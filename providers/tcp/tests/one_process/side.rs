@@ -11,7 +11,8 @@ use selvedge::cq::{Entry, ErrEntry};
 use selvedge::info::{EpType, Threading};
 use selvedge::{
     Address, AddressVector, Bindings, Caps, CompletionQueue, Context, Desc, Domain, Endpoint,
-    Errno, FiAddr, Hints, Info, Iov, IovMut, MsgExt, Registry, Result, TagMatch, TaggedExt, av, cq,
+    Errno, FiAddr, Hints, Info, Iov, IovMut, MsgExt, OpFlags, Registry, Result, TagMatch,
+    TaggedExt, av, cq, tagged,
 };
 
 /// Far above what anything here takes.
@@ -125,6 +126,26 @@ impl Side {
         let iov = Iov::from_raw(self.keep(bytes).cast(), bytes.len());
         // SAFETY: `kept` outlives the endpoint.
         unsafe { self.ep.tsend(iov, Desc::NONE, to, tag, Context(context)) }
+    }
+
+    /// Posts a tagged message that completes when a receive has it.
+    pub(crate) fn tsend_delivered(
+        &self,
+        to: FiAddr,
+        tag: u64,
+        bytes: &[u8],
+        context: u64,
+    ) -> Result {
+        let msg = tagged::SendMsg {
+            iov: &[Iov::from_raw(self.keep(bytes).cast(), bytes.len())],
+            desc: &[],
+            dest: to,
+            tag,
+            context: Context(context),
+            data: 0,
+        };
+        // SAFETY: `kept` outlives the endpoint.
+        unsafe { self.ep.tsendmsg(&msg, OpFlags::DELIVERY_COMPLETE) }
     }
 
     pub(crate) fn send(&self, to: FiAddr, bytes: &[u8], context: u64) -> Result {

@@ -11,6 +11,8 @@ mod doors;
 mod keys;
 #[path = "../processes/killed.rs"]
 mod killed;
+#[path = "../one_process/log_lines.rs"]
+mod log_lines;
 #[path = "../one_process/memory.rs"]
 mod memory;
 #[path = "../processes/other.rs"]

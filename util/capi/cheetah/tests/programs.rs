@@ -12,6 +12,7 @@ use std::time::Duration;
 #[path = "../../once.rs"]
 mod once;
 use once::once;
+use selvedge_testkit::long::part;
 use selvedge_testkit::skip::{Need, skip};
 
 /// Longer than anything takes that works.
@@ -155,7 +156,8 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn a_program_compiles_under_every_standard_without_warnings_and_runs() {
-    for standard in STANDARDS {
+    // The sample has the oldest and the newest.
+    for standard in STANDARDS.iter().step_by(part(7, 1)) {
         let Some(program) = compile("all", standard, &["-O1"]) else {
             continue;
         };
@@ -177,7 +179,7 @@ fn a_program_runs_with_one_to_eight_contexts_and_any_level_of_optimisation() {
         let Some(program) = compile("all", "gnu++98", &[level]) else {
             return;
         };
-        for contexts in ["1", "2", "3", "8"] {
+        for contexts in part(&["1", "3"][..], &["1", "2", "3", "8"]) {
             let output = play(&program, &["own", "-np", contexts, "-shmem"]);
             assert!(output.status.success(), "{contexts}: {output:?}");
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use selvedge::{IovMut, OpFlags};
+use selvedge_testkit::long::part;
 
 use super::super::{EXAMINED, Kind, MASKS};
 use super::*;
@@ -188,7 +189,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: part(60, 300), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn behaves_as_the_lists_do(steps in steps()) {

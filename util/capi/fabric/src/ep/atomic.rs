@@ -4,9 +4,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use selvedge::atomic::{AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc, Target};
-use selvedge::trigger::{Compared, Fetched, Transfer};
-use selvedge::{Context, Desc, Errno, FiAddr, OpFlags, Result};
+use selvedge::atomic::{self, AtomicMsg, Datatype, Family, Ioc, IocMut, RmaIoc, Target};
+use selvedge::op::{Compared, Fetched};
+use selvedge::{Context, Desc, Errno, FiAddr, Op, OpFlags, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{FidEp, MsgAtomic, OpsAtomic};
 
@@ -45,9 +45,9 @@ struct Aim {
 
 /// # Errors
 /// [`Errno::OpNotSupp`] for numbers that mean nothing.
-fn number(datatype: u32, op: u32) -> Result<(Datatype, Op)> {
+fn number(datatype: u32, op: u32) -> Result<(Datatype, atomic::Op)> {
     let datatype = Datatype::from_raw(datatype).ok_or(Errno::OpNotSupp)?;
-    Ok((datatype, Op::from_raw(op).ok_or(Errno::OpNotSupp)?))
+    Ok((datatype, atomic::Op::from_raw(op).ok_or(Errno::OpNotSupp)?))
 }
 
 impl Aim {
@@ -117,7 +117,7 @@ enum Kind<'a> {
 impl Kind<'_> {
     /// Checks that all elements are somewhere; the man page gives a read operands that mean nothing.
     fn named(&self, msg: &AtomicMsg<'_>) -> Result {
-        if msg.op != Op::AtomicRead {
+        if msg.op != atomic::Op::AtomicRead {
             lists::named(msg.iov)?;
         }
         match self {
@@ -128,17 +128,17 @@ impl Kind<'_> {
     }
 
     /// The whole of it as a value.
-    fn transfer<'a>(&'a self, msg: &AtomicMsg<'a>) -> Transfer<'a> {
+    fn op<'a>(&'a self, msg: &AtomicMsg<'a>) -> Op<'a> {
         let fetched = |to: &'a Written<'_>| Fetched {
             iov: to.iov,
             desc: to.desc,
         };
         match self {
-            Self::Base => Transfer::Atomic(*msg),
-            Self::Fetch(to) => Transfer::FetchAtomic(*msg, fetched(to)),
+            Self::Base => Op::Atomic(*msg),
+            Self::Fetch(to) => Op::FetchAtomic(*msg, fetched(to)),
             Self::Compare(with, to) => {
                 let (iov, desc) = (with.iov, with.desc);
-                Transfer::CompareAtomic(*msg, Compared { iov, desc }, fetched(to))
+                Op::CompareAtomic(*msg, Compared { iov, desc }, fetched(to))
             }
         }
     }
@@ -169,7 +169,7 @@ unsafe fn post_msg(
         },
     };
     // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || kind.transfer(msg)) }
+    unsafe { or_later(ep, answer, flags, || kind.op(msg)) }
 }
 
 /// # Safety

@@ -7,10 +7,11 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use selvedge::atomic::{AtomicMsg, Datatype, Op as AtomicOp};
+use selvedge::atomic::{self, AtomicMsg, Datatype};
+use selvedge::op::{Compared, Fetched};
 use selvedge::rma::{ReadMsg, WriteMsg};
-use selvedge::trigger::{Compared, Done, Fetched, Op, Ticket, Transfer, Work};
-use selvedge::{Errno, FiAddr, OpFlags, Result, TagMatch, msg, tagged};
+use selvedge::trigger::{Action, Done, Ticket, Work};
+use selvedge::{Errno, FiAddr, Op, OpFlags, Result, TagMatch, msg, tagged};
 use selvedge_abi as abi;
 use selvedge_abi::{DeferredWork, Fid, FidCntr, FidEp, TriggeredContext, number};
 
@@ -31,13 +32,13 @@ pub(super) unsafe fn or_later<'a>(
     ep: &Ep,
     answer: Result,
     flags: OpFlags,
-    transfer: impl FnOnce() -> Transfer<'a>,
+    op: impl FnOnce() -> Op<'a>,
 ) -> Result {
     match answer {
         Ok(()) => Ok(()),
         Err(Errno::BadFlags) if flags.contains(OpFlags::TRIGGER) => {
             // SAFETY: passed on from the caller.
-            unsafe { ep.trigger(transfer(), flags) }
+            unsafe { ep.trigger(op(), flags) }
         }
         Err(errno) => Err(errno),
     }
@@ -49,9 +50,9 @@ impl Ep {
     /// # Safety
     /// As the post.
     #[cold]
-    unsafe fn trigger(&self, transfer: Transfer<'_>, flags: OpFlags) -> Result {
+    unsafe fn trigger(&self, op: Op<'_>, flags: OpFlags) -> Result {
         let ep = self.first_use()?;
-        let context = usize::try_from(transfer.context().0).map_err(|_| Errno::Inval)?;
+        let context = usize::try_from(op.context().0).map_err(|_| Errno::Inval)?;
         let context: *const TriggeredContext = ptr::with_exposed_provenance(context);
         // SAFETY: fi_trigger(3): with FI_TRIGGER the context is such a structure.
         let when = *unsafe { given(context) }?;
@@ -63,9 +64,9 @@ impl Ep {
         let work = Work {
             cntr: &cntr.own,
             threshold: when.threshold as u64,
-            op: Op::Post {
+            action: Action::Post {
                 ep,
-                transfer,
+                op,
                 flags: flags.difference(OpFlags::TRIGGER),
                 done: Done::Endpoint,
             },
@@ -134,7 +135,7 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
     };
     let done = Done::Counter(completion);
     let (kind, at) = (asked.op_type, asked.op);
-    let op = match kind {
+    let action = match kind {
         number::work::SEND | number::work::RECV => {
             // SAFETY: passed on from the caller, here and below.
             unsafe { message(at.cast(), kind == number::work::SEND, done) }
@@ -157,15 +158,15 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
             Err(Errno::Inval)
         }
         // SAFETY: as above.
-        number::work::CNTR_SET => unsafe { change(at.cast(), Op::Set) },
+        number::work::CNTR_SET => unsafe { change(at.cast(), Action::Set) },
         // SAFETY: as above.
-        number::work::CNTR_ADD => unsafe { change(at.cast(), Op::Add) },
+        number::work::CNTR_ADD => unsafe { change(at.cast(), Action::Add) },
         _ => Err(Errno::NoSys),
     }?;
     let queued = Work {
         cntr: &cntr.own,
         threshold: asked.threshold,
-        op,
+        action,
     };
     // SAFETY: passed on from the caller.
     let ticket = unsafe { domain.own.queue_work(&queued) }.map_err(|error| told(&error))?;
@@ -175,19 +176,14 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
 
 /// # Safety
 /// `ep` is NULL or a handle.
-unsafe fn post<'a>(
-    ep: *mut FidEp,
-    transfer: Transfer<'a>,
-    flags: u64,
-    done: Done<'a>,
-) -> Result<Op<'a>> {
+unsafe fn post<'a>(ep: *mut FidEp, op: Op<'a>, flags: u64, done: Done<'a>) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller; handles begin with their fid.
     let ep: &'a Ep = unsafe { Ep::any(ep.cast_const().cast()) }?;
     let ep = ep.first_use()?;
     let flags = lists::flags(flags)?;
-    Ok(Op::Post {
+    Ok(Action::Post {
         ep,
-        transfer,
+        op,
         flags,
         done,
     })
@@ -195,23 +191,23 @@ unsafe fn post<'a>(
 
 /// # Safety
 /// `op` is NULL or names an operation, with all that it names in turn.
-unsafe fn message<'a>(op: *const abi::OpMsg, sends: bool, done: Done<'a>) -> Result<Op<'a>> {
+unsafe fn message<'a>(op: *const abi::OpMsg, sends: bool, done: Done<'a>) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller, here and below.
-    let op: &'a abi::OpMsg = unsafe { given(op) }?;
-    let (at, count) = (op.msg.msg_iov, op.msg.iov_count);
+    let asked: &'a abi::OpMsg = unsafe { given(op) }?;
+    let (at, count) = (asked.msg.msg_iov, asked.msg.iov_count);
     // SAFETY: as above.
-    let desc = unsafe { lists::descs(op.msg.desc, count) }?;
-    let (peer, context) = (FiAddr(op.msg.addr), lists::context(op.msg.context));
-    let transfer = match sends {
-        true => Transfer::Send(msg::SendMsg {
+    let desc = unsafe { lists::descs(asked.msg.desc, count) }?;
+    let (peer, context) = (FiAddr(asked.msg.addr), lists::context(asked.msg.context));
+    let op = match sends {
+        true => Op::Send(msg::SendMsg {
             // SAFETY: as above.
             iov: unsafe { lists::iov(at, count) }?,
             desc,
             dest: peer,
             context,
-            data: op.msg.data,
+            data: asked.msg.data,
         }),
-        false => Transfer::Recv(msg::RecvMsg {
+        false => Op::Recv(msg::RecvMsg {
             // SAFETY: as above.
             iov: unsafe { lists::iov_room(at, count) }?,
             desc,
@@ -220,30 +216,30 @@ unsafe fn message<'a>(op: *const abi::OpMsg, sends: bool, done: Done<'a>) -> Res
         }),
     };
     // SAFETY: as above.
-    unsafe { post(op.ep, transfer, op.flags, done) }
+    unsafe { post(asked.ep, op, asked.flags, done) }
 }
 
 /// # Safety
 /// As [`message`].
-unsafe fn tagged<'a>(op: *const abi::OpTagged, sends: bool, done: Done<'a>) -> Result<Op<'a>> {
+unsafe fn tagged<'a>(op: *const abi::OpTagged, sends: bool, done: Done<'a>) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller, here and below.
-    let op: &'a abi::OpTagged = unsafe { given(op) }?;
-    let (at, count) = (op.msg.msg_iov, op.msg.iov_count);
+    let asked: &'a abi::OpTagged = unsafe { given(op) }?;
+    let (at, count) = (asked.msg.msg_iov, asked.msg.iov_count);
     // SAFETY: as above.
-    let desc = unsafe { lists::descs(op.msg.desc, count) }?;
-    let (peer, context) = (FiAddr(op.msg.addr), lists::context(op.msg.context));
-    let (tag, ignore) = (op.msg.tag, op.msg.ignore);
-    let transfer = match sends {
-        true => Transfer::TaggedSend(tagged::SendMsg {
+    let desc = unsafe { lists::descs(asked.msg.desc, count) }?;
+    let (peer, context) = (FiAddr(asked.msg.addr), lists::context(asked.msg.context));
+    let (tag, ignore) = (asked.msg.tag, asked.msg.ignore);
+    let op = match sends {
+        true => Op::TaggedSend(tagged::SendMsg {
             // SAFETY: as above.
             iov: unsafe { lists::iov(at, count) }?,
             desc,
             dest: peer,
             tag,
             context,
-            data: op.msg.data,
+            data: asked.msg.data,
         }),
-        false => Transfer::TaggedRecv(tagged::RecvMsg {
+        false => Op::TaggedRecv(tagged::RecvMsg {
             // SAFETY: as above.
             iov: unsafe { lists::iov_room(at, count) }?,
             desc,
@@ -253,31 +249,31 @@ unsafe fn tagged<'a>(op: *const abi::OpTagged, sends: bool, done: Done<'a>) -> R
         }),
     };
     // SAFETY: as above.
-    unsafe { post(op.ep, transfer, op.flags, done) }
+    unsafe { post(asked.ep, op, asked.flags, done) }
 }
 
 /// # Safety
 /// As [`message`].
-unsafe fn access<'a>(op: *const abi::OpRma, writes: bool, done: Done<'a>) -> Result<Op<'a>> {
+unsafe fn access<'a>(op: *const abi::OpRma, writes: bool, done: Done<'a>) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller, here and below.
-    let op: &'a abi::OpRma = unsafe { given(op) }?;
-    let (at, count) = (op.msg.msg_iov, op.msg.iov_count);
+    let asked: &'a abi::OpRma = unsafe { given(op) }?;
+    let (at, count) = (asked.msg.msg_iov, asked.msg.iov_count);
     // SAFETY: as above.
-    let desc = unsafe { lists::descs(op.msg.desc, count) }?;
+    let desc = unsafe { lists::descs(asked.msg.desc, count) }?;
     // SAFETY: as above.
-    let rma_iov = unsafe { lists::rma_iov(op.msg.rma_iov, op.msg.rma_iov_count) }?;
-    let (peer, context) = (FiAddr(op.msg.addr), lists::context(op.msg.context));
-    let transfer = match writes {
-        true => Transfer::Write(WriteMsg {
+    let rma_iov = unsafe { lists::rma_iov(asked.msg.rma_iov, asked.msg.rma_iov_count) }?;
+    let (peer, context) = (FiAddr(asked.msg.addr), lists::context(asked.msg.context));
+    let op = match writes {
+        true => Op::Write(WriteMsg {
             // SAFETY: as above.
             iov: unsafe { lists::iov(at, count) }?,
             desc,
             dest: peer,
             rma_iov,
             context,
-            data: op.msg.data,
+            data: asked.msg.data,
         }),
-        false => Transfer::Read(ReadMsg {
+        false => Op::Read(ReadMsg {
             // SAFETY: as above.
             iov: unsafe { lists::iov_mut(at, count) }?,
             desc,
@@ -287,7 +283,7 @@ unsafe fn access<'a>(op: *const abi::OpRma, writes: bool, done: Done<'a>) -> Res
         }),
     };
     // SAFETY: as above.
-    unsafe { post(op.ep, transfer, op.flags, done) }
+    unsafe { post(asked.ep, op, asked.flags, done) }
 }
 
 /// # Safety
@@ -303,7 +299,7 @@ unsafe fn atomic_msg(msg: &abi::MsgAtomic) -> Result<AtomicMsg<'_>> {
         // SAFETY: as above.
         rma_iov: unsafe { lists::rma_ioc(msg.rma_iov, msg.rma_iov_count) }?,
         datatype,
-        op: AtomicOp::from_raw(msg.op).ok_or(Errno::OpNotSupp)?,
+        op: atomic::Op::from_raw(msg.op).ok_or(Errno::OpNotSupp)?,
         context: lists::context(msg.context),
         data: msg.data,
     })
@@ -322,55 +318,58 @@ unsafe fn fetched(to: &abi::MsgElements) -> Result<Fetched<'_>> {
 
 /// # Safety
 /// As [`message`].
-unsafe fn atomic<'a>(op: *const abi::OpAtomic, done: Done<'a>) -> Result<Op<'a>> {
+unsafe fn atomic<'a>(op: *const abi::OpAtomic, done: Done<'a>) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller, here and below.
-    let op: &'a abi::OpAtomic = unsafe { given(op) }?;
+    let asked: &'a abi::OpAtomic = unsafe { given(op) }?;
     // SAFETY: as above.
-    let transfer = Transfer::Atomic(unsafe { atomic_msg(&op.msg) }?);
+    let op = Op::Atomic(unsafe { atomic_msg(&asked.msg) }?);
     // SAFETY: as above.
-    unsafe { post(op.ep, transfer, op.flags, done) }
+    unsafe { post(asked.ep, op, asked.flags, done) }
 }
 
 /// # Safety
 /// As [`message`].
-unsafe fn fetch_atomic<'a>(op: *const abi::OpFetchAtomic, done: Done<'a>) -> Result<Op<'a>> {
+unsafe fn fetch_atomic<'a>(op: *const abi::OpFetchAtomic, done: Done<'a>) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller, here and below.
-    let op: &'a abi::OpFetchAtomic = unsafe { given(op) }?;
+    let asked: &'a abi::OpFetchAtomic = unsafe { given(op) }?;
     // SAFETY: as above.
-    let msg = unsafe { atomic_msg(&op.msg) }?;
+    let msg = unsafe { atomic_msg(&asked.msg) }?;
     // SAFETY: as above.
-    let to = unsafe { fetched(&op.fetch) }?;
-    let transfer = Transfer::FetchAtomic(msg, to);
+    let to = unsafe { fetched(&asked.fetch) }?;
+    let op = Op::FetchAtomic(msg, to);
     // SAFETY: as above.
-    unsafe { post(op.ep, transfer, op.flags, done) }
+    unsafe { post(asked.ep, op, asked.flags, done) }
 }
 
 /// # Safety
 /// As [`message`].
-unsafe fn compare_atomic<'a>(op: *const abi::OpCompareAtomic, done: Done<'a>) -> Result<Op<'a>> {
+unsafe fn compare_atomic<'a>(
+    op: *const abi::OpCompareAtomic,
+    done: Done<'a>,
+) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller, here and below.
-    let op: &'a abi::OpCompareAtomic = unsafe { given(op) }?;
+    let asked: &'a abi::OpCompareAtomic = unsafe { given(op) }?;
     // SAFETY: as above.
-    let msg = unsafe { atomic_msg(&op.msg) }?;
+    let msg = unsafe { atomic_msg(&asked.msg) }?;
     // SAFETY: as above.
-    let to = unsafe { fetched(&op.fetch) }?;
+    let to = unsafe { fetched(&asked.fetch) }?;
     let with = Compared {
         // SAFETY: as above.
-        iov: unsafe { lists::ioc(op.compare.msg_iov, op.compare.iov_count) }?,
+        iov: unsafe { lists::ioc(asked.compare.msg_iov, asked.compare.iov_count) }?,
         // SAFETY: as above.
-        desc: unsafe { lists::descs(op.compare.desc, op.compare.iov_count) }?,
+        desc: unsafe { lists::descs(asked.compare.desc, asked.compare.iov_count) }?,
     };
-    let transfer = Transfer::CompareAtomic(msg, with, to);
+    let op = Op::CompareAtomic(msg, with, to);
     // SAFETY: as above.
-    unsafe { post(op.ep, transfer, op.flags, done) }
+    unsafe { post(asked.ep, op, asked.flags, done) }
 }
 
 /// # Safety
 /// `op` is NULL or names a change of a counter.
 unsafe fn change<'a>(
     op: *const abi::OpCntrChange,
-    change: impl FnOnce(&'a std::sync::Arc<dyn selvedge::Counter>, u64) -> Op<'a>,
-) -> Result<Op<'a>> {
+    change: impl FnOnce(&'a std::sync::Arc<dyn selvedge::Counter>, u64) -> Action<'a>,
+) -> Result<Action<'a>> {
     // SAFETY: passed on from the caller.
     let op = unsafe { given(op) }?;
     // SAFETY: as above.

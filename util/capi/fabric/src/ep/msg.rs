@@ -5,8 +5,7 @@
 use std::ffi::c_void;
 
 use selvedge::msg::{RecvMsg, SendMsg};
-use selvedge::trigger::Transfer;
-use selvedge::{FiAddr, Iov, OpFlags, Result};
+use selvedge::{FiAddr, Iov, Op, OpFlags, Result};
 use selvedge_abi::{FidEp, Iovec, Msg, OpsMsg};
 
 use super::later::or_later;
@@ -41,7 +40,7 @@ unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
     // SAFETY: passed on from the caller.
     let answer = unsafe { ep.live()?.sendmsg(msg, flags) };
     // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Transfer::Send(*msg)) }
+    unsafe { or_later(ep, answer, flags, || Op::Send(*msg)) }
 }
 
 /// # Safety
@@ -55,7 +54,7 @@ unsafe fn post_recv(ep: *mut FidEp, msg: &RecvMsg<'_>) -> Result {
     // SAFETY: passed on from the caller.
     let answer = unsafe { ep.live()?.recvmsg(msg, flags) };
     // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Transfer::Recv(*msg)) }
+    unsafe { or_later(ep, answer, flags, || Op::Recv(*msg)) }
 }
 
 /// # Safety
@@ -123,7 +122,7 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isi
         // SAFETY: passed on from the caller.
         let answer = unsafe { ep.live()?.recvmsg(&msg, flags) };
         // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Transfer::Recv(msg)) }
+        unsafe { or_later(ep, answer, flags, || Op::Recv(msg)) }
     };
     posted(post())
 }
@@ -196,7 +195,7 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isi
         // SAFETY: passed on from the caller.
         let answer = unsafe { ep.live()?.sendmsg(&msg, flags) };
         // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Transfer::Send(msg)) }
+        unsafe { or_later(ep, answer, flags, || Op::Send(msg)) }
     };
     posted(post())
 }

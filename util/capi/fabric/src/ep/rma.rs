@@ -5,8 +5,7 @@
 use std::ffi::c_void;
 
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
-use selvedge::trigger::Transfer;
-use selvedge::{Context, Desc, Errno, FiAddr, Iov, IovMut, OpFlags, Result};
+use selvedge::{Context, Desc, Errno, FiAddr, Iov, IovMut, Op, OpFlags, Result};
 use selvedge_abi::{FidEp, Iovec, MsgRma, OpsRma};
 
 use super::later::or_later;
@@ -68,7 +67,7 @@ unsafe fn post_read(
     // SAFETY: passed on from the caller.
     let answer = unsafe { ep.live()?.readmsg(&msg, flags) };
     // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Transfer::Read(msg)) }
+    unsafe { or_later(ep, answer, flags, || Op::Read(msg)) }
 }
 
 /// # Safety
@@ -103,7 +102,7 @@ unsafe fn post_write(
     // SAFETY: passed on from the caller.
     let answer = unsafe { ep.live()?.writemsg(&msg, flags) };
     // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Transfer::Write(msg)) }
+    unsafe { or_later(ep, answer, flags, || Op::Write(msg)) }
 }
 
 /// # Safety
@@ -170,7 +169,7 @@ unsafe extern "C" fn readmsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) -> 
         // SAFETY: passed on from the caller.
         let answer = unsafe { ep.live()?.readmsg(&msg, flags) };
         // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Transfer::Read(msg)) }
+        unsafe { or_later(ep, answer, flags, || Op::Read(msg)) }
     };
     posted(post())
 }
@@ -240,7 +239,7 @@ unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) ->
         // SAFETY: passed on from the caller.
         let answer = unsafe { ep.live()?.writemsg(&msg, flags) };
         // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Transfer::Write(msg)) }
+        unsafe { or_later(ep, answer, flags, || Op::Write(msg)) }
     };
     posted(post())
 }

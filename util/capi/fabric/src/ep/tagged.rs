@@ -5,8 +5,7 @@
 use std::ffi::c_void;
 
 use selvedge::tagged::{RecvMsg, SendMsg};
-use selvedge::trigger::Transfer;
-use selvedge::{FiAddr, Iov, OpFlags, Result, TagMatch};
+use selvedge::{FiAddr, Iov, Op, OpFlags, Result, TagMatch};
 use selvedge_abi::{FidEp, Iovec, MsgTagged, OpsTagged};
 
 use super::later::or_later;
@@ -41,7 +40,7 @@ unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
     // SAFETY: passed on from the caller.
     let answer = unsafe { ep.live()?.tsendmsg(msg, flags) };
     // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Transfer::TaggedSend(*msg)) }
+    unsafe { or_later(ep, answer, flags, || Op::TaggedSend(*msg)) }
 }
 
 /// # Safety
@@ -55,7 +54,7 @@ unsafe fn post_recv(ep: *mut FidEp, msg: &RecvMsg<'_>) -> Result {
     // SAFETY: passed on from the caller.
     let answer = unsafe { ep.live()?.trecvmsg(msg, flags) };
     // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Transfer::TaggedRecv(*msg)) }
+    unsafe { or_later(ep, answer, flags, || Op::TaggedRecv(*msg)) }
 }
 
 /// # Safety
@@ -133,7 +132,7 @@ unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) 
         // SAFETY: passed on from the caller.
         let answer = unsafe { ep.live()?.trecvmsg(&msg, flags) };
         // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Transfer::TaggedRecv(msg)) }
+        unsafe { or_later(ep, answer, flags, || Op::TaggedRecv(msg)) }
     };
     posted(post())
 }
@@ -211,7 +210,7 @@ unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) 
         // SAFETY: passed on from the caller.
         let answer = unsafe { ep.live()?.tsendmsg(&msg, flags) };
         // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Transfer::TaggedSend(msg)) }
+        unsafe { or_later(ep, answer, flags, || Op::TaggedSend(msg)) }
     };
     posted(post())
 }

@@ -1,5 +1,7 @@
 //! Programs of ours that use each interface.
 
+use selvedge_testkit::long::part;
+
 use crate::stage::{Built, HEADERS, compile, has, said, with_ours};
 
 fn run(name: &str, arguments: &[&str]) {
@@ -26,6 +28,13 @@ fn options_in_c_can_be_read_from_the_beginning() {
 fn remote_memory_atomics_and_counters_work_between_processes_in_c() {
     run("remote", &["shm"]);
     run("remote", &["tcp"]);
+}
+
+#[test]
+fn injects_to_a_peer_that_has_exited_are_counted_and_leave_no_entry() {
+    run("gone", &["shm"]);
+    run("gone", &["tcp"]);
+    run("gone", &["lnx"]);
 }
 
 #[test]
@@ -175,7 +184,8 @@ fn texts_are_those_of_the_system_s_libfabric() {
 
 #[test]
 fn posts_at_random_touch_nothing_that_was_not_named() {
-    let calls = std::env::var("FABRIC_MISUSE_CALLS").unwrap_or_else(|_| "20000".to_owned());
+    let calls =
+        std::env::var("FABRIC_MISUSE_CALLS").unwrap_or_else(|_| part("4000", "20000").to_owned());
     let seed = std::env::var("FABRIC_MISUSE_SEED").unwrap_or_else(|_| "1".to_owned());
     for provider in ["shm", "tcp", "lnx"] {
         run("wild", &[provider, &seed, &calls]);

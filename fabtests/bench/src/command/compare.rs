@@ -1,0 +1,140 @@
+//! Comparing two reports: the table of what one takes over what the other takes.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use crate::comparison::stored::Report;
+use crate::comparison::{Comparison, Judgement, Versus, versus};
+use crate::output;
+use crate::size;
+use crate::stats::geometric_mean;
+use crate::table::{self, figure};
+
+/// Arguments of a command that compares two reports.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// What `bench --json` has printed: before
+    #[arg(value_name = "A.json")]
+    a: PathBuf,
+    /// What it has printed later, or elsewhere
+    #[arg(value_name = "B.json")]
+    b: PathBuf,
+    #[command(flatten)]
+    outcome: OutcomeArgs,
+}
+
+/// What a comparison prints, and when it fails.
+#[derive(Clone, Debug, clap::Args)]
+pub struct OutcomeArgs {
+    /// Fail if anything in B certainly takes this many percent longer than in A
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_above: Option<f64>,
+    /// Print one JSON object, and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares two reports, and prints a table for each benchmark.
+///
+/// # Errors
+/// When a report cannot be read, or the two have no point in common.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    Ok(args.outcome.report(&read(&args.a, &args.b)?))
+}
+
+/// Pairs the points of two files.
+///
+/// # Errors
+/// When one cannot be read, or the two have no point in common.
+pub fn read(a: &Path, b: &Path) -> anyhow::Result<Comparison> {
+    let both = versus(&Report::read(a)?, &Report::read(b)?);
+    let (a, b) = (a.display(), b.display());
+    ensure!(
+        !both.points.is_empty(),
+        "{a} and {b} have no benchmark and size in common"
+    );
+    Ok(Comparison {
+        a: format!("{a}, {}", both.a),
+        b: format!("{b}, {}", both.b),
+        ..both
+    })
+}
+
+impl OutcomeArgs {
+    /// Prints a comparison; fails where something takes longer than is allowed.
+    pub fn report(&self, both: &Comparison) -> ExitCode {
+        let factor = self.fail_above.map(|percent| 1.0 + percent / 100.0);
+        let worse = |point: &&Versus| factor.is_some_and(|factor| point.is_worse_than(factor));
+        let Comparison { a, b, points } = both;
+        let worse: Vec<_> = points.iter().filter(worse).collect();
+        let text = match self.json {
+            true => {
+                let mean = mean(points);
+                json!({ "a": a, "b": b, "points": points, "geometric_mean": mean }).to_string()
+                    + "\n"
+            }
+            false => format!("A: {a}\nB: {b}\n") + &tables(points) + &complaints(&worse),
+        };
+        output::print(&text);
+        match worse.is_empty() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::FAILURE,
+        }
+    }
+}
+
+fn tables(all: &[Versus]) -> String {
+    let mut text = String::new();
+    for part in all.chunk_by(|one, other| one.what == other.what) {
+        let mut table = table::new(&["size", "A ns", "B ns", "B/A", "95 %", ""]);
+        for point in part {
+            let [low, high] = point.ci;
+            table.add_row([
+                size::text(point.size),
+                figure(point.a_ns),
+                figure(point.b_ns),
+                figure(point.ratio),
+                format!("{} - {}", figure(low), figure(high)),
+                word(point.judgement).to_owned(),
+            ]);
+        }
+        let (what, mean) = (&part[0].what, figure(mean(part)));
+        text += &format!("\n{what}: the time of a message\n{table}\nB/A, geometric mean: {mean}\n");
+    }
+    text
+}
+
+fn mean(points: &[Versus]) -> f64 {
+    let ratios = points.iter().map(|point| point.ratio);
+    geometric_mean(&ratios.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>())
+}
+
+fn word(judgement: Judgement) -> &'static str {
+    match judgement {
+        Judgement::Faster => "faster",
+        Judgement::Slower => "SLOWER",
+        Judgement::Same => "",
+    }
+}
+
+fn complaints(worse: &[&Versus]) -> String {
+    let lines = worse.iter().map(|point| {
+        format!(
+            "too slow: {} of {} takes {} times as long\n",
+            point.what,
+            size::text(point.size),
+            figure(point.ratio)
+        )
+    });
+    lines.collect()
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
+        _ => Err(format!("{text:?} is no number between 0 and 1000")),
+    }
+}

@@ -1,0 +1,289 @@
+//! Printing a report: as JSON or as tables.
+
+use std::collections::BTreeSet;
+
+use comfy_table::Table;
+
+use super::csv;
+use crate::comparison::{MemoryUse, Opening, Report, Row, left_out};
+use crate::output;
+use crate::size;
+use crate::table::{self, figure, optional};
+
+/// How a report is printed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Format {
+    Tables,
+    Json,
+    Csv,
+}
+
+/// Prints a report on standard output; where no run counts, standard error says so.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub(super) fn report(report: &Report, format: Format) -> anyhow::Result<()> {
+    let text = match format {
+        Format::Tables => tables(report),
+        Format::Json => serde_json::to_string(report)? + "\n",
+        Format::Csv => csv::csv(report),
+    };
+    output::print(&text);
+    say_if_empty(report);
+    Ok(())
+}
+
+/// Says on standard error that a report has no figures, where every run was left out.
+fn say_if_empty(report: &Report) {
+    let has_figures = report.rows.iter().any(|row| row.reps > 0);
+    let dropped = report.rows.iter().map(|row| row.dropped).sum();
+    if let (false, Some(sentence)) = (has_figures, left_out(0, dropped)) {
+        let program = output::program();
+        eprintln!("{program}: {sentence}; ask for more of them with --reps");
+    }
+}
+
+fn tables(report: &Report) -> String {
+    let mut text = format!("{}\n{}\n", report.machine.headline(), limits(report));
+    let mut benches: Vec<_> = report.rows.iter().map(|row| row.bench).collect();
+    benches.dedup();
+    for bench in benches {
+        let rows: Vec<_> = report
+            .rows
+            .iter()
+            .filter(|row| row.bench == bench)
+            .collect();
+        text += &format!(
+            "\n{bench} over {}\n{}\n",
+            contestants(&rows),
+            bench_table(&rows)
+        );
+        text += &left_out_line(&rows);
+        text += &processor_time(&rows);
+    }
+    for opening in &report.opening {
+        text += &format!("\n{}\n", opening_line(opening));
+    }
+    if !report.memory.is_empty() {
+        let table = memory_table(&report.memory);
+        text += &format!("\nmemory of an idle endpoint, KiB\n{table}\n");
+    }
+    text
+}
+
+/// One line: the limits that stand above the tables.
+fn limits(report: &Report) -> String {
+    let limits = &report.limits;
+    format!(
+        "limits: cache line {} ns and one-line ring {} ns (p50 {} ns) per round trip; ring {} M \
+         messages/s",
+        optional(limits.cacheline_rtt_ns),
+        optional(limits.ring_rtt_mean_ns),
+        optional(limits.ring_rtt_ns),
+        optional(limits.ring_msgs_per_s.map(|rate| rate / 1e6)),
+    )
+}
+
+fn contestants(rows: &[&Row]) -> String {
+    let mut names: Vec<_> = rows
+        .iter()
+        .map(|row| match row.manner.as_str() {
+            "" => format!("{} of {}", row.provider, row.implementation),
+            manner => format!("{} of {} ({manner})", row.provider, row.implementation),
+        })
+        .collect();
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    names.join(", ")
+}
+
+fn bench_table(rows: &[&Row]) -> Table {
+    let (own, rivals): (Vec<&Row>, Vec<&Row>) =
+        rows.iter().partition(|row| who(row) == who(rows[0]));
+    let pingpong = rows[0].rtt_ns.is_some();
+    if !rivals.is_empty() {
+        let is_rival = rivals[0].implementation != rows[0].implementation
+            || rivals[0].provider != rows[0].provider;
+        let pairs = own.into_iter().zip(rivals);
+        return versus_table(pingpong, is_rival, pairs);
+    }
+    let own = own.into_iter();
+    if pingpong {
+        pingpong_table(own)
+    } else {
+        stream_table(own)
+    }
+}
+
+fn pingpong_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
+    let mut table = table::new(&[
+        "size",
+        "one way us\np50",
+        "\np99",
+        "MB/s",
+        "k msgs/s",
+        "round trip ns\nmean",
+        "ring ns",
+        "limit us\none way",
+        "x limit",
+        "CMA us",
+        "memcpy\nMB/s",
+        "spread\n%",
+    ]);
+    for row in rows {
+        let Some(rtt) = row.rtt_ns else { continue };
+        table.add_row([
+            size::text(row.size),
+            figure(rtt.p50 / 2e3),
+            figure(rtt.p99 / 2e3),
+            figure(row.mbps),
+            figure(row.msgs_per_s / 1e3),
+            figure(rtt.mean),
+            figure(row.ring_rtt_ns),
+            optional(row.limit_ns.map(|ns| ns / 1e3)),
+            optional(row.ratio),
+            optional(row.cma_ns.map(|ns| ns / 1e3)),
+            optional(row.memcpy_mbps),
+            figure(row.spread * 100.0),
+        ]);
+    }
+    table
+}
+
+fn stream_table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
+    let mut table = table::new(&[
+        "size",
+        "window",
+        "ns per\nmessage",
+        "M msgs/s",
+        "MB/s",
+        "limit ns\nper message",
+        "x limit",
+        "CMA ns",
+        "memcpy\nMB/s",
+        "spread\n%",
+    ]);
+    for row in rows {
+        table.add_row([
+            size::text(row.size),
+            row.window.to_string(),
+            figure(row.message_ns()),
+            figure(row.msgs_per_s / 1e6),
+            figure(row.mbps),
+            optional(row.limit_ns),
+            optional(row.ratio),
+            optional(row.cma_ns),
+            optional(row.memcpy_mbps),
+            figure(row.spread * 100.0),
+        ]);
+    }
+    table
+}
+
+fn versus_table<'a>(
+    pingpong: bool,
+    is_rival: bool,
+    pairs: impl Iterator<Item = (&'a Row, &'a Row)>,
+) -> Table {
+    let what = if pingpong {
+        "one way us"
+    } else {
+        "us per message"
+    };
+    let (ours, theirs) = match is_rival {
+        true => ("ours", "theirs"),
+        false => ("this", "plain"),
+    };
+    let mut table = table::new(&[
+        "size",
+        &format!("{what}\n{ours}"),
+        &format!("\n{theirs}"),
+        &format!("{ours}/{theirs}"),
+        &format!("MB/s\n{ours}"),
+        &format!("\n{theirs}"),
+        "limit us",
+        "CMA us",
+        &format!("x limit\n{ours}"),
+        &format!("\n{theirs}"),
+        &format!("spread %\n{ours}"),
+        &format!("\n{theirs}"),
+    ]);
+    for (own, rival) in pairs {
+        table.add_row([
+            size::text(own.size),
+            figure(own.message_ns() / 1e3),
+            figure(rival.message_ns() / 1e3),
+            figure(own.message_ns() / rival.message_ns()),
+            figure(own.mbps),
+            figure(rival.mbps),
+            optional(own.limit_ns.map(|ns| ns / 1e3)),
+            optional(own.cma_ns.map(|ns| ns / 1e3)),
+            optional(own.ratio),
+            optional(rival.ratio),
+            figure(own.spread * 100.0),
+            figure(rival.spread * 100.0),
+        ]);
+    }
+    table
+}
+
+fn opening_line(opening: &Opening) -> String {
+    let us = |ns: f64, [low, high]: [f64; 2]| {
+        let (ns, low, high) = (figure(ns / 1e3), figure(low / 1e3), figure(high / 1e3));
+        format!("{ns} us ({low} - {high})")
+    };
+    format!(
+        "{}: opening an endpoint takes {}, the first round trip with a new peer {}",
+        opening.implementation,
+        us(opening.open_ns, opening.open_ci_ns),
+        us(opening.first_round_trip_ns, opening.first_ci_ns)
+    )
+}
+
+fn memory_table(uses: &[MemoryUse]) -> Table {
+    let mut table = table::new(&[
+        "",
+        "PSS",
+        "of it files",
+        "RSS",
+        "of it shared",
+        "address space",
+    ]);
+    for memory in uses {
+        table.add_row([
+            memory.implementation.clone(),
+            memory.pss_kib.to_string(),
+            memory.file_kib.to_string(),
+            memory.rss_kib.to_string(),
+            memory.shm_kib.to_string(),
+            memory.mapped_kib.to_string(),
+        ]);
+    }
+    table
+}
+
+/// Whose figures a row has.
+fn who(row: &Row) -> (&str, &str, &str) {
+    (&row.provider, &row.implementation, &row.manner)
+}
+
+/// What was used of the processors, where that was asked for.
+fn processor_time(rows: &[&Row]) -> String {
+    let lines = rows.iter().filter_map(|row| {
+        Some(format!(
+            "{} at {}: {} cores in use; a process that waits takes {} % of one\n",
+            row.manner,
+            size::text(row.size),
+            figure(row.cores?),
+            figure(row.waiting_cpu? * 100.0),
+        ))
+    });
+    lines.collect()
+}
+
+/// Says so when runs were left out: then the figures stand on fewer.
+fn left_out_line(rows: &[&Row]) -> String {
+    let reps = rows.iter().map(|row| row.reps).sum();
+    let dropped = rows.iter().map(|row| row.dropped).sum();
+    left_out(reps, dropped).map_or_else(String::new, |sentence| sentence + "\n")
+}

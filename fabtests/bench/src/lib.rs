@@ -1,0 +1,22 @@
+//! Benchmarks of Selvedge's providers, and the machine's limits beside them.
+//!
+//! A package of its own, with few dependencies, so that a clean checkout prints its first table
+//! soon. `fabtests` has the same commands beside its own.
+
+pub mod buffer;
+pub mod clock;
+pub mod command;
+pub mod comparison;
+pub mod cpu;
+pub mod fabric;
+pub mod limits;
+pub mod machine;
+pub mod markup;
+pub mod output;
+pub mod pair;
+pub mod plot;
+pub mod progress;
+pub mod size;
+pub mod stats;
+pub mod table;
+pub mod timing;

@@ -1,0 +1,64 @@
+//! `SchedStat`: what the scheduler knows of a thread: how long it had a processor, and how long it was
+//! ready to run while other threads had the processors.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// The statistics of one thread (`/proc/PID/task/TID/schedstat`).
+#[derive(Debug)]
+pub(crate) struct SchedStat(File);
+
+/// Times of a thread since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    /// On a processor.
+    pub(crate) on_processor: Duration,
+    /// Ready to run, without a processor.
+    pub(crate) run_delay: Duration,
+}
+
+impl SchedStat {
+    /// Opens the statistics of a thread, by the number that the kernel gives it.
+    ///
+    /// # Errors
+    /// When there is no such thread, or the kernel keeps no statistics.
+    pub(crate) fn of(thread: i32) -> io::Result<Self> {
+        let path = format!("/proc/{thread}/task/{thread}/schedstat");
+        File::open(path).map(Self)
+    }
+
+    /// Times so far; zero of a thread that has ended.
+    pub(crate) fn read(&self) -> Times {
+        let mut text = [0; 80];
+        let len = self.0.read_at(&mut text, 0).unwrap_or_default();
+        let text = std::str::from_utf8(&text[..len]).unwrap_or_default();
+        let mut numbers = text.split_ascii_whitespace();
+        let mut next = || {
+            let number = numbers.next().and_then(|number| number.parse().ok());
+            Duration::from_nanos(number.unwrap_or(0))
+        };
+        Times {
+            on_processor: next(),
+            run_delay: next(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::unistd::gettid;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_computes_is_seen_on_a_processor() {
+        let own = SchedStat::of(gettid().as_raw()).unwrap();
+        let first = own.read();
+        while own.read().on_processor <= first.on_processor {
+            std::hint::spin_loop();
+        }
+        assert!(own.read().run_delay >= first.run_delay);
+    }
+}

@@ -1,0 +1,277 @@
+//! Facts about the command lines of upstream's programs: the options that each takes for itself and
+//! with others, as getopt(3) texts, and what they mean where they are left out.
+//!
+//! They are those of libfabric's main branch after 2.6. Help (`-h`) is left out.
+
+use std::ffi::OsString;
+
+use super::options::parse;
+use super::{GENERIC, PROGRAMS};
+
+const ADDRESS: &str = "B:P:s:a:b::E::C:F:O:";
+const FABRIC: &str = "f:d:p:K";
+const DEVICE: &str = "D:i:HR";
+const INFO: &str = "f:d:p:KD:i:HRe:M:";
+const PAIR: &str = "B:P:s:a:b::E::C:F:O:I:QS:mc:t:w:l";
+const OPERATION: &str = "o:";
+const BENCHMARK: &str = "rvkj:W:";
+
+/// Long options of the programs that take upstream's common ones.
+const LONG: &[&str] = &[
+    "pin-core=",
+    "timeout=",
+    "debug-assert",
+    "data-progress=",
+    "control-progress=",
+    "max-msg-size=",
+    "use-fi-more",
+    "threading=",
+    "no-rx-cq-data",
+    "expect-error=",
+    "sync-comp=",
+];
+
+/// What is known of one program.
+struct Facts {
+    program: &'static str,
+    /// Options of its own, which come before those in common.
+    own: &'static str,
+    common: &'static [&'static str],
+    long: &'static [&'static str],
+    /// Options that are refused here, and why.
+    lacking: &'static [(char, &'static str)],
+    /// Where leaving an option out means something else here: the option, upstream's value, ours.
+    differs: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const fn facts(program: &'static str, own: &'static str, common: &'static [&'static str]) -> Facts {
+    Facts {
+        program,
+        own,
+        common,
+        long: &[],
+        lacking: &[],
+        differs: &[],
+    }
+}
+
+const BENCH: &[&str] = &[PAIR, INFO, BENCHMARK];
+const BENCH_OF: &[&str] = &[PAIR, INFO, OPERATION, BENCHMARK];
+
+const fn bench(program: &'static str, own: &'static str, common: &'static [&'static str]) -> Facts {
+    Facts {
+        long: LONG,
+        ..facts(program, own, common)
+    }
+}
+
+const ALL: &[Facts] = &[
+    facts("fi_av_xfer", "", &[ADDRESS, INFO]),
+    facts("fi_cm_data", "q:", &[ADDRESS, INFO]),
+    facts("fi_cq_data", "", &[ADDRESS, INFO, OPERATION]),
+    facts("fi_dgram", "", &[ADDRESS, INFO]),
+    facts("fi_flood", "UW:vT:", &[PAIR, INFO]),
+    Facts {
+        differs: &[("-I", "1", "100")],
+        ..facts("fi_inject_test", "NvA:", &[PAIR, INFO])
+    },
+    facts("fi_loopback", "", &[ADDRESS, INFO]),
+    facts("fi_mcast", "M", &[ADDRESS, INFO]),
+    facts("fi_msg", "", &[ADDRESS, INFO]),
+    facts("fi_msg_epoll", "", &[ADDRESS, INFO]),
+    facts("fi_msg_sockets", "", &[ADDRESS, INFO]),
+    bench("fi_multi_ep", "c:vAQ", &[PAIR, INFO]),
+    facts("fi_multi_mr", "c:Vv", &[ADDRESS, INFO]),
+    bench("fi_multi_recv", "Mv", &[PAIR, INFO]),
+    facts("fi_rdm", "U", &[PAIR, INFO]),
+    bench("fi_rdm_atomic", "o:Uz:v", &[PAIR, INFO]),
+    facts("fi_rdm_deferred_wq", "aT:", &[ADDRESS, INFO]),
+    facts("fi_rdm_multi_client", "UR", &[PAIR, INFO]),
+    facts("fi_rdm_multi_domain", "c:V", &[ADDRESS, INFO]),
+    facts("fi_rdm_rma_event", "", &[ADDRESS, INFO]),
+    facts("fi_rdm_rma_trigger", "", &[ADDRESS, INFO]),
+    facts("fi_rdm_shared_av", "", &[ADDRESS, INFO]),
+    Facts {
+        differs: &[("-C", "16", "4"), ("-c", "fd", "yield")],
+        ..bench("fi_rdm_stress", "u:", &[PAIR, INFO])
+    },
+    facts("fi_rdm_tagged_peek", "", &[PAIR, INFO]),
+    facts("fi_recv_cancel", "V", &[ADDRESS, INFO]),
+    Facts {
+        lacking: &[(
+            'j',
+            "what the programs say to each other has queues for each direction",
+        )],
+        differs: &[
+            ("-S", "100", "1024"),
+            ("-R", "100", "1024"),
+            ("-l", "1024", "64"),
+        ],
+        ..facts("fi_resmgmt_test", "S:R:m:l:T:X:ActdjwvV", &[ADDRESS, INFO])
+    },
+    facts("fi_scalable_ep", "", &[ADDRESS, INFO]),
+    Facts {
+        long: &["no-tx-shared-ctx", "no-rx-shared-ctx", "ep-count="],
+        ..facts("fi_shared_ctx", "", &[ADDRESS, INFO, OPERATION])
+    },
+    Facts {
+        differs: &[("-I", "600", "10")],
+        ..facts("fi_unexpected_msg", "vCM:U", &[PAIR, INFO])
+    },
+    facts("fi_unmap_mem", "", &[PAIR, INFO]),
+    Facts {
+        differs: &[("-T", "5", "30")],
+        ..bench("fi_dgram_pingpong", "T:", BENCH)
+    },
+    bench("fi_msg_bw", "", BENCH_OF),
+    bench("fi_msg_pingpong", "", BENCH_OF),
+    bench("fi_rdm_bw", "U", BENCH),
+    bench("fi_rdm_bw_mt", "gn:U", BENCH_OF),
+    bench("fi_rdm_cntr_pingpong", "", BENCH),
+    bench("fi_rdm_pingpong", "U", BENCH),
+    bench("fi_rdm_tagged_bw", "U", BENCH),
+    bench("fi_rdm_tagged_pingpong", "U", BENCH),
+    bench("fi_rma_bw", "U", BENCH_OF),
+    bench("fi_rma_pingpong", "U", BENCH_OF),
+    bench("fi_rma_tx_completion", "U", BENCH_OF),
+    facts("fi_av_test", "g:G:n:s:e:", &[FABRIC]),
+    facts("fi_check_hmem", "p:", &[]),
+    facts("fi_cntr_test", "", &[FABRIC, DEVICE]),
+    Facts {
+        differs: &[("-L", "32768", "1024")],
+        ..facts("fi_cq_test", "L:", &[FABRIC, DEVICE])
+    },
+    facts("fi_dom_test", "n:", &[FABRIC]),
+    facts("fi_eq_test", "", &[FABRIC, DEVICE]),
+    facts("fi_getinfo_test", "", &[ADDRESS, INFO]),
+    facts("fi_mr_cache_evict", "s:", &[FABRIC]),
+    facts("fi_mr_test", "", &[FABRIC, DEVICE]),
+    facts("fi_setopt_test", "", &[FABRIC, DEVICE]),
+    facts("fi_multinode", "n:x:z:u:Ts:I:", &[INFO]),
+    facts("fi_multinode_coll", "n:x:z:u:Ts:I:", &[INFO]),
+    facts("fi_ubertest", "p:u:t:q:xy:z:f", &[ADDRESS]),
+    facts("sighandler_test", "p:", &[]),
+];
+
+/// What a letter takes behind it, as the colons of getopt(3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    Value,
+    PerhapsValue,
+}
+
+/// The letters of a getopt(3) text.
+fn letters(text: &str) -> Vec<(char, Takes)> {
+    let all: Vec<char> = text.chars().collect();
+    let colons = |at: usize| all[at + 1..].iter().take_while(|c| **c == ':').count();
+    let letter = |at: usize| match colons(at) {
+        0 => (all[at], Takes::Nothing),
+        1 => (all[at], Takes::Value),
+        _ => (all[at], Takes::PerhapsValue),
+    };
+    let places = (0..all.len()).filter(|at| all[*at] != ':');
+    places.map(letter).collect()
+}
+
+impl Facts {
+    /// Every option once: the first of a letter counts, as for getopt(3).
+    fn letters(&self) -> Vec<(char, Takes)> {
+        let mut found: Vec<(char, Takes)> = Vec::new();
+        for text in std::iter::once(&self.own).chain(self.common) {
+            for (letter, takes) in letters(text) {
+                if !found.iter().any(|(known, _)| *known == letter) {
+                    found.push((letter, takes));
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether the program takes these words, and nothing of them for an argument.
+    fn takes(&self, words: &[String]) -> bool {
+        let program = PROGRAMS.iter().find(|it| it.name == self.program);
+        let letters = &program.expect("the program is here").letters;
+        let options = parse(self.program, letters, words.iter().map(OsString::from));
+        options.is_ok_and(|options| options.arguments.is_empty())
+    }
+}
+
+/// A value that an option takes, whatever it means.
+fn value(letter: char) -> &'static str {
+    match letter {
+        'e' => "rdm",
+        'F' => "fi_addr_str",
+        't' => "queue",
+        'c' => "spin",
+        'o' => "write",
+        'M' => "mr_local",
+        _ => "1",
+    }
+}
+
+/// A value that a long option takes.
+fn long_value(name: &str) -> &'static str {
+    match name {
+        "data-progress=" | "control-progress=" => "manual",
+        "threading=" => "domain",
+        "sync-comp=" => "delivery",
+        _ => "1",
+    }
+}
+
+#[test]
+fn the_facts_are_about_every_generic_program() {
+    let named: Vec<_> = ALL.iter().map(|facts| facts.program).collect();
+    assert_eq!(named, GENERIC);
+}
+
+#[test]
+fn every_option_of_each_program_of_upstream_s_is_taken() {
+    let mut missing = Vec::new();
+    for facts in ALL {
+        for (letter, takes) in facts.letters() {
+            let is_own = letters(facts.own).iter().any(|(own, _)| *own == letter);
+            // Upstream's own options take numbers where those in common take words.
+            let value = match is_own && !matches!(letter, 'e' | 'o') {
+                true => "1",
+                false => value(letter),
+            };
+            let words = match takes {
+                Takes::Nothing => vec![format!("-{letter}")],
+                Takes::Value => vec![format!("-{letter}"), value.to_owned()],
+                Takes::PerhapsValue => vec![format!("-{letter}=3001")],
+            };
+            let lacks = facts.lacking.iter().any(|(lacking, _)| *lacking == letter);
+            if facts.takes(&words) == lacks {
+                missing.push(format!("{} {}", facts.program, words.join(" ")));
+            }
+        }
+        for long in facts.long {
+            let word = match long.strip_suffix('=') {
+                Some(name) => format!("--{name}={}", long_value(long)),
+                None => format!("--{long}"),
+            };
+            if !facts.takes(std::slice::from_ref(&word)) {
+                missing.push(format!("{} {word}", facts.program));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn what_differs_from_upstream_is_documented() {
+    let page = include_str!("../../../docs/FABTESTS.md");
+    for facts in ALL {
+        let program = facts.program;
+        for (option, theirs, ours) in facts.differs {
+            let row = format!("| `{program}` | `{option}` | {theirs} | {ours} |");
+            assert!(page.contains(&row), "no row {row}");
+        }
+        for (letter, why) in facts.lacking {
+            let row = format!("| `{program}` | `-{letter}` | refused: {why} |");
+            assert!(page.contains(&row), "no row {row}");
+        }
+    }
+}

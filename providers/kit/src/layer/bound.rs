@@ -1,0 +1,125 @@
+//! The objects that other objects are bound to: they are passed on without their layers.
+
+use std::sync::Arc;
+
+use selvedge::trigger::{Action, Done, Work};
+use selvedge::{
+    AddressVector, Bindings, CompletionQueue, Counter, Counters, Endpoint, EventQueue,
+    LateBindings, SharedReceives,
+};
+
+use super::{Around, AvLayer, CntrLayer, CqLayer, EndpointLayer, EqLayer, SrxLayer};
+
+/// The layers of one kind, by the object that each is around, as far as objects are bound to each
+/// other. `()` where there are none.
+pub trait Layers: Sized + 'static {
+    /// Around completion queues.
+    type Cq: CqLayer;
+    /// Around counters.
+    type Cntr: CntrLayer;
+    /// Around address vectors.
+    type Av: AvLayer;
+    /// Around event queues.
+    type Eq: EqLayer;
+    /// Around shared receives.
+    type Srx: SrxLayer;
+    /// Around endpoints.
+    type Endpoint: EndpointLayer;
+
+    /// The counter below.
+    fn counter(cntr: &Arc<dyn Counter>) -> Arc<dyn Counter> {
+        Around::<_, Self::Cntr>::below(cntr)
+    }
+
+    /// The event queue below.
+    fn event_queue(eq: &Arc<dyn EventQueue>) -> Arc<dyn EventQueue> {
+        Around::<_, Self::Eq>::below(eq)
+    }
+
+    /// What an endpoint is bound to, below.
+    fn bindings(mut bind: Bindings) -> Bindings {
+        let (av, srx) = (
+            Around::<dyn AddressVector, Self::Av>::below,
+            Around::<dyn SharedReceives, Self::Srx>::below,
+        );
+        bind.tx_cq = Around::<_, Self::Cq>::below(&bind.tx_cq);
+        bind.rx_cq = Around::<_, Self::Cq>::below(&bind.rx_cq);
+        bind.av = bind.av.as_ref().map(av);
+        bind.eq = bind.eq.as_ref().map(Self::event_queue);
+        bind.srx = bind.srx.as_ref().map(srx);
+        bind.cntrs = counters::<Self>(&bind.cntrs);
+        bind
+    }
+
+    /// What an open endpoint is bound to afterwards, below.
+    fn late_bindings(late: &LateBindings) -> LateBindings {
+        let cq = |(cq, is_selective): &(Arc<dyn CompletionQueue>, bool)| {
+            (Around::<_, Self::Cq>::below(cq), *is_selective)
+        };
+        LateBindings {
+            tx_cq: late.tx_cq.as_ref().map(cq),
+            rx_cq: late.rx_cq.as_ref().map(cq),
+            cntrs: counters::<Self>(&late.cntrs),
+        }
+    }
+
+    /// Has `queue` queue work whose objects are those below.
+    fn work<R>(work: &Work<'_>, queue: impl FnOnce(&Work<'_>) -> R) -> R {
+        let (cntr, threshold) = (&Self::counter(work.cntr), work.threshold);
+        let queue = |action| {
+            queue(&Work {
+                cntr,
+                threshold,
+                action,
+            })
+        };
+        match work.action {
+            Action::Set(at, value) => queue(Action::Set(&Self::counter(at), value)),
+            Action::Add(at, value) => queue(Action::Add(&Self::counter(at), value)),
+            Action::Post {
+                ep,
+                op,
+                flags,
+                done,
+            } => {
+                let told = match done {
+                    Done::Counter(cntr) => cntr.map(Self::counter),
+                    Done::Endpoint => None,
+                };
+                queue(Action::Post {
+                    ep: &Around::<dyn Endpoint, Self::Endpoint>::below(ep),
+                    op,
+                    flags,
+                    done: match done {
+                        Done::Counter(_) => Done::Counter(told.as_ref()),
+                        Done::Endpoint => Done::Endpoint,
+                    },
+                })
+            }
+        }
+    }
+}
+
+impl Layers for () {
+    type Cq = ();
+    type Cntr = ();
+    type Av = ();
+    type Eq = ();
+    type Srx = ();
+    type Endpoint = ();
+}
+
+fn counters<L: Layers>(cntrs: &Counters) -> Counters {
+    let mut below = cntrs.clone();
+    for cntr in [
+        &mut below.send,
+        &mut below.recv,
+        &mut below.read,
+        &mut below.write,
+        &mut below.remote_read,
+        &mut below.remote_write,
+    ] {
+        *cntr = cntr.as_ref().map(L::counter);
+    }
+    below
+}

@@ -1,0 +1,677 @@
+//! Every call of the contract goes through layers that change nothing, and arrives below.
+
+#![expect(unsafe_code, reason = "objects of the contract, and posts to them")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use selvedge::atomic::{self, AtomicMsg, Datatype, Family, Ioc, IocMut, Target};
+use selvedge::collective::{self, CollectiveMsg};
+use selvedge::cq::Entry;
+use selvedge::eq::Event;
+use selvedge::info::{Offer, RxAttr, Version};
+use selvedge::param::Params;
+use selvedge::rma::{ReadMsg, WriteMsg};
+use selvedge::trigger::{Action, Done, Ticket, Work};
+use selvedge::{
+    Address, AddressVector, Allocation, Atomic, Bindings, Collective, CompletionQueue,
+    ConnectionManagement, Context, Counter, Desc, Domain, Endpoint, EpOption, EpOptionName, Errno,
+    Error, EventQueue, Fabric, FiAddr, Hints, Info, IovMut, LateBindings, Membership, MemoryRegion,
+    MrAccess, MrMode, Msg, Op, OpFlags, OtherName, PassiveEndpoint, Provider, Query, Result, Rma,
+    ScalableEndpoint, SharedReceives, TagMatch, Tagged, alloc, av, cntr, cq, eq, mr, msg, param,
+    tagged,
+};
+
+use super::{Around, LayeredProvider};
+
+/// The calls that have arrived below, as `Trait::method`.
+static ARRIVED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+
+/// Every object below the layers.
+#[derive(Debug)]
+struct Below;
+
+static BELOW: Below = Below;
+
+/// What calls answer: nothing that a method of the contract answers by default.
+const ANSWER: Errno = Errno::NoSpc;
+
+fn answer<T>() -> Result<T, Error> {
+    Err(Error::new(ANSWER, "from below"))
+}
+
+/// Implements a trait of the contract by methods that note that they were called.
+macro_rules! below {
+    ($([$impl:tt])? $Object:ident {
+        $($([$fn:tt])? fn $name:ident($($args:tt)*) $(-> $answer:ty)? { $value:expr })*
+    }) => {
+        // SAFETY: it touches no memory.
+        $($impl)? impl $Object for Below {
+            $($($fn)? fn $name(&self, $($args)*) $(-> $answer)? {
+                ARRIVED.lock().unwrap().insert(concat!(stringify!($Object), "::", stringify!($name)));
+                $value
+            })*
+        }
+    };
+}
+
+below! { Provider {
+    fn name() -> &'static str { "below" }
+    fn version() -> Version { Version::API }
+    fn other_names() -> &'static [OtherName] { &[OtherName::Same("under")] }
+    fn params() -> &'static [param::Spec] { &[] }
+    fn is_on(_: &Params) -> bool { false }
+    fn getinfo(_: &Query<'_>) -> Result<Vec<Offer>, Error> { answer() }
+    fn fabric(_: &Info) -> Result<Arc<dyn Fabric>, Error> { Ok(Arc::new(Below)) }
+} }
+
+below! { Fabric {
+    fn domain(_: &Info) -> Result<Arc<dyn Domain>, Error> { answer() }
+    fn eq(_: &eq::Attr) -> Result<Arc<dyn EventQueue>, Error> { answer() }
+    fn passive_endpoint(_: &Info, eq: Arc<dyn EventQueue>)
+        -> Result<Arc<dyn PassiveEndpoint>, Error> { is_below(&eq).then(answer).unwrap() }
+} }
+
+below! { [unsafe] Domain {
+    fn cq(_: &cq::Attr) -> Result<Arc<dyn CompletionQueue>, Error> { answer() }
+    fn cntr(_: &cntr::Attr) -> Result<Arc<dyn Counter>, Error> { answer() }
+    fn av(_: &av::Attr) -> Result<Arc<dyn AddressVector>, Error> { answer() }
+    fn endpoint(_: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+        are_below(&bind).then(answer).unwrap()
+    }
+    fn option(_: &Info, _: EpOptionName) -> Result<EpOption> { Err(ANSWER) }
+    fn scalable_endpoint(_: &Info) -> Result<Arc<dyn ScalableEndpoint>, Error> { answer() }
+    fn srx(_: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> { answer() }
+    fn mr_mode() -> MrMode { MrMode::RAW }
+    [unsafe] fn reg(_: &[IovMut], _: &mr::Attr) -> Result<Arc<dyn MemoryRegion>, Error> { answer() }
+    fn alloc(_: usize, _: &alloc::Attr) -> Result<Arc<dyn Allocation>, Error> { answer() }
+    [unsafe] fn queue_work(work: &Work<'_>) -> Result<Ticket, Error> {
+        is_work_below(work).then(answer).unwrap()
+    }
+    fn cancel_work(_: Ticket) -> Result { Err(ANSWER) }
+    fn flush_work(cntr: Option<&Arc<dyn Counter>>) -> Result {
+        is_below(cntr.unwrap()).then_some(Err(ANSWER)).unwrap()
+    }
+    fn query_atomic(_: Family, _: Datatype, _: atomic::Op) -> Result<atomic::Attr> { Err(ANSWER) }
+    fn query_collective(_: &collective::Query) -> Result<collective::Attr> { Err(ANSWER) }
+} }
+
+below! { [unsafe] Endpoint {
+    fn address() -> Result<Address> { Err(ANSWER) }
+    fn cancel(_: Context) -> Result { Err(ANSWER) }
+    fn set(_: EpOption) -> Result { Err(ANSWER) }
+    fn option(_: EpOptionName) -> Result<EpOption> { Err(ANSWER) }
+    fn bind_late(late: &LateBindings) -> Result<(), Error> {
+        is_below(&late.tx_cq.as_ref().unwrap().0).then(answer).unwrap()
+    }
+    fn join(_: &Address, _: Context) -> Result<Arc<dyn Membership>> { Err(ANSWER) }
+    fn collective() -> Option<&dyn Collective> { Some(&BELOW) }
+    fn cm() -> Option<&dyn ConnectionManagement> { Some(&BELOW) }
+} }
+
+below! { Msg {
+    [unsafe] fn sendmsg(_: &msg::SendMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
+    [unsafe] fn recvmsg(_: &msg::RecvMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
+    fn inject(_: &[u8], _: FiAddr, _: Option<u64>) -> Result { Err(ANSWER) }
+} }
+
+below! { Tagged {
+    [unsafe] fn tsendmsg(_: &tagged::SendMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
+    [unsafe] fn trecvmsg(_: &tagged::RecvMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
+    fn tinject(_: &[u8], _: FiAddr, _: u64, _: Option<u64>) -> Result { Err(ANSWER) }
+} }
+
+below! { Rma {
+    [unsafe] fn readmsg(_: &ReadMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
+    [unsafe] fn writemsg(_: &WriteMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
+    fn inject_write(_: &[u8], _: FiAddr, _: u64, _: u64, _: Option<u64>) -> Result { Err(ANSWER) }
+} }
+
+below! { Atomic {
+    [unsafe] fn atomicmsg(_: &AtomicMsg<'_>, _: OpFlags) -> Result { Err(ANSWER) }
+    [unsafe] fn fetch_atomicmsg(_: &AtomicMsg<'_>, _: &[IocMut], _: &[Desc], _: OpFlags) -> Result {
+        Err(ANSWER)
+    }
+    [unsafe] fn compare_atomicmsg(
+        _: &AtomicMsg<'_>, _: &[Ioc], _: &[Desc], _: &[IocMut], _: &[Desc], _: OpFlags,
+    ) -> Result { Err(ANSWER) }
+    fn inject_atomic(_: &[u8], _: &Target) -> Result { Err(ANSWER) }
+    fn valid(_: Family, _: Datatype, _: atomic::Op) -> Result<atomic::Attr> { Err(ANSWER) }
+} }
+
+below! { Collective {
+    fn join(_: &av::Set, _: Context) -> Result<Arc<dyn Membership>> { Err(ANSWER) }
+    [unsafe] fn collective(_: &CollectiveMsg, _: OpFlags) -> Result { Err(ANSWER) }
+} }
+
+below! { ConnectionManagement {
+    fn connect(_: &Address, _: &[u8]) -> Result { Err(ANSWER) }
+    fn accept(_: &[u8]) -> Result { Err(ANSWER) }
+    fn shutdown() -> Result { Err(ANSWER) }
+    fn peer() -> Result<Address> { Err(ANSWER) }
+} }
+
+below! { ScalableEndpoint {
+    fn address() -> Result<Address> { Err(ANSWER) }
+    fn context(_: usize, _: &Info, bind: Bindings) -> Result<Arc<dyn Endpoint>, Error> {
+        are_below(&bind).then(answer).unwrap()
+    }
+} }
+
+below! { PassiveEndpoint {
+    fn listen() -> Result { Err(ANSWER) }
+    fn address() -> Result<Address> { Err(ANSWER) }
+    fn set_address(_: &Address) -> Result<(), Error> { answer() }
+    fn handle() -> Result<u64> { Err(ANSWER) }
+    fn reject(_: u64, _: &[u8]) -> Result { Err(ANSWER) }
+} }
+
+below! { SharedReceives {
+    fn cancel(_: Context) -> Result { Err(ANSWER) }
+} }
+
+below! { CompletionQueue {
+    fn read(_: &mut [Entry]) -> Result<usize> { Err(ANSWER) }
+    fn read_from(_: &mut [Entry], _: &mut [FiAddr]) -> Result<usize> { Err(ANSWER) }
+    fn read_ready(_: &mut [Entry], _: &mut [FiAddr]) -> Result<usize> { Err(ANSWER) }
+    fn is_ready() -> bool { false }
+    fn read_err() -> Result<cq::ErrEntry> { Err(ANSWER) }
+    fn wait(_: &mut [Entry], _: Option<Duration>) -> Result<usize> { Err(ANSWER) }
+    fn signal() -> Result { Err(ANSWER) }
+    fn try_wait() -> Result { Err(ANSWER) }
+    fn wait_fd() -> Option<BorrowedFd<'_>> { Some(stdin()) }
+} }
+
+below! { Counter {
+    fn read() -> u64 { 7 }
+    fn read_err() -> u64 { 8 }
+    fn add(_: u64) { () }
+    fn add_err(_: u64) { () }
+    fn set(_: u64) { () }
+    fn set_err(_: u64) { () }
+    fn is_ready() -> bool { false }
+    fn wait(_: u64, _: Option<Duration>) -> Result { Err(ANSWER) }
+    fn try_wait() -> Result { Err(ANSWER) }
+    fn wait_fd() -> Option<BorrowedFd<'_>> { Some(stdin()) }
+} }
+
+below! { EventQueue {
+    fn read() -> Result<Event> { Err(ANSWER) }
+    fn peek() -> Result<Event> { Err(ANSWER) }
+    fn read_err() -> Result<eq::ErrEntry> { Err(ANSWER) }
+    fn write(_: Event) -> Result { Err(ANSWER) }
+    fn wait(_: Option<Duration>) -> Result<Event> { Err(ANSWER) }
+    fn try_wait() -> Result { Err(ANSWER) }
+    fn wait_fd() -> Option<BorrowedFd<'_>> { Some(stdin()) }
+} }
+
+below! { AddressVector {
+    fn insert(_: &[Address], _: &mut [FiAddr]) -> Result<usize> { Err(ANSWER) }
+    fn refusal(_: &Address) -> Error { Error::new(ANSWER, "from below") }
+    fn insert_service(_: &str, _: &str) -> Result<FiAddr, Error> { answer() }
+    fn insert_symmetric(_: &str, _: usize, _: &str, _: usize, _: &mut [FiAddr])
+        -> Result<usize, Error> { answer() }
+    fn set_user_id(_: FiAddr, _: FiAddr) -> Result { Err(ANSWER) }
+    fn remove(_: &[FiAddr]) -> Result { Err(ANSWER) }
+    fn lookup(_: FiAddr) -> Result<Address> { Err(ANSWER) }
+    fn members() -> Result<Vec<FiAddr>> { Err(ANSWER) }
+} }
+
+below! { MemoryRegion {
+    fn key() -> u64 { 5 }
+    fn desc() -> Desc { Desc::NONE }
+    fn bind_counter(cntr: &Arc<dyn Counter>, _: MrAccess) -> Result<(), Error> {
+        is_below(cntr).then(answer).unwrap()
+    }
+} }
+
+below! { [unsafe] Allocation {
+    fn base() -> *mut u8 { std::ptr::null_mut() }
+    fn len() -> usize { 1 }
+    fn remote_addr() -> u64 { 2 }
+    fn is_special() -> bool { true }
+} }
+
+fn stdin() -> BorrowedFd<'static> {
+    // SAFETY: it is open as long as the process, and nobody uses it.
+    unsafe { BorrowedFd::borrow_raw(0) }
+}
+
+/// Whether an object has no layer around it.
+fn is_below<T: ?Sized + super::Object>(object: &Arc<T>) -> bool {
+    Around::<T, ()>::of(object).is_none()
+}
+
+fn are_below(bind: &Bindings) -> bool {
+    let cntrs = &bind.cntrs;
+    let cntrs = [
+        &cntrs.send,
+        &cntrs.recv,
+        &cntrs.read,
+        &cntrs.write,
+        &cntrs.remote_read,
+        &cntrs.remote_write,
+    ];
+    is_below(&bind.tx_cq)
+        && is_below(&bind.rx_cq)
+        && bind.av.as_ref().is_some_and(is_below)
+        && bind.eq.as_ref().is_some_and(is_below)
+        && bind.srx.as_ref().is_some_and(is_below)
+        && cntrs
+            .into_iter()
+            .all(|it| it.as_ref().is_some_and(is_below))
+}
+
+fn is_work_below(work: &Work<'_>) -> bool {
+    let is_action_below = match work.action {
+        Action::Post { ep, done, .. } => {
+            let is_told_below = match done {
+                Done::Counter(cntr) => cntr.is_none_or(is_below),
+                Done::Endpoint => true,
+            };
+            is_below(ep) && is_told_below
+        }
+        Action::Set(cntr, _) | Action::Add(cntr, _) => is_below(cntr),
+    };
+    is_below(work.cntr) && is_action_below
+}
+
+/// Objects with a layer that changes nothing.
+struct Layered {
+    cq: Arc<dyn CompletionQueue>,
+    cntr: Arc<dyn Counter>,
+    av: Arc<dyn AddressVector>,
+    eq: Arc<dyn EventQueue>,
+    srx: Arc<dyn SharedReceives>,
+    ep: Arc<dyn Endpoint>,
+}
+
+impl Layered {
+    fn new() -> Self {
+        Self {
+            cq: Around::new(Arc::new(Below) as Arc<dyn CompletionQueue>, ()),
+            cntr: Around::new(Arc::new(Below) as Arc<dyn Counter>, ()),
+            av: Around::new(Arc::new(Below) as Arc<dyn AddressVector>, ()),
+            eq: Around::new(Arc::new(Below) as Arc<dyn EventQueue>, ()),
+            srx: Around::new(Arc::new(Below) as Arc<dyn SharedReceives>, ()),
+            ep: Around::new(Arc::new(Below) as Arc<dyn Endpoint>, ()),
+        }
+    }
+
+    fn bindings(&self) -> Bindings {
+        let mut bind = Bindings::new(Arc::clone(&self.cq), Arc::clone(&self.av));
+        (bind.eq, bind.srx) = (Some(Arc::clone(&self.eq)), Some(Arc::clone(&self.srx)));
+        let cntrs = &mut bind.cntrs;
+        for cntr in [
+            &mut cntrs.send,
+            &mut cntrs.recv,
+            &mut cntrs.read,
+            &mut cntrs.write,
+            &mut cntrs.remote_read,
+            &mut cntrs.remote_write,
+        ] {
+            *cntr = Some(Arc::clone(&self.cntr));
+        }
+        bind
+    }
+
+    fn call_provider_and_fabric(&self) {
+        let (info, hints, params) = (Info::default(), Hints::new(), Params::default());
+        let provider = LayeredProvider::new(&BELOW as &dyn Provider, ());
+        assert_eq!(provider.name(), "below");
+        assert_eq!(provider.version(), Version::API);
+        assert_eq!(provider.other_names().len(), 1);
+        assert!(provider.params().is_empty());
+        assert!(!provider.is_on(&params));
+        fails(provider.getinfo(&Query::new(&hints, &params)));
+        provider.fabric(&info).unwrap();
+        let fabric = Around::new(Arc::new(Below) as Arc<dyn Fabric>, ());
+        fails(fabric.domain(&info));
+        fails(fabric.eq(&eq::Attr::default()));
+        fails(fabric.passive_endpoint(&info, Arc::clone(&self.eq)));
+        let passive = Around::new(Arc::new(Below) as Arc<dyn PassiveEndpoint>, ());
+        let group = address();
+        fails(passive.listen());
+        fails(passive.address());
+        fails(passive.set_address(&group));
+        fails(passive.handle());
+        fails(passive.reject(1, b""));
+    }
+
+    fn call_domain(&self) {
+        let info = Info::default();
+        let domain = Around::new(Arc::new(Below) as Arc<dyn Domain>, ());
+        fails(domain.cq(&cq::Attr::default()));
+        fails(domain.cntr(&cntr::Attr::default()));
+        fails(domain.av(&av::Attr::default()));
+        fails(domain.endpoint(&info, self.bindings()));
+        fails(domain.option(&info, EpOptionName::MaxMsgSize));
+        fails(domain.scalable_endpoint(&info));
+        fails(domain.srx(&RxAttr::default()));
+        assert_eq!(domain.mr_mode(), MrMode::RAW);
+        // SAFETY: no memory is named.
+        fails(unsafe { domain.reg(&[], &mr::Attr::default()) });
+        fails(domain.alloc(1, &alloc::Attr::default()));
+        let cntr = &self.cntr;
+        let post = |done| Action::Post {
+            ep: &self.ep,
+            op: inject(),
+            flags: OpFlags::empty(),
+            done,
+        };
+        for action in [
+            Action::Set(cntr, 1),
+            Action::Add(cntr, 1),
+            post(Done::Endpoint),
+            post(Done::Counter(Some(cntr))),
+        ] {
+            let work = Work {
+                cntr,
+                threshold: 1,
+                action,
+            };
+            // SAFETY: no memory is named.
+            fails(unsafe { domain.queue_work(&work) });
+        }
+        fails(domain.cancel_work(Ticket(1)));
+        fails(domain.flush_work(Some(cntr)));
+        fails(domain.query_atomic(Family::Base, Datatype::Int8, atomic::Op::Sum));
+        let query = collective::Query {
+            coll: collective::Op::Barrier,
+            datatype: None,
+            op: None,
+        };
+        fails(domain.query_collective(&query));
+        let sep = Around::new(Arc::new(Below) as Arc<dyn ScalableEndpoint>, ());
+        fails(sep.address());
+        fails(sep.context(1, &info, self.bindings()));
+    }
+
+    fn call_regions(&self) {
+        let region = Around::new(Arc::new(Below) as Arc<dyn MemoryRegion>, ());
+        let memory = Around::new(Arc::new(Below) as Arc<dyn Allocation>, ());
+        for region in [&*region as &dyn MemoryRegion, &*memory] {
+            assert_eq!(region.key(), 5);
+            let _ = region.desc();
+            fails(region.bind_counter(&self.cntr, MrAccess::REMOTE_READ));
+        }
+        assert!(memory.base().is_null() && memory.is_special());
+        assert_eq!((memory.len(), memory.remote_addr()), (1, 2));
+    }
+
+    fn call_queues(&self) {
+        let (mut out, mut src) = ([Entry::default()], [FiAddr(0)]);
+        let Self {
+            cq, cntr, eq, av, ..
+        } = self;
+        fails(cq.read(&mut out));
+        fails(cq.read_from(&mut out, &mut src));
+        fails(cq.read_ready(&mut out, &mut src));
+        assert!(!cq.is_ready() && cq.wait_fd().is_some());
+        fails(cq.read_err());
+        fails(cq.wait(&mut out, None));
+        fails(cq.signal());
+        fails(cq.try_wait());
+        assert_eq!((cntr.read(), cntr.read_err()), (7, 8));
+        cntr.add(1);
+        cntr.add_err(1);
+        cntr.set(1);
+        cntr.set_err(1);
+        assert!(!cntr.is_ready() && cntr.wait_fd().is_some());
+        fails(cntr.wait(1, None));
+        fails(cntr.try_wait());
+        let context = Context(1);
+        fails(eq.read());
+        fails(eq.peek());
+        fails(eq.read_err());
+        fails(eq.write(Event::JoinComplete { context }));
+        fails(eq.wait(None));
+        fails(eq.try_wait());
+        assert!(eq.wait_fd().is_some());
+        fails(av.insert(&[], &mut src));
+        assert_eq!(av.refusal(&address()).errno(), ANSWER);
+        fails(av.insert_service("", ""));
+        fails(av.insert_symmetric("", 1, "", 1, &mut src));
+        fails(av.set_user_id(FiAddr(0), FiAddr(1)));
+        fails(av.remove(&[]));
+        fails(av.lookup(FiAddr(0)));
+        fails(av.members());
+    }
+
+    fn call_endpoint(&self) {
+        let (ep, context) = (&self.ep, Context(1));
+        fails(ep.address());
+        fails(ep.cancel(context));
+        fails(ep.set(EpOption::MinMultiRecv(1)));
+        fails(ep.option(EpOptionName::MinMultiRecv));
+        fails(ep.bind_late(&LateBindings {
+            tx_cq: Some((Arc::clone(&self.cq), false)),
+            ..LateBindings::default()
+        }));
+        fails(ep.join(&address(), context));
+        fails(ep.valid(Family::Base, Datatype::Int8, atomic::Op::Sum));
+        let set = av::Set::open(&Nobody, &av::SetAttr::default()).unwrap();
+        fails(ep.collective().unwrap().join(&set, context));
+        let cm = ep.cm().unwrap();
+        fails(cm.connect(&address(), b""));
+        fails(cm.accept(b""));
+        fails(cm.shutdown());
+        fails(cm.peer());
+        for op in operations() {
+            // SAFETY: no memory is named.
+            fails(unsafe { op.post(&**ep, OpFlags::empty()) });
+        }
+        fails(self.srx.cancel(context));
+        let [recv, trecv] = receives();
+        // SAFETY: no memory is named.
+        fails(unsafe { recv.post_shared(&*self.srx, OpFlags::empty()) });
+        // SAFETY: as above.
+        fails(unsafe { trecv.post_shared(&*self.srx, OpFlags::empty()) });
+    }
+}
+
+/// An address vector of which a set can be made.
+#[derive(Debug)]
+struct Nobody;
+
+impl AddressVector for Nobody {
+    fn insert(&self, _: &[Address], _: &mut [FiAddr]) -> Result<usize> {
+        Err(ANSWER)
+    }
+
+    fn remove(&self, _: &[FiAddr]) -> Result {
+        Err(ANSWER)
+    }
+
+    fn lookup(&self, _: FiAddr) -> Result<Address> {
+        Err(ANSWER)
+    }
+}
+
+fn address() -> Address {
+    "127.0.0.1:1".parse().unwrap()
+}
+
+fn inject() -> Op<'static> {
+    Op::Inject {
+        buf: b"",
+        dest: FiAddr(0),
+        data: None,
+    }
+}
+
+fn receives() -> [Op<'static>; 2] {
+    let (iov, desc, src, context) = (&[], &[], FiAddr(0), Context(1));
+    let recv = msg::RecvMsg {
+        iov,
+        desc,
+        src,
+        context,
+    };
+    let trecv = tagged::RecvMsg {
+        iov,
+        desc,
+        src,
+        tag: TagMatch::ANY,
+        context,
+    };
+    [Op::Recv(recv), Op::TaggedRecv(trecv)]
+}
+
+/// One of each kind.
+fn operations() -> Vec<Op<'static>> {
+    let (dest, context, data, tag) = (FiAddr(0), Context(1), 0, 1);
+    let (datatype, op) = (Datatype::Int8, atomic::Op::Sum);
+    let [recv, trecv] = receives();
+    let send = msg::SendMsg {
+        iov: &[],
+        desc: &[],
+        dest,
+        context,
+        data,
+    };
+    let tsend = tagged::SendMsg {
+        iov: &[],
+        desc: &[],
+        dest,
+        tag,
+        context,
+        data,
+    };
+    let read = ReadMsg {
+        iov: &[],
+        desc: &[],
+        src: dest,
+        rma_iov: &[],
+        context,
+    };
+    let write = WriteMsg {
+        iov: &[],
+        desc: &[],
+        dest,
+        rma_iov: &[],
+        context,
+        data,
+    };
+    let atomic = AtomicMsg {
+        iov: &[],
+        desc: &[],
+        dest,
+        rma_iov: &[],
+        datatype,
+        op,
+        context,
+        data,
+    };
+    let target = Target {
+        dest,
+        addr: 0,
+        key: 0,
+        datatype,
+        op,
+    };
+    let to = selvedge::op::Fetched {
+        iov: &[],
+        desc: &[],
+    };
+    let with = selvedge::op::Compared {
+        iov: &[],
+        desc: &[],
+    };
+    let barrier = CollectiveMsg::new(collective::Op::Barrier, dest, datatype, context);
+    vec![
+        recv,
+        trecv,
+        inject(),
+        Op::Send(send),
+        Op::TaggedSend(tsend),
+        Op::TaggedInject {
+            buf: b"",
+            dest,
+            tag,
+            data: None,
+        },
+        Op::Read(read),
+        Op::Write(write),
+        Op::InjectWrite {
+            buf: b"",
+            dest,
+            addr: 0,
+            key: 0,
+            data: None,
+        },
+        Op::Atomic(atomic),
+        Op::FetchAtomic(atomic, to),
+        Op::CompareAtomic(atomic, with, to),
+        Op::InjectAtomic { buf: b"", target },
+        Op::Collective(barrier),
+    ]
+}
+
+/// What a call answers is what the object below has answered.
+fn fails<T, E: Into<Errno>>(answer: Result<T, E>) {
+    let errno = answer.map(drop).map_err(Into::into);
+    assert_eq!(errno, Err(ANSWER));
+}
+
+/// Methods of the contract that are written by others of its methods: a layer sees those.
+const FORMS: [&str; 5] = [
+    "AddressVector::insert_one",
+    "Rma::read_one",
+    "Rma::write_one",
+    "Atomic::atomic_one",
+    "Atomic::fetch_atomic_one",
+];
+/// Memberships pass as they are: there is nothing to change in them.
+const BARE: &str = "Membership";
+
+/// The methods of the objects of the contract, as its sources have them.
+fn contract() -> BTreeSet<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../src");
+    let files = fs::read_dir(root).unwrap().map(|file| file.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|it| it == "rs"));
+    files
+        .flat_map(|path| methods(&fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+fn methods(text: &str) -> Vec<String> {
+    let (mut object, mut found) = (None, Vec::new());
+    for line in text.lines() {
+        let declared = line.strip_prefix("pub trait ");
+        if let Some(rest) = declared.or_else(|| line.strip_prefix("pub unsafe trait ")) {
+            let name = rest.split([':', ' ', '{']).next().unwrap();
+            object = Some(name).filter(|name| !name.ends_with("Ext") && *name != BARE);
+        } else if line == "}" {
+            object = None;
+        }
+        let method = line.strip_prefix("    fn ");
+        let method = method.or_else(|| line.strip_prefix("    unsafe fn "));
+        if let (Some(object), Some(method)) = (object, method) {
+            let name = method.split(['(', '<']).next().unwrap();
+            found.push(format!("{object}::{name}"));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_call_of_the_contract_arrives_below_a_layer_that_changes_nothing() {
+    let layered = Layered::new();
+    layered.call_provider_and_fabric();
+    layered.call_domain();
+    layered.call_regions();
+    layered.call_queues();
+    layered.call_endpoint();
+    let mut contract = contract();
+    for form in FORMS {
+        assert!(contract.remove(form), "{form} is no method");
+    }
+    let arrived = ARRIVED.lock().unwrap();
+    let arrived: BTreeSet<_> = arrived.iter().map(|&call| call.to_owned()).collect();
+    assert_eq!(arrived, contract);
+}

@@ -1,0 +1,360 @@
+//! An operation that outlives the call that was to post it: an [`Op`] with lists of its own.
+
+use selvedge::atomic::{self, AtomicMsg, Datatype, Ioc, IocMut, RmaIoc, Target};
+use selvedge::collective::CollectiveMsg;
+use selvedge::op::{Compared, Fetched};
+use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::{Context, Desc, FiAddr, Iov, IovMut, Op, TagMatch, msg, tagged};
+
+/// An [`Op`] whose lists and injected bytes are copied. The memory that the lists name is not:
+/// the promise of [`Op::post`] lasts until [`Self::op`] has been posted and has completed.
+#[derive(Debug)]
+pub struct StoredOp {
+    kind: Kind,
+    peer: FiAddr,
+    context: Context,
+    data: u64,
+    /// As many as pieces, or none.
+    desc: Vec<Desc>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Send(Vec<Iov>),
+    Recv(Vec<IovMut>),
+    Inject(Vec<u8>, Option<u64>),
+    TaggedSend(Vec<Iov>, u64),
+    TaggedRecv(Vec<IovMut>, TagMatch),
+    TaggedInject(Vec<u8>, u64, Option<u64>),
+    Read(Vec<IovMut>, Vec<RmaIov>),
+    Write(Vec<Iov>, Vec<RmaIov>),
+    InjectWrite {
+        bytes: Vec<u8>,
+        addr: u64,
+        key: u64,
+        data: Option<u64>,
+    },
+    Atomic(Elements),
+    FetchAtomic(Elements, Earlier),
+    CompareAtomic(Elements, Vec<Ioc>, Vec<Desc>, Earlier),
+    InjectAtomic(Vec<u8>, Target),
+    Collective(CollectiveMsg),
+}
+
+#[derive(Debug)]
+struct Elements {
+    iov: Vec<Ioc>,
+    rma_iov: Vec<RmaIoc>,
+    datatype: Datatype,
+    op: atomic::Op,
+}
+
+#[derive(Debug)]
+struct Earlier {
+    iov: Vec<IocMut>,
+    desc: Vec<Desc>,
+}
+
+impl StoredOp {
+    /// Copies the lists of an operation.
+    pub fn new(op: &Op<'_>) -> Self {
+        let (kind, data, desc) = match *op {
+            Op::Send(it) => (Kind::Send(it.iov.into()), it.data, it.desc),
+            Op::Recv(it) => (Kind::Recv(it.iov.into()), 0, it.desc),
+            Op::Inject { buf, data, .. } => (Kind::Inject(buf.into(), data), 0, &[][..]),
+            Op::TaggedSend(it) => (Kind::TaggedSend(it.iov.into(), it.tag), it.data, it.desc),
+            Op::TaggedRecv(it) => (Kind::TaggedRecv(it.iov.into(), it.tag), 0, it.desc),
+            Op::TaggedInject { buf, tag, data, .. } => {
+                (Kind::TaggedInject(buf.into(), tag, data), 0, &[][..])
+            }
+            Op::Read(it) => (Kind::Read(it.iov.into(), it.rma_iov.into()), 0, it.desc),
+            Op::Write(it) => {
+                let kind = Kind::Write(it.iov.into(), it.rma_iov.into());
+                (kind, it.data, it.desc)
+            }
+            Op::InjectWrite {
+                buf,
+                addr,
+                key,
+                data,
+                ..
+            } => {
+                let bytes = buf.into();
+                let kind = Kind::InjectWrite {
+                    bytes,
+                    addr,
+                    key,
+                    data,
+                };
+                (kind, 0, &[][..])
+            }
+            Op::Atomic(it) => (Kind::Atomic(it.into()), it.data, it.desc),
+            Op::FetchAtomic(it, to) => (Kind::FetchAtomic(it.into(), to.into()), it.data, it.desc),
+            Op::CompareAtomic(it, with, to) => {
+                let (compare, desc) = (with.iov.into(), with.desc.into());
+                let kind = Kind::CompareAtomic(it.into(), compare, desc, to.into());
+                (kind, it.data, it.desc)
+            }
+            Op::InjectAtomic { buf, target } => {
+                (Kind::InjectAtomic(buf.into(), target), 0, &[][..])
+            }
+            Op::Collective(it) => (Kind::Collective(it), 0, &[][..]),
+        };
+        Self {
+            kind,
+            peer: op.peer(),
+            context: op.context(),
+            data,
+            desc: desc.into(),
+        }
+    }
+
+    /// The operation that it is a copy of.
+    pub fn op(&self) -> Op<'_> {
+        let (desc, context, data, peer) = (&*self.desc, self.context, self.data, self.peer);
+        let (src, dest) = (peer, peer);
+        match &self.kind {
+            Kind::Send(iov) => Op::Send(msg::SendMsg {
+                iov,
+                desc,
+                dest,
+                context,
+                data,
+            }),
+            Kind::Recv(iov) => Op::Recv(msg::RecvMsg {
+                iov,
+                desc,
+                src,
+                context,
+            }),
+            &Kind::Inject(ref buf, data) => Op::Inject { buf, dest, data },
+            &Kind::TaggedSend(ref iov, tag) => Op::TaggedSend(tagged::SendMsg {
+                iov,
+                desc,
+                dest,
+                tag,
+                context,
+                data,
+            }),
+            &Kind::TaggedRecv(ref iov, tag) => Op::TaggedRecv(tagged::RecvMsg {
+                iov,
+                desc,
+                src,
+                tag,
+                context,
+            }),
+            &Kind::TaggedInject(ref buf, tag, data) => Op::TaggedInject {
+                buf,
+                dest,
+                tag,
+                data,
+            },
+            Kind::Read(iov, rma_iov) => Op::Read(ReadMsg {
+                iov,
+                desc,
+                src,
+                rma_iov,
+                context,
+            }),
+            Kind::Write(iov, rma_iov) => Op::Write(WriteMsg {
+                iov,
+                desc,
+                dest,
+                rma_iov,
+                context,
+                data,
+            }),
+            &Kind::InjectWrite {
+                bytes: ref buf,
+                addr,
+                key,
+                data,
+            } => Op::InjectWrite {
+                buf,
+                dest,
+                addr,
+                key,
+                data,
+            },
+            Kind::Atomic(elements) => Op::Atomic(self.atomic(elements)),
+            Kind::FetchAtomic(elements, to) => Op::FetchAtomic(self.atomic(elements), to.fetched()),
+            Kind::CompareAtomic(elements, iov, desc, to) => {
+                let with = Compared { iov, desc };
+                Op::CompareAtomic(self.atomic(elements), with, to.fetched())
+            }
+            &Kind::InjectAtomic(ref buf, target) => Op::InjectAtomic { buf, target },
+            Kind::Collective(msg) => Op::Collective(*msg),
+        }
+    }
+
+    fn atomic<'a>(&'a self, elements: &'a Elements) -> AtomicMsg<'a> {
+        AtomicMsg {
+            iov: &elements.iov,
+            desc: &self.desc,
+            dest: self.peer,
+            rma_iov: &elements.rma_iov,
+            datatype: elements.datatype,
+            op: elements.op,
+            context: self.context,
+            data: self.data,
+        }
+    }
+}
+
+impl From<AtomicMsg<'_>> for Elements {
+    fn from(msg: AtomicMsg<'_>) -> Self {
+        Self {
+            iov: msg.iov.into(),
+            rma_iov: msg.rma_iov.into(),
+            datatype: msg.datatype,
+            op: msg.op,
+        }
+    }
+}
+
+impl From<Fetched<'_>> for Earlier {
+    fn from(to: Fetched<'_>) -> Self {
+        Self {
+            iov: to.iov.into(),
+            desc: to.desc.into(),
+        }
+    }
+}
+
+impl Earlier {
+    fn fetched(&self) -> Fetched<'_> {
+        let (iov, desc) = (&*self.iov, &*self.desc);
+        Fetched { iov, desc }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use selvedge::collective;
+
+    use super::*;
+
+    const PEER: FiAddr = FiAddr(3);
+
+    /// One operation of each kind, whose lists are gone, and how its original was printed.
+    fn each() -> Vec<(StoredOp, String)> {
+        let (context, data, addr, key) = (Context(1), 4, 6, 7);
+        let iov = [Iov::from_raw(ptr::null(), 2), Iov::from_raw(ptr::null(), 3)];
+        let iov_mut = [IovMut::from_raw(ptr::null_mut(), 2)];
+        let (descs, bytes) = ([Desc(8), Desc(9)], [10, 11]);
+        let (desc, buf) = (&descs[..], &bytes[..]);
+        let rma_iov = [RmaIov { addr, len: 2, key }];
+        let atomic = AtomicMsg {
+            iov: &[Ioc::from_raw(ptr::null(), 1)],
+            desc,
+            dest: PEER,
+            rma_iov: &[RmaIoc {
+                addr,
+                count: 1,
+                key,
+            }],
+            datatype: Datatype::Uint16,
+            op: atomic::Op::Sum,
+            context,
+            data,
+        };
+        let fetched = Fetched {
+            iov: &[IocMut::from_raw(ptr::null_mut(), 12)],
+            desc: &[Desc(13)],
+        };
+        let compared = Compared {
+            iov: &[Ioc::from_raw(ptr::null(), 14)],
+            desc: &[Desc(15)],
+        };
+        let target = Target {
+            dest: PEER,
+            addr,
+            key,
+            datatype: Datatype::Uint16,
+            op: atomic::Op::Max,
+        };
+        let (src, dest, iov) = (PEER, PEER, &iov[..]);
+        let tag = TagMatch { tag: 5, ignore: 1 };
+        let barrier = collective::Op::Barrier;
+        let ops = [
+            Op::Send(msg::SendMsg {
+                iov,
+                desc,
+                dest,
+                context,
+                data,
+            }),
+            Op::Recv(msg::RecvMsg {
+                iov: &iov_mut,
+                desc,
+                src,
+                context,
+            }),
+            Op::Inject {
+                buf,
+                dest,
+                data: Some(data),
+            },
+            Op::TaggedSend(tagged::SendMsg {
+                iov,
+                desc,
+                dest,
+                tag: 5,
+                context,
+                data,
+            }),
+            Op::TaggedRecv(tagged::RecvMsg {
+                iov: &iov_mut,
+                desc,
+                src,
+                tag,
+                context,
+            }),
+            Op::TaggedInject {
+                buf,
+                dest,
+                tag: 5,
+                data: None,
+            },
+            Op::Read(ReadMsg {
+                iov: &iov_mut,
+                desc,
+                src,
+                rma_iov: &rma_iov,
+                context,
+            }),
+            Op::Write(WriteMsg {
+                iov,
+                desc,
+                dest,
+                rma_iov: &rma_iov,
+                context,
+                data,
+            }),
+            Op::InjectWrite {
+                buf,
+                dest,
+                addr,
+                key,
+                data: Some(data),
+            },
+            Op::Atomic(atomic),
+            Op::FetchAtomic(atomic, fetched),
+            Op::CompareAtomic(atomic, compared, fetched),
+            Op::InjectAtomic { buf, target },
+            Op::Collective(CollectiveMsg::new(barrier, PEER, Datatype::Int8, context)),
+        ];
+        ops.iter()
+            .map(|op| (StoredOp::new(op), format!("{op:?}")))
+            .collect()
+    }
+
+    #[test]
+    fn a_stored_operation_says_what_its_original_said() {
+        for (stored, original) in each() {
+            assert_eq!(format!("{:?}", stored.op()), original);
+        }
+    }
+}

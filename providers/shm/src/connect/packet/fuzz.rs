@@ -1,0 +1,27 @@
+//! What the sockets of peers bring, from anywhere, into the parser.
+
+use std::mem::discriminant;
+use std::os::fd::OwnedFd;
+
+use selvedge_testkit::fuzz::fuzz;
+
+use super::{MAGIC, VERSION, parse};
+
+/// The first byte of an input says how many descriptors come along, and whether the packet begins as
+/// packets do; the rest is what is behind the version.
+#[test]
+fn packets_of_any_bytes_are_read_or_refused() {
+    let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+    let head = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes()].concat();
+    let corpus = include_str!("../../../corpus/packets.txt");
+    fuzz("packets", corpus, |input| {
+        let (&[first], bytes) = input.split_first_chunk()?;
+        let is_whole = first & 0x80 == 0;
+        let packet = [if is_whole { &head[..] } else { &[] }, bytes].concat();
+        let fds = (0..first & 3).map(|_| null.try_clone().unwrap()).collect();
+        Some(match parse(&packet, fds) {
+            Ok(packet) => (Some(discriminant(&packet)), String::new()),
+            Err(error) => (None, error.to_string().chars().take(80).collect()),
+        })
+    });
+}

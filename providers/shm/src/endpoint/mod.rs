@@ -1,0 +1,250 @@
+//! Endpoints: opening, closing, and what is neither message nor progress.
+
+pub(crate) mod inner;
+pub(crate) mod lane;
+pub(crate) mod msg;
+pub(crate) mod receive;
+pub(crate) mod send;
+pub(crate) mod state;
+
+use std::fmt;
+use std::sync::Arc;
+
+use selvedge::info::EpType;
+use selvedge::{
+    Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Limits,
+    Result,
+};
+use selvedge_kit::auth::AuthKey;
+use selvedge_kit::barrier::{self, Scope};
+use selvedge_kit::birth::Native;
+use selvedge_kit::coll::{self, Mailbox};
+use selvedge_kit::cq::Progress;
+use selvedge_kit::domain::Base;
+use selvedge_kit::lock::{Lock, Mode};
+use selvedge_kit::sep::Seat;
+use selvedge_kit::srx::{Manner, Member, Receiver};
+use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_srx};
+
+use crate::connect::control::Control;
+use crate::connect::loss;
+use crate::endpoint::inner::Inner;
+use crate::endpoint::lane::Lanes;
+use crate::endpoint::state::State;
+use crate::peers::Peers;
+use crate::peers::name::Name;
+use crate::provider::av::Av;
+use crate::provider::config::Config;
+use crate::provider::setup::Setup;
+use crate::provider::shared::Shared;
+use crate::smr::Addr;
+
+/// An endpoint of the shm provider.
+pub struct Endpoint {
+    pub(crate) inner: Arc<Inner>,
+    /// What queues and counters know the endpoint by.
+    progress: Arc<dyn Progress>,
+    drivers: Drivers,
+    ledger: Arc<Ledger>,
+    name: Name,
+    pub(crate) inject_size: usize,
+    limits: Limits,
+    _seat: Option<Seat>,
+}
+
+/// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
+pub(crate) struct Place {
+    pub(crate) layer: Option<Arc<Mailbox>>,
+    pub(crate) seat: Option<Seat>,
+}
+
+impl Endpoint {
+    pub(crate) fn open(
+        info: &Info,
+        bind: &Bindings,
+        name: Name,
+        config: Config,
+        base: &Base,
+        shared: Arc<Shared>,
+        place: Place,
+    ) -> Result<Self, Error> {
+        // In a process with several threads the first registration takes the kernel 10 ms and more.
+        // The regions of peers are made during posts, and their registrations then return at once.
+        barrier::register(Scope::Machine);
+        let ep = Ep::resolve(bind, info, base.id())?.with_layer(place.layer);
+        let av = own_av(bind, base.id(), "an endpoint of the shm provider")?;
+        let drivers = base.drivers(&ep);
+        let ledger = Arc::clone(ep.ledger());
+        let key = AuthKey::of(info)?;
+        let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
+        ep.sight.set_name(name.as_str());
+        let (inject_size, epoll) = (config.inject_size, control.epoll());
+        let manner = Manner::new(info, config.inject_size);
+        let (domain, counts_peers) = (Arc::clone(&shared), ep.counts_peers());
+        let setup = Setup {
+            config,
+            ep,
+            av,
+            shared,
+            ends: Arc::default(),
+        };
+        let mut state = State::new(setup, manner, control);
+        let srx = own_srx(bind, base.id())?;
+        if let Some(srx) = &srx {
+            state.matching.share(srx);
+        }
+        let inner = Arc::new(Inner {
+            waiters: Arc::clone(state.setup.ep.waiters()),
+            state: Native::new(locked(base.mode_of(bind), state)),
+            epoll,
+        });
+        let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
+        drivers.attach(&progress)?;
+        domain.siblings.add(&name, counts_peers);
+        domain.exports.add_waiters(&inner.waiters);
+        if let Some(srx) = srx {
+            let member: Arc<dyn Member> = Arc::clone(&inner) as Arc<dyn Member>;
+            srx.join(Arc::downgrade(&member));
+        }
+        Ok(Self {
+            inner,
+            progress,
+            drivers,
+            ledger,
+            name,
+            inject_size,
+            limits: Limits::of(info),
+            _seat: place.seat,
+        })
+    }
+}
+
+impl Endpoint {
+    /// What a layer above is put around.
+    pub(crate) fn into_inner(self, av: Arc<Av>) -> coll::Inner {
+        let progress = Arc::clone(&self.progress);
+        coll::Inner {
+            lanes: Lanes::of(&self.inner),
+            endpoint: Arc::new(self),
+            progress,
+            members: av,
+        }
+    }
+}
+
+impl Endpoint {
+    /// The endpoint's view of its peers: every address of its address vector in the order of
+    /// indices, each with the index that this endpoint has in that peer's address vector. That is
+    /// unknown until there was contact with the peer (see `FI_SHM_EAGER_EXCHANGE`) and the peer has
+    /// inserted this endpoint.
+    ///
+    /// Makes no progress and no contact. Empty in a child that was forked from the endpoint's process.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::any::Any;
+    /// use std::sync::Arc;
+    ///
+    /// fn print(ep: Arc<dyn selvedge::Endpoint>) {
+    ///     let ep: Arc<dyn Any + Send + Sync> = ep;
+    ///     if let Ok(ep) = ep.downcast::<selvedge_shm::Endpoint>() {
+    ///         for (index, addr) in ep.peer_table().iter().enumerate() {
+    ///             println!("{index} {addr}");
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn peer_table(&self) -> Vec<Addr> {
+        let Ok(state) = self.inner.state.lock() else {
+            return Vec::new();
+        };
+        let names = state.setup.av.names();
+        names
+            .iter()
+            .map(|name| addr_of(&state.peers, name))
+            .collect()
+    }
+}
+
+fn addr_of(peers: &Peers, name: &Name) -> Addr {
+    let inbox = peers.find(name).and_then(|peer| peer.inbox.as_ref());
+    Addr {
+        name: name.to_string(),
+        index: inbox.and_then(|inbox| inbox.region.peer_addr().index),
+    }
+}
+
+#[expect(unsafe_code, reason = "passes the application's promise to the lock")]
+fn locked(mode: Mode, state: State) -> Lock<State> {
+    // SAFETY: `Domain` derives `mode` from the promise of `Hints::promise_threading`, which covers
+    // every object of the domain; the lock is taken at the top of each call and never below.
+    unsafe { Lock::with_mode(mode, state) }
+}
+
+fn checked_type(info: &Info) -> Result<EpType, Error> {
+    match info.ep_attr.ep_type {
+        EpType::Rdm | EpType::Dgram => Ok(info.ep_attr.ep_type),
+        other => {
+            let what = format!("the shm provider has no endpoints of type {other}");
+            Err(Error::new(Errno::Inval, what))
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "the promise of the endpoint trait")]
+// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
+// completing call consumes; that of a send through the `TxBuf` of its `Op`, which is dropped before
+// the completion is pushed. Peers never write to our memory, and copies that they make from it are
+// thrown away by them once `Region::close` was called, which `Drop` does first.
+unsafe impl selvedge::Endpoint for Endpoint {
+    fn address(&self) -> Result<Address> {
+        Ok(self.name.to_address())
+    }
+
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        let (progress, state) = (&self.progress, &self.inner.state);
+        self.drivers
+            .bind_late(late, RemoteCounters::BeforeOpen, progress, state)
+    }
+
+    fn cancel(&self, context: Context) -> Result {
+        self.inner.state.lock()?.cancel(context)
+    }
+
+    fn set(&self, option: EpOption) -> Result {
+        match option {
+            EpOption::MinMultiRecv(least) => self.inner.state.lock()?.matching.policy.least = least,
+            _ => return Err(Errno::NoProtoOpt),
+        }
+        Ok(())
+    }
+
+    fn option(&self, name: EpOptionName) -> Result<EpOption> {
+        match name {
+            EpOptionName::MinMultiRecv => Ok(EpOption::MinMultiRecv(
+                self.inner.state.lock()?.matching.policy.least,
+            )),
+            _ => self.limits.option(name),
+        }
+    }
+}
+
+impl Owing for Endpoint {
+    fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.drivers
+            .end(&self.progress, &self.inner.state, loss::close);
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shm endpoint {}", self.name)
+    }
+}

@@ -1,0 +1,252 @@
+//! Posting messages, tagged and not: the caller's promise becomes a value, the rest is safe.
+
+use selvedge::{
+    Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
+};
+use selvedge_kit::copy::{RxBuf, TxBuf};
+use selvedge_kit::srx::{Kind, PLAIN, Posted, Source};
+
+use crate::endpoint::Endpoint;
+use crate::endpoint::receive;
+use crate::endpoint::send::{Send, send as send_message, send_word};
+use crate::transfers::cmd::{Header, IOV_LIMIT};
+
+/// Flags that an endpoint may add to its sends by default.
+pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
+    .union(OpFlags::INJECT)
+    .union(OpFlags::INJECT_COMPLETE)
+    .union(OpFlags::TRANSMIT_COMPLETE)
+    .union(OpFlags::DELIVERY_COMPLETE)
+    .union(OpFlags::MATCH_COMPLETE);
+/// Flags that an endpoint may add to its receives by default.
+pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MULTI_RECV);
+
+const TX_FLAGS: OpFlags = TX_DEFAULTS
+    .union(OpFlags::DEFAULT)
+    .union(OpFlags::REMOTE_CQ_DATA)
+    .union(OpFlags::FENCE)
+    .union(OpFlags::DEFERRED)
+    .union(OpFlags::MORE);
+
+/// Flags of a send that a layer above posts.
+const LAYER_FLAGS: OpFlags = OpFlags::PEER_TRANSFER.union(OpFlags::INJECT);
+
+#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+impl Msg for Endpoint {
+    #[inline]
+    unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
+        let header = header(Kind::Msg, 0, msg.data, flags);
+        // SAFETY: passed on from the caller.
+        unsafe { self.post_send(msg.iov, header, msg.dest, msg.context, flags) }
+    }
+
+    #[inline]
+    unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
+        let tag = TagMatch::exact(0);
+        // SAFETY: passed on from the caller.
+        unsafe { self.post_recv(Kind::Msg, msg.iov, tag, msg.src, msg.context, flags) }
+    }
+
+    #[inline]
+    fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        self.post_inject(Kind::Msg, buf, dest, 0, data)
+    }
+}
+
+#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+impl Tagged for Endpoint {
+    #[inline]
+    unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
+        let header = header(Kind::Tagged, msg.tag, msg.data, flags);
+        // SAFETY: passed on from the caller.
+        unsafe { self.post_send(msg.iov, header, msg.dest, msg.context, flags) }
+    }
+
+    #[inline]
+    unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
+        // SAFETY: passed on from the caller.
+        unsafe { self.post_recv(Kind::Tagged, msg.iov, msg.tag, msg.src, msg.context, flags) }
+    }
+
+    #[inline]
+    fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        self.post_inject(Kind::Tagged, buf, dest, tag, data)
+    }
+}
+
+impl Endpoint {
+    /// # Safety
+    /// As [`TxBuf::new`].
+    #[expect(unsafe_code, reason = "the promise becomes a value here")]
+    #[inline(always)]
+    unsafe fn post_send(
+        &self,
+        iov: &[Iov],
+        header: Header,
+        dest: FiAddr,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        if !TX_FLAGS.contains(flags) {
+            // SAFETY: passed on from the caller.
+            return unsafe { self.post_for_layer(iov, header, dest, context, flags) };
+        }
+        let mut state = self.inner.state.lock()?;
+        let flags = state.setup.ep.tx_flags(flags);
+        // Made anew for each use: what is handed on stays in memory, and this not in registers.
+        let send = || Send {
+            header,
+            dest,
+            context,
+            flags,
+            reports: true,
+        };
+        if let &[piece] = iov
+            && piece.len == 8
+        {
+            // SAFETY: passed on from the caller.
+            let word = unsafe { TxBuf::one(piece) }.word();
+            if send_word(&mut state, word, &send()) {
+                return Ok(());
+            }
+        }
+        // SAFETY: as above.
+        send_message(&mut state, unsafe { tx_buf(iov)? }, &send())
+    }
+
+    /// Posts a send of the layer above, if there is one.
+    ///
+    /// # Safety
+    /// As [`TxBuf::new`].
+    #[expect(unsafe_code, reason = "the promise becomes a value here")]
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_for_layer(
+        &self,
+        iov: &[Iov],
+        header: Header,
+        dest: FiAddr,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        let mut state = self.inner.state.lock()?;
+        let is_own = flags.contains(OpFlags::PEER_TRANSFER) && state.setup.ep.has_layer();
+        if !is_own || !LAYER_FLAGS.contains(flags) {
+            return Err(Errno::BadFlags);
+        }
+        let send = Send {
+            header,
+            dest,
+            context,
+            flags,
+            reports: !flags.contains(OpFlags::INJECT),
+        };
+        // SAFETY: passed on from the caller.
+        let buf = unsafe { tx_buf(iov)? };
+        if buf.len() == 8 && send_word(&mut state, buf.word(), &send) {
+            return Ok(());
+        }
+        send_message(&mut state, buf, &send)
+    }
+
+    #[inline]
+    fn post_inject(
+        &self,
+        kind: Kind,
+        bytes: &[u8],
+        dest: FiAddr,
+        tag: u64,
+        data: Option<u64>,
+    ) -> Result {
+        #[expect(
+            unsafe_code,
+            reason = "a borrowed slice as a buffer, for this call only"
+        )]
+        // SAFETY: `bytes` is borrowed for the whole call, and an injected message is copied before
+        // it returns: `proto::send` keeps no buffer of a message with `INJECT`.
+        let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
+        let mut state = self.inner.state.lock()?;
+        let flags = state.setup.ep.inject_flags();
+        let send = || Send {
+            header: Header { kind, tag, data },
+            dest,
+            context: Context::default(),
+            flags,
+            reports: false,
+        };
+        if buf.len() == 8 && send_word(&mut state, buf.word(), &send()) {
+            return Ok(());
+        }
+        send_message(&mut state, buf, &send())
+    }
+
+    /// # Safety
+    /// As [`RxBuf::new`].
+    #[expect(unsafe_code, reason = "the promise becomes a value here")]
+    #[inline(always)]
+    unsafe fn post_recv(
+        &self,
+        kind: Kind,
+        iov: &[IovMut],
+        tag: TagMatch,
+        src: FiAddr,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        let mut state = self.inner.state.lock()?;
+        let flags = state.setup.ep.rx_flags(kind, flags);
+        // Made anew for each use, as in `post_send`.
+        let posted = |buf| Posted {
+            buf,
+            src: Source::ANY,
+            tag,
+            context,
+            flags,
+            kind,
+        };
+        if let &[piece] = iov
+            && src == state.matching.policy.any
+            && PLAIN.contains(flags)
+        {
+            // SAFETY: passed on from the caller.
+            receive::post(&mut state, posted(unsafe { RxBuf::one(piece) }));
+            return Ok(());
+        }
+        // SAFETY: as above.
+        receive::post_from(&mut state, src, posted(unsafe { rx_buf(iov)? }))
+    }
+}
+
+#[inline]
+fn header(kind: Kind, tag: u64, data: u64, flags: OpFlags) -> Header {
+    let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(data);
+    Header { kind, tag, data }
+}
+
+/// # Safety
+/// As [`TxBuf::new`].
+#[expect(unsafe_code, reason = "the promise becomes a value here")]
+#[inline]
+pub(crate) unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
+    if iov.len() > IOV_LIMIT {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    let buf = unsafe { TxBuf::new(iov) };
+    if buf.len() > isize::MAX as usize {
+        return Err(Errno::MsgSize);
+    }
+    Ok(buf)
+}
+
+/// # Safety
+/// As [`RxBuf::new`].
+#[expect(unsafe_code, reason = "the promise becomes a value here")]
+#[inline]
+pub(crate) unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
+    if iov.len() > IOV_LIMIT {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    Ok(unsafe { RxBuf::new(iov) })
+}

@@ -1,0 +1,122 @@
+//! Receives: posting them, what their more than plain kinds ask of an endpoint, and how they are
+//! reported. The kit does the rest.
+
+use selvedge::{FiAddr, Result};
+use selvedge_kit::Ep;
+use selvedge_kit::cq::Sink;
+use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
+
+use crate::endpoint::state::State;
+use crate::matching::Unexpected;
+use crate::peers::peer::State as PeerState;
+use crate::progress;
+use crate::transfers::{status, transfer};
+
+/// Messages that are taken from peers when none is found that waits.
+const BUDGET: usize = 64;
+
+/// Posts a plain receive from any peer, or one whose source was set by [`direct`].
+#[inline(always)]
+pub(crate) fn post(state: &mut State, posted: Posted) {
+    let matcher = state.matching.matcher(posted.kind);
+    if let Some((posted, env, unexpected)) = matcher.post(posted) {
+        state.meet(posted, env, unexpected);
+    }
+}
+
+/// Posts a receive from the peer at `src`, or from any.
+///
+/// # Errors
+/// As [`direct`], and as [`Receiver::recv_otherwise`].
+#[inline(never)]
+pub(crate) fn post_from(state: &mut State, src: FiAddr, mut posted: Posted) -> Result {
+    if !PLAIN.contains(posted.flags) {
+        return state.recv_otherwise(posted, src);
+    }
+    if src != state.matching.policy.any {
+        state.direct(&mut posted, src)?;
+    }
+    post(state, posted);
+    Ok(())
+}
+
+/// Makes sure that a message from this peer alone can come: one that is gone and has left none is
+/// looked for, as for a send.
+///
+/// # Errors
+/// As [`crate::connect::Connector::reach`].
+#[inline]
+fn expect_from(state: &mut State, index: usize, posted: &Posted) -> Result {
+    if !matches!(state.peers[index].state, PeerState::Dead) {
+        return Ok(());
+    }
+    let matcher = state.matching.matcher(posted.kind);
+    if matcher.peek(posted.src, posted.tag).is_some() {
+        return Ok(());
+    }
+    state.connector().reach(index)
+}
+
+impl Receiver for State {
+    type Kept = Unexpected;
+
+    fn matcher(&mut self, kind: Kind) -> &mut Matcher<Unexpected> {
+        self.matching.matcher(kind)
+    }
+
+    fn manner(&self) -> &Manner {
+        &self.matching.policy
+    }
+
+    fn ep(&self) -> &Ep {
+        &self.setup.ep
+    }
+
+    fn source_at(&mut self, addr: FiAddr) -> Result<Source> {
+        Ok(Source(self.peers.at(addr)? as u32))
+    }
+
+    fn addr_of(&mut self, source: Source) -> FiAddr {
+        self.peers[source.0 as usize].fi_addr(&self.setup.av)
+    }
+
+    fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
+        if !self.matching.policy.directs(posted.kind) {
+            return Ok(());
+        }
+        let index = self.peers.at(src)?;
+        posted.src = Source(index as u32);
+        expect_from(self, index, posted)
+    }
+
+    fn look_for_more(&mut self) {
+        // It may be with its sender's commands still.
+        progress::answer_bells(self);
+        progress::progress(self, BUDGET, &mut Sink::none());
+    }
+
+    #[cold]
+    fn meet(&mut self, posted: Posted, env: Envelope, unexpected: Unexpected) {
+        let (mut arrivals, peers) = self.arrivals();
+        let peer = &mut peers[env.src.0 as usize];
+        arrivals.deliver(peer, posted, env, unexpected);
+    }
+
+    /// Drops a message. To its sender it is received.
+    fn discard(&mut self, env: &Envelope, unexpected: Unexpected) {
+        let peer = &mut self.peers[env.src.0 as usize];
+        match unexpected {
+            Unexpected::Bytes { bytes, ack } => {
+                self.matching.allowance.free(bytes.len(), &mut peer.kept);
+                if let Some(ack) = ack {
+                    peer.answer(ack.life, ack.msg_id, status::DONE);
+                }
+            }
+            Unexpected::Offer { life, msg_id } if life == peer.life => {
+                transfer::end(peer, msg_id);
+                peer.answer(life, msg_id, status::DONE);
+            }
+            Unexpected::Offer { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Sending messages: the fast path, whose preconditions are checked in one place, and the general
+//! path.
+
+use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
+use selvedge_kit::Report;
+use selvedge_kit::copy::TxBuf;
+use selvedge_kit::sight::Way;
+
+use crate::endpoint::state::State;
+use crate::peers::Peers;
+use crate::peers::announce::announce;
+use crate::peers::peer::{Peer, State as PeerState};
+use crate::progress::schedule::Schedule;
+use crate::provider::setup::Setup;
+use crate::rma::initiate::{hear, wait_behind};
+use crate::transfers::cmd::Header;
+use crate::transfers::select::{self, CONSIDERED, is_inline};
+use crate::transfers::{Sent, inject, inline};
+
+/// A send, as far as all kinds have it in common.
+#[derive(Debug)]
+pub(crate) struct Send {
+    pub(crate) header: Header,
+    pub(crate) dest: FiAddr,
+    pub(crate) context: Context,
+    pub(crate) flags: OpFlags,
+    /// Whether success is reported (fi_inject(3) does not).
+    pub(crate) reports: bool,
+}
+
+impl Send {
+    /// How a message of `len` bytes is told of.
+    #[inline(always)]
+    fn report(&self, len: usize) -> Report {
+        Report {
+            what: self.header.kind.sent(),
+            context: self.context,
+            flags: self.flags,
+            completes: self.reports,
+            len,
+        }
+    }
+}
+
+/// Sends eight bytes by the fast path: the most frequent message, all in line. Says whether it was
+/// sent; [`send`] knows why not.
+#[inline(always)]
+pub(crate) fn send_word(state: &mut State, word: u64, send: &Send) -> bool {
+    let (setup, peers, schedule) = state.outgoing();
+    if is_inline(&setup.config, &send.header, 8, send.flags)
+        && let Some(peer) = fast_peer(setup, peers, send)
+        && let Some(out) = &mut peer.out
+        && let Some(slot) = out.tx.claim()
+    {
+        send.header
+            .commit_inline(slot, 8, |slot, at| slot.put(at, word));
+        out.mark_last();
+        sent(setup, peer, schedule, send, 8);
+        return true;
+    }
+    false
+}
+
+/// Sends a message.
+///
+/// # Errors
+/// As [`select::send`]; [`Errno::NotConn`] for a peer that is gone and not back.
+#[inline(never)]
+pub(crate) fn send(state: &mut State, buf: TxBuf, send: &Send) -> Result {
+    let len = buf.len();
+    let (setup, peers, schedule) = state.outgoing();
+    if len <= setup.config.inject_size
+        && !send.flags.intersects(CONSIDERED)
+        && let Some(peer) = fast_peer(setup, peers, send)
+    {
+        let is_inline = is_inline(&setup.config, &send.header, len, send.flags);
+        let is_committed = match is_inline {
+            true => commit_inline(peer, &send.header, &buf),
+            false => inject::send(peer, &send.header, &buf, None).is_ok(),
+        };
+        if is_committed {
+            if !is_inline {
+                setup.ep.sight.count_way(Way::SentInject, len);
+            }
+            sent(setup, peer, schedule, send, len);
+            return Ok(());
+        }
+    }
+    send_general(state, buf, send)
+}
+
+/// Commits a message inside a command, if there is a slot.
+#[inline(always)]
+fn commit_inline(peer: &mut Peer, header: &Header, buf: &TxBuf) -> bool {
+    if let Some(out) = &mut peer.out
+        && let Some(slot) = out.tx.claim()
+    {
+        inline::send(slot, header, buf);
+        out.mark_last();
+        return true;
+    }
+    false
+}
+
+/// The peer of a send whose flags ask for nothing that takes the general path ([`CONSIDERED`]), if the
+/// completion has room and the peer is connected: then the message may be committed at once.
+#[inline(always)]
+fn fast_peer<'a>(setup: &Setup, peers: &'a mut Peers, send: &Send) -> Option<&'a mut Peer> {
+    if send.reports && setup.ep.tx_cq.room() == 0 {
+        return None;
+    }
+    let peer = peers.known(send.dest)?;
+    (peer.state == PeerState::Linked).then_some(peer)
+}
+
+/// The fast path has committed a message: completions that wait for it come after that.
+#[inline(always)]
+fn sent(setup: &Setup, peer: &mut Peer, schedule: &mut Schedule, send: &Send, len: usize) {
+    announce(peer, send.flags, schedule, &setup.ep);
+    send.report(len).done_plainly(&setup.ep);
+}
+
+/// The general path: finds the peer, connects to it if need be, and sends by whatever protocol suits
+/// the message.
+#[inline(never)]
+fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
+    if send.reports && state.setup.ep.tx_cq.room() == 0 {
+        return Err(Errno::Again);
+    }
+    let mut at = state.connector();
+    let index = at.peers.at(send.dest)?;
+    if at.peers[index].state != PeerState::Linked {
+        at.reach(index)?;
+        wait_behind(&mut at, index)?;
+    }
+    let peer = &mut at.peers[index];
+    if peer.inbox.is_none() && peer.is_full() {
+        // The peer may have said by now where it gives slots back.
+        hear(&mut at, index);
+        at.schedule.parking.wake(&at.setup.ep);
+    }
+    let (setup, len) = (at.setup, buf.len());
+    let special = &setup.shared.special;
+    let peer = &mut at.peers[index];
+    let sent = select::send(
+        peer,
+        &setup.config,
+        special,
+        &send.header,
+        buf,
+        send.report(len),
+    );
+    match sent {
+        Ok(Sent::Done) => {
+            if !is_inline(&setup.config, &send.header, len, send.flags) {
+                setup.ep.sight.count_way(Way::SentInject, len);
+            }
+            if peer.state != PeerState::Linked {
+                // It is reported when the peer exists.
+                peer.held.push(send.report(len));
+                return Ok(());
+            }
+            announce(peer, send.flags, at.schedule, &setup.ep);
+            send.report(len).done(&setup.ep);
+        }
+        Ok(Sent::Later) => {
+            announce(peer, send.flags, at.schedule, &setup.ep);
+            at.schedule.activate(peer, &setup.ep);
+        }
+        Err(errno) => return Err(at.reserve_error(index, errno)),
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! `State`: the parts of an endpoint, which its lock protects.
+//!
+//! Each part has a type of its own, and what is done takes the parts that it needs: taking commands
+//! [`Arrivals`], connecting and failing peers [`Connector`].
+
+use std::sync::Arc;
+
+use selvedge_kit::Ep;
+use selvedge_kit::srx::Manner;
+
+use crate::connect::Connector;
+use crate::connect::control::Control;
+use crate::matching::Matching;
+use crate::matching::arrivals::Arrivals;
+use crate::peers::Peers;
+use crate::progress::schedule::Schedule;
+use crate::provider::setup::Setup;
+use crate::rma::access::Aim;
+
+/// The parts of an endpoint.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) setup: Setup,
+    pub(crate) peers: Peers,
+    pub(crate) matching: Matching,
+    pub(crate) schedule: Schedule,
+    pub(crate) control: Control,
+    /// Where direct accesses go.
+    pub(crate) aim: Aim,
+}
+
+impl State {
+    pub(crate) fn new(setup: Setup, policy: Manner, control: Control) -> Self {
+        let config = &setup.config;
+        Self {
+            peers: Peers::new(Arc::clone(&setup.av), Arc::clone(&setup.shared)),
+            matching: Matching::new(policy, config.unexpected_size),
+            schedule: Schedule::new(config.hot_peers, setup.ep.has_layer()),
+            control,
+            aim: Aim::NOWHERE,
+            setup,
+        }
+    }
+
+    /// The parts that taking commands changes, and the peers.
+    #[inline(always)]
+    pub(crate) fn arrivals(&mut self) -> (Arrivals<'_>, &mut Peers) {
+        let arrivals = Arrivals {
+            setup: &self.setup,
+            matching: &mut self.matching,
+            schedule: &mut self.schedule,
+            peers: self.peers.len(),
+        };
+        (arrivals, &mut self.peers)
+    }
+
+    /// The parts that a send changes, if nothing has to be found out before.
+    #[inline(always)]
+    pub(crate) fn outgoing(&mut self) -> (&Setup, &mut Peers, &mut Schedule) {
+        (&self.setup, &mut self.peers, &mut self.schedule)
+    }
+
+    /// The parts that connections and their ends change.
+    pub(crate) fn connector(&mut self) -> Connector<'_> {
+        Connector {
+            setup: &self.setup,
+            peers: &mut self.peers,
+            matching: &mut self.matching,
+            schedule: &mut self.schedule,
+            control: &mut self.control,
+        }
+    }
+}
+
+impl AsMut<Ep> for State {
+    fn as_mut(&mut self) -> &mut Ep {
+        &mut self.setup.ep
+    }
+}

@@ -1,0 +1,171 @@
+//! The fast path of arrivals: few bytes or a payload in the pool, no data, no acknowledgement, and a
+//! receive that needs no search. Most messages are like this, and are taken without being parsed.
+
+use selvedge::FiAddr;
+use selvedge::cq::Entry;
+use selvedge_kit::Ep;
+use selvedge_kit::cq::Sink;
+use selvedge_kit::sight;
+use selvedge_kit::srx::{Kind, Matcher, Posted, Source};
+
+use crate::matching::{Matching, Unexpected};
+use crate::peers::outbox::Inbox;
+use crate::peers::peer::Peer;
+use crate::provider::av::Av;
+use crate::transfers::cmd;
+use crate::transfers::{inject, inline};
+
+/// Payloads whose first cache line is fetched while the next one is awaited, in bytes. It saves a
+/// round trip of the line; a larger payload is still being written when its line would be taken
+/// away, which costs more.
+pub(crate) const EXPECTED_MAX: usize = 512;
+
+/// A receive that can be looked at without a search.
+pub(crate) trait Next {
+    fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted>;
+    fn drop(matcher: &mut Matcher<Unexpected>);
+}
+
+/// The one that was posted first.
+pub(crate) struct Oldest;
+
+impl Next for Oldest {
+    #[inline(always)]
+    fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
+        matcher.oldest(src, tag)
+    }
+
+    #[inline(always)]
+    fn drop(matcher: &mut Matcher<Unexpected>) {
+        matcher.drop_oldest();
+    }
+}
+
+/// The first of those behind many that wait long.
+pub(crate) struct Newer;
+
+impl Next for Newer {
+    #[inline(always)]
+    fn find(matcher: &mut Matcher<Unexpected>, src: Source, tag: u64) -> Option<&mut Posted> {
+        matcher.newer(src, tag)
+    }
+
+    #[inline(always)]
+    fn drop(matcher: &mut Matcher<Unexpected>) {
+        matcher.drop_newer();
+    }
+}
+
+/// Fast path for one peer's commands: inline or pooled messages without remote data or
+/// acknowledgement, matched by a receive that needs no search.
+#[derive(Debug)]
+pub(crate) struct FastPath<'a> {
+    matching: &'a mut Matching,
+    ep: &'a Ep,
+    source: Source,
+    addr: FiAddr,
+}
+
+impl<'a> FastPath<'a> {
+    #[inline(always)]
+    pub(crate) fn new(matching: &'a mut Matching, ep: &'a Ep, peer: &mut Peer, av: &Av) -> Self {
+        Self {
+            matching,
+            ep,
+            source: peer.source(),
+            addr: peer.fi_addr(av),
+        }
+    }
+}
+
+impl FastPath<'_> {
+    /// Takes commands whose message matches the receive that `R` finds. Stops at the first command
+    /// that is not for the fast path.
+    #[inline(always)]
+    pub(crate) fn take<R: Next>(
+        &mut self,
+        peer: &mut Peer,
+        budget: usize,
+        sink: &mut Sink<'_>,
+    ) -> usize {
+        if self.ep.is_unknown(self.addr) {
+            return 0;
+        }
+        let Some(inbox) = &mut peer.inbox else {
+            return 0;
+        };
+        let mut taken = 0;
+        while taken < budget
+            && let Some(slot) = inbox.rx.peek()
+        {
+            let Some((kind, len)) = cmd::plain(&slot) else {
+                if !self.take_pooled::<R>(inbox, sink) {
+                    break;
+                }
+                taken += 1;
+                continue;
+            };
+            let tag = slot.word(1);
+            let matcher = self.matching.matcher(kind);
+            let Some(posted) = R::find(matcher, self.source, tag) else {
+                break;
+            };
+            if !posted.buf.is_one_for(len) {
+                break;
+            }
+            inline::receive(&slot, cmd::PLAIN_PAYLOAD, len, &mut posted.buf);
+            inbox.payload_expected = false;
+            let flags = posted.flags;
+            let entry = plain_entry(posted, kind, len, tag);
+            R::drop(matcher);
+            inbox.rx.release();
+            self.ep.rx_report(entry, flags, self.addr, sink);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Takes a command whose message is in the pool. `false`, and nothing has happened, if it is not
+    /// for the fast path.
+    #[inline(never)]
+    fn take_pooled<R: Next>(&mut self, inbox: &mut Inbox, sink: &mut Sink<'_>) -> bool {
+        let Some(slot) = inbox.rx.peek() else {
+            return false;
+        };
+        let Some((kind, len, offset)) = cmd::pooled(&slot) else {
+            return false;
+        };
+        let tag = slot.word(1);
+        let matcher = self.matching.matcher(kind);
+        let posted = R::find(matcher, self.source, tag);
+        let Some(posted) = posted.filter(|posted| posted.buf.len() >= len) else {
+            return false;
+        };
+        let walked = inbox.walk;
+        let Ok(at) = inject::locate(inbox, offset, len) else {
+            inbox.walk = walked;
+            return false;
+        };
+        inbox.payload_expected = len <= EXPECTED_MAX;
+        inject::receive(inbox, at, len, &mut posted.buf);
+        let flags = posted.flags;
+        let entry = plain_entry(posted, kind, len, tag);
+        R::drop(matcher);
+        inbox.rx.release();
+        self.ep.sight.count_way(sight::Way::ReceivedInject, len);
+        self.ep.rx_report(entry, flags, self.addr, sink);
+        true
+    }
+}
+
+/// The completion of a receive that a message without data has filled.
+#[inline(always)]
+fn plain_entry(posted: &Posted, kind: Kind, len: usize, tag: u64) -> Entry {
+    Entry {
+        context: posted.context,
+        flags: kind.received(),
+        len,
+        tag,
+        ..Entry::default()
+    }
+}

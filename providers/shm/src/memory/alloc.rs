@@ -1,0 +1,161 @@
+//! Memory that a domain makes for its application (`Domain::alloc`): announced to all peers, which map
+//! it, until it is dropped. [`crate::memory::special`] is what the domain and its peers know of it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use selvedge::{Allocation, Counter, Desc, Error, MemoryRegion, MrAccess, alloc};
+use selvedge_kit::birth::Birth;
+
+use crate::connect::packet::{Place, encode_block, encode_release};
+use crate::memory::keys::rights;
+use crate::memory::mr;
+use crate::provider::shared::Shared;
+use crate::smr::Writers;
+use crate::smr::keys::{Kind, Row};
+use crate::smr::special::{Block, PageSize};
+
+/// Special memory in the hands of the application.
+#[derive(Debug)]
+struct Registered {
+    // Before the memory: its key goes first.
+    region: Arc<dyn MemoryRegion>,
+    remote_addr: u64,
+    held: Held,
+}
+
+/// The memory itself, announced to the peers.
+#[derive(Debug)]
+pub(crate) struct Held {
+    shared: Arc<Shared>,
+    memory: Block,
+    place: Place,
+    /// The number of the announcement.
+    notice: u64,
+    /// What was asked for.
+    len: usize,
+    birth: Birth,
+}
+
+impl Held {
+    /// Makes memory, tells the peers, and registers it.
+    ///
+    /// # Errors
+    /// As [`Block::create`], and as [`mr::add`].
+    pub(crate) fn create(
+        shared: &Arc<Shared>,
+        len: usize,
+        attr: &alloc::Attr,
+    ) -> Result<Arc<dyn Allocation>, Error> {
+        let pages = match attr.huge_pages {
+            true => PageSize::Huge,
+            false => PageSize::Ordinary,
+        };
+        let writable = attr.access.contains(MrAccess::REMOTE_WRITE);
+        let writers = match writable {
+            true => Writers::Anybody,
+            false => Writers::Owner,
+        };
+        let (memory, fd) = Block::create(len, writers, pages)?;
+        let place = Place {
+            block: shared.special.next_number(),
+            base: memory.base().expose_provenance() as u64,
+            len: memory.len() as u64,
+            writable,
+        };
+        let held = Self::announce(shared, memory, place, fd, len);
+        let region = mr::add(shared, held.row(attr), place.base as usize)?;
+        let remote_addr = shared
+            .keys
+            .start(place.base, &selvedge::mr::Attr::default());
+        Ok(Arc::new(Registered {
+            region,
+            remote_addr,
+            held,
+        }))
+    }
+
+    /// Tells the peers, before a key for the memory is out.
+    fn announce(
+        shared: &Arc<Shared>,
+        memory: Block,
+        place: Place,
+        fd: OwnedFd,
+        len: usize,
+    ) -> Self {
+        shared.special.add(place);
+        Self {
+            shared: Arc::clone(shared),
+            memory,
+            place,
+            notice: shared.exports.publish(encode_block(&place), Some(fd)),
+            len,
+            birth: Birth::here(),
+        }
+    }
+
+    /// What the key table says of it.
+    fn row(&self, attr: &alloc::Attr) -> Row {
+        Row {
+            key: attr.requested_key,
+            start: self
+                .shared
+                .keys
+                .start(self.place.base, &selvedge::mr::Attr::default()),
+            len: self.len as u64,
+            rights: rights(attr.access),
+            kind: Kind::Special,
+            memory: self.place.base,
+            block: self.place.block,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // To a forked child it is the parent's.
+        if !self.birth.is_here() {
+            return;
+        }
+        // Before the address may be another's.
+        self.shared.special.remove(self.place.base);
+        let farewell = encode_release(self.place.block);
+        self.shared.exports.withdraw(self.notice, farewell);
+    }
+}
+
+impl MemoryRegion for Registered {
+    fn key(&self) -> u64 {
+        self.region.key()
+    }
+
+    fn desc(&self) -> Desc {
+        Desc::NONE
+    }
+
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        self.region.bind_counter(cntr, what)
+    }
+}
+
+#[expect(unsafe_code, reason = "the promise of the memory trait")]
+// SAFETY: the block is whole pages of zeroed memory, mapped until `self` is dropped and not used by
+// this provider but for the operations that name it. Peers have a descriptor that is sealed against
+// writing, unless `REMOTE_WRITE` was asked for.
+unsafe impl Allocation for Registered {
+    fn base(&self) -> *mut u8 {
+        self.held.memory.base()
+    }
+
+    fn len(&self) -> usize {
+        self.held.len
+    }
+
+    fn remote_addr(&self) -> u64 {
+        self.remote_addr
+    }
+
+    fn is_special(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,494 @@
+//! The regions of a domain, in a table of keys that peers map.
+//!
+//! The table is made at the first registration with remote rights and grows by chunks. Every peer
+//! gets them (`exports`) before a key of theirs is out.
+//!
+//! Two ways to use a region, and how each ends before its memory may be used for something else:
+//! this process does so under the table's lock ([`Keys::regions`]), which withdrawal takes too; a peer
+//! that copies from it asks afterwards whether the row still counts.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustc_hash::FxHashMap;
+use selvedge::rma::RmaIov;
+use selvedge::shared::SharedBytes;
+use selvedge::{Counter, Errno, Error, MrAccess, MrMode, Result, mr, presence};
+use selvedge_kit::mr::{Bound, Counts, Watchers};
+use selvedge_kit::places::Places;
+
+use crate::connect::packet::encode_keys;
+use crate::memory::exports::Exports;
+use crate::peers::name::random;
+use crate::smr::keys::{
+    COUNTED, Chunk, Denied, Kind, RIGHT_READ, RIGHT_WRITE, Row, place_of, rows_of,
+};
+
+/// The key of a region that peers may not use (`FI_KEY_NOTAVAIL`).
+pub(crate) const NO_KEY: u64 = u64::MAX;
+/// The bits of a provider's key that are the row's number; the others are random. An application's
+/// key that is a small number gets the row of this number too, if it is free.
+const ROW_BITS: u32 = 20;
+const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
+
+/// The regions of a domain.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    mode: MrMode,
+    table: RwLock<Table>,
+    /// Chunks of the table that peers are told of, or will be at once.
+    chunks: AtomicUsize,
+    watchers: Arc<Watchers>,
+    /// Whether any region has a counter: most programs have none, and look no further.
+    are_counted: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    chunks: Vec<Chunk>,
+    rows: Vec<Option<Entry>>,
+    free: BTreeSet<u32>,
+    by_key: FxHashMap<u64, u32>,
+    counts: Counts,
+}
+
+/// A region, as this process sees it.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    row: Row,
+    /// The address of the first byte.
+    first: usize,
+}
+
+/// The regions, looked at by somebody who uses their memory: none is withdrawn meanwhile.
+#[derive(Debug)]
+pub(crate) struct Regions<'a>(RwLockReadGuard<'a, Table>);
+
+impl Keys {
+    /// An empty table; `mode` says how the application wants to address and name memory.
+    pub(crate) fn new(mode: MrMode, watchers: &Arc<Watchers>) -> Self {
+        let basic = MrMode::VIRT_ADDR | MrMode::ALLOCATED | MrMode::PROV_KEY;
+        let mode = match mode.contains(MrMode::BASIC) {
+            true => mode | basic,
+            false => mode,
+        };
+        Self {
+            mode,
+            table: RwLock::default(),
+            chunks: AtomicUsize::new(0),
+            watchers: Arc::clone(watchers),
+            are_counted: AtomicBool::new(false),
+        }
+    }
+
+    /// How memory is addressed and named.
+    pub(crate) fn mode(&self) -> MrMode {
+        self.mode
+    }
+
+    /// How many chunks a peer has to have before it says that a key is nobody's.
+    pub(crate) fn chunks(&self) -> usize {
+        self.chunks.load(Ordering::Acquire)
+    }
+
+    /// What peers name the first byte of a region by, which is at address `first` of this process.
+    pub(crate) fn start(&self, first: u64, attr: &mr::Attr) -> u64 {
+        match self.mode.contains(MrMode::VIRT_ADDR) {
+            true => first,
+            false => attr.offset,
+        }
+    }
+
+    /// The regions, to use their memory with. Held no longer than a step of a copy takes.
+    pub(crate) fn regions(&self) -> Regions<'_> {
+        Regions(self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts an access of a peer's, which is over, for the regions that want it: `what` is whether it
+    /// has brought bytes back, changed them, or both.
+    #[inline]
+    pub(crate) fn count(&self, places: impl Iterator<Item = (u64, usize)>, what: MrAccess) {
+        if self.are_counted.load(Ordering::Relaxed) {
+            let due = self.regions().0.counts.due(places, what);
+            due.count();
+        }
+    }
+
+    /// Counts a write.
+    #[inline]
+    pub(crate) fn count_write(&self, places: &[RmaIov]) {
+        let places = places.iter().map(|place| (place.key, place.len));
+        self.count(places, MrAccess::REMOTE_WRITE);
+    }
+
+    /// Counts a read.
+    #[inline]
+    pub(crate) fn count_read(&self, places: &Places) {
+        let places = places.all().iter().map(|place| (place.key, place.len));
+        self.count(places, MrAccess::REMOTE_READ);
+    }
+
+    /// Adds a region, under the key in `row` or, where the provider chooses keys, one of ours; its key
+    /// and the number of its row. Its first byte is at address `first` of this process.
+    ///
+    /// # Errors
+    /// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
+    pub(crate) fn insert(
+        &self,
+        row: Row,
+        first: usize,
+        exports: &Exports,
+    ) -> Result<(u64, u32), Error> {
+        let mut table = self.table();
+        self.make_room(&mut table, exports)?;
+        table.insert(row, first, self.mode.contains(MrMode::PROV_KEY))
+    }
+
+    /// Withdraws the region of a row.
+    pub(crate) fn remove(&self, number: u32) {
+        let mut table = self.table();
+        let counters = table.remove(number);
+        drop(table);
+        drop(counters);
+    }
+
+    /// Binds a counter to the region of a row, and has peers leave their accesses to us.
+    pub(crate) fn bind(
+        &self,
+        number: u32,
+        cntr: &Arc<dyn Counter>,
+        what: MrAccess,
+    ) -> Result<(), Error> {
+        let cntr = self.watchers.watch(cntr)?;
+        let mut table = self.table();
+        let table = &mut *table;
+        let Some(entry) = &mut table.rows[number as usize] else {
+            return Ok(());
+        };
+        table.counts.bind(entry.row.key, &cntr, what)?;
+        self.are_counted.store(true, Ordering::Relaxed);
+        entry.row.rights |= COUNTED;
+        let (chunk, place) = place_of(number as usize);
+        table.chunks[chunk].amend(place, &entry.row);
+        Ok(())
+    }
+
+    fn table(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes sure that a row is free, and tells all peers if that takes a new chunk.
+    fn make_room(&self, table: &mut Table, exports: &Exports) -> Result<(), Error> {
+        if !table.free.is_empty() {
+            return Ok(());
+        }
+        let number = table.chunks.len();
+        let fd = table.grow()?;
+        self.chunks.store(number + 1, Ordering::Release);
+        exports.publish(encode_keys(number as u32), Some(fd));
+        Ok(())
+    }
+}
+
+impl Table {
+    fn insert(
+        &mut self,
+        mut row: Row,
+        first: usize,
+        by_provider: bool,
+    ) -> Result<(u64, u32), Error> {
+        let number = match by_provider {
+            true => self.free.first().copied(),
+            false => self.preferred(row.key)?,
+        };
+        let is_full = || Error::new(Errno::NoMem, "no row of the key table is free");
+        let number = number.ok_or_else(is_full)?;
+        if by_provider {
+            row.key = random() << ROW_BITS | u64::from(number);
+        }
+        self.free.remove(&number);
+        self.by_key.insert(row.key, number);
+        self.rows[number as usize] = Some(Entry { row, first });
+        let (chunk, place) = place_of(number as usize);
+        self.chunks[chunk].publish(place, &row);
+        Ok((row.key, number))
+    }
+
+    /// The row for an application's key: of the same number if possible.
+    fn preferred(&self, key: u64) -> Result<Option<u32>, Error> {
+        if self.by_key.contains_key(&key) || key == NO_KEY {
+            let what = format!("the key {key:#x} is taken");
+            return Err(Error::new(Errno::NoKey, what));
+        }
+        let same = (key & ROW_MASK) as u32;
+        let same = self.free.get(&same).or_else(|| self.free.first());
+        Ok(same.copied())
+    }
+
+    /// Adds a chunk; a descriptor of it.
+    fn grow(&mut self) -> Result<OwnedFd, Error> {
+        let number = self.chunks.len();
+        let chunk = Chunk::create(number)?;
+        let fd = chunk.memory().fd().try_clone_to_owned().map_err(|cause| {
+            let errno = cause.raw_os_error().map_or(Errno::MFile, Errno::from_raw);
+            Error::new(errno, "sharing a chunk of keys").because(cause)
+        })?;
+        self.chunks.push(chunk);
+        let first = self.rows.len() as u32;
+        self.rows.resize(self.rows.len() + rows_of(number), None);
+        self.free.extend(first..self.rows.len() as u32);
+        Ok(fd)
+    }
+
+    /// Withdraws a row; the counters of its region, to drop without locks.
+    fn remove(&mut self, number: u32) -> Option<Bound> {
+        let (chunk, place) = place_of(number as usize);
+        self.chunks[chunk].withdraw(place);
+        self.free.insert(number);
+        let entry = self.rows[number as usize].take()?;
+        self.by_key.remove(&entry.row.key);
+        self.counts.remove(entry.row.key)
+    }
+
+    fn find(&self, key: u64) -> Option<&Entry> {
+        let hint = self.rows.get(hint(key));
+        let hint = hint.and_then(|entry| entry.as_ref().filter(|entry| entry.row.key == key));
+        hint.or_else(|| {
+            let number = *self.by_key.get(&key)?;
+            self.rows[number as usize].as_ref()
+        })
+    }
+}
+
+impl Regions<'_> {
+    /// The memory that a peer names and wants to use with these rights, all of it at once.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) fn locate(&self, piece: &RmaIov, rights: u32) -> Result<SharedBytes, Denied> {
+        let (entry, offset) = self.find(piece, rights)?;
+        if entry.row.kind != Kind::Whole {
+            let len = usize::try_from(entry.row.len).map_err(|_| Denied::Bounds)?;
+            return Ok(shared(entry.first, len).part(offset, piece.len));
+        }
+        let is_there = match rights & RIGHT_WRITE {
+            0 => presence::is_readable,
+            _ => presence::is_writable,
+        };
+        let first = entry.first + offset;
+        match is_there(first, piece.len) {
+            true => Ok(shared(first, piece.len)),
+            false => Err(Denied::Nowhere),
+        }
+    }
+
+    /// Whether a peer may use memory with these rights, part by part.
+    ///
+    /// # Errors
+    /// Why it may not. That there is nothing at some address of a region over all of them is found
+    /// out by [`Self::locate`].
+    pub(crate) fn allow(&self, piece: &RmaIov, rights: u32) -> Result<(), Denied> {
+        self.find(piece, rights).map(drop)
+    }
+
+    /// The region that a piece is in, and where its bytes begin there.
+    #[inline]
+    fn find(&self, piece: &RmaIov, rights: u32) -> Result<(&Entry, usize), Denied> {
+        let entry = self.0.find(piece.key).ok_or(Denied::Key)?;
+        let row = &entry.row;
+        let memory = row.locate(piece.addr, piece.len as u64, rights)?;
+        let offset = usize::try_from(memory - row.memory).map_err(|_| Denied::Bounds)?;
+        Ok((entry, offset))
+    }
+}
+
+#[expect(unsafe_code, reason = "registration is the promise about the memory")]
+fn shared(first: usize, len: usize) -> SharedBytes {
+    let first = std::ptr::with_exposed_provenance_mut(first);
+    // SAFETY: the caller of `Domain::reg` promised that the region's bytes are valid, and with remote
+    // rights accessed by granules, until the region is dropped, which waits for the lock that
+    // `Regions` holds. These are the region's bytes, or, where that is over all addresses, bytes that
+    // `locate` has found.
+    unsafe { SharedBytes::new(first, len) }
+}
+
+/// The rights of peers.
+pub(crate) fn rights(access: MrAccess) -> u32 {
+    let right = |flag, right| if access.contains(flag) { right } else { 0 };
+    right(MrAccess::REMOTE_READ, RIGHT_READ) | right(MrAccess::REMOTE_WRITE, RIGHT_WRITE)
+}
+
+/// Where a key's row probably is.
+pub(crate) const fn hint(key: u64) -> usize {
+    (key & ROW_MASK) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge::{Info, IovMut};
+    use selvedge_kit::mr::Groups;
+    use selvedge_kit::{DomainId, FabricId};
+
+    use super::*;
+    use crate::memory::mr::register;
+    use crate::provider::shared::Shared;
+
+    fn attr(access: MrAccess, key: u64) -> mr::Attr {
+        let mut attr = mr::Attr::default();
+        attr.access = access;
+        attr.requested_key = key;
+        attr
+    }
+
+    fn piece(key: u64, addr: u64, len: usize) -> RmaIov {
+        RmaIov { addr, len, key }
+    }
+
+    fn domain(mode: MrMode) -> Arc<Shared> {
+        let fabric = FabricId::of(&Info::default());
+        let domain = DomainId::new("a domain", fabric);
+        let watchers = Arc::new(Watchers::of(&domain, Groups::Together));
+        Arc::new(Shared::new(mode, &watchers))
+    }
+
+    /// Memory that is never freed.
+    fn memory(len: usize) -> (IovMut, usize) {
+        let bytes = Box::leak(vec![0_u8; len].into_boxed_slice());
+        let iov = IovMut::new(bytes);
+        (iov, iov.base.addr())
+    }
+
+    fn located(keys: &Arc<Shared>, piece: &RmaIov, rights: u32) -> Result<usize, Denied> {
+        let found = keys.keys.regions().locate(piece, rights);
+        found.map(|shared| shared.as_ptr().addr())
+    }
+
+    #[test]
+    fn a_region_is_addressed_by_offset_or_by_address() {
+        let (iov, first) = memory(64);
+        for (mode, start) in [
+            (MrMode::empty(), 0),
+            (MrMode::VIRT_ADDR, first as u64),
+            (MrMode::BASIC, first as u64),
+        ] {
+            let keys = domain(mode);
+            let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_READ, 5)).unwrap();
+            let at = piece(region.key(), start + 60, 4);
+            assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first + 60));
+            let beyond = piece(region.key(), start + 60, 5);
+            assert_eq!(located(&keys, &beyond, RIGHT_READ), Err(Denied::Bounds));
+            assert_eq!(located(&keys, &at, RIGHT_WRITE), Err(Denied::Rights));
+        }
+    }
+
+    #[test]
+    fn an_application_s_key_belongs_to_one_region_at_a_time() {
+        let keys = domain(MrMode::empty());
+        let (iov, _) = memory(64);
+        let reg = |key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, key));
+        for key in [0, 1, 7, 1 << 20, 1 << 40, u64::MAX - 1] {
+            let region = reg(key).unwrap();
+            assert_eq!(region.key(), key);
+            let taken = reg(key).unwrap_err();
+            assert_eq!(taken.errno(), Errno::NoKey);
+            assert!(taken.what().contains(&format!("{key:#x}")), "{taken}");
+            drop(region);
+            assert!(located(&keys, &piece(key, 0, 1), RIGHT_WRITE).is_err());
+            assert_eq!(reg(key).unwrap().key(), key);
+        }
+    }
+
+    #[test]
+    fn the_provider_s_keys_are_never_the_same() {
+        let keys = domain(MrMode::PROV_KEY);
+        let (iov, _) = memory(64);
+        let mut seen = BTreeSet::new();
+        for _ in 0..1000 {
+            let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3)).unwrap();
+            assert!(
+                seen.insert(region.key()),
+                "the row is used again, the key is not"
+            );
+        }
+    }
+
+    #[test]
+    fn the_table_grows_as_far_as_it_is_needed() {
+        let keys = domain(MrMode::empty());
+        let (iov, first) = memory(1000);
+        let regions: Vec<_> = (0..1000)
+            .map(|key| register(&keys, &[iov], &attr(MrAccess::REMOTE_WRITE, 3 * key)))
+            .collect();
+        for key in 0..1000 {
+            let at = piece(3 * key, key, 1);
+            assert_eq!(located(&keys, &at, RIGHT_WRITE), Ok(first + key as usize));
+        }
+        assert_eq!(keys.keys.regions().0.chunks.len(), 5);
+        drop(regions);
+        assert!(keys.keys.regions().0.by_key.is_empty());
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "forks")]
+    fn a_child_that_drops_its_copies_withdraws_nothing() {
+        let keys = domain(MrMode::empty());
+        let (iov, _) = memory(64);
+        let region = register(&keys, &[iov], &attr(MrAccess::REMOTE_READ, 5)).unwrap();
+        let fd = keys.keys.regions().0.chunks[0]
+            .memory()
+            .fd()
+            .try_clone_to_owned();
+        let peer = crate::smr::keys::PeerChunk::attach(fd.unwrap(), 0).unwrap();
+        // SAFETY: the child drops its own copies and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop((region, keys));
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(0) };
+        }
+        nix::sys::wait::waitpid(nix::unistd::Pid::from_raw(child), None).unwrap();
+        assert!(peer.read(5).is_some());
+        drop(region);
+        assert!(peer.read(5).is_none());
+    }
+
+    #[test]
+    fn regions_without_rights_for_peers_share_no_keys_and_make_no_table() {
+        let keys = domain(MrMode::empty());
+        let (iov, _) = memory(64);
+        let local = MrAccess::READ | MrAccess::SEND;
+        let first = register(&keys, &[iov], &attr(local, 1)).unwrap();
+        let second = register(&keys, &[iov], &attr(local, 1)).unwrap();
+        assert_eq!((first.key(), second.key()), (NO_KEY, NO_KEY));
+        assert!(keys.keys.regions().0.chunks.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_region_is_refused_by_value() {
+        let keys = domain(MrMode::empty());
+        let (iov, _) = memory(64);
+        let wraps = IovMut::from_raw(std::ptr::without_provenance_mut(usize::MAX - 4), 8);
+        for (memory, named) in [
+            (&[][..], "0 pieces"),
+            (&[iov, iov][..], "2 pieces"),
+            (&[wraps][..], "8 bytes"),
+        ] {
+            let refused = register(&keys, memory, &attr(MrAccess::REMOTE_READ, 1));
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.errno(), Errno::Inval);
+            assert!(refused.what().contains(named), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_whole_address_space_is_a_region() {
+        let keys = domain(MrMode::empty());
+        let all = IovMut::from_raw(std::ptr::null_mut(), usize::MAX);
+        let region = register(&keys, &[all], &attr(MrAccess::REMOTE_READ, 1)).unwrap();
+        let (_, first) = memory(64);
+        let at = piece(region.key(), first as u64, 64);
+        assert_eq!(located(&keys, &at, RIGHT_READ), Ok(first));
+    }
+}

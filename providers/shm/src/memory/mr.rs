@@ -1,0 +1,117 @@
+//! Memory registration: the handles of the regions in a domain's table of keys ([`crate::memory::keys`]).
+
+use std::fmt;
+use std::sync::Arc;
+
+use selvedge::{Counter, Desc, Errno, Error, IovMut, MemoryRegion, MrAccess, Result, mr};
+use selvedge_kit::birth::Birth;
+
+use crate::memory::keys::{NO_KEY, rights};
+use crate::provider::shared::Shared;
+use crate::smr::keys::{Kind, Row};
+
+/// Pieces of a registered region.
+pub(crate) const MR_IOV_LIMIT: usize = 1;
+
+/// A registered region.
+struct Region {
+    domain: Arc<Shared>,
+    key: u64,
+    /// Of its row.
+    number: Option<u32>,
+    birth: Birth,
+}
+
+/// Registers private memory of this process.
+///
+/// # Errors
+/// [`Errno::NoKey`] when the wanted key is taken, [`Errno::Inval`] for a list that is no region; the
+/// system's, when memory for the table is short.
+pub(crate) fn register(
+    domain: &Arc<Shared>,
+    memory: &[IovMut],
+    attr: &mr::Attr,
+) -> Result<Arc<dyn MemoryRegion>, Error> {
+    let &[piece] = memory else {
+        let count = memory.len();
+        let what = format!("a region of {count} pieces; the shm provider takes {MR_IOV_LIMIT}");
+        return Err(Error::new(Errno::Inval, what));
+    };
+    let first = piece.base.expose_provenance() as u64;
+    let len = piece.len as u64;
+    let is_whole = first == 0 && piece.len == usize::MAX;
+    if !is_whole && first.checked_add(len).is_none() {
+        let what = format!("a region of {len} bytes at {first:#x}");
+        return Err(Error::new(Errno::Inval, what));
+    }
+    let row = Row {
+        key: attr.requested_key,
+        start: domain.keys.start(first, attr),
+        len,
+        rights: rights(attr.access),
+        kind: if is_whole { Kind::Whole } else { Kind::Plain },
+        memory: first,
+        block: 0,
+    };
+    add(domain, row, piece.base.expose_provenance())
+}
+
+/// Adds a region to the table, under the key in `row` or, where the provider chooses keys, one of
+/// ours. Its first byte is at address `first` of this process. Without rights for peers it has no
+/// key.
+///
+/// # Errors
+/// [`Errno::NoKey`] when the key is taken; the system's, when memory for the table is short.
+pub(crate) fn add(
+    domain: &Arc<Shared>,
+    row: Row,
+    first: usize,
+) -> Result<Arc<dyn MemoryRegion>, Error> {
+    let (mut key, mut number) = (NO_KEY, None);
+    if row.rights != 0 {
+        let added = domain.keys.insert(row, first, &domain.exports)?;
+        (key, number) = (added.0, Some(added.1));
+    }
+    Ok(Arc::new(Region {
+        domain: Arc::clone(domain),
+        key,
+        number,
+        birth: Birth::here(),
+    }))
+}
+
+impl MemoryRegion for Region {
+    fn key(&self) -> u64 {
+        self.key
+    }
+
+    fn desc(&self) -> Desc {
+        Desc::NONE
+    }
+
+    fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> Result<(), Error> {
+        self.birth.check_for(self)?;
+        match self.number {
+            Some(number) => self.domain.keys.bind(number, cntr, what),
+            None => {
+                let what = "a counter for a region that peers may not use";
+                Err(Error::new(Errno::Inval, what))
+            }
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // In a forked child the table is the parent's.
+        if let Some(number) = self.number.filter(|_| self.birth.is_here()) {
+            self.domain.keys.remove(number);
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shm region, key {:#x}", self.key)
+    }
+}

@@ -1,0 +1,237 @@
+//! Special memory: what a domain makes for its application, and what its peers map of it.
+//!
+//! Each allocation is a *block* of its own, announced to all peers ([`Exports`]) with its address in
+//! the owner's process. A peer that has it mapped copies messages out of it by itself ([`Blocks`]),
+//! and reads and writes what its keys allow. When the owner frees the block, peers let go of it.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
+
+use rustc_hash::FxHashMap;
+use selvedge::{Errno, Error};
+
+use crate::connect::packet::Place;
+use crate::memory::mappings::{Mapped, Mappings};
+use crate::smr::bytes::Bytes;
+use crate::smr::special::PeerBlock;
+
+/// The blocks of a domain, by address.
+#[derive(Debug, Default)]
+pub(crate) struct Special {
+    last: AtomicU64,
+    by_base: RwLock<BTreeMap<u64, Place>>,
+    /// How many there are: most programs have none, and look no further.
+    count: AtomicUsize,
+}
+
+impl Special {
+    /// The block that the `len` bytes at an address of this process are part of.
+    #[inline]
+    pub(crate) fn block_of(&self, addr: u64, len: u64) -> Option<u64> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.look_up(addr, len)
+    }
+
+    #[cold]
+    fn look_up(&self, addr: u64, len: u64) -> Option<u64> {
+        let by_base = self.by_base.read().unwrap_or_else(PoisonError::into_inner);
+        let (_, place) = by_base.range(..=addr).next_back()?;
+        place.offset_of(addr, len).map(|_| place.block)
+    }
+
+    /// The number of a new block.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn add(&self, place: Place) {
+        self.change(|by_base| by_base.insert(place.base, place));
+    }
+
+    pub(crate) fn remove(&self, base: u64) {
+        self.change(|by_base| by_base.remove(&base));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, Place>) -> Option<Place>) {
+        let mut by_base = self.by_base.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut by_base);
+        self.count.store(by_base.len(), Ordering::Relaxed);
+    }
+}
+
+/// The blocks of a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks {
+    by_number: FxHashMap<u64, Foreign>,
+}
+
+/// A block of a peer.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    place: Place,
+    memory: PeerBlock,
+    _mapped: Mapped,
+}
+
+impl Blocks {
+    /// A peer has announced a block: maps it. One that cannot be mapped is reached another way.
+    ///
+    /// # Errors
+    /// [`Errno::Proto`] for what is no block.
+    pub(crate) fn learn(&mut self, place: Place, fd: OwnedFd) -> Result<(), Error> {
+        let nonsense = || {
+            Error::new(
+                Errno::Proto,
+                format!("its memory makes no sense: {place:?}"),
+            )
+        };
+        let len = usize::try_from(place.len).map_err(|_| nonsense())?;
+        if place.block == 0 || place.base.checked_add(place.len).is_none() {
+            return Err(nonsense());
+        }
+        if self.by_number.contains_key(&place.block) {
+            return Ok(());
+        }
+        // Blocks beyond the peer's share are reached another way.
+        let Some(_mapped) = Mappings::of_blocks().take(self.by_number.len()) else {
+            return Ok(());
+        };
+        match PeerBlock::attach(fd, len, place.writable) {
+            Ok(memory) => {
+                let foreign = Foreign {
+                    place,
+                    memory,
+                    _mapped,
+                };
+                self.by_number.insert(place.block, foreign);
+            }
+            Err(error) if error.errno() == Errno::Proto => return Err(error),
+            Err(error) => log::info!(target: "selvedge::shm::mr", "{error}"),
+        }
+        Ok(())
+    }
+
+    /// A peer has freed a block.
+    pub(crate) fn release(&mut self, block: u64) {
+        self.by_number.remove(&block);
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_number.is_empty()
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        self.by_number.clear();
+    }
+
+    /// Where the `len` bytes at the peer's address `addr` are mapped here, if they are all in this
+    /// block.
+    #[inline]
+    pub(crate) fn find(&self, block: u64, addr: u64, len: u64) -> Option<(&Bytes, usize)> {
+        let foreign = self.by_number.get(&block)?;
+        let offset = foreign.place.offset_of(addr, len)?;
+        Some((foreign.memory.bytes(), offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::smr::Writers;
+    use crate::smr::special::{Block, PageSize};
+
+    fn place(block: u64, base: u64) -> Place {
+        Place {
+            block,
+            base,
+            len: 4096,
+            writable: false,
+        }
+    }
+
+    #[test]
+    fn an_address_is_found_in_its_block_alone() {
+        let special = Special::default();
+        assert_eq!(special.block_of(0x1000, 1), None);
+        special.add(place(1, 0x1000));
+        special.add(place(2, 0x3000));
+        let table = [
+            (0x1000, 4096, Some(1)),
+            (0x1fff, 1, Some(1)),
+            (0x1fff, 2, None),
+            (0x2000, 1, None),
+            (0x0fff, 1, None),
+            (0x3001, 4095, Some(2)),
+            (0x3001, u64::MAX, None),
+            (u64::MAX, 1, None),
+        ];
+        for (addr, len, block) in table {
+            assert_eq!(special.block_of(addr, len), block, "{len} at {addr:#x}");
+        }
+        special.remove(0x1000);
+        assert_eq!(special.block_of(0x1000, 1), None);
+        assert_eq!(special.block_of(0x3000, 1), Some(2));
+    }
+
+    #[test]
+    fn peers_that_announce_blocks_without_end_leave_mappings_for_others() {
+        let (_memory, fd) = Block::create(4096, Writers::Owner, PageSize::Ordinary).unwrap();
+        let learn = |blocks: &mut Blocks, number: u64| {
+            let fd = fd.try_clone().unwrap();
+            blocks.learn(place(number, number << 20), fd).unwrap();
+        };
+        let mut hogs: Vec<_> = (0..4).map(|_| Blocks::default()).collect();
+        for hog in &mut hogs {
+            (1..17_000).for_each(|number| learn(hog, number));
+            assert!(hog.find(1, 1 << 20, 4096).is_some());
+        }
+        let mut honest = Blocks::default();
+        learn(&mut honest, 1);
+        assert!(honest.find(1, 1 << 20, 4096).is_some(), "none was left");
+        let others = crate::smr::Memory::create(4096, Writers::Owner);
+        assert!(others.is_ok(), "{others:?}");
+    }
+
+    #[test]
+    fn what_a_peer_says_of_its_blocks_is_checked() {
+        let (memory, fd) = Block::create(8192, Writers::Owner, PageSize::Ordinary).unwrap();
+        let sound = Place {
+            len: memory.len() as u64,
+            ..place(7, 0x7000_0000)
+        };
+        let mut blocks = Blocks::default();
+        for wrong in [
+            Place { block: 0, ..sound },
+            Place { len: 4096, ..sound },
+            Place { len: 0, ..sound },
+            Place {
+                base: u64::MAX - 1,
+                ..sound
+            },
+        ] {
+            let refused = blocks.learn(wrong, fd.try_clone().unwrap()).unwrap_err();
+            assert_eq!(refused.errno(), Errno::Proto, "{wrong:?}");
+        }
+        let unmappable = Place {
+            writable: true,
+            ..sound
+        };
+        blocks.learn(unmappable, fd.try_clone().unwrap()).unwrap();
+        assert!(blocks.find(7, sound.base, 1).is_none());
+        blocks.learn(sound, fd.try_clone().unwrap()).unwrap();
+        blocks.learn(sound, fd).unwrap();
+        assert_eq!(blocks.find(7, sound.base + 8190, 2).unwrap().1, 8190);
+        assert!(blocks.find(7, sound.base + 8190, 3).is_none());
+        assert!(blocks.find(7, sound.base - 1, 1).is_none());
+        assert!(blocks.find(8, sound.base, 1).is_none());
+        blocks.release(7);
+        assert!(blocks.find(7, sound.base, 1).is_none());
+    }
+}

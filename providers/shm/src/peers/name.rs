@@ -1,0 +1,216 @@
+//! Endpoint names: what peers find each other by.
+//!
+//! The default is `pid:domain_idx:endpoint_idx`. An address may be written plain or behind
+//! `fi_shm://` or `fi_ns://`; the scheme is not part of the name.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+
+use selvedge::{Address, Errno, Error};
+
+use crate::smr::layout::NAME_MAX;
+
+/// The scheme that this provider prints.
+const SCHEME: &str = "fi_shm://";
+
+/// Between the name of a scalable endpoint and the number of a context.
+const CONTEXT: char = '#';
+
+/// Bytes of the longest address, with the zero behind it.
+pub(crate) const ADDRESS_MAX: usize = SCHEME.len() + NAME_MAX + 1;
+
+/// The name of an endpoint, without a scheme.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name(Box<str>);
+
+impl Name {
+    /// The name of an endpoint that is opened with this address as its own; `default` is what it is
+    /// called if the address leaves that open.
+    ///
+    /// # Errors
+    /// As [`Self::plain`].
+    pub(crate) fn of_source(
+        address: &Address,
+        default: impl FnOnce() -> Self,
+    ) -> Result<Self, Error> {
+        let name = Self::try_from(address)?;
+        match name.node() {
+            Some(node) => Self::plain(&format!("{node}{}", default())),
+            None => Ok(name),
+        }
+    }
+
+    /// What a name begins with that is to be completed for each endpoint.
+    fn node(&self) -> Option<&str> {
+        let node = self.0.strip_suffix(ANY)?;
+        (node.is_empty() || node.ends_with(':')).then_some(node)
+    }
+
+    /// The default name of an endpoint of this process.
+    pub(crate) fn of_endpoint(domain: u32, endpoint: u32) -> Self {
+        Self(format!("{}:{domain}:{endpoint}", std::process::id()).into())
+    }
+
+    /// A name like this one that no other process can have taken.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when the name gets too long by that.
+    pub(crate) fn unguessable(&self) -> Result<Self, Error> {
+        Self::plain(&format!("{self}-{:016x}", random()))
+    }
+
+    /// Reads a plain name, as it stands in a hello.
+    pub(crate) fn plain(text: &str) -> Result<Self, Error> {
+        let printable = text.bytes().all(|b| b.is_ascii_graphic());
+        if text.is_empty() || text.len() > NAME_MAX || !printable || text.contains("://") {
+            let what = format!(
+                "shm address {text:?}: a name has 1 to {NAME_MAX} printable ASCII characters \
+                 behind an optional fi_shm:// or fi_ns://"
+            );
+            return Err(Error::new(Errno::Inval, what));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The name of a context of the scalable endpoint with this name. The first has the same.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] when the name gets too long by the number.
+    pub(crate) fn of_context(&self, context: usize) -> Result<Self, Error> {
+        match context {
+            0 => Ok(self.clone()),
+            context => Self::plain(&format!("{self}{CONTEXT}{context}")),
+        }
+    }
+
+    /// The scalable endpoint of which this could be the name of a context, and which context.
+    pub(crate) fn as_context(&self) -> Option<(Self, usize)> {
+        let (whole, number) = self.0.rsplit_once(CONTEXT)?;
+        let whole = Self::plain(whole).ok()?;
+        let context = number.parse().ok()?;
+        (whole.of_context(context).ok()? == *self).then_some((whole, context))
+    }
+
+    /// The name without a scheme.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The address that others insert.
+    pub(crate) fn to_address(&self) -> Address {
+        Address::Str(format!("{SCHEME}{self}"))
+    }
+}
+
+/// Ends the address of a local endpoint that is to have a name of its own: discovery knows no more of
+/// it than its node, and several endpoints may be opened with what it says.
+const ANY: &str = "*";
+
+/// Whether the address of a local endpoint leaves its name open.
+pub(crate) fn leaves_open(address: &Address) -> bool {
+    Name::try_from(address).is_ok_and(|name| name.node().is_some())
+}
+
+/// The address of a local endpoint that a node and a service name. Where no service was named, every
+/// endpoint gets a name of its own.
+pub(crate) fn source_address(node: Option<&str>, service: Option<&str>) -> Address {
+    let node_alone = node.filter(|node| service.is_none() && !node.contains("://"));
+    let any = || Address::Str(format!("{SCHEME}{ANY}"));
+    match node_alone {
+        Some(node) => Address::Str(format!("{SCHEME}{node}:{ANY}")),
+        None => service_address(node, service).unwrap_or_else(any),
+    }
+}
+
+/// The address that a node and a service name: one alone is a name, both are `node:service`.
+pub(crate) fn service_address(node: Option<&str>, service: Option<&str>) -> Option<Address> {
+    let named = match (node, service) {
+        (None, None) => return None,
+        (Some(name), None) | (None, Some(name)) => name.to_owned(),
+        (Some(node), Some(service)) => format!("{node}:{service}"),
+    };
+    Some(Address::Str(match named.contains("://") {
+        true => named,
+        false => format!("{SCHEME}{named}"),
+    }))
+}
+
+impl TryFrom<&Address> for Name {
+    type Error = Error;
+
+    fn try_from(address: &Address) -> Result<Self, Error> {
+        let Some(text) = address.as_str() else {
+            let what = format!("address {address} is no string address (FI_ADDR_STR)");
+            return Err(Error::new(Errno::Inval, what));
+        };
+        let text = text.strip_suffix('\0').unwrap_or(text);
+        let plain = text
+            .strip_prefix(SCHEME)
+            .or_else(|| text.strip_prefix("fi_ns://"));
+        Self::plain(plain.unwrap_or(text))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A random number: the standard library seeds its hashers from the system.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Result<Name, Error> {
+        Name::try_from(&Address::Str(text.into()))
+    }
+
+    #[test]
+    fn schemes_are_not_part_of_the_name() {
+        for text in ["fi_shm://7:0:1", "fi_ns://7:0:1", "7:0:1", "7:0:1\0"] {
+            assert_eq!(name(text).unwrap().as_str(), "7:0:1");
+        }
+        assert_eq!(
+            name("7:0:1").unwrap().to_address().to_string(),
+            "fi_shm://7:0:1"
+        );
+    }
+
+    #[test]
+    fn contexts_have_names_that_say_whose_they_are() {
+        let whole = name("7:0:1").unwrap();
+        assert_eq!(whole.of_context(0).unwrap(), whole);
+        assert_eq!(whole.as_context(), None);
+        let third = whole.of_context(3).unwrap();
+        assert_eq!(third.as_str(), "7:0:1#3");
+        assert_eq!(third.as_context(), Some((whole, 3)));
+        for no_context in ["7:0:1#", "7#0", "7#03", "7#+3", "#3", "7#3x"] {
+            assert_eq!(name(no_context).unwrap().as_context(), None, "{no_context}");
+        }
+        let longest = name(&"x".repeat(NAME_MAX)).unwrap();
+        assert!(longest.of_context(1).is_err());
+    }
+
+    #[test]
+    fn malformed_addresses_are_refused_by_value() {
+        for text in [
+            "",
+            "fi_shm://",
+            "a b",
+            "fi_tcp://x",
+            "a\0b",
+            "\u{fc}",
+            &"x".repeat(89),
+        ] {
+            let error = name(text).unwrap_err();
+            assert_eq!(error.errno(), Errno::Inval);
+        }
+        let error = name("a b").unwrap_err().to_string();
+        assert!(error.contains("\"a b\""), "{error}");
+    }
+}

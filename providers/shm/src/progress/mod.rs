@@ -1,0 +1,349 @@
+//! Progress: polls the queues of peers, moves large messages, and now and then polls the sockets; and
+//! whether a thread may park meanwhile.
+
+pub(crate) mod parking;
+pub(crate) mod schedule;
+
+use std::time::{Duration, Instant};
+
+use selvedge_kit::cq::Sink;
+use selvedge_kit::wait::Rest;
+
+use crate::connect::Connector;
+use crate::connect::rendezvous::PACKETS;
+use crate::endpoint::state::State;
+use crate::matching::arrivals::move_transfers;
+use crate::peers::telemetry;
+use crate::rma::initiate::go_on;
+use crate::transfers::cmd::Nonsense;
+
+/// Empty polls between two looks at the clock.
+const IDLE_TICKS: usize = 16;
+/// Messages between two looks at the clock.
+const BUSY_TICKS: usize = 512;
+/// Between two polls of the sockets and of the queues of unpolled peers, when there is nothing else
+/// to do.
+const IDLE_INTERVAL: Duration = Duration::from_micros(20);
+/// The same under load.
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
+/// Peers that have rung whose commands are taken in one poll, and commands of each: those that wait
+/// and those that are polled have their turn soon, however many ring.
+const RUNG: usize = 64;
+const RUNG_BUDGET: usize = 16;
+/// How long a thread may park when something might move without a wake-up.
+const PARK_TIMEOUT: Duration = Duration::from_millis(1);
+/// Messages that are taken from a peer in the last poll before a thread parks.
+const LAST_BUDGET: usize = 64;
+
+/// Moves what can move; takes about `budget` messages at most. Says how much there was.
+#[inline]
+pub(crate) fn progress(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
+    let mut done = match state.schedule.polled[..] {
+        [only] => poll_only(state, only as usize, budget, sink),
+        _ => poll_all(state, budget, sink),
+    };
+    if !state.schedule.active.is_empty() {
+        done += serve_active(state);
+    }
+    look_around(state, done);
+    if state.schedule.parking.is_unbounded() {
+        bound_parked(state);
+    }
+    done
+}
+
+/// Takes commands of the only polled peer.
+#[inline(always)]
+fn poll_only(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+    let Some(inbox) = &state.peers[index].inbox else {
+        return 0;
+    };
+    let looks = match state.schedule.active.is_empty() {
+        true => state.schedule.looks,
+        false => 1,
+    };
+    for _ in 0..looks {
+        if inbox.rx.peek().is_some() {
+            return take_some(state, index, budget, sink);
+        }
+        inbox.expect_payload();
+        state.schedule.pause.rest();
+    }
+    0
+}
+
+/// Takes commands of a peer that has sent some. Apart, so that a poll that finds nothing has less to
+/// save.
+#[inline(never)]
+fn take_some(state: &mut State, index: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+    let (mut arrivals, peers) = state.arrivals();
+    arrivals.take_some(&mut peers[index], budget, sink)
+}
+
+/// Takes commands of the polled peers.
+#[inline(never)]
+fn poll_all(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
+    for _ in 0..state.schedule.looks {
+        let done = poll_polled(state, budget, sink);
+        if done > 0 || !state.schedule.active.is_empty() {
+            return done;
+        }
+        state.schedule.pause.rest();
+    }
+    0
+}
+
+/// Takes commands of the polled peers, up to the budget.
+#[inline(always)]
+fn poll_polled(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
+    let (mut arrivals, peers) = state.arrivals();
+    let mut done = 0;
+    for place in 0..arrivals.schedule.polled.len() {
+        let index = arrivals.schedule.polled[place] as usize;
+        done += arrivals.poll(&mut peers[index], budget - done, sink);
+        if done >= budget {
+            arrivals.schedule.yield_turn(place);
+            break;
+        }
+    }
+    done
+}
+
+/// Takes commands of one peer, outside of a read of a queue.
+fn poll(state: &mut State, index: usize, budget: usize) -> usize {
+    let (mut arrivals, peers) = state.arrivals();
+    arrivals.poll(&mut peers[index], budget, &mut Sink::none())
+}
+
+/// Looks after the peers with transfers under way, and cuts off those that break the protocol.
+#[cold]
+fn serve_active(state: &mut State) -> usize {
+    let mut done = 0;
+    let mut place = 0;
+    while let Some(&index) = state.schedule.active.get(place) {
+        let index = index as usize;
+        done += serve(state, index);
+        let peer = &mut state.peers[index];
+        if peer.has_transfers() {
+            place += 1;
+        } else {
+            peer.is_active = false;
+            state.schedule.active.swap_remove(place);
+        }
+    }
+    done
+}
+
+fn serve(state: &mut State, index: usize) -> usize {
+    let mut at = state.connector();
+    let peer = &mut at.peers[index];
+    if let Some(Nonsense(what)) = peer.fault.take() {
+        at.quarantine(index, what);
+        return 0;
+    }
+    listen_for_news(&mut at, index);
+    go_on(&mut at, index);
+    match move_transfers(&mut at.peers[index], at.setup) {
+        Ok(moved) => moved,
+        Err(Nonsense(what)) => {
+            at.quarantine(index, what);
+            0
+        }
+    }
+}
+
+/// Hears what a peer has said before something began to wait for it, a few packets at a time.
+fn listen_for_news(at: &mut Connector<'_>, index: usize) {
+    let ahead = std::mem::take(&mut at.peers[index].news_ahead);
+    if ahead > 0 && !at.listen_some(index) {
+        at.peers[index].news_ahead = ahead.saturating_sub(PACKETS);
+    }
+}
+
+/// Does what is due besides polling, which is nothing most of the time.
+#[inline]
+fn look_around(state: &mut State, done: usize) {
+    state.schedule.ticks += done.max(1);
+    let (limit, interval) = match done {
+        0 => (IDLE_TICKS, IDLE_INTERVAL),
+        _ => (BUSY_TICKS, BUSY_INTERVAL),
+    };
+    if state.schedule.ticks >= limit {
+        state.schedule.ticks = 0;
+        look_at_clock(state, interval);
+    }
+}
+
+#[cold]
+fn look_at_clock(state: &mut State, interval: Duration) {
+    let interval = match disarm(state) {
+        true => Duration::ZERO,
+        false => interval,
+    };
+    answer_bells(state);
+    let now = Instant::now();
+    // New connections and ends of peers take long: the connected peers have their turn for as
+    // long, unless the thread was kept from running meanwhile.
+    let interval = interval.max(state.schedule.control_time.min(BUSY_INTERVAL));
+    if now.duration_since(state.schedule.last_control) >= interval {
+        let (ep, schedule) = (&state.setup.ep, &mut state.schedule);
+        schedule.sweep(&mut state.peers, ep);
+        poll_sockets(state, now);
+        telemetry::show(&state.setup, &state.peers, &state.matching, now);
+        let schedule = &mut state.schedule;
+        schedule.last_control = Instant::now();
+        schedule.control_time = schedule.last_control.duration_since(now);
+    }
+}
+
+/// Polls the sockets, and connects to inserted addresses where that is wanted.
+fn poll_sockets(state: &mut State, now: Instant) {
+    let mut at = state.connector();
+    at.poll_sockets(now);
+    if at.setup.config.eager_exchange {
+        at.exchange_addresses(now);
+    }
+}
+
+/// Takes commands of peers that have rung, which are polled from now on. Those that have more wait
+/// behind the others. Says how many commands there were.
+pub(crate) fn answer_bells(state: &mut State) -> usize {
+    let State {
+        peers,
+        schedule,
+        control,
+        ..
+    } = state;
+    schedule.collect_rings(peers, &control.doorbell);
+    let mut done = 0;
+    for _ in 0..RUNG.min(state.schedule.rung.len()) {
+        let Some(index) = state.schedule.rung.pop_front() else {
+            break;
+        };
+        let index = index as usize;
+        state.peers[index].has_rung = false;
+        start_polling(state, index);
+        done += poll(state, index, RUNG_BUDGET);
+        state.schedule.requeue(&mut state.peers[index]);
+    }
+    done
+}
+
+fn start_polling(state: &mut State, index: usize) {
+    let (schedule, peers) = (&mut state.schedule, &mut state.peers);
+    schedule.start_polling(peers, index, &state.setup.ep);
+}
+
+/// A thread makes progress that does not park: no peer needs to wake the endpoint. Whether peers were
+/// to.
+fn disarm(state: &mut State) -> bool {
+    let (schedule, ep) = (&mut state.schedule, &state.setup.ep);
+    let polled = &schedule.polled;
+    schedule.parking.disarm(&mut state.peers, polled, ep)
+}
+
+/// Whether the thread that asks may park.
+#[inline(never)]
+pub(crate) fn rest(state: &mut State, seen: &mut u64) -> Rest {
+    // Peers need not wake us as long as another thread polls: it would disarm them at once.
+    if state.schedule.parking.has_polled_since(seen) {
+        return Rest::AtMost(PARK_TIMEOUT);
+    }
+    if progress_before_park(state) > 0 {
+        return Rest::Moved;
+    }
+    arm(state);
+    let moved = poll_armed(state) + move_active(state);
+    if moved > 0 || !state.schedule.parking.may_park() {
+        return Rest::Moved;
+    }
+    let now = state.schedule.last_control;
+    telemetry::show_now(&state.setup, &state.peers, &state.matching, now);
+    if needs_a_poll(state) {
+        return Rest::AtMost(PARK_TIMEOUT);
+    }
+    state.schedule.parking.park_unbounded();
+    let patience = state.control.patience();
+    patience.map_or(Rest::UntilWoken, Rest::AtMost)
+}
+
+/// A parked thread was woken, and goes on waiting or leaves.
+#[inline(never)]
+pub(crate) fn woken(state: &mut State) {
+    progress_before_park(state);
+}
+
+/// Wakes threads that are parked without a bound when something may move without a wake-up: the
+/// thread that has found it may not make progress again.
+#[cold]
+#[inline(never)]
+fn bound_parked(state: &mut State) {
+    if needs_a_poll(state) {
+        state.schedule.parking.wake(&state.setup.ep);
+    }
+}
+
+/// Everything that progress does.
+fn progress_before_park(state: &mut State) -> usize {
+    let now = Instant::now();
+    state.schedule.last_control = now;
+    poll_sockets(state, now);
+    let rung = match state.schedule.rung.is_empty() {
+        true => 0,
+        false => answer_bells(state),
+    };
+    rung + poll_polled(state, LAST_BUDGET, &mut Sink::none()) + move_active(state)
+}
+
+fn move_active(state: &mut State) -> usize {
+    match state.schedule.active.is_empty() {
+        true => 0,
+        false => serve_active(state),
+    }
+}
+
+/// Tells every peer to wake the endpoint that does not know it yet.
+fn arm(state: &mut State) {
+    let schedule = &mut state.schedule;
+    schedule.parking.arm(&mut state.peers, &schedule.polled);
+    // A thread that polls only now and then, as one does between two waits, leaves the peers armed:
+    // their wake-ups hold. One that goes on polling disarms them at the clock.
+    schedule.ticks = 0;
+}
+
+/// The last poll of those that were told to wake the endpoint.
+fn poll_armed(state: &mut State) -> usize {
+    let mut moved = poll_polled(state, LAST_BUDGET, &mut Sink::none());
+    for index in state.schedule.parking.take_unsettled() {
+        let index = index as usize;
+        let taken = poll(state, index, LAST_BUDGET);
+        if taken > 0 {
+            start_polling(state, index);
+        }
+        moved += taken;
+        state.schedule.parking.settle(&mut state.peers[index]);
+    }
+    moved
+}
+
+/// Whether something might move without a wake-up.
+fn needs_a_poll(state: &State) -> bool {
+    let State {
+        setup,
+        peers,
+        schedule,
+        control,
+        ..
+    } = state;
+    let is_any = |list: &[u32], what: fn(&crate::peers::peer::Peer) -> bool| {
+        list.iter().any(|&index| what(&peers[index as usize]))
+    };
+    schedule.parking.is_uncertain()
+        || setup.config.eager_exchange
+        || control.is_restless()
+        || !schedule.rung.is_empty()
+        || !schedule.ending.is_empty()
+        || setup.shared.exports.is_behind()
+        || is_any(&schedule.active, |peer| peer.waits_for_room())
+        || is_any(&schedule.polled, |peer| peer.has_commands())
+}

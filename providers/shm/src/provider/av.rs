@@ -1,0 +1,172 @@
+//! The address vector: names by index.
+
+use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
+use selvedge_kit::av::{Peer, Vector, insert_symmetric};
+use selvedge_kit::birth::Birth;
+use selvedge_kit::coll::Members;
+use selvedge_kit::{DomainId, OfDomain};
+
+use crate::peers::name::{Name, service_address};
+
+/// Names of peers. Inserting one makes no contact with it.
+#[derive(Debug)]
+pub(crate) struct Av {
+    birth: Birth,
+    domain: DomainId,
+    table: Vector<Name>,
+}
+
+impl Av {
+    /// # Errors
+    /// As [`Vector::open`].
+    pub(crate) fn open(attr: &av::Attr, domain: &DomainId) -> Result<Self, Error> {
+        Ok(Self {
+            birth: Birth::here(),
+            domain: domain.clone(),
+            table: Vector::open(attr, "shm")?,
+        })
+    }
+
+    /// Changes with every insertion and removal.
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.table.epoch()
+    }
+
+    /// The index of a name, or [`FiAddr::UNSPEC`].
+    pub(crate) fn find(&self, name: &Name) -> FiAddr {
+        self.table.table().find(name).unwrap_or(FiAddr::UNSPEC)
+    }
+
+    /// What completions call a name, or [`FiAddr::UNSPEC`].
+    pub(crate) fn source(&self, name: &Name) -> FiAddr {
+        let source = self.table.source(name);
+        let source = source.or_else(|| {
+            let (whole, context) = name.as_context()?;
+            self.table.context_source(&whole, context)
+        });
+        source.unwrap_or(FiAddr::UNSPEC)
+    }
+
+    /// Every name, in the order of indices.
+    pub(crate) fn names(&self) -> Vec<Name> {
+        self.table
+            .peers()
+            .into_iter()
+            .map(|(_, name)| name)
+            .collect()
+    }
+
+    /// The name behind an index, or that of the context which the index names besides.
+    pub(crate) fn name(&self, addr: FiAddr) -> Option<Name> {
+        let (peer, context) = self.table.table().apart(addr);
+        let name = self.table.lookup(peer)?;
+        match context {
+            0 => Some(name),
+            context => name.of_context(context).ok(),
+        }
+    }
+
+    /// Whether an index names a context other than the first.
+    pub(crate) fn names_context(&self, addr: FiAddr) -> bool {
+        self.table.table().apart(addr).1 != 0
+    }
+}
+
+impl OfDomain for Av {
+    fn domain(&self) -> &DomainId {
+        &self.domain
+    }
+}
+
+impl AddressVector for Av {
+    fn insert(&self, addrs: &[Address], out: &mut [FiAddr]) -> Result<usize> {
+        self.birth.check()?;
+        let out = out.get_mut(..addrs.len()).ok_or(Errno::Inval)?;
+        let mut inserted = 0;
+        for (addr, slot) in addrs.iter().zip(out) {
+            *slot = match Name::try_from(addr) {
+                Ok(name) => {
+                    let index = self.table.insert(name)?;
+                    inserted += 1;
+                    index
+                }
+                Err(error) => {
+                    log::warn!(target: "selvedge::shm::av", "{error}");
+                    FiAddr::NOTAVAIL
+                }
+            };
+        }
+        Ok(inserted)
+    }
+
+    fn insert_service(&self, node: &str, service: &str) -> Result<FiAddr, Error> {
+        let given = |name: &'_ str| (!name.is_empty()).then_some(name.to_owned());
+        let (node, service) = (given(node), given(service));
+        let address = service_address(node.as_deref(), service.as_deref());
+        let address = address.ok_or_else(|| {
+            let what = "neither a node nor a service: one of them has to name the peer";
+            Error::new(Errno::Inval, what)
+        })?;
+        self.insert_one(&address)
+    }
+
+    fn refusal(&self, addr: &Address) -> Error {
+        let refused = Name::try_from(addr).err();
+        refused.unwrap_or_else(|| Error::new(Errno::Inval, format!("address {addr} is refused")))
+    }
+
+    fn insert_symmetric(
+        &self,
+        node: &str,
+        nodes: usize,
+        service: &str,
+        services: usize,
+        out: &mut [FiAddr],
+    ) -> Result<usize, Error> {
+        self.birth.check_for(self)?;
+        let insert = |node: &str, service: &str| self.insert_service(node, service);
+        insert_symmetric((node, nodes), (service, services), out, insert)
+    }
+
+    fn set_user_id(&self, addr: FiAddr, id: FiAddr) -> Result {
+        self.birth.check()?;
+        self.table.table().set_id(addr, id)
+    }
+
+    fn remove(&self, addrs: &[FiAddr]) -> Result {
+        self.birth.check()?;
+        self.table.remove(addrs)
+    }
+
+    fn lookup(&self, addr: FiAddr) -> Result<Address> {
+        self.birth.check()?;
+        self.table
+            .lookup(addr)
+            .map(|name| name.to_address())
+            .ok_or(Errno::Inval)
+    }
+
+    fn members(&self) -> Result<Vec<FiAddr>> {
+        self.birth.check()?;
+        Ok(self.table.members())
+    }
+}
+
+impl Members for Av {
+    fn member(&self, addr: FiAddr) -> Result<Address> {
+        self.birth.check()?;
+        let name = self.name(addr).ok_or(Errno::Inval)?;
+        Ok(name.to_address())
+    }
+}
+
+impl Peer for Name {
+    fn to_address(&self) -> Address {
+        self.to_address()
+    }
+
+    fn from_address(address: &Address) -> Option<Self> {
+        Self::try_from(address).ok()
+    }
+}

@@ -1,0 +1,260 @@
+//! The provider's run-time parameters, `FI_SHM_*`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use selvedge::param::{Params, Spec};
+use selvedge::{Error, OpFlags};
+use selvedge_kit::complaint;
+use selvedge_kit::wait::SPIN;
+
+use crate::smr::Sizes;
+use crate::transfers::cmd::INLINE_MAX;
+
+/// The most operations that may be said to be outstanding or posted.
+pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
+
+/// Every parameter, with its default and what it does.
+pub(crate) static PARAMS: &[Spec] = &[
+    Spec::size("FI_SHM_TX_SIZE", 1024, "sends that may be outstanding").within(1, LONGEST_QUEUE),
+    Spec::size(
+        "FI_SHM_RX_SIZE",
+        1024,
+        "receives that may be posted, as reported; not a limit",
+    )
+    .within(1, LONGEST_QUEUE),
+    Spec::size(
+        "FI_SHM_CMD_COUNT",
+        256,
+        "commands in the queue to each active peer",
+    )
+    .within(16, 65536),
+    Spec::size(
+        "FI_SHM_INLINE_SIZE",
+        INLINE_MAX,
+        "largest message inside a command, in bytes",
+    )
+    .within(0, INLINE_MAX),
+    Spec::size(
+        "FI_SHM_INJECT_SIZE",
+        4096,
+        "largest message copied through the inject pool",
+    )
+    .within(64, 1 << 20),
+    Spec::size(
+        "FI_SHM_POOL_SIZE",
+        64 << 10,
+        "inject pool for each active peer, in bytes",
+    )
+    .within(4096, 256 << 20),
+    Spec::size(
+        "FI_SHM_SEGMENT_SIZE",
+        16 << 10,
+        "segment of a bounced message, in bytes",
+    )
+    .within(4096, 4 << 20),
+    Spec::size(
+        "FI_SHM_SEGMENT_COUNT",
+        16,
+        "segments on their way to one peer",
+    )
+    .within(2, 128),
+    Spec::choice(
+        "FI_SHM_PROTOCOL",
+        "auto",
+        &["auto", "cma", "bounce"],
+        "how large messages travel: measured per peer, cross-memory attach, or bounce buffers",
+    ),
+    Spec::flag(
+        "FI_SHM_DISABLE_CMA",
+        false,
+        "libfabric's name for FI_SHM_PROTOCOL=bounce",
+    ),
+    Spec::choice(
+        "FI_SHM_WRITE_COMPLETE",
+        "transmit",
+        &["transmit", "delivery"],
+        "when a write completes that asks for nothing more: on its way, or in the target's memory",
+    ),
+    Spec::size(
+        "FI_SHM_UNEXPECTED_SIZE",
+        256 << 20,
+        "bytes of unexpected messages that an endpoint keeps before senders have to wait",
+    ),
+    Spec::time(
+        "FI_SHM_PEER_TIMEOUT",
+        Duration::from_millis(800),
+        "how long a send waits for a peer that has not started",
+    ),
+    Spec::flag(
+        "FI_SHM_EAGER_EXCHANGE",
+        false,
+        "make contact with every address that is inserted, not at the first message to it",
+    ),
+    Spec::text(
+        "FI_SHM_DIR",
+        "",
+        "directory where endpoints meet; without it they need one network namespace",
+    ),
+    Spec::flag(
+        "FI_SHM_REMOTE_COMM",
+        false,
+        "offer FI_REMOTE_COMM, for programs that ask for it and run on this machine alone",
+    ),
+    Spec::size(
+        "FI_SHM_HOT_PEERS",
+        8,
+        "peers whose queues are polled at every turn; others have to ring",
+    )
+    .within(1, 1024),
+    Spec::size(
+        "FI_SHM_PENDING",
+        64,
+        "connections that an endpoint keeps while they have not said who they are",
+    )
+    .within(1, 4096),
+    Spec::time(
+        "FI_SHM_HELLO_TIMEOUT",
+        Duration::from_secs(1),
+        "how long a connection may take to say who it is",
+    ),
+    Spec::size(
+        "FI_SHM_LOG_RATE",
+        complaint::DEFAULT_RATE,
+        "warnings in a second that peers can cause, for the whole process",
+    ),
+    Spec::time(
+        "FI_SHM_SPIN_TIME",
+        SPIN,
+        "how long a thread that waits looks before it sleeps, at most",
+    ),
+];
+
+/// How large messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// What is fastest, measured per peer and size.
+    Auto,
+    /// Cross-memory attach, where the system allows it.
+    Cma,
+    /// Bounce buffers.
+    Bounce,
+}
+
+/// The parameters, read.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) tx_size: usize,
+    pub(crate) rx_size: usize,
+    pub(crate) inline_size: usize,
+    pub(crate) inject_size: usize,
+    pub(crate) region: Sizes,
+    pub(crate) segment_size: usize,
+    pub(crate) segment_count: usize,
+    pub(crate) protocol: Protocol,
+    /// Flags that every write has besides its own.
+    pub(crate) write_level: OpFlags,
+    pub(crate) unexpected_size: usize,
+    pub(crate) peer_timeout: Duration,
+    pub(crate) eager_exchange: bool,
+    /// Where endpoints meet, if not in the abstract namespace.
+    pub(crate) directory: Option<Arc<Path>>,
+    /// Whether programs are told that peers may be elsewhere.
+    pub(crate) remote_comm: bool,
+    pub(crate) hot_peers: usize,
+    pub(crate) strangers: usize,
+    pub(crate) hello_timeout: Duration,
+    pub(crate) spin_time: Duration,
+}
+
+/// Answers that a peer may owe us at once; the region has room for as many.
+pub(crate) const RESP_COUNT: usize = 512;
+
+/// A hundred years: clocks do not count to every time that can be written.
+const LONGEST_WAIT: Duration = Duration::from_hours(100 * 365 * 24);
+
+impl Config {
+    /// Reads the environment.
+    ///
+    /// # Errors
+    /// The first bad value, by name.
+    pub(crate) fn read(params: &Params) -> Result<Self, Error> {
+        let params = params.with(PARAMS);
+        complaint::set_rate(params.size("FI_SHM_LOG_RATE")?);
+        let inject_size = params.size("FI_SHM_INJECT_SIZE")?;
+        // Four payloads of the largest size: one may be lost to the gap at the end.
+        let pool = params.size("FI_SHM_POOL_SIZE")?.max(4 * inject_size);
+        Ok(Self {
+            tx_size: params.size("FI_SHM_TX_SIZE")?,
+            rx_size: params.size("FI_SHM_RX_SIZE")?,
+            inline_size: params.size("FI_SHM_INLINE_SIZE")?,
+            inject_size,
+            region: Sizes {
+                cmd_count: params.size("FI_SHM_CMD_COUNT")?.next_power_of_two(),
+                resp_count: RESP_COUNT,
+                inject_size: pool.next_multiple_of(4096),
+            },
+            segment_size: params.size("FI_SHM_SEGMENT_SIZE")?.next_multiple_of(64),
+            segment_count: params.size("FI_SHM_SEGMENT_COUNT")?,
+            protocol: protocol(&params)?,
+            write_level: match params.text("FI_SHM_WRITE_COMPLETE")?.as_str() {
+                "delivery" => OpFlags::DELIVERY_COMPLETE,
+                _ => OpFlags::empty(),
+            },
+            unexpected_size: params.size("FI_SHM_UNEXPECTED_SIZE")?,
+            peer_timeout: params.time("FI_SHM_PEER_TIMEOUT")?.min(LONGEST_WAIT),
+            eager_exchange: params.flag("FI_SHM_EAGER_EXCHANGE")?,
+            directory: directory(&params)?,
+            remote_comm: params.flag("FI_SHM_REMOTE_COMM")?,
+            hot_peers: params.size("FI_SHM_HOT_PEERS")?,
+            strangers: params.size("FI_SHM_PENDING")?,
+            hello_timeout: params.time("FI_SHM_HELLO_TIMEOUT")?,
+            spin_time: params.time("FI_SHM_SPIN_TIME")?,
+        })
+    }
+}
+
+fn directory(params: &Params) -> Result<Option<Arc<Path>>, Error> {
+    let path = params.text("FI_SHM_DIR")?;
+    Ok((!path.is_empty()).then(|| Path::new(&path).into()))
+}
+
+impl Config {
+    /// Command slots that are kept back for answers, which is also how many of them a peer may be
+    /// asked for at a time: then neither waits for the other's queue to have room.
+    pub(crate) fn kept_slots(&self) -> u64 {
+        (self.region.cmd_count as u64 / 8).min(64)
+    }
+}
+
+fn protocol(params: &Params) -> Result<Protocol, Error> {
+    if params.flag("FI_SHM_DISABLE_CMA")? {
+        return Ok(Protocol::Bounce);
+    }
+    Ok(match params.text("FI_SHM_PROTOCOL")?.as_str() {
+        "cma" => Protocol::Cma,
+        "bounce" => Protocol::Bounce,
+        _ => Protocol::Auto,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libfabric_s_switch_turns_cross_memory_attach_off() -> Result<(), Error> {
+        let table = [
+            ("FI_SHM_DISABLE_CMA", "1", Protocol::Bounce),
+            ("FI_SHM_DISABLE_CMA", "0", Protocol::Auto),
+            ("FI_SHM_PROTOCOL", "CMA", Protocol::Cma),
+            ("FI_SHM_PROTOCOL", "bounce", Protocol::Bounce),
+        ];
+        for (name, value, protocol) in table {
+            let config = Config::read(&[(name, value)].into_iter().collect())?;
+            assert_eq!(config.protocol, protocol, "{name}={value}");
+        }
+        Ok(())
+    }
+}

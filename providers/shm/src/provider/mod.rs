@@ -1,0 +1,202 @@
+//! The provider: what discovery asks, and what it answers.
+
+pub(crate) mod av;
+pub(crate) mod config;
+pub(crate) mod domain;
+pub(crate) mod reach;
+pub(crate) mod setup;
+pub(crate) mod shared;
+
+use std::sync::Arc;
+
+use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
+use selvedge::{
+    AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, OtherName, Provider,
+    Query, Result, param,
+};
+use selvedge_kit::auth::KEY_MAX;
+use selvedge_kit::offer_progress;
+use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::sep::CONTEXTS_MAX;
+use selvedge_kit::{attr, coll};
+
+use crate::memory::mr::MR_IOV_LIMIT;
+use crate::peers::name::{service_address, source_address};
+use crate::provider::config::{Config, LONGEST_QUEUE, PARAMS};
+use crate::provider::domain::Fabric;
+use crate::smr::keys::{FIRST_ROWS, MAX_CHUNKS, rows_of};
+use crate::transfers::cmd::IOV_LIMIT;
+
+/// The shm provider, for a [`selvedge::Registry`].
+#[derive(Clone, Copy, Debug)]
+pub struct Shm;
+
+impl Provider for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn version(&self) -> Version {
+        Version::API
+    }
+
+    fn other_names(&self) -> &'static [OtherName] {
+        &[OtherName::Instead("shm;ofi_rxm")]
+    }
+
+    fn params(&self) -> &'static [param::Spec] {
+        PARAMS
+    }
+
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+        let config = Config::read(query.params)?;
+        let (src, dest) = addresses(query);
+        let offers = [EpType::Rdm, EpType::Dgram].map(|ep_type| {
+            let mut info = info(ep_type, &config);
+            info.src_addr = src.clone();
+            info.dest_addr = dest.clone();
+            offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
+            attr::grow_queues(&mut info, query, LONGEST_QUEUE);
+            if ep_type == EpType::Rdm {
+                coll::offer(&mut info);
+            }
+            let offer = attr::check(&info, query).map(coll::offered);
+            if ep_type == EpType::Rdm && offer.is_err() {
+                reach::warn_if_refused_for_it(info, query);
+            }
+            offer
+        });
+        Ok(offers.into())
+    }
+
+    fn fabric(&self, info: &Info) -> Result<Arc<dyn selvedge::Fabric>, Error> {
+        Ok(Arc::new(Fabric::open(info)))
+    }
+}
+
+/// The addresses that `node` and `service` name.
+fn addresses(query: &Query<'_>) -> (Option<Address>, Option<Address>) {
+    let (node, service) = (query.node, query.service);
+    let (src, dest) = match query.flags.contains(InfoFlags::SOURCE) {
+        true => (source_address(node, service), None),
+        false => (source_address(None, None), service_address(node, service)),
+    };
+    (Some(src), dest)
+}
+
+/// Atomics of one endpoint to another are carried out in the order of their posts.
+const ATOMIC_ORDER: MsgOrder = MsgOrder::ATOMIC_RAR
+    .union(MsgOrder::ATOMIC_RAW)
+    .union(MsgOrder::ATOMIC_WAR)
+    .union(MsgOrder::ATOMIC_WAW);
+
+/// What address vectors can do.
+const VECTOR: Caps = Caps::AV_USER_ID.union(Caps::SHARED_AV);
+
+/// All that the provider can do with this type of endpoint.
+fn info(ep_type: EpType, config: &Config) -> Info {
+    let tx_caps = Caps::MSG
+        | Caps::TAGGED
+        | Caps::RMA
+        | Caps::SEND
+        | Caps::FENCE
+        | Caps::ATOMIC
+        | Caps::READ
+        | Caps::WRITE
+        | Caps::TRIGGER
+        | Caps::NAMED_RX_CTX;
+    let rx_caps = Caps::MSG
+        | Caps::TAGGED
+        | Caps::RMA
+        | Caps::RECV
+        | Caps::ATOMIC
+        | Caps::REMOTE_READ
+        | Caps::REMOTE_WRITE
+        | Caps::RMA_EVENT
+        | Caps::TRIGGER
+        | Caps::SOURCE
+        | Caps::SOURCE_ERR
+        | Caps::DIRECTED_RECV
+        | Caps::TAGGED_DIRECTED_RECV
+        | Caps::EXACT_DIRECTED_RECV
+        | Caps::MULTI_RECV
+        | Caps::TAGGED_MULTI_RECV;
+    let reach = reach::caps(config);
+    let mut info = Info::default();
+    info.caps = tx_caps | rx_caps | reach | VECTOR;
+    info.addr_format = AddrFormat::Str;
+
+    info.tx_attr.caps = tx_caps;
+    info.tx_attr.op_flags = crate::endpoint::msg::TX_DEFAULTS;
+    info.tx_attr.msg_order = MsgOrder::SAS | ATOMIC_ORDER;
+    info.tx_attr.inject_size = config.inject_size;
+    info.tx_attr.size = config.tx_size;
+    info.tx_attr.iov_limit = IOV_LIMIT;
+    info.tx_attr.rma_iov_limit = RMA_IOV_LIMIT;
+
+    info.rx_attr.caps = rx_caps;
+    info.rx_attr.op_flags = crate::endpoint::msg::RX_DEFAULTS;
+    info.rx_attr.msg_order = MsgOrder::SAS | ATOMIC_ORDER;
+    info.rx_attr.size = config.rx_size;
+    info.rx_attr.iov_limit = IOV_LIMIT;
+
+    info.ep_attr.ep_type = ep_type;
+    info.ep_attr.protocol = Protocol::Shm;
+    info.ep_attr.protocol_version = crate::smr::layout::VERSION;
+    info.ep_attr.max_msg_size = isize::MAX as usize;
+    // How long a key may be; the answer has the one that was asked for.
+    info.ep_attr.auth_key = vec![0; KEY_MAX];
+    info.ep_attr.tx_ctx_cnt = 1;
+    info.ep_attr.rx_ctx_cnt = 1;
+
+    let domain = &mut info.domain_attr;
+    domain.name = "shm".into();
+    domain.auth_key = vec![0; KEY_MAX];
+    domain.threading = Threading::Safe;
+    domain.control_progress = Progress::Manual;
+    domain.data_progress = Progress::Manual;
+    domain.resource_mgmt = ResourceMgmt::Enabled;
+    domain.mr_mode = MrMode::BASIC | MrMode::SCALABLE;
+    domain.mr_key_size = 8;
+    domain.mr_iov_limit = MR_IOV_LIMIT;
+    domain.mr_cnt = rows_of(MAX_CHUNKS) - FIRST_ROWS;
+    domain.cq_data_size = 8;
+    domain.max_err_data = crate::peers::name::ADDRESS_MAX;
+    domain.cq_cnt = 1 << 16;
+    domain.cntr_cnt = 1 << 16;
+    domain.max_cntr_value = u64::MAX;
+    domain.max_err_cntr_value = u64::MAX;
+    domain.ep_cnt = 1 << 16;
+    domain.tx_ctx_cnt = 1 << 16;
+    domain.rx_ctx_cnt = 1 << 16;
+    domain.max_ep_tx_ctx = CONTEXTS_MAX;
+    domain.max_ep_rx_ctx = CONTEXTS_MAX;
+    domain.max_ep_stx_ctx = 1 << 16;
+    domain.max_ep_srx_ctx = 1 << 16;
+    domain.caps = reach | VECTOR;
+
+    info.fabric_attr.name = "shm".into();
+    info.fabric_attr.prov_name = "shm".into();
+    info.fabric_attr.prov_version = Version::API;
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use selvedge::{Hints, Registry};
+
+    use super::*;
+
+    fn offers_far_peers(value: &str) -> bool {
+        let params = [("FI_SHM_REMOTE_COMM", value)].into_iter().collect();
+        let registry = Registry::new().with(&crate::PROVIDER).with_params(params);
+        let infos = registry.infos(&Hints::new().caps(Caps::TAGGED | Caps::REMOTE_COMM));
+        infos.is_ok()
+    }
+
+    #[test]
+    fn far_peers_are_offered_on_request_only() {
+        assert!(!offers_far_peers("0"));
+        assert!(offers_far_peers("1"));
+    }
+}

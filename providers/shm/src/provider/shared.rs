@@ -1,0 +1,32 @@
+//! `Shared`: what the endpoints of a domain have in common.
+
+use std::sync::Arc;
+
+use selvedge::MrMode;
+use selvedge_kit::mr::Watchers;
+
+use crate::memory::exports::Exports;
+use crate::memory::keys::Keys;
+use crate::memory::siblings::Siblings;
+use crate::memory::special::Special;
+
+/// What the endpoints of a domain have in common. It has locks of its own, which hold whatever was
+/// promised about threads.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) exports: Exports,
+    pub(crate) special: Special,
+    pub(crate) keys: Keys,
+    pub(crate) siblings: Siblings,
+}
+
+impl Shared {
+    pub(crate) fn new(mode: MrMode, watchers: &Arc<Watchers>) -> Self {
+        Self {
+            exports: Exports::default(),
+            special: Special::default(),
+            keys: Keys::new(mode, watchers),
+            siblings: Siblings::default(),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Inject: the message is in the inject pool, its place in the command.
+
+use selvedge::{Errno, Result};
+use selvedge_kit::copy::{RxBuf, TxBuf};
+
+use super::{MAX_OPS, Sent};
+use crate::peers::ops::Op;
+use crate::peers::outbox::Inbox;
+use crate::peers::peer::Peer;
+use crate::smr::bytes::Bytes;
+use crate::smr::inject_pool::Walk;
+use crate::transfers::cmd::{Header, Nonsense};
+
+/// Copies the message into the pool and says where. With `op`, the peer confirms that it was
+/// received.
+#[inline(always)]
+pub(crate) fn send(peer: &mut Peer, header: &Header, buf: &TxBuf, op: Option<Op>) -> Result<Sent> {
+    let len = buf.len();
+    if op.is_some() && peer.outstanding() >= MAX_OPS {
+        return Err(Errno::Again);
+    }
+    let mut at = peer.reserve(len)?;
+    let offset = at;
+    for piece in buf.pieces(0, len) {
+        peer.outbox().store(at, piece);
+        at += piece.len();
+    }
+    let sent = if op.is_some() {
+        Sent::Later
+    } else {
+        Sent::Done
+    };
+    let ack = op.map(|op| peer.outbox().ops.insert(op));
+    header.commit_inject(peer.slot(), offset, len, ack);
+    peer.outbox().look_ahead_in_pool();
+    Ok(sent)
+}
+
+/// The path through a peer's pool, and what lies along it.
+#[derive(Debug)]
+pub(crate) struct Passage<'a> {
+    walk: &'a mut Walk,
+    bytes: &'a Bytes,
+}
+
+impl<'a> Passage<'a> {
+    pub(crate) fn new(walk: &'a mut Walk, bytes: &'a Bytes) -> Self {
+        Self { walk, bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> &'a Bytes {
+        self.bytes
+    }
+
+    /// Checks that a payload of `len` bytes lies where the path leads, and passes it.
+    #[inline]
+    pub(crate) fn pass(&mut self, offset: u64, len: usize) -> Result<usize, Nonsense> {
+        match self.walk.pass(len) {
+            _ if len == 0 => Ok(0),
+            Some(at) if at as u64 == offset => Ok(at),
+            _ => Err(Nonsense("payload outside its place in the inject pool")),
+        }
+    }
+}
+
+/// Checks that a payload of `len` bytes lies where the path through the pool leads, and passes it.
+#[inline]
+pub(crate) fn locate(inbox: &mut Inbox, offset: u64, len: usize) -> Result<usize, Nonsense> {
+    Passage::new(&mut inbox.walk, &inbox.pool).pass(offset, len)
+}
+
+/// Copies a payload to where it belongs. Says how many bytes fitted.
+#[inline]
+pub(crate) fn receive(inbox: &Inbox, at: usize, len: usize, buf: &mut RxBuf) -> usize {
+    let mut done = 0;
+    for piece in buf.pieces(0, len) {
+        inbox.pool.copy_out(at + done, piece);
+        done += piece.len();
+    }
+    done
+}
+
+/// The payload of a message that has to wait.
+pub(crate) fn keep(inbox: &Inbox, at: usize, len: usize) -> Box<[u8]> {
+    let mut bytes = Box::new_uninit_slice(len);
+    inbox.pool.copy_out(at, &mut bytes);
+    assume_filled(bytes)
+}
+
+#[expect(unsafe_code, reason = "the bytes were just filled")]
+fn assume_filled(bytes: Box<[std::mem::MaybeUninit<u8>]>) -> Box<[u8]> {
+    // SAFETY: `copy_out` fills the whole slice or panics.
+    unsafe { bytes.assume_init() }
+}

@@ -1,0 +1,401 @@
+//! Sar, segmentation and reassembly: both sides copy at the same time, through bounce segments.
+//!
+//! The sender fills segments ([`fill`]) when the receiver asks for them; the first few unasked, if
+//! the last message of this size went this way. The receiver copies each out and gives it back
+//! ([`absorb`]). Segments of several messages may be on their way at once.
+
+use selvedge::{CompletionFlags, Errno, FiAddr};
+use selvedge_kit::Ep;
+use selvedge_kit::complaint::complain;
+use selvedge_kit::sight::Way as Counted;
+
+use super::incoming::Stage;
+use super::transfer::{end, finish};
+use super::{MAX_OPS, status};
+use crate::connect::packet::{encode_abort, encode_bounce};
+use crate::connect::rendezvous::ContactError;
+use crate::peers::ops::{Op, OpBody};
+use crate::peers::outbox::Outbox;
+use crate::peers::peer::Peer;
+use crate::provider::config::Config;
+use crate::smr::bounce::{BounceSender, Filled, Shape};
+use crate::smr::keys::Denied;
+use crate::smr::resp_queue::Resp;
+use crate::transfers::choice::{Choice, Way};
+use crate::transfers::cmd::Nonsense;
+
+/// Segments that are taken from one peer before others have their turn.
+const BATCH: usize = 8;
+/// Aborts that wait for room in a peer's socket: one for each message and each read that it can be
+/// waiting for.
+const MAX_ABORTS: usize = 2 * MAX_OPS;
+
+/// How many segments to fill unasked for a message of `len` bytes: none unless the last message of
+/// its size was bounced, and never more than half of what is free.
+pub(crate) fn eager_segments(peer: &Peer, config: &Config, len: usize) -> u32 {
+    let Some(out) = &peer.out else { return 0 };
+    let Some(bounce) = &out.bounce else { return 0 };
+    if out.bounced >> Choice::class(len) & 1 == 0 {
+        return 0;
+    }
+    let wanted = len.div_ceil(config.segment_size);
+    wanted.min(bounce.free() / 2) as u32
+}
+
+/// Fills the next segment of an operation, if there are bytes left and a segment is free. Says
+/// whether it did.
+///
+/// # Errors
+/// Why memory of ours that the peer asked for may not be read any more.
+pub(crate) fn fill(out: &mut Outbox, msg_id: u32) -> Result<bool, Denied> {
+    let (Some(bounce), Some(op)) = (&mut out.bounce, out.ops.get_mut(msg_id)) else {
+        return Ok(false);
+    };
+    let storing = &mut out.storing;
+    let total = op.report.len;
+    let took = match &mut op.body {
+        OpBody::Offered { buf, filled, .. } if *filled < total => {
+            let from = *filled;
+            let took = bounce.fill(msg_id, total - from, |segments, mut at, len| {
+                for piece in buf.pieces(from, len) {
+                    storing.copy_in(segments, at, piece);
+                    at += piece.len();
+                }
+            });
+            *filled += took;
+            took
+        }
+        OpBody::Reply { memory, filled } if *filled < total => {
+            let took = memory.fill(bounce, msg_id, *filled, total)?;
+            *filled += took;
+            took
+        }
+        _ => 0,
+    };
+    Ok(took > 0)
+}
+
+/// The peer wants the message in segments.
+fn grant(peer: &mut Peer, config: &Config, msg_id: u32) -> Result<(), Errno> {
+    let op = peer.out.as_mut().and_then(|out| out.ops.get_mut(msg_id));
+    if !op.is_some_and(|op| matches!(op.body, OpBody::Offered { granted: false, .. })) {
+        return Err(Errno::Proto);
+    }
+    ensure_bounce(peer, config)?;
+    let out = peer.outbox();
+    if let Some(op) = out.ops.get_mut(msg_id)
+        && let OpBody::Offered { granted, .. } = &mut op.body
+    {
+        *granted = true;
+        out.bounced |= 1 << Choice::class(op.report.len);
+        out.streams.push_back(msg_id);
+    }
+    Ok(())
+}
+
+/// Tells the peer that the segments it asked for will not come.
+fn abort(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
+    complain(
+        "selvedge::shm::ep_data",
+        format_args!(
+            "no bounce memory for {}: {errno}; a message to it has failed",
+            peer.name
+        ),
+    );
+    withdraw(peer, msg_id, errno)
+}
+
+/// Takes back what is on its way in segments. The peer hears of it as soon as its socket has room.
+///
+/// # Errors
+/// When more waits to be said than the peer can be waiting for: it asks again and does not listen.
+fn withdraw(peer: &mut Peer, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
+    if peer.aborts.len() >= MAX_ABORTS {
+        return Err(Nonsense("it asks on and does not hear the answers"));
+    }
+    peer.aborts.push_back((msg_id, errno));
+    send_aborts(peer);
+    Ok(())
+}
+
+/// Says what has waited for room in the peer's socket. Says how many packets that were.
+pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
+    let mut sent = 0;
+    let Some(link) = peer.links.first() else {
+        return 0;
+    };
+    while let Some(&(msg_id, errno)) = peer.aborts.front() {
+        match link.send(&encode_abort(msg_id, errno), &[]) {
+            Ok(()) => sent += 1,
+            // There is no room, or the peer is gone, which will be noticed.
+            Err(ContactError::NotYet(_) | ContactError::Busy(_)) => return sent,
+            Err(ContactError::Failed(error)) => {
+                complain("selvedge::shm::ep_data", format_args!("{error}"));
+            }
+        }
+        peer.aborts.pop_front();
+    }
+    sent
+}
+
+pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
+    let out = peer.out.as_mut().ok_or(Errno::NotConn)?;
+    if out.bounce.is_some() {
+        return Ok(());
+    }
+    let shape = Shape {
+        count: config.segment_count,
+        size: config.segment_size,
+    };
+    let bounce = BounceSender::create(shape)?;
+    let link = peer.links.first().ok_or(Errno::NotConn)?;
+    let packet = encode_bounce(shape.count as u32, shape.size as u32);
+    link.send(&packet, &[bounce.memory().fd()])?;
+    out.bounce = Some(bounce);
+    Ok(())
+}
+
+/// Fills segments for the operations that were granted, one each in turn, while there are free
+/// ones. Says whether it filled any.
+///
+/// # Errors
+/// As [`withdraw`].
+pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
+    let Some(out) = &mut peer.out else {
+        return Ok(false);
+    };
+    let mut moved = false;
+    while let Some(msg_id) = out.streams.pop_front() {
+        let filled = match fill(out, msg_id) {
+            Ok(filled) => filled,
+            Err(denied) => {
+                out.ops.remove(msg_id);
+                withdraw(peer, msg_id, denied.errno())?;
+                return Ok(true);
+            }
+        };
+        moved |= filled;
+        if !out.is_filled(msg_id) {
+            out.streams.push_front(msg_id);
+            if !filled {
+                break;
+            }
+            out.streams.rotate_left(1);
+        }
+    }
+    if moved {
+        peer.wake();
+    }
+    Ok(moved)
+}
+
+/// Takes the peer's answers. Says how many there were.
+///
+/// # Errors
+/// When one of them makes no sense.
+pub(crate) fn take_answers(
+    peer: &mut Peer,
+    config: &Config,
+    ep: &Ep,
+    dest: FiAddr,
+) -> Result<usize, Nonsense> {
+    let mut taken = 0;
+    while let Some(resp) = peer.inbox.as_mut().and_then(|inbox| inbox.resp.pop()) {
+        take_answer(peer, config, ep, dest, resp)?;
+        taken += 1;
+    }
+    Ok(taken)
+}
+
+fn take_answer(
+    peer: &mut Peer,
+    config: &Config,
+    ep: &Ep,
+    dest: FiAddr,
+    resp: Resp,
+) -> Result<(), Nonsense> {
+    let Resp { msg_id, status } = resp;
+    match status & 0xff {
+        status::SEGMENT => give_back(peer, msg_id),
+        status::BOUNCE => match grant(peer, config, msg_id) {
+            Ok(()) => Ok(()),
+            Err(Errno::Proto) => Err(Nonsense("a request to bounce what is not offered")),
+            Err(errno) => {
+                abort(peer, msg_id, errno)?;
+                fail(peer, ep, dest, msg_id, errno)
+            }
+        },
+        what @ (status::DONE | status::BOUNCED) => complete(peer, ep, msg_id, what),
+        status::FAILED => {
+            let errno = Errno::from_raw((status >> 8) as i32);
+            fail(peer, ep, dest, msg_id, errno)
+        }
+        _ => Err(Nonsense("unknown status")),
+    }
+}
+
+fn give_back(peer: &mut Peer, segment: u32) -> Result<(), Nonsense> {
+    let bounce = peer.out.as_mut().and_then(|out| out.bounce.as_mut());
+    match bounce.is_some_and(|bounce| bounce.give_back(segment)) {
+        true => Ok(()),
+        false => Err(Nonsense("a segment that it did not have")),
+    }
+}
+
+fn complete(peer: &mut Peer, ep: &Ep, msg_id: u32, what: u32) -> Result<(), Nonsense> {
+    let op = remove(peer, msg_id, what)?;
+    // A peer that took its copy from special memory, for which no segments are filled unasked, has
+    // said nothing about other messages of this size.
+    if let OpBody::Offered { filled, .. } = op.body
+        && what == status::DONE
+        && filled > 0
+    {
+        peer.outbox().bounced &= !(1 << Choice::class(op.report.len));
+    }
+    if op.report.what.contains(CompletionFlags::SEND) {
+        ep.sight.count_way(counted(&op.body, what), op.report.len);
+    }
+    op.succeed(ep);
+    Ok(())
+}
+
+/// How a message of ours that its peer has answered is counted.
+fn counted(body: &OpBody, answer: u32) -> Counted {
+    match (body, answer) {
+        (_, status::BOUNCED) => Counted::SentBounce,
+        (OpBody::Offered { special: true, .. }, _) => Counted::SentDirect,
+        (OpBody::Offered { .. }, _) => Counted::SentCma,
+        _ => Counted::SentInject,
+    }
+}
+
+fn fail(peer: &mut Peer, ep: &Ep, dest: FiAddr, msg_id: u32, errno: Errno) -> Result<(), Nonsense> {
+    let op = remove(peer, msg_id, status::FAILED)?;
+    let detail = format!("{} could not receive the message", peer.name);
+    op.fail(ep, errno, dest, detail);
+    Ok(())
+}
+
+/// Takes the operation that an answer ends. One that such an answer cannot end stays, to fail with
+/// the peer.
+fn remove(peer: &mut Peer, msg_id: u32, what: u32) -> Result<Op, Nonsense> {
+    const NOTHING: Nonsense = Nonsense("an answer to nothing");
+    let out = peer.out.as_mut().ok_or(NOTHING)?;
+    let op = out.ops.get_mut(msg_id).ok_or(NOTHING)?;
+    if !is_ended_by(op, what) {
+        return Err(Nonsense("an answer to something else"));
+    }
+    out.streams.retain(|&id| id != msg_id);
+    out.ops.remove(msg_id).ok_or(NOTHING)
+}
+
+/// Whether an answer of this status can be the last word on an operation.
+fn is_ended_by(op: &Op, what: u32) -> bool {
+    match (&op.body, what) {
+        (OpBody::Sent | OpBody::Offered { .. }, status::DONE | status::FAILED) => true,
+        (
+            OpBody::Offered {
+                granted, filled, ..
+            },
+            status::BOUNCED,
+        ) => *granted && *filled == op.report.len,
+        (OpBody::Reply { filled, .. }, status::BOUNCED) => *filled == op.report.len,
+        // Atomics and reads are answered by commands.
+        _ => false,
+    }
+}
+
+/// Takes the segments that the peer has announced. Says how many.
+///
+/// # Errors
+/// When one of them makes no sense.
+pub(crate) fn receive(peer: &mut Peer, ep: &Ep, src: FiAddr) -> Result<usize, Nonsense> {
+    for taken in 0..BATCH {
+        let Some(bounce) = &mut peer.bounce else {
+            return Ok(taken);
+        };
+        let Some(filled) = bounce.peek().map_err(Nonsense)? else {
+            return Ok(taken);
+        };
+        bounce.take();
+        let most = bounce.shape().count;
+        absorb(peer, ep, src, filled, most)?;
+    }
+    Ok(BATCH)
+}
+
+/// Does with one segment what its message's stage asks for. The peer has `most` in all.
+fn absorb(
+    peer: &mut Peer,
+    ep: &Ep,
+    src: FiAddr,
+    filled: Filled,
+    most: usize,
+) -> Result<(), Nonsense> {
+    let Some(incoming) = peer.incoming.get_mut(&filled.msg_id) else {
+        // Its command has not been read yet: commands and segments come by two ways.
+        return keep(&mut peer.early, filled, most);
+    };
+    incoming.eager = incoming.eager.saturating_sub(1);
+    match &mut incoming.stage {
+        Stage::Moving(moving) if moving.way == Way::Bounce => copy_out(peer, ep, src, filled),
+        Stage::Moving(_) | Stage::Unmatched => keep(&mut incoming.kept, filled, most)?,
+        Stage::Discarding => discard(peer, filled),
+    }
+    Ok(())
+}
+
+fn keep(kept: &mut Vec<Filled>, filled: Filled, most: usize) -> Result<(), Nonsense> {
+    if kept.len() >= most {
+        return Err(Nonsense("a segment that is announced twice"));
+    }
+    kept.push(filled);
+    Ok(())
+}
+
+/// Takes the segments that came before the message's way was chosen.
+pub(crate) fn absorb_kept(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32) {
+    let Some(incoming) = peer.incoming.get_mut(&msg_id) else {
+        return;
+    };
+    for filled in std::mem::take(&mut incoming.kept) {
+        copy_out(peer, ep, src, filled);
+    }
+}
+
+fn copy_out(peer: &mut Peer, ep: &Ep, src: FiAddr, filled: Filled) {
+    let (Some(bounce), Some(incoming)) = (&peer.bounce, peer.incoming.get_mut(&filled.msg_id))
+    else {
+        return;
+    };
+    let Stage::Moving(moving) = &mut incoming.stage else {
+        return;
+    };
+    // The buffer may be longer than the message, the segment must not be.
+    let len = (filled.len as usize).min(moving.len - moving.done);
+    let mut at = bounce.start(filled);
+    // Copies out of segments do not fail.
+    let _ = moving.into.stretches(moving.done, len, &mut |to| {
+        let len = to.len();
+        to.copy_from(bounce.bytes(), at);
+        at += len;
+        Ok(())
+    });
+    moving.done += len;
+    let is_last = moving.done >= moving.len;
+    peer.answer(peer.life, filled.segment, status::SEGMENT);
+    if is_last && let Some(moving) = end(peer, filled.msg_id) {
+        finish(peer, ep, src, filled.msg_id, moving, status::BOUNCED);
+    }
+}
+
+fn discard(peer: &mut Peer, filled: Filled) {
+    peer.answer(peer.life, filled.segment, status::SEGMENT);
+    if peer
+        .incoming
+        .get(&filled.msg_id)
+        .is_some_and(|i| i.eager == 0)
+    {
+        peer.incoming.remove(&filled.msg_id);
+    }
+}

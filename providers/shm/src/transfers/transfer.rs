@@ -1,0 +1,159 @@
+//! The stages of a large message of a peer: expected, moving, and over.
+
+use std::time::Instant;
+
+use nix::unistd::{SysconfVar, sysconf};
+use selvedge::{Errno, FiAddr};
+use selvedge_kit::Ep;
+use selvedge_kit::sight::Way as Counted;
+
+use super::incoming::{Incoming, Moving, Pieces, Stage};
+use super::into::Into;
+use super::{MAX_OPS, status};
+use crate::connect::rendezvous::Link;
+use crate::peers::peer::Peer;
+use crate::smr::bounce::Filled;
+use crate::transfers::choice::Way;
+use crate::transfers::cmd::Nonsense;
+
+/// Offers of one peer that are known at a time: those that it waits for, those that are over but for
+/// segments on their way, and bytes that we have asked for, of each no more than [`MAX_OPS`].
+const MAX_OFFERS: usize = 3 * MAX_OPS;
+/// Expects the bytes of a message, which lie in these pieces of the peer's memory.
+pub(crate) fn expect(
+    peer: &mut Peer,
+    msg_id: u32,
+    eager: u32,
+    pieces: Pieces,
+) -> Result<(), Nonsense> {
+    if peer.incoming.contains_key(&msg_id) {
+        return Err(Nonsense("msg_id of a message that is under way"));
+    }
+    if peer.incoming.len() >= MAX_OFFERS {
+        return Err(Nonsense("more messages offered than may be outstanding"));
+    }
+    if !are_possible(&pieces, peer) {
+        return Err(Nonsense("an offer of more bytes than its process can have"));
+    }
+    let is_its = |filled: &mut Filled| filled.msg_id == msg_id;
+    let kept: Vec<_> = peer.early.extract_if(.., is_its).collect();
+    let incoming = Incoming {
+        pieces,
+        eager: eager.saturating_sub(kept.len() as u32),
+        kept,
+        stage: Stage::Unmatched,
+    };
+    peer.incoming.insert(msg_id, incoming);
+    Ok(())
+}
+
+/// Expects bytes that we have asked for, in segments of this number: [`take_stream`] must follow.
+pub(crate) fn expect_stream(peer: &mut Peer, stream: u32) -> Result<(), Nonsense> {
+    expect(peer, stream, 0, Pieces::none())
+}
+
+/// Says where the bytes of an expected stream go.
+pub(crate) fn take_stream(peer: &mut Peer, stream: u32, into: Into, len: usize) {
+    if let Some(incoming) = peer.incoming.get_mut(&stream) {
+        incoming.stage = Stage::Moving(Moving {
+            into,
+            len,
+            way: Way::Bounce,
+            done: 0,
+            watch: None,
+        });
+    }
+}
+
+/// Reports a received message, here and to the sender.
+pub(crate) fn finish(
+    peer: &mut Peer,
+    ep: &Ep,
+    src: FiAddr,
+    msg_id: u32,
+    moving: Moving,
+    status: u32,
+) {
+    if let Some(watch) = moving.watch {
+        peer.choice
+            .learn(moving.len, moving.way, watch, Instant::now());
+    }
+    let status = moving.into.refusal().map_or(status, status::failed);
+    peer.answer(peer.life, msg_id, status);
+    if let Into::Receive(..) = moving.into {
+        ep.sight.count_way(counted(moving.way), moving.len);
+    }
+    moving.into.finish(&peer.name, ep, src);
+}
+
+/// How a received large message is counted.
+fn counted(way: Way) -> Counted {
+    match way {
+        Way::Cma => Counted::ReceivedCma,
+        Way::Special => Counted::ReceivedDirect,
+        Way::Bounce => Counted::ReceivedBounce,
+    }
+}
+
+/// The sender cannot bounce the message that it was asked to. `false` when it was not asked.
+pub(crate) fn aborted(peer: &mut Peer, ep: &Ep, src: FiAddr, msg_id: u32, errno: Errno) -> bool {
+    let is_asked = peer.incoming.get(&msg_id).is_some_and(
+        |incoming| matches!(&incoming.stage, Stage::Moving(moving) if moving.way == Way::Bounce),
+    );
+    if !is_asked {
+        return false;
+    }
+    if let Some(moving) = end(peer, msg_id) {
+        let detail = format!("{} could not send the bytes of its message", peer.name);
+        moving.into.fail(ep, errno, src, detail);
+    }
+    true
+}
+
+/// Takes a message that is on its way out of the table, unless unasked segments still come.
+pub(crate) fn end(peer: &mut Peer, msg_id: u32) -> Option<Moving> {
+    let incoming = peer.incoming.get_mut(&msg_id)?;
+    let stage = std::mem::replace(&mut incoming.stage, Stage::Discarding);
+    let kept = std::mem::take(&mut incoming.kept);
+    if incoming.eager == 0 {
+        peer.incoming.remove(&msg_id);
+    }
+    for filled in kept {
+        peer.answer(peer.life, filled.segment, status::SEGMENT);
+    }
+    match stage {
+        Stage::Moving(moving) => Some(moving),
+        Stage::Unmatched | Stage::Discarding => None,
+    }
+}
+
+/// Whether a process can have memory there, of such a length.
+fn are_possible(pieces: &Pieces, peer: &Peer) -> bool {
+    let mut pieces = pieces.list[..pieces.count].iter();
+    pieces.all(|piece| is_possible(peer, piece.addr, piece.len))
+}
+
+/// No process has memory beyond this address: x86-64 with five levels of page tables has the
+/// largest space of those that Linux gives to processes.
+const SPACE: u64 = 1 << 56;
+/// Stretches from this length on are compared with the sender's mapped memory. Asking the kernel
+/// for that takes some ten microseconds, and copying as many bytes ten milliseconds.
+const CHECKED: u64 = 1 << 28;
+
+/// Whether the peer's process can have `len` bytes at `addr`. Nothing is said of a process that
+/// cannot be seen from here, but that its addresses end somewhere.
+fn is_possible(peer: &Peer, addr: u64, len: u64) -> bool {
+    let is_in_space = addr.checked_add(len).is_some_and(|end| end <= SPACE);
+    is_in_space && (len < CHECKED || mapped_by(peer).is_none_or(|mapped| len <= mapped))
+}
+
+/// Bytes of address space that the peer's process has mapped, where the kernel tells.
+#[cold]
+fn mapped_by(peer: &Peer) -> Option<u64> {
+    let pid = peer.links.first().map(Link::peer_pid)?;
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split_whitespace().next()?.parse().ok()?;
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
+    // A process that is over has none, and what it has offered ends with it.
+    (pages > 0).then_some(pages.checked_mul(u64::try_from(page).ok()?)?)
+}

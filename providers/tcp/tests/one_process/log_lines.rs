@@ -1,0 +1,39 @@
+//! The warnings that the endpoints of this process log.
+
+use std::sync::{Mutex, Once, PoisonError};
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+/// Keeps every warning of this process.
+struct Warnings(Mutex<Vec<String>>);
+
+static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+
+impl Log for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= Level::Warn
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(record.args().to_string());
+    }
+
+    fn flush(&self) {}
+}
+
+/// Keeps warnings from now on.
+pub(crate) fn keep() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        log::set_logger(&WARNINGS).unwrap();
+        log::set_max_level(LevelFilter::Warn);
+    });
+}
+
+/// The warnings that begin so.
+pub(crate) fn that_begin_with(begin: &str) -> Vec<String> {
+    let kept = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = kept.iter().filter(|line| line.starts_with(begin));
+    found.cloned().collect()
+}

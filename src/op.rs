@@ -1,0 +1,314 @@
+//! Operations as values: everything that is posted to an [`Endpoint`].
+//!
+//! An [`Op`] is what one call of [`crate::Msg`], [`crate::Tagged`], [`crate::Rma`],
+//! [`crate::Atomic`] or [`crate::Collective`] posts. Code that passes operations on, keeps them,
+//! counts them or changes them carries an `Op` and posts it with [`Op::post`]. The methods of those
+//! traits are the fast path: code that posts one kind of operation calls them directly.
+
+#![expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+#![expect(
+    clippy::exhaustive_structs,
+    reason = "callers and providers write every field, as of the man page's structures"
+)]
+
+use crate::atomic::{AtomicMsg, Ioc, IocMut, Target};
+use crate::collective::CollectiveMsg;
+use crate::rma::{ReadMsg, WriteMsg};
+use crate::{
+    CompletionFlags, Context, Desc, Endpoint, Errno, FiAddr, OpFlags, Result, SharedReceives,
+    TagMatch, msg, tagged,
+};
+
+/// One operation. Its lists and injected bytes are borrowed; the memory that the lists name is the
+/// caller's promise ([`Op::post`]).
+///
+/// # Examples
+///
+/// A wrapper that numbers the operations that pass through it:
+///
+/// ```
+/// use selvedge::{Context, Endpoint, Op, OpFlags, Result};
+///
+/// /// # Safety
+/// /// As [`Op::post`].
+/// unsafe fn post_numbered(ep: &dyn Endpoint, op: Op<'_>, flags: OpFlags, number: u64) -> Result {
+///     // SAFETY: the caller's promise; the completion carries `number`.
+///     unsafe { op.with_context(Context(number)).post(ep, flags) }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    missing_docs,
+    reason = "the fields are the parameters of the methods that are named"
+)]
+pub enum Op<'a> {
+    /// [`crate::Msg::sendmsg`]
+    Send(msg::SendMsg<'a>),
+    /// [`crate::Msg::recvmsg`]
+    Recv(msg::RecvMsg<'a>),
+    /// [`crate::Msg::inject`]
+    Inject {
+        buf: &'a [u8],
+        dest: FiAddr,
+        data: Option<u64>,
+    },
+    /// [`crate::Tagged::tsendmsg`]
+    TaggedSend(tagged::SendMsg<'a>),
+    /// [`crate::Tagged::trecvmsg`]
+    TaggedRecv(tagged::RecvMsg<'a>),
+    /// [`crate::Tagged::tinject`]
+    TaggedInject {
+        buf: &'a [u8],
+        dest: FiAddr,
+        tag: u64,
+        data: Option<u64>,
+    },
+    /// [`crate::Rma::readmsg`]
+    Read(ReadMsg<'a>),
+    /// [`crate::Rma::writemsg`]
+    Write(WriteMsg<'a>),
+    /// [`crate::Rma::inject_write`]
+    InjectWrite {
+        buf: &'a [u8],
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        data: Option<u64>,
+    },
+    /// [`crate::Atomic::atomicmsg`]
+    Atomic(AtomicMsg<'a>),
+    /// [`crate::Atomic::fetch_atomicmsg`]
+    FetchAtomic(AtomicMsg<'a>, Fetched<'a>),
+    /// [`crate::Atomic::compare_atomicmsg`]
+    CompareAtomic(AtomicMsg<'a>, Compared<'a>, Fetched<'a>),
+    /// [`crate::Atomic::inject_atomic`]
+    InjectAtomic { buf: &'a [u8], target: Target },
+    /// [`crate::Collective::collective`]
+    Collective(CollectiveMsg),
+}
+
+/// Where an atomic puts the target's earlier values.
+#[derive(Clone, Copy, Debug)]
+pub struct Fetched<'a> {
+    /// The elements.
+    pub iov: &'a [IocMut],
+    /// Registration descriptors, one per piece, or empty.
+    pub desc: &'a [Desc],
+}
+
+/// What an atomic compares the target's values with.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared<'a> {
+    /// The elements.
+    pub iov: &'a [Ioc],
+    /// Registration descriptors, one per piece, or empty.
+    pub desc: &'a [Desc],
+}
+
+impl Op<'_> {
+    /// Posts the operation to `ep` by the method that its kind names.
+    ///
+    /// # Errors
+    /// Those of that method. [`Errno::BadFlags`] for an injected operation with flags other than
+    /// [`OpFlags::DEFAULT`]: those methods take none. [`Errno::NoSys`] for a collective where the
+    /// endpoint has no collectives.
+    ///
+    /// # Safety
+    /// As that method; injected operations need no promise.
+    // A caller that knows the kind is left with the call of its method, and no dispatch.
+    #[inline(always)]
+    pub unsafe fn post(&self, ep: &(impl Endpoint + ?Sized), flags: OpFlags) -> Result {
+        match self {
+            // SAFETY: passed on from the caller, here and below.
+            Self::Send(msg) => unsafe { ep.sendmsg(msg, flags) },
+            // SAFETY: as above.
+            Self::Recv(msg) => unsafe { ep.recvmsg(msg, flags) },
+            Self::Inject { buf, dest, data } => {
+                check_no_flags(flags)?;
+                ep.inject(buf, *dest, *data)
+            }
+            // SAFETY: as above.
+            Self::TaggedSend(msg) => unsafe { ep.tsendmsg(msg, flags) },
+            // SAFETY: as above.
+            Self::TaggedRecv(msg) => unsafe { ep.trecvmsg(msg, flags) },
+            Self::TaggedInject {
+                buf,
+                dest,
+                tag,
+                data,
+            } => {
+                check_no_flags(flags)?;
+                ep.tinject(buf, *dest, *tag, *data)
+            }
+            // SAFETY: as above.
+            Self::Read(msg) => unsafe { ep.readmsg(msg, flags) },
+            // SAFETY: as above.
+            Self::Write(msg) => unsafe { ep.writemsg(msg, flags) },
+            Self::InjectWrite {
+                buf,
+                dest,
+                addr,
+                key,
+                data,
+            } => {
+                check_no_flags(flags)?;
+                ep.inject_write(buf, *dest, *addr, *key, *data)
+            }
+            // SAFETY: as above.
+            Self::Atomic(msg) => unsafe { ep.atomicmsg(msg, flags) },
+            Self::FetchAtomic(msg, to) => {
+                // SAFETY: as above.
+                unsafe { ep.fetch_atomicmsg(msg, to.iov, to.desc, flags) }
+            }
+            Self::CompareAtomic(msg, with, to) => {
+                // SAFETY: as above.
+                unsafe { ep.compare_atomicmsg(msg, with.iov, with.desc, to.iov, to.desc, flags) }
+            }
+            Self::InjectAtomic { buf, target } => {
+                check_no_flags(flags)?;
+                ep.inject_atomic(buf, target)
+            }
+            Self::Collective(msg) => {
+                let collectives = ep.collective().ok_or(Errno::NoSys)?;
+                // SAFETY: as above.
+                unsafe { collectives.collective(msg, flags) }
+            }
+        }
+    }
+
+    /// Posts a receive to receives that endpoints share.
+    ///
+    /// # Errors
+    /// Those of [`crate::Msg::recvmsg`] and [`crate::Tagged::trecvmsg`]; [`Errno::NoSys`] for any
+    /// other operation.
+    ///
+    /// # Safety
+    /// As those two.
+    pub unsafe fn post_shared(
+        &self,
+        srx: &(impl SharedReceives + ?Sized),
+        flags: OpFlags,
+    ) -> Result {
+        match self {
+            // SAFETY: passed on from the caller, here and below.
+            Self::Recv(msg) => unsafe { srx.recvmsg(msg, flags) },
+            // SAFETY: as above.
+            Self::TaggedRecv(msg) => unsafe { srx.trecvmsg(msg, flags) },
+            _ => Err(Errno::NoSys),
+        }
+    }
+
+    /// The context that comes back with the completion; zero for an injected operation, which has
+    /// neither.
+    pub const fn context(&self) -> Context {
+        match self {
+            Self::Send(msg) => msg.context,
+            Self::Recv(msg) => msg.context,
+            Self::TaggedSend(msg) => msg.context,
+            Self::TaggedRecv(msg) => msg.context,
+            Self::Read(msg) => msg.context,
+            Self::Write(msg) => msg.context,
+            Self::Atomic(msg) | Self::FetchAtomic(msg, _) | Self::CompareAtomic(msg, ..) => {
+                msg.context
+            }
+            Self::Collective(msg) => msg.context,
+            Self::Inject { .. }
+            | Self::TaggedInject { .. }
+            | Self::InjectWrite { .. }
+            | Self::InjectAtomic { .. } => Context(0),
+        }
+    }
+
+    /// The same with another context, if it has one.
+    #[must_use]
+    pub const fn with_context(mut self, context: Context) -> Self {
+        let place = match &mut self {
+            Self::Send(msg) => &mut msg.context,
+            Self::Recv(msg) => &mut msg.context,
+            Self::TaggedSend(msg) => &mut msg.context,
+            Self::TaggedRecv(msg) => &mut msg.context,
+            Self::Read(msg) => &mut msg.context,
+            Self::Write(msg) => &mut msg.context,
+            Self::Atomic(msg) | Self::FetchAtomic(msg, _) | Self::CompareAtomic(msg, ..) => {
+                &mut msg.context
+            }
+            Self::Collective(msg) => &mut msg.context,
+            Self::Inject { .. }
+            | Self::TaggedInject { .. }
+            | Self::InjectWrite { .. }
+            | Self::InjectAtomic { .. } => return self,
+        };
+        *place = context;
+        self
+    }
+
+    /// The flags that the completion of this kind of operation carries.
+    pub const fn kind(&self) -> CompletionFlags {
+        const fn both(kind: CompletionFlags, direction: CompletionFlags) -> CompletionFlags {
+            kind.union(direction)
+        }
+        match self {
+            Self::Send(_) | Self::Inject { .. } => {
+                both(CompletionFlags::MSG, CompletionFlags::SEND)
+            }
+            Self::Recv(_) => both(CompletionFlags::MSG, CompletionFlags::RECV),
+            Self::TaggedSend(_) | Self::TaggedInject { .. } => {
+                both(CompletionFlags::TAGGED, CompletionFlags::SEND)
+            }
+            Self::TaggedRecv(_) => both(CompletionFlags::TAGGED, CompletionFlags::RECV),
+            Self::Read(_) => both(CompletionFlags::RMA, CompletionFlags::READ),
+            Self::Write(_) | Self::InjectWrite { .. } => {
+                both(CompletionFlags::RMA, CompletionFlags::WRITE)
+            }
+            Self::Atomic(_) | Self::InjectAtomic { .. } => {
+                both(CompletionFlags::ATOMIC, CompletionFlags::WRITE)
+            }
+            Self::FetchAtomic(..) | Self::CompareAtomic(..) => {
+                both(CompletionFlags::ATOMIC, CompletionFlags::READ)
+            }
+            Self::Collective(_) => CompletionFlags::COLLECTIVE,
+        }
+    }
+
+    /// The tag of a tagged send, and the tags that a tagged receive accepts.
+    pub const fn tag(&self) -> Option<TagMatch> {
+        match self {
+            Self::TaggedSend(msg) => Some(TagMatch::exact(msg.tag)),
+            Self::TaggedInject { tag, .. } => Some(TagMatch::exact(*tag)),
+            Self::TaggedRecv(msg) => Some(msg.tag),
+            _ => None,
+        }
+    }
+
+    /// The peer, or the group of a collective. [`FiAddr::UNSPEC`] for a receive from any peer.
+    pub const fn peer(&self) -> FiAddr {
+        match self {
+            Self::Send(msg) => msg.dest,
+            Self::Recv(msg) => msg.src,
+            Self::TaggedSend(msg) => msg.dest,
+            Self::TaggedRecv(msg) => msg.src,
+            Self::Read(msg) => msg.src,
+            Self::Write(msg) => msg.dest,
+            Self::Atomic(msg) | Self::FetchAtomic(msg, _) | Self::CompareAtomic(msg, ..) => {
+                msg.dest
+            }
+            Self::Inject { dest, .. }
+            | Self::TaggedInject { dest, .. }
+            | Self::InjectWrite { dest, .. } => *dest,
+            Self::InjectAtomic { target, .. } => target.dest,
+            Self::Collective(msg) => msg.group,
+        }
+    }
+}
+
+/// The methods with `inject` in their names take no flags.
+#[inline]
+fn check_no_flags(flags: OpFlags) -> Result {
+    match OpFlags::DEFAULT.contains(flags) {
+        true => Ok(()),
+        false => Err(Errno::BadFlags),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! The free ones of a fixed number of indices, for any number of threads and without a lock. Each
+//! index has one holder at a time.
+//!
+//! Indices that were released are taken again, in the order of their release, before one is taken for
+//! the first time. So no more indices are ever touched than were held at one time.
+
+use super::sync::{ArrayQueue, AtomicU32, AtomicU64, CachePadded, Ordering};
+
+/// Free indices that any thread releases.
+#[derive(Debug)]
+pub(super) struct FreeList {
+    released: ArrayQueue<u32>,
+    untouched: Untouched,
+}
+
+impl FreeList {
+    /// A list with the indices below `count`, which is not 0.
+    pub(super) fn new(count: u32) -> Self {
+        Self {
+            released: ArrayQueue::new(count as usize),
+            untouched: Untouched::new(count),
+        }
+    }
+
+    /// Takes an index; `None` when all are held.
+    #[inline]
+    pub(super) fn take(&self) -> Option<u32> {
+        let released = || self.released.pop();
+        released().or_else(|| self.untouched.take().or_else(released))
+    }
+
+    /// Gives an index back. What its holder did happens before its next holder has it.
+    #[inline]
+    pub(super) fn release(&self, index: u32) {
+        let released = self.released.push(index);
+        released.expect("there is room for every index, and each has one holder");
+    }
+
+    /// How many are free; while other threads take and release some, about as many.
+    pub(super) fn len(&self) -> usize {
+        self.untouched.len() + self.released.len()
+    }
+}
+
+/// Free indices that one thread at a time releases, by plain stores.
+#[derive(Debug)]
+pub(super) struct FreeRing {
+    /// Those that were released, each at its position modulo the length, a power of two: there is room
+    /// for all.
+    ring: Box<[AtomicU32]>,
+    /// The position of the next one to take.
+    head: CachePadded<AtomicU64>,
+    /// The position behind the last one. Written by the thread that releases.
+    tail: CachePadded<AtomicU64>,
+    untouched: Untouched,
+}
+
+impl FreeRing {
+    /// A ring with the indices below `count`, which is not 0.
+    pub(super) fn new(count: u32) -> Self {
+        let len = count.next_power_of_two();
+        Self {
+            ring: (0..len).map(|_| AtomicU32::new(0)).collect(),
+            head: CachePadded::new(AtomicU64::new(0)),
+            tail: CachePadded::new(AtomicU64::new(0)),
+            untouched: Untouched::new(count),
+        }
+    }
+
+    /// Takes an index; `None` when all are held.
+    #[inline]
+    pub(super) fn take(&self) -> Option<u32> {
+        let released = || self.take_released();
+        released().or_else(|| self.untouched.take().or_else(released))
+    }
+
+    /// Gives an index back. What its holder did happens before its next holder has it. Callers keep
+    /// each other apart.
+    #[inline]
+    pub(super) fn release(&self, index: u32) {
+        let tail = self.tail.load(Ordering::Relaxed);
+        self.at(tail).store(index, Ordering::Relaxed);
+        // Pairs with the acquire of `take_released`.
+        self.tail.store(tail + 1, Ordering::Release);
+    }
+
+    /// How many indices were ever taken: those below this one.
+    pub(super) fn touched(&self) -> u32 {
+        self.untouched.first()
+    }
+
+    #[inline]
+    fn take_released(&self) -> Option<u32> {
+        // A thread that sees a position as taken also sees what its taker had released before: no index
+        // that is free is missed.
+        let mut head = self.head.load(Ordering::Acquire);
+        // The acquire pairs with the release of the last index, and so with those of all before it.
+        while head < self.tail.load(Ordering::Acquire) {
+            // Nothing else is put there before this one is taken, and then the exchange fails.
+            let index = self.at(head).load(Ordering::Relaxed);
+            let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+            match self
+                .head
+                .compare_exchange_weak(head, head + 1, success, failure)
+            {
+                Ok(_) => return Some(index),
+                Err(now) => head = now,
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn at(&self, position: u64) -> &AtomicU32 {
+        &self.ring[position as usize & (self.ring.len() - 1)]
+    }
+}
+
+/// The indices that were never taken: those from one on.
+#[derive(Debug)]
+struct Untouched {
+    first: AtomicU32,
+    count: u32,
+}
+
+impl Untouched {
+    fn new(count: u32) -> Self {
+        let first = AtomicU32::new(0);
+        Self { first, count }
+    }
+
+    fn first(&self) -> u32 {
+        self.first.load(Ordering::Relaxed)
+    }
+
+    fn len(&self) -> usize {
+        (self.count - self.first()) as usize
+    }
+
+    /// Takes the first one. After the last one was taken, another one may have been released that the
+    /// caller has not seen.
+    #[cold]
+    fn take(&self) -> Option<u32> {
+        let next = |first| (first < self.count).then(|| first + 1);
+        self.first
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
+            .ok()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn released_indices_are_taken_before_untouched_ones() {
+        let (list, ring) = (FreeList::new(3), FreeRing::new(3));
+        assert_eq!([list.take(), ring.take()], [Some(0); 2]);
+        assert_eq!([list.take(), ring.take()], [Some(1); 2]);
+        for index in [1, 0] {
+            list.release(index);
+            ring.release(index);
+        }
+        assert_eq!((list.len(), ring.touched()), (3, 2));
+        for index in [Some(1), Some(0), Some(2), None] {
+            assert_eq!([list.take(), ring.take()], [index; 2]);
+        }
+    }
+
+    /// Four threads hold one of three indices at a time; some find none.
+    fn no_index_has_two_holders(
+        take: impl Fn() -> Option<u32> + Sync,
+        release: impl Fn(u32) + Sync,
+    ) {
+        let is_held: [AtomicBool; 3] = Default::default();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        if let Some(index) = take() {
+                            let is_held = &is_held[index as usize];
+                            assert!(!is_held.swap(true, Ordering::Relaxed));
+                            is_held.store(false, Ordering::Relaxed);
+                            release(index);
+                        }
+                    }
+                });
+            }
+        });
+        let mut free: Vec<_> = std::iter::from_fn(take).collect();
+        free.sort_unstable();
+        assert_eq!(free, [0, 1, 2]);
+    }
+
+    #[test]
+    fn an_index_has_one_holder_at_a_time() {
+        let list = FreeList::new(3);
+        no_index_has_two_holders(|| list.take(), |index| list.release(index));
+        let (ring, apart) = (FreeRing::new(3), Mutex::new(()));
+        no_index_has_two_holders(
+            || ring.take(),
+            |index| {
+                let _apart = apart.lock().unwrap();
+                ring.release(index);
+            },
+        );
+    }
+}
