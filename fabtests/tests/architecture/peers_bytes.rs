@@ -22,7 +22,7 @@ const DENIED: [(&str, &[&[&str]]); 7] = [
     ("providers/shm/src/lib.rs", &[&BELIEFS]),
     ("providers/tcp/src/lib.rs", &[&BELIEFS]),
     ("providers/tcp/src/wire/mod.rs", &[&NUMBERS]),
-    ("providers/tcp/src/proof.rs", &[&NUMBERS]),
+    ("providers/tcp/src/wire/proof.rs", &[&NUMBERS]),
     ("providers/lnx/src/wire.rs", &[&NUMBERS, &BELIEFS]),
     ("util/cheetah/src/wire.rs", &[&NUMBERS, &BELIEFS]),
 ];

@@ -24,6 +24,7 @@
 //! | [`DomainId`], [`FabricId`] | what an object was opened from, compared when objects are bound |
 //! | [`Auto`] | the thread of automatic progress |
 //! | [`Ep`] | what every endpoint keeps: its queues, default flags and completion policy |
+//! | [`shell::Shell`] | what every endpoint has around its state: its lock, what drives it, its end |
 //! | [`StoredOp`] | an operation with lists of its own, to be posted later |
 //! | [`Ledger`] | who is told of deferred work |
 //! | [`sight::Page`] | what an endpoint lets other processes see of it |
@@ -65,6 +66,7 @@ pub mod places;
 mod report;
 pub mod seal;
 pub mod sep;
+pub mod shell;
 pub mod sight;
 pub mod srx;
 mod stored_op;

@@ -21,7 +21,7 @@ one_sided_as_ops!(impl Rma for Endpoint);
 one_sided_as_ops! {
     impl Atomic for Endpoint {
         fn valid(&self, family: Family, datatype: Datatype, op: atomic::Op) -> Result<Attr> {
-            let state = self.inner.state.lock()?;
+            let state = self.shell.lock()?;
             let [near, far] = state.links.each_ref().map(|link| {
                 let endpoint = link.endpoint();
                 endpoint.valid(family, datatype, op)
@@ -110,7 +110,7 @@ impl Endpoint {
         if pieces > IOV_LIMIT {
             return Err(Errno::Inval);
         }
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         report.flags = state.ep.tx_flags(report.flags);
         if report.flags.contains(OpFlags::INJECT) && report.len > self.inject_size {
             return Err(Errno::MsgSize);

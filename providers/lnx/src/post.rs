@@ -101,7 +101,7 @@ impl Endpoint {
         if !TX_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
         }
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let flags = state.ep.tx_flags(flags);
         let len = buf.len();
         if flags.contains(OpFlags::INJECT) && len > self.inject_size || len > self.max_msg_size {
@@ -133,7 +133,7 @@ impl Endpoint {
         if bytes.len() > self.inject_size {
             return Err(Errno::MsgSize);
         }
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let peer = state.peer_at(dest)?;
         let report = Report {
             what: kind.sent(),
@@ -161,7 +161,7 @@ impl Endpoint {
         context: Context,
         flags: OpFlags,
     ) -> Result {
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let posted = Posted {
             buf,
             src: Source::ANY,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionFlags, Counter, Errno, FiAddr};
 use selvedge_kit::cq::Sink;
+use selvedge_kit::shell::EndpointState;
 use selvedge_kit::srx::{Envelope, Posted};
 use selvedge_kit::wait::Rest;
 
@@ -27,9 +28,11 @@ const BY_PEERS: CompletionFlags = CompletionFlags::REMOTE_READ.union(CompletionF
 /// How long a sleep may be while something waits for room.
 const NAP: Duration = Duration::from_millis(1);
 
-impl State {
-    /// Moves what can move; takes about `budget` messages at most. Says how much there was.
-    pub(crate) fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+/// Messages that are taken of a link before a thread parks, and when it was woken.
+const BUDGET: usize = 64;
+
+impl EndpointState for State {
+    fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         self.turn = self.turn.wrapping_add(1);
         let mut done = self.look(self.hot, budget, sink);
         if self.turn.is_multiple_of(TURNS) || done == 0 && self.turn.is_multiple_of(2) {
@@ -55,6 +58,30 @@ impl State {
         done
     }
 
+    #[inline(never)]
+    fn rest(&mut self, _seen: &mut u64) -> Rest {
+        if self.look_at_all(BUDGET) > 0 {
+            return Rest::Moved;
+        }
+        let may_sleep = self.links.iter().all(|link| link.cq.try_wait().is_ok());
+        match may_sleep {
+            false => Rest::Moved,
+            true if self.later.is_empty() => Rest::UntilWoken,
+            true => Rest::AtMost(NAP),
+        }
+    }
+
+    fn woken(&mut self) {
+        self.look_at_all(BUDGET);
+    }
+
+    fn close(&mut self) {
+        // Peers wait for the answers that are still here.
+        self.catch_up();
+    }
+}
+
+impl State {
     /// Looks at both links.
     pub(crate) fn look_at_all(&mut self, budget: usize) -> usize {
         let sink = &mut Sink::none();
@@ -408,21 +435,6 @@ impl State {
             self.put_away(frame);
         }
         said
-    }
-
-    /// Whether whoever asks may sleep.
-    #[inline(never)]
-    pub(crate) fn rest(&mut self) -> Rest {
-        const BUDGET: usize = 64;
-        if self.look_at_all(BUDGET) > 0 {
-            return Rest::Moved;
-        }
-        let may_sleep = self.links.iter().all(|link| link.cq.try_wait().is_ok());
-        match may_sleep {
-            false => Rest::Moved,
-            true if self.later.is_empty() => Rest::UntilWoken,
-            true => Rest::AtMost(NAP),
-        }
     }
 }
 

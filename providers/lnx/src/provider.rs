@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Mismatch, Offer, Progress, ResourceMgmt, Threading, Version};
+use selvedge::info::{EpType, Mismatch, Offer, Version};
 use selvedge::param::Params;
 use selvedge::{
-    AddrFormat, Address, Caps, Error, Hints, Info, InfoFlags, MrMode, MsgOrder, Provider, Query,
-    Registry, Result, param,
+    AddrFormat, Address, Caps, Error, Hints, Info, InfoFlags, MsgOrder, Provider, Query, Registry,
+    Result, param,
 };
-use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::{FabricId, attr, offer_progress};
 
 use crate::config::{Config, PARAMS};
@@ -244,7 +243,7 @@ fn info(near: &Info, far: &Info) -> Info {
         | Caps::MULTI_RECV
         | Caps::TAGGED_MULTI_RECV;
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-    let mut info = Info::default();
+    let mut info = attr::basis(NAME);
     info.caps = tx_caps | rx_caps | near_and_far;
     info.addr_format = AddrFormat::Str;
 
@@ -267,35 +266,12 @@ fn info(near: &Info, far: &Info) -> Info {
     info.ep_attr.ep_type = EpType::Rdm;
     let most = near.ep_attr.max_msg_size.min(far.ep_attr.max_msg_size);
     info.ep_attr.max_msg_size = most;
-    info.ep_attr.tx_ctx_cnt = 1;
-    info.ep_attr.rx_ctx_cnt = 1;
 
     let domain = &mut info.domain_attr;
-    domain.name = NAME.into();
-    domain.threading = Threading::Safe;
-    domain.control_progress = Progress::Manual;
-    domain.data_progress = Progress::Manual;
-    domain.resource_mgmt = ResourceMgmt::Enabled;
-    domain.mr_mode = MrMode::BASIC | MrMode::SCALABLE;
-    domain.mr_key_size = 8;
-    domain.mr_iov_limit = MR_IOV_LIMIT;
-    domain.mr_cnt = 1 << 20;
     domain.cq_data_size = 8;
     domain.max_err_data = NAME_MAX;
-    domain.cq_cnt = 1 << 16;
-    domain.cntr_cnt = 1 << 16;
-    domain.max_cntr_value = u64::MAX;
-    domain.max_err_cntr_value = u64::MAX;
-    domain.ep_cnt = 1 << 16;
-    domain.tx_ctx_cnt = 1 << 16;
-    domain.rx_ctx_cnt = 1 << 16;
-    domain.max_ep_tx_ctx = 1;
-    domain.max_ep_rx_ctx = 1;
     domain.caps = near_and_far;
 
-    info.fabric_attr.name = NAME.into();
-    info.fabric_attr.prov_name = NAME.into();
-    info.fabric_attr.prov_version = Version::API;
     info
 }
 

@@ -8,7 +8,11 @@ use selvedge_kit::auth::AuthKey;
 use selvedge_kit::complaint;
 use selvedge_kit::wait::SPIN;
 
-use crate::tls::{Identity, identity};
+use crate::socket::Link;
+use crate::socket::tls::{Identity, identity};
+
+/// The log target of messages about connections.
+pub(crate) const CONTROL: &str = "selvedge::tcp::ep_ctrl";
 
 /// The most operations that may be outstanding, or said to be posted.
 pub(crate) const LONGEST_QUEUE: usize = 1 << 20;
@@ -185,16 +189,6 @@ pub(crate) struct Config {
     pub(crate) key: AuthKey,
     /// Whether operations with one peer complete in the order of their posts: the endpoint's, too.
     pub(crate) is_strict: bool,
-}
-
-/// How sockets are set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) no_delay: bool,
-    /// Idle time and interval in seconds, and tries.
-    pub(crate) keepalive: Option<(u32, u32, u32)>,
-    /// In milliseconds; 0 for the system's choice.
-    pub(crate) user_timeout: u32,
 }
 
 /// A hundred years: clocks do not count to every time that can be written.

@@ -17,11 +17,12 @@ use selvedge_kit::mr::Keys;
 use selvedge_kit::sep::{self, Scalable};
 use selvedge_kit::{FabricId, atomic, coll, own_av, own_eq};
 
+use crate::accept::contexts::ContextListeners;
+use crate::accept::listen::ANYWHERE;
 use crate::config::Config;
+use crate::endpoint::msg::IOV_LIMIT;
+use crate::endpoint::passive::Passive;
 use crate::endpoint::{self, MIN_MULTI_RECV, Place};
-use crate::greet::ANYWHERE;
-use crate::pep::Passive;
-use crate::row::Row;
 use crate::wire::hello::DATA_MAX;
 
 /// The networks of this host.
@@ -81,7 +82,7 @@ impl Parts {
             return Err(Error::new(Errno::Inval, what));
         }
         let from = own_address(info)?.unwrap_or(ANYWHERE);
-        let row = Row::open(from, sep::contexts(&info.ep_attr)?, &self.config)?;
+        let row = ContextListeners::open(from, sep::contexts(&info.ep_attr)?, &self.config)?;
         let (parts, address) = (Arc::clone(self), Address::Ip(row.first()));
         Scalable::open(info, address, move |number, info, bind, seat| {
             let context = number as u16;
@@ -191,7 +192,7 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     fn srx(&self, attr: &RxAttr) -> Result<Arc<dyn SharedReceives>, Error> {
-        self.0.base.srx(attr, crate::post::IOV_LIMIT)
+        self.0.base.srx(attr, IOV_LIMIT)
     }
 
     fn mr_mode(&self) -> MrMode {

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   endpoint A                                       endpoint B
-//!   posts -> tx queue of the lane to B  == TCP ==>   rx of the lane to A -> receives, memory
+//!   posts -> queue of the connection  == TCP ==>   reader of the connection -> receives, memory
 //! ```
 //!
-//! Every peer has a *lane*: a connection, made at the first operation, with a queue of frames that
-//! go out and a reader that takes frames apart. A stock libfabric at the other end sees its own
+//! Every peer has a connection, made at the first operation, with a queue of frames that go out and a
+//! reader that takes frames apart. A stock libfabric at the other end sees its own
 //! protocol and nothing else; two Selvedge endpoints know each other by their greetings, and then
 //! have atomics, and answers that say why something was refused.
 //!
@@ -32,38 +32,16 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable)
 )]
 
-mod arrive;
-mod atomic;
-mod cm;
+mod accept;
 mod config;
-mod connect;
+mod connection;
 mod domain;
 mod endpoint;
-mod greet;
-mod lane;
-mod loss;
-mod outbound;
-mod pep;
-mod post;
-mod progress;
-mod proof;
+mod matching;
+mod peers;
 mod provider;
-mod rma;
-mod row;
-mod rx;
-mod secure;
-mod serve;
-mod sight;
 mod socket;
 mod state;
-mod take;
-#[cfg(feature = "tls")]
-mod tls;
-#[cfg(not(feature = "tls"))]
-#[path = "tls/without.rs"]
-mod tls;
-mod tx;
-mod vecs;
 mod wire;
 
 pub use endpoint::Endpoint;

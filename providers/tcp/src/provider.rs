@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{
-    COMP_ORDER_STRICT, EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version,
-};
-use selvedge::{Caps, Error, Info, MrMode, MsgOrder, OtherName, Provider, Query, Result, param};
+use selvedge::info::{COMP_ORDER_STRICT, EpType, Offer, Protocol, Version};
+use selvedge::{Caps, Error, Info, MsgOrder, OtherName, Provider, Query, Result, param};
 use selvedge_kit::auth::KEY_MAX;
 use selvedge_kit::ip::{interface, places};
-use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::offer_progress;
 use selvedge_kit::places::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
@@ -16,7 +13,7 @@ use selvedge_kit::{FabricId, attr, coll};
 
 use crate::config::{Config, LARGEST_INJECT, LONGEST_QUEUE, PARAMS};
 use crate::domain::Fabric;
-use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
+use crate::endpoint::msg::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
 use crate::wire::hello::DATA_MAX;
 
 /// The tcp provider, for a [`selvedge::Registry`].
@@ -131,7 +128,7 @@ fn rx_caps(ep_type: EpType) -> Caps {
 fn info(ep_type: EpType, config: &Config) -> Info {
     let (tx_caps, rx_caps) = (tx_caps(ep_type), rx_caps(ep_type));
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-    let mut info = Info::default();
+    let mut info = attr::basis("tcp");
     let vector = match ep_type {
         EpType::Rdm => Caps::AV_USER_ID | Caps::SHARED_AV,
         _ => Caps::empty(),
@@ -166,28 +163,10 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     info.ep_attr.max_msg_size = isize::MAX as usize;
     info.ep_attr.max_order_raw_size = usize::MAX;
     info.ep_attr.max_order_waw_size = usize::MAX;
-    info.ep_attr.tx_ctx_cnt = 1;
-    info.ep_attr.rx_ctx_cnt = 1;
 
     let domain = &mut info.domain_attr;
-    domain.name = "tcp".into();
-    domain.threading = Threading::Safe;
-    domain.control_progress = Progress::Manual;
-    domain.data_progress = Progress::Manual;
-    domain.resource_mgmt = ResourceMgmt::Enabled;
-    domain.mr_mode = MrMode::BASIC | MrMode::SCALABLE;
-    domain.mr_key_size = 8;
-    domain.mr_iov_limit = MR_IOV_LIMIT;
-    domain.mr_cnt = 1 << 20;
     domain.cq_data_size = 8;
     domain.max_err_data = DATA_MAX;
-    domain.cq_cnt = 1 << 16;
-    domain.cntr_cnt = 1 << 16;
-    domain.max_cntr_value = u64::MAX;
-    domain.max_err_cntr_value = u64::MAX;
-    domain.ep_cnt = 1 << 16;
-    domain.tx_ctx_cnt = 1 << 16;
-    domain.rx_ctx_cnt = 1 << 16;
     let contexts = if ep_type == EpType::Rdm {
         CONTEXTS_MAX
     } else {
@@ -199,8 +178,5 @@ fn info(ep_type: EpType, config: &Config) -> Info {
     domain.max_ep_srx_ctx = 1 << 16;
     domain.caps = near_and_far | vector;
 
-    info.fabric_attr.name = "tcp".into();
-    info.fabric_attr.prov_name = "tcp".into();
-    info.fabric_attr.prov_version = Version::API;
     info
 }

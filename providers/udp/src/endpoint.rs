@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
@@ -12,13 +11,10 @@ use selvedge::{
     Address, Bindings, Context, EpOption, EpOptionName, Errno, Error, Info, LateBindings, Limits,
     Membership, Result,
 };
-use selvedge_kit::birth::Native;
-use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::domain::Base;
 use selvedge_kit::ip::{Av, known_as, own_address};
-use selvedge_kit::lock::{Lock, Mode};
-use selvedge_kit::wait::{Rest, Waiters};
-use selvedge_kit::{Drivers, Ep, RemoteCounters, own_av, own_eq};
+use selvedge_kit::shell::Shell;
+use selvedge_kit::{Ep, RemoteCounters, own_av, own_eq};
 
 use crate::config::{Config, LONGEST_QUEUE};
 use crate::group;
@@ -27,55 +23,13 @@ use crate::state::{Parts, State};
 
 /// An endpoint of the udp provider.
 pub struct Endpoint {
-    pub(crate) inner: Arc<Inner>,
-    /// What queues and counters know the endpoint by.
-    progress: Arc<dyn Progress>,
-    drivers: Drivers,
+    pub(crate) shell: Shell<State>,
     /// Where it is.
     addr: SocketAddr,
     pub(crate) buffer_size: usize,
     pub(crate) inject_size: usize,
     pub(crate) max_msg_size: usize,
     limits: Limits,
-}
-
-/// What queues and counters drive.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    /// Out of reach for children that are forked from this process.
-    pub(crate) state: Native<State>,
-    /// What becomes ready with news while somebody sleeps.
-    epoll: Arc<Epoll>,
-    waiters: Arc<Waiters>,
-}
-
-impl Progress for Inner {
-    #[inline]
-    fn progress(&self, budget: usize, sink: &mut Sink<'_>) -> usize {
-        self.state
-            .lock_for_pass()
-            .map_or(0, |mut state| state.progress(budget, sink))
-    }
-
-    fn rest(&self, _seen: &mut u64) -> Rest {
-        // A child that is forked from this process never gets here: its queues do not wait.
-        let state = self.state.lock();
-        state.map_or(Rest::UntilWoken, |mut state| state.rest())
-    }
-
-    fn woken(&self) {
-        if let Ok(mut state) = self.state.lock() {
-            state.woken();
-        }
-    }
-
-    fn waiters(&self) -> Option<&Waiters> {
-        Some(&self.waiters)
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.epoll.0.as_fd())
-    }
 }
 
 impl Endpoint {
@@ -98,14 +52,13 @@ impl Endpoint {
         };
         let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let at = own_address(info)?.unwrap_or(anywhere);
-        let drivers = base.drivers(&ep).with_eq(&eq);
         let opened = open_socket(at, config.buffer_size).and_then(|(socket, addr)| {
             let epoll = Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
             ep.sight.set_name(&addr.to_string());
             let state = State::new(Parts {
                 ep,
                 av,
-                eq,
+                eq: Weak::clone(&eq),
                 socket,
                 epoll: Arc::clone(&epoll),
                 most: config.tx_size.max(info.tx_attr.size).min(LONGEST_QUEUE),
@@ -116,23 +69,16 @@ impl Endpoint {
             let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
             Error::new(errno, format!("opening an endpoint at {at}")).because(cause)
         })?;
-        let inner = Arc::new(Inner {
-            waiters: Arc::clone(state.ep.waiters()),
-            state: Native::new(locked(base.mode_of(bind), state)),
-            epoll,
-        });
         let endpoint = Arc::new(Self {
-            progress: Arc::clone(&inner) as Arc<dyn Progress>,
-            inner,
-            drivers,
+            shell: Shell::new(base, bind, &eq, state, epoll),
             addr,
             buffer_size: config.buffer_size,
             inject_size: info.tx_attr.inject_size,
             max_msg_size: info.ep_attr.max_msg_size,
             limits: Limits::of(info),
         });
-        // What was attached is detached when the endpoint is dropped.
-        endpoint.drivers.attach(&endpoint.progress)?;
+        // What was attached is detached when the shell is dropped.
+        endpoint.shell.attach()?;
         Ok(endpoint)
     }
 }
@@ -147,31 +93,22 @@ fn open_socket(at: SocketAddr, buffer: usize) -> io::Result<(Socket, SocketAddr)
     Ok((socket, addr))
 }
 
-#[expect(unsafe_code, reason = "passes the application's promise to the lock")]
-fn locked(mode: Mode, state: State) -> Lock<State> {
-    // SAFETY: `Base` derives `mode` from the promise of `Hints::promise_threading`, which covers
-    // every object of the domain; the lock is taken at the top of each call and never below.
-    unsafe { Lock::with_mode(mode, state) }
-}
-
 #[expect(unsafe_code, reason = "the promise of the endpoint trait")]
 // SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
 // completing call consumes; that of a send through the `TxBuf` of its `Out`, which is dropped before
-// the completion is pushed. System calls that use either are over when they return. `Drop` detaches
-// the endpoint from whatever drives it, and then drops all of them.
+// the completion is pushed. System calls that use either are over when they return. `Shell` detaches
+// the endpoint from everything that drives it, and then drops all of them.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(Address::Ip(self.addr))
     }
 
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
-        let (progress, state) = (&self.progress, &self.inner.state);
-        self.drivers
-            .bind_late(late, RemoteCounters::Late, progress, state)
+        self.shell.bind_late(late, RemoteCounters::Late)
     }
 
     fn cancel(&self, context: Context) -> Result {
-        self.inner.state.lock()?.cancel(context)
+        self.shell.lock()?.cancel(context)
     }
 
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
@@ -180,19 +117,6 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
     fn join(&self, group: &Address, context: Context) -> Result<Arc<dyn Membership>> {
         group::join(self, group, context)
-    }
-}
-
-impl AsMut<Ep> for State {
-    fn as_mut(&mut self) -> &mut Ep {
-        &mut self.ep
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        self.drivers
-            .end(&self.progress, &self.inner.state, State::close);
     }
 }
 

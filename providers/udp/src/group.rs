@@ -6,12 +6,15 @@ use std::sync::{Arc, Weak};
 use selvedge::eq::Event;
 use selvedge::{Address, AddressVector as _, Context, Errno, FiAddr, Membership, Result};
 
-use crate::endpoint::{Endpoint, Inner};
+use selvedge_kit::shell::Core;
+
+use crate::endpoint::Endpoint;
+use crate::state::State;
 
 /// What is held of a group. Dropping it leaves the group.
 #[derive(Debug)]
 struct Member {
-    of: Weak<Inner>,
+    of: Weak<Core<State>>,
     number: u64,
     addr: FiAddr,
 }
@@ -24,8 +27,8 @@ impl Membership for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        if let Some(inner) = self.of.upgrade()
-            && let Ok(mut state) = inner.state.lock()
+        if let Some(core) = self.of.upgrade()
+            && let Ok(mut state) = core.state.lock()
         {
             state.leave(self.number);
         }
@@ -50,7 +53,7 @@ pub(crate) fn join(
         return Err(Errno::Inval);
     }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut state = endpoint.inner.state.lock()?;
+    let mut state = endpoint.shell.lock()?;
     state
         .join(*addr, number, endpoint.buffer_size)
         .map_err(|cause| cause.raw_os_error().map_or(Errno::Io, Errno::from_raw))?;
@@ -61,7 +64,7 @@ pub(crate) fn join(
         eq.push(Event::JoinComplete { context });
     }
     Ok(Arc::new(Member {
-        of: Arc::downgrade(&endpoint.inner),
+        of: Arc::downgrade(endpoint.shell.core()),
         number,
         addr,
     }))

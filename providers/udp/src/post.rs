@@ -50,7 +50,7 @@ impl Msg for Endpoint {
         }
         // SAFETY: passed on from the caller.
         let buf = unsafe { RxBuf::new(msg.iov) };
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let posted = Posted {
             buf,
             src: Source::ANY,
@@ -85,7 +85,7 @@ impl Endpoint {
         flags: OpFlags,
         completes: bool,
     ) -> Result {
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let flags = state.ep.tx_flags(flags);
         let len = buf.len();
         if len > self.max_msg_size || flags.contains(OpFlags::INJECT) && len > self.inject_size {

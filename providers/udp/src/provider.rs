@@ -2,14 +2,9 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{
-    COMP_ORDER_STRICT, EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version,
-};
-use selvedge::{
-    AddrFormat, Caps, Error, Info, MrMode, OpFlags, OtherName, Provider, Query, Result, param,
-};
+use selvedge::info::{COMP_ORDER_STRICT, EpType, Offer, Protocol, Version};
+use selvedge::{AddrFormat, Caps, Error, Info, OpFlags, OtherName, Provider, Query, Result, param};
 use selvedge_kit::ip::{ADDRESS_MAX, interface, places};
-use selvedge_kit::mr::MR_IOV_LIMIT;
 use selvedge_kit::{FabricId, attr, offer_progress};
 
 use crate::config::{Config, LONGEST_QUEUE, PARAMS};
@@ -72,7 +67,7 @@ fn info(config: &Config) -> Info {
     // Multicast is a capability of senders, as in libfabric.
     let rx_caps = Caps::MSG | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;
     let near_and_far = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-    let mut info = Info::default();
+    let mut info = attr::basis("udp");
     info.caps = tx_caps | rx_caps | near_and_far | Caps::AV_USER_ID;
 
     info.tx_attr.caps = tx_caps;
@@ -92,33 +87,10 @@ fn info(config: &Config) -> Info {
     info.ep_attr.ep_type = EpType::Dgram;
     info.ep_attr.protocol = Protocol::Udp;
     info.ep_attr.max_msg_size = config.max_msg_size;
-    info.ep_attr.tx_ctx_cnt = 1;
-    info.ep_attr.rx_ctx_cnt = 1;
 
     let domain = &mut info.domain_attr;
-    domain.name = "udp".into();
-    domain.threading = Threading::Safe;
-    domain.control_progress = Progress::Manual;
-    domain.data_progress = Progress::Manual;
-    domain.resource_mgmt = ResourceMgmt::Enabled;
-    domain.mr_mode = MrMode::BASIC | MrMode::SCALABLE;
-    domain.mr_key_size = 8;
-    domain.mr_iov_limit = MR_IOV_LIMIT;
-    domain.mr_cnt = 1 << 20;
     domain.max_err_data = ADDRESS_MAX;
-    domain.cq_cnt = 1 << 16;
-    domain.cntr_cnt = 1 << 16;
-    domain.max_cntr_value = u64::MAX;
-    domain.max_err_cntr_value = u64::MAX;
-    domain.ep_cnt = 1 << 16;
-    domain.tx_ctx_cnt = 1 << 16;
-    domain.rx_ctx_cnt = 1 << 16;
-    domain.max_ep_tx_ctx = 1;
-    domain.max_ep_rx_ctx = 1;
     domain.caps = near_and_far | Caps::AV_USER_ID;
 
-    info.fabric_attr.name = "udp".into();
-    info.fabric_attr.prov_name = "udp".into();
-    info.fabric_attr.prov_version = Version::API;
     info
 }

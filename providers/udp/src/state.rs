@@ -17,6 +17,7 @@ use selvedge_kit::copy::TxBuf;
 use selvedge_kit::cq::Sink;
 use selvedge_kit::eq::Queue;
 use selvedge_kit::ip::{Av, known_as};
+use selvedge_kit::shell::EndpointState;
 use selvedge_kit::sight::Gauge;
 use selvedge_kit::srx::{Envelope, Posted, Source};
 use selvedge_kit::wait::Rest;
@@ -375,19 +376,6 @@ impl State {
 
     // ---- progress ----
 
-    /// Moves what can move; takes about `budget` datagrams at most. Says how many there were.
-    pub(crate) fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
-        self.turn += 1;
-        self.is_resting = false;
-        if !self.sends.is_empty() {
-            self.flush();
-        }
-        if self.turn.is_multiple_of(SHOWN) {
-            self.show();
-        }
-        self.receive(budget, sink)
-    }
-
     /// Writes down how things stand, if that was long ago.
     fn show(&self) {
         let now = Instant::now();
@@ -399,27 +387,6 @@ impl State {
                 standing.waits(self.receives.iter());
             });
         }
-    }
-
-    /// Whether whoever asks may sleep.
-    pub(crate) fn rest(&mut self) -> Rest {
-        if self.progress(BUDGET, &mut Sink::none()) > 0 {
-            return Rest::Moved;
-        }
-        self.is_resting = true;
-        self.show();
-        if self.watch().is_err() {
-            return Rest::AtMost(NAP);
-        }
-        match self.ep.rx_cq.room() == 0 && !self.receives.is_empty() {
-            true => Rest::AtMost(NAP),
-            false => Rest::UntilWoken,
-        }
-    }
-
-    /// A sleeper was woken, and will ask again before it sleeps.
-    pub(crate) fn woken(&mut self) {
-        self.progress(BUDGET, &mut Sink::none());
     }
 
     /// Has whoever sleeps ask again.
@@ -472,14 +439,6 @@ impl State {
             group.number != number
         });
     }
-
-    /// Sends what is still here, once, and gives all memory up.
-    pub(crate) fn close(&mut self) {
-        self.flush();
-        self.sends.clear();
-        self.receives.clear();
-        self.groups.clear();
-    }
 }
 
 /// Whether there is nothing to do at the moment.
@@ -491,3 +450,50 @@ fn is_full(cause: &io::Error) -> bool {
 }
 
 const TARGET: &str = "selvedge::udp::ep_data";
+
+impl EndpointState for State {
+    fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        self.turn += 1;
+        self.is_resting = false;
+        if !self.sends.is_empty() {
+            self.flush();
+        }
+        if self.turn.is_multiple_of(SHOWN) {
+            self.show();
+        }
+        self.receive(budget, sink)
+    }
+
+    fn rest(&mut self, _seen: &mut u64) -> Rest {
+        if self.progress(BUDGET, &mut Sink::none()) > 0 {
+            return Rest::Moved;
+        }
+        self.is_resting = true;
+        self.show();
+        if self.watch().is_err() {
+            return Rest::AtMost(NAP);
+        }
+        match self.ep.rx_cq.room() == 0 && !self.receives.is_empty() {
+            true => Rest::AtMost(NAP),
+            false => Rest::UntilWoken,
+        }
+    }
+
+    fn woken(&mut self) {
+        self.progress(BUDGET, &mut Sink::none());
+    }
+
+    /// Sends what is still here, once, and gives all memory up.
+    fn close(&mut self) {
+        self.flush();
+        self.sends.clear();
+        self.receives.clear();
+        self.groups.clear();
+    }
+}
+
+impl AsMut<Ep> for State {
+    fn as_mut(&mut self) -> &mut Ep {
+        &mut self.ep
+    }
+}

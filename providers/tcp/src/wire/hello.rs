@@ -234,6 +234,35 @@ impl Card {
     }
 }
 
+/// What both ends of a connection have agreed on, and which peer the other one is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) order: Order,
+    /// Offers of tagged messages may be sent.
+    pub(crate) offers: bool,
+    /// The peer is a Selvedge endpoint: its life.
+    pub(crate) life: Option<u64>,
+    pub(crate) pid: u32,
+}
+
+impl Terms {
+    /// What is spoken after this greeting of a peer, in this version of the card.
+    pub(crate) fn new(hello: &Hello, card: Option<&Card>, version: u8) -> Self {
+        Self {
+            order: hello.order,
+            // Ends of different orders have never understood each other's offers.
+            offers: version > 0 && hello.order == Order::Own,
+            life: hello.introduction.map(|it| it.life),
+            pid: card.map_or(0, |card| card.pid),
+        }
+    }
+
+    /// Whether the peer knows the frames that libfabric does not have.
+    pub(crate) const fn knows(&self) -> bool {
+        self.life.is_some()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -13,6 +13,7 @@ pub(crate) mod frame;
 #[cfg(test)]
 mod fuzz;
 pub(crate) mod hello;
+pub(crate) mod proof;
 
 /// Bytes that no peer of ours would send. It costs the peer its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,125 @@
+//! Where a scalable endpoint listens: the first context at its address, the others at the ports that
+//! follow.
+//!
+//! All ports are listened at from the beginning, so that nobody else takes one. Whoever comes before
+//! its context is there waits.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+
+use nix::errno::Errno as System;
+use selvedge::Error;
+use selvedge_kit::ip::known_as;
+
+use crate::accept::listen::{ANYWHERE, Listener, failed, listen};
+use crate::config::Config;
+
+/// How often free ports that follow each other are looked for.
+const TRIES: usize = 256;
+
+/// The listeners of contexts that were not opened yet, by number.
+#[derive(Debug)]
+pub(crate) struct ContextListeners {
+    first: SocketAddr,
+    waiting: Mutex<Vec<Option<Listener>>>,
+    config: Config,
+}
+
+impl ContextListeners {
+    /// Listens at `count` ports; the first is that of `addr`, or one of the configured range or of
+    /// the system's choice, if it has none.
+    ///
+    /// # Errors
+    /// The system's, with the address.
+    pub(crate) fn open(addr: SocketAddr, count: usize, config: &Config) -> Result<Self, Error> {
+        let tries = if addr.port() == 0 { TRIES } else { 1 };
+        let mut row = listen_in_a_row(addr, count, config);
+        for _ in 1..tries {
+            if row.is_ok() {
+                break;
+            }
+            row = listen_in_a_row(addr, count, config);
+        }
+        let (first, waiting) = row?;
+        Ok(Self {
+            first,
+            waiting: Mutex::new(waiting.into_iter().map(Some).collect()),
+            config: config.clone(),
+        })
+    }
+
+    /// Where the first context listens.
+    pub(crate) const fn first(&self) -> SocketAddr {
+        self.first
+    }
+
+    /// The listener of a context: the one that has waited for it, or a new one at the same port, if
+    /// the context was there before.
+    ///
+    /// # Errors
+    /// The system's, with the address, when somebody else has the port by now.
+    pub(crate) fn listener(&self, context: u16) -> Result<Listener, Error> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listener) = waiting.get_mut(usize::from(context)).and_then(Option::take) {
+            return Ok(listener);
+        }
+        let mut addr = self.first;
+        addr.set_port(self.first.port() + context);
+        listen(addr, &self.config).map_err(|cause| failed(addr, cause))
+    }
+}
+
+fn listen_in_a_row(
+    addr: SocketAddr,
+    count: usize,
+    config: &Config,
+) -> Result<(SocketAddr, Vec<Listener>), Error> {
+    let first = listen(addr, config).map_err(|cause| failed(addr, cause))?;
+    let known = first.fd().local_addr();
+    let known = known_as(known.map_err(|cause| failed(ANYWHERE, cause))?);
+    let highest = config.ports.map_or(u16::MAX, |(_, high)| high);
+    let (mut row, mut at) = (vec![first], known);
+    while row.len() < count {
+        let Some(port) = at.port().checked_add(1).filter(|&port| port <= highest) else {
+            return Err(failed(at, System::EADDRNOTAVAIL.into()));
+        };
+        at.set_port(port);
+        row.push(listen(at, config).map_err(|cause| failed(at, cause))?);
+    }
+    Ok((known, row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(ports: Option<(u16, u16)>) -> Config {
+        let mut config = Config::read(&selvedge::param::Params::default()).unwrap();
+        config.ports = ports;
+        config
+    }
+
+    #[test]
+    fn contexts_listen_at_successive_ports_and_again_when_they_come_back() {
+        let row = ContextListeners::open("127.0.0.1:0".parse().unwrap(), 8, &config(None)).unwrap();
+        for context in 0..8 {
+            let listener = row.listener(context).unwrap();
+            let port = listener.fd().local_addr().unwrap().port();
+            assert_eq!(port, row.first().port() + context);
+            row.listener(context).unwrap_err();
+            drop(listener);
+            row.listener(context).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_too_long_for_its_place_is_refused_with_the_port() {
+        let ports = Some((40_000, 40_002));
+        let error =
+            ContextListeners::open("127.0.0.1:0".parse().unwrap(), 8, &config(ports)).unwrap_err();
+        assert!(error.to_string().contains("127.0.0.1:4000"), "{error}");
+        let error = ContextListeners::open("127.0.0.1:65535".parse().unwrap(), 2, &config(None))
+            .unwrap_err();
+        assert!(error.to_string().contains("127.0.0.1:65535"), "{error}");
+    }
+}

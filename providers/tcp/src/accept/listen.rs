@@ -1,0 +1,123 @@
+//! Listening: sockets that connections come to, at the address and within the range of ports that the
+//! configuration names.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Once;
+
+use selvedge::{Errno, Error};
+use selvedge_kit::inherit::Uninherited;
+
+use crate::config::{CONTROL, Config};
+use crate::socket::{Bound, listen_at};
+use crate::wire::hello::Introduction;
+
+/// A socket that connections come to.
+pub(crate) type Listener = Uninherited<TcpListener>;
+
+/// The address of an endpoint that names none: any interface, and a port of the system's choice.
+pub(crate) const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// That listening at an address has failed.
+pub(crate) fn failed(addr: SocketAddr, cause: io::Error) -> Error {
+    let errno = cause.raw_os_error().map_or(Errno::Io, Errno::from_raw);
+    Error::new(errno, format!("listening at {addr}")).because(cause)
+}
+
+/// Listens at an address; at a port of the configured range, or the system's choice, if it has none.
+pub(crate) fn listen(addr: SocketAddr, config: &Config) -> io::Result<Listener> {
+    at_port(addr, config, listen_at)
+}
+
+/// Takes an address, likewise.
+pub(crate) fn settle(addr: SocketAddr, config: &Config) -> io::Result<Bound> {
+    at_port(addr, config, Bound::at)
+}
+
+fn at_port<T>(
+    addr: SocketAddr,
+    config: &Config,
+    open: impl Fn(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    match config.ports.filter(|_| addr.port() == 0) {
+        None => open(addr),
+        Some(range) => in_range(addr.ip(), range, open),
+    }
+}
+
+/// Opens at a port of a range: from a random one upwards, and then from the lowest.
+fn in_range<T>(
+    ip: IpAddr,
+    (low, high): (u16, u16),
+    open: impl Fn(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let count = u32::from(high - low) + 1;
+    let start = (Introduction::new().life >> 8) as u32 % count;
+    let mut last = io::ErrorKind::AddrInUse.into();
+    for step in 0..count {
+        let port = low + ((start + step) % count) as u16;
+        match open(SocketAddr::new(ip, port)) {
+            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse => last = cause,
+            opened => return opened,
+        }
+    }
+    Err(last)
+}
+
+/// Says once that peers are believed who they say they are, where everybody may be one.
+pub(crate) fn warn_of_the_public(addr: SocketAddr) {
+    static SAID: Once = Once::new();
+    if is_public(addr.ip()) {
+        SAID.call_once(|| {
+            log::warn!(
+                target: CONTROL,
+                "{addr} is reached from anywhere, and nobody who comes there has to prove who it \
+                 is: use TLS (FI_TCP_TLS), give endpoints an auth_key, keep strangers out, or \
+                 listen elsewhere (FI_TCP_IFACE)"
+            );
+        });
+    }
+}
+
+/// Whether hosts of other networks reach an address, as far as its number says.
+const fn is_public(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => {
+            // Addresses of carriers' own networks, 100.64.0.0/10.
+            let is_shared = matches!(v4.octets(), [100, 64..128, ..]);
+            !(v4.is_private()
+                || v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_unspecified()
+                || v4.is_documentation()
+                || is_shared)
+        }
+        IpAddr::V6(v6) => v6.segments()[0] & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn addresses_of_networks_of_one_s_own_are_not_public() {
+        let is_public = |text: &str| super::is_public(text.parse().unwrap());
+        let own = [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.7.7",
+            "169.254.1.1",
+            "100.64.0.1",
+            "192.0.2.2",
+            "0.0.0.0",
+            "::",
+            "::1",
+            "fe80::1",
+            "fd00::2",
+        ];
+        assert!(!own.into_iter().any(is_public));
+        for ip in ["8.8.8.8", "172.32.0.1", "100.128.0.1", "2a00::1"] {
+            assert!(is_public(ip), "{ip}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `Failure`: why a connection has ended, as completions, events and the log tell of it.
+
+use std::io;
+
+use selvedge::Errno;
+use selvedge_kit::complaint::complain;
+
+use crate::config::CONTROL;
+use crate::peers::Peer;
+use crate::socket::tls::is_insecure;
+
+/// Why a connection has ended, or was not made.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) errno: Errno,
+    pub(crate) detail: String,
+    /// Private data of a peer that has rejected the connection.
+    pub(crate) data: Vec<u8>,
+}
+
+impl Failure {
+    pub(crate) fn new(errno: Errno, detail: impl Into<String>) -> Self {
+        Self {
+            errno,
+            detail: detail.into(),
+            data: Vec::new(),
+        }
+    }
+
+    /// An established connection has come to its end.
+    pub(crate) fn ended(peer: &Peer, how: io::Result<()>) -> Self {
+        let Err(cause) = how else {
+            let detail = format!("{peer} has closed the connection");
+            return Self::new(Errno::ConnReset, detail);
+        };
+        let detail = format!("the connection with {peer} is lost: {cause}");
+        if is_insecure(&cause) {
+            complain(CONTROL, format_args!("{detail}"));
+        }
+        Self::new(errno_of(&cause, Errno::ConnReset), detail)
+    }
+
+    /// A peer has sent what no peer sends.
+    pub(crate) fn cut_off(peer: &Peer, what: &str) -> Self {
+        let detail = format!("{peer} is cut off: it has sent {what}");
+        complain(CONTROL, format_args!("{detail}"));
+        Self::new(Errno::ConnReset, detail)
+    }
+
+    /// A peer could not be reached for all of its time.
+    pub(crate) fn unreachable(peer: &Peer, cause: &io::Error) -> Self {
+        let detail = format!("{peer} cannot be reached: {cause}");
+        Self::new(errno_of(cause, Errno::ConnRefused), detail)
+    }
+
+    /// A connection that the application has asked for is not made.
+    pub(crate) fn not_connected(peer: &Peer, cause: &io::Error) -> Self {
+        let errno = match cause.kind() {
+            io::ErrorKind::TimedOut => Errno::TimedOut,
+            _ => cause
+                .raw_os_error()
+                .map_or(Errno::ConnRefused, Errno::from_raw),
+        };
+        Self::new(errno, format!("no connection with {peer}: {cause}"))
+    }
+}
+
+fn errno_of(cause: &io::Error, otherwise: Errno) -> Errno {
+    match cause.kind() {
+        io::ErrorKind::TimedOut => Errno::TimedOut,
+        io::ErrorKind::HostUnreachable => Errno::HostUnreach,
+        io::ErrorKind::NetworkUnreachable => Errno::NetUnreach,
+        _ => otherwise,
+    }
+}

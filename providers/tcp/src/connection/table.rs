@@ -1,0 +1,278 @@
+//! `Connections`: the connections of an endpoint, the descriptor that tells of their sockets, and the
+//! lists of those that something is to be done about.
+
+use std::io;
+use std::net::Shutdown;
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+use std::time::Instant;
+
+use nix::errno::Errno as System;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use slab::Slab;
+
+use crate::connection::{Connection, Id, Stage};
+use crate::socket::Socket;
+
+/// The connections of an endpoint. `epoll(7)` knows a connection by its place.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    list: Slab<Connection>,
+    last_serial: u64,
+    pub(crate) epoll: Arc<Epoll>,
+    /// Connections with something to send.
+    dirty: Vec<usize>,
+    /// Connections that are not read.
+    stalled: Vec<usize>,
+    /// Connections that are not up yet.
+    rising: Vec<usize>,
+}
+
+impl Connections {
+    pub(crate) fn new(epoll: Arc<Epoll>) -> Self {
+        Self {
+            list: Slab::new(),
+            last_serial: 0,
+            epoll,
+            dirty: Vec::new(),
+            stalled: Vec::new(),
+            rising: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.list.iter().map(|(_, connection)| connection)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: usize) -> Option<&Connection> {
+        self.list.get(at)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut Connection> {
+        self.list.get_mut(at)
+    }
+
+    /// The connection of this name, if it has not ended.
+    pub(crate) fn named(&mut self, id: Id) -> Option<&mut Connection> {
+        self.list.get_mut(id.at).filter(|it| it.id == id)
+    }
+
+    /// Whether the connection of this name has not ended.
+    pub(crate) fn has(&self, id: Id) -> bool {
+        self.list.get(id.at).is_some_and(|it| it.id == id)
+    }
+
+    /// Adds a connection with a peer; `request` is the private data of a request of ours.
+    pub(crate) fn add(
+        &mut self,
+        peer: usize,
+        stage: Stage,
+        request: Vec<u8>,
+        now: Instant,
+    ) -> usize {
+        self.last_serial += 1;
+        let entry = self.list.vacant_entry();
+        let id = Id {
+            at: entry.key(),
+            serial: self.last_serial,
+        };
+        entry.insert(Connection::new(id, peer, stage, request, now));
+        if stage != Stage::Up {
+            self.rising.push(id.at);
+        }
+        id.at
+    }
+
+    /// Removes a connection and ends it.
+    pub(crate) fn remove(&mut self, at: usize) -> Connection {
+        self.disconnect(at);
+        self.list.remove(at)
+    }
+
+    /// Ends all connections, so that peers get what was sent.
+    pub(crate) fn part(&mut self) {
+        for connection in self.list.drain() {
+            if let Some(mut socket) = connection.socket {
+                socket.part();
+            }
+        }
+    }
+
+    /// Gives a connection a socket in the place of the one that it may have.
+    pub(crate) fn set_socket(&mut self, at: usize, socket: Socket) {
+        self.disconnect(at);
+        self.list[at].socket = Some(socket);
+    }
+
+    /// Ends what a connection has of a connection, for every process that holds the socket.
+    pub(crate) fn disconnect(&mut self, at: usize) {
+        let connection = &mut self.list[at];
+        connection.watched = EpollFlags::empty();
+        if let Some(mut socket) = connection.socket.take() {
+            let _ = self.epoll.delete(&socket);
+            socket.shut(Shutdown::Both);
+        }
+    }
+
+    /// Watches the socket of a connection for what the connection waits for.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn watch(&mut self, at: usize) -> io::Result<()> {
+        let Some(connection) = self.list.get_mut(at).filter(|it| !it.is_parting) else {
+            return Ok(());
+        };
+        let wanted = connection.interest();
+        let is_new = connection.watched.is_empty();
+        let Some(socket) = (connection.socket.as_ref()).filter(|_| connection.watched != wanted)
+        else {
+            return Ok(());
+        };
+        let mut event = EpollEvent::new(wanted, at as u64);
+        match is_new {
+            true => match self.epoll.add(socket, event) {
+                Err(System::EEXIST) => self.epoll.modify(socket, &mut event)?,
+                done => done?,
+            },
+            false => self.epoll.modify(socket, &mut event)?,
+        }
+        connection.watched = wanted;
+        Ok(())
+    }
+
+    /// Has the system tell nothing of a connection any more.
+    pub(crate) fn unwatch(&mut self, at: usize) {
+        if let Some(socket) = &self.list[at].socket {
+            let _ = self.epoll.delete(socket);
+        }
+    }
+
+    /// Notes down that a connection has something to send.
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self, at: usize) {
+        let tx = &mut self.list[at].outgoing.tx;
+        if !std::mem::replace(&mut tx.is_dirty, true) {
+            self.dirty.push(at);
+        }
+    }
+
+    /// The next connection with something to send, which is noted down no more.
+    #[inline]
+    pub(crate) fn pop_dirty(&mut self) -> Option<usize> {
+        while let Some(at) = self.dirty.pop() {
+            if let Some(connection) = self.list.get_mut(at) {
+                connection.outgoing.tx.is_dirty = false;
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// Notes down that a connection is to be read though the system does not tell of it.
+    pub(crate) fn mark_stalled(&mut self, at: usize) {
+        if !self.stalled.contains(&at) {
+            self.stalled.push(at);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    /// The connections that are to be read though the system does not tell of them, which are noted
+    /// down no more.
+    pub(crate) fn take_stalled(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.stalled)
+    }
+
+    /// Whether a connection waits for room that no event tells of.
+    pub(crate) fn is_choked(&self) -> bool {
+        let mut stalled = self.stalled.iter().filter_map(|&at| self.list.get(at));
+        stalled.any(|it| it.incoming.held.is_none())
+    }
+
+    pub(crate) fn has_rising(&self) -> bool {
+        !self.rising.is_empty()
+    }
+
+    /// Connections that are not up yet and have had their time.
+    pub(crate) fn overdue(&mut self, now: Instant) -> Vec<usize> {
+        let list = &self.list;
+        self.rising
+            .retain(|&at| list.get(at).is_some_and(|it| !it.is_up()));
+        let ends = |at: &&usize| list[**at].deadline().is_some_and(|end| end <= now);
+        self.rising.iter().filter(ends).copied().collect()
+    }
+
+    /// When the next connection that is not up yet has had its time.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let rising = self.rising.iter().filter_map(|&at| self.list.get(at));
+        rising.filter_map(Connection::deadline).min()
+    }
+}
+
+impl Index<usize> for Connections {
+    type Output = Connection;
+
+    #[inline]
+    fn index(&self, at: usize) -> &Connection {
+        &self.list[at]
+    }
+}
+
+impl IndexMut<usize> for Connections {
+    #[inline]
+    fn index_mut(&mut self, at: usize) -> &mut Connection {
+        &mut self.list[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nix::sys::epoll::EpollCreateFlags;
+
+    use super::*;
+
+    fn connections() -> Connections {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        Connections::new(Arc::new(epoll))
+    }
+
+    #[test]
+    fn a_place_that_is_taken_again_has_another_name() {
+        let mut connections = connections();
+        let now = Instant::now();
+        let at = connections.add(0, Stage::Up, Vec::new(), now);
+        let id = connections[at].id;
+        connections.mark_dirty(at);
+        connections.mark_dirty(at);
+        connections.remove(at);
+        assert!(connections.pop_dirty().is_none());
+        assert_eq!(connections.add(1, Stage::Up, Vec::new(), now), at);
+        assert!(!connections.has(id) && connections.named(id).is_none());
+        assert!(connections.named(connections[at].id).is_some());
+    }
+
+    #[test]
+    fn a_connection_that_is_not_up_has_its_time() {
+        let mut connections = connections();
+        let now = Instant::now();
+        let until = now + Duration::from_secs(1);
+        let late = connections.add(0, Stage::Connecting { until }, Vec::new(), now);
+        connections.add(1, Stage::Asking, Vec::new(), now);
+        assert_eq!(connections.deadline(), Some(until));
+        assert!(connections.overdue(now).is_empty());
+        assert_eq!(connections.overdue(until), [late]);
+        connections[late].stage = Stage::Up;
+        assert!(connections.overdue(until).is_empty() && connections.deadline().is_none());
+    }
+}

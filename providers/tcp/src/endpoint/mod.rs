@@ -1,0 +1,266 @@
+//! Endpoints: opening, closing, and what is neither message nor progress.
+
+mod atomic;
+pub(crate) mod msg;
+pub(crate) mod passive;
+mod rma;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use selvedge::info::EpType;
+use selvedge::{
+    Address, Bindings, ConnectionManagement, Context, EpOption, EpOptionName, Errno, Error, Info,
+    LateBindings, Limits, Result,
+};
+use selvedge_kit::coll::{self, Mailbox};
+use selvedge_kit::domain::Base;
+use selvedge_kit::eq::Queue;
+use selvedge_kit::ip::{Av, own_address, resolve};
+use selvedge_kit::mr::Keys;
+use selvedge_kit::sep::Seat;
+use selvedge_kit::shell::Shell;
+use selvedge_kit::srx::{Manner, Receiver};
+use selvedge_kit::{Ep, Ledger, Owing, RemoteCounters, own_av, own_eq, own_srx};
+
+use crate::accept::Acceptor;
+use crate::accept::listen::{ANYWHERE, Listener};
+use crate::config::Config;
+use crate::endpoint::passive::{Taken, take};
+use crate::state::cm::Cm;
+use crate::state::{Parts, State};
+use crate::wire::hello::DATA_MAX;
+
+/// Bytes below which a multi-receive buffer is released unless an endpoint says otherwise: those of
+/// libfabric's tcp provider.
+pub(crate) const MIN_MULTI_RECV: usize = 16 << 10;
+
+/// An endpoint of the tcp provider.
+pub struct Endpoint {
+    pub(crate) shell: Shell<State>,
+    /// Where it listens, or connects from.
+    addr: Option<SocketAddr>,
+    /// Whether connections are the application's business.
+    pub(crate) is_connected: bool,
+    pub(crate) inject_size: usize,
+    pub(crate) max_msg_size: usize,
+    limits: Limits,
+    _seat: Option<Seat>,
+}
+
+/// What an endpoint is part of, if it is: a layer above it, or a scalable endpoint.
+#[derive(Default)]
+pub(crate) struct Place {
+    pub(crate) layer: Option<Arc<Mailbox>>,
+    /// Where its peers come, if that was settled before.
+    pub(crate) listener: Option<Listener>,
+    pub(crate) context: u16,
+    pub(crate) seat: Option<Seat>,
+}
+
+impl Endpoint {
+    pub(crate) fn open(
+        info: &Info,
+        bind: &Bindings,
+        config: Config,
+        base: &Base,
+        keys: Arc<Keys>,
+        place: Place,
+    ) -> Result<Arc<Self>, Error> {
+        let ep = Ep::resolve(bind, info, base.id())?.with_layer(place.layer);
+        let config = config.keyed(info)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|cause| {
+            Error::new(Errno::from_raw(cause as i32), "opening an endpoint").because(cause)
+        })?;
+        let epoll = Arc::new(epoll);
+        let mut from = own_address(info)?;
+        let (mut acceptor, mut av, mut cm) = (None, None, None);
+        match info.ep_attr.ep_type {
+            EpType::Rdm => {
+                av = Some(own_av(bind, base.id(), "an endpoint of type FI_EP_RDM")?);
+                acceptor = Some(match place.listener {
+                    Some(listener) => Acceptor::at(listener, &config, &epoll)?,
+                    None => Acceptor::open(from.unwrap_or(ANYWHERE), &config, &epoll)?,
+                });
+            }
+            EpType::Msg => {
+                let mut own = Cm::new(Arc::downgrade(&bound_eq(bind, base)?));
+                match take(info.handle)? {
+                    Taken::Nothing => {}
+                    Taken::Request(caller) => own.request = Some(caller),
+                    Taken::Place(place, at) => {
+                        own.place = Some(place);
+                        from = Some(at);
+                    }
+                }
+                own.from = from;
+                cm = Some(own);
+            }
+            other => {
+                let what = format!("the tcp provider has no endpoints of type {other}");
+                return Err(Error::new(Errno::Inval, what));
+            }
+        }
+        let is_connected = cm.is_some();
+        let eq = cm.as_ref().map_or_else(Weak::new, |cm| Weak::clone(&cm.eq));
+        let inject_size = config.inject_size;
+        let addr = acceptor.as_ref().map(|acceptor| acceptor.addr).or(from);
+        ep.sight
+            .set_name(&addr.map_or_else(String::new, |addr| addr.to_string()));
+        let parts = Parts {
+            manner: Manner::new(info, MIN_MULTI_RECV),
+            config,
+            ep,
+            av,
+            keys,
+            epoll: Arc::clone(&epoll),
+            acceptor,
+            cm,
+            context: place.context,
+        };
+        let mut state = State::new(parts);
+        let srx = own_srx(bind, base.id())?;
+        if let Some(srx) = &srx {
+            state.matching.share(srx);
+        }
+        let endpoint = Arc::new(Self {
+            shell: Shell::new(base, bind, &eq, state, epoll),
+            addr,
+            is_connected,
+            inject_size,
+            max_msg_size: info.ep_attr.max_msg_size,
+            limits: Limits::of(info),
+            _seat: place.seat,
+        });
+        if is_connected {
+            // Events name it. Other endpoints have no handle but their owner's.
+            let named: Weak<dyn selvedge::Endpoint> = Arc::<Self>::downgrade(&endpoint);
+            let state = endpoint.shell.lock();
+            #[expect(clippy::expect_used, reason = "no word of a peer's is in it")]
+            let mut state = state.expect("was made by this process");
+            if let Some(cm) = &mut state.cm {
+                cm.endpoint = Some(named);
+            }
+        }
+        if let Some(srx) = srx {
+            endpoint.shell.join(&srx);
+        }
+        // What was attached is detached when the shell is dropped.
+        endpoint.shell.attach()?;
+        Ok(endpoint)
+    }
+}
+
+impl Endpoint {
+    /// What a layer above is put around.
+    pub(crate) fn into_inner(self: Arc<Self>, av: Arc<Av>) -> coll::Inner {
+        let progress = Arc::clone(self.shell.progress());
+        coll::Inner {
+            endpoint: self,
+            progress,
+            lanes: None,
+            members: av,
+        }
+    }
+}
+
+fn bound_eq(bind: &Bindings, base: &Base) -> Result<Arc<Queue>, Error> {
+    let Some(eq) = &bind.eq else {
+        let what = "an endpoint of type FI_EP_MSG needs an event queue";
+        return Err(Error::new(Errno::NoEq, what));
+    };
+    own_eq(eq, base.id().fabric(), base.id())
+}
+
+#[expect(unsafe_code, reason = "the promise of the endpoint trait")]
+// SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted` or `Fetch`,
+// which every completing call consumes; that of a send through the `TxBuf` of its frame or posting,
+// which is dropped before the completion is pushed: an answer is taken only for a frame that is out
+// (`Asks::answer`). Peers never touch our memory themselves. `Shell` detaches the
+// endpoint from everything that drives it, and then drops all of them.
+unsafe impl selvedge::Endpoint for Endpoint {
+    fn address(&self) -> Result<Address> {
+        let state = self.shell.lock()?;
+        let connection = state.connections.iter().next();
+        let connection = connection.filter(|_| self.is_connected);
+        let socket = connection.and_then(|it| it.socket.as_ref());
+        let bound = socket.and_then(|socket| socket.local_addr().ok());
+        bound
+            .or(self.addr)
+            .map(Address::Ip)
+            .ok_or(Errno::AddrNotAvail)
+    }
+
+    fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
+        self.shell.bind_late(late, RemoteCounters::Late)
+    }
+
+    fn cancel(&self, context: Context) -> Result {
+        self.shell.lock()?.cancel(context)
+    }
+
+    fn set(&self, option: EpOption) -> Result {
+        match option {
+            EpOption::MinMultiRecv(least) => self.shell.lock()?.matching.manner.least = least,
+            EpOption::EagerSize(most) => self.shell.lock()?.config.eager_size = most,
+            _ => return Err(Errno::NoProtoOpt),
+        }
+        Ok(())
+    }
+
+    fn option(&self, name: EpOptionName) -> Result<EpOption> {
+        Ok(match name {
+            EpOptionName::MinMultiRecv => {
+                EpOption::MinMultiRecv(self.shell.lock()?.matching.manner.least)
+            }
+            EpOptionName::EagerSize => EpOption::EagerSize(self.shell.lock()?.config.eager_size),
+            EpOptionName::CmDataSize if self.is_connected => EpOption::CmDataSize(DATA_MAX),
+            _ => return self.limits.option(name),
+        })
+    }
+
+    fn cm(&self) -> Option<&dyn ConnectionManagement> {
+        self.is_connected.then_some(self)
+    }
+}
+
+impl ConnectionManagement for Endpoint {
+    fn connect(&self, addr: &Address, data: &[u8]) -> Result {
+        let to = match addr {
+            Address::Ip(ip) => *ip,
+            other => resolve::written(&other.to_string()).ok_or(Errno::Inval)?,
+        };
+        self.shell.lock()?.connect(to, data)
+    }
+
+    fn accept(&self, data: &[u8]) -> Result {
+        self.shell.lock()?.accept_request(data)
+    }
+
+    fn shutdown(&self) -> Result {
+        self.shell.lock()?.shut()
+    }
+
+    fn peer(&self) -> Result<Address> {
+        let state = self.shell.lock()?;
+        let peer = state.cm.as_ref().ok_or(Errno::NotConn)?.peer()?;
+        Ok(state.peers[peer].to_address())
+    }
+}
+
+impl Owing for Endpoint {
+    fn ledger(&self) -> &Arc<Ledger> {
+        self.shell.ledger()
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.addr {
+            Some(addr) => write!(f, "tcp endpoint {addr}"),
+            None => f.write_str("tcp endpoint"),
+        }
+    }
+}

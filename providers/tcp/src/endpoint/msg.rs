@@ -1,0 +1,257 @@
+//! Posting messages, tagged and not: the caller's promise becomes a value, the rest is safe.
+
+use selvedge::{
+    Context, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, Result, TagMatch, Tagged, msg, tagged,
+};
+use selvedge_kit::Report;
+use selvedge_kit::copy::{RxBuf, TxBuf};
+use selvedge_kit::srx::{Kind, Posted, Source};
+
+use crate::connection::operation::{Body, Posting, Reply};
+use crate::endpoint::Endpoint;
+use crate::wire::frame::{Head, Wish};
+
+/// Pieces of a local list.
+pub(crate) const IOV_LIMIT: usize = 4;
+
+/// Flags that an endpoint may add to its sends by default.
+pub(crate) const TX_DEFAULTS: OpFlags = OpFlags::COMPLETION
+    .union(OpFlags::INJECT)
+    .union(OpFlags::INJECT_COMPLETE)
+    .union(OpFlags::TRANSMIT_COMPLETE)
+    .union(OpFlags::DELIVERY_COMPLETE)
+    .union(OpFlags::MATCH_COMPLETE);
+/// Flags that an endpoint may add to its receives by default.
+pub(crate) const RX_DEFAULTS: OpFlags = OpFlags::COMPLETION.union(OpFlags::MULTI_RECV);
+/// Levels of completion that the peer has to confirm.
+pub(crate) const CONFIRMED: OpFlags = OpFlags::TRANSMIT_COMPLETE.union(RECEIVED);
+/// Those of them that a receive has to confirm, where the peer can say so.
+const RECEIVED: OpFlags = OpFlags::DELIVERY_COMPLETE.union(OpFlags::MATCH_COMPLETE);
+
+const TX_FLAGS: OpFlags = TX_DEFAULTS
+    .union(OpFlags::DEFAULT)
+    .union(OpFlags::REMOTE_CQ_DATA)
+    .union(OpFlags::FENCE)
+    .union(OpFlags::DEFERRED)
+    .union(OpFlags::MORE);
+
+/// Flags of a send that a layer above posts.
+const LAYER_FLAGS: OpFlags = OpFlags::PEER_TRANSFER.union(OpFlags::INJECT);
+
+/// A send, as far as both interfaces have it in common.
+struct Send {
+    kind: Kind,
+    tag: u64,
+    data: u64,
+    dest: FiAddr,
+    context: Context,
+}
+
+#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+impl Msg for Endpoint {
+    unsafe fn sendmsg(&self, msg: &msg::SendMsg<'_>, flags: OpFlags) -> Result {
+        let send = Send {
+            kind: Kind::Msg,
+            tag: 0,
+            data: msg.data,
+            dest: msg.dest,
+            context: msg.context,
+        };
+        // SAFETY: passed on from the caller.
+        self.post_send(unsafe { tx_buf(msg.iov)? }, &send, flags)
+    }
+
+    unsafe fn recvmsg(&self, msg: &msg::RecvMsg<'_>, flags: OpFlags) -> Result {
+        let tag = TagMatch::exact(0);
+        // SAFETY: passed on from the caller.
+        let buf = unsafe { rx_buf(msg.iov)? };
+        self.post_recv(Kind::Msg, buf, tag, msg.src, msg.context, flags)
+    }
+
+    fn inject(&self, buf: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        let send = Send {
+            kind: Kind::Msg,
+            tag: 0,
+            data: data.unwrap_or_default(),
+            dest,
+            context: Context::default(),
+        };
+        self.post_inject(buf, &send, data)
+    }
+}
+
+#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+impl Tagged for Endpoint {
+    unsafe fn tsendmsg(&self, msg: &tagged::SendMsg<'_>, flags: OpFlags) -> Result {
+        self.check_tagged()?;
+        let send = Send {
+            kind: Kind::Tagged,
+            tag: msg.tag,
+            data: msg.data,
+            dest: msg.dest,
+            context: msg.context,
+        };
+        // SAFETY: passed on from the caller.
+        self.post_send(unsafe { tx_buf(msg.iov)? }, &send, flags)
+    }
+
+    unsafe fn trecvmsg(&self, msg: &tagged::RecvMsg<'_>, flags: OpFlags) -> Result {
+        self.check_tagged()?;
+        // SAFETY: passed on from the caller.
+        let buf = unsafe { rx_buf(msg.iov)? };
+        self.post_recv(Kind::Tagged, buf, msg.tag, msg.src, msg.context, flags)
+    }
+
+    fn tinject(&self, buf: &[u8], dest: FiAddr, tag: u64, data: Option<u64>) -> Result {
+        self.check_tagged()?;
+        let send = Send {
+            kind: Kind::Tagged,
+            tag,
+            data: data.unwrap_or_default(),
+            dest,
+            context: Context::default(),
+        };
+        self.post_inject(buf, &send, data)
+    }
+}
+
+impl Endpoint {
+    /// Connected endpoints of libfabric do not understand tags.
+    fn check_tagged(&self) -> Result {
+        match self.is_connected {
+            true => Err(Errno::NoSys),
+            false => Ok(()),
+        }
+    }
+
+    /// Posts a send whose bytes are the caller's until it is complete.
+    fn post_send(&self, buf: TxBuf, send: &Send, flags: OpFlags) -> Result {
+        self.post_message(Body::Caller(buf), send, flags, true)
+    }
+
+    /// Posts a send whose bytes are copied before the call returns, and which does not complete.
+    fn post_inject(&self, bytes: &[u8], send: &Send, data: Option<u64>) -> Result {
+        let data = match data {
+            Some(_) => OpFlags::REMOTE_CQ_DATA,
+            None => OpFlags::empty(),
+        };
+        let flags = OpFlags::INJECT | OpFlags::DEFAULT | data;
+        self.post_message(lent(bytes), send, flags, false)
+    }
+
+    #[inline]
+    fn post_message(&self, body: Body, send: &Send, flags: OpFlags, completes: bool) -> Result {
+        let mut state = self.shell.lock()?;
+        let is_layer_s = flags.contains(OpFlags::PEER_TRANSFER) && state.ep.has_layer();
+        let known = if is_layer_s { LAYER_FLAGS } else { TX_FLAGS };
+        if !known.contains(flags) {
+            return Err(Errno::BadFlags);
+        }
+        let flags = state.ep.tx_flags(flags);
+        let (len, is_injected) = (body.len(), flags.contains(OpFlags::INJECT));
+        if is_injected && len > self.inject_size || len > self.max_msg_size {
+            return Err(Errno::MsgSize);
+        }
+        let peer = state.peer_at(send.dest)?;
+        let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
+        let posting = Posting {
+            head: Head::Message {
+                kind: send.kind,
+                tag: send.tag,
+                data: has_data.then_some(send.data),
+                wish: wish(flags),
+                len,
+            },
+            body,
+            reply: Reply::None,
+            report: Report {
+                what: send.kind.sent(),
+                context: send.context,
+                flags,
+                completes: completes && !(is_layer_s && is_injected),
+                len,
+            },
+        };
+        state.post(peer, posting)
+    }
+
+    fn post_recv(
+        &self,
+        kind: Kind,
+        buf: RxBuf,
+        tag: TagMatch,
+        src: FiAddr,
+        context: Context,
+        flags: OpFlags,
+    ) -> Result {
+        let mut state = self.shell.lock()?;
+        let posted = Posted {
+            buf,
+            src: Source::ANY,
+            tag,
+            context,
+            flags: state.ep.rx_flags(kind, flags),
+            kind,
+        };
+        state.recv_from(src, posted)
+    }
+}
+
+/// The bytes of an inject, which whoever posts it copies before the call returns: its flags say
+/// [`OpFlags::INJECT`].
+#[expect(
+    unsafe_code,
+    reason = "a borrowed slice as a buffer, for this call only"
+)]
+pub(crate) fn lent(bytes: &[u8]) -> Body {
+    // SAFETY: `bytes` is borrowed for the whole call, and a posting with `INJECT` is copied before
+    // the call ends: into the queue of its connection (`Body::is_copied`), or as a
+    // whole (`Outgoing::wait`), or it is dropped with an error.
+    Body::Caller(unsafe { TxBuf::one(Iov::new(bytes)) })
+}
+
+/// When a message with these flags is to be answered.
+fn wish(flags: OpFlags) -> Wish {
+    match flags {
+        _ if flags.intersects(RECEIVED) => Wish::Received,
+        _ if flags.intersects(CONFIRMED) => Wish::Arrived,
+        _ => Wish::Never,
+    }
+}
+
+/// How an inject with these flags is told of: it is counted, and completes only when it fails.
+pub(crate) fn injected(what: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
+    Report {
+        what,
+        context: Context::default(),
+        flags,
+        completes: false,
+        len,
+    }
+}
+
+/// # Safety
+/// As [`TxBuf::new`].
+#[expect(unsafe_code, reason = "the promise becomes a value here")]
+pub(crate) unsafe fn tx_buf(iov: &[Iov]) -> Result<TxBuf> {
+    if iov.len() > IOV_LIMIT {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    let buf = unsafe { TxBuf::new(iov) };
+    if buf.len() > isize::MAX as usize {
+        return Err(Errno::MsgSize);
+    }
+    Ok(buf)
+}
+
+/// # Safety
+/// As [`RxBuf::new`].
+#[expect(unsafe_code, reason = "the promise becomes a value here")]
+pub(crate) unsafe fn rx_buf(iov: &[IovMut]) -> Result<RxBuf> {
+    if iov.len() > IOV_LIMIT {
+        return Err(Errno::Inval);
+    }
+    // SAFETY: passed on from the caller.
+    Ok(unsafe { RxBuf::new(iov) })
+}

@@ -1,0 +1,137 @@
+//! Posting one-sided operations: the caller's promise becomes a value, the rest is safe.
+//!
+//! What they do at the target is in `one_sided`.
+
+use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
+use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result, Rma};
+use selvedge_kit::Report;
+use selvedge_kit::places::Places;
+
+use crate::connection::operation::{Body, Posting, Reply};
+use crate::endpoint::Endpoint;
+use crate::endpoint::msg::{CONFIRMED, TX_DEFAULTS, injected, lent, rx_buf, tx_buf};
+use crate::wire::frame::Head;
+
+const WRITE: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::WRITE);
+const READ: CompletionFlags = CompletionFlags::RMA.union(CompletionFlags::READ);
+
+const READ_FLAGS: OpFlags = TX_DEFAULTS
+    .union(OpFlags::DEFAULT)
+    .union(OpFlags::FENCE)
+    .union(OpFlags::MORE)
+    .union(OpFlags::DEFERRED);
+const WRITE_FLAGS: OpFlags = READ_FLAGS.union(OpFlags::REMOTE_CQ_DATA);
+
+#[expect(unsafe_code, reason = "the raw face: a post is a promise about memory")]
+impl Rma for Endpoint {
+    unsafe fn readmsg(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
+        if !READ_FLAGS.contains(flags) {
+            return Err(Errno::BadFlags);
+        }
+        // SAFETY: passed on from the caller.
+        let buf = unsafe { rx_buf(msg.iov)? };
+        let (len, context) = (buf.len(), msg.context);
+        self.access(
+            msg.src,
+            msg.rma_iov,
+            len,
+            |places, flags| Posting {
+                head: Head::ReadRequest { places },
+                body: Body::none(),
+                reply: Reply::Bytes(buf),
+                report: Report {
+                    what: READ,
+                    context,
+                    flags,
+                    completes: true,
+                    len,
+                },
+            },
+            flags,
+        )
+    }
+
+    unsafe fn writemsg(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
+        if !WRITE_FLAGS.contains(flags) {
+            return Err(Errno::BadFlags);
+        }
+        // SAFETY: passed on from the caller.
+        let buf = unsafe { tx_buf(msg.iov)? };
+        let (len, context, data) = (buf.len(), msg.context, msg.data);
+        self.access(
+            msg.dest,
+            msg.rma_iov,
+            len,
+            |places, flags| Posting {
+                head: Head::Write {
+                    places,
+                    data: flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(data),
+                    wants_answer: flags.intersects(CONFIRMED),
+                },
+                body: Body::Caller(buf),
+                reply: Reply::None,
+                report: Report {
+                    what: WRITE,
+                    context,
+                    flags,
+                    completes: true,
+                    len,
+                },
+            },
+            flags,
+        )
+    }
+
+    fn inject_write(
+        &self,
+        bytes: &[u8],
+        dest: FiAddr,
+        addr: u64,
+        key: u64,
+        data: Option<u64>,
+    ) -> Result {
+        let len = bytes.len();
+        let place = RmaIov { addr, len, key };
+        self.access(
+            dest,
+            &[place],
+            len,
+            |places, flags| Posting {
+                head: Head::Write {
+                    places,
+                    data,
+                    wants_answer: flags.intersects(CONFIRMED),
+                },
+                body: lent(bytes),
+                reply: Reply::None,
+                report: injected(WRITE, flags, len),
+            },
+            OpFlags::INJECT | OpFlags::DEFAULT,
+        )
+    }
+}
+
+impl Endpoint {
+    /// Posts what `make` makes of the places, which have as many bytes as its buffer, and of the
+    /// resolved flags.
+    fn access(
+        &self,
+        peer: FiAddr,
+        pieces: &[RmaIov],
+        len: usize,
+        make: impl FnOnce(Places, OpFlags) -> Posting,
+        flags: OpFlags,
+    ) -> Result {
+        let places = Places::new(pieces)?;
+        if places.len() != len {
+            return Err(Errno::Inval);
+        }
+        let mut state = self.shell.lock()?;
+        let flags = state.ep.tx_flags(flags);
+        if flags.contains(OpFlags::INJECT) && len > self.inject_size {
+            return Err(Errno::MsgSize);
+        }
+        let peer = state.peer_at(peer)?;
+        state.post(peer, make(places, flags))
+    }
+}

@@ -1,0 +1,10 @@
+//! Sockets, and what lies between them and the bytes of everything else: lists of memory that one
+//! system call takes ([`vecs`]), and sessions of TLS ([`tls`]).
+
+mod stream;
+pub(crate) mod tls;
+pub(crate) mod vecs;
+
+pub(crate) use stream::{Bound, Link, Socket, is_not_ready, listen_at, sent_by_thread};
+#[cfg(test)]
+pub(crate) use stream::{calls, count_call};

@@ -1,0 +1,360 @@
+//! Sockets: connecting, listening, and the system calls that send and receive.
+
+#![expect(unsafe_code, reason = "system calls on memory that is no slice")]
+
+use std::cell::Cell;
+use std::io::{self, Read as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, bind,
+    connect, listen, recv, sendmsg, setsockopt, socket, sockopt,
+};
+use selvedge_kit::inherit::Uninherited;
+
+use crate::socket::tls::Session;
+use crate::socket::vecs::{Load, Room};
+
+/// Connections that the kernel keeps until they are accepted.
+const BACKLOG: i32 = 4096;
+
+/// How sockets are set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) no_delay: bool,
+    /// Idle time and interval in seconds, and tries.
+    pub(crate) keepalive: Option<(u32, u32, u32)>,
+    /// In milliseconds; 0 for the system's choice.
+    pub(crate) user_timeout: u32,
+}
+
+/// A connection that does not block.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: Uninherited<TcpStream>,
+    /// What is between the stream and the bytes of others, if anything is.
+    tls: Option<Box<Session>>,
+}
+
+thread_local! {
+    static SENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Bytes that this thread has sent, over whatever connection: Linux puts them one behind the other
+/// into pages of the thread's.
+pub(crate) fn sent_by_thread() -> usize {
+    SENT.get()
+}
+
+#[cfg(test)]
+thread_local! {
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// System calls of this thread so far that send, receive or look for news.
+#[cfg(test)]
+pub(crate) fn calls() -> usize {
+    CALLS.get()
+}
+
+#[cfg(test)]
+pub(crate) fn count_call() {
+    CALLS.set(CALLS.get() + 1);
+}
+
+impl Socket {
+    /// Begins to connect. The socket becomes writable when that has worked or failed.
+    pub(crate) fn connect(from: IpAddr, to: SocketAddr, link: &Link) -> io::Result<Self> {
+        let fd = new(to)?;
+        if !from.is_unspecified() {
+            // The port is chosen when the other end is known, so that many ends share one.
+            let _ = setsockopt(&fd, sockopt::IpBindAddressNoPort, &true);
+            bind(
+                fd.as_raw_fd(),
+                &SockaddrStorage::from(SocketAddr::new(from, 0)),
+            )?;
+        }
+        Self::new(TcpStream::from(fd), link)?.toward(to)
+    }
+
+    fn toward(self, to: SocketAddr) -> io::Result<Self> {
+        match connect(self.stream.as_raw_fd(), &SockaddrStorage::from(to)) {
+            Ok(()) | Err(nix::errno::Errno::EINPROGRESS) => Ok(self),
+            Err(cause) => Err(cause.into()),
+        }
+    }
+
+    /// A connection that was accepted.
+    pub(crate) fn new(stream: TcpStream, link: &Link) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(link.no_delay)?;
+        if let Some((idle, interval, count)) = link.keepalive {
+            setsockopt(&stream, sockopt::TcpKeepIdle, &idle)?;
+            setsockopt(&stream, sockopt::TcpKeepInterval, &interval)?;
+            setsockopt(&stream, sockopt::TcpKeepCount, &count)?;
+            setsockopt(&stream, sockopt::KeepAlive, &true)?;
+        }
+        if link.user_timeout > 0 {
+            setsockopt(&stream, sockopt::TcpUserTimeout, &link.user_timeout)?;
+        }
+        Ok(Self {
+            stream: Uninherited::new(stream),
+            tls: None,
+        })
+    }
+
+    /// Puts a session between the stream and all that is sent and received from now on.
+    pub(crate) fn secure(&mut self, session: Session) {
+        self.tls = Some(Box::new(session));
+    }
+
+    /// Moves the handshake of its session on; whether it is over, as it is where there is none.
+    ///
+    /// # Errors
+    /// Those of [`Session::shake`].
+    pub(crate) fn shake(&mut self) -> io::Result<bool> {
+        match &mut self.tls {
+            None => Ok(true),
+            Some(tls) => tls.shake(&mut Wire(self.stream.as_fd())),
+        }
+    }
+
+    /// Whether something has come that the system is not going to tell of any more.
+    #[inline]
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_loaded())
+    }
+
+    /// Whether there is something to send that nobody here knows of.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_behind())
+    }
+
+    /// Sends that, as far as it fits; whether it was all.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn catch_up(&mut self) -> io::Result<bool> {
+        match &mut self.tls {
+            None => Ok(true),
+            Some(tls) => tls.push(&mut Wire(self.stream.as_fd())),
+        }
+    }
+
+    /// Whether what is sent is not what the system gets.
+    #[inline]
+    pub(crate) const fn is_sealed(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether connecting has worked, now that the socket is writable.
+    pub(crate) fn finish_connect(&self) -> io::Result<()> {
+        let stream = self.stream.fd();
+        if let Some(cause) = stream.take_error()? {
+            return Err(cause);
+        }
+        // The system connects a socket to itself when it happens to have chosen that very port.
+        match stream.peer_addr()? == stream.local_addr()? {
+            true => Err(io::ErrorKind::ConnectionRefused.into()),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.fd().local_addr()
+    }
+
+    /// Sends what fits.
+    #[inline]
+    pub(crate) fn send(&mut self, load: &mut Load<'_>) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return seal(tls, self.stream.as_fd(), load);
+        }
+        #[cfg(test)]
+        count_call();
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        let fd = self.stream.as_raw_fd();
+        let sent = if let [only] = load.0.list() {
+            // SAFETY: `Load` borrows the memory that its list names.
+            unsafe { libc::send(fd, only.iov_base, only.iov_len, flags) }
+        } else {
+            let header = load.0.header();
+            // SAFETY: as above; the header names the list, which lives as long as the call.
+            unsafe { libc::sendmsg(fd, &raw const header, flags) }
+        };
+        let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+        SENT.set(SENT.get().wrapping_add(sent));
+        Ok(sent)
+    }
+
+    /// Receives what is there; 0 at the end.
+    #[inline]
+    pub(crate) fn recv(&mut self, room: &mut Room<'_>) -> io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return open(tls, self.stream.as_fd(), room);
+        }
+        #[cfg(test)]
+        count_call();
+        let fd = self.stream.as_raw_fd();
+        let flags = libc::MSG_DONTWAIT;
+        let came = if let [only] = room.0.list() {
+            // SAFETY: `Room` borrows the memory that its list names, exclusively, or holds the
+            // regions that it is part of.
+            unsafe { libc::recv(fd, only.iov_base, only.iov_len, flags) }
+        } else {
+            let mut header = room.0.header();
+            // SAFETY: as above; the header names the list, which lives as long as the call.
+            unsafe { libc::recvmsg(fd, &raw mut header, flags) }
+        };
+        usize::try_from(came).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Receives into a slice.
+    #[inline]
+    pub(crate) fn recv_bytes(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut room = Room::new();
+        room.push_bytes(bytes);
+        self.recv(&mut room)
+    }
+
+    /// Sends a slice, or what of it fits.
+    fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut load = Load::new();
+        load.push(bytes);
+        self.send(&mut load)
+    }
+
+    /// Sends a slice in one piece, which a new connection has room for.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::WriteZero`] when not all of it fits.
+    pub(crate) fn send_whole(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.send_bytes(bytes)? == bytes.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
+    /// Ends the connection so that the peer gets what was sent: what it has sent is read, because
+    /// the system takes everything back otherwise.
+    pub(crate) fn part(&mut self) {
+        const MOST: usize = 1 << 20;
+        self.shut(std::net::Shutdown::Write);
+        let (mut bytes, mut total) = ([0; 4096], 0);
+        let mut wire = Wire(self.stream.as_fd());
+        while let Ok(count @ 1..) = wire.read(&mut bytes) {
+            total += count;
+            if total > MOST {
+                break;
+            }
+        }
+    }
+
+    /// Ends the connection for whoever holds it.
+    pub(crate) fn shut(&mut self, how: std::net::Shutdown) {
+        if let Some(tls) = &mut self.tls {
+            tls.part(&mut Wire(self.stream.as_fd()));
+        }
+        // It fails for one that has ended already.
+        let _ = self.stream.fd().shutdown(how);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// Whether a call has failed only because nothing is there, or a signal came.
+pub(crate) fn is_not_ready(cause: &io::Error) -> bool {
+    matches!(
+        cause.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+#[cold]
+fn seal(tls: &mut Session, fd: BorrowedFd<'_>, load: &Load<'_>) -> io::Result<usize> {
+    tls.send(&mut Wire(fd), load.len(), |at, out| load.copy(at, out))
+}
+
+#[cold]
+fn open(tls: &mut Session, fd: BorrowedFd<'_>, room: &mut Room<'_>) -> io::Result<usize> {
+    let most = room.len();
+    tls.recv(&mut Wire(fd), most, |at, bytes| room.place(at, bytes))
+}
+
+/// The stream below a session.
+struct Wire<'a>(BorrowedFd<'a>);
+
+impl io::Read for Wire<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self.0.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?)
+    }
+}
+
+impl io::Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[io::IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let nowhere = None::<&SockaddrStorage>;
+        Ok(sendmsg(self.0.as_raw_fd(), parts, &[], flags, nowhere)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn new(for_addr: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match for_addr {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(family, SockType::Stream, flags, SockProtocol::Tcp)?;
+    if for_addr.is_ipv6() {
+        setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+    }
+    Ok(fd)
+}
+
+/// A socket that has its address, and is there to listen or to connect.
+#[derive(Debug)]
+pub(crate) struct Bound(Uninherited<OwnedFd>);
+
+impl Bound {
+    /// At an address, with the system's choice of a port where there is none.
+    pub(crate) fn at(addr: SocketAddr) -> io::Result<Self> {
+        let fd = new(addr)?;
+        setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(addr))?;
+        Ok(Self(Uninherited::new(fd)))
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        TcpListener::from(self.0.fd().try_clone()?).local_addr()
+    }
+
+    pub(crate) fn listen(self) -> io::Result<Uninherited<TcpListener>> {
+        let fd = self.0.fd().try_clone()?;
+        listen(&fd, Backlog::new(BACKLOG)?)?;
+        Ok(Uninherited::new(TcpListener::from(fd)))
+    }
+
+    /// As [`Socket::connect`], from here.
+    pub(crate) fn connect(&self, to: SocketAddr, link: &Link) -> io::Result<Socket> {
+        Socket::new(TcpStream::from(self.0.fd().try_clone()?), link)?.toward(to)
+    }
+}
+
+/// Listens at an address.
+pub(crate) fn listen_at(addr: SocketAddr) -> io::Result<Uninherited<TcpListener>> {
+    Bound::at(addr)?.listen()
+}

@@ -1,0 +1,229 @@
+//! Who we are and whom we believe, from the files that parameters name.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rustls::client::verify_server_name;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use selvedge::param::Params;
+use selvedge::{Errno, Error};
+
+use super::session::Session;
+
+/// What an endpoint shows to its peers, and what it wants to see of them. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    caller: Arc<ClientConfig>,
+    called: Arc<ServerConfig>,
+    /// Whose the certificates of peers have to be; otherwise, of the address that is called.
+    name: Option<ServerName<'static>>,
+}
+
+/// The identity that the parameters ask for, if they do.
+///
+/// # Errors
+/// [`Errno::Inval`] with the parameter and its value: one that is missing, a file that cannot be
+/// read, or has no certificate or key, or the key of another certificate.
+pub(crate) fn identity(params: &Params) -> Result<Option<Identity>, Error> {
+    match &*params.text("FI_TCP_TLS")? {
+        "require" => Identity::read(params).map(Some),
+        _ => Ok(None),
+    }
+}
+
+impl Identity {
+    fn read(params: &Params) -> Result<Self, Error> {
+        let cert = file(params, "FI_TCP_TLS_CERT")?;
+        let chain = certificates(&cert)?;
+        let key = file(params, "FI_TCP_TLS_KEY")?;
+        let own = PrivateKeyDer::from_pem_file(&key.path);
+        let own = own.map_err(|cause| key.unreadable(&cause, "private key"))?;
+        let authorities = file(params, "FI_TCP_TLS_CA")?;
+        let mut roots = RootCertStore::empty();
+        for root in certificates(&authorities)? {
+            roots.add(root).map_err(|cause| authorities.bad(&cause))?;
+        }
+        let roots = Arc::new(roots);
+        let name = params.text("FI_TCP_TLS_NAME")?;
+        let name = (!name.is_empty()).then(|| named(&name)).transpose()?;
+
+        let crypto = Arc::new(rustls::crypto::ring::default_provider());
+        let callers =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&crypto));
+        let callers = callers.build().map_err(|cause| authorities.bad(&cause))?;
+        let callers: Arc<dyn ClientCertVerifier> = match name.clone() {
+            None => callers,
+            Some(name) => Arc::new(Named { callers, name }),
+        };
+        let own_again = own.clone_key();
+        let called = called(&crypto, callers, chain.clone(), own_again);
+        let caller = caller(&crypto, roots, chain, own);
+        let unfit = |cause| {
+            let File { name, path } = &cert;
+            key.bad(&format_args!("with {name}={path:?}: {cause}"))
+        };
+        Ok(Self {
+            caller: Arc::new(caller.map_err(unfit)?),
+            called: Arc::new(called.map_err(unfit)?),
+            name,
+        })
+    }
+
+    /// A connection that is made from here, to an address.
+    ///
+    /// # Errors
+    /// When the system has no random bytes.
+    pub(crate) fn call(&self, to: IpAddr) -> io::Result<Session> {
+        let name = self.name.clone();
+        let name = name.unwrap_or_else(|| ServerName::from(to.to_canonical()));
+        let connection = ClientConnection::new(Arc::clone(&self.caller), name);
+        Ok(Session::new(connection.map_err(io::Error::other)?.into()))
+    }
+
+    /// A connection that has come here.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub(crate) fn answer(&self) -> io::Result<Session> {
+        let connection = ServerConnection::new(Arc::clone(&self.called));
+        Ok(Session::new(connection.map_err(io::Error::other)?.into()))
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut identity = f.debug_struct("Identity");
+        identity.field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn caller(
+    crypto: &Arc<CryptoProvider>,
+    roots: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ClientConfig, rustls::Error> {
+    let config = ClientConfig::builder_with_provider(Arc::clone(crypto))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots);
+    let mut config = config.with_client_auth_cert(chain, key)?;
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(config)
+}
+
+fn called(
+    crypto: &Arc<CryptoProvider>,
+    callers: Arc<dyn ClientCertVerifier>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, rustls::Error> {
+    let config = ServerConfig::builder_with_provider(Arc::clone(crypto))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(callers);
+    let mut config = config.with_single_cert(chain, key)?;
+    config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+/// Believes callers whose certificates are good, and have a name.
+#[derive(Debug)]
+struct Named {
+    callers: Arc<dyn ClientCertVerifier>,
+    name: ServerName<'static>,
+}
+
+impl ClientCertVerifier for Named {
+    fn verify_client_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.callers.verify_client_cert(end, chain, now)?;
+        verify_server_name(&ParsedCertificate::try_from(end)?, &self.name)?;
+        Ok(verified)
+    }
+
+    fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
+        self.callers.root_hint_subjects()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        self.callers.verify_tls12_signature(message, cert, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        self.callers.verify_tls13_signature(message, cert, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.callers.supported_verify_schemes()
+    }
+}
+
+/// A file that a parameter names.
+struct File {
+    name: &'static str,
+    path: String,
+}
+
+impl File {
+    fn bad(&self, why: &dyn fmt::Display) -> Error {
+        let Self { name, path } = self;
+        Error::new(Errno::Inval, format!("{name}={path:?}: {why}"))
+    }
+
+    fn unreadable(&self, cause: &pem::Error, wanted: &str) -> Error {
+        match cause {
+            pem::Error::Io(cause) => self.bad(cause),
+            pem::Error::NoItemsFound => self.bad(&format_args!("there is no {wanted} in it")),
+            other => self.bad(other),
+        }
+    }
+}
+
+fn file(params: &Params, name: &'static str) -> Result<File, Error> {
+    let path = params.text(name)?;
+    match path.is_empty() {
+        true => Err(Error::new(
+            Errno::Inval,
+            format!("{name} is not set, and FI_TCP_TLS=require needs it"),
+        )),
+        false => Ok(File { name, path }),
+    }
+}
+
+fn certificates(file: &File) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let unreadable = |cause| file.unreadable(&cause, "certificate");
+    let all = CertificateDer::pem_file_iter(&file.path).map_err(unreadable)?;
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    match all.is_empty() {
+        true => Err(unreadable(pem::Error::NoItemsFound)),
+        false => Ok(all),
+    }
+}
+
+fn named(name: &str) -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(name.to_owned()).map_err(|_| {
+        let what = format!("FI_TCP_TLS_NAME={name:?}: neither the name of a host nor an address");
+        Error::new(Errno::Inval, what)
+    })
+}

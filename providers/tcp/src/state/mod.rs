@@ -1,0 +1,123 @@
+//! `State`: what the lock of an endpoint protects. It owns the parts of the endpoint and hands each of
+//! them what concerns it; the parts do not know each other, but for those below them.
+
+mod application;
+pub(crate) mod cm;
+mod connect;
+mod failure;
+mod polling;
+mod post;
+mod progress;
+mod telemetry;
+
+use std::sync::Arc;
+
+use nix::sys::epoll::Epoll;
+use selvedge::{FiAddr, Result};
+use selvedge_kit::Ep;
+use selvedge_kit::ip::Av;
+use selvedge_kit::mr::Keys;
+use selvedge_kit::srx::Manner;
+
+use crate::accept::Acceptor;
+use crate::config::Config;
+use crate::connection::delivery::Delivery;
+use crate::connection::receive::SCRATCH;
+use crate::connection::table::Connections;
+use crate::matching::Matching;
+use crate::peers::Peers;
+use crate::state::cm::Cm;
+use crate::state::polling::Polling;
+use crate::wire::hello::Introduction;
+
+/// Everything that an endpoint is.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) ep: Ep,
+    keys: Arc<Keys>,
+    pub(crate) own: Introduction,
+    /// Where peers come in; none for an endpoint with a connection of the application's.
+    acceptor: Option<Acceptor>,
+    /// The connection of the application's, for an endpoint that has one.
+    pub(crate) cm: Option<Cm>,
+    pub(crate) peers: Peers,
+    pub(crate) connections: Connections,
+    pub(crate) matching: Matching,
+    polling: Polling,
+    scratch: Box<[u8]>,
+}
+
+/// What an endpoint is made of.
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) ep: Ep,
+    pub(crate) av: Option<Arc<Av>>,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) manner: Manner,
+    pub(crate) epoll: Arc<Epoll>,
+    pub(crate) acceptor: Option<Acceptor>,
+    pub(crate) cm: Option<Cm>,
+    /// Which context of a scalable endpoint it is.
+    pub(crate) context: u16,
+}
+
+impl State {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts {
+            config,
+            ep,
+            av,
+            keys,
+            manner,
+            epoll,
+            acceptor,
+            cm,
+            context,
+        } = parts;
+        Self {
+            matching: Matching::new(manner, config.unexpected_size),
+            config,
+            ep,
+            keys,
+            own: Introduction {
+                context,
+                ..Introduction::new()
+            },
+            acceptor,
+            cm,
+            peers: Peers::new(av),
+            connections: Connections::new(epoll),
+            polling: Polling::new(),
+            scratch: vec![0; SCRATCH].into(),
+        }
+    }
+
+    /// The peer that an operation names.
+    #[inline]
+    pub(crate) fn peer_at(&mut self, addr: FiAddr) -> Result<usize> {
+        match &self.cm {
+            None => self.peers.at(addr, |peer| self.matching.needs(peer)),
+            Some(cm) => cm.peer(),
+        }
+    }
+
+    /// The connections, and what their frames act on.
+    #[inline]
+    fn parts(&mut self) -> (&mut Connections, Delivery<'_>) {
+        let delivery = Delivery {
+            ep: &self.ep,
+            config: &self.config,
+            keys: &self.keys,
+            peers: &mut self.peers,
+            matching: &mut self.matching,
+        };
+        (&mut self.connections, delivery)
+    }
+}
+
+impl AsMut<Ep> for State {
+    fn as_mut(&mut self) -> &mut Ep {
+        &mut self.ep
+    }
+}

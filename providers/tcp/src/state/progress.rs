@@ -1,0 +1,251 @@
+//! Progress: sends what was posted, reads what came, and now and then polls all sockets.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use selvedge_kit::cq::Sink;
+use selvedge_kit::shell::EndpointState;
+use selvedge_kit::wait::Rest;
+
+use super::{State, telemetry};
+use crate::accept::{ACCEPTOR, Acceptor};
+use crate::connection::Stage;
+use crate::connection::delivery::Delivery;
+use crate::connection::receive::End;
+
+/// Events that are taken in one turn.
+const EVENTS: usize = 64;
+/// Messages that are taken when nobody says how many.
+const BUDGET: usize = 64;
+/// How long a thread parks at least, and at most when something might move without waking it.
+const PARK_TIMEOUT: Duration = Duration::from_millis(1);
+
+const END: EpollFlags = EpollFlags::EPOLLHUP
+    .union(EpollFlags::EPOLLERR)
+    .union(EpollFlags::EPOLLRDHUP);
+const READ: EpollFlags = EpollFlags::EPOLLIN.union(END);
+
+impl EndpointState for State {
+    #[inline]
+    fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let is_focused = self.polling.begin_turn(self.connections.len());
+        self.flush_all();
+        let mut done = 0;
+        if self.connections.has_stalled() {
+            done += self.resume(budget, sink);
+        }
+        if is_focused {
+            done += self.read(self.polling.hot, budget, sink);
+        }
+        if self.polling.is_due(done, is_focused) {
+            done += self.poll_sockets(budget, sink);
+        }
+        self.flush_all();
+        done
+    }
+
+    #[inline(never)]
+    fn rest(&mut self, _seen: &mut u64) -> Rest {
+        let sink = &mut Sink::none();
+        self.flush_all();
+        let moved = self.resume(BUDGET, sink) + self.poll_sockets(BUDGET, sink);
+        self.flush_all();
+        if moved > 0 {
+            return Rest::Moved;
+        }
+        self.polling.park();
+        let now = Instant::now();
+        self.write_telemetry(now);
+        if self.connections.is_choked() {
+            return Rest::AtMost(PARK_TIMEOUT);
+        }
+        let callers = self.acceptor.as_ref().and_then(Acceptor::deadline);
+        let deadlines = callers.into_iter().chain(self.connections.deadline());
+        match deadlines.min() {
+            None => Rest::UntilWoken,
+            Some(end) => Rest::AtMost(end.saturating_duration_since(now).max(PARK_TIMEOUT)),
+        }
+    }
+
+    #[inline(never)]
+    fn woken(&mut self) {
+        self.poll_now();
+    }
+
+    fn close(&mut self) {
+        self.end_all();
+    }
+}
+
+impl State {
+    /// Takes what peers have sent and nobody has looked at.
+    pub(super) fn poll_now(&mut self) {
+        self.polling.poll_soon();
+        self.progress(BUDGET, &mut Sink::none());
+    }
+
+    /// Polls all sockets, and looks at the clock if something has a time.
+    fn poll_sockets(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        #[cfg(test)]
+        crate::socket::count_call();
+        let epoll = &self.connections.epoll;
+        let count = epoll.wait(&mut events, EpollTimeout::ZERO);
+        let mut done = 0;
+        for event in &events[..count.unwrap_or(0)] {
+            done += match event.data() {
+                ACCEPTOR => self.accept_callers(),
+                at => self.connection_event(at as usize, event.events(), budget, sink),
+            };
+        }
+        let now = Instant::now();
+        if self.ep.sight.is_due(now) {
+            self.write_telemetry(now);
+        }
+        done + self.keep_time()
+    }
+
+    fn write_telemetry(&self, now: Instant) {
+        telemetry::write(
+            now,
+            &self.ep,
+            &self.peers,
+            &self.connections,
+            &self.matching,
+        );
+    }
+
+    fn connection_event(
+        &mut self,
+        at: usize,
+        events: EpollFlags,
+        budget: usize,
+        sink: &mut Sink<'_>,
+    ) -> usize {
+        let Some(connection) = self.connections.get(at) else {
+            return 0;
+        };
+        let id = connection.id;
+        if connection.stage != Stage::Up {
+            return self.shake_hands(at);
+        }
+        let mut done = 0;
+        if events.contains(EpollFlags::EPOLLOUT) {
+            self.flush(at);
+        }
+        if events.intersects(READ) && self.connections.has(id) {
+            done = self.read(at, budget, sink);
+            self.polling.found(at);
+        }
+        if events.intersects(END) && self.connections.has(id) && done == 0 {
+            done += usize::from(self.drain_before_end(at));
+        }
+        done
+    }
+
+    /// Does what has its time.
+    fn keep_time(&mut self) -> usize {
+        if !self.connections.has_rising()
+            && self
+                .acceptor
+                .as_ref()
+                .is_none_or(|acceptor| acceptor.is_idle())
+        {
+            return 0;
+        }
+        let now = Instant::now();
+        if let Some(acceptor) = &mut self.acceptor {
+            acceptor.expire(now, &self.connections.epoll);
+        }
+        let overdue = self.connections.overdue(now);
+        overdue.iter().for_each(|&at| self.time_is_up(at, now));
+        overdue.len()
+    }
+
+    /// Notes down that a connection has something to send.
+    #[inline]
+    pub(super) fn schedule(&mut self, at: usize) {
+        self.connections.mark_dirty(at);
+        self.polling.wake(&self.ep);
+    }
+
+    /// Sends what a connection has to send.
+    pub(super) fn flush(&mut self, at: usize) {
+        let Some(connection) = self.connections.get_mut(at).filter(|it| it.is_up()) else {
+            return;
+        };
+        let was_blocked = connection.outgoing.tx.is_blocked;
+        match connection.flush(&self.keys, &self.ep) {
+            Ok(()) if connection.outgoing.tx.is_blocked != was_blocked => self.watch(at),
+            Ok(()) => {}
+            Err(broken) => self.cannot_send(at, broken),
+        }
+    }
+
+    /// Sends what all connections have to send.
+    #[inline]
+    pub(super) fn flush_all(&mut self) {
+        while let Some(at) = self.connections.pop_dirty() {
+            self.flush(at);
+        }
+    }
+
+    /// Reads a connection and delivers the frames that have come; about `budget` messages at most.
+    /// Says how many frames there were.
+    pub(super) fn read(&mut self, at: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let mut delivery = Delivery {
+            ep: &self.ep,
+            config: &self.config,
+            keys: &self.keys,
+            peers: &mut self.peers,
+            matching: &mut self.matching,
+        };
+        let Some(connection) = self.connections.get_mut(at).filter(|it| it.is_up()) else {
+            return 0;
+        };
+        let (mut done, was_blocked) = (0, connection.outgoing.tx.is_blocked);
+        let scratch = &mut self.scratch;
+        if let Err(end) = connection.read(&mut delivery, scratch, budget, &mut done, sink) {
+            self.end(at, end);
+            return done;
+        }
+        let has_to_resume = connection.has_to_resume();
+        let is_watched = connection.outgoing.tx.is_blocked == was_blocked;
+        if connection.outgoing.take_owing() {
+            self.schedule(at);
+        }
+        if has_to_resume {
+            self.connections.mark_stalled(at);
+        }
+        if has_to_resume || !is_watched {
+            self.watch(at);
+        }
+        done
+    }
+
+    /// Looks again at connections that were stalled.
+    fn resume(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let mut done = 0;
+        for at in self.connections.take_stalled() {
+            let (connections, mut delivery) = self.parts();
+            let from = connections.get_mut(at);
+            if let Some(Err(what)) = from.map(|from| delivery.make_room_for(from)) {
+                self.end(at, what.into());
+                continue;
+            }
+            done += self.read(at, budget, sink);
+            self.watch(at);
+        }
+        done
+    }
+
+    /// Watches the socket of a connection for what the connection waits for.
+    pub(super) fn watch(&mut self, at: usize) {
+        if let Err(cause) = self.connections.watch(at) {
+            self.end(at, End::Closed(Err(cause)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
