@@ -130,7 +130,7 @@ impl Exchanges {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         figures.insert("longest_exchange_ms", ms(self.longest));
         let on_processors = ms(self.longest_on_processors);
-        figures.insert("longest_exchange_on_processors_ms", on_processors);
+        figures.insert("on_processors_ms", on_processors);
         let seconds = self.time.as_secs_f64().max(f64::MIN_POSITIVE);
         figures.insert("exchanges_per_s", self.count as f64 / seconds);
     }
