@@ -11,6 +11,8 @@
 //! inject   word 3: how many, 4: offset into the inject pool
 //! ```
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use selvedge::{Errno, Result};
 use selvedge_kit::Report;
 
@@ -121,7 +123,8 @@ pub(crate) fn take(peer: &mut Peer, setup: &Setup) -> Result<(), Nonsense> {
     let bytes: &[u8] = match slot.head() >> 8 & 0xff {
         cmd::SRC_INLINE => {
             small = inline_bytes(&slot)?;
-            &small.0[..small.1]
+            let bytes = small.0.get(..small.1);
+            bytes.ok_or(Nonsense("inline values beyond the command"))?
         }
         cmd::SRC_INJECT => {
             let (len, offset) = (cmd::length(slot.word(3))?, slot.word(4));

@@ -11,6 +11,8 @@
 //!          operands; what is compared with
 //! ```
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use selvedge::atomic::{Datatype, Family, Op as Operation, RmaIoc};
 use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, Errno, Result};
@@ -38,6 +40,10 @@ const ENTRY: usize = 24;
 /// # Errors
 /// [`Errno::Again`] while there is no room; [`Errno::Proto`] when the peer lies about what it has
 /// consumed.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a request of ours, which has a target"
+)]
 pub(super) fn send(peer: &mut Peer, request: &mut Request) -> Result {
     if peer.outstanding() >= MAX_OPS {
         return Err(Errno::Again);
@@ -309,7 +315,7 @@ impl Command {
 
 fn entry(bytes: &[u8; ENTRY]) -> RmaIoc {
     let words = bytes.as_chunks().0;
-    let word = |index: usize| u64::from_ne_bytes(words[index]);
+    let word = |index| words.get(index).map_or(0, |word| u64::from_ne_bytes(*word));
     RmaIoc {
         addr: word(0),
         count: usize::try_from(word(1)).unwrap_or(usize::MAX),

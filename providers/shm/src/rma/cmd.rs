@@ -15,6 +15,8 @@
 //!
 //! A peer wrote it: every word is loaded once, and only what was parsed is used.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use selvedge::Errno;
 use selvedge::rma::RmaIov;
 use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
@@ -478,10 +480,11 @@ fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<Places, Errno> {
         key: 0,
     };
     let mut list = [NOWHERE; RMA_IOV_LIMIT];
-    for (index, place) in list[..count].iter_mut().enumerate() {
+    let list = list.get_mut(..count).ok_or(Errno::Inval)?;
+    for (index, place) in list.iter_mut().enumerate() {
         let [addr, len, key] = words_at(payload, at + index * ENTRY);
         let len = usize::try_from(len).map_err(|_| Errno::MsgSize)?;
         *place = RmaIov { addr, len, key };
     }
-    Places::new(&list[..count])
+    Places::new(list)
 }

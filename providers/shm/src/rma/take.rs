@@ -1,5 +1,7 @@
 //! What peers' one-sided commands do here.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use selvedge::rma::RmaIov;
 use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;

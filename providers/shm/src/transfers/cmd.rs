@@ -12,6 +12,8 @@
 //!
 //! A peer wrote it: every word is loaded once, and only what was parsed is used.
 
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
 use selvedge_kit::srx::{Envelope, Kind, Source};
 
 use crate::smr::cmd_queue::{Received, SLOT_WORDS, Slot};
