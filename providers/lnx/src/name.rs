@@ -100,7 +100,21 @@ fn digest(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use selvedge_testkit::fuzz::fuzz;
+
     use super::*;
+
+    /// What a hello brings.
+    #[test]
+    fn names_of_any_bytes_are_read_or_refused() {
+        fuzz("names", include_str!("../corpus/names.txt"), |input| {
+            let name = std::str::from_utf8(input).ok()?.parse::<Name>().ok();
+            if let Some(name) = &name {
+                assert_eq!(name.to_string().parse().as_ref(), Ok(name));
+            }
+            Some(name.map(|name| std::mem::discriminant(&name.far)))
+        });
+    }
 
     #[test]
     fn names_are_read_as_they_are_written_and_nothing_else_is() {

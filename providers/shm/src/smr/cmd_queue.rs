@@ -51,6 +51,18 @@ pub struct Received<'a> {
     head: u32,
 }
 
+#[cfg(test)]
+impl Received<'_> {
+    /// Has `read` look at a slot of these words, the first of which says what it is.
+    pub(crate) fn with<R>(words: [u64; SLOT_WORDS], read: impl FnOnce(Received<'_>) -> R) -> R {
+        let line = words.map(AtomicU64::new);
+        read(Received {
+            line: &line,
+            head: words[0] as u32,
+        })
+    }
+}
+
 /// The producer's news about its credit was impossible: it went back, or ran ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadCredit(pub u64);

@@ -278,3 +278,36 @@ pub(crate) fn length(word: u64) -> Result<usize, Nonsense> {
         .filter(|&len| len <= isize::MAX as usize)
         .ok_or(Nonsense("message length"))
 }
+
+#[cfg(test)]
+mod tests {
+    use selvedge_testkit::fuzz::fuzz;
+
+    use super::*;
+    use crate::rma;
+
+    /// The eight words of a slot, in the order of this machine.
+    #[test]
+    fn commands_of_any_bytes_are_read_or_refused() {
+        let corpus = include_str!("../../corpus/commands.txt");
+        fuzz("commands", corpus, |input| {
+            let (words, _) = input.as_chunks();
+            let words: [[u8; 8]; SLOT_WORDS] = words.get(..SLOT_WORDS)?.try_into().ok()?;
+            Some(Received::with(words.map(u64::from_ne_bytes), |slot| {
+                let one_sided = rma::cmd::Small::parse(&slot).is_some();
+                let notice = rma::cmd::Notice::parse(&slot).map(|notice| notice.is_some());
+                let message = match parse(&slot, Source(0)) {
+                    Ok(Cmd { body, env, .. }) => {
+                        if let Body::Inline { .. } = body {
+                            assert!(env.len <= INLINE_MAX);
+                        }
+                        let kind = std::mem::discriminant(&body);
+                        format!("{kind:?} {}", env.has_data)
+                    }
+                    Err(Nonsense(what)) => what.to_owned(),
+                };
+                (one_sided, format!("{notice:?}"), message)
+            }))
+        });
+    }
+}

@@ -1,10 +1,12 @@
 //! What peers send, from anywhere, into the parsers.
 
+use selvedge_kit::auth::AuthKey;
 use selvedge_testkit::fuzz::fuzz;
 
 use super::Order;
 use super::frame::{BASE, Head, length};
 use super::hello::{Card, Hello};
+use super::proof::Called;
 
 /// The first byte of an input says what the connection has agreed on, the rest is a header.
 #[test]
@@ -44,5 +46,21 @@ fn greetings_of_any_bytes_are_read_or_refused() {
         }
         Ok(None) => "more".to_owned(),
         Err(nonsense) => nonsense.0.to_owned(),
+    });
+}
+
+/// A listener takes what it needs of an input twice: the question, and the proof.
+#[test]
+fn proofs_of_any_bytes_are_read_or_refused() {
+    let corpus = include_str!("../../corpus/proofs.txt");
+    let key = AuthKey::new(b"key").unwrap();
+    fuzz("proofs", corpus, |input| {
+        let mut called = Called::of(&key);
+        let mut said = input.to_vec();
+        let mut hear = || match called.hear(&key, &mut said) {
+            Ok(answer) => format!("{:?}", answer.map(|bytes| bytes.len())),
+            Err(nonsense) => nonsense.0.to_owned(),
+        };
+        [hear(), hear()]
     });
 }
