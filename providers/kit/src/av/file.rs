@@ -93,13 +93,20 @@ impl Shared {
         let path = path(family, name)?;
         let file = open(&path, false)?;
         check(&path, &file)?;
-        match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(cause)) => return Err(failed(&path, cause)),
-            Ok(()) => {
-                let what = format!("address vector {name:?}: the process that has made it is gone");
-                return Err(Error::new(Errno::NoEnt, what));
-            }
+        let is_held = || match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(cause)) => Err(failed(&path, cause)),
+            Ok(()) => Ok(false),
+        };
+        let mut is_made = is_held()?;
+        if is_made {
+            // A process that sweeps holds what a dead maker has left, for a moment.
+            std::thread::sleep(MOMENT);
+            is_made = is_held()? && is_at(&path, &file);
+        }
+        if !is_made {
+            let what = format!("address vector {name:?}: the process that has made it is gone");
+            return Err(Error::new(Errno::NoEnt, what));
         }
         let mut head = [0; MAGIC.len()];
         let read = file.read_exact_at(&mut head, 0);
