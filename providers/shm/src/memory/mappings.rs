@@ -5,7 +5,8 @@
 //! one peer alone gets half of all, two get a third each, and however many take what they can, there
 //! is something left for the next (dynamic thresholds, Choudhury and Hahne 1998). All memory of peers
 //! together, regions, keys and bounce segments of connections among it, has three quarters: the
-//! application keeps the others.
+//! application keeps the others. Mappings of blocks are not merged: each block is a file of its own, so
+//! that its owner can free it, and the kernel merges mappings of one file alone.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
