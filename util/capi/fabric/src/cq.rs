@@ -203,8 +203,9 @@ unsafe extern "C" fn read_whole(cq: *mut FidCq, buf: *mut c_void, count: usize) 
     found(in_steps(count, read))
 }
 
-/// Entries of the first step: programs that read without rest mostly find none, or a few.
-const FIRST_STEP: usize = 4;
+/// Entries of the first step: nothing is written behind the first entry of a queue that has no more,
+/// whatever count a program gives.
+const FIRST_STEP: usize = 1;
 
 /// Reads up to `count` entries, as many at a time as are prepared for it: `read` is told how many are
 /// there and how many it may add. Steps end with one that is not filled.
