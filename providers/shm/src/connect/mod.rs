@@ -561,7 +561,7 @@ impl Connector<'_> {
     /// A peer has woken the endpoint.
     fn woken_by(&mut self, index: usize) {
         let ep = &self.setup.ep;
-        self.peers[index].wakes_us = false;
+        self.peers[index].wake_up.spend();
         self.schedule.spend_wakeup(ep);
         self.schedule.start_polling(self.peers, index, ep);
         self.take_commands(index, BUDGET);

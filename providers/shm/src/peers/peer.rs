@@ -21,6 +21,7 @@ use crate::peers::outbox::{Inbox, Outbox};
 use crate::rma::Later;
 use crate::rma::access::PeerKeys;
 use crate::rma::access::Windows;
+use crate::smr::attention::WakeUp;
 use crate::smr::bounce::{BounceReceiver, Filled};
 use crate::smr::cmd_queue::Slot;
 use crate::smr::resp_queue::Resp;
@@ -99,8 +100,8 @@ pub(crate) struct Peer {
     pub(crate) has_rung: bool,
     /// Whether there are commands that it was not told of, because more were to follow.
     pub(crate) is_untold: bool,
-    /// Whether the peer's next command wakes whoever sleeps here.
-    pub(crate) wakes_us: bool,
+    /// The wake-up that the peer owes the endpoint.
+    pub(crate) wake_up: WakeUp,
     /// Whether the peer was told to wake us, and was not looked at since.
     pub(crate) is_unsettled: bool,
     fi_addr: FiAddr,
@@ -172,7 +173,7 @@ impl Peer {
             is_active: false,
             has_rung: false,
             is_untold: false,
-            wakes_us: false,
+            wake_up: WakeUp::default(),
             is_unsettled: false,
             fi_addr: FiAddr::UNSPEC,
             fi_epoch: u64::MAX,
@@ -320,6 +321,15 @@ impl Peer {
     #[inline]
     pub(crate) fn outbox(&mut self) -> &mut Outbox {
         self.out.as_mut().expect("something was reserved in it")
+    }
+
+    /// Tells the peer whether its commands are polled at every turn: it does not have to wake the
+    /// endpoint any more.
+    pub(crate) fn disarm_wake_up(&mut self, is_polled: bool) {
+        match &self.out {
+            Some(out) => self.wake_up.disarm(&out.region, is_polled),
+            None => self.wake_up.spend(),
+        }
     }
 
     /// Operations that the peer owes us an answer for.

@@ -100,11 +100,7 @@ impl Parking {
         let was_armed = self.threads.disarm();
         if was_armed {
             for &index in polled {
-                let peer = &mut peers[index as usize];
-                peer.wakes_us = false;
-                if let Some(out) = &peer.out {
-                    out.region.set_attentive(true);
-                }
+                peers[index as usize].disarm_wake_up(true);
             }
             ep.wake();
         }
@@ -124,16 +120,16 @@ impl Parking {
 
     /// Whether the peer had to be told.
     fn ask_to_wake(&mut self, peer: &mut Peer) -> bool {
-        if peer.wakes_us {
+        let (Some(out), Some(inbox)) = (&peer.out, &peer.inbox) else {
             return false;
-        }
-        if let (Some(out), Some(inbox)) = (&peer.out, &peer.inbox) {
-            self.epoch += 1;
-            out.region.fall_asleep(self.epoch);
-            self.is_unfenced |= !inbox.region.is_fenced();
-            peer.wakes_us = true;
-        }
-        peer.wakes_us
+        };
+        let epoch = &mut self.epoch;
+        let is_news = peer.wake_up.arm(&out.region, || {
+            *epoch += 1;
+            *epoch
+        });
+        self.is_unfenced |= is_news && !inbox.region.is_fenced();
+        is_news
     }
 
     /// The peers that were told to wake the endpoint and were not polled since.

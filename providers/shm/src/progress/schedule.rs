@@ -83,14 +83,10 @@ impl Schedule {
         let Some(peer) = peers.get_mut(index) else {
             return;
         };
-        let Some(out) = peer.out.as_ref().filter(|_| peer.inbox.is_some()) else {
-            return;
-        };
-        if peer.is_polled {
+        if peer.is_polled || peer.out.is_none() || peer.inbox.is_none() {
             return;
         }
-        out.region.set_attentive(true);
-        peer.wakes_us = false;
+        peer.disarm_wake_up(true);
         peer.is_polled = true;
         if self.polled.len() >= self.most_polled {
             let oldest = self.polled.remove(0) as usize;
@@ -102,9 +98,7 @@ impl Schedule {
 
     fn stop_polling(&mut self, peer: &mut Peer) {
         peer.is_polled = false;
-        if let Some(out) = &peer.out {
-            out.region.set_attentive(false);
-        }
+        peer.disarm_wake_up(false);
         self.parking.leave_unpolled(peer);
         self.requeue(peer);
     }
@@ -113,7 +107,7 @@ impl Schedule {
     pub(crate) fn remove(&mut self, peer: &mut Peer) {
         self.polled.retain(|&polled| polled != peer.index);
         peer.is_polled = false;
-        peer.wakes_us = false;
+        peer.wake_up.spend();
     }
 
     /// A polled peer that used up a turn is the last of the next one.

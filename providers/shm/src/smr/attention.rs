@@ -64,6 +64,36 @@ impl Region {
     }
 }
 
+/// An owner's record of the wake-up that one peer owes it. The record and the word in the owner's
+/// region change together: a peer that was told anything else does not wake the owner any more.
+#[derive(Debug, Default)]
+pub struct WakeUp {
+    is_armed: bool,
+}
+
+impl WakeUp {
+    /// Asks the peer to wake the owner in a new night, unless it was asked already. Returns whether
+    /// it had to be told: [`last_look`] and a poll of its queue must follow.
+    pub fn arm(&mut self, region: &Region, night: impl FnOnce() -> u64) -> bool {
+        let is_news = !std::mem::replace(&mut self.is_armed, true);
+        if is_news {
+            region.fall_asleep(night());
+        }
+        is_news
+    }
+
+    /// Tells the peer whether the owner polls its queue anyway. It does not wake the owner any more.
+    pub fn disarm(&mut self, region: &Region, is_polled: bool) {
+        self.is_armed = false;
+        region.set_attentive(is_polled);
+    }
+
+    /// The peer has woken the owner, or is gone.
+    pub fn spend(&mut self) {
+        self.is_armed = false;
+    }
+}
+
 /// Between falling asleep and the last look at the peers' queues. `false` where peers have to be
 /// taken to have missed that the owner sleeps.
 pub fn last_look() -> bool {

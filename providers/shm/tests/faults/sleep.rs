@@ -121,6 +121,35 @@ fn a_sleeper_is_woken_by_its_first_contact_and_by_what_follows_at_once() {
 }
 
 #[test]
+fn a_sleeper_that_polls_another_peer_instead_is_woken_by_both() {
+    let _watchdog = Watchdog::new();
+    let mut side = sleepy(&[("FI_SHM_HOT_PEERS", "1")]);
+    let pid = nix::unistd::getpid().as_raw();
+    let mut peers = ["first", "second"].map(|what| {
+        let mut puppet = Puppet::start();
+        puppet.ask(&format!("open {}", unique(what)));
+        let us = puppet.ask(&format!("insert {}", side.name()));
+        (puppet, us)
+    });
+    for number in 0..6 {
+        let (puppet, us) = &mut peers[number as usize % 2];
+        side.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
+        let sleeper = std::thread::spawn(move || {
+            let event = side.sleep(Some(Duration::from_secs(10)));
+            (side, event)
+        });
+        until_asleep(pid);
+        puppet.ask(&format!("send TaggedInject {us} 8 {number}"));
+        let (awake, event) = sleeper.join().unwrap();
+        let event = event.unwrap_or_else(|| panic!("message {number} woke nobody"));
+        assert_eq!(event.ok().context, number);
+        side = awake;
+        // The peer reads there how it has to tell the side of what it sends next.
+        puppet.ask("drive 1000");
+    }
+}
+
+#[test]
 fn a_sleeper_learns_of_the_death_and_of_the_end_of_a_peer() {
     let _watchdog = Watchdog::new();
     for end in ["kill", "close", "exit"] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::sync::Mutex;
 use loom::thread;
-use selvedge_shm::smr::attention::{Caller, last_look};
+use selvedge_shm::smr::attention::{Caller, WakeUp, last_look};
 use selvedge_shm::smr::model::Fault;
 use selvedge_shm::smr::{PeerRegion, Region};
 
@@ -147,4 +147,52 @@ fn at_a_lane_a_look_that_passes_the_commit_is_noticed() {
         1,
         Nights::Numbered
     )));
+}
+
+/// How an owner that has asked for a wake-up tells the peer that it is not polled any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unpolled {
+    /// By [`WakeUp::disarm`], which forgets that the peer was asked.
+    Disarmed,
+    /// By the word alone.
+    Forgotten,
+}
+
+/// The consumer asks for a wake-up, is told by another peer to poll that one instead, and parks
+/// again.
+fn consumer_polls_another(unpolled: Unpolled) {
+    let (ours, theirs) = (region(), region());
+    let mut rx = seen(&ours).cmd_receiver();
+    let consumer = seen(&theirs);
+    let socket = Socket::default();
+    let producer = {
+        let socket = socket.clone();
+        thread::spawn(move || produce(ours, &consumer, &socket, Queue::Commands, 1))
+    };
+    let mut wake_up = WakeUp::default();
+    assert!(wake_up.arm(&theirs, || 1));
+    match unpolled {
+        Unpolled::Disarmed => wake_up.disarm(&theirs, false),
+        Unpolled::Forgotten => theirs.set_attentive(false),
+    }
+    wake_up.arm(&theirs, || 2);
+    assert!(last_look());
+    while rx.peek().is_some() {
+        rx.release();
+    }
+    producer.join().unwrap();
+    assert!(
+        rx.position() == 1 || socket.take(),
+        "it sleeps though a command is there"
+    );
+}
+
+#[test]
+fn a_consumer_that_polls_another_peer_is_woken() {
+    explore(|| consumer_polls_another(Unpolled::Disarmed));
+}
+
+#[test]
+fn a_wake_up_that_is_withdrawn_and_taken_for_armed_is_noticed() {
+    assert!(fails(|| consumer_polls_another(Unpolled::Forgotten)));
 }

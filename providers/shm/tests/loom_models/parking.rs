@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
-use selvedge_shm::smr::attention::{Caller, last_look};
+use selvedge_shm::smr::attention::{Caller, WakeUp, last_look};
 use selvedge_shm::smr::cmd_queue::Receiver;
 use selvedge_shm::smr::parking::Parking;
 use selvedge_shm::smr::{PeerRegion, Region};
@@ -110,7 +110,7 @@ struct State {
     theirs: Region,
     parking: Parking,
     night: u64,
-    peer_wakes_us: bool,
+    wake_up: WakeUp,
     taken: usize,
 }
 
@@ -124,7 +124,7 @@ impl Endpoint {
     /// Receives what the peer says and sends.
     fn progress(&self, state: &mut State) -> usize {
         if self.kernel.receive() {
-            state.peer_wakes_us = false;
+            state.wake_up.spend();
             if state.parking.spend() && self.rule == Rule::Kept {
                 self.kernel.ring(|_| true);
             }
@@ -152,9 +152,9 @@ impl Endpoint {
             return false;
         }
         state.parking.arm();
-        if !std::mem::replace(&mut state.peer_wakes_us, true) {
-            state.night += 1;
-            state.theirs.fall_asleep(state.night);
+        let night = state.night + 1;
+        if state.wake_up.arm(&state.theirs, || night) {
+            state.night = night;
             assert!(last_look());
         }
         self.poll(state) == 0 && state.parking.may_park()
@@ -200,7 +200,7 @@ fn both_threads_end(application: Application, rule: Rule) {
             theirs,
             parking: Parking::default(),
             night: 0,
-            peer_wakes_us: false,
+            wake_up: WakeUp::default(),
             taken: 0,
         }),
         kernel: Arc::clone(&kernel),
