@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use selvedge::CompletionQueue;
 use selvedge::owned::Window;
+use selvedge_kit::wait::Spin;
 
 use crate::bell::{Bell, BellName};
 use crate::config::Config;
@@ -38,6 +39,8 @@ pub struct Core {
     size: usize,
     limit: Option<Duration>,
     family: Option<Family>,
+    /// For how long the context polls before it sleeps.
+    spin: Spin,
 }
 
 struct State {
@@ -147,6 +150,7 @@ impl Core {
             size,
             limit: config.timeout,
             family: started.family,
+            spin: Spin::new(patience::AWAKE),
         })
     }
 
@@ -270,14 +274,15 @@ impl Core {
             return;
         }
         let start = Instant::now();
-        let awake = most.min(patience::AWAKE);
-        while start.elapsed() < awake {
+        let mut spinning = self.spin.begin(start);
+        while self.spin.goes_on(&mut spinning) && start.elapsed() < most {
             if engine.progress() || engine.has_arrivals() {
-                return;
+                return self.spin.paid();
             }
-            std::thread::yield_now();
         }
+        let asleep = Instant::now();
         engine.sleep(most.min(engine.patience()));
+        self.spin.slept(asleep.elapsed());
     }
 
     /// A new bell.

@@ -71,6 +71,8 @@ impl Net {
         let domain = info.open()?;
         let mut attr = cq::Attr::with_size(4096);
         attr.wait_obj = wait::Object::Fd;
+        // A context polls for a while before it sleeps.
+        attr.spin_time = Some(Duration::ZERO);
         let cq = domain.cq(&attr)?;
         let av = domain.av(&av::Attr::default())?;
         let mut bindings = Bindings::new(Arc::clone(&cq), Arc::clone(&av));

@@ -1,8 +1,8 @@
-//! How contexts wait that have nothing to do: look for a while, then sleep.
+//! How contexts wait that have nothing to do: they poll for a while, then sleep.
 
 #![expect(
     unsafe_code,
-    reason = "poll(2) over the descriptors of several fabrics"
+    reason = "ppoll(2) over the descriptors of several fabrics"
 )]
 
 use std::os::fd::AsRawFd;
@@ -21,8 +21,8 @@ pub(super) struct Patience {
 
 /// Polls in vain until the processor is offered to others, each time.
 const ROUND: u32 = 256;
-/// How long somebody who waits stays awake, with the processor for others in between. More than it
-/// takes to wake a sleeper: two that answer each other would otherwise wake each other every time.
+/// How long a context that waits polls before it sleeps, at most and at first. More than it takes to
+/// wake a sleeper: two that answer each other would otherwise wake each other every time.
 pub(super) const AWAKE: Duration = Duration::from_micros(200);
 
 impl Patience {
@@ -62,7 +62,12 @@ pub(super) fn sleep_on_queues(queues: &[Arc<dyn CompletionQueue>], time: Duratio
             revents: 0,
         }));
     }
-    let millis = time.as_millis().clamp(1, 1000) as i32;
+    let time = time.min(Duration::from_secs(1));
+    let time = libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
+    };
+    let (count, no_mask) = (fds.len() as libc::nfds_t, std::ptr::null());
     // SAFETY: the list is as long as it says, and the queues keep their descriptors open.
-    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
+    unsafe { libc::ppoll(fds.as_mut_ptr(), count, &raw const time, no_mask) };
 }

@@ -1,7 +1,7 @@
 //! The thread that moves bytes and rings bells for programs that do not call: only if it was asked
 //! for. It runs nothing of the application's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,6 +12,8 @@ use crate::{Error, Result};
 
 pub(super) struct Thread {
     news: Arc<News>,
+    /// The count with which the last rest ended: the caller has looked since.
+    seen: AtomicU64,
     handle: Option<JoinHandle<()>>,
 }
 
@@ -37,20 +39,21 @@ impl Thread {
             .map_err(|error| Error::io("the thread that moves bytes", &error))?;
         Ok(Self {
             news,
+            seen: AtomicU64::new(0),
             handle: Some(handle),
         })
     }
 
-    /// Sleeps until the thread has found something.
+    /// Sleeps until the thread has found something since the last rest ended, this time at most. For
+    /// one caller, which looks at what has come between two rests.
     pub(super) fn rest(&self, most: Duration) {
-        let count = self
-            .news
-            .count
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        // What came between the caller's look and this sleep is seen after the time.
-        let most = most.min(Duration::from_millis(1));
-        drop(self.news.changed.wait_timeout(count, most));
+        let count = self.news.count.lock();
+        let count = count.unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.load(Ordering::Relaxed);
+        let changed = &self.news.changed;
+        let waited = changed.wait_timeout_while(count, most, |count| *count == seen);
+        let (count, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.seen.store(*count, Ordering::Relaxed);
     }
 }
 
@@ -79,5 +82,31 @@ impl Drop for Thread {
             // A thread that has panicked has said so.
             let _ = handle.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_between_a_look_and_a_rest_ends_the_rest() {
+        let thread = Thread {
+            news: Arc::default(),
+            seen: AtomicU64::new(0),
+            handle: None,
+        };
+        let ring = || {
+            *thread.news.count.lock().unwrap() += 1;
+            thread.news.changed.notify_all();
+        };
+        ring();
+        thread.rest(Duration::MAX);
+        // A rest that nothing comes for ends with its time.
+        thread.rest(Duration::from_millis(1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| thread.rest(Duration::MAX));
+            ring();
+        });
     }
 }
