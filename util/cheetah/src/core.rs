@@ -277,7 +277,7 @@ impl Core {
         let mut spinning = self.spin.begin(start);
         while self.spin.goes_on(&mut spinning) && start.elapsed() < most {
             if engine.progress() || engine.has_arrivals() {
-                return self.spin.paid();
+                return self.spin.paid(&spinning);
             }
         }
         let asleep = Instant::now();

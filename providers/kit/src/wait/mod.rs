@@ -277,7 +277,7 @@ impl Waiting {
         let mut spinning = self.spin.begin(start);
         loop {
             if let Some(found) = awaited.read() {
-                self.spin.paid();
+                self.spin.paid(&spinning);
                 return Look::Found(found);
             }
             if self.is_over(deadline) {

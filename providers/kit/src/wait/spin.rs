@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// talk like this one, that costs less than to sleep and to be woken. What others take does not
 /// count, but for the change; and a thread that was kept away for long goes to sleep. The waits after
 /// that do not offer the processor at all: where a thread computes beside the waiting one, the kernel
-/// gives each offer away for milliseconds, but runs a sleeping thread soon after it is woken.
+/// gives each offer away for milliseconds, but runs a sleeping thread soon after it is woken. They are
+/// twice as many after each offer that costs as long.
 #[derive(Debug)]
 pub struct Spin {
     most: u64,
@@ -19,6 +20,8 @@ pub struct Spin {
     now: AtomicU64,
     /// Waits that are still to come without an offer of the processor.
     reserved: AtomicU32,
+    /// How many of them follow the next offer that costs long.
+    to_reserve: AtomicU32,
 }
 
 /// One thread's looking.
@@ -30,6 +33,8 @@ pub struct Spinning {
     budget: Duration,
     /// Whether the processor is offered to others between two looks.
     offers: bool,
+    /// Whether it was, since the last look.
+    has_offered: bool,
 }
 
 impl Spin {
@@ -40,6 +45,7 @@ impl Spin {
             most,
             now: AtomicU64::new(most),
             reserved: AtomicU32::new(0),
+            to_reserve: AtomicU32::new(RESERVED),
         }
     }
 
@@ -55,6 +61,7 @@ impl Spin {
             spent: Duration::ZERO,
             budget: self.budget(),
             offers: !self.take_reserved(),
+            has_offered: false,
         }
     }
 
@@ -78,7 +85,7 @@ impl Spin {
             false => passed,
         };
         if passed >= HELD_UP {
-            self.reserved.store(RESERVED, Ordering::Relaxed);
+            self.reserve();
         }
         let is_alone = spinning.spent < ALONE;
         let may_go_on = is_alone || spinning.offers;
@@ -86,15 +93,42 @@ impl Spin {
             self.halve();
             return false;
         }
+        spinning.has_offered = !is_alone;
         if !is_alone {
             thread::yield_now();
         }
         true
     }
 
-    /// Looking has found something.
-    pub fn paid(&self) {
-        self.double();
+    /// Looking has found something. It has not paid where the processor was away for long meanwhile.
+    pub fn paid(&self, spinning: &Spinning) {
+        if !spinning.has_offered {
+            return self.double();
+        }
+        if spinning.last.elapsed() >= HELD_UP {
+            self.reserve();
+            self.halve();
+        } else {
+            self.relax();
+            self.double();
+        }
+    }
+
+    /// An offer of the processor has cost long.
+    #[cold]
+    fn reserve(&self) {
+        let waits = self.to_reserve.load(Ordering::Relaxed);
+        self.reserved.store(waits, Ordering::Relaxed);
+        let more = waits.saturating_mul(2).min(MOST_RESERVED);
+        self.to_reserve.store(more, Ordering::Relaxed);
+    }
+
+    /// An offer has cost little.
+    fn relax(&self) {
+        let waits = self.to_reserve.load(Ordering::Relaxed);
+        if waits > RESERVED {
+            self.to_reserve.store(waits / 2, Ordering::Relaxed);
+        }
     }
 
     /// A sleep took this long.
@@ -125,10 +159,12 @@ const CROWDED: Duration = Duration::from_micros(5);
 const CHANGE: Duration = Duration::from_micros(1);
 /// Whoever keeps the processor for so long between two looks is no thread that waits.
 const HELD_UP: Duration = Duration::from_micros(500);
-/// Waits without an offer after one that cost long. The next offer may cost some milliseconds again,
-/// which are microseconds for each of so many; and where the neighbour has gone, so many sleeps are over
-/// soon.
+/// Waits without an offer after the first one that cost long. The next offer may cost some milliseconds
+/// again, which are microseconds for each of so many; and where the neighbour has gone, so many sleeps
+/// are over soon.
 const RESERVED: u32 = 256;
+/// The same after many such offers: some tenths of a second.
+const MOST_RESERVED: u32 = 64 * RESERVED;
 /// How long a thread looks without offering its processor to others: about a round trip between
 /// processors.
 const ALONE: Duration = Duration::from_micros(1);
@@ -152,23 +188,32 @@ mod tests {
         assert_eq!(spin.budget(), Duration::from_micros(4));
         spin.slept(Duration::from_micros(9));
         assert_eq!(spin.budget(), Duration::from_micros(4));
-        spin.paid();
-        spin.paid();
+        let spinning = spin.begin(Instant::now());
+        spin.paid(&spinning);
+        spin.paid(&spinning);
         assert_eq!(spin.budget(), Duration::from_micros(8));
+    }
+
+    /// The waits that follow without an offer.
+    fn reserved(spin: &Spin) -> usize {
+        let offers = || spin.begin(Instant::now()).offers;
+        (0..).take_while(|_| !offers()).count()
+    }
+
+    /// A wait that was kept away for long when it offered the processor.
+    fn held_up(spin: &Spin) -> Spinning {
+        let mut spinning = spin.begin(Instant::now());
+        assert!(spinning.offers);
+        spinning.last = Instant::now().checked_sub(HELD_UP).unwrap();
+        spinning.has_offered = true;
+        spinning
     }
 
     #[test]
     fn a_thread_that_was_kept_away_offers_the_processor_no_more_for_many_waits() {
         let spin = Spin::new(Duration::from_millis(1));
-        for _ in 0..2 {
-            let mut spinning = spin.begin(Instant::now());
-            assert!(spinning.offers);
-            spinning.last = Instant::now().checked_sub(HELD_UP).unwrap();
-            assert!(!spin.goes_on(&mut spinning));
-            for _ in 0..RESERVED {
-                assert!(!spin.begin(Instant::now()).offers);
-            }
-        }
+        assert!(!spin.goes_on(&mut held_up(&spin)));
+        assert_eq!(reserved(&spin), RESERVED as usize);
         spin.reserved.store(1, Ordering::Relaxed);
         let mut spinning = spin.begin(Instant::now());
         spinning.spent = ALONE;
@@ -176,10 +221,32 @@ mod tests {
     }
 
     #[test]
+    fn so_does_one_that_finds_something_when_it_comes_back() {
+        let spin = Spin::new(Duration::from_millis(1));
+        spin.paid(&held_up(&spin));
+        assert_eq!(spin.budget(), Duration::from_micros(500));
+        assert_eq!(reserved(&spin), RESERVED as usize);
+    }
+
+    #[test]
+    fn offers_get_rarer_where_each_costs_long_and_more_frequent_where_they_do_not() {
+        let spin = Spin::new(Duration::from_millis(1));
+        for doubled in [1, 2, 4, 8, 16, 32, 64, 64] {
+            spin.paid(&held_up(&spin));
+            assert_eq!(reserved(&spin), doubled * RESERVED as usize);
+        }
+        let mut spinning = spin.begin(Instant::now());
+        spinning.has_offered = true;
+        spin.paid(&spinning);
+        spin.paid(&held_up(&spin));
+        assert_eq!(reserved(&spin), 32 * RESERVED as usize);
+    }
+
+    #[test]
     fn no_time_at_all_stays_none() {
         let spin = Spin::new(Duration::ZERO);
         assert!(!spin.goes_on(&mut spin.begin(Instant::now())));
-        spin.paid();
+        spin.paid(&spin.begin(Instant::now()));
         assert_eq!(spin.budget(), Duration::ZERO);
     }
 }

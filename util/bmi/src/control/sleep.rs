@@ -134,7 +134,7 @@ impl Bmi {
         let mut spinning = self.sleepers.spin.begin(start);
         while self.sleepers.spin.goes_on(&mut spinning) && start.elapsed() < idle {
             if let Some(found) = look(Look::Drive)? {
-                self.sleepers.spin.paid();
+                self.sleepers.spin.paid(&spinning);
                 return Ok(Some(found));
             }
         }
