@@ -309,6 +309,10 @@ impl State {
         if self.later.len() == 1 {
             self.catch_up();
         }
+        if !self.later.is_empty() {
+            // A thread that is parked has not seen that there is something to try again.
+            self.ep.wake();
+        }
     }
 
     /// Does what the links had no room for.

@@ -454,7 +454,6 @@ const TARGET: &str = "selvedge::udp::ep_data";
 impl EndpointState for State {
     fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         self.turn += 1;
-        self.is_resting = false;
         if !self.sends.is_empty() {
             self.flush();
         }

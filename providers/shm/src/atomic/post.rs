@@ -215,7 +215,7 @@ impl Endpoint {
         if !FLAGS.contains(report.flags) {
             return Err(Errno::BadFlags);
         }
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         report.flags = state.setup.ep.tx_flags(report.flags);
         post_request(&mut state, request)
     }

@@ -205,7 +205,7 @@ impl Endpoint {
             len: LEN,
             key: target.key,
         };
-        let Some(mut state) = self.inner.state.lock_at_once() else {
+        let Some(mut state) = self.shell.core().state.lock_at_once() else {
             return false;
         };
         report.flags = state.setup.ep.tx_flags(report.flags);

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::coll::{self, LETTER, Letter};
+use selvedge_kit::shell::Core;
 
-use crate::endpoint::inner::Inner;
+use crate::endpoint::state::State;
 use crate::peers::Peers;
 use crate::peers::peer::Peer;
 use crate::smr::attention::Sleeper;
@@ -24,21 +25,21 @@ const PAYLOAD: usize = 2;
 /// What the layer of collectives asks the endpoint for.
 #[derive(Debug)]
 pub(crate) struct Lanes {
-    inner: Arc<Inner>,
+    core: Arc<Core<State>>,
     ends: Arc<AtomicU64>,
 }
 
 impl Lanes {
-    pub(crate) fn of(inner: &Arc<Inner>) -> Option<Arc<dyn coll::Lanes>> {
-        let ends = Arc::clone(&inner.state.lock().ok()?.setup.ends);
-        let inner = Arc::clone(inner);
-        Some(Arc::new(Self { inner, ends }))
+    pub(crate) fn of(core: &Arc<Core<State>>) -> Option<Arc<dyn coll::Lanes>> {
+        let ends = Arc::clone(&core.state.lock().ok()?.setup.ends);
+        let core = Arc::clone(core);
+        Some(Arc::new(Self { core, ends }))
     }
 }
 
 impl coll::Lanes for Lanes {
     fn life(&self, peer: FiAddr) -> Result<u64> {
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.core.state.lock()?;
         let index = state.peers.at(peer)?;
         let peer = &state.peers[index];
         match peer.out.is_some() && peer.inbox.is_some() {
@@ -48,13 +49,13 @@ impl coll::Lanes for Lanes {
     }
 
     fn open(&self, life: u64) -> Result<Box<dyn coll::Lane>> {
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.core.state.lock()?;
         let lane = living(&mut state.peers, life).and_then(|peer| Lane::to(peer));
         Ok(Box::new(lane.ok_or(Errno::NotConn)?))
     }
 
     fn wake(&self, life: u64) {
-        if let Ok(mut state) = self.inner.state.lock()
+        if let Ok(mut state) = self.core.state.lock()
             && let Some(peer) = living(&mut state.peers, life)
         {
             peer.wake();
@@ -62,7 +63,7 @@ impl coll::Lanes for Lanes {
     }
 
     fn cut_off(&self, life: u64) {
-        if let Ok(mut state) = self.inner.state.lock()
+        if let Ok(mut state) = self.core.state.lock()
             && living(&mut state.peers, life).is_some()
         {
             let what = "nonsense in the lane of collectives";
@@ -76,7 +77,7 @@ impl coll::Lanes for Lanes {
     }
 
     fn has_ended(&self, life: u64) -> bool {
-        let state = self.inner.state.lock();
+        let state = self.core.state.lock();
         state.is_ok_and(|mut state| living(&mut state.peers, life).is_none())
     }
 }

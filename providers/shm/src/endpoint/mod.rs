@@ -1,6 +1,5 @@
 //! Endpoints: opening, closing, and what is neither message nor progress.
 
-pub(crate) mod inner;
 pub(crate) mod lane;
 pub(crate) mod msg;
 pub(crate) mod receive;
@@ -8,7 +7,7 @@ pub(crate) mod send;
 pub(crate) mod state;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use selvedge::info::EpType;
 use selvedge::{
@@ -17,18 +16,14 @@ use selvedge::{
 };
 use selvedge_kit::auth::AuthKey;
 use selvedge_kit::barrier::{self, Scope};
-use selvedge_kit::birth::Native;
 use selvedge_kit::coll::{self, Mailbox};
-use selvedge_kit::cq::Progress;
 use selvedge_kit::domain::Base;
-use selvedge_kit::lock::{Lock, Mode};
 use selvedge_kit::sep::Seat;
-use selvedge_kit::srx::{Manner, Member, Receiver};
-use selvedge_kit::{Drivers, Ep, Ledger, Owing, RemoteCounters, own_av, own_srx};
+use selvedge_kit::shell::Shell;
+use selvedge_kit::srx::{Manner, Receiver};
+use selvedge_kit::{Ep, Ledger, Owing, RemoteCounters, own_av, own_srx};
 
 use crate::connect::control::Control;
-use crate::connect::loss;
-use crate::endpoint::inner::Inner;
 use crate::endpoint::lane::Lanes;
 use crate::endpoint::state::State;
 use crate::peers::Peers;
@@ -41,11 +36,7 @@ use crate::smr::Addr;
 
 /// An endpoint of the shm provider.
 pub struct Endpoint {
-    pub(crate) inner: Arc<Inner>,
-    /// What queues and counters know the endpoint by.
-    progress: Arc<dyn Progress>,
-    drivers: Drivers,
-    ledger: Arc<Ledger>,
+    pub(crate) shell: Shell<State>,
     name: Name,
     pub(crate) inject_size: usize,
     limits: Limits,
@@ -73,8 +64,6 @@ impl Endpoint {
         barrier::register(Scope::Machine);
         let ep = Ep::resolve(bind, info, base.id())?.with_layer(place.layer);
         let av = own_av(bind, base.id(), "an endpoint of the shm provider")?;
-        let drivers = base.drivers(&ep);
-        let ledger = Arc::clone(ep.ledger());
         let key = AuthKey::of(info)?;
         let control = Control::open(name.clone(), checked_type(info)?, key, &config)?;
         ep.sight.set_name(name.as_str());
@@ -93,24 +82,16 @@ impl Endpoint {
         if let Some(srx) = &srx {
             state.matching.share(srx);
         }
-        let inner = Arc::new(Inner {
-            waiters: Arc::clone(state.setup.ep.waiters()),
-            state: Native::new(locked(base.mode_of(bind), state)),
-            epoll,
-        });
-        let progress: Arc<dyn Progress> = Arc::clone(&inner) as Arc<dyn Progress>;
-        drivers.attach(&progress)?;
+        let waiters = Arc::clone(state.setup.ep.waiters());
+        let shell = Shell::new(base, bind, &Weak::new(), state, epoll);
+        shell.attach()?;
         domain.siblings.add(&name, counts_peers);
-        domain.exports.add_waiters(&inner.waiters);
+        domain.exports.add_waiters(&waiters);
         if let Some(srx) = srx {
-            let member: Arc<dyn Member> = Arc::clone(&inner) as Arc<dyn Member>;
-            srx.join(Arc::downgrade(&member));
+            shell.join(&srx);
         }
         Ok(Self {
-            inner,
-            progress,
-            drivers,
-            ledger,
+            shell,
             name,
             inject_size,
             limits: Limits::of(info),
@@ -122,9 +103,9 @@ impl Endpoint {
 impl Endpoint {
     /// What a layer above is put around.
     pub(crate) fn into_inner(self, av: Arc<Av>) -> coll::Inner {
-        let progress = Arc::clone(&self.progress);
+        let progress = Arc::clone(self.shell.progress());
         coll::Inner {
-            lanes: Lanes::of(&self.inner),
+            lanes: Lanes::of(self.shell.core()),
             endpoint: Arc::new(self),
             progress,
             members: av,
@@ -156,7 +137,7 @@ impl Endpoint {
     /// }
     /// ```
     pub fn peer_table(&self) -> Vec<Addr> {
-        let Ok(state) = self.inner.state.lock() else {
+        let Ok(state) = self.shell.lock() else {
             return Vec::new();
         };
         let names = state.setup.av.names();
@@ -175,13 +156,6 @@ fn addr_of(peers: &Peers, name: &Name) -> Addr {
     }
 }
 
-#[expect(unsafe_code, reason = "passes the application's promise to the lock")]
-fn locked(mode: Mode, state: State) -> Lock<State> {
-    // SAFETY: `Domain` derives `mode` from the promise of `Hints::promise_threading`, which covers
-    // every object of the domain; the lock is taken at the top of each call and never below.
-    unsafe { Lock::with_mode(mode, state) }
-}
-
 fn checked_type(info: &Info) -> Result<EpType, Error> {
     match info.ep_attr.ep_type {
         EpType::Rdm | EpType::Dgram => Ok(info.ep_attr.ep_type),
@@ -196,25 +170,23 @@ fn checked_type(info: &Info) -> Result<EpType, Error> {
 // SAFETY: the memory of a receive is reached through the `RxBuf` inside its `Posted`, which every
 // completing call consumes; that of a send through the `TxBuf` of its `Op`, which is dropped before
 // the completion is pushed. Peers never write to our memory, and copies that they make from it are
-// thrown away by them once `Region::close` was called, which `Drop` does first.
+// thrown away by them once `Region::close` was called, with which the shell ends the state.
 unsafe impl selvedge::Endpoint for Endpoint {
     fn address(&self) -> Result<Address> {
         Ok(self.name.to_address())
     }
 
     fn bind_late(&self, late: &LateBindings) -> Result<(), Error> {
-        let (progress, state) = (&self.progress, &self.inner.state);
-        self.drivers
-            .bind_late(late, RemoteCounters::BeforeOpen, progress, state)
+        self.shell.bind_late(late, RemoteCounters::BeforeOpen)
     }
 
     fn cancel(&self, context: Context) -> Result {
-        self.inner.state.lock()?.cancel(context)
+        self.shell.lock()?.cancel(context)
     }
 
     fn set(&self, option: EpOption) -> Result {
         match option {
-            EpOption::MinMultiRecv(least) => self.inner.state.lock()?.matching.policy.least = least,
+            EpOption::MinMultiRecv(least) => self.shell.lock()?.matching.policy.least = least,
             _ => return Err(Errno::NoProtoOpt),
         }
         Ok(())
@@ -223,7 +195,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
     fn option(&self, name: EpOptionName) -> Result<EpOption> {
         match name {
             EpOptionName::MinMultiRecv => Ok(EpOption::MinMultiRecv(
-                self.inner.state.lock()?.matching.policy.least,
+                self.shell.lock()?.matching.policy.least,
             )),
             _ => self.limits.option(name),
         }
@@ -232,14 +204,7 @@ unsafe impl selvedge::Endpoint for Endpoint {
 
 impl Owing for Endpoint {
     fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        self.drivers
-            .end(&self.progress, &self.inner.state, loss::close);
+        self.shell.ledger()
     }
 }
 

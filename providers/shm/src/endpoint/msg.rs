@@ -91,7 +91,7 @@ impl Endpoint {
             // SAFETY: passed on from the caller.
             return unsafe { self.post_for_layer(iov, header, dest, context, flags) };
         }
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let flags = state.setup.ep.tx_flags(flags);
         // Made anew for each use: what is handed on stays in memory, and this not in registers.
         let send = || Send {
@@ -129,7 +129,7 @@ impl Endpoint {
         context: Context,
         flags: OpFlags,
     ) -> Result {
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let is_own = flags.contains(OpFlags::PEER_TRANSFER) && state.setup.ep.has_layer();
         if !is_own || !LAYER_FLAGS.contains(flags) {
             return Err(Errno::BadFlags);
@@ -165,7 +165,7 @@ impl Endpoint {
         // SAFETY: `bytes` is borrowed for the whole call, and an injected message is copied before
         // it returns: `proto::send` keeps no buffer of a message with `INJECT`.
         let buf = unsafe { TxBuf::one(Iov::new(bytes)) };
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let flags = state.setup.ep.inject_flags();
         let send = || Send {
             header: Header { kind, tag, data },
@@ -193,7 +193,7 @@ impl Endpoint {
         context: Context,
         flags: OpFlags,
     ) -> Result {
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let flags = state.setup.ep.rx_flags(kind, flags);
         // Made anew for each use, as in `post_send`.
         let posted = |buf| Posted {

@@ -4,6 +4,7 @@
 use selvedge::{FiAddr, Result};
 use selvedge_kit::Ep;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::shell::EndpointState;
 use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
 
 use crate::endpoint::state::State;
@@ -92,7 +93,7 @@ impl Receiver for State {
     fn look_for_more(&mut self) {
         // It may be with its sender's commands still.
         progress::answer_bells(self);
-        progress::progress(self, BUDGET, &mut Sink::none());
+        self.progress(BUDGET, &mut Sink::none());
     }
 
     #[cold]

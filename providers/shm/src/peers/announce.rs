@@ -130,7 +130,7 @@ mod tests {
         }
 
         fn state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-            look(&mut self.ep.inner.state.lock().unwrap())
+            look(&mut self.ep.shell.lock().unwrap())
         }
 
         /// How often peers have rung since the last time: once or not at all.

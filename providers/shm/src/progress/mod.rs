@@ -7,10 +7,11 @@ pub(crate) mod schedule;
 use std::time::{Duration, Instant};
 
 use selvedge_kit::cq::Sink;
+use selvedge_kit::shell::EndpointState;
 use selvedge_kit::wait::Rest;
 
-use crate::connect::Connector;
 use crate::connect::rendezvous::PACKETS;
+use crate::connect::{Connector, loss};
 use crate::endpoint::state::State;
 use crate::matching::arrivals::move_transfers;
 use crate::peers::telemetry;
@@ -35,21 +36,55 @@ const PARK_TIMEOUT: Duration = Duration::from_millis(1);
 /// Messages that are taken from a peer in the last poll before a thread parks.
 const LAST_BUDGET: usize = 64;
 
-/// Moves what can move; takes about `budget` messages at most. Says how much there was.
-#[inline]
-pub(crate) fn progress(state: &mut State, budget: usize, sink: &mut Sink<'_>) -> usize {
-    let mut done = match state.schedule.polled[..] {
-        [only] => poll_only(state, only as usize, budget, sink),
-        _ => poll_all(state, budget, sink),
-    };
-    if !state.schedule.active.is_empty() {
-        done += serve_active(state);
+impl EndpointState for State {
+    #[inline]
+    fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
+        let mut done = match self.schedule.polled[..] {
+            [only] => poll_only(self, only as usize, budget, sink),
+            _ => poll_all(self, budget, sink),
+        };
+        if !self.schedule.active.is_empty() {
+            done += serve_active(self);
+        }
+        look_around(self, done);
+        if self.schedule.parking.is_unbounded() {
+            bound_parked(self);
+        }
+        done
     }
-    look_around(state, done);
-    if state.schedule.parking.is_unbounded() {
-        bound_parked(state);
+
+    #[inline(never)]
+    fn rest(&mut self, seen: &mut u64) -> Rest {
+        // Peers need not wake us as long as another thread polls: it would disarm them at once.
+        if self.schedule.parking.has_polled_since(seen) {
+            return Rest::AtMost(PARK_TIMEOUT);
+        }
+        if progress_before_park(self) > 0 {
+            return Rest::Moved;
+        }
+        arm(self);
+        let moved = poll_armed(self) + move_active(self);
+        if moved > 0 || !self.schedule.parking.may_park() {
+            return Rest::Moved;
+        }
+        let now = self.schedule.last_control;
+        telemetry::show_now(&self.setup, &self.peers, &self.matching, now);
+        if needs_a_poll(self) {
+            return Rest::AtMost(PARK_TIMEOUT);
+        }
+        self.schedule.parking.park_unbounded();
+        let patience = self.control.patience();
+        patience.map_or(Rest::UntilWoken, Rest::AtMost)
     }
-    done
+
+    #[inline(never)]
+    fn woken(&mut self) {
+        progress_before_park(self);
+    }
+
+    fn close(&mut self) {
+        loss::close(self);
+    }
 }
 
 /// Takes commands of the only polled peer.
@@ -240,37 +275,6 @@ fn disarm(state: &mut State) -> bool {
     let (schedule, ep) = (&mut state.schedule, &state.setup.ep);
     let polled = &schedule.polled;
     schedule.parking.disarm(&mut state.peers, polled, ep)
-}
-
-/// Whether the thread that asks may park.
-#[inline(never)]
-pub(crate) fn rest(state: &mut State, seen: &mut u64) -> Rest {
-    // Peers need not wake us as long as another thread polls: it would disarm them at once.
-    if state.schedule.parking.has_polled_since(seen) {
-        return Rest::AtMost(PARK_TIMEOUT);
-    }
-    if progress_before_park(state) > 0 {
-        return Rest::Moved;
-    }
-    arm(state);
-    let moved = poll_armed(state) + move_active(state);
-    if moved > 0 || !state.schedule.parking.may_park() {
-        return Rest::Moved;
-    }
-    let now = state.schedule.last_control;
-    telemetry::show_now(&state.setup, &state.peers, &state.matching, now);
-    if needs_a_poll(state) {
-        return Rest::AtMost(PARK_TIMEOUT);
-    }
-    state.schedule.parking.park_unbounded();
-    let patience = state.control.patience();
-    patience.map_or(Rest::UntilWoken, Rest::AtMost)
-}
-
-/// A parked thread was woken, and goes on waiting or leaves.
-#[inline(never)]
-pub(crate) fn woken(state: &mut State) {
-    progress_before_park(state);
 }
 
 /// Wakes threads that are parked without a bound when something may move without a wake-up: the

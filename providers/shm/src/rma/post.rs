@@ -106,7 +106,7 @@ impl Rma for Endpoint {
         {
             // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
             let word = unsafe { TxBuf::one(piece) }.word();
-            let mut state = self.inner.state.lock()?;
+            let mut state = self.shell.lock()?;
             let report = report(WRITE, msg.context, write_flags(&state.setup, flags), 8);
             // Apart: a write without data is the shorter way.
             let (at, data) = (&mut *state, msg.data);
@@ -145,7 +145,7 @@ impl Rma for Endpoint {
         };
         if let Ok(word) = bytes.try_into() {
             let word = u64::from_ne_bytes(word);
-            let mut state = self.inner.state.lock()?;
+            let mut state = self.shell.lock()?;
             let report = report(&state);
             if fast::put_word(&mut state, word, dest, &place, data, &report) {
                 return Ok(());
@@ -154,7 +154,7 @@ impl Rma for Endpoint {
         // SAFETY: `bytes` is borrowed for the whole call, and an operation with `INJECT` keeps no
         // buffer beyond it: what is not sent at once is copied.
         let buf = unsafe { TxBuf::new(&[Iov::new(bytes)]) };
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let post = Post {
             peer: dest,
             pieces: &[place],
@@ -180,7 +180,7 @@ impl Endpoint {
         context: Context,
         flags: OpFlags,
     ) -> bool {
-        let Some(mut state) = self.inner.state.lock_at_once() else {
+        let Some(mut state) = self.shell.core().state.lock_at_once() else {
             return false;
         };
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
@@ -196,7 +196,7 @@ impl Endpoint {
     /// As [`Rma::writemsg`], for `buf`, which has eight bytes.
     #[inline(always)]
     unsafe fn write_word(&self, buf: Iov, dest: FiAddr, place: &RmaIov, context: Context) -> bool {
-        let Some(mut state) = self.inner.state.lock_at_once() else {
+        let Some(mut state) = self.shell.core().state.lock_at_once() else {
             return false;
         };
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
@@ -252,7 +252,7 @@ impl Endpoint {
     unsafe fn read_otherwise(&self, msg: &ReadMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
         let buf = unsafe { rx_buf(msg.iov)? };
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let flags = state.setup.ep.tx_flags(flags);
         let post = Post {
             peer: msg.src,
@@ -271,7 +271,7 @@ impl Endpoint {
     unsafe fn write_otherwise(&self, msg: &WriteMsg<'_>, flags: OpFlags) -> Result {
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
         let buf = unsafe { tx_buf(msg.iov)? };
-        let mut state = self.inner.state.lock()?;
+        let mut state = self.shell.lock()?;
         let flags = write_flags(&state.setup, flags);
         let has_data = flags.contains(OpFlags::REMOTE_CQ_DATA);
         let post = Post {

@@ -43,7 +43,6 @@ impl Polling {
     #[inline]
     pub(crate) fn begin_turn(&mut self, connections: usize) -> bool {
         self.turn += 1;
-        self.is_parked = false;
         self.is_focused || connections <= 1
     }
 
@@ -77,7 +76,8 @@ impl Polling {
         self.hot = at;
     }
 
-    /// A thread may park from now on, until the next turn begins.
+    /// A thread may park from now on, until it is woken: turns that another thread takes meanwhile do
+    /// not progress what that thread posts afterwards.
     pub(crate) fn park(&mut self) {
         self.is_parked = true;
     }
