@@ -1,4 +1,4 @@
-//! The first program, which is shown in three places and compiled in one of them.
+//! The first programs, which pages show and the workspace compiles as examples.
 
 use std::fs;
 
@@ -6,11 +6,20 @@ use crate::root;
 
 #[test]
 fn the_first_program_is_the_same_wherever_it_is_shown() {
-    let example = read("examples/hello.rs");
-    let (_, program) = example.split_once("\n\n").unwrap();
-    for page in [read("README.md"), module_docs(&read("src/lib.rs"))] {
-        assert!(page.contains(program), "{page}");
+    let hello = program("examples/hello.rs");
+    let module_docs = module_docs(&read("src/lib.rs"));
+    assert!(module_docs.contains(&hello), "{module_docs}");
+    let two_processes = program("examples/two_processes.rs");
+    for page in [read("README.md"), read("docs/FIRST-HOUR.md")] {
+        assert!(page.contains(&two_processes), "{page}");
     }
+}
+
+/// An example without its module documentation.
+fn program(path: &str) -> String {
+    let example = read(path);
+    let (_, program) = example.split_once("\n\n").unwrap();
+    program.to_owned()
 }
 
 fn read(path: &str) -> String {
