@@ -234,7 +234,7 @@ fn what_libfabric_s_provider_of_a_name_grants_is_granted() {
 
 #[test]
 fn what_is_refused_all_the_same_is_documented_with_its_reason() {
-    let page = include_str!("../../docs/PROVIDERS.md");
+    let page = include_str!("../../docs/FEATURES.md");
     for it in &REFUSED {
         let mut info = hints(it.name, EpType::Rdm);
         (it.ask)(&mut info);

@@ -7,6 +7,9 @@ pub mod first_hour {}
 #[doc = include_str!("../../../docs/FROM-LIBFABRIC.md")]
 pub mod from_libfabric {}
 
+#[doc = include_str!("../../../docs/PROVIDERS.md")]
+pub mod providers {}
+
 #[doc = include_str!("../../../docs/SHM.md")]
 pub mod shm {}
 

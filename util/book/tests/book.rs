@@ -141,8 +141,13 @@ fn parameters_that_the_book_names_exist() {
     let mut bad = Vec::new();
     for name in [
         "FIRST-HOUR.md",
+        "PROVIDERS.md",
         "SHM.md",
+        "SHM-REFERENCE.md",
         "TCP-UDP.md",
+        "TCP-UDP-REFERENCE.md",
+        "OFI.md",
+        "FEATURES.md",
         "TUNING.md",
         "RELIABILITY.md",
         "TOOLS.md",
