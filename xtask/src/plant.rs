@@ -442,7 +442,10 @@ mod tests {
             list += &format!("| `{file}` | {what} | {} |\n", tests.join(", "));
         }
         let page = fs::read_to_string(workspace().join("docs/FABTESTS-REFERENCE.md"))?;
-        assert!(page.contains(&list), "docs/FABTESTS-REFERENCE.md should say:\n{list}");
+        assert!(
+            page.contains(&list),
+            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+        );
         Ok(())
     }
 

@@ -324,6 +324,9 @@ mod tests {
         }
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/FABTESTS-REFERENCE.md");
         let page = std::fs::read_to_string(page).unwrap();
-        assert!(page.contains(&list), "docs/FABTESTS-REFERENCE.md should say:\n{list}");
+        assert!(
+            page.contains(&list),
+            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+        );
     }
 }

@@ -88,7 +88,10 @@ mod unit_tests {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/FABTESTS-REFERENCE.md");
         let page = std::fs::read_to_string(page).unwrap();
         let list = mutation_list();
-        assert!(page.contains(&list), "docs/FABTESTS-REFERENCE.md should say:\n{list}");
+        assert!(
+            page.contains(&list),
+            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+        );
     }
 
     #[test]
