@@ -84,7 +84,7 @@ fn shm_passes_through_the_c_library() {
 }
 
 /// The providers of the system's libfabric do what the manifest expects of them. A part of the set; the
-/// whole of it is a command of docs/FABTESTS.md.
+/// whole of it is a command of docs/FABTESTS-REFERENCE.md.
 #[test]
 fn providers_of_libfabric_1_17_are_as_expected() {
     let folders = [

@@ -330,7 +330,7 @@ pub(crate) fn plant(only: Option<&str>) -> anyhow::Result<String> {
     let words = only.unwrap_or_default();
     ensure!(
         !wanted.is_empty(),
-        "no defect is described with {words:?}; docs/FABTESTS.md lists them"
+        "no defect is described with {words:?}; docs/FABTESTS-REFERENCE.md lists them"
     );
     let copy = copy()?;
     let mut missed = 0;
@@ -430,7 +430,7 @@ mod tests {
         Ok(())
     }
 
-    /// The part of docs/FABTESTS.md that says which defects were planted in the source.
+    /// The part of docs/FABTESTS-REFERENCE.md that says which defects were planted in the source.
     #[test]
     fn the_list_of_planted_defects_is_what_the_code_says() -> anyhow::Result<()> {
         let mut list = String::from("| planted in | what is wrong | noticed by |\n|---|---|---|\n");
@@ -441,8 +441,11 @@ mod tests {
             let tests: Vec<_> = tests.iter().map(|test| format!("`{test}`")).collect();
             list += &format!("| `{file}` | {what} | {} |\n", tests.join(", "));
         }
-        let page = fs::read_to_string(workspace().join("docs/FABTESTS.md"))?;
-        assert!(page.contains(&list), "docs/FABTESTS.md should say:\n{list}");
+        let page = fs::read_to_string(workspace().join("docs/FABTESTS-REFERENCE.md"))?;
+        assert!(
+            page.contains(&list),
+            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+        );
         Ok(())
     }
 

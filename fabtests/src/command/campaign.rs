@@ -28,7 +28,7 @@ pub struct Args {
     /// Where random numbers begin, to run a campaign again [default: the time]
     #[arg(long)]
     seed: Option<u64>,
-    /// Print one JSON object, described in docs/FABTESTS.md
+    /// Print one JSON object, described in docs/FABTESTS-REFERENCE.md
     #[arg(long)]
     json: bool,
 }

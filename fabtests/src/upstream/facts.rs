@@ -262,7 +262,7 @@ fn every_option_of_each_program_of_upstream_s_is_taken() {
 
 #[test]
 fn what_differs_from_upstream_is_documented() {
-    let page = include_str!("../../../docs/FABTESTS.md");
+    let page = include_str!("../../../docs/FABTESTS-REFERENCE.md");
     for facts in ALL {
         let program = facts.program;
         for (option, theirs, ours) in facts.differs {

@@ -272,7 +272,7 @@ fn usage(program: &Program) -> String {
     for long in letters.long {
         text += &format!("  --{long}\n");
     }
-    text + "docs/FABTESTS.md has what they mean; a letter with : takes a value\n"
+    text + "docs/FABTESTS-REFERENCE.md has what they mean; a letter with : takes a value\n"
 }
 
 /// Binds the process to the cores of `--pin-core`: the server to the first, the client to the last.

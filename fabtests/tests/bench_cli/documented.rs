@@ -1,4 +1,4 @@
-//! What the measuring commands print: the objects, lines and tables of docs/FABTESTS.md.
+//! What the measuring commands print: the objects, lines and tables of docs/FABTESTS-REFERENCE.md.
 
 use crate::command::{failure, json, run, turn};
 use crate::object::{array, check_limits, check_machine, check_row, check_sizes, number, text};

@@ -1,4 +1,4 @@
-//! Checks of the fields that docs/FABTESTS.md lists.
+//! Checks of the fields that docs/FABTESTS-REFERENCE.md lists.
 
 use serde_json::Value;
 

@@ -62,7 +62,7 @@ pub struct Args {
     rival: Option<String>,
     #[command(flatten)]
     lineup: LineupArgs,
-    /// Print one JSON object, described in docs/FABTESTS.md
+    /// Print one JSON object, described in docs/FABTESTS-REFERENCE.md
     #[arg(long)]
     json: bool,
     /// Print the rows as lines of values separated by commas, below a heading

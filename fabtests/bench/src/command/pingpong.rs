@@ -55,7 +55,7 @@ pub struct Args {
     /// Never send by inject, also where a message is small enough
     #[arg(long)]
     pub no_inject: bool,
-    /// Print one JSON object, described in docs/FABTESTS.md
+    /// Print one JSON object, described in docs/FABTESTS-REFERENCE.md
     #[arg(long)]
     pub json: bool,
     /// Where the processes run

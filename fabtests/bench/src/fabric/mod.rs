@@ -1,7 +1,7 @@
 //! Benchmarks over a fabric: endpoints, and the loops that are the same for every provider.
 //!
 //! The loops see nothing but [`selvedge::Endpoint`] and [`selvedge::CompletionQueue`]. Every
-//! contestant's loop does the same, step by step; docs/FABTESTS.md has them in words.
+//! contestant's loop does the same, step by step; docs/FABTESTS-REFERENCE.md has them in words.
 
 mod bandwidth;
 mod burden;

@@ -11,7 +11,7 @@ pub fn page(title: &str, pictures: &[Picture]) -> String {
          <style>body{{font-family:sans-serif;max-width:1000px;margin:2em auto;color:#222}}\
          svg{{max-width:100%;height:auto}}</style></head><body>\n<h1>{title}</h1>\n\
          <p>Bands are where the median lies with 95 % confidence. Dashed lines are what the machine \
-         can do without a fabric; docs/FABTESTS.md says what each of them is.</p>\n"
+         can do without a fabric; docs/FABTESTS-REFERENCE.md says what each of them is.</p>\n"
     );
     for picture in pictures {
         page += &format!(

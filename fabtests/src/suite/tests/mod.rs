@@ -69,7 +69,7 @@ mod unit_tests {
         value.map_or_else(String::new, |value| format!("`{}`", value.get_name()))
     }
 
-    /// The part of docs/FABTESTS.md that says with which defects each test was seen to fail.
+    /// The part of docs/FABTESTS-REFERENCE.md that says which defects each test notices.
     fn mutation_list() -> String {
         let mut list = String::from("| defect | what is wrong |\n|---|---|\n");
         for flaw in Flaw::value_variants() {
@@ -85,10 +85,13 @@ mod unit_tests {
 
     #[test]
     fn the_mutation_list_is_what_the_tests_declare() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/FABTESTS.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/FABTESTS-REFERENCE.md");
         let page = std::fs::read_to_string(page).unwrap();
         let list = mutation_list();
-        assert!(page.contains(&list), "docs/FABTESTS.md should say:\n{list}");
+        assert!(
+            page.contains(&list),
+            "docs/FABTESTS-REFERENCE.md should say:\n{list}"
+        );
     }
 
     #[test]
