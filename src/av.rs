@@ -1,5 +1,6 @@
 //! Address vectors: fi_av(3).
 
+mod identity;
 mod set;
 
 use std::any::Any;
@@ -7,6 +8,7 @@ use std::fmt;
 
 use crate::{Address, Errno, Error, FiAddr, Result};
 
+pub use identity::Identity;
 pub use set::{Range, Set, SetAttr};
 
 /// How indices are given out (`enum fi_av_type`).
@@ -145,6 +147,13 @@ pub trait AddressVector: Any + fmt::Debug + Send + Sync {
     /// [`Errno::NoSys`] where the vector does not know.
     fn members(&self) -> Result<Vec<FiAddr>> {
         Err(Errno::NoSys)
+    }
+
+    /// The identity of this vector, by which its sets are refused where another vector is in use.
+    /// `None` where the vector has none: its sets are told from those of vectors with an identity
+    /// alone.
+    fn identity(&self) -> Option<&Identity> {
+        None
     }
 }
 

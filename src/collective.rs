@@ -142,8 +142,9 @@ pub trait Collective {
     /// keys.
     ///
     /// # Errors
-    /// [`crate::Errno::NoEq`] without an event queue; [`crate::Errno::Inval`] for a set without this
-    /// endpoint, with one endpoint twice, or with an index that is nobody's; the log says which.
+    /// [`crate::Errno::NoEq`] without an event queue; [`crate::Errno::Inval`] for a set of another
+    /// address vector's members, without this endpoint, with one endpoint twice, or with an index that
+    /// is nobody's; the log says which.
     fn join(&self, set: &av::Set, context: Context) -> Result<Arc<dyn Membership>>;
 
     /// Posts a collective.

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Identity;
 use crate::{AddressVector, Errno, FiAddr, Result};
 
 /// How a set is opened (`struct fi_av_set_attr`).
@@ -39,6 +40,7 @@ pub enum Range {
 /// An ordered set of a vector's members (`struct fid_av_set`).
 #[derive(Clone, Debug)]
 pub struct Set {
+    vector: Option<Identity>,
     members: Vec<FiAddr>,
     comm_key: Vec<u8>,
     addr: FiAddr,
@@ -66,10 +68,16 @@ impl Set {
             }
         };
         Ok(Self {
+            vector: av.identity().cloned(),
             members,
             comm_key: attr.comm_key.clone(),
             addr: FiAddr(ADDRESSES | NEXT.fetch_add(1, Ordering::Relaxed)),
         })
+    }
+
+    /// The vector that the members are indices of, if it has an identity.
+    pub fn vector(&self) -> Option<&Identity> {
+        self.vector.as_ref()
     }
 
     /// The members, in their order.
@@ -83,22 +91,45 @@ impl Set {
     }
 
     /// Appends those of `other` that are not in it (fi_av_set_union(3)).
-    pub fn union(&mut self, other: &Self) {
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for a set of another vector's members.
+    pub fn union(&mut self, other: &Self) -> Result {
+        self.check_vector_of(other)?;
         for &addr in &other.members {
             if !self.members.contains(&addr) {
                 self.members.push(addr);
             }
         }
+        Ok(())
     }
 
     /// Leaves only those that are in `other`, too (fi_av_set_intersect(3)).
-    pub fn intersect(&mut self, other: &Self) {
+    ///
+    /// # Errors
+    /// As [`Self::union`].
+    pub fn intersect(&mut self, other: &Self) -> Result {
+        self.check_vector_of(other)?;
         self.members.retain(|addr| other.members.contains(addr));
+        Ok(())
     }
 
     /// Takes out those of `other` (fi_av_set_diff(3)).
-    pub fn diff(&mut self, other: &Self) {
+    ///
+    /// # Errors
+    /// As [`Self::union`].
+    pub fn diff(&mut self, other: &Self) -> Result {
+        self.check_vector_of(other)?;
         self.members.retain(|addr| !other.members.contains(addr));
+        Ok(())
+    }
+
+    /// Makes sure that `other` has members of the same vector.
+    fn check_vector_of(&self, other: &Self) -> Result {
+        match self.vector == other.vector {
+            true => Ok(()),
+            false => Err(Errno::Inval),
+        }
     }
 
     /// Appends one (fi_av_set_insert(3)).
@@ -140,7 +171,7 @@ mod tests {
 
     /// A vector with these indices in use.
     #[derive(Debug)]
-    struct Indices(&'static [u64]);
+    struct Indices(&'static [u64], Option<Identity>);
 
     impl AddressVector for Indices {
         fn insert(&self, _: &[Address], _: &mut [FiAddr]) -> Result<usize> {
@@ -158,9 +189,13 @@ mod tests {
         fn members(&self) -> Result<Vec<FiAddr>> {
             Ok(self.0.iter().copied().map(FiAddr).collect())
         }
+
+        fn identity(&self) -> Option<&Identity> {
+            self.1.as_ref()
+        }
     }
 
-    const SEVEN: Indices = Indices(&[0, 1, 2, 4, 5, 6, 8]);
+    const SEVEN: Indices = Indices(&[0, 1, 2, 4, 5, 6, 8], None);
 
     fn set(start: u64, end: u64, stride: u64) -> Result<Set> {
         let attr = SetAttr {
@@ -196,11 +231,11 @@ mod tests {
     fn sets_are_joined_cut_and_changed_in_the_order_of_the_man_page() {
         let (mut low, mut high) = (set(0, 4, 1).unwrap(), set(4, 8, 1).unwrap());
         assert_ne!(low.addr(), high.addr());
-        high.union(&low);
+        high.union(&low).unwrap();
         assert_eq!(numbers(&high), [4, 5, 6, 8, 0, 1, 2]);
-        high.intersect(&set(0, 6, 2).unwrap());
+        high.intersect(&set(0, 6, 2).unwrap()).unwrap();
         assert_eq!(numbers(&high), [4, 6, 0, 2]);
-        high.diff(&set(0, 2, 1).unwrap());
+        high.diff(&set(0, 2, 1).unwrap()).unwrap();
         assert_eq!(numbers(&high), [4, 6]);
         low.insert(FiAddr(8)).unwrap();
         assert_eq!(low.insert(FiAddr(8)), Err(Errno::Inval));
@@ -208,5 +243,16 @@ mod tests {
         low.remove(FiAddr(1)).unwrap();
         assert_eq!(low.remove(FiAddr(1)), Err(Errno::Inval));
         assert_eq!(numbers(&low), [0, 2, 4, 8]);
+    }
+
+    #[test]
+    fn sets_of_two_vectors_are_not_put_together() {
+        let [own, other] = [(); 2].map(|()| Indices(&[0, 1], Some(Identity::new(&"a domain"))));
+        let set = |av: &Indices| Set::open(av, &SetAttr::default()).unwrap();
+        let (mut set, same, foreign) = (set(&own), set(&own), set(&other));
+        for change in [Set::union, Set::intersect, Set::diff] {
+            assert_eq!(change(&mut set, &same), Ok(()));
+            assert_eq!(change(&mut set, &foreign), Err(Errno::Inval));
+        }
     }
 }

@@ -14,6 +14,7 @@ use crate::name::{Name, host_of};
 pub(crate) struct Av {
     birth: Birth,
     domain: DomainId,
+    identity: av::Identity,
     table: Table<Name>,
     /// Who knows what nodes and services are on each link.
     links: [Arc<dyn Domain>; 2],
@@ -31,6 +32,7 @@ impl Av {
         Self {
             birth: Birth::here(),
             domain: domain.clone(),
+            identity: av::Identity::new(domain),
             table: Table::with_capacity(attr.count),
             links,
             host,
@@ -124,6 +126,10 @@ impl AddressVector for Av {
     fn members(&self) -> Result<Vec<FiAddr>> {
         self.birth.check()?;
         Ok(self.table.members())
+    }
+
+    fn identity(&self) -> Option<&av::Identity> {
+        Some(&self.identity)
     }
 
     fn remove(&self, addrs: &[FiAddr]) -> Result {

@@ -268,8 +268,8 @@ unsafe impl EndpointLayer for Collectives {
         if self.eq.strong_count() == 0 {
             return Err(Errno::NoEq);
         }
+        let rank = rank_in(set, &*self.members, below)?;
         let members = set.members();
-        let rank = rank_in(members, &*self.members, below)?;
         let key = tag::key(set.comm_key());
         let number = self.engine.with(&mut Sink::none(), |state| {
             let number = state.free_number().ok_or(Errno::NoSpc)?;

@@ -4,12 +4,15 @@ use std::fmt;
 use std::net::UdpSocket;
 
 use rustc_hash::FxHashMap;
-use selvedge::{Address, Endpoint, Errno, FiAddr, Result};
+use selvedge::{Address, Endpoint, Errno, FiAddr, Result, av};
 
 use super::MOST_MEMBERS;
 
 /// A provider's address vector, as the layer asks it for members.
 pub trait Members: fmt::Debug + Send + Sync {
+    /// The identity of the vector.
+    fn vector(&self) -> &av::Identity;
+
     /// What the endpoint behind an index answers when it is asked for its address. Where the index
     /// names a context of a scalable endpoint, that is the context's own.
     ///
@@ -21,18 +24,35 @@ pub trait Members: fmt::Debug + Send + Sync {
 /// Which of the members of a set an endpoint is.
 ///
 /// # Errors
-/// [`Errno::Inval`], with the reason in the log, for a set that is empty or too large, without the
-/// endpoint, with an index that is nobody's, or with two that are one endpoint's.
+/// [`Errno::Inval`], with the reason in the log, for a set of another vector's members, for one that
+/// is empty or too large, without the endpoint, with an index that is nobody's, or with two that are
+/// one endpoint's.
 pub(super) fn rank_in(
-    members: &[FiAddr],
+    set: &av::Set,
     known: &dyn Members,
     endpoint: &dyn Endpoint,
 ) -> Result<usize> {
     let own = endpoint.address()?;
-    rank_of(&own, members, known).map_err(|why| {
+    let rank = check_vector(set.vector(), known.vector())
+        .and_then(|()| rank_of(&own, set.members(), known));
+    rank.map_err(|why| {
         log::warn!(target: "selvedge::core::collective", "{endpoint:?} cannot join a group: {why}");
         Errno::Inval
     })
+}
+
+/// Makes sure that a set has members of the vector that the endpoint is bound to.
+fn check_vector(of_set: Option<&av::Identity>, own: &av::Identity) -> Result<(), String> {
+    match of_set {
+        Some(vector) if vector == own => Ok(()),
+        Some(vector) => Err(format!(
+            "the set has members of {vector:?}, and the endpoint is bound to {own:?}; make it of that one"
+        )),
+        None => Err(format!(
+            "the set has members of a vector without an identity, and the endpoint is bound to {own:?}; \
+             make it of that one"
+        )),
+    }
 }
 
 fn rank_of(own: &Address, members: &[FiAddr], known: &dyn Members) -> Result<usize, String> {
@@ -82,6 +102,10 @@ mod tests {
     struct Ports;
 
     impl Members for Ports {
+        fn vector(&self) -> &av::Identity {
+            unreachable!("ranks do not depend on it")
+        }
+
         fn member(&self, addr: FiAddr) -> Result<Address> {
             // Every hundredth has the port of the one before.
             let port = u16::try_from(addr.0 - addr.0 / 100).map_err(|_| Errno::Inval)?;
@@ -96,6 +120,19 @@ mod tests {
     fn rank(own: &str, members: &[u64]) -> Result<usize, String> {
         let members: Vec<_> = members.iter().copied().map(FiAddr).collect();
         rank_of(&at(own), &members, &Ports)
+    }
+
+    #[test]
+    fn a_set_of_another_vector_is_refused_by_the_names_of_both() {
+        let [own, other] = ["one domain", "another one"].map(|domain| av::Identity::new(&domain));
+        check_vector(Some(&own.clone()), &own).unwrap();
+        let why = check_vector(Some(&other), &own).unwrap_err();
+        assert!(
+            why.contains("one domain") && why.contains("another one"),
+            "{why}"
+        );
+        let why = check_vector(None, &own).unwrap_err();
+        assert!(why.contains("one domain"), "{why}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use selvedge::{Address, AddressVector, Errno, Error, FiAddr, Result, av};
 pub struct Av {
     birth: Birth,
     domain: DomainId,
+    identity: av::Identity,
     table: Vector<SocketAddr>,
     /// Where its warnings are logged.
     target: &'static str,
@@ -46,6 +47,7 @@ impl Av {
             target,
             birth: Birth::here(),
             domain: domain.clone(),
+            identity: av::Identity::new(domain),
             table: Vector::open(attr, family)?,
         })
     }
@@ -177,9 +179,17 @@ impl AddressVector for Av {
         self.birth.check()?;
         Ok(self.table.members())
     }
+
+    fn identity(&self) -> Option<&av::Identity> {
+        Some(&self.identity)
+    }
 }
 
 impl Members for Av {
+    fn vector(&self) -> &av::Identity {
+        &self.identity
+    }
+
     fn member(&self, addr: FiAddr) -> Result<Address> {
         self.birth.check()?;
         self.addr(addr).map(Address::Ip).ok_or(Errno::Inval)

@@ -289,6 +289,7 @@ layered! {
         fn remove(addrs: &[FiAddr]) -> Result;
         fn lookup(addr: FiAddr) -> Result<Address>;
         fn members() -> Result<Vec<FiAddr>>;
+        fn identity<'a>() -> Option<&'a av::Identity>;
     }
 }
 

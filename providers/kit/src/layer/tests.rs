@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use selvedge::atomic::{self, AtomicMsg, Datatype, Family, Ioc, IocMut, Target};
@@ -219,6 +219,7 @@ below! { AddressVector {
     fn remove(_: &[FiAddr]) -> Result { Err(ANSWER) }
     fn lookup(_: FiAddr) -> Result<Address> { Err(ANSWER) }
     fn members() -> Result<Vec<FiAddr>> { Err(ANSWER) }
+    fn identity() -> Option<&av::Identity> { Some(identity()) }
 } }
 
 below! { MemoryRegion {
@@ -440,6 +441,7 @@ impl Layered {
         fails(av.remove(&[]));
         fails(av.lookup(FiAddr(0)));
         fails(av.members());
+        assert_eq!(av.identity(), Some(identity()));
     }
 
     fn call_endpoint(&self) {
@@ -490,6 +492,12 @@ impl AddressVector for Nobody {
     fn lookup(&self, _: FiAddr) -> Result<Address> {
         Err(ANSWER)
     }
+}
+
+/// The identity of the address vector below.
+fn identity() -> &'static av::Identity {
+    static IDENTITY: LazyLock<av::Identity> = LazyLock::new(|| av::Identity::new(&"below"));
+    &IDENTITY
 }
 
 fn address() -> Address {

@@ -13,6 +13,7 @@ use crate::peers::name::{Name, service_address};
 pub(crate) struct Av {
     birth: Birth,
     domain: DomainId,
+    identity: av::Identity,
     table: Vector<Name>,
 }
 
@@ -23,6 +24,7 @@ impl Av {
         Ok(Self {
             birth: Birth::here(),
             domain: domain.clone(),
+            identity: av::Identity::new(domain),
             table: Vector::open(attr, "shm")?,
         })
     }
@@ -151,9 +153,17 @@ impl AddressVector for Av {
         self.birth.check()?;
         Ok(self.table.members())
     }
+
+    fn identity(&self) -> Option<&av::Identity> {
+        Some(&self.identity)
+    }
 }
 
 impl Members for Av {
+    fn vector(&self) -> &av::Identity {
+        &self.identity
+    }
+
     fn member(&self, addr: FiAddr) -> Result<Address> {
         self.birth.check()?;
         let name = self.name(addr).ok_or(Errno::Inval)?;

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "tests of the raw face")]
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,11 +10,11 @@ use selvedge::atomic::Datatype;
 use selvedge::collective::{CollectiveMsg, Op};
 use selvedge::cq::Entry;
 use selvedge::{
-    Bindings, Caps, CollectiveExt as _, CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut,
-    MsgExt as _, OpFlags, TagMatch, TaggedExt as _,
+    AddressVector, Bindings, Caps, CollectiveExt as _, CompletionFlags, Context, Desc, Errno,
+    FiAddr, Hints, Iov, IovMut, MsgExt as _, OpFlags, TagMatch, TaggedExt as _, av,
 };
 
-use crate::crew::{Crew, WATCHDOG};
+use crate::crew::{Crew, Member, WATCHDOG};
 
 const BIT: u64 = 1 << 63;
 
@@ -73,10 +74,10 @@ fn the_layer_s_bit_is_not_the_application_s() {
     };
     assert_eq!(posted, Err(Errno::Inval));
     let info = crate::registry()
-        .infos(&selvedge::Hints::new().caps(Caps::TAGGED | Caps::COLLECTIVE))
+        .infos(&Hints::new().caps(Caps::TAGGED | Caps::COLLECTIVE))
         .unwrap();
     assert_eq!(info[0].ep_attr.mem_tag_format.0, !BIT);
-    let others = crate::registry().infos(&selvedge::Hints::new()).unwrap();
+    let others = crate::registry().infos(&Hints::new()).unwrap();
     assert!(!others[0].caps.contains(Caps::COLLECTIVE));
 }
 
@@ -182,6 +183,33 @@ fn what_is_wrong_is_refused_before_anything_is_sent() {
 }
 
 #[test]
+fn a_set_of_another_address_vector_is_refused() {
+    let crew = Crew::of(2);
+    // The same endpoints, at other indices.
+    let foreign = crew.member(1).set(&[0, 1], &[]);
+    let join = |set: &av::Set| crew.member(0).coll().join(set, Context(1)).map(drop);
+    assert_eq!(join(&foreign), Err(Errno::Inval), "of another domain");
+    let mut own = crew.member(0).set(&[0, 1], &[]);
+    assert_eq!(own.union(&foreign), Err(Errno::Inval));
+    assert_eq!(join(&own), Ok(()));
+
+    let hints = Hints::new().caps(Caps::MSG | Caps::TAGGED | Caps::COLLECTIVE);
+    let info = crate::registry().infos(&hints).unwrap().remove(0);
+    let domain = info.open().unwrap();
+    let [bound, other] = [(); 2].map(|()| domain.av(&av::Attr::default()).unwrap());
+    let member = Member::around(&info, &*domain, &bound, |bind| domain.endpoint(&info, bind));
+    let member = member.unwrap();
+    let join = |of: &Arc<dyn AddressVector>| {
+        let mut set = av::Set::open(&**of, &av::SetAttr::default()).unwrap();
+        let own = of.insert_one(&member.ep.address().unwrap()).unwrap();
+        set.insert(own).unwrap();
+        member.coll().join(&set, Context(1)).map(drop)
+    };
+    assert_eq!(join(&other), Err(Errno::Inval), "of the same domain");
+    assert_eq!(join(&bound), Ok(()));
+}
+
+#[test]
 fn groups_that_overlap_and_collectives_that_overtake_each_other_do_not_mix() {
     let crew = Crew::of(4);
     let all = crew.join(&[0, 1, 2, 3]);
@@ -218,7 +246,7 @@ fn groups_that_overlap_and_collectives_that_overtake_each_other_do_not_mix() {
 fn keys_tell_joins_apart_that_happen_in_different_orders() {
     let crew = Crew::of(2);
     let (a, b) = (crew.member(0), crew.member(1));
-    let join = |member: &crate::crew::Member, key: &[u8]| {
+    let join = |member: &Member, key: &[u8]| {
         let set = member.set(&[0, 1], key);
         member.coll().join(&set, Context(1)).unwrap()
     };

@@ -120,7 +120,7 @@ unsafe fn asked(attr: &abi::AvSetAttr) -> Result<SetAttr> {
 unsafe fn change(
     dst: *mut FidAvSet,
     src: *const FidAvSet,
-    change: impl FnOnce(&mut Set, &Set),
+    change: impl FnOnce(&mut Set, &Set) -> Result,
 ) -> c_int {
     // SAFETY: passed on from the caller.
     let dst: &AvSet = unsafe { this(dst) };
@@ -128,8 +128,7 @@ unsafe fn change(
         // SAFETY: passed on from the caller.
         let src: &AvSet = unsafe { argument(src.cast()) }?;
         let src = src.set().clone();
-        change(&mut dst.set(), &src);
-        Ok(())
+        change(&mut dst.set(), &src)
     })
 }
 
