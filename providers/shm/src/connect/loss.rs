@@ -16,7 +16,8 @@ use crate::connect::Connector;
 use crate::endpoint::state::State;
 use crate::matching::arrivals::move_transfers;
 use crate::peers::Peers;
-use crate::peers::peer::State as PeerState;
+use crate::peers::name::Name;
+use crate::peers::peer::{Peer, State as PeerState};
 use crate::rma::access::PeerKeys;
 use crate::transfers::cmd::Nonsense;
 use crate::transfers::incoming::Stage;
@@ -253,18 +254,66 @@ fn owes_answers(peers: &mut Peers) -> bool {
     is_owing
 }
 
+/// Waits for peers that exist, have not proved their authorization key yet, and are to have injected
+/// messages: those were complete when they were posted, and there is no completion that the
+/// application could have waited for. A proof takes `FI_SHM_HELLO_TIMEOUT` at most, and so does this.
+fn finish_proofs(state: &mut State) {
+    let deadline = Instant::now() + state.setup.config.hello_timeout;
+    let is_awaited =
+        |peer: &Peer| peer.next.is_some() && discarded_by_closing(&peer.state, &peer.held) > 0;
+    while state.peers.iter().any(is_awaited) {
+        let now = Instant::now();
+        if now >= deadline {
+            return;
+        }
+        let mut at = state.connector();
+        at.control.intake.begin(now);
+        for index in at.control.due(now) {
+            at.search(index, now);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Injected messages that are lost if the endpoint closes in this state.
+fn discarded_by_closing(state: &PeerState, held: &[Report]) -> usize {
+    match state {
+        PeerState::Waiting { .. } => held.iter().filter(|report| !report.completes).count(),
+        _ => 0,
+    }
+}
+
+/// Says in the log which injected messages for a peer are lost. Queues are not told: fi_close(3)
+/// discards what is outstanding without completions.
+fn report_discarded(own: &Name, peer: &Peer) {
+    let aside = peer.aside.as_ref().map_or(0, |aside| {
+        let (state, held) = aside.held();
+        discarded_by_closing(state, held)
+    });
+    let count = discarded_by_closing(&peer.state, &peer.held) + aside;
+    if count == 0 {
+        return;
+    }
+    let name = &peer.name;
+    let why = match peer.is_asked() {
+        true => "it has not proved its auth_key",
+        false => "it was not connected",
+    };
+    complain(
+        "selvedge::shm::ep_ctrl",
+        format_args!("{own} closes, and injected messages for {name} are lost ({why}): {count}"),
+    );
+}
+
 /// Ends every contact. Nothing of ours is touched by a peer afterwards: a copy that is under
 /// way is thrown away by whoever makes it.
 pub(crate) fn close(state: &mut State) {
-    let State {
-        setup,
-        peers,
-        control,
-        ..
-    } = state;
-    setup.shared.siblings.remove(&control.name);
+    state.setup.shared.siblings.remove(&state.control.name);
+    finish_proofs(state);
+    let State { peers, control, .. } = state;
     pay_owed_answers(peers);
     for peer in peers.iter_mut() {
+        report_discarded(&control.name, peer);
         if let Some(out) = &peer.out {
             out.region.close();
         }

@@ -376,6 +376,11 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
+    /// How far the connection had come, and the sends that wait for it.
+    pub(crate) fn held(&self) -> (&State, &[Report]) {
+        (&self.state, &self.held)
+    }
+
     /// The peer learns that the endpoint closes..
     pub(crate) fn close(&self) {
         if let Some(out) = &self.out {

@@ -11,7 +11,7 @@ use selvedge_shm::smr::doorbell::Doorbell;
 use crate::contact::unique;
 use crate::hostile::{self, Hostile, NONCE, PROOF, QUESTION, REFUSAL, said};
 use crate::process::Watchdog;
-use crate::side::{Kind, Side, info};
+use crate::side::{Kind, Side, content, info};
 
 fn with_keys(domain: &[u8], endpoint: &[u8]) -> Side {
     let mut info = info(EpType::Rdm, &[]);
@@ -336,6 +336,52 @@ fn a_peer_that_makes_no_progress_for_long_is_waited_for() {
     drive_for(&mut other, 300);
     other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, 7).unwrap();
     side.next_with(&mut [&mut other]).ok();
+}
+
+#[test]
+fn injects_before_a_proof_leave_when_their_endpoint_closes() {
+    let _watchdog = Watchdog::new();
+    // The closing end is at every step of the proof.
+    for steps in 0..6 {
+        let (mut side, mut other) = (keyed(KEY), keyed(KEY));
+        let to = side.insert(other.name());
+        for number in 0..3 {
+            other.recv(Kind::Tagged, FiAddr::UNSPEC, 8, number).unwrap();
+            side.send(Kind::TaggedInject, to, 8, number).unwrap();
+        }
+        for _ in 0..steps {
+            other.drive();
+            side.drive();
+        }
+        let closing = std::thread::spawn(move || drop(side));
+        while !closing.is_finished() {
+            other.drive();
+        }
+        closing.join().unwrap();
+        (0..10_000).for_each(|_| other.drive());
+        for number in 0..3 {
+            let event = other.poll().expect("the inject is lost").ok();
+            assert_eq!(event.bytes, content(number, 8));
+        }
+    }
+}
+
+#[test]
+fn closing_waits_no_longer_than_a_proof_may_take() {
+    let _watchdog = Watchdog::new();
+    let (mut side, other) = (with_patience("100ms"), keyed(KEY));
+    let to = side.insert(other.name());
+    side.send(Kind::TaggedInject, to, 8, 1).unwrap();
+    // It makes no progress, and the watchdog knows how long that may take.
+    drop(side);
+    // Nothing is owed to a peer that does not exist, nor without injected messages.
+    for kind in [Kind::TaggedInject, Kind::Tagged] {
+        let mut side = with_patience("3600s");
+        let (nobody, them) = (unique("nobody"), other.name());
+        let to = side.insert(if kind == Kind::Tagged { them } else { nobody });
+        side.send(kind, to, 8, 1).unwrap();
+        drop(side);
+    }
 }
 
 #[test]

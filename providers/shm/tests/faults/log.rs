@@ -131,3 +131,23 @@ fn fallbacks_are_logged() {
         }
     });
 }
+
+#[test]
+fn injected_messages_that_closing_discards_are_counted_in_the_log() {
+    alone(|| {
+        Lines::keep();
+        let (mut side, other) = (Side::new(), format!("{}n", std::process::id()));
+        let own = side.name();
+        let own = own.trim_start_matches("fi_shm://");
+        let them = side.insert(&other);
+        side.send(Kind::Tagged, them, 8, 1).unwrap();
+        for number in 2..5 {
+            side.send(Kind::TaggedInject, them, 8, number).unwrap();
+        }
+        drop(side);
+        let lost = format!(
+            "{own} closes, and injected messages for {other} are lost (it was not connected): 3"
+        );
+        LINES.expect("WARN selvedge::shm::ep_ctrl ", &lost);
+    });
+}
