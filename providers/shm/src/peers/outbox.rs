@@ -35,6 +35,8 @@ pub(crate) struct Outbox {
     pub(crate) credit: Credit,
     pub(crate) ops: Ops,
     pub(crate) bounce: Option<BounceSender>,
+    /// Segments of which the peer was not told yet, because its socket had no room.
+    pub(crate) unannounced: Option<BounceSender>,
     /// Operations whose bytes go through bounce segments, first come first served.
     pub(crate) streams: VecDeque<u32>,
     /// By size class, a bit each: whether the last message was bounced.
@@ -79,6 +81,7 @@ impl Outbox {
             credit: region.credit(),
             ops: Ops::default(),
             bounce: None,
+            unannounced: None,
             streams: VecDeque::new(),
             bounced: 0,
             storing: Storing::default(),

@@ -269,7 +269,14 @@ impl Peer {
     /// without waking the endpoint.
     pub(crate) fn waits_for_room(&self) -> bool {
         let is_settled = self.later.is_empty() && self.atomics.is_empty() && self.aborts.is_empty();
-        !is_settled || self.state == State::Behind
+        !is_settled || self.state == State::Behind || self.has_unannounced_segments()
+    }
+
+    /// Whether there are segments of which the peer was not told yet.
+    pub(crate) fn has_unannounced_segments(&self) -> bool {
+        self.out
+            .as_ref()
+            .is_some_and(|out| out.unannounced.is_some())
     }
 
     /// Whether no command fits, as far as we know.

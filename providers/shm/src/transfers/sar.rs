@@ -142,20 +142,48 @@ pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     sent
 }
 
+/// Makes segments for the peer. It hears of them now, or as soon as its socket has room; until then
+/// none is filled.
+///
+/// # Errors
+/// What was short, or that the peer is gone.
 pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
     let out = peer.out.as_mut().ok_or(Errno::NotConn)?;
     if out.bounce.is_some() {
         return Ok(());
     }
-    let shape = Shape {
-        count: config.segment_count,
-        size: config.segment_size,
+    if out.unannounced.is_none() {
+        let shape = Shape {
+            count: config.segment_count,
+            size: config.segment_size,
+        };
+        out.unannounced = Some(BounceSender::create(shape)?);
+    }
+    match announce_bounce(peer) {
+        Ok(()) | Err(ContactError::Busy(_)) => Ok(()),
+        Err(error) => {
+            peer.outbox().unannounced = None;
+            Err(error.into())
+        }
+    }
+}
+
+/// Tells the peer of segments that it does not know, if there are any.
+#[cold]
+fn announce_bounce(peer: &mut Peer) -> Result<(), ContactError> {
+    let Some(out) = &mut peer.out else {
+        return Ok(());
     };
-    let bounce = BounceSender::create(shape)?;
-    let link = peer.links.first().ok_or(Errno::NotConn)?;
-    let packet = encode_bounce(shape.count as u32, shape.size as u32);
+    let Some(bounce) = &out.unannounced else {
+        return Ok(());
+    };
+    let Some(link) = peer.links.first() else {
+        return Err(ContactError::NotYet("it is gone"));
+    };
+    let Shape { count, size } = bounce.shape();
+    let packet = encode_bounce(count as u32, size as u32);
     link.send(&packet, &[bounce.memory().fd()])?;
-    out.bounce = Some(bounce);
+    out.bounce = out.unannounced.take();
     Ok(())
 }
 
@@ -165,6 +193,10 @@ pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errn
 /// # Errors
 /// As [`withdraw`].
 pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
+    if peer.has_unannounced_segments() && announce_bounce(peer).is_err() {
+        // There is no room, or the peer is gone, which will be noticed.
+        return Ok(false);
+    }
     let Some(out) = &mut peer.out else {
         return Ok(false);
     };

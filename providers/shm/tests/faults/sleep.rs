@@ -8,11 +8,12 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::Signal;
 use selvedge::info::EpType;
-use selvedge::{Errno, FiAddr, wait};
+use selvedge::rma::RmaIov;
+use selvedge::{Errno, FiAddr, IovMut, MrAccess, mr, wait};
 
 use crate::contact::unique;
 use crate::process::{Puppet, Watchdog};
-use crate::side::{ANY, Kind, Side, info};
+use crate::side::{ANY, Kind, Side, content, info};
 
 /// Pauses of lengths that look random and are the same in each run, from nothing to longer than
 /// anybody looks before falling asleep.
@@ -117,6 +118,61 @@ fn a_sleeper_is_woken_by_its_first_contact_and_by_what_follows_at_once() {
             side.send(Kind::TaggedInject, them, 8, number).unwrap();
             assert_eq!(puppet.answer(), format!("done {number} 8 good"));
         }
+    }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "registers memory that is never freed")]
+fn what_is_said_behind_hundreds_of_wake_ups_is_heard() {
+    const COUNT: u64 = 400;
+    const LARGE: usize = 1 << 20;
+    let _watchdog = Watchdog::new();
+    let params = [("FI_SHM_PROTOCOL", "bounce"), ("FI_SHM_CMD_COUNT", "1024")];
+    for parks in [false, true] {
+        let (mut side, mut other) = (sleepy(&params), sleepy(&params));
+        let (to_other, to_side) = (side.insert(other.name()), other.insert(side.name()));
+        for number in 0..COUNT {
+            other.recv(Kind::Tagged, to_side, 8, number).unwrap();
+            // Without any progress in between: each of them wakes the other side.
+            side.send(Kind::TaggedInject, to_other, 8, number).unwrap();
+        }
+        other.recv(Kind::Tagged, to_side, LARGE, COUNT).unwrap();
+        // A packet about keys, one about a block, and one about segments.
+        let memory = vec![7_u8; LARGE].leak();
+        let mut attr = mr::Attr::default();
+        (attr.access, attr.requested_key) = (MrAccess::REMOTE_READ, 5);
+        let piece = IovMut::from_raw(memory.as_mut_ptr().cast(), LARGE);
+        // SAFETY: never freed, and not touched again.
+        let _region = unsafe { side.domain().reg(&[piece], &attr) }.unwrap();
+        side.alloc(6, LARGE, MrAccess::REMOTE_READ).unwrap();
+        side.send(Kind::Tagged, to_other, LARGE, COUNT).unwrap();
+        let receiver = std::thread::spawn(move || {
+            let next = |other: &mut Side| match parks {
+                true => other.sleep(None).unwrap().ok(),
+                false => other.next().ok(),
+            };
+            for _ in 0..=COUNT {
+                let event = next(&mut other);
+                assert_eq!(event.bytes, content(event.context, event.bytes.len()));
+            }
+            for key in [5, 6] {
+                let piece = RmaIov {
+                    addr: 0,
+                    len: LARGE,
+                    key,
+                };
+                let post = |other: &mut Side| other.read_from(to_side, &[piece], LARGE, key);
+                while let Err(errno) = post(&mut other) {
+                    assert_eq!(errno, Errno::Again);
+                    other.drive();
+                }
+                let event = next(&mut other);
+                assert_eq!((event.context, event.bytes.len()), (key, LARGE));
+            }
+        });
+        side.until(|_| receiver.is_finished());
+        receiver.join().unwrap();
+        assert_eq!(side.next().ok().context, COUNT);
     }
 }
 

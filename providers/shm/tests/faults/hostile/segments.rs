@@ -1,15 +1,16 @@
 //! Messages that are offered in untrue segments, or not to be had any more.
 
 use selvedge::{Errno, FiAddr, IovMut, MrAccess, mr};
+use selvedge_shm::smr::bounce::{BounceReceiver, Shape};
 use selvedge_shm::smr::cmd_queue::Sender;
 use selvedge_shm::smr::resp_queue::Resp;
 
-use super::commands::KEY;
-use super::{Intruder, Scene};
+use super::commands::{KEY, window};
+use super::{BOUNCE, Intruder, Scene};
 use crate::contact::unique;
 use crate::death::Random;
 use crate::process::alone;
-use crate::side::Kind;
+use crate::side::{Kind, Side};
 
 #[test]
 fn what_was_offered_to_a_peer_that_is_cut_off_is_void() {
@@ -112,6 +113,81 @@ fn segments_of_messages_that_were_never_offered_do_not_pile_up_without_end() {
     });
 }
 
+/// Fills the sockets to the victim's peers: packets about special memory, which no peer reads.
+fn fill_sockets(victim: &mut Side) {
+    for block in 1000..1400 {
+        let access = MrAccess::REMOTE_READ;
+        victim.alloc(block, 4096, access).unwrap();
+        victim.drive();
+    }
+}
+
+#[test]
+fn segments_are_announced_to_a_peer_with_a_full_socket_once_it_has_room() {
+    alone(|| {
+        let mut scene = Scene::with(&[("FI_SHM_PROTOCOL", "bounce")]);
+        let (_window, nonce, name) = (window(&scene.victim), Box::new(9_u64), unique("full"));
+        let mut intruder = Intruder::enter(&mut scene.victim, &name, 5, &nonce);
+        let them = scene.victim.insert(&name);
+        fill_sockets(&mut scene.victim);
+        // A read of the victim's memory, and a message of the victim.
+        let mut slot = intruder.tx.claim().unwrap();
+        for (at, word) in (1..).zip([KEY, 0, 4096, 77]) {
+            slot.put(at, word);
+        }
+        slot.commit(3);
+        scene.victim.send(Kind::Tagged, them, 100_000, 1).unwrap();
+        let mut commands = intruder.theirs.cmd_receiver();
+        let (mut read, mut offered) = (None, None);
+        scene.victim.until(|_| {
+            if let Some(slot) = commands.peek() {
+                match slot.head() & 0xff {
+                    1 => offered = Some(slot.word(4) as u32),
+                    _ => {
+                        assert_eq!(slot.head(), 7 | 2 << 8, "no bytes in segments");
+                        read = Some(slot.word(3) as u32);
+                    }
+                }
+                commands.release();
+            }
+            read.is_some() && offered.is_some()
+        });
+        let asked = Resp {
+            msg_id: offered.unwrap(),
+            status: BOUNCE_IT,
+        };
+        intruder.resp.push(asked);
+        for _ in 0..1000 {
+            assert!(scene.victim.poll().is_none(), "the message has failed");
+        }
+        let mut segments = None;
+        scene.victim.until(|_| {
+            let (bytes, mut fds) = intruder.hostile.hear().expect("not cut off");
+            if bytes.get(12..16) == Some(&BOUNCE.to_le_bytes()[..]) {
+                segments = fds.pop();
+            }
+            segments.is_some()
+        });
+        let shape = Shape {
+            count: 16,
+            size: 16 << 10,
+        };
+        let mut segments = BounceReceiver::attach(segments.unwrap(), shape).unwrap();
+        scene.victim.until(|_| {
+            if let Some(filled) = segments.peek().unwrap() {
+                for stream in [&mut read, &mut offered] {
+                    stream.take_if(|id| *id == filled.msg_id);
+                }
+                segments.take();
+            }
+            read.is_none() && offered.is_none()
+        });
+        scene.goes_on();
+    });
+}
+
+/// Asks for a message in segments.
+const BOUNCE_IT: u32 = 2;
 /// Says that a segment is free again.
 const SEGMENT: u32 = 3;
 /// The packet that says that the bytes of a message will not come.
@@ -144,12 +220,8 @@ fn a_peer_with_a_full_socket_hears_that_its_bytes_will_not_come_once_it_has_room
             stream = answers.peek().map(|slot| slot.word(3) as u32);
             stream.is_some()
         });
-        // Its socket is full of news, and it has two segments of the bytes.
-        for block in 1000..1400 {
-            let access = MrAccess::REMOTE_READ;
-            scene.victim.alloc(block, 4096, access).unwrap();
-            scene.victim.drive();
-        }
+        // It has two segments of the bytes.
+        fill_sockets(&mut scene.victim);
         drop(region);
         for segment in 0..2 {
             intruder.resp.push(Resp {
