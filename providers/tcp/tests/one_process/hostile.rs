@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use selvedge::{Errno, FiAddr};
+use selvedge::{Context, Errno, FiAddr};
 
 use crate::side::{Side, exchange, pattern, until};
 
@@ -199,7 +199,7 @@ fn a_session_that_ends_anywhere_fails_what_it_had_begun_alone() {
                 a.drive();
             }
             assert!(a.poll().is_none(), "a receive from anybody waits on");
-            a.ep.cancel(selvedge::Context(cut as u64)).unwrap();
+            a.ep.cancel(Context(cut as u64)).unwrap();
             assert_eq!(a.wait(&[]).unwrap_err().errno, Errno::Canceled);
         }
     }
@@ -243,6 +243,39 @@ fn an_announcement_takes_no_memory() {
     let b = Side::new();
     exchange(&a, &b);
     exchange(&b, &a);
+}
+
+#[test]
+fn messages_that_never_come_hold_their_receives_alone_and_end_with_their_peer() {
+    let (a, b) = (Side::new(), Side::new());
+    let mut streams = Vec::new();
+    for tag in 0..8_u64 {
+        a.trecv(FiAddr::UNSPEC, tag, 100_000, tag);
+        let mut stream = connected(&a, 6100 + tag as u16);
+        let mut frame = vec![3, 1, 0, 0, 0, 0, 24, 0];
+        frame.extend((24 + 100_000_u64).to_ne_bytes());
+        frame.extend(tag.to_ne_bytes());
+        // As much of it as comes: nothing, or a beginning.
+        frame.resize(frame.len() + 1000 * tag as usize, 7);
+        stream.write_all(&frame).unwrap();
+        streams.push(stream);
+    }
+    (0..500).for_each(|_| a.drive());
+    exchange(&a, &b);
+    exchange(&b, &a);
+    // A receive that none of them has met is the application's.
+    a.trecv(FiAddr::UNSPEC, 99, 8, 99);
+    assert_eq!(a.ep.cancel(Context(99)), Ok(()));
+    assert_eq!(a.wait(&[]).unwrap_err().errno, Errno::Canceled);
+    assert_eq!(a.ep.cancel(Context(0)), Err(Errno::NoEnt));
+    assert!(a.poll().is_none());
+    for (tag, stream) in (0..).zip(streams) {
+        drop(stream);
+        let error = a.wait(&[]).unwrap_err();
+        let failed = (error.entry.context, error.errno);
+        assert_eq!(failed, (Context(tag), Errno::ConnReset));
+    }
+    exchange(&a, &b);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Messages that are offered in untrue segments, or not to be had any more.
 
-use selvedge::{Errno, FiAddr, IovMut, MrAccess, mr};
+use selvedge::{Context, Errno, FiAddr, IovMut, MrAccess, mr};
 use selvedge_shm::smr::bounce::{BounceReceiver, Shape};
 use selvedge_shm::smr::cmd_queue::Sender;
 use selvedge_shm::smr::resp_queue::Resp;
@@ -11,6 +11,7 @@ use crate::contact::unique;
 use crate::death::Random;
 use crate::process::alone;
 use crate::side::{Kind, Side};
+use crate::tally::private;
 
 #[test]
 fn what_was_offered_to_a_peer_that_is_cut_off_is_void() {
@@ -110,6 +111,68 @@ fn segments_of_messages_that_were_never_offered_do_not_pile_up_without_end() {
             intruder.hostile.hear().is_none()
         });
         scene.goes_on();
+    });
+}
+
+#[test]
+fn offers_whose_bytes_never_come_hold_their_receives_alone_and_end_with_their_peer() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let mut intruder = Intruder::enter(&mut scene.victim, &unique("empty"), 5, &nonce);
+        let (any, len) = (FiAddr::UNSPEC, 100_000);
+        let held: Vec<_> = (1000..1000 + 20).collect();
+        for (&number, msg_id) in held.iter().zip(0..) {
+            scene.victim.recv(Kind::Msg, any, len, number).unwrap();
+            // Some of their segments are said to come without being asked for.
+            offer(&mut intruder.tx, len as u64, msg_id, msg_id % 3);
+        }
+        let free = 2000;
+        scene.victim.recv(Kind::Msg, any, len, free).unwrap();
+        let mut asked = intruder.theirs.resp_receiver();
+        let mut left = held.len();
+        scene.victim.until(|_| {
+            left -= std::iter::from_fn(|| asked.pop()).count();
+            left == 0
+        });
+        scene.goes_on();
+        // Those that no offer has met are the application's.
+        let cancel = |number| scene.victim.ep.cancel(Context(number));
+        assert_eq!(cancel(free), Ok(()));
+        assert_eq!(cancel(held[0]), Err(Errno::NoEnt));
+        assert_eq!(scene.victim.next().errno(), Errno::Canceled);
+        scene.goes_on();
+        assert!(scene.victim.poll().is_none());
+        drop(intruder);
+        let mut failed = held.clone();
+        while !failed.is_empty() {
+            let event = scene.victim.next();
+            assert_eq!(event.errno(), Errno::ConnReset);
+            failed.retain(|&number| number != event.context);
+        }
+        scene.goes_on();
+    });
+}
+
+#[test]
+fn offers_without_end_whose_bytes_never_come_end_their_peer() {
+    alone(|| {
+        let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
+        let before = private();
+        for name in ["first", "second", "third"] {
+            let mut intruder = Intruder::enter(&mut scene.victim, &unique(name), 5, &nonce);
+            let mut msg_id = 0;
+            scene.victim.until(|_| {
+                let _ = intruder.tx.refresh(intruder.tx.position());
+                if intruder.tx.room() > 0 {
+                    offer(&mut intruder.tx, 100_000, msg_id, 0);
+                    msg_id += 1;
+                }
+                intruder.hostile.hear().is_none()
+            });
+            scene.goes_on();
+        }
+        let grown = private().saturating_sub(before);
+        assert!(grown < 4 << 20, "memory has grown by {grown} bytes");
     });
 }
 
