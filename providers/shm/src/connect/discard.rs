@@ -38,7 +38,13 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 /// of them together, by the kernel or in one thread.
 pub(crate) fn discard(fds: Vec<OwnedFd>) {
     let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    match Collected::hold(&borrowed) {
+    let collected = Collected::hold(&borrowed);
+    close_with(collected, fds);
+}
+
+/// Closes descriptors that the kernel collects, or has a thread close them.
+fn close_with(collected: Option<Collected>, fds: Vec<OwnedFd>) {
+    match collected {
         Some(collected) => {
             drop(fds);
             drop(collected);
@@ -206,7 +212,8 @@ mod tests {
     #[test]
     fn descriptors_of_one_packet_take_one_thread_at_most() {
         let mut receivers = Vec::new();
-        for discard in [discard, drop_in_thread] {
+        // Where the kernel collects aside, and where it does not.
+        for discard in [discard, |fds| close_with(None, fds)] {
             let mut fds = Vec::new();
             for _ in 0..20 {
                 let (sender, receiver) = lingering();
