@@ -14,6 +14,7 @@ mod objects;
 mod ops;
 mod past;
 mod queues;
+mod table;
 mod trigger;
 
 pub mod addr;
@@ -41,12 +42,11 @@ pub use queues::{
     CntrAttr, CqAttr, CqErrEntry, EqAttr, EqCmEntry, EqEntry, EqErrEntry, FidCntr, FidCq, FidEq,
     FidPoll, FidWait, OpsCntr, OpsCq, OpsEq, OpsPoll, OpsWait, Param, PollAttr, WaitAttr,
 };
+pub use table::{FromHandle, Handle, Refusal, Table};
 pub use trigger::{
     DeferredWork, MsgElements, OpAtomic, OpCntrChange, OpCompareAtomic, OpFetchAtomic, OpMsg,
     OpRma, OpTagged, TriggeredContext,
 };
-
-use std::ffi::{c_char, c_int};
 
 /// `fi_addr_t`.
 pub type FiAddr = u64;
@@ -72,73 +72,5 @@ macro_rules! c_structs {
     )+};
 }
 
-/// Tables of functions, each with its size.
-macro_rules! c_tables {
-    ($($(#[$meta:meta])* $name:ident = $size:literal {
-        $($slot:ident($($arg:ident: $kind:ty),* $(,)?) -> $ret:ty,)*
-    })+) => {$(
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug)]
-        #[repr(C)]
-        #[expect(missing_docs, reason = "the names are the man pages'")]
-        pub struct $name {
-            pub size: usize,
-            $(pub $slot: Option<unsafe extern "C" fn($($arg: $kind),*) -> $ret>,)*
-        }
-
-        const _: () = assert!(size_of::<$name>() == $size);
-
-        impl $name {
-            /// A table whose every slot answers with this error number.
-            pub const fn refusing<const ERRNO: std::ffi::c_int>() -> Self {
-                Self {
-                    size: size_of::<Self>(),
-                    $($slot: Some({
-                        extern "C" fn refuse<const ERRNO: std::ffi::c_int>($(_: $kind),*) -> $ret {
-                            <$ret as $crate::Refusal>::of(ERRNO)
-                        }
-                        refuse::<ERRNO>
-                    }),)*
-                }
-            }
-
-            /// The slots' names and places, in their order.
-            pub const MEMBERS: &[(&str, usize)] =
-                &[$((stringify!($slot), std::mem::offset_of!($name, $slot)),)*];
-        }
-    )+};
-}
-
-use {c_structs, c_tables};
-
-/// What a function of a table says when it refuses.
-pub trait Refusal {
-    /// The answer for an error number.
-    fn of(errno: c_int) -> Self;
-}
-
-impl Refusal for c_int {
-    fn of(errno: c_int) -> Self {
-        -errno
-    }
-}
-
-impl Refusal for isize {
-    fn of(errno: c_int) -> Self {
-        -(errno as Self)
-    }
-}
-
-/// A number has no room for an error.
-impl Refusal for u64 {
-    fn of(_: c_int) -> Self {
-        0
-    }
-}
-
-/// A text says that there is none.
-impl Refusal for *const c_char {
-    fn of(_: c_int) -> Self {
-        std::ptr::null()
-    }
-}
+use c_structs;
+use table::{c_handles, c_tables};

@@ -5,65 +5,59 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::{
     AtomicAttr, CntrAttr, CqAttr, EqAttr, FiAddr, Fid, FidCntr, FidCq, FidEq, FidPoll, FidWait,
     Info, Iovec, OpsAtomic, OpsAvSet, OpsCm, OpsCollective, OpsEp, OpsMsg, OpsRma, OpsTagged,
-    PollAttr, RxAttr, TxAttr, WaitAttr, c_structs, c_tables,
+    PollAttr, RxAttr, TxAttr, WaitAttr, c_handles, c_structs, c_tables,
 };
 
-c_structs! {
+c_handles! {
     /// `struct fid_fabric`.
     FidFabric = 40 {
-        fid: Fid,
-        ops: *const OpsFabric,
-        api_version: u32,
+        ops: OpsFabric,
+        ; api_version: u32 = 0,
     }
     /// `struct fid_domain`.
     FidDomain = 40 {
-        fid: Fid,
-        ops: *const OpsDomain,
-        mr: *const OpsMr,
+        ops: OpsDomain,
+        mr: OpsMr,
     }
     /// `struct fid_ep`.
     FidEp = 80 {
-        fid: Fid,
-        ops: *const OpsEp,
-        cm: *const OpsCm,
-        msg: *const OpsMsg,
-        rma: *const OpsRma,
-        tagged: *const OpsTagged,
-        atomic: *const OpsAtomic,
-        collective: *const OpsCollective,
+        ops: OpsEp,
+        cm: OpsCm,
+        msg: OpsMsg,
+        rma: OpsRma,
+        tagged: OpsTagged,
+        atomic: OpsAtomic,
+        collective: OpsCollective,
     }
     /// `struct fid_pep`.
     FidPep = 40 {
-        fid: Fid,
-        ops: *const OpsEp,
-        cm: *const OpsCm,
+        ops: OpsEp,
+        cm: OpsCm,
     }
     /// `struct fid_stx`.
     FidStx = 32 {
-        fid: Fid,
-        ops: *const OpsEp,
+        ops: OpsEp,
     }
     /// `struct fid_av`.
     FidAv = 32 {
-        fid: Fid,
-        ops: *const OpsAv,
+        ops: OpsAv,
     }
     /// `struct fid_av_set`.
     FidAvSet = 32 {
-        fid: Fid,
-        ops: *const OpsAvSet,
+        ops: OpsAvSet,
     }
     /// `struct fid_mr`.
     FidMr = 40 {
-        fid: Fid,
-        mem_desc: *mut c_void,
-        key: u64,
+        ; mem_desc: *mut c_void = std::ptr::null_mut(),
+        key: u64 = u64::MAX,
     }
     /// `struct fid_mc`.
     FidMc = 32 {
-        fid: Fid,
-        fi_addr: FiAddr,
+        ; fi_addr: FiAddr = FiAddr::MAX,
     }
+}
+
+c_structs! {
     /// `struct fi_av_attr`; `av_type` is its `type`.
     AvAttr = 48 {
         av_type: u32,

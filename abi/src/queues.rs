@@ -2,34 +2,32 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::{FiAddr, Fid, Info, c_structs, c_tables};
+use crate::{FiAddr, Fid, Info, c_handles, c_structs, c_tables};
 
-c_structs! {
+c_handles! {
     /// `struct fid_cq`.
     FidCq = 32 {
-        fid: Fid,
-        ops: *const OpsCq,
+        ops: OpsCq,
     }
     /// `struct fid_cntr`.
     FidCntr = 32 {
-        fid: Fid,
-        ops: *const OpsCntr,
+        ops: OpsCntr,
     }
     /// `struct fid_eq`.
     FidEq = 32 {
-        fid: Fid,
-        ops: *const OpsEq,
+        ops: OpsEq,
     }
     /// `struct fid_wait`.
     FidWait = 32 {
-        fid: Fid,
-        ops: *const OpsWait,
+        ops: OpsWait,
     }
     /// `struct fid_poll`.
     FidPoll = 32 {
-        fid: Fid,
-        ops: *const OpsPoll,
+        ops: OpsPoll,
     }
+}
+
+c_structs! {
     /// `struct fi_wait_attr`.
     WaitAttr = 16 {
         wait_obj: u32,

@@ -25,6 +25,14 @@ pub(crate) fn done(body: impl FnOnce() -> Result) -> c_int {
     call(|| body().map(|()| 0))
 }
 
+/// As [`call`], for what cannot fail.
+pub(crate) fn always(body: impl FnOnce()) -> c_int {
+    done(|| {
+        body();
+        Ok(())
+    })
+}
+
 /// As [`call`], for functions that say how much.
 pub(crate) fn counted(body: impl FnOnce() -> Result<usize>) -> isize {
     match catch_unwind(AssertUnwindSafe(body)) {

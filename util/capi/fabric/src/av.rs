@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidAv, Ops, OpsAv, fclass, number};
 
 use crate::addr;
-use crate::answer::{call, done, refusal};
+use crate::answer::{call, done, refusal, told};
 use crate::domain::Domain;
 use crate::given::{fill, given, list, put, room, text};
-use crate::object::{self, Class, User, Users, argument, close, this};
-use crate::{eq, info};
+use crate::object::{self, Class, Object, Table, argument};
+use crate::{av_set, eq, info};
 
 /// What stands behind an address vector.
 pub(crate) struct Av {
@@ -23,55 +23,123 @@ pub(crate) struct Av {
     format: AddrFormat,
     /// The indices, for programs that read them from `map_addr` of a named one.
     _map: Box<[abi::FiAddr]>,
-    users: Users,
-    _domain: User,
-}
-
-impl Av {
-    pub(crate) fn one_more_user(&self) -> User {
-        self.users.one_more()
-    }
 }
 
 // SAFETY: `fid_av` begins with its fid, and has a table of functions behind it.
 unsafe impl Class for Av {
     type Handle = FidAv;
     const FCLASS: usize = fclass::AV;
-
-    fn ops() -> &'static Ops {
-        &FID
-    }
+    const OPS: &'static Table<Ops, Self> = &FID;
 
     fn handle(&self, fid: Fid) -> FidAv {
-        FidAv { fid, ops: &AV }
-    }
-
-    fn closed(fid: Fid) -> FidAv {
-        FidAv { fid, ops: &CLOSED }
-    }
-
-    fn users(&self) -> Option<&Users> {
-        Some(&self.users)
+        let ops = &AV.ops;
+        FidAv { fid, ops }
     }
 }
 
-static FID: Ops = Ops {
-    close: Some(close::<Av>),
-    bind: Some(bind),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static AV: OpsAv = OpsAv {
-    insert: Some(insert),
-    insertsvc: Some(insertsvc),
-    insertsym: Some(insertsym),
-    remove: Some(remove),
-    lookup: Some(lookup),
-    straddr: Some(straddr),
-    set_user_id: Some(set_user_id),
-    av_set: Some(av_set),
-    ..OpsAv::refusing::<{ libc::ENOSYS }>()
-};
-static CLOSED: OpsAv = OpsAv::refusing::<{ libc::EBADF }>();
+/// Insertions are over when they return, so an event queue has nothing to say.
+static FID: Table<Ops, Av> = object::ops::<Av>().bind(|_, fid, flags| {
+    done(|| {
+        // SAFETY: C, as fi_av_bind(3) has it: a handle.
+        unsafe { argument::<eq::Eq>(fid) }?;
+        match flags {
+            0 => Err(Errno::NoSys),
+            _ => Err(Errno::BadFlags),
+        }
+    })
+});
+
+static AV: Table<OpsAv, Av> = Table::<OpsAv, Av>::empty()
+    .insert(|av, addr, count, out, flags, context| {
+        // SAFETY: C, as fi_av_insert(3) has it.
+        call(|| unsafe { av.insert(addr, count, out, flags, context) })
+    })
+    .insertsvc(|av, node, service, out, flags, context| {
+        call(|| {
+            check_flags(flags)?;
+            // SAFETY: C, as fi_av_insertsvc(3) has it, here and below.
+            let node = unsafe { text(node) }?.unwrap_or_default();
+            // SAFETY: as above.
+            let service = unsafe { text(service) }?.unwrap_or_default();
+            // SAFETY: as above.
+            let mut slots = unsafe { Slots::of(out, context, flags, 1) }?;
+            let own = av.own.insert_service(node, service).map_err(Errno::from);
+            slots.note(0, own);
+            own.map(|_| 1)
+        })
+    })
+    .insertsym(|av, node, nodecnt, service, svccnt, out, flags, context| {
+        call(|| {
+            check_flags(flags)?;
+            // SAFETY: C, as fi_av_insertsym(3) has it, here and below.
+            let node = unsafe { text(node) }?.ok_or(Errno::Inval)?;
+            // SAFETY: as above.
+            let service = unsafe { text(service) }?.ok_or(Errno::Inval)?;
+            let count = nodecnt.checked_mul(svccnt);
+            let count = count.filter(|&count| count <= MOST_EXPECTED);
+            let mut own = vec![FiAddr::NOTAVAIL; count.ok_or(Errno::Inval)?];
+            let vector = &av.own;
+            let inserted = vector.insert_symmetric(node, nodecnt, service, svccnt, &mut own)?;
+            // SAFETY: as above.
+            let mut slots = unsafe { Slots::of(out, context, flags, own.len()) }?;
+            for (at, &addr) in own.iter().enumerate() {
+                let is_there = addr != FiAddr::NOTAVAIL;
+                slots.note(at, is_there.then_some(addr).ok_or(Errno::AddrNotAvail));
+            }
+            Ok(c_int::try_from(inserted).unwrap_or(c_int::MAX))
+        })
+    })
+    .remove(|av, addrs, count, flags| {
+        done(|| {
+            if flags != 0 {
+                return Err(Errno::BadFlags);
+            }
+            // SAFETY: C, as fi_av_remove(3) has it.
+            let addrs = unsafe { list(addrs, count) }?;
+            let addrs: Vec<_> = addrs.iter().copied().map(FiAddr).collect();
+            av.own.remove(&addrs)
+        })
+    })
+    // Copies as much as there is room for; a buffer that is too small is no error here.
+    .lookup(|av, addr, buf, len| {
+        done(|| {
+            let found = addr::encode(&av.own.lookup(FiAddr(addr))?);
+            // SAFETY: C, as fi_av_lookup(3) has it.
+            match unsafe { fill(buf.cast(), len, &found) } {
+                Err(Errno::TooSmall) => Ok(()),
+                answer => answer,
+            }
+        })
+    })
+    .straddr(|av, addr, buf, len| {
+        let written = done(|| {
+            // SAFETY: C, as fi_av_straddr(3) has it, here and below.
+            let (addr, _) = unsafe { addr::at(addr, av.format) }?;
+            let text = in_words(&addr);
+            // SAFETY: as above.
+            let had = *unsafe { given(len) }?;
+            // SAFETY: as above.
+            match unsafe { fill(buf.cast(), len, text.as_bytes()) } {
+                // What fits ends with a zero all the same.
+                // SAFETY: C vouches for `had` bytes.
+                Err(Errno::TooSmall) if had > 0 => unsafe { put(buf.wrapping_add(had - 1), 0) },
+                Err(Errno::TooSmall) => Ok(()),
+                answer => answer,
+            }
+        });
+        if written == 0 { buf } else { std::ptr::null() }
+    })
+    // fi_av_set_user_id(3)
+    .set_user_id(|av, addr, id, flags| {
+        done(|| match flags {
+            0 => av.own.set_user_id(FiAddr(addr), FiAddr(id)),
+            _ => Err(Errno::BadFlags),
+        })
+    })
+    .av_set(|av, attr, out, context| {
+        // SAFETY: C, as fi_av_set(3) has it.
+        done(|| unsafe { av_set::open(av, attr, out, context) })
+    });
 
 /// Opens an address vector.
 ///
@@ -82,16 +150,35 @@ static CLOSED: OpsAv = OpsAv::refusing::<{ libc::EBADF }>();
 /// # Safety
 /// `attr` is NULL or names attributes, which may be written; `out` is NULL or may be written.
 pub(crate) unsafe fn open(
-    domain: &Domain,
+    domain: &Object<Domain>,
     given_attr: *mut abi::AvAttr,
     out: *mut *mut FidAv,
     context: *mut c_void,
 ) -> Result {
+    let make = || {
+        // SAFETY: passed on from the caller.
+        let asked = unsafe { asked(given_attr) }?;
+        let own = domain.own.av(&asked).map_err(|error| told(&error))?;
+        let map = map_of(&asked, &*own);
+        if asked.name.is_some() {
+            let at = map.as_ptr().cast_mut().cast();
+            // SAFETY: it was read just now, so it is there.
+            let map_addr = unsafe { &raw mut (*given_attr).map_addr };
+            // SAFETY: the caller lets it be written.
+            unsafe { put(map_addr, at) }?;
+        }
+        let (format, _map) = (domain.format, map);
+        Ok(Av { own, format, _map })
+    };
     // SAFETY: passed on from the caller.
-    let attr = unsafe { given(given_attr.cast_const()) }?;
-    if out.is_null() {
-        return Err(Errno::Inval);
-    }
+    unsafe { domain.child(out, context, make) }
+}
+
+/// # Safety
+/// As [`open`].
+unsafe fn asked(attr: *const abi::AvAttr) -> Result<av::Attr> {
+    // SAFETY: passed on from the caller.
+    let attr = unsafe { given(attr) }?;
     // Values of `flags` that ask for what is different from what is here; `FI_EVENT` is deprecated.
     let harmless = number::av::SYMMETRIC;
     if attr.flags & !(harmless | READ) != 0 {
@@ -108,30 +195,7 @@ pub(crate) unsafe fn open(
         (name, true) => name.map(av::Named::Read),
         (name, false) => name.map(av::Named::Make),
     };
-    let own = domain
-        .own
-        .av(&asked)
-        .map_err(|error| crate::answer::told(&error))?;
-    let map = map_of(&asked, &*own);
-    if asked.name.is_some() {
-        let at = map.as_ptr().cast_mut().cast();
-        // SAFETY: it was read just now, so it is there.
-        let map_addr = unsafe { &raw mut (*given_attr).map_addr };
-        // SAFETY: the caller lets it be written.
-        unsafe { put(map_addr, at) }?;
-    }
-    let handle = object::open(
-        Av {
-            own,
-            format: domain.format,
-            _map: map,
-            users: Users::default(),
-            _domain: domain.one_more_user(),
-        },
-        context,
-    );
-    // SAFETY: passed on from the caller.
-    unsafe { put(out, handle) }
+    Ok(asked)
 }
 
 /// `FI_READ`.
@@ -152,41 +216,24 @@ fn map_of(attr: &av::Attr, own: &dyn AddressVector) -> Box<[abi::FiAddr]> {
 /// The count is a hint, for which no memory may run out.
 const MOST_EXPECTED: usize = 1 << 20;
 
-/// Insertions are over when they return, so an event queue has nothing to say.
-///
-/// # Safety
-/// Both are handles.
-unsafe extern "C" fn bind(_av: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
-    done(|| {
-        // SAFETY: passed on from the caller.
-        unsafe { argument::<eq::Eq>(fid) }?;
-        match flags {
-            0 => Err(Errno::NoSys),
-            _ => Err(Errno::BadFlags),
-        }
-    })
-}
-
-/// # Safety
-/// As fi_av_insert(3) has it.
-unsafe extern "C" fn insert(
-    av: *mut FidAv,
-    addr: *const c_void,
-    count: usize,
-    out: *mut abi::FiAddr,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let av: &Av = unsafe { this(av) };
-    call(|| {
+impl Av {
+    /// # Safety
+    /// As fi_av_insert(3) has it.
+    unsafe fn insert(
+        &self,
+        addr: *const c_void,
+        count: usize,
+        out: *mut abi::FiAddr,
+        flags: u64,
+        context: *mut c_void,
+    ) -> Result<c_int> {
         let named = flags & USER_ID != 0;
         check_flags(flags & !USER_ID)?;
         if named && out.is_null() && count > 0 {
             return Err(Errno::Inval);
         }
         // SAFETY: passed on from the caller.
-        let given = unsafe { addr::all(addr, count, av.format) }?;
+        let given = unsafe { addr::all(addr, count, self.format) }?;
         // SAFETY: passed on from the caller.
         let mut slots = unsafe { Slots::of(out, context, flags, count) }?;
         let inserted = given.into_iter().enumerate().filter_map(|(at, addr)| {
@@ -194,34 +241,18 @@ unsafe extern "C" fn insert(
             // SAFETY: a program that passes `FI_AV_USER_ID` has written a number there.
             let id = id.map(|id| unsafe { id.assume_init() });
             let own = addr.and_then(|addr| {
-                let own = av.own.insert_one(&addr)?;
-                id.map_or(Ok(()), |id| av.own.set_user_id(own, FiAddr(id)))?;
+                let own = self.own.insert_one(&addr)?;
+                id.map_or(Ok(()), |id| self.own.set_user_id(own, FiAddr(id)))?;
                 Ok(own)
             });
             slots.note(at, own)
         });
         Ok(c_int::try_from(inserted.count()).unwrap_or(c_int::MAX))
-    })
+    }
 }
 
 /// `FI_AV_USER_ID`: the places for the indices say what completions are to call the peers.
 const USER_ID: u64 = Caps::AV_USER_ID.bits();
-
-/// # Safety
-/// As fi_av_set_user_id(3) has it.
-unsafe extern "C" fn set_user_id(
-    av: *mut FidAv,
-    addr: abi::FiAddr,
-    id: abi::FiAddr,
-    flags: u64,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let av: &Av = unsafe { this(av) };
-    done(|| match flags {
-        0 => av.own.set_user_id(FiAddr(addr), FiAddr(id)),
-        _ => Err(Errno::BadFlags),
-    })
-}
 
 fn check_flags(flags: u64) -> Result {
     match flags & !(OpFlags::MORE.bits() | number::av::SYNC_ERR) {
@@ -271,155 +302,6 @@ impl Slots<'_> {
         }
         own.ok()
     }
-}
-
-/// # Safety
-/// As fi_av_insertsvc(3) has it.
-unsafe extern "C" fn insertsvc(
-    av: *mut FidAv,
-    node: *const c_char,
-    service: *const c_char,
-    out: *mut abi::FiAddr,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let av: &Av = unsafe { this(av) };
-    call(|| {
-        check_flags(flags)?;
-        // SAFETY: passed on from the caller.
-        let node = unsafe { text(node) }?.unwrap_or_default();
-        // SAFETY: passed on from the caller.
-        let service = unsafe { text(service) }?.unwrap_or_default();
-        // SAFETY: passed on from the caller.
-        let mut slots = unsafe { Slots::of(out, context, flags, 1) }?;
-        let own = av.own.insert_service(node, service).map_err(Errno::from);
-        slots.note(0, own);
-        own.map(|_| 1)
-    })
-}
-
-/// # Safety
-/// As fi_av_insertsym(3) has it.
-unsafe extern "C" fn insertsym(
-    av: *mut FidAv,
-    node: *const c_char,
-    nodecnt: usize,
-    service: *const c_char,
-    svccnt: usize,
-    out: *mut abi::FiAddr,
-    flags: u64,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let av: &Av = unsafe { this(av) };
-    call(|| {
-        check_flags(flags)?;
-        // SAFETY: passed on from the caller.
-        let node = unsafe { text(node) }?.ok_or(Errno::Inval)?;
-        // SAFETY: passed on from the caller.
-        let service = unsafe { text(service) }?.ok_or(Errno::Inval)?;
-        let count = nodecnt
-            .checked_mul(svccnt)
-            .filter(|&count| count <= MOST_EXPECTED);
-        let count = count.ok_or(Errno::Inval)?;
-        let mut own = vec![FiAddr::NOTAVAIL; count];
-        let inserted = av
-            .own
-            .insert_symmetric(node, nodecnt, service, svccnt, &mut own)?;
-        // SAFETY: passed on from the caller.
-        let mut slots = unsafe { Slots::of(out, context, flags, count) }?;
-        for (at, &addr) in own.iter().enumerate() {
-            let is_there = addr != FiAddr::NOTAVAIL;
-            slots.note(at, is_there.then_some(addr).ok_or(Errno::AddrNotAvail));
-        }
-        Ok(c_int::try_from(inserted).unwrap_or(c_int::MAX))
-    })
-}
-
-/// # Safety
-/// As fi_av_remove(3) has it.
-unsafe extern "C" fn remove(
-    av: *mut FidAv,
-    addrs: *mut abi::FiAddr,
-    count: usize,
-    flags: u64,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let av: &Av = unsafe { this(av) };
-    done(|| {
-        if flags != 0 {
-            return Err(Errno::BadFlags);
-        }
-        // SAFETY: passed on from the caller.
-        let addrs = unsafe { list(addrs, count) }?;
-        let addrs: Vec<_> = addrs.iter().copied().map(FiAddr).collect();
-        av.own.remove(&addrs)
-    })
-}
-
-/// Copies as much as there is room for; a buffer that is too small is no error here.
-///
-/// # Safety
-/// As fi_av_lookup(3) has it.
-unsafe extern "C" fn lookup(
-    av: *mut FidAv,
-    addr: abi::FiAddr,
-    buf: *mut c_void,
-    len: *mut usize,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let av: &Av = unsafe { this(av) };
-    done(|| {
-        let found = addr::encode(&av.own.lookup(FiAddr(addr))?);
-        // SAFETY: passed on from the caller.
-        match unsafe { fill(buf.cast(), len, &found) } {
-            Err(Errno::TooSmall) => Ok(()),
-            answer => answer,
-        }
-    })
-}
-
-/// # Safety
-/// As fi_av_straddr(3) has it.
-unsafe extern "C" fn straddr(
-    av: *mut FidAv,
-    addr: *const c_void,
-    buf: *mut c_char,
-    len: *mut usize,
-) -> *const c_char {
-    // SAFETY: passed on from the caller.
-    let av: &Av = unsafe { this(av) };
-    let written = done(|| {
-        // SAFETY: passed on from the caller.
-        let (addr, _) = unsafe { addr::at(addr, av.format) }?;
-        let text = in_words(&addr);
-        // SAFETY: passed on from the caller.
-        let had = *unsafe { given(len) }?;
-        // SAFETY: passed on from the caller.
-        match unsafe { fill(buf.cast(), len, text.as_bytes()) } {
-            // What fits ends with a zero all the same.
-            // SAFETY: the caller vouches for `had` bytes.
-            Err(Errno::TooSmall) if had > 0 => unsafe { put(buf.wrapping_add(had - 1), 0) },
-            Err(Errno::TooSmall) => Ok(()),
-            answer => answer,
-        }
-    });
-    if written == 0 { buf } else { std::ptr::null() }
-}
-
-/// # Safety
-/// As fi_av_set(3) has it.
-unsafe extern "C" fn av_set(
-    av: *mut FidAv,
-    attr: *mut abi::AvSetAttr,
-    out: *mut *mut abi::FidAvSet,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let av: &Av = unsafe { this(av) };
-    // SAFETY: passed on from the caller.
-    done(|| unsafe { crate::av_set::open(av, attr, out, context) })
 }
 
 /// As libfabric prints addresses, with a zero behind it.

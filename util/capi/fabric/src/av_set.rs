@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use selvedge::av::{Range, Set, SetAttr};
@@ -13,17 +13,28 @@ use selvedge_abi::{Fid, FidAvSet, Ops, OpsAvSet, fclass, number};
 use crate::answer::done;
 use crate::av::Av;
 use crate::given::{given, list, put};
-use crate::object::{self, Class, User, argument, close, this};
+use crate::object::{self, Class, Object, Table, argument};
 
 /// What stands behind a set.
-pub(crate) struct AvSet {
-    own: Mutex<Set>,
-    _av: User,
-}
+pub(crate) struct AvSet(Mutex<Set>);
 
 impl AvSet {
     pub(crate) fn set(&self) -> MutexGuard<'_, Set> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the set by another one, which may be itself.
+    ///
+    /// # Safety
+    /// `by` is NULL or a handle.
+    unsafe fn change(
+        &self,
+        by: *const FidAvSet,
+        change: impl FnOnce(&mut Set, &Set) -> Result,
+    ) -> Result {
+        // SAFETY: passed on from the caller.
+        let by = unsafe { argument::<Self>(by.cast()) }?.set().clone();
+        change(&mut self.set(), &by)
     }
 }
 
@@ -31,34 +42,28 @@ impl AvSet {
 unsafe impl Class for AvSet {
     type Handle = FidAvSet;
     const FCLASS: usize = fclass::AV_SET;
-
-    fn ops() -> &'static Ops {
-        &FID
-    }
+    const OPS: &'static Table<Ops, Self> = &FID;
 
     fn handle(&self, fid: Fid) -> FidAvSet {
-        FidAvSet { fid, ops: &AV_SET }
-    }
-
-    fn closed(fid: Fid) -> FidAvSet {
-        FidAvSet { fid, ops: &CLOSED }
+        let ops = &AV_SET.ops;
+        FidAvSet { fid, ops }
     }
 }
 
-static FID: Ops = Ops {
-    close: Some(close::<AvSet>),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static AV_SET: OpsAvSet = OpsAvSet {
-    size: size_of::<OpsAvSet>(),
-    set_union: Some(union),
-    intersect: Some(intersect),
-    diff: Some(diff),
-    insert: Some(insert),
-    remove: Some(remove),
-    addr: Some(addr),
-};
-static CLOSED: OpsAvSet = OpsAvSet::refusing::<{ libc::EBADF }>();
+static FID: Table<Ops, AvSet> = object::ops();
+static AV_SET: Table<OpsAvSet, AvSet> = Table::<OpsAvSet, AvSet>::empty()
+    // SAFETY: C, as fi_av_set_union(3) has it.
+    .set_union(|set, by| done(|| unsafe { set.change(by, Set::union) }))
+    // SAFETY: C, as fi_av_set_intersect(3) has it.
+    .intersect(|set, by| done(|| unsafe { set.change(by, Set::intersect) }))
+    // SAFETY: C, as fi_av_set_diff(3) has it.
+    .diff(|set, by| done(|| unsafe { set.change(by, Set::diff) }))
+    // fi_av_set_insert(3)
+    .insert(|set, addr| done(|| set.set().insert(FiAddr(addr))))
+    // fi_av_set_remove(3)
+    .remove(|set, addr| done(|| set.set().remove(FiAddr(addr))))
+    // SAFETY: C, as fi_av_set_addr(3) has it.
+    .addr(|set, coll| done(|| unsafe { put(coll, set.set().addr().0) }));
 
 /// Opens a set.
 ///
@@ -68,27 +73,20 @@ static CLOSED: OpsAvSet = OpsAvSet::refusing::<{ libc::EBADF }>();
 /// # Safety
 /// As fi_av_set(3) has it.
 pub(crate) unsafe fn open(
-    av: &Av,
+    av: &Object<Av>,
     attr: *const abi::AvSetAttr,
     out: *mut *mut FidAvSet,
     context: *mut c_void,
 ) -> Result {
+    let make = || {
+        // SAFETY: passed on from the caller.
+        let attr = unsafe { given(attr) }?;
+        // SAFETY: passed on from the caller.
+        let set = Set::open(&*av.own, &unsafe { asked(attr) }?)?;
+        Ok(AvSet(Mutex::new(set)))
+    };
     // SAFETY: passed on from the caller.
-    let attr = unsafe { given(attr) }?;
-    if out.is_null() {
-        return Err(Errno::Inval);
-    }
-    // SAFETY: passed on from the caller.
-    let set = Set::open(&*av.own, &unsafe { asked(attr) }?)?;
-    let handle = object::open(
-        AvSet {
-            own: Mutex::new(set),
-            _av: av.one_more_user(),
-        },
-        context,
-    );
-    // SAFETY: passed on from the caller.
-    unsafe { put(out, handle) }
+    unsafe { av.child(out, context, make) }
 }
 
 /// # Safety
@@ -111,69 +109,4 @@ unsafe fn asked(attr: &abi::AvSetAttr) -> Result<SetAttr> {
     // SAFETY: passed on from the caller.
     asked.comm_key = unsafe { list(attr.comm_key.cast_const(), attr.comm_key_size) }?.to_vec();
     Ok(asked)
-}
-
-/// Changes a set by another one, which may be itself.
-///
-/// # Safety
-/// Both are handles, and `dst` is a set.
-unsafe fn change(
-    dst: *mut FidAvSet,
-    src: *const FidAvSet,
-    change: impl FnOnce(&mut Set, &Set) -> Result,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let dst: &AvSet = unsafe { this(dst) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let src: &AvSet = unsafe { argument(src.cast()) }?;
-        let src = src.set().clone();
-        change(&mut dst.set(), &src)
-    })
-}
-
-/// # Safety
-/// As fi_av_set_union(3) has it.
-unsafe extern "C" fn union(dst: *mut FidAvSet, src: *const FidAvSet) -> c_int {
-    // SAFETY: passed on from the caller.
-    unsafe { change(dst, src, Set::union) }
-}
-
-/// # Safety
-/// As fi_av_set_intersect(3) has it.
-unsafe extern "C" fn intersect(dst: *mut FidAvSet, src: *const FidAvSet) -> c_int {
-    // SAFETY: passed on from the caller.
-    unsafe { change(dst, src, Set::intersect) }
-}
-
-/// # Safety
-/// As fi_av_set_diff(3) has it.
-unsafe extern "C" fn diff(dst: *mut FidAvSet, src: *const FidAvSet) -> c_int {
-    // SAFETY: passed on from the caller.
-    unsafe { change(dst, src, Set::diff) }
-}
-
-/// # Safety
-/// As fi_av_set_insert(3) has it.
-unsafe extern "C" fn insert(set: *mut FidAvSet, addr: abi::FiAddr) -> c_int {
-    // SAFETY: passed on from the caller.
-    let set: &AvSet = unsafe { this(set) };
-    done(|| set.set().insert(FiAddr(addr)))
-}
-
-/// # Safety
-/// As fi_av_set_remove(3) has it.
-unsafe extern "C" fn remove(set: *mut FidAvSet, addr: abi::FiAddr) -> c_int {
-    // SAFETY: passed on from the caller.
-    let set: &AvSet = unsafe { this(set) };
-    done(|| set.set().remove(FiAddr(addr)))
-}
-
-/// # Safety
-/// As fi_av_set_addr(3) has it.
-unsafe extern "C" fn addr(set: *mut FidAvSet, coll: *mut abi::FiAddr) -> c_int {
-    // SAFETY: passed on from the caller.
-    let set: &AvSet = unsafe { this(set) };
-    // SAFETY: passed on from the caller.
-    done(|| unsafe { put(coll, set.set().addr().0) })
 }

@@ -16,6 +16,7 @@ mod eq;
 mod export;
 mod fabric;
 mod known;
+mod last_error;
 mod log_c;
 mod mc;
 mod mr;

@@ -2,95 +2,73 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 
-use selvedge::{Errno, FiAddr, Membership, Result};
+use selvedge::{Errno, Membership, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidEp, FidMc, Ops, fclass};
+use selvedge_abi::{Fid, FidMc, Ops, fclass};
 
 use crate::addr;
-use crate::answer::done;
 use crate::av_set::AvSet;
-use crate::ep::Ep;
-use crate::given::{given, put};
-use crate::object::{self, Class, User, argument, close, this};
+use crate::ep::{Ep, lists};
+use crate::given::given;
+use crate::object::{self, Class, Object, Table, argument};
 
 /// What stands behind a group.
-struct Mc {
-    own: Arc<dyn Membership>,
-    _ep: User,
-}
+pub(crate) struct Mc(Arc<dyn Membership>);
 
 // SAFETY: `fid_mc` begins with its fid, and has no table of functions.
 unsafe impl Class for Mc {
     type Handle = FidMc;
     const FCLASS: usize = fclass::MC;
-
-    fn ops() -> &'static Ops {
-        &FID
-    }
+    const OPS: &'static Table<Ops, Self> = &FID;
 
     fn handle(&self, fid: Fid) -> FidMc {
-        FidMc {
-            fid,
-            fi_addr: self.own.addr().0,
-        }
-    }
-
-    fn closed(fid: Fid) -> FidMc {
-        FidMc {
-            fid,
-            fi_addr: FiAddr::NOTAVAIL.0,
-        }
+        let fi_addr = self.0.addr().0;
+        FidMc { fid, fi_addr }
     }
 }
 
-static FID: Ops = Ops {
-    close: Some(close::<Mc>),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
+static FID: Table<Ops, Mc> = object::ops();
 
 /// The flag of fi_join_collective(3).
 const COLLECTIVE: u64 = selvedge::Caps::COLLECTIVE.bits();
 /// Directions, which say no more than the endpoint's capabilities do.
 const DIRECTIONS: u64 = selvedge::Caps::SEND.union(selvedge::Caps::RECV).bits();
 
+/// Joins a group.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL; [`Errno::BadFlags`]; the provider's.
+///
 /// # Safety
 /// As fi_join(3) and fi_join_collective(3) have it.
-pub(crate) unsafe extern "C" fn join(
-    ep: *mut FidEp,
+pub(crate) unsafe fn join(
+    ep: &Object<Ep>,
     at: *const c_void,
     flags: u64,
     out: *mut *mut FidMc,
     context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
-    done(|| {
-        if out.is_null() || at.is_null() {
+) -> Result {
+    let make = || {
+        if at.is_null() {
             return Err(Errno::Inval);
         }
         if flags & !(COLLECTIVE | DIRECTIONS) != 0 {
             return Err(Errno::BadFlags);
         }
-        let word = crate::ep::lists::context(context);
-        let own = match flags & COLLECTIVE {
-            0 => {
-                // SAFETY: passed on from the caller.
-                let (group, _) = unsafe { addr::at(at, ep.format()) }?;
-                ep.live()?.join(&group, word)?
-            }
+        let word = lists::context(context);
+        if flags & COLLECTIVE != 0 {
             // SAFETY: passed on from the caller.
-            _ => unsafe { join_set(ep, at.cast(), word) }?,
-        };
-        let mc = Mc {
-            own,
-            _ep: ep.one_more_user(),
-        };
+            return unsafe { join_set(ep, at.cast(), word) }.map(Mc);
+        }
         // SAFETY: passed on from the caller.
-        unsafe { put(out, object::open(mc, context)) }
-    })
+        let (group, _) = unsafe { addr::at(at, ep.format()) }?;
+        ep.live()?.join(&group, word).map(Mc)
+    };
+    // SAFETY: passed on from the caller.
+    unsafe { ep.child(out, context, make) }
 }
 
 /// # Safety
@@ -103,7 +81,7 @@ unsafe fn join_set(
     // SAFETY: passed on from the caller.
     let at = unsafe { given(at) }?;
     // SAFETY: passed on from the caller.
-    let set: &AvSet = unsafe { argument(at.set.cast()) }?;
+    let set = unsafe { argument::<AvSet>(at.set.cast()) }?;
     let coll = ep.live()?.collective().ok_or(Errno::NoSys)?;
     let set = set.set();
     coll.join(&set, context)

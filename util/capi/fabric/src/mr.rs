@@ -2,21 +2,21 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge::mr::Attr;
 use selvedge::{Errno, IovMut, MemoryRegion, MrAccess, Result};
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidMr, Iovec, MrAttr, Ops, fclass, number};
+use selvedge_abi::{Fid, FidMr, Ops, OpsMr, fclass, number};
 
 use crate::answer::{done, told};
 use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::ep::Ep;
-use crate::given::{beginning, given, list, put};
-use crate::object::{self, Class, User, argument, close, of_own_fid};
+use crate::given::{beginning, fill, given, list, put};
+use crate::object::{self, Class, Object, Table, User, argument};
 
 /// What stands behind a region.
 pub(crate) struct Mr {
@@ -24,17 +24,13 @@ pub(crate) struct Mr {
     base: u64,
     /// The counters that it is bound to.
     counters: Mutex<Vec<User>>,
-    _domain: User,
 }
 
 // SAFETY: `fid_mr` begins with its fid, and has no table behind it.
 unsafe impl Class for Mr {
     type Handle = FidMr;
     const FCLASS: usize = fclass::MR;
-
-    fn ops() -> &'static Ops {
-        &FID
-    }
+    const OPS: &'static Table<Ops, Self> = &FID;
 
     fn handle(&self, fid: Fid) -> FidMr {
         FidMr {
@@ -43,22 +39,69 @@ unsafe impl Class for Mr {
             key: self.own.key(),
         }
     }
-
-    fn closed(fid: Fid) -> FidMr {
-        FidMr {
-            fid,
-            mem_desc: ptr::null_mut(),
-            key: u64::MAX,
-        }
-    }
 }
 
-static FID: Ops = Ops {
-    close: Some(close::<Mr>),
-    bind: Some(bind),
-    control: Some(control),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
+static FID: Table<Ops, Mr> = object::ops::<Mr>()
+    // Regions belong to their domain, so an endpoint has nothing to add. A counter counts what peers
+    // do with the region.
+    .bind(|mr, fid, flags| {
+        done(|| {
+            // SAFETY: C, as fi_mr_bind(3) has it: a handle. Here and below.
+            match unsafe { given(fid.cast_const()) }?.fclass {
+                // SAFETY: as above.
+                fclass::CNTR => mr.bind_counter(unsafe { argument(fid) }?, flags),
+                // SAFETY: as above.
+                _ if unsafe { argument::<Ep>(fid) }.is_err() => Err(Errno::Inval),
+                _ if flags != 0 => Err(Errno::BadFlags),
+                _ => Ok(()),
+            }
+        })
+    })
+    .control(|mr, command, arg| {
+        done(|| match command {
+            number::control::ENABLE | number::control::REFRESH => Ok(()),
+            // SAFETY: C, as fi_mr_raw_attr(3) has it.
+            number::control::GET_RAW_MR => unsafe { mr.raw(arg.cast()) },
+            _ => Err(Errno::NoSys),
+        })
+    });
+
+/// How memory of a domain is registered.
+pub(crate) static MR: Table<OpsMr, Domain> = Table::<OpsMr, Domain>::empty()
+    .reg(
+        |domain, buf, len, access, offset, key, flags, mr, context| {
+            let asked = asked(access, offset, key, flags, context);
+            let piece = IovMut::from_raw(buf.cast_mut(), len);
+            // SAFETY: C, as fi_mr_reg(3) has it.
+            done(|| unsafe { register(domain, &[piece], &asked, mr) })
+        },
+    )
+    .regv(
+        |domain, iov, count, access, offset, key, flags, mr, context| {
+            done(|| {
+                let asked = asked(access, offset, key, flags, context);
+                // SAFETY: C, as fi_mr_regv(3) has it; both describe memory in the same way.
+                let region = unsafe { list(iov.cast::<IovMut>(), count) }?;
+                // SAFETY: as above.
+                unsafe { register(domain, region, &asked, mr) }
+            })
+        },
+    )
+    .regattr(|domain, attr, flags, mr| {
+        done(|| {
+            // SAFETY: C, as fi_mr_regattr(3) has it, here and below.
+            let attr = unsafe { beginning(attr, ATTR_1_0) }?;
+            let (access, offset, key) = (attr.access, attr.offset, attr.requested_key);
+            let asked = asked(access, offset, key, flags, attr.context);
+            // SAFETY: as above; both describe memory in the same way.
+            let region = unsafe { list(attr.mr_iov.cast::<IovMut>(), attr.iov_count) }?;
+            // SAFETY: as above.
+            unsafe { register(domain, region, &asked, mr) }
+        })
+    });
+
+/// Bytes of `struct fi_mr_attr` that every version has. What is behind them is about devices.
+const ATTR_1_0: usize = 64;
 
 /// What a registration asks for.
 struct Asked {
@@ -69,85 +112,14 @@ struct Asked {
     context: *mut c_void,
 }
 
-/// # Safety
-/// As fi_mr_reg(3) has it.
-pub(crate) unsafe extern "C" fn reg(
-    fid: *mut Fid,
-    buf: *const c_void,
-    len: usize,
-    access: u64,
-    offset: u64,
-    key: u64,
-    flags: u64,
-    mr: *mut *mut FidMr,
-    context: *mut c_void,
-) -> c_int {
-    let piece = IovMut::from_raw(buf.cast_mut(), len);
-    let asked = Asked {
+fn asked(access: u64, offset: u64, key: u64, flags: u64, context: *mut c_void) -> Asked {
+    Asked {
         access,
         offset,
         key,
         flags,
         context,
-    };
-    // SAFETY: passed on from the caller.
-    done(|| unsafe { register(fid, &[piece], &asked, mr) })
-}
-
-/// # Safety
-/// As fi_mr_regv(3) has it.
-pub(crate) unsafe extern "C" fn regv(
-    fid: *mut Fid,
-    iov: *const Iovec,
-    count: usize,
-    access: u64,
-    offset: u64,
-    key: u64,
-    flags: u64,
-    mr: *mut *mut FidMr,
-    context: *mut c_void,
-) -> c_int {
-    done(|| {
-        // SAFETY: passed on from the caller; both describe memory in the same way.
-        let region = unsafe { list(iov.cast::<IovMut>(), count) }?;
-        let asked = Asked {
-            access,
-            offset,
-            key,
-            flags,
-            context,
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { register(fid, region, &asked, mr) }
-    })
-}
-
-/// Bytes of `struct fi_mr_attr` that every version has. What is behind them is about devices.
-const ATTR_1_0: usize = 64;
-
-/// # Safety
-/// As fi_mr_regattr(3) has it.
-pub(crate) unsafe extern "C" fn regattr(
-    fid: *mut Fid,
-    attr: *const MrAttr,
-    flags: u64,
-    mr: *mut *mut FidMr,
-) -> c_int {
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let attr = unsafe { beginning(attr, ATTR_1_0) }?;
-        // SAFETY: passed on from the caller; both describe memory in the same way.
-        let region = unsafe { list(attr.mr_iov.cast::<IovMut>(), attr.iov_count) }?;
-        let asked = Asked {
-            access: attr.access,
-            offset: attr.offset,
-            key: attr.requested_key,
-            flags,
-            context: attr.context,
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { register(fid, region, &asked, mr) }
-    })
+    }
 }
 
 /// Every region may have counters, from its birth on: to announce them changes nothing.
@@ -155,72 +127,36 @@ const HARMLESS: u64 = selvedge::Caps::RMA_EVENT.bits();
 
 /// # Safety
 /// As fi_mr(3) has it.
-unsafe fn register(fid: *mut Fid, region: &[IovMut], asked: &Asked, mr: *mut *mut FidMr) -> Result {
-    // SAFETY: passed on from the caller.
-    let domain: &Domain = unsafe { of_own_fid(fid) };
-    if asked.flags & !HARMLESS != 0 {
-        return Err(Errno::BadFlags);
-    }
-    if mr.is_null() || region.is_empty() {
-        return Err(Errno::Inval);
-    }
-    let mut attr = Attr::default();
-    attr.access = MrAccess::from_bits(asked.access).ok_or(Errno::Inval)?;
-    attr.requested_key = asked.key;
-    attr.offset = asked.offset;
-    // SAFETY: passed on from the caller: the memory stays until the region is closed, and whoever
-    // touches it meanwhile is C.
-    let own = unsafe { domain.own.reg(region, &attr) };
-    let own = own.map_err(|error| told(&error))?;
-    let handle = object::open(
-        Mr {
-            own,
-            base: region[0].base.addr() as u64,
-            counters: Mutex::default(),
-            _domain: domain.one_more_user(),
-        },
-        asked.context,
-    );
-    // SAFETY: passed on from the caller.
-    unsafe { put(mr, handle) }
-}
-
-/// Regions belong to their domain, so an endpoint has nothing to add. A counter counts what peers do
-/// with the region.
-///
-/// # Safety
-/// Both are handles.
-unsafe extern "C" fn bind(mr: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
-    // SAFETY: passed on from the caller.
-    let mr: &Mr = unsafe { of_own_fid(mr) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        match unsafe { given(fid) }?.fclass {
-            // SAFETY: passed on from the caller.
-            fclass::CNTR => mr.bind_counter(unsafe { argument(fid) }?, flags),
-            // SAFETY: passed on from the caller.
-            _ if unsafe { Ep::any(fid) }.is_err() => Err(Errno::Inval),
-            _ if flags != 0 => Err(Errno::BadFlags),
-            _ => Ok(()),
+unsafe fn register(
+    domain: &Object<Domain>,
+    region: &[IovMut],
+    asked: &Asked,
+    out: *mut *mut FidMr,
+) -> Result {
+    let make = || {
+        if asked.flags & !HARMLESS != 0 {
+            return Err(Errno::BadFlags);
         }
-    })
-}
-
-/// # Safety
-/// As fi_control(3) has it.
-unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
+        let base = region.first().ok_or(Errno::Inval)?.base.addr() as u64;
+        let mut attr = Attr::default();
+        attr.access = MrAccess::from_bits(asked.access).ok_or(Errno::Inval)?;
+        attr.requested_key = asked.key;
+        attr.offset = asked.offset;
+        // SAFETY: passed on from the caller: the memory stays until the region is closed, and whoever
+        // touches it meanwhile is C.
+        let own = unsafe { domain.own.reg(region, &attr) };
+        Ok(Mr {
+            own: own.map_err(|error| told(&error))?,
+            base,
+            counters: Mutex::default(),
+        })
+    };
     // SAFETY: passed on from the caller.
-    let mr: &Mr = unsafe { of_own_fid(fid) };
-    done(|| match command {
-        number::control::ENABLE | number::control::REFRESH => Ok(()),
-        // SAFETY: passed on from the caller.
-        number::control::GET_RAW_MR => unsafe { mr.raw(arg.cast()) },
-        _ => Err(Errno::NoSys),
-    })
+    unsafe { domain.child(out, asked.context, make) }
 }
 
 impl Mr {
-    fn bind_counter(&self, cntr: &Cntr, flags: u64) -> Result {
+    fn bind_counter(&self, cntr: &Object<Cntr>, flags: u64) -> Result {
         let what = MrAccess::from_bits(flags).ok_or(Errno::BadFlags)?;
         let bound = self.own.bind_counter(&cntr.own, what);
         bound.map_err(|error| told(&error))?;
@@ -238,7 +174,7 @@ impl Mr {
         let asked = unsafe { given(at) }?;
         let key = self.own.key().to_ne_bytes();
         // SAFETY: passed on from the caller.
-        unsafe { crate::given::fill(asked.raw_key, asked.key_size, &key) }?;
+        unsafe { fill(asked.raw_key, asked.key_size, &key) }?;
         // SAFETY: passed on from the caller.
         unsafe { put(asked.base_addr, self.base) }
     }

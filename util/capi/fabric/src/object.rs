@@ -1,5 +1,5 @@
 //! Objects as C holds them: a handle that the headers' inline functions read, and behind it what it
-//! stands for.
+//! stands for, with what every object has.
 //!
 //! A handle that was closed stays in memory for a while with tables that refuse every call, so that
 //! closing twice and using what is closed is mostly an error rather than a crash.
@@ -10,124 +10,196 @@ use std::alloc::{Layout, dealloc};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
+use std::ops::Deref;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use selvedge::{Errno, Result};
-use selvedge_abi::{Fid, Ops};
+use selvedge_abi::{Fid, FromHandle, Handle, Ops};
 
 use crate::answer::done;
+use crate::given::put;
 
 /// What stands behind a handle.
 ///
 /// # Safety
-/// For implementors: `Handle` is a structure of C that begins with a [`Fid`], and both of its makers
-/// fill in every table.
-pub(crate) unsafe trait Class: Sized + Send + Sync {
+/// For implementors: `Handle` is a structure of C that begins with a [`Fid`], and each table that
+/// [`Self::handle`] fills in is one for this type, or refuses. No other type has the same `OPS`.
+pub(crate) unsafe trait Class: Sized + Send + Sync + 'static {
     /// The structure of C.
-    type Handle;
+    type Handle: Handle;
     /// `FI_CLASS_*`.
     const FCLASS: usize;
-
     /// The table that every handle of this class has while it is open.
-    fn ops() -> &'static Ops;
+    const OPS: &'static Table<Ops, Self>;
+
+    /// `FI_CLASS_*` of this object, for types that stand for several.
+    fn fclass(&self) -> usize {
+        Self::FCLASS
+    }
 
     /// A handle with this beginning.
     fn handle(&self, fid: Fid) -> Self::Handle;
+}
 
-    /// A handle that refuses every call.
-    fn closed(fid: Fid) -> Self::Handle;
+/// A table of functions for handles of a `T`.
+pub(crate) type Table<O, T> = selvedge_abi::Table<O, Object<T>>;
 
-    /// Who would be left without it.
-    fn users(&self) -> Option<&Users> {
-        None
-    }
+/// The table of every object: those that it does not fill refuse, but for `close`.
+pub(crate) const fn ops<T: Class>() -> Table<Ops, T> {
+    let mut table = Table::<Ops, T>::empty();
+    table.ops.close = Some(close::<T>);
+    table
+}
+
+/// A handle and what stands behind it.
+#[repr(C)]
+pub(crate) struct Object<T: Class> {
+    handle: UnsafeCell<T::Handle>,
+    behind: UnsafeCell<Behind<T>>,
 }
 
 #[repr(C)]
-struct Object<T: Class> {
-    handle: UnsafeCell<T::Handle>,
+struct Behind<T> {
     own: T,
+    users: Users,
+    /// The object that it was made of.
+    _parent: Option<User>,
+}
+
+impl<T: Class> Deref for Object<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: only `close` changes it, when nobody else has the object any more.
+        unsafe { &(*self.behind.get()).own }
+    }
+}
+
+impl<T: Class> Object<T> {
+    /// The handle.
+    pub(crate) fn fid(&self) -> *mut Fid {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The value that the program gave the handle.
+    pub(crate) fn context(&self) -> *mut c_void {
+        // SAFETY: a handle begins with its fid, which is C's to write, and only read here.
+        unsafe { (*self.fid()).context }
+    }
+
+    /// Makes an object of this one, which does not close before it.
+    ///
+    /// # Errors
+    /// As [`open`].
+    ///
+    /// # Safety
+    /// As [`open`].
+    pub(crate) unsafe fn child<C: Class>(
+        &self,
+        out: *mut *mut C::Handle,
+        context: *mut c_void,
+        make: impl FnOnce() -> Result<C>,
+    ) -> Result {
+        // SAFETY: passed on from the caller.
+        unsafe { open(out, context, Some(self.one_more_user()), make) }
+    }
+
+    /// Keeps the object from being closed.
+    pub(crate) fn one_more_user(&self) -> User {
+        // SAFETY: as in `deref`.
+        unsafe { &(*self.behind.get()).users }.one_more()
+    }
+}
+
+// SAFETY: only `open` makes handles whose tables are for a `T`, and each is the beginning of its
+// object.
+unsafe impl<T: Class> FromHandle for Object<T> {
+    #[inline(always)]
+    unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self {
+        // SAFETY: the caller vouches that the object is still there. What changes in it is in cells.
+        unsafe { &*handle.cast() }
+    }
+}
+
+/// Makes an object of C's, unless there is no place for its handle.
+///
+/// # Errors
+/// [`Errno::Inval`] for no place; those of `make`.
+///
+/// # Safety
+/// `out` is NULL or may be written.
+pub(crate) unsafe fn open<T: Class>(
+    out: *mut *mut T::Handle,
+    context: *mut c_void,
+    parent: Option<User>,
+    make: impl FnOnce() -> Result<T>,
+) -> Result {
+    if out.is_null() {
+        return Err(Errno::Inval);
+    }
+    let handle = new(make()?, context, parent);
+    // SAFETY: passed on from the caller.
+    unsafe { put(out, handle) }
 }
 
 /// Makes an object of C's.
-pub(crate) fn open<T: Class>(own: T, context: *mut c_void) -> *mut T::Handle {
+pub(crate) fn new<T: Class>(own: T, context: *mut c_void, parent: Option<User>) -> *mut T::Handle {
     let fid = Fid {
-        fclass: T::FCLASS,
+        fclass: own.fclass(),
         context,
-        ops: T::ops(),
+        ops: &T::OPS.ops,
     };
     let object = Box::new(Object {
         handle: UnsafeCell::new(own.handle(fid)),
-        own,
+        behind: UnsafeCell::new(Behind {
+            own,
+            users: Users::default(),
+            _parent: parent,
+        }),
     });
     Box::into_raw(object).cast()
 }
 
-/// What stands behind a handle.
-///
-/// # Safety
-/// `handle` was made by [`open`] for a `T`, or for a type that is a `T` and nothing else
-/// (`repr(transparent)`), and is not closed for `'a`: the inline functions of the headers pass a
-/// handle to functions of its own table, which a closed one has no more.
-#[inline(always)]
-pub(crate) unsafe fn this<'a, T: Class>(handle: *const T::Handle) -> &'a T {
-    let object: *const Object<T> = handle.cast();
-    // SAFETY: the caller vouches that `open` made it for a `T` and that it is still there. The
-    // handle itself, which C writes to, is in a cell.
-    unsafe { &(*object).own }
-}
-
-/// As [`this`], for the handle of any object.
-///
-/// # Safety
-/// As [`this`].
-#[inline(always)]
-pub(crate) unsafe fn of_own_fid<'a, T: Class>(fid: *const Fid) -> &'a T {
-    // SAFETY: handles begin with their fid.
-    unsafe { this(fid.cast()) }
-}
-
-/// What stands behind a handle that was passed as an argument.
+/// The object of a handle that was passed as an argument.
 ///
 /// # Errors
 /// [`Errno::Inval`] for NULL, an object of another class or of another library, and a closed one.
 ///
 /// # Safety
 /// `fid` is NULL, or names a handle of some object that is open, or was closed a short time ago.
-pub(crate) unsafe fn argument<'a, T: Class>(fid: *const Fid) -> Result<&'a T> {
+pub(crate) unsafe fn argument<'a, T: Class>(fid: *const Fid) -> Result<&'a Object<T>> {
     // SAFETY: passed on from the caller.
     let head = unsafe { crate::given::given(fid) }?;
-    if head.fclass != T::FCLASS || !ptr::eq(head.ops, T::ops()) {
+    if !ptr::eq(head.ops, &T::OPS.ops) {
         return Err(Errno::Inval);
     }
-    // SAFETY: only `open` makes handles with this table, and closing takes it away.
-    Ok(unsafe { of_own_fid(fid) })
+    // SAFETY: only `new` makes handles with this table, and closing takes it away.
+    Ok(unsafe { Object::from_handle(fid) })
 }
 
 /// `close` of every class.
 ///
 /// # Safety
-/// As [`of_own_fid`].
+/// `fid` is the handle of an open object of this type.
 pub(crate) unsafe extern "C" fn close<T: Class>(fid: *mut Fid) -> c_int {
     done(|| {
         // SAFETY: passed on from the caller.
-        let own = unsafe { of_own_fid::<T>(fid) };
-        if own.users().is_some_and(Users::is_busy) {
+        let behind = unsafe { Object::<T>::from_handle(fid) }.behind.get();
+        // SAFETY: the object is there as long as its handle is open.
+        if unsafe { &(*behind).users }.is_busy() {
             return Err(Errno::Busy);
         }
-        let object: *mut Object<T> = fid.cast();
         // SAFETY: the fid is C's to write, and only read here.
         let mut head = unsafe { fid.read() };
         head.ops = &CLOSED;
         let handle: *mut T::Handle = fid.cast();
         // SAFETY: the handle is in a cell, at the beginning of the object.
-        unsafe { handle.write(T::closed(head)) };
-        // SAFETY: the object is there as long as its handle.
-        let own = unsafe { &raw mut (*object).own };
+        unsafe { handle.write(T::Handle::refusing::<{ libc::EBADF }>(head)) };
         // SAFETY: nobody reaches it through the closed handle, so it is dropped once.
-        unsafe { ptr::drop_in_place(own) };
-        bury(object.cast(), Layout::new::<Object<T>>());
+        unsafe { ptr::drop_in_place(behind) };
+        bury(fid.cast(), Layout::new::<Object<T>>());
         Ok(())
     })
 }
@@ -157,14 +229,14 @@ fn bury(object: *mut u8, layout: Layout) {
 
 /// Those who need an object: while there are any, it does not close.
 #[derive(Debug, Default)]
-pub(crate) struct Users(Arc<()>);
+struct Users(Arc<()>);
 
 /// One of them.
 #[derive(Clone, Debug)]
 pub(crate) struct User(#[expect(dead_code, reason = "it counts by being there")] Arc<()>);
 
 impl Users {
-    pub(crate) fn one_more(&self) -> User {
+    fn one_more(&self) -> User {
         User(Arc::clone(&self.0))
     }
 

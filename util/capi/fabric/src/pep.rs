@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use selvedge::{AddrFormat, Address, Errno, Info, PassiveEndpoint, Result, eq};
@@ -13,8 +13,8 @@ use crate::answer::{done, told};
 use crate::ep::{self, CM_DATA_SIZE};
 use crate::eq::Eq;
 use crate::fabric::{Fabric, adopted};
-use crate::given::{fill, list, put};
-use crate::object::{self, Class, User, argument, close, of_own_fid, this};
+use crate::given::{fill, list};
+use crate::object::{self, Class, Object, Table, User, argument, close};
 use crate::{addr, info, known};
 
 /// What stands behind a passive endpoint. It is opened when it has both an event queue and somewhere
@@ -24,7 +24,6 @@ pub(crate) struct Pep {
     draft: Mutex<Draft>,
     live: OnceLock<Arc<dyn PassiveEndpoint>>,
     format: AddrFormat,
-    _fabric: User,
 }
 
 struct Draft {
@@ -39,25 +38,11 @@ struct Draft {
 unsafe impl Class for Pep {
     type Handle = FidPep;
     const FCLASS: usize = fclass::PEP;
-
-    fn ops() -> &'static Ops {
-        &FID
-    }
+    const OPS: &'static Table<Ops, Self> = &FID;
 
     fn handle(&self, fid: Fid) -> FidPep {
-        FidPep {
-            fid,
-            ops: &EP,
-            cm: &CM,
-        }
-    }
-
-    fn closed(fid: Fid) -> FidPep {
-        FidPep {
-            fid,
-            ops: &EP_CLOSED,
-            cm: &CM_CLOSED,
-        }
+        let (ops, cm) = (&EP.ops, &CM.ops);
+        FidPep { fid, ops, cm }
     }
 }
 
@@ -69,25 +54,67 @@ impl Drop for Pep {
     }
 }
 
-static FID: Ops = Ops {
-    close: Some(close::<Pep>),
-    bind: Some(bind),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static EP: OpsEp = OpsEp {
-    getopt: Some(getopt),
-    setopt: Some(setopt),
-    ..OpsEp::refusing::<{ libc::ENOSYS }>()
-};
-static EP_CLOSED: OpsEp = OpsEp::refusing::<{ libc::EBADF }>();
-static CM: OpsCm = OpsCm {
-    setname: Some(setname),
-    getname: Some(getname),
-    listen: Some(listen),
-    reject: Some(reject),
-    ..OpsCm::refusing::<{ libc::ENOSYS }>()
-};
-static CM_CLOSED: OpsCm = OpsCm::refusing::<{ libc::EBADF }>();
+static FID: Table<Ops, Pep> = object::ops::<Pep>().bind(|pep, fid, flags| {
+    done(|| {
+        // SAFETY: C, as fi_pep_bind(3) has it: a handle.
+        let eq = unsafe { argument::<Eq>(fid) }?;
+        if flags != 0 {
+            return Err(Errno::BadFlags);
+        }
+        let mut draft = pep.draft();
+        if draft.eq.is_some() {
+            return Err(Errno::Inval);
+        }
+        draft.eq = Some((Arc::clone(&eq.own), eq.one_more_user()));
+        Ok(())
+    })
+});
+static EP: Table<OpsEp, Pep> = Table::<OpsEp, Pep>::empty()
+    .getopt(|_, level, name, value, len| {
+        done(|| {
+            if (level, name) != (0, ep::option::CM_DATA_SIZE_NAME) {
+                return Err(Errno::NoProtoOpt);
+            }
+            // SAFETY: C, as fi_getopt(3) has it.
+            unsafe { fill(value.cast(), len, &CM_DATA_SIZE.to_ne_bytes()) }
+        })
+    })
+    // fi_setopt(3): no option can be set.
+    .setopt(|_, _level, _name, _value, _len| done(|| Err(Errno::NoProtoOpt)));
+static CM: Table<OpsCm, Pep> = Table::<OpsCm, Pep>::empty()
+    .setname(|pep, at, len| {
+        done(|| {
+            // SAFETY: C, as fi_setname(3) has it.
+            let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+            pep.set_name(addr::decode(bytes, pep.format)?)
+        })
+    })
+    .getname(|pep, at, len| {
+        done(|| {
+            let draft = pep.draft();
+            let addr = match pep.live.get() {
+                Some(live) => live.address()?,
+                None => draft.info.src_addr.clone().ok_or(Errno::AddrNotAvail)?,
+            };
+            // SAFETY: C, as fi_getname(3) has it.
+            unsafe { fill(at.cast(), len, &addr::encode(&addr)) }
+        })
+    })
+    // fi_listen(3)
+    .listen(|pep| done(|| pep.opened(pep.fid())?.listen()))
+    .reject(|pep, handle, param, len| {
+        done(|| {
+            // SAFETY: C, as fi_reject(3) has it, here and below.
+            let data = unsafe { list(param.cast::<u8>(), len) }?;
+            // SAFETY: as above.
+            let number = unsafe { request_of(handle) }?;
+            let live = pep.live.get().ok_or(Errno::OpBadState)?;
+            live.reject(number, data)?;
+            // SAFETY: as above; it was a request's.
+            unsafe { close::<Request>(handle) };
+            Ok(())
+        })
+    });
 
 /// Makes a passive endpoint.
 ///
@@ -97,22 +124,19 @@ static CM_CLOSED: OpsCm = OpsCm::refusing::<{ libc::EBADF }>();
 /// # Safety
 /// `info` is NULL or an info of the fabric's layout, `out` is NULL or may be written.
 pub(crate) unsafe fn open(
-    fabric: &Fabric,
+    fabric: &Object<Fabric>,
     info: *const abi::Info,
     out: *mut *mut FidPep,
     context: *mut c_void,
 ) -> Result {
-    if out.is_null() {
-        return Err(Errno::Inval);
-    }
-    // SAFETY: passed on from the caller.
-    let given = unsafe { info::read(info, fabric.abi()) }?.info;
-    let mut info = adopted(given, &selvedge::Hints::new())?;
-    // A server's infos name where it listens as the peer's address when nobody has said
-    // `FI_SOURCE`, as libfabric's own programs do not for any address.
-    info.src_addr = info.src_addr.or_else(|| info.dest_addr.take());
-    let handle = object::open(
-        Pep {
+    let make = || {
+        // SAFETY: passed on from the caller.
+        let given = unsafe { info::read(info, fabric.abi()) }?.info;
+        let mut info = adopted(given, &selvedge::Hints::new())?;
+        // A server's infos name where it listens as the peer's address when nobody has said
+        // `FI_SOURCE`, as libfabric's own programs do not for any address.
+        info.src_addr = info.src_addr.or_else(|| info.dest_addr.take());
+        Ok(Pep {
             fabric: Arc::clone(&fabric.own),
             format: info.addr_format,
             draft: Mutex::new(Draft {
@@ -121,32 +145,10 @@ pub(crate) unsafe fn open(
                 place: None,
             }),
             live: OnceLock::new(),
-            _fabric: fabric.one_more_user(),
-        },
-        context,
-    );
+        })
+    };
     // SAFETY: passed on from the caller.
-    unsafe { put(out, handle) }
-}
-
-/// # Safety
-/// Both are handles.
-unsafe extern "C" fn bind(pep: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
-    // SAFETY: passed on from the caller.
-    let pep: &Pep = unsafe { of_own_fid(pep) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let own = unsafe { argument::<Eq>(fid) }?;
-        if flags != 0 {
-            return Err(Errno::BadFlags);
-        }
-        let mut draft = pep.draft();
-        if draft.eq.is_some() {
-            return Err(Errno::Inval);
-        }
-        draft.eq = Some((Arc::clone(&own.own), own.one_more_user()));
-        Ok(())
-    })
+    unsafe { fabric.child(out, context, make) }
 }
 
 impl Pep {
@@ -190,22 +192,13 @@ impl Pep {
         place.set_address(addr).map_err(|error| told(&error))?;
         Ok(place)
     }
-}
 
-/// # Safety
-/// As fi_setname(3) has it.
-unsafe extern "C" fn setname(fid: *mut Fid, at: *mut c_void, len: usize) -> c_int {
-    // SAFETY: passed on from the caller.
-    let pep: &Pep = unsafe { of_own_fid(fid) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let bytes = unsafe { list(at.cast::<u8>(), len) }?;
-        let addr = addr::decode(bytes, pep.format)?;
-        let mut draft = pep.draft();
-        if pep.live.get().is_some() || draft.place.is_some() {
+    fn set_name(&self, addr: Address) -> Result {
+        let mut draft = self.draft();
+        if self.live.get().is_some() || draft.place.is_some() {
             return Err(Errno::OpBadState);
         }
-        match pep.settle(&draft.info, &addr) {
+        match self.settle(&draft.info, &addr) {
             Ok(place) => {
                 draft.info.src_addr = Some(place.address()?);
                 draft.place = Some(place);
@@ -214,86 +207,7 @@ unsafe extern "C" fn setname(fid: *mut Fid, at: *mut c_void, len: usize) -> c_in
             Err(errno) => return Err(errno),
         }
         Ok(())
-    })
-}
-
-/// # Safety
-/// As fi_getname(3) has it.
-unsafe extern "C" fn getname(fid: *mut Fid, at: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: passed on from the caller.
-    let pep: &Pep = unsafe { of_own_fid(fid) };
-    done(|| {
-        let draft = pep.draft();
-        let addr = match pep.live.get() {
-            Some(live) => live.address()?,
-            None => draft.info.src_addr.clone().ok_or(Errno::AddrNotAvail)?,
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { fill(at.cast(), len, &addr::encode(&addr)) }
-    })
-}
-
-/// # Safety
-/// `pep` is a passive endpoint.
-unsafe extern "C" fn listen(pep: *mut FidPep) -> c_int {
-    // SAFETY: passed on from the caller.
-    let own: &Pep = unsafe { this(pep) };
-    done(|| own.opened(pep.cast())?.listen())
-}
-
-/// # Safety
-/// As fi_reject(3) has it.
-unsafe extern "C" fn reject(
-    pep: *mut FidPep,
-    handle: *mut Fid,
-    param: *const c_void,
-    len: usize,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let own: &Pep = unsafe { this(pep) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let data = unsafe { list(param.cast::<u8>(), len) }?;
-        // SAFETY: passed on from the caller.
-        let number = unsafe { request_of(handle) }?;
-        own.live
-            .get()
-            .ok_or(Errno::OpBadState)?
-            .reject(number, data)?;
-        // SAFETY: as above; it was a request's.
-        unsafe { close::<Request>(handle) };
-        Ok(())
-    })
-}
-
-/// # Safety
-/// As fi_getopt(3) has it.
-unsafe extern "C" fn getopt(
-    _fid: *mut Fid,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut usize,
-) -> c_int {
-    done(|| {
-        if (level, name) != (0, ep::option::CM_DATA_SIZE_NAME) {
-            return Err(Errno::NoProtoOpt);
-        }
-        // SAFETY: passed on from the caller.
-        unsafe { fill(value.cast(), len, &CM_DATA_SIZE.to_ne_bytes()) }
-    })
-}
-
-/// # Safety
-/// Nothing is asked for.
-unsafe extern "C" fn setopt(
-    _fid: *mut Fid,
-    _level: c_int,
-    _name: c_int,
-    _value: *const c_void,
-    _len: usize,
-) -> c_int {
-    done(|| Err(Errno::NoProtoOpt))
+    }
 }
 
 /// What stands behind the handle of a connection request: its number.
@@ -303,28 +217,18 @@ pub(crate) struct Request(u64);
 unsafe impl Class for Request {
     type Handle = Fid;
     const FCLASS: usize = fclass::CONNREQ;
-
-    fn ops() -> &'static Ops {
-        &REQUEST
-    }
+    const OPS: &'static Table<Ops, Self> = &REQUEST;
 
     fn handle(&self, fid: Fid) -> Fid {
         fid
     }
-
-    fn closed(fid: Fid) -> Fid {
-        fid
-    }
 }
 
-static REQUEST: Ops = Ops {
-    close: Some(close::<Request>),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
+static REQUEST: Table<Ops, Request> = object::ops();
 
 /// A handle for a request; the endpoint that is opened with it, or the rejection, closes it.
 pub(crate) fn request(number: u64) -> *mut Fid {
-    object::open(Request(number), std::ptr::null_mut())
+    object::new(Request(number), std::ptr::null_mut(), None)
 }
 
 /// The number of a request.

@@ -3,38 +3,32 @@
 #![expect(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::Arc;
 
 use selvedge::poll::{Member, Set};
-use selvedge::wait::Object;
+use selvedge::wait::Object as Kind;
 use selvedge::{Context, Errno, Result};
 use selvedge_abi as abi;
 use selvedge_abi::{Fid, FidPoll, FidWait, Ops, OpsPoll, OpsWait, fclass};
 
 use crate::answer::{call, done};
-use crate::cntr::Cntr;
-use crate::cq::{Cq, context_of};
+use crate::cq::context_of;
 use crate::domain::Domain;
-use crate::eq::Eq;
+use crate::ep::lists;
 use crate::fabric::Fabric;
-use crate::given::{given, put, room};
-use crate::object::{self, Class, User, Users, argument, close, this};
+use crate::given::{given, room};
+use crate::object::{self, Class, Object, Table, User, argument};
 use crate::wait;
 
 /// What stands behind a poll set.
-pub(crate) struct PollSet {
-    own: Set,
-    _domain: User,
-}
+pub(crate) struct PollSet(Set);
 
 /// What stands behind a wait set.
-pub(crate) struct WaitSet {
-    own: Arc<Set>,
-    users: Users,
-    _fabric: User,
-}
+pub(crate) struct WaitSet(Arc<Set>);
 
 /// A queue or counter that was opened for a wait set, as long as it is open.
+#[derive(Debug)]
 pub(crate) struct Held {
     set: Arc<Set>,
     member: Member,
@@ -52,17 +46,10 @@ impl Drop for Held {
 unsafe impl Class for PollSet {
     type Handle = FidPoll;
     const FCLASS: usize = fclass::POLL;
-
-    fn ops() -> &'static Ops {
-        &POLL_FID
-    }
+    const OPS: &'static Table<Ops, Self> = &POLL_FID;
 
     fn handle(&self, fid: Fid) -> FidPoll {
-        FidPoll { fid, ops: &POLL }
-    }
-
-    fn closed(fid: Fid) -> FidPoll {
-        let ops = &POLL_CLOSED;
+        let ops = &POLL.ops;
         FidPoll { fid, ops }
     }
 }
@@ -71,106 +58,93 @@ unsafe impl Class for PollSet {
 unsafe impl Class for WaitSet {
     type Handle = FidWait;
     const FCLASS: usize = fclass::WAIT;
-
-    fn ops() -> &'static Ops {
-        &WAIT_FID
-    }
+    const OPS: &'static Table<Ops, Self> = &WAIT_FID;
 
     fn handle(&self, fid: Fid) -> FidWait {
-        FidWait { fid, ops: &WAIT }
-    }
-
-    fn closed(fid: Fid) -> FidWait {
-        let ops = &WAIT_CLOSED;
+        let ops = &WAIT.ops;
         FidWait { fid, ops }
     }
-
-    fn users(&self) -> Option<&Users> {
-        Some(&self.users)
-    }
 }
 
-static POLL_FID: Ops = Ops {
-    close: Some(close::<PollSet>),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static WAIT_FID: Ops = Ops {
-    close: Some(close::<WaitSet>),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static POLL: OpsPoll = OpsPoll {
-    size: size_of::<OpsPoll>(),
-    poll: Some(poll),
-    poll_add: Some(poll_add),
-    poll_del: Some(poll_del),
-};
-static WAIT: OpsWait = OpsWait {
-    size: size_of::<OpsWait>(),
-    wait: Some(wait_for),
-};
-static POLL_CLOSED: OpsPoll = OpsPoll::refusing::<{ libc::EBADF }>();
-static WAIT_CLOSED: OpsWait = OpsWait::refusing::<{ libc::EBADF }>();
-
-/// `fi_poll_open`.
-///
-/// # Safety
-/// As fi_poll(3) has it.
-pub(crate) unsafe extern "C" fn poll_open(
-    domain: *mut abi::FidDomain,
-    attr: *mut abi::PollAttr,
-    out: *mut *mut FidPoll,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let domain: &Domain = unsafe { this(domain) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        if !attr.is_null() && unsafe { given(attr.cast_const()) }?.flags != 0 {
-            return Err(Errno::BadFlags);
-        }
-        if out.is_null() {
-            return Err(Errno::Inval);
-        }
-        let set = PollSet {
-            own: Set::new(),
-            _domain: domain.one_more_user(),
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { put(out, object::open(set, std::ptr::null_mut())) }
+static POLL_FID: Table<Ops, PollSet> = object::ops();
+static POLL: Table<OpsPoll, PollSet> = Table::<OpsPoll, PollSet>::empty()
+    .poll(|set, contexts, count| {
+        call(|| {
+            let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
+            // SAFETY: C, as fi_poll(3) has it.
+            let out = unsafe { room(contexts, count) }?;
+            let found = set.0.poll_each(out.len(), |at, context| {
+                out[at].write(context_of(context));
+            });
+            Ok(c_int::try_from(found).unwrap_or(c_int::MAX))
+        })
     })
-}
+    .poll_add(|set, fid, flags| {
+        done(|| {
+            // SAFETY: C, as fi_poll_add(3) has it: a handle.
+            let (member, context) = unsafe { member(fid, flags) }?;
+            set.0.add(member, context)
+        })
+    })
+    .poll_del(|set, fid, flags| {
+        done(|| {
+            // SAFETY: C, as fi_poll_del(3) has it: a handle.
+            let (member, _) = unsafe { member(fid, flags) }?;
+            set.0.remove(&member)
+        })
+    });
+static WAIT_FID: Table<Ops, WaitSet> = object::ops();
+static WAIT: Table<OpsWait, WaitSet> = Table::<OpsWait, WaitSet>::empty()
+    // fi_wait(3)
+    .wait(|set, timeout| done(|| set.0.wait(wait::patience(timeout))));
 
-/// `fi_wait_open`.
+/// Opens a poll set.
+///
+/// # Errors
+/// [`Errno::BadFlags`] for flags, of which there are none.
 ///
 /// # Safety
-/// As fi_poll(3) has it.
-pub(crate) unsafe extern "C" fn wait_open(
-    fabric: *mut abi::FidFabric,
-    attr: *mut abi::WaitAttr,
-    out: *mut *mut FidWait,
-) -> c_int {
+/// As fi_poll_open(3) has it.
+pub(crate) unsafe fn open_poll(
+    domain: &Object<Domain>,
+    attr: *const abi::PollAttr,
+    out: *mut *mut FidPoll,
+) -> Result {
     // SAFETY: passed on from the caller.
-    let fabric: &Fabric = unsafe { this(fabric) };
-    done(|| {
+    let make = || match attr.is_null() || unsafe { given(attr) }?.flags == 0 {
+        true => Ok(PollSet(Set::new())),
+        false => Err(Errno::BadFlags),
+    };
+    // SAFETY: passed on from the caller.
+    unsafe { domain.child(out, ptr::null_mut(), make) }
+}
+
+/// Opens a wait set.
+///
+/// # Errors
+/// [`Errno::BadFlags`] for flags, of which there are none; [`Errno::NoSys`] for a wait object that is
+/// not offered.
+///
+/// # Safety
+/// As fi_wait_open(3) has it.
+pub(crate) unsafe fn open_wait(
+    fabric: &Object<Fabric>,
+    attr: *const abi::WaitAttr,
+    out: *mut *mut FidWait,
+) -> Result {
+    let make = || {
         // SAFETY: passed on from the caller.
-        let attr = unsafe { given(attr.cast_const()) }?;
+        let attr = unsafe { given(attr) }?;
         if attr.flags != 0 {
             return Err(Errno::BadFlags);
         }
-        let is_offered = matches!(wait::object(attr.wait_obj)?, Object::Unspec);
-        if !is_offered {
-            return Err(Errno::NoSys);
+        match wait::object(attr.wait_obj)? {
+            Kind::Unspec => Ok(WaitSet(Arc::new(Set::new()))),
+            _ => Err(Errno::NoSys),
         }
-        if out.is_null() {
-            return Err(Errno::Inval);
-        }
-        let set = WaitSet {
-            own: Arc::new(Set::new()),
-            users: Users::default(),
-            _fabric: fabric.one_more_user(),
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { put(out, object::open(set, std::ptr::null_mut())) }
-    })
+    };
+    // SAFETY: passed on from the caller.
+    unsafe { fabric.child(out, ptr::null_mut(), make) }
 }
 
 /// The wait object that something is opened with, and the set that it is for.
@@ -183,108 +157,43 @@ pub(crate) unsafe extern "C" fn wait_open(
 pub(crate) unsafe fn wanted<'a>(
     raw: u32,
     set: *const c_void,
-) -> Result<(Object, Option<&'a WaitSet>)> {
+) -> Result<(Kind, Option<&'a Object<WaitSet>>)> {
     if raw != SET {
         return Ok((wait::object(raw)?, None));
     }
     // SAFETY: passed on from the caller.
-    Ok((Object::Fd, Some(unsafe { argument(set.cast()) }?)))
+    Ok((Kind::Fd, Some(unsafe { argument(set.cast()) }?)))
 }
 
 /// `FI_WAIT_SET`.
 const SET: u32 = 2;
 
-impl WaitSet {
+impl Object<WaitSet> {
     /// Has the set wait for something that was opened for it.
     ///
     /// # Errors
     /// Those of [`Set::add`].
     pub(crate) fn hold(&self, member: Member) -> Result<Held> {
-        self.own.add(member.clone(), Context::default())?;
+        self.0.add(member.clone(), Context::default())?;
         Ok(Held {
-            set: Arc::clone(&self.own),
+            set: Arc::clone(&self.0),
             member,
-            _user: self.users.one_more(),
+            _user: self.one_more_user(),
         })
     }
 }
 
 /// # Safety
-/// As fi_wait(3) has it.
-unsafe extern "C" fn wait_for(set: *mut FidWait, timeout: c_int) -> c_int {
-    // SAFETY: passed on from the caller.
-    let set: &WaitSet = unsafe { this(set) };
-    done(|| set.own.wait(wait::patience(timeout)))
-}
-
-/// # Safety
-/// As fi_poll(3) has it.
-unsafe extern "C" fn poll(set: *mut FidPoll, contexts: *mut *mut c_void, count: c_int) -> c_int {
-    // SAFETY: passed on from the caller.
-    let set: &PollSet = unsafe { this(set) };
-    call(|| {
-        let count = usize::try_from(count).map_err(|_| Errno::Inval)?;
-        // SAFETY: passed on from the caller.
-        let out = unsafe { room(contexts, count) }?;
-        let found = set.own.poll_each(out.len(), |at, context| {
-            out[at].write(context_of(context));
-        });
-        Ok(c_int::try_from(found).unwrap_or(c_int::MAX))
-    })
-}
-
-/// # Safety
-/// As fi_poll(3) has it.
-unsafe extern "C" fn poll_add(set: *mut FidPoll, fid: *mut Fid, flags: u64) -> c_int {
-    // SAFETY: passed on from the caller.
-    let set: &PollSet = unsafe { this(set) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let (member, context) = unsafe { member(fid, flags) }?;
-        set.own.add(member, context)
-    })
-}
-
-/// # Safety
-/// As fi_poll(3) has it.
-unsafe extern "C" fn poll_del(set: *mut FidPoll, fid: *mut Fid, flags: u64) -> c_int {
-    // SAFETY: passed on from the caller.
-    let set: &PollSet = unsafe { this(set) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let (member, _) = unsafe { member(fid, flags) }?;
-        set.own.remove(&member)
-    })
-}
-
-/// # Safety
 /// `fid` is NULL or a handle.
-unsafe fn member(fid: *mut Fid, flags: u64) -> Result<(Member, Context)> {
+unsafe fn member(fid: *const Fid, flags: u64) -> Result<(Member, Context)> {
     if flags != 0 {
         return Err(Errno::BadFlags);
     }
     // SAFETY: passed on from the caller.
-    let head = unsafe { given(fid.cast_const()) }?;
-    let context = Context(head.context.expose_provenance() as u64);
-    let member = match head.fclass {
-        fclass::CQ => {
-            // SAFETY: passed on from the caller.
-            let cq: &Cq = unsafe { argument(fid) }?;
-            Member::Cq(Arc::clone(&cq.own))
-        }
-        fclass::CNTR => {
-            // SAFETY: passed on from the caller.
-            let cntr: &Cntr = unsafe { argument(fid) }?;
-            Member::Cntr(Arc::clone(&cntr.own))
-        }
-        fclass::EQ => {
-            // SAFETY: passed on from the caller.
-            let eq: &Eq = unsafe { argument(fid) }?;
-            Member::Eq(Arc::clone(&eq.own))
-        }
-        _ => return Err(Errno::Inval),
-    };
-    Ok((member, context))
+    let head = unsafe { given(fid) }?;
+    // SAFETY: passed on from the caller.
+    let member = unsafe { wait::member(fid, Errno::Inval) }?;
+    Ok((member, lists::context(head.context)))
 }
 
 const _: () = assert!(size_of::<Context>() == size_of::<*mut c_void>());

@@ -4,8 +4,10 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
+use selvedge::poll::Member;
 use selvedge::{Errno, Result, wait};
 use selvedge_abi::{Fid, fclass, number};
 
@@ -13,7 +15,8 @@ use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::given::{given, put};
-use crate::object::argument;
+use crate::object::{Object, argument};
+use crate::sets::{Held, WaitSet};
 
 /// The wait object of a number.
 ///
@@ -34,29 +37,72 @@ pub(crate) fn patience(ms: c_int) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
-/// The commands that every queue and counter has.
+/// What threads wait on for a queue or counter.
+#[derive(Debug)]
+pub(crate) struct WaitObject {
+    kind: wait::Object,
+    /// Before the queue is closed, the set that it is in lets it go.
+    _held: Option<Held>,
+}
+
+impl WaitObject {
+    /// The wait object of `member`, which was opened for `set` if there is one.
+    ///
+    /// # Errors
+    /// Those of [`Object::hold`].
+    pub(crate) fn new(
+        kind: wait::Object,
+        set: Option<&Object<WaitSet>>,
+        member: Member,
+    ) -> Result<Self> {
+        let _held = set.map(|set| set.hold(member)).transpose()?;
+        Ok(Self { kind, _held })
+    }
+
+    /// The commands that every queue and counter has.
+    ///
+    /// # Errors
+    /// [`Errno::NoSys`] for other commands, and for a wait object that has no descriptor.
+    ///
+    /// # Safety
+    /// `arg` is NULL or what the command asks for.
+    pub(crate) unsafe fn control(
+        &self,
+        command: c_int,
+        arg: *mut c_void,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result {
+        match command {
+            number::control::GETWAIT => {
+                let fd = fd.ok_or(Errno::NoSys)?;
+                // SAFETY: passed on from the caller.
+                unsafe { put(arg.cast::<c_int>(), fd.as_raw_fd()) }
+            }
+            // SAFETY: passed on from the caller.
+            number::control::GETWAITOBJ => unsafe { put(arg.cast::<u32>(), self.kind as u32) },
+            _ => Err(Errno::NoSys),
+        }
+    }
+}
+
+/// The queue or counter of a handle.
 ///
 /// # Errors
-/// [`Errno::NoSys`] for other commands, and for a wait object that has no descriptor.
+/// [`Errno::Inval`] for NULL; `other` for what is no object to wait on.
 ///
 /// # Safety
-/// `arg` is NULL or what the command asks for.
-pub(crate) unsafe fn control(
-    command: c_int,
-    arg: *mut c_void,
-    object: wait::Object,
-    fd: Option<BorrowedFd<'_>>,
-) -> Result {
-    match command {
-        number::control::GETWAIT => {
-            let fd = fd.ok_or(Errno::NoSys)?;
-            // SAFETY: passed on from the caller.
-            unsafe { put(arg.cast::<c_int>(), fd.as_raw_fd()) }
-        }
-        // SAFETY: passed on from the caller.
-        number::control::GETWAITOBJ => unsafe { put(arg.cast::<u32>(), object as u32) },
-        _ => Err(Errno::NoSys),
-    }
+/// `fid` is NULL or a handle.
+pub(crate) unsafe fn member(fid: *const Fid, other: Errno) -> Result<Member> {
+    // SAFETY: passed on from the caller, here and below.
+    Ok(match unsafe { given(fid) }?.fclass {
+        // SAFETY: as above.
+        fclass::CQ => Member::Cq(Arc::clone(&unsafe { argument::<Cq>(fid) }?.own)),
+        // SAFETY: as above.
+        fclass::CNTR => Member::Cntr(Arc::clone(&unsafe { argument::<Cntr>(fid) }?.own)),
+        // SAFETY: as above.
+        fclass::EQ => Member::Eq(Arc::clone(&unsafe { argument::<Eq>(fid) }?.own)),
+        _ => return Err(other),
+    })
 }
 
 /// Whether it is safe to block on the descriptor of an object.
@@ -69,13 +115,9 @@ pub(crate) unsafe fn control(
 /// `fid` is NULL or a handle.
 pub(crate) unsafe fn try_wait(fid: *const Fid) -> Result {
     // SAFETY: passed on from the caller.
-    match unsafe { given(fid) }?.fclass {
-        // SAFETY: passed on from the caller.
-        fclass::CQ => unsafe { argument::<Cq>(fid) }?.own.try_wait(),
-        // SAFETY: passed on from the caller.
-        fclass::CNTR => unsafe { argument::<Cntr>(fid) }?.own.try_wait(),
-        // SAFETY: passed on from the caller.
-        fclass::EQ => unsafe { argument::<Eq>(fid) }?.own.try_wait(),
-        _ => Err(Errno::NoSys),
+    match unsafe { member(fid, Errno::NoSys) }? {
+        Member::Cq(cq) => cq.try_wait(),
+        Member::Cntr(cntr) => cntr.try_wait(),
+        Member::Eq(eq) => eq.try_wait(),
     }
 }

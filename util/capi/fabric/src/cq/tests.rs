@@ -1,5 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use selvedge::wait::Object as Kind;
+
 use super::*;
 
 /// A queue with so many entries, numbered by their tags. It reads the memory that it is lent, as code
@@ -41,26 +43,21 @@ impl CompletionQueue for Stocked {
     }
 }
 
-fn opened(entries: usize, is_followed_by_error: bool) -> (Arc<Stocked>, *mut FidCq) {
+fn opened(entries: usize, is_followed_by_error: bool) -> (Arc<Stocked>, Cq) {
     let stock = Arc::new(Stocked {
         left: entries.into(),
         has_seen_other: false.into(),
         lacks_an_error: (!is_followed_by_error).into(),
     });
-    let handle = object::open(
-        Cq {
-            own: Arc::<Stocked>::clone(&stock),
-            format: Format::Tagged,
-            wait_obj: wait_object::Object::None,
-            _held: None,
-            version: Version::new(1, 18),
-            last: Mutex::default(),
-            users: Users::default(),
-            _domain: Users::default().one_more(),
-        },
-        ptr::null_mut(),
-    );
-    (stock, handle)
+    let member = Member::Cq(Arc::<Stocked>::clone(&stock));
+    let cq = Cq {
+        own: Arc::<Stocked>::clone(&stock),
+        format: Format::Tagged,
+        wait_obj: WaitObject::new(Kind::None, None, member).unwrap(),
+        version: Version::new(1, 18),
+        last: LastError::default(),
+    };
+    (stock, cq)
 }
 
 /// An entry of a program's, which holds something else.
@@ -75,10 +72,10 @@ fn the_memory_of_a_program_is_not_lent_before_it_is_filled() {
             let (mut out, mut src) = ([OTHER; ROOM], [7; ROOM]);
             let buf = out.as_mut_ptr().cast();
             let taken = match wants_sources {
-                // SAFETY: a queue's handle, and room for as many entries and sources.
-                true => unsafe { readfrom_whole(cq, buf, ROOM, src.as_mut_ptr()) },
+                // SAFETY: room for as many entries and sources.
+                true => unsafe { cq.readfrom_whole(buf, ROOM, src.as_mut_ptr()) },
                 // SAFETY: as above.
-                false => unsafe { read_whole(cq, buf, ROOM) },
+                false => unsafe { cq.read_whole(buf, ROOM) },
             };
             let expected = entries.min(ROOM);
             match expected {
@@ -92,8 +89,6 @@ fn the_memory_of_a_program_is_not_lent_before_it_is_filled() {
                 assert!(!wants_sources || src[at] == entry.tag);
             }
             assert!(!stock.has_seen_other.load(Ordering::Relaxed));
-            // SAFETY: the handle is not used any more.
-            assert_eq!(unsafe { close::<Cq>(cq.cast()) }, 0);
         }
     }
 }
@@ -102,9 +97,7 @@ fn the_memory_of_a_program_is_not_lent_before_it_is_filled() {
 fn entries_before_an_error_are_read_first() {
     let (_stock, cq) = opened(6, true);
     let mut out = [OTHER; 40];
-    // SAFETY: a queue's handle, and room for as many entries.
-    let mut read = || unsafe { read_whole(cq, out.as_mut_ptr().cast(), 40) };
+    // SAFETY: room for as many entries.
+    let mut read = || unsafe { cq.read_whole(out.as_mut_ptr().cast(), 40) };
     assert_eq!((read(), read()), (6, size(Err(Errno::Avail))));
-    // SAFETY: the handle is not used any more.
-    assert_eq!(unsafe { close::<Cq>(cq.cast()) }, 0);
 }

@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::c_int;
 use std::sync::Arc;
 
 use selvedge::info::EpType;
@@ -14,13 +13,13 @@ use selvedge_abi::{Fid, fclass, number};
 
 use super::Ep;
 use super::shared::{Srx, Stx};
-use crate::answer::{done, told};
+use crate::answer::told;
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::given::given;
-use crate::object::{User, argument, of_own_fid};
+use crate::object::{Object, User, argument};
 
 /// What is bound.
 #[derive(Clone, Default)]
@@ -41,35 +40,33 @@ const RECV: u64 = Caps::RECV.bits();
 const OWN: u64 = Caps::READ.union(Caps::WRITE).bits();
 const REMOTE: u64 = Caps::REMOTE_READ.union(Caps::REMOTE_WRITE).bits();
 
-/// # Safety
-/// Both are handles.
-pub(super) unsafe extern "C" fn bind(ep: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { of_own_fid(ep) };
-    done(|| {
-        let mut draft = ep.shared.draft();
-        let live = ep.shared.live.get();
-        let is_other_half_s = ep.half.as_ref().is_some_and(|half| !half.takes(flags));
+impl Ep {
+    /// # Safety
+    /// `fid` is NULL or a handle.
+    pub(super) unsafe fn bind(&self, fid: *const Fid, flags: u64) -> Result {
+        let mut draft = self.shared.draft();
+        let live = self.shared.live.get();
+        let is_other_half_s = self.half.as_ref().is_some_and(|half| !half.takes(flags));
         if is_other_half_s {
             return Err(Errno::Inval);
         }
-        // SAFETY: passed on from the caller.
+        // SAFETY: passed on from the caller, here and below.
         let fclass = unsafe { given(fid) }?.fclass;
         let mut bound = draft.bound.clone();
         match fclass {
-            // SAFETY: passed on from the caller.
+            // SAFETY: as above.
             fclass::CQ => bound.add_cq(unsafe { argument(fid) }?, flags),
-            // SAFETY: passed on from the caller.
+            // SAFETY: as above.
             fclass::CNTR => bound.add_cntr(unsafe { argument(fid) }?, flags),
-            // SAFETY: passed on from the caller.
-            fclass::AV if ep.half.is_some() => bound.add_av_of_half(unsafe { argument(fid) }?),
-            // SAFETY: passed on from the caller.
+            // SAFETY: as above.
+            fclass::AV if self.half.is_some() => bound.add_av_of_half(unsafe { argument(fid) }?),
+            // SAFETY: as above.
             fclass::AV => bound.add_av(unsafe { argument(fid) }?),
-            // SAFETY: passed on from the caller.
+            // SAFETY: as above.
             fclass::EQ => bound.add_eq(unsafe { argument(fid) }?),
-            // SAFETY: passed on from the caller.
+            // SAFETY: as above.
             fclass::SRX_CTX => bound.add_srx(unsafe { argument(fid) }?),
-            // SAFETY: passed on from the caller.
+            // SAFETY: as above.
             fclass::STX_CTX => bound.add_stx(unsafe { argument(fid) }?),
             _ => Err(Errno::Inval),
         }?;
@@ -79,7 +76,7 @@ pub(super) unsafe extern "C" fn bind(ep: *mut Fid, fid: *mut Fid, flags: u64) ->
         }
         draft.bound = bound;
         Ok(())
-    })
+    }
 }
 
 /// Binds an open endpoint to the last object that `bound` was given, with `flags`.
@@ -137,7 +134,7 @@ fn counters<'a>(bound: impl IntoIterator<Item = &'a (u64, Arc<dyn Counter>)>) ->
 type Queue = Option<(Arc<dyn CompletionQueue>, bool)>;
 
 impl Bound {
-    fn add_cq(&mut self, cq: &Cq, flags: u64) -> Result {
+    fn add_cq(&mut self, cq: &Object<Cq>, flags: u64) -> Result {
         let selective = number::bind::SELECTIVE_COMPLETION;
         if flags & !(SEND | RECV | selective) != 0 {
             return Err(Errno::BadFlags);
@@ -158,7 +155,7 @@ impl Bound {
         Ok(())
     }
 
-    fn add_cntr(&mut self, cntr: &Cntr, flags: u64) -> Result {
+    fn add_cntr(&mut self, cntr: &Object<Cntr>, flags: u64) -> Result {
         if flags & !(SEND | RECV | OWN | REMOTE) != 0 {
             return Err(Errno::BadFlags);
         }
@@ -172,14 +169,14 @@ impl Bound {
     }
 
     /// The two halves of a context have one vector, which a program may bind to each of them.
-    fn add_av_of_half(&mut self, av: &Av) -> Result {
+    fn add_av_of_half(&mut self, av: &Object<Av>) -> Result {
         match &self.av {
             Some(bound) if Arc::ptr_eq(bound, &av.own) => Ok(()),
             _ => self.add_av(av),
         }
     }
 
-    fn add_av(&mut self, av: &Av) -> Result {
+    fn add_av(&mut self, av: &Object<Av>) -> Result {
         if self.av.is_some() {
             return Err(Errno::Inval);
         }
@@ -196,7 +193,7 @@ impl Bound {
         }
     }
 
-    fn add_eq(&mut self, eq: &Eq) -> Result {
+    fn add_eq(&mut self, eq: &Object<Eq>) -> Result {
         if self.eq.is_some() {
             return Err(Errno::Inval);
         }
@@ -205,16 +202,16 @@ impl Bound {
         Ok(())
     }
 
-    fn add_srx(&mut self, srx: &Srx) -> Result {
+    fn add_srx(&mut self, srx: &Object<Srx>) -> Result {
         if self.srx.is_some() {
             return Err(Errno::Inval);
         }
-        self.srx = Some(Arc::clone(&srx.own));
+        self.srx = Some(Arc::clone(&srx.0));
         self.users.push(srx.one_more_user());
         Ok(())
     }
 
-    fn add_stx(&mut self, stx: &Stx) -> Result {
+    fn add_stx(&mut self, stx: &Object<Stx>) -> Result {
         if std::mem::replace(&mut self.has_stx, true) {
             return Err(Errno::Inval);
         }

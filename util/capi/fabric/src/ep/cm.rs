@@ -2,65 +2,96 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 
-use selvedge::{Address, Errno, Result};
-use selvedge_abi::{Fid, FidEp, OpsCm};
+use selvedge::{Address, ConnectionManagement, Endpoint, Errno, Result};
+use selvedge_abi::OpsCm;
 
 use super::Ep;
-use crate::addr;
 use crate::answer::done;
 use crate::given::{fill, list};
-use crate::object::{of_own_fid, this};
+use crate::object::Table;
+use crate::{addr, mc};
 
-pub(super) static CM: OpsCm = OpsCm {
-    setname: Some(setname),
-    getname: Some(getname),
-    getpeer: Some(getpeer),
-    connect: Some(connect),
-    accept: Some(accept),
-    shutdown: Some(shutdown),
-    join: Some(crate::mc::join),
-    ..OpsCm::refusing::<{ libc::ENOSYS }>()
-};
-pub(super) static CLOSED: OpsCm = OpsCm::refusing::<{ libc::EBADF }>();
+pub(super) static CM: Table<OpsCm, Ep> = joins(names())
+    .setname(|ep, at, len| {
+        done(|| {
+            // SAFETY: C, as fi_setname(3) has it.
+            let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+            let addr = addr::decode(bytes, ep.shared.format)?;
+            let mut draft = ep.shared.draft();
+            if ep.shared.live.get().is_some() {
+                return Err(Errno::OpBadState);
+            }
+            draft.info.src_addr = Some(addr);
+            Ok(())
+        })
+    })
+    .getpeer(|ep, at, len| {
+        done(|| {
+            let peer = connected(ep.live()?)?.peer()?;
+            // SAFETY: C, as fi_getpeer(3) has it.
+            unsafe { fill(at.cast(), len, &addr::encode(&peer)) }
+        })
+    })
+    // fi_connect(3) and fi_accept(3): connecting and accepting enable an endpoint that is not.
+    .connect(|ep, at, param, len| {
+        done(|| {
+            // SAFETY: C, as fi_connect(3) has it, here and below.
+            let data = unsafe { private_data(param, len) }?;
+            let cm = connected(ep.enable()?)?;
+            let to = match at.is_null() {
+                true => ep.shared.draft().info.dest_addr.clone(),
+                // SAFETY: as above.
+                false => Some(unsafe { addr::at(at, ep.shared.format) }?.0),
+            };
+            cm.connect(&to.ok_or(Errno::Inval)?, data)
+        })
+    })
+    .accept(|ep, param, len| {
+        done(|| {
+            // SAFETY: C, as fi_accept(3) has it.
+            let data = unsafe { private_data(param, len) }?;
+            connected(ep.enable()?)?.accept(data)
+        })
+    })
+    // fi_shutdown(3)
+    .shutdown(|ep, flags| {
+        done(|| match flags {
+            0 => connected(ep.live()?)?.shutdown(),
+            _ => Err(Errno::BadFlags),
+        })
+    });
+// Collectives are posted to the half that sends, and so that one joins.
+pub(super) static TX_CM: Table<OpsCm, Ep> = joins(names());
+pub(super) static RX_CM: Table<OpsCm, Ep> = names();
 
-/// # Safety
-/// As fi_setname(3) has it.
-unsafe extern "C" fn setname(fid: *mut Fid, at: *mut c_void, len: usize) -> c_int {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { of_own_fid(fid) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let bytes = unsafe { list(at.cast::<u8>(), len) }?;
-        let addr = addr::decode(bytes, ep.shared.format)?;
-        let mut draft = ep.shared.draft();
-        if ep.shared.live.get().is_some() {
-            return Err(Errno::OpBadState);
-        }
-        draft.info.src_addr = Some(addr);
-        Ok(())
+const fn joins(table: Table<OpsCm, Ep>) -> Table<OpsCm, Ep> {
+    table.join(|ep, at, flags, out, context| {
+        // SAFETY: C, as fi_join(3) has it.
+        done(|| unsafe { mc::join(ep, at, flags, out, context) })
     })
 }
 
-/// # Safety
-/// As fi_getname(3) has it.
-pub(super) unsafe extern "C" fn getname(fid: *mut Fid, at: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { of_own_fid(fid) };
-    done(|| {
-        let addr = match (&ep.half, ep.shared.live.get()) {
-            (Some(half), _) => half.address()?,
-            (None, Some(live)) => live.address()?,
-            (None, None) => {
-                let addr = ep.shared.draft().info.src_addr.clone();
-                let is_settled = |addr: &Address| addr.as_str().is_none_or(is_name);
-                addr.filter(is_settled).ok_or(Errno::AddrNotAvail)?
-            }
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { fill(at.cast(), len, &addr::encode(&addr)) }
+const fn names() -> Table<OpsCm, Ep> {
+    Table::<OpsCm, Ep>::empty().getname(|ep, at, len| {
+        // SAFETY: C, as fi_getname(3) has it.
+        done(|| unsafe { fill(at.cast(), len, &addr::encode(&ep.address()?)) })
     })
+}
+
+impl Ep {
+    fn address(&self) -> Result<Address> {
+        match (&self.half, self.shared.live.get()) {
+            (Some(half), _) => half.address(),
+            (None, Some(live)) => live.address(),
+            (None, None) => {
+                let addr = self.shared.draft().info.src_addr.clone();
+                let is_settled = |addr: &Address| addr.as_str().is_none_or(is_name);
+                addr.filter(is_settled).ok_or(Errno::AddrNotAvail)
+            }
+        }
+    }
 }
 
 /// Whether an address of discovery's is a name: shm's has a `*` where the endpoint gets its name when it
@@ -69,42 +100,8 @@ fn is_name(text: &str) -> bool {
     !text.contains('*')
 }
 
-/// # Safety
-/// As fi_getpeer(3) has it.
-unsafe extern "C" fn getpeer(ep: *mut FidEp, at: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
-    done(|| {
-        let peer = ep.live()?.cm().ok_or(Errno::NoSys)?.peer()?;
-        // SAFETY: passed on from the caller.
-        unsafe { fill(at.cast(), len, &addr::encode(&peer)) }
-    })
-}
-
-/// Connecting and accepting enable an endpoint that is not.
-///
-/// # Safety
-/// As fi_connect(3) has it.
-unsafe extern "C" fn connect(
-    ep: *mut FidEp,
-    at: *const c_void,
-    param: *const c_void,
-    len: usize,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let own: &Ep = unsafe { this(ep) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let data = unsafe { private_data(param, len) }?;
-        let live = own.enable(ep.cast())?;
-        let cm = live.cm().ok_or(Errno::NoSys)?;
-        let to = match at.is_null() {
-            true => own.shared.draft().info.dest_addr.clone(),
-            // SAFETY: passed on from the caller.
-            false => Some(unsafe { addr::at(at, own.shared.format) }?.0),
-        };
-        cm.connect(&to.ok_or(Errno::Inval)?, data)
-    })
+fn connected(live: &dyn Endpoint) -> Result<&dyn ConnectionManagement> {
+    live.cm().ok_or(Errno::NoSys)
 }
 
 /// # Safety
@@ -115,30 +112,4 @@ unsafe fn private_data<'a>(param: *const c_void, len: usize) -> Result<&'a [u8]>
     }
     // SAFETY: passed on from the caller.
     unsafe { list(param.cast::<u8>(), len) }
-}
-
-/// # Safety
-/// As fi_accept(3) has it.
-unsafe extern "C" fn accept(ep: *mut FidEp, param: *const c_void, len: usize) -> c_int {
-    // SAFETY: passed on from the caller.
-    let own: &Ep = unsafe { this(ep) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let data = unsafe { private_data(param, len) }?;
-        let live = own.enable(ep.cast())?;
-        live.cm().ok_or(Errno::NoSys)?.accept(data)
-    })
-}
-
-/// # Safety
-/// `ep` is an endpoint.
-unsafe extern "C" fn shutdown(ep: *mut FidEp, flags: u64) -> c_int {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
-    done(|| {
-        if flags != 0 {
-            return Err(Errno::BadFlags);
-        }
-        ep.live()?.cm().ok_or(Errno::NoSys)?.shutdown()
-    })
 }

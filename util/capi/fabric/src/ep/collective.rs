@@ -2,38 +2,108 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 
 use selvedge::atomic::{self, Datatype};
 use selvedge::collective::{CollectiveMsg, Op, Query};
-use selvedge::{Errno, FiAddr, OpFlags, Result};
-use selvedge_abi as abi;
-use selvedge_abi::{FidDomain, FidEp, OpsCollective};
+use selvedge::{Errno, FiAddr, Result};
+use selvedge_abi::{self as abi, OpsCollective};
 
 use super::{Ep, lists};
-use crate::answer::{done, posted};
+use crate::answer::posted;
 use crate::domain::Domain;
-use crate::given::{given, put};
-use crate::object::this;
+use crate::given::{given, list, put};
+use crate::object::Table;
 
-pub(super) static COLLECTIVE: OpsCollective = OpsCollective {
-    size: size_of::<OpsCollective>(),
-    barrier: Some(barrier),
-    broadcast: Some(broadcast),
-    alltoall: Some(alltoall),
-    allreduce: Some(allreduce),
-    allgather: Some(allgather),
-    reduce_scatter: Some(reduce_scatter),
-    reduce: Some(reduce),
-    scatter: Some(scatter),
-    gather: Some(gather),
-    msg: Some(msg),
-    barrier2: Some(barrier2),
-};
-pub(super) static CLOSED: OpsCollective = OpsCollective::refusing::<{ libc::EBADF }>();
-
-type Desc = *mut c_void;
+pub(super) static COLLECTIVE: Table<OpsCollective, Ep> = Table::<OpsCollective, Ep>::empty()
+    .barrier(|ep, group, context| {
+        let asked = asked(Op::Barrier, NOWHERE, (group, 0), (0, 0), context);
+        // SAFETY: C, as fi_barrier(3) has it.
+        unsafe { post(ep, &asked, 0) }
+    })
+    .barrier2(|ep, group, flags, context| {
+        let asked = asked(Op::Barrier, NOWHERE, (group, 0), (0, 0), context);
+        // SAFETY: C, as fi_barrier2(3) has it.
+        unsafe { post(ep, &asked, flags) }
+    })
+    .broadcast(|ep, buf, count, _, group, root, datatype, flags, context| {
+        let memory = (ptr::null(), buf, count);
+        let asked = asked(Op::Broadcast, memory, (group, root), (datatype, 0), context);
+        // SAFETY: C, as fi_broadcast(3) has it.
+        unsafe { post(ep, &asked, flags) }
+    })
+    .alltoall(
+        |ep, buf, count, _, result, _, group, datatype, flags, context| {
+            let memory = (buf, result, count);
+            let asked = asked(Op::Alltoall, memory, (group, 0), (datatype, 0), context);
+            // SAFETY: C, as fi_alltoall(3) has it.
+            unsafe { post(ep, &asked, flags) }
+        },
+    )
+    .allreduce(
+        |ep, buf, count, _, result, _, group, datatype, op, flags, context| {
+            let memory = (buf, result, count);
+            let asked = asked(Op::Allreduce, memory, (group, 0), (datatype, op), context);
+            // SAFETY: C, as fi_allreduce(3) has it.
+            unsafe { post(ep, &asked, flags) }
+        },
+    )
+    .allgather(
+        |ep, buf, count, _, result, _, group, datatype, flags, context| {
+            let memory = (buf, result, count);
+            let asked = asked(Op::Allgather, memory, (group, 0), (datatype, 0), context);
+            // SAFETY: C, as fi_allgather(3) has it.
+            unsafe { post(ep, &asked, flags) }
+        },
+    )
+    .reduce_scatter(
+        |ep, buf, count, _, result, _, group, datatype, op, flags, context| {
+            let memory = (buf, result, count);
+            let asked = asked(
+                Op::ReduceScatter,
+                memory,
+                (group, 0),
+                (datatype, op),
+                context,
+            );
+            // SAFETY: C, as fi_reduce_scatter(3) has it.
+            unsafe { post(ep, &asked, flags) }
+        },
+    )
+    .reduce(
+        |ep, buf, count, _, result, _, group, root, datatype, op, flags, context| {
+            let memory = (buf, result, count);
+            let asked = asked(Op::Reduce, memory, (group, root), (datatype, op), context);
+            // SAFETY: C, as fi_reduce(3) has it.
+            unsafe { post(ep, &asked, flags) }
+        },
+    )
+    .scatter(
+        |ep, buf, count, _, result, _, group, root, datatype, flags, context| {
+            let memory = (buf, result, count);
+            let asked = asked(Op::Scatter, memory, (group, root), (datatype, 0), context);
+            // SAFETY: C, as fi_scatter(3) has it.
+            unsafe { post(ep, &asked, flags) }
+        },
+    )
+    .gather(
+        |ep, buf, count, _, result, _, group, root, datatype, flags, context| {
+            let memory = (buf, result, count);
+            let asked = asked(Op::Gather, memory, (group, root), (datatype, 0), context);
+            // SAFETY: C, as fi_gather(3) has it.
+            unsafe { post(ep, &asked, flags) }
+        },
+    )
+    .msg(|ep, msg, results, _, result_count, flags| {
+        let begin = || {
+            // SAFETY: C, as `struct fi_msg_collective` and the page of its collective have it.
+            let asked = unsafe { read(msg.cast(), results, result_count) }?;
+            // SAFETY: as above.
+            unsafe { begin(ep, &asked, flags) }
+        };
+        posted(begin())
+    });
 
 /// A collective as C says it.
 struct Asked {
@@ -49,11 +119,42 @@ struct Asked {
     context: *mut c_void,
 }
 
+/// What is sent, where the result goes, and how many elements either has.
+type Memory = (*const c_void, *mut c_void, usize);
+
+const NOWHERE: Memory = (ptr::null(), ptr::null_mut(), 0);
+
+/// A collective of a group, with a root and an operation where it has them.
+fn asked(
+    coll: Op,
+    (buf, result, count): Memory,
+    (group, root): (u64, u64),
+    (datatype, op): (u32, u32),
+    context: *mut c_void,
+) -> Asked {
+    Asked {
+        coll,
+        buf,
+        result,
+        count,
+        group,
+        root,
+        datatype,
+        op,
+        context,
+    }
+}
+
 /// # Safety
-/// `ep` is an endpoint; the memory is as the man page has it.
-unsafe fn begin(ep: *mut FidEp, asked: &Asked, flags: Result<OpFlags>) -> Result {
+/// As [`begin`].
+unsafe fn post(ep: &Ep, asked: &Asked, flags: u64) -> isize {
     // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
+    posted(unsafe { begin(ep, asked, flags) })
+}
+
+/// # Safety
+/// The memory is as the man page has it.
+unsafe fn begin(ep: &Ep, asked: &Asked, flags: u64) -> Result {
     let coll = ep.live()?.collective().ok_or(Errno::NoSys)?;
     let datatype = match asked.coll {
         Op::Barrier => Datatype::Uint8,
@@ -68,179 +169,50 @@ unsafe fn begin(ep: *mut FidEp, asked: &Asked, flags: Result<OpFlags>) -> Result
     msg.root = FiAddr(asked.root);
     // The calls have flags, and the endpoint's defaults count all the same: it is they that say
     // whether a collective is reported.
-    let flags = flags? | ep.tx_flags();
+    let flags = lists::flags(flags)? | ep.tx_flags();
     // SAFETY: passed on from the caller.
     unsafe { coll.collective(&msg, flags) }
-}
-
-const NOTHING: Asked = Asked {
-    coll: Op::Barrier,
-    buf: ptr::null(),
-    result: ptr::null_mut(),
-    count: 0,
-    group: 0,
-    root: 0,
-    datatype: 0,
-    op: 0,
-    context: ptr::null_mut(),
-};
-
-/// # Safety
-/// As fi_barrier(3) has it.
-unsafe extern "C" fn barrier(ep: *mut FidEp, group: u64, context: *mut c_void) -> isize {
-    // SAFETY: passed on from the caller.
-    unsafe { barrier2(ep, group, 0, context) }
-}
-
-/// # Safety
-/// As fi_barrier2(3) has it.
-unsafe extern "C" fn barrier2(
-    ep: *mut FidEp,
-    group: u64,
-    flags: u64,
-    context: *mut c_void,
-) -> isize {
-    let asked = Asked {
-        group,
-        context,
-        ..NOTHING
-    };
-    // SAFETY: passed on from the caller.
-    posted(unsafe { begin(ep, &asked, lists::flags(flags)) })
-}
-
-/// # Safety
-/// As fi_broadcast(3) has it.
-unsafe extern "C" fn broadcast(
-    ep: *mut FidEp,
-    buf: *mut c_void,
-    count: usize,
-    _desc: Desc,
-    group: u64,
-    root: u64,
-    datatype: u32,
-    flags: u64,
-    context: *mut c_void,
-) -> isize {
-    let asked = Asked {
-        coll: Op::Broadcast,
-        result: buf,
-        count,
-        group,
-        root,
-        datatype,
-        context,
-        ..NOTHING
-    };
-    // SAFETY: passed on from the caller.
-    posted(unsafe { begin(ep, &asked, lists::flags(flags)) })
-}
-
-/// Those with two lists: which, and what they are told besides.
-macro_rules! with_lists {
-    ($($(#[$doc:meta])+ $name:ident $coll:ident($($more:ident: $kind:ty),*),)+) => {$(
-        $(#[$doc])+
-        unsafe extern "C" fn $name(
-            ep: *mut FidEp,
-            buf: *const c_void,
-            count: usize,
-            _desc: Desc,
-            result: *mut c_void,
-            _result_desc: Desc,
-            group: u64,
-            $($more: $kind,)*
-            flags: u64,
-            context: *mut c_void,
-        ) -> isize {
-            let mut asked = Asked {
-                coll: Op::$coll,
-                ..NOTHING
-            };
-            (asked.buf, asked.result, asked.count) = (buf, result, count);
-            (asked.group, asked.context) = (group, context);
-            $(asked.$more = $more;)*
-            // SAFETY: passed on from the caller.
-            posted(unsafe { begin(ep, &asked, lists::flags(flags)) })
-        }
-    )+};
-}
-
-with_lists! {
-    /// # Safety
-    /// As fi_alltoall(3) has it.
-    alltoall Alltoall(datatype: u32),
-    /// # Safety
-    /// As fi_allreduce(3) has it.
-    allreduce Allreduce(datatype: u32, op: u32),
-    /// # Safety
-    /// As fi_allgather(3) has it.
-    allgather Allgather(datatype: u32),
-    /// # Safety
-    /// As fi_reduce_scatter(3) has it.
-    reduce_scatter ReduceScatter(datatype: u32, op: u32),
-    /// # Safety
-    /// As fi_reduce(3) has it.
-    reduce Reduce(root: u64, datatype: u32, op: u32),
-    /// # Safety
-    /// As fi_scatter(3) has it.
-    scatter Scatter(root: u64, datatype: u32),
-    /// # Safety
-    /// As fi_gather(3) has it.
-    gather Gather(root: u64, datatype: u32),
 }
 
 /// A collective with its lists in one piece each, which is all that any of them needs. A broadcast
 /// has its memory in the first list, as fi_broadcast(3).
 ///
+/// # Errors
+/// [`Errno::Inval`] for NULL and for lists of several pieces; [`Errno::OpNotSupp`].
+///
 /// # Safety
-/// As `struct fi_msg_collective` and the man page of its collective have it.
-unsafe extern "C" fn msg(
-    ep: *mut FidEp,
-    msg: *const c_void,
-    results: *mut abi::Ioc,
-    _result_desc: *const *mut c_void,
+/// `msg` is NULL or names what it says; `results` names as many lists as there are.
+unsafe fn read(
+    msg: *const abi::MsgCollective,
+    results: *const abi::Ioc,
     result_count: usize,
-    flags: u64,
-) -> isize {
-    let post = || {
-        // SAFETY: passed on from the caller.
-        let given: &abi::MsgCollective = unsafe { given(msg.cast()) }?;
-        // SAFETY: passed on from the caller.
-        let buf = unsafe { one(given.msg_iov, given.iov_count) }?;
-        // SAFETY: passed on from the caller.
-        let result = unsafe { one(results, result_count) }?;
-        let coll = Op::from_raw(given.coll).ok_or(Errno::OpNotSupp)?;
-        let result = match coll {
-            Op::Broadcast => buf,
-            _ => result,
-        };
-        let count = if buf.count > 0 {
-            buf.count
-        } else {
-            result.count
-        };
-        let asked = Asked {
-            coll,
-            buf: buf.addr,
-            result: result.addr,
-            count,
-            group: given.coll_addr,
-            root: given.root_addr,
-            datatype: given.datatype,
-            op: given.op,
-            context: given.context,
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { begin(ep, &asked, lists::flags(flags)) }
+) -> Result<Asked> {
+    // SAFETY: passed on from the caller.
+    let given = unsafe { given(msg) }?;
+    // SAFETY: passed on from the caller.
+    let buf = unsafe { one(given.msg_iov, given.iov_count) }?;
+    // SAFETY: passed on from the caller.
+    let result = unsafe { one(results, result_count) }?;
+    let coll = Op::from_raw(given.coll).ok_or(Errno::OpNotSupp)?;
+    let result = match coll {
+        Op::Broadcast => buf,
+        _ => result,
     };
-    posted(post())
+    let count = if buf.count > 0 {
+        buf.count
+    } else {
+        result.count
+    };
+    let (memory, group) = ((buf.addr.cast_const(), result.addr, count), given.coll_addr);
+    let (root, of) = (given.root_addr, (given.datatype, given.op));
+    Ok(asked(coll, memory, (group, root), of, given.context))
 }
 
 /// # Safety
 /// `at` is NULL or names so many.
 unsafe fn one(at: *const abi::Ioc, count: usize) -> Result<abi::Ioc> {
     // SAFETY: passed on from the caller.
-    let pieces = unsafe { crate::given::list(at, count) }?;
+    let pieces = unsafe { list(at, count) }?;
     match pieces {
         [] => Ok(abi::Ioc {
             addr: ptr::null_mut(),
@@ -251,45 +223,45 @@ unsafe fn one(at: *const abi::Ioc, count: usize) -> Result<abi::Ioc> {
     }
 }
 
+/// What a domain can do of a collective.
+///
+/// # Errors
+/// [`Errno::OpNotSupp`] for numbers that mean nothing; the provider's.
+///
 /// # Safety
 /// As fi_query_collective(3) has it.
-pub(crate) unsafe extern "C" fn query(
-    domain: *mut FidDomain,
+pub(crate) unsafe fn query(
+    domain: &Domain,
     coll: u32,
-    attr: *mut c_void,
+    attr: *mut abi::CollectiveAttr,
     flags: u64,
-) -> c_int {
+) -> Result {
+    if flags != 0 {
+        return Err(Errno::BadFlags);
+    }
     // SAFETY: passed on from the caller.
-    let domain: &Domain = unsafe { this(domain) };
-    done(|| {
-        if flags != 0 {
-            return Err(Errno::BadFlags);
-        }
-        let attr: *mut abi::CollectiveAttr = attr.cast();
-        // SAFETY: passed on from the caller.
-        let asked = *unsafe { given(attr.cast_const()) }?;
-        let coll = Op::from_raw(coll).ok_or(Errno::OpNotSupp)?;
-        let number = |raw: u32, is_known: bool| match is_known || raw == NONE {
-            true => Ok(()),
-            false => Err(Errno::OpNotSupp),
-        };
-        let datatype = Datatype::from_raw(asked.datatype);
-        number(asked.datatype, datatype.is_some())?;
-        let op = atomic::Op::from_raw(asked.op);
-        number(asked.op, op.is_some())?;
-        let can = domain.own.query_collective(&Query { coll, datatype, op })?;
-        let answer = abi::CollectiveAttr {
-            datatype_attr: abi::AtomicAttr {
-                count: can.count,
-                size: can.size,
-            },
-            max_members: can.max_members,
-            mode: 0,
-            ..asked
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { put(attr, answer) }
-    })
+    let asked = *unsafe { given(attr.cast_const()) }?;
+    let coll = Op::from_raw(coll).ok_or(Errno::OpNotSupp)?;
+    let number = |raw: u32, is_known: bool| match is_known || raw == NONE {
+        true => Ok(()),
+        false => Err(Errno::OpNotSupp),
+    };
+    let datatype = Datatype::from_raw(asked.datatype);
+    number(asked.datatype, datatype.is_some())?;
+    let op = atomic::Op::from_raw(asked.op);
+    number(asked.op, op.is_some())?;
+    let can = domain.own.query_collective(&Query { coll, datatype, op })?;
+    let answer = abi::CollectiveAttr {
+        datatype_attr: abi::AtomicAttr {
+            count: can.count,
+            size: can.size,
+        },
+        max_members: can.max_members,
+        mode: 0,
+        ..asked
+    };
+    // SAFETY: passed on from the caller.
+    unsafe { put(attr, answer) }
 }
 
 /// `FI_NOOP`, `FI_VOID`.

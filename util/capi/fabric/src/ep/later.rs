@@ -7,20 +7,20 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use selvedge::atomic::{self, AtomicMsg, Datatype};
-use selvedge::op::{Compared, Fetched};
 use selvedge::rma::{ReadMsg, WriteMsg};
 use selvedge::trigger::{Action, Done, Ticket, Work};
-use selvedge::{Errno, FiAddr, Op, OpFlags, Result, TagMatch, msg, tagged};
+use selvedge::{Errno, Op, OpFlags, Result, msg, tagged};
 use selvedge_abi as abi;
-use selvedge_abi::{DeferredWork, Fid, FidCntr, FidEp, TriggeredContext, number};
+use selvedge_abi::{DeferredWork, FidCntr, TriggeredContext, number};
 
+use super::atomic::{Atomic, BASE, Lists, compare, fetch};
+use super::post::{Buffers, Message, Operation, list};
 use super::{Ep, lists};
-use crate::answer::{done, told};
+use crate::answer::told;
 use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::given::given;
-use crate::object::{argument, of_own_fid};
+use crate::object::{Object, argument};
 
 /// The answer to a post; or, if the provider has refused it because it is to be triggered, that to
 /// queueing it.
@@ -79,7 +79,7 @@ impl Ep {
 
 /// # Safety
 /// `cntr` is NULL or a handle.
-unsafe fn counter<'a>(cntr: *mut FidCntr) -> Result<&'a Cntr> {
+unsafe fn counter<'a>(cntr: *mut FidCntr) -> Result<&'a Object<Cntr>> {
     // SAFETY: passed on from the caller; handles begin with their fid.
     unsafe { argument(cntr.cast_const().cast()) }
 }
@@ -96,12 +96,13 @@ impl Queued {
 
 /// `control` of domains.
 ///
+/// # Errors
+/// [`Errno::NoSys`] for other commands; those of the domain's deferred work.
+///
 /// # Safety
 /// As fi_trigger(3) has it.
-pub(crate) unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: passed on from the caller.
-    let domain: &Domain = unsafe { of_own_fid(fid) };
-    done(|| match command {
+pub(crate) unsafe fn control(domain: &Domain, command: c_int, arg: *mut c_void) -> Result {
+    match command {
         // SAFETY: passed on from the caller.
         number::control::QUEUE_WORK => unsafe { queue(domain, arg.cast_const().cast()) },
         number::control::CANCEL_WORK => {
@@ -118,7 +119,7 @@ pub(crate) unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut
             domain.own.flush_work(Some(&cntr.own))
         }
         _ => Err(Errno::NoSys),
-    })
+    }
 }
 
 /// # Safety
@@ -133,36 +134,23 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
         // SAFETY: passed on from the caller.
         false => Some(&unsafe { counter(asked.completion_cntr) }?.own),
     };
-    let done = Done::Counter(completion);
-    let (kind, at) = (asked.op_type, asked.op);
-    let action = match kind {
-        number::work::SEND | number::work::RECV => {
-            // SAFETY: passed on from the caller, here and below.
-            unsafe { message(at.cast(), kind == number::work::SEND, done) }
+    let action = match asked.op_type {
+        number::work::CNTR_SET | number::work::CNTR_ADD => match completion {
+            Some(_) => return Err(Errno::Inval),
+            // SAFETY: passed on from the caller.
+            None => unsafe { change(asked) }?,
+        },
+        _ => {
+            // SAFETY: passed on from the caller.
+            let (ep, op, flags) = unsafe { operation(asked) }?;
+            Action::Post {
+                ep: ep.first_use()?,
+                op,
+                flags: lists::flags(flags)?,
+                done: Done::Counter(completion),
+            }
         }
-        number::work::TSEND | number::work::TRECV => {
-            // SAFETY: as above.
-            unsafe { tagged(at.cast(), kind == number::work::TSEND, done) }
-        }
-        number::work::READ | number::work::WRITE => {
-            // SAFETY: as above.
-            unsafe { access(at.cast(), kind == number::work::WRITE, done) }
-        }
-        // SAFETY: as above.
-        number::work::ATOMIC => unsafe { atomic(at.cast(), done) },
-        // SAFETY: as above.
-        number::work::FETCH_ATOMIC => unsafe { fetch_atomic(at.cast(), done) },
-        // SAFETY: as above.
-        number::work::COMPARE_ATOMIC => unsafe { compare_atomic(at.cast(), done) },
-        number::work::CNTR_SET | number::work::CNTR_ADD if completion.is_some() => {
-            Err(Errno::Inval)
-        }
-        // SAFETY: as above.
-        number::work::CNTR_SET => unsafe { change(at.cast(), Action::Set) },
-        // SAFETY: as above.
-        number::work::CNTR_ADD => unsafe { change(at.cast(), Action::Add) },
-        _ => Err(Errno::NoSys),
-    }?;
+    };
     let queued = Work {
         cntr: &cntr.own,
         threshold: asked.threshold,
@@ -174,205 +162,83 @@ unsafe fn queue(domain: &Domain, work: *const DeferredWork) -> Result {
     Ok(())
 }
 
-/// # Safety
-/// `ep` is NULL or a handle.
-unsafe fn post<'a>(ep: *mut FidEp, op: Op<'a>, flags: u64, done: Done<'a>) -> Result<Action<'a>> {
-    // SAFETY: passed on from the caller; handles begin with their fid.
-    let ep: &'a Ep = unsafe { Ep::any(ep.cast_const().cast()) }?;
-    let ep = ep.first_use()?;
-    let flags = lists::flags(flags)?;
-    Ok(Action::Post {
-        ep,
-        op,
-        flags,
-        done,
-    })
-}
+/// The endpoint, operation and flags of deferred work that posts.
+type Posted<'a> = (&'a Ep, Op<'a>, u64);
 
-/// # Safety
-/// `op` is NULL or names an operation, with all that it names in turn.
-unsafe fn message<'a>(op: *const abi::OpMsg, sends: bool, done: Done<'a>) -> Result<Action<'a>> {
-    // SAFETY: passed on from the caller, here and below.
-    let asked: &'a abi::OpMsg = unsafe { given(op) }?;
-    let (at, count) = (asked.msg.msg_iov, asked.msg.iov_count);
-    // SAFETY: as above.
-    let desc = unsafe { lists::descs(asked.msg.desc, count) }?;
-    let (peer, context) = (FiAddr(asked.msg.addr), lists::context(asked.msg.context));
-    let op = match sends {
-        true => Op::Send(msg::SendMsg {
-            // SAFETY: as above.
-            iov: unsafe { lists::iov(at, count) }?,
-            desc,
-            dest: peer,
-            context,
-            data: asked.msg.data,
-        }),
-        false => Op::Recv(msg::RecvMsg {
-            // SAFETY: as above.
-            iov: unsafe { lists::iov_room(at, count) }?,
-            desc,
-            src: peer,
-            context,
-        }),
+/// Reads deferred work, a row for each kind: the structure that `op` names, and how it becomes an
+/// operation.
+macro_rules! operations {
+    ($work:ident: $($kind:ident => $given:ty, |$asked:ident| $op:expr;)+) => {
+        match $work.op_type {
+            $(number::work::$kind => {
+                // SAFETY: passed on from the caller, here and below.
+                let $asked: &'a $given = unsafe { given($work.op.cast()) }?;
+                // SAFETY: as above.
+                let op = unsafe { $op }?;
+                // SAFETY: as above; handles begin with their fid.
+                let ep = unsafe { argument::<Ep>($asked.ep.cast_const().cast()) }?;
+                Ok((&**ep, op, $asked.flags))
+            })+
+            _ => Err(Errno::NoSys),
+        }
     };
-    // SAFETY: as above.
-    unsafe { post(asked.ep, op, asked.flags, done) }
+}
+
+/// The operation of deferred work that posts.
+///
+/// # Errors
+/// [`Errno::NoSys`] for other kinds of work; [`Errno::Inval`] for NULL.
+///
+/// # Safety
+/// As [`queue`].
+unsafe fn operation<'a>(work: &'a DeferredWork) -> Result<Posted<'a>> {
+    operations! { work:
+        SEND => abi::OpMsg, |asked| op::<msg::SendMsg<'_>>(&asked.msg);
+        RECV => abi::OpMsg, |asked| op::<msg::RecvMsg<'_>>(&asked.msg);
+        TSEND => abi::OpTagged, |asked| op::<tagged::SendMsg<'_>>(&asked.msg);
+        TRECV => abi::OpTagged, |asked| op::<tagged::RecvMsg<'_>>(&asked.msg);
+        READ => abi::OpRma, |asked| op::<ReadMsg<'_>>(&asked.msg);
+        WRITE => abi::OpRma, |asked| op::<WriteMsg<'_>>(&asked.msg);
+        ATOMIC => abi::OpAtomic, |asked| atomic_op(&asked.msg, BASE);
+        FETCH_ATOMIC => abi::OpFetchAtomic, |asked| {
+            atomic_op(&asked.msg, fetch(elements(&asked.fetch)))
+        };
+        COMPARE_ATOMIC => abi::OpCompareAtomic, |asked| {
+            let (with, result) = (elements(&asked.compare), elements(&asked.fetch));
+            atomic_op(&asked.msg, compare(with, result))
+        };
+    }
 }
 
 /// # Safety
-/// As [`message`].
-unsafe fn tagged<'a>(op: *const abi::OpTagged, sends: bool, done: Done<'a>) -> Result<Action<'a>> {
-    // SAFETY: passed on from the caller, here and below.
-    let asked: &'a abi::OpTagged = unsafe { given(op) }?;
-    let (at, count) = (asked.msg.msg_iov, asked.msg.iov_count);
-    // SAFETY: as above.
-    let desc = unsafe { lists::descs(asked.msg.desc, count) }?;
-    let (peer, context) = (FiAddr(asked.msg.addr), lists::context(asked.msg.context));
-    let (tag, ignore) = (asked.msg.tag, asked.msg.ignore);
-    let op = match sends {
-        true => Op::TaggedSend(tagged::SendMsg {
-            // SAFETY: as above.
-            iov: unsafe { lists::iov(at, count) }?,
-            desc,
-            dest: peer,
-            tag,
-            context,
-            data: asked.msg.data,
-        }),
-        false => Op::TaggedRecv(tagged::RecvMsg {
-            // SAFETY: as above.
-            iov: unsafe { lists::iov_room(at, count) }?,
-            desc,
-            src: peer,
-            tag: TagMatch { tag, ignore },
-            context,
-        }),
-    };
-    // SAFETY: as above.
-    unsafe { post(asked.ep, op, asked.flags, done) }
-}
-
-/// # Safety
-/// As [`message`].
-unsafe fn access<'a>(op: *const abi::OpRma, writes: bool, done: Done<'a>) -> Result<Action<'a>> {
-    // SAFETY: passed on from the caller, here and below.
-    let asked: &'a abi::OpRma = unsafe { given(op) }?;
-    let (at, count) = (asked.msg.msg_iov, asked.msg.iov_count);
-    // SAFETY: as above.
-    let desc = unsafe { lists::descs(asked.msg.desc, count) }?;
-    // SAFETY: as above.
-    let rma_iov = unsafe { lists::rma_iov(asked.msg.rma_iov, asked.msg.rma_iov_count) }?;
-    let (peer, context) = (FiAddr(asked.msg.addr), lists::context(asked.msg.context));
-    let op = match writes {
-        true => Op::Write(WriteMsg {
-            // SAFETY: as above.
-            iov: unsafe { lists::iov(at, count) }?,
-            desc,
-            dest: peer,
-            rma_iov,
-            context,
-            data: asked.msg.data,
-        }),
-        false => Op::Read(ReadMsg {
-            // SAFETY: as above.
-            iov: unsafe { lists::iov_mut(at, count) }?,
-            desc,
-            src: peer,
-            rma_iov,
-            context,
-        }),
-    };
-    // SAFETY: as above.
-    unsafe { post(asked.ep, op, asked.flags, done) }
-}
-
-/// # Safety
-/// `msg` names all that it says.
-unsafe fn atomic_msg(msg: &abi::MsgAtomic) -> Result<AtomicMsg<'_>> {
-    let datatype = Datatype::from_raw(msg.datatype).ok_or(Errno::OpNotSupp)?;
-    Ok(AtomicMsg {
-        // SAFETY: passed on from the caller, here and below.
-        iov: unsafe { lists::ioc(msg.msg_iov, msg.iov_count) }?,
-        // SAFETY: as above.
-        desc: unsafe { lists::descs(msg.desc, msg.iov_count) }?,
-        dest: FiAddr(msg.addr),
-        // SAFETY: as above.
-        rma_iov: unsafe { lists::rma_ioc(msg.rma_iov, msg.rma_iov_count) }?,
-        datatype,
-        op: atomic::Op::from_raw(msg.op).ok_or(Errno::OpNotSupp)?,
-        context: lists::context(msg.context),
-        data: msg.data,
-    })
-}
-
-/// # Safety
-/// `to` names all that it says.
-unsafe fn fetched(to: &abi::MsgElements) -> Result<Fetched<'_>> {
-    Ok(Fetched {
-        // SAFETY: passed on from the caller, here and below.
-        iov: unsafe { lists::ioc_mut(to.msg_iov, to.iov_count) }?,
-        // SAFETY: as above.
-        desc: unsafe { lists::descs(to.desc, to.iov_count) }?,
-    })
-}
-
-/// # Safety
-/// As [`message`].
-unsafe fn atomic<'a>(op: *const abi::OpAtomic, done: Done<'a>) -> Result<Action<'a>> {
-    // SAFETY: passed on from the caller, here and below.
-    let asked: &'a abi::OpAtomic = unsafe { given(op) }?;
-    // SAFETY: as above.
-    let op = Op::Atomic(unsafe { atomic_msg(&asked.msg) }?);
-    // SAFETY: as above.
-    unsafe { post(asked.ep, op, asked.flags, done) }
-}
-
-/// # Safety
-/// As [`message`].
-unsafe fn fetch_atomic<'a>(op: *const abi::OpFetchAtomic, done: Done<'a>) -> Result<Action<'a>> {
-    // SAFETY: passed on from the caller, here and below.
-    let asked: &'a abi::OpFetchAtomic = unsafe { given(op) }?;
-    // SAFETY: as above.
-    let msg = unsafe { atomic_msg(&asked.msg) }?;
-    // SAFETY: as above.
-    let to = unsafe { fetched(&asked.fetch) }?;
-    let op = Op::FetchAtomic(msg, to);
-    // SAFETY: as above.
-    unsafe { post(asked.ep, op, asked.flags, done) }
-}
-
-/// # Safety
-/// As [`message`].
-unsafe fn compare_atomic<'a>(
-    op: *const abi::OpCompareAtomic,
-    done: Done<'a>,
-) -> Result<Action<'a>> {
-    // SAFETY: passed on from the caller, here and below.
-    let asked: &'a abi::OpCompareAtomic = unsafe { given(op) }?;
-    // SAFETY: as above.
-    let msg = unsafe { atomic_msg(&asked.msg) }?;
-    // SAFETY: as above.
-    let to = unsafe { fetched(&asked.fetch) }?;
-    let with = Compared {
-        // SAFETY: as above.
-        iov: unsafe { lists::ioc(asked.compare.msg_iov, asked.compare.iov_count) }?,
-        // SAFETY: as above.
-        desc: unsafe { lists::descs(asked.compare.desc, asked.compare.iov_count) }?,
-    };
-    let op = Op::CompareAtomic(msg, with, to);
-    // SAFETY: as above.
-    unsafe { post(asked.ep, op, asked.flags, done) }
-}
-
-/// # Safety
-/// `op` is NULL or names a change of a counter.
-unsafe fn change<'a>(
-    op: *const abi::OpCntrChange,
-    change: impl FnOnce(&'a std::sync::Arc<dyn selvedge::Counter>, u64) -> Action<'a>,
-) -> Result<Action<'a>> {
+/// As [`Message::read`].
+unsafe fn op<'a, M: Message<'a>>(given: &'a M::Given) -> Result<Op<'a>> {
     // SAFETY: passed on from the caller.
-    let op = unsafe { given(op) }?;
+    unsafe { M::read(given) }.map(|msg| msg.op())
+}
+
+/// # Safety
+/// As [`Atomic::read`].
+unsafe fn atomic_op<'a>(given: &'a abi::MsgAtomic, lists: Lists<'a>) -> Result<Op<'a>> {
+    // SAFETY: passed on from the caller.
+    unsafe { Atomic::read(given, lists) }.map(|atomic| atomic.op())
+}
+
+const fn elements(given: &abi::MsgElements) -> Buffers<'_, abi::Ioc> {
+    list(given.msg_iov, given.desc, given.iov_count)
+}
+
+/// Deferred work that changes a counter.
+///
+/// # Safety
+/// As [`queue`].
+unsafe fn change<'a>(work: &'a DeferredWork) -> Result<Action<'a>> {
+    // SAFETY: passed on from the caller, here and below.
+    let asked: &'a abi::OpCntrChange = unsafe { given(work.op.cast()) }?;
     // SAFETY: as above.
-    let cntr: &'a Cntr = unsafe { counter(op.cntr) }?;
-    Ok(change(&cntr.own, op.value))
+    let cntr = unsafe { counter(asked.cntr) }?;
+    Ok(match work.op_type {
+        number::work::CNTR_SET => Action::Set(&cntr.own, asked.value),
+        _ => Action::Add(&cntr.own, asked.value),
+    })
 }

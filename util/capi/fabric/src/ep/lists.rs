@@ -56,44 +56,81 @@ impl Piece for IocMut {
 /// # Errors
 /// [`Errno::Inval`] for one that is no memory.
 #[inline(always)]
-pub(super) fn named(pieces: &[impl Piece]) -> Result {
+pub(super) fn named<P: Piece>(pieces: &[P]) -> Result<&[P]> {
     match pieces.iter().take(LOOKED_AT).any(Piece::is_missing) {
         true => Err(Errno::Inval),
-        false => Ok(()),
+        false => Ok(pieces),
+    }
+}
+
+/// As [`named`], for receives: where all pieces are NULL there is no room, as in [`room`].
+#[inline(always)]
+pub(super) fn named_or_nowhere(pieces: &[IovMut]) -> Result<&[IovMut]> {
+    match named(pieces) {
+        Err(_) if pieces.iter().all(|piece| piece.base.is_null()) => Ok(&[]),
+        checked => checked,
     }
 }
 
 /// The room of a receive. Programs post NULL with a length where nothing will come: that is no room,
 /// and a message with bytes is truncated to none.
 #[inline(always)]
-pub(super) fn room(buf: *mut c_void, len: usize) -> IovMut {
-    IovMut::from_raw(buf, if buf.is_null() { 0 } else { len })
+pub(super) fn room(buf: *mut c_void, len: usize) -> abi::Iovec {
+    abi::Iovec {
+        iov_base: buf,
+        iov_len: if buf.is_null() { 0 } else { len },
+    }
 }
 
+/// A structure of C that is laid out as a `T`.
+///
+/// # Safety
+/// For implementors: so it is, and any values of its members are a `T`.
+pub(super) unsafe trait LaidOutAs<T> {}
+
+// SAFETY: an address and a length, which anything may be.
+unsafe impl LaidOutAs<Iov> for abi::Iovec {}
+// SAFETY: as above.
+unsafe impl LaidOutAs<IovMut> for abi::Iovec {}
+// SAFETY: an address and a count, which anything may be.
+unsafe impl LaidOutAs<Ioc> for abi::Ioc {}
+// SAFETY: as above.
+unsafe impl LaidOutAs<IocMut> for abi::Ioc {}
+// SAFETY: three numbers.
+unsafe impl LaidOutAs<RmaIov> for abi::RmaIov {}
+// SAFETY: as above.
+unsafe impl LaidOutAs<RmaIoc> for abi::RmaIoc {}
+
+/// A list.
+///
 /// # Errors
 /// As [`list`]; [`Errno::Inval`] for more than [`MOST`].
 ///
 /// # Safety
 /// As [`list`].
 #[inline(always)]
-unsafe fn few<'a, T>(at: *const T, count: usize) -> Result<&'a [T]> {
+pub(super) unsafe fn few<'a, C: LaidOutAs<T>, T>(at: *const C, count: usize) -> Result<&'a [T]> {
     if count > MOST {
         return Err(Errno::Inval);
     }
-    // SAFETY: passed on from the caller.
-    unsafe { list(at, count) }
+    // SAFETY: passed on from the caller; both are laid out in the same way.
+    unsafe { list(at.cast(), count) }
+}
+
+/// The length of a list, which is that of the memory at a peer.
+///
+/// # Errors
+/// [`Errno::Inval`] for more than memory can hold.
+#[inline(always)]
+pub(super) fn total(mut lens: impl Iterator<Item = usize>) -> Result<usize> {
+    lens.try_fold(0_usize, |sum, len| sum.checked_add(len))
+        .ok_or(Errno::Inval)
 }
 
 /// The word that comes back with a completion.
 #[inline(always)]
 pub(crate) fn context(context: *mut c_void) -> Context {
     Context(context.expose_provenance() as u64)
-}
-
-/// A descriptor, which is no pointer of ours.
-#[inline(always)]
-pub(super) fn desc(desc: *mut c_void) -> Desc {
-    Desc(desc.addr())
 }
 
 /// Descriptors, as many as pieces, or none.
@@ -119,82 +156,6 @@ pub(super) fn flags(raw: u64) -> Result<OpFlags> {
         Some(flags) if !flags.intersects(OWN) => Ok(flags),
         _ => Err(Errno::BadFlags),
     }
-}
-
-/// What is sent.
-///
-/// # Safety
-/// `at` is NULL or names `count` pieces.
-#[inline(always)]
-pub(super) unsafe fn iov<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a [Iov]> {
-    // SAFETY: passed on from the caller; both describe memory in the same way.
-    let pieces = unsafe { few(at.cast(), count) }?;
-    named(pieces).map(|()| pieces)
-}
-
-/// Where something goes.
-///
-/// # Safety
-/// As [`iov`].
-#[inline(always)]
-pub(super) unsafe fn iov_mut<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a [IovMut]> {
-    // SAFETY: passed on from the caller; both describe memory in the same way.
-    let pieces = unsafe { few(at.cast(), count) }?;
-    named(pieces).map(|()| pieces)
-}
-
-/// Where a message goes. Where all pieces are NULL there is no room, as in [`room`].
-///
-/// # Safety
-/// As [`iov`].
-#[inline(always)]
-pub(super) unsafe fn iov_room<'a>(at: *const abi::Iovec, count: usize) -> Result<&'a [IovMut]> {
-    // SAFETY: passed on from the caller; both describe memory in the same way.
-    let pieces: &[IovMut] = unsafe { few(at.cast(), count) }?;
-    if pieces.iter().all(|piece| piece.base.is_null()) {
-        return Ok(&[]);
-    }
-    named(pieces).map(|()| pieces)
-}
-
-/// Places at a peer.
-///
-/// # Safety
-/// As [`iov`].
-#[inline(always)]
-pub(super) unsafe fn rma_iov<'a>(at: *const abi::RmaIov, count: usize) -> Result<&'a [RmaIov]> {
-    // SAFETY: passed on from the caller; both are laid out in the same way.
-    unsafe { few(at.cast(), count) }
-}
-
-/// Elements.
-///
-/// # Safety
-/// As [`iov`].
-#[inline(always)]
-pub(super) unsafe fn ioc<'a>(at: *const abi::Ioc, count: usize) -> Result<&'a [Ioc]> {
-    // SAFETY: passed on from the caller; both are laid out in the same way.
-    unsafe { few(at.cast(), count) }
-}
-
-/// Room for elements.
-///
-/// # Safety
-/// As [`iov`].
-#[inline(always)]
-pub(super) unsafe fn ioc_mut<'a>(at: *const abi::Ioc, count: usize) -> Result<&'a [IocMut]> {
-    // SAFETY: passed on from the caller; both are laid out in the same way.
-    unsafe { few(at.cast(), count) }
-}
-
-/// Elements at a peer.
-///
-/// # Safety
-/// As [`iov`].
-#[inline(always)]
-pub(super) unsafe fn rma_ioc<'a>(at: *const abi::RmaIoc, count: usize) -> Result<&'a [RmaIoc]> {
-    // SAFETY: passed on from the caller; both are laid out in the same way.
-    unsafe { few(at.cast(), count) }
 }
 
 /// What is injected.

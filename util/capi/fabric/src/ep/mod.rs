@@ -3,7 +3,7 @@
 
 #![expect(unsafe_code, reason = "functions of C")]
 
-mod atomic;
+pub(crate) mod atomic;
 mod bind;
 mod cm;
 pub(crate) mod collective;
@@ -11,6 +11,7 @@ pub(crate) mod later;
 pub(crate) mod lists;
 mod msg;
 pub(crate) mod option;
+mod post;
 mod rma;
 pub(crate) mod scalable;
 pub(crate) mod shared;
@@ -24,19 +25,19 @@ use selvedge::{
     AddrFormat, Caps, Endpoint, EpOption, Errno, Info, OpFlags, PassiveEndpoint, Result,
 };
 use selvedge_abi as abi;
-use selvedge_abi::{Fid, FidEp, Ops, OpsEp, fclass, number};
+use selvedge_abi::{Fid, FidEp, Handle, Ops, OpsEp, fclass, number};
 
-use crate::answer::{done, told};
+use crate::answer::{counted, done, told};
 use crate::domain::Domain;
 use crate::given::{given, put};
-use crate::object::{self, Class, User, Users, argument, close, of_own_fid};
+use crate::object::{self, Class, Object, Table, User, close};
 use crate::{info, known, pep};
 use bind::Bound;
-use scalable::{Context, Half, RxContext, TxContext};
+use scalable::{Context, Half, Side};
 
 pub(crate) use option::CM_DATA_SIZE;
 
-/// What stands behind an endpoint.
+/// What stands behind an endpoint, and behind a transmit or receive context.
 pub(crate) struct Ep {
     /// The endpoint, as soon as this handle was enabled and something has needed it.
     live: OnceLock<Arc<dyn Endpoint>>,
@@ -44,8 +45,6 @@ pub(crate) struct Ep {
     /// The flags of posts by the short forms.
     tx_flags: AtomicU64,
     rx_flags: AtomicU64,
-    users: Users,
-    _original: Option<User>,
     /// Which half of a context it is, if it is one.
     half: Option<Half>,
 }
@@ -81,6 +80,23 @@ impl Draft {
 }
 
 impl Shared {
+    fn new(domain: &Arc<dyn selvedge::Domain>, user: User, info: Info) -> Self {
+        Self {
+            live: OnceLock::new(),
+            domain: Arc::clone(domain),
+            format: info.addr_format,
+            default_flags: (info.tx_attr.op_flags, info.rx_attr.op_flags),
+            draft: Mutex::new(Draft {
+                info,
+                bound: Bound::default(),
+                options: Vec::new(),
+                place: None,
+            }),
+            context: None,
+            _domain: user,
+        }
+    }
+
     fn draft(&self) -> MutexGuard<'_, Draft> {
         self.draft.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,6 +111,16 @@ impl Drop for Shared {
 }
 
 impl Ep {
+    fn new(shared: Arc<Shared>, half: Option<Half>) -> Self {
+        Self {
+            live: OnceLock::new(),
+            shared,
+            tx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
+            rx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
+            half,
+        }
+    }
+
     /// The enabled endpoint.
     ///
     /// # Errors
@@ -118,33 +144,9 @@ impl Ep {
         Ok(self.live.get_or_init(|| Arc::clone(live)))
     }
 
-    /// The endpoint behind a handle of one, or of a context.
-    ///
-    /// # Errors
-    /// [`Errno::Inval`] as [`argument`].
-    ///
-    /// # Safety
-    /// As [`argument`].
-    pub(crate) unsafe fn any<'a>(fid: *const Fid) -> Result<&'a Self> {
-        // SAFETY: passed on from the caller.
-        if let Ok(half) = unsafe { argument::<TxContext>(fid) } {
-            return Ok(&half.0);
-        }
-        // SAFETY: as above.
-        if let Ok(half) = unsafe { argument::<RxContext>(fid) } {
-            return Ok(&half.0);
-        }
-        // SAFETY: as above.
-        unsafe { argument(fid) }
-    }
-
     /// The format of its addresses.
     pub(crate) fn format(&self) -> AddrFormat {
         self.shared.format
-    }
-
-    pub(crate) fn one_more_user(&self) -> User {
-        self.users.one_more()
     }
 
     #[inline(always)]
@@ -162,55 +164,58 @@ impl Ep {
 unsafe impl Class for Ep {
     type Handle = FidEp;
     const FCLASS: usize = fclass::EP;
+    const OPS: &'static Table<Ops, Self> = &FID;
 
-    fn ops() -> &'static Ops {
-        &FID
+    fn fclass(&self) -> usize {
+        self.half.as_ref().map_or(fclass::EP, Half::fclass)
     }
 
     fn handle(&self, fid: Fid) -> FidEp {
-        FidEp {
-            fid,
-            ops: &EP,
-            cm: &cm::CM,
-            msg: &msg::MSG,
-            rma: &rma::RMA,
-            tagged: &tagged::TAGGED,
-            atomic: &atomic::ATOMIC,
-            collective: &collective::COLLECTIVE,
+        let side = self.half.as_ref().map(Half::side);
+        let (cm, msg, tagged) = match side {
+            None => (&cm::CM, &msg::MSG, &tagged::TAGGED),
+            Some(Side::Tx) => (&cm::TX_CM, &msg::TX_MSG, &tagged::TX_TAGGED),
+            Some(Side::Rx) => (&cm::RX_CM, &msg::RX_MSG, &tagged::RX_TAGGED),
+        };
+        let handle = FidEp {
+            ops: &EP.ops,
+            cm: &cm.ops,
+            msg: &msg.ops,
+            tagged: &tagged.ops,
+            ..FidEp::refusing::<{ libc::ENOSYS }>(fid)
+        };
+        if side == Some(Side::Rx) {
+            return handle;
         }
-    }
-
-    fn closed(fid: Fid) -> FidEp {
         FidEp {
-            fid,
-            ops: &EP_CLOSED,
-            cm: &cm::CLOSED,
-            msg: &msg::CLOSED,
-            rma: &rma::CLOSED,
-            tagged: &tagged::CLOSED,
-            atomic: &atomic::CLOSED,
-            collective: &collective::CLOSED,
+            rma: &rma::RMA.ops,
+            atomic: &atomic::ATOMIC.ops,
+            collective: &collective::COLLECTIVE.ops,
+            ..handle
         }
-    }
-
-    fn users(&self) -> Option<&Users> {
-        Some(&self.users)
     }
 }
 
-static FID: Ops = Ops {
-    close: Some(close::<Ep>),
-    bind: Some(bind::bind),
-    control: Some(control),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static EP: OpsEp = OpsEp {
-    cancel: Some(cancel),
-    getopt: Some(option::getopt),
-    setopt: Some(option::setopt),
-    ..OpsEp::refusing::<{ libc::ENOSYS }>()
-};
-static EP_CLOSED: OpsEp = OpsEp::refusing::<{ libc::EBADF }>();
+static FID: Table<Ops, Ep> = object::ops::<Ep>()
+    .bind(|ep, fid, flags| {
+        // SAFETY: C, as fi_ep_bind(3) has it: a handle.
+        done(|| unsafe { ep.bind(fid, flags) })
+    })
+    .control(|ep, command, arg| {
+        // SAFETY: C, as fi_control(3) has it.
+        done(|| unsafe { ep.control(command, arg) })
+    });
+static EP: Table<OpsEp, Ep> = Table::<OpsEp, Ep>::empty()
+    // fi_cancel(3)
+    .cancel(|ep, context| counted(|| ep.live()?.cancel(lists::context(context)).map(|()| 0)))
+    .getopt(|ep, level, number, at, len| {
+        // SAFETY: C, as fi_getopt(3) has it.
+        done(|| unsafe { ep.getopt(level, number, at, len) })
+    })
+    .setopt(|ep, level, number, at, len| {
+        // SAFETY: C, as fi_setopt(3) has it.
+        done(|| unsafe { ep.setopt(level, number, at, len) })
+    });
 
 /// Makes an endpoint.
 ///
@@ -221,47 +226,27 @@ static EP_CLOSED: OpsEp = OpsEp::refusing::<{ libc::EBADF }>();
 /// # Safety
 /// `info` is NULL or an info of the domain's layout, `out` is NULL or may be written.
 pub(crate) unsafe fn open(
-    domain: &Domain,
+    domain: &Object<Domain>,
     info: *const abi::Info,
     out: *mut *mut FidEp,
     context: *mut c_void,
 ) -> Result {
-    if out.is_null() {
-        return Err(Errno::Inval);
-    }
-    // SAFETY: passed on from the caller.
-    let given = unsafe { info::read(info, domain.abi) }?;
-    let mut info = domain.adopted(given.info)?;
-    let place = match given.handle.is_null() {
-        true => None,
+    let make = || {
         // SAFETY: passed on from the caller.
-        false => unsafe { take_handle(&mut info, given.handle) }?,
-    };
-    let shared = Shared {
-        live: OnceLock::new(),
-        domain: Arc::clone(&domain.own),
-        format: info.addr_format,
-        default_flags: (info.tx_attr.op_flags, info.rx_attr.op_flags),
-        draft: Mutex::new(Draft {
-            info,
-            bound: Bound::default(),
-            options: Vec::new(),
-            place,
-        }),
-        context: None,
-        _domain: domain.one_more_user(),
-    };
-    let ep = Ep {
-        live: OnceLock::new(),
-        shared: Arc::new(shared),
-        tx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
-        rx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
-        users: Users::default(),
-        _original: None,
-        half: None,
+        let given = unsafe { info::read(info, domain.abi) }?;
+        let mut info = domain.adopted(given.info)?;
+        let place = match given.handle.is_null() {
+            true => None,
+            // SAFETY: passed on from the caller.
+            false => unsafe { take_handle(&mut info, given.handle) }?,
+        };
+        let mut shared = Shared::new(&domain.own, domain.one_more_user(), info);
+        let draft = shared.draft.get_mut();
+        draft.unwrap_or_else(PoisonError::into_inner).place = place;
+        Ok(Ep::new(Arc::new(shared), None))
     };
     // SAFETY: passed on from the caller.
-    unsafe { put(out, object::open(ep, context)) }
+    unsafe { object::open(out, context, None, make) }
 }
 
 /// Opens with a connection request, or in the place of a passive endpoint, which the program may close
@@ -292,12 +277,12 @@ unsafe fn take_handle(
     Ok(place)
 }
 
-impl Ep {
+impl Object<Ep> {
     /// Opens what the program has described and bound, unless that was done.
     ///
     /// # Errors
     /// [`Errno::NoCq`], [`Errno::NoAv`] or [`Errno::NoEq`] for what is not bound; the provider's.
-    fn enable(&self, handle: *mut Fid) -> Result<&dyn Endpoint> {
+    fn enable(&self) -> Result<&dyn Endpoint> {
         let mut draft = self.shared.draft();
         if let Some(live) = self.shared.live.get() {
             return Ok(&**live);
@@ -307,34 +292,51 @@ impl Ep {
         let opened = opened.map_err(|error| told(&error))?;
         draft.set_options(&*opened)?;
         draft.place = None;
-        known::add(&opened, handle);
+        known::add(&opened, self.fid());
         Ok(&**self.shared.live.get_or_init(|| opened))
     }
-}
 
-/// # Safety
-/// As fi_control(3) has it.
-unsafe extern "C" fn control(fid: *mut Fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { of_own_fid(fid) };
-    done(|| match command {
-        number::control::ENABLE if ep.half.is_some() => {
-            ep.half.as_ref().map_or(Ok(()), |half| ep.enable_half(half))
-        }
-        number::control::ENABLE if ep.shared.live.get().is_some() => Err(Errno::OpBadState),
-        number::control::ENABLE => ep.enable(fid).map(|_| ()),
-        // SAFETY: passed on from the caller.
-        number::control::GETOPSFLAG => unsafe { ep.show_flags(arg.cast()) },
-        number::control::SETOPSFLAG => {
+    /// # Safety
+    /// As fi_control(3) has it.
+    unsafe fn control(&self, command: c_int, arg: *mut c_void) -> Result {
+        match (command, &self.half) {
+            (number::control::ENABLE, Some(half)) => self.enable_half(half),
+            (number::control::ENABLE, _) if self.shared.live.get().is_some() => {
+                Err(Errno::OpBadState)
+            }
+            (number::control::ENABLE, None) => self.enable().map(|_| ()),
             // SAFETY: passed on from the caller.
-            let flags = *unsafe { given(arg.cast::<u64>()) }?;
-            ep.set_flags(flags)
+            (number::control::GETOPSFLAG, _) => unsafe { self.show_flags(arg.cast()) },
+            (number::control::SETOPSFLAG, _) => {
+                // SAFETY: passed on from the caller.
+                let flags = *unsafe { given(arg.cast::<u64>()) }?;
+                self.set_flags(flags)
+            }
+            // SAFETY: passed on from the caller.
+            (number::control::ALIAS, None) => unsafe { self.alias(arg.cast()) },
+            _ => Err(Errno::NoSys),
         }
-        number::control::ALIAS if ep.half.is_some() => Err(Errno::NoSys),
+    }
+
+    /// A second handle of the same endpoint, with flags of its own for one direction.
+    ///
+    /// # Safety
+    /// `asked` is NULL or names a request for an alias.
+    unsafe fn alias(&self, asked: *const abi::Alias) -> Result {
         // SAFETY: passed on from the caller.
-        number::control::ALIAS => unsafe { ep.alias(fid, arg.cast()) },
-        _ => Err(Errno::NoSys),
-    })
+        let asked = unsafe { given(asked) }?;
+        let make = || {
+            let alias = Ep {
+                tx_flags: AtomicU64::new(self.tx_flags().bits()),
+                rx_flags: AtomicU64::new(self.rx_flags().bits()),
+                ..Ep::new(Arc::clone(&self.shared), None)
+            };
+            alias.set_flags(asked.flags)?;
+            Ok(alias)
+        };
+        // SAFETY: passed on from the caller; a handle begins with its fid.
+        unsafe { self.child(asked.fid.cast(), self.context(), make) }
+    }
 }
 
 /// The bits that say whose flags are meant.
@@ -379,38 +381,4 @@ impl Ep {
         }
         Ok(())
     }
-
-    /// A second handle of the same endpoint, with flags of its own for one direction.
-    ///
-    /// # Safety
-    /// `fid` is this endpoint's; `asked` is NULL or names a request for an alias.
-    unsafe fn alias(&self, fid: *mut Fid, asked: *const abi::Alias) -> Result {
-        // SAFETY: passed on from the caller.
-        let asked = unsafe { given(asked) }?;
-        if asked.fid.is_null() {
-            return Err(Errno::Inval);
-        }
-        let alias = Self {
-            live: OnceLock::new(),
-            shared: Arc::clone(&self.shared),
-            tx_flags: AtomicU64::new(self.tx_flags().bits()),
-            rx_flags: AtomicU64::new(self.rx_flags().bits()),
-            users: Users::default(),
-            _original: Some(self.users.one_more()),
-            half: None,
-        };
-        alias.set_flags(asked.flags)?;
-        // SAFETY: passed on from the caller.
-        let context = unsafe { (*fid).context };
-        // SAFETY: passed on from the caller.
-        unsafe { put(asked.fid, object::open(alias, context).cast()) }
-    }
-}
-
-/// # Safety
-/// As fi_cancel(3) has it.
-unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { of_own_fid(fid) };
-    crate::answer::counted(|| ep.live()?.cancel(lists::context(context)).map(|()| 0))
 }

@@ -5,256 +5,101 @@
 use std::ffi::c_void;
 
 use selvedge::msg::{RecvMsg, SendMsg};
-use selvedge::{FiAddr, Iov, Op, OpFlags, Result};
-use selvedge_abi::{FidEp, Iovec, Msg, OpsMsg};
+use selvedge::{Endpoint, FiAddr, OpFlags, Result};
+use selvedge_abi::{Iovec, Msg, OpsMsg};
 
-use super::later::or_later;
+use super::post::{Buffers, Post, data_flag, full, injected, iov, list, one, short};
 use super::{Ep, lists};
 use crate::answer::posted;
-use crate::given::given;
-use crate::object::this;
+use crate::object::{Class, Object, Table};
 
-pub(super) static MSG: OpsMsg = TABLE;
-pub(super) const TABLE: OpsMsg = OpsMsg {
-    size: size_of::<OpsMsg>(),
-    recv: Some(recv),
-    recvv: Some(recvv),
-    recvmsg: Some(recvmsg),
-    send: Some(send),
-    sendv: Some(sendv),
-    sendmsg: Some(sendmsg),
-    inject: Some(inject),
-    senddata: Some(senddata),
-    injectdata: Some(injectdata),
-};
-pub(super) static CLOSED: OpsMsg = OpsMsg::refusing::<{ libc::EBADF }>();
+pub(super) static MSG: Table<OpsMsg, Ep> = sends(receives(Table::<OpsMsg, Ep>::empty()));
+pub(super) static TX_MSG: Table<OpsMsg, Ep> = sends(Table::<OpsMsg, Ep>::empty());
+pub(super) static RX_MSG: Table<OpsMsg, Ep> = receives(Table::<OpsMsg, Ep>::empty());
 
-/// # Safety
-/// As fi_sendmsg(3) has it: what the message names stays until it is complete.
-#[inline(always)]
-unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
-    lists::named(msg.iov)?;
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
-    let flags = ep.tx_flags() | more;
-    // SAFETY: passed on from the caller.
-    let answer = unsafe { ep.live()?.sendmsg(msg, flags) };
-    // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Op::Send(*msg)) }
+/// The functions that receive, also from receives that endpoints share.
+pub(super) const fn receives<T: Class + Post>(table: Table<OpsMsg, T>) -> Table<OpsMsg, T> {
+    table
+        .recv(|to, buf, len, desc, src, context| {
+            let buffer = lists::room(buf, len);
+            // SAFETY: C, as fi_recv(3) has it.
+            posted(unsafe { recv(to, one(&buffer, &desc), src, context) })
+        })
+        .recvv(|to, iov, desc, count, src, context| {
+            // SAFETY: C, as fi_recvv(3) has it.
+            posted(unsafe { recv(to, list(iov, desc, count), src, context) })
+        })
+        // SAFETY: C, as fi_recvmsg(3) has it.
+        .recvmsg(|to, msg, flags| posted(unsafe { full::<RecvMsg<'_>>(to, msg, flags) }))
 }
 
-/// # Safety
-/// As fi_recvmsg(3) has it: what the message names stays until it is complete.
-#[inline(always)]
-unsafe fn post_recv(ep: *mut FidEp, msg: &RecvMsg<'_>) -> Result {
-    lists::named(msg.iov)?;
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
-    let flags = ep.rx_flags();
-    // SAFETY: passed on from the caller.
-    let answer = unsafe { ep.live()?.recvmsg(msg, flags) };
-    // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Op::Recv(*msg)) }
-}
-
-/// # Safety
-/// As fi_recv(3) has it.
-unsafe extern "C" fn recv(
-    ep: *mut FidEp,
-    buf: *mut c_void,
-    len: usize,
-    desc: *mut c_void,
-    src: u64,
-    context: *mut c_void,
-) -> isize {
-    let msg = RecvMsg {
-        iov: &[lists::room(buf, len)],
-        desc: &[lists::desc(desc)],
-        src: FiAddr(src),
-        context: lists::context(context),
-    };
-    // SAFETY: passed on from the caller.
-    posted(unsafe { post_recv(ep, &msg) })
-}
-
-/// # Safety
-/// As fi_recvv(3) has it.
-unsafe extern "C" fn recvv(
-    ep: *mut FidEp,
-    iov: *const Iovec,
-    desc: *const *mut c_void,
-    count: usize,
-    src: u64,
-    context: *mut c_void,
-) -> isize {
-    let post = || {
-        let msg = RecvMsg {
-            // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov_room(iov, count) }?,
-            // SAFETY: passed on from the caller.
-            desc: unsafe { lists::descs(desc, count) }?,
-            src: FiAddr(src),
-            context: lists::context(context),
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { post_recv(ep, &msg) }
-    };
-    posted(post())
-}
-
-/// # Safety
-/// As fi_recvmsg(3) has it.
-unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isize {
-    let post = || {
-        // SAFETY: passed on from the caller.
-        let given = unsafe { given(msg) }?;
-        let msg = RecvMsg {
-            // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov_room(given.msg_iov, given.iov_count) }?,
-            // SAFETY: passed on from the caller.
-            desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
-            src: FiAddr(given.addr),
-            context: lists::context(given.context),
-        };
-        let flags = lists::flags(flags)?;
-        // SAFETY: passed on from the caller.
-        let ep: &Ep = unsafe { this(ep) };
-        // SAFETY: passed on from the caller.
-        let answer = unsafe { ep.live()?.recvmsg(&msg, flags) };
-        // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Op::Recv(msg)) }
-    };
-    posted(post())
+/// The functions that send.
+const fn sends(table: Table<OpsMsg, Ep>) -> Table<OpsMsg, Ep> {
+    table
+        .send(|ep, buf, len, desc, dest, context| {
+            // SAFETY: C, as fi_send(3) has it.
+            posted(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, None) })
+        })
+        .sendv(|ep, iov, desc, count, dest, context| {
+            // SAFETY: C, as fi_sendv(3) has it.
+            posted(unsafe { send(ep, list(iov, desc, count), dest, context, None) })
+        })
+        // SAFETY: C, as fi_sendmsg(3) has it.
+        .sendmsg(|ep, msg, flags| posted(unsafe { full::<SendMsg<'_>>(ep, msg, flags) }))
+        .senddata(|ep, buf, len, desc, data, dest, context| {
+            // SAFETY: C, as fi_senddata(3) has it.
+            posted(unsafe { send(ep, one(&iov(buf, len), &desc), dest, context, Some(data)) })
+        })
+        .inject(|ep, buf, len, dest| {
+            let inject = |ep: &dyn Endpoint, bytes: &[u8]| ep.inject(bytes, FiAddr(dest), None);
+            // SAFETY: C, as fi_inject(3) has it.
+            posted(unsafe { injected(ep, buf, len, inject) })
+        })
+        .injectdata(|ep, buf, len, data, dest| {
+            let inject =
+                |ep: &dyn Endpoint, bytes: &[u8]| ep.inject(bytes, FiAddr(dest), Some(data));
+            // SAFETY: C, as fi_injectdata(3) has it.
+            posted(unsafe { injected(ep, buf, len, inject) })
+        })
 }
 
 /// # Safety
 /// As fi_send(3) has it.
-unsafe extern "C" fn send(
-    ep: *mut FidEp,
-    buf: *const c_void,
-    len: usize,
-    desc: *mut c_void,
-    dest: u64,
-    context: *mut c_void,
-) -> isize {
-    let msg = SendMsg {
-        iov: &[Iov::from_raw(buf, len)],
-        desc: &[lists::desc(desc)],
-        dest: FiAddr(dest),
-        context: lists::context(context),
-        data: 0,
-    };
-    // SAFETY: passed on from the caller.
-    posted(unsafe { post(ep, &msg, OpFlags::empty()) })
-}
-
-/// # Safety
-/// As fi_sendv(3) has it.
-unsafe extern "C" fn sendv(
-    ep: *mut FidEp,
-    iov: *const Iovec,
-    desc: *const *mut c_void,
-    count: usize,
-    dest: u64,
-    context: *mut c_void,
-) -> isize {
-    let post = || {
-        let msg = SendMsg {
-            // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov(iov, count) }?,
-            // SAFETY: passed on from the caller.
-            desc: unsafe { lists::descs(desc, count) }?,
-            dest: FiAddr(dest),
-            context: lists::context(context),
-            data: 0,
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { post(ep, &msg, OpFlags::empty()) }
-    };
-    posted(post())
-}
-
-/// # Safety
-/// As fi_sendmsg(3) has it.
-unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const Msg, flags: u64) -> isize {
-    let post = || {
-        // SAFETY: passed on from the caller.
-        let given = unsafe { given(msg) }?;
-        let msg = SendMsg {
-            // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov(given.msg_iov, given.iov_count) }?,
-            // SAFETY: passed on from the caller.
-            desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
-            dest: FiAddr(given.addr),
-            context: lists::context(given.context),
-            data: given.data,
-        };
-        let flags = lists::flags(flags)?;
-        // SAFETY: passed on from the caller.
-        let ep: &Ep = unsafe { this(ep) };
-        // SAFETY: passed on from the caller.
-        let answer = unsafe { ep.live()?.sendmsg(&msg, flags) };
-        // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Op::Send(msg)) }
-    };
-    posted(post())
-}
-
-/// # Safety
-/// `buf` names `len` bytes, `ep` is an endpoint.
 #[inline(always)]
-unsafe fn copied(
-    ep: *mut FidEp,
-    buf: *const c_void,
-    len: usize,
+unsafe fn send(
+    ep: &Object<Ep>,
+    buffers: Buffers<'_, Iovec>,
     dest: u64,
+    context: *mut c_void,
     data: Option<u64>,
 ) -> Result {
+    let msg = msg(&buffers, dest, context, data.unwrap_or(0));
     // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
-    // SAFETY: passed on from the caller.
-    let bytes = unsafe { lists::bytes(buf, len) }?;
-    ep.live()?.inject(bytes, FiAddr(dest), data)
+    unsafe { short::<SendMsg<'_>>(ep, &msg, data_flag(data)) }
 }
 
 /// # Safety
-/// As fi_inject(3) has it.
-unsafe extern "C" fn inject(ep: *mut FidEp, buf: *const c_void, len: usize, dest: u64) -> isize {
-    // SAFETY: passed on from the caller.
-    posted(unsafe { copied(ep, buf, len, dest, None) })
-}
-
-/// # Safety
-/// As fi_senddata(3) has it.
-unsafe extern "C" fn senddata(
-    ep: *mut FidEp,
-    buf: *const c_void,
-    len: usize,
-    desc: *mut c_void,
-    data: u64,
-    dest: u64,
+/// As fi_recv(3) has it.
+#[inline(always)]
+unsafe fn recv(
+    to: &impl Post,
+    buffers: Buffers<'_, Iovec>,
+    src: u64,
     context: *mut c_void,
-) -> isize {
-    let msg = SendMsg {
-        iov: &[Iov::from_raw(buf, len)],
-        desc: &[lists::desc(desc)],
-        dest: FiAddr(dest),
-        context: lists::context(context),
-        data,
-    };
+) -> Result {
+    let msg = msg(&buffers, src, context, 0);
     // SAFETY: passed on from the caller.
-    posted(unsafe { post(ep, &msg, OpFlags::REMOTE_CQ_DATA) })
+    unsafe { short::<RecvMsg<'_>>(to, &msg, OpFlags::empty()) }
 }
 
-/// # Safety
-/// As fi_injectdata(3) has it.
-unsafe extern "C" fn injectdata(
-    ep: *mut FidEp,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    dest: u64,
-) -> isize {
-    // SAFETY: passed on from the caller.
-    posted(unsafe { copied(ep, buf, len, dest, Some(data)) })
+#[inline(always)]
+const fn msg(buffers: &Buffers<'_, Iovec>, addr: u64, context: *mut c_void, data: u64) -> Msg {
+    Msg {
+        msg_iov: buffers.iov,
+        desc: buffers.desc,
+        iov_count: buffers.count,
+        addr,
+        context,
+        data,
+    }
 }

@@ -5,13 +5,10 @@
 use std::ffi::{c_int, c_void};
 
 use selvedge::{EpOption, EpOptionName, Errno, Result};
-use selvedge_abi::Fid;
 use selvedge_abi::number::option as opt;
 
 use super::Ep;
-use crate::answer::done;
 use crate::given::{fill, list};
-use crate::object::of_own_fid;
 
 /// Bytes of private data with a connection.
 pub(crate) const CM_DATA_SIZE: usize = 256;
@@ -29,32 +26,65 @@ fn named(number: c_int) -> Result<EpOptionName> {
     named.ok_or(Errno::NoProtoOpt)
 }
 
-/// # Safety
-/// As fi_getopt(3) has it.
-pub(super) unsafe extern "C" fn getopt(
-    fid: *mut Fid,
-    level: c_int,
-    number: c_int,
-    at: *mut c_void,
-    len: *mut usize,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { of_own_fid(fid) };
-    done(|| {
+impl Ep {
+    /// # Safety
+    /// As fi_getopt(3) has it.
+    pub(super) unsafe fn getopt(
+        &self,
+        level: c_int,
+        number: c_int,
+        at: *mut c_void,
+        len: *mut usize,
+    ) -> Result {
         if level != opt::ENDPOINT {
             return Err(Errno::NoProtoOpt);
         }
         let bytes = match number {
             opt::FI_HMEM_P2P => P2P_DISABLED.to_ne_bytes().to_vec(),
             opt::SHARED_MEMORY_PERMITTED => vec![1],
-            _ => ep.size(number)?.to_ne_bytes().to_vec(),
+            _ => self.size(number)?.to_ne_bytes().to_vec(),
         };
         // SAFETY: passed on from the caller.
         unsafe { fill(at.cast(), len, &bytes) }
-    })
-}
+    }
 
-impl Ep {
+    /// # Safety
+    /// As fi_setopt(3) has it.
+    pub(super) unsafe fn setopt(
+        &self,
+        level: c_int,
+        number: c_int,
+        at: *const c_void,
+        len: usize,
+    ) -> Result {
+        if level != opt::ENDPOINT {
+            return Err(Errno::NoProtoOpt);
+        }
+        let name = match number {
+            // Nothing here calls it, so both answers are kept.
+            opt::CUDA_API_PERMITTED => return Ok(()),
+            // The way of bytes was chosen with the provider.
+            opt::SHARED_MEMORY_PERMITTED | opt::FI_HMEM_P2P | opt::TX_SIZE | opt::RX_SIZE => {
+                return Err(Errno::OpNotSupp);
+            }
+            _ => named(number)?,
+        };
+        if len != size_of::<usize>() {
+            return Err(Errno::Inval);
+        }
+        // SAFETY: passed on from the caller; the bytes are copied, wherever they lie.
+        let bytes = unsafe { list(at.cast::<u8>(), len) }?;
+        let size = bytes.try_into().map(usize::from_ne_bytes);
+        let size = size.map_err(|_| Errno::Inval)?;
+        match name {
+            EpOptionName::MinMultiRecv | EpOptionName::EagerSize => {
+                self.set(EpOption::new(name, size))
+            }
+            // Other sizes are the provider's to give.
+            _ => Err(Errno::OpNotSupp),
+        }
+    }
+
     /// An option that is a size.
     fn size(&self, number: c_int) -> Result<usize> {
         match number {
@@ -88,47 +118,4 @@ impl Ep {
         draft.options.push(option);
         Ok(())
     }
-}
-
-/// # Safety
-/// As fi_setopt(3) has it.
-pub(super) unsafe extern "C" fn setopt(
-    fid: *mut Fid,
-    level: c_int,
-    number: c_int,
-    at: *const c_void,
-    len: usize,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { of_own_fid(fid) };
-    done(|| {
-        if level != opt::ENDPOINT {
-            return Err(Errno::NoProtoOpt);
-        }
-        let name = match number {
-            // Nothing here calls it, so both answers are kept.
-            opt::CUDA_API_PERMITTED => return Ok(()),
-            // The way of bytes was chosen with the provider.
-            opt::SHARED_MEMORY_PERMITTED | opt::FI_HMEM_P2P | opt::TX_SIZE | opt::RX_SIZE => {
-                return Err(Errno::OpNotSupp);
-            }
-            _ => named(number)?,
-        };
-        if len != size_of::<usize>() {
-            return Err(Errno::Inval);
-        }
-        // SAFETY: passed on from the caller; the bytes are copied, wherever they lie.
-        let bytes = unsafe { list(at.cast::<u8>(), len) }?;
-        let size = bytes
-            .try_into()
-            .map(usize::from_ne_bytes)
-            .map_err(|_| Errno::Inval)?;
-        match name {
-            EpOptionName::MinMultiRecv | EpOptionName::EagerSize => {
-                ep.set(EpOption::new(name, size))
-            }
-            // Other sizes are the provider's to give.
-            _ => Err(Errno::OpNotSupp),
-        }
-    })
 }

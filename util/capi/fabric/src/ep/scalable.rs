@@ -8,28 +8,21 @@
 #![expect(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use selvedge::{
-    AddrFormat, Address, AddressVector, Caps, Endpoint, Errno, Error, Info, OpFlags, Result,
-    ScalableEndpoint,
+    Address, AddressVector, Caps, Endpoint, Errno, Error, Info, Result, ScalableEndpoint,
 };
 use selvedge_abi as abi;
-use selvedge_abi::{
-    Fid, FidEp, Ops, OpsAtomic, OpsCm, OpsCollective, OpsEp, OpsMsg, OpsRma, OpsTagged, fclass,
-    number,
-};
+use selvedge_abi::{Fid, FidEp, Handle, Ops, OpsCm, OpsEp, fclass, number};
 
-use super::bind::Bound;
-use super::{
-    Draft, Ep, Shared, atomic, bind, cancel, cm, collective, lists, msg, option, rma, tagged,
-};
+use super::{Draft, Ep, Shared, lists};
 use crate::answer::{done, told};
 use crate::av::Av;
 use crate::domain::Domain;
-use crate::given::{fill, given, put};
-use crate::object::{self, Class, User, Users, argument, close, of_own_fid, this};
+use crate::given::fill;
+use crate::object::{self, Class, Object, Table, User, argument};
 use crate::{addr, info};
 
 /// What stands behind a scalable endpoint.
@@ -39,14 +32,12 @@ pub(crate) struct Sep {
     /// Those that are open, by number.
     contexts: Mutex<Vec<Weak<Shared>>>,
     domain: Arc<dyn selvedge::Domain>,
-    users: Users,
     whole_domain: User,
 }
 
 /// What it has in common with its contexts.
 struct Common {
     own: Arc<dyn ScalableEndpoint>,
-    format: AddrFormat,
     av: OnceLock<(Arc<dyn AddressVector>, User)>,
 }
 
@@ -68,22 +59,13 @@ enum State {
 pub(super) struct Half {
     context: Arc<Context>,
     side: Side,
-    _sep: User,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Tx,
     Rx,
 }
-
-/// What stands behind a transmit context.
-#[repr(transparent)]
-pub(crate) struct TxContext(pub(super) Ep);
-
-/// What stands behind a receive context.
-#[repr(transparent)]
-pub(crate) struct RxContext(pub(super) Ep);
 
 const TX: Caps = Caps::SEND.union(Caps::READ).union(Caps::WRITE);
 const RX: Caps = Caps::RECV
@@ -127,6 +109,18 @@ impl Context {
 }
 
 impl Half {
+    pub(super) const fn side(&self) -> Side {
+        self.side
+    }
+
+    /// `FI_CLASS_*` of its handle.
+    pub(super) const fn fclass(&self) -> usize {
+        match self.side {
+            Side::Tx => fclass::TX_CTX,
+            Side::Rx => fclass::RX_CTX,
+        }
+    }
+
     /// Whether it takes a queue or counter with these flags.
     pub(super) fn takes(&self, flags: u64) -> bool {
         let others = Side::Tx.caps().union(Side::Rx.caps()) - self.side.caps();
@@ -213,331 +207,138 @@ fn still_bound(index: usize) -> Errno {
     told(&Error::new(Errno::OpBadState, what))
 }
 
-/// Tables that refuse every call with one number.
-struct Refusing<const ERRNO: c_int>;
-
-impl<const ERRNO: c_int> Refusing<ERRNO> {
-    const EP: OpsEp = OpsEp::refusing::<ERRNO>();
-    const CM: OpsCm = OpsCm::refusing::<ERRNO>();
-    const MSG: OpsMsg = OpsMsg::refusing::<ERRNO>();
-    const RMA: OpsRma = OpsRma::refusing::<ERRNO>();
-    const TAGGED: OpsTagged = OpsTagged::refusing::<ERRNO>();
-    const ATOMIC: OpsAtomic = OpsAtomic::refusing::<ERRNO>();
-    const COLLECTIVE: OpsCollective = OpsCollective::refusing::<ERRNO>();
-
-    const fn handle(fid: Fid) -> FidEp {
-        FidEp {
-            fid,
-            ops: &Self::EP,
-            cm: &Self::CM,
-            msg: &Self::MSG,
-            rma: &Self::RMA,
-            tagged: &Self::TAGGED,
-            atomic: &Self::ATOMIC,
-            collective: &Self::COLLECTIVE,
-        }
-    }
-}
-
-type Nothing = Refusing<{ libc::ENOSYS }>;
-type Gone = Refusing<{ libc::EBADF }>;
-
 // SAFETY: `fid_ep` begins with its fid, and has seven tables of functions behind it.
 unsafe impl Class for Sep {
     type Handle = FidEp;
     const FCLASS: usize = fclass::SEP;
-
-    fn ops() -> &'static Ops {
-        &SEP_FID
-    }
+    const OPS: &'static Table<Ops, Self> = &FID;
 
     fn handle(&self, fid: Fid) -> FidEp {
         FidEp {
-            ops: &SEP,
-            cm: &SEP_CM,
-            ..Nothing::handle(fid)
+            ops: &SEP.ops,
+            cm: &CM.ops,
+            ..FidEp::refusing::<{ libc::ENOSYS }>(fid)
         }
-    }
-
-    fn closed(fid: Fid) -> FidEp {
-        Gone::handle(fid)
-    }
-
-    fn users(&self) -> Option<&Users> {
-        Some(&self.users)
     }
 }
 
-// SAFETY: as for `Sep`.
-unsafe impl Class for TxContext {
-    type Handle = FidEp;
-    const FCLASS: usize = fclass::TX_CTX;
+static FID: Table<Ops, Sep> = object::ops::<Sep>()
+    .bind(|sep, fid, flags| {
+        done(|| {
+            // SAFETY: C, as fi_scalable_ep_bind(3) has it: a handle.
+            let av = unsafe { argument::<Av>(fid) }?;
+            if flags != 0 {
+                return Err(Errno::BadFlags);
+            }
+            let bound = (Arc::clone(&av.own), av.one_more_user());
+            sep.common.av.set(bound).map_err(|_| Errno::Inval)
+        })
+    })
+    // fi_control(3): there is nothing to enable but contexts.
+    .control(|sep, command, _arg| {
+        done(|| match command {
+            number::control::ENABLE if sep.common.av.get().is_none() => Err(Errno::NoAv),
+            number::control::ENABLE => Ok(()),
+            _ => Err(Errno::NoSys),
+        })
+    });
+static SEP: Table<OpsEp, Sep> = Table::<OpsEp, Sep>::empty()
+    .tx_ctx(|sep, index, attr, out, context| {
+        // SAFETY: C, as fi_tx_context(3) has it, here and below.
+        let op_flags = unsafe { attr.as_ref() }.map(|attr| attr.op_flags);
+        // SAFETY: as above.
+        done(|| unsafe { sep.open_half(index, Side::Tx, op_flags, out, context) })
+    })
+    .rx_ctx(|sep, index, attr, out, context| {
+        // SAFETY: C, as fi_rx_context(3) has it, here and below.
+        let op_flags = unsafe { attr.as_ref() }.map(|attr| attr.op_flags);
+        // SAFETY: as above.
+        done(|| unsafe { sep.open_half(index, Side::Rx, op_flags, out, context) })
+    });
+static CM: Table<OpsCm, Sep> = Table::<OpsCm, Sep>::empty().getname(|sep, at, len| {
+    done(|| {
+        let address = addr::encode(&sep.common.own.address()?);
+        // SAFETY: C, as fi_getname(3) has it.
+        unsafe { fill(at.cast(), len, &address) }
+    })
+});
 
-    fn ops() -> &'static Ops {
-        &TX_FID
-    }
-
-    fn handle(&self, fid: Fid) -> FidEp {
-        FidEp {
-            ops: &HALF,
-            cm: &TX_CM,
-            msg: &TX_MSG,
-            rma: &rma::RMA,
-            tagged: &TX_TAGGED,
-            atomic: &atomic::ATOMIC,
-            collective: &collective::COLLECTIVE,
-            ..Nothing::handle(fid)
-        }
-    }
-
-    fn closed(fid: Fid) -> FidEp {
-        Gone::handle(fid)
-    }
-
-    fn users(&self) -> Option<&Users> {
-        Some(&self.0.users)
-    }
-}
-
-// SAFETY: as for `Sep`.
-unsafe impl Class for RxContext {
-    type Handle = FidEp;
-    const FCLASS: usize = fclass::RX_CTX;
-
-    fn ops() -> &'static Ops {
-        &RX_FID
-    }
-
-    fn handle(&self, fid: Fid) -> FidEp {
-        FidEp {
-            ops: &HALF,
-            cm: &RX_CM,
-            msg: &RX_MSG,
-            tagged: &RX_TAGGED,
-            ..Nothing::handle(fid)
-        }
-    }
-
-    fn closed(fid: Fid) -> FidEp {
-        Gone::handle(fid)
-    }
-
-    fn users(&self) -> Option<&Users> {
-        Some(&self.0.users)
-    }
-}
-
-static SEP_FID: Ops = Ops {
-    close: Some(close::<Sep>),
-    bind: Some(bind_sep),
-    control: Some(control_sep),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static SEP: OpsEp = OpsEp {
-    tx_ctx: Some(tx_context),
-    rx_ctx: Some(rx_context),
-    ..Nothing::EP
-};
-static SEP_CM: OpsCm = OpsCm {
-    getname: Some(getname),
-    ..Nothing::CM
-};
-
-// What an `Ep` is given by these tables is the `Ep` in one of its halves, which is all there is.
-static TX_FID: Ops = Ops {
-    close: Some(close::<TxContext>),
-    ..HALF_FID
-};
-static RX_FID: Ops = Ops {
-    close: Some(close::<RxContext>),
-    ..HALF_FID
-};
-const HALF_FID: Ops = Ops {
-    bind: Some(bind::bind),
-    control: Some(super::control),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static HALF: OpsEp = OpsEp {
-    cancel: Some(cancel),
-    getopt: Some(option::getopt),
-    setopt: Some(option::setopt),
-    ..Nothing::EP
-};
-// Collectives are posted to the half that sends, and so that one joins.
-static TX_CM: OpsCm = OpsCm {
-    join: Some(crate::mc::join),
-    ..HALF_CM
-};
-static RX_CM: OpsCm = HALF_CM;
-const HALF_CM: OpsCm = OpsCm {
-    getname: Some(cm::getname),
-    ..Nothing::CM
-};
-static TX_MSG: OpsMsg = OpsMsg {
-    recv: Nothing::MSG.recv,
-    recvv: Nothing::MSG.recvv,
-    recvmsg: Nothing::MSG.recvmsg,
-    ..msg::TABLE
-};
-static RX_MSG: OpsMsg = OpsMsg {
-    recv: msg::TABLE.recv,
-    recvv: msg::TABLE.recvv,
-    recvmsg: msg::TABLE.recvmsg,
-    ..Nothing::MSG
-};
-static TX_TAGGED: OpsTagged = OpsTagged {
-    recv: Nothing::TAGGED.recv,
-    recvv: Nothing::TAGGED.recvv,
-    recvmsg: Nothing::TAGGED.recvmsg,
-    ..tagged::TABLE
-};
-static RX_TAGGED: OpsTagged = OpsTagged {
-    recv: tagged::TABLE.recv,
-    recvv: tagged::TABLE.recvv,
-    recvmsg: tagged::TABLE.recvmsg,
-    ..Nothing::TAGGED
-};
-
-/// `fi_scalable_ep`.
+/// Opens a scalable endpoint.
+///
+/// # Errors
+/// [`Errno::Inval`] for NULL; the provider's.
 ///
 /// # Safety
 /// As fi_scalable_ep(3) has it.
-pub(crate) unsafe extern "C" fn scalable_ep(
-    domain: *mut abi::FidDomain,
-    info: *mut abi::Info,
+pub(crate) unsafe fn open(
+    domain: &Object<Domain>,
+    info: *const abi::Info,
     out: *mut *mut FidEp,
     context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let domain: &Domain = unsafe { this(domain) };
-    done(|| {
-        if out.is_null() {
-            return Err(Errno::Inval);
-        }
+) -> Result {
+    let make = || {
         // SAFETY: passed on from the caller.
         let given = unsafe { info::read(info, domain.abi) }?;
         let info = domain.adopted(given.info)?;
         let own = domain.own.scalable_endpoint(&info);
-        let sep = Sep {
+        Ok(Sep {
             common: Arc::new(Common {
                 own: own.map_err(|error| told(&error))?,
-                format: info.addr_format,
                 av: OnceLock::new(),
             }),
             contexts: Mutex::default(),
             info,
             domain: Arc::clone(&domain.own),
-            users: Users::default(),
             whole_domain: domain.one_more_user(),
+        })
+    };
+    // SAFETY: passed on from the caller.
+    unsafe { domain.child(out, context, make) }
+}
+
+impl Object<Sep> {
+    /// Opens a half of a context, with default flags of its own if it has any.
+    ///
+    /// # Safety
+    /// `out` is NULL or may be written.
+    unsafe fn open_half(
+        &self,
+        index: c_int,
+        side: Side,
+        op_flags: Option<u64>,
+        out: *mut *mut FidEp,
+        context: *mut c_void,
+    ) -> Result {
+        let make = || {
+            let ep = self.half(index, side)?;
+            if let Some(flags) = op_flags {
+                let own = match side {
+                    Side::Tx => &ep.tx_flags,
+                    Side::Rx => &ep.rx_flags,
+                };
+                own.store(lists::flags(flags)?.bits(), Ordering::Relaxed);
+            }
+            Ok(ep)
         };
         // SAFETY: passed on from the caller.
-        unsafe { put(out, object::open(sep, context)) }
-    })
-}
-
-/// # Safety
-/// Both are handles.
-unsafe extern "C" fn bind_sep(sep: *mut Fid, fid: *mut Fid, flags: u64) -> c_int {
-    // SAFETY: passed on from the caller.
-    let sep: &Sep = unsafe { of_own_fid(sep) };
-    done(|| {
-        // SAFETY: passed on from the caller.
-        let av: &Av = unsafe { argument(fid) }?;
-        if flags != 0 {
-            return Err(Errno::BadFlags);
-        }
-        let bound = (Arc::clone(&av.own), av.one_more_user());
-        sep.common.av.set(bound).map_err(|_| Errno::Inval)
-    })
-}
-
-/// There is nothing to enable but contexts.
-///
-/// # Safety
-/// As fi_control(3) has it.
-unsafe extern "C" fn control_sep(sep: *mut Fid, command: c_int, _arg: *mut c_void) -> c_int {
-    // SAFETY: passed on from the caller.
-    let sep: &Sep = unsafe { of_own_fid(sep) };
-    done(|| match command {
-        number::control::ENABLE if sep.common.av.get().is_none() => Err(Errno::NoAv),
-        number::control::ENABLE => Ok(()),
-        _ => Err(Errno::NoSys),
-    })
-}
-
-/// # Safety
-/// As fi_getname(3) has it.
-unsafe extern "C" fn getname(sep: *mut Fid, at: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: passed on from the caller.
-    let sep: &Sep = unsafe { of_own_fid(sep) };
-    done(|| {
-        let address = addr::encode(&sep.common.own.address()?);
-        // SAFETY: passed on from the caller.
-        unsafe { fill(at.cast(), len, &address) }
-    })
-}
-
-/// # Safety
-/// As fi_tx_context(3) has it.
-unsafe extern "C" fn tx_context(
-    sep: *mut FidEp,
-    index: c_int,
-    attr: *mut abi::TxAttr,
-    out: *mut *mut FidEp,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let sep: &Sep = unsafe { this(sep) };
-    done(|| {
-        let mut ep = sep.half(index, Side::Tx, out)?;
-        if !attr.is_null() {
-            // SAFETY: passed on from the caller.
-            let attr = unsafe { given(attr.cast_const()) }?;
-            ep.tx_flags = AtomicU64::new(lists::flags(attr.op_flags)?.bits());
-        }
-        // SAFETY: passed on from the caller.
-        unsafe { put(out, object::open(TxContext(ep), context)) }
-    })
-}
-
-/// # Safety
-/// As fi_rx_context(3) has it.
-unsafe extern "C" fn rx_context(
-    sep: *mut FidEp,
-    index: c_int,
-    attr: *mut abi::RxAttr,
-    out: *mut *mut FidEp,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let sep: &Sep = unsafe { this(sep) };
-    done(|| {
-        let mut ep = sep.half(index, Side::Rx, out)?;
-        if !attr.is_null() {
-            // SAFETY: passed on from the caller.
-            let attr = unsafe { given(attr.cast_const()) }?;
-            ep.rx_flags = AtomicU64::new(lists::flags(attr.op_flags)?.bits());
-        }
-        // SAFETY: passed on from the caller.
-        unsafe { put(out, object::open(RxContext(ep), context)) }
-    })
+        unsafe { self.child(out, context, make) }
+    }
 }
 
 impl Sep {
     /// A half of a context, which is opened for it or with the other half.
     ///
     /// # Errors
-    /// [`Errno::Inval`] when there are not so many, or there is no place for the handle;
-    /// [`Errno::Busy`] while this half is open; [`Errno::OpBadState`] when it was closed and the other
-    /// half still needs what it was bound to.
-    fn half(&self, index: c_int, side: Side, out: *mut *mut FidEp) -> Result<Ep> {
+    /// [`Errno::Inval`] when there are not so many; [`Errno::Busy`] while this half is open;
+    /// [`Errno::OpBadState`] when it was closed and the other half still needs what it was bound to.
+    fn half(&self, index: c_int, side: Side) -> Result<Ep> {
         let attr = &self.info.ep_attr;
         let (name, count) = match side {
             Side::Tx => ("tx_ctx_cnt", attr.tx_ctx_cnt),
             Side::Rx => ("rx_ctx_cnt", attr.rx_ctx_cnt),
         };
         let given = usize::try_from(index).ok().filter(|&index| index < count);
-        let Some(index) = given.filter(|_| !out.is_null()) else {
+        let Some(index) = given else {
             let what = format!("context {index} of a scalable endpoint: {name} is {count}");
             return Err(told(&Error::new(Errno::Inval, what)));
         };
@@ -553,20 +354,8 @@ impl Sep {
         }
         halves[side as usize] = State::Open;
         drop(halves);
-        let half = Half {
-            context: Arc::clone(context),
-            side,
-            _sep: self.users.one_more(),
-        };
-        Ok(Ep {
-            live: OnceLock::new(),
-            shared,
-            tx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
-            rx_flags: AtomicU64::new(OpFlags::DEFAULT.bits()),
-            users: Users::default(),
-            _original: None,
-            half: Some(half),
-        })
+        let context = Arc::clone(context);
+        Ok(Ep::new(shared, Some(Half { context, side })))
     }
 
     /// What the halves of a context have in common.
@@ -578,25 +367,14 @@ impl Sep {
         if let Some(shared) = contexts[index].upgrade() {
             return shared;
         }
-        let info = self.info.clone();
-        let shared = Arc::new(Shared {
-            live: OnceLock::new(),
-            domain: Arc::clone(&self.domain),
-            format: self.common.format,
-            default_flags: (info.tx_attr.op_flags, info.rx_attr.op_flags),
-            draft: Mutex::new(Draft {
-                info,
-                bound: Bound::default(),
-                options: Vec::new(),
-                place: None,
-            }),
-            context: Some(Arc::new(Context {
-                common: Arc::clone(&self.common),
-                index,
-                halves: Mutex::new([State::Absent; 2]),
-            })),
-            _domain: self.whole_domain.clone(),
-        });
+        let user = self.whole_domain.clone();
+        let mut shared = Shared::new(&self.domain, user, self.info.clone());
+        shared.context = Some(Arc::new(Context {
+            common: Arc::clone(&self.common),
+            index,
+            halves: Mutex::new([State::Absent; 2]),
+        }));
+        let shared = Arc::new(shared);
         contexts[index] = Arc::downgrade(&shared);
         shared
     }

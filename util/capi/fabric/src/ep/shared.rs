@@ -10,81 +10,36 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use selvedge::info::RxAttr;
-use selvedge::{Caps, Errno, FiAddr, OpFlags, Result, SharedReceives, TagMatch, msg, tagged};
+use selvedge::{Caps, Errno, OpFlags, Result, SharedReceives};
 use selvedge_abi as abi;
-use selvedge_abi::{
-    Fid, FidEp, FidStx, Iovec, Ops, OpsAtomic, OpsCm, OpsCollective, OpsEp, OpsMsg, OpsRma,
-    OpsTagged, fclass, number,
-};
+use selvedge_abi::{Fid, FidEp, FidStx, Handle, Ops, OpsEp, OpsMsg, OpsTagged, fclass, number};
 
-use super::lists;
-use crate::answer::{counted, done, posted, told};
+use super::post::{Message, Operation, Post};
+use super::{lists, msg, tagged};
+use crate::answer::{counted, done, told};
 use crate::domain::Domain;
-use crate::given::{given, put};
-use crate::object::{self, Class, User, Users, close, of_own_fid, this};
+use crate::given::given;
+use crate::object::{self, Class, Object, Table};
 
 /// What stands behind a shared receive context.
-pub(crate) struct Srx {
-    pub(super) own: Arc<dyn SharedReceives>,
-    users: Users,
-    _domain: User,
-}
+pub(crate) struct Srx(pub(super) Arc<dyn SharedReceives>);
 
 /// What stands behind a shared transmit context.
-pub(crate) struct Stx {
-    users: Users,
-    _domain: User,
-}
-
-impl Srx {
-    pub(super) fn one_more_user(&self) -> User {
-        self.users.one_more()
-    }
-}
-
-impl Stx {
-    pub(super) fn one_more_user(&self) -> User {
-        self.users.one_more()
-    }
-}
+pub(crate) struct Stx;
 
 // SAFETY: `fid_ep` begins with its fid, and has seven tables of functions behind it.
 unsafe impl Class for Srx {
     type Handle = FidEp;
     const FCLASS: usize = fclass::SRX_CTX;
-
-    fn ops() -> &'static Ops {
-        &FID
-    }
+    const OPS: &'static Table<Ops, Self> = &FID;
 
     fn handle(&self, fid: Fid) -> FidEp {
         FidEp {
-            fid,
-            ops: &EP,
-            cm: &Refusing::<{ libc::ENOSYS }>::CM,
-            msg: &MSG,
-            rma: &Refusing::<{ libc::ENOSYS }>::RMA,
-            tagged: &TAGGED,
-            atomic: &Refusing::<{ libc::ENOSYS }>::ATOMIC,
-            collective: &Refusing::<{ libc::ENOSYS }>::COLLECTIVE,
+            ops: &EP.ops,
+            msg: &MSG.ops,
+            tagged: &TAGGED.ops,
+            ..FidEp::refusing::<{ libc::ENOSYS }>(fid)
         }
-    }
-
-    fn closed(fid: Fid) -> FidEp {
-        FidEp {
-            fid,
-            ops: &Refusing::<{ libc::EBADF }>::EP,
-            cm: &Refusing::<{ libc::EBADF }>::CM,
-            msg: &Refusing::<{ libc::EBADF }>::MSG,
-            rma: &Refusing::<{ libc::EBADF }>::RMA,
-            tagged: &Refusing::<{ libc::EBADF }>::TAGGED,
-            atomic: &Refusing::<{ libc::EBADF }>::ATOMIC,
-            collective: &Refusing::<{ libc::EBADF }>::COLLECTIVE,
-        }
-    }
-
-    fn users(&self) -> Option<&Users> {
-        Some(&self.users)
     }
 }
 
@@ -92,301 +47,66 @@ unsafe impl Class for Srx {
 unsafe impl Class for Stx {
     type Handle = FidStx;
     const FCLASS: usize = fclass::STX_CTX;
-
-    fn ops() -> &'static Ops {
-        &STX_FID
-    }
+    const OPS: &'static Table<Ops, Self> = &STX_FID;
 
     fn handle(&self, fid: Fid) -> FidStx {
-        let ops = &Refusing::<{ libc::ENOSYS }>::EP;
-        FidStx { fid, ops }
-    }
-
-    fn closed(fid: Fid) -> FidStx {
-        let ops = &Refusing::<{ libc::EBADF }>::EP;
-        FidStx { fid, ops }
-    }
-
-    fn users(&self) -> Option<&Users> {
-        Some(&self.users)
+        FidStx::refusing::<{ libc::ENOSYS }>(fid)
     }
 }
 
-/// Tables that refuse every call with one number.
-struct Refusing<const ERRNO: c_int>;
+static FID: Table<Ops, Srx> = object::ops::<Srx>().control(|_, command, _arg| control(command));
+static STX_FID: Table<Ops, Stx> = object::ops::<Stx>().control(|_, command, _arg| control(command));
+static EP: Table<OpsEp, Srx> = Table::<OpsEp, Srx>::empty()
+    // fi_cancel(3)
+    .cancel(|srx, context| counted(|| srx.0.cancel(lists::context(context)).map(|()| 0)));
+static MSG: Table<OpsMsg, Srx> = msg::receives(Table::<OpsMsg, Srx>::empty());
+static TAGGED: Table<OpsTagged, Srx> = tagged::receives(Table::<OpsTagged, Srx>::empty());
 
-impl<const ERRNO: c_int> Refusing<ERRNO> {
-    const EP: OpsEp = OpsEp::refusing::<ERRNO>();
-    const CM: OpsCm = OpsCm::refusing::<ERRNO>();
-    const MSG: OpsMsg = OpsMsg::refusing::<ERRNO>();
-    const RMA: OpsRma = OpsRma::refusing::<ERRNO>();
-    const TAGGED: OpsTagged = OpsTagged::refusing::<ERRNO>();
-    const ATOMIC: OpsAtomic = OpsAtomic::refusing::<ERRNO>();
-    const COLLECTIVE: OpsCollective = OpsCollective::refusing::<ERRNO>();
-}
-
-static FID: Ops = Ops {
-    close: Some(close::<Srx>),
-    control: Some(control),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static STX_FID: Ops = Ops {
-    close: Some(close::<Stx>),
-    control: Some(control),
-    ..Ops::refusing::<{ libc::ENOSYS }>()
-};
-static EP: OpsEp = OpsEp {
-    cancel: Some(cancel),
-    ..OpsEp::refusing::<{ libc::ENOSYS }>()
-};
-static MSG: OpsMsg = OpsMsg {
-    recv: Some(recv),
-    recvv: Some(recvv),
-    recvmsg: Some(recvmsg),
-    ..OpsMsg::refusing::<{ libc::ENOSYS }>()
-};
-static TAGGED: OpsTagged = OpsTagged {
-    recv: Some(trecv),
-    recvv: Some(trecvv),
-    recvmsg: Some(trecvmsg),
-    ..OpsTagged::refusing::<{ libc::ENOSYS }>()
-};
-
-/// `fi_srx_context`.
-///
-/// # Safety
-/// As fi_endpoint(3) has it.
-pub(crate) unsafe extern "C" fn srx_context(
-    domain: *mut abi::FidDomain,
-    attr: *mut abi::RxAttr,
-    out: *mut *mut FidEp,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let domain: &Domain = unsafe { this(domain) };
-    done(|| {
-        if out.is_null() {
-            return Err(Errno::Inval);
-        }
-        let mut asked = RxAttr::default();
-        if !attr.is_null() {
-            // SAFETY: passed on from the caller.
-            let attr = unsafe { given(attr.cast_const()) }?;
-            asked.caps = Caps::from_bits_truncate(attr.caps);
-            asked.op_flags = lists::flags(attr.op_flags)?;
-            asked.size = attr.size;
-            asked.iov_limit = attr.iov_limit;
-        }
-        let own = domain.own.srx(&asked).map_err(|error| told(&error))?;
-        let srx = Srx {
-            own,
-            users: Users::default(),
-            _domain: domain.one_more_user(),
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { put(out, object::open(srx, context)) }
-    })
-}
-
-/// `fi_stx_context`.
-///
-/// # Safety
-/// As fi_endpoint(3) has it.
-pub(crate) unsafe extern "C" fn stx_context(
-    domain: *mut abi::FidDomain,
-    _attr: *mut abi::TxAttr,
-    out: *mut *mut FidStx,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: passed on from the caller.
-    let domain: &Domain = unsafe { this(domain) };
-    done(|| {
-        if out.is_null() {
-            return Err(Errno::Inval);
-        }
-        let stx = Stx {
-            users: Users::default(),
-            _domain: domain.one_more_user(),
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { put(out, object::open(stx, context)) }
-    })
-}
-
-/// Both are enabled from the first.
-///
-/// # Safety
-/// As fi_control(3) has it.
-unsafe extern "C" fn control(_fid: *mut Fid, command: c_int, _arg: *mut c_void) -> c_int {
+/// fi_control(3) of both, which are enabled from the first.
+fn control(command: c_int) -> c_int {
     done(|| match command {
         number::control::ENABLE => Ok(()),
         _ => Err(Errno::NoSys),
     })
 }
 
-/// # Safety
-/// As fi_cancel(3) has it.
-unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
-    // SAFETY: passed on from the caller.
-    let srx: &Srx = unsafe { of_own_fid(fid) };
-    counted(|| srx.own.cancel(lists::context(context)).map(|()| 0))
+impl Post for Srx {
+    fn flags<'a, M: Message<'a>>(&self) -> OpFlags {
+        OpFlags::DEFAULT
+    }
+
+    unsafe fn post<'a>(&self, msg: &impl Operation<'a>, flags: OpFlags) -> Result {
+        // SAFETY: passed on from the caller.
+        unsafe { msg.op().post_shared(&*self.0, flags) }
+    }
 }
 
+/// Opens a shared receive context.
+///
+/// # Errors
+/// The provider's.
+///
 /// # Safety
-/// As fi_recv(3) has it.
-unsafe extern "C" fn recv(
-    srx: *mut FidEp,
-    buf: *mut c_void,
-    len: usize,
-    desc: *mut c_void,
-    src: u64,
+/// As fi_srx_context(3) has it.
+pub(crate) unsafe fn open_srx(
+    domain: &Object<Domain>,
+    attr: *const abi::RxAttr,
+    out: *mut *mut FidEp,
     context: *mut c_void,
-) -> isize {
-    let msg = msg::RecvMsg {
-        iov: &[lists::room(buf, len)],
-        desc: &[lists::desc(desc)],
-        src: FiAddr(src),
-        context: lists::context(context),
+) -> Result {
+    let make = || {
+        let mut asked = RxAttr::default();
+        if !attr.is_null() {
+            // SAFETY: passed on from the caller.
+            let attr = unsafe { given(attr) }?;
+            asked.caps = Caps::from_bits_truncate(attr.caps);
+            asked.op_flags = lists::flags(attr.op_flags)?;
+            asked.size = attr.size;
+            asked.iov_limit = attr.iov_limit;
+        }
+        let own = domain.own.srx(&asked);
+        own.map(Srx).map_err(|error| told(&error))
     };
     // SAFETY: passed on from the caller.
-    let srx: &Srx = unsafe { this(srx) };
-    // SAFETY: passed on from the caller.
-    let post = || unsafe { srx.own.recvmsg(&msg, OpFlags::DEFAULT) };
-    posted(lists::named(msg.iov).and_then(|()| post()))
-}
-
-/// # Safety
-/// As fi_recvv(3) has it.
-unsafe extern "C" fn recvv(
-    srx: *mut FidEp,
-    iov: *const Iovec,
-    desc: *const *mut c_void,
-    count: usize,
-    src: u64,
-    context: *mut c_void,
-) -> isize {
-    let given = abi::Msg {
-        msg_iov: iov,
-        desc,
-        iov_count: count,
-        addr: src,
-        context,
-        data: 0,
-    };
-    // SAFETY: passed on from the caller.
-    posted(unsafe { post(srx, &given, OpFlags::DEFAULT) })
-}
-
-/// # Safety
-/// As fi_recvmsg(3) has it.
-unsafe extern "C" fn recvmsg(srx: *mut FidEp, msg: *const abi::Msg, flags: u64) -> isize {
-    let post = || {
-        let flags = lists::flags(flags)?;
-        // SAFETY: passed on from the caller.
-        let msg = unsafe { given(msg) }?;
-        // SAFETY: passed on from the caller.
-        unsafe { post(srx, msg, flags) }
-    };
-    posted(post())
-}
-
-/// # Safety
-/// As fi_recvmsg(3) has it.
-unsafe fn post(srx: *mut FidEp, given: &abi::Msg, flags: OpFlags) -> Result {
-    let msg = msg::RecvMsg {
-        // SAFETY: passed on from the caller.
-        iov: unsafe { lists::iov_room(given.msg_iov, given.iov_count) }?,
-        // SAFETY: passed on from the caller.
-        desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
-        src: FiAddr(given.addr),
-        context: lists::context(given.context),
-    };
-    // SAFETY: passed on from the caller.
-    let srx: &Srx = unsafe { this(srx) };
-    // SAFETY: passed on from the caller.
-    unsafe { srx.own.recvmsg(&msg, flags) }
-}
-
-/// # Safety
-/// As fi_trecv(3) has it.
-unsafe extern "C" fn trecv(
-    srx: *mut FidEp,
-    buf: *mut c_void,
-    len: usize,
-    desc: *mut c_void,
-    src: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> isize {
-    let msg = tagged::RecvMsg {
-        iov: &[lists::room(buf, len)],
-        desc: &[lists::desc(desc)],
-        src: FiAddr(src),
-        tag: TagMatch { tag, ignore },
-        context: lists::context(context),
-    };
-    // SAFETY: passed on from the caller.
-    let srx: &Srx = unsafe { this(srx) };
-    // SAFETY: passed on from the caller.
-    let post = || unsafe { srx.own.trecvmsg(&msg, OpFlags::DEFAULT) };
-    posted(lists::named(msg.iov).and_then(|()| post()))
-}
-
-/// # Safety
-/// As fi_trecvv(3) has it.
-unsafe extern "C" fn trecvv(
-    srx: *mut FidEp,
-    iov: *const Iovec,
-    desc: *const *mut c_void,
-    count: usize,
-    src: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> isize {
-    let given = abi::MsgTagged {
-        msg_iov: iov,
-        desc,
-        iov_count: count,
-        addr: src,
-        tag,
-        ignore,
-        context,
-        data: 0,
-    };
-    // SAFETY: passed on from the caller.
-    posted(unsafe { tpost(srx, &given, OpFlags::DEFAULT) })
-}
-
-/// # Safety
-/// As fi_trecvmsg(3) has it.
-unsafe extern "C" fn trecvmsg(srx: *mut FidEp, msg: *const abi::MsgTagged, flags: u64) -> isize {
-    let post = || {
-        let flags = lists::flags(flags)?;
-        // SAFETY: passed on from the caller.
-        let msg = unsafe { given(msg) }?;
-        // SAFETY: passed on from the caller.
-        unsafe { tpost(srx, msg, flags) }
-    };
-    posted(post())
-}
-
-/// # Safety
-/// As fi_trecvmsg(3) has it.
-unsafe fn tpost(srx: *mut FidEp, given: &abi::MsgTagged, flags: OpFlags) -> Result {
-    let (tag, ignore) = (given.tag, given.ignore);
-    let msg = tagged::RecvMsg {
-        // SAFETY: passed on from the caller.
-        iov: unsafe { lists::iov_room(given.msg_iov, given.iov_count) }?,
-        // SAFETY: passed on from the caller.
-        desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
-        src: FiAddr(given.addr),
-        tag: TagMatch { tag, ignore },
-        context: lists::context(given.context),
-    };
-    // SAFETY: passed on from the caller.
-    let srx: &Srx = unsafe { this(srx) };
-    // SAFETY: passed on from the caller.
-    unsafe { srx.own.trecvmsg(&msg, flags) }
+    unsafe { domain.child(out, context, make) }
 }

@@ -5,281 +5,120 @@
 use std::ffi::c_void;
 
 use selvedge::tagged::{RecvMsg, SendMsg};
-use selvedge::{FiAddr, Iov, Op, OpFlags, Result, TagMatch};
-use selvedge_abi::{FidEp, Iovec, MsgTagged, OpsTagged};
+use selvedge::{Endpoint, FiAddr, OpFlags, Result, TagMatch};
+use selvedge_abi::{Iovec, MsgTagged, OpsTagged};
 
-use super::later::or_later;
+use super::post::{Buffers, Post, data_flag, full, injected, iov, list, one, short};
 use super::{Ep, lists};
 use crate::answer::posted;
-use crate::given::given;
-use crate::object::this;
+use crate::object::{Class, Object, Table};
 
-pub(super) static TAGGED: OpsTagged = TABLE;
-pub(super) const TABLE: OpsTagged = OpsTagged {
-    size: size_of::<OpsTagged>(),
-    recv: Some(recv),
-    recvv: Some(recvv),
-    recvmsg: Some(recvmsg),
-    send: Some(send),
-    sendv: Some(sendv),
-    sendmsg: Some(sendmsg),
-    inject: Some(inject),
-    senddata: Some(senddata),
-    injectdata: Some(injectdata),
-};
-pub(super) static CLOSED: OpsTagged = OpsTagged::refusing::<{ libc::EBADF }>();
+pub(super) static TAGGED: Table<OpsTagged, Ep> = sends(receives(Table::<OpsTagged, Ep>::empty()));
+pub(super) static TX_TAGGED: Table<OpsTagged, Ep> = sends(Table::<OpsTagged, Ep>::empty());
+pub(super) static RX_TAGGED: Table<OpsTagged, Ep> = receives(Table::<OpsTagged, Ep>::empty());
 
-/// # Safety
-/// As fi_tsendmsg(3) has it: what the message names stays until it is complete.
-#[inline(always)]
-unsafe fn post(ep: *mut FidEp, msg: &SendMsg<'_>, more: OpFlags) -> Result {
-    lists::named(msg.iov)?;
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
-    let flags = ep.tx_flags() | more;
-    // SAFETY: passed on from the caller.
-    let answer = unsafe { ep.live()?.tsendmsg(msg, flags) };
-    // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Op::TaggedSend(*msg)) }
+/// The functions that receive, also from receives that endpoints share.
+pub(super) const fn receives<T: Class + Post>(table: Table<OpsTagged, T>) -> Table<OpsTagged, T> {
+    table
+        .recv(|to, buf, len, desc, src, tag, ignore, context| {
+            let (buffer, tag) = (lists::room(buf, len), TagMatch { tag, ignore });
+            // SAFETY: C, as fi_trecv(3) has it.
+            posted(unsafe { recv(to, one(&buffer, &desc), src, tag, context) })
+        })
+        .recvv(|to, iov, desc, count, src, tag, ignore, context| {
+            let tag = TagMatch { tag, ignore };
+            // SAFETY: C, as fi_trecvv(3) has it.
+            posted(unsafe { recv(to, list(iov, desc, count), src, tag, context) })
+        })
+        // SAFETY: C, as fi_trecvmsg(3) has it.
+        .recvmsg(|to, msg, flags| posted(unsafe { full::<RecvMsg<'_>>(to, msg, flags) }))
 }
 
-/// # Safety
-/// As fi_trecvmsg(3) has it: what the message names stays until it is complete.
-#[inline(always)]
-unsafe fn post_recv(ep: *mut FidEp, msg: &RecvMsg<'_>) -> Result {
-    lists::named(msg.iov)?;
-    // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
-    let flags = ep.rx_flags();
-    // SAFETY: passed on from the caller.
-    let answer = unsafe { ep.live()?.trecvmsg(msg, flags) };
-    // SAFETY: passed on from the caller.
-    unsafe { or_later(ep, answer, flags, || Op::TaggedRecv(*msg)) }
-}
-
-/// # Safety
-/// As fi_trecv(3) has it.
-unsafe extern "C" fn recv(
-    ep: *mut FidEp,
-    buf: *mut c_void,
-    len: usize,
-    desc: *mut c_void,
-    src: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> isize {
-    let msg = RecvMsg {
-        iov: &[lists::room(buf, len)],
-        desc: &[lists::desc(desc)],
-        src: FiAddr(src),
-        tag: TagMatch { tag, ignore },
-        context: lists::context(context),
-    };
-    // SAFETY: passed on from the caller.
-    posted(unsafe { post_recv(ep, &msg) })
-}
-
-/// # Safety
-/// As fi_trecvv(3) has it.
-unsafe extern "C" fn recvv(
-    ep: *mut FidEp,
-    iov: *const Iovec,
-    desc: *const *mut c_void,
-    count: usize,
-    src: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> isize {
-    let post = || {
-        let msg = RecvMsg {
-            // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov_room(iov, count) }?,
-            // SAFETY: passed on from the caller.
-            desc: unsafe { lists::descs(desc, count) }?,
-            src: FiAddr(src),
-            tag: TagMatch { tag, ignore },
-            context: lists::context(context),
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { post_recv(ep, &msg) }
-    };
-    posted(post())
-}
-
-/// # Safety
-/// As fi_trecvmsg(3) has it.
-unsafe extern "C" fn recvmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) -> isize {
-    let post = || {
-        // SAFETY: passed on from the caller.
-        let given = unsafe { given(msg) }?;
-        let msg = RecvMsg {
-            // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov_room(given.msg_iov, given.iov_count) }?,
-            // SAFETY: passed on from the caller.
-            desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
-            src: FiAddr(given.addr),
-            tag: TagMatch {
-                tag: given.tag,
-                ignore: given.ignore,
-            },
-            context: lists::context(given.context),
-        };
-        let flags = lists::flags(flags)?;
-        // SAFETY: passed on from the caller.
-        let ep: &Ep = unsafe { this(ep) };
-        // SAFETY: passed on from the caller.
-        let answer = unsafe { ep.live()?.trecvmsg(&msg, flags) };
-        // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Op::TaggedRecv(msg)) }
-    };
-    posted(post())
+/// The functions that send.
+const fn sends(table: Table<OpsTagged, Ep>) -> Table<OpsTagged, Ep> {
+    table
+        .send(|ep, buf, len, desc, dest, tag, context| {
+            // SAFETY: C, as fi_tsend(3) has it.
+            posted(unsafe { send(ep, one(&iov(buf, len), &desc), dest, tag, context, None) })
+        })
+        .sendv(|ep, iov, desc, count, dest, tag, context| {
+            // SAFETY: C, as fi_tsendv(3) has it.
+            posted(unsafe { send(ep, list(iov, desc, count), dest, tag, context, None) })
+        })
+        // SAFETY: C, as fi_tsendmsg(3) has it.
+        .sendmsg(|ep, msg, flags| posted(unsafe { full::<SendMsg<'_>>(ep, msg, flags) }))
+        .senddata(|ep, buf, len, desc, data, dest, tag, context| {
+            let iov = iov(buf, len);
+            // SAFETY: C, as fi_tsenddata(3) has it.
+            posted(unsafe { send(ep, one(&iov, &desc), dest, tag, context, Some(data)) })
+        })
+        .inject(|ep, buf, len, dest, tag| {
+            let inject =
+                |ep: &dyn Endpoint, bytes: &[u8]| ep.tinject(bytes, FiAddr(dest), tag, None);
+            // SAFETY: C, as fi_tinject(3) has it.
+            posted(unsafe { injected(ep, buf, len, inject) })
+        })
+        .injectdata(|ep, buf, len, data, dest, tag| {
+            let inject =
+                |ep: &dyn Endpoint, bytes: &[u8]| ep.tinject(bytes, FiAddr(dest), tag, Some(data));
+            // SAFETY: C, as fi_tinjectdata(3) has it.
+            posted(unsafe { injected(ep, buf, len, inject) })
+        })
 }
 
 /// # Safety
 /// As fi_tsend(3) has it.
-unsafe extern "C" fn send(
-    ep: *mut FidEp,
-    buf: *const c_void,
-    len: usize,
-    desc: *mut c_void,
-    dest: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> isize {
-    let msg = SendMsg {
-        iov: &[Iov::from_raw(buf, len)],
-        desc: &[lists::desc(desc)],
-        dest: FiAddr(dest),
-        tag,
-        context: lists::context(context),
-        data: 0,
-    };
-    // SAFETY: passed on from the caller.
-    posted(unsafe { post(ep, &msg, OpFlags::empty()) })
-}
-
-/// # Safety
-/// As fi_tsendv(3) has it.
-unsafe extern "C" fn sendv(
-    ep: *mut FidEp,
-    iov: *const Iovec,
-    desc: *const *mut c_void,
-    count: usize,
-    dest: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> isize {
-    let post = || {
-        let msg = SendMsg {
-            // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov(iov, count) }?,
-            // SAFETY: passed on from the caller.
-            desc: unsafe { lists::descs(desc, count) }?,
-            dest: FiAddr(dest),
-            tag,
-            context: lists::context(context),
-            data: 0,
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { post(ep, &msg, OpFlags::empty()) }
-    };
-    posted(post())
-}
-
-/// # Safety
-/// As fi_tsendmsg(3) has it.
-unsafe extern "C" fn sendmsg(ep: *mut FidEp, msg: *const MsgTagged, flags: u64) -> isize {
-    let post = || {
-        // SAFETY: passed on from the caller.
-        let given = unsafe { given(msg) }?;
-        let msg = SendMsg {
-            // SAFETY: passed on from the caller.
-            iov: unsafe { lists::iov(given.msg_iov, given.iov_count) }?,
-            // SAFETY: passed on from the caller.
-            desc: unsafe { lists::descs(given.desc, given.iov_count) }?,
-            dest: FiAddr(given.addr),
-            tag: given.tag,
-            context: lists::context(given.context),
-            data: given.data,
-        };
-        let flags = lists::flags(flags)?;
-        // SAFETY: passed on from the caller.
-        let ep: &Ep = unsafe { this(ep) };
-        // SAFETY: passed on from the caller.
-        let answer = unsafe { ep.live()?.tsendmsg(&msg, flags) };
-        // SAFETY: passed on from the caller.
-        unsafe { or_later(ep, answer, flags, || Op::TaggedSend(msg)) }
-    };
-    posted(post())
-}
-
-/// # Safety
-/// `buf` names `len` bytes, `ep` is an endpoint.
 #[inline(always)]
-unsafe fn copied(
-    ep: *mut FidEp,
-    buf: *const c_void,
-    len: usize,
+unsafe fn send(
+    ep: &Object<Ep>,
+    buffers: Buffers<'_, Iovec>,
     dest: u64,
     tag: u64,
+    context: *mut c_void,
     data: Option<u64>,
 ) -> Result {
+    let msg = msg(
+        &buffers,
+        dest,
+        TagMatch::exact(tag),
+        context,
+        data.unwrap_or(0),
+    );
     // SAFETY: passed on from the caller.
-    let ep: &Ep = unsafe { this(ep) };
-    // SAFETY: passed on from the caller.
-    let bytes = unsafe { lists::bytes(buf, len) }?;
-    ep.live()?.tinject(bytes, FiAddr(dest), tag, data)
+    unsafe { short::<SendMsg<'_>>(ep, &msg, data_flag(data)) }
 }
 
 /// # Safety
-/// As fi_tinject(3) has it.
-unsafe extern "C" fn inject(
-    ep: *mut FidEp,
-    buf: *const c_void,
-    len: usize,
-    dest: u64,
-    tag: u64,
-) -> isize {
-    // SAFETY: passed on from the caller.
-    posted(unsafe { copied(ep, buf, len, dest, tag, None) })
-}
-
-/// # Safety
-/// As fi_tsenddata(3) has it.
-unsafe extern "C" fn senddata(
-    ep: *mut FidEp,
-    buf: *const c_void,
-    len: usize,
-    desc: *mut c_void,
-    data: u64,
-    dest: u64,
-    tag: u64,
+/// As fi_trecv(3) has it.
+#[inline(always)]
+unsafe fn recv(
+    to: &impl Post,
+    buffers: Buffers<'_, Iovec>,
+    src: u64,
+    tag: TagMatch,
     context: *mut c_void,
-) -> isize {
-    let msg = SendMsg {
-        iov: &[Iov::from_raw(buf, len)],
-        desc: &[lists::desc(desc)],
-        dest: FiAddr(dest),
-        tag,
-        context: lists::context(context),
-        data,
-    };
+) -> Result {
+    let msg = msg(&buffers, src, tag, context, 0);
     // SAFETY: passed on from the caller.
-    posted(unsafe { post(ep, &msg, OpFlags::REMOTE_CQ_DATA) })
+    unsafe { short::<RecvMsg<'_>>(to, &msg, OpFlags::empty()) }
 }
 
-/// # Safety
-/// As fi_tinjectdata(3) has it.
-unsafe extern "C" fn injectdata(
-    ep: *mut FidEp,
-    buf: *const c_void,
-    len: usize,
+#[inline(always)]
+const fn msg(
+    buffers: &Buffers<'_, Iovec>,
+    addr: u64,
+    TagMatch { tag, ignore }: TagMatch,
+    context: *mut c_void,
     data: u64,
-    dest: u64,
-    tag: u64,
-) -> isize {
-    // SAFETY: passed on from the caller.
-    posted(unsafe { copied(ep, buf, len, dest, tag, Some(data)) })
+) -> MsgTagged {
+    MsgTagged {
+        msg_iov: buffers.iov,
+        desc: buffers.desc,
+        iov_count: buffers.count,
+        addr,
+        tag,
+        ignore,
+        context,
+        data,
+    }
 }

@@ -117,6 +117,10 @@ static void remote(uint64_t at)
 	opens(1);
 	IS(words[2], 14);
 	IS(window[0], 18);
+	result.addr = NULL;
+	work = work_of(FI_OP_FETCH_ATOMIC, &fetch);
+	IS(fi_control(&side.domain->fid, FI_QUEUE_WORK, &work), -FI_EINVAL);
+	result.addr = words + 2;
 	struct fi_op_compare_atomic swap = {.ep = side.ep, .msg = msg, .fetch = {&result, NULL, 1},
 		.compare = {&comparand, NULL, 1}};
 	swap.msg.op = FI_CSWAP;

@@ -1,0 +1,262 @@
+//! Tables of functions, and the handles that point to them.
+//!
+//! A table is described once, by the names, parameters and results of its slots. From the description
+//! come the structure, a table that refuses every call, and a [`Table`] for one type of object, whose
+//! slots take closures of Rust.
+
+#![expect(unsafe_code, reason = "functions that C calls")]
+
+use std::ffi::{c_char, c_int};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::Fid;
+
+/// An object that C holds by a handle.
+///
+/// # Safety
+/// For implementors: [`Self::from_handle`] finds the object of every handle that fulfils its
+/// conditions.
+pub unsafe trait FromHandle {
+    /// The object of a handle.
+    ///
+    /// # Safety
+    /// `handle` is the handle of an object of this type, and is not closed for `'a`: the inline
+    /// functions of the headers pass a handle to functions of its own tables, which a closed one has
+    /// no more.
+    unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self;
+}
+
+/// A table `O` for handles of objects of type `T`: each slot is filled with a closure that is called
+/// with the object and the other arguments of C. A slot that is not filled answers with `ENOSYS`.
+///
+/// C calls the closures, under the conditions of the man page of each function.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Table<O, T> {
+    /// The table, which handles of `T` may point to.
+    pub ops: O,
+    object: PhantomData<fn(&T)>,
+}
+
+impl<O, T> Table<O, T> {
+    /// A table for handles of `T`.
+    pub(crate) const fn of(ops: O) -> Self {
+        let object = PhantomData;
+        Self { ops, object }
+    }
+}
+
+/// The closure of a type without captures.
+///
+/// # Safety
+/// A closure of this type was made before.
+pub(crate) unsafe fn closure<F: Copy>() -> F {
+    const { assert!(size_of::<F>() == 0, "functions of tables capture nothing") };
+    // SAFETY: a value of no size can be read anywhere; the caller vouches that the type has values,
+    // and another one may be made because it is `Copy`.
+    unsafe { NonNull::<F>::dangling().read() }
+}
+
+/// A handle of C.
+pub trait Handle {
+    /// The handle with tables that answer every call with this error number.
+    fn refusing<const ERRNO: c_int>(fid: Fid) -> Self;
+}
+
+impl Handle for Fid {
+    fn refusing<const ERRNO: c_int>(fid: Fid) -> Self {
+        fid
+    }
+}
+
+/// The answer of a function of a table that refuses.
+pub trait Refusal {
+    /// The answer for an error number.
+    fn of(errno: c_int) -> Self;
+}
+
+impl Refusal for c_int {
+    fn of(errno: c_int) -> Self {
+        -errno
+    }
+}
+
+impl Refusal for isize {
+    fn of(errno: c_int) -> Self {
+        -(errno as Self)
+    }
+}
+
+/// A number has no room for an error.
+impl Refusal for u64 {
+    fn of(_: c_int) -> Self {
+        0
+    }
+}
+
+/// A text says that there is none.
+impl Refusal for *const c_char {
+    fn of(_: c_int) -> Self {
+        std::ptr::null()
+    }
+}
+
+/// Tables of functions, each with its size. The first parameter of a function is the handle of the
+/// object that it is called for.
+macro_rules! c_tables {
+    ($($(#[$meta:meta])* $name:ident = $size:literal {
+        $($slot:ident($handle:ident: $object:ty $(, $arg:ident: $kind:ty)* $(,)?) -> $ret:ty,)*
+    })+) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        #[repr(C)]
+        #[expect(missing_docs, reason = "the names are the man pages'")]
+        pub struct $name {
+            pub size: usize,
+            $(pub $slot: Option<unsafe extern "C" fn($object $(, $kind)*) -> $ret>,)*
+        }
+
+        const _: () = assert!(size_of::<$name>() == $size);
+
+        impl $name {
+            /// A table whose every slot answers with this error number.
+            pub const fn refusing<const ERRNO: std::ffi::c_int>() -> Self {
+                Self {
+                    size: size_of::<Self>(),
+                    $($slot: Some({
+                        extern "C" fn refuse<const ERRNO: std::ffi::c_int>(
+                            _: $object $(, _: $kind)*
+                        ) -> $ret {
+                            <$ret as $crate::Refusal>::of(ERRNO)
+                        }
+                        refuse::<ERRNO>
+                    }),)*
+                }
+            }
+
+            /// The slots' names and places, in their order.
+            pub const MEMBERS: &[(&str, usize)] =
+                &[$((stringify!($slot), std::mem::offset_of!($name, $slot)),)*];
+        }
+
+        #[expect(missing_docs, reason = "the names are the man pages'")]
+        #[expect(unsafe_code, reason = "functions that C calls")]
+        impl<T: $crate::FromHandle> $crate::Table<$name, T> {
+            /// A table whose every slot answers with `ENOSYS`.
+            pub const fn empty() -> Self {
+                Self::of($name::refusing::<{ libc::ENOSYS }>())
+            }
+
+            $(pub const fn $slot<F: Fn(&T $(, $kind)*) -> $ret + Copy>(mut self, _: F) -> Self {
+                unsafe extern "C" fn call<
+                    T: $crate::FromHandle,
+                    F: Fn(&T $(, $kind)*) -> $ret + Copy,
+                >($handle: $object $(, $arg: $kind)*) -> $ret {
+                    // SAFETY: C passes a handle to functions of its own tables alone, and this table
+                    // is for handles of `T`.
+                    let object = unsafe { T::from_handle($handle.cast()) };
+                    // SAFETY: the slot was filled with such a closure.
+                    let function: F = unsafe { $crate::table::closure() };
+                    function(object $(, $arg)*)
+                }
+                self.ops.$slot = Some(call::<T, F>);
+                self
+            })*
+        }
+    )+};
+}
+
+/// Handles, each with its size: tables behind a fid, then other members with their values in a handle
+/// that refuses.
+macro_rules! c_handles {
+    ($($(#[$meta:meta])* $name:ident = $size:literal {
+        $($table:ident: $ops:ident,)* $(; $($member:ident: $kind:ty = $value:expr,)+)?
+    })+) => {$(
+        $crate::c_structs! {
+            $(#[$meta])*
+            $name = $size {
+                fid: $crate::Fid,
+                $($table: *const $ops,)*
+                $($($member: $kind,)+)?
+            }
+        }
+
+        impl $crate::Handle for $name {
+            fn refusing<const ERRNO: std::ffi::c_int>(fid: $crate::Fid) -> Self {
+                Self {
+                    fid,
+                    $($table: const { &$ops::refusing::<ERRNO>() },)*
+                    $($($member: $value,)+)?
+                }
+            }
+        }
+    )+};
+}
+
+pub(crate) use {c_handles, c_tables};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FidCntr, OpsCntr};
+
+    #[repr(C)]
+    struct Counter {
+        handle: FidCntr,
+        value: u64,
+    }
+
+    // SAFETY: the handle is the first member.
+    unsafe impl FromHandle for Counter {
+        unsafe fn from_handle<'a>(handle: *const Fid) -> &'a Self {
+            // SAFETY: passed on from the caller.
+            unsafe { &*handle.cast() }
+        }
+    }
+
+    static TABLE: Table<OpsCntr, Counter> = Table::<OpsCntr, Counter>::empty()
+        .read(|cntr| cntr.value)
+        .wait(|cntr, threshold, timeout| i32::from(cntr.value >= threshold) + timeout);
+
+    fn counter(handle: fn(Fid) -> FidCntr) -> Counter {
+        let fid = Fid {
+            fclass: 0,
+            context: std::ptr::null_mut(),
+            ops: std::ptr::null(),
+        };
+        Counter {
+            handle: handle(fid),
+            value: 7,
+        }
+    }
+
+    #[test]
+    fn a_closure_in_a_slot_gets_the_object_and_the_arguments() {
+        let mut cntr = counter(|fid| FidCntr {
+            fid,
+            ops: &TABLE.ops,
+        });
+        let at = &raw mut cntr;
+        let (read, wait) = (TABLE.ops.read.unwrap(), TABLE.ops.wait.unwrap());
+        // SAFETY: the handle of a counter.
+        assert_eq!(unsafe { read(at.cast()) }, 7);
+        // SAFETY: as above.
+        let waited = [7, 8].map(|threshold| unsafe { wait(at.cast(), threshold, 20) });
+        assert_eq!(waited, [21, 20]);
+    }
+
+    #[test]
+    fn slots_that_are_not_filled_and_tables_of_closed_handles_refuse() {
+        let mut cntr = counter(FidCntr::refusing::<{ libc::EBADF }>);
+        let at = &raw mut cntr;
+        // SAFETY: such handles point to a table.
+        let closed = unsafe { &*cntr.handle.ops };
+        for (ops, errno) in [(&TABLE.ops, libc::ENOSYS), (closed, libc::EBADF)] {
+            // SAFETY: the handle of a counter.
+            assert_eq!(unsafe { ops.add.unwrap()(at.cast(), 1) }, -errno);
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { closed.read.unwrap()(at.cast()) }, 0);
+    }
+}

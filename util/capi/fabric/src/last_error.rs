@@ -1,0 +1,111 @@
+//! The error that a queue has handed out last: its data and its sentence stay until the next one.
+
+#![expect(unsafe_code, reason = "places of C")]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use selvedge::Result;
+
+use crate::given::{member, room};
+
+/// The last error of a queue.
+#[derive(Debug, Default)]
+pub(crate) struct LastError(Mutex<Last>);
+
+#[derive(Debug, Default)]
+struct Last {
+    number: c_int,
+    detail: CString,
+    data: Vec<u8>,
+}
+
+/// The members `err_data` and `err_data_size` of an entry.
+pub(crate) type Data = (*mut c_void, usize);
+
+impl LastError {
+    /// Remembers an error, and answers with the members of its entry that say where its data is: in
+    /// the program's `room`, or where it stays until the next error.
+    ///
+    /// # Errors
+    /// As [`room`].
+    ///
+    /// # Safety
+    /// The first of `room` is NULL or names as many bytes as the second says.
+    pub(crate) unsafe fn note(
+        &self,
+        number: c_int,
+        detail: &str,
+        data: Vec<u8>,
+        (at, len): Data,
+    ) -> Result<Data> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let detail = CString::new(detail.replace('\0', " ")).unwrap_or_default();
+        *last = Last {
+            number,
+            detail,
+            data,
+        };
+        if len > 0 && !at.is_null() {
+            let fits = last.data.len().min(len);
+            // SAFETY: passed on from the caller.
+            let room = unsafe { room(at.cast::<u8>(), fits) }?;
+            room.write_copy_of_slice(&last.data[..fits]);
+            return Ok((at, fits));
+        }
+        Ok(match last.data.as_mut_slice() {
+            [] => (ptr::null_mut(), 0),
+            data => (data.as_mut_ptr().cast(), data.len()),
+        })
+    }
+
+    /// The provider's sentence for the last error of this number, else the number's text; copied where
+    /// there is room.
+    ///
+    /// # Safety
+    /// `buf` is NULL or names `len` bytes.
+    pub(crate) unsafe fn text(&self, number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = match last.number == number && !last.detail.is_empty() {
+            true => last.detail.as_ptr(),
+            false => crate::export::strerror(number),
+        };
+        if !buf.is_null() && len > 0 {
+            // SAFETY: both kinds of text end with a zero.
+            let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+            let fits = bytes.len().min(len - 1);
+            // SAFETY: passed on from the caller.
+            if let Ok(room) = unsafe { room(buf.cast::<u8>(), fits + 1) } {
+                room[..fits].write_copy_of_slice(&bytes[..fits]);
+                room[fits].write(0);
+                return buf;
+            }
+        }
+        text
+    }
+}
+
+/// Where the program wants the data of an error, if its version of the entry goes beyond `size_at`,
+/// the place of `err_data_size`, before which is `err_data`.
+///
+/// # Safety
+/// `entry` names as much of an entry as is `known`.
+pub(crate) unsafe fn data_room<E>(entry: *const E, size_at: usize, known: usize) -> Data {
+    if known <= size_at {
+        return (ptr::null_mut(), 0);
+    }
+    // SAFETY: passed on from the caller: these are set, whatever else is.
+    let at = unsafe { member(entry, size_at - size_of::<*mut c_void>()) };
+    // SAFETY: as above.
+    (at, unsafe { member(entry, size_at) })
+}
+
+/// Writes an entry as far as the program's version of it goes.
+///
+/// # Safety
+/// `to` has room for as much as is `known`.
+pub(crate) unsafe fn write<E>(entry: &E, to: *mut E, known: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe { ptr::copy_nonoverlapping(ptr::from_ref(entry).cast::<u8>(), to.cast(), known) };
+}
