@@ -5,9 +5,14 @@
     reason = "a page that is not there fails the test"
 )]
 
+mod circles;
 mod first_program;
+mod first_sentences;
+mod folders;
 mod imports;
+mod packages;
 mod peers_bytes;
+mod references;
 mod sources;
 mod test_names;
 mod unsafe_code;
