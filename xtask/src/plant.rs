@@ -158,7 +158,7 @@ const PLANTS: &[Plant] = plants! {
         "reads in segments are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
             fails "each_region_counts_what_is_done_to_it_by_every_way";
     }
-    "providers/shm/src/smr/keys.rs": "selvedge-shm" "--test=rma" {
+    "providers/shm/src/smr/memory/keys.rs": "selvedge-shm" "--test=rma" {
         "what was looked up stays good": "self.generations[place] += 2;" => "self.generations[place] += 0;"
             fails "what_was_used_directly_is_counted_once_it_has_a_counter";
     }

@@ -8,7 +8,7 @@ use crate::{sources, table};
 const LINT: &str = "unsafe_code";
 /// The files that make addresses of memory that a peer maps too.
 const INTO_SHARED_MEMORY: [&str; 2] = [
-    "providers/shm/src/smr/bytes.rs",
+    "providers/shm/src/smr/memory/bytes.rs",
     "providers/shm/src/smr/sync.rs",
 ];
 /// Where the atomics of shared memory come from: the system's, or the model checker's.
