@@ -9,6 +9,7 @@ mod nightly;
 mod plant;
 mod size;
 mod test;
+mod unsafe_list;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -74,6 +75,7 @@ fn run() -> anyhow::Result<String> {
         "test" => test::test(&arguments),
         "plant" => plant::plant(only.as_deref(), sample),
         "size" => size::size(),
+        "unsafe" => unsafe_list::write(),
         other => bail!("{other:?} is no task\n\n{USAGE}"),
     }
 }
@@ -89,6 +91,7 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask miri [--short]
        cargo xtask tsan [--short]
        cargo xtask size
+       cargo xtask unsafe
 
 Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page; or
 libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and page.
@@ -122,4 +125,6 @@ they need of the nightly toolchain.
 
 size counts lines of code, without blank lines and comments, of the parts of the workspace, tests
 apart, beside the budget and the ceiling of each part. It fails when a part has outgrown its ceiling.
+
+unsafe writes docs/UNSAFE.md: the files with unsafe code, and the reasons that they give.
 ";
