@@ -1,3 +1,5 @@
+//! Tests of discovery, over providers whose answers a test chooses.
+
 use crate::info::{EpType, Offer};
 use crate::param::Spec;
 use crate::{Address, Caps};

@@ -1,3 +1,5 @@
+//! Tests of memory that threads access at the same time.
+
 use std::mem::MaybeUninit;
 use std::sync::Barrier;
 use std::thread;

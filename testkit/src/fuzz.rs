@@ -13,6 +13,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
 
+use fastrand::Rng;
+
 /// The variable that holds the number of inputs.
 pub const INPUTS: &str = "SELVEDGE_FUZZ_INPUTS";
 /// The variable that holds the number that the mutations begin with.
@@ -37,7 +39,7 @@ pub fn fuzz<A: Hash>(target: &str, corpus: &str, mut parse: impl FnMut(&[u8]) ->
         })
     };
     let count: u64 = number(INPUTS, SHORT);
-    let mut random = Random(number(SEED, 1));
+    let mut random = Rng::with_seed(number(SEED, 1));
     let mut kept: Vec<Vec<u8>> = corpus.lines().map(from_hex).collect();
     assert!(!kept.is_empty(), "the corpus of {target} is empty");
     let mut answers = HashSet::new();
@@ -69,33 +71,33 @@ pub fn fuzz<A: Hash>(target: &str, corpus: &str, mut parse: impl FnMut(&[u8]) ->
 }
 
 /// Makes an input of one or two that are kept.
-fn mutate(kept: &[Vec<u8>], input: &mut Vec<u8>, random: &mut Random) {
+fn mutate(kept: &[Vec<u8>], input: &mut Vec<u8>, random: &mut Rng) {
     input.clear();
-    input.extend(&kept[random.below(kept.len())]);
-    for _ in 0..=random.below(4) {
-        let at = random.below(input.len() + 1);
-        match random.below(8) {
+    input.extend(&kept[random.usize(..kept.len())]);
+    for _ in 0..=random.usize(..4) {
+        let at = random.usize(..input.len() + 1);
+        match random.usize(..8) {
             0 => input.truncate(at),
             1 => {
-                let other = &kept[random.below(kept.len())];
+                let other = &kept[random.usize(..kept.len())];
                 input.truncate(at);
                 input.extend(&other[at.min(other.len())..]);
             }
-            2 => input.insert(at, random.next() as u8),
+            2 => input.insert(at, random.u8(..)),
             3 => {
-                let copied = at..(at + 1 + random.below(24)).min(input.len());
+                let copied = at..(at + 1 + random.usize(..24)).min(input.len());
                 let copied = input[copied.start.min(copied.end)..copied.end].to_vec();
                 input.splice(at..at, copied);
             }
-            4 => drop(input.drain(at..(at + 1 + random.below(8)).min(input.len()).max(at))),
+            4 => drop(input.drain(at..(at + 1 + random.usize(..8)).min(input.len()).max(at))),
             5 => {
                 let value =
-                    NUMBERS[random.below(NUMBERS.len())].wrapping_add(random.below(5) as u64);
-                let bytes = match random.below(2) {
+                    NUMBERS[random.usize(..NUMBERS.len())].wrapping_add(random.usize(..5) as u64);
+                let bytes = match random.usize(..2) {
                     0 => value.to_le_bytes(),
                     _ => value.to_be_bytes(),
                 };
-                let len = 1 << random.below(4);
+                let len = 1 << random.usize(..4);
                 let from = if value.to_be_bytes() == bytes {
                     8 - len
                 } else {
@@ -104,9 +106,9 @@ fn mutate(kept: &[Vec<u8>], input: &mut Vec<u8>, random: &mut Random) {
                 let room = input.len().saturating_sub(at).min(len);
                 input[at..at + room].copy_from_slice(&bytes[from..from + room]);
             }
-            6 if at < input.len() => input[at] = random.next() as u8,
-            _ if at < input.len() => input[at] ^= 1 << random.below(8),
-            _ => input.push(random.next() as u8),
+            6 if at < input.len() => input[at] = random.u8(..),
+            _ if at < input.len() => input[at] ^= 1 << random.usize(..8),
+            _ => input.push(random.u8(..)),
         }
     }
     input.truncate(LONGEST);
@@ -124,23 +126,6 @@ const NUMBERS: [u64; 9] = [
     1 << 63,
     u64::MAX - 2,
 ];
-
-/// A generator of random numbers: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-}
 
 fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -8,6 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
+use crate::environment::host;
+
 /// Calls at random of each kind of program.
 const CALLS: &str = "400000";
 
@@ -18,7 +20,7 @@ const CALLS: &str = "400000";
 pub(crate) fn asan() -> anyhow::Result<String> {
     let status = Command::new(env!("CARGO"))
         .args(["test", "--package", "selvedge-fabric-c", "--test=programs"])
-        .args(["--target", &crate::host()?, "--", "misuse::", "own::"])
+        .args(["--target", &host()?, "--", "misuse::", "own::"])
         .env("CARGO_TARGET_DIR", "target/asan")
         .env("RUSTC_BOOTSTRAP", "1")
         // The library finds the runtime in the program that loads it.

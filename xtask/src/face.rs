@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::install::{build, put, workspace};
+use crate::environment::workspace;
+use crate::install::{build, put};
 
 /// A library, and what comes with it.
 #[derive(Debug)]

@@ -9,6 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
+use crate::environment::workspace;
+
 /// What is asked for.
 #[derive(Debug)]
 pub(crate) struct Install {
@@ -78,12 +80,6 @@ impl Install {
         }
         text
     }
-}
-
-/// The checkout.
-pub(crate) fn workspace() -> &'static Path {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own)
 }
 
 /// Builds what is installed; where it is.

@@ -1,6 +1,7 @@
 //! What is done with the workspace beside building it: `cargo xtask install --prefix DIR`.
 
 mod asan;
+mod environment;
 mod face;
 mod fuzz;
 mod install;
@@ -8,9 +9,10 @@ mod nightly;
 mod plant;
 mod size;
 mod test;
+mod unsafe_list;
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use lexopt::prelude::{Long, Short, Value, ValueExt};
@@ -34,7 +36,7 @@ fn run() -> anyhow::Result<String> {
     let mut parser = lexopt::Parser::from_env();
     let mut arguments = Vec::new();
     let (mut task, mut prefix, mut built, mut headers, mut only) = (None, None, None, None, None);
-    let mut is_short = false;
+    let (mut is_short, mut sample) = (false, None);
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(USAGE.to_owned()),
@@ -42,6 +44,7 @@ fn run() -> anyhow::Result<String> {
             Long("built") => built = Some(PathBuf::from(parser.value()?)),
             Long("headers") => headers = Some(PathBuf::from(parser.value()?)),
             Long("only") => only = Some(parser.value()?.string()?),
+            Long("sample") => sample = Some(parser.value()?.parse()?),
             Long("short") => is_short = true,
             Value(name) if task.is_none() => {
                 task = Some(name.string()?);
@@ -70,18 +73,11 @@ fn run() -> anyhow::Result<String> {
         "miri" => nightly::miri(is_short),
         "tsan" => nightly::tsan(is_short),
         "test" => test::test(&arguments),
-        "plant" => plant::plant(only.as_deref()),
+        "plant" => plant::plant(only.as_deref(), sample),
         "size" => size::size(),
+        "unsafe" => unsafe_list::write(),
         other => bail!("{other:?} is no task\n\n{USAGE}"),
     }
-}
-
-/// The machine that programs are built for, as rustc names it.
-fn host() -> anyhow::Result<String> {
-    let output = Command::new("rustc").arg("-vV").output().context("rustc")?;
-    let answer = String::from_utf8(output.stdout)?;
-    let host = answer.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc -vV names no host")?.to_owned())
 }
 
 const USAGE: &str = "\
@@ -89,12 +85,13 @@ Usage: cargo xtask install --prefix DIR [--headers DIR] [--built DIR]
        cargo xtask install-bmi --prefix DIR [--built DIR]
        cargo xtask install-cheetah --prefix DIR [--built DIR]
        cargo xtask test [--long] [ARGUMENTS]
-       cargo xtask plant [--only WORDS]
+       cargo xtask plant [--only WORDS] [--sample N]
        cargo xtask asan
        cargo xtask fuzz
        cargo xtask miri [--short]
        cargo xtask tsan [--short]
        cargo xtask size
+       cargo xtask unsafe
 
 Installs libfabric.so.1 with its names, libfabric.pc, the tools and their page; or
 libbmi.so, or libcheetah.so with cheetahrun, with headers, pkg-config file and page.
@@ -113,6 +110,7 @@ plant has the tests of parts that are no provider's fail, each by a defect in a 
 the last commit (target/planted).
 
       --only WORDS   those that are described with these words
+      --sample N     N of them, which the last commit chooses, of one target of tests
 
 asan runs programs in C, and calls at random, on a libfabric.so.1 that is built with the
 address sanitizer (target/asan).
@@ -126,5 +124,7 @@ they need of the nightly toolchain.
       --short        a part of the tests, in a minute or two
 
 size counts lines of code, without blank lines and comments, of the parts of the workspace, tests
-apart, beside what each part is planned to have.
+apart, beside the budget and the ceiling of each part. It fails when a part has outgrown its ceiling.
+
+unsafe writes docs/UNSAFE.md: the files with unsafe code, and the reasons that they give.
 ";

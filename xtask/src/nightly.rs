@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::environment::host;
+
 /// Tests of a package that run under a tool.
 struct Part {
     package: &'static str,
@@ -146,7 +148,7 @@ pub(crate) fn tsan(is_short: bool) -> anyhow::Result<String> {
     for part in chosen(TSAN, is_short) {
         let mut command = cargo();
         command
-            .args(["test", "-Zbuild-std", "--target", &super::host()?])
+            .args(["test", "-Zbuild-std", "--target", &host()?])
             .env("CARGO_TARGET_DIR", "target/tsan")
             .env("RUSTFLAGS", "-Zsanitizer=thread --cfg tsan")
             .env("TSAN_OPTIONS", "halt_on_error=1");

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::install::workspace;
+use crate::environment::workspace;
 
 /// A defect.
 struct Plant {
@@ -158,7 +158,7 @@ const PLANTS: &[Plant] = plants! {
         "reads in segments are not counted": "self.domain.keys.count_read(&self.places);" => "let _ = (&self.domain, &self.places);"
             fails "each_region_counts_what_is_done_to_it_by_every_way";
     }
-    "providers/shm/src/smr/keys.rs": "selvedge-shm" "--test=rma" {
+    "providers/shm/src/smr/memory/keys.rs": "selvedge-shm" "--test=rma" {
         "what was looked up stays good": "self.generations[place] += 2;" => "self.generations[place] += 0;"
             fails "what_was_used_directly_is_counted_once_it_has_a_counter";
     }
@@ -344,13 +344,17 @@ const PLANTS: &[Plant] = plants! {
     }
 };
 
-/// Plants those whose words contain `only`, or all of them, and says which tests noticed.
+/// Plants those whose words contain `only`, or all of them, or of these a `sample` of so many, and
+/// says which tests noticed.
 ///
 /// # Errors
 /// When a defect cannot be planted, or is not noticed; when none is described with these words.
-pub(crate) fn plant(only: Option<&str>) -> anyhow::Result<String> {
+pub(crate) fn plant(only: Option<&str>, sample: Option<usize>) -> anyhow::Result<String> {
     let is_wanted = |plant: &&Plant| only.is_none_or(|only| plant.what.contains(only));
-    let wanted: Vec<_> = PLANTS.iter().filter(is_wanted).collect();
+    let mut wanted: Vec<_> = PLANTS.iter().filter(is_wanted).collect();
+    if let Some(count) = sample {
+        wanted = chosen(&wanted, count, &head(workspace())?);
+    }
     let words = only.unwrap_or_default();
     ensure!(
         !wanted.is_empty(),
@@ -373,6 +377,19 @@ pub(crate) fn plant(only: Option<&str>) -> anyhow::Result<String> {
     }
     ensure!(missed == 0, "{missed} defects were not noticed");
     Ok("every defect was noticed\n".to_owned())
+}
+
+/// At most `count` defects, which a commit chooses, so that the next commit chooses others. They have
+/// one target of tests, which is built once.
+fn chosen(plants: &[&'static Plant], count: usize, commit: &str) -> Vec<&'static Plant> {
+    let digits = commit.get(..8).unwrap_or_default();
+    let number = usize::from_str_radix(digits, 16).unwrap_or_default();
+    let first = number % plants.len().max(1);
+    let (before, from) = plants.split_at(first);
+    let in_turn = from.iter().chain(before).copied();
+    let target = |plant: &Plant| (plant.package, plant.target);
+    let of_one_target = in_turn.filter(|plant| target(plant) == target(plants[first]));
+    of_one_target.take(count).collect()
 }
 
 /// The last commit, beside the workspace.
@@ -474,8 +491,26 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_chooses_defects_of_one_target_and_every_defect_has_its_commit() {
+        let all: Vec<_> = PLANTS.iter().collect();
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..all.len() {
+            let chosen = chosen(&all, 3, &format!("{number:08x}"));
+            assert!((1..=3).contains(&chosen.len()));
+            let target = |plant: &Plant| (plant.package, plant.target);
+            assert!(
+                chosen
+                    .iter()
+                    .all(|plant| target(plant) == target(chosen[0]))
+            );
+            seen.extend(chosen.iter().map(|plant| plant.what));
+        }
+        assert_eq!(seen.len(), all.len());
+    }
+
+    #[test]
     fn words_that_describe_no_defect_are_said_to() {
-        let error = plant(Some("a defect that nobody has thought of")).unwrap_err();
+        let error = plant(Some("a defect that nobody has thought of"), None).unwrap_err();
         assert!(
             error.to_string().contains("nobody has thought of"),
             "{error}"

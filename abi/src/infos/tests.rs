@@ -1,3 +1,5 @@
+//! Tests of `struct fi_info`: what goes to C and back is the same, and all of it is freed.
+
 #![expect(unsafe_code, reason = "structures of C")]
 
 use std::ptr;

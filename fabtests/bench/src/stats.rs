@@ -1,5 +1,7 @@
 //! Medians, quantiles and spread of repeated measurements.
 
+use fastrand::Rng;
+
 /// The value below which a share `q` of the sorted `values` lies, interpolated between neighbours;
 /// NaN for none.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
@@ -26,14 +28,14 @@ pub fn spread(values: &[f64]) -> f64 {
 /// Between which values the median of what was measured lies with 95 % confidence: quantiles of the
 /// medians of resamples (bootstrap). NaN for none.
 pub fn confidence(values: &[f64]) -> [f64; 2] {
-    let mut draw = Draw(SEED);
-    middle(|| median(&draw.resample(values)))
+    let mut random = Rng::with_seed(SEED);
+    middle(|| median(&resample(&mut random, values)))
 }
 
 /// The same of the quotient of two medians.
 pub fn ratio_confidence(above: &[f64], below: &[f64]) -> [f64; 2] {
-    let mut draw = Draw(SEED);
-    middle(|| median(&draw.resample(above)) / median(&draw.resample(below)))
+    let mut random = Rng::with_seed(SEED);
+    middle(|| median(&resample(&mut random, above)) / median(&resample(&mut random, below)))
 }
 
 /// The geometric mean of quotients; NaN for none.
@@ -49,27 +51,13 @@ fn middle(mut draw: impl FnMut() -> f64) -> [f64; 2] {
     [quantile(&drawn, 0.025), quantile(&drawn, 0.975)]
 }
 
-/// Always the same numbers: a report says the same whenever it is read.
-struct Draw(u64);
-
-impl Draw {
-    fn resample(&mut self, values: &[f64]) -> Vec<f64> {
-        values
-            .iter()
-            .map(|_| values[self.below(values.len())])
-            .collect()
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let random = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(random) * end as u128) >> 64) as usize
-    }
+/// One value of `values` for each of them, at random.
+fn resample(random: &mut Rng, values: &[f64]) -> Vec<f64> {
+    let draws = values.iter().map(|_| values[random.usize(..values.len())]);
+    draws.collect()
 }
 
+/// A constant: a report says the same whenever it is read.
 const SEED: u64 = 0x5e1d_ede5;
 /// Enough for two digits of the ends.
 const RESAMPLES: usize = 2000;

@@ -1,3 +1,5 @@
+//! Tests of `fi_info`: what is printed of offers, refusals and parameters.
+
 use std::sync::Arc;
 
 use selvedge::info::{EpType, Mismatch, Nic, Offer, Protocol};

@@ -1,13 +1,19 @@
-//! docs/ARCHITECTURE.md is true to the sources where that can be checked.
+//! The rules of docs/ARCHITECTURE.md and docs/DEPENDENCIES.md hold for the sources.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a page that is not there fails the test"
 )]
 
+mod circles;
 mod first_program;
+mod first_sentences;
+mod folders;
 mod imports;
+mod message_path;
+mod packages;
 mod peers_bytes;
+mod references;
 mod sources;
 mod test_names;
 mod unsafe_code;
@@ -24,7 +30,7 @@ fn root() -> PathBuf {
 
 /// The rows of the table under `heading`, each with the code words of its first two cells.
 fn table(heading: &str) -> Vec<[BTreeSet<String>; 2]> {
-    let page = fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/DEPENDENCIES.md")).unwrap();
     let section = page.split_once(&format!("\n{heading}\n"));
     let (_, section) = section.unwrap_or_else(|| panic!("no section {heading}"));
     let section = section.split("\n## ").next().unwrap();

@@ -58,8 +58,8 @@ const SHARED: &str = "providers/shm/src";
 /// Files of it that may assert, and how often: of offsets and lengths that were checked where they
 /// came in, and that this process alone has kept since.
 const ASSERTING: [(&str, usize); 3] = [
-    ("providers/shm/src/smr/bytes.rs", 3),
-    ("providers/shm/src/smr/region.rs", 1),
+    ("providers/shm/src/smr/memory/bytes.rs", 3),
+    ("providers/shm/src/smr/memory/mapping.rs", 1),
     ("providers/shm/src/smr/sync.rs", 8),
 ];
 

@@ -3,33 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use crate::packages::packages;
 use crate::root;
 
-/// Where packages keep what they ship; tests and examples have other folders.
-const SOURCES: [&str; 18] = [
-    "src",
-    "abi/src",
-    "providers/src",
-    "providers/kit/src",
-    "providers/shm/src",
-    "providers/tcp/src",
-    "providers/udp/src",
-    "providers/ofi/src",
-    "providers/lnx/src",
-    "providers/hook/src",
-    "util/bmi/src",
-    "util/capi/bmi/src",
-    "fabtests/src",
-    "fabtests/bench/src",
-    "util/cheetah/src",
-    "util/capi/cheetah/src",
-    "util/capi/fabric/src",
-    "xtask/src",
-];
-
-/// Every file that is shipped: its path from the root, and its text.
+/// Every file that a package ships: its path from the root, and its text. Tests and examples have
+/// other folders.
 pub(crate) fn shipped() -> Vec<(String, String)> {
-    SOURCES.into_iter().flat_map(under).collect()
+    let packages = packages().into_iter();
+    packages
+        .flat_map(|package| under(&package.sources))
+        .collect()
 }
 
 /// The files below a folder.

@@ -1,35 +1,18 @@
-//! Where unsafe code is, and what reaches into shared memory.
+//! What reaches into shared memory. The files with unsafe code are listed by `cargo xtask unsafe`.
 
 use std::collections::BTreeSet;
 
-use crate::{sources, table};
+use crate::sources;
 
-/// The name of the lint that the workspace denies; a file that needs it has to say so.
-const LINT: &str = "unsafe_code";
 /// The files that make addresses of memory that a peer maps too.
 const INTO_SHARED_MEMORY: [&str; 2] = [
-    "providers/shm/src/smr/bytes.rs",
+    "providers/shm/src/smr/memory/bytes.rs",
     "providers/shm/src/smr/sync.rs",
 ];
 /// Where the atomics of shared memory come from: the system's, or the model checker's.
 const SHIM: &str = "providers/shm/src/smr/sync.rs";
 /// Stands in for shared memory under the model checker, and is compiled for nothing else.
 const MODEL: &str = "providers/shm/src/smr/model.rs";
-
-#[test]
-fn unsafe_code_is_where_the_table_says_and_nowhere_else() {
-    let listed: BTreeSet<_> = table("## Where unsafe code lives")
-        .into_iter()
-        .flat_map(|[files, _]| files)
-        .collect();
-    let found: BTreeSet<_> = sources::shipped()
-        .into_iter()
-        .filter(|(_, text)| text.contains(LINT))
-        .map(|(path, _)| path)
-        .collect();
-    let wrong: Vec<_> = found.symmetric_difference(&listed).collect();
-    assert!(wrong.is_empty(), "in one and not the other: {wrong:#?}");
-}
 
 /// Words that are atomics and bytes that are copied is all that two processes share: the types that
 /// would be locks, pointers or functions have no business in the modules that lay it out.

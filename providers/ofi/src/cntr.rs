@@ -1,4 +1,4 @@
-//! Counters.
+//! Counters: the library's counter behind the contract's trait.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(

@@ -1,4 +1,4 @@
-//! Domains.
+//! Domains: the library's domain, and what is opened from it.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(

@@ -1,4 +1,4 @@
-//! Fabrics.
+//! Fabrics: the library's fabric, opened once however often it is asked for.
 
 #![expect(unsafe_code, reason = "calls of another library")]
 #![expect(

@@ -11,7 +11,7 @@
 //! have atomics, and answers that say why something was refused.
 //!
 //! What the provider promises is in docs/PROVIDERS.md, every byte on the wire in docs/WIRE.md, and
-//! the way of a message through these files in docs/ARCHITECTURE.md.
+//! how the parts work together in docs/DECISIONS.md.
 //!
 //! # Examples
 //!

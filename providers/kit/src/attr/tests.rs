@@ -1,3 +1,5 @@
+//! Tests of the attributes: what fits an offer, and which attribute refuses.
+
 use selvedge::info::{EpType, MemTagFormat, Protocol, Version};
 use selvedge::param::Params;
 use selvedge::{Hints, MrMode, MsgOrder, OpFlags, av};

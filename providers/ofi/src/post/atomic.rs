@@ -1,4 +1,4 @@
-//! Atomics.
+//! Atomics: each post is one call of the library's table of atomics.
 
 #![expect(unsafe_code, reason = "the raw layer, by calls of another library")]
 #![expect(

@@ -14,7 +14,7 @@
 //! The owner alone writes; the peer maps the region read-only. Lines that change are 128 bytes
 //! apart from each other, because processors fetch lines in pairs.
 
-use crate::smr::cmd_queue::SLOT_WORDS;
+use super::queues::cmd_queue::SLOT_WORDS;
 
 /// Begins every region: "selvedge" in ASCII.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"selvedge");
@@ -56,6 +56,8 @@ pub(crate) const HEADER_SIZE: usize = 512;
 pub(crate) const PEER_ADDR: usize = 320;
 /// Where the peer's name begins, written once and ended by a zero.
 pub(crate) const PEER_NAME: usize = PEER_ADDR + 8;
+/// The index of an endpoint that a map does not have.
+pub const UNSPEC: u64 = u64::MAX;
 /// Bytes of a name, without the terminating zero.
 pub const NAME_MAX: usize = 88;
 /// Bytes of one command slot.

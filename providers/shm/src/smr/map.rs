@@ -8,34 +8,12 @@
 //! protocol: [`Map::map_to_region`] asks its caller.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::os::fd::OwnedFd;
 
 use selvedge::{Errno, Error};
 
-use super::layout::NAME_MAX;
-use super::{PeerRegion, Region, Sizes};
-
-/// The index of an endpoint that a map does not have.
-pub const UNSPEC: u64 = u64::MAX;
-
-/// A peer's name, and the index by which the peer knows us (`smr_addr`).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Addr {
-    /// The peer's name.
-    pub name: String,
-    /// Our index in the peer's map; `None` (UNSPEC) while the peer has none for us, or has not told.
-    pub index: Option<u64>,
-}
-
-impl fmt::Display for Addr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.index {
-            Some(index) => write!(f, "{} {index}", self.name),
-            None => write!(f, "{} UNSPEC", self.name),
-        }
-    }
-}
+use super::layout::{NAME_MAX, Sizes};
+use super::region::{Addr, PeerRegion, Region};
 
 /// Peers by index and by name.
 ///
@@ -215,7 +193,7 @@ fn unknown(id: u64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smr::Attr;
+    use crate::smr::{Attr, UNSPEC};
 
     const SIZES: Sizes = Sizes {
         cmd_count: 2,

@@ -68,24 +68,21 @@
 //! # Ok::<(), selvedge::Error>(())
 //! ```
 
-pub mod attention;
-pub mod bounce;
-pub mod bytes;
-pub mod cmd_queue;
-pub mod doorbell;
-pub mod inject_pool;
-pub mod keys;
 pub mod layout;
 mod map;
+mod memory;
 #[cfg(loom)]
 pub mod model;
-pub mod parking;
-pub(crate) mod prefetch;
+mod queues;
 mod region;
-pub mod resp_queue;
-pub mod special;
 pub(crate) mod sync;
+mod wakeup;
 
-pub use layout::Sizes;
-pub use map::{Addr, Map, UNSPEC};
-pub use region::{Attr, Mapping, Memory, PeerRegion, Region, Writers};
+pub use layout::{Sizes, UNSPEC};
+pub use map::Map;
+pub use memory::mapping::{Mapping, Memory, Writers};
+pub(crate) use memory::prefetch;
+pub use memory::{bytes, keys, special};
+pub use queues::{bounce, cmd_queue, inject_pool, resp_queue};
+pub use region::{Addr, Attr, PeerRegion, Region};
+pub use wakeup::{attention, doorbell, parking};

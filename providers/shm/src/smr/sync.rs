@@ -181,8 +181,8 @@ mod words {
     use std::sync::Arc;
 
     use super::AtomicU64;
-    use crate::smr::prefetch;
-    use crate::smr::region::Mapping;
+    use crate::smr::memory::mapping::Mapping;
+    use crate::smr::memory::prefetch;
 
     /// A row of 64-bit words in a mapping.
     #[derive(Clone)]
@@ -281,7 +281,7 @@ mod words {
     use std::sync::Arc;
 
     use super::AtomicU64;
-    use crate::smr::region::Mapping;
+    use crate::smr::memory::mapping::Mapping;
 
     /// A row of 64-bit words that the model checker watches.
     #[derive(Clone, Debug)]

@@ -24,15 +24,11 @@ const REDUCTIONS: [Op; 10] = [
 ];
 
 /// Numbers without a pattern.
-struct Random(u64);
+struct Random(fastrand::Rng);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        self.0 >> 33
+        self.0.u64(..)
     }
 
     /// Elements for which the operation has one result in whatever order: any bits of integers, and
@@ -85,7 +81,7 @@ impl Job {
             groups: crew.join(&order),
             crew,
             ranks: order,
-            random: Random(ranks as u64),
+            random: Random(fastrand::Rng::with_seed(ranks as u64)),
             number: 0,
             begun: Vec::new(),
         }

@@ -457,7 +457,7 @@ fn a_stopped_peer_holds_things_up_and_loses_nothing() {
 }
 
 /// Random numbers, by a seed that is printed.
-pub(crate) struct Random(u64);
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
     pub(crate) fn seeded() -> Self {
@@ -469,18 +469,15 @@ impl Random {
             now.unwrap().as_micros() as u64
         });
         println!("FAULTS_SEED={seed}");
-        Self(seed | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     pub(crate) fn word(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        (self.word() >> 16) % end
+        self.0.u64(..end)
     }
 }
 

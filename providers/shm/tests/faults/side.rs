@@ -552,14 +552,7 @@ const STUCK: Duration = Duration::from_secs(100);
 
 /// The bytes of a message: no two messages have the same.
 pub(crate) fn content(number: u64, len: usize) -> Vec<u8> {
-    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
+    let mut bytes = vec![0; len];
+    fastrand::Rng::with_seed(number).fill(&mut bytes);
     bytes
 }

@@ -17,22 +17,18 @@ use crate::side::{ANY, Kind, Side, content, info};
 
 /// Pauses of lengths that look random and are the same in each run, from nothing to longer than
 /// anybody looks before falling asleep.
-pub(crate) struct Pauses(u64);
+pub(crate) struct Pauses(fastrand::Rng);
 
 impl Pauses {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     pub(crate) fn pause(&mut self) {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        let turns = match self.0 >> 60 {
+        let turns = match self.0.u8(..16) {
             0..6 => 0,
-            6..15 => self.0 >> 32 & 0x7ff,
-            _ => self.0 >> 32 & 0x7fff,
+            6..15 => self.0.u32(..0x800),
+            _ => self.0.u32(..0x8000),
         };
         for _ in 0..turns {
             std::hint::spin_loop();

@@ -328,19 +328,20 @@ pub(crate) fn told(data: u64, len: usize) -> Entry {
     }
 }
 
-/// Numbers that look random and are the same in each run (Steele's splitmix64).
-pub(crate) struct Random(pub(crate) u64);
+/// Random numbers that are the same in each run.
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
+        self.0.u64(..)
     }
 
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        self.0.usize(..limit)
     }
 
     pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {

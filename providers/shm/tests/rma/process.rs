@@ -134,7 +134,7 @@ fn another_process_is_read_and_written() {
     for way in WAYS {
         let (_target, side, to) = meet(way);
         for len in [8, 40, 4096, 100_000, LEN] {
-            let bytes = Random(len as u64).bytes(len);
+            let bytes = Random::new(len as u64).bytes(len);
             let place = [RmaIov {
                 addr: 0,
                 len,

@@ -40,7 +40,7 @@ fn cut(random: &mut Random, len: usize) -> Vec<usize> {
 fn random_reads_and_writes_do_what_a_byte_array_does() {
     for way in WAYS.into_iter().chain(["auto"]) {
         let pair = Pair::new(way, LEN);
-        let (mut random, mut model) = (Random(77), vec![0; LEN]);
+        let (mut random, mut model) = (Random::new(77), vec![0; LEN]);
         for round in 0..600 {
             let (places, len) = places(&mut random, &pair);
             let sizes = cut(&mut random, len);

@@ -178,7 +178,7 @@ fn reads_never_see_what_was_put_where_a_region_was() {
         let (stop, reads, domain) = (Arc::clone(&over), Arc::clone(&begun), &pair.b.domain);
         let domain = Arc::clone(domain);
         let owner = std::thread::spawn(move || {
-            let (memory, mut random) = (memory, Random(1));
+            let (memory, mut random) = (memory, Random::new(1));
             for round in 0_u64.. {
                 memory.put(0, &vec![1; 200_000]);
                 let mut attr = selvedge::mr::Attr::default();

@@ -45,7 +45,7 @@ fn accepted_duties_of_registration_are_given_back_as_far_as_they_are_needed() {
 fn writes_and_reads_of_every_size_arrive() {
     for way in WAYS {
         let pair = Pair::new(way, 3_000_000);
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         for len in SIZES {
             let bytes = random.bytes(len);
             let at = random.below(100) as u64;
@@ -65,7 +65,7 @@ fn writes_and_reads_of_every_size_arrive() {
 fn several_pieces_go_to_several_places() {
     for way in WAYS {
         let pair = Pair::new(way, 1_000_000);
-        let mut random = Random(2);
+        let mut random = Random::new(2);
         for len in [24, 4000, 400_000] {
             let (bytes, third) = (random.bytes(len), len / 3);
             let (one, rest) = bytes.split_at(third);
@@ -93,7 +93,7 @@ fn several_pieces_go_to_several_places() {
 fn data_reaches_the_target_behind_the_bytes() {
     for way in WAYS {
         let pair = Pair::new(way, 3_000_000);
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         for len in SIZES {
             let bytes = random.bytes(len);
             let (pieces, place) = ([&bytes[..]], [pair.place(0, len)]);
@@ -232,7 +232,7 @@ fn an_endpoint_reads_and_writes_its_own_memory() {
         let memory = Memory::new(100_000);
         let _region = side.reg(&memory, BOTH, KEY);
         for len in [8, 4000, 100_000] {
-            let bytes = Random(len as u64).bytes(len);
+            let bytes = Random::new(len as u64).bytes(len);
             let (pieces, place) = (
                 [&bytes[..]],
                 [RmaIov {
@@ -279,7 +279,7 @@ fn a_delivered_write_is_there_when_it_completes() {
     for way in WAYS {
         let pair = Pair::new(way, 100_000);
         for len in [8, 1000, 100_000] {
-            let bytes = Random(len as u64).bytes(len);
+            let bytes = Random::new(len as u64).bytes(len);
             let (pieces, place) = ([&bytes[..]], [pair.place(0, len)]);
             let write =
                 Write::new(&pieces, &place).flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
@@ -313,7 +313,7 @@ fn an_injected_write_may_be_overwritten_at_once() {
 #[test]
 fn writes_up_to_the_inject_size_are_in_order() {
     let pair = Pair::new("auto", 4096);
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     let mut last = None;
     let mut inject = |bytes: &[u8], data| {
         until(|| {

@@ -26,7 +26,7 @@ fn the_whole_address_space_may_be_registered() {
         let _region = unsafe { pair.b.domain.reg(&[all], &attr) }.unwrap();
         for len in [8, 4000, 100_000] {
             let memory = Memory::new(len);
-            let bytes = Random(len as u64).bytes(len);
+            let bytes = Random::new(len as u64).bytes(len);
             let place = [RmaIov {
                 addr: memory.addr(),
                 len,

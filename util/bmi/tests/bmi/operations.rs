@@ -145,13 +145,10 @@ fn ids_that_are_none_are_errors_and_harm_nothing() {
         let used = pending(pair.server.recv(9, 1));
         pair.client.end(pair.client.send(b"x", 1));
         pair.until("the receive", || pair.server.test(used));
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = fastrand::Rng::with_seed(1);
         let mut ids = vec![OpId(0), OpId(-1), OpId(i64::MIN), OpId(i64::MAX), used];
         for _ in 0..10_000 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            ids.push(OpId(random as i64));
+            ids.push(OpId(random.i64(..)));
         }
         for id in ids {
             let tested = pair

@@ -1,4 +1,4 @@
-//! Addresses.
+//! Addresses: the functions that look peers up and name them.
 
 #![expect(unsafe_code, reason = "the C interface")]
 

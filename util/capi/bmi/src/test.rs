@@ -1,4 +1,4 @@
-//! Testing.
+//! Testing: the functions that ask which operations are complete.
 
 #![expect(unsafe_code, reason = "the C interface")]
 

@@ -1,3 +1,5 @@
+//! Tests of completion queues in C, over a queue whose entries a test chooses.
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use selvedge::wait::Object as Kind;

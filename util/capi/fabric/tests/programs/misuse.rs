@@ -66,19 +66,16 @@ impl Library {
     }
 }
 
-/// Numbers from a seed (xorshift64*).
-struct Dice(u64);
+/// Numbers from a seed.
+struct Dice(fastrand::Rng);
 
 impl Dice {
     fn roll(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     fn below(&mut self, end: usize) -> usize {
-        (self.roll() % end as u64) as usize
+        self.0.usize(..end)
     }
 
     /// A size that nobody should believe, or a small one.
@@ -366,7 +363,7 @@ fn calls_at_random_end_with_an_answer() {
     let library = Library::load();
     let seed = from_environment("FABRIC_MISUSE_SEED", 42);
     let rounds = from_environment("FABRIC_MISUSE_CALLS", part(12_000, 60_000)) / ROUND as u64;
-    let mut dice = Dice(seed.max(1));
+    let mut dice = Dice(fastrand::Rng::with_seed(seed));
     let mut first = ptr::null_mut();
     let name = CString::new("shm").unwrap();
     // SAFETY: the hints are the library's, with a name of the C library's; all of it is given back.

@@ -35,8 +35,8 @@ use std::os::fd::OwnedFd;
 
 use selvedge::{Errno, Error};
 
-use super::region::{Memory, Writers, map_foreign};
-use super::sync::{Ordering, Words, order};
+use super::mapping::{Memory, Writers, map_foreign};
+use crate::smr::sync::{Ordering, Words, order};
 
 /// Rows of the first chunk; each has twice as many as the one before.
 pub const FIRST_ROWS: usize = 64;

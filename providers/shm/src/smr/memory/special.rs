@@ -29,9 +29,8 @@ use nix::unistd::ftruncate;
 use selvedge::{Errno, Error};
 use selvedge_kit::seal::seal;
 
-use super::Writers;
 use super::bytes::Bytes;
-use super::region::{Mapping, failed, map_foreign};
+use super::mapping::{Mapping, Writers, failed, map_foreign};
 
 /// Bytes of a page, and of a huge one.
 const PAGE: usize = 4096;

@@ -25,8 +25,8 @@ use std::os::fd::OwnedFd;
 
 use selvedge::Error;
 
-use super::region::{Memory, Writers, map_foreign};
-use super::sync::{Ordering, Words, order};
+use crate::smr::memory::mapping::{Memory, Writers, map_foreign};
+use crate::smr::sync::{Ordering, Words, order};
 
 /// Bits of a doorbell. Peers beyond this number share bits.
 pub const BITS: usize = SIZE * 8;

@@ -14,9 +14,9 @@ pub use selvedge::shared::{PIECE, Stores};
 use selvedge::shared::{SharedBytes, copy_by};
 use selvedge_kit::atomic::{Args, Kernel, Single};
 
+use super::mapping::Mapping;
 use super::prefetch;
-use super::region::Mapping;
-use super::sync::Ordering;
+use crate::smr::sync::Ordering;
 
 /// A stretch of a mapping that holds payload.
 #[derive(Clone, Debug)]

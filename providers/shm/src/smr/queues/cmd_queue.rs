@@ -8,7 +8,7 @@
 //!
 //! The queue checks nothing that a slot says: that is the reader's business.
 
-use super::sync::{AtomicU64, LINE_WORDS, Lines, Ordering, Words, order};
+use crate::smr::sync::{AtomicU64, LINE_WORDS, Lines, Ordering, Words, order};
 
 /// How many slots ahead a sender asks for the cache line. In a stream, the lines of several slots
 /// are then on their way from the consumer at once, instead of one after the other.
@@ -257,7 +257,7 @@ fn stamp(position: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smr::region::{Memory, Writers};
+    use crate::smr::{Memory, Writers};
 
     const COUNT: u64 = 4;
 

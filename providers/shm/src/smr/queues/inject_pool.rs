@@ -5,7 +5,7 @@
 //! and merely checks what the command says; and giving a command slot back gives back its payload
 //! with it. The producer remembers per slot how far the pool was used.
 
-use super::bytes::Bytes;
+use crate::smr::memory::bytes::Bytes;
 
 /// Granularity of the pool, in bytes.
 const LINE: u64 = 64;
@@ -150,7 +150,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::smr::region::{Memory, Writers};
+    use crate::smr::{Memory, Writers};
 
     const SIZE: usize = 1024;
 

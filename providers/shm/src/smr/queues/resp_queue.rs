@@ -4,7 +4,7 @@
 //! There is no flow control: a producer of commands never has more of them outstanding than its
 //! peer has room for answers.
 
-use super::sync::{Ordering, Words, order};
+use crate::smr::sync::{Ordering, Words, order};
 
 /// An answer to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl RespReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smr::region::{Memory, Writers};
+    use crate::smr::{Memory, Writers};
 
     const COUNT: u32 = 4;
 

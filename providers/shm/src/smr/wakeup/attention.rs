@@ -35,9 +35,9 @@
 //! ```
 
 use super::doorbell::Bell;
-use super::layout::word;
-use super::region::{PeerRegion, Region};
-use super::sync::{Ordering, Words, order};
+use crate::smr::layout::word;
+use crate::smr::region::{PeerRegion, Region};
+use crate::smr::sync::{Ordering, Words, order};
 
 /// The word of an owner that does not poll the queue.
 const QUIET: u64 = 0;
@@ -117,6 +117,13 @@ impl PeerRegion {
         }
     }
 
+    /// The word that says whether the peer sleeps, apart from the region.
+    pub fn sleeper(&self) -> Sleeper {
+        Sleeper {
+            header: self.header().clone(),
+        }
+    }
+
     /// Whether the peer's process takes part in [`last_look`].
     pub fn is_fenced(&self) -> bool {
         self.header().at(word::FENCED).load(Ordering::Relaxed) != 0
@@ -137,10 +144,6 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    pub(super) fn new(header: Words) -> Self {
-        Self { header }
-    }
-
     /// Whether the owner may have to be woken, which [`Caller::night`] knows. To be asked after a
     /// commit.
     #[inline(always)]

@@ -31,9 +31,9 @@ use std::os::fd::OwnedFd;
 
 use selvedge::Error;
 
-use super::bytes::Bytes;
-use super::region::{Memory, Writers, map_foreign};
-use super::sync::{Ordering, Words, order};
+use crate::smr::memory::bytes::Bytes;
+use crate::smr::memory::mapping::{Memory, Writers, map_foreign};
+use crate::smr::sync::{Ordering, Words, order};
 
 /// How bounce memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

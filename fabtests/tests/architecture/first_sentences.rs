@@ -1,0 +1,29 @@
+//! Every source file begins with a sentence that says what it is.
+
+use crate::sources;
+
+#[test]
+fn every_file_begins_with_a_sentence_that_says_what_it_is() {
+    let files = sources::shipped().into_iter();
+    let without = files.filter(|(_, text)| !begins_with_a_sentence(text));
+    let without: Vec<_> = without.map(|(path, _)| path).collect();
+    assert!(without.is_empty(), "no first sentence in {without:#?}");
+}
+
+/// Whether the first paragraph of a file's documentation has a sentence.
+fn begins_with_a_sentence(text: &str) -> bool {
+    let paragraph = text.lines().map_while(|line| line.strip_prefix("//! "));
+    let paragraph = paragraph.collect::<Vec<_>>().join(" ");
+    let words = paragraph.split_whitespace().count();
+    words > 1 && paragraph.contains(['.', ':'])
+}
+
+#[test]
+fn a_sentence_has_words_and_an_end() {
+    assert!(begins_with_a_sentence(
+        "//! Words of\n//! a file.\n\nuse std::fs;\n"
+    ));
+    assert!(!begins_with_a_sentence("//! Words of a file\n"));
+    assert!(!begins_with_a_sentence("//! Words.\n"));
+    assert!(!begins_with_a_sentence("use std::fs; // a file.\n"));
+}
