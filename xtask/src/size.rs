@@ -74,9 +74,8 @@ const PARTS: &[Part] = &[
         name: "C face, abi",
         folders: &["util/capi/fabric", "abi"],
         budget: Some(7_500),
-        ceiling: 9_000,
-        reason: "The structures and tables of libfabric's headers are written out, with the sizes \
-                 that they had in earlier versions.",
+        ceiling: 7_500,
+        reason: "",
     },
     Part {
         name: "everything else",
@@ -92,7 +91,7 @@ const ALL: Part = Part {
     name: "all",
     folders: &[],
     budget: Some(85_000),
-    ceiling: 114_500,
+    ceiling: 113_200,
     reason: "It is the sum of the parts.",
 };
 
