@@ -121,7 +121,8 @@ impl Hints {
     /// - [`Threading::Fid`] and [`Threading::Endpoint`]: no two threads use one object at the same
     ///   time.
     ///
-    /// [`Threading::Safe`] and [`Threading::Unspec`] promise nothing.
+    /// [`Threading::Safe`] and [`Threading::Unspec`] promise nothing. Endpoints of [`crate::owned`] are
+    /// such objects, too: one stands for the endpoint and the queue that it has opened.
     #[must_use]
     pub unsafe fn promise_threading(mut self, threading: Threading) -> Self {
         self.info.domain_attr.threading = threading;

@@ -1,6 +1,7 @@
 //! What operations give back: completions, refusals and failures.
 
 use std::fmt;
+use std::iter;
 
 use super::Buf;
 use super::endpoint::slots::Key;
@@ -12,11 +13,13 @@ use crate::{CompletionFlags, Context, Errno, FiAddr, cq};
 /// ([`Errno::Trunc`]) it is what fitted, and [`cq::ErrEntry::olen`] says what was lost.
 #[non_exhaustive]
 #[derive(Debug)]
+// In this order, so that a buffer is read with the loads that fit the stores that it was written with.
+#[repr(C)]
 pub struct Completion {
-    /// The word given to the operation.
-    pub context: Context,
     /// The buffer given to the operation.
     pub buf: Buf,
+    /// The word given to the operation.
+    pub context: Context,
     /// How it ended. The error is boxed, because errors are rare and completions are many.
     pub result: Result<Received, Box<cq::ErrEntry>>,
 }
@@ -70,48 +73,110 @@ impl Received {
 /// A list of completions with room for a fixed number, to be used again and again.
 #[derive(Debug)]
 pub struct Completions {
-    list: Vec<Completion>,
-    room: usize,
+    /// Those of the list, and vacant places.
+    places: Box<[Option<Completion>]>,
+    len: usize,
 }
 
 impl Completions {
     /// An empty list with room for `room` completions, at least one.
     pub fn with_capacity(room: usize) -> Self {
-        let room = room.max(1);
+        let vacant = iter::repeat_with(|| None);
         Self {
-            list: Vec::with_capacity(room),
-            room,
+            places: vacant.take(room.max(1)).collect(),
+            len: 0,
         }
     }
 
     /// Takes all of them out, the oldest first.
+    #[inline]
     pub fn drain(&mut self) -> impl Iterator<Item = Completion> + '_ {
-        self.list.drain(..)
+        Drain {
+            first: 0,
+            list: self,
+        }
     }
 
     /// How many there are.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.len
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.len == 0
     }
 
     /// How many fit in addition.
+    #[inline]
     pub(super) fn free(&self) -> usize {
-        self.room - self.list.len()
+        self.places.len() - self.len
     }
 
-    /// Adds one, with a message of so many bytes in its buffer.
+    /// Adds one, and gives the buffer in it another length if there is one; gives it back where there
+    /// is no room.
+    // Nothing here panics while the completion is a value on the stack, so it is written once, in its
+    // place.
+    #[inline(always)]
+    pub(super) fn push(
+        &mut self,
+        completion: Completion,
+        len: Option<usize>,
+    ) -> Result<(), Completion> {
+        let Some(place @ None) = self.places.get_mut(self.len) else {
+            return Err(completion);
+        };
+        let completion = place.insert(completion);
+        self.len += 1;
+        if let Some(len) = len {
+            let set = completion.buf.set_len(len);
+            set.expect("not above the capacity");
+        }
+        Ok(())
+    }
+}
+
+/// Takes completions out, the oldest first; those that are left in the end, too.
+struct Drain<'a> {
+    first: usize,
+    list: &'a mut Completions,
+}
+
+impl Drain<'_> {
+    #[cold]
+    #[inline(never)]
+    fn drop_rest(&mut self) {
+        self.by_ref().for_each(drop);
+    }
+}
+
+impl Iterator for Drain<'_> {
+    type Item = Completion;
+
     #[inline]
-    pub(super) fn push(&mut self, completion: Completion, len: usize) {
-        self.list.push(completion);
-        // In its place: a buffer that is moved right after a change waits for it.
-        let set = self.list.last_mut().map(|last| last.buf.set_len(len));
-        set.expect("one was pushed")
-            .expect("not above the capacity");
+    fn next(&mut self) -> Option<Completion> {
+        let is_left = self.first < self.list.len;
+        let place = self.list.places.get_mut(self.first).filter(|_| is_left)?;
+        self.first += 1;
+        place.take()
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.list.len - self.first;
+        (left, Some(left))
+    }
+}
+
+impl Drop for Drain<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.first < self.list.len {
+            self.drop_rest();
+        }
+        self.list.len = 0;
     }
 }
 

@@ -53,13 +53,26 @@ pub(super) struct FreeRing {
     /// The position behind the last one. Written by the thread that releases.
     tail: CachePadded<AtomicU64>,
     untouched: Untouched,
+    /// Whether threads that take are kept apart, too.
+    is_promised: bool,
 }
 
 impl FreeRing {
     /// A ring with the indices below `count`, which is not 0.
     pub(super) fn new(count: u32) -> Self {
+        Self::build(count, false)
+    }
+
+    /// The same for callers that keep each other apart whatever they call: where two do not, both may
+    /// have one index.
+    pub(super) fn promised(count: u32) -> Self {
+        Self::build(count, true)
+    }
+
+    fn build(count: u32, is_promised: bool) -> Self {
         let len = count.next_power_of_two();
         Self {
+            is_promised,
             ring: (0..len).map(|_| AtomicU32::new(0)).collect(),
             head: CachePadded::new(AtomicU64::new(0)),
             tail: CachePadded::new(AtomicU64::new(0)),
@@ -84,6 +97,11 @@ impl FreeRing {
         self.tail.store(tail + 1, Ordering::Release);
     }
 
+    /// How many indices there are.
+    pub(super) fn count(&self) -> usize {
+        self.untouched.count as usize
+    }
+
     /// How many indices were ever taken: those below this one.
     pub(super) fn touched(&self) -> u32 {
         self.untouched.first()
@@ -98,6 +116,10 @@ impl FreeRing {
         while head < self.tail.load(Ordering::Acquire) {
             // Nothing else is put there before this one is taken, and then the exchange fails.
             let index = self.at(head).load(Ordering::Relaxed);
+            if self.is_promised {
+                self.head.store(head + 1, Ordering::Relaxed);
+                return Some(index);
+            }
             let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
             match self
                 .head

@@ -128,6 +128,10 @@
 //! 5. Leaking an endpoint leaks its slots with it; leaking a future leaks nothing that the
 //!    endpoint does not free.
 //!
+//! Threads that share an endpoint take turns. Where the application has promised that no two use the
+//! objects of a domain or of a group at the same time ([`crate::Hints::promise_threading`]), that
+//! promise, which is `unsafe` to make, keeps them apart, here as in the provider.
+//!
 //! The provider's word is the promise of two `unsafe` traits. [`crate::Endpoint`]: after the
 //! completion and after the last handle is gone, it never touches the buffer again.
 //! [`crate::Domain`]: its queues say that an operation is done when it is, and a region that was

@@ -13,7 +13,7 @@ use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
-use super::endpoint::slots::{Key, Slots};
+use super::endpoint::slots::{Held, Key, Slots};
 use super::free_list::{FreeList, FreeRing};
 use super::sync::{Fault, plant};
 use super::turn::Turn;
@@ -69,7 +69,7 @@ fn values_come_back_once(fault: Fault, depth: u32) {
                     let context = contexts[value].load(Ordering::Acquire);
                     if context != 0 && !*is_done {
                         let key = Key::from(Context(context));
-                        assert_eq!(slots.remove(key), Some(value as u64));
+                        assert_eq!(slots.remove(key), Some(Held::Added(value as u64)));
                         assert_eq!(slots.remove(key), None);
                         *is_done = true;
                     }

@@ -11,9 +11,11 @@ use super::sync::{AtomicBool, Backoff, Cell, Mutex, Ordering};
 
 /// A lock for short critical sections: taking it costs one atomic read-modify-write, freeing it a
 /// store. Of the threads that find it taken, the first spins and yields, and has it next; the others
-/// sleep.
+/// sleep. Under a promise about threads taking it is a load and a store.
 #[derive(Debug)]
 pub(super) struct Turn<T> {
+    /// Whether its users promise that no two threads take it at once.
+    is_promised: bool,
     is_taken: AtomicBool,
     /// Whether a thread spins: threads that come later go behind it.
     is_wanted: AtomicBool,
@@ -28,7 +30,20 @@ unsafe impl<T: Send> Sync for Turn<T> {}
 impl<T> Turn<T> {
     /// A value that no thread uses.
     pub(super) fn new(value: T) -> Self {
+        Self::build(value, false)
+    }
+
+    /// The same for threads that keep each other apart.
+    ///
+    /// # Safety
+    /// No two threads call [`Self::take`] at once, and each call happens before the next one.
+    pub(super) unsafe fn promised(value: T) -> Self {
+        Self::build(value, true)
+    }
+
+    fn build(value: T, is_promised: bool) -> Self {
         Self {
+            is_promised,
             is_taken: AtomicBool::new(false),
             is_wanted: AtomicBool::new(false),
             next: Mutex::new(()),
@@ -37,17 +52,30 @@ impl<T> Turn<T> {
     }
 
     /// Calls `access` when no other thread uses the value. It must not come back here.
+    ///
+    /// # Panics
+    /// Under a promise about threads, when it comes back here, or the promise is seen to be broken.
     #[inline]
     pub(super) fn take<R>(&self, access: impl FnOnce(&mut T) -> R) -> R {
-        if self.is_wanted.load(Ordering::Relaxed) || !self.try_take() {
+        if self.is_promised {
+            self.take_promised();
+        } else if self.is_wanted.load(Ordering::Relaxed) || !self.try_take() {
             self.wait();
         }
         let _end = End(self);
         self.value.with_mut(|value| {
-            // SAFETY: this thread changed `is_taken` to true. It stays so until `_end` is dropped,
-            // after the call, so that no other thread has a reference meanwhile.
+            // SAFETY: this thread changed `is_taken` from false to true: alone, or under the promise of
+            // `promised`. It stays so until `_end` is dropped, after the call, so that nobody else has
+            // a reference meanwhile.
             access(unsafe { &mut *value })
         })
+    }
+
+    #[inline]
+    fn take_promised(&self) {
+        let is_taken = self.is_taken.load(Ordering::Relaxed);
+        assert!(!is_taken, "taken twice under a promise about threads");
+        self.is_taken.store(true, Ordering::Relaxed);
     }
 
     #[inline]
@@ -111,6 +139,15 @@ mod tests {
             turn.take(|value| *value),
             (THREADS * TURNS, THREADS * TURNS)
         );
+    }
+
+    #[test]
+    fn a_promise_is_checked() {
+        // SAFETY: one thread.
+        let turn = unsafe { Turn::promised(1) };
+        let twice = || turn.take(|_| turn.take(|value| *value));
+        assert!(catch_unwind(AssertUnwindSafe(twice)).is_err());
+        assert_eq!(turn.take(|value| *value), 1);
     }
 
     #[test]

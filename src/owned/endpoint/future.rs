@@ -13,7 +13,7 @@ use super::remote::Remote;
 use super::sleep::Dormitory;
 use super::slots::Key;
 use super::stage::Stage;
-use super::told::{After, Task, deliver};
+use super::told::{After, Aftermath, Task};
 use crate::atomic::{Family, Target};
 use crate::owned::{Buf, Refused};
 use crate::{
@@ -306,14 +306,9 @@ impl AsyncEndpoint {
     /// # Errors
     /// Those of [`crate::CompletionQueue::read`].
     pub fn progress(&self) -> Result<usize> {
-        let mut aftermath = [const { None }; BATCH];
-        let mut places = aftermath.iter_mut();
-        let count = self.port.read(BATCH, |finished| {
-            let (after, rest) = deliver(finished);
-            *places.next().expect("a read takes no more than a batch") = Some(after);
-            rest
-        });
-        aftermath.into_iter().flatten().for_each(After::run);
+        let mut aftermath = Aftermath::default();
+        let count = self.port.read(BATCH, &mut aftermath);
+        aftermath.run();
         self.backlog
             .flush(&self.port)
             .into_iter()

@@ -21,7 +21,7 @@ pub use remote::Remote;
 
 use std::sync::Arc;
 
-use self::port::Port;
+use self::port::{Deliver, Finished, Port};
 use self::post::{Operands, Post};
 use super::{Buf, Completion, Completions, Handle, Refused};
 use crate::atomic::{Family, Target};
@@ -398,15 +398,7 @@ impl Endpoint {
     /// # Errors
     /// Those of [`crate::CompletionQueue::read`]. The completions so far are in `done`.
     pub fn poll(&self, done: &mut Completions) -> Result<usize> {
-        self.port.read(done.free(), |finished| {
-            let completion = Completion {
-                context: finished.owner,
-                buf: finished.buf,
-                result: finished.outcome,
-            };
-            done.push(completion, finished.len);
-            None
-        })?;
+        self.port.read(done.free(), done)?;
         Ok(done.len())
     }
 
@@ -419,6 +411,7 @@ impl Endpoint {
         self.port.cancel(handle.0)
     }
 
+    #[inline(always)]
     fn post_with(
         &self,
         what: Post,
@@ -434,5 +427,24 @@ impl Endpoint {
     #[inline(always)]
     fn post(&self, what: Post, buf: Buf, context: Context) -> Result<Handle, Refused> {
         self.post_with(what, Operands::NONE, buf, context)
+    }
+}
+
+impl Deliver<Context> for Completions {
+    #[inline(always)]
+    fn deliver(&mut self, finished: Finished<Context>) -> Option<Finished<Context>> {
+        let len = finished.len;
+        let completion = Completion {
+            buf: finished.buf,
+            context: finished.owner,
+            result: finished.outcome,
+        };
+        let refused = self.push(completion, len).err()?;
+        Some(Finished {
+            owner: refused.context,
+            buf: refused.buf,
+            len,
+            outcome: refused.result,
+        })
     }
 }

@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use super::post::{Content, Memory, Operands, Post, Submit};
 use super::remote::Remote;
-use super::slots::{Changes, Key, Slots};
+use super::slots::{Changes, Held, Key, Slots};
 use crate::atomic::Target;
 use crate::handle::sole;
+use crate::info::Threading;
 use crate::owned::{Buf, Received, Refused};
 use crate::{
     Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
@@ -53,7 +54,7 @@ pub(super) struct Port<O> {
     /// Whether the domain uses registered memory alone ([`MrMode::LOCAL`]).
     is_registered_only: bool,
     /// Completions are read and handed out in one turn, so that they keep their order.
-    slots: Slots<State<O>, Batch>,
+    slots: Slots<Operation<O>, Kept<O>, Batch>,
 }
 
 impl<O> fmt::Debug for Port<O> {
@@ -67,17 +68,24 @@ impl<O> fmt::Debug for Port<O> {
 pub(super) struct Finished<O> {
     pub(super) owner: O,
     pub(super) buf: Buf,
-    /// The length of the message in the buffer.
-    pub(super) len: usize,
+    /// The length of the message in the buffer, if it is not the buffer's own.
+    pub(super) len: Option<usize>,
     pub(super) outcome: Outcome,
+}
+
+/// Takes operations that are done, in the turn of a thread: it must not wake, drop a buffer or call
+/// back.
+pub(super) trait Deliver<O> {
+    /// Takes one; what it gives back is kept until it is collected.
+    fn deliver(&mut self, finished: Finished<O>) -> Option<Finished<O>>;
 }
 
 /// How an operation ended. Boxed, because errors are rare and slots are many.
 pub(super) type Outcome = Result<Received, Box<cq::ErrEntry>>;
 
+/// What is kept of an operation after a completion.
 #[derive(Debug)]
-enum State<O> {
-    Posted(Operation<O>),
+enum Kept<O> {
     /// Messages have come into parts of the buffer, and more may.
     Parted(O, Arc<Buf>),
     /// A message was set aside under this slot's key, which waits to be collected.
@@ -89,21 +97,26 @@ enum State<O> {
 }
 
 #[derive(Debug)]
+// In this order, so that a buffer is moved out with the loads and stores that it was moved in with: it
+// waits for others.
+#[repr(C)]
 struct Operation<O> {
-    owner: O,
     buf: Buf,
+    owner: O,
     content: Content,
 }
 
 impl<O> Operation<O> {
+    /// The length of the message in the buffer after its last completion, if it is not the buffer's
+    /// own.
+    #[inline]
+    fn len(&self, entry: &cq::Entry) -> Option<usize> {
+        let len = self.content.len(entry.len);
+        (len != self.buf.len()).then_some(len)
+    }
+
     #[inline(always)]
-    fn finish(self, entry: &cq::Entry, outcome: Outcome) -> Finished<O> {
-        let len = match self.content {
-            Content::Same | Content::Claim => self.buf.len(),
-            Content::Message => entry.len.min(self.buf.capacity()),
-            Content::Bytes(len) => len,
-            Content::Messages => 0,
-        };
+    fn finish(self, len: Option<usize>, outcome: Outcome) -> Finished<O> {
         Finished {
             owner: self.owner,
             buf: self.buf,
@@ -113,11 +126,25 @@ impl<O> Operation<O> {
     }
 }
 
+impl<O> Kept<O> {
+    /// What an operation has brought that was over, and what is kept of it then.
+    fn collect(self) -> (Finished<O>, Option<Self>) {
+        match self {
+            Self::Finished(finished) => (finished, None),
+            Self::Found(finished) => (finished, Some(Self::Claimed)),
+            Self::Parted(..) => unreachable!("messages are collected from their mailbox"),
+            Self::Claimed => unreachable!("nobody awaits a claim"),
+        }
+    }
+}
+
 impl<O> Finished<O> {
     /// Gives the buffer the length of its message.
     pub(super) fn set_len(&mut self) {
-        let set = self.buf.set_len(self.len);
-        set.expect("not above the capacity");
+        if let Some(len) = self.len.take() {
+            let set = self.buf.set_len(len);
+            set.expect("not above the capacity");
+        }
     }
 }
 
@@ -166,12 +193,21 @@ impl<O: Clone> Port<O> {
         attr.wait_obj = wait_obj;
         let cq = domain.cq(&attr)?;
         let ep = open(Bindings::new(Arc::clone(&cq), av))?;
+        let slots = match info.threading_promise() {
+            // SAFETY: methods of the slots are called by those of the port, whose endpoint and queue
+            // were opened from `info` and are of one domain and of one group: no two threads use them
+            // at the same time.
+            Threading::Domain | Threading::Completion => unsafe {
+                Slots::promised(depth, Batch::new())
+            },
+            _ => Slots::new(depth, Batch::new()),
+        };
         Ok(Self {
             ep: sole(ep, "endpoint")?,
             cq,
             tx_flags: info.tx_attr.op_flags & TX_FLAGS,
             is_registered_only: domain.mr_mode().contains(MrMode::LOCAL),
-            slots: Slots::new(depth, Batch::new()),
+            slots,
         })
     }
 
@@ -193,11 +229,11 @@ impl<O: Clone> Port<O> {
             let errno = Errno::Again;
             return Err(Refused { errno, buf });
         };
-        let key = slot.put(State::Posted(Operation {
+        let key = slot.put(Operation {
             owner,
             buf,
             content,
-        }));
+        });
         // SAFETY: `memory` is the buffer's that was just moved into the slot named by `key`. It
         // leaves the slot in `withdraw`, after an error, with which nothing was kept; in
         // `finish`, after the completion with this key, of a multi-receive the last; or when
@@ -238,9 +274,9 @@ impl<O: Clone> Port<O> {
             content,
         };
         let mut operation = Some(operation);
-        self.slots.update(key, |state| match state {
-            State::Claimed => (operation.take().map(State::Posted), ()),
-            state => (Some(state), ()),
+        self.slots.update(key, |held| match held {
+            Held::Kept(Kept::Claimed) => (operation.take().map(Held::Added), ()),
+            held => (Some(held), ()),
         });
         if let Some(Operation { buf, .. }) = operation {
             let errno = Errno::NoMsg;
@@ -251,9 +287,8 @@ impl<O: Clone> Port<O> {
         let submit = unsafe { Submit::new(&*self.ep) };
         let posted = what.submit(Operands::NONE, &memory, key.into(), self.tx_flags, submit);
         posted.map_err(|errno| {
-            let failed = self
-                .slots
-                .update(key, |state| (Some(State::Claimed), state));
+            let claimed = Some(Held::Kept(Kept::Claimed));
+            let failed = self.slots.update(key, |held| (claimed, held));
             refused(errno, failed.expect("a failed post has no completion"))
         })
     }
@@ -264,29 +299,23 @@ impl<O: Clone> Port<O> {
     }
 
     /// Reads up to `limit` completions, at most [`BATCH`], and says how many there were. What
-    /// `deliver` gives back stays in its slot until it is collected. `deliver` runs in the
-    /// turn: it must not wake, drop a buffer or call back.
+    /// `deliver` gives back stays in its slot until it is collected.
     ///
     /// Accesses by peers to this side's memory have no slot and are passed over, and so are
     /// completions that no operation waits for.
     #[inline]
-    pub(super) fn read(
-        &self,
-        limit: usize,
-        mut deliver: impl FnMut(Finished<O>) -> Option<Finished<O>>,
-    ) -> Result<usize> {
-        self.slots.change(|changes, batch| {
-            self.read_batch(changes, batch, limit.min(BATCH), &mut deliver)
-        })
+    pub(super) fn read(&self, limit: usize, deliver: &mut impl Deliver<O>) -> Result<usize> {
+        self.slots
+            .change(|changes, batch| self.read_batch(changes, batch, limit.min(BATCH), deliver))
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_batch(
         &self,
-        changes: &mut Changes<'_, State<O>>,
+        changes: &mut Changes<'_, Operation<O>, Kept<O>>,
         Batch { entries, sources }: &mut Batch,
         limit: usize,
-        deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
+        deliver: &mut impl Deliver<O>,
     ) -> Result<usize> {
         match self
             .cq
@@ -294,9 +323,9 @@ impl<O: Clone> Port<O> {
         {
             Ok(0) | Err(Errno::Again) => Ok(0),
             Ok(count) => {
-                for (entry, &src) in entries[..count].iter().zip(&*sources) {
-                    let received = Received::new(entry, src);
-                    finish(changes, entry, Ok(received), deliver);
+                for (entry, &src) in entries.iter().zip(&*sources).take(count) {
+                    let outcome = || Ok(Received::new(entry, src));
+                    finish(changes, entry, outcome, deliver);
                 }
                 Ok(count)
             }
@@ -310,15 +339,18 @@ impl<O: Clone> Port<O> {
     /// Takes a finished operation out of its slot, or changes whom it will be told to and gives
     /// back who it was.
     pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished<O>, O> {
-        let collected = self.slots.update(key, |state| match state {
-            State::Finished(finished) => (None, Ok(finished)),
-            State::Found(finished) => (Some(State::Claimed), Ok(finished)),
-            State::Posted(mut op) => {
+        let collected = self.slots.update(key, |held| match held {
+            Held::Added(mut op) => {
                 let before = mem::replace(&mut op.owner, owner);
-                (Some(State::Posted(op)), Err(before))
+                (Some(Held::Added(op)), Err(before))
             }
-            State::Parted(before, buf) => (Some(State::Parted(owner, buf)), Err(before)),
-            State::Claimed => unreachable!("nobody awaits a claim"),
+            Held::Kept(Kept::Parted(before, buf)) => {
+                (Some(Held::Kept(Kept::Parted(owner, buf))), Err(before))
+            }
+            Held::Kept(kept) => {
+                let (finished, rest) = kept.collect();
+                (rest.map(Held::Kept), Ok(finished))
+            }
         });
         collected.expect("a slot is its owner's until it is collected")
     }
@@ -327,19 +359,20 @@ impl<O: Clone> Port<O> {
     /// and tells `owner` in the end. Gives a buffer of capacity 0 in its place, or the operation if
     /// it has finished.
     pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished<O>, Buf> {
-        let abandoned = self.slots.update(key, |state| match state {
-            State::Finished(finished) => (None, Ok(finished)),
-            State::Found(finished) => (Some(State::Claimed), Ok(finished)),
-            State::Posted(mut op) => {
+        let abandoned = self.slots.update(key, |held| match held {
+            Held::Added(mut op) => {
                 let stand_in = op.buf.stand_in();
                 op.owner = owner;
-                (Some(State::Posted(op)), Err(stand_in))
+                (Some(Held::Added(op)), Err(stand_in))
             }
-            State::Parted(_, buf) => {
+            Held::Kept(Kept::Parted(_, buf)) => {
                 let stand_in = buf.stand_in();
-                (Some(State::Parted(owner, buf)), Err(stand_in))
+                (Some(Held::Kept(Kept::Parted(owner, buf))), Err(stand_in))
             }
-            State::Claimed => unreachable!("nobody awaits a claim"),
+            Held::Kept(kept) => {
+                let (finished, rest) = kept.collect();
+                (rest.map(Held::Kept), Ok(finished))
+            }
         });
         abandoned.expect("a slot is its owner's until it is collected")
     }
@@ -348,10 +381,10 @@ impl<O: Clone> Port<O> {
     pub(super) fn owners(&self) -> Vec<O> {
         let mut owners = Vec::new();
         self.slots.change(|changes, _| {
-            changes.for_each(|state| match state {
-                State::Posted(op) => owners.push(op.owner.clone()),
-                State::Parted(owner, _) => owners.push(owner.clone()),
-                State::Found(_) | State::Claimed | State::Finished(_) => {}
+            changes.for_each(|held| match held {
+                Held::Added(op) => owners.push(op.owner.clone()),
+                Held::Kept(Kept::Parted(owner, _)) => owners.push(owner.clone()),
+                Held::Kept(_) => {}
             });
         });
         owners
@@ -395,8 +428,8 @@ impl<O: Clone> Port<O> {
     #[cold]
     fn read_err(
         &self,
-        changes: &mut Changes<'_, State<O>>,
-        deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
+        changes: &mut Changes<'_, Operation<O>, Kept<O>>,
+        deliver: &mut impl Deliver<O>,
     ) -> Result<usize> {
         let error = match self.cq.read_err() {
             Ok(error) => error,
@@ -404,7 +437,7 @@ impl<O: Clone> Port<O> {
             Err(errno) => return Err(errno),
         };
         let entry = error.entry;
-        finish(changes, &entry, Err(Box::new(error)), deliver);
+        finish(changes, &entry, || Err(Box::new(error)), deliver);
         Ok(1)
     }
 
@@ -417,67 +450,89 @@ impl<O: Clone> Port<O> {
 }
 
 /// Hands a completion to the operation that it belongs to.
-#[inline]
+#[inline(always)]
 fn finish<O: Clone>(
-    slots: &mut Changes<'_, State<O>>,
+    slots: &mut Changes<'_, Operation<O>, Kept<O>>,
     entry: &cq::Entry,
-    outcome: Outcome,
-    deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
+    outcome: impl FnOnce() -> Outcome,
+    deliver: &mut impl Deliver<O>,
 ) {
     if entry.flags.intersects(BY_PEERS) {
         return;
     }
-    let Some((state, slot)) = slots.take(Key::from(entry.context)) else {
-        return;
+    let key = Key::from(entry.context);
+    let added = slots.added(key);
+    let Some(added) = added.filter(|op| op.with(|op| op.content.is_final())) else {
+        return finish_step(slots, entry, outcome(), deliver);
     };
-    let rest = match state {
-        State::Posted(op) if matches!(op.content, Content::Messages) => {
-            part(op.owner, Arc::new(op.buf), entry, outcome, deliver)
-        }
-        State::Posted(op) if matches!(op.content, Content::Claim) && outcome.is_ok() => {
-            let found = deliver(op.finish(entry, outcome));
-            Some(found.map_or(State::Claimed, State::Found))
-        }
-        State::Posted(op) => deliver(op.finish(entry, outcome)).map(State::Finished),
-        State::Parted(owner, whole) => part(owner, whole, entry, outcome, deliver),
-        finished => Some(finished),
-    };
-    if let Some(rest) = rest {
-        slot.put_back(rest);
+    // Here and not below: a buffer that is looked into is not moved as a whole.
+    let len = added.with(|op| op.len(entry));
+    let (op, slot) = added.take();
+    if let Some(kept) = deliver.deliver(op.finish(len, outcome())) {
+        slot.keep(Kept::Finished(kept));
     }
 }
 
-/// Hands on one message of a multi-receive; what its slot holds from then on.
+/// Hands a completion to an operation that has several, or that leaves something behind.
 #[inline(never)]
+fn finish_step<O: Clone>(
+    slots: &mut Changes<'_, Operation<O>, Kept<O>>,
+    entry: &cq::Entry,
+    outcome: Outcome,
+    deliver: &mut impl Deliver<O>,
+) {
+    let Some((held, slot)) = slots.take(Key::from(entry.context)) else {
+        return;
+    };
+    let rest = match held {
+        Held::Added(op) if op.content == Content::MESSAGES => {
+            part(op.owner, Arc::new(op.buf), entry, outcome, deliver)
+        }
+        Held::Added(op) => {
+            let sets_aside = outcome.is_ok();
+            let kept = deliver.deliver(op.finish(None, outcome));
+            match (sets_aside, kept) {
+                (true, None) => Some(Kept::Claimed),
+                (true, Some(found)) => Some(Kept::Found(found)),
+                (false, kept) => kept.map(Kept::Finished),
+            }
+        }
+        Held::Kept(Kept::Parted(owner, whole)) => part(owner, whole, entry, outcome, deliver),
+        Held::Kept(kept) => Some(kept),
+    };
+    if let Some(rest) = rest {
+        slot.keep(rest);
+    }
+}
+
+/// Hands on one message of a multi-receive; what is kept of it from then on.
 fn part<O: Clone>(
     owner: O,
     whole: Arc<Buf>,
     entry: &cq::Entry,
     outcome: Outcome,
-    deliver: &mut impl FnMut(Finished<O>) -> Option<Finished<O>>,
-) -> Option<State<O>> {
+    deliver: &mut impl Deliver<O>,
+) -> Option<Kept<O>> {
     let is_last = entry.flags.contains(CompletionFlags::MULTI_RECV);
     let buf = Buf::part(&whole, entry.buf, entry.len);
-    let kept = deliver(Finished {
+    let kept = deliver.deliver(Finished {
         owner: owner.clone(),
-        len: buf.len(),
         buf,
+        len: None,
         outcome,
     });
     match kept {
-        Some(kept) if is_last => Some(State::Finished(kept)),
+        Some(kept) if is_last => Some(Kept::Finished(kept)),
         _ if is_last => None,
-        _ => Some(State::Parted(owner, whole)),
+        _ => Some(Kept::Parted(owner, whole)),
     }
 }
 
-fn refused<O>(errno: Errno, state: State<O>) -> Refused {
-    let buf = match state {
-        State::Posted(op) => op.buf,
-        State::Finished(finished) => finished.buf,
-        State::Parted(..) | State::Found(_) | State::Claimed => {
-            unreachable!("a refused post has no messages")
-        }
+fn refused<O>(errno: Errno, held: Held<Operation<O>, Kept<O>>) -> Refused {
+    let buf = match held {
+        Held::Added(op) => op.buf,
+        Held::Kept(Kept::Finished(finished)) => finished.buf,
+        Held::Kept(_) => unreachable!("a refused post has no messages"),
     };
     Refused { errno, buf }
 }

@@ -53,19 +53,51 @@ impl Operands<'_> {
     };
 }
 
-/// What is in a buffer when its operation is done.
+/// What is in a buffer when its operation is done: as many bytes as the completion says, within these
+/// bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
-    /// What was in it before.
-    Same,
-    /// A message, of the length that the completion says.
-    Message,
-    /// So many bytes.
-    Bytes(usize),
+pub(super) struct Content {
+    least: usize,
+    most: usize,
+}
+
+impl Content {
     /// Messages, in parts of it.
-    Messages,
+    pub(super) const MESSAGES: Self = Self {
+        least: usize::MAX,
+        most: 0,
+    };
     /// What was in it before; and a message is set aside if one was found.
-    Claim,
+    pub(super) const CLAIM: Self = Self {
+        least: usize::MAX,
+        most: 1,
+    };
+
+    /// So many bytes.
+    #[inline]
+    const fn bytes(len: usize) -> Self {
+        let (least, most) = (len, len);
+        Self { least, most }
+    }
+
+    /// A message of as many bytes as fit.
+    #[inline]
+    const fn message(capacity: usize) -> Self {
+        let (least, most) = (0, capacity);
+        Self { least, most }
+    }
+
+    /// Whether the buffer comes back with the next completion, and nothing else is left.
+    #[inline]
+    pub(super) const fn is_final(self) -> bool {
+        self.least <= self.most
+    }
+
+    /// How many bytes there are after a completion that says so many, where that is final.
+    #[inline]
+    pub(super) fn len(self, completed: usize) -> usize {
+        completed.min(self.most).max(self.least)
+    }
 }
 
 /// The memory of a buffer that is about to move into its slot.
@@ -147,18 +179,19 @@ impl Post {
     ///
     /// # Errors
     /// [`Errno::TooSmall`] when that does not fit.
+    #[inline(always)]
     pub(super) fn content(self, operand: &[u8], buf: &Buf) -> Result<Content> {
         let len = match self {
-            Self::Recv { flags, .. } => return Ok(received(flags)),
-            Self::Send { .. } | Self::Write { .. } | Self::Read { .. } => return Ok(Content::Same),
+            Self::Recv { flags, .. } => return Ok(received(flags, buf)),
+            Self::Send { .. } | Self::Write { .. } | Self::Read { .. } => buf.len(),
             Self::Atomic { family, target } => match (family, target.op) {
-                (Family::Base, _) => return Ok(Content::Same),
+                (Family::Base, _) => buf.len(),
                 (Family::Fetch, atomic::Op::AtomicRead) => buf.len(),
                 (Family::Fetch | Family::Compare, _) => operand.len(),
             },
         };
         match len <= buf.capacity() {
-            true => Ok(Content::Bytes(len)),
+            true => Ok(Content::bytes(len)),
             false => Err(Errno::TooSmall),
         }
     }
@@ -168,7 +201,7 @@ impl Post {
     ///
     /// # Errors
     /// Those of [`Op::post`]; [`Errno::Inval`] when the bytes of an atomic are no whole elements.
-    #[inline]
+    #[inline(always)]
     pub(super) fn submit(
         self,
         operands: Operands<'_>,
@@ -302,15 +335,16 @@ impl Post {
 const CLAIMS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM);
 
 /// What the buffer of a receive with these flags will hold.
-fn received(flags: OpFlags) -> Content {
+#[inline]
+fn received(flags: OpFlags, buf: &Buf) -> Content {
     if flags.contains(OpFlags::MULTI_RECV) {
-        Content::Messages
+        Content::MESSAGES
     } else if flags == CLAIMS {
-        Content::Claim
+        Content::CLAIM
     } else if flags.intersects(OpFlags::PEEK | OpFlags::DISCARD) {
-        Content::Same
+        Content::bytes(buf.len())
     } else {
-        Content::Message
+        Content::message(buf.capacity())
     }
 }
 

@@ -7,6 +7,7 @@
 )]
 
 use std::fmt;
+use std::iter;
 use std::mem::{ManuallyDrop, MaybeUninit};
 
 use crate::Context;
@@ -35,46 +36,62 @@ impl From<Context> for Key {
 }
 
 /// Up to `depth` values of type `T`. Memory for them is set aside at once and touched at first use;
-/// adding and removing never allocates.
+/// adding and removing never allocates. A `K` may be kept under the key of a value that was taken out.
 ///
 /// The thread that changes values has the `W` meanwhile, too.
-pub(in crate::owned) struct Slots<T, W = ()> {
-    table: Table<T>,
+pub(in crate::owned) struct Slots<T, K = (), W = ()> {
+    table: Table<T, K>,
     work: Turn<W>,
 }
 
-struct Table<T> {
+/// What there is under a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::owned) enum Held<T, K = ()> {
+    /// A value, as it was added.
+    Added(T),
+    /// What was kept in its stead.
+    Kept(K),
+}
+
+struct Table<T, K> {
     places: Box<[Place<T>]>,
+    /// By index. Apart, so that a value that is added and taken out is all that is touched.
+    kept: Box<[Cell<MaybeUninit<K>>]>,
     free: FreeRing,
 }
 
 /// A place for a value. A free place is accessed by the thread that holds its index, a taken one by
-/// the thread that has the turn.
+/// the thread that has the turn; the same holds for what is kept under that index.
 struct Place<T> {
-    /// The generation of the last occupant, doubled, and 1 more while that is there. The last one's,
-    /// so that zeros are a free place.
+    /// The generation of the last occupant, times four, and 1 more while its value is there, 2 while
+    /// something is kept. The last one's, so that zeros are a free place.
     word: AtomicU64,
     value: Cell<MaybeUninit<T>>,
 }
 
-// SAFETY: a value goes from thread to thread, which `T: Send` allows; the free list and the turn keep
-// any two of them from accessing it at once.
-unsafe impl<T: Send> Sync for Table<T> {}
+// SAFETY: values go from thread to thread, which `T: Send` and `K: Send` allow; the free list and the
+// turn keep any two of them from accessing one at once.
+unsafe impl<T: Send, K: Send> Sync for Table<T, K> {}
 
 impl Key {
     /// The word of the place while the value is there.
-    const fn taken(self) -> u64 {
+    const fn added(self) -> u64 {
         self.free() | 1
     }
 
-    /// The word of the place when the value is gone.
+    /// The word of the place while something is kept.
+    const fn kept(self) -> u64 {
+        self.free() | 2
+    }
+
+    /// The word of the place when neither is there.
     const fn free(self) -> u64 {
-        (self.generation as u64) << 1
+        (self.generation as u64) << 2
     }
 
     /// The key of the last occupant of a place with this word.
     const fn last(index: u32, word: u64) -> Self {
-        let generation = (word >> 1) as u32;
+        let generation = (word >> 2) as u32;
         Self { index, generation }
     }
 
@@ -87,16 +104,25 @@ impl Key {
     }
 }
 
-impl<T, W> Slots<T, W> {
+impl<T, K, W> Slots<T, K, W> {
     /// An empty table for `depth` values, at least one.
     pub(in crate::owned) fn new(depth: u32, work: W) -> Self {
-        let table = Table {
-            places: empty(depth as usize),
-            free: FreeRing::new(depth),
-        };
         Self {
-            table,
+            table: Table::with(FreeRing::new(depth)),
             work: Turn::new(work),
+        }
+    }
+
+    /// The same for threads that keep each other apart: no method costs an atomic read-modify-write.
+    ///
+    /// # Safety
+    /// No two threads call methods at once, and each call happens before the next one. A [`Vacancy`]
+    /// counts as a call until it has a value.
+    pub(super) unsafe fn promised(depth: u32, work: W) -> Self {
+        Self {
+            table: Table::with(FreeRing::promised(depth)),
+            // SAFETY: passed on from the caller: every turn is taken by a method.
+            work: unsafe { Turn::promised(work) },
         }
     }
 
@@ -112,21 +138,21 @@ impl<T, W> Slots<T, W> {
 
     /// Calls `change` when no other thread changes values. It must not come back here.
     #[inline]
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Changes<'_, T>, &mut W) -> R) -> R {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Changes<'_, T, K>, &mut W) -> R) -> R {
         let table = &self.table;
         self.work.take(|work| change(&mut Changes { table }, work))
     }
 
-    /// Takes a value out; `None` for a key whose value is gone.
-    pub(in crate::owned) fn remove(&self, key: Key) -> Option<T> {
-        self.update(key, |value| (None, value))
+    /// Takes out what there is under a key; `None` when it is gone.
+    pub(in crate::owned) fn remove(&self, key: Key) -> Option<Held<T, K>> {
+        self.update(key, |held| (None, held))
     }
 
     /// As [`Changes::update`].
     pub(in crate::owned) fn update<R>(
         &self,
         key: Key,
-        change: impl FnOnce(T) -> (Option<T>, R),
+        change: impl FnOnce(Held<T, K>) -> (Option<Held<T, K>>, R),
     ) -> Option<R> {
         self.change(|changes, _| changes.update(key, change))
     }
@@ -148,106 +174,199 @@ impl<T> Vacancy<'_, T> {
             unsafe { to.write(MaybeUninit::new(value)) }
         });
         // Pairs with the acquire of `Changes::find`.
-        place.word.store(key.taken(), Ordering::Release);
+        place.word.store(key.added(), Ordering::Release);
         key
     }
 }
 
-/// The place of a value that was taken out. Dropping it frees the place.
-pub(super) struct Taken<'a, T> {
-    place: Vacancy<'a, T>,
-    free: &'a FreeRing,
+/// The place of what was taken out. Dropping it frees the place.
+pub(super) struct Taken<'a, T, K> {
+    table: &'a Table<T, K>,
+    place: &'a Place<T>,
+    key: Key,
 }
 
-impl<T> Taken<'_, T> {
-    /// Has the place hold a value under the same key.
+impl<T, K> Taken<'_, T, K> {
+    /// Has the place hold something under the same key.
     #[inline]
-    pub(super) fn put_back(self, value: T) {
+    pub(super) fn put_back(self, held: Held<T, K>) {
+        match held {
+            Held::Added(value) => {
+                let Self { place, key, .. } = *ManuallyDrop::new(self);
+                Vacancy { place, key }.put(value);
+            }
+            Held::Kept(value) => self.keep(value),
+        }
+    }
+
+    /// Keeps something under the same key.
+    #[inline]
+    pub(super) fn keep(self, value: K) {
         let this = ManuallyDrop::new(self);
-        let Vacancy { place, key } = this.place;
-        Vacancy { place, key }.put(value);
+        this.table.kept(this.key).with_mut(|to| {
+            // SAFETY: nothing is there, and this thread has the turn.
+            unsafe { to.write(MaybeUninit::new(value)) }
+        });
+        // Pairs with the acquire of `Changes::find`.
+        this.place.word.store(this.key.kept(), Ordering::Release);
     }
 }
 
-impl<T> Drop for Taken<'_, T> {
+impl<T, K> Drop for Taken<'_, T, K> {
     #[inline]
     fn drop(&mut self) {
-        self.free.release(self.place.key.index);
+        self.table.free.release(self.key.index);
     }
 }
 
-/// The values of a [`Slots`], for the thread that has the turn.
-pub(super) struct Changes<'a, T> {
-    table: &'a Table<T>,
+/// A value that is there, for the thread that has the turn.
+pub(super) struct Added<'c, 'a, T, K> {
+    changes: &'c mut Changes<'a, T, K>,
+    place: &'a Place<T>,
+    key: Key,
 }
 
-impl<T> Changes<'_, T> {
-    /// Takes a value out for now, and its place; `None` for a key whose value is gone.
+impl<'a, T, K> Added<'_, 'a, T, K> {
+    /// Calls `look` with the value.
     #[inline]
-    pub(super) fn take(&mut self, key: Key) -> Option<(T, Taken<'_, T>)> {
-        let place = self.find(key)?;
-        place.word.store(key.free(), Ordering::Relaxed);
+    pub(super) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        self.place.value.with_mut(|value| {
+            // SAFETY: the value is there, and this thread has the turn.
+            look(unsafe { &*value.cast::<T>() })
+        })
+    }
+
+    /// Takes it out for now, and its place.
+    // No option: one that had its niche in the value would have it moved in parts.
+    #[inline]
+    pub(super) fn take(self) -> (T, Taken<'a, T, K>) {
+        let Self {
+            changes,
+            place,
+            key,
+        } = self;
         let value = place.value.with_mut(|from| {
-            // SAFETY: the value was there until now, and this thread has the turn.
+            // SAFETY: as above; from here on the word says that it is not there.
             unsafe { from.cast::<T>().read() }
         });
-        let free = &self.table.free;
-        let place = Vacancy { place, key };
-        Some((value, Taken { place, free }))
+        (value, changes.taken(place, key))
+    }
+}
+
+/// What a [`Slots`] holds, for the thread that has the turn.
+pub(super) struct Changes<'a, T, K> {
+    table: &'a Table<T, K>,
+}
+
+impl<'a, T, K> Changes<'a, T, K> {
+    /// A value that is there.
+    #[inline]
+    pub(super) fn added(&mut self, key: Key) -> Option<Added<'_, 'a, T, K>> {
+        let place = self.find(key, key.added())?;
+        let changes = self;
+        Some(Added {
+            changes,
+            place,
+            key,
+        })
     }
 
-    /// Passes a value through `change`, which gives back what the place holds from then on, if
-    /// anything. `None` for a key whose value is gone.
+    /// Takes out for now what there is under a key, and its place; `None` when it is gone.
+    pub(super) fn take(&mut self, key: Key) -> Option<(Held<T, K>, Taken<'a, T, K>)> {
+        let Some(place) = self.find(key, key.kept()) else {
+            let (value, place) = self.added(key)?.take();
+            return Some((Held::Added(value), place));
+        };
+        let value = self.table.kept(key).with_mut(|from| {
+            // SAFETY: it is there, and this thread has the turn; from here on the word says that it is
+            // not.
+            unsafe { from.cast::<K>().read() }
+        });
+        Some((Held::Kept(value), self.taken(place, key)))
+    }
+
+    /// Passes what there is under a key through `change`, which gives back what the place holds from
+    /// then on, if anything. `None` when it is gone.
     pub(super) fn update<R>(
         &mut self,
         key: Key,
-        change: impl FnOnce(T) -> (Option<T>, R),
+        change: impl FnOnce(Held<T, K>) -> (Option<Held<T, K>>, R),
     ) -> Option<R> {
-        let (value, place) = self.take(key)?;
-        let (rest, answer) = change(value);
-        if let Some(value) = rest {
-            place.put_back(value);
+        let (held, place) = self.take(key)?;
+        let (rest, answer) = change(held);
+        if let Some(held) = rest {
+            place.put_back(held);
         }
         Some(answer)
     }
 
-    /// Calls `look` with every value, in the order of their places.
-    pub(super) fn for_each(&mut self, mut look: impl FnMut(&T)) {
+    /// Calls `look` with all there is, in the order of places.
+    pub(super) fn for_each(&mut self, mut look: impl FnMut(Held<&T, &K>)) {
         for index in 0..self.table.free.touched() {
             let word = self.table.places[index as usize]
                 .word
                 .load(Ordering::Relaxed);
-            if let Some(place) = self.find(Key::last(index, word)) {
+            let key = Key::last(index, word);
+            if let Some(place) = self.find(key, key.added()) {
                 place.value.with_mut(|value| {
                     // SAFETY: the value is there, and this thread has the turn.
-                    look(unsafe { &*value.cast::<T>() });
+                    look(Held::Added(unsafe { &*value.cast::<T>() }));
+                });
+            } else if self.find(key, key.kept()).is_some() {
+                self.table.kept(key).with_mut(|value| {
+                    // SAFETY: as above.
+                    look(Held::Kept(unsafe { &*value.cast::<K>() }));
                 });
             }
         }
     }
 
-    /// The place of a value that is there. Only this thread can take it away.
+    /// The place of a key, if it has this word. Only this thread can change that.
     #[inline]
-    fn find(&self, key: Key) -> Option<&Place<T>> {
+    fn find(&self, key: Key, word: u64) -> Option<&'a Place<T>> {
         let place = self.table.places.get(key.index as usize)?;
-        // Pairs with the release of `Vacancy::put`. A thread that was told of the key in an order, as by
-        // a completion queue, sees the value there.
-        (place.word.load(Ordering::Acquire) == key.taken()).then_some(place)
+        // Pairs with the releases of `Vacancy::put` and `Taken::keep`. A thread that was told of the
+        // key in an order, as by a completion queue, sees the value there.
+        (place.word.load(Ordering::Acquire) == word).then_some(place)
+    }
+
+    /// Marks a place as free, and hands it on as one whose value the caller has.
+    #[inline]
+    fn taken(&mut self, place: &'a Place<T>, key: Key) -> Taken<'a, T, K> {
+        place.word.store(key.free(), Ordering::Relaxed);
+        let table = self.table;
+        Taken { table, place, key }
     }
 }
 
-impl<T> Drop for Table<T> {
+impl<T, K> Table<T, K> {
+    fn with(free: FreeRing) -> Self {
+        Self {
+            places: empty(free.count()),
+            kept: iter::repeat_with(|| Cell::new(MaybeUninit::uninit()))
+                .take(free.count())
+                .collect(),
+            free,
+        }
+    }
+
+    fn kept(&self, key: Key) -> &Cell<MaybeUninit<K>> {
+        &self.kept[key.index as usize]
+    }
+}
+
+impl<T, K> Drop for Table<T, K> {
     fn drop(&mut self) {
         let mut changes = Changes { table: self };
         for index in 0..self.free.touched() {
             let word = self.places[index as usize].word.load(Ordering::Relaxed);
-            let value = changes.update(Key::last(index, word), |value| (None, value));
-            drop(value);
+            let held = changes.update(Key::last(index, word), |held| (None, held));
+            drop(held);
         }
     }
 }
 
-impl<T, W> fmt::Debug for Slots<T, W> {
+impl<T, K, W> fmt::Debug for Slots<T, K, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slots")
             .field("depth", &self.table.places.len())
@@ -268,7 +387,7 @@ fn empty<T>(depth: usize) -> Box<[Place<T>]> {
         word: AtomicU64::new(0),
         value: Cell::new(MaybeUninit::uninit()),
     };
-    std::iter::repeat_with(place).take(depth).collect()
+    iter::repeat_with(place).take(depth).collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -287,6 +406,13 @@ mod tests {
                 None => Err(value),
             }
         }
+
+        fn removed(&self, key: Key) -> Option<T> {
+            self.remove(key).map(|held| match held {
+                Held::Added(value) => value,
+                Held::Kept(()) => unreachable!("nothing is kept here"),
+            })
+        }
     }
 
     #[test]
@@ -300,22 +426,22 @@ mod tests {
     fn a_key_does_not_name_the_next_occupant() {
         let slots = Slots::new(1, ());
         let first = slots.insert('a').unwrap();
-        assert_eq!(slots.remove(first), Some('a'));
+        assert_eq!(slots.removed(first), Some('a'));
         let second = slots.insert('b').unwrap();
-        assert_eq!(slots.remove(first), None);
-        assert_eq!(slots.remove(second), Some('b'));
+        assert_eq!(slots.removed(first), None);
+        assert_eq!(slots.removed(second), Some('b'));
     }
 
     #[test]
     fn a_free_place_answers_to_no_key() {
         let slots = Slots::new(1, ());
         let key = slots.insert('a').unwrap();
-        slots.remove(key);
+        slots.removed(key);
         let next_occupant = Key {
             generation: key.generation + 1,
             ..key
         };
-        assert_eq!(slots.remove(next_occupant), None);
+        assert_eq!(slots.removed(next_occupant), None);
         assert_eq!(slots.insert('b'), Ok(next_occupant));
     }
 
@@ -323,15 +449,66 @@ mod tests {
     fn a_zero_context_is_no_key() {
         let slots = Slots::new(1, ());
         slots.insert('a').unwrap();
-        assert_eq!(slots.remove(Key::from(Context(0))), None);
+        assert_eq!(slots.removed(Key::from(Context(0))), None);
     }
 
     #[test]
     fn an_updated_value_keeps_its_key() {
         let slots = Slots::new(1, ());
         let key = slots.insert('a').unwrap();
-        assert_eq!(slots.update(key, |old| (Some('b'), old)), Some('a'));
-        assert_eq!(slots.remove(key), Some('b'));
+        assert_eq!(
+            slots.update(key, |old| (Some(Held::Added('b')), old)),
+            Some(Held::Added('a'))
+        );
+        assert_eq!(slots.removed(key), Some('b'));
+    }
+
+    #[test]
+    fn what_is_kept_has_the_key_of_the_value() {
+        let slots: Slots<_, _> = Slots::new(1, ());
+        let key = slots.reserve().unwrap().put('a');
+        let kept = slots.update(key, |held| (Some(Held::Kept(5)), held));
+        assert_eq!(kept, Some(Held::Added('a')));
+        assert!(slots.reserve().is_none());
+        slots.change(|changes, ()| {
+            assert!(changes.added(key).is_none());
+            let mut seen = Vec::new();
+            changes.for_each(|held| match held {
+                Held::Added(_) => unreachable!(),
+                Held::Kept(&kept) => seen.push(kept),
+            });
+            assert_eq!(seen, [5]);
+        });
+        assert_eq!(slots.remove(key), Some(Held::Kept(5)));
+        assert_eq!(slots.remove(key), None);
+        assert!(slots.reserve().is_some());
+    }
+
+    #[test]
+    fn a_value_that_was_looked_at_stays_until_it_is_taken() {
+        let slots = Slots::new(1, ());
+        let key = slots.insert('a').unwrap();
+        slots.change(|changes, ()| {
+            let added = changes.added(key).unwrap();
+            assert_eq!(added.with(|&value| value), 'a');
+            let (value, _) = changes.added(key).unwrap().take();
+            assert_eq!(value, 'a');
+            assert!(changes.added(key).is_none());
+        });
+        assert_eq!(slots.removed(key), None);
+    }
+
+    #[test]
+    fn one_thread_needs_no_atomic_operations() {
+        // SAFETY: one thread.
+        let slots: Slots<_> = unsafe { Slots::promised(2, ()) };
+        let keys = ['a', 'b'].map(|value| slots.insert(value).unwrap());
+        assert_eq!(slots.insert('c'), Err('c'));
+        assert_eq!(slots.removed(keys[1]), Some('b'));
+        let next = slots.insert('c').unwrap();
+        assert_eq!(slots.removed(keys[1]), None);
+        assert_eq!(slots.removed(next), Some('c'));
+        assert_eq!(slots.removed(keys[0]), Some('a'));
     }
 
     #[test]
@@ -340,7 +517,7 @@ mod tests {
         for _ in 0..4 {
             let keys: Vec<_> = (0..3).map(|i| slots.insert(i).unwrap()).collect();
             assert!(slots.insert(3).is_err());
-            assert!(keys.into_iter().all(|key| slots.remove(key).is_some()));
+            assert!(keys.into_iter().all(|key| slots.removed(key).is_some()));
         }
     }
 
@@ -361,9 +538,9 @@ mod tests {
         let change = || slots.update(key, |_| -> (_, ()) { panic!("planted") });
         assert!(catch_unwind(AssertUnwindSafe(change)).is_err());
         assert_eq!(Arc::strong_count(&value), 1);
-        assert_eq!(slots.remove(key), None);
+        assert_eq!(slots.removed(key), None);
         let next = slots.insert(Arc::clone(&value)).unwrap();
-        assert_eq!(slots.remove(next), Some(value));
+        assert_eq!(slots.removed(next), Some(value));
     }
 
     #[test]
@@ -371,7 +548,7 @@ mod tests {
         let value = Arc::new(());
         let slots = Slots::new(3, ());
         let keys = [(); 3].map(|()| slots.insert(Arc::clone(&value)).unwrap());
-        slots.remove(keys[1]);
+        slots.removed(keys[1]);
         assert_eq!(Arc::strong_count(&value), 3);
         drop(slots);
         assert_eq!(Arc::strong_count(&value), 1);
@@ -399,8 +576,8 @@ mod tests {
             }
             for _ in 0..100 {
                 let (value, key) = told.recv().unwrap();
-                assert_eq!(slots.remove(key), Some(Box::new(value)));
-                assert_eq!(slots.remove(key), None);
+                assert_eq!(slots.removed(key), Some(Box::new(value)));
+                assert_eq!(slots.removed(key), None);
             }
         });
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::messages::Mailbox;
-use super::port::Finished;
+use super::port::{BATCH, Deliver, Finished};
 use crate::owned::Buf;
 
 /// Who is told when an operation is done.
@@ -34,7 +34,9 @@ impl Task {
 
 /// What is left to do for a completion when the thread's turn is over: either step may
 /// run code that comes back to the endpoint.
+#[derive(Default)]
 pub(super) enum After {
+    #[default]
     Nothing,
     Wake(Waker),
     Release(Buf),
@@ -52,18 +54,33 @@ impl After {
     }
 }
 
-/// Keeps a finished operation for its future, if there is one.
-pub(super) fn deliver(mut finished: Finished<Task>) -> (After, Option<Finished<Task>>) {
-    finished.set_len();
-    match mem::replace(&mut finished.owner, Task::Told) {
-        Task::Many(mailbox) => {
-            let after = match mailbox.put(finished) {
-                Ok(reader) => reader.map_or(After::Nothing, After::Wake),
-                Err(buf) => After::Release(buf),
-            };
-            (after, None)
-        }
-        Task::Waiting(waker) => (After::Wake(waker), Some(finished)),
-        Task::Told | Task::Gone => (After::Release(finished.buf), None),
+/// What is left to do for the completions of one read.
+#[derive(Default)]
+pub(super) struct Aftermath {
+    list: [After; BATCH],
+    len: usize,
+}
+
+impl Aftermath {
+    pub(super) fn run(self) {
+        self.list.into_iter().take(self.len).for_each(After::run);
+    }
+}
+
+impl Deliver<Task> for Aftermath {
+    /// Keeps a finished operation for its future, if there is one.
+    fn deliver(&mut self, mut finished: Finished<Task>) -> Option<Finished<Task>> {
+        finished.set_len();
+        let (after, rest) = match mem::replace(&mut finished.owner, Task::Told) {
+            Task::Many(mailbox) => match mailbox.put(finished) {
+                Ok(reader) => (reader.map_or(After::Nothing, After::Wake), None),
+                Err(buf) => (After::Release(buf), None),
+            },
+            Task::Waiting(waker) => (After::Wake(waker), Some(finished)),
+            Task::Told | Task::Gone => (After::Release(finished.buf), None),
+        };
+        self.list[self.len] = after;
+        self.len += 1;
+        rest
     }
 }

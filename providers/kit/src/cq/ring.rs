@@ -9,6 +9,7 @@ use std::time::Duration;
 use selvedge::cq::{Attr, Entry, ErrEntry};
 use selvedge::{CompletionFlags, CompletionQueue, Context, Errno, Error, FiAddr, Result};
 
+use super::slot::Slot;
 use super::store::{Store, TURN};
 use super::{BUDGET, Progress, Sink};
 use crate::birth::Birth;
@@ -202,18 +203,19 @@ impl CqRing {
 
     /// Takes one entry, if that is all there is to do: most programs read so.
     #[inline(always)]
-    fn take_plainly(&self, out: &mut Entry) -> bool {
+    fn take_plainly(&self, copy: impl FnOnce(&Slot)) -> bool {
         if !self.birth.is_here() {
             return false;
         }
         let Some(mut store) = self.store.try_lock() else {
             return false;
         };
-        let is_taken = store.take_plainly(out);
-        if is_taken {
-            self.note(&store);
-        }
-        is_taken
+        let Some(slot) = store.take_plainly() else {
+            return false;
+        };
+        copy(slot);
+        self.note(&store);
+        true
     }
 
     /// Drives the endpoints, and takes what that brings.
@@ -291,7 +293,7 @@ impl CompletionQueue for CqRing {
             return self.take_driving(out, &mut []);
         }
         if let [one] = &mut *out
-            && self.take_plainly(one)
+            && self.take_plainly(|slot| *one = slot.entry())
         {
             return Ok(1);
         }
@@ -302,7 +304,16 @@ impl CompletionQueue for CqRing {
         if src.len() < out.len() {
             return Err(Errno::Inval);
         }
-        self.take(out, src)
+        if out.is_empty() || self.is_empty() {
+            return self.take_driving(out, src);
+        }
+        if self.unread() == 1
+            && let ([one, ..], [from, ..]) = (&mut *out, &mut *src)
+            && self.take_plainly(|slot| (*one, *from) = (slot.entry(), slot.src()))
+        {
+            return Ok(1);
+        }
+        self.take_waiting(out, src)
     }
 
     fn read_ready(&self, out: &mut [Entry], src: &mut [FiAddr]) -> Result<usize> {

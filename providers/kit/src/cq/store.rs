@@ -106,20 +106,17 @@ impl Store {
         was_watched
     }
 
-    /// Moves the next entry to `out`, if that is all there is to do: there is one, no error, and it
-    /// is nobody's turn to drive the endpoints.
+    /// Takes the next entry, if that is all there is to do: there is one, no error, and it is nobody's
+    /// turn to drive the endpoints.
     #[inline(always)]
-    pub(super) fn take_plainly(&mut self, out: &mut Entry) -> bool {
+    pub(super) fn take_plainly(&mut self) -> Option<&Slot> {
         let (read, next) = (self.read, self.read.wrapping_add(1));
         if self.len() == 0 || !self.errors.is_empty() || next.is_multiple_of(TURN) {
-            return false;
+            return None;
         }
-        let Some(slot) = self.slots.get(self.place(read)) else {
-            return false;
-        };
-        *out = slot.entry();
+        let slot = self.slots.get(self.place(read))?;
         self.read = next;
-        true
+        Some(slot)
     }
 
     /// Moves entries to `out`, up to the next error, and their sources to `src`, as far as it goes;
