@@ -172,6 +172,26 @@ fn libfabric_is_measured_in_the_same_object_where_it_is_installed() {
 }
 
 #[test]
+fn the_safe_layer_is_measured_beside_the_raw_endpoint() {
+    let _turn = turn();
+    let both: [&[&str]; 2] = [&["-c"], &["--threading", "safe", "--no-inject"]];
+    for options in both {
+        let base = ["bench", "--owned", "-S", "8,100000", "-I", "20"];
+        let args = [&base[..], &["--reps", "1", "--json"], options].concat();
+        let report = json(&args);
+        let rows = array(&report["rows"]);
+        assert_eq!(rows.len(), 8);
+        for pair in rows.chunks(2) {
+            assert!(text(&pair[0], "manner").starts_with("owned"));
+            assert_eq!(text(&pair[1], "manner"), "raw");
+            assert_eq!(pair[0]["bench"], pair[1]["bench"]);
+        }
+    }
+    let refused = failure(&["bench", "--owned", "--bench", "tagged_bw", "-S", "8"]);
+    assert!(refused.contains("tagged_bw"), "{refused}");
+}
+
+#[test]
 fn bmi_is_measured_beside_the_raw_endpoint() {
     let _turn = turn();
     for &provider in part(&["shm"][..], &["shm", "tcp"]) {

@@ -35,6 +35,9 @@ pub(super) struct LineupArgs {
     /// Have so many more peers that are connected and say nothing, in turns with none
     #[arg(long, value_name = "N", default_value_t = 0)]
     quiet: u32,
+    /// Go through the safe layer, in turns with the raw endpoint: msg_pingpong, tagged_pingpong
+    #[arg(long, conflicts_with_all = ["pairs", "senders", "posted", "unexpected", "quiet", "wait"])]
+    owned: bool,
 }
 
 /// Where and until when the processes run.
@@ -60,7 +63,7 @@ impl LineupArgs {
         ensure!(
             !against || self.is_plain(),
             "--against is measured in turns with the plain pair: leave out --threading, --wait, \
-             --pairs, --senders, --posted, --unexpected and --quiet"
+             --pairs, --senders, --posted, --unexpected, --quiet and --owned"
         );
         ensure!(
             self.senders.is_none() || !plan.verify,
@@ -75,6 +78,10 @@ impl LineupArgs {
         ensure!(
             self.senders.is_none() || bench == Bench::TaggedBw,
             "--senders goes with tagged_bw, not with {bench}"
+        );
+        ensure!(
+            !self.owned || matches!(bench, Bench::MsgPingpong | Bench::TaggedPingpong),
+            "--owned goes with msg_pingpong and tagged_pingpong, not with {bench}"
         );
         let tagged = matches!(bench, Bench::TaggedBw | Bench::TaggedPingpong);
         ensure!(
@@ -101,6 +108,7 @@ impl LineupArgs {
             posted: self.posted as usize,
             unexpected: self.unexpected as usize,
             quiet: self.quiet as usize,
+            owned: self.owned,
         }
     }
 
@@ -169,6 +177,13 @@ impl LineupArgs {
                 Some(Contestant::open(BMI.to_owned(), stage.pair()?, &order)?)
             }
             None if self.is_plain() => None,
+            None if self.owned => {
+                // Under the same promise about threads.
+                let mut order = changed;
+                order.manner.owned = false;
+                let raw = Contestant::open(own(), stage.pair()?, &order)?;
+                Some(raw.called("raw".to_owned()))
+            }
             None => {
                 let plain = Contestant::open(own(), stage.pair()?, order)?;
                 Some(plain.called("plain".to_owned()))

@@ -16,6 +16,8 @@ pub struct Manner {
     pub unexpected: usize,
     /// More peers that are connected and say nothing.
     pub quiet: usize,
+    /// Through the safe layer ([`selvedge::owned`]) in place of the raw one.
+    pub owned: bool,
 }
 
 /// What is promised about threads.
@@ -49,6 +51,9 @@ impl Manner {
     pub fn name(&self) -> String {
         let plain = Self::default();
         let mut words = Vec::new();
+        if self.owned {
+            words.push("owned".to_owned());
+        }
         if self.threading != plain.threading {
             words.push("thread-safe".to_owned());
         }

@@ -30,6 +30,7 @@ use crate::timing::{Counts, Timing};
 pub use linger::linger;
 pub use manner::{Manner, Promise, Wait};
 pub(crate) use remote::{LINES, STRIDE};
+pub(crate) use station::discover;
 pub use station::{Opened, Station, longest_datagram};
 
 /// A benchmark.

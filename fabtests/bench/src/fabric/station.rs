@@ -346,7 +346,7 @@ pub fn longest_datagram(provider: Option<String>) -> anyhow::Result<usize> {
 }
 
 /// The best way to communicate that the loops can use.
-fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
+pub(crate) fn discover(order: &OpenOrder) -> anyhow::Result<Info> {
     let registry = selvedge_providers::builtin();
     let infos = registry.infos(&hints(order))?;
     let info = infos
@@ -380,7 +380,7 @@ fn hints(order: &OpenOrder) -> Hints {
         return hints;
     }
     // SAFETY: a `Station` keeps all objects of its domain to itself, `Wire`'s loops borrow it
-    // exclusively, and it is used by the thread that owns it alone.
+    // exclusively, and it is used by the thread that owns it alone; so is an `OwnedEndpoint`.
     unsafe { hints.promise_threading(Threading::Domain) }
 }
 

@@ -6,6 +6,7 @@
 
 mod handover;
 mod order;
+mod owned;
 pub mod role;
 
 use std::collections::VecDeque;

@@ -14,6 +14,7 @@ use nix::unistd::getppid;
 use serde_json::Value;
 
 use super::handover;
+use super::owned::OwnedEndpoint;
 use super::{Order, Ran, Reply, Side};
 use crate::clock::Clock;
 use crate::cpu::{Idle, pin};
@@ -137,6 +138,7 @@ fn open(station: &mut Option<Open>) -> anyhow::Result<&mut Open> {
 #[derive(Debug)]
 enum Open {
     Fabric(Box<Station>),
+    Owned(Box<OwnedEndpoint>),
     Backend(Box<dyn Backend>),
 }
 
@@ -147,12 +149,16 @@ impl Open {
                 bmi.context("this program has no BMI: use `fabtests bench --against bmi`")?;
             return Ok(Self::Backend(open(order)?));
         }
+        if order.manner.owned {
+            return Ok(Self::Owned(Box::new(OwnedEndpoint::open(order, idle)?)));
+        }
         Ok(Self::Fabric(Box::new(Station::open(order, idle)?)))
     }
 
     fn describe(&mut self) -> anyhow::Result<Opened> {
         match self {
             Self::Fabric(station) => station.describe(),
+            Self::Owned(endpoint) => Ok(endpoint.describe()),
             Self::Backend(backend) => Ok(backend.describe()),
         }
     }
@@ -160,7 +166,9 @@ impl Open {
     fn fabric(&mut self) -> anyhow::Result<&mut Station> {
         match self {
             Self::Fabric(station) => Ok(station),
-            Self::Backend(_) => bail!("there is no such measurement over BMI"),
+            Self::Owned(_) | Self::Backend(_) => {
+                bail!("there is such a measurement over raw endpoints alone")
+            }
         }
     }
 
@@ -170,6 +178,7 @@ impl Open {
                 station.set_peer(address)?;
                 station.lay_burden()
             }
+            Self::Owned(endpoint) => endpoint.set_peer(address),
             Self::Backend(backend) => backend.set_peer(address),
         }
     }
@@ -177,6 +186,7 @@ impl Open {
     fn run(&mut self, side: Side, clock: Clock, order: BenchOrder) -> anyhow::Result<Timing> {
         match self {
             Self::Fabric(station) => fabric::run(station, side, clock, order),
+            Self::Owned(endpoint) => endpoint.run(side, clock, order),
             Self::Backend(backend) => backend.run(side, clock, order),
         }
     }
