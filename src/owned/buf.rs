@@ -3,11 +3,12 @@
 #![expect(unsafe_code, reason = "a buffer lends its part of the slab as a slice")]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::slice;
 use std::sync::Arc;
 
-use super::pool::Slab;
+use super::pool::{Base, Slab};
 use crate::{Desc, Errno, Iov, IovMut, Result};
 
 /// One buffer of a [`super::Pool`]; it returns to the pool when it is dropped.
@@ -18,18 +19,23 @@ use crate::{Desc, Errno, Iov, IovMut, Result};
 ///
 /// The messages of a multi-receive ([`super::Endpoint::recv_multi`]) are parts of one buffer, each a
 /// `Buf` of its own; it returns to the pool with the last of them.
+// Two words, so that it is moved in registers: it is moved several times for an operation.
 pub struct Buf {
-    slab: Arc<Slab>,
+    memory: ManuallyDrop<Box<Memory>>,
     len: usize,
-    index: u32,
-    part: Option<Box<Part>>,
 }
 
-/// Which part of a buffer this is.
-struct Part {
-    start: usize,
+/// The memory of a buffer. That of a pool's buffer goes to and fro between the buffer and the pool.
+pub(super) struct Memory {
+    base: Base,
     capacity: usize,
-    /// None for a part of nothing.
+    desc: Desc,
+    index: u32,
+    /// Whether the domain has registered it for local operations.
+    is_registered: bool,
+    /// What it goes back to; `None` in the pool, and for a part.
+    slab: Option<Arc<Slab>>,
+    /// The buffer that it is a part of, which returns to its pool with the last part.
     #[expect(
         dead_code,
         reason = "the buffer returns to its pool with the last part"
@@ -37,14 +43,29 @@ struct Part {
     whole: Option<Arc<Buf>>,
 }
 
-impl Buf {
-    /// The buffer's owner from here on; the pool gives each index out once.
-    pub(super) fn new(slab: Arc<Slab>, index: u32) -> Self {
-        Self {
-            slab,
-            len: 0,
+impl Memory {
+    /// The memory of a buffer that nobody has; its pool makes one of each index.
+    pub(super) fn new(slab: &Slab, index: u32) -> Box<Self> {
+        Box::new(Self {
+            base: slab.base(index),
+            capacity: slab.size(),
+            desc: slab.desc(),
             index,
-            part: None,
+            is_registered: slab.is_registered(),
+            slab: None,
+            whole: None,
+        })
+    }
+}
+
+impl Buf {
+    /// The memory's owner from here on, which goes back to `slab`.
+    #[inline]
+    pub(super) fn new(mut memory: Box<Memory>, slab: Arc<Slab>) -> Self {
+        memory.slab = Some(slab);
+        Self {
+            memory: ManuallyDrop::new(memory),
+            len: 0,
         }
     }
 
@@ -56,38 +77,32 @@ impl Buf {
         let start = start.saturating_sub(whole.base().addr());
         let start = start.min(whole.capacity());
         let len = len.min(whole.capacity() - start);
-        Self {
-            slab: Arc::clone(&whole.slab),
-            len,
-            index: whole.index,
-            part: Some(Box::new(Part {
-                start,
-                capacity: len,
-                whole: Some(Arc::clone(whole)),
-            })),
-        }
+        whole.piece(start, len, Some(Arc::clone(whole)))
     }
 
     /// A buffer of capacity 0, in the place of this one where an operation may still use it.
     pub(super) fn stand_in(&self) -> Self {
+        self.piece(0, 0, None)
+    }
+
+    fn piece(&self, start: usize, len: usize, whole: Option<Arc<Self>>) -> Self {
+        let memory = Memory {
+            base: self.memory.base.at(start),
+            capacity: len,
+            slab: None,
+            whole,
+            ..**self.memory
+        };
         Self {
-            slab: Arc::clone(&self.slab),
-            len: 0,
-            index: self.index,
-            part: Some(Box::new(Part {
-                start: 0,
-                capacity: 0,
-                whole: None,
-            })),
+            memory: ManuallyDrop::new(Box::new(memory)),
+            len,
         }
     }
 
     /// Bytes that fit.
+    #[inline]
     pub fn capacity(&self) -> usize {
-        match &self.part {
-            None => self.slab.size(),
-            Some(part) => part.capacity,
-        }
+        self.memory.capacity
     }
 
     /// Replaces the message by a copy of `bytes`.
@@ -105,6 +120,7 @@ impl Buf {
     ///
     /// # Errors
     /// [`Errno::TooSmall`] above the capacity.
+    #[inline]
     pub fn set_len(&mut self, len: usize) -> Result {
         if len > self.capacity() {
             return Err(Errno::TooSmall);
@@ -114,46 +130,53 @@ impl Buf {
     }
 
     /// The message, for a send.
+    #[inline]
     pub(super) fn message(&self) -> Iov {
         Iov::from_raw(self.base().cast(), self.len)
     }
 
     /// The whole memory, for a receive.
+    #[inline]
     pub(super) fn room(&self) -> IovMut {
         IovMut::from_raw(self.base().cast(), self.capacity())
     }
 
     /// Whether its domain has registered it for local operations.
+    #[inline]
     pub(super) fn is_registered(&self) -> bool {
-        self.slab.is_registered()
+        self.memory.is_registered
     }
 
     /// The registration that covers it.
+    #[inline]
     pub(super) fn desc(&self) -> Desc {
-        self.slab.desc()
+        self.memory.desc
     }
 
+    #[inline]
     fn base(&self) -> *mut u8 {
-        let start = self.part.as_ref().map_or(0, |part| part.start);
-        self.slab.base(self.index).wrapping_add(start)
+        self.memory.base.as_ptr()
     }
 }
 
 impl Deref for Buf {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the slab holds `capacity >= len` initialised bytes from `base` on, and lives as
-        // long as `self`. They are this buffer's alone, because the pool gives an index out once and
-        // its memory is made without a peer's right to write; a buffer that an operation uses is
-        // inside the endpoint, where nobody can borrow it. A part is within its buffer, which lives
-        // as long and which nobody can borrow any more, and is made of bytes that no other part has:
-        // the endpoint's completions name none twice. A stand-in has no bytes.
+        // long as `self`. They are this buffer's alone, because the pool makes one `Memory` of each
+        // index and hands it to one buffer at a time, and its memory is made without a peer's right to
+        // write; a buffer that an operation uses is inside the endpoint, where nobody can borrow it. A
+        // part is within its buffer, which lives as long and which nobody can borrow any more, and is
+        // made of bytes that no other part has: the endpoint's completions name none twice. A stand-in
+        // has no bytes.
         unsafe { slice::from_raw_parts(self.base(), self.len) }
     }
 }
 
 impl DerefMut for Buf {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `deref`; and `&mut self` is the only borrow of the only owner.
         unsafe { slice::from_raw_parts_mut(self.base(), self.len) }
@@ -163,7 +186,7 @@ impl DerefMut for Buf {
 impl fmt::Debug for Buf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buf")
-            .field("index", &self.index)
+            .field("index", &self.memory.index)
             .field("len", &self.len)
             .field("capacity", &self.capacity())
             .finish()
@@ -171,11 +194,14 @@ impl fmt::Debug for Buf {
 }
 
 impl Drop for Buf {
+    #[inline]
     fn drop(&mut self) {
-        if self.part.is_none() {
-            self.slab.release(self.index);
+        // SAFETY: it is taken here and nowhere else, and never used afterwards.
+        let mut memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        if let Some(slab) = memory.slab.take() {
+            slab.release(memory);
         }
     }
 }
 
-const _: () = assert!(size_of::<Buf>() == 32);
+const _: () = assert!(size_of::<Buf>() == 16);

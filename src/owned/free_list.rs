@@ -1,19 +1,28 @@
-//! The free ones of a fixed number of indices, for any number of threads and without a lock. Each
-//! index has one holder at a time.
+//! The free ones of a fixed number of indices, or of what was made of them, for any number of threads
+//! and without a lock. Each index has one holder at a time.
 //!
 //! Indices that were released are taken again, in the order of their release, before one is taken for
 //! the first time. So no more indices are ever touched than were held at one time.
 
 use super::sync::{ArrayQueue, AtomicU32, AtomicU64, CachePadded, Ordering};
 
-/// Free indices that any thread releases.
+/// Free indices, and values that were made of others, which any thread releases.
 #[derive(Debug)]
-pub(super) struct FreeList {
-    released: ArrayQueue<u32>,
+pub(super) struct FreeList<T> {
+    released: ArrayQueue<T>,
     untouched: Untouched,
 }
 
-impl FreeList {
+/// One that was taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Free<T> {
+    /// An index, for the first time.
+    Untouched(u32),
+    /// What a holder has made of its index, and released.
+    Released(T),
+}
+
+impl<T> FreeList<T> {
     /// A list with the indices below `count`, which is not 0.
     pub(super) fn new(count: u32) -> Self {
         Self {
@@ -22,18 +31,23 @@ impl FreeList {
         }
     }
 
-    /// Takes an index; `None` when all are held.
+    /// Takes one; `None` when all are held.
     #[inline]
-    pub(super) fn take(&self) -> Option<u32> {
-        let released = || self.released.pop();
-        released().or_else(|| self.untouched.take().or_else(released))
+    pub(super) fn take(&self) -> Option<Free<T>> {
+        let released = || self.released.pop().map(Free::Released);
+        let untouched = || self.untouched.take().map(Free::Untouched);
+        released().or_else(|| untouched().or_else(released))
     }
 
-    /// Gives an index back. What its holder did happens before its next holder has it.
+    /// Gives back what was made of an index. What its holder did happens before its next holder has
+    /// it.
     #[inline]
-    pub(super) fn release(&self, index: u32) {
-        let released = self.released.push(index);
-        released.expect("there is room for every index, and each has one holder");
+    pub(super) fn release(&self, value: T) {
+        let is_released = self.released.push(value).is_ok();
+        assert!(
+            is_released,
+            "there is room for every index, and each has one holder"
+        );
     }
 
     /// How many are free; while other threads take and release some, about as many.
@@ -178,16 +192,31 @@ mod tests {
 
     use super::*;
 
+    /// Of which nothing is made.
+    struct Indices(FreeList<u32>);
+
+    impl Indices {
+        fn take(&self) -> Option<u32> {
+            self.0.take().map(|free| match free {
+                Free::Untouched(index) | Free::Released(index) => index,
+            })
+        }
+
+        fn release(&self, index: u32) {
+            self.0.release(index);
+        }
+    }
+
     #[test]
     fn released_indices_are_taken_before_untouched_ones() {
-        let (list, ring) = (FreeList::new(3), FreeRing::new(3));
+        let (list, ring) = (Indices(FreeList::new(3)), FreeRing::new(3));
         assert_eq!([list.take(), ring.take()], [Some(0); 2]);
         assert_eq!([list.take(), ring.take()], [Some(1); 2]);
         for index in [1, 0] {
             list.release(index);
             ring.release(index);
         }
-        assert_eq!((list.len(), ring.touched()), (3, 2));
+        assert_eq!((list.0.len(), ring.touched()), (3, 2));
         for index in [Some(1), Some(0), Some(2), None] {
             assert_eq!([list.take(), ring.take()], [index; 2]);
         }
@@ -220,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_index_has_one_holder_at_a_time() {
-        let list = FreeList::new(3);
+        let list = Indices(FreeList::new(3));
         no_index_has_two_holders(|| list.take(), |index| list.release(index));
         let (ring, apart) = (FreeRing::new(3), Mutex::new(()));
         no_index_has_two_holders(

@@ -14,7 +14,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use super::endpoint::slots::{Held, Key, Slots};
-use super::free_list::{FreeList, FreeRing};
+use super::free_list::{Free, FreeList, FreeRing};
 use super::sync::{Fault, plant};
 use super::turn::Turn;
 use crate::Context;
@@ -99,9 +99,11 @@ trait Indices: Send + Sync + 'static {
     fn release(&self, index: u32);
 }
 
-impl Indices for FreeList {
+impl Indices for FreeList<u32> {
     fn take(&self) -> Option<u32> {
-        self.take()
+        self.take().map(|free| match free {
+            Free::Untouched(index) | Free::Released(index) => index,
+        })
     }
 
     fn release(&self, index: u32) {

@@ -9,8 +9,8 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::buf::Buf;
-use super::free_list::FreeList;
+use super::buf::{Buf, Memory};
+use super::free_list::{Free, FreeList};
 use crate::handle::sole;
 use crate::{Allocation, Desc, Domain, Errno, Error, MrAccess, MrMode, alloc};
 
@@ -82,9 +82,13 @@ impl Pool {
     }
 
     /// Takes a buffer of length 0; `None` when all of them are in use.
+    #[inline]
     pub fn take(&self) -> Option<Buf> {
-        let index = self.slab.free.take()?;
-        Some(Buf::new(Arc::clone(&self.slab), index))
+        let memory = match self.slab.free.take()? {
+            Free::Released(memory) => memory,
+            Free::Untouched(index) => Memory::new(&self.slab, index),
+        };
+        Some(Buf::new(memory, Arc::clone(&self.slab)))
     }
 
     /// Bytes that each buffer holds.
@@ -118,16 +122,30 @@ pub(super) struct Slab {
     desc: Desc,
     size: usize,
     stride: usize,
-    free: FreeList,
+    free: FreeList<Box<Memory>>,
 }
 
-/// The first byte of the slab.
-struct Base(NonNull<u8>);
+/// The first byte of the slab, or of a buffer.
+#[derive(Clone, Copy)]
+pub(super) struct Base(NonNull<u8>);
 
 // SAFETY: an address; who uses which bytes is decided by who has the buffer.
 unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}
+
+impl Base {
+    /// The byte so many behind this one, in the same slab.
+    pub(super) fn at(self, offset: usize) -> Self {
+        let address = self.0.as_ptr().wrapping_add(offset);
+        Self(NonNull::new(address).expect("memory is never at address zero"))
+    }
+
+    #[inline]
+    pub(super) const fn as_ptr(self) -> *mut u8 {
+        self.0.as_ptr()
+    }
+}
 
 impl Slab {
     fn new(
@@ -148,9 +166,8 @@ impl Slab {
     }
 
     /// The first byte of a buffer.
-    pub(super) fn base(&self, index: u32) -> *mut u8 {
-        let base = self.base.0.as_ptr();
-        base.wrapping_add(index as usize * self.stride)
+    pub(super) fn base(&self, index: u32) -> Base {
+        self.base.at(index as usize * self.stride)
     }
 
     /// Bytes of a buffer.
@@ -168,9 +185,10 @@ impl Slab {
         self.desc
     }
 
-    /// Takes a buffer back.
-    pub(super) fn release(&self, index: u32) {
-        self.free.release(index);
+    /// Takes the memory of a buffer back.
+    #[inline]
+    pub(super) fn release(&self, memory: Box<Memory>) {
+        self.free.release(memory);
     }
 }
 
