@@ -13,13 +13,11 @@ use crate::{CompletionFlags, Context, Errno, FiAddr, cq};
 /// ([`Errno::Trunc`]) it is what fitted, and [`cq::ErrEntry::olen`] says what was lost.
 #[non_exhaustive]
 #[derive(Debug)]
-// In this order, so that a buffer is read with the loads that fit the stores that it was written with.
-#[repr(C)]
 pub struct Completion {
-    /// The buffer given to the operation.
-    pub buf: Buf,
     /// The word given to the operation.
     pub context: Context,
+    /// The buffer given to the operation.
+    pub buf: Buf,
     /// How it ended. The error is boxed, because errors are rare and completions are many.
     pub result: Result<Received, Box<cq::ErrEntry>>,
 }
@@ -74,14 +72,52 @@ impl Received {
 #[derive(Debug)]
 pub struct Completions {
     /// Those of the list, and vacant places.
-    places: Box<[Option<Completion>]>,
+    places: Box<[Place]>,
     len: usize,
+}
+
+/// Room for a completion. In pieces, so that a reader loads what it uses: a load of more than was stored
+/// at once, just before, waits.
+#[derive(Debug)]
+struct Place {
+    /// `None` where the place is vacant.
+    buf: Option<Buf>,
+    context: Context,
+    received: Received,
+    error: Option<Box<cq::ErrEntry>>,
+}
+
+impl Place {
+    const VACANT: Self = Self {
+        buf: None,
+        context: Context(0),
+        received: Received {
+            src: FiAddr::UNSPEC,
+            tag: 0,
+            data: None,
+            flags: CompletionFlags::empty(),
+            len: 0,
+        },
+        error: None,
+    };
+
+    #[inline(always)]
+    fn take(&mut self) -> Option<Completion> {
+        Some(Completion {
+            buf: self.buf.take()?,
+            context: self.context,
+            result: match self.error.take() {
+                None => Ok(self.received),
+                Some(error) => Err(error),
+            },
+        })
+    }
 }
 
 impl Completions {
     /// An empty list with room for `room` completions, at least one.
     pub fn with_capacity(room: usize) -> Self {
-        let vacant = iter::repeat_with(|| None);
+        let vacant = iter::repeat_with(|| Place::VACANT);
         Self {
             places: vacant.take(room.max(1)).collect(),
             len: 0,
@@ -117,22 +153,25 @@ impl Completions {
 
     /// Adds one, and gives the buffer in it another length if there is one; gives it back where there
     /// is no room.
-    // Nothing here panics while the completion is a value on the stack, so it is written once, in its
-    // place.
+    // Nothing here panics before it is there: so it is written once, in its place.
     #[inline(always)]
     pub(super) fn push(
         &mut self,
         completion: Completion,
         len: Option<usize>,
     ) -> Result<(), Completion> {
-        let Some(place @ None) = self.places.get_mut(self.len) else {
+        let Some(place @ Place { buf: None, .. }) = self.places.get_mut(self.len) else {
             return Err(completion);
         };
-        let completion = place.insert(completion);
+        place.context = completion.context;
+        match completion.result {
+            Ok(received) => place.received = received,
+            Err(error) => place.error = Some(error),
+        }
+        let buf = place.buf.insert(completion.buf);
         self.len += 1;
         if let Some(len) = len {
-            let set = completion.buf.set_len(len);
-            set.expect("not above the capacity");
+            buf.set_len(len).expect("not above the capacity");
         }
         Ok(())
     }
