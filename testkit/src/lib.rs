@@ -2,4 +2,5 @@
 
 pub mod fuzz;
 pub mod long;
+pub mod random;
 pub mod skip;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::random::Random;
 
 use super::message::Stamp;
 use super::party::{Access, Kind, Party, blank};
 use super::phoenix::something;
-use super::random::Random;
 
 /// The others, and what is outstanding with them.
 #[derive(Debug)]

@@ -10,11 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
+use selvedge_testkit::random::Random;
 
 use super::operation::{OPERATIONS, Operation};
 use super::path;
 use super::patience::Patience;
-use super::random::Random;
 use super::report::{Plan, Report, Row};
 use super::restart;
 use super::scene::Scene;

@@ -19,7 +19,6 @@ mod party;
 mod path;
 mod patience;
 mod phoenix;
-pub(crate) mod random;
 mod report;
 mod restart;
 mod scene;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::Signal;
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::random::Random;
 
 use super::actor::Actor;
 use super::echo::Echo;
@@ -18,7 +19,6 @@ use super::part::Part;
 use super::party::{Access, Outcome, Party, blank};
 use super::patience::Patience;
 use super::phoenix::{End, LARGEST, Order, PLACES, WINDOW, is_mortal, something};
-use super::random::Random;
 use super::report::{Plan, Report, Row};
 use super::storm::Storm;
 use super::tally::{Tally, held, no_sockets};

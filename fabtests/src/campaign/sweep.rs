@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
+use selvedge_testkit::random::Random;
 
 use super::operation::{Act, Operation};
 use super::path::{Path, Shortcut};
 use super::patience::Patience;
-use super::random::Random;
 use super::scene::Scene;
 use super::tracee::{Stop, Tracee};
 

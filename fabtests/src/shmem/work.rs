@@ -5,12 +5,12 @@ use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use selvedge_testkit::random::Random;
 
 use super::Config;
 use super::heap::{DATA, LENGTHS};
 use super::pe::Pe;
 use super::thread::Initiator;
-use crate::campaign::random::Random;
 
 /// The process with the lock that everybody takes.
 const LOCK_OWNER: usize = 0;

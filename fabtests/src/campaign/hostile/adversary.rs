@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::fcntl::SealFlag;
+use selvedge_testkit::random::Random;
 use serde::{Deserialize, Serialize};
 
 use super::dictionary::number;
@@ -16,7 +17,6 @@ use super::raw::{Raw, common, honest};
 use super::speech::{Heard, Line, PACKET, Sizes, hello};
 use super::{files, hoard, talk};
 use crate::campaign::actor;
-use crate::campaign::random::Random;
 
 /// How to attack.
 #[derive(Clone, Debug, Serialize, Deserialize)]

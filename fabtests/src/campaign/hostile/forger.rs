@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use selvedge_testkit::random::Random;
+
 use super::dictionary::{mutate, number};
 use super::intruder::Intruder;
 use super::raw::{Raw, common, honest};
 use super::speech::{BLOCK, KEYS, PACKET, RELEASE, packet};
-use crate::campaign::random::Random;
 
 /// Words of a row of the table.
 const ROW: usize = 8;

@@ -4,13 +4,13 @@
 use std::os::fd::BorrowedFd;
 
 use anyhow::{Context as _, ensure};
+use selvedge_testkit::random::Random;
 
 use super::adversary::{Harm, Order};
 use super::intruder::Intruder;
 use super::raw::{Raw, honest};
 use super::speech::{BLOCK, PACKET, packet};
 use crate::campaign::patience::Patience;
-use crate::campaign::random::Random;
 
 /// Peers, and blocks of each: all together are more than a process can map by default.
 const PEERS: usize = 4;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use selvedge_shm::smr::layout::VERSION;
+use selvedge_testkit::random::Random;
 
 use super::dictionary::{mutate, number};
 use super::forger::Forgery;
 use super::raw::{Raw, common, honest};
 use super::speech::{BOUNCE, Heard, Line, PACKET, Sizes, hello, packet};
 use crate::campaign::patience::Patience;
-use crate::campaign::random::Random;
 
 /// Words of an outbox.
 const CREDIT: usize = 16;

@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use selvedge_testkit::random::Random;
 
 use super::adversary::{Harm, Order};
 use super::intruder::Intruder;
 use super::raw::{Raw, honest};
 use super::speech::{BLOCK, PACKET, RELEASE, packet};
-use crate::campaign::random::Random;
 
 /// For how long.
 const TIME: Duration = Duration::from_secs(1);

@@ -28,7 +28,6 @@ use selvedge::{MrAccess, Registry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use crate::campaign::random::Random;
 pub(crate) use case::Case;
 pub(crate) use face::Kind as Face;
 pub(crate) use memory::{Maker, Memory};
@@ -37,6 +36,7 @@ pub(crate) use payload::Stamp;
 pub(crate) use port::Port;
 pub(crate) use post::{Atomic, Done, Place, Post, Read, Rx, RxKind, Tx, Write};
 pub(crate) use raw::{Told, queue_count};
+pub(crate) use selvedge_testkit::random::Random;
 pub(crate) use test::{CONNECTED, POLLED, RAW, Test};
 
 use super::control::Control;
