@@ -1,6 +1,11 @@
 //! Parts of Selvedge's tests that several packages share.
 
+pub mod check;
+pub mod endpoint;
 pub mod fuzz;
 pub mod long;
+pub mod memory;
+pub mod payload;
 pub mod random;
 pub mod skip;
+pub mod timeout;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
 use super::actor::{self, Actor};
@@ -14,7 +15,6 @@ use super::company::Company;
 use super::message::{self, Stamp};
 use super::part::Part;
 use super::party::{Kind, Outcome, Party};
-use super::patience::Patience;
 
 /// How to be one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,9 +118,9 @@ impl Echo {
             let sent = party.send(Kind::Delivered, self.to, len, stamp);
             let sent = sent.context("an echo's send")?;
             let mut open = vec![back, sent];
-            let mut patience = Patience::new("an exchange with somebody else");
+            let mut timeout = Timeout::new("an exchange with somebody else");
             while !open.is_empty() {
-                patience.check()?;
+                timeout.check()?;
                 let Some(outcome) = party.poll()? else {
                     continue;
                 };

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::Errno;
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
 use super::actor::{self, Actor};
@@ -12,7 +13,6 @@ use super::echo::Echo;
 use super::message::Stamp;
 use super::part::Part;
 use super::party::{Kind, Party};
-use super::patience::Patience;
 use super::report::{Plan, Report, Row};
 use super::tally::private;
 
@@ -106,7 +106,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     let mut party = Party::open(None, &[])?;
     let victim = party.insert(&order.victim)?;
     let (mut sent, mut refused) = (0_u32, 0);
-    let mut patience = Patience::new("a victim that takes no more");
+    let mut timeout = Timeout::new("a victim that takes no more");
     while refused < REFUSED {
         match party.send(Kind::Tagged, victim, order.len, Stamp::new(0, sent)) {
             Ok(_) => {
@@ -118,7 +118,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         }
         party.drive()?;
         while party.take().is_some() {}
-        patience.check()?;
+        timeout.check()?;
     }
     actor::say(&u64::from(sent))?;
     actor::listen::<()>()

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use selvedge_testkit::random::Random;
+use selvedge_testkit::timeout::Timeout;
 
 use super::operation::{OPERATIONS, Operation};
 use super::path;
-use super::patience::Patience;
 use super::report::{Plan, Report, Row};
 use super::restart;
 use super::scene::Scene;
@@ -154,10 +154,10 @@ impl Sweep {
 
     fn nothing_is_left(&mut self, before: Tally, memory: usize) -> anyhow::Result<()> {
         ensure!(self.row.failures.is_empty(), "there were failures");
-        let (mut after, mut patience) = (Tally::now()?, Patience::new("what victims have left"));
+        let (mut after, mut timeout) = (Tally::now()?, Timeout::new("what victims have left"));
         while after != before {
             let more = || format!("{before:?} has become {after:?}");
-            patience.check().with_context(more)?;
+            timeout.check().with_context(more)?;
             // On a busy machine the end of the last one may not have been heard.
             self.scene.settle()?;
             after = Tally::now()?;

@@ -17,7 +17,6 @@ mod operation;
 mod part;
 mod party;
 mod path;
-mod patience;
 mod phoenix;
 mod report;
 mod restart;

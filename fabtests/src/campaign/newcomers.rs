@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use selvedge::Errno;
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
 use super::actor::{self, Actor};
@@ -13,7 +14,6 @@ use super::bystanders::{Bystanders, Exchanges};
 use super::message::Stamp;
 use super::part::Part;
 use super::party::{Kind, Party};
-use super::patience::Patience;
 use super::report::{Plan, Report, Row};
 
 /// What a process of newcomers does.
@@ -71,9 +71,9 @@ fn storm(processes: usize, together: usize) -> anyhow::Result<(Exchanges, u64)> 
     let mut contacts = 0;
     for process in &mut newcomers {
         process.tell(&())?;
-        let mut patience = Patience::new("the end of a storm");
+        let mut timeout = Timeout::new("the end of a storm");
         while !process.has_spoken()? {
-            patience.check()?;
+            timeout.check()?;
             exchanges.add(pair.exchange_for(Duration::ZERO).context("in the storm")?);
         }
         contacts += process.hear::<u64>()?;
@@ -104,14 +104,14 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
 fn connect(target: &str) -> anyhow::Result<Party> {
     let mut party = Party::open(None, &[])?;
     let target = party.insert(target)?;
-    let mut patience = Patience::new("room for a first message");
+    let mut timeout = Timeout::new("room for a first message");
     loop {
         match party.send(Kind::TaggedInject, target, 8, Stamp::new(0, 0)) {
             Ok(_) => return Ok(party),
             Err(Errno::Again) => party.drive()?,
             Err(errno) => return Err(errno).context("a first message"),
         }
-        patience.check()?;
+        timeout.check()?;
     }
 }
 

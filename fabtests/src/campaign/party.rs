@@ -20,12 +20,12 @@ use selvedge::{
     Domain, Endpoint, Errno, FiAddr, Hints, Info, Iov, IovMut, MsgExt, OpFlags, Registry, TagMatch,
     TaggedExt, av, cq, msg, tagged, wait,
 };
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use access::{Access, Memory, Place};
 
 use super::message::{self, Stamp};
-use super::patience::Patience;
 use crate::suite::flaw;
 
 /// What can be sent.
@@ -322,14 +322,14 @@ impl Party {
     /// # Errors
     /// As [`Self::drive`]; when it never may.
     pub(crate) fn lie_down(&mut self) -> anyhow::Result<()> {
-        let mut patience = Patience::new("leave to sleep");
+        let mut timeout = Timeout::new("leave to sleep");
         loop {
             match self.cq.try_wait() {
                 Ok(()) => return Ok(()),
                 Err(Errno::Again) => self.drive()?,
                 Err(errno) => bail!("asking for leave to sleep: {errno}"),
             }
-            patience.check()?;
+            timeout.check()?;
         }
     }
 

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 
 use anyhow::{bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
 use super::actor;
 use super::message::{self, Stamp};
 use super::party::{Kind, Party, Place};
-use super::patience::Patience;
 use super::storm::Storm;
 
 /// What it is to do.
@@ -125,7 +125,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
 impl Phoenix {
     /// Sends so many messages and waits for all of them.
     fn stream(&mut self, count: u32) -> anyhow::Result<()> {
-        let mut patience = Patience::new("room for a stream");
+        let mut timeout = Timeout::new("room for a stream");
         while self.sent < count || !self.open.is_empty() {
             let before = (self.sent, self.open.len());
             match self.sent < count {
@@ -133,9 +133,9 @@ impl Phoenix {
                 false => self.take()?,
             }
             if before != (self.sent, self.open.len()) {
-                patience.renew();
+                timeout.renew();
             }
-            patience.check()?;
+            timeout.check()?;
         }
         Ok(())
     }

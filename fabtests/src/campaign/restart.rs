@@ -11,13 +11,13 @@ use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::Signal;
 use selvedge::{Errno, FiAddr, TagMatch};
 use selvedge_testkit::random::Random;
+use selvedge_testkit::timeout::Timeout;
 
 use super::actor::Actor;
 use super::echo::Echo;
 use super::message::{self, Stamp};
 use super::part::Part;
 use super::party::{Access, Outcome, Party, blank};
-use super::patience::Patience;
 use super::phoenix::{End, LARGEST, Order, PLACES, WINDOW, is_mortal, something};
 use super::report::{Plan, Report, Row};
 use super::storm::Storm;
@@ -305,9 +305,9 @@ impl Partner {
 
     /// Talks to a life until it says how many messages it has sent.
     fn talk_until_over(&mut self, actor: &mut Actor) -> anyhow::Result<u32> {
-        let mut patience = Patience::new("the end of a life");
+        let mut timeout = Timeout::new("the end of a life");
         while !actor.has_spoken()? {
-            patience.check()?;
+            timeout.check()?;
             self.turn()?;
         }
         actor.hear()
@@ -423,7 +423,7 @@ impl Partner {
     /// Waits for everything that lives in the past are known to have sent, and for the end of
     /// everything that was sent to them, and goes through the books.
     fn collect(&mut self) -> anyhow::Result<()> {
-        let mut patience = Patience::new("messages of lives that have ended");
+        let mut timeout = Timeout::new("messages of lives that have ended");
         while !self.open.is_empty()
             || !self.accesses.is_empty()
             || self.is_owed()
@@ -434,7 +434,7 @@ impl Partner {
                 let accesses = &self.accesses;
                 format!("{open} sends open, {owed:?} owed, receives {posted:?}, {accesses:?}")
             };
-            patience.check().with_context(what)?;
+            timeout.check().with_context(what)?;
             self.take()?;
         }
         self.close_the_books()
@@ -482,10 +482,10 @@ impl Partner {
         self.collect()?;
         self.echo.exchange(&mut self.party)?;
         let memory = memory.context("there were failures")?;
-        let mut patience = Patience::new("memory and descriptors of the dead");
+        let mut timeout = Timeout::new("memory and descriptors of the dead");
         while Tally::now()? != self.before {
             let what = || format!("{:?}, not {:?}", Tally::now().ok(), self.before);
-            patience.check().with_context(what)?;
+            timeout.check().with_context(what)?;
             self.take()?;
         }
         let grown = held()?;

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::timeout::Timeout;
 
 use super::echo::Echo;
 use super::message::{self, Stamp};
 use super::operation::{Act, Operation, number};
 use super::part::Part;
 use super::party::{Access, BLANK, Kind, Outcome, Party, Place, blank, discover};
-use super::patience::Patience;
 use super::tracee::{Stop, Tracee};
 use super::victim::{self, content, served};
 
@@ -121,10 +121,10 @@ impl Scene {
             }),
             is_traced,
         )?;
-        let mut patience = Patience::new("a victim at its mark");
+        let mut timeout = Timeout::new("a victim at its mark");
         let mut is_greeted = false;
         while tracee.look()? != Some(Stop::Marked) {
-            patience.check()?;
+            timeout.check()?;
             self.drive()?;
             if !is_greeted && !self.ledger.received.is_empty() {
                 is_greeted = true;
@@ -320,10 +320,10 @@ impl Scene {
     /// # Errors
     /// When something has not.
     pub(crate) fn outlive(&mut self) -> anyhow::Result<()> {
-        let mut patience = Patience::new("what was outstanding with the victim");
+        let mut timeout = Timeout::new("what was outstanding with the victim");
         while !self.ledger.bound.is_empty() {
             let open = &self.ledger.bound;
-            patience.check().with_context(|| format!("{open:?}"))?;
+            timeout.check().with_context(|| format!("{open:?}"))?;
             self.drive()?;
         }
         Ok(())
@@ -335,18 +335,18 @@ impl Scene {
     /// # Errors
     /// What is wrong.
     pub(crate) fn close_the_books(&mut self, certain: usize) -> anyhow::Result<()> {
-        let mut patience = Patience::new("messages that had been sent");
+        let mut timeout = Timeout::new("messages that had been sent");
         while self.ledger.received.len() < certain && !self.ledger.has_broken {
-            patience.check()?;
+            timeout.check()?;
             self.drive()?;
         }
         self.settle()?;
         for context in self.ledger.open.clone() {
             self.party.cancel(context);
         }
-        let mut patience = Patience::new("receives that were canceled");
+        let mut timeout = Timeout::new("receives that were canceled");
         while !self.party.is_idle() {
-            patience.check()?;
+            timeout.check()?;
             self.drive()?;
         }
         let first = usize::from(!self.operation.is_acquainted()) as u32;
@@ -371,13 +371,13 @@ impl Scene {
     /// # Errors
     /// When it does not.
     pub(crate) fn finish(&mut self, tracee: &mut Tracee) -> anyhow::Result<()> {
-        let mut patience = Patience::new("the end of a victim's operation");
+        let mut timeout = Timeout::new("the end of a victim's operation");
         // A victim that was stopped at an instant may have been at its mark.
         while !tracee.actor().has_spoken()? {
             match tracee.look()? {
                 Some(Stop::Marked) => tracee.resume()?,
                 Some(Stop::Over) => break,
-                Some(Stop::Stepped) | None => patience.check()?,
+                Some(Stop::Stepped) | None => timeout.check()?,
             }
             self.drive()?;
         }
@@ -399,13 +399,13 @@ impl Scene {
             }
             tracee.actor().tell(&())?;
         }
-        let mut patience = Patience::new("the natural end of a victim");
+        let mut timeout = Timeout::new("the natural end of a victim");
         loop {
             match tracee.look()? {
                 Some(Stop::Over) => break,
                 Some(Stop::Marked) => tracee.resume()?,
                 Some(Stop::Stepped) => bail!("a victim that runs has stepped"),
-                None => patience.check()?,
+                None => timeout.check()?,
             }
             self.drive()?;
         }

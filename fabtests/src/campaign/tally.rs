@@ -3,9 +3,8 @@
 use std::fs;
 
 use anyhow::Context as _;
+use selvedge_testkit::timeout::Timeout;
 use serde::Serialize;
-
-use super::patience::Patience;
 
 /// Counted at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -84,7 +83,7 @@ pub(crate) fn held() -> anyhow::Result<usize> {
 /// # Errors
 /// The sockets that are left.
 pub(crate) fn no_sockets(name: &str) -> anyhow::Result<()> {
-    let mut patience = Patience::new("the last sockets of a name");
+    let mut timeout = Timeout::new("the last sockets of a name");
     loop {
         let sockets = fs::read_to_string("/proc/net/unix")?;
         let left: Vec<_> = sockets.lines().filter(|line| line.contains(name)).collect();
@@ -92,6 +91,6 @@ pub(crate) fn no_sockets(name: &str) -> anyhow::Result<()> {
             return Ok(());
         }
         let what = || format!("sockets are left: {left:#?}");
-        patience.check().with_context(what)?;
+        timeout.check().with_context(what)?;
     }
 }

@@ -2,13 +2,13 @@
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
 use super::actor;
 use super::message::{self, Stamp};
 use super::operation::{Act, Operation, number};
 use super::party::{Access, Kind, Outcome, Party, Place, blank, discover};
-use super::patience::Patience;
 use super::tracee::mark;
 
 /// What it is to do.
@@ -171,9 +171,9 @@ impl Victim {
             return Ok(());
         };
         let expected = served(access, self.stamp(number::OWN), len);
-        let mut patience = Patience::new("what the partner has written");
+        let mut timeout = Timeout::new("what the partner has written");
         while self.party.memory().bytes(Place::Plain)[..len] != *expected {
-            patience.check()?;
+            timeout.check()?;
             self.party.drive()?;
         }
         Ok(())
@@ -199,10 +199,10 @@ impl Victim {
 
     /// Waits for `count` completions; what is received must be this message.
     fn await_all(&mut self, stamp: Stamp, mut count: usize) -> anyhow::Result<()> {
-        let mut patience = Patience::new("the partner of a victim");
+        let mut timeout = Timeout::new("the partner of a victim");
         while count > 0 {
             let Some(outcome) = self.party.poll()? else {
-                patience.check()?;
+                timeout.check()?;
                 continue;
             };
             ensure!(outcome.error.is_none(), "at the victim: {outcome:?}");

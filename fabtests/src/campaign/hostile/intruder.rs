@@ -8,12 +8,12 @@ use std::sync::Arc;
 use anyhow::bail;
 use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::random::Random;
+use selvedge_testkit::timeout::Timeout;
 
 use super::dictionary::{mutate, number};
 use super::forger::Forgery;
 use super::raw::{Raw, common, honest};
 use super::speech::{BOUNCE, Heard, Line, PACKET, Sizes, hello, packet};
-use crate::campaign::patience::Patience;
 
 /// Words of an outbox.
 const CREDIT: usize = 16;
@@ -101,9 +101,9 @@ impl Intruder {
         let chunks = u32::from(random.flip());
         let greeting = hello(name, incarnation, nonce, sizes, chunks);
         line.say(&greeting, &[outbox.fd(), own_bell.fd()]);
-        let mut patience = Patience::new("the answer to a hello");
+        let mut timeout = Timeout::new("the answer to a hello");
         let mut fds = loop {
-            patience.check()?;
+            timeout.check()?;
             meanwhile()?;
             match line.hear() {
                 Heard::Packet(fds) => break fds,

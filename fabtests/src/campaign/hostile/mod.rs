@@ -18,13 +18,13 @@ mod talk;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use selvedge_testkit::timeout::Timeout;
 
 use super::actor::Actor;
 use super::company::Company;
 use super::echo::Echo;
 use super::part::Part;
 use super::party::Party;
-use super::patience::Patience;
 use super::report::{Plan, Report, Row};
 use super::tally::{Tally, held, private};
 use adversary::{Attack, Harm, Life, Order, live};
@@ -88,7 +88,7 @@ impl Siege {
     /// One life of the adversary. What it has done, and the longest exchange meanwhile.
     fn endure(&mut self, life: Life) -> anyhow::Result<(Harm, Duration)> {
         self.adversary.tell(&life)?;
-        let mut patience = Patience::new("the end of an adversary's life");
+        let mut timeout = Timeout::new("the end of an adversary's life");
         let mut longest = Duration::ZERO;
         loop {
             let began = Instant::now();
@@ -99,7 +99,7 @@ impl Siege {
             if self.adversary.has_spoken()? {
                 break;
             }
-            patience.check()?;
+            timeout.check()?;
         }
         Ok((self.adversary.hear()?, longest))
     }
@@ -109,7 +109,7 @@ impl Siege {
         let process = self.process();
         let (mut party, mut victim) = (self.party, self.victim);
         drop(self.adversary);
-        let mut patience = Patience::new("what an adversary has left");
+        let mut timeout = Timeout::new("what an adversary has left");
         loop {
             victim.exchange(&mut party)?;
             let now = Tally::of(&process)?;
@@ -118,7 +118,7 @@ impl Siege {
                 break;
             }
             let what = || format!("{before:?} is {now:?}");
-            patience.check().with_context(what)?;
+            timeout.check().with_context(what)?;
         }
         is_small(memory, private(&process)?)
     }

@@ -10,8 +10,10 @@ use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::{Caps, Errno, MsgOrder};
 
 use crate::suite::cx::check::{bytes as bytes_are, holds, same};
-use crate::suite::cx::patience::{limit, until};
-use crate::suite::cx::{Atomic, Cx, Maker, Memory, POLLED, Place, Port, Random, Result, Test};
+use crate::suite::cx::timeout::{limit, until};
+use crate::suite::cx::{
+    Atomic, Cx, Maker, Memory, POLLED, Random, RemoteAddr, Result, Test, TestEndpoint,
+};
 use crate::suite::flaw::Flaw;
 
 pub(super) const TESTS: &[Test] = &[
@@ -182,7 +184,12 @@ fn families(op: Op) -> &'static [Family] {
 }
 
 /// Memory of the second process, as both know it.
-fn target(cx: &mut Cx, port: &Port, maker: Maker, len: usize) -> Result<(Memory, Place)> {
+fn target(
+    cx: &mut Cx,
+    port: &TestEndpoint,
+    maker: Maker,
+    len: usize,
+) -> Result<(Memory, RemoteAddr)> {
     let memory = cx.memory(port, maker, len)?;
     let place = cx.places(port, &memory)?[cx.count() - 1];
     Ok((memory, place))
@@ -221,8 +228,8 @@ fn every_operation(cx: &mut Cx) -> Result {
 
 fn try_out(
     cx: &Cx,
-    port: &Port,
-    place: Place,
+    port: &TestEndpoint,
+    place: RemoteAddr,
     random: &mut Random,
     (datatype, oracle): (Datatype, Oracle),
     (op, family): (Op, Family),
@@ -263,7 +270,7 @@ fn try_out(
                 flags: None,
                 is_injected: false,
             };
-            let done = port.call(atomic)?.well()?;
+            let done = port.post_and_wait(atomic)?.expect_success()?;
             if family != Family::Base {
                 bytes_are(format!("what {what} fetched"), &done.bytes, &old)?;
             }
@@ -289,7 +296,7 @@ fn each(
 }
 
 /// Puts elements into the target, and waits until they are there.
-fn store(port: &Port, place: Place, datatype: Datatype, bytes: &[u8]) -> Result {
+fn store(port: &TestEndpoint, place: RemoteAddr, datatype: Datatype, bytes: &[u8]) -> Result {
     let write = Atomic {
         family: Family::Base,
         datatype,
@@ -301,11 +308,16 @@ fn store(port: &Port, place: Place, datatype: Datatype, bytes: &[u8]) -> Result 
         flags: None,
         is_injected: false,
     };
-    port.call(write)?.well()?;
+    port.post_and_wait(write)?.expect_success()?;
     settled(port, place, datatype, bytes.len(), bytes).map(drop)
 }
 
-fn fetch(port: &Port, place: Place, datatype: Datatype, len: usize) -> Result<Vec<u8>> {
+fn fetch(
+    port: &TestEndpoint,
+    place: RemoteAddr,
+    datatype: Datatype,
+    len: usize,
+) -> Result<Vec<u8>> {
     let read = Atomic {
         family: Family::Fetch,
         datatype,
@@ -317,14 +329,14 @@ fn fetch(port: &Port, place: Place, datatype: Datatype, len: usize) -> Result<Ve
         flags: None,
         is_injected: false,
     };
-    Ok(port.call(read)?.well()?.bytes)
+    Ok(port.post_and_wait(read)?.expect_success()?.bytes)
 }
 
 /// What the target holds: as expected, or something else for good. Without a declared order a read
 /// may overtake an atomic that has left.
 fn settled(
-    port: &Port,
-    place: Place,
+    port: &TestEndpoint,
+    place: RemoteAddr,
     datatype: Datatype,
     len: usize,
     expected: &[u8],
@@ -338,8 +350,8 @@ fn settled(
 
 /// What the target holds when everybody's atomics have arrived, or when they have had their time.
 fn last_of(
-    port: &Port,
-    place: Place,
+    port: &TestEndpoint,
+    place: RemoteAddr,
     datatype: Datatype,
     len: usize,
     expected: &[u8],
@@ -395,7 +407,7 @@ fn queries(cx: &mut Cx) -> Result {
                         query.is_ok(),
                     )?;
                     if let Ok(context) = posted {
-                        port.of(context)?.well()?;
+                        port.wait_for(context)?.expect_success()?;
                         carried += 1;
                     } else {
                         same(what, query.err(), Some(Errno::OpNotSupp))?;
@@ -412,7 +424,7 @@ fn queries(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-fn word(family: Family, op: Op, target: Place, operand: u64, compare: u64) -> Atomic {
+fn word(family: Family, op: Op, target: RemoteAddr, operand: u64, compare: u64) -> Atomic {
     let bytes = |word: u64| word.to_ne_bytes().to_vec();
     Atomic {
         family,
@@ -435,8 +447,8 @@ fn word(family: Family, op: Op, target: Place, operand: u64, compare: u64) -> At
     }
 }
 
-fn fetched(port: &Port, atomic: Atomic) -> Result<u64> {
-    let done = port.call(atomic)?.well()?;
+fn fetched(port: &TestEndpoint, atomic: Atomic) -> Result<u64> {
+    let done = port.post_and_wait(atomic)?.expect_success()?;
     Ok(done.bytes.try_into().map_or(u64::MAX, u64::from_ne_bytes))
 }
 
@@ -524,7 +536,7 @@ fn violations(cx: &mut Cx) -> Result {
     let closed = cx.memory_with(&port, Maker::Test, 64, selvedge::MrAccess::REMOTE_READ)?;
     let closed_place = cx.places(&port, &closed)?[cx.count() - 1];
     if cx.me() == 0 {
-        let wrong = Place {
+        let wrong = RemoteAddr {
             key: place.key ^ 0xffff,
             ..place
         };
@@ -535,7 +547,7 @@ fn violations(cx: &mut Cx) -> Result {
             ("an atomic without the right to write", closed_place),
         ] {
             for family in [Family::Base, Family::Fetch] {
-                let done = port.call(word(family, Op::Sum, place, 1, 0))?;
+                let done = port.post_and_wait(word(family, Op::Sum, place, 1, 0))?;
                 holds(format!("{what} fails"), done.error.is_some())?;
             }
         }

@@ -5,7 +5,7 @@ use selvedge::{Caps, Errno, FiAddr, OpFlags};
 
 use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::group::Work;
-use crate::suite::cx::patience::until;
+use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Case, Cx, RAW, Result, Test};
 use crate::suite::flaw::Flaw;
 

@@ -11,7 +11,7 @@ use selvedge::{
 };
 
 use crate::suite::cx::check::{bytes as bytes_are, holds, same};
-use crate::suite::cx::patience::until;
+use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Cx, RAW, Result, Rx, Test, Tx};
 use crate::suite::flaw::Flaw;
 
@@ -278,5 +278,5 @@ fn names_of_both_ends(cx: &mut Cx) -> Result {
     let other = 1 - cx.me();
     let receive = port.post(Rx::msg(3000))?;
     port.run(Tx::msg(port.peer(), cx.payload(other, 0, 3000)))?;
-    cx.verify(other, 0, &port.of(receive)?.well()?.bytes)
+    cx.verify(other, 0, &port.wait_for(receive)?.expect_success()?.bytes)
 }

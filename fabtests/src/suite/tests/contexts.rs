@@ -59,7 +59,7 @@ fn each_to_each(cx: &mut Cx) -> Result {
                     0 => Rx::msg(64),
                     _ => Rx::msg(64).from(source),
                 };
-                let done = ports[to].call(post)?.well()?;
+                let done = ports[to].post_and_wait(post)?.expect_success()?;
                 same("the source of a context's message", done.src, source)?;
                 cx.verify(0, number, &done.bytes)?;
             }

@@ -6,7 +6,7 @@ use selvedge::eq::{self, Event};
 use selvedge::{Caps, Context, Errno, EventQueue, wait};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::limit;
+use crate::suite::cx::timeout::limit;
 use crate::suite::cx::{Cx, RAW, Result, Test};
 use crate::suite::flaw::Flaw;
 

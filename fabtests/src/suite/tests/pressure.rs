@@ -8,7 +8,7 @@ use selvedge::owned::{Completions, Endpoint, Pool};
 use selvedge::{Caps, Context, Errno, FiAddr, av};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::until;
+use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Cx, RAW, Result, Rx, Test, Tx};
 use crate::suite::flaw::Flaw;
 
@@ -57,7 +57,7 @@ fn flood(cx: &mut Cx) -> Result {
         port.settle()?;
     }
     for number in 0..count {
-        let done = port.call(Rx::msg(len))?.well()?;
+        let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
         cx.verify(0, number, &done.bytes)?;
     }
     let (grown, sent) = (resident()?.saturating_sub(before), count * len);
@@ -197,7 +197,7 @@ fn started_programs(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let receive = port.post(Rx::msg(100))?;
     port.run(Tx::msg(port.to(0), cx.payload(0, 0, 100)))?;
-    cx.verify(0, 0, &port.of(receive)?.well()?.bytes)?;
+    cx.verify(0, 0, &port.wait_for(receive)?.expect_success()?.bytes)?;
     same(
         "descriptors of a program that was started",
         inherited()?,

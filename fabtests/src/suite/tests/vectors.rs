@@ -176,7 +176,7 @@ fn removed_and_back(cx: &mut Cx) -> Result {
             same("its index in the end", port.insert(&address)?, port.peer())?;
         } else {
             for number in [2 * number, 2 * number + 1] {
-                let done = port.call(Rx::msg(64))?.well()?;
+                let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
                 cx.verify(0, number, &done.bytes)?;
             }
         }
@@ -210,7 +210,7 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
     cx.barrier()?;
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let done = port.call(Rx::msg(64))?.well()?;
+        let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
         same(
             "the source of a stranger's message",
             done.src,
@@ -230,7 +230,9 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
     }
     for process in [2, 1] {
         let index = port.insert(&names[process].parse()?)?;
-        let done = port.call(Rx::msg(64).from(index))?.well()?;
+        let done = port
+            .post_and_wait(Rx::msg(64).from(index))?
+            .expect_success()?;
         same("the source", done.src, index)?;
         cx.verify(process, 1, &done.bytes)?;
     }
@@ -251,8 +253,8 @@ fn address_of_a_stranger(cx: &mut Cx) -> Result {
         }
         return Ok(());
     }
-    let done = port.call(Rx::msg(64))?;
-    let failure = done.failed("the message of a stranger", Errno::AddrNotAvail)?;
+    let done = port.post_and_wait(Rx::msg(64))?;
+    let failure = done.expect_failure("the message of a stranger", Errno::AddrNotAvail)?;
     let sender = failure.sender.as_ref().map(ToString::to_string);
     same(
         "the address of the stranger",
@@ -261,7 +263,7 @@ fn address_of_a_stranger(cx: &mut Cx) -> Result {
     )?;
     let index = port.insert(&names[1].parse()?)?;
     cx.barrier()?;
-    let done = port.call(Rx::msg(64))?.well()?;
+    let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
     same("the source of one who is known", done.src, index)?;
     cx.verify(1, 1, &done.bytes)?;
     cx.barrier()
@@ -313,7 +315,7 @@ fn numbers_of_the_application(cx: &mut Cx) -> Result {
             let len = SIZES[number % SIZES.len()];
             port.run(Tx::msg(port.peer(), cx.payload(0, number, len)))?;
         }
-        let done = port.call(Rx::msg(64))?.well()?;
+        let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
         return cx.verify(0, 0, &done.bytes);
     }
     let (index, number) = (port.peer(), FiAddr(0xdead_beef_0000_0001));
@@ -321,7 +323,7 @@ fn numbers_of_the_application(cx: &mut Cx) -> Result {
     let mut source = |cx: &mut Cx| -> Result<FiAddr> {
         cx.barrier()?;
         let len = SIZES[count % SIZES.len()];
-        let done = port.call(Rx::msg(len))?.well()?;
+        let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
         cx.verify(1, count, &done.bytes)?;
         count += 1;
         Ok(done.src)

@@ -1,10 +1,10 @@
-//! The raw face: the traits, with buffers between canaries.
+//! The traits of the contract, with buffers between canaries.
 //!
 //! Every receive has its room in the middle of a buffer whose other bytes must stay what they are,
 //! and bytes behind a message must stay, too. A buffer that was sent is overwritten as soon as its
 //! completion is read: whoever reads it later than it may does not read the right bytes.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,36 +20,36 @@ use selvedge::{
     EpOption, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives, msg, tagged,
 };
 
-use super::face::Face;
-use super::post::{Atomic, Done, Failure, Post, Read, Rx, RxKind, Tx, Write};
+use super::api::EndpointApi;
+use super::post::{Atomic, Completion, Failure, Post, Read, Rx, RxKind, Tx, Write};
 
 /// An endpoint with its queue, and the buffers of what was posted. Dropped from the top down: the
 /// endpoint before the buffers.
 #[derive(Debug)]
-pub(crate) struct Raw {
-    pub(crate) ep: Arc<dyn Endpoint>,
-    pub(crate) cq: Arc<dyn CompletionQueue>,
-    pub(crate) av: Option<Arc<dyn AddressVector>>,
+pub struct RawEndpoint {
+    pub ep: Arc<dyn Endpoint>,
+    pub cq: Arc<dyn CompletionQueue>,
+    pub av: Option<Arc<dyn AddressVector>>,
     /// Where receives are posted, if not at the endpoint.
     srx: Option<Arc<dyn SharedReceives>>,
     lent: BTreeMap<u64, Lent>,
     /// When the next post is to be carried out, if not at once; then, how its work is called.
-    when: Option<When>,
+    when: Option<Trigger>,
     ticket: Option<Ticket>,
 }
 
 /// When a post is carried out that waits.
 #[derive(Clone, Debug)]
-pub(crate) struct When {
-    pub(crate) domain: Arc<dyn Domain>,
-    pub(crate) cntr: Arc<dyn Counter>,
-    pub(crate) threshold: u64,
-    pub(crate) told: Told,
+pub struct Trigger {
+    pub domain: Arc<dyn Domain>,
+    pub cntr: Arc<dyn Counter>,
+    pub threshold: u64,
+    pub told: Notify,
 }
 
 /// Who is told when it is done.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub enum Notify {
     Endpoint,
     Counter(Option<Arc<dyn Counter>>),
 }
@@ -80,15 +80,15 @@ struct Room {
 ///
 /// # Errors
 /// The domain's.
-pub(crate) fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<Ticket> {
+pub fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<Ticket> {
     let is_post = matches!(work.action, Action::Post { .. });
     ensure!(!is_post, "{work:?} is about memory");
     // SAFETY: a counter is no memory.
     Ok(unsafe { domain.queue_work(work) }?)
 }
 
-impl Raw {
-    pub(crate) fn new(
+impl RawEndpoint {
+    pub fn new(
         ep: Arc<dyn Endpoint>,
         cq: Arc<dyn CompletionQueue>,
         av: Option<Arc<dyn AddressVector>>,
@@ -119,8 +119,8 @@ impl Raw {
             };
         };
         let (done, flags) = match &when.told {
-            Told::Endpoint => (trigger::Done::Endpoint, flags),
-            Told::Counter(cntr) => {
+            Notify::Endpoint => (trigger::Done::Endpoint, flags),
+            Notify::Counter(cntr) => {
                 let done = trigger::Done::Counter(cntr.as_ref());
                 (done, flags.difference(OpFlags::DEFAULT))
             }
@@ -144,7 +144,12 @@ impl Raw {
     }
 
     /// What the next completion says of its operation, which must be outstanding.
-    fn done(&mut self, entry: Entry, src: FiAddr, error: Option<ErrEntry>) -> anyhow::Result<Done> {
+    fn done(
+        &mut self,
+        entry: Entry,
+        src: FiAddr,
+        error: Option<ErrEntry>,
+    ) -> anyhow::Result<Completion> {
         let context = entry.context.0;
         let is_released = error.is_some() || entry.flags.contains(CompletionFlags::MULTI_RECV);
         let mut bytes = Vec::new();
@@ -170,7 +175,7 @@ impl Raw {
                 None => bail!("{entry:?} completes nothing that is outstanding"),
             };
         }
-        Ok(Done {
+        Ok(Completion {
             context,
             flags: entry.flags,
             len: entry.len,
@@ -238,7 +243,7 @@ impl Raw {
             | match rx.kind {
                 RxKind::Plain => OpFlags::empty(),
                 RxKind::Multi => OpFlags::MULTI_RECV,
-                RxKind::Look => OpFlags::PEEK,
+                RxKind::Peek => OpFlags::PEEK,
                 RxKind::Discard => OpFlags::PEEK | OpFlags::DISCARD,
             };
         let (iov, desc, src) = (&iov[..], &[][..], rx.from);
@@ -394,7 +399,7 @@ impl Raw {
     }
 }
 
-impl Face for Raw {
+impl EndpointApi for RawEndpoint {
     fn address(&self) -> Result<Address, Errno> {
         self.ep.address()
     }
@@ -423,7 +428,7 @@ impl Face for Raw {
         }
     }
 
-    fn share(&mut self, srx: Option<Arc<dyn SharedReceives>>) {
+    fn post_receives_to(&mut self, srx: Option<Arc<dyn SharedReceives>>) {
         self.srx = srx;
     }
 
@@ -437,11 +442,11 @@ impl Face for Raw {
         }
     }
 
-    fn taken(&mut self, entry: Entry) -> anyhow::Result<Done> {
+    fn complete(&mut self, entry: Entry) -> anyhow::Result<Completion> {
         self.done(entry, FiAddr::UNSPEC, None)
     }
 
-    fn poll(&mut self) -> anyhow::Result<Option<Done>> {
+    fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         let (mut out, mut src) = ([Entry::default()], [FiAddr(NO_DATA)]);
         match self.cq.read_from(&mut out, &mut src) {
             Ok(0) => Ok(None),
@@ -462,11 +467,11 @@ impl Face for Raw {
         }
     }
 
-    fn raw(&self) -> Option<&Raw> {
+    fn raw(&self) -> Option<&RawEndpoint> {
         Some(self)
     }
 
-    fn defer(&mut self, context: u64, post: &Post, when: When) -> Result<Ticket, Errno> {
+    fn defer(&mut self, context: u64, post: &Post, when: Trigger) -> Result<Ticket, Errno> {
         self.when = Some(when);
         self.post(context, post)?;
         Ok(self.ticket.take().expect("it was queued"))
@@ -504,7 +509,7 @@ impl Room {
         let has_message = [Errno::Trunc, Errno::AddrNotAvail];
         let has_message = error.is_some_and(|error| has_message.contains(&error.errno));
         let used = match (self.kind, error) {
-            (RxKind::Look | RxKind::Discard, _) => 0,
+            (RxKind::Peek | RxKind::Discard, _) => 0,
             (_, Some(_)) if !has_message => 0,
             _ if is_receive => entry.len.min(self.len),
             _ => self.len,
