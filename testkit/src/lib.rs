@@ -5,6 +5,7 @@ pub mod endpoint;
 pub mod fuzz;
 pub mod long;
 pub mod memory;
+pub mod op;
 pub mod payload;
 pub mod random;
 pub mod skip;

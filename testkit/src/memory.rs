@@ -4,6 +4,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::ensure;
 use selvedge::{Allocation, Counter, Domain, IovMut, MemoryRegion, MrAccess, MrMode, alloc, mr};
@@ -97,6 +98,16 @@ impl Memory {
         // SAFETY: as above. Peers may change it meanwhile; the copy is then of some of each.
         unsafe { std::ptr::copy(from, bytes.as_mut_ptr(), len) };
         bytes
+    }
+
+    /// The word at an offset, a multiple of 8, in one load.
+    pub fn word(&self, at: usize) -> u64 {
+        let is_inside = at.is_multiple_of(8) && at + 8 <= self.0.len;
+        assert!(is_inside, "a word at {at} of {} bytes", self.0.len);
+        // SAFETY: the word lies within memory that is this value's, which begins at a multiple of 8,
+        // and is reached by atomics and copies alone.
+        let word = unsafe { AtomicU64::from_ptr(self.0.first().wrapping_add(at).cast()) };
+        word.load(Ordering::SeqCst)
     }
 
     /// Makes sure that it is as `expected`, and that nothing around it was touched.

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::actor::{self, Actor};
 use super::echo::Echo;
+use super::endpoint::{CampaignEndpoint, Kind};
 use super::message::Stamp;
 use super::part::Part;
-use super::party::{Kind, Party};
 use super::report::{Plan, Report, Row};
 use super::tally::private;
 
@@ -66,9 +66,9 @@ pub(super) fn floods(plan: &Plan) -> anyhow::Result<Report> {
 /// One flood over a new victim; how many messages were sent.
 fn flood(len: usize) -> anyhow::Result<u64> {
     let kept = KEPT.to_string();
-    let mut party = Party::open(None, &[])?;
-    let mut victim = Echo::start(&party, &[("FI_SHM_UNEXPECTED_SIZE", &kept)])?;
-    victim.exchange(&mut party)?;
+    let mut endpoint = CampaignEndpoint::open(None, &[])?;
+    let mut victim = Echo::start(&endpoint, &[("FI_SHM_UNEXPECTED_SIZE", &kept)])?;
+    victim.exchange(&mut endpoint)?;
     let process = victim.actor().pid().to_string();
     let before = private(&process)?;
     let part = Part::Flood(Order {
@@ -80,7 +80,7 @@ fn flood(len: usize) -> anyhow::Result<u64> {
     let until = Instant::now() + FLOOD;
     while Instant::now() < until || !all_have_spoken(&senders)? {
         victim
-            .exchange(&mut party)
+            .exchange(&mut endpoint)
             .context("the victim of a flood")?;
         let now = private(&process)?;
         ensure!(now < before + GROWTH, "{before} bytes became {now}");
@@ -103,12 +103,12 @@ fn all_have_spoken(senders: &[Actor]) -> anyhow::Result<bool> {
 
 /// Sends until it has been told to wait for long enough, and says how many messages went.
 pub(super) fn play(order: &Order) -> anyhow::Result<()> {
-    let mut party = Party::open(None, &[])?;
-    let victim = party.insert(&order.victim)?;
+    let mut endpoint = CampaignEndpoint::open(None, &[])?;
+    let victim = endpoint.insert(&order.victim)?;
     let (mut sent, mut refused) = (0_u32, 0);
     let mut timeout = Timeout::new("a victim that takes no more");
     while refused < REFUSED {
-        match party.send(Kind::Tagged, victim, order.len, Stamp::new(0, sent)) {
+        match endpoint.send(Kind::Tagged, victim, order.len, Stamp::new(0, sent)) {
             Ok(_) => {
                 sent += 1;
                 refused = 0;
@@ -116,8 +116,8 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
             Err(Errno::Again) => refused += 1,
             Err(errno) => bail!("a flood is refused by {errno}"),
         }
-        party.drive()?;
-        while party.take().is_some() {}
+        endpoint.drive()?;
+        while endpoint.take().is_some() {}
         timeout.check()?;
     }
     actor::say(&u64::from(sent))?;

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::actor::{self, Actor};
 use super::bystanders::{Bystanders, Exchanges};
+use super::endpoint::{CampaignEndpoint, Kind};
 use super::message::Stamp;
 use super::part::Part;
-use super::party::{Kind, Party};
 use super::report::{Plan, Report, Row};
 
 /// What a process of newcomers does.
@@ -101,14 +101,14 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
 }
 
 /// Opens an endpoint and sends a message from it.
-fn connect(target: &str) -> anyhow::Result<Party> {
-    let mut party = Party::open(None, &[])?;
-    let target = party.insert(target)?;
+fn connect(target: &str) -> anyhow::Result<CampaignEndpoint> {
+    let mut endpoint = CampaignEndpoint::open(None, &[])?;
+    let target = endpoint.insert(target)?;
     let mut timeout = Timeout::new("room for a first message");
     loop {
-        match party.send(Kind::TaggedInject, target, 8, Stamp::new(0, 0)) {
-            Ok(_) => return Ok(party),
-            Err(Errno::Again) => party.drive()?,
+        match endpoint.send(Kind::TaggedInject, target, 8, Stamp::new(0, 0)) {
+            Ok(_) => return Ok(endpoint),
+            Err(Errno::Again) => endpoint.drive()?,
             Err(errno) => return Err(errno).context("a first message"),
         }
         timeout.check()?;

@@ -15,9 +15,9 @@ use selvedge_testkit::timeout::Timeout;
 
 use super::actor::Actor;
 use super::echo::Echo;
+use super::endpoint::{Access, CampaignEndpoint, Completion, blank};
 use super::message::{self, Stamp};
 use super::part::Part;
-use super::party::{Access, Outcome, Party, blank};
 use super::phoenix::{End, LARGEST, Order, PLACES, WINDOW, is_mortal, something};
 use super::report::{Plan, Report, Row};
 use super::storm::Storm;
@@ -158,7 +158,7 @@ impl Ends {
 /// The partner of all lives of one name.
 #[derive(Debug)]
 struct Partner {
-    party: Party,
+    endpoint: CampaignEndpoint,
     echo: Echo,
     them: FiAddr,
     name: String,
@@ -193,13 +193,13 @@ struct Partner {
 impl Partner {
     fn new(what: &str, plan: &Plan) -> anyhow::Result<Self> {
         let params = [("FI_SHM_PEER_TIMEOUT", "1s")];
-        let mut party = Party::open(None, &params)?;
-        let mut echo = Echo::start(&party, &params)?;
-        echo.exchange(&mut party)?;
+        let mut endpoint = CampaignEndpoint::open(None, &params)?;
+        let mut echo = Echo::start(&endpoint, &params)?;
+        echo.exchange(&mut endpoint)?;
         let name = format!("phoenix-{}-{what}", std::process::id());
         let mut partner = Self {
-            them: party.insert(&name)?,
-            party,
+            them: endpoint.insert(&name)?,
+            endpoint,
             echo,
             name,
             life: 0,
@@ -228,7 +228,7 @@ impl Partner {
         self.life += 1;
         Actor::start(&Part::Phoenix(Order {
             name: self.name.clone(),
-            partner: self.party.name()?,
+            partner: self.endpoint.name()?,
             life: self.life,
             end,
             storm: self.storm,
@@ -254,7 +254,7 @@ impl Partner {
         // Every now and then the next life begins before the end of this one has been noticed.
         if random.flip() {
             self.collect()?;
-            self.echo.exchange(&mut self.party)?;
+            self.echo.exchange(&mut self.endpoint)?;
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ impl Partner {
             self.talk_until_heard(&mut actor, Duration::from_micros(random.below(3000)))?;
             actor.signal(Signal::SIGSTOP)?;
             self.talk_while(Duration::from_micros(random.below(3000)))?;
-            self.echo.exchange(&mut self.party)?;
+            self.echo.exchange(&mut self.endpoint)?;
             actor.signal(Signal::SIGCONT)?;
         }
         self.owed.insert(self.life, actor.hear()?);
@@ -320,7 +320,7 @@ impl Partner {
         let is_known = self.heard == self.life;
         if is_known && self.open.len() < WINDOW && self.random.once_in(4) {
             let stamp = Stamp::new(self.life, self.sent);
-            match self.party.send(kind, self.them, len, stamp) {
+            match self.endpoint.send(kind, self.them, len, stamp) {
                 Ok(context) => {
                     self.sent += 1;
                     if !kind.is_injected() {
@@ -352,7 +352,7 @@ impl Partner {
             Access::Write => message::write(stamp, message::SMALLEST),
             Access::Read | Access::Add => blank(message::SMALLEST),
         };
-        match self.party.access(access, key, self.them, bytes) {
+        match self.endpoint.access(access, key, self.them, bytes) {
             Ok(context) => drop(self.accesses.insert(context, self.life)),
             Err(Errno::Again | Errno::NotConn) => {}
             Err(errno) => bail!("accessing memory of life {}: {errno}", self.life),
@@ -361,28 +361,28 @@ impl Partner {
     }
 
     fn take(&mut self) -> anyhow::Result<()> {
-        while let Some(outcome) = self.party.poll()? {
-            self.book(outcome)?;
+        while let Some(outcome) = self.endpoint.poll()? {
+            self.book(&outcome)?;
         }
         Ok(())
     }
 
-    fn book_access(&mut self, life: u32, outcome: &Outcome) -> anyhow::Result<()> {
+    fn book_access(&mut self, life: u32, outcome: &Completion) -> anyhow::Result<()> {
         if outcome.error.is_some() {
             return Ok(());
         }
         self.accessed += 1;
-        if let Some(bytes) = &outcome.received {
+        if let Some(bytes) = outcome.received() {
             let stamp = message::read(bytes)?;
             ensure!(stamp.life == life, "{stamp:?} was read in life {life}");
         }
         Ok(())
     }
 
-    fn book(&mut self, outcome: Outcome) -> anyhow::Result<()> {
+    fn book(&mut self, outcome: &Completion) -> anyhow::Result<()> {
         if let Some(life) = self.accesses.remove(&outcome.context) {
-            self.book_access(life, &outcome)?;
-            let errno = outcome.error.map(|error| error.errno);
+            self.book_access(life, outcome)?;
+            let errno = outcome.error.as_ref().map(|error| error.errno);
             // Whoever closes lets its memory go before its end is noticed.
             let is_expected = matches!(
                 errno,
@@ -391,17 +391,17 @@ impl Partner {
             ensure!(is_expected, "an access to life {life} ends by {errno:?}");
             return Ok(());
         }
-        let errno = outcome.error.map(|error| error.errno);
+        let errno = outcome.error.as_ref().map(|error| error.errno);
         let is_expected = matches!(errno, None | Some(Errno::ConnReset | Errno::ConnRefused));
         ensure!(
             is_expected,
             "an operation with the others ends by {errno:?}"
         );
-        let Some(bytes) = outcome.received else {
+        let Some(bytes) = outcome.received() else {
             self.open.retain(|&open| open != outcome.context);
             return Ok(());
         };
-        let stamp = errno.is_none().then(|| message::read(&bytes)).transpose()?;
+        let stamp = errno.is_none().then(|| message::read(bytes)).transpose()?;
         self.received += u64::from(stamp.is_some());
         self.heard = self.heard.max(stamp.map_or(0, |stamp| stamp.life));
         self.posted.retain(|&posted| posted != outcome.context);
@@ -416,7 +416,7 @@ impl Partner {
             ignore: u64::MAX >> 1,
         };
         self.posted
-            .push(self.party.trecv(any, LARGEST, from_others)?);
+            .push(self.endpoint.trecv(any, LARGEST, from_others)?);
         Ok(())
     }
 
@@ -480,7 +480,7 @@ impl Partner {
 
     fn nothing_is_left(&mut self, memory: Option<usize>) -> anyhow::Result<()> {
         self.collect()?;
-        self.echo.exchange(&mut self.party)?;
+        self.echo.exchange(&mut self.endpoint)?;
         let memory = memory.context("there were failures")?;
         let mut timeout = Timeout::new("memory and descriptors of the dead");
         while Tally::now()? != self.before {

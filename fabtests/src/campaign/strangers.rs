@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::actor::{self, Actor};
 use super::bystanders::{Bystanders, Exchanges};
 use super::echo::Echo;
+use super::endpoint::CampaignEndpoint;
 use super::part::Part;
-use super::party::Party;
 use super::report::{Plan, Report, Row};
 
 /// What a stranger does.
@@ -103,13 +103,13 @@ fn attack(strangers: usize, order: fn(Target) -> Order) -> anyhow::Result<Exchan
 
 /// An endpoint opens whose first names are taken.
 fn names() -> anyhow::Result<Exchanges> {
-    let party = Party::open(None, &[])?;
+    let endpoint = CampaignEndpoint::open(None, &[])?;
     let process = Actor::hire()?;
     let name = |number| Target::of(&format!("{}:0:{number}", process.pid()));
     let taken = Order::Names((0..NAMES).map(name).collect());
     let _stranger = stranger(&Part::Stranger(taken))?;
-    let target = Echo::play_by(process, &party, &[], &[])?;
-    Bystanders::connected(party, target)?.exchange_for(Duration::ZERO)
+    let target = Echo::play_by(process, &endpoint, &[], &[])?;
+    Bystanders::connected(endpoint, target)?.exchange_for(Duration::ZERO)
 }
 
 /// Starts a stranger, and waits until it has begun.

@@ -19,8 +19,9 @@ pub trait EndpointApi: fmt::Debug {
     /// The index of a peer.
     fn insert(&self, peer: &Address) -> Result<FiAddr, Errno>;
 
-    /// Posts something under a context that nothing outstanding has.
-    fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno>;
+    /// Posts something under a context that nothing outstanding has. What is posted may take its bytes
+    /// along; what is refused has them still.
+    fn post(&mut self, context: u64, post: &mut Post) -> Result<(), Errno>;
 
     /// Tries to take a post back.
     fn cancel(&mut self, context: u64) -> Result<(), Errno>;
@@ -52,7 +53,7 @@ pub trait EndpointApi: fmt::Debug {
     fn drive(&mut self) -> anyhow::Result<()>;
 
     /// Posts something that waits for a counter; the raw API alone.
-    fn defer(&mut self, _context: u64, _post: &Post, _when: Trigger) -> Result<Ticket, Errno> {
+    fn defer(&mut self, _context: u64, _post: &mut Post, _when: Trigger) -> Result<Ticket, Errno> {
         Err(Errno::NoSys)
     }
 

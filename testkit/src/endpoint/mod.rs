@@ -23,7 +23,7 @@ use crate::timeout::until;
 pub use api::EndpointApi;
 pub use owned::{AsyncTestEndpoint, OwnedEndpoint};
 pub use post::{Atomic, Completion, Failure, Post, Read, RemoteAddr, Rx, RxKind, Tx, Write};
-pub use raw::{Notify, RawEndpoint, Trigger, queue_count};
+pub use raw::{BLANK, Notify, RawEndpoint, Trigger, queue_count};
 
 /// An endpoint. It stays open until the test is over, whoever drops this.
 #[derive(Clone, Debug)]
@@ -127,9 +127,13 @@ impl TestEndpoint {
 
     /// Posts, if there is room: under which context.
     pub fn try_post(&self, post: impl Into<Post>) -> Result<u64, Errno> {
-        let (post, mut state) = (post.into(), self.state.borrow_mut());
+        self.post_once(&mut post.into())
+    }
+
+    fn post_once(&self, post: &mut Post) -> Result<u64, Errno> {
+        let mut state = self.state.borrow_mut();
         let context = state.next;
-        state.api.post(context, &post)?;
+        state.api.post(context, post)?;
         state.next += 1;
         if !post.is_injected() {
             state.outstanding.insert(context, post.is_multi());
@@ -142,8 +146,8 @@ impl TestEndpoint {
     /// # Errors
     /// Whatever else the post answers; that no room comes.
     pub fn post(&self, post: impl Into<Post>) -> anyhow::Result<u64> {
-        let post = post.into();
-        until("room for a post", || match self.try_post(post.clone()) {
+        let mut post = post.into();
+        until("room for a post", || match self.post_once(&mut post) {
             Ok(context) => Ok(Some(context)),
             Err(Errno::Again) => self.store_completions().map(|()| None),
             Err(errno) => Err(anyhow!("posting {post:.120?}: {errno:?}")),
@@ -177,7 +181,7 @@ impl TestEndpoint {
         threshold: u64,
         told: Notify,
     ) -> Result<(u64, Ticket), Errno> {
-        let (post, mut state) = (post.into(), self.state.borrow_mut());
+        let (mut post, mut state) = (post.into(), self.state.borrow_mut());
         let context = state.next;
         let when = Trigger {
             domain: Arc::clone(domain),
@@ -185,7 +189,7 @@ impl TestEndpoint {
             threshold,
             told,
         };
-        let ticket = state.api.defer(context, &post, when)?;
+        let ticket = state.api.defer(context, &mut post, when)?;
         state.next += 1;
         state.outstanding.insert(context, post.is_multi());
         Ok((context, ticket))
@@ -207,20 +211,41 @@ impl TestEndpoint {
     /// # Errors
     /// What the post answers.
     pub fn post_again(&self, context: u64, post: impl Into<Post>) -> anyhow::Result<()> {
-        let (post, mut state) = (post.into(), self.state.borrow_mut());
-        let posted = state.api.post(context, &post);
+        let (mut post, mut state) = (post.into(), self.state.borrow_mut());
+        let posted = state.api.post(context, &mut post);
         posted.map_err(|errno| anyhow!("posting {post:.120?}: {errno:?}"))?;
         state.outstanding.insert(context, post.is_multi());
         Ok(())
     }
 
     /// Moves things on, and keeps completions for later.
-    fn store_completions(&self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When something completes that must not.
+    pub fn store_completions(&self) -> anyhow::Result<()> {
         let mut state = self.state.borrow_mut();
         while let Some(done) = state.read()? {
             state.ready.push_back(done);
         }
         Ok(())
+    }
+
+    /// The next completion of those that were kept.
+    pub fn take_stored(&self) -> Option<Completion> {
+        self.state.borrow_mut().ready.pop_front()
+    }
+
+    /// Keeps completions again, before those that came later.
+    pub fn put_back(&self, mut older: VecDeque<Completion>) {
+        let ready = &mut self.state.borrow_mut().ready;
+        older.append(ready);
+        *ready = older;
+    }
+
+    /// Whether no operation is outstanding and no completion is kept.
+    pub fn is_idle(&self) -> bool {
+        let state = self.state.borrow();
+        state.outstanding.is_empty() && state.ready.is_empty()
     }
 
     /// The next completion, if there is one.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use anyhow::anyhow;
-use selvedge::atomic::{Family, Target};
+use selvedge::atomic::Family;
 use selvedge::owned::{
     self, AsyncEndpoint, Buf, Completions, Failed, Handle, Pool, Received, Refused, Remote,
 };
@@ -106,7 +106,7 @@ impl OwnedEndpoint {
                 return posted.map(|()| None);
             }
             Post::Atomic(atomic) if atomic.is_injected => {
-                let posted = self.ep.inject_atomic(&atomic.operand, target(atomic));
+                let posted = self.ep.inject_atomic(&atomic.operand, atomic.target());
                 return posted.map(|()| None);
             }
             Post::Send(tx) => {
@@ -155,7 +155,7 @@ impl OwnedEndpoint {
     }
 
     fn atomic(&mut self, atomic: &Atomic, word: Context) -> Result<Result<Handle, Refused>, Errno> {
-        let target = target(atomic);
+        let target = atomic.target();
         Ok(match atomic.family {
             Family::Base => {
                 let buf = self.pools.filled(&atomic.operand)?;
@@ -183,7 +183,7 @@ impl EndpointApi for OwnedEndpoint {
         Ok(self.av.insert_one(peer)?)
     }
 
-    fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {
+    fn post(&mut self, context: u64, post: &mut Post) -> Result<(), Errno> {
         if let Some(handle) = self.submit(context, post)? {
             self.handles.insert(context, handle);
         }
@@ -272,7 +272,7 @@ impl AsyncTestEndpoint {
                 return Ok(None);
             }
             Post::Atomic(atomic) if atomic.is_injected => {
-                ep.inject_atomic(&atomic.operand, target(&atomic))?;
+                ep.inject_atomic(&atomic.operand, atomic.target())?;
                 return Ok(None);
             }
             Post::Send(tx) => {
@@ -336,7 +336,7 @@ impl EndpointApi for AsyncTestEndpoint {
         Ok(self.av.insert_one(peer)?)
     }
 
-    fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {
+    fn post(&mut self, context: u64, post: &mut Post) -> Result<(), Errno> {
         let Some(mut future) = self.operation(context, post)? else {
             return Ok(());
         };
@@ -387,7 +387,7 @@ async fn recv(ep: &AsyncEndpoint, rx: &Rx, buf: Buf) -> Result<(Buf, Received), 
 }
 
 async fn change(context: u64, ep: &AsyncEndpoint, atomic: &Atomic, buf: Buf) -> Completion {
-    let (operand, compare, target) = (&atomic.operand, &atomic.compare, target(atomic));
+    let (operand, compare, target) = (&atomic.operand, &atomic.compare, atomic.target());
     match atomic.family {
         Family::Base => given_back(context, ep.atomic(buf, target).await),
         Family::Fetch => brought(context, ep.fetch_atomic(buf, operand, target).await),
@@ -477,17 +477,6 @@ fn failure(context: u64, buf: &Buf, error: cq::ErrEntry) -> Completion {
 fn remote(place: RemoteAddr) -> Remote {
     let RemoteAddr { peer, addr, key } = place;
     Remote { peer, addr, key }
-}
-
-fn target(atomic: &Atomic) -> Target {
-    let RemoteAddr { peer, addr, key } = atomic.target;
-    Target {
-        dest: peer,
-        addr,
-        key,
-        datatype: atomic.datatype,
-        op: atomic.op,
-    }
 }
 
 /// Bytes of one pool.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anyhow::bail;
-use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::atomic::{Datatype, Family, Op, Target};
 use selvedge::rma::RmaIov;
 use selvedge::{Address, CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
 
@@ -205,6 +205,20 @@ pub struct Atomic {
     pub is_injected: bool,
 }
 
+impl Atomic {
+    /// The target, as the methods with one element name it.
+    pub fn target(&self) -> Target {
+        let RemoteAddr { peer, addr, key } = self.target;
+        Target {
+            dest: peer,
+            addr,
+            key,
+            datatype: self.datatype,
+            op: self.op,
+        }
+    }
+}
+
 /// Anything.
 #[derive(Clone, Debug)]
 pub enum Post {
@@ -301,6 +315,12 @@ pub struct Failure {
 }
 
 impl Completion {
+    /// What was received or fetched; `None` where the operation does neither.
+    pub fn received(&self) -> Option<&[u8]> {
+        let takes = CompletionFlags::RECV | CompletionFlags::READ;
+        self.flags.intersects(takes).then_some(&self.bytes[..])
+    }
+
     /// Makes sure that it is a success.
     ///
     /// # Errors

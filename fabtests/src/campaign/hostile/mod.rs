@@ -23,8 +23,8 @@ use selvedge_testkit::timeout::Timeout;
 use super::actor::Actor;
 use super::company::Company;
 use super::echo::Echo;
+use super::endpoint::CampaignEndpoint;
 use super::part::Part;
-use super::party::Party;
 use super::report::{Plan, Report, Row};
 use super::tally::{Tally, held, private};
 use adversary::{Attack, Harm, Life, Order, live};
@@ -58,7 +58,7 @@ pub(super) fn attacks(plan: &Plan) -> anyhow::Result<Report> {
 
 /// A victim, whom it serves, and who attacks it.
 struct Siege {
-    party: Party,
+    endpoint: CampaignEndpoint,
     victim: Echo,
     adversary: Actor,
 }
@@ -66,16 +66,16 @@ struct Siege {
 impl Siege {
     fn lay(what: &str) -> anyhow::Result<Self> {
         let name = format!("adversary-{}-{what}", std::process::id());
-        let mut party = Party::open(None, &[])?;
+        let mut endpoint = CampaignEndpoint::open(None, &[])?;
         let params = [KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")];
-        let mut victim = Echo::beside(&party, &params, std::slice::from_ref(&name))?;
-        victim.exchange(&mut party)?;
+        let mut victim = Echo::beside(&endpoint, &params, std::slice::from_ref(&name))?;
+        victim.exchange(&mut endpoint)?;
         let adversary = Actor::start(&Part::Adversary(Order {
             victim: victim.name().to_owned(),
             name,
         }))?;
         Ok(Self {
-            party,
+            endpoint,
             victim,
             adversary,
         })
@@ -93,7 +93,7 @@ impl Siege {
         loop {
             let began = Instant::now();
             self.victim
-                .exchange(&mut self.party)
+                .exchange(&mut self.endpoint)
                 .context("the victim")?;
             longest = longest.max(began.elapsed());
             if self.adversary.has_spoken()? {
@@ -107,11 +107,11 @@ impl Siege {
     /// The adversary is gone: the victim must be as it was.
     fn lift(self, before: Tally, memory: usize) -> anyhow::Result<()> {
         let process = self.process();
-        let (mut party, mut victim) = (self.party, self.victim);
+        let (mut endpoint, mut victim) = (self.endpoint, self.victim);
         drop(self.adversary);
         let mut timeout = Timeout::new("what an adversary has left");
         loop {
-            victim.exchange(&mut party)?;
+            victim.exchange(&mut endpoint)?;
             let now = Tally::of(&process)?;
             // Contact with the adversary may have been there or not.
             if now.fds <= before.fds && now.shared <= before.shared {
@@ -173,7 +173,7 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
     let mut row = Row::new("in-process");
     let mut random = plan.random("in-process");
     let name = format!("adversary-{}-in-process", std::process::id());
-    let mut victim = Party::open(None, &[KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")])?;
+    let mut victim = CampaignEndpoint::open(None, &[KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")])?;
     let order = Order {
         victim: victim.name()?,
         name: name.clone(),
