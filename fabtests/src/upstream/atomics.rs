@@ -4,11 +4,12 @@
 
 use anyhow::Context as _;
 use selvedge::atomic::{AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc};
-use selvedge::{Context, Errno, FiAddr, OpFlags};
+use selvedge::op::{Compared, Fetched};
+use selvedge::{Context, Errno};
+use selvedge_testkit::op;
 
 use super::ground::End;
-use super::memory::Remote;
-use super::post::Piece;
+use super::post::{Access, Piece};
 
 /// What is done to what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,43 +126,48 @@ impl End {
         call: Call,
         parts: &Parts<'_>,
         count: usize,
-        (peer, remote): (FiAddr, Remote),
-        flags: OpFlags,
+        access: &Access,
     ) -> Result<(), Errno> {
+        // SAFETY: the memory is of the endpoint's domain (`Piece::base`), which outlives the
+        // operation; nobody has references to it.
+        self.atomic_op(call, parts, count, access, |op| unsafe {
+            op.post(&*self.ep, access.flags)
+        })
+    }
+
+    /// Makes the operation of an atomic, and passes it on.
+    pub(super) fn atomic_op<T>(
+        &self,
+        call: Call,
+        parts: &Parts<'_>,
+        count: usize,
+        access: &Access,
+        then: impl FnOnce(&selvedge::Op<'_>) -> T,
+    ) -> T {
         let ioc = |piece: &Piece<'_>| Ioc::from_raw(piece.base(self).cast_const().cast(), count);
-        let (operand, comparand) = (ioc(&parts.operand), ioc(&parts.comparand));
-        let result = [IocMut::from_raw(parts.result.base(self).cast(), count)];
-        let result_desc = [parts.result.rights.desc()];
         let msg = AtomicMsg {
-            iov: &[operand],
+            iov: &[ioc(&parts.operand)],
             desc: &[parts.operand.rights.desc()],
-            dest: peer,
+            dest: access.peer,
             rma_iov: &[RmaIoc {
-                addr: remote.addr,
+                addr: access.remote.addr,
                 count,
-                key: remote.key,
+                key: access.remote.key,
             }],
             datatype: call.datatype,
             op: call.op,
-            context: Context(0),
+            context: Context(access.context),
             data: 0,
         };
-        match call.family {
-            // SAFETY: the memory is of the endpoint's domain (`Piece::base`), which outlives the
-            // operation; nobody has references to it.
-            Family::Base => unsafe { self.ep.atomicmsg(&msg, flags) },
-            // SAFETY: as above.
-            Family::Fetch => unsafe { self.ep.fetch_atomicmsg(&msg, &result, &result_desc, flags) },
-            Family::Compare => {
-                let desc = [parts.comparand.rights.desc()];
-                let compare = [comparand];
-                // SAFETY: as above.
-                unsafe {
-                    self.ep
-                        .compare_atomicmsg(&msg, &compare, &desc, &result, &result_desc, flags)
-                }
-            }
-        }
+        let compared = Compared {
+            iov: &[ioc(&parts.comparand)],
+            desc: &[parts.comparand.rights.desc()],
+        };
+        let fetched = Fetched {
+            iov: &[IocMut::from_raw(parts.result.base(self).cast(), count)],
+            desc: &[parts.result.rights.desc()],
+        };
+        then(&op::atomic(call.family, msg, compared, fetched))
     }
 }
 

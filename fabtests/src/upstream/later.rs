@@ -3,15 +3,12 @@
 #![expect(unsafe_code, reason = "posts are promises about memory")]
 
 use anyhow::Context as _;
-use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc};
-use selvedge::op::{Compared, Fetched};
-use selvedge::rma::{RmaIov, WriteMsg};
 use selvedge::trigger::{Action, Done, Work};
-use selvedge::{Context, Op, OpFlags, msg, tagged};
+use selvedge::{Op, OpFlags};
 
 use super::atomics::{Call, Parts};
 use super::ground::{End, Ground};
-use super::post::{Access, Lists, Piece, Recv, Send};
+use super::post::{Access, Piece, Recv, Send};
 use super::wait::Count;
 
 /// When a post is carried out, and who is told.
@@ -70,10 +67,10 @@ impl Ground {
 impl End {
     /// # Safety
     /// As the post.
-    unsafe fn later(&self, op: Op<'_>, flags: OpFlags, later: &Later<'_>) -> anyhow::Result<()> {
+    unsafe fn later(&self, op: &Op<'_>, flags: OpFlags, later: &Later<'_>) -> anyhow::Result<()> {
         let action = Action::Post {
             ep: &self.ep,
-            op,
+            op: *op,
             flags,
             done: later.done,
         };
@@ -98,29 +95,10 @@ impl End {
         send: &Send,
         later: &Later<'_>,
     ) -> anyhow::Result<()> {
-        let mut lists = Lists::default();
-        let (iov, desc) = lists.read(self, pieces);
-        let (dest, context) = (send.dest, Context(send.context));
-        let data = send.data.unwrap_or(0);
-        let op = match send.tag {
-            None => Op::Send(msg::SendMsg {
-                iov,
-                desc,
-                dest,
-                context,
-                data,
-            }),
-            Some(tag) => Op::TaggedSend(tagged::SendMsg {
-                iov,
-                desc,
-                dest,
-                tag,
-                context,
-                data,
-            }),
-        };
         // SAFETY: the memory is of the endpoint's domain (`Lists`), which outlives it.
-        unsafe { self.later(op, send.flags, later) }
+        self.send_op(pieces, send, |op, flags| unsafe {
+            self.later(op, flags, later)
+        })
     }
 
     /// A receive.
@@ -133,26 +111,10 @@ impl End {
         recv: &Recv,
         later: &Later<'_>,
     ) -> anyhow::Result<()> {
-        let mut lists = Lists::default();
-        let (iov, desc) = lists.write(self, pieces);
-        let (src, context) = (recv.src, Context(recv.context));
-        let op = match recv.tag {
-            None => Op::Recv(msg::RecvMsg {
-                iov,
-                desc,
-                src,
-                context,
-            }),
-            Some(tag) => Op::TaggedRecv(tagged::RecvMsg {
-                iov,
-                desc,
-                src,
-                tag,
-                context,
-            }),
-        };
         // SAFETY: as above.
-        unsafe { self.later(op, recv.flags, later) }
+        self.recv_op(pieces, recv, |op| unsafe {
+            self.later(op, recv.flags, later)
+        })
     }
 
     /// A write to a peer's memory.
@@ -165,22 +127,10 @@ impl End {
         access: &Access,
         later: &Later<'_>,
     ) -> anyhow::Result<()> {
-        let mut lists = Lists::default();
-        let (iov, desc) = lists.read(self, pieces);
-        let op = Op::Write(WriteMsg {
-            iov,
-            desc,
-            dest: access.peer,
-            rma_iov: &[RmaIov {
-                addr: access.remote.addr,
-                len: pieces.iter().map(|piece| piece.len).sum(),
-                key: access.remote.key,
-            }],
-            context: Context(access.context),
-            data: access.data.unwrap_or(0),
-        });
         // SAFETY: as above.
-        unsafe { self.later(op, access.flags, later) }
+        self.write_op(pieces, access, |op, flags| unsafe {
+            self.later(op, flags, later)
+        })
     }
 
     /// An atomic of one element.
@@ -194,37 +144,9 @@ impl End {
         access: &Access,
         later: &Later<'_>,
     ) -> anyhow::Result<()> {
-        let read = |piece: &Piece<'_>| [Ioc::from_raw(piece.base(self).cast_const().cast(), 1)];
-        let (iov, compare) = (read(&parts.operand), read(&parts.comparand));
-        let result = [IocMut::from_raw(parts.result.base(self).cast(), 1)];
-        let msg = AtomicMsg {
-            iov: &iov,
-            desc: &[],
-            dest: access.peer,
-            rma_iov: &[RmaIoc {
-                addr: access.remote.addr,
-                count: 1,
-                key: access.remote.key,
-            }],
-            datatype: call.datatype,
-            op: call.op,
-            context: Context(access.context),
-            data: 0,
-        };
-        let fetched = Fetched {
-            iov: &result,
-            desc: &[],
-        };
-        let compared = Compared {
-            iov: &compare,
-            desc: &[],
-        };
-        let op = match call.family {
-            Family::Base => Op::Atomic(msg),
-            Family::Fetch => Op::FetchAtomic(msg, fetched),
-            Family::Compare => Op::CompareAtomic(msg, compared, fetched),
-        };
-        // SAFETY: as above: `base` checks whose memory it is.
-        unsafe { self.later(op, access.flags, later) }
+        // SAFETY: as above: `Piece::base` checks whose memory it is.
+        self.atomic_op(call, parts, 1, access, |op| unsafe {
+            self.later(op, access.flags, later)
+        })
     }
 }

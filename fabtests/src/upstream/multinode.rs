@@ -303,12 +303,7 @@ impl Node {
     }
 
     fn post_recv(&self, place: usize, len: usize, tag: u64, context: u64) -> anyhow::Result<()> {
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: Some(TagMatch::exact(tag)),
-            flags: OpFlags::DEFAULT,
-            context,
-        };
+        let recv = Recv::new(context).tag(TagMatch::exact(tag));
         let piece = self.rx.piece(place * self.size, len);
         self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
@@ -317,26 +312,19 @@ impl Node {
         let piece = self.tx.piece(to * self.size, self.size);
         let context = SENDS + to as u64;
         if self.kind == Kind::Msg {
-            let send = Send {
-                dest: self.peers[to],
-                tag: Some(TAG),
-                data: None,
-                flags: OpFlags::DEFAULT,
-                context,
-            };
+            let send = Send::new(self.peers[to], context).tag(TAG);
             return self.end.push("send", |end| end.send(&[piece], &send));
         }
         let remote = self.remotes[to];
-        let access = Access {
-            peer: self.peers[to],
-            remote: Remote {
+        let access = Access::new(
+            self.peers[to],
+            Remote {
                 addr: remote.addr + (self.rank * self.size) as u64,
                 ..remote
             },
-            data: None,
-            flags: OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION,
             context,
-        };
+        )
+        .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
         self.end.push("write", |end| end.write(&[piece], &access))
     }
 
@@ -383,13 +371,9 @@ impl Node {
             self.post_recv(0, 0, tag, other as u64)?;
         }
         for &other in &others {
-            let send = Send {
-                dest: self.peers[other],
-                tag: Some(tag),
-                data: None,
-                flags: OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION,
-                context: SENDS + other as u64,
-            };
+            let send = Send::new(self.peers[other], SENDS + other as u64)
+                .tag(tag)
+                .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
             self.end.push("barrier", |end| end.send(&[], &send))?;
         }
         let contexts = others

@@ -14,9 +14,10 @@ use anyhow::Context as _;
 use selvedge::collective::CollectiveMsg;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
-    CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, TagMatch, Tagged,
-    msg, tagged,
+    CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives,
+    TagMatch, msg, tagged,
 };
+use selvedge_testkit::op;
 
 use super::failure::{failure, wrong};
 use super::ground::End;
@@ -92,14 +93,95 @@ pub(super) struct Access {
     pub(super) context: u64,
 }
 
-/// Posts with remote data say so.
-#[inline]
-fn with_data(flags: OpFlags, data: Option<u64>) -> OpFlags {
-    match data {
-        Some(_) => flags | OpFlags::REMOTE_CQ_DATA,
-        None => flags,
+impl Send {
+    /// An untagged message.
+    #[inline]
+    pub(super) fn new(dest: FiAddr, context: u64) -> Self {
+        Self {
+            dest,
+            tag: None,
+            data: None,
+            flags: OpFlags::DEFAULT,
+            context,
+        }
+    }
+
+    /// The same with a tag, if there is one.
+    #[inline]
+    pub(super) fn tag(mut self, tag: impl Into<Option<u64>>) -> Self {
+        self.tag = tag.into();
+        self
     }
 }
+
+impl Recv {
+    /// An untagged message of any peer.
+    #[inline]
+    pub(super) fn new(context: u64) -> Self {
+        Self {
+            src: FiAddr::UNSPEC,
+            tag: None,
+            flags: OpFlags::DEFAULT,
+            context,
+        }
+    }
+
+    /// The same of one peer.
+    #[inline]
+    pub(super) fn from(mut self, src: FiAddr) -> Self {
+        self.src = src;
+        self
+    }
+
+    /// The same with tags, if there are any.
+    #[inline]
+    pub(super) fn tag(mut self, tag: impl Into<Option<TagMatch>>) -> Self {
+        self.tag = tag.into();
+        self
+    }
+
+    /// The same with other flags than the endpoint's.
+    #[inline]
+    pub(super) fn flags(mut self, flags: OpFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+}
+
+impl Access {
+    /// An access without remote data.
+    #[inline]
+    pub(super) fn new(peer: FiAddr, remote: Remote, context: u64) -> Self {
+        Self {
+            peer,
+            remote,
+            data: None,
+            flags: OpFlags::DEFAULT,
+            context,
+        }
+    }
+}
+
+/// What a [`Send`] and an [`Access`] can be told alike.
+macro_rules! data_and_flags {
+    ($($type:ty),+) => { $(impl $type {
+        /// The same with remote data, if there is any.
+        #[inline]
+        pub(super) fn data(mut self, data: impl Into<Option<u64>>) -> Self {
+            self.data = data.into();
+            self
+        }
+
+        /// The same with other flags than the endpoint's.
+        #[inline]
+        pub(super) fn flags(mut self, flags: OpFlags) -> Self {
+            self.flags = flags;
+            self
+        }
+    })+ };
+}
+
+data_and_flags!(Send, Access);
 
 impl End {
     /// Posts a collective on some words, waits for it, and gives back what it has written.
@@ -195,37 +277,32 @@ impl End {
     /// The provider's.
     #[inline]
     pub(super) fn send(&self, pieces: &[Piece<'_>], send: &Send) -> Result<(), Errno> {
+        // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's owner keeps
+        // longer than the endpoint; nobody has references to it.
+        self.send_op(pieces, send, |op, flags| unsafe {
+            op.post(&*self.ep, flags)
+        })
+    }
+
+    /// Makes the operation of a send of some pieces, and passes it on with its flags.
+    #[inline]
+    pub(super) fn send_op<T>(
+        &self,
+        pieces: &[Piece<'_>],
+        send: &Send,
+        then: impl FnOnce(&Op<'_>, OpFlags) -> T,
+    ) -> T {
         let mut lists = Lists::default();
         let (iov, desc) = lists.read(self, pieces);
-        let flags = with_data(send.flags, send.data);
-        let (dest, data) = (send.dest, send.data.unwrap_or(0));
-        let context = Context(send.context);
-        match send.tag {
-            None => {
-                let msg = msg::SendMsg {
-                    iov,
-                    desc,
-                    dest,
-                    context,
-                    data,
-                };
-                // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's
-                // owner keeps longer than the endpoint; nobody has references to it.
-                unsafe { self.ep.sendmsg(&msg, flags) }
-            }
-            Some(tag) => {
-                let msg = tagged::SendMsg {
-                    iov,
-                    desc,
-                    dest,
-                    tag,
-                    context,
-                    data,
-                };
-                // SAFETY: as above.
-                unsafe { self.ep.tsendmsg(&msg, flags) }
-            }
-        }
+        let msg = msg::SendMsg {
+            iov,
+            desc,
+            dest: send.dest,
+            context: Context(send.context),
+            data: send.data.unwrap_or(0),
+        };
+        let flags = op::with_data(send.flags, send.data);
+        then(&op::send(msg, send.tag), flags)
     }
 
     /// Posts a receive into some pieces, once.
@@ -234,46 +311,43 @@ impl End {
     /// The provider's.
     #[inline]
     pub(super) fn recv(&self, pieces: &[Piece<'_>], recv: &Recv) -> Result<(), Errno> {
-        self.recv_at(&*self.ep, pieces, recv)
+        // SAFETY: as in `send`.
+        self.recv_op(pieces, recv, |op| unsafe { op.post(&*self.ep, recv.flags) })
     }
 
     /// The same at receives that endpoints of its domain share.
     ///
     /// # Errors
     /// The provider's.
-    #[inline]
     pub(super) fn recv_at(
         &self,
-        at: &(impl Msg + Tagged + ?Sized),
+        srx: &dyn SharedReceives,
         pieces: &[Piece<'_>],
         recv: &Recv,
     ) -> Result<(), Errno> {
+        // SAFETY: as in `send`.
+        self.recv_op(pieces, recv, |op| unsafe {
+            op.post_shared(srx, recv.flags)
+        })
+    }
+
+    /// Makes the operation of a receive into some pieces, and passes it on.
+    #[inline]
+    pub(super) fn recv_op<T>(
+        &self,
+        pieces: &[Piece<'_>],
+        recv: &Recv,
+        then: impl FnOnce(&Op<'_>) -> T,
+    ) -> T {
         let mut lists = Lists::default();
         let (iov, desc) = lists.write(self, pieces);
-        let (src, context) = (recv.src, Context(recv.context));
-        match recv.tag {
-            None => {
-                let msg = msg::RecvMsg {
-                    iov,
-                    desc,
-                    src,
-                    context,
-                };
-                // SAFETY: as in `send`.
-                unsafe { at.recvmsg(&msg, recv.flags) }
-            }
-            Some(tag) => {
-                let msg = tagged::RecvMsg {
-                    iov,
-                    desc,
-                    src,
-                    tag,
-                    context,
-                };
-                // SAFETY: as in `send`.
-                unsafe { at.trecvmsg(&msg, recv.flags) }
-            }
-        }
+        let msg = msg::RecvMsg {
+            iov,
+            desc,
+            src: recv.src,
+            context: Context(recv.context),
+        };
+        then(&op::recv(msg, recv.tag))
     }
 
     /// Posts a write to a peer's memory, once.
@@ -282,6 +356,20 @@ impl End {
     /// The provider's.
     #[inline]
     pub(super) fn write(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+        // SAFETY: as in `send`.
+        self.write_op(pieces, access, |op, flags| unsafe {
+            op.post(&*self.ep, flags)
+        })
+    }
+
+    /// Makes the operation of a write to a peer's memory, and passes it on with its flags.
+    #[inline]
+    pub(super) fn write_op<T>(
+        &self,
+        pieces: &[Piece<'_>],
+        access: &Access,
+        then: impl FnOnce(&Op<'_>, OpFlags) -> T,
+    ) -> T {
         let mut lists = Lists::default();
         let (iov, desc) = lists.read(self, pieces);
         let msg = WriteMsg {
@@ -292,9 +380,7 @@ impl End {
             context: Context(access.context),
             data: access.data.unwrap_or(0),
         };
-        let flags = with_data(access.flags, access.data);
-        // SAFETY: as in `send`.
-        unsafe { self.ep.writemsg(&msg, flags) }
+        then(&Op::Write(msg), op::with_data(access.flags, access.data))
     }
 
     /// Posts a read of a peer's memory, once.

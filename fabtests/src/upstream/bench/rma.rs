@@ -157,13 +157,9 @@ impl Bench {
                 })
             });
         }
-        let access = Access {
-            peer: self.channel.peer,
-            remote,
-            data,
-            flags,
-            context: turn,
-        };
+        let access = Access::new(self.channel.peer, remote, turn)
+            .data(data)
+            .flags(flags);
         let (piece, kind) = (self.local.piece(at, size), self.kind);
         self.channel.end.push("remote access", |end| match kind {
             Kind::Read => end.read(&[piece], &access),

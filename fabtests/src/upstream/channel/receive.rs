@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::ensure;
 use selvedge::cq::Entry;
-use selvedge::{CompletionFlags, FiAddr, OpFlags, TagMatch};
+use selvedge::{CompletionFlags, TagMatch};
 
 use super::Channel;
 use super::buffers::Buffers;
@@ -56,12 +56,7 @@ impl Channel {
     #[inline]
     fn post_as(&mut self, place: Range<usize>, number: u64) -> anyhow::Result<()> {
         let piece = self.rx.block.piece(place.start, place.len());
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: self.manners.tagged.then(|| TagMatch::exact(number)),
-            flags: OpFlags::DEFAULT,
-            context: number,
-        };
+        let recv = Recv::new(number).tag(self.manners.tagged.then(|| TagMatch::exact(number)));
         self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
 

@@ -49,13 +49,9 @@ impl Channel {
     /// What the short forms promise: the endpoint's default flags.
     #[inline]
     fn order(&self, flags: OpFlags, context: u64) -> Send {
-        Send {
-            dest: self.peer,
-            tag: self.manners.tagged.then_some(self.sent),
-            data: None,
-            flags,
-            context,
-        }
+        Send::new(self.peer, context)
+            .tag(self.manners.tagged.then_some(self.sent))
+            .flags(flags)
     }
 
     /// Where the next message is sent from, written under `-v`.

@@ -15,6 +15,7 @@ use crate::upstream::memory::Remote;
 use crate::upstream::options::Options;
 use crate::upstream::payload::POISON;
 use crate::upstream::perf::{Row, Table, timed};
+use crate::upstream::post::Access;
 
 /// The program.
 pub(in crate::upstream) fn rdm_atomic(options: &Options) -> anyhow::Result<()> {
@@ -128,10 +129,8 @@ impl Side {
             comparand: self.local.piece(COMPARAND, len),
             result: self.local.piece(RESULT, len),
         };
-        let (peer, remote) = (self.channel.peer, self.remote);
-        end.push("atomic", |end| {
-            end.atomic(call, &parts, count, (peer, remote), flags)
-        })?;
+        let access = Access::new(self.channel.peer, self.remote, 0).flags(flags);
+        end.push("atomic", |end| end.atomic(call, &parts, count, &access))?;
         end.tx.next().map(drop)
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 use selvedge::cq::Entry;
-use selvedge::{Caps, CompletionFlags, OpFlags};
+use selvedge::{Caps, CompletionFlags};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
@@ -55,13 +55,7 @@ fn send(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
     }
     let block = channel.ground().buffers(SIZE)?;
     Stamp::of_pair(true, channel.sent).write(&block.memory, 0, SIZE);
-    let send = Send {
-        dest: channel.peer,
-        tag: None,
-        data: Some(data),
-        flags: OpFlags::DEFAULT,
-        context: 77,
-    };
+    let send = Send::new(channel.peer, 77).data(data);
     let end = &channel.end;
     end.push("send with data", |end| end.send(&[block.whole()], &send))?;
     let entry = end.tx.next()?;
@@ -83,13 +77,7 @@ fn write(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
         return stamp.check(&shared.memory, 0, SIZE);
     }
     stamp.write(&local.memory, 0, SIZE);
-    let access = Access {
-        peer: channel.peer,
-        remote,
-        data: Some(data),
-        flags: OpFlags::DEFAULT,
-        context: 78,
-    };
+    let access = Access::new(channel.peer, remote, 78).data(data);
     let end = &channel.end;
     end.push("write with data", |end| {
         end.write(&[local.whole()], &access)

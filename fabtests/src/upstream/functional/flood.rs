@@ -71,13 +71,7 @@ fn send_all(channel: &mut Channel, size: usize, window: usize) -> anyhow::Result
 fn post(channel: &mut Channel, block: &Block, size: usize) -> anyhow::Result<()> {
     let number = channel.sent;
     Stamp::of_pair(true, number).write(&block.memory, 0, size);
-    let send = Send {
-        dest: channel.peer,
-        tag: None,
-        data: None,
-        flags: OpFlags::DEFAULT,
-        context: number,
-    };
+    let send = Send::new(channel.peer, number);
     channel
         .end
         .push("send", |end| end.send(&[block.piece(0, size)], &send))?;

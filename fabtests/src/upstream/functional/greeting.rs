@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use selvedge::info::EpType;
-use selvedge::{Caps, Errno, FiAddr, OpFlags, TagMatch};
+use selvedge::{Caps, Errno, OpFlags, TagMatch};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
@@ -111,20 +111,9 @@ pub(in crate::upstream) fn loopback(options: &Options) -> anyhow::Result<()> {
     let stamp = Stamp::of_pair(true, 0);
     stamp.write(&from.memory, 0, size);
     to.memory.fill(0, size, POISON);
-    let recv = Recv {
-        src: FiAddr::UNSPEC,
-        tag: Some(TagMatch::exact(7)),
-        flags: OpFlags::DEFAULT,
-        context: 1,
-    };
+    let recv = Recv::new(1).tag(TagMatch::exact(7));
     end.push("receive", |end| end.recv(&[to.whole()], &recv))?;
-    let send = Send {
-        dest: own,
-        tag: Some(7),
-        data: None,
-        flags: OpFlags::DEFAULT,
-        context: 2,
-    };
+    let send = Send::new(own, 2).tag(7);
     end.push("send", |end| end.send(&[from.whole()], &send))?;
     super::gather(&[&end.tx, &end.rx], [1, 2])?;
     stamp.check(&to.memory, 0, size)

@@ -151,24 +151,13 @@ impl Line {
     }
 
     fn post_recv(&self, len: usize, context: u64) -> anyhow::Result<()> {
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: None,
-            flags: OpFlags::DEFAULT,
-            context,
-        };
+        let recv = Recv::new(context);
         let piece = self.local.piece(THEIRS, len);
         self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
 
     fn post_send(&self, len: usize, context: u64) -> anyhow::Result<()> {
-        let send = Send {
-            dest: self.peer,
-            tag: None,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context,
-        };
+        let send = Send::new(self.peer, context);
         let piece = self.local.piece(OWN, len);
         self.end.push("send", |end| end.send(&[piece], &send))
     }
@@ -219,13 +208,7 @@ fn exchange(
     for ((line, remote), at) in lines.iter().zip(remotes?).zip(0..) {
         let stamp = Stamp::of_pair(options.is_client(), round * count + at);
         stamp.write(&line.local.memory, BYTES, WRITTEN);
-        let access = Access {
-            peer: line.peer,
-            remote,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context: WRITES + at,
-        };
+        let access = Access::new(line.peer, remote, WRITES + at);
         let piece = line.local.piece(BYTES, WRITTEN);
         line.end.push("write", |end| end.write(&[piece], &access))?;
         line.post_send(0, SENDS + at)?;
@@ -410,16 +393,15 @@ impl Region {
     ) -> anyhow::Result<()> {
         let peer = self.end.av.insert_one(address)?;
         stamp(options.is_client(), from, to).write(&self.local.memory, to * size, size);
-        let access = Access {
+        let access = Access::new(
             peer,
-            remote: Remote {
+            Remote {
                 addr: remote.addr + (from * size) as u64,
                 ..remote
             },
-            data: None,
-            flags: OpFlags::empty(),
-            context: to as u64,
-        };
+            to as u64,
+        )
+        .flags(OpFlags::empty());
         let piece = self.local.piece(to * size, size);
         self.end.push("write", |end| end.write(&[piece], &access))
     }

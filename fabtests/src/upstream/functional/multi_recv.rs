@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
-use selvedge::{Caps, CompletionFlags, EpOption, FiAddr, OpFlags};
+use selvedge::{Caps, CompletionFlags, EpOption, OpFlags};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::failure::wrong;
@@ -109,13 +109,7 @@ impl Flow<'_> {
     fn post_send(&self, number: u64) -> anyhow::Result<()> {
         let at = (number % (2 * HALF)) as usize * self.size;
         Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
-        let send = Send {
-            dest: self.channel.peer,
-            tag: None,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context: number,
-        };
+        let send = Send::new(self.channel.peer, number);
         let piece = self.block.piece(at, self.size);
         let end = &self.channel.end;
         end.push("send", |end| end.send(&[piece], &send))
@@ -137,12 +131,7 @@ impl Flow<'_> {
         let at = half as usize * len;
         self.block.memory.fill(at, len, POISON);
         let flags = OpFlags::DEFAULT | OpFlags::MULTI_RECV | OpFlags::COMPLETION;
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: None,
-            flags,
-            context: half,
-        };
+        let recv = Recv::new(half).flags(flags);
         let piece = self.block.piece(at, len);
         let end = &self.channel.end;
         end.push("multi-receive", |end| end.recv(&[piece], &recv))

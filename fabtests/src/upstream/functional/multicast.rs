@@ -82,12 +82,7 @@ fn beside(options: &Options) -> anyhow::Result<Option<OutOfBandChannel>> {
 fn listen(end: &End, beside: Option<OutOfBandChannel>) -> anyhow::Result<()> {
     let block = end.ground.buffers(ROOM + 2 * CANARY)?;
     poison(&block.memory, CANARY, ROOM);
-    let recv = Recv {
-        src: FiAddr::UNSPEC,
-        tag: None,
-        flags: OpFlags::DEFAULT,
-        context: GREETED,
-    };
+    let recv = Recv::new(GREETED);
     let piece = block.piece(CANARY, ROOM);
     end.push("receive", |end| end.recv(&[piece], &recv))?;
     println!("Waiting for message from client...");
@@ -120,13 +115,7 @@ fn greet(end: &End, group: FiAddr, beside: Option<OutOfBandChannel>) -> anyhow::
         line.barrier()?;
     }
     println!("Sending message...");
-    let send = Send {
-        dest: group,
-        tag: None,
-        data: None,
-        flags: OpFlags::MULTICAST | OpFlags::COMPLETION,
-        context: GREETED,
-    };
+    let send = Send::new(group, GREETED).flags(OpFlags::MULTICAST | OpFlags::COMPLETION);
     end.push("send", |end| end.send(&[block.whole()], &send))?;
     super::gather(&[&end.tx], [GREETED])?;
     println!("Send completion received");

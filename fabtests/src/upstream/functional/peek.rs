@@ -56,13 +56,7 @@ impl Side<'_> {
             let at = number as usize * self.size;
             let tag = FIRST + number;
             Stamp::of_pair(false, tag).write(&self.block.memory, at, self.size);
-            let send = Send {
-                dest: self.channel.peer,
-                tag: Some(tag),
-                data: None,
-                flags: OpFlags::DEFAULT,
-                context: tag,
-            };
+            let send = Send::new(self.channel.peer, tag).tag(tag);
             let piece = self.block.piece(at, self.size);
             self.channel
                 .end
@@ -100,19 +94,14 @@ impl Side<'_> {
     }
 
     fn post(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
-        let recv = Recv {
-            src: self.channel.peer,
-            tag: Some(TagMatch::exact(tag)),
-            flags,
-            context: tag,
+        let src = match flags.contains(OpFlags::PEEK) {
+            true => FiAddr::UNSPEC,
+            false => self.channel.peer,
         };
-        let recv = match flags.contains(OpFlags::PEEK) {
-            true => Recv {
-                src: FiAddr::UNSPEC,
-                ..recv
-            },
-            false => recv,
-        };
+        let recv = Recv::new(tag)
+            .from(src)
+            .tag(TagMatch::exact(tag))
+            .flags(flags);
         let piece = self.block.piece(0, self.size);
         let end = &self.channel.end;
         end.push("receive", |end| end.recv(&[piece], &recv))

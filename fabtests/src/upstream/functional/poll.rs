@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use selvedge::cq::Entry;
 use selvedge::poll::{Member, Set};
-use selvedge::{Caps, Context, OpFlags};
+use selvedge::{Caps, Context};
 
 use super::greeting::GREETING;
 use super::open;
@@ -45,13 +45,7 @@ pub(in crate::upstream) fn poll(options: &Options) -> anyhow::Result<()> {
 fn send(channel: &mut Channel, set: &Set, bytes: &[u8]) -> anyhow::Result<()> {
     let block = channel.ground().buffers(bytes.len())?;
     block.memory.put(0, bytes);
-    let send = Send {
-        dest: channel.peer,
-        tag: None,
-        data: None,
-        flags: OpFlags::DEFAULT,
-        context: 77,
-    };
+    let send = Send::new(channel.peer, 77);
     let end = &channel.end;
     end.push("send", |end| end.send(&[block.whole()], &send))?;
     let entry = ready(channel, set, TX)?;

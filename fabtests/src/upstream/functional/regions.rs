@@ -87,13 +87,8 @@ impl Turn {
     ) -> anyhow::Result<()> {
         let stamp = self.stamp(channel.is_client());
         stamp.write(&local.memory, 0, self.size);
-        let access = Access {
-            peer: channel.peer,
-            remote: regions[self.number].remote,
-            data: None,
-            flags: OpFlags::COMPLETION,
-            context: self.round,
-        };
+        let access = Access::new(channel.peer, regions[self.number].remote, self.round)
+            .flags(OpFlags::COMPLETION);
         let end = &channel.end;
         end.push("write", |end| end.write(&[local.whole()], &access))?;
         let entry = end.tx.next()?;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use selvedge::Caps;
 use selvedge::info::EpType;
-use selvedge::{Caps, OpFlags};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
@@ -34,13 +34,7 @@ pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()
     let stamp = Stamp::of_pair(true, 0);
     if channel.is_client() {
         stamp.write(&local.memory, 0, size);
-        let access = Access {
-            peer: channel.peer,
-            remote,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context: 1,
-        };
+        let access = Access::new(channel.peer, remote, 1);
         println!("RMA write to server");
         channel
             .end

@@ -95,12 +95,7 @@ fn exchange(
     };
     for (to, end) in many.contexts.iter().enumerate() {
         for place in to * count..(to + 1) * count {
-            let recv = Recv {
-                src: FiAddr::UNSPEC,
-                tag: None,
-                flags: OpFlags::COMPLETION,
-                context: RECEIVES + place as u64,
-            };
+            let recv = Recv::new(RECEIVES + place as u64).flags(OpFlags::COMPLETION);
             let piece = [room.piece(place * LEN, LEN)];
             end.recv(&piece, &recv).context("posting a receive")?;
         }
@@ -110,13 +105,8 @@ fn exchange(
         for to in 0..count {
             let at = (from * count + to) * LEN;
             stamp(options.is_client(), from, to).write(&out.memory, at, LEN);
-            let send = Send {
-                dest: many.peer.rx_addr(to, BITS),
-                tag: None,
-                data: None,
-                flags: OpFlags::COMPLETION,
-                context: (from * count + to) as u64,
-            };
+            let send = Send::new(many.peer.rx_addr(to, BITS), (from * count + to) as u64)
+                .flags(OpFlags::COMPLETION);
             end.push("send", |end| end.send(&[out.piece(at, LEN)], &send))?;
         }
     }

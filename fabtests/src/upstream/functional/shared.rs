@@ -167,12 +167,7 @@ fn exchange(
         Stamp::of_pair(from_client, round * count as u64 + number as u64)
     };
     for (number, (end, _)) in ends.iter().enumerate() {
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: None,
-            flags: OpFlags::COMPLETION,
-            context: 100 + number as u64,
-        };
+        let recv = Recv::new(100 + number as u64).flags(OpFlags::COMPLETION);
         let piece = [room.piece(number * LEN, LEN)];
         match &common.srx {
             Some(srx) => end.recv_at(&**srx, &piece, &recv),
@@ -183,13 +178,7 @@ fn exchange(
     oob.barrier()?;
     for (number, (end, peer)) in ends.iter().enumerate() {
         stamp(options.is_client(), number).write(&out.memory, number * LEN, LEN);
-        let send = Send {
-            dest: *peer,
-            tag: None,
-            data: None,
-            flags: OpFlags::COMPLETION,
-            context: number as u64,
-        };
+        let send = Send::new(*peer, number as u64).flags(OpFlags::COMPLETION);
         let piece = [out.piece(number * LEN, LEN)];
         end.push("send", |end| end.send(&piece, &send))?;
     }

@@ -48,12 +48,7 @@ pub(in crate::upstream) fn rdm_shared_av(options: &Options) -> anyhow::Result<()
 fn listen(ground: &Arc<Ground>, oob: &mut OutOfBandChannel) -> anyhow::Result<()> {
     let end = ground.end(Plan::default())?;
     let room = ground.buffers(GREETING.len())?;
-    let recv = Recv {
-        src: FiAddr::UNSPEC,
-        tag: None,
-        flags: OpFlags::COMPLETION,
-        context: 1,
-    };
+    let recv = Recv::new(1).flags(OpFlags::COMPLETION);
     end.recv(&[room.whole()], &recv)
         .context("posting a receive")?;
     oob.exchange(&end.name()?)?;
@@ -107,13 +102,7 @@ fn greet(ground: &Arc<Ground>, name: &str) -> anyhow::Result<()> {
 fn say(ground: &Arc<Ground>, end: &End) -> anyhow::Result<()> {
     let out = ground.buffers(GREETING.len())?;
     out.memory.put(0, GREETING);
-    let send = Send {
-        dest: FiAddr(0),
-        tag: None,
-        data: None,
-        flags: OpFlags::COMPLETION | OpFlags::TRANSMIT_COMPLETE,
-        context: 1,
-    };
+    let send = Send::new(FiAddr(0), 1).flags(OpFlags::COMPLETION | OpFlags::TRANSMIT_COMPLETE);
     end.push("send", |end| end.send(&[out.whole()], &send))?;
     super::gather(&[&end.tx], [1])
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use selvedge::atomic::{Datatype, Family, Op as AtomicOp};
 use selvedge::info::EpType;
 use selvedge::trigger::Action;
-use selvedge::{Caps, Counters, FiAddr, OpFlags, TagMatch};
+use selvedge::{Caps, Counters, OpFlags, TagMatch};
 
 use super::{beside, letters};
 use crate::upstream::atomics::{Call, Parts};
@@ -73,13 +73,7 @@ impl Stage {
     }
 
     fn write(&self, flags: OpFlags, context: u64) -> Access {
-        Access {
-            peer: self.channel.peer,
-            remote: self.remote,
-            data: None,
-            flags,
-            context,
-        }
+        Access::new(self.channel.peer, self.remote, context).flags(flags)
     }
 }
 
@@ -212,19 +206,12 @@ fn messages(
     stage.local.memory.fill(size, size, POISON);
     let later = Later::deferred(&stage.writes, stage.writes.read() + 1, done);
     let is_tagged = kind == Kind::Tagged;
-    let recv = Recv {
-        src: FiAddr::UNSPEC,
-        tag: is_tagged.then_some(TagMatch::exact(TAG)),
-        flags: OpFlags::empty(),
-        context: 1,
-    };
-    let send = Send {
-        dest: peer,
-        tag: is_tagged.then_some(TAG),
-        data: None,
-        flags: OpFlags::empty(),
-        context: 2,
-    };
+    let recv = Recv::new(1)
+        .tag(is_tagged.then_some(TagMatch::exact(TAG)))
+        .flags(OpFlags::empty());
+    let send = Send::new(peer, 2)
+        .tag(is_tagged.then_some(TAG))
+        .flags(OpFlags::empty());
     end.recv_later(&[stage.local.piece(size, size)], &recv, &later)?;
     end.send_later(&[stage.local.piece(0, size)], &send, &later)?;
     set_off(stage)?;

@@ -1,7 +1,7 @@
 //! `fi_unmap_mem`: the pages behind a buffer's address are others for each message; what a provider
 //! has remembered of them is stale.
 
-use selvedge::{Caps, OpFlags};
+use selvedge::Caps;
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
@@ -45,13 +45,7 @@ fn send(channel: &mut Channel, block: &mut Block, size: usize) -> anyhow::Result
     block.rights = channel.ground().register(&block.memory, LOCAL)?;
     Stamp::of_pair(channel.is_client(), channel.sent).write(&block.memory, 0, size);
     let number = channel.sent;
-    let send = Send {
-        dest: channel.peer,
-        tag: None,
-        data: None,
-        flags: OpFlags::DEFAULT,
-        context: number,
-    };
+    let send = Send::new(channel.peer, number);
     channel
         .end
         .push("send", |end| end.send(&[block.piece(0, size)], &send))?;

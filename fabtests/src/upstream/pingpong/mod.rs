@@ -115,25 +115,14 @@ impl Game {
     fn post_recv(&mut self) -> anyhow::Result<()> {
         let room = self.largest.max(LEAST);
         let piece = self.rx.piece((self.posted % 2) as usize * room, room);
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: self.tag.map(TagMatch::exact),
-            flags: OpFlags::DEFAULT,
-            context: self.posted,
-        };
+        let recv = Recv::new(self.posted).tag(self.tag.map(TagMatch::exact));
         self.end.push("receive", |end| end.recv(&[piece], &recv))?;
         self.posted += 1;
         Ok(())
     }
 
     fn send(&mut self, size: usize, flags: OpFlags) -> anyhow::Result<()> {
-        let send = Send {
-            dest: self.peer,
-            tag: self.tag,
-            data: None,
-            flags,
-            context: self.sent,
-        };
+        let send = Send::new(self.peer, self.sent).tag(self.tag).flags(flags);
         let piece = self.tx.piece(0, size);
         self.end.push("send", |end| end.send(&[piece], &send))?;
         let done = self.end.tx.next()?;

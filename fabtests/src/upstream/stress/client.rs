@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use selvedge::{Errno, FiAddr, OpFlags, TagMatch};
+use selvedge::{Errno, FiAddr, TagMatch};
 
 use super::script::Step;
 use super::wire::{ANSWER, Kind, LONGEST, Request};
@@ -167,13 +167,7 @@ impl Client {
         }
         self.request.memory.put(0, bytes);
         let piece = self.request.piece(0, bytes.len());
-        let send = Send {
-            dest,
-            tag: None,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context: 0,
-        };
+        let send = Send::new(dest, 0);
         end.push("send", |end| end.send(&[piece], &send))?;
         end.tx.next().map(drop)
     }
@@ -186,12 +180,7 @@ impl Client {
         tag: Option<u64>,
     ) -> anyhow::Result<usize> {
         let piece = block.piece(at, size);
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: tag.map(TagMatch::exact),
-            flags: OpFlags::DEFAULT,
-            context: 0,
-        };
+        let recv = Recv::new(0).tag(tag.map(TagMatch::exact));
         self.end.push("receive", |end| end.recv(&[piece], &recv))?;
         Ok(self.end.rx.next()?.len)
     }

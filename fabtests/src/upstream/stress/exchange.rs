@@ -106,13 +106,7 @@ impl Exchange {
 
     fn access(&self, end: &End, context: u64) -> Result<(), Errno> {
         let piece = self.buffer.piece(0, self.request.size);
-        let mut access = Access {
-            peer: self.peer.addr,
-            remote: self.request.remote,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context,
-        };
+        let mut access = Access::new(self.peer.addr, self.request.remote, context);
         if self.request.kind == Kind::Read {
             return end.read(&[piece], &access);
         }
@@ -126,13 +120,9 @@ impl Exchange {
             Kind::Tag => (Some(self.request.number), self.request.size),
             _ => (Some(self.request.number), ANSWER),
         };
-        let send = Send {
-            dest: self.peer.addr,
-            tag,
-            data: None,
-            flags: OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE,
-            context,
-        };
+        let send = Send::new(self.peer.addr, context)
+            .tag(tag)
+            .flags(OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE);
         end.send(&[self.buffer.piece(0, size)], &send)
     }
 }

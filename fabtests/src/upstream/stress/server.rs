@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
-use selvedge::{Address, Errno, FiAddr, OpFlags};
+use selvedge::{Address, Errno};
 
 use super::exchange::{Exchange, Peer};
 use super::script::MOST;
@@ -85,12 +85,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Server {
     fn post_receive(&self, slot: u64) -> anyhow::Result<()> {
         let piece = self.requests.piece(slot as usize * LONGEST, LONGEST);
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: None,
-            flags: OpFlags::DEFAULT,
-            context: slot,
-        };
+        let recv = Recv::new(slot);
         self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
 

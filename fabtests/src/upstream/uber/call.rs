@@ -43,13 +43,10 @@ pub(super) fn send(end: &End, order: &Order<'_>) -> Result<(), Errno> {
             inject(order, |bytes| end.ep.tinject(bytes, peer, tag, data))
         }
         (Form::Message, ..) => {
-            let send = Send {
-                dest: peer,
-                tag,
-                data: order.data,
-                flags: order.flags,
-                context: order.context,
-            };
+            let send = Send::new(peer, order.context)
+                .tag(tag)
+                .data(order.data)
+                .flags(order.flags);
             end.send(order.pieces, &send)
         }
         (Form::Plain, None, None) => {
@@ -87,12 +84,10 @@ pub(super) fn recv(end: &End, order: &Order<'_>) -> Result<(), Errno> {
     let tag = order.tag.map(TagMatch::exact);
     match (order.form, tag) {
         (Form::Message, tag) => {
-            let recv = Recv {
-                src,
-                tag,
-                flags: order.flags,
-                context: order.context,
-            };
+            let recv = Recv::new(order.context)
+                .from(src)
+                .tag(tag)
+                .flags(order.flags);
             end.recv(order.pieces, &recv)
         }
         // SAFETY: as in `send`.
@@ -161,13 +156,9 @@ pub(super) fn read(end: &End, order: &Order<'_>) -> Result<(), Errno> {
 }
 
 fn access(order: &Order<'_>) -> Access {
-    Access {
-        peer: order.peer,
-        remote: order.remote,
-        data: order.data,
-        flags: order.flags,
-        context: order.context,
-    }
+    Access::new(order.peer, order.remote, order.context)
+        .data(order.data)
+        .flags(order.flags)
 }
 
 /// Calls with the bytes of the only piece.
