@@ -1,5 +1,6 @@
 //! Parts of Selvedge's tests that several packages share.
 
+pub mod atomics;
 pub mod check;
 pub mod endpoint;
 pub mod fuzz;

@@ -222,17 +222,14 @@ impl CampaignEndpoint {
         self.endpoint.try_post(match access {
             Access::Write => Post::Write(Write::new(target, bytes.into_vec())),
             Access::Read => Post::Read(Read::new(target, bytes.len())),
-            Access::Add => Post::Atomic(Atomic {
-                family: Family::Fetch,
-                datatype: Datatype::Uint64,
-                op: Op::Sum,
+            Access::Add => Post::Atomic(Atomic::new(
+                Family::Fetch,
+                Datatype::Uint64,
+                Op::Sum,
                 target,
-                operand: 1_u64.to_ne_bytes().to_vec(),
-                compare: Vec::new(),
-                result: 8,
-                flags: None,
-                is_injected: false,
-            }),
+                1_u64.to_ne_bytes().to_vec(),
+                Vec::new(),
+            )),
         })
     }
 

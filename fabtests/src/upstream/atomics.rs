@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use selvedge::atomic::{AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc};
 use selvedge::op::{Compared, Fetched};
 use selvedge::{Context, Errno};
+use selvedge_testkit::atomics::oracle;
 use selvedge_testkit::op;
 
 use super::ground::End;
@@ -86,21 +87,6 @@ fn number(name: &str, names: &[&str], prefix: &str, infix: &str) -> Option<u32> 
     let bare = bare.strip_prefix(infix).unwrap_or(&bare);
     let place = names.iter().position(|name| *name == bare)?;
     u32::try_from(place).ok()
-}
-
-/// The families that an operation is in, the simplest first.
-pub(super) fn families(op: Op) -> &'static [Family] {
-    match op {
-        Op::AtomicRead => &[Family::Fetch],
-        Op::Cswap
-        | Op::CswapNe
-        | Op::CswapLe
-        | Op::CswapLt
-        | Op::CswapGe
-        | Op::CswapGt
-        | Op::Mswap => &[Family::Compare],
-        _ => &[Family::Base, Family::Fetch],
-    }
 }
 
 impl Call {
@@ -215,35 +201,12 @@ fn is_integer(datatype: Datatype) -> bool {
 
 /// What an operation makes of an element (fi_atomic(3)).
 pub(super) fn expected(op: Op, case: Case) -> i64 {
-    let Case {
-        target,
-        operand,
-        comparand,
-    } = case;
-    let swapped = |condition: bool| if condition { operand } else { target };
-    let truth = |value: bool| i64::from(value);
-    match op {
-        Op::Min => target.min(operand),
-        Op::Max => target.max(operand),
-        Op::Sum => target + operand,
-        Op::Diff => target - operand,
-        Op::Prod => target * operand,
-        Op::Lor => truth(target != 0 || operand != 0),
-        Op::Land => truth(target != 0 && operand != 0),
-        Op::Lxor => truth((target != 0) != (operand != 0)),
-        Op::Bor => target | operand,
-        Op::Band => target & operand,
-        Op::Bxor => target ^ operand,
-        Op::AtomicRead => target,
-        Op::AtomicWrite => operand,
-        Op::Cswap => swapped(comparand == target),
-        Op::CswapNe => swapped(comparand != target),
-        Op::CswapLe => swapped(comparand <= target),
-        Op::CswapLt => swapped(comparand < target),
-        Op::CswapGe => swapped(comparand >= target),
-        Op::CswapGt => swapped(comparand > target),
-        Op::Mswap => (operand & comparand) | (target & !comparand),
-    }
+    let oracle = oracle(Datatype::Int64).expect("every machine has it");
+    let [target, operand, comparand] =
+        [case.target, case.operand, case.comparand].map(i64::to_ne_bytes);
+    let new = oracle(op, &target, &operand, &comparand);
+    let new = new.and_then(|new| new.try_into().ok());
+    new.map_or(case.target, i64::from_ne_bytes)
 }
 
 /// A small number as an element of a type.

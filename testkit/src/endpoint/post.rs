@@ -206,6 +206,34 @@ pub struct Atomic {
 }
 
 impl Atomic {
+    /// An atomic on as many elements as the operand has. A read has no operand, what does not compare
+    /// has no comparand, and the base family has no result: these are left out.
+    pub fn new(
+        family: Family,
+        datatype: Datatype,
+        op: Op,
+        target: RemoteAddr,
+        operand: Vec<u8>,
+        compare: Vec<u8>,
+    ) -> Self {
+        let only_if = |is_so, bytes| if is_so { bytes } else { Vec::new() };
+        Self {
+            family,
+            datatype,
+            op,
+            target,
+            result: if family == Family::Base {
+                0
+            } else {
+                operand.len()
+            },
+            operand: only_if(op != Op::AtomicRead, operand),
+            compare: only_if(family == Family::Compare, compare),
+            flags: None,
+            is_injected: false,
+        }
+    }
+
     /// The target, as the methods with one element name it.
     pub fn target(&self) -> Target {
         let RemoteAddr { peer, addr, key } = self.target;
@@ -281,6 +309,7 @@ setters! {
     Rx: flags pieces;
     Write: data injected flags;
     Read: flags;
+    Atomic: injected flags;
 }
 
 macro_rules! into_post {

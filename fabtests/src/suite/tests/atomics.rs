@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::{Caps, Errno, MsgOrder};
+use selvedge_testkit::atomics::{Oracle, families, oracle};
 
 use crate::suite::cx::check::{bytes as bytes_are, holds, same};
 use crate::suite::cx::timeout::{limit, until};
@@ -61,95 +62,6 @@ pub(super) const TESTS: &[Test] = &[
 
 const ATOMIC: Caps = Caps::ATOMIC.union(Caps::MSG);
 
-/// What an operation does to one element: by the old value, the operand and what is compared with.
-type Oracle = fn(Op, &[u8], &[u8], &[u8]) -> Option<Vec<u8>>;
-
-macro_rules! integers {
-    ($($name:ident $kind:ty),+) => { $(
-        fn $name(op: Op, old: &[u8], operand: &[u8], compare: &[u8]) -> Option<Vec<u8>> {
-            let read = |bytes: &[u8]| bytes.try_into().map_or(0, <$kind>::from_ne_bytes);
-            let (old, operand, compare) = (read(old), read(operand), read(compare));
-            let truth = |is_so| <$kind>::from(is_so);
-            let new = match op {
-                Op::Min => old.min(operand),
-                Op::Max => old.max(operand),
-                Op::Sum => old.wrapping_add(operand),
-                Op::Diff => old.wrapping_sub(operand),
-                Op::Prod => old.wrapping_mul(operand),
-                Op::Lor => truth(old != 0 || operand != 0),
-                Op::Land => truth(old != 0 && operand != 0),
-                Op::Lxor => truth((old != 0) != (operand != 0)),
-                Op::Bor => old | operand,
-                Op::Band => old & operand,
-                Op::Bxor => old ^ operand,
-                Op::AtomicRead => old,
-                Op::AtomicWrite => operand,
-                Op::Cswap => if compare == old { operand } else { old },
-                Op::CswapNe => if compare != old { operand } else { old },
-                Op::CswapLe => if compare <= old { operand } else { old },
-                Op::CswapLt => if compare < old { operand } else { old },
-                Op::CswapGe => if compare >= old { operand } else { old },
-                Op::CswapGt => if compare > old { operand } else { old },
-                Op::Mswap => (operand & compare) | (old & !compare),
-            };
-            Some(new.to_ne_bytes().to_vec())
-        }
-    )+ };
-}
-
-integers!(int8 i8, uint8 u8, int16 i16, uint16 u16, int32 i32, uint32 u32, int64 i64, uint64 u64, int128 i128, uint128 u128);
-
-macro_rules! floats {
-    ($($name:ident $kind:ty),+) => { $(
-        fn $name(op: Op, old: &[u8], operand: &[u8], compare: &[u8]) -> Option<Vec<u8>> {
-            let read = |bytes: &[u8]| bytes.try_into().map_or(0.0, <$kind>::from_ne_bytes);
-            let (old, operand, compare) = (read(old), read(operand), read(compare));
-            let truth = |is_so: bool| if is_so { 1.0 } else { 0.0 };
-            let new: $kind = match op {
-                Op::Min => if operand < old { operand } else { old },
-                Op::Max => if operand > old { operand } else { old },
-                Op::Sum => old + operand,
-                Op::Diff => old - operand,
-                Op::Prod => old * operand,
-                Op::Lor => truth(old != 0.0 || operand != 0.0),
-                Op::Land => truth(old != 0.0 && operand != 0.0),
-                Op::Lxor => truth((old != 0.0) != (operand != 0.0)),
-                Op::AtomicRead => old,
-                Op::AtomicWrite => operand,
-                Op::Cswap => if compare == old { operand } else { old },
-                Op::CswapNe => if compare != old { operand } else { old },
-                Op::CswapLe => if compare <= old { operand } else { old },
-                Op::CswapLt => if compare < old { operand } else { old },
-                Op::CswapGe => if compare >= old { operand } else { old },
-                Op::CswapGt => if compare > old { operand } else { old },
-                Op::Bor | Op::Band | Op::Bxor | Op::Mswap => return None,
-            };
-            Some(new.to_ne_bytes().to_vec())
-        }
-    )+ };
-}
-
-floats!(float f32, double f64);
-
-/// What the operations do to elements of this type, where the machine has such.
-fn oracle(datatype: Datatype) -> Option<Oracle> {
-    Some(match datatype {
-        Datatype::Int8 => int8,
-        Datatype::Uint8 => uint8,
-        Datatype::Int16 => int16,
-        Datatype::Uint16 => uint16,
-        Datatype::Int32 => int32,
-        Datatype::Uint32 => uint32,
-        Datatype::Int64 => int64,
-        Datatype::Uint64 => uint64,
-        Datatype::Int128 => int128,
-        Datatype::Uint128 => uint128,
-        Datatype::Float => float,
-        Datatype::Double => double,
-        _ => return None,
-    })
-}
-
 /// Elements that tell operations apart: small numbers of both signs, zeros, and all bits.
 fn operands(random: &mut Random, datatype: Datatype, count: usize) -> Vec<u8> {
     let element = |random: &mut Random| match datatype {
@@ -166,21 +78,6 @@ fn operands(random: &mut Random, datatype: Datatype, count: usize) -> Vec<u8> {
         }
     };
     (0..count).flat_map(|_| element(random)).collect()
-}
-
-/// The families that an operation belongs to.
-fn families(op: Op) -> &'static [Family] {
-    match op {
-        Op::AtomicRead => &[Family::Fetch],
-        Op::Cswap
-        | Op::CswapNe
-        | Op::CswapLe
-        | Op::CswapLt
-        | Op::CswapGe
-        | Op::CswapGt
-        | Op::Mswap => &[Family::Compare],
-        _ => &[Family::Base, Family::Fetch],
-    }
 }
 
 /// Memory of the second process, as both know it.
@@ -251,25 +148,7 @@ fn try_out(
             let what = format!("{op:?} ({family:?}) on {count} of {datatype:?}");
             store(port, place, datatype, &old)?;
             let expected = each(oracle, op, datatype, [&old, &operand, &compare]);
-            let atomic = Atomic {
-                family,
-                datatype,
-                op,
-                target: place,
-                operand: if op == Op::AtomicRead {
-                    Vec::new()
-                } else {
-                    operand
-                },
-                compare: if family == Family::Compare {
-                    compare
-                } else {
-                    Vec::new()
-                },
-                result: if family == Family::Base { 0 } else { old.len() },
-                flags: None,
-                is_injected: false,
-            };
+            let atomic = Atomic::new(family, datatype, op, place, operand, compare);
             let done = port.post_and_wait(atomic)?.expect_success()?;
             if family != Family::Base {
                 bytes_are(format!("what {what} fetched"), &done.bytes, &old)?;
@@ -297,17 +176,14 @@ fn each(
 
 /// Puts elements into the target, and waits until they are there.
 fn store(port: &TestEndpoint, place: RemoteAddr, datatype: Datatype, bytes: &[u8]) -> Result {
-    let write = Atomic {
-        family: Family::Base,
+    let write = Atomic::new(
+        Family::Base,
         datatype,
-        op: Op::AtomicWrite,
-        target: place,
-        operand: bytes.to_vec(),
-        compare: Vec::new(),
-        result: 0,
-        flags: None,
-        is_injected: false,
-    };
+        Op::AtomicWrite,
+        place,
+        bytes.to_vec(),
+        Vec::new(),
+    );
     port.post_and_wait(write)?.expect_success()?;
     settled(port, place, datatype, bytes.len(), bytes).map(drop)
 }
@@ -318,17 +194,14 @@ fn fetch(
     datatype: Datatype,
     len: usize,
 ) -> Result<Vec<u8>> {
-    let read = Atomic {
-        family: Family::Fetch,
+    let read = Atomic::new(
+        Family::Fetch,
         datatype,
-        op: Op::AtomicRead,
-        target: place,
-        operand: Vec::new(),
-        compare: Vec::new(),
-        result: len,
-        flags: None,
-        is_injected: false,
-    };
+        Op::AtomicRead,
+        place,
+        vec![0; len],
+        Vec::new(),
+    );
     Ok(port.post_and_wait(read)?.expect_success()?.bytes)
 }
 
@@ -378,29 +251,14 @@ fn queries(cx: &mut Cx) -> Result {
                     let query = port.domain.query_atomic(family, datatype, op);
                     let what = format!("{op:?} ({family:?}) on {datatype:?}");
                     let bytes = vec![0; datatype.size()];
-                    let posted = port.try_post(Atomic {
+                    let posted = port.try_post(Atomic::new(
                         family,
                         datatype,
                         op,
-                        target: place,
-                        operand: if op == Op::AtomicRead {
-                            Vec::new()
-                        } else {
-                            bytes.clone()
-                        },
-                        compare: if family == Family::Compare {
-                            bytes.clone()
-                        } else {
-                            Vec::new()
-                        },
-                        result: if family == Family::Base {
-                            0
-                        } else {
-                            bytes.len()
-                        },
-                        flags: None,
-                        is_injected: false,
-                    });
+                        place,
+                        bytes.clone(),
+                        bytes,
+                    ));
                     same(
                         format!("{what}: query and call agree"),
                         posted.is_ok(),
@@ -426,25 +284,14 @@ fn queries(cx: &mut Cx) -> Result {
 
 fn word(family: Family, op: Op, target: RemoteAddr, operand: u64, compare: u64) -> Atomic {
     let bytes = |word: u64| word.to_ne_bytes().to_vec();
-    Atomic {
+    Atomic::new(
         family,
-        datatype: Datatype::Uint64,
+        Datatype::Uint64,
         op,
         target,
-        operand: if op == Op::AtomicRead {
-            Vec::new()
-        } else {
-            bytes(operand)
-        },
-        compare: if family == Family::Compare {
-            bytes(compare)
-        } else {
-            Vec::new()
-        },
-        result: if family == Family::Base { 0 } else { 8 },
-        flags: None,
-        is_injected: false,
-    }
+        bytes(operand),
+        bytes(compare),
+    )
 }
 
 fn fetched(port: &TestEndpoint, atomic: Atomic) -> Result<u64> {

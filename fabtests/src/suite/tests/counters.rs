@@ -189,17 +189,15 @@ fn take_each(cx: &mut Cx, port: &TestEndpoint, memory: &Memory) -> Result {
 
 /// Adds one to a word.
 fn injected_sum(target: RemoteAddr) -> Atomic {
-    Atomic {
-        family: Family::Base,
-        datatype: Datatype::Uint64,
-        op: Op::Sum,
+    Atomic::new(
+        Family::Base,
+        Datatype::Uint64,
+        Op::Sum,
         target,
-        operand: 1_u64.to_ne_bytes().to_vec(),
-        compare: Vec::new(),
-        result: 0,
-        flags: None,
-        is_injected: true,
-    }
+        1_u64.to_ne_bytes().to_vec(),
+        Vec::new(),
+    )
+    .injected()
 }
 
 /// A port with counters that count this.
@@ -382,19 +380,15 @@ fn atomics_of_regions(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let all = watched(cx, &port)?;
     for (turn, own) in (1..).zip(&all) {
-        let atomic = |family, op| Atomic {
-            family,
-            datatype: Datatype::Uint64,
-            op,
-            target: own.place,
-            operand: match op {
-                Op::AtomicRead => Vec::new(),
-                _ => vec![1; 8],
-            },
-            compare: Vec::new(),
-            result: if family == Family::Fetch { 8 } else { 0 },
-            flags: None,
-            is_injected: false,
+        let atomic = |family, op| {
+            Atomic::new(
+                family,
+                Datatype::Uint64,
+                op,
+                own.place,
+                vec![1; 8],
+                Vec::new(),
+            )
         };
         for _ in 0..turn {
             port.run(atomic(Family::Base, Op::Sum))?;

@@ -101,17 +101,15 @@ fn every_kind(cx: &mut Cx) -> Result {
         let (rx, _) = defer(Rx::msg(len).flags(COMPLETION).into())?;
         let (trx, _) = defer(Rx::tagged(7, len).flags(COMPLETION).into())?;
         let (write, _) = defer(Write::new(place.at(1000), bytes()).flags(COMPLETION).into())?;
-        let add = Atomic {
-            family: Family::Base,
-            datatype: Datatype::Uint64,
-            op: AtomicOp::Sum,
-            target: place,
-            operand: 5_u64.to_ne_bytes().to_vec(),
-            compare: Vec::new(),
-            result: 0,
-            flags: Some(QUIET),
-            is_injected: false,
-        };
+        let add = Atomic::new(
+            Family::Base,
+            Datatype::Uint64,
+            AtomicOp::Sum,
+            place,
+            5_u64.to_ne_bytes().to_vec(),
+            Vec::new(),
+        )
+        .flags(QUIET);
         memory.put(0, &[0; 16]);
         let (atomic, _) = defer(add.into())?;
         cx.barrier()?;
@@ -167,19 +165,16 @@ fn reads(
         deferred.map_err(|errno| anyhow::anyhow!("deferring: {errno:?}"))
     };
     let (read, _) = defer(Read::new(place.at(64), len).flags(COMPLETION).into())?;
-    let fetching = |family, op, target| Atomic {
-        family,
-        datatype: Datatype::Uint64,
-        op,
-        target,
-        operand: 4_u64.to_ne_bytes().to_vec(),
-        compare: match family {
-            Family::Compare => 9_u64.to_ne_bytes().to_vec(),
-            _ => Vec::new(),
-        },
-        result: 8,
-        flags: Some(COMPLETION),
-        is_injected: false,
+    let fetching = |family, op, target| {
+        Atomic::new(
+            family,
+            Datatype::Uint64,
+            op,
+            target,
+            4_u64.to_ne_bytes().to_vec(),
+            9_u64.to_ne_bytes().to_vec(),
+        )
+        .flags(COMPLETION)
     };
     let (fetch, _) = defer(fetching(Family::Fetch, AtomicOp::Sum, place).into())?;
     let (swap, _) = defer(fetching(Family::Compare, AtomicOp::Cswap, place.at(8)).into())?;

@@ -5,6 +5,7 @@ use anyhow::{Context as _, bail, ensure};
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, OpFlags};
+use selvedge_testkit::atomics::families;
 
 use crate::upstream::atomics::{self, Call, encode, expected};
 use crate::upstream::channel::{Channel, Manners};
@@ -78,7 +79,7 @@ impl Side {
     /// Runs an operation on a type in the families that it is in; says in how many.
     fn run(&mut self, op: Op, datatype: Datatype) -> anyhow::Result<usize> {
         let mut done = 0;
-        for &family in atomics::families(op) {
+        for &family in families(op) {
             let Some(most) = self.limit(family, datatype, op)? else {
                 continue;
             };
@@ -92,7 +93,7 @@ impl Side {
                 self.verify(call, most).with_context(what)?;
             }
             // Upstream measures each operation in its simplest family alone.
-            if family == atomics::families(op)[0] {
+            if family == families(op)[0] {
                 self.measure(call)?;
             }
             done += 1;
