@@ -8,6 +8,7 @@ pub mod long;
 pub mod memory;
 pub mod op;
 pub mod payload;
+pub mod process;
 pub mod random;
 pub mod skip;
 pub mod timeout;

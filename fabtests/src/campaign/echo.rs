@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::process::{self, Process};
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::actor::{self, Actor};
 use super::company::Company;
 use super::endpoint::{CampaignEndpoint, Completion, Kind};
 use super::message::{self, Stamp};
-use super::part::Part;
+use super::part::{self, Part};
 
 /// How to be one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub(crate) struct Order {
 /// The process, seen by its partner.
 #[derive(Debug)]
 pub(crate) struct Echo {
-    actor: Actor,
+    actor: Process,
     name: String,
     to: FiAddr,
     next: u32,
@@ -77,7 +77,7 @@ impl Echo {
         params: &[(&str, &str)],
         others: &[String],
     ) -> anyhow::Result<Self> {
-        Self::play_by(Actor::hire()?, partner, params, others)
+        Self::play_by(part::hire()?, partner, params, others)
     }
 
     /// As [`Self::beside`], by a process that has no part yet.
@@ -85,7 +85,7 @@ impl Echo {
     /// # Errors
     /// When it does not open an endpoint.
     pub(crate) fn play_by(
-        mut actor: Actor,
+        mut actor: Process,
         partner: &CampaignEndpoint,
         params: &[(&str, &str)],
         others: &[String],
@@ -96,7 +96,7 @@ impl Echo {
             params: params.iter().map(owned).collect(),
             others: others.to_vec(),
         }))?;
-        let name: String = actor.hear()?;
+        let name: String = actor.receive()?;
         Ok(Self {
             to: partner.insert(&name)?,
             actor,
@@ -152,7 +152,7 @@ impl Echo {
     }
 
     /// Its process.
-    pub(crate) fn actor(&self) -> &Actor {
+    pub(crate) fn actor(&self) -> &Process {
         &self.actor
     }
 }
@@ -166,9 +166,9 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         endpoint.trecv(partner, LARGEST, MATCH)?;
     }
     let mut company = Company::new(&endpoint, &order.others)?;
-    actor::say(&endpoint.name()?)?;
+    process::answer(&endpoint.name()?)?;
     let mut quiet = 0;
-    while !actor::is_called()? {
+    while !process::has_order()? {
         quiet += 1;
         while let Some(outcome) = endpoint.poll()? {
             quiet = 0;

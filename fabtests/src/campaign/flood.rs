@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::Errno;
+use selvedge_testkit::process::{self, Process};
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::actor::{self, Actor};
 use super::echo::Echo;
 use super::endpoint::{CampaignEndpoint, Kind};
 use super::message::Stamp;
@@ -75,7 +75,7 @@ fn flood(len: usize) -> anyhow::Result<u64> {
         victim: victim.name().to_owned(),
         len,
     });
-    let senders = (0..SENDERS).map(|_| Actor::start(&part));
+    let senders = (0..SENDERS).map(|_| part.start());
     let mut senders: Vec<_> = senders.collect::<anyhow::Result<_>>()?;
     let until = Instant::now() + FLOOD;
     while Instant::now() < until || !all_have_spoken(&senders)? {
@@ -87,14 +87,14 @@ fn flood(len: usize) -> anyhow::Result<u64> {
     }
     let mut sent = 0;
     for sender in &mut senders {
-        sent += sender.hear::<u64>()?;
+        sent += sender.receive::<u64>()?;
     }
     Ok(sent)
 }
 
-fn all_have_spoken(senders: &[Actor]) -> anyhow::Result<bool> {
+fn all_have_spoken(senders: &[Process]) -> anyhow::Result<bool> {
     for sender in senders {
-        if !sender.has_spoken()? {
+        if !sender.is_readable()? {
             return Ok(false);
         }
     }
@@ -120,8 +120,8 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         while endpoint.take().is_some() {}
         timeout.check()?;
     }
-    actor::say(&u64::from(sent))?;
-    actor::listen::<()>()
+    process::answer(&u64::from(sent))?;
+    process::next_order::<()>()
 }
 
 /// Refusals one after the other that mean that there is no room for good.

@@ -4,7 +4,6 @@
 //! lose nothing, get everything once and in order, are told of what failed, and keep nothing. What
 //! is random comes from a seed that is printed. docs/FABTESTS.md says what each of them does.
 
-pub mod actor;
 mod bystanders;
 mod company;
 mod echo;
@@ -15,7 +14,7 @@ mod kill;
 mod message;
 mod newcomers;
 mod operation;
-mod part;
+pub mod part;
 mod path;
 mod phoenix;
 mod report;

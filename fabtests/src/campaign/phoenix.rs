@@ -5,10 +5,10 @@ use std::collections::HashSet;
 
 use anyhow::{bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::process;
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::actor;
 use super::endpoint::{CampaignEndpoint, Kind, Place};
 use super::message::{self, Stamp};
 use super::storm::Storm;
@@ -111,13 +111,13 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         },
         End::Exit(count) => {
             phoenix.stream(count)?;
-            actor::say(&count)?;
+            process::answer(&count)?;
             std::process::exit(0)
         }
         End::Close(count) => {
             phoenix.stream(count)?;
             drop(phoenix);
-            actor::say(&count)
+            process::answer(&count)
         }
     }
 }

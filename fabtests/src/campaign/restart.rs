@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::Signal;
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::process::Process;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
 
-use super::actor::Actor;
 use super::echo::Echo;
 use super::endpoint::{Access, CampaignEndpoint, Completion, blank};
 use super::message::{self, Stamp};
@@ -224,16 +224,17 @@ impl Partner {
         Ok(partner)
     }
 
-    fn start(&mut self, end: End) -> anyhow::Result<Actor> {
+    fn start(&mut self, end: End) -> anyhow::Result<Process> {
         self.life += 1;
-        Actor::start(&Part::Phoenix(Order {
+        Part::Phoenix(Order {
             name: self.name.clone(),
             partner: self.endpoint.name()?,
             life: self.life,
             end,
             storm: self.storm,
             has_memory: self.has_memory,
-        }))
+        })
+        .start()
     }
 
     /// One life, from its start to its end.
@@ -262,14 +263,14 @@ impl Partner {
     /// As [`Self::live_and_end`] for a life that is stopped again and again.
     fn life_with_pauses(&mut self, count: u32, random: &mut Random) -> anyhow::Result<()> {
         let mut actor = self.start(End::Close(count))?;
-        while !actor.has_spoken()? {
+        while !actor.is_readable()? {
             self.talk_until_heard(&mut actor, Duration::from_micros(random.below(3000)))?;
             actor.signal(Signal::SIGSTOP)?;
             self.talk_while(Duration::from_micros(random.below(3000)))?;
             self.echo.exchange(&mut self.endpoint)?;
             actor.signal(Signal::SIGCONT)?;
         }
-        self.owed.insert(self.life, actor.hear()?);
+        self.owed.insert(self.life, actor.receive()?);
         actor.join()?;
         self.collect()
     }
@@ -286,10 +287,10 @@ impl Partner {
 
     /// Talks for so long, and on until something was heard: a life that shares its processor with many
     /// others would never come to speak between its pauses.
-    fn talk_until_heard(&mut self, actor: &mut Actor, time: Duration) -> anyhow::Result<()> {
+    fn talk_until_heard(&mut self, actor: &mut Process, time: Duration) -> anyhow::Result<()> {
         let (before, longest) = (self.received, Instant::now() + SPEECHLESS);
         self.talk_while(time)?;
-        while self.received == before && !actor.has_spoken()? && Instant::now() < longest {
+        while self.received == before && !actor.is_readable()? && Instant::now() < longest {
             self.turn()?;
         }
         Ok(())
@@ -304,13 +305,13 @@ impl Partner {
     }
 
     /// Talks to a life until it says how many messages it has sent.
-    fn talk_until_over(&mut self, actor: &mut Actor) -> anyhow::Result<u32> {
+    fn talk_until_over(&mut self, actor: &mut Process) -> anyhow::Result<u32> {
         let mut timeout = Timeout::new("the end of a life");
-        while !actor.has_spoken()? {
+        while !actor.is_readable()? {
             timeout.check()?;
             self.turn()?;
         }
-        actor.hear()
+        actor.receive()
     }
 
     /// Sends a message if there is room, and takes what has arrived.

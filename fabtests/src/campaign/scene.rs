@@ -376,7 +376,7 @@ impl Scene {
     pub(crate) fn finish(&mut self, tracee: &mut Tracee) -> anyhow::Result<()> {
         let mut timeout = Timeout::new("the end of a victim's operation");
         // A victim that was stopped at an instant may have been at its mark.
-        while !tracee.actor().has_spoken()? {
+        while !tracee.actor().is_readable()? {
             match tracee.look()? {
                 Some(Stop::Marked) => tracee.resume()?,
                 Some(Stop::Over) => break,

@@ -14,13 +14,13 @@ use nix::sys::socket::{
     listen, sendmsg, setsockopt, socket, sockopt,
 };
 use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
+use selvedge_testkit::process::{self, Process};
 use serde::{Deserialize, Serialize};
 
-use super::actor::{self, Actor};
 use super::bystanders::{Bystanders, Exchanges};
 use super::echo::Echo;
 use super::endpoint::CampaignEndpoint;
-use super::part::Part;
+use super::part::{self, Part};
 use super::report::{Plan, Report, Row};
 
 /// What a stranger does.
@@ -104,7 +104,7 @@ fn attack(strangers: usize, order: fn(Target) -> Order) -> anyhow::Result<Exchan
 /// An endpoint opens whose first names are taken.
 fn names() -> anyhow::Result<Exchanges> {
     let endpoint = CampaignEndpoint::open(None, &[])?;
-    let process = Actor::hire()?;
+    let process = part::hire()?;
     let name = |number| Target::of(&format!("{}:0:{number}", process.pid()));
     let taken = Order::Names((0..NAMES).map(name).collect());
     let _stranger = stranger(&Part::Stranger(taken))?;
@@ -113,9 +113,9 @@ fn names() -> anyhow::Result<Exchanges> {
 }
 
 /// Starts a stranger, and waits until it has begun.
-fn stranger(part: &Part) -> anyhow::Result<Actor> {
-    let mut stranger = Actor::start(part)?;
-    stranger.hear::<()>()?;
+fn stranger(part: &Part) -> anyhow::Result<Process> {
+    let mut stranger = part.start()?;
+    stranger.receive::<()>()?;
     Ok(stranger)
 }
 
@@ -149,7 +149,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
 
 fn connect_without_end(target: &Target) -> anyhow::Result<()> {
     let address = target.address()?;
-    actor::say(&())?;
+    process::answer(&())?;
     loop {
         // It may be refused: there are many.
         let _ = connect(packet_socket()?.as_raw_fd(), &address);
@@ -166,12 +166,12 @@ fn leave_lingering_sockets(target: &Target) -> anyhow::Result<()> {
         leave_lingering_socket(&address, sender)
     };
     leave()?;
-    actor::say(&())?;
+    process::answer(&())?;
     for _ in 0..LINGERING {
         leave()?;
         std::thread::sleep(PAUSE);
     }
-    actor::listen::<()>()
+    process::next_order::<()>()
 }
 
 /// Sockets that are left to an endpoint, and the time between two.
@@ -212,8 +212,8 @@ fn take_names(targets: &[Target]) -> anyhow::Result<()> {
         listen(&socket, Backlog::new(1)?)?;
         taken.push(socket);
     }
-    actor::say(&())?;
-    actor::listen::<()>()
+    process::answer(&())?;
+    process::next_order::<()>()
 }
 
 fn packet_socket() -> nix::Result<OwnedFd> {

@@ -2,10 +2,10 @@
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::process;
 use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::actor;
 use super::endpoint::{Access, CampaignEndpoint, Completion, Kind, Place, blank, discover};
 use super::message::{self, Stamp};
 use super::operation::{Act, Operation, number};
@@ -62,8 +62,8 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     if operation.act != Act::Open {
         victim.act()?;
     }
-    actor::say(&())?;
-    actor::listen::<()>()?;
+    process::answer(&())?;
+    process::next_order::<()>()?;
     victim.live_on()
 }
 

@@ -1,10 +1,10 @@
 //! The work of a process: epochs of random operations, each checked, with a barrier after each.
 
 use std::hint::spin_loop;
-use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use selvedge_testkit::process::{answer_line, next_line};
 use selvedge_testkit::random::Random;
 
 use super::Config;
@@ -20,27 +20,14 @@ const LOCK_OWNER: usize = 0;
 /// # Errors
 /// The operation that failed, took too long or left something else than it should.
 pub fn run_process(number: usize, config: &Config) -> anyhow::Result<()> {
-    let mut lines = std::io::stdin().lock().lines();
-    let mut next = || {
-        lines
-            .next()
-            .context("the parent process has ended")?
-            .context("reading")
-    };
     let mut pe = Pe::open(config)?;
-    print(&pe.name()?)?;
-    pe.insert(&next()?)?;
-    print("ready")?;
-    next()?;
+    answer_line(&pe.name()?)?;
+    pe.insert(&next_line()?)?;
+    answer_line("ready")?;
+    next_line()?;
     let (epochs, operations) =
         work(number, config, &pe).with_context(|| format!("process {number}"))?;
-    print(&format!("{epochs} {operations}"))
-}
-
-fn print(line: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
+    answer_line(&format!("{epochs} {operations}"))
 }
 
 fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::fcntl::SealFlag;
+use selvedge_testkit::process;
 use selvedge_testkit::random::Random;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,6 @@ use super::intruder::{Intruder, Trick};
 use super::raw::{Raw, common, honest};
 use super::speech::{Heard, Line, PACKET, Sizes, hello};
 use super::{files, hoard, talk};
-use crate::campaign::actor;
 
 /// How to attack.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -123,12 +123,12 @@ const CONNECTIONS: u64 = 300;
 /// Lives as often as it is told to.
 pub(crate) fn play(order: &Order) -> anyhow::Result<()> {
     loop {
-        let life: Life = actor::listen()?;
+        let life: Life = process::next_order()?;
         let pause = || {
             std::thread::yield_now();
             Ok(())
         };
-        actor::say(&live(order, life, pause)?)?;
+        process::answer(&live(order, life, pause)?)?;
     }
 }
 

@@ -18,9 +18,9 @@ mod talk;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use selvedge_testkit::process::Process;
 use selvedge_testkit::timeout::Timeout;
 
-use super::actor::Actor;
 use super::company::Company;
 use super::echo::Echo;
 use super::endpoint::CampaignEndpoint;
@@ -60,7 +60,7 @@ pub(super) fn attacks(plan: &Plan) -> anyhow::Result<Report> {
 struct Siege {
     endpoint: CampaignEndpoint,
     victim: Echo,
-    adversary: Actor,
+    adversary: Process,
 }
 
 impl Siege {
@@ -70,10 +70,11 @@ impl Siege {
         let params = [KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")];
         let mut victim = Echo::beside(&endpoint, &params, std::slice::from_ref(&name))?;
         victim.exchange(&mut endpoint)?;
-        let adversary = Actor::start(&Part::Adversary(Order {
+        let adversary = Part::Adversary(Order {
             victim: victim.name().to_owned(),
             name,
-        }))?;
+        })
+        .start()?;
         Ok(Self {
             endpoint,
             victim,
@@ -96,12 +97,12 @@ impl Siege {
                 .exchange(&mut self.endpoint)
                 .context("the victim")?;
             longest = longest.max(began.elapsed());
-            if self.adversary.has_spoken()? {
+            if self.adversary.is_readable()? {
                 break;
             }
             timeout.check()?;
         }
-        Ok((self.adversary.hear()?, longest))
+        Ok((self.adversary.receive()?, longest))
     }
 
     /// The adversary is gone: the victim must be as it was.
