@@ -2,6 +2,7 @@
 
 pub mod atomics;
 pub mod check;
+pub mod collectives;
 pub mod endpoint;
 pub mod fuzz;
 pub mod long;

@@ -34,11 +34,7 @@ const TAG: u64 = 1;
 
 /// The program.
 pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
-    let ranks: usize = options.number("n", 2)?;
-    ensure!(
-        (2..=1024).contains(&ranks),
-        "-n {ranks}: 2 to 1024 processes"
-    );
+    let ranks = ranks(options)?;
     ensure!(
         options.text("u").is_none(),
         "-u: ranks come from the port alone"
@@ -69,6 +65,16 @@ pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
     }
     node.barrier()?;
     job.exchange(&[]).map(drop)
+}
+
+/// How many processes there are.
+pub(super) fn ranks(options: &Options) -> anyhow::Result<usize> {
+    let ranks = options.number("n", 2)?;
+    ensure!(
+        (2..=1024).contains(&ranks),
+        "-n {ranks}: 2 to 1024 processes"
+    );
+    Ok(ranks)
 }
 
 /// The options of a process where nobody is the server: each has an address of its own.
@@ -196,6 +202,18 @@ impl Job {
         }
         Ok(all)
     }
+
+    /// All ranks' endpoints, as this one's knows them.
+    pub(super) fn exchange_addresses(&mut self, end: &End) -> anyhow::Result<Vec<FiAddr>> {
+        let mut peers = Vec::new();
+        for name in self.exchange(&end.name()?)? {
+            let text = name.split_inclusive(|&byte| byte == 0).next();
+            let address = text.and_then(Address::from_bytes);
+            let address = address.context("a peer's address is none")?;
+            peers.push(end.av.insert_one(&address)?);
+        }
+        Ok(peers)
+    }
 }
 
 /// Bytes of an address.
@@ -227,13 +245,7 @@ impl Node {
         let size = options.sizes.one().unwrap_or(1024);
         let ground = Ground::open(options, info)?;
         let end = ground.end(Plan::default())?;
-        let mut peers = Vec::new();
-        for name in job.exchange(&end.name()?)? {
-            let text = name.split_inclusive(|&byte| byte == 0).next();
-            let address = text.and_then(Address::from_bytes);
-            let address = address.context("a peer's address is none")?;
-            peers.push(end.av.insert_one(&address)?);
-        }
+        let peers = job.exchange_addresses(&end)?;
         let rx = match kind {
             Kind::Msg => ground.buffers(size * job.ranks)?,
             Kind::Rma => ground.memory(size * job.ranks, SHARED)?,
