@@ -11,5 +11,6 @@ pub mod op;
 pub mod payload;
 pub mod process;
 pub mod random;
+pub mod shm_peer;
 pub mod skip;
 pub mod timeout;

@@ -3,18 +3,19 @@
 
 use std::io::{IoSlice, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect,
-    listen, sendmsg, setsockopt, socket, sockopt,
+    Backlog, ControlMessage, MsgFlags, UnixAddr, bind, connect, listen, sendmsg, setsockopt,
+    sockopt,
 };
 use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
 use selvedge_testkit::process::{self, Process};
+use selvedge_testkit::shm_peer::{packet_socket, rendezvous_of};
 use serde::{Deserialize, Serialize};
 
 use super::bystanders::{Bystanders, Exchanges};
@@ -128,8 +129,7 @@ impl Target {
     }
 
     fn address(&self) -> anyhow::Result<UnixAddr> {
-        let path = format!("selvedge-shm/{}/{}", self.user, self.name);
-        Ok(UnixAddr::new_abstract(path.as_bytes())?)
+        Ok(rendezvous_of(self.user, &self.name)?)
     }
 }
 
@@ -214,9 +214,4 @@ fn take_names(targets: &[Target]) -> anyhow::Result<()> {
     }
     process::answer(&())?;
     process::next_order::<()>()
-}
-
-fn packet_socket() -> nix::Result<OwnedFd> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
 }

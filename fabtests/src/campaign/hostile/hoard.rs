@@ -5,12 +5,12 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::{Context as _, ensure};
 use selvedge_testkit::random::Random;
+use selvedge_testkit::shm_peer::{BLOCK, PACKET, RawMemory, honest};
 use selvedge_testkit::timeout::Timeout;
 
 use super::adversary::{Harm, Order};
 use super::intruder::Intruder;
-use super::raw::{Raw, honest};
-use super::speech::{BLOCK, PACKET, packet};
+use super::packet;
 
 /// Peers, and blocks of each: all together are more than a process can map by default.
 const PEERS: usize = 4;
@@ -27,7 +27,7 @@ pub(super) fn blocks(
     random: &mut Random,
     mut meanwhile: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Harm> {
-    let memory = Raw::create(LEN as usize, honest())?;
+    let memory = RawMemory::create(LEN as usize, honest())?;
     let nonce = Box::new(random.word());
     let mut harm = Harm::default();
     let mut peers = Vec::new();

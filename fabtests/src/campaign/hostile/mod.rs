@@ -11,14 +11,14 @@ mod files;
 mod forger;
 mod hoard;
 mod intruder;
-mod raw;
-mod speech;
 mod talk;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::process::Process;
+use selvedge_testkit::shm_peer;
 use selvedge_testkit::timeout::Timeout;
 
 use super::company::Company;
@@ -209,6 +209,11 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
     row.count("at the end", kept);
     row.figures.insert("inputs", inputs as f64);
     Ok(row)
+}
+
+/// The beginning of a packet of this version.
+fn packet(kind: u32) -> Vec<u8> {
+    shm_peer::packet(VERSION, kind)
 }
 
 fn is_short(longest: Duration) -> anyhow::Result<()> {
