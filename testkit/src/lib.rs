@@ -14,3 +14,4 @@ pub mod random;
 pub mod shm_peer;
 pub mod skip;
 pub mod timeout;
+pub mod usage;

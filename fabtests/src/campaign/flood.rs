@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use selvedge::Errno;
 use selvedge_testkit::process::{self, Process};
 use selvedge_testkit::timeout::Timeout;
+use selvedge_testkit::usage::private;
 use serde::{Deserialize, Serialize};
 
 use super::echo::Echo;
@@ -14,7 +15,6 @@ use super::endpoint::{CampaignEndpoint, Kind};
 use super::message::Stamp;
 use super::part::Part;
 use super::report::{Plan, Report, Row};
-use super::tally::private;
 
 /// What it is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]

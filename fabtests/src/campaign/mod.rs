@@ -23,7 +23,6 @@ mod scene;
 mod storm;
 mod strangers;
 mod sweep;
-mod tally;
 mod tracee;
 mod victim;
 

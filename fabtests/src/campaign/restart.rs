@@ -13,6 +13,7 @@ use selvedge::{Errno, FiAddr, TagMatch};
 use selvedge_testkit::process::Process;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
+use selvedge_testkit::usage::{Usage, held, no_sockets};
 
 use super::echo::Echo;
 use super::endpoint::{Access, CampaignEndpoint, Completion, blank};
@@ -21,7 +22,6 @@ use super::part::Part;
 use super::phoenix::{End, LARGEST, Order, PLACES, WINDOW, is_mortal, something};
 use super::report::{Plan, Report, Row};
 use super::storm::Storm;
-use super::tally::{Tally, held, no_sockets};
 
 /// The row whose lives have memory that is accessed.
 const MEMORY: &str = "memory";
@@ -187,7 +187,7 @@ struct Partner {
     accessed: u64,
     has_memory: bool,
     /// What this process held before the first life.
-    before: Tally,
+    before: Usage,
 }
 
 impl Partner {
@@ -216,7 +216,7 @@ impl Partner {
             accesses: BTreeMap::new(),
             accessed: 0,
             has_memory: what == MEMORY,
-            before: Tally::now()?,
+            before: Usage::now()?,
         };
         for _ in 0..WINDOW {
             partner.post()?;
@@ -484,8 +484,8 @@ impl Partner {
         self.echo.exchange(&mut self.endpoint)?;
         let memory = memory.context("there were failures")?;
         let mut timeout = Timeout::new("memory and descriptors of the dead");
-        while Tally::now()? != self.before {
-            let what = || format!("{:?}, not {:?}", Tally::now().ok(), self.before);
+        while Usage::now()? != self.before {
+            let what = || format!("{:?}, not {:?}", Usage::now().ok(), self.before);
             timeout.check().with_context(what)?;
             self.take()?;
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use selvedge_testkit::process::{Deadline, Process, receive_lines};
+use selvedge_testkit::usage::memory;
 use serde::Serialize;
 
 pub use member::run as run_member;
@@ -88,7 +89,9 @@ fn millis(time: Duration) -> f64 {
 }
 
 fn pss(members: &[Process]) -> anyhow::Result<u64> {
-    members.iter().map(process_pss).sum()
+    let pss = |member: &Process| memory(&member.pid().to_string(), "Pss:");
+    let all = members.iter().map(pss).sum::<anyhow::Result<usize>>()?;
+    Ok(all as u64 >> 10)
 }
 
 /// KiB of all memory files that the provider has made, each counted once.
@@ -111,14 +114,6 @@ fn memory_file(line: &str) -> Option<(&str, u64)> {
     let number = |text| u64::from_str_radix(text, 16).ok();
     let is_ours = path.starts_with("/memfd:selvedge");
     is_ours.then_some((inode, number(end)? - number(start)?))
-}
-
-fn process_pss(process: &Process) -> anyhow::Result<u64> {
-    let path = format!("/proc/{}/smaps_rollup", process.pid());
-    let text = std::fs::read_to_string(&path).with_context(|| path)?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let figure = line.and_then(|line| line.split_whitespace().next());
-    Ok(figure.context("no Pss")?.parse()?)
 }
 
 fn descriptors(process: &Process) -> u64 {

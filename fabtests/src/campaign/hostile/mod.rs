@@ -20,13 +20,13 @@ use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::process::Process;
 use selvedge_testkit::shm_peer;
 use selvedge_testkit::timeout::Timeout;
+use selvedge_testkit::usage::{Usage, held, private};
 
 use super::company::Company;
 use super::echo::Echo;
 use super::endpoint::CampaignEndpoint;
 use super::part::Part;
 use super::report::{Plan, Report, Row};
-use super::tally::{Tally, held, private};
 use adversary::{Attack, Harm, Life, Order, live};
 
 /// What an exchange of others may take meanwhile: some ten times what it does take on a machine that
@@ -106,14 +106,14 @@ impl Siege {
     }
 
     /// The adversary is gone: the victim must be as it was.
-    fn lift(self, before: Tally, memory: usize) -> anyhow::Result<()> {
+    fn lift(self, before: Usage, memory: usize) -> anyhow::Result<()> {
         let process = self.process();
         let (mut endpoint, mut victim) = (self.endpoint, self.victim);
         drop(self.adversary);
         let mut timeout = Timeout::new("what an adversary has left");
         loop {
             victim.exchange(&mut endpoint)?;
-            let now = Tally::of(&process)?;
+            let now = Usage::of(&process)?;
             // Contact with the adversary may have been there or not.
             if now.fds <= before.fds && now.shared <= before.shared {
                 break;
@@ -129,7 +129,7 @@ fn row(plan: &Plan, what: &str, attack: Attack) -> anyhow::Result<Row> {
     let mut row = Row::new(what);
     let mut random = plan.random(what);
     let mut siege = Siege::lay(what)?;
-    let (mut tally, mut memory) = (Tally::of(&siege.process())?, 0);
+    let (mut tally, mut memory) = (Usage::of(&siege.process())?, 0);
     let (mut total, mut longest, mut cut_off) = (Harm::default(), Duration::ZERO, 0_u64);
     let (mut began, mut done) = (Instant::now(), 0);
     while done < WARM_UP || !plan.is_over(done - WARM_UP, SHORT, began) {
@@ -149,7 +149,7 @@ fn row(plan: &Plan, what: &str, attack: Attack) -> anyhow::Result<Row> {
         }
         done += 1;
         if done <= WARM_UP {
-            let now = Tally::of(&siege.process())?;
+            let now = Usage::of(&siege.process())?;
             tally.fds = tally.fds.max(now.fds);
             tally.shared = tally.shared.max(now.shared);
             memory = private(&siege.process())?;
