@@ -17,48 +17,16 @@ use crate::suite::cx::{
 };
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "every_operation",
-        ATOMIC,
-        &[
-            Flaw::NoAtomics,
-            Flaw::OtherAtomics,
-            Flaw::OtherAtomicsOfOne,
-            Flaw::FetchesNothing,
-            Flaw::TwiceAtomics,
-        ],
-        every_operation,
-    ),
-    Test::new("queries", ATOMIC, &[Flaw::DeniesAtomics], queries).faces(POLLED),
-    Test::new(
-        "sums_of_many",
-        ATOMIC,
-        &[Flaw::TwiceAtomics, Flaw::NoAtomics],
-        sums_of_many,
-    )
-    .processes(4),
-    Test::new(
-        "every_fetch_is_another_one",
-        ATOMIC,
-        &[Flaw::NoAtomics, Flaw::FetchesNothing],
-        tickets,
-    )
-    .processes(4),
-    Test::new(
-        "swaps_lose_nothing",
-        ATOMIC,
-        &[Flaw::NoAtomics, Flaw::OtherAtomics],
-        locked_sums,
-    )
-    .processes(3),
-    Test::new(
-        "violations",
-        ATOMIC,
-        &[Flaw::HidesErrors, Flaw::WidensRegions, Flaw::GrantsAll],
-        violations,
-    ),
-];
+tests! {
+    every_operation(ATOMIC) catches [
+        NoAtomics, OtherAtomics, OtherAtomicsOfOne, FetchesNothing, TwiceAtomics
+    ];
+    queries(ATOMIC) catches [DeniesAtomics] .faces(POLLED);
+    sums_of_many(ATOMIC) catches [TwiceAtomics, NoAtomics] .processes(4);
+    every_fetch_is_another_one(ATOMIC) catches [NoAtomics, FetchesNothing] .processes(4);
+    swaps_lose_nothing(ATOMIC) catches [NoAtomics, OtherAtomics] .processes(3);
+    violations(ATOMIC) catches [HidesErrors, WidensRegions, GrantsAll];
+}
 
 const ATOMIC: Caps = Caps::ATOMIC.union(Caps::MSG);
 
@@ -327,7 +295,7 @@ fn sums_of_many(cx: &mut Cx) -> Result {
 }
 
 /// Everybody who takes a number gets one that nobody else has.
-fn tickets(cx: &mut Cx) -> Result {
+fn every_fetch_is_another_one(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     for maker in [Maker::Test, Maker::Domain] {
         let (memory, place) = target(cx, &port, maker, 8)?;
@@ -349,7 +317,7 @@ fn tickets(cx: &mut Cx) -> Result {
 }
 
 /// A lock of compare-and-swap keeps additions apart that are no atomics.
-fn locked_sums(cx: &mut Cx) -> Result {
+fn swaps_lose_nothing(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let (memory, place) = target(cx, &port, Maker::Test, 16)?;
     memory.put(0, &[0; 16]);

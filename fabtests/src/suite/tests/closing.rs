@@ -10,40 +10,13 @@ use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new("any_order", Caps::MSG, &[Flaw::NeverCloses], any_order)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "again_and_again",
-        Caps::MSG,
-        &[Flaw::NeverCloses],
-        again_and_again,
-    )
-    .faces(RAW),
-    Test::new(
-        "in_the_midst",
-        Caps::MSG,
-        &[Flaw::NeverCloses],
-        in_the_midst,
-    )
-    .faces(RAW)
-    .processes(3),
-    Test::new(
-        "what_leaves_early",
-        Caps::MSG,
-        &[Flaw::ForgetsInjects, Flaw::LosesCompletions],
-        what_leaves_early,
-    )
-    .faces(RAW),
-    Test::new(
-        "forked_children",
-        Caps::MSG,
-        &[Flaw::ServesChildren],
-        forked_children,
-    )
-    .faces(RAW),
-];
+tests! {
+    any_order(Caps::MSG) catches [NeverCloses] .faces(RAW).processes(1);
+    again_and_again(Caps::MSG) catches [NeverCloses] .faces(RAW);
+    in_the_midst(Caps::MSG) catches [NeverCloses] .faces(RAW).processes(3);
+    what_leaves_early(Caps::MSG) catches [ForgetsInjects, LosesCompletions] .faces(RAW);
+    forked_children(Caps::MSG) catches [ServesChildren] .faces(RAW);
+}
 
 /// Handles of an endpoint's objects are dropped in every order.
 fn any_order(cx: &mut Cx) -> Result {

@@ -17,35 +17,12 @@ use crate::suite::flaw::Flaw;
 
 const MSG: &[EpType] = &[EpType::Msg];
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "data_both_ways",
-        Caps::MSG,
-        &[Flaw::LosesCmData, Flaw::NeverShutsDown],
-        data_both_ways,
-    )
-    .faces(RAW)
-    .ep_types(MSG),
-    Test::new("rejections", Caps::MSG, &[Flaw::RejectsNobody], rejections)
-        .faces(RAW)
-        .ep_types(MSG),
-    Test::new(
-        "nobody_listens",
-        Caps::MSG,
-        &[Flaw::LosesEvents],
-        nobody_listens,
-    )
-    .faces(RAW)
-    .ep_types(MSG),
-    Test::new(
-        "names_of_both_ends",
-        Caps::MSG,
-        &[Flaw::FlipsBit],
-        names_of_both_ends,
-    )
-    .faces(RAW)
-    .ep_types(MSG),
-];
+tests! {
+    data_both_ways(Caps::MSG) catches [LosesCmData, NeverShutsDown] .faces(RAW).ep_types(MSG);
+    rejections(Caps::MSG) catches [RejectsNobody] .faces(RAW).ep_types(MSG);
+    nobody_listens(Caps::MSG) catches [LosesEvents] .faces(RAW).ep_types(MSG);
+    names_of_both_ends(Caps::MSG) catches [FlipsBit] .faces(RAW).ep_types(MSG);
+}
 
 /// What a connection is made with.
 struct Ground {

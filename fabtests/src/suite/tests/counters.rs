@@ -16,60 +16,19 @@ use crate::suite::cx::{
 };
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "each_class",
-        EVENTS,
-        &[Flaw::CountsTwice, Flaw::WrongCounter],
-        each_class,
-    )
-    .faces(RAW),
-    Test::new("errors_apart", RMA, &[Flaw::CountsNoErrors], errors_apart).faces(RAW),
-    Test::new(
-        "bytes",
-        EVENTS,
-        &[Flaw::CountsNoBytes, Flaw::CountsTwice],
-        bytes,
-    )
-    .faces(RAW),
-    Test::new(
-        "regions",
-        EVENTS,
-        &[Flaw::CountsTwice, Flaw::WrongCounter, Flaw::MixesRegions],
-        regions,
-    )
-    .faces(RAW),
-    Test::new(
-        "atomics_of_regions",
-        EVENTS.union(Caps::ATOMIC),
-        &[Flaw::CountsTwice, Flaw::WrongCounter, Flaw::MixesRegions],
-        atomics_of_regions,
-    )
-    .faces(RAW),
-    Test::new(
-        "without_reports",
-        MSG,
-        &[Flaw::ReportsAll, Flaw::WrongCounter],
-        without_reports,
-    )
-    .faces(RAW),
-    Test::new(
-        "arithmetic",
-        MSG,
-        &[Flaw::CountsTwice, Flaw::CountsNoErrors],
-        arithmetic,
-    )
-    .faces(RAW)
-    .processes(1),
-    Test::new(
-        "delivered_injects",
-        EVENTS.union(Caps::ATOMIC),
-        &[Flaw::DeliversEarly],
-        delivered_injects,
-    )
-    .faces(RAW),
-    Test::new("waits", MSG, &[Flaw::NoCounterWait], waits).faces(RAW),
-];
+tests! {
+    each_class(EVENTS) catches [CountsTwice, WrongCounter] .faces(RAW);
+    errors_apart(RMA) catches [CountsNoErrors] .faces(RAW);
+    bytes(EVENTS) catches [CountsNoBytes, CountsTwice] .faces(RAW);
+    regions(EVENTS) catches [CountsTwice, WrongCounter, MixesRegions] .faces(RAW);
+    atomics_of_regions(EVENTS.union(Caps::ATOMIC)) catches [
+        CountsTwice, WrongCounter, MixesRegions
+    ] .faces(RAW);
+    without_reports(MSG) catches [ReportsAll, WrongCounter] .faces(RAW);
+    arithmetic(MSG) catches [CountsTwice, CountsNoErrors] .faces(RAW).processes(1);
+    delivered_injects(EVENTS.union(Caps::ATOMIC)) catches [DeliversEarly] .faces(RAW);
+    waits(MSG) catches [NoCounterWait] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 const RMA: Caps = Caps::MSG.union(Caps::RMA);

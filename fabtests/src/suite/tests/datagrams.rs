@@ -12,23 +12,10 @@ use crate::suite::flaw::Flaw;
 
 const DGRAM: &[EpType] = &[EpType::Dgram];
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "whole_or_not_at_all",
-        Caps::MSG,
-        &[Flaw::FlipsBit, Flaw::CutsOff],
-        whole_or_not_at_all,
-    )
-    .ep_types(DGRAM),
-    Test::new(
-        "sources",
-        Caps::MSG.union(Caps::SOURCE),
-        &[Flaw::NoSource],
-        sources,
-    )
-    .faces(RAW)
-    .ep_types(DGRAM),
-];
+tests! {
+    whole_or_not_at_all(Caps::MSG) catches [FlipsBit, CutsOff] .ep_types(DGRAM);
+    sources(Caps::MSG.union(Caps::SOURCE)) catches [NoSource] .faces(RAW).ep_types(DGRAM);
+}
 
 /// Messages of several sizes are sent until each was received; those that come are whole.
 fn whole_or_not_at_all(cx: &mut Cx) -> Result {

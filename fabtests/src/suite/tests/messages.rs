@@ -12,104 +12,24 @@ use crate::suite::cx::{
 };
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "every_size",
-        MSG,
-        &[Flaw::FlipsBitOfLarge, Flaw::CutsOff],
-        every_size,
-    )
-    .ep_types(CONNECTED),
-    Test::new(
-        "every_field",
-        SOURCE,
-        &[
-            Flaw::NoKind,
-            Flaw::CountsOneLess,
-            Flaw::HalvesData,
-            Flaw::NoSource,
-        ],
-        every_field,
-    ),
-    Test::new(
-        "every_call",
-        MSG,
-        &[Flaw::ForgetsInjects, Flaw::FlipsBit, Flaw::SwapsPieces],
-        every_call,
-    )
-    .faces(RAW)
-    .ep_types(CONNECTED),
-    Test::new(
-        "both_ways_at_once",
-        MSG,
-        &[Flaw::SendsTwice, Flaw::LosesCompletions],
-        both_ways_at_once,
-    )
-    .ep_types(CONNECTED),
-    Test::new(
-        "order_of_one_sender",
-        MSG,
-        &[Flaw::SwapsSends, Flaw::SendsTwice, Flaw::LosesFirst],
-        order_of_one_sender,
-    )
-    .faces(POLLED)
-    .ep_types(CONNECTED),
-    Test::new(
-        "many_senders",
-        MSG,
-        &[Flaw::SendsTwice, Flaw::SwapsSends, Flaw::CompletesTwice],
-        many_senders,
-    )
-    .faces(POLLED)
-    .processes(4),
-    Test::new(
-        "everybody_to_everybody",
-        SOURCE,
-        &[Flaw::WrongSource, Flaw::SendsTwice],
-        everybody_to_everybody,
-    )
-    .faces(POLLED)
-    .processes(4),
-    Test::new(
-        "directed_receives",
-        DIRECTED,
-        &[Flaw::IgnoresSource],
-        directed_receives,
-    )
-    .processes(3),
-    Test::new(
-        "to_oneself",
-        MSG,
-        &[Flaw::FlipsBit, Flaw::LosesCompletions],
-        to_oneself,
-    )
-    .processes(1),
-    Test::new(
-        "inject_sizes",
-        MSG,
-        &[Flaw::InjectsAnySize, Flaw::ForgetsInjects],
-        inject_sizes,
-    )
-    .ep_types(CONNECTED),
-    Test::new(
-        "inject_copies_at_once",
-        MSG,
-        &[Flaw::ReadsInjectLate],
-        inject_copies_at_once,
-    )
-    .faces(RAW),
-    Test::new(
-        "too_long_for_the_receive",
-        MSG,
-        &[Flaw::HidesErrors, Flaw::NoOlen, Flaw::WrongErrno],
-        too_long_for_the_receive,
-    )
-    .ep_types(CONNECTED),
-    Test::new("pieces", MSG, &[Flaw::SwapsPieces], pieces)
-        .faces(RAW)
-        .ep_types(CONNECTED),
-    Test::new("foreign_flags", MSG, &[Flaw::TakesAnyFlag], foreign_flags).faces(RAW),
-];
+tests! {
+    every_size(MSG) catches [FlipsBitOfLarge, CutsOff] .ep_types(CONNECTED);
+    every_field(SOURCE) catches [NoKind, CountsOneLess, HalvesData, NoSource];
+    every_call(MSG) catches [ForgetsInjects, FlipsBit, SwapsPieces] .faces(RAW).ep_types(CONNECTED);
+    both_ways_at_once(MSG) catches [SendsTwice, LosesCompletions] .ep_types(CONNECTED);
+    order_of_one_sender(MSG) catches [
+        SwapsSends, SendsTwice, LosesFirst
+    ] .faces(POLLED).ep_types(CONNECTED);
+    many_senders(MSG) catches [SendsTwice, SwapsSends, CompletesTwice] .faces(POLLED).processes(4);
+    everybody_to_everybody(SOURCE) catches [WrongSource, SendsTwice] .faces(POLLED).processes(4);
+    directed_receives(DIRECTED) catches [IgnoresSource] .processes(3);
+    to_oneself(MSG) catches [FlipsBit, LosesCompletions] .processes(1);
+    inject_sizes(MSG) catches [InjectsAnySize, ForgetsInjects] .ep_types(CONNECTED);
+    inject_copies_at_once(MSG) catches [ReadsInjectLate] .faces(RAW);
+    too_long_for_the_receive(MSG) catches [HidesErrors, NoOlen, WrongErrno] .ep_types(CONNECTED);
+    pieces(MSG) catches [SwapsPieces] .faces(RAW).ep_types(CONNECTED);
+    foreign_flags(MSG) catches [TakesAnyFlag] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 const SOURCE: Caps = Caps::MSG.union(Caps::SOURCE);

@@ -10,25 +10,13 @@ use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "reads_of_many",
-        MSG,
-        &[Flaw::CompletesTwice, Flaw::LosesCompletions],
-        reads_of_many,
-    )
-    .faces(RAW),
-    Test::new(
-        "more_than_fit",
-        MSG,
-        &[Flaw::LosesCompletions, Flaw::CompletesTwice],
-        more_than_fit,
-    )
-    .faces(RAW),
-    Test::new("selective", MSG, &[Flaw::ReportsAll], selective).faces(RAW),
-    Test::new("odd_reads", MSG, &[Flaw::HidesErrors], odd_reads).faces(RAW),
-    Test::new("fences", FENCE, &[Flaw::IgnoresFences], fences).faces(RAW),
-];
+tests! {
+    reads_of_many(MSG) catches [CompletesTwice, LosesCompletions] .faces(RAW);
+    more_than_fit(MSG) catches [LosesCompletions, CompletesTwice] .faces(RAW);
+    selective(MSG) catches [ReportsAll] .faces(RAW);
+    odd_reads(MSG) catches [HidesErrors] .faces(RAW);
+    fences(FENCE) catches [IgnoresFences] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 const FENCE: Caps = Caps::MSG.union(Caps::FENCE);

@@ -8,52 +8,16 @@ use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Cx, POLLED, RAW, Result, Rx, RxKind, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "looks",
-        TAGGED,
-        &[Flaw::LookTakes, Flaw::WrongTag, Flaw::HidesErrors],
-        looks,
-    )
-    .faces(POLLED),
-    Test::new("discards", TAGGED, &[Flaw::DiscardLeaves], discards).faces(POLLED),
-    Test::new("claims", TAGGED, &[Flaw::ClaimsNothing], claims).faces(RAW),
-    Test::new(
-        "cancels",
-        TAGGED,
-        &[Flaw::CancelsNothing, Flaw::DeniesCancel, Flaw::HidesErrors],
-        cancels,
-    )
-    .faces(POLLED),
-    Test::new(
-        "cancel_races",
-        TAGGED,
-        &[Flaw::DeniesCancel, Flaw::LosesCompletions],
-        cancel_races,
-    )
-    .faces(POLLED),
-    Test::new(
-        "many_in_a_buffer",
-        MULTI,
-        &[Flaw::NeverReleases, Flaw::WrongPlace, Flaw::SendsTwice],
-        many_in_a_buffer,
-    )
-    .faces(POLLED),
-    Test::new(
-        "many_tagged_in_a_buffer",
-        TAGGED_MULTI,
-        &[Flaw::IgnoresTags, Flaw::NeverReleases],
-        many_tagged,
-    )
-    .faces(POLLED),
-    Test::new(
-        "release_threshold",
-        MULTI,
-        &[Flaw::ForgetsOptions],
-        release_threshold,
-    )
-    .faces(RAW),
-];
+tests! {
+    looks(TAGGED) catches [LookTakes, WrongTag, HidesErrors] .faces(POLLED);
+    discards(TAGGED) catches [DiscardLeaves] .faces(POLLED);
+    claims(TAGGED) catches [ClaimsNothing] .faces(RAW);
+    cancels(TAGGED) catches [CancelsNothing, DeniesCancel, HidesErrors] .faces(POLLED);
+    cancel_races(TAGGED) catches [DeniesCancel, LosesCompletions] .faces(POLLED);
+    many_in_a_buffer(MULTI) catches [NeverReleases, WrongPlace, SendsTwice] .faces(POLLED);
+    many_tagged_in_a_buffer(TAGGED_MULTI) catches [IgnoresTags, NeverReleases] .faces(POLLED);
+    release_threshold(MULTI) catches [ForgetsOptions] .faces(RAW);
+}
 
 const TAGGED: Caps = Caps::TAGGED;
 const MULTI: Caps = Caps::MSG.union(Caps::MULTI_RECV);
@@ -289,7 +253,7 @@ fn give_back(port: &TestEndpoint, buffers: Vec<u64>) -> Result {
 }
 
 /// The same with tags; others are left alone.
-fn many_tagged(cx: &mut Cx) -> Result {
+fn many_tagged_in_a_buffer(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let count = cx.scale(100, 1000);
     if cx.me() == 0 {

@@ -13,64 +13,20 @@ use crate::suite::cx::{
 };
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "writes_of_every_size",
-        RMA,
-        &[Flaw::FlipsBit, Flaw::WrongAddress],
-        writes,
-    ),
-    Test::new("reads_of_every_size", RMA, &[Flaw::WrongAddress], reads),
-    Test::new(
-        "random_against_an_array",
-        RMA,
-        &[Flaw::WrongAddress, Flaw::FlipsBit],
-        random,
-    ),
-    Test::new(
-        "every_field",
-        RMA,
-        &[Flaw::NoKind, Flaw::HalvesData, Flaw::NoRemoteData],
-        every_field,
-    )
-    .faces(RAW),
-    Test::new("pieces", RMA, &[Flaw::SwapsPieces], pieces).faces(RAW),
-    Test::new(
-        "injected_writes",
-        RMA,
-        &[Flaw::ForgetsInjects, Flaw::WrongAddress],
-        injected_writes,
-    ),
-    Test::new(
-        "bounds",
-        RMA,
-        &[Flaw::WidensRegions, Flaw::HidesErrors, Flaw::WrongErrno],
-        bounds,
-    ),
-    Test::new("rights", RMA, &[Flaw::GrantsAll, Flaw::HidesErrors], rights),
-    Test::new("keys", RMA, &[Flaw::KeepsRegions, Flaw::HidesErrors], keys),
-    Test::new(
-        "delivered_writes",
-        RMA,
-        &[Flaw::DeliversEarly],
-        delivered_writes,
-    )
-    .faces(RAW),
-    Test::new(
-        "many_writers",
-        RMA,
-        &[Flaw::WrongAddress, Flaw::FlipsBit],
-        many_writers,
-    )
-    .processes(4),
-    Test::new(
-        "to_oneself",
-        RMA,
-        &[Flaw::WrongAddress, Flaw::FlipsBit],
-        to_oneself,
-    )
-    .processes(1),
-];
+tests! {
+    writes_of_every_size(RMA) catches [FlipsBit, WrongAddress];
+    reads_of_every_size(RMA) catches [WrongAddress];
+    random_against_an_array(RMA) catches [WrongAddress, FlipsBit];
+    every_field(RMA) catches [NoKind, HalvesData, NoRemoteData] .faces(RAW);
+    pieces(RMA) catches [SwapsPieces] .faces(RAW);
+    injected_writes(RMA) catches [ForgetsInjects, WrongAddress];
+    bounds(RMA) catches [WidensRegions, HidesErrors, WrongErrno];
+    rights(RMA) catches [GrantsAll, HidesErrors];
+    keys(RMA) catches [KeepsRegions, HidesErrors];
+    delivered_writes(RMA) catches [DeliversEarly] .faces(RAW);
+    many_writers(RMA) catches [WrongAddress, FlipsBit] .processes(4);
+    to_oneself(RMA) catches [WrongAddress, FlipsBit] .processes(1);
+}
 
 const RMA: Caps = Caps::RMA.union(Caps::MSG);
 /// Whose memory is the target.
@@ -89,7 +45,7 @@ fn windows(
     Ok((memory, places[other]))
 }
 
-fn writes(cx: &mut Cx) -> Result {
+fn writes_of_every_size(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let sizes = sizes(cx, port.info.tx_attr.inject_size);
     let largest = *sizes.last().expect("there are sizes");
@@ -124,7 +80,7 @@ fn arrive(port: &TestEndpoint, is_there: impl Fn() -> Result) -> Result {
     arrived.or_else(|late| is_there().map_err(|wrong| wrong.context(late)))
 }
 
-fn reads(cx: &mut Cx) -> Result {
+fn reads_of_every_size(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let sizes = sizes(cx, port.info.tx_attr.inject_size);
     let largest = *sizes.last().expect("there are sizes");
@@ -150,7 +106,7 @@ fn reads(cx: &mut Cx) -> Result {
 }
 
 /// Random writes and reads do what they do to an array.
-fn random(cx: &mut Cx) -> Result {
+fn random_against_an_array(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let len = 20_000;
     for maker in MAKERS {

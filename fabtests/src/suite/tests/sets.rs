@@ -12,22 +12,10 @@ use crate::suite::cx::timeout::{limit, until};
 use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Skipped, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "who_is_ready",
-        Caps::MSG,
-        &[Flaw::NeverReady, Flaw::StaysReady],
-        who_is_ready,
-    )
-    .faces(RAW),
-    Test::new(
-        "sleepers_are_woken",
-        Caps::MSG,
-        &[Flaw::DeadDescriptor, Flaw::NeverReady],
-        sleepers_are_woken,
-    )
-    .faces(RAW),
-];
+tests! {
+    who_is_ready(Caps::MSG) catches [NeverReady, StaysReady] .faces(RAW);
+    sleepers_are_woken(Caps::MSG) catches [DeadDescriptor, NeverReady] .faces(RAW);
+}
 
 /// A port whose receives are counted.
 fn counted(cx: &mut Cx, object: wait::Object) -> Result<(TestEndpoint, Arc<dyn Counter>)> {

@@ -12,27 +12,13 @@ use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::{Cx, RAW, Result, Rx, RxKind, Setup, Test, TestEndpoint, Tx, missing};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "messages_of_all_endpoints",
-        MSG,
-        &[Flaw::ForgetsShared, Flaw::FlipsBit],
-        messages_of_all_endpoints,
-    )
-    .faces(RAW),
-    Test::new("tags", MSG, &[Flaw::IgnoresTags], tags).faces(RAW),
-    Test::new("own_ones_first", MSG, &[Flaw::SharesOwn], own_ones_first).faces(RAW),
-    Test::new(
-        "cancels",
-        MSG,
-        &[Flaw::CancelsNothing, Flaw::DeniesCancel],
-        cancels,
-    )
-    .faces(RAW),
-    Test::new("refusals", MSG, &[Flaw::TakesAnyFlag], refusals)
-        .faces(RAW)
-        .processes(1),
-];
+tests! {
+    messages_of_all_endpoints(MSG) catches [ForgetsShared, FlipsBit] .faces(RAW);
+    tags(MSG) catches [IgnoresTags] .faces(RAW);
+    own_ones_first(MSG) catches [SharesOwn] .faces(RAW);
+    cancels(MSG) catches [CancelsNothing, DeniesCancel] .faces(RAW);
+    refusals(MSG) catches [TakesAnyFlag] .faces(RAW).processes(1);
+}
 
 const MSG: Caps = Caps::MSG.union(Caps::TAGGED);
 

@@ -7,64 +7,19 @@ use crate::suite::cx::check::same;
 use crate::suite::cx::{Cx, POLLED, Random, Result, Rx, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "every_size",
-        TAGGED,
-        &[Flaw::FlipsBitOfLarge, Flaw::CutsOff],
-        every_size,
-    ),
-    Test::new(
-        "every_field",
-        SOURCE,
-        &[
-            Flaw::NoKind,
-            Flaw::WrongTag,
-            Flaw::HalvesData,
-            Flaw::NoSource,
-            Flaw::CountsOneLess,
-        ],
-        every_field,
-    ),
-    Test::new(
-        "every_bit_of_a_tag",
-        TAGGED,
-        &[Flaw::HalvesTags, Flaw::IgnoresTags],
-        every_bit,
-    ),
-    Test::new(
-        "ignored_bits",
-        TAGGED,
-        &[Flaw::IgnoresIgnore, Flaw::IgnoresTags],
-        ignored_bits,
-    ),
-    Test::new(
-        "random_interleavings",
-        TAGGED,
-        &[
-            Flaw::SwapsSends,
-            Flaw::IgnoresTags,
-            Flaw::IgnoresIgnore,
-            Flaw::SendsTwice,
-        ],
-        random_interleavings,
-    )
-    .faces(POLLED),
-    Test::new(
-        "unexpected_in_reverse",
-        TAGGED,
-        &[Flaw::IgnoresTags],
-        unexpected_in_reverse,
-    ),
-    Test::new("beside_untagged", BOTH, &[Flaw::NoKind], beside_untagged),
-    Test::new("directed", DIRECTED, &[Flaw::IgnoresSource], directed).processes(3),
-    Test::new(
-        "inject",
-        TAGGED,
-        &[Flaw::ForgetsInjects, Flaw::HalvesTags],
-        inject,
-    ),
-];
+tests! {
+    every_size(TAGGED) catches [FlipsBitOfLarge, CutsOff];
+    every_field(SOURCE) catches [NoKind, WrongTag, HalvesData, NoSource, CountsOneLess];
+    every_bit_of_a_tag(TAGGED) catches [HalvesTags, IgnoresTags];
+    ignored_bits(TAGGED) catches [IgnoresIgnore, IgnoresTags];
+    random_interleavings(TAGGED) catches [
+        SwapsSends, IgnoresTags, IgnoresIgnore, SendsTwice
+    ] .faces(POLLED);
+    unexpected_in_reverse(TAGGED) catches [IgnoresTags];
+    beside_untagged(BOTH) catches [NoKind];
+    directed(DIRECTED) catches [IgnoresSource] .processes(3);
+    inject(TAGGED) catches [ForgetsInjects, HalvesTags];
+}
 
 const TAGGED: Caps = Caps::TAGGED;
 const SOURCE: Caps = Caps::TAGGED.union(Caps::SOURCE);
@@ -116,7 +71,7 @@ fn every_field(cx: &mut Cx) -> Result {
 }
 
 /// Tags that differ in one bit are different, whichever it is.
-fn every_bit(cx: &mut Cx) -> Result {
+fn every_bit_of_a_tag(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let tags = || [0].into_iter().chain((0..64).map(|bit| 1_u64 << bit));
     if cx.me() == 0 {

@@ -15,49 +15,16 @@ use crate::suite::cx::{
 };
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "every_kind",
-        ALL,
-        &[Flaw::ForgetsWork, Flaw::HurriesWork, Flaw::TellsAll],
-        every_kind,
-    )
-    .faces(RAW),
-    Test::new(
-        "triggered",
-        MSG,
-        &[Flaw::ForgetsWork, Flaw::HurriesWork],
-        triggered,
-    )
-    .faces(RAW),
-    Test::new("thresholds", UNTAGGED, &[Flaw::HurriesWork], thresholds)
-        .faces(RAW)
-        .ep_types(CONNECTED),
-    Test::new(
-        "counters",
-        MSG,
-        &[Flaw::ForgetsWork, Flaw::HurriesWork],
-        counters,
-    )
-    .faces(RAW)
-    .processes(1),
-    Test::new("taken_back", MSG, &[Flaw::KeepsWork], taken_back)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "failures",
-        RMA,
-        &[Flaw::TellsAll, Flaw::CountsNoErrors],
-        failures,
-    )
-    .faces(RAW),
-    Test::new("refusals", MSG, &[Flaw::TakesAnyFlag], refusals)
-        .faces(RAW)
-        .processes(1),
-    Test::new("asleep", UNTAGGED, &[Flaw::ForgetsWork], asleep)
-        .faces(RAW)
-        .ep_types(CONNECTED),
-];
+tests! {
+    every_kind(ALL) catches [ForgetsWork, HurriesWork, TellsAll] .faces(RAW);
+    triggered(MSG) catches [ForgetsWork, HurriesWork] .faces(RAW);
+    thresholds(UNTAGGED) catches [HurriesWork] .faces(RAW).ep_types(CONNECTED);
+    counters(MSG) catches [ForgetsWork, HurriesWork] .faces(RAW).processes(1);
+    taken_back(MSG) catches [KeepsWork] .faces(RAW).processes(1);
+    failures(RMA) catches [TellsAll, CountsNoErrors] .faces(RAW);
+    refusals(MSG) catches [TakesAnyFlag] .faces(RAW).processes(1);
+    asleep(UNTAGGED) catches [ForgetsWork] .faces(RAW).ep_types(CONNECTED);
+}
 
 const UNTAGGED: Caps = Caps::MSG.union(Caps::TRIGGER);
 const MSG: Caps = UNTAGGED.union(Caps::TAGGED);

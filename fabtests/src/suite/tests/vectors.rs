@@ -6,59 +6,15 @@ use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "indices",
-        MSG,
-        &[
-            Flaw::WrongLookup,
-            Flaw::RemovesNothing,
-            Flaw::RemovesAnything,
-        ],
-        indices,
-    )
-    .faces(RAW)
-    .processes(3),
-    Test::new("no_addresses", MSG, &[Flaw::InsertsAnything], no_addresses)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "removed_and_back",
-        MSG,
-        &[Flaw::RemovesNothing],
-        removed_and_back,
-    )
-    .faces(RAW),
-    Test::new(
-        "late_acquaintance",
-        DIRECTED,
-        &[Flaw::IgnoresSource, Flaw::WrongSource],
-        late_acquaintance,
-    )
-    .faces(RAW)
-    .processes(3),
-    Test::new(
-        "address_of_a_stranger",
-        STRANGERS,
-        &[Flaw::NoSource, Flaw::HidesErrors],
-        address_of_a_stranger,
-    )
-    .faces(RAW),
-    Test::new(
-        "common",
-        NAMED,
-        &[Flaw::ForgetsNames, Flaw::WrongLookup],
-        common,
-    )
-    .faces(RAW),
-    Test::new(
-        "numbers_of_the_application",
-        NUMBERED,
-        &[Flaw::ForgetsUserIds, Flaw::NoSource],
-        numbers_of_the_application,
-    )
-    .faces(RAW),
-];
+tests! {
+    indices(MSG) catches [WrongLookup, RemovesNothing, RemovesAnything] .faces(RAW).processes(3);
+    no_addresses(MSG) catches [InsertsAnything] .faces(RAW).processes(1);
+    removed_and_back(MSG) catches [RemovesNothing] .faces(RAW);
+    late_acquaintance(DIRECTED) catches [IgnoresSource, WrongSource] .faces(RAW).processes(3);
+    address_of_a_stranger(STRANGERS) catches [NoSource, HidesErrors] .faces(RAW);
+    common(NAMED) catches [ForgetsNames, WrongLookup] .faces(RAW);
+    numbers_of_the_application(NUMBERED) catches [ForgetsUserIds, NoSource] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 const NAMED: Caps = MSG.union(Caps::SHARED_AV);

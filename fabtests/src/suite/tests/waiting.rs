@@ -15,40 +15,14 @@ use crate::suite::cx::timeout::limit;
 use crate::suite::cx::{Completion, Cx, RAW, Result, Rx, Setup, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "no_wake_up_is_lost",
-        MSG,
-        &[Flaw::NeverWakes],
-        no_wake_up_is_lost,
-    )
-    .faces(RAW),
-    Test::new(
-        "time_is_up",
-        MSG,
-        &[Flaw::CompletesTwice, Flaw::NeverWakes],
-        time_is_up,
-    )
-    .faces(RAW),
-    Test::new("signals", MSG, &[Flaw::NoSignal], signals)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "descriptors",
-        MSG,
-        &[Flaw::DeadDescriptor, Flaw::AlwaysTryWait],
-        descriptors,
-    )
-    .faces(RAW),
-    Test::new("sleepers_sleep", MSG, &[Flaw::SpinsInWaits], sleepers_sleep).faces(RAW),
-    Test::new(
-        "progress_without_calls",
-        MSG,
-        &[Flaw::IgnoresHints],
-        progress_without_calls,
-    )
-    .faces(RAW),
-];
+tests! {
+    no_wake_up_is_lost(MSG) catches [NeverWakes] .faces(RAW);
+    time_is_up(MSG) catches [CompletesTwice, NeverWakes] .faces(RAW);
+    signals(MSG) catches [NoSignal] .faces(RAW).processes(1);
+    descriptors(MSG) catches [DeadDescriptor, AlwaysTryWait] .faces(RAW);
+    sleepers_sleep(MSG) catches [SpinsInWaits] .faces(RAW);
+    progress_without_calls(MSG) catches [IgnoresHints] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 
