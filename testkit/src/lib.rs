@@ -3,7 +3,9 @@
 pub mod atomics;
 pub mod check;
 pub mod collectives;
+pub mod domain;
 pub mod endpoint;
+pub mod failure;
 pub mod fuzz;
 pub mod long;
 pub mod memory;

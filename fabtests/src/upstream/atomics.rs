@@ -1,32 +1,9 @@
-//! Atomics: their names, how they are posted, and what they do to small numbers.
-
-#![expect(unsafe_code, reason = "posts are promises about memory")]
+//! Atomics: their names, and what they do to small numbers.
 
 use anyhow::Context as _;
-use selvedge::atomic::{AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc};
-use selvedge::op::{Compared, Fetched};
-use selvedge::{Context, Errno};
+use selvedge::atomic::{Datatype, Op};
 use selvedge_testkit::atomics::oracle;
-use selvedge_testkit::op;
-
-use super::ground::End;
-use super::post::{Access, Piece};
-
-/// What is done to what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) family: Family,
-    pub(super) datatype: Datatype,
-    pub(super) op: Op,
-}
-
-/// The local memory of a call; those without a comparand or a result ignore these.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Parts<'a> {
-    pub(super) operand: Piece<'a>,
-    pub(super) comparand: Piece<'a>,
-    pub(super) result: Piece<'a>,
-}
+use selvedge_testkit::domain::Call;
 
 const OPS: [&str; 20] = [
     "min", "max", "sum", "prod", "lor", "land", "bor", "band", "lxor", "bxor", "read", "write",
@@ -89,72 +66,15 @@ fn number(name: &str, names: &[&str], prefix: &str, infix: &str) -> Option<u32> 
     u32::try_from(place).ok()
 }
 
-impl Call {
-    /// As upstream's tables name it.
-    pub(super) fn name(self) -> String {
-        let op = OPS[self.op as usize].to_ascii_uppercase();
-        let atomic = match self.op {
-            Op::AtomicRead | Op::AtomicWrite => "ATOMIC_",
-            _ => "",
-        };
-        let datatype = TYPES[self.datatype as usize].to_ascii_uppercase();
-        format!("FI_{datatype}_FI_{atomic}{op}_lat")
-    }
-}
-
-impl End {
-    /// Posts an atomic, once.
-    ///
-    /// # Errors
-    /// The provider's.
-    pub(super) fn atomic(
-        &self,
-        call: Call,
-        parts: &Parts<'_>,
-        count: usize,
-        access: &Access,
-    ) -> Result<(), Errno> {
-        // SAFETY: the memory is of the endpoint's domain (`Piece::base`), which outlives the
-        // operation; nobody has references to it.
-        self.atomic_op(call, parts, count, access, |op| unsafe {
-            op.post(&*self.ep, access.flags)
-        })
-    }
-
-    /// Makes the operation of an atomic, and passes it on.
-    pub(super) fn atomic_op<T>(
-        &self,
-        call: Call,
-        parts: &Parts<'_>,
-        count: usize,
-        access: &Access,
-        then: impl FnOnce(&selvedge::Op<'_>) -> T,
-    ) -> T {
-        let ioc = |piece: &Piece<'_>| Ioc::from_raw(piece.base(self).cast_const().cast(), count);
-        let msg = AtomicMsg {
-            iov: &[ioc(&parts.operand)],
-            desc: &[parts.operand.rights.desc()],
-            dest: access.peer,
-            rma_iov: &[RmaIoc {
-                addr: access.remote.addr,
-                count,
-                key: access.remote.key,
-            }],
-            datatype: call.datatype,
-            op: call.op,
-            context: Context(access.context),
-            data: 0,
-        };
-        let compared = Compared {
-            iov: &[ioc(&parts.comparand)],
-            desc: &[parts.comparand.rights.desc()],
-        };
-        let fetched = Fetched {
-            iov: &[IocMut::from_raw(parts.result.base(self).cast(), count)],
-            desc: &[parts.result.rights.desc()],
-        };
-        then(&op::atomic(call.family, msg, compared, fetched))
-    }
+/// A call as upstream's tables name it.
+pub(super) fn name(call: Call) -> String {
+    let op = OPS[call.op as usize].to_ascii_uppercase();
+    let atomic = match call.op {
+        Op::AtomicRead | Op::AtomicWrite => "ATOMIC_",
+        _ => "",
+    };
+    let datatype = TYPES[call.datatype as usize].to_ascii_uppercase();
+    format!("FI_{datatype}_FI_{atomic}{op}_lat")
 }
 
 /// An element before an operation, and what it meets.
@@ -279,6 +199,8 @@ pub(super) fn bytes_that_count(datatype: Datatype) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
+    use selvedge::atomic::Family;
+
     use super::*;
 
     #[test]
@@ -293,7 +215,7 @@ mod tests {
             datatype: Datatype::Int8,
             op: Op::AtomicRead,
         };
-        assert_eq!(call.name(), "FI_INT8_FI_ATOMIC_READ_lat");
+        assert_eq!(name(call), "FI_INT8_FI_ATOMIC_READ_lat");
     }
 
     /// No operation leaves every element as it was, but reading; and no two do the same.

@@ -9,17 +9,15 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, FiAddr, OpFlags, TagMatch};
+use selvedge_testkit::domain::{Access, Block, DomainEndpoint, Plan, Recv, Remote, SHARED, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::discover::{discover, hints};
-use super::failure::wrong;
 use super::functional;
-use super::ground::{Block, End, Ground, Plan, SHARED};
-use super::memory::Remote;
+use super::ground;
 use super::oob::{Listener, OutOfBandChannel};
 use super::options::{ADDRESS, FABRIC, INFO, Letters, Options, PAIR};
 use super::payload::{POISON, Stamp};
-use super::post::{Access, Recv, Send};
-use super::wait::patience;
 
 /// Its letters.
 pub(super) const LETTERS: Letters = Letters {
@@ -156,7 +154,7 @@ impl Job {
             let listener = Listener::over(listener);
             let mut lines = Vec::new();
             for rank in 1..ranks {
-                let mut line = listener.accept_in(patience(options), ranks - rank)?;
+                let mut line = listener.accept_in(ground::timeout(options), ranks - rank)?;
                 line.send(&(rank as u64).to_ne_bytes())?;
                 lines.push(line);
             }
@@ -166,7 +164,7 @@ impl Job {
                 lines,
             });
         }
-        let mut line = OutOfBandChannel::connect(host, port, patience(options))?;
+        let mut line = OutOfBandChannel::connect(host, port, ground::timeout(options))?;
         let first = format!("the first process of the job, which listens at {host}:{port}");
         let rank = line.receive_from(&first, 8)?;
         let rank = u64::from_ne_bytes(rank.as_slice().try_into()?) as usize;
@@ -204,7 +202,10 @@ impl Job {
     }
 
     /// All ranks' endpoints, as this one's knows them.
-    pub(super) fn exchange_addresses(&mut self, end: &End) -> anyhow::Result<Vec<FiAddr>> {
+    pub(super) fn exchange_addresses(
+        &mut self,
+        end: &DomainEndpoint,
+    ) -> anyhow::Result<Vec<FiAddr>> {
         let mut peers = Vec::new();
         for name in self.exchange(&end.name()?)? {
             let text = name.split_inclusive(|&byte| byte == 0).next();
@@ -221,7 +222,7 @@ const SLOT: usize = 256;
 
 /// A process's endpoint, with places for what comes from each rank and goes to it.
 struct Node {
-    end: End,
+    end: DomainEndpoint,
     peers: Vec<FiAddr>,
     remotes: Vec<Remote>,
     tx: Block,
@@ -243,7 +244,7 @@ impl Node {
         job: &mut Job,
     ) -> anyhow::Result<Self> {
         let size = options.sizes.one().unwrap_or(1024);
-        let ground = Ground::open(options, info)?;
+        let ground = ground::open(options, info)?;
         let end = ground.end(Plan::default())?;
         let peers = job.exchange_addresses(&end)?;
         let rx = match kind {

@@ -12,10 +12,11 @@ use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{Caps, Context, Errno, EventQueue, FiAddr, Membership, av};
 use selvedge_testkit::collectives::Collective;
+use selvedge_testkit::domain::{DomainEndpoint, Plan};
+use selvedge_testkit::failure::{failure, wrong};
 
 use super::discover::{discover, hints};
-use super::failure::{failure, wrong};
-use super::ground::{End, Ground, Plan};
+use super::ground;
 use super::multinode::Job;
 use super::options::{Options, Waiting};
 
@@ -51,7 +52,7 @@ pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
 
 /// An endpoint and the other ranks.
 struct Crew {
-    end: End,
+    end: DomainEndpoint,
     eq: Arc<dyn EventQueue>,
     peers: Vec<FiAddr>,
     rank: usize,
@@ -76,7 +77,7 @@ const COUNT: usize = 5;
 impl Crew {
     fn open(options: &Options, info: selvedge::Info, job: &mut Job) -> anyhow::Result<Self> {
         let eq = info.fabric()?.eq(&eq::Attr::default())?;
-        let ground = Ground::open(options, info)?;
+        let ground = ground::open(options, info)?;
         let end = ground.end(Plan {
             eq: Some(Arc::clone(&eq)),
             ..Plan::default()
@@ -106,7 +107,7 @@ impl Crew {
             Err(Errno::Again) => Ok(None),
             Err(errno) => Err(failure(errno, format!("joining: {:?}", self.eq.read_err()))),
         };
-        match self.end.ground.manner().until("the group", joined)? {
+        match self.end.context.strategy().until("the group", joined)? {
             Event::JoinComplete { context: JOINED } => Ok(Some(Group {
                 member,
                 ranks: ranks.to_vec(),

@@ -5,12 +5,12 @@ use std::ops::Range;
 use anyhow::ensure;
 use selvedge::cq::Entry;
 use selvedge::{CompletionFlags, TagMatch};
+use selvedge_testkit::domain::Recv;
+use selvedge_testkit::failure::wrong;
 
 use super::Channel;
 use super::buffers::Buffers;
-use crate::upstream::failure::wrong;
 use crate::upstream::payload::{Stamp, check_around, poison};
-use crate::upstream::post::Recv;
 
 impl Channel {
     /// Posts the receive that is there at rest.

@@ -3,10 +3,10 @@
 use anyhow::ensure;
 use selvedge::OpFlags;
 use selvedge::cq::Entry;
+use selvedge_testkit::domain::Send;
 
 use super::{CONTROL, Channel};
 use crate::upstream::payload::Stamp;
-use crate::upstream::post::Send;
 
 /// Distinguishes the contexts of sends from those of receives.
 const SENT: u64 = 1 << 63;

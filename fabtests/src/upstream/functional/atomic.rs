@@ -6,17 +6,15 @@ use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, OpFlags};
 use selvedge_testkit::atomics::families;
+use selvedge_testkit::domain::{Access, Block, Call, Parts, Remote, SHARED};
+use selvedge_testkit::failure::{lacks, wrong};
 
-use crate::upstream::atomics::{self, Call, encode, expected};
+use crate::upstream::atomics::{self, encode, expected};
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::{lacks, wrong};
-use crate::upstream::ground::{Block, SHARED};
-use crate::upstream::memory::Remote;
 use crate::upstream::options::Options;
 use crate::upstream::payload::POISON;
 use crate::upstream::perf::{Row, Table, timed};
-use crate::upstream::post::Access;
 
 /// The program.
 pub(in crate::upstream) fn rdm_atomic(options: &Options) -> anyhow::Result<()> {
@@ -89,7 +87,7 @@ impl Side {
                 op,
             };
             if self.channel.options.verify {
-                let what = || format!("{} in {family:?}", call.name());
+                let what = || format!("{} in {family:?}", atomics::name(call));
                 self.verify(call, most).with_context(what)?;
             }
             // Upstream measures each operation in its simplest family alone.
@@ -105,7 +103,7 @@ impl Side {
     fn limit(&self, family: Family, datatype: Datatype, op: Op) -> anyhow::Result<Option<usize>> {
         let end = &self.channel.end;
         let valid = end.ep.valid(family, datatype, op);
-        let query = end.ground.domain().query_atomic(family, datatype, op);
+        let query = end.context.domain().query_atomic(family, datatype, op);
         match (valid, query) {
             (Ok(valid), Ok(query)) => {
                 let size = datatype.size();
@@ -125,7 +123,7 @@ impl Side {
     fn post(&self, call: Call, count: usize, flags: OpFlags) -> anyhow::Result<()> {
         let len = count * call.datatype.size();
         let end = &self.channel.end;
-        let parts = atomics::Parts {
+        let parts = Parts {
             operand: self.local.piece(OPERAND, len),
             comparand: self.local.piece(COMPARAND, len),
             result: self.local.piece(RESULT, len),
@@ -149,7 +147,7 @@ impl Side {
             side.post(call, 1, OpFlags::DEFAULT)
         })?;
         self.channel.sync()?;
-        let (name, size) = (call.name(), call.datatype.size());
+        let (name, size) = (atomics::name(call), call.datatype.size());
         self.table.print(&Row {
             name: Some(&name),
             size,

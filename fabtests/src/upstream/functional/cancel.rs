@@ -3,14 +3,13 @@
 
 use anyhow::{Context as _, ensure};
 use selvedge::{Caps, CompletionFlags, Context, Errno, TagMatch};
+use selvedge_testkit::domain::{Block, Recv, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::Block;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 const KEPT: u64 = 0x1000_0001;
 const TAKEN_BACK: u64 = 0x1000_0002;

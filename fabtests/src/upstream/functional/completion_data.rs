@@ -3,14 +3,13 @@
 use anyhow::ensure;
 use selvedge::cq::Entry;
 use selvedge::{Caps, CompletionFlags};
+use selvedge_testkit::domain::{Access, SHARED, Send};
+use selvedge_testkit::failure::{lacks, wrong};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::{lacks, wrong};
-use crate::upstream::ground::SHARED;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Access, Send};
 
 const SIZE: usize = 1000;
 const DATA: u64 = 0x0123_4567_89ab_cdef;

@@ -3,16 +3,16 @@
 use anyhow::Context as _;
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, OpFlags, TagMatch};
+use selvedge_testkit::domain::{Plan, Recv, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Ground, Plan};
+use crate::upstream::ground;
 use crate::upstream::options::{Options, Waiting};
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 /// What clients of upstream's say.
 pub(super) const GREETING: &[u8] = b"Hello from Client!";
@@ -103,7 +103,7 @@ pub(in crate::upstream) fn loopback(options: &Options) -> anyhow::Result<()> {
     options.source.get_or_insert_with(|| "127.0.0.1".into());
     let caps = Caps::LOCAL_COMM | Caps::MSG | Caps::TAGGED;
     let info = discover(&options, &hints(&options, caps, EpType::Rdm)?)?;
-    let ground = Ground::open(&options, info)?;
+    let ground = ground::open(&options, info)?;
     let end = ground.end(Plan::default())?;
     let own = end.av.insert_one(&end.ep.address()?)?;
     let size = options.sizes.one().unwrap_or(1024);

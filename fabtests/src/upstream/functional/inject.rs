@@ -3,12 +3,12 @@
 
 use anyhow::{bail, ensure};
 use selvedge::{Caps, OpFlags};
+use selvedge_testkit::domain::Send;
 
 use super::open;
 use crate::upstream::channel::{CONTROL, Channel, Manners};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::Send;
 
 /// The program.
 pub(in crate::upstream) fn inject_test(options: &Options) -> anyhow::Result<()> {

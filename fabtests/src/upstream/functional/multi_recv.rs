@@ -5,14 +5,13 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
 use selvedge::{Caps, CompletionFlags, EpOption, OpFlags};
+use selvedge_testkit::domain::{Block, LOCAL, Recv, Send};
+use selvedge_testkit::failure::wrong;
 
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Block, LOCAL};
 use crate::upstream::options::{Letters, Options};
 use crate::upstream::payload::{POISON, Stamp};
 use crate::upstream::perf::{Row, Table};
-use crate::upstream::post::{Recv, Send};
 
 /// Messages that a half of the buffer takes.
 const HALF: u64 = 64;

@@ -5,14 +5,13 @@ use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
 use selvedge::info::EpType;
 use selvedge::{Caps, CompletionFlags, Errno, FiAddr, MsgOrder, OpFlags, TagMatch};
+use selvedge_testkit::domain::{Block, Recv, Send};
+use selvedge_testkit::failure::errno;
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::errno;
-use crate::upstream::ground::Block;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 /// The first tag; the server sends this one and the next nine.
 const FIRST: u64 = 0x900d;
@@ -134,7 +133,7 @@ impl Side<'_> {
     /// A message that was sent is found sooner or later: a look does not wait for it.
     fn finds(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
         self.block.memory.fill(0, self.size, POISON);
-        self.channel.ground().manner().until("looking", || {
+        self.channel.ground().strategy().until("looking", || {
             self.post(tag, flags)?;
             match self.entry(tag, flags) {
                 Ok(_) => Ok(Some(())),

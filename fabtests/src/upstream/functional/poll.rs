@@ -4,14 +4,13 @@ use anyhow::ensure;
 use selvedge::cq::Entry;
 use selvedge::poll::{Member, Set};
 use selvedge::{Caps, Context};
+use selvedge_testkit::domain::{Queue, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::greeting::GREETING;
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::wrong;
 use crate::upstream::options::Options;
-use crate::upstream::post::Send;
-use crate::upstream::wait::Queue;
 
 const TX: Context = Context(1);
 const RX: Context = Context(2);
@@ -62,7 +61,7 @@ fn ready(channel: &Channel, set: &Set, wanted: Context) -> anyhow::Result<Entry>
         let count = set.poll(&mut out);
         Ok(out[..count].contains(&wanted).then_some(()))
     };
-    let manner = channel.ground().manner();
+    let manner = channel.ground().strategy();
     manner.until("polling", named)?;
     let queue: &Queue = match wanted {
         TX => &channel.end.tx,

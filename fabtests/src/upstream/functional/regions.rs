@@ -3,15 +3,12 @@
 
 use anyhow::ensure;
 use selvedge::{Caps, OpFlags};
+use selvedge_testkit::domain::{Access, Block, Count, Remote, SHARED};
+use selvedge_testkit::failure::wrong;
 
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Block, SHARED};
-use crate::upstream::memory::Remote;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::Access;
-use crate::upstream::wait::Count;
 
 /// Times that each region is written to, if `-I` does not say.
 const ROUNDS: usize = 10;

@@ -8,14 +8,13 @@ use anyhow::ensure;
 use selvedge::cq::Entry;
 use selvedge::info::{EpType, ResourceMgmt};
 use selvedge::{Caps, Errno, TagMatch, av};
+use selvedge_testkit::domain::{Block, Recv, Send};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect::Door;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground::Block;
 use crate::upstream::options::{Letters, Options};
 use crate::upstream::payload::Stamp;
-use crate::upstream::post::{Recv, Send};
 
 /// Its letters. `-c`, `-v`, `-w` and `-V` change nothing: waiting and checking are always the same.
 pub(in crate::upstream) const LETTERS: Letters = super::letters("S:R:m:l:T:X:ActdwvV");

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use selvedge::Caps;
 use selvedge::info::EpType;
+use selvedge_testkit::domain::{Access, SHARED};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground::{Ground, SHARED};
+use crate::upstream::ground;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::Access;
 
 /// The program.
 pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()> {
     let size = options.sizes.one().unwrap_or(1000);
     let caps = Caps::MSG | Caps::RMA | Caps::RMA_EVENT;
     let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     let (writes, arrivals) = (ground.count()?, ground.count()?);
     let manners = Manners {
         counters: true,

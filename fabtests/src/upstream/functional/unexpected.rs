@@ -4,15 +4,15 @@
 use anyhow::{Context as _, ensure};
 use selvedge::info::EpType;
 use selvedge::{Caps, FiAddr, TagMatch};
+use selvedge_testkit::domain::{Block, Recv, Send};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground::{Block, Ground};
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 /// The program: the client sends.
 pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<()> {
@@ -53,7 +53,7 @@ fn one_sided(options: &Options, manners: Manners) -> anyhow::Result<Channel> {
     let caps = Caps::TAGGED | Caps::DIRECTED_RECV;
     let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
     let oob = OutOfBandChannel::meet(options)?;
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     Channel::deaf(options, &ground, manners, Some(oob), None)
 }
 

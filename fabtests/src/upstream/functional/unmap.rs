@@ -2,13 +2,12 @@
 //! has remembered of them is stale.
 
 use selvedge::Caps;
+use selvedge_testkit::domain::{Block, LOCAL, Send};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::ground::{Block, LOCAL};
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
-use crate::upstream::post::Send;
 
 /// The program.
 pub(in crate::upstream) fn unmap_mem(options: &Options) -> anyhow::Result<()> {

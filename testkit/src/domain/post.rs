@@ -17,23 +17,22 @@ use selvedge::{
     CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives,
     TagMatch, msg, tagged,
 };
-use selvedge_testkit::op;
 
-use super::failure::{failure, wrong};
-use super::ground::End;
-use super::memory::{Memory, Remote, Rights};
+use super::{DomainEndpoint, Memory, Remote, Rights};
+use crate::failure::{failure, wrong};
+use crate::op;
 
 /// Some bytes of memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece<'a> {
+pub struct Piece<'a> {
     /// The memory.
-    pub(super) memory: &'a Memory,
+    pub memory: &'a Memory,
     /// Its registration.
-    pub(super) rights: &'a Rights,
+    pub rights: &'a Rights,
     /// The first byte.
-    pub(super) at: usize,
+    pub at: usize,
     /// How many.
-    pub(super) len: usize,
+    pub len: usize,
 }
 
 impl Piece<'_> {
@@ -42,9 +41,9 @@ impl Piece<'_> {
     /// # Panics
     /// When the memory is another domain's.
     #[inline]
-    pub(super) fn base(&self, end: &End) -> *mut u8 {
+    pub fn base(&self, end: &DomainEndpoint) -> *mut u8 {
         assert!(
-            self.memory.owner() == end.ground.number(),
+            self.memory.owner() == end.context.number(),
             "memory of another domain"
         );
         self.memory.at(self.at, self.len)
@@ -66,37 +65,37 @@ impl Piece<'_> {
 
 /// A message to send, tagged if it has a tag.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Send {
-    pub(super) dest: FiAddr,
-    pub(super) tag: Option<u64>,
-    pub(super) data: Option<u64>,
-    pub(super) flags: OpFlags,
-    pub(super) context: u64,
+pub struct Send {
+    pub dest: FiAddr,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub flags: OpFlags,
+    pub context: u64,
 }
 
 /// A message to receive, tagged if it has tags.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Recv {
-    pub(super) src: FiAddr,
-    pub(super) tag: Option<TagMatch>,
-    pub(super) flags: OpFlags,
-    pub(super) context: u64,
+pub struct Recv {
+    pub src: FiAddr,
+    pub tag: Option<TagMatch>,
+    pub flags: OpFlags,
+    pub context: u64,
 }
 
 /// An access to a peer's memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Access {
-    pub(super) peer: FiAddr,
-    pub(super) remote: Remote,
-    pub(super) data: Option<u64>,
-    pub(super) flags: OpFlags,
-    pub(super) context: u64,
+pub struct Access {
+    pub peer: FiAddr,
+    pub remote: Remote,
+    pub data: Option<u64>,
+    pub flags: OpFlags,
+    pub context: u64,
 }
 
 impl Send {
     /// An untagged message.
     #[inline]
-    pub(super) fn new(dest: FiAddr, context: u64) -> Self {
+    pub fn new(dest: FiAddr, context: u64) -> Self {
         Self {
             dest,
             tag: None,
@@ -108,7 +107,7 @@ impl Send {
 
     /// The same with a tag, if there is one.
     #[inline]
-    pub(super) fn tag(mut self, tag: impl Into<Option<u64>>) -> Self {
+    pub fn tag(mut self, tag: impl Into<Option<u64>>) -> Self {
         self.tag = tag.into();
         self
     }
@@ -117,7 +116,7 @@ impl Send {
 impl Recv {
     /// An untagged message of any peer.
     #[inline]
-    pub(super) fn new(context: u64) -> Self {
+    pub fn new(context: u64) -> Self {
         Self {
             src: FiAddr::UNSPEC,
             tag: None,
@@ -128,21 +127,21 @@ impl Recv {
 
     /// The same of one peer.
     #[inline]
-    pub(super) fn from(mut self, src: FiAddr) -> Self {
+    pub fn from(mut self, src: FiAddr) -> Self {
         self.src = src;
         self
     }
 
     /// The same with tags, if there are any.
     #[inline]
-    pub(super) fn tag(mut self, tag: impl Into<Option<TagMatch>>) -> Self {
+    pub fn tag(mut self, tag: impl Into<Option<TagMatch>>) -> Self {
         self.tag = tag.into();
         self
     }
 
     /// The same with other flags than the endpoint's.
     #[inline]
-    pub(super) fn flags(mut self, flags: OpFlags) -> Self {
+    pub fn flags(mut self, flags: OpFlags) -> Self {
         self.flags = flags;
         self
     }
@@ -151,7 +150,7 @@ impl Recv {
 impl Access {
     /// An access without remote data.
     #[inline]
-    pub(super) fn new(peer: FiAddr, remote: Remote, context: u64) -> Self {
+    pub fn new(peer: FiAddr, remote: Remote, context: u64) -> Self {
         Self {
             peer,
             remote,
@@ -167,14 +166,14 @@ macro_rules! data_and_flags {
     ($($type:ty),+) => { $(impl $type {
         /// The same with remote data, if there is any.
         #[inline]
-        pub(super) fn data(mut self, data: impl Into<Option<u64>>) -> Self {
+        pub fn data(mut self, data: impl Into<Option<u64>>) -> Self {
             self.data = data.into();
             self
         }
 
         /// The same with other flags than the endpoint's.
         #[inline]
-        pub(super) fn flags(mut self, flags: OpFlags) -> Self {
+        pub fn flags(mut self, flags: OpFlags) -> Self {
             self.flags = flags;
             self
         }
@@ -183,13 +182,13 @@ macro_rules! data_and_flags {
 
 data_and_flags!(Send, Access);
 
-impl End {
+impl DomainEndpoint {
     /// Posts a collective on some words, waits for it, and gives back what it has written.
     ///
     /// # Errors
     /// The provider's, and whatever has ended the wait. The words are leaked then: the endpoint may
     /// still use them.
-    pub(super) fn collective(
+    pub fn collective(
         &self,
         mut msg: CollectiveMsg,
         buf: Vec<u64>,
@@ -216,7 +215,7 @@ impl End {
     ///
     /// # Errors
     /// The provider's.
-    pub(super) fn collectives(
+    pub fn collectives(
         &self,
         mut msg: CollectiveMsg,
         words: &'static [AtomicU64; 2],
@@ -242,7 +241,7 @@ impl End {
     ///
     /// # Errors
     /// The provider's.
-    pub(super) fn exchanges(
+    pub fn exchanges(
         &self,
         rounds: &[FiAddr],
         words: &'static [AtomicU64; 2],
@@ -276,7 +275,7 @@ impl End {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub(super) fn send(&self, pieces: &[Piece<'_>], send: &Send) -> Result<(), Errno> {
+    pub fn send(&self, pieces: &[Piece<'_>], send: &Send) -> Result<(), Errno> {
         // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's owner keeps
         // longer than the endpoint; nobody has references to it.
         self.send_op(pieces, send, |op, flags| unsafe {
@@ -286,7 +285,7 @@ impl End {
 
     /// Makes the operation of a send of some pieces, and passes it on with its flags.
     #[inline]
-    pub(super) fn send_op<T>(
+    pub fn send_op<T>(
         &self,
         pieces: &[Piece<'_>],
         send: &Send,
@@ -310,7 +309,7 @@ impl End {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub(super) fn recv(&self, pieces: &[Piece<'_>], recv: &Recv) -> Result<(), Errno> {
+    pub fn recv(&self, pieces: &[Piece<'_>], recv: &Recv) -> Result<(), Errno> {
         // SAFETY: as in `send`.
         self.recv_op(pieces, recv, |op| unsafe { op.post(&*self.ep, recv.flags) })
     }
@@ -319,7 +318,7 @@ impl End {
     ///
     /// # Errors
     /// The provider's.
-    pub(super) fn recv_at(
+    pub fn recv_at(
         &self,
         srx: &dyn SharedReceives,
         pieces: &[Piece<'_>],
@@ -333,7 +332,7 @@ impl End {
 
     /// Makes the operation of a receive into some pieces, and passes it on.
     #[inline]
-    pub(super) fn recv_op<T>(
+    pub fn recv_op<T>(
         &self,
         pieces: &[Piece<'_>],
         recv: &Recv,
@@ -355,7 +354,7 @@ impl End {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub(super) fn write(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+    pub fn write(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
         // SAFETY: as in `send`.
         self.write_op(pieces, access, |op, flags| unsafe {
             op.post(&*self.ep, flags)
@@ -364,7 +363,7 @@ impl End {
 
     /// Makes the operation of a write to a peer's memory, and passes it on with its flags.
     #[inline]
-    pub(super) fn write_op<T>(
+    pub fn write_op<T>(
         &self,
         pieces: &[Piece<'_>],
         access: &Access,
@@ -388,7 +387,7 @@ impl End {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub(super) fn read(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+    pub fn read(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
         let mut lists = Lists::default();
         let (iov, desc) = lists.write(self, pieces);
         let msg = ReadMsg {
@@ -407,7 +406,7 @@ impl End {
     /// # Errors
     /// The provider's; that there is no room for too long.
     #[inline]
-    pub(super) fn push(
+    pub fn push(
         &self,
         what: &str,
         mut post: impl FnMut(&Self) -> Result<(), Errno>,
@@ -427,7 +426,7 @@ impl End {
     ) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut errno = first;
-        self.ground.manner().until(what, || {
+        self.context.strategy().until(what, || {
             if errno != Errno::Again {
                 let what = format!("cannot post a {what} after {:?}", start.elapsed());
                 return Err(failure(errno, what));
@@ -447,7 +446,7 @@ impl End {
     ///
     /// # Errors
     /// When it has none.
-    pub(super) fn name(&self) -> anyhow::Result<Vec<u8>> {
+    pub fn name(&self) -> anyhow::Result<Vec<u8>> {
         let address = self.ep.address().context("the endpoint has no address")?;
         Ok(address.to_bytes())
     }
@@ -466,7 +465,8 @@ fn place(access: &Access, pieces: &[Piece<'_>]) -> RmaIov {
 const MOST: usize = 4;
 
 /// Lists of a call, on the stack.
-pub(super) struct Lists {
+#[derive(Debug)]
+pub struct Lists {
     read: [Iov; MOST],
     write: [IovMut; MOST],
     desc: [Desc; MOST],
@@ -484,8 +484,9 @@ impl Default for Lists {
 }
 
 impl Lists {
+    /// The pieces, to be read, and their descriptors.
     #[inline]
-    pub(super) fn read(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[Iov], &[Desc]) {
+    pub fn read(&mut self, end: &DomainEndpoint, pieces: &[Piece<'_>]) -> (&[Iov], &[Desc]) {
         self.describe(end, pieces);
         for (iov, piece) in self.read.iter_mut().zip(pieces) {
             *iov = piece.iov();
@@ -493,8 +494,9 @@ impl Lists {
         (&self.read[..pieces.len()], &self.desc[..pieces.len()])
     }
 
+    /// The pieces, to be written, and their descriptors.
     #[inline]
-    pub(super) fn write(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[IovMut], &[Desc]) {
+    pub fn write(&mut self, end: &DomainEndpoint, pieces: &[Piece<'_>]) -> (&[IovMut], &[Desc]) {
         self.describe(end, pieces);
         for (iov, piece) in self.write.iter_mut().zip(pieces) {
             *iov = piece.iov_mut();
@@ -503,10 +505,10 @@ impl Lists {
     }
 
     #[inline]
-    fn describe(&mut self, end: &End, pieces: &[Piece<'_>]) {
+    fn describe(&mut self, end: &DomainEndpoint, pieces: &[Piece<'_>]) {
         for (desc, piece) in self.desc.iter_mut().zip(pieces) {
             let owner = piece.memory.owner();
-            assert!(owner == end.ground.number(), "memory of another domain");
+            assert!(owner == end.context.number(), "memory of another domain");
             *desc = piece.rights.desc();
         }
     }

@@ -6,22 +6,19 @@ use anyhow::Context as _;
 use selvedge::trigger::{Action, Done, Work};
 use selvedge::{Op, OpFlags};
 
-use super::atomics::{Call, Parts};
-use super::ground::{End, Ground};
-use super::post::{Access, Piece, Recv, Send};
-use super::wait::Count;
+use super::{Access, Call, Count, DomainContext, DomainEndpoint, Parts, Piece, Recv, Send};
 
 /// When a post is carried out, and who is told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Later<'a> {
+pub struct Deferred<'a> {
     gate: &'a Count,
     threshold: u64,
     done: Done<'a>,
 }
 
-impl<'a> Later<'a> {
+impl<'a> Deferred<'a> {
     /// An operation that is triggered when a counter has reached a number.
-    pub(super) fn triggered(gate: &'a Count, threshold: u64) -> Self {
+    pub fn triggered(gate: &'a Count, threshold: u64) -> Self {
         Self {
             gate,
             threshold,
@@ -30,7 +27,7 @@ impl<'a> Later<'a> {
     }
 
     /// Work that is deferred until then, and tells a counter.
-    pub(super) fn deferred(gate: &'a Count, threshold: u64, done: &'a Count) -> Self {
+    pub fn with_counter(gate: &'a Count, threshold: u64, done: &'a Count) -> Self {
         Self {
             gate,
             threshold,
@@ -39,12 +36,12 @@ impl<'a> Later<'a> {
     }
 }
 
-impl Ground {
+impl DomainContext {
     /// Has a counter changed when another one has reached a number.
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn count_later(
+    pub fn count_deferred(
         &self,
         gate: &Count,
         threshold: u64,
@@ -64,24 +61,29 @@ impl Ground {
     }
 }
 
-impl End {
+impl DomainEndpoint {
     /// # Safety
     /// As the post.
-    unsafe fn later(&self, op: &Op<'_>, flags: OpFlags, later: &Later<'_>) -> anyhow::Result<()> {
+    unsafe fn queue(
+        &self,
+        op: &Op<'_>,
+        flags: OpFlags,
+        deferred: &Deferred<'_>,
+    ) -> anyhow::Result<()> {
         let action = Action::Post {
             ep: &self.ep,
             op: *op,
             flags,
-            done: later.done,
+            done: deferred.done,
         };
-        let (cntr, threshold) = (later.gate.cntr(), later.threshold);
+        let (cntr, threshold) = (deferred.gate.cntr(), deferred.threshold);
         let work = Work {
             cntr,
             threshold,
             action,
         };
         // SAFETY: passed on from the caller.
-        unsafe { self.ground.domain().queue_work(&work) }.context("queueing work")?;
+        unsafe { self.context.domain().queue_work(&work) }.context("queueing work")?;
         Ok(())
     }
 
@@ -89,15 +91,15 @@ impl End {
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn send_later(
+    pub fn send_deferred(
         &self,
         pieces: &[Piece<'_>],
         send: &Send,
-        later: &Later<'_>,
+        deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
         // SAFETY: the memory is of the endpoint's domain (`Lists`), which outlives it.
         self.send_op(pieces, send, |op, flags| unsafe {
-            self.later(op, flags, later)
+            self.queue(op, flags, deferred)
         })
     }
 
@@ -105,15 +107,15 @@ impl End {
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn recv_later(
+    pub fn recv_deferred(
         &self,
         pieces: &[Piece<'_>],
         recv: &Recv,
-        later: &Later<'_>,
+        deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
         // SAFETY: as above.
         self.recv_op(pieces, recv, |op| unsafe {
-            self.later(op, recv.flags, later)
+            self.queue(op, recv.flags, deferred)
         })
     }
 
@@ -121,15 +123,15 @@ impl End {
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn write_later(
+    pub fn write_deferred(
         &self,
         pieces: &[Piece<'_>],
         access: &Access,
-        later: &Later<'_>,
+        deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
         // SAFETY: as above.
         self.write_op(pieces, access, |op, flags| unsafe {
-            self.later(op, flags, later)
+            self.queue(op, flags, deferred)
         })
     }
 
@@ -137,16 +139,16 @@ impl End {
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn atomic_later(
+    pub fn atomic_deferred(
         &self,
         call: Call,
         parts: &Parts<'_>,
         access: &Access,
-        later: &Later<'_>,
+        deferred: &Deferred<'_>,
     ) -> anyhow::Result<()> {
         // SAFETY: as above: `Piece::base` checks whose memory it is.
         self.atomic_op(call, parts, 1, access, |op| unsafe {
-            self.later(op, access.flags, later)
+            self.queue(op, access.flags, deferred)
         })
     }
 }
