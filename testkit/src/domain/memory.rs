@@ -8,6 +8,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, ensure};
 use memmap2::MmapMut;
@@ -221,6 +222,16 @@ impl Memory {
         let to = self.at(at, len);
         // SAFETY: as in `put`.
         unsafe { std::ptr::write_bytes(to, byte, len) };
+    }
+
+    /// The word at an offset that is a multiple of 8, as it is now: a peer may change it.
+    pub fn word(&self, at: usize) -> u64 {
+        assert!(at.is_multiple_of(8), "a word at {at}");
+        let from = self.at(at, 8);
+        // SAFETY: as in `put`; pages begin at multiples of 8, and the word is reached by atomics and
+        // copies alone.
+        let word = unsafe { AtomicU64::from_ptr(from.cast()) };
+        word.load(Ordering::Acquire)
     }
 
     /// One byte, as it is now: a peer may change it.

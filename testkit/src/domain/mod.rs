@@ -114,11 +114,24 @@ impl DomainContext {
     /// # Errors
     /// When there is none, or the domain refuses.
     pub fn memory(&self, len: usize, access: MrAccess) -> anyhow::Result<Block> {
+        if self.is_special {
+            return self.special_memory(len, access);
+        }
         let key = self.keys.fetch_add(1, Ordering::Relaxed);
-        let memory = match self.is_special {
-            true => Memory::special(self.number, self.domain(), len, access, key)?,
-            false => Memory::private(self.number, len)?,
-        };
+        self.keep(Memory::private(self.number, len)?, access, key)
+    }
+
+    /// Memory that the domain makes, with some rights.
+    ///
+    /// # Errors
+    /// As [`Self::memory`].
+    pub fn special_memory(&self, len: usize, access: MrAccess) -> anyhow::Result<Block> {
+        let key = self.keys.fetch_add(1, Ordering::Relaxed);
+        let memory = Memory::special(self.number, self.domain(), len, access, key)?;
+        self.keep(memory, access, key)
+    }
+
+    fn keep(&self, memory: Memory, access: MrAccess, key: u64) -> anyhow::Result<Block> {
         let rights = memory.register(self.domain(), access, key)?;
         let memories = self.memories.lock();
         let mut memories = memories.unwrap_or_else(PoisonError::into_inner);
