@@ -1,19 +1,15 @@
 //! Parts of Selvedge's tests that several packages share.
 
-pub mod atomics;
-pub mod check;
-pub mod collectives;
+mod data;
 pub mod domain;
 pub mod endpoint;
-pub mod failure;
 pub mod fuzz;
-pub mod long;
 pub mod memory;
 pub mod op;
-pub mod payload;
-pub mod process;
-pub mod random;
+mod oracles;
+mod run;
 pub mod shm_peer;
-pub mod skip;
-pub mod timeout;
-pub mod usage;
+
+pub use data::{check, payload, random};
+pub use oracles::{atomics, collectives};
+pub use run::{failure, long, process, skip, timeout, usage};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::ensure;
 use selvedge::{Allocation, Counter, Domain, IovMut, MemoryRegion, MrAccess, MrMode, alloc, mr};
 
-use crate::check;
+use crate::data::check;
 
 /// Whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

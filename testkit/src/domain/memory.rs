@@ -18,7 +18,7 @@ use selvedge::{
 };
 
 use super::Count;
-use crate::failure::{lacks, wrong};
+use crate::run::failure::{lacks, wrong};
 
 /// Some pages. Clones are the same memory.
 #[derive(Clone, Debug)]

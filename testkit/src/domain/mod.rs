@@ -17,7 +17,7 @@ use selvedge::{
     ScalableEndpoint, SharedReceives, av,
 };
 
-use crate::failure::lacks;
+use crate::run::failure::lacks;
 
 pub use atomics::{Call, Parts};
 pub use deferred::Deferred;

@@ -19,8 +19,8 @@ use selvedge::{
 };
 
 use super::{DomainEndpoint, Memory, Remote, Rights};
-use crate::failure::{failure, wrong};
 use crate::op;
+use crate::run::failure::{failure, wrong};
 
 /// Some bytes of memory.
 #[derive(Clone, Copy, Debug)]

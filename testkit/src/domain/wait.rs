@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionQueue, Counter, Domain, Errno, cntr, cq, wait};
 
-use crate::failure::{failure, wrong};
+use crate::run::failure::{failure, wrong};
 
 /// Polls without a look at the clock.
 const POLLS: u32 = 1 << 12;

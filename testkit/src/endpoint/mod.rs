@@ -18,7 +18,7 @@ use selvedge::{
     EventQueue, FiAddr, Info, PassiveEndpoint, SharedReceives,
 };
 
-use crate::timeout::until;
+use crate::run::timeout::until;
 
 pub use api::EndpointApi;
 pub use owned::{AsyncTestEndpoint, OwnedEndpoint};

@@ -7,7 +7,7 @@ use selvedge::atomic::{Datatype, Family, Op, Target};
 use selvedge::rma::RmaIov;
 use selvedge::{Address, CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
 
-use crate::check;
+use crate::data::check;
 
 /// A message to send.
 #[derive(Clone, Debug)]

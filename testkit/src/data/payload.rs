@@ -3,7 +3,7 @@
 use anyhow::{anyhow, ensure};
 use fastrand::Rng;
 
-use crate::check;
+use crate::data::check;
 
 /// Which message it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::Context as _;
 
-use crate::timeout::Timeout;
+use crate::run::timeout::Timeout;
 
 /// Counted at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
