@@ -3,7 +3,6 @@
 
 pub mod bmi;
 pub mod campaign;
-mod child;
 pub mod command;
 pub mod crowd;
 pub mod doctor;

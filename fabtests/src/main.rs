@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fabtests::bmi::requests;
-use fabtests::campaign::actor;
+use fabtests::campaign::part;
 use fabtests::command::{bmi, campaign, compare, crowd, doctor, run, shmem};
 use fabtests::suite::{conformance, misbehave};
 use fabtests::upstream;
@@ -67,7 +67,7 @@ enum Command {
     #[command(hide = true)]
     Attach(doctor::AttachArgs),
     #[command(hide = true)]
-    Actor(actor::Args),
+    Actor(part::Args),
 }
 
 fn main() -> ExitCode {
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
         Command::ShmemProcess(args) => shmem::process(&args),
         Command::Member(args) => crowd::member(&args),
         Command::Attach(args) => doctor::attach(&args),
-        Command::Actor(args) => actor::run(&args),
+        Command::Actor(args) => part::run(&args),
         Command::Run(args) => return or_complain(run::run(&args)),
         Command::Compare(args) => return or_complain(compare::run(&args)),
         Command::Doctor(args) => return or_complain(doctor::run(&args)),

@@ -1,5 +1,15 @@
 //! Parts of Selvedge's tests that several packages share.
 
+mod data;
+pub mod domain;
+pub mod endpoint;
 pub mod fuzz;
-pub mod long;
-pub mod skip;
+pub mod memory;
+pub mod op;
+mod oracles;
+mod run;
+pub mod shm_peer;
+
+pub use data::{check, payload, random};
+pub use oracles::{atomics, collectives};
+pub use run::{failure, long, process, skip, timeout, usage};

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use nix::unistd::gettid;
 
 use super::echo::Echo;
-use super::party::Party;
+use super::endpoint::CampaignEndpoint;
 use super::report::Row;
 use crate::schedstat::SchedStat;
 
@@ -22,7 +22,7 @@ const LONGEST_ON_PROCESSORS: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Bystanders {
     target: Echo,
-    party: Party,
+    endpoint: CampaignEndpoint,
     threads: [SchedStat; 2],
 }
 
@@ -42,22 +42,27 @@ impl Bystanders {
     /// # Errors
     /// When they cannot be opened.
     pub(super) fn open() -> anyhow::Result<Self> {
-        let party = Party::open(None, &[])?;
-        let target = Echo::start(&party, &[])?;
-        Self::connected(party, target)
+        let endpoint = CampaignEndpoint::open(None, &[])?;
+        let target = Echo::start(&endpoint, &[])?;
+        Self::connected(endpoint, target)
     }
 
     /// A pair of these two.
     ///
     /// # Errors
     /// When they do not connect.
-    pub(super) fn connected(mut party: Party, mut target: Echo) -> anyhow::Result<Self> {
-        target.exchange(&mut party).context("before the attack")?;
+    pub(super) fn connected(
+        mut endpoint: CampaignEndpoint,
+        mut target: Echo,
+    ) -> anyhow::Result<Self> {
+        target
+            .exchange(&mut endpoint)
+            .context("before the attack")?;
         let statistics = |thread| SchedStat::of(thread).context("the scheduler's statistics");
         let threads = [statistics(gettid().as_raw())?, statistics(target.pid())?];
         Ok(Self {
             target,
-            party,
+            endpoint,
             threads,
         })
     }
@@ -98,7 +103,7 @@ impl Bystanders {
     fn exchange(&mut self) -> anyhow::Result<Exchanges> {
         let before = self.on_processors();
         let start = Instant::now();
-        self.target.exchange(&mut self.party)?;
+        self.target.exchange(&mut self.endpoint)?;
         let longest = start.elapsed();
         let both = self.on_processors().into_iter().zip(before);
         let less = both.map(|(now, before)| now.saturating_sub(before)).min();

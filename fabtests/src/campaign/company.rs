@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::random::Random;
 
+use super::endpoint::{Access, CampaignEndpoint, Kind, blank};
 use super::message::Stamp;
-use super::party::{Access, Kind, Party, blank};
 use super::phoenix::something;
-use super::random::Random;
 
 /// The others, and what is outstanding with them.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ impl Company {
     ///
     /// # Errors
     /// When a name is none.
-    pub(crate) fn new(party: &Party, others: &[String]) -> anyhow::Result<Self> {
-        let others = others.iter().map(|name| party.insert(name));
+    pub(crate) fn new(endpoint: &CampaignEndpoint, others: &[String]) -> anyhow::Result<Self> {
+        let others = others.iter().map(|name| endpoint.insert(name));
         Ok(Self {
             others: others.collect::<anyhow::Result<_>>()?,
             random: Random::new(1),
@@ -51,40 +51,45 @@ impl Company {
     }
 
     /// Posts something now and then, to or from one of them, or from anybody.
-    pub(crate) fn turn(&mut self, party: &mut Party) {
+    pub(crate) fn turn(&mut self, endpoint: &mut CampaignEndpoint) {
         if self.others.is_empty() || !self.random.once_in(PACE) {
             return;
         }
         if self.open.len() >= WINDOW {
             let oldest = self.open.first();
-            return oldest.map_or((), |&context| party.cancel(context));
+            return oldest.map_or((), |&context| endpoint.cancel(context));
         }
         let them = *self.random.pick(&self.others);
         self.sent = self.sent.wrapping_add(1);
         let stamp = Stamp::new(0, self.sent);
         let (kind, len) = something(self.random.word() as u32);
         let posted = match self.random.below(9) {
-            6.. => self.access(party, them, len),
-            0 => party.trecv(them, len, TagMatch::ANY),
-            1 => party.recv(them, len),
-            2 => party.recv(FiAddr::UNSPEC, len),
-            3 => party.send(Kind::Msg, them, len, stamp),
+            6.. => self.access(endpoint, them, len),
+            0 => endpoint.trecv(them, len, TagMatch::ANY),
+            1 => endpoint.recv(them, len),
+            2 => endpoint.recv(FiAddr::UNSPEC, len),
+            3 => endpoint.send(Kind::Msg, them, len, stamp),
             _ if kind.is_injected() => {
                 // It never completes.
-                let _ = party.send(kind, them, len, stamp);
+                let _ = endpoint.send(kind, them, len, stamp);
                 return;
             }
-            _ => party.send(kind, them, len, stamp),
+            _ => endpoint.send(kind, them, len, stamp),
         };
         // Whoever is gone, or has no room, is left alone until the next turn.
         self.open.extend(posted);
     }
 
     /// Accesses memory that one of them may have.
-    fn access(&mut self, party: &mut Party, them: FiAddr, len: usize) -> Result<u64, Errno> {
+    fn access(
+        &mut self,
+        endpoint: &mut CampaignEndpoint,
+        them: FiAddr,
+        len: usize,
+    ) -> Result<u64, Errno> {
         let access = *self
             .random
             .pick(&[Access::Write, Access::Read, Access::Add]);
-        party.access(access, self.random.below(KEYS), them, blank(len))
+        endpoint.access(access, self.random.below(KEYS), them, blank(len))
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::process::{self, Process};
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::actor::{self, Actor};
 use super::company::Company;
+use super::endpoint::{CampaignEndpoint, Completion, Kind};
 use super::message::{self, Stamp};
-use super::part::Part;
-use super::party::{Kind, Outcome, Party};
-use super::patience::Patience;
+use super::part::{self, Part};
 
 /// How to be one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub(crate) struct Order {
 /// The process, seen by its partner.
 #[derive(Debug)]
 pub(crate) struct Echo {
-    actor: Actor,
+    actor: Process,
     name: String,
     to: FiAddr,
     next: u32,
@@ -61,7 +61,10 @@ impl Echo {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub(crate) fn start(partner: &Party, params: &[(&str, &str)]) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        partner: &CampaignEndpoint,
+        params: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         Self::beside(partner, params, &[])
     }
 
@@ -70,11 +73,11 @@ impl Echo {
     /// # Errors
     /// When it cannot be started.
     pub(crate) fn beside(
-        partner: &Party,
+        partner: &CampaignEndpoint,
         params: &[(&str, &str)],
         others: &[String],
     ) -> anyhow::Result<Self> {
-        Self::play_by(Actor::hire()?, partner, params, others)
+        Self::play_by(part::hire()?, partner, params, others)
     }
 
     /// As [`Self::beside`], by a process that has no part yet.
@@ -82,8 +85,8 @@ impl Echo {
     /// # Errors
     /// When it does not open an endpoint.
     pub(crate) fn play_by(
-        mut actor: Actor,
-        partner: &Party,
+        mut actor: Process,
+        partner: &CampaignEndpoint,
         params: &[(&str, &str)],
         others: &[String],
     ) -> anyhow::Result<Self> {
@@ -93,7 +96,7 @@ impl Echo {
             params: params.iter().map(owned).collect(),
             others: others.to_vec(),
         }))?;
-        let name: String = actor.hear()?;
+        let name: String = actor.receive()?;
         Ok(Self {
             to: partner.insert(&name)?,
             actor,
@@ -102,26 +105,26 @@ impl Echo {
         })
     }
 
-    /// Exchanges a message of each size. Completions that are none of it stay in the party.
+    /// Exchanges a message of each size. Completions that are none of it stay in the endpoint.
     ///
     /// # Errors
     /// When a message is lost, garbled or late.
-    pub(crate) fn exchange(&mut self, party: &mut Party) -> anyhow::Result<()> {
+    pub(crate) fn exchange(&mut self, endpoint: &mut CampaignEndpoint) -> anyhow::Result<()> {
         let mut others = VecDeque::new();
         for len in SIZES {
             let stamp = Stamp::new(LIFE, self.next);
             self.next += 1;
             let tag = TagMatch::exact(stamp.word());
-            let back = party
+            let back = endpoint
                 .trecv(self.to, len, tag)
                 .context("an echo's receive")?;
-            let sent = party.send(Kind::Delivered, self.to, len, stamp);
+            let sent = endpoint.send(Kind::Delivered, self.to, len, stamp);
             let sent = sent.context("an echo's send")?;
             let mut open = vec![back, sent];
-            let mut patience = Patience::new("an exchange with somebody else");
+            let mut timeout = Timeout::new("an exchange with somebody else");
             while !open.is_empty() {
-                patience.check()?;
-                let Some(outcome) = party.poll()? else {
+                timeout.check()?;
+                let Some(outcome) = endpoint.poll()? else {
                     continue;
                 };
                 if !open.contains(&outcome.context) {
@@ -132,15 +135,12 @@ impl Echo {
                 if let Some(error) = outcome.error {
                     bail!("an exchange with somebody else failed: {error:?}");
                 }
-                if let Some(bytes) = outcome.received {
-                    ensure!(
-                        message::read(&bytes)? == stamp,
-                        "an echo of another message"
-                    );
+                if let Some(bytes) = outcome.received() {
+                    ensure!(message::read(bytes)? == stamp, "an echo of another message");
                 }
             }
         }
-        party.put_back(others);
+        endpoint.put_back(others);
         Ok(())
     }
 }
@@ -152,7 +152,7 @@ impl Echo {
     }
 
     /// Its process.
-    pub(crate) fn actor(&self) -> &Actor {
+    pub(crate) fn actor(&self) -> &Process {
         &self.actor
     }
 }
@@ -160,25 +160,25 @@ impl Echo {
 pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     let params = order.params.iter();
     let params: Vec<_> = params.map(|(name, value)| (&**name, &**value)).collect();
-    let mut party = Party::open(None, &params)?;
-    let partner = party.insert(&order.partner)?;
+    let mut endpoint = CampaignEndpoint::open(None, &params)?;
+    let partner = endpoint.insert(&order.partner)?;
     for _ in 0..POSTED {
-        party.trecv(partner, LARGEST, MATCH)?;
+        endpoint.trecv(partner, LARGEST, MATCH)?;
     }
-    let mut company = Company::new(&party, &order.others)?;
-    actor::say(&party.name()?)?;
+    let mut company = Company::new(&endpoint, &order.others)?;
+    process::answer(&endpoint.name()?)?;
     let mut quiet = 0;
-    while !actor::is_called()? {
+    while !process::has_order()? {
         quiet += 1;
-        while let Some(outcome) = party.poll()? {
+        while let Some(outcome) = endpoint.poll()? {
             quiet = 0;
             if company.has(outcome.context) {
                 company.book(outcome.context);
             } else {
-                serve(&mut party, partner, outcome)?;
+                serve(&mut endpoint, partner, outcome)?;
             }
         }
-        company.turn(&mut party);
+        company.turn(&mut endpoint);
         if quiet > SPINS && order.others.is_empty() {
             std::thread::sleep(NAP);
         }
@@ -187,19 +187,23 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
 }
 
 /// Sends back what has arrived.
-fn serve(party: &mut Party, partner: FiAddr, outcome: Outcome) -> anyhow::Result<()> {
+fn serve(
+    endpoint: &mut CampaignEndpoint,
+    partner: FiAddr,
+    outcome: Completion,
+) -> anyhow::Result<()> {
     if let Some(error) = outcome.error {
         bail!("an echo has lost its partner: {error:?}");
     }
-    let Some(bytes) = outcome.received else {
+    let Some(bytes) = outcome.received() else {
         return Ok(());
     };
-    let stamp = message::read(&bytes)?;
-    party.trecv(partner, LARGEST, MATCH)?;
+    let stamp = message::read(bytes)?;
+    endpoint.trecv(partner, LARGEST, MATCH)?;
     loop {
-        match party.send(Kind::Tagged, partner, bytes.len(), stamp) {
+        match endpoint.send(Kind::Tagged, partner, bytes.len(), stamp) {
             Ok(_) => return Ok(()),
-            Err(Errno::Again) => party.drive()?,
+            Err(Errno::Again) => endpoint.drive()?,
             Err(errno) => bail!("an echo cannot answer: {errno}"),
         }
     }

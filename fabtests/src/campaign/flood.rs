@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::Errno;
+use selvedge_testkit::process::{self, Process};
+use selvedge_testkit::timeout::Timeout;
+use selvedge_testkit::usage::private;
 use serde::{Deserialize, Serialize};
 
-use super::actor::{self, Actor};
 use super::echo::Echo;
+use super::endpoint::{CampaignEndpoint, Kind};
 use super::message::Stamp;
 use super::part::Part;
-use super::party::{Kind, Party};
-use super::patience::Patience;
 use super::report::{Plan, Report, Row};
-use super::tally::private;
 
 /// What it is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,35 +66,35 @@ pub(super) fn floods(plan: &Plan) -> anyhow::Result<Report> {
 /// One flood over a new victim; how many messages were sent.
 fn flood(len: usize) -> anyhow::Result<u64> {
     let kept = KEPT.to_string();
-    let mut party = Party::open(None, &[])?;
-    let mut victim = Echo::start(&party, &[("FI_SHM_UNEXPECTED_SIZE", &kept)])?;
-    victim.exchange(&mut party)?;
+    let mut endpoint = CampaignEndpoint::open(None, &[])?;
+    let mut victim = Echo::start(&endpoint, &[("FI_SHM_UNEXPECTED_SIZE", &kept)])?;
+    victim.exchange(&mut endpoint)?;
     let process = victim.actor().pid().to_string();
     let before = private(&process)?;
     let part = Part::Flood(Order {
         victim: victim.name().to_owned(),
         len,
     });
-    let senders = (0..SENDERS).map(|_| Actor::start(&part));
+    let senders = (0..SENDERS).map(|_| part.start());
     let mut senders: Vec<_> = senders.collect::<anyhow::Result<_>>()?;
     let until = Instant::now() + FLOOD;
     while Instant::now() < until || !all_have_spoken(&senders)? {
         victim
-            .exchange(&mut party)
+            .exchange(&mut endpoint)
             .context("the victim of a flood")?;
         let now = private(&process)?;
         ensure!(now < before + GROWTH, "{before} bytes became {now}");
     }
     let mut sent = 0;
     for sender in &mut senders {
-        sent += sender.hear::<u64>()?;
+        sent += sender.receive::<u64>()?;
     }
     Ok(sent)
 }
 
-fn all_have_spoken(senders: &[Actor]) -> anyhow::Result<bool> {
+fn all_have_spoken(senders: &[Process]) -> anyhow::Result<bool> {
     for sender in senders {
-        if !sender.has_spoken()? {
+        if !sender.is_readable()? {
             return Ok(false);
         }
     }
@@ -103,12 +103,12 @@ fn all_have_spoken(senders: &[Actor]) -> anyhow::Result<bool> {
 
 /// Sends until it has been told to wait for long enough, and says how many messages went.
 pub(super) fn play(order: &Order) -> anyhow::Result<()> {
-    let mut party = Party::open(None, &[])?;
-    let victim = party.insert(&order.victim)?;
+    let mut endpoint = CampaignEndpoint::open(None, &[])?;
+    let victim = endpoint.insert(&order.victim)?;
     let (mut sent, mut refused) = (0_u32, 0);
-    let mut patience = Patience::new("a victim that takes no more");
+    let mut timeout = Timeout::new("a victim that takes no more");
     while refused < REFUSED {
-        match party.send(Kind::Tagged, victim, order.len, Stamp::new(0, sent)) {
+        match endpoint.send(Kind::Tagged, victim, order.len, Stamp::new(0, sent)) {
             Ok(_) => {
                 sent += 1;
                 refused = 0;
@@ -116,12 +116,12 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
             Err(Errno::Again) => refused += 1,
             Err(errno) => bail!("a flood is refused by {errno}"),
         }
-        party.drive()?;
-        while party.take().is_some() {}
-        patience.check()?;
+        endpoint.drive()?;
+        while endpoint.take().is_some() {}
+        timeout.check()?;
     }
-    actor::say(&u64::from(sent))?;
-    actor::listen::<()>()
+    process::answer(&u64::from(sent))?;
+    process::next_order::<()>()
 }
 
 /// Refusals one after the other that mean that there is no room for good.

@@ -10,16 +10,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
+use selvedge_testkit::random::Random;
+use selvedge_testkit::timeout::Timeout;
+use selvedge_testkit::usage::{Usage, held, no_sockets};
 
 use super::operation::{OPERATIONS, Operation};
 use super::path;
-use super::patience::Patience;
-use super::random::Random;
 use super::report::{Plan, Report, Row};
 use super::restart;
 use super::scene::Scene;
 use super::sweep::{Fate, Point, Sighting, attempt, explore};
-use super::tally::{Tally, held, no_sockets};
 use super::tracee::Tracee;
 
 /// Victims of each operation in the short form.
@@ -95,7 +95,7 @@ impl Sweep {
         for _ in 0..WARM_UP {
             self.next(Point::After(LONGEST))?;
         }
-        let (before, memory) = (Tally::now()?, held()?);
+        let (before, memory) = (Usage::now()?, held()?);
         if plan.all && self.is_traced {
             self.everywhere()?;
         } else {
@@ -152,15 +152,15 @@ impl Sweep {
         Ok(())
     }
 
-    fn nothing_is_left(&mut self, before: Tally, memory: usize) -> anyhow::Result<()> {
+    fn nothing_is_left(&mut self, before: Usage, memory: usize) -> anyhow::Result<()> {
         ensure!(self.row.failures.is_empty(), "there were failures");
-        let (mut after, mut patience) = (Tally::now()?, Patience::new("what victims have left"));
+        let (mut after, mut timeout) = (Usage::now()?, Timeout::new("what victims have left"));
         while after != before {
             let more = || format!("{before:?} has become {after:?}");
-            patience.check().with_context(more)?;
+            timeout.check().with_context(more)?;
             // On a busy machine the end of the last one may not have been heard.
             self.scene.settle()?;
-            after = Tally::now()?;
+            after = Usage::now()?;
         }
         let grown = held()?;
         ensure!(grown < memory + GROWTH, "{memory} bytes became {grown}");

@@ -4,29 +4,25 @@
 //! lose nothing, get everything once and in order, are told of what failed, and keep nothing. What
 //! is random comes from a seed that is printed. docs/FABTESTS.md says what each of them does.
 
-pub mod actor;
 mod bystanders;
 mod company;
 mod echo;
+mod endpoint;
 mod flood;
 mod hostile;
 mod kill;
 mod message;
 mod newcomers;
 mod operation;
-mod part;
-mod party;
+pub mod part;
 mod path;
-mod patience;
 mod phoenix;
-pub(crate) mod random;
 mod report;
 mod restart;
 mod scene;
 mod storm;
 mod strangers;
 mod sweep;
-mod tally;
 mod tracee;
 mod victim;
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use selvedge::Errno;
+use selvedge_testkit::process;
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::actor::{self, Actor};
 use super::bystanders::{Bystanders, Exchanges};
+use super::endpoint::{CampaignEndpoint, Kind};
 use super::message::Stamp;
 use super::part::Part;
-use super::party::{Kind, Party};
-use super::patience::Patience;
 use super::report::{Plan, Report, Row};
 
 /// What a process of newcomers does.
@@ -65,18 +65,18 @@ fn storm(processes: usize, together: usize) -> anyhow::Result<(Exchanges, u64)> 
         target: pair.target().to_owned(),
         together,
     });
-    let newcomers = (0..processes).map(|_| Actor::start(&part));
+    let newcomers = (0..processes).map(|_| part.start());
     let mut newcomers: Vec<_> = newcomers.collect::<anyhow::Result<_>>()?;
     let mut exchanges = pair.exchange_for(STORM).context("in the storm")?;
     let mut contacts = 0;
     for process in &mut newcomers {
         process.tell(&())?;
-        let mut patience = Patience::new("the end of a storm");
-        while !process.has_spoken()? {
-            patience.check()?;
+        let mut timeout = Timeout::new("the end of a storm");
+        while !process.is_readable()? {
+            timeout.check()?;
             exchanges.add(pair.exchange_for(Duration::ZERO).context("in the storm")?);
         }
-        contacts += process.hear::<u64>()?;
+        contacts += process.receive::<u64>()?;
     }
     drop(newcomers);
     let after = pair.exchange_for(AFTERWARDS);
@@ -87,7 +87,7 @@ fn storm(processes: usize, together: usize) -> anyhow::Result<(Exchanges, u64)> 
 /// Child: connects until there is an order; says how many endpoints have sent their message.
 pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     let mut contacts = 0_u64;
-    while contacts == 0 || !actor::is_called()? {
+    while contacts == 0 || !process::has_order()? {
         let mut endpoints = Vec::new();
         for _ in 0..order.together {
             endpoints.push(connect(&order.target)?);
@@ -97,21 +97,21 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
             endpoint.drive()?;
         }
     }
-    actor::say(&contacts)
+    process::answer(&contacts)
 }
 
 /// Opens an endpoint and sends a message from it.
-fn connect(target: &str) -> anyhow::Result<Party> {
-    let mut party = Party::open(None, &[])?;
-    let target = party.insert(target)?;
-    let mut patience = Patience::new("room for a first message");
+fn connect(target: &str) -> anyhow::Result<CampaignEndpoint> {
+    let mut endpoint = CampaignEndpoint::open(None, &[])?;
+    let target = endpoint.insert(target)?;
+    let mut timeout = Timeout::new("room for a first message");
     loop {
-        match party.send(Kind::TaggedInject, target, 8, Stamp::new(0, 0)) {
-            Ok(_) => return Ok(party),
-            Err(Errno::Again) => party.drive()?,
+        match endpoint.send(Kind::TaggedInject, target, 8, Stamp::new(0, 0)) {
+            Ok(_) => return Ok(endpoint),
+            Err(Errno::Again) => endpoint.drive()?,
             Err(errno) => return Err(errno).context("a first message"),
         }
-        patience.check()?;
+        timeout.check()?;
     }
 }
 

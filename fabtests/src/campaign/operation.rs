@@ -3,7 +3,7 @@
 
 use selvedge::wait;
 
-use super::party::{Access, Kind, Place};
+use super::endpoint::{Access, Kind, Place};
 
 /// One operation of the victim.
 #[derive(Clone, Copy, Debug)]

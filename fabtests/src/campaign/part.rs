@@ -1,11 +1,12 @@
 //! The parts that a process can have in a campaign.
 
+use selvedge_testkit::process::{self, Process};
 use serde::{Deserialize, Serialize};
 
 use super::hostile::adversary;
 use super::{echo, flood, newcomers, phoenix, strangers, victim};
 
-/// What an actor is to do.
+/// What a process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Part {
@@ -26,6 +27,16 @@ pub(crate) enum Part {
 }
 
 impl Part {
+    /// Starts a process in this part.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(super) fn start(&self) -> anyhow::Result<Process> {
+        let mut process = hire()?;
+        process.tell(self)?;
+        Ok(process)
+    }
+
     /// Plays it to its end.
     ///
     /// # Errors
@@ -41,4 +52,29 @@ impl Part {
             Self::Victim(order) => victim::play(&order),
         }
     }
+}
+
+/// Starts a process that has no part yet, and waits for it on its standard input.
+///
+/// # Errors
+/// When it cannot be started.
+pub(super) fn hire() -> anyhow::Result<Process> {
+    Process::start(["actor", "--parent", &std::process::id().to_string()])
+}
+
+/// How a process of a campaign is started; no part of the command line for people.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The process whose campaign it is
+    #[arg(long)]
+    parent: i32,
+}
+
+/// Plays the part that standard input names.
+///
+/// # Errors
+/// What the part comes to grief over.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    process::die_with_parent(args.parent)?;
+    process::next_order::<Part>()?.play()
 }

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 
 use anyhow::{bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::process;
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::actor;
+use super::endpoint::{CampaignEndpoint, Kind, Place};
 use super::message::{self, Stamp};
-use super::party::{Kind, Party, Place};
-use super::patience::Patience;
 use super::storm::Storm;
 
 /// What it is to do.
@@ -71,7 +71,7 @@ pub(crate) fn is_mortal(number: u32) -> bool {
 }
 
 struct Phoenix {
-    party: Party,
+    endpoint: CampaignEndpoint,
     partner: FiAddr,
     life: u32,
     /// Messages that were posted.
@@ -85,17 +85,17 @@ struct Phoenix {
 
 pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     let _storm = order.storm.map(Storm::begin).transpose()?;
-    let mut party = Party::open(Some(&order.name), &[])?;
+    let mut endpoint = CampaignEndpoint::open(Some(&order.name), &[])?;
     if order.has_memory {
-        party.offer_memory()?;
+        endpoint.offer_memory()?;
         let first = Stamp::new(order.life, 0).word().to_le_bytes();
         for place in PLACES {
-            party.memory().set(place, &first);
+            endpoint.set_memory(place, &first);
         }
     }
     let mut phoenix = Phoenix {
-        partner: party.insert(&order.partner)?,
-        party,
+        partner: endpoint.insert(&order.partner)?,
+        endpoint,
         life: order.life,
         sent: 0,
         open: Vec::new(),
@@ -111,13 +111,13 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         },
         End::Exit(count) => {
             phoenix.stream(count)?;
-            actor::say(&count)?;
+            process::answer(&count)?;
             std::process::exit(0)
         }
         End::Close(count) => {
             phoenix.stream(count)?;
             drop(phoenix);
-            actor::say(&count)
+            process::answer(&count)
         }
     }
 }
@@ -125,7 +125,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
 impl Phoenix {
     /// Sends so many messages and waits for all of them.
     fn stream(&mut self, count: u32) -> anyhow::Result<()> {
-        let mut patience = Patience::new("room for a stream");
+        let mut timeout = Timeout::new("room for a stream");
         while self.sent < count || !self.open.is_empty() {
             let before = (self.sent, self.open.len());
             match self.sent < count {
@@ -133,9 +133,9 @@ impl Phoenix {
                 false => self.take()?,
             }
             if before != (self.sent, self.open.len()) {
-                patience.renew();
+                timeout.renew();
             }
-            patience.check()?;
+            timeout.check()?;
         }
         Ok(())
     }
@@ -145,7 +145,7 @@ impl Phoenix {
         let (kind, len) = something(self.sent);
         if self.open.len() < WINDOW {
             let stamp = Stamp::new(self.life, self.sent);
-            match self.party.send(kind, self.partner, len, stamp) {
+            match self.endpoint.send(kind, self.partner, len, stamp) {
                 Ok(context) => {
                     self.sent += 1;
                     if !kind.is_injected() {
@@ -161,18 +161,18 @@ impl Phoenix {
 
     fn take(&mut self) -> anyhow::Result<()> {
         for place in PLACES.into_iter().filter(|_| self.has_memory) {
-            let stamp = self.party.memory().stamp(place);
+            let stamp = self.endpoint.memory_stamp(place);
             let is_own = stamp.life == self.life;
             ensure!(is_own, "{stamp:?} is in {place:?} of life {}", self.life);
         }
-        while let Some(outcome) = self.party.poll()? {
+        while let Some(outcome) = self.endpoint.poll()? {
             ensure!(outcome.error.is_none(), "life {}: {outcome:?}", self.life);
-            let Some(bytes) = outcome.received else {
+            let Some(bytes) = outcome.received() else {
                 self.open.retain(|&context| context != outcome.context);
                 continue;
             };
             // Completions of large messages may be passed by small ones; lives are never mixed.
-            let stamp = message::read(&bytes)?;
+            let stamp = message::read(bytes)?;
             let is_new = stamp.life == self.life && self.received.insert(stamp.number);
             ensure!(is_new, "life {} was sent {stamp:?}", self.life);
             self.post()?;
@@ -182,7 +182,7 @@ impl Phoenix {
 
     fn post(&mut self) -> anyhow::Result<()> {
         let any = FiAddr::UNSPEC;
-        self.party.trecv(any, LARGEST, TagMatch::ANY)?;
+        self.endpoint.trecv(any, LARGEST, TagMatch::ANY)?;
         Ok(())
     }
 }

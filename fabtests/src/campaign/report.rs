@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use selvedge_testkit::random::Random;
 use serde::Serialize;
-
-use super::random::Random;
 
 /// How much is to be done.
 #[derive(Clone, Debug)]

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::Signal;
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::process::Process;
+use selvedge_testkit::random::Random;
+use selvedge_testkit::timeout::Timeout;
+use selvedge_testkit::usage::{Usage, held, no_sockets};
 
-use super::actor::Actor;
 use super::echo::Echo;
+use super::endpoint::{Access, CampaignEndpoint, Completion, blank};
 use super::message::{self, Stamp};
 use super::part::Part;
-use super::party::{Access, Outcome, Party, blank};
-use super::patience::Patience;
 use super::phoenix::{End, LARGEST, Order, PLACES, WINDOW, is_mortal, something};
-use super::random::Random;
 use super::report::{Plan, Report, Row};
 use super::storm::Storm;
-use super::tally::{Tally, held, no_sockets};
 
 /// The row whose lives have memory that is accessed.
 const MEMORY: &str = "memory";
@@ -158,7 +158,7 @@ impl Ends {
 /// The partner of all lives of one name.
 #[derive(Debug)]
 struct Partner {
-    party: Party,
+    endpoint: CampaignEndpoint,
     echo: Echo,
     them: FiAddr,
     name: String,
@@ -187,19 +187,19 @@ struct Partner {
     accessed: u64,
     has_memory: bool,
     /// What this process held before the first life.
-    before: Tally,
+    before: Usage,
 }
 
 impl Partner {
     fn new(what: &str, plan: &Plan) -> anyhow::Result<Self> {
         let params = [("FI_SHM_PEER_TIMEOUT", "1s")];
-        let mut party = Party::open(None, &params)?;
-        let mut echo = Echo::start(&party, &params)?;
-        echo.exchange(&mut party)?;
+        let mut endpoint = CampaignEndpoint::open(None, &params)?;
+        let mut echo = Echo::start(&endpoint, &params)?;
+        echo.exchange(&mut endpoint)?;
         let name = format!("phoenix-{}-{what}", std::process::id());
         let mut partner = Self {
-            them: party.insert(&name)?,
-            party,
+            them: endpoint.insert(&name)?,
+            endpoint,
             echo,
             name,
             life: 0,
@@ -216,7 +216,7 @@ impl Partner {
             accesses: BTreeMap::new(),
             accessed: 0,
             has_memory: what == MEMORY,
-            before: Tally::now()?,
+            before: Usage::now()?,
         };
         for _ in 0..WINDOW {
             partner.post()?;
@@ -224,16 +224,17 @@ impl Partner {
         Ok(partner)
     }
 
-    fn start(&mut self, end: End) -> anyhow::Result<Actor> {
+    fn start(&mut self, end: End) -> anyhow::Result<Process> {
         self.life += 1;
-        Actor::start(&Part::Phoenix(Order {
+        Part::Phoenix(Order {
             name: self.name.clone(),
-            partner: self.party.name()?,
+            partner: self.endpoint.name()?,
             life: self.life,
             end,
             storm: self.storm,
             has_memory: self.has_memory,
-        }))
+        })
+        .start()
     }
 
     /// One life, from its start to its end.
@@ -254,7 +255,7 @@ impl Partner {
         // Every now and then the next life begins before the end of this one has been noticed.
         if random.flip() {
             self.collect()?;
-            self.echo.exchange(&mut self.party)?;
+            self.echo.exchange(&mut self.endpoint)?;
         }
         Ok(())
     }
@@ -262,14 +263,14 @@ impl Partner {
     /// As [`Self::live_and_end`] for a life that is stopped again and again.
     fn life_with_pauses(&mut self, count: u32, random: &mut Random) -> anyhow::Result<()> {
         let mut actor = self.start(End::Close(count))?;
-        while !actor.has_spoken()? {
+        while !actor.is_readable()? {
             self.talk_until_heard(&mut actor, Duration::from_micros(random.below(3000)))?;
             actor.signal(Signal::SIGSTOP)?;
             self.talk_while(Duration::from_micros(random.below(3000)))?;
-            self.echo.exchange(&mut self.party)?;
+            self.echo.exchange(&mut self.endpoint)?;
             actor.signal(Signal::SIGCONT)?;
         }
-        self.owed.insert(self.life, actor.hear()?);
+        self.owed.insert(self.life, actor.receive()?);
         actor.join()?;
         self.collect()
     }
@@ -286,10 +287,10 @@ impl Partner {
 
     /// Talks for so long, and on until something was heard: a life that shares its processor with many
     /// others would never come to speak between its pauses.
-    fn talk_until_heard(&mut self, actor: &mut Actor, time: Duration) -> anyhow::Result<()> {
+    fn talk_until_heard(&mut self, actor: &mut Process, time: Duration) -> anyhow::Result<()> {
         let (before, longest) = (self.received, Instant::now() + SPEECHLESS);
         self.talk_while(time)?;
-        while self.received == before && !actor.has_spoken()? && Instant::now() < longest {
+        while self.received == before && !actor.is_readable()? && Instant::now() < longest {
             self.turn()?;
         }
         Ok(())
@@ -304,13 +305,13 @@ impl Partner {
     }
 
     /// Talks to a life until it says how many messages it has sent.
-    fn talk_until_over(&mut self, actor: &mut Actor) -> anyhow::Result<u32> {
-        let mut patience = Patience::new("the end of a life");
-        while !actor.has_spoken()? {
-            patience.check()?;
+    fn talk_until_over(&mut self, actor: &mut Process) -> anyhow::Result<u32> {
+        let mut timeout = Timeout::new("the end of a life");
+        while !actor.is_readable()? {
+            timeout.check()?;
             self.turn()?;
         }
-        actor.hear()
+        actor.receive()
     }
 
     /// Sends a message if there is room, and takes what has arrived.
@@ -320,7 +321,7 @@ impl Partner {
         let is_known = self.heard == self.life;
         if is_known && self.open.len() < WINDOW && self.random.once_in(4) {
             let stamp = Stamp::new(self.life, self.sent);
-            match self.party.send(kind, self.them, len, stamp) {
+            match self.endpoint.send(kind, self.them, len, stamp) {
                 Ok(context) => {
                     self.sent += 1;
                     if !kind.is_injected() {
@@ -352,7 +353,7 @@ impl Partner {
             Access::Write => message::write(stamp, message::SMALLEST),
             Access::Read | Access::Add => blank(message::SMALLEST),
         };
-        match self.party.access(access, key, self.them, bytes) {
+        match self.endpoint.access(access, key, self.them, bytes) {
             Ok(context) => drop(self.accesses.insert(context, self.life)),
             Err(Errno::Again | Errno::NotConn) => {}
             Err(errno) => bail!("accessing memory of life {}: {errno}", self.life),
@@ -361,28 +362,28 @@ impl Partner {
     }
 
     fn take(&mut self) -> anyhow::Result<()> {
-        while let Some(outcome) = self.party.poll()? {
-            self.book(outcome)?;
+        while let Some(outcome) = self.endpoint.poll()? {
+            self.book(&outcome)?;
         }
         Ok(())
     }
 
-    fn book_access(&mut self, life: u32, outcome: &Outcome) -> anyhow::Result<()> {
+    fn book_access(&mut self, life: u32, outcome: &Completion) -> anyhow::Result<()> {
         if outcome.error.is_some() {
             return Ok(());
         }
         self.accessed += 1;
-        if let Some(bytes) = &outcome.received {
+        if let Some(bytes) = outcome.received() {
             let stamp = message::read(bytes)?;
             ensure!(stamp.life == life, "{stamp:?} was read in life {life}");
         }
         Ok(())
     }
 
-    fn book(&mut self, outcome: Outcome) -> anyhow::Result<()> {
+    fn book(&mut self, outcome: &Completion) -> anyhow::Result<()> {
         if let Some(life) = self.accesses.remove(&outcome.context) {
-            self.book_access(life, &outcome)?;
-            let errno = outcome.error.map(|error| error.errno);
+            self.book_access(life, outcome)?;
+            let errno = outcome.error.as_ref().map(|error| error.errno);
             // Whoever closes lets its memory go before its end is noticed.
             let is_expected = matches!(
                 errno,
@@ -391,17 +392,17 @@ impl Partner {
             ensure!(is_expected, "an access to life {life} ends by {errno:?}");
             return Ok(());
         }
-        let errno = outcome.error.map(|error| error.errno);
+        let errno = outcome.error.as_ref().map(|error| error.errno);
         let is_expected = matches!(errno, None | Some(Errno::ConnReset | Errno::ConnRefused));
         ensure!(
             is_expected,
             "an operation with the others ends by {errno:?}"
         );
-        let Some(bytes) = outcome.received else {
+        let Some(bytes) = outcome.received() else {
             self.open.retain(|&open| open != outcome.context);
             return Ok(());
         };
-        let stamp = errno.is_none().then(|| message::read(&bytes)).transpose()?;
+        let stamp = errno.is_none().then(|| message::read(bytes)).transpose()?;
         self.received += u64::from(stamp.is_some());
         self.heard = self.heard.max(stamp.map_or(0, |stamp| stamp.life));
         self.posted.retain(|&posted| posted != outcome.context);
@@ -416,14 +417,14 @@ impl Partner {
             ignore: u64::MAX >> 1,
         };
         self.posted
-            .push(self.party.trecv(any, LARGEST, from_others)?);
+            .push(self.endpoint.trecv(any, LARGEST, from_others)?);
         Ok(())
     }
 
     /// Waits for everything that lives in the past are known to have sent, and for the end of
     /// everything that was sent to them, and goes through the books.
     fn collect(&mut self) -> anyhow::Result<()> {
-        let mut patience = Patience::new("messages of lives that have ended");
+        let mut timeout = Timeout::new("messages of lives that have ended");
         while !self.open.is_empty()
             || !self.accesses.is_empty()
             || self.is_owed()
@@ -434,7 +435,7 @@ impl Partner {
                 let accesses = &self.accesses;
                 format!("{open} sends open, {owed:?} owed, receives {posted:?}, {accesses:?}")
             };
-            patience.check().with_context(what)?;
+            timeout.check().with_context(what)?;
             self.take()?;
         }
         self.close_the_books()
@@ -480,12 +481,12 @@ impl Partner {
 
     fn nothing_is_left(&mut self, memory: Option<usize>) -> anyhow::Result<()> {
         self.collect()?;
-        self.echo.exchange(&mut self.party)?;
+        self.echo.exchange(&mut self.endpoint)?;
         let memory = memory.context("there were failures")?;
-        let mut patience = Patience::new("memory and descriptors of the dead");
-        while Tally::now()? != self.before {
-            let what = || format!("{:?}, not {:?}", Tally::now().ok(), self.before);
-            patience.check().with_context(what)?;
+        let mut timeout = Timeout::new("memory and descriptors of the dead");
+        while Usage::now()? != self.before {
+            let what = || format!("{:?}, not {:?}", Usage::now().ok(), self.before);
+            timeout.check().with_context(what)?;
             self.take()?;
         }
         let grown = held()?;

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::timeout::Timeout;
 
 use super::echo::Echo;
+use super::endpoint::{Access, BLANK, CampaignEndpoint, Completion, Kind, Place, blank, discover};
 use super::message::{self, Stamp};
 use super::operation::{Act, Operation, number};
 use super::part::Part;
-use super::party::{Access, BLANK, Kind, Outcome, Party, Place, blank, discover};
-use super::patience::Patience;
 use super::tracee::{Stop, Tracee};
 use super::victim::{self, content, served};
 
@@ -19,7 +19,7 @@ use super::victim::{self, content, served};
 #[derive(Debug)]
 pub(crate) struct Scene {
     operation: &'static Operation,
-    party: Party,
+    endpoint: CampaignEndpoint,
     echo: Echo,
     them: FiAddr,
     name: String,
@@ -72,18 +72,18 @@ impl Scene {
     /// When they cannot be started.
     pub(crate) fn new(operation: &'static Operation) -> anyhow::Result<Self> {
         let info = discover(None, &operation.params())?;
-        let mut party = Party::waiting(&info, operation.partner_waits())?;
+        let mut endpoint = CampaignEndpoint::with_wait(&info, operation.partner_waits())?;
         if let Act::Access(..) = operation.act {
-            party.offer_memory()?;
+            endpoint.offer_memory()?;
         }
-        let mut echo = Echo::start(&party, &operation.params())?;
-        echo.exchange(&mut party)?;
+        let mut echo = Echo::start(&endpoint, &operation.params())?;
+        echo.exchange(&mut endpoint)?;
         let name = format!("victim-{}-{}", std::process::id(), operation.name);
         Ok(Self {
             operation,
-            them: party.insert(&name)?,
+            them: endpoint.insert(&name)?,
             name,
-            party,
+            endpoint,
             echo,
             life: 0,
             ledger: Ledger::default(),
@@ -105,7 +105,7 @@ impl Scene {
         self.ledger = Ledger::default();
         if let Act::Access(access, place, len) = self.operation.act {
             let content = content(access, self.own(), len);
-            self.party.memory().set(place, &content);
+            self.endpoint.set_memory(place, &content);
         }
         if !is_late {
             self.post_receives(RECEIVES)?;
@@ -116,15 +116,15 @@ impl Scene {
             &Part::Victim(victim::Order {
                 operation: self.operation.name.to_owned(),
                 name: self.name.clone(),
-                partner: self.party.name()?,
+                partner: self.endpoint.name()?,
                 life: self.life,
             }),
             is_traced,
         )?;
-        let mut patience = Patience::new("a victim at its mark");
+        let mut timeout = Timeout::new("a victim at its mark");
         let mut is_greeted = false;
         while tracee.look()? != Some(Stop::Marked) {
-            patience.check()?;
+            timeout.check()?;
             self.drive()?;
             if !is_greeted && !self.ledger.received.is_empty() {
                 is_greeted = true;
@@ -151,8 +151,8 @@ impl Scene {
             Access::Write => message::write(self.own(), len),
             Access::Read | Access::Add => blank(len),
         };
-        let (party, key) = (&mut self.party, Place::Plain.key());
-        let accessed = party.access(access, key, self.them, bytes);
+        let (endpoint, key) = (&mut self.endpoint, Place::Plain.key());
+        let accessed = endpoint.access(access, key, self.them, bytes);
         let accessed = accessed.context("an access to the victim's memory")?;
         self.ledger.bound.push((accessed, ACCESS));
         Ok(())
@@ -171,9 +171,9 @@ impl Scene {
     /// # Errors
     /// When it cannot.
     pub(crate) fn lie_down(&mut self) -> anyhow::Result<()> {
-        self.party.lie_down()?;
-        while let Some(outcome) = self.party.take() {
-            self.ledger.book(outcome)?;
+        self.endpoint.arm_wakeup()?;
+        while let Some(outcome) = self.endpoint.take() {
+            self.ledger.book(&outcome)?;
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ impl Scene {
     /// # Errors
     /// When it is not.
     pub(crate) fn be_woken(&self) -> anyhow::Result<()> {
-        self.party.sleep()
+        self.endpoint.wait_for_wakeup()
     }
 
     /// The victim's access has done what it should, or nothing; the whole of it if `is_done`.
@@ -199,7 +199,7 @@ impl Scene {
         let (stamp, life) = (self.own(), self.life);
         let expected = match self.operation.act {
             Act::Access(access, place, len) => {
-                let bytes = self.party.memory().bytes(place);
+                let bytes = self.endpoint.memory_bytes(place);
                 let (found, behind) = bytes.split_at(len);
                 let is_kept = behind.iter().all(|&byte| byte == BLANK);
                 ensure!(
@@ -239,11 +239,11 @@ impl Scene {
     pub(crate) fn post_receives(&mut self, count: usize) -> anyhow::Result<()> {
         for _ in 0..count {
             let any = FiAddr::UNSPEC;
-            let tagged = self.party.trecv(any, LARGEST, FROM_VICTIM)?;
+            let tagged = self.endpoint.trecv(any, LARGEST, FROM_VICTIM)?;
             self.ledger.open.push(tagged);
         }
         if matches!(self.operation.sends(), Some((kind, _)) if !kind.is_tagged()) {
-            let untagged = self.party.recv(FiAddr::UNSPEC, LARGEST)?;
+            let untagged = self.endpoint.recv(FiAddr::UNSPEC, LARGEST)?;
             self.ledger.open.push(untagged);
         }
         Ok(())
@@ -254,7 +254,7 @@ impl Scene {
         self.send(Kind::Delivered, 8, number::GREETING, "the greeting")?;
         self.send(Kind::Delivered, 8, number::WITNESS, WAITING[0])?;
         let tag = TagMatch::exact(Stamp::new(self.life, number::LAST).word());
-        let last = self.party.trecv(self.them, 8, tag)?;
+        let last = self.endpoint.trecv(self.them, 8, tag)?;
         self.ledger.bound.push((last, WAITING[1]));
         Ok(())
     }
@@ -267,7 +267,10 @@ impl Scene {
         what: &'static str,
     ) -> anyhow::Result<()> {
         let stamp = Stamp::new(self.life, number);
-        let sent = self.party.send(kind, self.them, len, stamp).context(what)?;
+        let sent = self
+            .endpoint
+            .send(kind, self.them, len, stamp)
+            .context(what)?;
         self.ledger.bound.push((sent, what));
         Ok(())
     }
@@ -277,8 +280,8 @@ impl Scene {
     /// # Errors
     /// When something has that must not.
     pub(crate) fn drive(&mut self) -> anyhow::Result<()> {
-        while let Some(outcome) = self.party.poll()? {
-            self.ledger.book(outcome)?;
+        while let Some(outcome) = self.endpoint.poll()? {
+            self.ledger.book(&outcome)?;
         }
         Ok(())
     }
@@ -312,7 +315,7 @@ impl Scene {
     /// # Errors
     /// When they do not arrive.
     pub(crate) fn goes_on(&mut self) -> anyhow::Result<()> {
-        self.echo.exchange(&mut self.party)
+        self.echo.exchange(&mut self.endpoint)
     }
 
     /// Waits until everything that was outstanding with the victim has ended.
@@ -320,10 +323,10 @@ impl Scene {
     /// # Errors
     /// When something has not.
     pub(crate) fn outlive(&mut self) -> anyhow::Result<()> {
-        let mut patience = Patience::new("what was outstanding with the victim");
+        let mut timeout = Timeout::new("what was outstanding with the victim");
         while !self.ledger.bound.is_empty() {
             let open = &self.ledger.bound;
-            patience.check().with_context(|| format!("{open:?}"))?;
+            timeout.check().with_context(|| format!("{open:?}"))?;
             self.drive()?;
         }
         Ok(())
@@ -335,18 +338,18 @@ impl Scene {
     /// # Errors
     /// What is wrong.
     pub(crate) fn close_the_books(&mut self, certain: usize) -> anyhow::Result<()> {
-        let mut patience = Patience::new("messages that had been sent");
+        let mut timeout = Timeout::new("messages that had been sent");
         while self.ledger.received.len() < certain && !self.ledger.has_broken {
-            patience.check()?;
+            timeout.check()?;
             self.drive()?;
         }
         self.settle()?;
         for context in self.ledger.open.clone() {
-            self.party.cancel(context);
+            self.endpoint.cancel(context);
         }
-        let mut patience = Patience::new("receives that were canceled");
-        while !self.party.is_idle() {
-            patience.check()?;
+        let mut timeout = Timeout::new("receives that were canceled");
+        while !self.endpoint.is_idle() {
+            timeout.check()?;
             self.drive()?;
         }
         let first = usize::from(!self.operation.is_acquainted()) as u32;
@@ -371,13 +374,13 @@ impl Scene {
     /// # Errors
     /// When it does not.
     pub(crate) fn finish(&mut self, tracee: &mut Tracee) -> anyhow::Result<()> {
-        let mut patience = Patience::new("the end of a victim's operation");
+        let mut timeout = Timeout::new("the end of a victim's operation");
         // A victim that was stopped at an instant may have been at its mark.
-        while !tracee.actor().has_spoken()? {
+        while !tracee.actor().is_readable()? {
             match tracee.look()? {
                 Some(Stop::Marked) => tracee.resume()?,
                 Some(Stop::Over) => break,
-                Some(Stop::Stepped) | None => patience.check()?,
+                Some(Stop::Stepped) | None => timeout.check()?,
             }
             self.drive()?;
         }
@@ -394,18 +397,18 @@ impl Scene {
             if !self.operation.is_acquainted() {
                 self.send(Kind::Delivered, 8, number::WITNESS, WAITING[0])?;
                 let tag = TagMatch::exact(Stamp::new(self.life, number::LAST).word());
-                let last = self.party.trecv(FiAddr::UNSPEC, 8, tag)?;
+                let last = self.endpoint.trecv(FiAddr::UNSPEC, 8, tag)?;
                 self.ledger.bound.push((last, WAITING[1]));
             }
             tracee.actor().tell(&())?;
         }
-        let mut patience = Patience::new("the natural end of a victim");
+        let mut timeout = Timeout::new("the natural end of a victim");
         loop {
             match tracee.look()? {
                 Some(Stop::Over) => break,
                 Some(Stop::Marked) => tracee.resume()?,
                 Some(Stop::Stepped) => bail!("a victim that runs has stepped"),
-                None => patience.check()?,
+                None => timeout.check()?,
             }
             self.drive()?;
         }
@@ -421,27 +424,21 @@ impl Scene {
 }
 
 impl Ledger {
-    fn book(&mut self, outcome: Outcome) -> anyhow::Result<()> {
-        let Outcome {
-            context,
-            received,
-            error,
-            ..
-        } = outcome;
+    fn book(&mut self, outcome: &Completion) -> anyhow::Result<()> {
+        let context = outcome.context;
         let is_open = self.open.contains(&context);
         self.open.retain(|&open| open != context);
         let bound = self.bound.iter().position(|&(bound, _)| bound == context);
         let bound = bound.map(|place| self.bound.remove(place));
-        match error.map(|error| error.errno) {
-            None if is_open => self
-                .received
-                .push(message::read(&received.unwrap_or_default())?),
+        match outcome.error.as_ref().map(|error| error.errno) {
+            None if is_open => self.received.push(message::read(&outcome.bytes)?),
             None => {
                 self.done += 1;
                 self.survived +=
                     usize::from(bound.is_some_and(|(_, what)| WAITING.contains(&what)));
                 let is_access = bound.is_some_and(|(_, what)| what == ACCESS);
-                self.fetched.extend(received.filter(|_| is_access));
+                let fetched = outcome.received().filter(|_| is_access);
+                self.fetched.extend(fetched.map(<[u8]>::to_vec));
             }
             Some(Errno::Canceled) if is_open => {}
             Some(Errno::ConnReset) if is_open && !self.has_broken => self.has_broken = true,

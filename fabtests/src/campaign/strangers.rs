@@ -3,24 +3,25 @@
 
 use std::io::{IoSlice, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, bind, connect,
-    listen, sendmsg, setsockopt, socket, sockopt,
+    Backlog, ControlMessage, MsgFlags, UnixAddr, bind, connect, listen, sendmsg, setsockopt,
+    sockopt,
 };
 use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
+use selvedge_testkit::process::{self, Process};
+use selvedge_testkit::shm_peer::{packet_socket, rendezvous_of};
 use serde::{Deserialize, Serialize};
 
-use super::actor::{self, Actor};
 use super::bystanders::{Bystanders, Exchanges};
 use super::echo::Echo;
-use super::part::Part;
-use super::party::Party;
+use super::endpoint::CampaignEndpoint;
+use super::part::{self, Part};
 use super::report::{Plan, Report, Row};
 
 /// What a stranger does.
@@ -103,19 +104,19 @@ fn attack(strangers: usize, order: fn(Target) -> Order) -> anyhow::Result<Exchan
 
 /// An endpoint opens whose first names are taken.
 fn names() -> anyhow::Result<Exchanges> {
-    let party = Party::open(None, &[])?;
-    let process = Actor::hire()?;
+    let endpoint = CampaignEndpoint::open(None, &[])?;
+    let process = part::hire()?;
     let name = |number| Target::of(&format!("{}:0:{number}", process.pid()));
     let taken = Order::Names((0..NAMES).map(name).collect());
     let _stranger = stranger(&Part::Stranger(taken))?;
-    let target = Echo::play_by(process, &party, &[], &[])?;
-    Bystanders::connected(party, target)?.exchange_for(Duration::ZERO)
+    let target = Echo::play_by(process, &endpoint, &[], &[])?;
+    Bystanders::connected(endpoint, target)?.exchange_for(Duration::ZERO)
 }
 
 /// Starts a stranger, and waits until it has begun.
-fn stranger(part: &Part) -> anyhow::Result<Actor> {
-    let mut stranger = Actor::start(part)?;
-    stranger.hear::<()>()?;
+fn stranger(part: &Part) -> anyhow::Result<Process> {
+    let mut stranger = part.start()?;
+    stranger.receive::<()>()?;
     Ok(stranger)
 }
 
@@ -128,8 +129,7 @@ impl Target {
     }
 
     fn address(&self) -> anyhow::Result<UnixAddr> {
-        let path = format!("selvedge-shm/{}/{}", self.user, self.name);
-        Ok(UnixAddr::new_abstract(path.as_bytes())?)
+        Ok(rendezvous_of(self.user, &self.name)?)
     }
 }
 
@@ -149,7 +149,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
 
 fn connect_without_end(target: &Target) -> anyhow::Result<()> {
     let address = target.address()?;
-    actor::say(&())?;
+    process::answer(&())?;
     loop {
         // It may be refused: there are many.
         let _ = connect(packet_socket()?.as_raw_fd(), &address);
@@ -166,12 +166,12 @@ fn leave_lingering_sockets(target: &Target) -> anyhow::Result<()> {
         leave_lingering_socket(&address, sender)
     };
     leave()?;
-    actor::say(&())?;
+    process::answer(&())?;
     for _ in 0..LINGERING {
         leave()?;
         std::thread::sleep(PAUSE);
     }
-    actor::listen::<()>()
+    process::next_order::<()>()
 }
 
 /// Sockets that are left to an endpoint, and the time between two.
@@ -212,11 +212,6 @@ fn take_names(targets: &[Target]) -> anyhow::Result<()> {
         listen(&socket, Backlog::new(1)?)?;
         taken.push(socket);
     }
-    actor::say(&())?;
-    actor::listen::<()>()
-}
-
-fn packet_socket() -> nix::Result<OwnedFd> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+    process::answer(&())?;
+    process::next_order::<()>()
 }

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
+use selvedge_testkit::random::Random;
+use selvedge_testkit::timeout::Timeout;
 
 use super::operation::{Act, Operation};
 use super::path::{Path, Shortcut};
-use super::patience::Patience;
-use super::random::Random;
 use super::scene::Scene;
 use super::tracee::{Stop, Tracee};
 
@@ -182,13 +182,13 @@ fn run_into(scene: &mut Scene, tracee: &mut Tracee, shortcut: Shortcut) -> anyho
     for visit in 1..=visits {
         let was = tracee.set_trap(place)?;
         tracee.resume()?;
-        let mut patience = Patience::new("a victim before its trap");
+        let mut timeout = Timeout::new("a victim before its trap");
         loop {
             match tracee.look()? {
                 Some(Stop::Stepped) => break,
                 Some(Stop::Marked) => return Ok(true),
                 Some(Stop::Over) => bail!("a victim has ended by itself"),
-                None => patience.check()?,
+                None => timeout.check()?,
             }
             scene.drive()?;
         }

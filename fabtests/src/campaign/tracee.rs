@@ -10,14 +10,14 @@ use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use selvedge_testkit::process::Process;
 
-use super::actor::Actor;
-use super::part::Part;
+use super::part::{self, Part};
 
 /// The process. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Tracee {
-    actor: Actor,
+    actor: Process,
     is_traced: bool,
 }
 
@@ -38,7 +38,7 @@ impl Tracee {
     /// # Errors
     /// When it cannot be started or traced.
     pub(crate) fn start(part: &Part, is_traced: bool) -> anyhow::Result<Self> {
-        let mut actor = Actor::hire()?;
+        let mut actor = part::hire()?;
         if is_traced {
             // It dies with us, whatever we die of.
             let options = ptrace::Options::PTRACE_O_EXITKILL;
@@ -50,7 +50,7 @@ impl Tracee {
 
     /// Why this system does not let processes be traced, if it does not.
     pub(crate) fn refusal() -> Option<String> {
-        let tried = Actor::hire().map(|actor| {
+        let tried = part::hire().map(|actor| {
             let options = ptrace::Options::PTRACE_O_EXITKILL;
             ptrace::seize(actor.pid(), options).err()
         });
@@ -162,7 +162,7 @@ impl Tracee {
     }
 
     /// The process itself.
-    pub(crate) fn actor(&mut self) -> &mut Actor {
+    pub(crate) fn actor(&mut self) -> &mut Process {
         &mut self.actor
     }
 

@@ -2,13 +2,13 @@
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::process;
+use selvedge_testkit::timeout::Timeout;
 use serde::{Deserialize, Serialize};
 
-use super::actor;
+use super::endpoint::{Access, CampaignEndpoint, Completion, Kind, Place, blank, discover};
 use super::message::{self, Stamp};
 use super::operation::{Act, Operation, number};
-use super::party::{Access, Kind, Outcome, Party, Place, blank, discover};
-use super::patience::Patience;
 use super::tracee::mark;
 
 /// What it is to do.
@@ -27,7 +27,7 @@ pub(crate) struct Order {
 /// The victim with its endpoint.
 struct Victim {
     operation: &'static Operation,
-    party: Party,
+    endpoint: CampaignEndpoint,
     partner: FiAddr,
     life: u32,
 }
@@ -38,20 +38,20 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     if operation.act == Act::Open {
         mark()?;
     }
-    let party = Party::waiting(&info, operation.victim_waits())?;
+    let endpoint = CampaignEndpoint::with_wait(&info, operation.victim_waits())?;
     if operation.act == Act::Open {
         mark()?;
     }
     let mut victim = Victim {
         operation,
-        partner: party.insert(&order.partner)?,
-        party,
+        partner: endpoint.insert(&order.partner)?,
+        endpoint,
         life: order.life,
     };
     if let Act::Serve(access, len) = operation.act {
-        victim.party.offer_memory()?;
+        victim.endpoint.offer_memory()?;
         let content = content(access, victim.stamp(number::OWN), len);
-        victim.party.memory().set(Place::Plain, &content);
+        victim.endpoint.set_memory(Place::Plain, &content);
     }
     if operation.is_acquainted() {
         victim.get_acquainted()?;
@@ -62,8 +62,8 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     if operation.act != Act::Open {
         victim.act()?;
     }
-    actor::say(&())?;
-    actor::listen::<()>()?;
+    process::answer(&())?;
+    process::next_order::<()>()?;
     victim.live_on()
 }
 
@@ -87,30 +87,30 @@ impl Victim {
             mark()?;
             let outcome = self.next()?;
             mark()?;
-            check(outcome, stamp)?;
+            check(&outcome, stamp)?;
         } else if let Some((kind, len)) = self.operation.sends() {
             let bytes = message::write(stamp, len);
             mark()?;
             // The queues are empty: there is room.
-            self.party.send_bytes(kind, self.partner, bytes, stamp)?;
+            self.endpoint.send_bytes(kind, self.partner, bytes, stamp)?;
             let outcome = match kind.is_injected() {
                 true => None,
                 false => Some(self.next()?),
             };
             mark()?;
-            outcome.map_or(Ok(()), |outcome| check(outcome, stamp))?;
+            outcome.map_or(Ok(()), |outcome| check(&outcome, stamp))?;
         } else if let Act::Access(access, place, len) = self.operation.act {
             let bytes = match access {
                 Access::Write => message::write(stamp, len),
                 Access::Read | Access::Add => blank(len),
             };
             mark()?;
-            let (party, key) = (&mut self.party, place.key());
-            party.access(access, key, self.partner, bytes)?;
+            let (endpoint, key) = (&mut self.endpoint, place.key());
+            endpoint.access(access, key, self.partner, bytes)?;
             let outcome = self.next()?;
             mark()?;
             ensure!(outcome.error.is_none(), "at the victim: {outcome:?}");
-            let found = outcome.received.unwrap_or_default();
+            let found = outcome.received().unwrap_or_default();
             let expected = match access {
                 Access::Write => Box::default(),
                 Access::Read | Access::Add => content(access, stamp, len),
@@ -119,30 +119,30 @@ impl Victim {
         } else if self.operation.act == Act::LieDown {
             self.post(stamp, 8)?;
             mark()?;
-            self.party.lie_down()?;
+            self.endpoint.arm_wakeup()?;
             mark()?;
             let outcome = self.sleep()?;
-            check(outcome, stamp)?;
+            check(&outcome, stamp)?;
         }
         Ok(())
     }
 
     /// The next completion, asleep until it is there.
-    fn sleep(&mut self) -> anyhow::Result<Outcome> {
+    fn sleep(&mut self) -> anyhow::Result<Completion> {
         loop {
-            if let Some(outcome) = self.party.take() {
+            if let Some(outcome) = self.endpoint.take() {
                 return Ok(outcome);
             }
-            self.party.sleep()?;
-            self.party.drive()?;
-            self.party.lie_down()?;
+            self.endpoint.wait_for_wakeup()?;
+            self.endpoint.drive()?;
+            self.endpoint.arm_wakeup()?;
         }
     }
 
     /// The next completion. It is awaited as fast as possible: by a process that is watched.
-    fn next(&mut self) -> anyhow::Result<Outcome> {
+    fn next(&mut self) -> anyhow::Result<Completion> {
         loop {
-            if let Some(outcome) = self.party.poll()? {
+            if let Some(outcome) = self.endpoint.poll()? {
                 return Ok(outcome);
             }
         }
@@ -171,10 +171,10 @@ impl Victim {
             return Ok(());
         };
         let expected = served(access, self.stamp(number::OWN), len);
-        let mut patience = Patience::new("what the partner has written");
-        while self.party.memory().bytes(Place::Plain)[..len] != *expected {
-            patience.check()?;
-            self.party.drive()?;
+        let mut timeout = Timeout::new("what the partner has written");
+        while self.endpoint.memory_bytes(Place::Plain)[..len] != *expected {
+            timeout.check()?;
+            self.endpoint.drive()?;
         }
         Ok(())
     }
@@ -182,16 +182,16 @@ impl Victim {
     /// Posts a receive for one message of the partner.
     fn post(&mut self, stamp: Stamp, len: usize) -> anyhow::Result<()> {
         let tag = TagMatch::exact(stamp.word());
-        self.party.trecv(FiAddr::UNSPEC, len, tag)?;
+        self.endpoint.trecv(FiAddr::UNSPEC, len, tag)?;
         Ok(())
     }
 
     fn send(&mut self, kind: Kind, len: usize, number: u32) -> anyhow::Result<()> {
         let stamp = self.stamp(number);
         loop {
-            match self.party.send(kind, self.partner, len, stamp) {
+            match self.endpoint.send(kind, self.partner, len, stamp) {
                 Ok(_) => return Ok(()),
-                Err(Errno::Again) => self.party.drive()?,
+                Err(Errno::Again) => self.endpoint.drive()?,
                 Err(errno) => bail!("the victim cannot send: {errno}"),
             }
         }
@@ -199,16 +199,16 @@ impl Victim {
 
     /// Waits for `count` completions; what is received must be this message.
     fn await_all(&mut self, stamp: Stamp, mut count: usize) -> anyhow::Result<()> {
-        let mut patience = Patience::new("the partner of a victim");
+        let mut timeout = Timeout::new("the partner of a victim");
         while count > 0 {
-            let Some(outcome) = self.party.poll()? else {
-                patience.check()?;
+            let Some(outcome) = self.endpoint.poll()? else {
+                timeout.check()?;
                 continue;
             };
             ensure!(outcome.error.is_none(), "at the victim: {outcome:?}");
-            if let Some(bytes) = outcome.received {
+            if let Some(bytes) = outcome.received() {
                 ensure!(
-                    message::read(&bytes)? == stamp,
+                    message::read(bytes)? == stamp,
                     "not {stamp:?} at the victim"
                 );
             }
@@ -235,11 +235,11 @@ pub(super) fn served(access: Access, stamp: Stamp, len: usize) -> Box<[u8]> {
     }
 }
 
-fn check(outcome: Outcome, stamp: Stamp) -> anyhow::Result<()> {
+fn check(outcome: &Completion, stamp: Stamp) -> anyhow::Result<()> {
     ensure!(outcome.error.is_none(), "at the victim: {outcome:?}");
-    if let Some(bytes) = outcome.received {
+    if let Some(bytes) = outcome.received() {
         ensure!(
-            message::read(&bytes)? == stamp,
+            message::read(bytes)? == stamp,
             "not {stamp:?} at the victim"
         );
     }

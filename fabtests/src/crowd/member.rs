@@ -1,44 +1,29 @@
 //! One process of a crowd: meets all others and exchanges a message with each, round by round.
 
-use std::io::{BufRead, Lines, StdinLock, Write};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::owned::{Completions, Endpoint, Pool, Refused};
 use selvedge::{Address, AddressVector, Caps, Context, Errno, FiAddr, Hints, Registry, av};
+use selvedge_testkit::process::{answer_line, next_line};
 
 /// Plays process `number` of `count`, until there is nothing more to do.
 ///
 /// # Errors
 /// When an operation fails or a message is wrong.
 pub fn run(number: usize, count: usize, rounds: u32) -> anyhow::Result<()> {
-    let mut lines = std::io::stdin().lock().lines();
     let mut member = Member::open(number, count)?;
-    say(&member.ep.address()?.to_string())?;
-    let names = next(&mut lines)?;
+    answer_line(&member.ep.address()?.to_string())?;
+    let names = next_line()?;
     member.insert(&names)?;
-    say("inserted")?;
+    answer_line("inserted")?;
     for round in 0..=rounds {
-        next(&mut lines)?;
+        next_line()?;
         member.exchange(round)?;
-        say("done")?;
+        answer_line("done")?;
     }
     // The parent reads figures, then it ends this.
-    let _ = lines.next();
-    Ok(())
-}
-
-fn next(lines: &mut Lines<StdinLock<'_>>) -> anyhow::Result<String> {
-    lines
-        .next()
-        .context("nobody is there any more")?
-        .context("reading")
-}
-
-fn say(line: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()?;
+    let _ = next_line();
     Ok(())
 }
 

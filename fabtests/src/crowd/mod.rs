@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use selvedge_testkit::process::{Deadline, Process, receive_lines};
+use selvedge_testkit::usage::memory;
 use serde::Serialize;
-
-use crate::child::{ChildProcess, Deadline, answers};
 
 pub use member::run as run_member;
 
@@ -43,30 +43,31 @@ pub fn gather(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Resul
     let mut members = (0..processes)
         .map(|number| {
             let args = [number, processes, rounds as usize].map(|arg| arg.to_string());
-            ChildProcess::start(number, [["member".to_owned()].as_slice(), &args].concat())
+            let args = [["member".to_owned()].as_slice(), &args].concat();
+            Ok(Process::start(args)?.numbered(number as u32))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     let _deadline = Deadline::set(&members, timeout);
-    let names = answers(&mut members)?;
+    let names = receive_lines(&mut members)?;
     let names = names.join(" ");
     let before = pss(&members)?;
     members
         .iter_mut()
-        .try_for_each(|member| member.tell(&names))?;
-    answers(&mut members)?;
+        .try_for_each(|member| member.tell_line(&names))?;
+    receive_lines(&mut members)?;
     let begin = Instant::now();
     members
         .iter_mut()
-        .try_for_each(|member| member.tell("meet"))?;
-    answers(&mut members)?;
+        .try_for_each(|member| member.tell_line("meet"))?;
+    receive_lines(&mut members)?;
     let first_contact = begin.elapsed();
     let mut times = Vec::new();
     for _ in 0..rounds {
         let begin = Instant::now();
         members
             .iter_mut()
-            .try_for_each(|member| member.tell("again"))?;
-        answers(&mut members)?;
+            .try_for_each(|member| member.tell_line("again"))?;
+        receive_lines(&mut members)?;
         times.push(begin.elapsed());
     }
     times.sort();
@@ -87,15 +88,17 @@ fn millis(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }
 
-fn pss(members: &[ChildProcess]) -> anyhow::Result<u64> {
-    members.iter().map(process_pss).sum()
+fn pss(members: &[Process]) -> anyhow::Result<u64> {
+    let pss = |member: &Process| memory(&member.pid().to_string(), "Pss:");
+    let all = members.iter().map(pss).sum::<anyhow::Result<usize>>()?;
+    Ok(all as u64 >> 10)
 }
 
 /// KiB of all memory files that the provider has made, each counted once.
-fn shared(members: &[ChildProcess]) -> anyhow::Result<u64> {
+fn shared(members: &[Process]) -> anyhow::Result<u64> {
     let mut files = HashMap::new();
     for member in members {
-        let path = format!("/proc/{}/maps", member.id());
+        let path = format!("/proc/{}/maps", member.pid());
         let maps = std::fs::read_to_string(&path).with_context(|| path)?;
         let own = maps.lines().filter_map(memory_file);
         files.extend(own.map(|(inode, bytes)| (inode.to_owned(), bytes)));
@@ -113,16 +116,8 @@ fn memory_file(line: &str) -> Option<(&str, u64)> {
     is_ours.then_some((inode, number(end)? - number(start)?))
 }
 
-fn process_pss(process: &ChildProcess) -> anyhow::Result<u64> {
-    let path = format!("/proc/{}/smaps_rollup", process.id());
-    let text = std::fs::read_to_string(&path).with_context(|| path)?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let figure = line.and_then(|line| line.split_whitespace().next());
-    Ok(figure.context("no Pss")?.parse()?)
-}
-
-fn descriptors(process: &ChildProcess) -> u64 {
-    let path = format!("/proc/{}/fd", process.id());
+fn descriptors(process: &Process) -> u64 {
+    let path = format!("/proc/{}/fd", process.pid());
     std::fs::read_dir(path).map_or(0, Iterator::count) as u64
 }
 

@@ -15,9 +15,8 @@ mod work;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use selvedge_testkit::process::{Deadline, Process, receive_lines};
 use serde::Serialize;
-
-use crate::child::{ChildProcess, Deadline, answers};
 
 pub use work::run_process;
 
@@ -88,21 +87,21 @@ pub fn run(config: &Config) -> anyhow::Result<Totals> {
         .map(|number| {
             let mut args = vec!["shmem-process".to_owned(), number.to_string()];
             args.extend(config.to_args());
-            ChildProcess::start(number.into(), args)
+            Ok(Process::start(args)?.numbered(number.into()))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     let limit = Duration::from_secs(config.seconds) + 4 * Duration::from_secs(config.timeout);
     let _deadline = Deadline::set(&processes, limit);
-    let names = answers(&mut processes)?.join(" ");
+    let names = receive_lines(&mut processes)?.join(" ");
     for process in &mut processes {
-        process.tell(&names)?;
+        process.tell_line(&names)?;
     }
-    answers(&mut processes)?;
+    receive_lines(&mut processes)?;
     for process in &mut processes {
-        process.tell("run")?;
+        process.tell_line("run")?;
     }
     let mut totals = Totals::default();
-    for line in answers(&mut processes)? {
+    for line in receive_lines(&mut processes)? {
         let (epochs, operations) = line.split_once(' ').with_context(|| line.clone())?;
         totals.epochs = epochs.parse().with_context(|| line.clone())?;
         totals.operations += operations.parse::<u64>()?;

@@ -1,79 +1,84 @@
 //! A thread that posts: its endpoint, its two counters, and blocking operations over them.
 
-#![expect(unsafe_code, reason = "posts of the raw layer")]
-
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use selvedge::atomic::{Datatype, Ioc, IocMut, Op, Target};
-use selvedge::cq::Entry;
-use selvedge::rma::{RmaIov, WriteMsg};
-use selvedge::{
-    AtomicExt, Bindings, CompletionQueue, Context, Counter, Desc, Endpoint, Errno, FiAddr, Iov,
-    IovMut, OpFlags, RmaExt, cq, wait,
+use selvedge::atomic::{Datatype, Family, Op, Target};
+use selvedge::{Context, Errno, OpFlags};
+use selvedge_testkit::domain::{
+    Access, Block, Call, Count, DomainEndpoint, Parts, Piece, Plan, Remote,
 };
 
-use super::pe::Pe;
+use super::pe::{Pe, Peer};
 
-/// The objects that one thread posts with. A call that returns `Ok` has given its memory back.
+/// The objects that one thread posts with.
 pub(super) struct Initiator<'a> {
     pe: &'a Pe,
-    ep: Arc<dyn Endpoint>,
-    cq: Arc<dyn CompletionQueue>,
+    end: DomainEndpoint,
     /// Counts writes and atomics without a result.
-    puts: Arc<dyn Counter>,
+    puts: Count,
     /// Counts reads and atomics with a result.
-    gets: Arc<dyn Counter>,
+    gets: Count,
     posted_puts: u64,
     posted_gets: u64,
     inject_size: usize,
+    /// The operand, the comparand and the result of an atomic.
+    words: Block,
     pub(super) operations: u64,
 }
 
+/// Where a word of an atomic is.
+const OPERAND: usize = 0;
+const COMPARAND: usize = 8;
+const RESULT: usize = 16;
+
 impl<'a> Initiator<'a> {
     pub(super) fn open(pe: &'a Pe) -> anyhow::Result<Self> {
-        let mut attr = cq::Attr::default();
-        attr.wait_obj = wait::Object::Unspec;
-        let cq = pe.domain.cq(&attr)?;
-        let (puts, gets) = (pe.counter()?, pe.counter()?);
-        let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&pe.av));
-        bind.tx_selective = true;
-        bind.cntrs.write = Some(Arc::clone(&puts));
-        bind.cntrs.read = Some(Arc::clone(&gets));
+        let context = &pe.context;
+        let (puts, gets) = (context.count()?, context.count()?);
+        let mut plan = Plan {
+            av: Some(Arc::clone(&pe.target.av)),
+            tx_selective: true,
+            ..Plan::default()
+        };
+        plan.counters.write = Some(Arc::clone(puts.cntr()));
+        plan.counters.read = Some(Arc::clone(gets.cntr()));
         Ok(Self {
             pe,
-            ep: pe.domain.endpoint(&pe.info, bind)?,
-            cq,
+            end: context.end(plan)?,
             puts,
             gets,
             posted_puts: 0,
             posted_gets: 0,
-            inject_size: pe.info.tx_attr.inject_size,
+            inject_size: context.info().tx_attr.inject_size,
+            words: context.buffers(24)?,
             operations: 0,
         })
     }
 
+    /// Memory to put from and to get into.
+    pub(super) fn buffers(&self, len: usize) -> anyhow::Result<Block> {
+        self.pe.context.buffers(len)
+    }
+
     /// Puts bytes; what is small enough is injected. It is done after [`Self::quiet`], until when
-    /// large `bytes` must stay.
-    ///
-    /// # Safety
-    /// `bytes` stay as they are until [`Self::quiet`] has returned.
-    pub(super) unsafe fn put(
-        &mut self,
-        dest: usize,
-        at: usize,
-        bytes: &[u8],
-    ) -> anyhow::Result<()> {
-        let (peer, addr, key) = self.remote(dest, at);
-        let is_small = bytes.len() <= self.inject_size;
-        self.post(|it| match is_small {
-            true => it.ep.inject_write(bytes, peer, addr, key, None),
-            // SAFETY: passed on from the caller.
-            false => unsafe {
-                let buf = Iov::new(bytes);
-                it.ep.write(buf, Desc::NONE, peer, addr, key, Context(0))
-            },
-        })?;
+    /// the bytes must stay.
+    pub(super) fn put(&mut self, dest: usize, at: usize, bytes: &Piece<'_>) -> anyhow::Result<()> {
+        if bytes.len <= self.inject_size {
+            let small = bytes.memory.get(bytes.at, bytes.len);
+            return self.put_small(dest, at, &small);
+        }
+        let access = self.access(dest, at, 0);
+        self.post(|it| it.end.write(&[*bytes], &access))?;
+        self.posted_puts += 1;
+        Ok(())
+    }
+
+    /// Puts bytes that the provider injects: they are copied at once.
+    pub(super) fn put_small(&mut self, dest: usize, at: usize, bytes: &[u8]) -> anyhow::Result<()> {
+        let Access { peer, remote, .. } = self.access(dest, at, 0);
+        let Remote { addr, key } = remote;
+        self.post(|it| it.end.ep.inject_write(bytes, peer, addr, key, None))?;
         self.posted_puts += 1;
         Ok(())
     }
@@ -83,53 +88,57 @@ impl<'a> Initiator<'a> {
         &mut self,
         dest: usize,
         at: usize,
-        bytes: &[u8],
+        bytes: &Piece<'_>,
     ) -> anyhow::Result<()> {
-        let ((peer, addr, key), len) = (self.remote(dest, at), bytes.len());
-        let msg = WriteMsg {
-            iov: &[Iov::new(bytes)],
-            desc: &[],
-            dest: peer,
-            rma_iov: &[RmaIov { addr, len, key }],
-            context: Context(7),
-            data: 0,
-        };
-        let flags = OpFlags::DEFAULT | OpFlags::COMPLETION;
-        // SAFETY: the completion is waited for below; where that fails the process ends.
-        self.post(|it| unsafe { it.ep.writemsg(&msg, flags) })?;
+        let access = self
+            .access(dest, at, 7)
+            .flags(OpFlags::DEFAULT | OpFlags::COMPLETION);
+        self.post(|it| it.end.write(&[*bytes], &access))?;
         self.posted_puts += 1;
-        let mut entry = [Entry::default()];
-        let count = self.cq.wait(&mut entry, Some(self.pe.timeout()));
-        let count = count.with_context(|| format!("a put of {len} bytes to process {dest}"))?;
-        anyhow::ensure!(count == 1 && entry[0].context == Context(7), "{entry:?}");
+        let entry = self.end.tx.next();
+        let entry =
+            entry.with_context(|| format!("a put of {} bytes to process {dest}", bytes.len))?;
+        anyhow::ensure!(entry.context == Context(7), "{entry:?}");
         Ok(())
     }
 
     /// Gets bytes.
-    pub(super) fn get(&mut self, src: usize, at: usize, bytes: &mut [u8]) -> anyhow::Result<()> {
-        let (peer, addr, key) = self.remote(src, at);
-        let buf = IovMut::new(bytes);
-        // SAFETY: the counter is waited for below; where that fails the process ends.
-        self.post(|it| unsafe { it.ep.read(buf, Desc::NONE, peer, addr, key, Context(0)) })?;
+    pub(super) fn get(&mut self, src: usize, at: usize, room: &Piece<'_>) -> anyhow::Result<()> {
+        let access = self.access(src, at, 0);
+        self.post(|it| it.end.read(&[*room], &access))?;
         self.got(src, "get")
+    }
+
+    /// Gets a word.
+    pub(super) fn get_word(&mut self, src: usize, at: usize) -> anyhow::Result<u64> {
+        let words = self.words.clone();
+        self.get(src, at, &words.piece(RESULT, 8))?;
+        Ok(words.memory.word(RESULT))
     }
 
     /// Adds to a word; done after [`Self::quiet`].
     pub(super) fn add(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<()> {
-        let target = self.target(dest, at, Op::Sum);
-        self.post(|it| it.ep.inject_atomic(&value.to_ne_bytes(), &target))?;
+        let Access { peer, remote, .. } = self.access(dest, at, 0);
+        let target = Target {
+            dest: peer,
+            addr: remote.addr,
+            key: remote.key,
+            datatype: Datatype::Uint64,
+            op: Op::Sum,
+        };
+        self.post(|it| it.end.ep.inject_atomic(&value.to_ne_bytes(), &target))?;
         self.posted_puts += 1;
         Ok(())
     }
 
     /// Adds to a word; its earlier value.
     pub(super) fn fetch_add(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<u64> {
-        self.fetch(self.target(dest, at, Op::Sum), value, None)
+        self.fetch((dest, at), (Family::Fetch, Op::Sum), value, 0)
     }
 
     /// Replaces a word; its earlier value.
     pub(super) fn swap(&mut self, dest: usize, at: usize, value: u64) -> anyhow::Result<u64> {
-        self.fetch(self.target(dest, at, Op::AtomicWrite), value, None)
+        self.fetch((dest, at), (Family::Fetch, Op::AtomicWrite), value, 0)
     }
 
     /// Replaces a word if it is `expected`; its earlier value.
@@ -140,58 +149,54 @@ impl<'a> Initiator<'a> {
         expected: u64,
         value: u64,
     ) -> anyhow::Result<u64> {
-        self.fetch(self.target(dest, at, Op::Cswap), value, Some(expected))
+        self.fetch((dest, at), (Family::Compare, Op::Cswap), value, expected)
     }
 
     /// Sleeps until everything that was put is in its target's memory.
     pub(super) fn quiet(&mut self) -> anyhow::Result<()> {
         let what = || format!("quiet after {} puts", self.posted_puts);
         self.pe
-            .wait_for(&*self.puts, self.posted_puts)
+            .wait_for(&self.puts, self.posted_puts)
             .with_context(what)
     }
 
-    fn fetch(&mut self, target: Target, value: u64, expected: Option<u64>) -> anyhow::Result<u64> {
-        let mut earlier = 0_u64;
-        let ioc = |value: &u64| Ioc::from_raw(std::ptr::from_ref(value).cast(), 1);
-        let buf = (ioc(&value), Desc::NONE);
-        let result = (IocMut::from_raw((&raw mut earlier).cast(), 1), Desc::NONE);
-        self.post(|it| match &expected {
-            // SAFETY: the counter is waited for below; where that fails the process ends.
-            None => unsafe { it.ep.fetch_atomic(buf, result, &target, Context(0)) },
-            // SAFETY: as above.
-            Some(expected) => unsafe {
-                let compare = (ioc(expected), Desc::NONE);
-                it.ep
-                    .compare_atomic(buf, compare, result, &target, Context(0))
-            },
-        })?;
-        self.got(target.dest.0 as usize, "atomic")?;
-        // SAFETY: a local variable, written by the operation that is over.
-        Ok(unsafe { (&raw const earlier).read_volatile() })
+    fn fetch(
+        &mut self,
+        (dest, at): (usize, usize),
+        (family, op): (Family, Op),
+        value: u64,
+        expected: u64,
+    ) -> anyhow::Result<u64> {
+        let words = self.words.clone();
+        words.memory.put(OPERAND, &value.to_ne_bytes());
+        words.memory.put(COMPARAND, &expected.to_ne_bytes());
+        let parts = Parts {
+            operand: words.piece(OPERAND, 8),
+            comparand: words.piece(COMPARAND, 8),
+            result: words.piece(RESULT, 8),
+        };
+        let call = Call {
+            family,
+            datatype: Datatype::Uint64,
+            op,
+        };
+        let access = self.access(dest, at, 0);
+        self.post(|it| it.end.atomic(call, &parts, 1, &access))?;
+        self.got(dest, "atomic")?;
+        Ok(words.memory.word(RESULT))
     }
 
     fn got(&mut self, peer: usize, what: &str) -> anyhow::Result<()> {
         self.posted_gets += 1;
-        let done = self.pe.wait_for(&*self.gets, self.posted_gets);
+        let done = self.pe.wait_for(&self.gets, self.posted_gets);
         done.with_context(|| format!("{what} {} of process {peer}", self.posted_gets))
     }
 
-    fn target(&self, process: usize, at: usize, op: Op) -> Target {
-        let (dest, addr, key) = self.remote(process, at);
-        Target {
-            dest,
-            addr,
-            key,
-            datatype: Datatype::Uint64,
-            op,
-        }
-    }
-
-    /// The peer, address and key of an offset in a process's memory.
-    fn remote(&self, process: usize, at: usize) -> (FiAddr, u64, u64) {
-        let peer = self.pe.peers[process];
-        (peer.addr, peer.base + at as u64, peer.key)
+    /// An access to an offset in a process's memory.
+    fn access(&self, process: usize, at: usize, context: u64) -> Access {
+        let Peer { addr, mut remote } = self.pe.peers[process];
+        remote.addr += at as u64;
+        Access::new(addr, remote, context)
     }
 
     /// Posts, and makes room while queues are full.

@@ -1,16 +1,17 @@
 //! The work of a process: epochs of random operations, each checked, with a barrier after each.
 
 use std::hint::spin_loop;
-use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use selvedge_testkit::domain::Block;
+use selvedge_testkit::process::{answer_line, next_line};
+use selvedge_testkit::random::Random;
 
 use super::Config;
 use super::heap::{DATA, LENGTHS};
 use super::pe::Pe;
 use super::thread::Initiator;
-use crate::campaign::random::Random;
 
 /// The process with the lock that everybody takes.
 const LOCK_OWNER: usize = 0;
@@ -20,27 +21,14 @@ const LOCK_OWNER: usize = 0;
 /// # Errors
 /// The operation that failed, took too long or left something else than it should.
 pub fn run_process(number: usize, config: &Config) -> anyhow::Result<()> {
-    let mut lines = std::io::stdin().lock().lines();
-    let mut next = || {
-        lines
-            .next()
-            .context("the parent process has ended")?
-            .context("reading")
-    };
     let mut pe = Pe::open(config)?;
-    print(&pe.name()?)?;
-    pe.insert(&next()?)?;
-    print("ready")?;
-    next()?;
+    answer_line(&pe.name()?)?;
+    pe.insert(&next_line()?)?;
+    answer_line("ready")?;
+    next_line()?;
     let (epochs, operations) =
         work(number, config, &pe).with_context(|| format!("process {number}"))?;
-    print(&format!("{epochs} {operations}"))
-}
-
-fn print(line: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
+    answer_line(&format!("{epochs} {operations}"))
 }
 
 fn work(number: usize, config: &Config, pe: &Pe) -> anyhow::Result<(u64, u64)> {
@@ -91,23 +79,25 @@ struct Worker<'a> {
     /// How much was added to the sum of each process, and the barriers passed.
     added: Vec<u64>,
     barriers: u64,
+    /// What is put, the memory that it is put from, and behind that room to get it back.
     data: Vec<u8>,
-    back: Vec<u8>,
+    local: Block,
 }
 
 impl<'a> Worker<'a> {
     fn open(own: usize, thread: usize, config: &Config, pe: &'a Pe) -> anyhow::Result<Self> {
+        let initiator = Initiator::open(pe)?;
         Ok(Self {
             pe,
-            initiator: Initiator::open(pe)?,
+            local: initiator.buffers(2 * DATA)?,
+            initiator,
             random: Random::new(config.seed ^ (thread as u64) << 32),
             own,
             thread,
             operations: config.operations,
             added: vec![0; pe.peers.len()],
             barriers: 0,
-            data: vec![0; DATA],
-            back: vec![0; DATA],
+            data: Vec::new(),
         })
     }
 
@@ -131,9 +121,7 @@ impl<'a> Worker<'a> {
     fn put_and_check(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
         let at = self.fill(number);
         let len = self.data.len();
-        // SAFETY: `data` is not changed before the call of `quiet` below has returned.
-        #[expect(unsafe_code, reason = "bytes that stay until they are put")]
-        unsafe { self.initiator.put(peer, at, &self.data) }?;
+        self.initiator.put(peer, at, &self.local.piece(0, len))?;
         self.initiator.quiet()?;
         self.check(peer, at)
             .with_context(|| format!("a put of {len} bytes to process {peer}"))
@@ -143,7 +131,8 @@ impl<'a> Worker<'a> {
     fn put_and_reap(&mut self, peer: usize, number: u32) -> anyhow::Result<()> {
         let at = self.fill(number);
         let len = self.data.len();
-        self.initiator.put_and_reap(peer, at, &self.data)?;
+        self.initiator
+            .put_and_reap(peer, at, &self.local.piece(0, len))?;
         self.check(peer, at)
             .with_context(|| format!("a put of {len} bytes to process {peer}"))
     }
@@ -156,6 +145,7 @@ impl<'a> Worker<'a> {
         let words = (0..len.div_ceil(8) as u64).map(|word| stamp.wrapping_add(word));
         self.data.extend(words.flat_map(u64::to_le_bytes));
         self.data.truncate(len);
+        self.local.memory.put(0, &self.data);
         self.pe.heap.data(self.thread).start
     }
 
@@ -166,10 +156,11 @@ impl<'a> Worker<'a> {
                 "the bytes are not in our own memory"
             );
         }
-        self.back.clear();
-        self.back.resize(self.data.len(), 0);
-        self.initiator.get(peer, at, &mut self.back)?;
-        ensure!(self.back == self.data, "a get brings other bytes back");
+        let len = self.data.len();
+        self.local.memory.fill(DATA, len, 0);
+        self.initiator.get(peer, at, &self.local.piece(DATA, len))?;
+        let back = self.local.memory.get(DATA, len);
+        ensure!(back == self.data, "a get brings other bytes back");
         Ok(())
     }
 
@@ -200,12 +191,10 @@ impl<'a> Worker<'a> {
         while self.initiator.compare_swap(LOCK_OWNER, lock, 0, name)? != 0 {
             self.compute()?;
         }
-        let mut word = [0; 8];
-        self.initiator.get(LOCK_OWNER, guarded, &mut word)?;
-        let next = (u64::from_ne_bytes(word) + 1).to_ne_bytes();
-        self.put_word(LOCK_OWNER, guarded, &next)?;
+        let next = self.initiator.get_word(LOCK_OWNER, guarded)? + 1;
+        self.put_word(LOCK_OWNER, guarded, next)?;
         self.initiator.quiet()?;
-        self.initiator.get(LOCK_OWNER, guarded, &mut word)?;
+        let word = self.initiator.get_word(LOCK_OWNER, guarded)?;
         ensure!(
             word == next,
             "somebody else changed what the lock of thread {name} guards"
@@ -233,10 +222,10 @@ impl<'a> Worker<'a> {
     fn publish(&mut self, others: &[Self], epoch: u64, is_last: bool) -> anyhow::Result<()> {
         for peer in 0..self.pe.peers.len() {
             let others = others.iter().map(|other| other.added[peer]).sum::<u64>();
-            let total = (self.added[peer] + others).to_ne_bytes();
-            self.put_word(peer, self.pe.heap.total(self.own), &total)?;
+            let total = self.added[peer] + others;
+            self.put_word(peer, self.pe.heap.total(self.own), total)?;
             if is_last {
-                self.put_word(peer, self.pe.heap.last_epoch(), &epoch.to_ne_bytes())?;
+                self.put_word(peer, self.pe.heap.last_epoch(), epoch)?;
             }
         }
         self.initiator.quiet()
@@ -256,10 +245,10 @@ impl<'a> Worker<'a> {
     fn barrier(&mut self) -> anyhow::Result<()> {
         self.barriers += 1;
         let (own, count) = (self.own, self.pe.peers.len());
-        let number = self.barriers.to_ne_bytes();
+        let number = self.barriers;
         for distance in (0..).map(|round| 1 << round).take_while(|&it| it < count) {
             let (to, from) = ((own + distance) % count, (own + count - distance) % count);
-            self.put_word(to, self.pe.heap.barrier(own), &number)?;
+            self.put_word(to, self.pe.heap.barrier(own), number)?;
             let arrived = self
                 .pe
                 .wait_until(self.pe.heap.barrier(from), self.barriers);
@@ -268,12 +257,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Puts eight bytes, which every provider injects.
-    fn put_word(&mut self, peer: usize, at: usize, word: &[u8; 8]) -> anyhow::Result<()> {
-        // SAFETY: injected bytes are copied before the call returns.
-        #[expect(unsafe_code, reason = "bytes that are copied at once")]
-        unsafe {
-            self.initiator.put(peer, at, word)
-        }
+    /// Puts a word, which every provider injects.
+    fn put_word(&mut self, peer: usize, at: usize, word: u64) -> anyhow::Result<()> {
+        self.initiator.put_small(peer, at, &word.to_ne_bytes())
     }
 }

@@ -7,7 +7,7 @@ use selvedge_hook::CALLS;
 
 use super::catalogue::Wanted;
 use super::control::Control;
-use super::cx::{Face, Player, Test, patience};
+use super::cx::{Face, Player, Test, timeout};
 use super::entry::{Entry, Process, Set};
 use super::flaw;
 use super::tests;
@@ -76,7 +76,7 @@ pub(super) fn mutants(wanted: &Wanted, provider: &str) -> Vec<Entry> {
                 process.env.push((flaw::VARIABLE.to_owned(), flaw.clone()));
                 process
                     .env
-                    .push((patience::VARIABLE.to_owned(), MUTANT_PATIENCE.to_owned()));
+                    .push((timeout::VARIABLE.to_owned(), MUTANT_PATIENCE.to_owned()));
             }
             entries.push(entry);
         }
@@ -96,7 +96,7 @@ pub(super) fn hook_faults(wanted: &Wanted, provider: &str, nth: u32) -> Vec<Entr
             entry.may_fail = true;
             let fault = format!("{call}:error=IO@{nth}");
             for process in &mut entry.processes {
-                let patience = (patience::VARIABLE.to_owned(), MUTANT_PATIENCE.to_owned());
+                let patience = (timeout::VARIABLE.to_owned(), MUTANT_PATIENCE.to_owned());
                 process.env.push(patience);
             }
             let hook = [("FI_HOOK", "fault"), ("FI_HOOK_FAULT", fault.as_str())];

@@ -1,30 +1,9 @@
-//! Atomics: their names, how they are posted, and what they do to small numbers.
-
-#![expect(unsafe_code, reason = "posts are promises about memory")]
+//! Atomics: their names, and what they do to small numbers.
 
 use anyhow::Context as _;
-use selvedge::atomic::{AtomicMsg, Datatype, Family, Ioc, IocMut, Op, RmaIoc};
-use selvedge::{Context, Errno, FiAddr, OpFlags};
-
-use super::ground::End;
-use super::memory::Remote;
-use super::post::Piece;
-
-/// What is done to what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) family: Family,
-    pub(super) datatype: Datatype,
-    pub(super) op: Op,
-}
-
-/// The local memory of a call; those without a comparand or a result ignore these.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Parts<'a> {
-    pub(super) operand: Piece<'a>,
-    pub(super) comparand: Piece<'a>,
-    pub(super) result: Piece<'a>,
-}
+use selvedge::atomic::{Datatype, Op};
+use selvedge_testkit::atomics::oracle;
+use selvedge_testkit::domain::Call;
 
 const OPS: [&str; 20] = [
     "min", "max", "sum", "prod", "lor", "land", "bor", "band", "lxor", "bxor", "read", "write",
@@ -87,82 +66,15 @@ fn number(name: &str, names: &[&str], prefix: &str, infix: &str) -> Option<u32> 
     u32::try_from(place).ok()
 }
 
-/// The families that an operation is in, the simplest first.
-pub(super) fn families(op: Op) -> &'static [Family] {
-    match op {
-        Op::AtomicRead => &[Family::Fetch],
-        Op::Cswap
-        | Op::CswapNe
-        | Op::CswapLe
-        | Op::CswapLt
-        | Op::CswapGe
-        | Op::CswapGt
-        | Op::Mswap => &[Family::Compare],
-        _ => &[Family::Base, Family::Fetch],
-    }
-}
-
-impl Call {
-    /// As upstream's tables name it.
-    pub(super) fn name(self) -> String {
-        let op = OPS[self.op as usize].to_ascii_uppercase();
-        let atomic = match self.op {
-            Op::AtomicRead | Op::AtomicWrite => "ATOMIC_",
-            _ => "",
-        };
-        let datatype = TYPES[self.datatype as usize].to_ascii_uppercase();
-        format!("FI_{datatype}_FI_{atomic}{op}_lat")
-    }
-}
-
-impl End {
-    /// Posts an atomic, once.
-    ///
-    /// # Errors
-    /// The provider's.
-    pub(super) fn atomic(
-        &self,
-        call: Call,
-        parts: &Parts<'_>,
-        count: usize,
-        (peer, remote): (FiAddr, Remote),
-        flags: OpFlags,
-    ) -> Result<(), Errno> {
-        let ioc = |piece: &Piece<'_>| Ioc::from_raw(piece.base(self).cast_const().cast(), count);
-        let (operand, comparand) = (ioc(&parts.operand), ioc(&parts.comparand));
-        let result = [IocMut::from_raw(parts.result.base(self).cast(), count)];
-        let result_desc = [parts.result.rights.desc()];
-        let msg = AtomicMsg {
-            iov: &[operand],
-            desc: &[parts.operand.rights.desc()],
-            dest: peer,
-            rma_iov: &[RmaIoc {
-                addr: remote.addr,
-                count,
-                key: remote.key,
-            }],
-            datatype: call.datatype,
-            op: call.op,
-            context: Context(0),
-            data: 0,
-        };
-        match call.family {
-            // SAFETY: the memory is of the endpoint's domain (`Piece::base`), which outlives the
-            // operation; nobody has references to it.
-            Family::Base => unsafe { self.ep.atomicmsg(&msg, flags) },
-            // SAFETY: as above.
-            Family::Fetch => unsafe { self.ep.fetch_atomicmsg(&msg, &result, &result_desc, flags) },
-            Family::Compare => {
-                let desc = [parts.comparand.rights.desc()];
-                let compare = [comparand];
-                // SAFETY: as above.
-                unsafe {
-                    self.ep
-                        .compare_atomicmsg(&msg, &compare, &desc, &result, &result_desc, flags)
-                }
-            }
-        }
-    }
+/// A call as upstream's tables name it.
+pub(super) fn name(call: Call) -> String {
+    let op = OPS[call.op as usize].to_ascii_uppercase();
+    let atomic = match call.op {
+        Op::AtomicRead | Op::AtomicWrite => "ATOMIC_",
+        _ => "",
+    };
+    let datatype = TYPES[call.datatype as usize].to_ascii_uppercase();
+    format!("FI_{datatype}_FI_{atomic}{op}_lat")
 }
 
 /// An element before an operation, and what it meets.
@@ -209,35 +121,12 @@ fn is_integer(datatype: Datatype) -> bool {
 
 /// What an operation makes of an element (fi_atomic(3)).
 pub(super) fn expected(op: Op, case: Case) -> i64 {
-    let Case {
-        target,
-        operand,
-        comparand,
-    } = case;
-    let swapped = |condition: bool| if condition { operand } else { target };
-    let truth = |value: bool| i64::from(value);
-    match op {
-        Op::Min => target.min(operand),
-        Op::Max => target.max(operand),
-        Op::Sum => target + operand,
-        Op::Diff => target - operand,
-        Op::Prod => target * operand,
-        Op::Lor => truth(target != 0 || operand != 0),
-        Op::Land => truth(target != 0 && operand != 0),
-        Op::Lxor => truth((target != 0) != (operand != 0)),
-        Op::Bor => target | operand,
-        Op::Band => target & operand,
-        Op::Bxor => target ^ operand,
-        Op::AtomicRead => target,
-        Op::AtomicWrite => operand,
-        Op::Cswap => swapped(comparand == target),
-        Op::CswapNe => swapped(comparand != target),
-        Op::CswapLe => swapped(comparand <= target),
-        Op::CswapLt => swapped(comparand < target),
-        Op::CswapGe => swapped(comparand >= target),
-        Op::CswapGt => swapped(comparand > target),
-        Op::Mswap => (operand & comparand) | (target & !comparand),
-    }
+    let oracle = oracle(Datatype::Int64).expect("every machine has it");
+    let [target, operand, comparand] =
+        [case.target, case.operand, case.comparand].map(i64::to_ne_bytes);
+    let new = oracle(op, &target, &operand, &comparand);
+    let new = new.and_then(|new| new.try_into().ok());
+    new.map_or(case.target, i64::from_ne_bytes)
 }
 
 /// A small number as an element of a type.
@@ -310,6 +199,8 @@ pub(super) fn bytes_that_count(datatype: Datatype) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
+    use selvedge::atomic::Family;
+
     use super::*;
 
     #[test]
@@ -324,7 +215,7 @@ mod tests {
             datatype: Datatype::Int8,
             op: Op::AtomicRead,
         };
-        assert_eq!(call.name(), "FI_INT8_FI_ATOMIC_READ_lat");
+        assert_eq!(name(call), "FI_INT8_FI_ATOMIC_READ_lat");
     }
 
     /// No operation leaves every element as it was, but reading; and no two do the same.

@@ -8,14 +8,14 @@ use anyhow::{Context as _, bail};
 use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, EventQueue, FiAddr, Hints, Info, PassiveEndpoint, wait};
+use selvedge_testkit::domain::{DomainContext, DomainEndpoint, Plan};
+use selvedge_testkit::failure::{errno, failure};
 
 use super::channel::{Channel, Manners};
 use super::discover::{discover, hints};
-use super::failure::{errno, failure};
-use super::ground::{End, Ground, Plan};
+use super::ground;
 use super::oob::OutOfBandChannel;
 use super::options::Options;
-use super::wait::patience;
 
 /// What takes connections: a passive endpoint and its queue; and what makes them, where there is no
 /// passive endpoint.
@@ -97,7 +97,7 @@ impl Door {
     /// # Errors
     /// That none comes; the error that it is, by its number.
     pub(super) fn event(&self) -> anyhow::Result<Event> {
-        self.event_within(Some(patience(&self.options)))
+        self.event_within(Some(ground::timeout(&self.options)))
     }
 
     fn event_within(&self, most: Option<Duration>) -> anyhow::Result<Event> {
@@ -153,7 +153,7 @@ impl Door {
     ///
     /// # Errors
     /// When something else happens.
-    pub(super) fn connected(&self, end: &End) -> anyhow::Result<Vec<u8>> {
+    pub(super) fn connected(&self, end: &DomainEndpoint) -> anyhow::Result<Vec<u8>> {
         match self.event()? {
             Event::Connected { ep, data } if Arc::ptr_eq(&ep, &end.ep) => Ok(data),
             other => bail!("no connection of this endpoint, but {other:?}"),
@@ -165,12 +165,12 @@ impl Door {
     ///
     /// # Errors
     /// When none comes, or the domain does not open.
-    pub(super) fn ground(&self) -> anyhow::Result<Arc<Ground>> {
+    pub(super) fn ground(&self) -> anyhow::Result<Arc<DomainContext>> {
         let info = match self.pep {
             Some(_) => self.request()?.0,
             None => self.info.clone(),
         };
-        Ground::open(&self.options, info)
+        ground::open(&self.options, info)
     }
 
     /// What an endpoint of a connection is opened with.
@@ -186,7 +186,7 @@ impl Door {
     ///
     /// # Errors
     /// The provider's.
-    pub(super) fn connect(&self, end: &End, data: &[u8]) -> anyhow::Result<()> {
+    pub(super) fn connect(&self, end: &DomainEndpoint, data: &[u8]) -> anyhow::Result<()> {
         let cm = end.ep.cm().context("the endpoint cannot be connected")?;
         if self.pep.is_some() {
             return cm.accept(data).context("fi_accept");

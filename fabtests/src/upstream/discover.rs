@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context as _;
 use selvedge::info::{EpType, Version};
 use selvedge::{AddrFormat, Address, Caps, Hints, Info, InfoFlags, Mode, MrMode};
+use selvedge_testkit::failure::lacks;
 
-use super::failure::lacks;
 use super::options::{Options, PORT};
 use crate::suite::flaw::registry;
 

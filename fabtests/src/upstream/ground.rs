@@ -1,287 +1,40 @@
-//! What a program opens: a domain with its memory, and endpoints with their queues.
+//! Opening a domain as the options of a program say.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use selvedge::{
-    AddressVector, Bindings, Counters, Domain, Endpoint, EventQueue, Fabric, Info, MrAccess,
-    ScalableEndpoint, SharedReceives, av,
-};
+use selvedge::{Fabric, Info};
+use selvedge_testkit::domain::{DomainContext, WaitStrategy};
 
-use super::failure::lacks;
-use super::memory::{Memory, Rights};
 use super::options::Options;
-use super::post::Piece;
-use super::wait::{Count, Manner, Queue};
 
-/// An open domain, and the memory that operations use: it stays until the last endpoint is closed.
-#[derive(Debug)]
-pub(super) struct Ground {
-    domain: Arc<dyn Domain>,
+/// How long a wait may take without `--timeout`.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long a wait may take.
+pub(super) fn timeout(options: &Options) -> Duration {
+    options.timeout.unwrap_or(TIMEOUT)
+}
+
+/// Opens a domain.
+///
+/// # Errors
+/// The provider's.
+pub(super) fn open(options: &Options, info: Info) -> anyhow::Result<Arc<DomainContext>> {
+    let fabric = info.fabric().context("cannot open a fabric")?;
+    on(options, &*fabric, info)
+}
+
+/// The same on a fabric that is open.
+///
+/// # Errors
+/// The provider's.
+pub(super) fn on(
+    options: &Options,
+    fabric: &dyn Fabric,
     info: Info,
-    manner: Manner,
-    special: bool,
-    number: u64,
-    keys: AtomicU64,
-    memories: Mutex<Vec<Memory>>,
-}
-
-/// The first key that programs choose, as upstream's do.
-const FIRST_KEY: u64 = 0xC0DE;
-/// Entries of a queue whose program does not say how many.
-const QUEUE: usize = 1024;
-
-/// What messages are sent from and received into.
-pub(super) const LOCAL: MrAccess = MrAccess::SEND
-    .union(MrAccess::RECV)
-    .union(MrAccess::READ)
-    .union(MrAccess::WRITE);
-/// Memory that peers may do everything with.
-pub(super) const SHARED: MrAccess = LOCAL
-    .union(MrAccess::REMOTE_READ)
-    .union(MrAccess::REMOTE_WRITE);
-
-impl Ground {
-    /// Opens a domain.
-    ///
-    /// # Errors
-    /// The provider's.
-    pub(super) fn open(options: &Options, info: Info) -> anyhow::Result<Arc<Self>> {
-        let fabric = info.fabric().context("cannot open a fabric")?;
-        Self::on(options, &*fabric, info)
-    }
-
-    /// The same on a fabric that is open.
-    ///
-    /// # Errors
-    /// The provider's.
-    pub(super) fn on(
-        options: &Options,
-        fabric: &dyn Fabric,
-        info: Info,
-    ) -> anyhow::Result<Arc<Self>> {
-        static OPENED: AtomicU64 = AtomicU64::new(1);
-        let domain = fabric.domain(&info).context("cannot open a domain")?;
-        Ok(Arc::new(Self {
-            domain,
-            info,
-            manner: Manner::new(options),
-            special: options.special,
-            number: OPENED.fetch_add(1, Ordering::Relaxed),
-            keys: AtomicU64::new(FIRST_KEY),
-            memories: Mutex::new(Vec::new()),
-        }))
-    }
-
-    /// The domain.
-    pub(super) fn domain(&self) -> &dyn Domain {
-        &*self.domain
-    }
-
-    /// What it was opened with.
-    pub(super) fn info(&self) -> &Info {
-        &self.info
-    }
-
-    /// Remote data as wide as the provider carries it.
-    pub(super) fn cut_data(&self, data: u64) -> u64 {
-        match self.info.domain_attr.cq_data_size {
-            0 => 0,
-            8.. => data,
-            bytes => data & ((1 << (8 * bytes)) - 1),
-        }
-    }
-
-    /// How its queues are waited for.
-    pub(super) fn manner(&self) -> Manner {
-        self.manner
-    }
-
-    /// Memory for messages.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub(super) fn buffers(&self, len: usize) -> anyhow::Result<Block> {
-        self.memory(len, LOCAL)
-    }
-
-    /// Memory that is registered with some rights.
-    ///
-    /// # Errors
-    /// When there is none, or the domain refuses.
-    pub(super) fn memory(&self, len: usize, access: MrAccess) -> anyhow::Result<Block> {
-        let key = self.keys.fetch_add(1, Ordering::Relaxed);
-        let memory = match self.special {
-            true => Memory::special(self.number, self.domain(), len, access, key)?,
-            false => Memory::private(self.number, len)?,
-        };
-        let rights = memory.register(self.domain(), access, key)?;
-        let memories = self.memories.lock();
-        let mut memories = memories.unwrap_or_else(PoisonError::into_inner);
-        memories.push(memory.clone());
-        Ok(Block { memory, rights })
-    }
-
-    /// Registers memory again, under another key.
-    ///
-    /// # Errors
-    /// The domain's.
-    pub(super) fn register(&self, memory: &Memory, access: MrAccess) -> anyhow::Result<Rights> {
-        let key = self.keys.fetch_add(1, Ordering::Relaxed);
-        memory.register(self.domain(), access, key)
-    }
-
-    /// A completion queue.
-    ///
-    /// # Errors
-    /// The domain's.
-    pub(super) fn queue(&self, size: usize) -> anyhow::Result<Queue> {
-        Queue::open(self.domain(), self.manner, size)
-    }
-
-    /// A counter; without counters the program does not run.
-    ///
-    /// # Errors
-    /// The domain's.
-    pub(super) fn count(&self) -> anyhow::Result<Count> {
-        if self.info.domain_attr.cntr_cnt == 0 {
-            let name = &self.info.fabric_attr.prov_name;
-            return Err(lacks(format!("{name} has no counters")));
-        }
-        Count::open(self.domain(), self.manner)
-    }
-
-    /// An address vector.
-    ///
-    /// # Errors
-    /// The domain's.
-    pub(super) fn av(&self) -> anyhow::Result<Arc<dyn AddressVector>> {
-        self.av_with(|_| {})
-    }
-
-    /// An address vector with other attributes.
-    ///
-    /// # Errors
-    /// The domain's.
-    pub(super) fn av_with(
-        &self,
-        change: impl FnOnce(&mut av::Attr),
-    ) -> anyhow::Result<Arc<dyn AddressVector>> {
-        let mut attr = av::Attr::default();
-        attr.count = 1;
-        change(&mut attr);
-        let av = self.domain.av(&attr);
-        av.context("cannot open an address vector")
-    }
-
-    /// An endpoint.
-    ///
-    /// # Errors
-    /// The domain's.
-    pub(super) fn end(self: &Arc<Self>, plan: Plan) -> anyhow::Result<End> {
-        let open = |queue: Option<Queue>| match queue {
-            Some(queue) => Ok(queue),
-            None => self.queue(QUEUE),
-        };
-        let (tx, rx) = (open(plan.tx)?, open(plan.rx)?);
-        let av = match plan.av {
-            Some(av) => av,
-            None => self.av()?,
-        };
-        let mut bindings = Bindings::new(Arc::clone(tx.cq()), Arc::clone(&av));
-        bindings.rx_cq = Arc::clone(rx.cq());
-        bindings.tx_selective = plan.tx_selective;
-        bindings.rx_selective = plan.rx_selective;
-        bindings.cntrs = plan.counters;
-        bindings.eq = plan.eq;
-        bindings.srx = plan.srx;
-        let info = plan.info.as_ref().unwrap_or(&self.info);
-        let ep = match plan.context {
-            Some((sep, index)) => sep.context(index, info, bindings),
-            None => self.domain.endpoint(info, bindings),
-        };
-        Ok(End {
-            ep: ep.context("cannot open an endpoint")?,
-            tx,
-            rx,
-            av,
-            ground: Arc::clone(self),
-        })
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-}
-
-/// Some memory and the rights over it.
-#[derive(Clone, Debug)]
-pub(super) struct Block {
-    pub(super) memory: Memory,
-    pub(super) rights: Rights,
-}
-
-impl Block {
-    /// A part of it.
-    #[inline]
-    pub(super) fn piece(&self, at: usize, len: usize) -> Piece<'_> {
-        Piece {
-            memory: &self.memory,
-            rights: &self.rights,
-            at,
-            len,
-        }
-    }
-
-    /// All of it.
-    pub(super) fn whole(&self) -> Piece<'_> {
-        self.piece(0, self.memory.len())
-    }
-}
-
-/// What an endpoint is opened with, where it is not all of its own.
-#[derive(Debug, Default)]
-pub(super) struct Plan {
-    /// The queue of its sends and other operations.
-    pub(super) tx: Option<Queue>,
-    /// The queue of its receives.
-    pub(super) rx: Option<Queue>,
-    /// Its peers.
-    pub(super) av: Option<Arc<dyn AddressVector>>,
-    /// The queue of sends and other operations reports only what asks for it.
-    pub(super) tx_selective: bool,
-    /// The queue of receives reports only what asks for it.
-    pub(super) rx_selective: bool,
-    /// Its counters.
-    pub(super) counters: Counters,
-    /// Where connections are reported.
-    pub(super) eq: Option<Arc<dyn EventQueue>>,
-    /// Receives that it shares.
-    pub(super) srx: Option<Arc<dyn SharedReceives>>,
-    /// Which context of a scalable endpoint it is.
-    pub(super) context: Option<(Arc<dyn ScalableEndpoint>, usize)>,
-    /// What it is opened with, if not what the domain was.
-    pub(super) info: Option<Info>,
-}
-
-/// An endpoint with its queues. Closed before the memory of its domain goes.
-#[derive(Clone, Debug)]
-pub(super) struct End {
-    pub(super) ep: Arc<dyn Endpoint>,
-    pub(super) tx: Queue,
-    pub(super) rx: Queue,
-    pub(super) av: Arc<dyn AddressVector>,
-    pub(super) ground: Arc<Ground>,
-}
-
-impl End {
-    /// Makes progress, and takes nothing.
-    ///
-    /// # Errors
-    /// The queues'.
-    pub(super) fn progress(&self) -> anyhow::Result<()> {
-        self.tx.progress()?;
-        self.rx.progress()
-    }
+) -> anyhow::Result<Arc<DomainContext>> {
+    let strategy = WaitStrategy::new(options.waiting, timeout(options));
+    DomainContext::open(fabric, info, strategy, options.special)
 }

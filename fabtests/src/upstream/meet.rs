@@ -12,10 +12,10 @@ use anyhow::Context as _;
 use selvedge::cq::Entry;
 use selvedge::info::EpType;
 use selvedge::{Address, Errno};
+use selvedge_testkit::failure::{errno, failure};
 
 use super::channel::{CONTROL, Channel};
-use super::failure::{errno, failure};
-use super::wait::patience;
+use super::ground;
 
 /// How long a client tries to reach a server that has not opened its endpoint yet.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -97,8 +97,8 @@ impl Channel {
 
     /// Says it until there is an answer.
     fn repeat(&mut self, own: &[u8]) -> anyhow::Result<()> {
-        let (start, patience) = (Instant::now(), patience(&self.options));
-        let brief = self.end.rx.in_manner(|manner| manner.at_most(REPEAT));
+        let (start, patience) = (Instant::now(), ground::timeout(&self.options));
+        let brief = self.end.rx.with_strategy(|manner| manner.at_most(REPEAT));
         let rx = std::mem::replace(&mut self.end.rx, brief);
         let answered = loop {
             let sent = self.sent;
@@ -146,7 +146,7 @@ impl Channel {
 
     /// The server's part: it waits for whoever comes, and answers.
     fn listen(&mut self) -> anyhow::Result<()> {
-        let rx = self.end.rx.in_manner(|manner| manner.endless());
+        let rx = self.end.rx.with_strategy(|manner| manner.endless());
         let rx = std::mem::replace(&mut self.end.rx, rx);
         let client = match self.may_lose() {
             true => self.take_whole(),

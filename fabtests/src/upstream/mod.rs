@@ -11,13 +11,10 @@ mod connect;
 mod discover;
 #[cfg(test)]
 mod facts;
-mod failure;
 mod functional;
 mod ground;
-mod later;
 mod links;
 mod meet;
-mod memory;
 mod multinode;
 mod multinode_coll;
 pub mod mutants;
@@ -26,17 +23,16 @@ pub mod options;
 mod payload;
 mod perf;
 mod pingpong;
-mod post;
 mod stress;
 mod uber;
 mod unit;
-mod wait;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 use nix::sys::signal::{Signal, raise};
+use selvedge_testkit::failure::exit_code;
 
 use options::{Letters, Options, Refusal};
 
@@ -238,7 +234,7 @@ fn run(program: &Program, args: impl Iterator<Item = OsString>) -> ExitCode {
             if options.stops_on_failure {
                 stop_for_a_debugger();
             }
-            failure::exit_code(error)
+            exit_code(error)
         }
     };
     match options.expected_error {

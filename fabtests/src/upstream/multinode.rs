@@ -9,17 +9,15 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, FiAddr, OpFlags, TagMatch};
+use selvedge_testkit::domain::{Access, Block, DomainEndpoint, Plan, Recv, Remote, SHARED, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::discover::{discover, hints};
-use super::failure::wrong;
 use super::functional;
-use super::ground::{Block, End, Ground, Plan, SHARED};
-use super::memory::Remote;
+use super::ground;
 use super::oob::{Listener, OutOfBandChannel};
 use super::options::{ADDRESS, FABRIC, INFO, Letters, Options, PAIR};
 use super::payload::{POISON, Stamp};
-use super::post::{Access, Recv, Send};
-use super::wait::patience;
 
 /// Its letters.
 pub(super) const LETTERS: Letters = Letters {
@@ -34,11 +32,7 @@ const TAG: u64 = 1;
 
 /// The program.
 pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
-    let ranks: usize = options.number("n", 2)?;
-    ensure!(
-        (2..=1024).contains(&ranks),
-        "-n {ranks}: 2 to 1024 processes"
-    );
+    let ranks = ranks(options)?;
     ensure!(
         options.text("u").is_none(),
         "-u: ranks come from the port alone"
@@ -69,6 +63,16 @@ pub(super) fn multinode(options: &Options) -> anyhow::Result<()> {
     }
     node.barrier()?;
     job.exchange(&[]).map(drop)
+}
+
+/// How many processes there are.
+pub(super) fn ranks(options: &Options) -> anyhow::Result<usize> {
+    let ranks = options.number("n", 2)?;
+    ensure!(
+        (2..=1024).contains(&ranks),
+        "-n {ranks}: 2 to 1024 processes"
+    );
+    Ok(ranks)
 }
 
 /// The options of a process where nobody is the server: each has an address of its own.
@@ -150,7 +154,7 @@ impl Job {
             let listener = Listener::over(listener);
             let mut lines = Vec::new();
             for rank in 1..ranks {
-                let mut line = listener.accept_in(patience(options), ranks - rank)?;
+                let mut line = listener.accept_in(ground::timeout(options), ranks - rank)?;
                 line.send(&(rank as u64).to_ne_bytes())?;
                 lines.push(line);
             }
@@ -160,7 +164,7 @@ impl Job {
                 lines,
             });
         }
-        let mut line = OutOfBandChannel::connect(host, port, patience(options))?;
+        let mut line = OutOfBandChannel::connect(host, port, ground::timeout(options))?;
         let first = format!("the first process of the job, which listens at {host}:{port}");
         let rank = line.receive_from(&first, 8)?;
         let rank = u64::from_ne_bytes(rank.as_slice().try_into()?) as usize;
@@ -196,6 +200,21 @@ impl Job {
         }
         Ok(all)
     }
+
+    /// All ranks' endpoints, as this one's knows them.
+    pub(super) fn exchange_addresses(
+        &mut self,
+        end: &DomainEndpoint,
+    ) -> anyhow::Result<Vec<FiAddr>> {
+        let mut peers = Vec::new();
+        for name in self.exchange(&end.name()?)? {
+            let text = name.split_inclusive(|&byte| byte == 0).next();
+            let address = text.and_then(Address::from_bytes);
+            let address = address.context("a peer's address is none")?;
+            peers.push(end.av.insert_one(&address)?);
+        }
+        Ok(peers)
+    }
 }
 
 /// Bytes of an address.
@@ -203,7 +222,7 @@ const SLOT: usize = 256;
 
 /// A process's endpoint, with places for what comes from each rank and goes to it.
 struct Node {
-    end: End,
+    end: DomainEndpoint,
     peers: Vec<FiAddr>,
     remotes: Vec<Remote>,
     tx: Block,
@@ -225,15 +244,9 @@ impl Node {
         job: &mut Job,
     ) -> anyhow::Result<Self> {
         let size = options.sizes.one().unwrap_or(1024);
-        let ground = Ground::open(options, info)?;
+        let ground = ground::open(options, info)?;
         let end = ground.end(Plan::default())?;
-        let mut peers = Vec::new();
-        for name in job.exchange(&end.name()?)? {
-            let text = name.split_inclusive(|&byte| byte == 0).next();
-            let address = text.and_then(Address::from_bytes);
-            let address = address.context("a peer's address is none")?;
-            peers.push(end.av.insert_one(&address)?);
-        }
+        let peers = job.exchange_addresses(&end)?;
         let rx = match kind {
             Kind::Msg => ground.buffers(size * job.ranks)?,
             Kind::Rma => ground.memory(size * job.ranks, SHARED)?,
@@ -303,12 +316,7 @@ impl Node {
     }
 
     fn post_recv(&self, place: usize, len: usize, tag: u64, context: u64) -> anyhow::Result<()> {
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: Some(TagMatch::exact(tag)),
-            flags: OpFlags::DEFAULT,
-            context,
-        };
+        let recv = Recv::new(context).tag(TagMatch::exact(tag));
         let piece = self.rx.piece(place * self.size, len);
         self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
@@ -317,26 +325,19 @@ impl Node {
         let piece = self.tx.piece(to * self.size, self.size);
         let context = SENDS + to as u64;
         if self.kind == Kind::Msg {
-            let send = Send {
-                dest: self.peers[to],
-                tag: Some(TAG),
-                data: None,
-                flags: OpFlags::DEFAULT,
-                context,
-            };
+            let send = Send::new(self.peers[to], context).tag(TAG);
             return self.end.push("send", |end| end.send(&[piece], &send));
         }
         let remote = self.remotes[to];
-        let access = Access {
-            peer: self.peers[to],
-            remote: Remote {
+        let access = Access::new(
+            self.peers[to],
+            Remote {
                 addr: remote.addr + (self.rank * self.size) as u64,
                 ..remote
             },
-            data: None,
-            flags: OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION,
             context,
-        };
+        )
+        .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
         self.end.push("write", |end| end.write(&[piece], &access))
     }
 
@@ -383,13 +384,9 @@ impl Node {
             self.post_recv(0, 0, tag, other as u64)?;
         }
         for &other in &others {
-            let send = Send {
-                dest: self.peers[other],
-                tag: Some(tag),
-                data: None,
-                flags: OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION,
-                context: SENDS + other as u64,
-            };
+            let send = Send::new(self.peers[other], SENDS + other as u64)
+                .tag(tag)
+                .flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION);
             self.end.push("barrier", |end| end.send(&[], &send))?;
         }
         let contexts = others

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use selvedge::atomic::{self, Datatype};
 use selvedge::collective::{CollectiveMsg, Op};
 use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
-use selvedge::{Address, Caps, Context, Errno, EventQueue, FiAddr, Membership, av};
+use selvedge::{Caps, Context, Errno, EventQueue, FiAddr, Membership, av};
+use selvedge_testkit::collectives::Collective;
+use selvedge_testkit::domain::{DomainEndpoint, Plan};
+use selvedge_testkit::failure::{failure, wrong};
 
 use super::discover::{discover, hints};
-use super::failure::{failure, wrong};
-use super::ground::{End, Ground, Plan};
+use super::ground;
 use super::multinode::Job;
 use super::options::{Options, Waiting};
 
@@ -22,11 +24,7 @@ const JOINED: Context = Context(77);
 
 /// The program.
 pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
-    let ranks: usize = options.number("n", 2)?;
-    ensure!(
-        (2..=1024).contains(&ranks),
-        "-n {ranks}: 2 to 1024 processes"
-    );
+    let ranks = super::multinode::ranks(options)?;
     let mut alone = super::multinode::alone(options);
     if options.has("T") && is_crowd(ranks)? && alone.waiting == Waiting::Spin {
         // Each would keep the processor from the one that it waits for.
@@ -54,7 +52,7 @@ pub(super) fn multinode_coll(options: &Options) -> anyhow::Result<()> {
 
 /// An endpoint and the other ranks.
 struct Crew {
-    end: End,
+    end: DomainEndpoint,
     eq: Arc<dyn EventQueue>,
     peers: Vec<FiAddr>,
     rank: usize,
@@ -79,22 +77,15 @@ const COUNT: usize = 5;
 impl Crew {
     fn open(options: &Options, info: selvedge::Info, job: &mut Job) -> anyhow::Result<Self> {
         let eq = info.fabric()?.eq(&eq::Attr::default())?;
-        let ground = Ground::open(options, info)?;
+        let ground = ground::open(options, info)?;
         let end = ground.end(Plan {
             eq: Some(Arc::clone(&eq)),
             ..Plan::default()
         })?;
-        let mut peers = Vec::new();
-        for name in job.exchange(&end.name()?)? {
-            let text = name.split_inclusive(|&byte| byte == 0).next();
-            let address = text.and_then(Address::from_bytes);
-            let address = address.context("a peer's address is none")?;
-            peers.push(end.av.insert_one(&address)?);
-        }
         Ok(Self {
+            peers: job.exchange_addresses(&end)?,
             end,
             eq,
-            peers,
             rank: job.rank(),
         })
     }
@@ -116,7 +107,7 @@ impl Crew {
             Err(Errno::Again) => Ok(None),
             Err(errno) => Err(failure(errno, format!("joining: {:?}", self.eq.read_err()))),
         };
-        match self.end.ground.manner().until("the group", joined)? {
+        match self.end.context.strategy().until("the group", joined)? {
             Event::JoinComplete { context: JOINED } => Ok(Some(Group {
                 member,
                 ranks: ranks.to_vec(),
@@ -190,7 +181,14 @@ impl Crew {
         msg.root = self.peers[group.ranks[root]];
         (msg.op, msg.count) = (atomic::Op::Sum, COUNT);
         let input = (0..COUNT * members).map(|at| word(group.own, at, round));
-        let wanted = expected(coll, (group.own, root), members, round);
+        let collective = Collective {
+            coll,
+            members,
+            root,
+            count: COUNT,
+        };
+        let input_of = |of, at| word(of, at, round);
+        let wanted = collective.expected(group.own, input_of, |left, right| left + right);
         let mut result = vec![POISON; wanted.len()];
         if coll == Op::Broadcast && group.own == root {
             result.clone_from(&wanted);
@@ -218,24 +216,4 @@ const POISON: u64 = 0xdead_beef_dead_beef;
 /// What a member puts in.
 fn word(member: usize, at: usize, round: u64) -> u64 {
     (round << 32) + ((member as u64) << 16) + at as u64 + 1
-}
-
-/// What a member gets, by the man page.
-fn expected(coll: Op, (own, root): (usize, usize), members: usize, round: u64) -> Vec<u64> {
-    let slice = |of: usize, at: usize| (0..COUNT).map(move |i| word(of, at * COUNT + i, round));
-    let all = |at: usize| (0..members).flat_map(|of| slice(of, at)).collect();
-    let sum = |at: usize| {
-        let add = |i: usize| (0..members).map(|of| word(of, at * COUNT + i, round)).sum();
-        (0..COUNT).map(add).collect()
-    };
-    match coll {
-        Op::Barrier => Vec::new(),
-        Op::Reduce | Op::Gather if own != root => Vec::new(),
-        Op::Broadcast => slice(root, 0).collect(),
-        Op::Scatter => slice(root, own).collect(),
-        Op::Alltoall => all(own),
-        Op::Allgather | Op::Gather => all(0),
-        Op::Allreduce | Op::Reduce => sum(0),
-        Op::ReduceScatter => sum(own),
-    }
 }

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::Errno;
+use selvedge_testkit::failure::failure;
 
-use super::failure::failure;
+use super::ground;
 use super::options::{OUT_OF_BAND_PORT, Options};
 
 /// Bytes of a block that holds an address.
@@ -120,7 +121,7 @@ impl OutOfBandChannel {
     /// As [`Self::meet`].
     pub(super) fn meet_at(options: &Options, port: u16) -> anyhow::Result<Self> {
         let host = options.out_of_band_host.as_deref();
-        let patience = super::wait::patience(options);
+        let patience = ground::timeout(options);
         match &options.server {
             None => Listener::open(host, port)?.accept(patience),
             Some(server) => Self::connect(host.unwrap_or(server), port, patience),

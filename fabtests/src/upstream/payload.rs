@@ -6,9 +6,8 @@
 
 use anyhow::ensure;
 use selvedge_bench::fabric::pattern;
-
-use super::failure::wrong;
-use super::memory::Memory;
+use selvedge_testkit::domain::Memory;
+use selvedge_testkit::failure::wrong;
 
 /// What no message consists of.
 pub(super) const POISON: u8 = 0xa5;

@@ -7,7 +7,7 @@ use crate::references::references;
 
 /// Circles of imports that there are: the sources of a package, and how many files each circle may
 /// have. None of them grows, and no other package has one.
-const CIRCLES: [(&str, &[usize]); 13] = [
+const CIRCLES: [(&str, &[usize]); 14] = [
     ("abi/src", &[4, 3]),
     ("fabtests/bench/src", &[20, 2, 2]),
     ("fabtests/src", &[15, 8, 6, 6, 4, 3, 3, 3, 2, 2, 2, 2, 2]),
@@ -17,6 +17,7 @@ const CIRCLES: [(&str, &[usize]); 13] = [
     ("providers/ofi/src", &[11]),
     ("providers/udp/src", &[5]),
     ("src", &[27, 8, 3, 2]),
+    ("testkit/src", &[2, 2]),
     ("util/bmi/src", &[16]),
     ("util/capi/bmi/src", &[2]),
     ("util/capi/fabric/src", &[25]),

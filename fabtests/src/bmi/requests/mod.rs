@@ -10,10 +10,10 @@ mod raw;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
+use selvedge_testkit::process::Process;
 use serde::Serialize;
 
 /// What requests are sent over.
@@ -116,13 +116,12 @@ fn run(
     time: Duration,
 ) -> anyhow::Result<Served> {
     let address = server.address()?;
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let start = |_| -> anyhow::Result<Killed> {
-        let mut command = Command::new(&program);
-        command.args(["bmi-client", &face.to_string(), method, &address]);
-        command.args([crowd.size.to_string(), crowd.window.to_string()]);
-        Ok(Killed(command.spawn().context("cannot start a client")?))
-    };
+    let (face, size, window) = (
+        face.to_string(),
+        crowd.size.to_string(),
+        crowd.window.to_string(),
+    );
+    let start = |_| Process::start(["bmi-client", &face, method, &address, &size, &window]);
     // Ended before the server is.
     let _crowd: Vec<_> = (0..crowd.clients).map(start).collect::<Result<_, _>>()?;
     let mut tally = Tally::default();
@@ -147,18 +146,6 @@ fn run(
         least: counts().min().unwrap_or_default(),
         most: counts().max().unwrap_or_default(),
     })
-}
-
-/// A client that does not outlive this value.
-#[derive(Debug)]
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Sends requests until it is killed.

@@ -1,31 +1,25 @@
 //! Requests over the endpoint below BMI.
 
-#![expect(unsafe_code, reason = "posts are promises about memory")]
-
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use selvedge::cq::{self, Entry};
+use selvedge::cq::Entry;
 use selvedge::info::{EpType, Threading};
 use selvedge::{
-    Address, AddressVector, Bindings, Caps, CompletionFlags, CompletionQueue, Context, Domain,
-    Endpoint, EpOption, Errno, FiAddr, Hints, IovMut, OpFlags, TagMatch, av, msg, tagged, wait,
+    Address, Caps, CompletionFlags, CompletionQueue, Context, EpOption, Errno, FiAddr, Hints,
+    OpFlags, TagMatch,
 };
-use selvedge_bench::buffer::Pages;
+use selvedge_testkit::domain::{
+    Block, DomainContext, DomainEndpoint, Plan, Recv, WaitStrategy, Waiting,
+};
 
 use super::{BATCH, IDLE, Tally};
 
-/// An endpoint with its queue.
+/// An endpoint, and what was read of its queue.
 #[derive(Debug)]
 struct End {
-    // Closed first, so that nobody writes to memory that goes after it.
-    ep: Arc<dyn Endpoint>,
-    cq: Arc<dyn CompletionQueue>,
-    av: Arc<dyn AddressVector>,
-    _domain: Arc<dyn Domain>,
-    inject_size: usize,
+    end: DomainEndpoint,
     entries: [Entry; BATCH],
     sources: [FiAddr; BATCH],
 }
@@ -38,39 +32,43 @@ impl End {
             .caps(caps)
             .provider(provider)
             .cq_data_size(8);
+        #[expect(unsafe_code, reason = "the promise that removes locks")]
         // SAFETY: each process here has one thread.
         let hints = unsafe { hints.promise_threading(Threading::Domain) };
         let infos = selvedge_providers::builtin().infos(&hints)?;
         let info = infos.into_iter().next().context("nothing was found")?;
-        let domain = info.open()?;
-        let mut attr = cq::Attr::with_size(8192);
-        attr.wait_obj = wait::Object::Unspec;
-        let cq = domain.cq(&attr)?;
-        let av = domain.av(&av::Attr::default())?;
-        let ep = domain.endpoint(&info, Bindings::new(Arc::clone(&cq), Arc::clone(&av)))?;
+        let strategy = WaitStrategy::new(Waiting::Sread, IDLE);
+        let context = DomainContext::open(&*info.fabric()?, info, strategy, false)?;
+        let queue = context.queue(8192)?;
+        let end = context.end(Plan {
+            tx: Some(queue.clone()),
+            rx: Some(queue),
+            ..Plan::default()
+        })?;
         Ok(Self {
-            ep,
-            cq,
-            av,
-            _domain: domain,
-            inject_size: info.tx_attr.inject_size,
+            end,
             entries: [Entry::default(); BATCH],
             sources: [FiAddr::UNSPEC; BATCH],
         })
     }
 
+    fn cq(&self) -> &dyn CompletionQueue {
+        &**self.end.tx.cq()
+    }
+
     /// Reads what has completed, and sleeps for a little when nothing has: how many entries there
     /// are, the first of which may stand for an error.
     fn read(&mut self, idle: Duration) -> selvedge::Result<usize> {
-        let read = self.cq.read_from(&mut self.entries, &mut self.sources);
+        let cq = self.end.tx.cq();
+        let read = cq.read_from(&mut self.entries, &mut self.sources);
         if read != Ok(0) || idle.is_zero() {
             return read;
         }
-        match self.cq.wait(&mut [], Some(idle)) {
+        match cq.wait(&mut [], Some(idle)) {
             Ok(_) | Err(Errno::Again | Errno::Intr) => {}
             Err(errno) => return Err(errno),
         }
-        self.cq.read_from(&mut self.entries, &mut self.sources)
+        cq.read_from(&mut self.entries, &mut self.sources)
     }
 }
 
@@ -81,7 +79,7 @@ const LARGEST: usize = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Server {
     end: End,
-    slabs: Vec<Pages>,
+    slabs: Vec<Block>,
     /// Answers for which there was no room: to whom, with which tag.
     held: VecDeque<(FiAddr, u64)>,
 }
@@ -89,28 +87,20 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn open(provider: &str) -> anyhow::Result<Self> {
         let end = End::open(provider)?;
-        end.ep.set(EpOption::MinMultiRecv(LARGEST))?;
-        let slabs = (0..4).map(|_| Pages::new(SLAB));
-        let mut server = Self {
-            end,
+        end.end.ep.set(EpOption::MinMultiRecv(LARGEST))?;
+        let slabs = (0..4).map(|_| end.end.context.buffers(SLAB));
+        let server = Self {
             slabs: slabs.collect::<Result<_, _>>()?,
+            end,
             held: VecDeque::new(),
         };
         (0..server.slabs.len()).try_for_each(|slab| server.post(slab))?;
         Ok(server)
     }
 
-    fn post(&mut self, slab: usize) -> anyhow::Result<()> {
-        let room = [IovMut::new(&mut self.slabs[slab])];
-        let msg = msg::RecvMsg {
-            iov: &room,
-            desc: &[],
-            src: FiAddr::UNSPEC,
-            context: Context(slab as u64),
-        };
-        // SAFETY: the buffer is not posted, lives longer than the endpoint, and nobody reads it.
-        unsafe { self.end.ep.recvmsg(&msg, OpFlags::MULTI_RECV) }?;
-        Ok(())
+    fn post(&self, slab: usize) -> anyhow::Result<()> {
+        let recv = Recv::new(slab as u64).flags(OpFlags::MULTI_RECV);
+        Ok(self.end.end.recv(&[self.slabs[slab].whole()], &recv)?)
     }
 
     /// A request has come: its tag is its data.
@@ -127,18 +117,18 @@ impl Server {
 
     /// Somebody is heard for the first time.
     fn failed(&mut self, tally: &mut Tally) -> anyhow::Result<()> {
-        let error = self.end.cq.read_err()?;
+        let error = self.end.cq().read_err()?;
         let sender = error.sender();
         let Some(sender) = sender.filter(|_| error.errno == Errno::AddrNotAvail) else {
             bail!("{}: {}", error.errno, error.detail);
         };
-        let src = self.end.av.insert_one(&sender)?;
+        let src = self.end.end.av.insert_one(&sender)?;
         self.asked(&error.entry, src, tally)
     }
 
     fn answer(&mut self) -> anyhow::Result<()> {
         while let Some(&(client, tag)) = self.held.front() {
-            match self.end.ep.tinject(&[], client, tag, None) {
+            match self.end.end.ep.tinject(&[], client, tag, None) {
                 Ok(()) => self.held.pop_front(),
                 Err(Errno::Again) => break,
                 Err(errno) => return Err(errno.into()),
@@ -150,7 +140,7 @@ impl Server {
 
 impl super::Server for Server {
     fn address(&self) -> anyhow::Result<String> {
-        Ok(self.end.ep.address()?.to_string())
+        Ok(self.end.end.ep.address()?.to_string())
     }
 
     fn turn(&mut self, tally: &mut Tally) -> anyhow::Result<()> {
@@ -176,31 +166,24 @@ impl super::Server for Server {
 pub(super) fn ask(provider: &str, address: &str, size: usize, window: usize) -> anyhow::Result<()> {
     let mut end = End::open(provider)?;
     let address: Address = address.parse()?;
-    let server = end.av.insert_one(&address)?;
+    let server = end.end.av.insert_one(&address)?;
+    let inject_size = end.end.context.info().tx_attr.inject_size;
     ensure!(
-        size <= end.inject_size,
-        "requests over the raw endpoint have at most {} bytes",
-        end.inject_size
+        size <= inject_size,
+        "requests over the raw endpoint have at most {inject_size} bytes"
     );
     let request = vec![0; size];
     let mut tag = 0;
     let mut due = window;
     loop {
         while due > 0 {
-            let answer = tagged::RecvMsg {
-                iov: &[],
-                desc: &[],
-                src: server,
-                tag: TagMatch::exact(tag),
-                context: Context(tag),
-            };
-            // SAFETY: there is no memory.
-            unsafe { end.ep.trecvmsg(&answer, OpFlags::empty()) }?;
-            match end.ep.inject(&request, server, Some(tag)) {
+            let answer = Recv::new(tag).from(server).tag(TagMatch::exact(tag));
+            end.end.recv(&[], &answer.flags(OpFlags::empty()))?;
+            match end.end.ep.inject(&request, server, Some(tag)) {
                 Ok(()) => (),
                 Err(Errno::Again) => {
                     // Its receive is taken back: it is posted with the next try.
-                    end.ep.cancel(Context(tag))?;
+                    end.end.ep.cancel(Context(tag))?;
                     break;
                 }
                 Err(errno) => return Err(errno.into()),
@@ -211,7 +194,7 @@ pub(super) fn ask(provider: &str, address: &str, size: usize, window: usize) -> 
         match end.read(IDLE) {
             Ok(count) => due += count,
             // What was taken back.
-            Err(Errno::Avail) => drop(end.cq.read_err()?),
+            Err(Errno::Avail) => drop(end.cq().read_err()?),
             Err(errno) => return Err(errno.into()),
         }
     }

@@ -8,15 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::fcntl::SealFlag;
+use selvedge_shm::smr::layout::VERSION;
+use selvedge_testkit::process;
+use selvedge_testkit::random::Random;
+use selvedge_testkit::shm_peer::{
+    Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, common, honest,
+};
 use serde::{Deserialize, Serialize};
 
 use super::dictionary::number;
 use super::intruder::{Intruder, Trick};
-use super::raw::{Raw, common, honest};
-use super::speech::{Heard, Line, PACKET, Sizes, hello};
 use super::{files, hoard, talk};
-use crate::campaign::actor;
-use crate::campaign::random::Random;
 
 /// How to attack.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -123,12 +125,12 @@ const CONNECTIONS: u64 = 300;
 /// Lives as often as it is told to.
 pub(crate) fn play(order: &Order) -> anyhow::Result<()> {
     loop {
-        let life: Life = actor::listen()?;
+        let life: Life = process::next_order()?;
         let pause = || {
             std::thread::yield_now();
             Ok(())
         };
-        actor::say(&live(order, life, pause)?)?;
+        process::answer(&live(order, life, pause)?)?;
     }
 }
 
@@ -254,11 +256,18 @@ fn greet(
     let mut lines = Vec::new();
     let nonce = Box::new(random.word());
     for _ in 0..GREETINGS {
-        let Ok(line) = Line::connect(&order.victim) else {
+        let Ok(line) = PeerSocket::connect(&order.victim) else {
             meanwhile()?;
             continue;
         };
-        let mut bytes = hello(&order.name, random.word().into(), &nonce, Sizes::USUAL, 0);
+        let hello = Hello {
+            name: &order.name,
+            incarnation: random.word().into(),
+            nonce: &nonce,
+            sizes: Sizes::USUAL,
+            chunks: 0,
+        };
+        let mut bytes = hello.packet(VERSION);
         for _ in 0..random.below(4) {
             let place = 4 * random.below(26) as usize;
             let value = number(random) as u32;
@@ -286,14 +295,16 @@ fn greet(
         }
         meanwhile()?;
     }
-    harm.is_cut_off = lines.iter().all(|line| matches!(line.hear(), Heard::End));
+    harm.is_cut_off = lines
+        .iter()
+        .all(|line| matches!(line.receive(), Received::End));
     Ok(harm)
 }
 
 /// Descriptors that are memory as it has to be, nearly, or not at all.
 fn descriptors() -> anyhow::Result<Vec<OwnedFd>> {
     let memory = |len: usize, seals| -> anyhow::Result<OwnedFd> {
-        Ok(Raw::create(len, seals)?.fd().try_clone_to_owned()?)
+        Ok(RawMemory::create(len, seals)?.fd().try_clone_to_owned()?)
     };
     let total = Sizes::USUAL.total();
     let (pipe, _writer) = nix::unistd::pipe()?;
@@ -321,7 +332,7 @@ fn crowd(
     let mut harm = Harm::default();
     let mut lines = Vec::new();
     for _ in 0..CONNECTIONS {
-        if let Ok(line) = Line::connect(&order.victim) {
+        if let Ok(line) = PeerSocket::connect(&order.victim) {
             if random.once_in(4) {
                 let bytes = vec![0x73; random.below(300) as usize];
                 line.say(&bytes, &[]);
@@ -333,6 +344,8 @@ fn crowd(
     }
     std::thread::sleep(Duration::from_millis(random.below(20)));
     meanwhile()?;
-    harm.is_cut_off = lines.iter().any(|line| matches!(line.hear(), Heard::End));
+    harm.is_cut_off = lines
+        .iter()
+        .any(|line| matches!(line.receive(), Received::End));
     Ok(harm)
 }

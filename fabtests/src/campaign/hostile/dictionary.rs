@@ -1,6 +1,6 @@
 //! Numbers that are worth trying: the ends of every range that somebody might check.
 
-use crate::campaign::random::Random;
+use selvedge_testkit::random::Random;
 
 /// Where ranges begin and end.
 const ENDS: [u64; 30] = [

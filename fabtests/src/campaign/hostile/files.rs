@@ -4,8 +4,9 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
+use selvedge_testkit::shm_peer::PeerSocket;
+
 use super::adversary::{Harm, Order};
-use super::speech::Line;
 
 /// How often all of them are tried in one life.
 const ROUNDS: usize = 10;
@@ -18,7 +19,7 @@ pub(super) fn cut_short(
     order: &Order,
     mut meanwhile: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Harm> {
-    let line = Line::connect(&order.victim)?;
+    let line = PeerSocket::connect(&order.victim)?;
     let descriptors = format!("/proc/{}/fd", line.peer_pid()?);
     let mut harm = Harm::default();
     for _ in 0..ROUNDS {

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use selvedge_testkit::random::Random;
+use selvedge_testkit::shm_peer::{BLOCK, KEYS, PACKET, RELEASE, RawMemory, common, honest};
+
 use super::dictionary::{mutate, number};
 use super::intruder::Intruder;
-use super::raw::{Raw, common, honest};
-use super::speech::{BLOCK, KEYS, PACKET, RELEASE, packet};
-use crate::campaign::random::Random;
+use super::packet;
 
 /// Words of a row of the table.
 const ROW: usize = 8;
@@ -19,8 +20,8 @@ const BLOCK_LEN: usize = 65_536;
 /// The table of an intruder's memory, and the blocks that it has announced.
 #[derive(Debug)]
 pub(super) struct Forgery {
-    table: Arc<Raw>,
-    block: Arc<Raw>,
+    table: Arc<RawMemory>,
+    block: Arc<RawMemory>,
     blocks: u64,
 }
 
@@ -31,8 +32,8 @@ impl Forgery {
     /// When there is no memory for it.
     pub(super) fn new(memory: &[u8]) -> anyhow::Result<Self> {
         let forgery = Self {
-            table: Arc::new(Raw::create(4096, honest())?),
-            block: Arc::new(Raw::create(BLOCK_LEN, common())?),
+            table: Arc::new(RawMemory::create(4096, honest())?),
+            block: Arc::new(RawMemory::create(BLOCK_LEN, common())?),
             blocks: 0,
         };
         for key in 0..ROWS {
@@ -42,7 +43,7 @@ impl Forgery {
     }
 
     /// Memory that the victim reads.
-    pub(super) fn table(&self) -> Arc<Raw> {
+    pub(super) fn table(&self) -> Arc<RawMemory> {
         Arc::clone(&self.table)
     }
 

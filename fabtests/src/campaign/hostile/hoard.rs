@@ -4,13 +4,13 @@
 use std::os::fd::BorrowedFd;
 
 use anyhow::{Context as _, ensure};
+use selvedge_testkit::random::Random;
+use selvedge_testkit::shm_peer::{BLOCK, PACKET, RawMemory, honest};
+use selvedge_testkit::timeout::Timeout;
 
 use super::adversary::{Harm, Order};
 use super::intruder::Intruder;
-use super::raw::{Raw, honest};
-use super::speech::{BLOCK, PACKET, packet};
-use crate::campaign::patience::Patience;
-use crate::campaign::random::Random;
+use super::packet;
 
 /// Peers, and blocks of each: all together are more than a process can map by default.
 const PEERS: usize = 4;
@@ -27,7 +27,7 @@ pub(super) fn blocks(
     random: &mut Random,
     mut meanwhile: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Harm> {
-    let memory = Raw::create(LEN as usize, honest())?;
+    let memory = RawMemory::create(LEN as usize, honest())?;
     let nonce = Box::new(random.word());
     let mut harm = Harm::default();
     let mut peers = Vec::new();
@@ -52,7 +52,7 @@ fn announce(
     fd: BorrowedFd<'_>,
     mut meanwhile: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut patience = Patience::new("room for another block");
+    let mut timeout = Timeout::new("room for another block");
     for block in 1..=BLOCKS {
         let mut bytes = packet(BLOCK);
         for field in [block, block << 20, LEN, 0] {
@@ -63,10 +63,10 @@ fn announce(
             if intruder.is_cut_off() {
                 return Ok(());
             }
-            patience.check()?;
+            timeout.check()?;
             meanwhile()?;
         }
-        patience.renew();
+        timeout.renew();
     }
     Ok(())
 }

@@ -7,13 +7,15 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use selvedge_shm::smr::layout::VERSION;
+use selvedge_testkit::random::Random;
+use selvedge_testkit::shm_peer::{
+    BOUNCE, Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, common, honest,
+};
+use selvedge_testkit::timeout::Timeout;
 
 use super::dictionary::{mutate, number};
 use super::forger::Forgery;
-use super::raw::{Raw, common, honest};
-use super::speech::{BOUNCE, Heard, Line, PACKET, Sizes, hello, packet};
-use crate::campaign::patience::Patience;
-use crate::campaign::random::Random;
+use super::packet;
 
 /// Words of an outbox.
 const CREDIT: usize = 16;
@@ -44,13 +46,13 @@ pub(super) enum Trick {
 /// The peer.
 #[derive(Debug)]
 pub(super) struct Intruder {
-    pub(super) line: Line,
+    pub(super) line: PeerSocket,
     sizes: Sizes,
-    outbox: Arc<Raw>,
+    outbox: Arc<RawMemory>,
     /// The victim's memory for us: its credit and its commands.
-    theirs: Option<Raw>,
-    bell: Option<Raw>,
-    bounce: Option<Arc<Raw>>,
+    theirs: Option<RawMemory>,
+    bell: Option<RawMemory>,
+    bounce: Option<Arc<RawMemory>>,
     announced: u64,
     sent: u64,
     answered: u64,
@@ -93,26 +95,32 @@ impl Intruder {
             },
             false => Sizes::USUAL,
         };
-        let outbox = Raw::create(sizes.total(), honest())?;
+        let outbox = RawMemory::create(sizes.total(), honest())?;
         describe(&outbox, sizes);
-        let own_bell = Raw::create(4096, common())?;
-        let line = Line::connect(victim)?;
+        let own_bell = RawMemory::create(4096, common())?;
+        let line = PeerSocket::connect(victim)?;
         let incarnation = u128::from(random.word()) << 64 | u128::from(random.word());
         let chunks = u32::from(random.flip());
-        let greeting = hello(name, incarnation, nonce, sizes, chunks);
-        line.say(&greeting, &[outbox.fd(), own_bell.fd()]);
-        let mut patience = Patience::new("the answer to a hello");
+        let hello = Hello {
+            name,
+            incarnation,
+            nonce,
+            sizes,
+            chunks,
+        };
+        line.say(&hello.packet(VERSION), &[outbox.fd(), own_bell.fd()]);
+        let mut timeout = Timeout::new("the answer to a hello");
         let mut fds = loop {
-            patience.check()?;
+            timeout.check()?;
             meanwhile()?;
-            match line.hear() {
-                Heard::Packet(fds) => break fds,
-                Heard::Nothing => {}
-                Heard::End => bail!("not let in"),
+            match line.receive() {
+                Received::Packet(_, fds) => break fds,
+                Received::Nothing => {}
+                Received::End => bail!("not let in"),
             }
         };
-        let bell = fds.pop().and_then(|fd| Raw::map(fd, true).ok());
-        let theirs = fds.pop().and_then(|fd| Raw::map(fd, false).ok());
+        let bell = fds.pop().and_then(|fd| RawMemory::map(fd, true).ok());
+        let theirs = fds.pop().and_then(|fd| RawMemory::map(fd, false).ok());
         let memory: Box<[u8]> = vec![7; 1 << 17].into();
         let mut intruder = Self {
             forgery: Forgery::new(&memory)?,
@@ -139,7 +147,7 @@ impl Intruder {
     }
 
     /// Everything that the victim reads.
-    pub(super) fn memories(&self) -> Vec<Arc<Raw>> {
+    pub(super) fn memories(&self) -> Vec<Arc<RawMemory>> {
         let bounce = self.bounce.iter().cloned();
         let table = self.forgery.table();
         bounce.chain([table, Arc::clone(&self.outbox)]).collect()
@@ -360,7 +368,7 @@ impl Intruder {
     }
 
     fn make_bounce(&mut self) {
-        let Ok(bounce) = Raw::create(4096 + SEGMENTS * SEGMENT, honest()) else {
+        let Ok(bounce) = RawMemory::create(4096 + SEGMENTS * SEGMENT, honest()) else {
             return;
         };
         let mut bytes = packet(BOUNCE);
@@ -405,7 +413,7 @@ impl Intruder {
 }
 
 /// The header of an outbox.
-fn describe(outbox: &Raw, sizes: Sizes) {
+fn describe(outbox: &RawMemory, sizes: Sizes) {
     let pid = u64::from(std::process::id());
     let words = [
         u64::from_le_bytes(*b"selvedge"),

@@ -11,22 +11,22 @@ mod files;
 mod forger;
 mod hoard;
 mod intruder;
-mod raw;
-mod speech;
 mod talk;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use selvedge_shm::smr::layout::VERSION;
+use selvedge_testkit::process::Process;
+use selvedge_testkit::shm_peer;
+use selvedge_testkit::timeout::Timeout;
+use selvedge_testkit::usage::{Usage, held, private};
 
-use super::actor::Actor;
 use super::company::Company;
 use super::echo::Echo;
+use super::endpoint::CampaignEndpoint;
 use super::part::Part;
-use super::party::Party;
-use super::patience::Patience;
 use super::report::{Plan, Report, Row};
-use super::tally::{Tally, held, private};
 use adversary::{Attack, Harm, Life, Order, live};
 
 /// What an exchange of others may take meanwhile: some ten times what it does take on a machine that
@@ -58,24 +58,25 @@ pub(super) fn attacks(plan: &Plan) -> anyhow::Result<Report> {
 
 /// A victim, whom it serves, and who attacks it.
 struct Siege {
-    party: Party,
+    endpoint: CampaignEndpoint,
     victim: Echo,
-    adversary: Actor,
+    adversary: Process,
 }
 
 impl Siege {
     fn lay(what: &str) -> anyhow::Result<Self> {
         let name = format!("adversary-{}-{what}", std::process::id());
-        let mut party = Party::open(None, &[])?;
+        let mut endpoint = CampaignEndpoint::open(None, &[])?;
         let params = [KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")];
-        let mut victim = Echo::beside(&party, &params, std::slice::from_ref(&name))?;
-        victim.exchange(&mut party)?;
-        let adversary = Actor::start(&Part::Adversary(Order {
+        let mut victim = Echo::beside(&endpoint, &params, std::slice::from_ref(&name))?;
+        victim.exchange(&mut endpoint)?;
+        let adversary = Part::Adversary(Order {
             victim: victim.name().to_owned(),
             name,
-        }))?;
+        })
+        .start()?;
         Ok(Self {
-            party,
+            endpoint,
             victim,
             adversary,
         })
@@ -88,37 +89,37 @@ impl Siege {
     /// One life of the adversary. What it has done, and the longest exchange meanwhile.
     fn endure(&mut self, life: Life) -> anyhow::Result<(Harm, Duration)> {
         self.adversary.tell(&life)?;
-        let mut patience = Patience::new("the end of an adversary's life");
+        let mut timeout = Timeout::new("the end of an adversary's life");
         let mut longest = Duration::ZERO;
         loop {
             let began = Instant::now();
             self.victim
-                .exchange(&mut self.party)
+                .exchange(&mut self.endpoint)
                 .context("the victim")?;
             longest = longest.max(began.elapsed());
-            if self.adversary.has_spoken()? {
+            if self.adversary.is_readable()? {
                 break;
             }
-            patience.check()?;
+            timeout.check()?;
         }
-        Ok((self.adversary.hear()?, longest))
+        Ok((self.adversary.receive()?, longest))
     }
 
     /// The adversary is gone: the victim must be as it was.
-    fn lift(self, before: Tally, memory: usize) -> anyhow::Result<()> {
+    fn lift(self, before: Usage, memory: usize) -> anyhow::Result<()> {
         let process = self.process();
-        let (mut party, mut victim) = (self.party, self.victim);
+        let (mut endpoint, mut victim) = (self.endpoint, self.victim);
         drop(self.adversary);
-        let mut patience = Patience::new("what an adversary has left");
+        let mut timeout = Timeout::new("what an adversary has left");
         loop {
-            victim.exchange(&mut party)?;
-            let now = Tally::of(&process)?;
+            victim.exchange(&mut endpoint)?;
+            let now = Usage::of(&process)?;
             // Contact with the adversary may have been there or not.
             if now.fds <= before.fds && now.shared <= before.shared {
                 break;
             }
             let what = || format!("{before:?} is {now:?}");
-            patience.check().with_context(what)?;
+            timeout.check().with_context(what)?;
         }
         is_small(memory, private(&process)?)
     }
@@ -128,7 +129,7 @@ fn row(plan: &Plan, what: &str, attack: Attack) -> anyhow::Result<Row> {
     let mut row = Row::new(what);
     let mut random = plan.random(what);
     let mut siege = Siege::lay(what)?;
-    let (mut tally, mut memory) = (Tally::of(&siege.process())?, 0);
+    let (mut tally, mut memory) = (Usage::of(&siege.process())?, 0);
     let (mut total, mut longest, mut cut_off) = (Harm::default(), Duration::ZERO, 0_u64);
     let (mut began, mut done) = (Instant::now(), 0);
     while done < WARM_UP || !plan.is_over(done - WARM_UP, SHORT, began) {
@@ -148,7 +149,7 @@ fn row(plan: &Plan, what: &str, attack: Attack) -> anyhow::Result<Row> {
         }
         done += 1;
         if done <= WARM_UP {
-            let now = Tally::of(&siege.process())?;
+            let now = Usage::of(&siege.process())?;
             tally.fds = tally.fds.max(now.fds);
             tally.shared = tally.shared.max(now.shared);
             memory = private(&siege.process())?;
@@ -173,7 +174,7 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
     let mut row = Row::new("in-process");
     let mut random = plan.random("in-process");
     let name = format!("adversary-{}-in-process", std::process::id());
-    let mut victim = Party::open(None, &[KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")])?;
+    let mut victim = CampaignEndpoint::open(None, &[KEPT, ("FI_SHM_PEER_TIMEOUT", "10ms")])?;
     let order = Order {
         victim: victim.name()?,
         name: name.clone(),
@@ -208,6 +209,11 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
     row.count("at the end", kept);
     row.figures.insert("inputs", inputs as f64);
     Ok(row)
+}
+
+/// The beginning of a packet of this version.
+fn packet(kind: u32) -> Vec<u8> {
+    shm_peer::packet(VERSION, kind)
 }
 
 fn is_short(longest: Duration) -> anyhow::Result<()> {

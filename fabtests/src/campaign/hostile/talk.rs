@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use selvedge_testkit::random::Random;
+use selvedge_testkit::shm_peer::{BLOCK, PACKET, RELEASE, RawMemory, honest};
 
 use super::adversary::{Harm, Order};
 use super::intruder::Intruder;
-use super::raw::{Raw, honest};
-use super::speech::{BLOCK, PACKET, RELEASE, packet};
-use crate::campaign::random::Random;
+use super::packet;
 
 /// For how long.
 const TIME: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ pub(super) fn packets(
     random: &mut Random,
     mut meanwhile: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Harm> {
-    let memory = Raw::create(LEN as usize, honest())?;
+    let memory = RawMemory::create(LEN as usize, honest())?;
     let nonce = Box::new(random.word());
     let intruder = Intruder::enter(&order.victim, &order.name, &nonce, random, &mut meanwhile)?;
     ensure!(intruder.is_met(), "not let in");

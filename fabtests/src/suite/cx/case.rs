@@ -3,6 +3,7 @@
 use selvedge::OpFlags;
 use selvedge::atomic::Op as Reduction;
 use selvedge::collective::Op;
+use selvedge_testkit::collectives::Collective;
 
 use super::Result;
 use super::check::{count, holds, same};
@@ -105,35 +106,19 @@ impl Case {
 
     /// What a member gets, by the man page; nothing where it gets nothing.
     fn expected(&self, own: usize) -> Vec<u64> {
-        let &Self {
-            members,
-            root,
-            count,
-            round,
-            ..
-        } = self;
-        let slice = |of: usize, at: usize| (0..count).map(move |i| word(of, at * count + i, round));
-        let all = |at: usize| (0..members).flat_map(|of| slice(of, at)).collect();
-        let reduced = |at: usize| {
-            let words = |i: usize| (0..members).map(move |of| word(of, at * count + i, round));
-            let reduce = |i: usize| match self.op {
-                Reduction::Min => words(i).min().unwrap_or(0),
-                Reduction::Max => words(i).max().unwrap_or(0),
-                Reduction::Bxor => words(i).fold(0, |left, right| left ^ right),
-                _ => words(i).fold(0, u64::wrapping_add),
-            };
-            (0..count).map(reduce).collect()
+        let collective = Collective {
+            coll: self.coll,
+            members: self.members,
+            root: self.root,
+            count: self.count,
         };
-        match self.coll {
-            Op::Barrier => Vec::new(),
-            Op::Reduce | Op::Gather if own != root => Vec::new(),
-            Op::Broadcast => slice(root, 0).collect(),
-            Op::Scatter => slice(root, own).collect(),
-            Op::Alltoall => all(own),
-            Op::Allgather | Op::Gather => all(0),
-            Op::Allreduce | Op::Reduce => reduced(0),
-            Op::ReduceScatter => reduced(own),
-        }
+        let reduce = |left: u64, right| match self.op {
+            Reduction::Min => left.min(right),
+            Reduction::Max => left.max(right),
+            Reduction::Bxor => left ^ right,
+            _ => left.wrapping_add(right),
+        };
+        collective.expected(own, |of, at| word(of, at, self.round), reduce)
     }
 }
 

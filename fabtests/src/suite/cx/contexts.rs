@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use selvedge::{Bindings, FiAddr, Hints, av, cq};
+use selvedge_testkit::endpoint::RawEndpoint;
 
 use super::open::missing;
-use super::port::Port;
-use super::raw::Raw;
-use super::{Cx, Result};
+use super::{Cx, Result, TestEndpoint};
 
 /// Bits of an index that say which context is meant.
 pub(crate) const BITS: u32 = 6;
@@ -25,7 +24,7 @@ impl Cx {
     ///
     /// # Errors
     /// As [`Cx::port`].
-    pub(crate) fn contexts(&mut self, count: usize) -> Result<(Vec<Port>, Vec<FiAddr>)> {
+    pub(crate) fn contexts(&mut self, count: usize) -> Result<(Vec<TestEndpoint>, Vec<FiAddr>)> {
         self.contexts_with(count, |_, _| {})
     }
 
@@ -37,7 +36,7 @@ impl Cx {
         &mut self,
         count: usize,
         change: impl Fn(usize, &mut Bindings),
-    ) -> Result<(Vec<Port>, Vec<FiAddr>)> {
+    ) -> Result<(Vec<TestEndpoint>, Vec<FiAddr>)> {
         let info = self.info_for(&with_contexts(self.hints(), count))?;
         let domain = info.open()?;
         let sep = domain.scalable_endpoint(&info).map_err(missing)?;
@@ -50,8 +49,8 @@ impl Cx {
             let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
             change(index, &mut bind);
             let ep = sep.context(index, &info, bind)?;
-            let face = Box::new(Raw::new(ep, cq, Some(Arc::clone(&av))));
-            let port = Port::new(face, Arc::clone(&domain), info.clone(), self.me, None);
+            let api = Box::new(RawEndpoint::new(ep, cq, Some(Arc::clone(&av))));
+            let port = TestEndpoint::new(api, Arc::clone(&domain), info.clone(), self.me, None);
             self.ports.push(port.clone());
             ports.push(port);
         }

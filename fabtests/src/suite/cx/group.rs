@@ -18,12 +18,12 @@ use selvedge::{
 
 use super::contexts::BITS;
 use super::open::try_event;
-use super::patience::until;
-use super::{Cx, Port, Result, Setup};
+use super::timeout::until;
+use super::{Cx, Result, Setup, TestEndpoint};
 
 /// An endpoint that joins groups, of the raw face. Its queue is read here, past the port.
 pub(crate) struct Joiner {
-    pub(crate) port: Port,
+    pub(crate) port: TestEndpoint,
     /// Whoever may be in a group with it, itself among them. Their numbers are places here.
     known: Vec<FiAddr>,
     eq: Arc<dyn EventQueue>,
@@ -141,7 +141,7 @@ pub(crate) fn for_each<'a, T>(
 }
 
 impl Joiner {
-    fn new(port: Port, known: Vec<FiAddr>, eq: Arc<dyn EventQueue>) -> Self {
+    fn new(port: TestEndpoint, known: Vec<FiAddr>, eq: Arc<dyn EventQueue>) -> Self {
         Self {
             port,
             known,

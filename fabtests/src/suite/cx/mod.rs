@@ -4,20 +4,12 @@
 //! one.
 
 mod case;
-pub(crate) mod check;
 pub(crate) mod contexts;
 mod face;
 pub(crate) mod fork;
 pub(crate) mod group;
 mod leaks;
-pub(crate) mod memory;
 mod open;
-mod owned;
-pub(crate) mod patience;
-pub(crate) mod payload;
-pub(crate) mod port;
-pub(crate) mod post;
-mod raw;
 mod test;
 
 use std::fmt;
@@ -28,15 +20,17 @@ use selvedge::{MrAccess, Registry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use crate::campaign::random::Random;
 pub(crate) use case::Case;
 pub(crate) use face::Kind as Face;
-pub(crate) use memory::{Maker, Memory};
 pub(crate) use open::{Player, Setup, missing};
-pub(crate) use payload::Stamp;
-pub(crate) use port::Port;
-pub(crate) use post::{Atomic, Done, Place, Post, Read, Rx, RxKind, Tx, Write};
-pub(crate) use raw::{Told, queue_count};
+pub(crate) use selvedge_testkit::endpoint::{
+    Atomic, Completion, Notify, Post, Read, RemoteAddr, Rx, RxKind, TestEndpoint, Tx, Write,
+    queue_count,
+};
+pub(crate) use selvedge_testkit::memory::{Maker, Memory};
+pub(crate) use selvedge_testkit::payload::Stamp;
+pub(crate) use selvedge_testkit::random::Random;
+pub(crate) use selvedge_testkit::{check, memory, payload, timeout};
 pub(crate) use test::{CONNECTED, POLLED, RAW, Test};
 
 use super::control::Control;
@@ -57,7 +51,7 @@ pub(crate) struct Cx {
     count: usize,
     control: Control,
     registry: Registry,
-    ports: Vec<Port>,
+    ports: Vec<TestEndpoint>,
     memories: Vec<Memory>,
     next_key: u64,
 }
@@ -155,13 +149,13 @@ impl Cx {
     /// As [`Self::barrier`].
     pub(crate) fn tell<T: Serialize + DeserializeOwned>(&mut self, own: &T) -> Result<Vec<T>> {
         // The others may have more to do than this process, and wait for something each time.
-        let until = std::time::Instant::now() + 6 * patience::limit();
+        let until = std::time::Instant::now() + 6 * timeout::limit();
         let ports = &self.ports;
         let all = self
             .control
             .exchange(serde_json::to_value(own)?, until, || {
                 std::thread::yield_now();
-                ports.iter().try_for_each(Port::drive)
+                ports.iter().try_for_each(TestEndpoint::drive)
             })?;
         let read = |value| serde_json::from_value(value).map_err(|error| anyhow!(error));
         all.into_iter().map(read).collect()
@@ -180,7 +174,12 @@ impl Cx {
     ///
     /// # Errors
     /// The domain's.
-    pub(crate) fn memory(&mut self, port: &Port, maker: Maker, len: usize) -> Result<Memory> {
+    pub(crate) fn memory(
+        &mut self,
+        port: &TestEndpoint,
+        maker: Maker,
+        len: usize,
+    ) -> Result<Memory> {
         self.memory_with(
             port,
             maker,
@@ -195,7 +194,7 @@ impl Cx {
     /// The domain's.
     pub(crate) fn memory_with(
         &mut self,
-        port: &Port,
+        port: &TestEndpoint,
         maker: Maker,
         len: usize,
         access: MrAccess,
@@ -217,11 +216,15 @@ impl Cx {
     ///
     /// # Errors
     /// As [`Self::barrier`].
-    pub(crate) fn places(&mut self, port: &Port, memory: &Memory) -> Result<Vec<Place>> {
+    pub(crate) fn places(
+        &mut self,
+        port: &TestEndpoint,
+        memory: &Memory,
+    ) -> Result<Vec<RemoteAddr>> {
         let names = self.tell(&memory.name())?;
         let named = names.into_iter().enumerate();
         Ok(named
-            .map(|(process, (addr, key))| Place {
+            .map(|(process, (addr, key))| RemoteAddr {
                 peer: port.to(process),
                 addr,
                 key,
@@ -235,7 +238,7 @@ impl Cx {
     /// As [`Self::barrier`]; what is outstanding.
     pub(crate) fn close_ports(&mut self) -> Result {
         self.barrier()?;
-        self.ports.iter().try_for_each(Port::assert_idle)?;
+        self.ports.iter().try_for_each(TestEndpoint::assert_idle)?;
         self.close_ports_at_once();
         Ok(())
     }
@@ -254,10 +257,10 @@ impl Cx {
     }
 
     /// Where this process's memory is, as itself names it.
-    pub(crate) fn own_place(&self, port: &Port, memory: &Memory) -> Place {
+    pub(crate) fn own_place(&self, port: &TestEndpoint, memory: &Memory) -> RemoteAddr {
         let (addr, key) = memory.name();
         let peer = port.to(self.me);
-        Place { peer, addr, key }
+        RemoteAddr { peer, addr, key }
     }
 
     /// The end of the test: nobody closes anything before all are here, and then nothing may be
@@ -266,7 +269,7 @@ impl Cx {
         self.barrier()?;
         self.memories.clear();
         let ports = std::mem::take(&mut self.ports);
-        ports.iter().try_for_each(Port::assert_idle)
+        ports.iter().try_for_each(TestEndpoint::assert_idle)
     }
 }
 

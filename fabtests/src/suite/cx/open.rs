@@ -8,14 +8,15 @@ use selvedge::info::EpType;
 use selvedge::{
     Address, Bindings, Domain, Errno, EventQueue, Fabric, Hints, Info, Registry, av, cq, eq, wait,
 };
+use selvedge_testkit::check;
+use selvedge_testkit::endpoint::{
+    AsyncTestEndpoint, Connection, EndpointApi, OwnedEndpoint, RawEndpoint, TestEndpoint,
+};
+use selvedge_testkit::timeout::until;
 
-use super::face::{Face, Kind};
-use super::owned::{Awaited, Owned};
-use super::patience::until;
-use super::port::{Connection, Port};
-use super::raw::Raw;
+use super::face::Kind;
 use super::test::Test;
-use super::{Cx, Result, Skipped, check, leaks};
+use super::{Cx, Result, Skipped, leaks};
 use crate::suite::control::{Control, Word};
 use crate::suite::entry::Set;
 use crate::suite::flaw;
@@ -144,7 +145,7 @@ impl Cx {
     ///
     /// # Errors
     /// A [`Skipped`] when the provider does not have what the test needs; the provider's.
-    pub(crate) fn port(&mut self) -> Result<Port> {
+    pub(crate) fn port(&mut self) -> Result<TestEndpoint> {
         self.port_with(&Setup::default())
     }
 
@@ -152,7 +153,7 @@ impl Cx {
     ///
     /// # Errors
     /// As [`Self::port`].
-    pub(crate) fn port_with(&mut self, setup: &Setup<'_>) -> Result<Port> {
+    pub(crate) fn port_with(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
         let mut port = match self.ep_type {
             EpType::Msg => self.connected(setup)?,
             _ => self.unconnected(setup)?,
@@ -178,7 +179,7 @@ impl Cx {
     ///
     /// # Errors
     /// As [`Self::port`].
-    pub(crate) fn stranger(&mut self, setup: &Setup<'_>) -> Result<Port> {
+    pub(crate) fn stranger(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
         let port = self.unconnected(setup)?;
         self.ports.push(port.clone());
         Ok(port)
@@ -195,29 +196,29 @@ impl Cx {
         Ok(())
     }
 
-    fn unconnected(&self, setup: &Setup<'_>) -> Result<Port> {
+    fn unconnected(&self, setup: &Setup<'_>) -> Result<TestEndpoint> {
         let hints = setup
             .hints
             .map_or_else(|| self.hints(), |edit| edit(self.hints()));
         let info = self.info_for(&hints)?;
         let domain = info.open()?;
         let av = domain.av(&av::Attr::default())?;
-        let face: Box<dyn Face> = match self.face {
-            Kind::Owned => Box::new(Owned::open(&domain, &info, &av)?),
-            Kind::Async => Box::new(Awaited::open(&domain, &info, &av)?),
+        let api: Box<dyn EndpointApi> = match self.face {
+            Kind::Owned => Box::new(OwnedEndpoint::open(&domain, &info, &av)?),
+            Kind::Async => Box::new(AsyncTestEndpoint::open(&domain, &info, &av)?),
             Kind::Raw => {
                 let cq = domain.cq(&setup.cq()).map_err(missing)?;
                 let mut bind = Bindings::new(Arc::clone(&cq), Arc::clone(&av));
                 setup.bind(&*domain, &mut bind)?;
                 let ep = domain.endpoint(&info, bind)?;
-                Box::new(Raw::new(ep, cq, Some(av)))
+                Box::new(RawEndpoint::new(ep, cq, Some(av)))
             }
         };
-        Ok(Port::new(face, domain, info, self.me, None))
+        Ok(TestEndpoint::new(api, domain, info, self.me, None))
     }
 
     /// Process 0 listens, process 1 connects.
-    fn connected(&mut self, setup: &Setup<'_>) -> Result<Port> {
+    fn connected(&mut self, setup: &Setup<'_>) -> Result<TestEndpoint> {
         ensure!(
             self.count == 2,
             "connected endpoints are between two processes"
@@ -239,7 +240,7 @@ impl Cx {
         fabric: &Arc<dyn Fabric>,
         domain: Arc<dyn Domain>,
         eq: Arc<dyn EventQueue>,
-    ) -> Result<Port> {
+    ) -> Result<TestEndpoint> {
         let pep = fabric.passive_endpoint(info, Arc::clone(&eq))?;
         pep.listen()?;
         self.tell(&pep.address()?.to_string())?;
@@ -250,12 +251,9 @@ impl Cx {
         let raw = setup.connectable(&*domain, &request, &eq)?;
         cm(&raw)?.accept(&[])?;
         connected(&*eq)?;
-        let connection = Connection {
-            _eq: eq,
-            _pep: Some(pep),
-        };
+        let connection = Connection { eq, pep: Some(pep) };
         let info = (*request).clone();
-        Ok(Port::new(
+        Ok(TestEndpoint::new(
             Box::new(raw),
             domain,
             info,
@@ -270,17 +268,14 @@ impl Cx {
         info: Info,
         domain: Arc<dyn Domain>,
         eq: Arc<dyn EventQueue>,
-    ) -> Result<Port> {
+    ) -> Result<TestEndpoint> {
         let names: Vec<String> = self.tell(&String::new())?;
         let address: Address = names[0].parse()?;
         let raw = setup.connectable(&*domain, &info, &eq)?;
         cm(&raw)?.connect(&address, &[])?;
         connected(&*eq)?;
-        let connection = Connection {
-            _eq: eq,
-            _pep: None,
-        };
-        Ok(Port::new(
+        let connection = Connection { eq, pep: None };
+        Ok(TestEndpoint::new(
             Box::new(raw),
             domain,
             info,
@@ -306,14 +301,14 @@ impl Setup<'_> {
         domain: &dyn Domain,
         info: &Info,
         eq: &Arc<dyn EventQueue>,
-    ) -> Result<Raw> {
+    ) -> Result<RawEndpoint> {
         let cq = domain.cq(&self.cq())?;
         let av = domain.av(&av::Attr::default())?;
         let mut bind = Bindings::new(Arc::clone(&cq), av);
         bind.av = None;
         bind.eq = Some(Arc::clone(eq));
         self.bind(domain, &mut bind)?;
-        Ok(Raw::new(domain.endpoint(info, bind)?, cq, None))
+        Ok(RawEndpoint::new(domain.endpoint(info, bind)?, cq, None))
     }
 }
 
@@ -325,7 +320,7 @@ pub(crate) fn missing(error: selvedge::Error) -> anyhow::Error {
     }
 }
 
-fn cm(raw: &Raw) -> Result<&dyn selvedge::ConnectionManagement> {
+fn cm(raw: &RawEndpoint) -> Result<&dyn selvedge::ConnectionManagement> {
     raw.ep
         .cm()
         .ok_or_else(|| anyhow!("a connected endpoint without connection management"))

@@ -8,145 +8,27 @@ use std::time::Instant;
 
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::{Caps, Errno, MsgOrder};
+use selvedge_testkit::atomics::{Oracle, families, oracle};
 
 use crate::suite::cx::check::{bytes as bytes_are, holds, same};
-use crate::suite::cx::patience::{limit, until};
-use crate::suite::cx::{Atomic, Cx, Maker, Memory, POLLED, Place, Port, Random, Result, Test};
+use crate::suite::cx::timeout::{limit, until};
+use crate::suite::cx::{
+    Atomic, Cx, Maker, Memory, POLLED, Random, RemoteAddr, Result, Test, TestEndpoint,
+};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "every_operation",
-        ATOMIC,
-        &[
-            Flaw::NoAtomics,
-            Flaw::OtherAtomics,
-            Flaw::OtherAtomicsOfOne,
-            Flaw::FetchesNothing,
-            Flaw::TwiceAtomics,
-        ],
-        every_operation,
-    ),
-    Test::new("queries", ATOMIC, &[Flaw::DeniesAtomics], queries).faces(POLLED),
-    Test::new(
-        "sums_of_many",
-        ATOMIC,
-        &[Flaw::TwiceAtomics, Flaw::NoAtomics],
-        sums_of_many,
-    )
-    .processes(4),
-    Test::new(
-        "every_fetch_is_another_one",
-        ATOMIC,
-        &[Flaw::NoAtomics, Flaw::FetchesNothing],
-        tickets,
-    )
-    .processes(4),
-    Test::new(
-        "swaps_lose_nothing",
-        ATOMIC,
-        &[Flaw::NoAtomics, Flaw::OtherAtomics],
-        locked_sums,
-    )
-    .processes(3),
-    Test::new(
-        "violations",
-        ATOMIC,
-        &[Flaw::HidesErrors, Flaw::WidensRegions, Flaw::GrantsAll],
-        violations,
-    ),
-];
+tests! {
+    every_operation(ATOMIC) catches [
+        NoAtomics, OtherAtomics, OtherAtomicsOfOne, FetchesNothing, TwiceAtomics
+    ];
+    queries(ATOMIC) catches [DeniesAtomics] .faces(POLLED);
+    sums_of_many(ATOMIC) catches [TwiceAtomics, NoAtomics] .processes(4);
+    every_fetch_is_another_one(ATOMIC) catches [NoAtomics, FetchesNothing] .processes(4);
+    swaps_lose_nothing(ATOMIC) catches [NoAtomics, OtherAtomics] .processes(3);
+    violations(ATOMIC) catches [HidesErrors, WidensRegions, GrantsAll];
+}
 
 const ATOMIC: Caps = Caps::ATOMIC.union(Caps::MSG);
-
-/// What an operation does to one element: by the old value, the operand and what is compared with.
-type Oracle = fn(Op, &[u8], &[u8], &[u8]) -> Option<Vec<u8>>;
-
-macro_rules! integers {
-    ($($name:ident $kind:ty),+) => { $(
-        fn $name(op: Op, old: &[u8], operand: &[u8], compare: &[u8]) -> Option<Vec<u8>> {
-            let read = |bytes: &[u8]| bytes.try_into().map_or(0, <$kind>::from_ne_bytes);
-            let (old, operand, compare) = (read(old), read(operand), read(compare));
-            let truth = |is_so| <$kind>::from(is_so);
-            let new = match op {
-                Op::Min => old.min(operand),
-                Op::Max => old.max(operand),
-                Op::Sum => old.wrapping_add(operand),
-                Op::Diff => old.wrapping_sub(operand),
-                Op::Prod => old.wrapping_mul(operand),
-                Op::Lor => truth(old != 0 || operand != 0),
-                Op::Land => truth(old != 0 && operand != 0),
-                Op::Lxor => truth((old != 0) != (operand != 0)),
-                Op::Bor => old | operand,
-                Op::Band => old & operand,
-                Op::Bxor => old ^ operand,
-                Op::AtomicRead => old,
-                Op::AtomicWrite => operand,
-                Op::Cswap => if compare == old { operand } else { old },
-                Op::CswapNe => if compare != old { operand } else { old },
-                Op::CswapLe => if compare <= old { operand } else { old },
-                Op::CswapLt => if compare < old { operand } else { old },
-                Op::CswapGe => if compare >= old { operand } else { old },
-                Op::CswapGt => if compare > old { operand } else { old },
-                Op::Mswap => (operand & compare) | (old & !compare),
-            };
-            Some(new.to_ne_bytes().to_vec())
-        }
-    )+ };
-}
-
-integers!(int8 i8, uint8 u8, int16 i16, uint16 u16, int32 i32, uint32 u32, int64 i64, uint64 u64, int128 i128, uint128 u128);
-
-macro_rules! floats {
-    ($($name:ident $kind:ty),+) => { $(
-        fn $name(op: Op, old: &[u8], operand: &[u8], compare: &[u8]) -> Option<Vec<u8>> {
-            let read = |bytes: &[u8]| bytes.try_into().map_or(0.0, <$kind>::from_ne_bytes);
-            let (old, operand, compare) = (read(old), read(operand), read(compare));
-            let truth = |is_so: bool| if is_so { 1.0 } else { 0.0 };
-            let new: $kind = match op {
-                Op::Min => if operand < old { operand } else { old },
-                Op::Max => if operand > old { operand } else { old },
-                Op::Sum => old + operand,
-                Op::Diff => old - operand,
-                Op::Prod => old * operand,
-                Op::Lor => truth(old != 0.0 || operand != 0.0),
-                Op::Land => truth(old != 0.0 && operand != 0.0),
-                Op::Lxor => truth((old != 0.0) != (operand != 0.0)),
-                Op::AtomicRead => old,
-                Op::AtomicWrite => operand,
-                Op::Cswap => if compare == old { operand } else { old },
-                Op::CswapNe => if compare != old { operand } else { old },
-                Op::CswapLe => if compare <= old { operand } else { old },
-                Op::CswapLt => if compare < old { operand } else { old },
-                Op::CswapGe => if compare >= old { operand } else { old },
-                Op::CswapGt => if compare > old { operand } else { old },
-                Op::Bor | Op::Band | Op::Bxor | Op::Mswap => return None,
-            };
-            Some(new.to_ne_bytes().to_vec())
-        }
-    )+ };
-}
-
-floats!(float f32, double f64);
-
-/// What the operations do to elements of this type, where the machine has such.
-fn oracle(datatype: Datatype) -> Option<Oracle> {
-    Some(match datatype {
-        Datatype::Int8 => int8,
-        Datatype::Uint8 => uint8,
-        Datatype::Int16 => int16,
-        Datatype::Uint16 => uint16,
-        Datatype::Int32 => int32,
-        Datatype::Uint32 => uint32,
-        Datatype::Int64 => int64,
-        Datatype::Uint64 => uint64,
-        Datatype::Int128 => int128,
-        Datatype::Uint128 => uint128,
-        Datatype::Float => float,
-        Datatype::Double => double,
-        _ => return None,
-    })
-}
 
 /// Elements that tell operations apart: small numbers of both signs, zeros, and all bits.
 fn operands(random: &mut Random, datatype: Datatype, count: usize) -> Vec<u8> {
@@ -166,23 +48,13 @@ fn operands(random: &mut Random, datatype: Datatype, count: usize) -> Vec<u8> {
     (0..count).flat_map(|_| element(random)).collect()
 }
 
-/// The families that an operation belongs to.
-fn families(op: Op) -> &'static [Family] {
-    match op {
-        Op::AtomicRead => &[Family::Fetch],
-        Op::Cswap
-        | Op::CswapNe
-        | Op::CswapLe
-        | Op::CswapLt
-        | Op::CswapGe
-        | Op::CswapGt
-        | Op::Mswap => &[Family::Compare],
-        _ => &[Family::Base, Family::Fetch],
-    }
-}
-
 /// Memory of the second process, as both know it.
-fn target(cx: &mut Cx, port: &Port, maker: Maker, len: usize) -> Result<(Memory, Place)> {
+fn target(
+    cx: &mut Cx,
+    port: &TestEndpoint,
+    maker: Maker,
+    len: usize,
+) -> Result<(Memory, RemoteAddr)> {
     let memory = cx.memory(port, maker, len)?;
     let place = cx.places(port, &memory)?[cx.count() - 1];
     Ok((memory, place))
@@ -221,8 +93,8 @@ fn every_operation(cx: &mut Cx) -> Result {
 
 fn try_out(
     cx: &Cx,
-    port: &Port,
-    place: Place,
+    port: &TestEndpoint,
+    place: RemoteAddr,
     random: &mut Random,
     (datatype, oracle): (Datatype, Oracle),
     (op, family): (Op, Family),
@@ -244,26 +116,8 @@ fn try_out(
             let what = format!("{op:?} ({family:?}) on {count} of {datatype:?}");
             store(port, place, datatype, &old)?;
             let expected = each(oracle, op, datatype, [&old, &operand, &compare]);
-            let atomic = Atomic {
-                family,
-                datatype,
-                op,
-                target: place,
-                operand: if op == Op::AtomicRead {
-                    Vec::new()
-                } else {
-                    operand
-                },
-                compare: if family == Family::Compare {
-                    compare
-                } else {
-                    Vec::new()
-                },
-                result: if family == Family::Base { 0 } else { old.len() },
-                flags: None,
-                is_injected: false,
-            };
-            let done = port.call(atomic)?.well()?;
+            let atomic = Atomic::new(family, datatype, op, place, operand, compare);
+            let done = port.post_and_wait(atomic)?.expect_success()?;
             if family != Family::Base {
                 bytes_are(format!("what {what} fetched"), &done.bytes, &old)?;
             }
@@ -289,42 +143,41 @@ fn each(
 }
 
 /// Puts elements into the target, and waits until they are there.
-fn store(port: &Port, place: Place, datatype: Datatype, bytes: &[u8]) -> Result {
-    let write = Atomic {
-        family: Family::Base,
+fn store(port: &TestEndpoint, place: RemoteAddr, datatype: Datatype, bytes: &[u8]) -> Result {
+    let write = Atomic::new(
+        Family::Base,
         datatype,
-        op: Op::AtomicWrite,
-        target: place,
-        operand: bytes.to_vec(),
-        compare: Vec::new(),
-        result: 0,
-        flags: None,
-        is_injected: false,
-    };
-    port.call(write)?.well()?;
+        Op::AtomicWrite,
+        place,
+        bytes.to_vec(),
+        Vec::new(),
+    );
+    port.post_and_wait(write)?.expect_success()?;
     settled(port, place, datatype, bytes.len(), bytes).map(drop)
 }
 
-fn fetch(port: &Port, place: Place, datatype: Datatype, len: usize) -> Result<Vec<u8>> {
-    let read = Atomic {
-        family: Family::Fetch,
+fn fetch(
+    port: &TestEndpoint,
+    place: RemoteAddr,
+    datatype: Datatype,
+    len: usize,
+) -> Result<Vec<u8>> {
+    let read = Atomic::new(
+        Family::Fetch,
         datatype,
-        op: Op::AtomicRead,
-        target: place,
-        operand: Vec::new(),
-        compare: Vec::new(),
-        result: len,
-        flags: None,
-        is_injected: false,
-    };
-    Ok(port.call(read)?.well()?.bytes)
+        Op::AtomicRead,
+        place,
+        vec![0; len],
+        Vec::new(),
+    );
+    Ok(port.post_and_wait(read)?.expect_success()?.bytes)
 }
 
 /// What the target holds: as expected, or something else for good. Without a declared order a read
 /// may overtake an atomic that has left.
 fn settled(
-    port: &Port,
-    place: Place,
+    port: &TestEndpoint,
+    place: RemoteAddr,
     datatype: Datatype,
     len: usize,
     expected: &[u8],
@@ -338,8 +191,8 @@ fn settled(
 
 /// What the target holds when everybody's atomics have arrived, or when they have had their time.
 fn last_of(
-    port: &Port,
-    place: Place,
+    port: &TestEndpoint,
+    place: RemoteAddr,
     datatype: Datatype,
     len: usize,
     expected: &[u8],
@@ -366,36 +219,21 @@ fn queries(cx: &mut Cx) -> Result {
                     let query = port.domain.query_atomic(family, datatype, op);
                     let what = format!("{op:?} ({family:?}) on {datatype:?}");
                     let bytes = vec![0; datatype.size()];
-                    let posted = port.try_post(Atomic {
+                    let posted = port.try_post(Atomic::new(
                         family,
                         datatype,
                         op,
-                        target: place,
-                        operand: if op == Op::AtomicRead {
-                            Vec::new()
-                        } else {
-                            bytes.clone()
-                        },
-                        compare: if family == Family::Compare {
-                            bytes.clone()
-                        } else {
-                            Vec::new()
-                        },
-                        result: if family == Family::Base {
-                            0
-                        } else {
-                            bytes.len()
-                        },
-                        flags: None,
-                        is_injected: false,
-                    });
+                        place,
+                        bytes.clone(),
+                        bytes,
+                    ));
                     same(
                         format!("{what}: query and call agree"),
                         posted.is_ok(),
                         query.is_ok(),
                     )?;
                     if let Ok(context) = posted {
-                        port.of(context)?.well()?;
+                        port.wait_for(context)?.expect_success()?;
                         carried += 1;
                     } else {
                         same(what, query.err(), Some(Errno::OpNotSupp))?;
@@ -412,31 +250,20 @@ fn queries(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-fn word(family: Family, op: Op, target: Place, operand: u64, compare: u64) -> Atomic {
+fn word(family: Family, op: Op, target: RemoteAddr, operand: u64, compare: u64) -> Atomic {
     let bytes = |word: u64| word.to_ne_bytes().to_vec();
-    Atomic {
+    Atomic::new(
         family,
-        datatype: Datatype::Uint64,
+        Datatype::Uint64,
         op,
         target,
-        operand: if op == Op::AtomicRead {
-            Vec::new()
-        } else {
-            bytes(operand)
-        },
-        compare: if family == Family::Compare {
-            bytes(compare)
-        } else {
-            Vec::new()
-        },
-        result: if family == Family::Base { 0 } else { 8 },
-        flags: None,
-        is_injected: false,
-    }
+        bytes(operand),
+        bytes(compare),
+    )
 }
 
-fn fetched(port: &Port, atomic: Atomic) -> Result<u64> {
-    let done = port.call(atomic)?.well()?;
+fn fetched(port: &TestEndpoint, atomic: Atomic) -> Result<u64> {
+    let done = port.post_and_wait(atomic)?.expect_success()?;
     Ok(done.bytes.try_into().map_or(u64::MAX, u64::from_ne_bytes))
 }
 
@@ -468,7 +295,7 @@ fn sums_of_many(cx: &mut Cx) -> Result {
 }
 
 /// Everybody who takes a number gets one that nobody else has.
-fn tickets(cx: &mut Cx) -> Result {
+fn every_fetch_is_another_one(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     for maker in [Maker::Test, Maker::Domain] {
         let (memory, place) = target(cx, &port, maker, 8)?;
@@ -490,7 +317,7 @@ fn tickets(cx: &mut Cx) -> Result {
 }
 
 /// A lock of compare-and-swap keeps additions apart that are no atomics.
-fn locked_sums(cx: &mut Cx) -> Result {
+fn swaps_lose_nothing(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let (memory, place) = target(cx, &port, Maker::Test, 16)?;
     memory.put(0, &[0; 16]);
@@ -524,7 +351,7 @@ fn violations(cx: &mut Cx) -> Result {
     let closed = cx.memory_with(&port, Maker::Test, 64, selvedge::MrAccess::REMOTE_READ)?;
     let closed_place = cx.places(&port, &closed)?[cx.count() - 1];
     if cx.me() == 0 {
-        let wrong = Place {
+        let wrong = RemoteAddr {
             key: place.key ^ 0xffff,
             ..place
         };
@@ -535,7 +362,7 @@ fn violations(cx: &mut Cx) -> Result {
             ("an atomic without the right to write", closed_place),
         ] {
             for family in [Family::Base, Family::Fetch] {
-                let done = port.call(word(family, Op::Sum, place, 1, 0))?;
+                let done = port.post_and_wait(word(family, Op::Sum, place, 1, 0))?;
                 holds(format!("{what} fails"), done.error.is_some())?;
             }
         }

@@ -6,44 +6,17 @@ use selvedge::{Bindings, Caps, Errno, av, cq};
 
 use crate::suite::cx::check::holds;
 use crate::suite::cx::fork;
-use crate::suite::cx::patience::until;
+use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new("any_order", Caps::MSG, &[Flaw::NeverCloses], any_order)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "again_and_again",
-        Caps::MSG,
-        &[Flaw::NeverCloses],
-        again_and_again,
-    )
-    .faces(RAW),
-    Test::new(
-        "in_the_midst",
-        Caps::MSG,
-        &[Flaw::NeverCloses],
-        in_the_midst,
-    )
-    .faces(RAW)
-    .processes(3),
-    Test::new(
-        "what_leaves_early",
-        Caps::MSG,
-        &[Flaw::ForgetsInjects, Flaw::LosesCompletions],
-        what_leaves_early,
-    )
-    .faces(RAW),
-    Test::new(
-        "forked_children",
-        Caps::MSG,
-        &[Flaw::ServesChildren],
-        forked_children,
-    )
-    .faces(RAW),
-];
+tests! {
+    any_order(Caps::MSG) catches [NeverCloses] .faces(RAW).processes(1);
+    again_and_again(Caps::MSG) catches [NeverCloses] .faces(RAW);
+    in_the_midst(Caps::MSG) catches [NeverCloses] .faces(RAW).processes(3);
+    what_leaves_early(Caps::MSG) catches [ForgetsInjects, LosesCompletions] .faces(RAW);
+    forked_children(Caps::MSG) catches [ServesChildren] .faces(RAW);
+}
 
 /// Handles of an endpoint's objects are dropped in every order.
 fn any_order(cx: &mut Cx) -> Result {
@@ -73,7 +46,11 @@ fn again_and_again(cx: &mut Cx) -> Result {
         if cx.me() == 0 {
             port.run(Tx::msg(port.peer(), cx.payload(1, number, 500)))?;
         } else {
-            cx.verify(0, number, &port.call(Rx::msg(500))?.well()?.bytes)?;
+            cx.verify(
+                0,
+                number,
+                &port.post_and_wait(Rx::msg(500))?.expect_success()?.bytes,
+            )?;
         }
         cx.barrier()?;
         cx.close_ports()?;
@@ -103,7 +80,7 @@ fn in_the_midst(cx: &mut Cx) -> Result {
         }
         // Success or error, but an end.
         for context in sends {
-            port.of(context)?;
+            port.wait_for(context)?;
         }
         let other = 1 - cx.me();
         port.run(Tx::msg(port.to(other), cx.payload(other, round, 900)))?;
@@ -134,7 +111,11 @@ fn forked_children(cx: &mut Cx) -> Result {
             refused == Err(Errno::BadF)
         })?;
         port.run(Tx::msg(port.peer(), cx.payload(other, round, len)))?;
-        cx.verify(other, round, &port.of(receive)?.well()?.bytes)?;
+        cx.verify(
+            other,
+            round,
+            &port.wait_for(receive)?.expect_success()?.bytes,
+        )?;
         let is_refused = child.end()?;
         holds("a forked child gets an error", is_refused)?;
         cx.barrier()?;
@@ -158,7 +139,7 @@ fn what_leaves_early(cx: &mut Cx) -> Result {
             cx.close_last_port()?;
         } else {
             for number in 0..count {
-                let done = receiver.call(Rx::msg(64))?.well()?;
+                let done = receiver.post_and_wait(Rx::msg(64))?.expect_success()?;
                 cx.verify(0, round * count + number, &done.bytes)?;
             }
         }

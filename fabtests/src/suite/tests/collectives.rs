@@ -5,49 +5,19 @@ use selvedge::{Caps, Errno, FiAddr, OpFlags};
 
 use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::group::Work;
-use crate::suite::cx::patience::until;
+use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Case, Cx, RAW, Result, Test};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "every_collective",
-        ALL,
-        &[
-            Flaw::OtherCollectives,
-            Flaw::WrongRoot,
-            Flaw::HurriesCollectives,
-        ],
-        every_collective,
-    )
-    .faces(RAW)
-    .processes(4),
-    Test::new(
-        "nobody_leaves_a_barrier_early",
-        ALL,
-        &[Flaw::HurriesCollectives],
-        nobody_leaves_a_barrier_early,
-    )
-    .faces(RAW)
-    .processes(3),
-    Test::new(
-        "groups_do_not_mix",
-        ALL,
-        &[Flaw::MixesGroups],
-        groups_do_not_mix,
-    )
-    .faces(RAW)
-    .processes(4),
-    Test::new(
-        "a_lost_member_ends_them",
-        ALL,
-        &[Flaw::HidesErrors, Flaw::NeverCloses],
-        a_lost_member_ends_them,
-    )
-    .faces(RAW)
-    .processes(3),
-    Test::new("refusals", ALL, &[Flaw::TakesAnyFlag], refusals).faces(RAW),
-];
+tests! {
+    every_collective(ALL) catches [
+        OtherCollectives, WrongRoot, HurriesCollectives
+    ] .faces(RAW).processes(4);
+    nobody_leaves_a_barrier_early(ALL) catches [HurriesCollectives] .faces(RAW).processes(3);
+    groups_do_not_mix(ALL) catches [MixesGroups] .faces(RAW).processes(4);
+    a_lost_member_ends_them(ALL) catches [HidesErrors, NeverCloses] .faces(RAW).processes(3);
+    refusals(ALL) catches [TakesAnyFlag] .faces(RAW);
+}
 
 const ALL: Caps = Caps::MSG.union(Caps::COLLECTIVE);
 

@@ -11,41 +11,18 @@ use selvedge::{
 };
 
 use crate::suite::cx::check::{bytes as bytes_are, holds, same};
-use crate::suite::cx::patience::until;
+use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Cx, RAW, Result, Rx, Test, Tx};
 use crate::suite::flaw::Flaw;
 
 const MSG: &[EpType] = &[EpType::Msg];
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "data_both_ways",
-        Caps::MSG,
-        &[Flaw::LosesCmData, Flaw::NeverShutsDown],
-        data_both_ways,
-    )
-    .faces(RAW)
-    .ep_types(MSG),
-    Test::new("rejections", Caps::MSG, &[Flaw::RejectsNobody], rejections)
-        .faces(RAW)
-        .ep_types(MSG),
-    Test::new(
-        "nobody_listens",
-        Caps::MSG,
-        &[Flaw::LosesEvents],
-        nobody_listens,
-    )
-    .faces(RAW)
-    .ep_types(MSG),
-    Test::new(
-        "names_of_both_ends",
-        Caps::MSG,
-        &[Flaw::FlipsBit],
-        names_of_both_ends,
-    )
-    .faces(RAW)
-    .ep_types(MSG),
-];
+tests! {
+    data_both_ways(Caps::MSG) catches [LosesCmData, NeverShutsDown] .faces(RAW).ep_types(MSG);
+    rejections(Caps::MSG) catches [RejectsNobody] .faces(RAW).ep_types(MSG);
+    nobody_listens(Caps::MSG) catches [LosesEvents] .faces(RAW).ep_types(MSG);
+    names_of_both_ends(Caps::MSG) catches [FlipsBit] .faces(RAW).ep_types(MSG);
+}
 
 /// What a connection is made with.
 struct Ground {
@@ -278,5 +255,5 @@ fn names_of_both_ends(cx: &mut Cx) -> Result {
     let other = 1 - cx.me();
     let receive = port.post(Rx::msg(3000))?;
     port.run(Tx::msg(port.peer(), cx.payload(other, 0, 3000)))?;
-    cx.verify(other, 0, &port.of(receive)?.well()?.bytes)
+    cx.verify(other, 0, &port.wait_for(receive)?.expect_success()?.bytes)
 }

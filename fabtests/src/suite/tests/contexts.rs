@@ -10,31 +10,13 @@ use crate::suite::cx::group::{Group, Joiner, for_each};
 use crate::suite::cx::{Case, Cx, RAW, Result, Rx, Test, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "each_to_each",
-        CONTEXTS,
-        &[Flaw::WrongContext, Flaw::WrongSource],
-        each_to_each,
-    )
-    .faces(RAW),
-    Test::new("limits", CONTEXTS, &[Flaw::OpensAnyContext], limits)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "collectives",
-        Caps::MSG.union(Caps::COLLECTIVE).union(Caps::NAMED_RX_CTX),
-        &[
-            Flaw::OtherCollectives,
-            Flaw::WrongRoot,
-            Flaw::HurriesCollectives,
-            Flaw::MixesGroups,
-        ],
-        collectives,
-    )
-    .faces(RAW)
-    .processes(3),
-];
+tests! {
+    each_to_each(CONTEXTS) catches [WrongContext, WrongSource] .faces(RAW);
+    limits(CONTEXTS) catches [OpensAnyContext] .faces(RAW).processes(1);
+    collectives(Caps::MSG.union(Caps::COLLECTIVE).union(Caps::NAMED_RX_CTX)) catches [
+        OtherCollectives, WrongRoot, HurriesCollectives, MixesGroups
+    ] .faces(RAW).processes(3);
+}
 
 const CONTEXTS: Caps = Caps::MSG
     .union(Caps::NAMED_RX_CTX)
@@ -59,7 +41,7 @@ fn each_to_each(cx: &mut Cx) -> Result {
                     0 => Rx::msg(64),
                     _ => Rx::msg(64).from(source),
                 };
-                let done = ports[to].call(post)?.well()?;
+                let done = ports[to].post_and_wait(post)?.expect_success()?;
                 same("the source of a context's message", done.src, source)?;
                 cx.verify(0, number, &done.bytes)?;
             }

@@ -9,66 +9,26 @@ use selvedge::cntr::{self, Events};
 use selvedge::{Bindings, Caps, Counter, Domain, Errno, Hints, MrAccess, OpFlags, wait};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::{limit, until};
+use crate::suite::cx::timeout::{limit, until};
 use crate::suite::cx::{
-    Atomic, Cx, Maker, Memory, Place, Port, Post, RAW, Read, Result, Rx, Setup, Test, Tx, Write,
+    Atomic, Cx, Maker, Memory, Post, RAW, Read, RemoteAddr, Result, Rx, Setup, Test, TestEndpoint,
+    Tx, Write,
 };
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "each_class",
-        EVENTS,
-        &[Flaw::CountsTwice, Flaw::WrongCounter],
-        each_class,
-    )
-    .faces(RAW),
-    Test::new("errors_apart", RMA, &[Flaw::CountsNoErrors], errors_apart).faces(RAW),
-    Test::new(
-        "bytes",
-        EVENTS,
-        &[Flaw::CountsNoBytes, Flaw::CountsTwice],
-        bytes,
-    )
-    .faces(RAW),
-    Test::new(
-        "regions",
-        EVENTS,
-        &[Flaw::CountsTwice, Flaw::WrongCounter, Flaw::MixesRegions],
-        regions,
-    )
-    .faces(RAW),
-    Test::new(
-        "atomics_of_regions",
-        EVENTS.union(Caps::ATOMIC),
-        &[Flaw::CountsTwice, Flaw::WrongCounter, Flaw::MixesRegions],
-        atomics_of_regions,
-    )
-    .faces(RAW),
-    Test::new(
-        "without_reports",
-        MSG,
-        &[Flaw::ReportsAll, Flaw::WrongCounter],
-        without_reports,
-    )
-    .faces(RAW),
-    Test::new(
-        "arithmetic",
-        MSG,
-        &[Flaw::CountsTwice, Flaw::CountsNoErrors],
-        arithmetic,
-    )
-    .faces(RAW)
-    .processes(1),
-    Test::new(
-        "delivered_injects",
-        EVENTS.union(Caps::ATOMIC),
-        &[Flaw::DeliversEarly],
-        delivered_injects,
-    )
-    .faces(RAW),
-    Test::new("waits", MSG, &[Flaw::NoCounterWait], waits).faces(RAW),
-];
+tests! {
+    each_class(EVENTS) catches [CountsTwice, WrongCounter] .faces(RAW);
+    errors_apart(RMA) catches [CountsNoErrors] .faces(RAW);
+    bytes(EVENTS) catches [CountsNoBytes, CountsTwice] .faces(RAW);
+    regions(EVENTS) catches [CountsTwice, WrongCounter, MixesRegions] .faces(RAW);
+    atomics_of_regions(EVENTS.union(Caps::ATOMIC)) catches [
+        CountsTwice, WrongCounter, MixesRegions
+    ] .faces(RAW);
+    without_reports(MSG) catches [ReportsAll, WrongCounter] .faces(RAW);
+    arithmetic(MSG) catches [CountsTwice, CountsNoErrors] .faces(RAW).processes(1);
+    delivered_injects(EVENTS.union(Caps::ATOMIC)) catches [DeliversEarly] .faces(RAW);
+    waits(MSG) catches [NoCounterWait] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 const RMA: Caps = Caps::MSG.union(Caps::RMA);
@@ -131,7 +91,8 @@ fn delivered_injects(cx: &mut Cx) -> Result {
     let memory = cx.memory(&port, Maker::Test, 64)?;
     let place = cx.places(&port, &memory)?[1 - cx.me()];
     // The connection exists before the target stops making progress.
-    port.call(Write::new(place, vec![9; 16]))?.well()?;
+    port.post_and_wait(Write::new(place, vec![9; 16]))?
+        .expect_success()?;
     cx.barrier()?;
     match cx.me() {
         0 => inject_each(cx, &port, &all, place),
@@ -140,7 +101,7 @@ fn delivered_injects(cx: &mut Cx) -> Result {
 }
 
 /// Process 0's part of [`delivered_injects`].
-fn inject_each(cx: &mut Cx, port: &Port, all: &All, place: Place) -> Result {
+fn inject_each(cx: &mut Cx, port: &TestEndpoint, all: &All, place: RemoteAddr) -> Result {
     let posts: [Post; 3] = [
         Write::new(place, cx.payload(1, 1, 16)).injected().into(),
         injected_sum(place.at(32)).into(),
@@ -164,7 +125,7 @@ fn inject_each(cx: &mut Cx, port: &Port, all: &All, place: Place) -> Result {
 }
 
 /// Process 1's part: it makes progress between every second pair of barriers alone.
-fn take_each(cx: &mut Cx, port: &Port, memory: &Memory) -> Result {
+fn take_each(cx: &mut Cx, port: &TestEndpoint, memory: &Memory) -> Result {
     let arrived = |what: &'static str, has: &dyn Fn() -> bool| {
         until(what, || {
             port.drive()?;
@@ -178,7 +139,7 @@ fn take_each(cx: &mut Cx, port: &Port, memory: &Memory) -> Result {
         match number {
             0 => arrived("the write", &|| memory.get(0, 16) != [9; 16])?,
             1 => arrived("the atomic", &|| memory.get(32, 8) != word)?,
-            _ => drop(port.call(Rx::msg(16))?.well()?),
+            _ => drop(port.post_and_wait(Rx::msg(16))?.expect_success()?),
         }
         port.settle()?;
     }
@@ -186,18 +147,16 @@ fn take_each(cx: &mut Cx, port: &Port, memory: &Memory) -> Result {
 }
 
 /// Adds one to a word.
-fn injected_sum(target: Place) -> Atomic {
-    Atomic {
-        family: Family::Base,
-        datatype: Datatype::Uint64,
-        op: Op::Sum,
+fn injected_sum(target: RemoteAddr) -> Atomic {
+    Atomic::new(
+        Family::Base,
+        Datatype::Uint64,
+        Op::Sum,
         target,
-        operand: 1_u64.to_ne_bytes().to_vec(),
-        compare: Vec::new(),
-        result: 0,
-        flags: None,
-        is_injected: true,
-    }
+        1_u64.to_ne_bytes().to_vec(),
+        Vec::new(),
+    )
+    .injected()
 }
 
 /// A port with counters that count this.
@@ -206,7 +165,7 @@ fn counted(
     events: Events,
     wait: wait::Object,
     is_selective: bool,
-) -> Result<(Port, All)> {
+) -> Result<(TestEndpoint, All)> {
     let mut attr = cntr::Attr::default();
     (attr.events, attr.wait_obj) = (events, wait);
     counted_with(cx, &attr, is_selective, None)
@@ -218,7 +177,7 @@ fn counted_with(
     attr: &cntr::Attr,
     is_selective: bool,
     hints: Option<fn(Hints) -> Hints>,
-) -> Result<(Port, All)> {
+) -> Result<(TestEndpoint, All)> {
     let all = RefCell::new(None);
     let has_remote = cx.test.caps.contains(Caps::RMA_EVENT);
     let bind = |domain: &dyn Domain, bind: &mut Bindings| {
@@ -239,7 +198,7 @@ fn counted_with(
 }
 
 /// Waits for these numbers, and makes sure that they stay.
-fn settle(port: &Port, all: &All, expected: [u64; 6]) -> Result {
+fn settle(port: &TestEndpoint, all: &All, expected: [u64; 6]) -> Result {
     let _ = until("the numbers", || {
         port.drive()?;
         Ok((all.numbers() == expected).then_some(()))
@@ -253,7 +212,7 @@ fn settle(port: &Port, all: &All, expected: [u64; 6]) -> Result {
 }
 
 /// What both processes do: the first one twice as often.
-fn act(cx: &mut Cx, port: &Port, place: Place, len: usize) -> Result<[u64; 2]> {
+fn act(cx: &mut Cx, port: &TestEndpoint, place: RemoteAddr, len: usize) -> Result<[u64; 2]> {
     let times = |process: usize| if process == 0 { 6 } else { 3 };
     let (own, others) = (times(cx.me()), times(1 - cx.me()));
     let mut receives = Vec::new();
@@ -265,10 +224,11 @@ fn act(cx: &mut Cx, port: &Port, place: Place, len: usize) -> Result<[u64; 2]> {
         port.run(Tx::msg(port.peer(), vec![1; len]))?;
         port.run(Write::new(place, vec![1; len]))?;
         port.run(Write::new(place, vec![1; len]))?;
-        port.call(Read::new(place, len))?.well()?;
+        port.post_and_wait(Read::new(place, len))?
+            .expect_success()?;
     }
     for context in receives {
-        port.of(context)?.well()?;
+        port.wait_for(context)?.expect_success()?;
     }
     Ok([own, others])
 }
@@ -303,7 +263,7 @@ fn bytes(cx: &mut Cx) -> Result {
 struct Watched {
     read: Arc<dyn Counter>,
     written: Arc<dyn Counter>,
-    place: Place,
+    place: RemoteAddr,
 }
 
 impl Watched {
@@ -313,7 +273,7 @@ impl Watched {
 }
 
 /// Two regions of either kind, each with its counters.
-fn watched(cx: &mut Cx, port: &Port) -> Result<Vec<Watched>> {
+fn watched(cx: &mut Cx, port: &TestEndpoint) -> Result<Vec<Watched>> {
     let mut all = Vec::new();
     for maker in [Maker::Test, Maker::Domain, Maker::Test, Maker::Domain] {
         let memory = cx.memory(port, maker, 20_000)?;
@@ -339,7 +299,7 @@ fn watched(cx: &mut Cx, port: &Port) -> Result<Vec<Watched>> {
 
 /// Waits for these numbers of reads and writes of each region, and makes sure that they stay. Nothing
 /// is read meanwhile but counters of regions.
-fn settle_watched(port: &Port, all: &[Watched], expected: &[[u64; 2]]) -> Result {
+fn settle_watched(port: &TestEndpoint, all: &[Watched], expected: &[[u64; 2]]) -> Result {
     let numbers = || -> Vec<_> { all.iter().map(Watched::numbers).collect() };
     let _ = until("the numbers of all regions", || {
         Ok((numbers() == expected).then_some(()))
@@ -360,7 +320,8 @@ fn regions(cx: &mut Cx) -> Result {
             }
             port.run(Write::new(own.place, vec![1; 8]).data(7))?;
             for _ in 0..factor(cx.me()) {
-                port.call(Read::new(own.place.at(3), len))?.well()?;
+                port.post_and_wait(Read::new(own.place.at(3), len))?
+                    .expect_success()?;
             }
         }
     }
@@ -378,19 +339,15 @@ fn atomics_of_regions(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let all = watched(cx, &port)?;
     for (turn, own) in (1..).zip(&all) {
-        let atomic = |family, op| Atomic {
-            family,
-            datatype: Datatype::Uint64,
-            op,
-            target: own.place,
-            operand: match op {
-                Op::AtomicRead => Vec::new(),
-                _ => vec![1; 8],
-            },
-            compare: Vec::new(),
-            result: if family == Family::Fetch { 8 } else { 0 },
-            flags: None,
-            is_injected: false,
+        let atomic = |family, op| {
+            Atomic::new(
+                family,
+                Datatype::Uint64,
+                op,
+                own.place,
+                vec![1; 8],
+                Vec::new(),
+            )
         };
         for _ in 0..turn {
             port.run(atomic(Family::Base, Op::Sum))?;
@@ -413,16 +370,16 @@ fn errors_apart(cx: &mut Cx) -> Result {
         port.run(Tx::msg(port.peer(), vec![1; 64]))?;
         port.run(Tx::msg(port.peer(), vec![1; 64]))?;
         for _ in 0..3 {
-            let done = port.call(Write::new(place.at(64), vec![1; 8]))?;
-            done.failed("a write behind the region", Errno::Fault)?;
+            let done = port.post_and_wait(Write::new(place.at(64), vec![1; 8]))?;
+            done.expect_failure("a write behind the region", Errno::Fault)?;
         }
         let errors = || (all.write.read_err(), all.send.read_err(), all.write.read());
         let _ = until("the errors", || Ok((errors().0 == 3).then_some(())));
         same("failed writes, failed sends, writes", errors(), (3, 0, 0))
     } else {
-        port.call(Rx::msg(10))?
-            .failed("a receive that is too short", Errno::Trunc)?;
-        port.call(Rx::msg(64))?.well()?;
+        port.post_and_wait(Rx::msg(10))?
+            .expect_failure("a receive that is too short", Errno::Trunc)?;
+        port.post_and_wait(Rx::msg(64))?.expect_success()?;
         let errors = || (all.recv.read_err(), all.recv.read(), all.send.read_err());
         let _ = until("the error", || Ok((errors().0 == 1).then_some(())));
         same(
@@ -493,7 +450,7 @@ fn waits(cx: &mut Cx) -> Result {
             let waited = all.recv.wait(round, Some(limit()));
             same("a wait for a receive", waited, Ok(()))?;
             holds("the number is there", all.recv.read() >= round)?;
-            port.of(receive)?.well()?;
+            port.wait_for(receive)?.expect_success()?;
         }
     }
     all.recv.add_err(1);

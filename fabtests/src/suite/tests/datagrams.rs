@@ -6,29 +6,16 @@ use selvedge::Caps;
 use selvedge::info::EpType;
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::until;
+use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Cx, RAW, Result, Rx, Test, Tx};
 use crate::suite::flaw::Flaw;
 
 const DGRAM: &[EpType] = &[EpType::Dgram];
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "whole_or_not_at_all",
-        Caps::MSG,
-        &[Flaw::FlipsBit, Flaw::CutsOff],
-        whole_or_not_at_all,
-    )
-    .ep_types(DGRAM),
-    Test::new(
-        "sources",
-        Caps::MSG.union(Caps::SOURCE),
-        &[Flaw::NoSource],
-        sources,
-    )
-    .faces(RAW)
-    .ep_types(DGRAM),
-];
+tests! {
+    whole_or_not_at_all(Caps::MSG) catches [FlipsBit, CutsOff] .ep_types(DGRAM);
+    sources(Caps::MSG.union(Caps::SOURCE)) catches [NoSource] .faces(RAW).ep_types(DGRAM);
+}
 
 /// Messages of several sizes are sent until each was received; those that come are whole.
 fn whole_or_not_at_all(cx: &mut Cx) -> Result {
@@ -38,7 +25,7 @@ fn whole_or_not_at_all(cx: &mut Cx) -> Result {
     if cx.me() == 1 {
         let mut seen = BTreeSet::new();
         while seen.len() < lens.len() {
-            let done = port.call(Rx::msg(most))?.well()?;
+            let done = port.post_and_wait(Rx::msg(most))?.expect_success()?;
             let (from, number) = cx.read(&done.bytes)?;
             same("sender and length", (from, done.len), (0, lens[number].1))?;
             seen.insert(number);
@@ -72,7 +59,7 @@ fn sources(cx: &mut Cx) -> Result {
         port.settle()?;
         Ok(port.is_done(receive)?.then_some(()))
     })?;
-    let done = port.of(receive)?.well()?;
+    let done = port.wait_for(receive)?.expect_success()?;
     holds("its source is the peer", done.src == port.peer())?;
     cx.verify(other, 0, &done.bytes)
 }

@@ -7,35 +7,12 @@ use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::{Cx, RAW, Result, Test};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "capabilities",
-        Caps::empty(),
-        &[Flaw::IgnoresHints, Flaw::DropsCaps],
-        capabilities,
-    )
-    .faces(RAW)
-    .processes(1),
-    Test::new("limits", Caps::MSG, &[Flaw::IgnoresHints], limits)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "what_is_not_there",
-        Caps::MSG,
-        &[Flaw::IgnoresHints],
-        what_is_not_there,
-    )
-    .faces(RAW)
-    .processes(1),
-    Test::new(
-        "every_result_opens",
-        Caps::empty(),
-        &[Flaw::NeverCloses],
-        every_result_opens,
-    )
-    .faces(RAW)
-    .processes(1),
-];
+tests! {
+    capabilities(Caps::empty()) catches [IgnoresHints, DropsCaps] .faces(RAW).processes(1);
+    limits(Caps::MSG) catches [IgnoresHints] .faces(RAW).processes(1);
+    what_is_not_there(Caps::MSG) catches [IgnoresHints] .faces(RAW).processes(1);
+    every_result_opens(Caps::empty()) catches [NeverCloses] .faces(RAW).processes(1);
+}
 
 const PRIMARY: [Caps; 5] = [
     Caps::MSG,

@@ -14,7 +14,7 @@ use selvedge::{
 use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::contexts::with_contexts;
 use crate::suite::cx::{
-    Cx, Maker, RAW, Result, Rx, Setup, Skipped, Test, Told, missing, queue_count,
+    Cx, Maker, Notify, RAW, Result, Rx, Setup, Skipped, Test, missing, queue_count,
 };
 use crate::suite::flaw::Flaw;
 
@@ -270,7 +270,7 @@ fn work(cx: &mut Cx) -> Result {
         }
         let flushed = port.domain.flush_work(Some(cntr));
         same("flushing the work of a counter", flushed, Err(Errno::Inval))?;
-        let told = Told::Counter(Some(Arc::clone(cntr)));
+        let told = Notify::Counter(Some(Arc::clone(cntr)));
         let deferred = port.defer(Rx::msg(8), &own, 1, told);
         same("a counter that is told", deferred.err(), Some(Errno::Inval))?;
     }
@@ -280,7 +280,7 @@ fn work(cx: &mut Cx) -> Result {
         elsewhere.ok_or_else(|| anyhow!("no counter"))?,
         &parties[0].domain,
     );
-    let told = Told::Counter(None);
+    let told = Notify::Counter(None);
     let deferred = port.defer_in(domain, Rx::msg(8), elsewhere, 1, told);
     same(
         "an endpoint of another domain",

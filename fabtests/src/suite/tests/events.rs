@@ -6,26 +6,15 @@ use selvedge::eq::{self, Event};
 use selvedge::{Caps, Context, Errno, EventQueue, wait};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::limit;
+use crate::suite::cx::timeout::limit;
 use crate::suite::cx::{Cx, RAW, Result, Test};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "in_order",
-        Caps::MSG,
-        &[Flaw::PeekTakes, Flaw::LosesEvents],
-        in_order,
-    )
-    .faces(RAW)
-    .processes(1),
-    Test::new("full", Caps::MSG, &[Flaw::LosesEvents], full)
-        .faces(RAW)
-        .processes(1),
-    Test::new("waits", Caps::MSG, &[Flaw::NeverWakes], waits)
-        .faces(RAW)
-        .processes(1),
-];
+tests! {
+    in_order(Caps::MSG) catches [PeekTakes, LosesEvents] .faces(RAW).processes(1);
+    full(Caps::MSG) catches [LosesEvents] .faces(RAW).processes(1);
+    waits(Caps::MSG) catches [NeverWakes] .faces(RAW).processes(1);
+}
 
 fn open(cx: &Cx, size: usize, wait: wait::Object) -> Result<std::sync::Arc<dyn EventQueue>> {
     let info = cx.info_for(&cx.hints())?;

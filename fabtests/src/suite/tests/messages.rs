@@ -7,107 +7,29 @@ use anyhow::ensure;
 use selvedge::{Caps, CompletionFlags as Flags, Errno, FiAddr, OpFlags};
 
 use crate::suite::cx::check::{bytes as bytes_are, holds, same};
-use crate::suite::cx::{CONNECTED, Cx, Done, Face, POLLED, Port, RAW, Result, Rx, Test, Tx};
+use crate::suite::cx::{
+    CONNECTED, Completion, Cx, Face, POLLED, RAW, Result, Rx, Test, TestEndpoint, Tx,
+};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "every_size",
-        MSG,
-        &[Flaw::FlipsBitOfLarge, Flaw::CutsOff],
-        every_size,
-    )
-    .ep_types(CONNECTED),
-    Test::new(
-        "every_field",
-        SOURCE,
-        &[
-            Flaw::NoKind,
-            Flaw::CountsOneLess,
-            Flaw::HalvesData,
-            Flaw::NoSource,
-        ],
-        every_field,
-    ),
-    Test::new(
-        "every_call",
-        MSG,
-        &[Flaw::ForgetsInjects, Flaw::FlipsBit, Flaw::SwapsPieces],
-        every_call,
-    )
-    .faces(RAW)
-    .ep_types(CONNECTED),
-    Test::new(
-        "both_ways_at_once",
-        MSG,
-        &[Flaw::SendsTwice, Flaw::LosesCompletions],
-        both_ways_at_once,
-    )
-    .ep_types(CONNECTED),
-    Test::new(
-        "order_of_one_sender",
-        MSG,
-        &[Flaw::SwapsSends, Flaw::SendsTwice, Flaw::LosesFirst],
-        order_of_one_sender,
-    )
-    .faces(POLLED)
-    .ep_types(CONNECTED),
-    Test::new(
-        "many_senders",
-        MSG,
-        &[Flaw::SendsTwice, Flaw::SwapsSends, Flaw::CompletesTwice],
-        many_senders,
-    )
-    .faces(POLLED)
-    .processes(4),
-    Test::new(
-        "everybody_to_everybody",
-        SOURCE,
-        &[Flaw::WrongSource, Flaw::SendsTwice],
-        everybody_to_everybody,
-    )
-    .faces(POLLED)
-    .processes(4),
-    Test::new(
-        "directed_receives",
-        DIRECTED,
-        &[Flaw::IgnoresSource],
-        directed_receives,
-    )
-    .processes(3),
-    Test::new(
-        "to_oneself",
-        MSG,
-        &[Flaw::FlipsBit, Flaw::LosesCompletions],
-        to_oneself,
-    )
-    .processes(1),
-    Test::new(
-        "inject_sizes",
-        MSG,
-        &[Flaw::InjectsAnySize, Flaw::ForgetsInjects],
-        inject_sizes,
-    )
-    .ep_types(CONNECTED),
-    Test::new(
-        "inject_copies_at_once",
-        MSG,
-        &[Flaw::ReadsInjectLate],
-        inject_copies_at_once,
-    )
-    .faces(RAW),
-    Test::new(
-        "too_long_for_the_receive",
-        MSG,
-        &[Flaw::HidesErrors, Flaw::NoOlen, Flaw::WrongErrno],
-        too_long_for_the_receive,
-    )
-    .ep_types(CONNECTED),
-    Test::new("pieces", MSG, &[Flaw::SwapsPieces], pieces)
-        .faces(RAW)
-        .ep_types(CONNECTED),
-    Test::new("foreign_flags", MSG, &[Flaw::TakesAnyFlag], foreign_flags).faces(RAW),
-];
+tests! {
+    every_size(MSG) catches [FlipsBitOfLarge, CutsOff] .ep_types(CONNECTED);
+    every_field(SOURCE) catches [NoKind, CountsOneLess, HalvesData, NoSource];
+    every_call(MSG) catches [ForgetsInjects, FlipsBit, SwapsPieces] .faces(RAW).ep_types(CONNECTED);
+    both_ways_at_once(MSG) catches [SendsTwice, LosesCompletions] .ep_types(CONNECTED);
+    order_of_one_sender(MSG) catches [
+        SwapsSends, SendsTwice, LosesFirst
+    ] .faces(POLLED).ep_types(CONNECTED);
+    many_senders(MSG) catches [SendsTwice, SwapsSends, CompletesTwice] .faces(POLLED).processes(4);
+    everybody_to_everybody(SOURCE) catches [WrongSource, SendsTwice] .faces(POLLED).processes(4);
+    directed_receives(DIRECTED) catches [IgnoresSource] .processes(3);
+    to_oneself(MSG) catches [FlipsBit, LosesCompletions] .processes(1);
+    inject_sizes(MSG) catches [InjectsAnySize, ForgetsInjects] .ep_types(CONNECTED);
+    inject_copies_at_once(MSG) catches [ReadsInjectLate] .faces(RAW);
+    too_long_for_the_receive(MSG) catches [HidesErrors, NoOlen, WrongErrno] .ep_types(CONNECTED);
+    pieces(MSG) catches [SwapsPieces] .faces(RAW).ep_types(CONNECTED);
+    foreign_flags(MSG) catches [TakesAnyFlag] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 const SOURCE: Caps = Caps::MSG.union(Caps::SOURCE);
@@ -136,7 +58,9 @@ fn every_size(cx: &mut Cx) -> Result {
             port.run(Tx::msg(port.peer(), cx.payload(1, number, len)))?;
         } else {
             // Some receives are posted before the message comes, others after.
-            let done = port.call(Rx::msg(len + number % 3))?.well()?;
+            let done = port
+                .post_and_wait(Rx::msg(len + number % 3))?
+                .expect_success()?;
             same("length", done.len, len)?;
             cx.verify(0, number, &done.bytes)?;
         }
@@ -158,10 +82,10 @@ fn every_field(cx: &mut Cx) -> Result {
             if cx.me() == 0 {
                 let mut tx = Tx::msg(port.peer(), cx.payload(1, number, len));
                 tx.data = data;
-                let sent = port.call(tx)?.well()?;
+                let sent = port.post_and_wait(tx)?.expect_success()?;
                 check_sent(cx, &sent, Flags::MSG)?;
             } else {
-                let done = port.call(Rx::msg(len + 16))?.well()?;
+                let done = port.post_and_wait(Rx::msg(len + 16))?.expect_success()?;
                 same("length", done.len, len)?;
                 same("data", done.data, data)?;
                 same("source", done.src, port.peer())?;
@@ -188,7 +112,7 @@ pub(super) fn received(kind: Flags, data: Option<u64>) -> Flags {
 }
 
 /// Futures say nothing of sends but that they are over.
-pub(super) fn check_sent(cx: &Cx, sent: &Done, kind: Flags) -> Result {
+pub(super) fn check_sent(cx: &Cx, sent: &Completion, kind: Flags) -> Result {
     match cx.face {
         Face::Async => Ok(()),
         _ => same("flags of a send", sent.flags, kind | Flags::SEND),
@@ -224,12 +148,12 @@ fn every_call(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-fn round(cx: &Cx, port: &Port, tx: Tx, number: usize, len: usize) -> Result {
+fn round(cx: &Cx, port: &TestEndpoint, tx: Tx, number: usize, len: usize) -> Result {
     let data = tx.data;
     if cx.me() == 0 {
         return port.run(tx);
     }
-    let done = port.call(Rx::msg(64))?.well()?;
+    let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
     same("data", done.data, data)?;
     same("length", done.len, len)?;
     cx.verify(0, number, &done.bytes)
@@ -252,12 +176,12 @@ fn both_ways_at_once(cx: &mut Cx) -> Result {
             sends.push(port.post(Tx::msg(port.peer(), cx.payload(other, number, len)))?);
         }
         for (number, context) in receives.into_iter().enumerate() {
-            let done = port.of(context)?.well()?;
+            let done = port.wait_for(context)?.expect_success()?;
             same("length", done.len, len)?;
             cx.verify(other, round * window + number, &done.bytes)?;
         }
         for context in sends {
-            port.of(context)?.well()?;
+            port.wait_for(context)?.expect_success()?;
         }
     }
     Ok(())
@@ -281,13 +205,13 @@ fn order_of_one_sender(cx: &mut Cx) -> Result {
             });
             let sends = sends.collect::<Result<Vec<_>>>()?;
             for context in sends {
-                port.of(context)?.well()?;
+                port.wait_for(context)?.expect_success()?;
             }
         } else {
             let receives = lens.iter().map(|_| port.post(Rx::msg(20_000)));
             let receives = receives.collect::<Result<Vec<_>>>()?;
             for (place, context) in receives.into_iter().enumerate() {
-                let done = port.of(context)?.well()?;
+                let done = port.wait_for(context)?.expect_success()?;
                 same("length", done.len, lens[place])?;
                 cx.verify(0, first + place, &done.bytes)?;
             }
@@ -328,7 +252,7 @@ fn everybody_to_everybody(cx: &mut Cx) -> Result {
             same("source", port.process(done.src), Some(from))
         })?;
         for context in sends {
-            port.of(context)?.well()?;
+            port.wait_for(context)?.expect_success()?;
         }
         cx.barrier()?;
     }
@@ -338,19 +262,19 @@ fn everybody_to_everybody(cx: &mut Cx) -> Result {
 /// Messages to each of the others that are on their way before any is received.
 const ROUND: usize = 60;
 
-fn send_all(cx: &Cx, port: &Port, to: usize, count: usize) -> Result {
+fn send_all(cx: &Cx, port: &TestEndpoint, to: usize, count: usize) -> Result {
     let mut sends = Vec::new();
     for number in 0..count {
         let bytes = cx.payload(to, number, 16 + number * 37 % 5000);
         sends.push(port.post(Tx::msg(port.to(to), bytes))?);
         if sends.len() == 16 {
             for context in sends.drain(..) {
-                port.of(context)?.well()?;
+                port.wait_for(context)?.expect_success()?;
             }
         }
     }
     for context in sends {
-        port.of(context)?.well()?;
+        port.wait_for(context)?.expect_success()?;
     }
     Ok(())
 }
@@ -358,9 +282,9 @@ fn send_all(cx: &Cx, port: &Port, to: usize, count: usize) -> Result {
 /// Receives the messages of these numbers of each of the others, each sender's in its order.
 fn receive_all(
     cx: &Cx,
-    port: &Port,
+    port: &TestEndpoint,
     numbers: Range<usize>,
-    check: impl Fn(usize, &Done) -> Result,
+    check: impl Fn(usize, &Completion) -> Result,
 ) -> Result {
     let mut next = vec![numbers.start; cx.count()];
     let total = numbers.len() * (cx.count() - 1);
@@ -371,7 +295,7 @@ fn receive_all(
     }
     for received in 0..total {
         let context = posted.pop_front().expect("a window is posted");
-        let done = port.of(context)?.well()?;
+        let done = port.wait_for(context)?.expect_success()?;
         let (from, number) = cx.read(&done.bytes)?;
         same(
             format!("the next message of process {from}"),
@@ -409,7 +333,7 @@ fn directed_receives(cx: &mut Cx) -> Result {
         let receives = (0..count).map(|_| port.post(Rx::msg(64).from(port.to(from))));
         let receives = receives.collect::<Result<Vec<_>>>()?;
         for (number, context) in receives.into_iter().enumerate() {
-            let done = port.of(context)?.well()?;
+            let done = port.wait_for(context)?.expect_success()?;
             same("source", port.process(done.src), Some(from))?;
             cx.verify(from, number, &done.bytes)?;
         }
@@ -426,7 +350,7 @@ fn to_oneself(cx: &mut Cx) -> Result {
     {
         let receive = port.post(Rx::msg(len))?;
         port.run(Tx::msg(port.to(0), cx.payload(0, number, len)))?;
-        let done = port.of(receive)?.well()?;
+        let done = port.wait_for(receive)?.expect_success()?;
         same("length", done.len, len)?;
         cx.verify(0, number, &done.bytes)?;
     }
@@ -446,7 +370,7 @@ fn inject_sizes(cx: &mut Cx) -> Result {
             port.run(Tx::msg(port.peer(), bytes.clone()).injected())?;
             bytes.fill(0xdd);
         } else {
-            let done = port.call(Rx::msg(most))?.well()?;
+            let done = port.post_and_wait(Rx::msg(most))?.expect_success()?;
             same("length", done.len, len)?;
             cx.verify(0, number, &done.bytes)?;
         }
@@ -471,19 +395,19 @@ fn inject_copies_at_once(cx: &mut Cx) -> Result {
         if cx.me() == 0 {
             inject_and_overwrite(cx, &port, number, len)?;
         } else {
-            let done = port.call(Rx::msg(len))?.well()?;
+            let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
             cx.verify(0, number, &done.bytes)?;
         }
     }
     Ok(())
 }
 
-fn inject_and_overwrite(cx: &Cx, port: &Port, number: usize, len: usize) -> Result {
+fn inject_and_overwrite(cx: &Cx, port: &TestEndpoint, number: usize, len: usize) -> Result {
     let bytes = cx.payload(1, number, len);
     let tx = Tx::msg(port.peer(), bytes).flags(OpFlags::INJECT | OpFlags::COMPLETION);
     let context = port.post(tx)?;
     port.overwrite(context);
-    port.of(context)?.well()?;
+    port.wait_for(context)?.expect_success()?;
     Ok(())
 }
 
@@ -498,14 +422,14 @@ fn too_long_for_the_receive(cx: &mut Cx) -> Result {
             port.run(Tx::msg(port.peer(), cx.payload(1, number, len)))?;
             continue;
         }
-        let done = port.call(Rx::msg(room))?;
+        let done = port.post_and_wait(Rx::msg(room))?;
         let whole = cx.payload_of(0, 1, number, len);
         if len == room {
-            bytes_are("what fits", &done.well()?.bytes, &whole)?;
+            bytes_are("what fits", &done.expect_success()?.bytes, &whole)?;
             continue;
         }
         let bytes = done.bytes.clone();
-        let failure = done.failed("a message that is too long", Errno::Trunc)?;
+        let failure = done.expect_failure("a message that is too long", Errno::Trunc)?;
         same("bytes that were lost", failure.olen, len - room)?;
         bytes_are("what fits", &bytes, &whole[..room])?;
     }
@@ -525,7 +449,9 @@ fn pieces(cx: &mut Cx) -> Result {
             } else {
                 let mut lengths = parts(len, count);
                 lengths.reverse();
-                let done = port.call(Rx::msg(len).pieces(&lengths))?.well()?;
+                let done = port
+                    .post_and_wait(Rx::msg(len).pieces(&lengths))?
+                    .expect_success()?;
                 same("length", done.len, len)?;
                 cx.verify(0, number, &done.bytes)?;
             }
@@ -580,7 +506,7 @@ fn foreign_flags(cx: &mut Cx) -> Result {
                 port.try_post(rx).is_err(),
             )?;
         }
-        let done = port.call(Rx::msg(16))?.well()?;
+        let done = port.post_and_wait(Rx::msg(16))?.expect_success()?;
         cx.verify(0, 7, &done.bytes)?;
     }
     Ok(())

@@ -1,5 +1,15 @@
 //! The conformance tests, by what they are about. They know nothing of any provider.
 
+/// The tests of a module: functions that are named as their tests, each with the capabilities that it
+/// asks for, the defects that it notices, and in what it differs from other tests.
+macro_rules! tests {
+    ($($run:ident($caps:expr) catches [$($flaw:ident),*] $(.$how:ident($what:expr))*;)+) => {
+        pub(super) const TESTS: &[Test] = &[$(
+            Test::new(stringify!($run), $caps, &[$(Flaw::$flaw),*], $run)$(.$how($what))*
+        ),+];
+    };
+}
+
 mod atomics;
 mod closing;
 mod collectives;

@@ -8,39 +8,19 @@ use selvedge::owned::{Completions, Endpoint, Pool};
 use selvedge::{Caps, Context, Errno, FiAddr, av};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::until;
+use crate::suite::cx::timeout::until;
 use crate::suite::cx::{Cx, RAW, Result, Rx, Test, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "a_flood_that_nobody_reads",
-        Caps::MSG,
-        &[Flaw::Hoards, Flaw::SwapsSends],
-        flood,
-    )
-    .faces(RAW),
-    Test::new(
-        "threads_share_an_endpoint",
-        Caps::TAGGED,
-        &[Flaw::LosesCompletions],
-        threads,
-    )
-    .faces(RAW)
-    .processes(1),
-    Test::new(
-        "started_programs_inherit_nothing",
-        Caps::MSG,
-        &[Flaw::Inherits],
-        started_programs,
-    )
-    .faces(RAW)
-    .processes(1),
-];
+tests! {
+    a_flood_that_nobody_reads(Caps::MSG) catches [Hoards, SwapsSends] .faces(RAW);
+    threads_share_an_endpoint(Caps::TAGGED) catches [LosesCompletions] .faces(RAW).processes(1);
+    started_programs_inherit_nothing(Caps::MSG) catches [Inherits] .faces(RAW).processes(1);
+}
 
 /// A peer sends far more than anybody has asked for: memory stays within a few times of what is on
 /// its way, and when somebody reads, everything comes in order.
-fn flood(cx: &mut Cx) -> Result {
+fn a_flood_that_nobody_reads(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let len = port.info.tx_attr.inject_size.min(2048);
     let count = cx.scale(8 << 20, 64 << 20) / len.max(1);
@@ -57,7 +37,7 @@ fn flood(cx: &mut Cx) -> Result {
         port.settle()?;
     }
     for number in 0..count {
-        let done = port.call(Rx::msg(len))?.well()?;
+        let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
         cx.verify(0, number, &done.bytes)?;
     }
     let (grown, sent) = (resident()?.saturating_sub(before), count * len);
@@ -77,7 +57,7 @@ fn resident() -> Result<usize> {
 }
 
 /// Four threads post to one endpoint and read its queue, each for messages with tags of its own.
-fn threads(cx: &mut Cx) -> Result {
+fn threads_share_an_endpoint(cx: &mut Cx) -> Result {
     let info = cx.info_for(&cx.hints())?;
     let domain = info.open()?;
     let av = domain.av(&av::Attr::default())?;
@@ -192,12 +172,12 @@ fn drain(ep: &Endpoint, count: u64) -> Result<Vec<(u64, u64)>> {
 }
 
 /// A program that is started while endpoints are open has none of their descriptors.
-fn started_programs(cx: &mut Cx) -> Result {
+fn started_programs_inherit_nothing(cx: &mut Cx) -> Result {
     let before = inherited()?;
     let port = cx.port()?;
     let receive = port.post(Rx::msg(100))?;
     port.run(Tx::msg(port.to(0), cx.payload(0, 0, 100)))?;
-    cx.verify(0, 0, &port.of(receive)?.well()?.bytes)?;
+    cx.verify(0, 0, &port.wait_for(receive)?.expect_success()?.bytes)?;
     same(
         "descriptors of a program that was started",
         inherited()?,

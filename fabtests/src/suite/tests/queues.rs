@@ -6,29 +6,17 @@ use selvedge::cq::Entry;
 use selvedge::{Bindings, Caps, Domain, Errno, FiAddr, OpFlags};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::until;
-use crate::suite::cx::{Cx, Port, RAW, Result, Rx, Setup, Test, Tx};
+use crate::suite::cx::timeout::until;
+use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "reads_of_many",
-        MSG,
-        &[Flaw::CompletesTwice, Flaw::LosesCompletions],
-        reads_of_many,
-    )
-    .faces(RAW),
-    Test::new(
-        "more_than_fit",
-        MSG,
-        &[Flaw::LosesCompletions, Flaw::CompletesTwice],
-        more_than_fit,
-    )
-    .faces(RAW),
-    Test::new("selective", MSG, &[Flaw::ReportsAll], selective).faces(RAW),
-    Test::new("odd_reads", MSG, &[Flaw::HidesErrors], odd_reads).faces(RAW),
-    Test::new("fences", FENCE, &[Flaw::IgnoresFences], fences).faces(RAW),
-];
+tests! {
+    reads_of_many(MSG) catches [CompletesTwice, LosesCompletions] .faces(RAW);
+    more_than_fit(MSG) catches [LosesCompletions, CompletesTwice] .faces(RAW);
+    selective(MSG) catches [ReportsAll] .faces(RAW);
+    odd_reads(MSG) catches [HidesErrors] .faces(RAW);
+    fences(FENCE) catches [IgnoresFences] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 const FENCE: Caps = Caps::MSG.union(Caps::FENCE);
@@ -44,7 +32,7 @@ fn reads_of_many(cx: &mut Cx) -> Result {
             _ => port.post(Rx::msg(24)),
         };
         let posted = (0..count).map(post).collect::<Result<BTreeSet<_>>>()?;
-        let mut seen: BTreeSet<u64> = port.heard().into_iter().collect();
+        let mut seen: BTreeSet<u64> = port.take_ready().into_iter().collect();
         until("all completions", || {
             let mut entries = vec![Entry::default(); most];
             let read = port.cq().read(&mut entries);
@@ -84,7 +72,7 @@ fn more_than_fit(cx: &mut Cx) -> Result {
         }
     }
     for number in 0..count {
-        let done = port.next()?.well()?;
+        let done = port.next()?.expect_success()?;
         if cx.me() == 1 {
             cx.verify(0, number, &done.bytes)?;
         }
@@ -120,7 +108,7 @@ fn selective(cx: &mut Cx) -> Result {
         }
     }
     for context in expected {
-        let done = port.next()?.well()?;
+        let done = port.next()?.expect_success()?;
         same("what is reported", done.context, context)?;
     }
     port.settle()?;
@@ -131,14 +119,14 @@ fn selective(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-fn report_of_an_error(cx: &Cx, port: &Port) -> Result {
+fn report_of_an_error(cx: &Cx, port: &TestEndpoint) -> Result {
     if cx.me() == 0 {
         port.post(Tx::msg(port.peer(), vec![1; 64]).flags(OpFlags::empty()))?;
         return Ok(());
     }
     let context = port.post(Rx::msg(8).flags(OpFlags::empty()))?;
-    port.of(context)?
-        .failed("a receive that is too short", Errno::Trunc)?;
+    port.wait_for(context)?
+        .expect_failure("a receive that is too short", Errno::Trunc)?;
     Ok(())
 }
 
@@ -174,9 +162,9 @@ fn odd_reads(cx: &mut Cx) -> Result {
     })?;
     let again = port.cq().read(&mut [Entry::default()]);
     same("reading once more", again, Err(Errno::Avail))?;
-    port.of(bad)?
-        .failed("a receive that is too short", Errno::Trunc)?;
-    let done = port.of(good)?.well()?;
+    port.wait_for(bad)?
+        .expect_failure("a receive that is too short", Errno::Trunc)?;
+    let done = port.wait_for(good)?.expect_success()?;
     cx.verify(0, 1, &done.bytes)
 }
 
@@ -189,7 +177,7 @@ fn fences(cx: &mut Cx) -> Result {
         if cx.me() == 1 {
             cx.barrier()?;
             for number in [2 * number, 2 * number + 1] {
-                let done = port.call(Rx::msg(16))?.well()?;
+                let done = port.post_and_wait(Rx::msg(16))?.expect_success()?;
                 cx.verify(0, number, &done.bytes)?;
             }
             cx.barrier()?;
@@ -214,12 +202,12 @@ fn fences(cx: &mut Cx) -> Result {
             Err(Errno::Again) => port.post(second)?,
             Err(errno) => return Err(errno.into()),
         };
-        port.of(second)?.well()?;
+        port.wait_for(second)?.expect_success()?;
         holds(
             "the first one is complete when the fenced one is",
             port.is_done(first)?,
         )?;
-        port.of(first)?.well()?;
+        port.wait_for(first)?.expect_success()?;
         cx.barrier()?;
     }
     Ok(())

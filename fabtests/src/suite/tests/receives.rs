@@ -4,69 +4,33 @@ use anyhow::ensure;
 use selvedge::{Caps, CompletionFlags as Flags, EpOption, Errno, OpFlags, TagMatch};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::until;
-use crate::suite::cx::{Cx, POLLED, Port, RAW, Result, Rx, RxKind, Test, Tx};
+use crate::suite::cx::timeout::until;
+use crate::suite::cx::{Cx, POLLED, RAW, Result, Rx, RxKind, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "looks",
-        TAGGED,
-        &[Flaw::LookTakes, Flaw::WrongTag, Flaw::HidesErrors],
-        looks,
-    )
-    .faces(POLLED),
-    Test::new("discards", TAGGED, &[Flaw::DiscardLeaves], discards).faces(POLLED),
-    Test::new("claims", TAGGED, &[Flaw::ClaimsNothing], claims).faces(RAW),
-    Test::new(
-        "cancels",
-        TAGGED,
-        &[Flaw::CancelsNothing, Flaw::DeniesCancel, Flaw::HidesErrors],
-        cancels,
-    )
-    .faces(POLLED),
-    Test::new(
-        "cancel_races",
-        TAGGED,
-        &[Flaw::DeniesCancel, Flaw::LosesCompletions],
-        cancel_races,
-    )
-    .faces(POLLED),
-    Test::new(
-        "many_in_a_buffer",
-        MULTI,
-        &[Flaw::NeverReleases, Flaw::WrongPlace, Flaw::SendsTwice],
-        many_in_a_buffer,
-    )
-    .faces(POLLED),
-    Test::new(
-        "many_tagged_in_a_buffer",
-        TAGGED_MULTI,
-        &[Flaw::IgnoresTags, Flaw::NeverReleases],
-        many_tagged,
-    )
-    .faces(POLLED),
-    Test::new(
-        "release_threshold",
-        MULTI,
-        &[Flaw::ForgetsOptions],
-        release_threshold,
-    )
-    .faces(RAW),
-];
+tests! {
+    looks(TAGGED) catches [LookTakes, WrongTag, HidesErrors] .faces(POLLED);
+    discards(TAGGED) catches [DiscardLeaves] .faces(POLLED);
+    claims(TAGGED) catches [ClaimsNothing] .faces(RAW);
+    cancels(TAGGED) catches [CancelsNothing, DeniesCancel, HidesErrors] .faces(POLLED);
+    cancel_races(TAGGED) catches [DeniesCancel, LosesCompletions] .faces(POLLED);
+    many_in_a_buffer(MULTI) catches [NeverReleases, WrongPlace, SendsTwice] .faces(POLLED);
+    many_tagged_in_a_buffer(TAGGED_MULTI) catches [IgnoresTags, NeverReleases] .faces(POLLED);
+    release_threshold(MULTI) catches [ForgetsOptions] .faces(RAW);
+}
 
 const TAGGED: Caps = Caps::TAGGED;
 const MULTI: Caps = Caps::MSG.union(Caps::MULTI_RECV);
 const TAGGED_MULTI: Caps = Caps::TAGGED.union(Caps::TAGGED_MULTI_RECV);
 
 /// Looks until there is a message with this tag; its length.
-fn look(port: &Port, tag: u64) -> Result<usize> {
+fn look(port: &TestEndpoint, tag: u64) -> Result<usize> {
     until("the message that is looked for", || {
-        let done = port.call(Rx::tagged(tag, 64).kind(RxKind::Look))?;
+        let done = port.post_and_wait(Rx::tagged(tag, 64).kind(RxKind::Peek))?;
         match &done.error {
             Some(failure) if failure.errno == Errno::NoMsg => Ok(None),
             _ => {
-                let done = done.well()?;
+                let done = done.expect_success()?;
                 same("tag", done.tag, tag)?;
                 Ok(Some(done.len))
             }
@@ -82,12 +46,12 @@ fn looks(cx: &mut Cx) -> Result {
         if cx.me() == 0 {
             port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)))?;
         } else {
-            let absent = port.call(Rx::tagged(tag + 1000, 64).kind(RxKind::Look))?;
-            absent.failed("a look for what is not there", Errno::NoMsg)?;
+            let absent = port.post_and_wait(Rx::tagged(tag + 1000, 64).kind(RxKind::Peek))?;
+            absent.expect_failure("a look for what is not there", Errno::NoMsg)?;
             for _ in 0..3 {
                 same("length", look(&port, tag)?, len)?;
             }
-            let done = port.call(Rx::tagged(tag, len))?.well()?;
+            let done = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
             cx.verify(0, number, &done.bytes)?;
         }
         cx.barrier()?;
@@ -110,10 +74,10 @@ fn discards(cx: &mut Cx) -> Result {
         } else {
             look(&port, tag)?;
             let dropped = port
-                .call(Rx::tagged(tag, 64).kind(RxKind::Discard))?
-                .well()?;
+                .post_and_wait(Rx::tagged(tag, 64).kind(RxKind::Discard))?
+                .expect_success()?;
             same("length", dropped.len, len)?;
-            let done = port.call(Rx::tagged(tag, len))?.well()?;
+            let done = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
             cx.verify(0, 2 * number + 1, &done.bytes)?;
         }
         cx.barrier()?;
@@ -129,13 +93,15 @@ fn claims(cx: &mut Cx) -> Result {
         if cx.me() == 0 {
             let send = |number| port.post(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)));
             for context in [send(2 * number)?, send(2 * number + 1)?] {
-                port.of(context)?.well()?;
+                port.wait_for(context)?.expect_success()?;
             }
         } else {
             look(&port, tag)?;
             let claimed = claim(&port, tag)?;
             same("length", claimed.0, len)?;
-            let other = port.call(Rx::tagged(TagMatch::exact(tag), len))?.well()?;
+            let other = port
+                .post_and_wait(Rx::tagged(TagMatch::exact(tag), len))?
+                .expect_success()?;
             cx.verify(0, 2 * number + 1, &other.bytes)?;
             let bytes = take_claimed(&port, claimed.1, tag, len)?;
             cx.verify(0, 2 * number, &bytes)?;
@@ -146,16 +112,16 @@ fn claims(cx: &mut Cx) -> Result {
 }
 
 /// Claims a message: its length, and the context that it is claimed under.
-fn claim(port: &Port, tag: u64) -> Result<(usize, u64)> {
+fn claim(port: &TestEndpoint, tag: u64) -> Result<(usize, u64)> {
     let flags = OpFlags::PEEK | OpFlags::CLAIM;
-    let rx = Rx::tagged(tag, 0).kind(RxKind::Look).flags(flags);
-    let done = port.call(rx)?.well()?;
+    let rx = Rx::tagged(tag, 0).kind(RxKind::Peek).flags(flags);
+    let done = port.post_and_wait(rx)?.expect_success()?;
     Ok((done.len, done.context))
 }
 
-fn take_claimed(port: &Port, context: u64, tag: u64, len: usize) -> Result<Vec<u8>> {
+fn take_claimed(port: &TestEndpoint, context: u64, tag: u64, len: usize) -> Result<Vec<u8>> {
     port.post_again(context, Rx::tagged(tag, len).flags(OpFlags::CLAIM))?;
-    Ok(port.of(context)?.well()?.bytes)
+    Ok(port.wait_for(context)?.expect_success()?.bytes)
 }
 
 /// What is cancelled completes so, once, and its message goes to the next receive.
@@ -172,16 +138,16 @@ fn cancels(cx: &mut Cx) -> Result {
                 cancelled,
                 Ok(()),
             )?;
-            let done = port.of(first)?;
+            let done = port.wait_for(first)?;
             let flags = done.flags;
-            done.failed("a cancelled receive", Errno::Canceled)?;
+            done.expect_failure("a cancelled receive", Errno::Canceled)?;
             holds(
                 "its entry says that it was a receive",
                 flags.contains(Flags::RECV),
             )?;
             same("cancelling it again", port.cancel(first), Err(Errno::NoEnt))?;
             cx.barrier()?;
-            let done = port.of(second)?.well()?;
+            let done = port.wait_for(second)?.expect_success()?;
             cx.verify(0, number, &done.bytes)?;
             same(
                 "cancelling what is over",
@@ -223,11 +189,11 @@ fn cancel_races(cx: &mut Cx) -> Result {
         }
         let is_cancelled = receives.map(|receive| port.cancel(receive).is_ok());
         for (receive, is_cancelled) in receives.into_iter().zip(is_cancelled) {
-            let done = port.of(receive)?;
+            let done = port.wait_for(receive)?;
             if is_cancelled {
-                done.failed("a receive that was cancelled", Errno::Canceled)?;
+                done.expect_failure("a receive that was cancelled", Errno::Canceled)?;
             } else {
-                cx.verify(0, next, &done.well()?.bytes)?;
+                cx.verify(0, next, &done.expect_success()?.bytes)?;
                 next += 1;
             }
         }
@@ -255,11 +221,11 @@ fn length(number: usize) -> usize {
     16 + number * 173 % (LONGEST - 16)
 }
 
-fn take_multi(cx: &Cx, port: &Port, count: usize, rx: impl Fn() -> Rx) -> Result {
+fn take_multi(cx: &Cx, port: &TestEndpoint, count: usize, rx: impl Fn() -> Rx) -> Result {
     port.set(EpOption::MinMultiRecv(LONGEST))?;
     let mut buffers = vec![port.post(rx())?, port.post(rx())?];
     for number in 0..count {
-        let done = port.next()?.well()?;
+        let done = port.next()?.expect_success()?;
         ensure!(buffers.contains(&done.context), "{done:?} is of no buffer");
         same("length", done.len, length(number))?;
         cx.verify(0, number, &done.bytes)?;
@@ -276,18 +242,18 @@ fn take_multi(cx: &Cx, port: &Port, count: usize, rx: impl Fn() -> Rx) -> Result
 }
 
 /// Takes the buffers back that are still posted.
-fn give_back(port: &Port, buffers: Vec<u64>) -> Result {
+fn give_back(port: &TestEndpoint, buffers: Vec<u64>) -> Result {
     for buffer in buffers {
         if port.cancel(buffer).is_ok() {
-            port.of(buffer)?
-                .failed("a multi-receive buffer", Errno::Canceled)?;
+            port.wait_for(buffer)?
+                .expect_failure("a multi-receive buffer", Errno::Canceled)?;
         }
     }
     Ok(())
 }
 
 /// The same with tags; others are left alone.
-fn many_tagged(cx: &mut Cx) -> Result {
+fn many_tagged_in_a_buffer(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let count = cx.scale(100, 1000);
     if cx.me() == 0 {
@@ -309,7 +275,7 @@ fn many_tagged(cx: &mut Cx) -> Result {
     take_multi(cx, &port, count, || {
         Rx::tagged(tag, 8192).kind(RxKind::Multi)
     })?;
-    let other = port.call(Rx::tagged(99, 64))?.well()?;
+    let other = port.post_and_wait(Rx::tagged(99, 64))?.expect_success()?;
     cx.verify(0, 777_777, &other.bytes)
 }
 
@@ -328,7 +294,7 @@ fn release_threshold(cx: &mut Cx) -> Result {
     let mut buffer = port.post(Rx::msg(1000).kind(RxKind::Multi))?;
     for number in 0..3 {
         cx.barrier()?;
-        let done = port.next()?.well()?;
+        let done = port.next()?.expect_success()?;
         same("buffer", done.context, buffer)?;
         cx.verify(0, number, &done.bytes)?;
         let is_released = done.flags.contains(Flags::MULTI_RECV);

@@ -6,84 +6,46 @@ use selvedge::{Caps, CompletionFlags as Flags, Errno, MrAccess, OpFlags};
 use super::messages::{parts, sizes};
 use crate::suite::cx::check::{bytes as bytes_are, holds, same};
 use crate::suite::cx::memory::background;
-use crate::suite::cx::patience::until;
+use crate::suite::cx::timeout::until;
 use crate::suite::cx::{
-    Cx, Done, Face, Maker, Memory, Place, Port, RAW, Read, Result, Rx, Test, Tx, Write,
+    Completion, Cx, Face, Maker, Memory, RAW, Read, RemoteAddr, Result, Rx, Test, TestEndpoint, Tx,
+    Write,
 };
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "writes_of_every_size",
-        RMA,
-        &[Flaw::FlipsBit, Flaw::WrongAddress],
-        writes,
-    ),
-    Test::new("reads_of_every_size", RMA, &[Flaw::WrongAddress], reads),
-    Test::new(
-        "random_against_an_array",
-        RMA,
-        &[Flaw::WrongAddress, Flaw::FlipsBit],
-        random,
-    ),
-    Test::new(
-        "every_field",
-        RMA,
-        &[Flaw::NoKind, Flaw::HalvesData, Flaw::NoRemoteData],
-        every_field,
-    )
-    .faces(RAW),
-    Test::new("pieces", RMA, &[Flaw::SwapsPieces], pieces).faces(RAW),
-    Test::new(
-        "injected_writes",
-        RMA,
-        &[Flaw::ForgetsInjects, Flaw::WrongAddress],
-        injected_writes,
-    ),
-    Test::new(
-        "bounds",
-        RMA,
-        &[Flaw::WidensRegions, Flaw::HidesErrors, Flaw::WrongErrno],
-        bounds,
-    ),
-    Test::new("rights", RMA, &[Flaw::GrantsAll, Flaw::HidesErrors], rights),
-    Test::new("keys", RMA, &[Flaw::KeepsRegions, Flaw::HidesErrors], keys),
-    Test::new(
-        "delivered_writes",
-        RMA,
-        &[Flaw::DeliversEarly],
-        delivered_writes,
-    )
-    .faces(RAW),
-    Test::new(
-        "many_writers",
-        RMA,
-        &[Flaw::WrongAddress, Flaw::FlipsBit],
-        many_writers,
-    )
-    .processes(4),
-    Test::new(
-        "to_oneself",
-        RMA,
-        &[Flaw::WrongAddress, Flaw::FlipsBit],
-        to_oneself,
-    )
-    .processes(1),
-];
+tests! {
+    writes_of_every_size(RMA) catches [FlipsBit, WrongAddress];
+    reads_of_every_size(RMA) catches [WrongAddress];
+    random_against_an_array(RMA) catches [WrongAddress, FlipsBit];
+    every_field(RMA) catches [NoKind, HalvesData, NoRemoteData] .faces(RAW);
+    pieces(RMA) catches [SwapsPieces] .faces(RAW);
+    injected_writes(RMA) catches [ForgetsInjects, WrongAddress];
+    bounds(RMA) catches [WidensRegions, HidesErrors, WrongErrno];
+    rights(RMA) catches [GrantsAll, HidesErrors];
+    keys(RMA) catches [KeepsRegions, HidesErrors];
+    delivered_writes(RMA) catches [DeliversEarly] .faces(RAW);
+    many_writers(RMA) catches [WrongAddress, FlipsBit] .processes(4);
+    to_oneself(RMA) catches [WrongAddress, FlipsBit] .processes(1);
+}
 
 const RMA: Caps = Caps::RMA.union(Caps::MSG);
 /// Whose memory is the target.
 const MAKERS: [Maker; 2] = [Maker::Test, Maker::Domain];
 
 /// Both processes' memory of this kind and length, and where the other's is.
-fn windows(cx: &mut Cx, port: &Port, maker: Maker, len: usize) -> Result<(Memory, Place)> {
+fn windows(
+    cx: &mut Cx,
+    port: &TestEndpoint,
+    maker: Maker,
+    len: usize,
+) -> Result<(Memory, RemoteAddr)> {
     let memory = cx.memory(port, maker, len)?;
     let places = cx.places(port, &memory)?;
     let other = (cx.me() + 1) % cx.count();
     Ok((memory, places[other]))
 }
 
-fn writes(cx: &mut Cx) -> Result {
+fn writes_of_every_size(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let sizes = sizes(cx, port.info.tx_attr.inject_size);
     let largest = *sizes.last().expect("there are sizes");
@@ -96,7 +58,7 @@ fn writes(cx: &mut Cx) -> Result {
                 port.run(Tx::msg(port.peer(), vec![1]))?;
                 cx.barrier()?;
             } else {
-                port.call(Rx::msg(8))?.well()?;
+                port.post_and_wait(Rx::msg(8))?.expect_success()?;
                 let is_there = || cx.verify(0, number, &memory.get(at, len));
                 arrive(&port, is_there)?;
                 cx.barrier()?;
@@ -109,7 +71,7 @@ fn writes(cx: &mut Cx) -> Result {
 }
 
 /// Without a declared order, a write may arrive behind the message that follows it.
-fn arrive(port: &Port, is_there: impl Fn() -> Result) -> Result {
+fn arrive(port: &TestEndpoint, is_there: impl Fn() -> Result) -> Result {
     let arrived = until("what was written", || {
         port.drive()?;
         Ok(is_there().ok())
@@ -118,7 +80,7 @@ fn arrive(port: &Port, is_there: impl Fn() -> Result) -> Result {
     arrived.or_else(|late| is_there().map_err(|wrong| wrong.context(late)))
 }
 
-fn reads(cx: &mut Cx) -> Result {
+fn reads_of_every_size(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let sizes = sizes(cx, port.info.tx_attr.inject_size);
     let largest = *sizes.last().expect("there are sizes");
@@ -127,7 +89,9 @@ fn reads(cx: &mut Cx) -> Result {
         if cx.me() == 0 {
             for (number, &len) in sizes.iter().enumerate() {
                 let at = number % 61;
-                let done = port.call(Read::new(place.at(at), len))?.well()?;
+                let done = port
+                    .post_and_wait(Read::new(place.at(at), len))?
+                    .expect_success()?;
                 bytes_are(
                     format!("{len} bytes from {at} on"),
                     &done.bytes,
@@ -142,7 +106,7 @@ fn reads(cx: &mut Cx) -> Result {
 }
 
 /// Random writes and reads do what they do to an array.
-fn random(cx: &mut Cx) -> Result {
+fn random_against_an_array(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let len = 20_000;
     for maker in MAKERS {
@@ -158,7 +122,9 @@ fn random(cx: &mut Cx) -> Result {
                 let write = Write::new(place.at(at), bytes.clone());
                 run_delivered(cx, &port, write)?;
             } else if cx.me() == 0 {
-                let done = port.call(Read::new(place.at(at), size))?.well()?;
+                let done = port
+                    .post_and_wait(Read::new(place.at(at), size))?
+                    .expect_success()?;
                 bytes_are(
                     "bytes that were read",
                     &done.bytes,
@@ -180,7 +146,7 @@ fn random(cx: &mut Cx) -> Result {
 
 /// Writes, and waits until it is there. The safe layer has no flag for that; a read of the bytes
 /// until they are there serves as well.
-fn run_delivered(cx: &Cx, port: &Port, write: Write) -> Result {
+fn run_delivered(cx: &Cx, port: &TestEndpoint, write: Write) -> Result {
     let (place, bytes) = (write.to, write.bytes.clone());
     if cx.face == Face::Raw {
         return port.run(write.flags(OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION));
@@ -189,7 +155,9 @@ fn run_delivered(cx: &Cx, port: &Port, write: Write) -> Result {
     until("what was written", || {
         // A queue that always has an entry need not move anything on.
         port.drive()?;
-        let done = port.call(Read::new(place, bytes.len()))?.well()?;
+        let done = port
+            .post_and_wait(Read::new(place, bytes.len()))?
+            .expect_success()?;
         Ok((done.bytes == bytes).then_some(()))
     })
 }
@@ -204,18 +172,20 @@ fn every_field(cx: &mut Cx) -> Result {
         for len in [0, 1, 64, 4000, 90_000] {
             if cx.me() == 0 {
                 let write = Write::new(place, cx.payload(1, len, len));
-                let done = port.call(write.clone())?.well()?;
+                let done = port.post_and_wait(write.clone())?.expect_success()?;
                 same("flags of a write", done.flags, Flags::RMA | Flags::WRITE)?;
-                let done = port.call(write.data(data))?.well()?;
+                let done = port.post_and_wait(write.data(data))?.expect_success()?;
                 same(
                     "flags of a write with data",
                     done.flags,
                     Flags::RMA | Flags::WRITE,
                 )?;
-                let done = port.call(Read::new(place, len))?.well()?;
+                let done = port
+                    .post_and_wait(Read::new(place, len))?
+                    .expect_success()?;
                 same("flags of a read", done.flags, Flags::RMA | Flags::READ)?;
             } else {
-                let done = port.next()?.well()?;
+                let done = port.next()?.expect_success()?;
                 let flags = Flags::RMA | Flags::REMOTE_WRITE | Flags::REMOTE_CQ_DATA;
                 same("flags at the target", done.flags, flags)?;
                 same("data at the target", done.data, Some(data))?;
@@ -244,7 +214,7 @@ fn pieces(cx: &mut Cx) -> Result {
                 run_delivered(cx, &port, write)?;
                 let mut read = Read::new(place, len);
                 (read.pieces, read.places) = (parts(len, here), places);
-                let done = port.call(read)?.well()?;
+                let done = port.post_and_wait(read)?.expect_success()?;
                 bytes_are("what was written", &done.bytes, &cx.payload(1, here, len))?;
                 cx.barrier()?;
             } else {
@@ -265,7 +235,7 @@ fn pieces(cx: &mut Cx) -> Result {
 }
 
 /// So many stretches with gaps between them, the later ones first.
-fn scattered(place: Place, len: usize, count: usize) -> Vec<RmaIov> {
+fn scattered(place: RemoteAddr, len: usize, count: usize) -> Vec<RmaIov> {
     let mut at = 0;
     let mut places: Vec<_> = parts(len, count)
         .into_iter()
@@ -323,11 +293,11 @@ fn bounds(cx: &mut Cx) -> Result {
             ] {
                 let what = format!("a write of {size} bytes at {at} of {len}");
                 let write = Write::new(place.at(at), vec![0xaa; size]);
-                refused(&what, port.call(write)?, &[Errno::Fault])?;
+                refused(&what, port.post_and_wait(write)?, &[Errno::Fault])?;
                 let what = format!("a read of {size} bytes at {at} of {len}");
                 refused(
                     &what,
-                    port.call(Read::new(place.at(at), size))?,
+                    port.post_and_wait(Read::new(place.at(at), size))?,
                     &[Errno::Fault],
                 )?;
             }
@@ -339,7 +309,7 @@ fn bounds(cx: &mut Cx) -> Result {
 }
 
 /// It failed, with one of these errors.
-fn refused(what: &str, done: Done, errnos: &[Errno]) -> Result {
+fn refused(what: &str, done: Completion, errnos: &[Errno]) -> Result {
     let errno = done.error.map(|failure| failure.errno);
     let is_so = errno.is_some_and(|errno| errnos.contains(&errno));
     holds(
@@ -357,8 +327,8 @@ fn rights(cx: &mut Cx) -> Result {
             let memory = cx.memory_with(&port, maker, len, access)?;
             let place = cx.places(&port, &memory)?[(cx.me() + 1) % 2];
             if cx.me() == 0 {
-                let written = port.call(Write::new(place, vec![0xaa; 8]))?;
-                let fetched = port.call(Read::new(place, 8))?;
+                let written = port.post_and_wait(Write::new(place, vec![0xaa; 8]))?;
+                let fetched = port.post_and_wait(Read::new(place, 8))?;
                 let (bad, good) = if access == read {
                     (written, fetched)
                 } else {
@@ -369,7 +339,7 @@ fn rights(cx: &mut Cx) -> Result {
                     bad,
                     &[Errno::Acces],
                 )?;
-                good.well()?;
+                good.expect_success()?;
             }
             cx.barrier()?;
             let from = if access == read { 0 } else { 8 };
@@ -392,18 +362,18 @@ fn keys(cx: &mut Cx) -> Result {
         let (memory, place) = windows(cx, &port, maker, 128)?;
         if cx.me() == 0 {
             port.run(Write::new(place, vec![0xaa; 8]))?;
-            let wrong = Place {
+            let wrong = RemoteAddr {
                 key: place.key ^ 0xffff,
                 ..place
             };
             refused(
                 "a write by a wrong key",
-                port.call(Write::new(wrong, vec![1; 8]))?,
+                port.post_and_wait(Write::new(wrong, vec![1; 8]))?,
                 &errnos,
             )?;
             refused(
                 "a read by a wrong key",
-                port.call(Read::new(wrong, 8))?,
+                port.post_and_wait(Read::new(wrong, 8))?,
                 &errnos,
             )?;
         }
@@ -413,12 +383,12 @@ fn keys(cx: &mut Cx) -> Result {
         if cx.me() == 0 {
             refused(
                 "a read of a closed region",
-                port.call(Read::new(place, 8))?,
+                port.post_and_wait(Read::new(place, 8))?,
                 &errnos,
             )?;
             refused(
                 "a write to a closed region",
-                port.call(Write::new(place, vec![1; 8]))?,
+                port.post_and_wait(Write::new(place, vec![1; 8]))?,
                 &errnos,
             )?;
         }
@@ -452,15 +422,15 @@ fn delivered_writes(cx: &mut Cx) -> Result {
             !port.is_done(context)?,
         )?;
         cx.barrier()?;
-        port.of(context)?.well()?;
+        port.wait_for(context)?.expect_success()?;
     } else {
         cx.barrier()?;
-        port.call(Rx::msg(16))?.well()?;
+        port.post_and_wait(Rx::msg(16))?.expect_success()?;
     }
     Ok(())
 }
 
-fn delivered_message(port: &Port) -> Tx {
+fn delivered_message(port: &TestEndpoint) -> Tx {
     let flags = OpFlags::DELIVERY_COMPLETE | OpFlags::COMPLETION;
     Tx::msg(port.peer(), vec![5; 16]).flags(flags)
 }
@@ -500,7 +470,9 @@ fn to_oneself(cx: &mut Cx) -> Result {
             let bytes = cx.payload(0, number, len);
             run_delivered(cx, &port, Write::new(place.at(3), bytes.clone()))?;
             bytes_are("what was written", &memory.get(3, len), &bytes)?;
-            let done = port.call(Read::new(place.at(3), len))?.well()?;
+            let done = port
+                .post_and_wait(Read::new(place.at(3), len))?
+                .expect_success()?;
             bytes_are("what was read", &done.bytes, &bytes)?;
         }
     }

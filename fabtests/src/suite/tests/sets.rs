@@ -8,29 +8,17 @@ use selvedge::poll::{Member, Set};
 use selvedge::{Bindings, Caps, Context, Counter, Domain, Errno, cntr, wait};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::{limit, until};
-use crate::suite::cx::{Cx, Port, RAW, Result, Rx, Setup, Skipped, Test, Tx};
+use crate::suite::cx::timeout::{limit, until};
+use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Skipped, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "who_is_ready",
-        Caps::MSG,
-        &[Flaw::NeverReady, Flaw::StaysReady],
-        who_is_ready,
-    )
-    .faces(RAW),
-    Test::new(
-        "sleepers_are_woken",
-        Caps::MSG,
-        &[Flaw::DeadDescriptor, Flaw::NeverReady],
-        sleepers_are_woken,
-    )
-    .faces(RAW),
-];
+tests! {
+    who_is_ready(Caps::MSG) catches [NeverReady, StaysReady] .faces(RAW);
+    sleepers_are_woken(Caps::MSG) catches [DeadDescriptor, NeverReady] .faces(RAW);
+}
 
 /// A port whose receives are counted.
-fn counted(cx: &mut Cx, object: wait::Object) -> Result<(Port, Arc<dyn Counter>)> {
+fn counted(cx: &mut Cx, object: wait::Object) -> Result<(TestEndpoint, Arc<dyn Counter>)> {
     let arrived = RefCell::new(None);
     let bind = |domain: &dyn Domain, bind: &mut Bindings| {
         let mut attr = cntr::Attr::default();
@@ -86,7 +74,7 @@ fn who_is_ready(cx: &mut Cx) -> Result {
             Ok((named(4) == [7, 9]).then_some(()))
         })?;
         same("with room for one", named(1), vec![7])?;
-        cx.verify(1, round, &port.of(rx)?.well()?.bytes)?;
+        cx.verify(1, round, &port.wait_for(rx)?.expect_success()?.bytes)?;
         same("when the queue is read", named(4), vec![9])?;
         same("the counter", arrived.read(), round as u64 + 1)?;
         same("when the counter is read, too", named(4), Vec::new())?;
@@ -133,7 +121,7 @@ fn sleepers_are_woken(cx: &mut Cx) -> Result {
         let (set, start) = ([&queue, &number][round % 2], Instant::now());
         same("a wait", set.wait(Some(2 * limit())), Ok(()))?;
         holds("somebody was woken", start.elapsed() < limit())?;
-        cx.verify(1, round, &port.of(rx)?.well()?.bytes)?;
+        cx.verify(1, round, &port.wait_for(rx)?.expect_success()?.bytes)?;
         same("the counter", arrived.read(), round as u64 + 1)?;
     }
     Ok(())

@@ -9,36 +9,22 @@ use selvedge::{
 };
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::{Cx, Port, RAW, Result, Rx, RxKind, Setup, Test, Tx, missing};
+use crate::suite::cx::{Cx, RAW, Result, Rx, RxKind, Setup, Test, TestEndpoint, Tx, missing};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "messages_of_all_endpoints",
-        MSG,
-        &[Flaw::ForgetsShared, Flaw::FlipsBit],
-        messages_of_all_endpoints,
-    )
-    .faces(RAW),
-    Test::new("tags", MSG, &[Flaw::IgnoresTags], tags).faces(RAW),
-    Test::new("own_ones_first", MSG, &[Flaw::SharesOwn], own_ones_first).faces(RAW),
-    Test::new(
-        "cancels",
-        MSG,
-        &[Flaw::CancelsNothing, Flaw::DeniesCancel],
-        cancels,
-    )
-    .faces(RAW),
-    Test::new("refusals", MSG, &[Flaw::TakesAnyFlag], refusals)
-        .faces(RAW)
-        .processes(1),
-];
+tests! {
+    messages_of_all_endpoints(MSG) catches [ForgetsShared, FlipsBit] .faces(RAW);
+    tags(MSG) catches [IgnoresTags] .faces(RAW);
+    own_ones_first(MSG) catches [SharesOwn] .faces(RAW);
+    cancels(MSG) catches [CancelsNothing, DeniesCancel] .faces(RAW);
+    refusals(MSG) catches [TakesAnyFlag] .faces(RAW).processes(1);
+}
 
 const MSG: Caps = Caps::MSG.union(Caps::TAGGED);
 
 /// The endpoints of a process that share their receives: that of the port, and another one.
 struct Hall {
-    port: Port,
+    port: TestEndpoint,
     srx: Arc<dyn SharedReceives>,
     _second: Arc<dyn Endpoint>,
     /// The second endpoint of each process.
@@ -69,7 +55,7 @@ impl Hall {
             port.insert(&address)
         });
         let seconds = seconds.collect::<Result<_>>()?;
-        port.share(Some(Arc::clone(&srx)));
+        port.post_receives_to(Some(Arc::clone(&srx)));
         Ok(Self {
             port,
             srx,
@@ -109,7 +95,7 @@ fn messages_of_all_endpoints(cx: &mut Cx) -> Result {
                 cx.barrier()?;
             }
             for context in posted {
-                port.of(context)?.well()?;
+                port.wait_for(context)?.expect_success()?;
             }
         } else {
             if is_late {
@@ -124,7 +110,7 @@ fn messages_of_all_endpoints(cx: &mut Cx) -> Result {
             }
             let mut numbers = Vec::new();
             for context in posted {
-                let done = port.of(context)?.well()?;
+                let done = port.wait_for(context)?.expect_success()?;
                 same("length", done.len, len)?;
                 let (from, number) = match len {
                     8 => (0, numbers.len()),
@@ -174,7 +160,7 @@ fn tags(cx: &mut Cx) -> Result {
             cx.barrier()?;
             cx.barrier()?;
             for (tag, context) in early.map_or_else(post, Ok)? {
-                let done = port.of(context)?.well()?;
+                let done = port.wait_for(context)?.expect_success()?;
                 same("tag", done.tag, tag as u64)?;
                 cx.verify(0, tag, &done.bytes)?;
             }
@@ -197,13 +183,13 @@ fn own_ones_first(cx: &mut Cx) -> Result {
         return holds("all are sent", true);
     }
     let shared = [port.post(Rx::msg(64))?, port.post(Rx::msg(64))?];
-    port.share(None);
+    port.post_receives_to(None);
     let own = port.post(Rx::msg(64))?;
     cx.barrier()?;
-    cx.verify(0, 0, &port.of(own)?.well()?.bytes)?;
+    cx.verify(0, 0, &port.wait_for(own)?.expect_success()?.bytes)?;
     let mut found = Vec::new();
     for context in shared {
-        found.push(cx.read(&port.of(context)?.well()?.bytes)?.1);
+        found.push(cx.read(&port.wait_for(context)?.expect_success()?.bytes)?.1);
     }
     found.sort_unstable();
     same("what the shared ones have", found, vec![1, 2])
@@ -227,11 +213,11 @@ fn cancels(cx: &mut Cx) -> Result {
     same("taking one back", port.cancel(posted[1]), Ok(()))?;
     let again = port.cancel(posted[1]);
     same("taking it back again", again, Err(Errno::NoEnt))?;
-    port.of(posted[1])?
-        .failed("what was taken back", Errno::Canceled)?;
+    port.wait_for(posted[1])?
+        .expect_failure("what was taken back", Errno::Canceled)?;
     cx.barrier()?;
     for (number, context) in [posted[0], posted[2]].into_iter().enumerate() {
-        cx.verify(0, number, &port.of(context)?.well()?.bytes)?;
+        cx.verify(0, number, &port.wait_for(context)?.expect_success()?.bytes)?;
         cx.barrier()?;
     }
     Ok(())
@@ -243,7 +229,7 @@ fn refusals(cx: &mut Cx) -> Result {
     let refused = |rx: Rx| hall.port.try_post(rx).map(drop);
     let many = Rx::msg(64).flags(OpFlags::MULTI_RECV);
     same("many in a buffer", refused(many), Err(Errno::BadFlags))?;
-    let look = Rx::tagged(1_u64, 8).kind(RxKind::Look);
+    let look = Rx::tagged(1_u64, 8).kind(RxKind::Peek);
     same("a look", refused(look), Err(Errno::BadFlags))?;
     let nobody = hall.srx.cancel(selvedge::Context(77));
     same("taking back what is not there", nobody, Err(Errno::NoEnt))?;

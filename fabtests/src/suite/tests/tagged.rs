@@ -4,67 +4,22 @@ use selvedge::{Caps, CompletionFlags as Flags, TagMatch};
 
 use super::messages::{check_sent, cut, received, sizes};
 use crate::suite::cx::check::same;
-use crate::suite::cx::{Cx, POLLED, Port, Random, Result, Rx, Test, Tx};
+use crate::suite::cx::{Cx, POLLED, Random, Result, Rx, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "every_size",
-        TAGGED,
-        &[Flaw::FlipsBitOfLarge, Flaw::CutsOff],
-        every_size,
-    ),
-    Test::new(
-        "every_field",
-        SOURCE,
-        &[
-            Flaw::NoKind,
-            Flaw::WrongTag,
-            Flaw::HalvesData,
-            Flaw::NoSource,
-            Flaw::CountsOneLess,
-        ],
-        every_field,
-    ),
-    Test::new(
-        "every_bit_of_a_tag",
-        TAGGED,
-        &[Flaw::HalvesTags, Flaw::IgnoresTags],
-        every_bit,
-    ),
-    Test::new(
-        "ignored_bits",
-        TAGGED,
-        &[Flaw::IgnoresIgnore, Flaw::IgnoresTags],
-        ignored_bits,
-    ),
-    Test::new(
-        "random_interleavings",
-        TAGGED,
-        &[
-            Flaw::SwapsSends,
-            Flaw::IgnoresTags,
-            Flaw::IgnoresIgnore,
-            Flaw::SendsTwice,
-        ],
-        random_interleavings,
-    )
-    .faces(POLLED),
-    Test::new(
-        "unexpected_in_reverse",
-        TAGGED,
-        &[Flaw::IgnoresTags],
-        unexpected_in_reverse,
-    ),
-    Test::new("beside_untagged", BOTH, &[Flaw::NoKind], beside_untagged),
-    Test::new("directed", DIRECTED, &[Flaw::IgnoresSource], directed).processes(3),
-    Test::new(
-        "inject",
-        TAGGED,
-        &[Flaw::ForgetsInjects, Flaw::HalvesTags],
-        inject,
-    ),
-];
+tests! {
+    every_size(TAGGED) catches [FlipsBitOfLarge, CutsOff];
+    every_field(SOURCE) catches [NoKind, WrongTag, HalvesData, NoSource, CountsOneLess];
+    every_bit_of_a_tag(TAGGED) catches [HalvesTags, IgnoresTags];
+    ignored_bits(TAGGED) catches [IgnoresIgnore, IgnoresTags];
+    random_interleavings(TAGGED) catches [
+        SwapsSends, IgnoresTags, IgnoresIgnore, SendsTwice
+    ] .faces(POLLED);
+    unexpected_in_reverse(TAGGED) catches [IgnoresTags];
+    beside_untagged(BOTH) catches [NoKind];
+    directed(DIRECTED) catches [IgnoresSource] .processes(3);
+    inject(TAGGED) catches [ForgetsInjects, HalvesTags];
+}
 
 const TAGGED: Caps = Caps::TAGGED;
 const SOURCE: Caps = Caps::TAGGED.union(Caps::SOURCE);
@@ -79,7 +34,7 @@ fn every_size(cx: &mut Cx) -> Result {
         if cx.me() == 0 {
             port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)))?;
         } else {
-            let done = port.call(Rx::tagged(tag, len))?.well()?;
+            let done = port.post_and_wait(Rx::tagged(tag, len))?.expect_success()?;
             same("length", done.len, len)?;
             cx.verify(0, number, &done.bytes)?;
         }
@@ -97,10 +52,12 @@ fn every_field(cx: &mut Cx) -> Result {
             if cx.me() == 0 {
                 let mut tx = Tx::tagged(port.peer(), tag, cx.payload(1, number, len));
                 tx.data = data;
-                let sent = port.call(tx)?.well()?;
+                let sent = port.post_and_wait(tx)?.expect_success()?;
                 check_sent(cx, &sent, Flags::TAGGED)?;
             } else {
-                let done = port.call(Rx::tagged(TagMatch::ANY, len + 16))?.well()?;
+                let done = port
+                    .post_and_wait(Rx::tagged(TagMatch::ANY, len + 16))?
+                    .expect_success()?;
                 same("length", done.len, len)?;
                 same("data", done.data, data)?;
                 same("tag", done.tag, tag)?;
@@ -114,7 +71,7 @@ fn every_field(cx: &mut Cx) -> Result {
 }
 
 /// Tags that differ in one bit are different, whichever it is.
-fn every_bit(cx: &mut Cx) -> Result {
+fn every_bit_of_a_tag(cx: &mut Cx) -> Result {
     let port = cx.port()?;
     let tags = || [0].into_iter().chain((0..64).map(|bit| 1_u64 << bit));
     if cx.me() == 0 {
@@ -126,7 +83,7 @@ fn every_bit(cx: &mut Cx) -> Result {
     // In the opposite order, so that nothing matches by its place.
     let all: Vec<_> = tags().enumerate().collect();
     for &(number, tag) in all.iter().rev() {
-        let done = port.call(Rx::tagged(tag, 24))?.well()?;
+        let done = port.post_and_wait(Rx::tagged(tag, 24))?.expect_success()?;
         same("tag", done.tag, tag)?;
         cx.verify(0, number, &done.bytes)?;
     }
@@ -161,12 +118,14 @@ fn ignored_bits(cx: &mut Cx) -> Result {
             ))?;
         } else {
             let done = port
-                .call(Rx::tagged(TagMatch { tag, ignore }, 32))?
-                .well()?;
+                .post_and_wait(Rx::tagged(TagMatch { tag, ignore }, 32))?
+                .expect_success()?;
             same("the whole tag", done.tag, right)?;
             cx.verify(0, number + 1, &done.bytes)?;
             if has_wrong {
-                let done = port.call(Rx::tagged(wrong, 32))?.well()?;
+                let done = port
+                    .post_and_wait(Rx::tagged(wrong, 32))?
+                    .expect_success()?;
                 cx.verify(0, number, &done.bytes)?;
             }
         }
@@ -251,7 +210,13 @@ fn random_interleavings(cx: &mut Cx) -> Result {
     Ok(())
 }
 
-fn play_sends(cx: &Cx, port: &Port, script: &Script, base: usize, own: &mut Random) -> Result {
+fn play_sends(
+    cx: &Cx,
+    port: &TestEndpoint,
+    script: &Script,
+    base: usize,
+    own: &mut Random,
+) -> Result {
     let mut sends = Vec::new();
     for (number, &(tag, len)) in script.messages.iter().enumerate() {
         dawdle(port, own)?;
@@ -259,12 +224,18 @@ fn play_sends(cx: &Cx, port: &Port, script: &Script, base: usize, own: &mut Rand
         sends.push(port.post(Tx::tagged(port.peer(), tag, bytes))?);
     }
     for context in sends {
-        port.of(context)?.well()?;
+        port.wait_for(context)?.expect_success()?;
     }
     Ok(())
 }
 
-fn play_receives(cx: &Cx, port: &Port, script: &Script, base: usize, own: &mut Random) -> Result {
+fn play_receives(
+    cx: &Cx,
+    port: &TestEndpoint,
+    script: &Script,
+    base: usize,
+    own: &mut Random,
+) -> Result {
     let mut receives = Vec::new();
     for &tag in &script.receives {
         dawdle(port, own)?;
@@ -272,7 +243,7 @@ fn play_receives(cx: &Cx, port: &Port, script: &Script, base: usize, own: &mut R
     }
     for (receive, context) in receives.into_iter().enumerate() {
         let message = script.pairs[receive];
-        let done = port.of(context)?.well()?;
+        let done = port.wait_for(context)?.expect_success()?;
         same("tag", done.tag, script.messages[message].0)?;
         same("length", done.len, script.messages[message].1)?;
         cx.verify(0, base + message, &done.bytes)?;
@@ -281,7 +252,7 @@ fn play_receives(cx: &Cx, port: &Port, script: &Script, base: usize, own: &mut R
 }
 
 /// Does nothing for a while, or a little.
-fn dawdle(port: &Port, random: &mut Random) -> Result {
+fn dawdle(port: &TestEndpoint, random: &mut Random) -> Result {
     match random.below(8) {
         0 => port.drive(),
         1 => {
@@ -308,13 +279,15 @@ fn unexpected_in_reverse(cx: &mut Cx) -> Result {
             let sends = sends.collect::<Result<Vec<_>>>()?;
             cx.barrier()?;
             for context in sends {
-                port.of(context)?.well()?;
+                port.wait_for(context)?.expect_success()?;
             }
         } else {
             cx.barrier()?;
             port.settle()?;
             for number in (0..count).rev() {
-                let done = port.call(Rx::tagged(number as u64, 30_000))?.well()?;
+                let done = port
+                    .post_and_wait(Rx::tagged(number as u64, 30_000))?
+                    .expect_success()?;
                 same("length", done.len, len(number))?;
                 cx.verify(0, number, &done.bytes)?;
             }
@@ -343,7 +316,7 @@ fn beside_untagged(cx: &mut Cx) -> Result {
                 (tagged, 2 * number + 1, Flags::TAGGED),
                 (untagged, 2 * number, Flags::MSG),
             ] {
-                let done = port.of(context)?.well()?;
+                let done = port.wait_for(context)?.expect_success()?;
                 same("flags", done.flags, received(kind, None))?;
                 cx.verify(0, number, &done.bytes)?;
             }
@@ -376,7 +349,9 @@ fn directed(cx: &mut Cx) -> Result {
     }
     for from in [2, 1] {
         for number in 0..count {
-            let done = port.call(Rx::tagged(5, 64).from(port.to(from)))?.well()?;
+            let done = port
+                .post_and_wait(Rx::tagged(5, 64).from(port.to(from)))?
+                .expect_success()?;
             same("source", port.process(done.src), Some(from))?;
             cx.verify(from, number, &done.bytes)?;
         }
@@ -392,7 +367,9 @@ fn inject(cx: &mut Cx) -> Result {
         if cx.me() == 0 {
             port.run(Tx::tagged(port.peer(), tag, cx.payload(1, number, len)).injected())?;
         } else {
-            let done = port.call(Rx::tagged(tag, most))?.well()?;
+            let done = port
+                .post_and_wait(Rx::tagged(tag, most))?
+                .expect_success()?;
             same("length", done.len, len)?;
             cx.verify(0, number, &done.bytes)?;
         }

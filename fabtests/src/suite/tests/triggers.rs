@@ -8,56 +8,23 @@ use selvedge::trigger::{Action, Work};
 use selvedge::{Bindings, Caps, Counter, Domain, Errno, OpFlags, cntr, wait};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::{limit, until};
+use crate::suite::cx::timeout::{limit, until};
 use crate::suite::cx::{
-    Atomic, CONNECTED, Cx, Maker, Port, Post, RAW, Read, Result, Rx, Setup, Test, Told, Tx, Write,
-    queue_count,
+    Atomic, CONNECTED, Cx, Maker, Notify, Post, RAW, Read, Result, Rx, Setup, Test, TestEndpoint,
+    Tx, Write, queue_count,
 };
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "every_kind",
-        ALL,
-        &[Flaw::ForgetsWork, Flaw::HurriesWork, Flaw::TellsAll],
-        every_kind,
-    )
-    .faces(RAW),
-    Test::new(
-        "triggered",
-        MSG,
-        &[Flaw::ForgetsWork, Flaw::HurriesWork],
-        triggered,
-    )
-    .faces(RAW),
-    Test::new("thresholds", UNTAGGED, &[Flaw::HurriesWork], thresholds)
-        .faces(RAW)
-        .ep_types(CONNECTED),
-    Test::new(
-        "counters",
-        MSG,
-        &[Flaw::ForgetsWork, Flaw::HurriesWork],
-        counters,
-    )
-    .faces(RAW)
-    .processes(1),
-    Test::new("taken_back", MSG, &[Flaw::KeepsWork], taken_back)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "failures",
-        RMA,
-        &[Flaw::TellsAll, Flaw::CountsNoErrors],
-        failures,
-    )
-    .faces(RAW),
-    Test::new("refusals", MSG, &[Flaw::TakesAnyFlag], refusals)
-        .faces(RAW)
-        .processes(1),
-    Test::new("asleep", UNTAGGED, &[Flaw::ForgetsWork], asleep)
-        .faces(RAW)
-        .ep_types(CONNECTED),
-];
+tests! {
+    every_kind(ALL) catches [ForgetsWork, HurriesWork, TellsAll] .faces(RAW);
+    triggered(MSG) catches [ForgetsWork, HurriesWork] .faces(RAW);
+    thresholds(UNTAGGED) catches [HurriesWork] .faces(RAW).ep_types(CONNECTED);
+    counters(MSG) catches [ForgetsWork, HurriesWork] .faces(RAW).processes(1);
+    taken_back(MSG) catches [KeepsWork] .faces(RAW).processes(1);
+    failures(RMA) catches [TellsAll, CountsNoErrors] .faces(RAW);
+    refusals(MSG) catches [TakesAnyFlag] .faces(RAW).processes(1);
+    asleep(UNTAGGED) catches [ForgetsWork] .faces(RAW).ep_types(CONNECTED);
+}
 
 const UNTAGGED: Caps = Caps::MSG.union(Caps::TRIGGER);
 const MSG: Caps = UNTAGGED.union(Caps::TAGGED);
@@ -65,12 +32,12 @@ const RMA: Caps = MSG.union(Caps::RMA);
 const ALL: Caps = RMA.union(Caps::ATOMIC);
 const SIZES: [usize; 2] = [8, 70_000];
 
-fn counter(port: &Port) -> Result<Arc<dyn Counter>> {
+fn counter(port: &TestEndpoint) -> Result<Arc<dyn Counter>> {
     Ok(port.domain.cntr(&cntr::Attr::default())?)
 }
 
 /// Waits until a counter has this value, and makes sure that it stays.
-fn counts(port: &Port, what: &str, cntr: &Arc<dyn Counter>, expected: u64) -> Result {
+fn counts(port: &TestEndpoint, what: &str, cntr: &Arc<dyn Counter>, expected: u64) -> Result {
     let _ = until(what, || {
         port.drive()?;
         Ok((cntr.read() >= expected).then_some(()))
@@ -88,7 +55,7 @@ fn every_kind(cx: &mut Cx) -> Result {
     let (gate, done) = (counter(&port)?, counter(&port)?);
     let mut expected = 0;
     for (number, len) in SIZES.into_iter().enumerate() {
-        let told = || Told::Counter(Some(Arc::clone(&done)));
+        let told = || Notify::Counter(Some(Arc::clone(&done)));
         let gate_at = gate.read() + 2;
         let defer = |post: Post| {
             let deferred = port.defer(post, &gate, gate_at, told());
@@ -101,17 +68,15 @@ fn every_kind(cx: &mut Cx) -> Result {
         let (rx, _) = defer(Rx::msg(len).flags(COMPLETION).into())?;
         let (trx, _) = defer(Rx::tagged(7, len).flags(COMPLETION).into())?;
         let (write, _) = defer(Write::new(place.at(1000), bytes()).flags(COMPLETION).into())?;
-        let add = Atomic {
-            family: Family::Base,
-            datatype: Datatype::Uint64,
-            op: AtomicOp::Sum,
-            target: place,
-            operand: 5_u64.to_ne_bytes().to_vec(),
-            compare: Vec::new(),
-            result: 0,
-            flags: Some(QUIET),
-            is_injected: false,
-        };
+        let add = Atomic::new(
+            Family::Base,
+            Datatype::Uint64,
+            AtomicOp::Sum,
+            place,
+            5_u64.to_ne_bytes().to_vec(),
+            Vec::new(),
+        )
+        .flags(QUIET);
         memory.put(0, &[0; 16]);
         let (atomic, _) = defer(add.into())?;
         cx.barrier()?;
@@ -122,10 +87,14 @@ fn every_kind(cx: &mut Cx) -> Result {
         cx.barrier()?;
         gate.add(1);
         for context in [msg, write] {
-            port.of(context)?.well()?;
+            port.wait_for(context)?.expect_success()?;
         }
         for context in [rx, trx] {
-            cx.verify(1 - cx.me(), number, &port.of(context)?.well()?.bytes)?;
+            cx.verify(
+                1 - cx.me(),
+                number,
+                &port.wait_for(context)?.expect_success()?.bytes,
+            )?;
         }
         expected += 6;
         counts(&port, "operations that were done", &done, expected)?;
@@ -145,7 +114,7 @@ fn every_kind(cx: &mut Cx) -> Result {
 /// What comes back waits, too: reads, and atomics with a result.
 fn reads(
     cx: &mut Cx,
-    port: &Port,
+    port: &TestEndpoint,
     gate: &Arc<dyn Counter>,
     done: &Arc<dyn Counter>,
     number: usize,
@@ -156,35 +125,36 @@ fn reads(
     memory.put(0, &9_u64.to_ne_bytes());
     memory.put(8, &9_u64.to_ne_bytes());
     let place = cx.places(port, &memory)?[1 - cx.me()];
-    let (before, told) = (done.read(), Told::Counter(Some(Arc::clone(done))));
+    let (before, told) = (done.read(), Notify::Counter(Some(Arc::clone(done))));
     let at = gate.read() + 1;
     let defer = |post: Post| {
         let deferred = port.defer(post, gate, at, told.clone());
         deferred.map_err(|errno| anyhow::anyhow!("deferring: {errno:?}"))
     };
     let (read, _) = defer(Read::new(place.at(64), len).flags(COMPLETION).into())?;
-    let fetching = |family, op, target| Atomic {
-        family,
-        datatype: Datatype::Uint64,
-        op,
-        target,
-        operand: 4_u64.to_ne_bytes().to_vec(),
-        compare: match family {
-            Family::Compare => 9_u64.to_ne_bytes().to_vec(),
-            _ => Vec::new(),
-        },
-        result: 8,
-        flags: Some(COMPLETION),
-        is_injected: false,
+    let fetching = |family, op, target| {
+        Atomic::new(
+            family,
+            Datatype::Uint64,
+            op,
+            target,
+            4_u64.to_ne_bytes().to_vec(),
+            9_u64.to_ne_bytes().to_vec(),
+        )
+        .flags(COMPLETION)
     };
     let (fetch, _) = defer(fetching(Family::Fetch, AtomicOp::Sum, place).into())?;
     let (swap, _) = defer(fetching(Family::Compare, AtomicOp::Cswap, place.at(8)).into())?;
     port.settle()?;
     same("reads before their time", done.read(), before)?;
     gate.add(1);
-    cx.verify(1 - cx.me(), 1000 + number, &port.of(read)?.well()?.bytes)?;
+    cx.verify(
+        1 - cx.me(),
+        1000 + number,
+        &port.wait_for(read)?.expect_success()?.bytes,
+    )?;
     for context in [fetch, swap] {
-        let earlier = port.of(context)?.well()?.bytes;
+        let earlier = port.wait_for(context)?.expect_success()?.bytes;
         same("the earlier value", earlier, 9_u64.to_ne_bytes().to_vec())?;
     }
     counts(port, "reads that were done", done, before + 3)?;
@@ -208,24 +178,24 @@ fn triggered(cx: &mut Cx) -> Result {
         if cx.me() == 0 {
             let post = Tx::msg(port.peer(), cx.payload(1, number, len));
             let at = gate.read() + 3;
-            let (context, _) = port.defer(post, &gate, at, Told::Endpoint)?;
+            let (context, _) = port.defer(post, &gate, at, Notify::Endpoint)?;
             gate.add(2);
             port.settle()?;
             holds("it waits", !port.is_done(context)?)?;
             cx.barrier()?;
             gate.add(1);
-            port.of(context)?.well()?;
+            port.wait_for(context)?.expect_success()?;
             // A number that was reached before is no reason to wait.
             let post = Tx::tagged(port.peer(), 1, cx.payload(1, 100 + number, len));
-            let (context, _) = port.defer(post, &gate, 1, Told::Endpoint)?;
-            port.of(context)?.well()?;
+            let (context, _) = port.defer(post, &gate, 1, Notify::Endpoint)?;
+            port.wait_for(context)?.expect_success()?;
         } else {
             let context = port.post(Rx::msg(len))?;
             port.settle()?;
             holds("nothing comes too early", !port.is_done(context)?)?;
             cx.barrier()?;
-            cx.verify(0, number, &port.of(context)?.well()?.bytes)?;
-            let done = port.call(Rx::tagged(1, len))?.well()?;
+            cx.verify(0, number, &port.wait_for(context)?.expect_success()?.bytes)?;
+            let done = port.post_and_wait(Rx::tagged(1, len))?.expect_success()?;
             cx.verify(0, 100 + number, &done.bytes)?;
         }
     }
@@ -242,7 +212,7 @@ fn thresholds(cx: &mut Cx) -> Result {
             for half in 0..2 {
                 let number = (2 * tag + half) as usize;
                 let post = Tx::msg(port.peer(), cx.payload(1, number, 100)).flags(QUIET);
-                let told = Told::Counter(Some(Arc::clone(&done)));
+                let told = Notify::Counter(Some(Arc::clone(&done)));
                 let (context, _) = port.defer(post, &gate, tag + 1, told)?;
                 port.forget(context);
             }
@@ -257,7 +227,7 @@ fn thresholds(cx: &mut Cx) -> Result {
         counts(&port, "all messages", &done, 2 * COUNT)?;
     } else {
         for number in 0..2 * COUNT as usize {
-            let done = port.call(Rx::msg(100))?.well()?;
+            let done = port.post_and_wait(Rx::msg(100))?.expect_success()?;
             cx.verify(0, number, &done.bytes)?;
         }
     }
@@ -332,18 +302,18 @@ fn failures(cx: &mut Cx) -> Result {
     let place = cx.places(&port, &memory)?[1 - cx.me()];
     let (gate, done) = (counter(&port)?, counter(&port)?);
     let defer = |post: Write| {
-        let told = Told::Counter(Some(Arc::clone(&done)));
+        let told = Notify::Counter(Some(Arc::clone(&done)));
         port.defer(post, &gate, 1, told)
     };
     let beyond = Write::new(place.at(64), vec![1; 8]);
     let (quiet, _) = defer(beyond.clone().flags(QUIET))?;
     let (loud, _) = defer(beyond.flags(COMPLETION))?;
-    let short = Told::Counter(Some(Arc::clone(&done)));
+    let short = Notify::Counter(Some(Arc::clone(&done)));
     let (rx, _) = port.defer(Rx::msg(10).flags(QUIET), &gate, 1, short)?;
     cx.barrier()?;
     gate.add(1);
-    port.of(loud)?
-        .failed("a write behind the region", Errno::Fault)?;
+    port.wait_for(loud)?
+        .expect_failure("a write behind the region", Errno::Fault)?;
     cx.barrier()?;
     port.run(Tx::msg(port.peer(), vec![1; 20]))?;
     let numbers = || (done.read_err(), done.read());
@@ -365,7 +335,7 @@ fn refusals(cx: &mut Cx) -> Result {
     let gate = counter(&port)?;
     let to = port.to(0);
     let inject = Tx::msg(to, vec![1; 8]).flags(OpFlags::INJECT);
-    let quietly = || Told::Counter(None);
+    let quietly = || Notify::Counter(None);
     let refused = port.defer(inject.clone(), &gate, 1, quietly());
     same("FI_INJECT that waits", refused, Err(Errno::NoSys))?;
     for (what, inject) in [
@@ -413,17 +383,17 @@ fn asleep(cx: &mut Cx) -> Result {
         let rx = port.post(Rx::msg(100))?;
         if cx.me() == 1 {
             let post = Tx::msg(port.peer(), cx.payload(0, round, 100)).flags(QUIET);
-            let told = Told::Counter(Some(Arc::clone(&done)));
+            let told = Notify::Counter(Some(Arc::clone(&done)));
             let (tx, _) = port.defer(post, &arrived, number as u64, told)?;
             port.forget(tx);
             cx.barrier()?;
             done.wait(number as u64, Some(limit()))?;
-            cx.verify(0, round, &port.of(rx)?.well()?.bytes)?;
+            cx.verify(0, round, &port.wait_for(rx)?.expect_success()?.bytes)?;
         } else {
             cx.barrier()?;
             std::thread::sleep(Duration::from_micros(50 * round as u64));
             port.run(Tx::msg(port.peer(), cx.payload(1, round, 100)))?;
-            cx.verify(1, round, &port.of(rx)?.well()?.bytes)?;
+            cx.verify(1, round, &port.wait_for(rx)?.expect_success()?.bytes)?;
         }
         cx.barrier()?;
     }

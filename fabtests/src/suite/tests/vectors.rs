@@ -6,59 +6,15 @@ use crate::suite::cx::check::{holds, same};
 use crate::suite::cx::{Cx, RAW, Result, Rx, Setup, Test, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "indices",
-        MSG,
-        &[
-            Flaw::WrongLookup,
-            Flaw::RemovesNothing,
-            Flaw::RemovesAnything,
-        ],
-        indices,
-    )
-    .faces(RAW)
-    .processes(3),
-    Test::new("no_addresses", MSG, &[Flaw::InsertsAnything], no_addresses)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "removed_and_back",
-        MSG,
-        &[Flaw::RemovesNothing],
-        removed_and_back,
-    )
-    .faces(RAW),
-    Test::new(
-        "late_acquaintance",
-        DIRECTED,
-        &[Flaw::IgnoresSource, Flaw::WrongSource],
-        late_acquaintance,
-    )
-    .faces(RAW)
-    .processes(3),
-    Test::new(
-        "address_of_a_stranger",
-        STRANGERS,
-        &[Flaw::NoSource, Flaw::HidesErrors],
-        address_of_a_stranger,
-    )
-    .faces(RAW),
-    Test::new(
-        "common",
-        NAMED,
-        &[Flaw::ForgetsNames, Flaw::WrongLookup],
-        common,
-    )
-    .faces(RAW),
-    Test::new(
-        "numbers_of_the_application",
-        NUMBERED,
-        &[Flaw::ForgetsUserIds, Flaw::NoSource],
-        numbers_of_the_application,
-    )
-    .faces(RAW),
-];
+tests! {
+    indices(MSG) catches [WrongLookup, RemovesNothing, RemovesAnything] .faces(RAW).processes(3);
+    no_addresses(MSG) catches [InsertsAnything] .faces(RAW).processes(1);
+    removed_and_back(MSG) catches [RemovesNothing] .faces(RAW);
+    late_acquaintance(DIRECTED) catches [IgnoresSource, WrongSource] .faces(RAW).processes(3);
+    address_of_a_stranger(STRANGERS) catches [NoSource, HidesErrors] .faces(RAW);
+    common(NAMED) catches [ForgetsNames, WrongLookup] .faces(RAW);
+    numbers_of_the_application(NUMBERED) catches [ForgetsUserIds, NoSource] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 const NAMED: Caps = MSG.union(Caps::SHARED_AV);
@@ -176,7 +132,7 @@ fn removed_and_back(cx: &mut Cx) -> Result {
             same("its index in the end", port.insert(&address)?, port.peer())?;
         } else {
             for number in [2 * number, 2 * number + 1] {
-                let done = port.call(Rx::msg(64))?.well()?;
+                let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
                 cx.verify(0, number, &done.bytes)?;
             }
         }
@@ -210,7 +166,7 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
     cx.barrier()?;
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let done = port.call(Rx::msg(64))?.well()?;
+        let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
         same(
             "the source of a stranger's message",
             done.src,
@@ -230,7 +186,9 @@ fn late_acquaintance(cx: &mut Cx) -> Result {
     }
     for process in [2, 1] {
         let index = port.insert(&names[process].parse()?)?;
-        let done = port.call(Rx::msg(64).from(index))?.well()?;
+        let done = port
+            .post_and_wait(Rx::msg(64).from(index))?
+            .expect_success()?;
         same("the source", done.src, index)?;
         cx.verify(process, 1, &done.bytes)?;
     }
@@ -251,8 +209,8 @@ fn address_of_a_stranger(cx: &mut Cx) -> Result {
         }
         return Ok(());
     }
-    let done = port.call(Rx::msg(64))?;
-    let failure = done.failed("the message of a stranger", Errno::AddrNotAvail)?;
+    let done = port.post_and_wait(Rx::msg(64))?;
+    let failure = done.expect_failure("the message of a stranger", Errno::AddrNotAvail)?;
     let sender = failure.sender.as_ref().map(ToString::to_string);
     same(
         "the address of the stranger",
@@ -261,7 +219,7 @@ fn address_of_a_stranger(cx: &mut Cx) -> Result {
     )?;
     let index = port.insert(&names[1].parse()?)?;
     cx.barrier()?;
-    let done = port.call(Rx::msg(64))?.well()?;
+    let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
     same("the source of one who is known", done.src, index)?;
     cx.verify(1, 1, &done.bytes)?;
     cx.barrier()
@@ -313,7 +271,7 @@ fn numbers_of_the_application(cx: &mut Cx) -> Result {
             let len = SIZES[number % SIZES.len()];
             port.run(Tx::msg(port.peer(), cx.payload(0, number, len)))?;
         }
-        let done = port.call(Rx::msg(64))?.well()?;
+        let done = port.post_and_wait(Rx::msg(64))?.expect_success()?;
         return cx.verify(0, 0, &done.bytes);
     }
     let (index, number) = (port.peer(), FiAddr(0xdead_beef_0000_0001));
@@ -321,7 +279,7 @@ fn numbers_of_the_application(cx: &mut Cx) -> Result {
     let mut source = |cx: &mut Cx| -> Result<FiAddr> {
         cx.barrier()?;
         let len = SIZES[count % SIZES.len()];
-        let done = port.call(Rx::msg(len))?.well()?;
+        let done = port.post_and_wait(Rx::msg(len))?.expect_success()?;
         cx.verify(1, count, &done.bytes)?;
         count += 1;
         Ok(done.src)

@@ -11,48 +11,22 @@ use selvedge::info::Progress;
 use selvedge::{Caps, CompletionQueue, Errno, OpFlags, wait};
 
 use crate::suite::cx::check::{holds, same};
-use crate::suite::cx::patience::limit;
-use crate::suite::cx::{Cx, Done, Port, RAW, Result, Rx, Setup, Test, Tx};
+use crate::suite::cx::timeout::limit;
+use crate::suite::cx::{Completion, Cx, RAW, Result, Rx, Setup, Test, TestEndpoint, Tx};
 use crate::suite::flaw::Flaw;
 
-pub(super) const TESTS: &[Test] = &[
-    Test::new(
-        "no_wake_up_is_lost",
-        MSG,
-        &[Flaw::NeverWakes],
-        no_wake_up_is_lost,
-    )
-    .faces(RAW),
-    Test::new(
-        "time_is_up",
-        MSG,
-        &[Flaw::CompletesTwice, Flaw::NeverWakes],
-        time_is_up,
-    )
-    .faces(RAW),
-    Test::new("signals", MSG, &[Flaw::NoSignal], signals)
-        .faces(RAW)
-        .processes(1),
-    Test::new(
-        "descriptors",
-        MSG,
-        &[Flaw::DeadDescriptor, Flaw::AlwaysTryWait],
-        descriptors,
-    )
-    .faces(RAW),
-    Test::new("sleepers_sleep", MSG, &[Flaw::SpinsInWaits], sleepers_sleep).faces(RAW),
-    Test::new(
-        "progress_without_calls",
-        MSG,
-        &[Flaw::IgnoresHints],
-        progress_without_calls,
-    )
-    .faces(RAW),
-];
+tests! {
+    no_wake_up_is_lost(MSG) catches [NeverWakes] .faces(RAW);
+    time_is_up(MSG) catches [CompletesTwice, NeverWakes] .faces(RAW);
+    signals(MSG) catches [NoSignal] .faces(RAW).processes(1);
+    descriptors(MSG) catches [DeadDescriptor, AlwaysTryWait] .faces(RAW);
+    sleepers_sleep(MSG) catches [SpinsInWaits] .faces(RAW);
+    progress_without_calls(MSG) catches [IgnoresHints] .faces(RAW);
+}
 
 const MSG: Caps = Caps::MSG;
 
-fn port(cx: &mut Cx, wait: wait::Object) -> Result<Port> {
+fn port(cx: &mut Cx, wait: wait::Object) -> Result<TestEndpoint> {
     cx.port_with(&Setup {
         wait,
         ..Setup::default()
@@ -60,7 +34,7 @@ fn port(cx: &mut Cx, wait: wait::Object) -> Result<Port> {
 }
 
 /// Sleeps until there is a completion. What is read here is read past the port, which is told.
-fn sleep(port: &Port) -> Result<Done> {
+fn sleep(port: &TestEndpoint) -> Result<Completion> {
     if let Some(done) = port.poll()? {
         return Ok(done);
     }
@@ -73,7 +47,7 @@ fn sleep(port: &Port) -> Result<Done> {
                 return Err(anyhow!("nobody was woken within {:?}", limit()));
             }
             Ok(0) | Err(Errno::Again) => {}
-            Ok(_) => return port.settle_entry(entry[0]),
+            Ok(_) => return port.account_for(entry[0]),
             Err(Errno::Avail) => return port.next(),
             Err(errno) => return Err(anyhow!("waiting: {errno}")),
         }
@@ -97,7 +71,7 @@ fn no_wake_up_is_lost(cx: &mut Cx) -> Result {
         let send = port.post(Tx::msg(port.peer(), cx.payload(1 - cx.me(), round, len)))?;
         let mut outstanding = vec![receive, send];
         while !outstanding.is_empty() {
-            let done = sleep(&port)?.well()?;
+            let done = sleep(&port)?.expect_success()?;
             outstanding.retain(|context| *context != done.context);
             if done.context == receive {
                 cx.verify(1 - cx.me(), round, &done.bytes)?;
@@ -121,7 +95,7 @@ fn time_is_up(cx: &mut Cx) -> Result {
         let receive = port.post(Rx::msg(16))?;
         let send = port.post(Tx::msg(port.peer(), cx.payload(1 - cx.me(), round, 16)))?;
         for _ in 0..2 {
-            let done = sleep(&port)?.well()?;
+            let done = sleep(&port)?.expect_success()?;
             holds("it is one of both", [receive, send].contains(&done.context))?;
         }
         cx.barrier()?;
@@ -175,7 +149,7 @@ fn descriptors(cx: &mut Cx) -> Result {
         }
         let receive = port.post(Rx::msg(64))?;
         sleep_on_descriptor(&*queue)?;
-        let done = port.of(receive)?.well()?;
+        let done = port.wait_for(receive)?.expect_success()?;
         cx.verify(0, round, &done.bytes)?;
         cx.barrier()?;
     }
@@ -184,11 +158,11 @@ fn descriptors(cx: &mut Cx) -> Result {
         // A completion that is unread.
         let receive = port.post(Rx::msg(8))?;
         cx.barrier()?;
-        crate::suite::cx::patience::until("the message", || {
+        crate::suite::cx::timeout::until("the message", || {
             port.drive()?;
             Ok((queue.try_wait() == Err(Errno::Again)).then_some(()))
         })?;
-        port.of(receive)?.well()?;
+        port.wait_for(receive)?.expect_success()?;
     } else {
         cx.barrier()?;
         port.run(Tx::msg(port.peer(), vec![1; 8]))?;
@@ -269,7 +243,7 @@ fn progress_without_calls(cx: &mut Cx) -> Result {
         // The receiver sleeps until the sender knows that it has the message.
         cx.sleep_until_all_are_here()?;
         if let Some(receive) = receive {
-            cx.verify(0, number, &port.of(receive)?.well()?.bytes)?;
+            cx.verify(0, number, &port.wait_for(receive)?.expect_success()?.bytes)?;
         }
     }
     Ok(())

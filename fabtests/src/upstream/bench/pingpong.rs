@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::ensure;
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno};
+use selvedge_testkit::failure::{errno, lacks};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::{errno, lacks};
 use crate::upstream::options::{Letters, Options};
 use crate::upstream::perf::{Row, Table, count, timed};
 

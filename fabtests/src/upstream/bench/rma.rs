@@ -6,16 +6,14 @@ use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
 use selvedge::info::EpType;
 use selvedge::{Caps, CompletionFlags, Mode, OpFlags};
+use selvedge_testkit::domain::{Access, Block, Remote, SHARED};
+use selvedge_testkit::failure::{lacks, wrong};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::{lacks, wrong};
-use crate::upstream::ground::{Block, SHARED};
-use crate::upstream::memory::Remote;
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
 use crate::upstream::perf::{Row, Table, count};
-use crate::upstream::post::Access;
 
 /// `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,13 +155,9 @@ impl Bench {
                 })
             });
         }
-        let access = Access {
-            peer: self.channel.peer,
-            remote,
-            data,
-            flags,
-            context: turn,
-        };
+        let access = Access::new(self.channel.peer, remote, turn)
+            .data(data)
+            .flags(flags);
         let (piece, kind) = (self.local.piece(at, size), self.kind);
         self.channel.end.push("remote access", |end| match kind {
             Kind::Read => end.read(&[piece], &access),
@@ -378,7 +372,7 @@ impl Bench {
                 false => mark(turn),
             };
             let (memory, end) = (&self.shared.memory, &self.channel.end);
-            end.ground.manner().until("waiting for a write", || {
+            end.context.strategy().until("waiting for a write", || {
                 if memory.byte(size - 1) == wanted {
                     return Ok(Some(()));
                 }

@@ -7,10 +7,11 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use selvedge::info::{EpType, Threading};
 use selvedge::{Caps, Info, OpFlags};
+use selvedge_testkit::domain::DomainContext;
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground::Ground;
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{
     ADDRESS, BENCHMARK, FABRIC, INFO, Letters, OUT_OF_BAND_PORT, Options, OutOfBand, PAIR, Waiting,
@@ -88,12 +89,12 @@ fn open(
     let is_delivered = options.has("U");
     manners.flags.set(OpFlags::DELIVERY_COMPLETE, is_delivered);
     let is_shared = options.threading == Threading::Completion;
-    let mut shared: Option<Arc<Ground>> = None;
+    let mut shared: Option<Arc<DomainContext>> = None;
     let mut channels = Vec::new();
     for _ in 0..threads {
         let ground = match &shared {
             Some(ground) => Arc::clone(ground),
-            None => Ground::open(options, info.clone())?,
+            None => ground::open(options, info.clone())?,
         };
         if is_shared {
             shared.get_or_insert_with(|| Arc::clone(&ground));

@@ -2,10 +2,10 @@
 
 use anyhow::Context as _;
 use selvedge::OpFlags;
+use selvedge_testkit::domain::{Remote, Rights};
 
 use super::Channel;
-use crate::upstream::memory::{Remote, Rights};
-use crate::upstream::wait::patience;
+use crate::upstream::ground;
 
 impl Channel {
     /// Waits for the peer: a message of one byte there and back, or a byte over the connection beside.
@@ -15,7 +15,7 @@ impl Channel {
     pub(in crate::upstream) fn sync(&mut self) -> anyhow::Result<()> {
         if let (true, Some(oob)) = (self.syncs_beside(), &mut self.oob) {
             let end = &self.end;
-            return oob.barrier_with(patience(&self.options), || end.progress());
+            return oob.barrier_with(ground::timeout(&self.options), || end.progress());
         }
         let flags = self.options.sync_level | self.reported();
         match self.is_client() {

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use selvedge_testkit::domain::{Block, DomainContext};
+
 use super::{CONTROL, Manners};
-use crate::upstream::ground::{Block, Ground};
 use crate::upstream::payload::CANARY;
 
 /// Most memory of all slots of one direction.
@@ -23,7 +24,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    pub(super) fn new(ground: &Ground, manners: &Manners) -> anyhow::Result<Self> {
+    pub(super) fn new(ground: &DomainContext, manners: &Manners) -> anyhow::Result<Self> {
         let rest = room(manners.largest);
         let window = match manners.window {
             0 => 0,

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use selvedge::cq::Entry;
 use selvedge::{Counters, EventQueue, FiAddr, Info, OpFlags};
+use selvedge_testkit::domain::{Count, DomainContext, DomainEndpoint, Plan};
 
 use self::buffers::Buffers;
 use super::connect::Door;
-use super::ground::{End, Ground, Plan};
 use super::oob::OutOfBandChannel;
 use super::options::Options;
 use super::payload::CANARY;
-use super::wait::Count;
+use crate::upstream::ground;
 
 /// Room for what the programs say to each other besides.
 pub(super) const CONTROL: usize = 1024;
@@ -44,7 +44,7 @@ pub(super) struct Manners {
 /// One side.
 #[derive(Debug)]
 pub(super) struct Channel {
-    pub(super) end: End,
+    pub(super) end: DomainEndpoint,
     pub(super) peer: FiAddr,
     pub(super) options: Options,
     pub(super) oob: Option<OutOfBandChannel>,
@@ -79,7 +79,7 @@ impl Channel {
             Some(_) => Some(OutOfBandChannel::meet(options)?),
             None => None,
         };
-        let ground = Ground::open(options, info)?;
+        let ground = ground::open(options, info)?;
         Self::over(options, &ground, manners, oob)
     }
 
@@ -89,7 +89,7 @@ impl Channel {
     /// As [`Self::open`].
     pub(super) fn over(
         options: &Options,
-        ground: &Arc<Ground>,
+        ground: &Arc<DomainContext>,
         manners: Manners,
         oob: Option<OutOfBandChannel>,
     ) -> anyhow::Result<Self> {
@@ -105,7 +105,7 @@ impl Channel {
     /// As [`Self::open`].
     pub(super) fn counting(
         options: &Options,
-        ground: &Arc<Ground>,
+        ground: &Arc<DomainContext>,
         manners: Manners,
         bind: impl FnOnce(&mut Counters),
     ) -> anyhow::Result<Self> {
@@ -126,7 +126,7 @@ impl Channel {
     /// When something does not open.
     pub(super) fn deaf(
         options: &Options,
-        ground: &Arc<Ground>,
+        ground: &Arc<DomainContext>,
         manners: Manners,
         oob: Option<OutOfBandChannel>,
         eq: Option<Arc<dyn EventQueue>>,
@@ -142,7 +142,7 @@ impl Channel {
 
     fn planned(
         options: &Options,
-        ground: &Arc<Ground>,
+        ground: &Arc<DomainContext>,
         manners: Manners,
         mut plan: Plan,
     ) -> anyhow::Result<Self> {
@@ -197,8 +197,8 @@ impl Channel {
     }
 
     /// The domain.
-    pub(super) fn ground(&self) -> &Arc<Ground> {
-        &self.end.ground
+    pub(super) fn ground(&self) -> &Arc<DomainContext> {
+        &self.end.context
     }
 
     /// The largest message that is injected.

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use anyhow::ensure;
 use selvedge::cq::Entry;
-use selvedge::{CompletionFlags, FiAddr, OpFlags, TagMatch};
+use selvedge::{CompletionFlags, TagMatch};
+use selvedge_testkit::domain::Recv;
+use selvedge_testkit::failure::wrong;
 
 use super::Channel;
 use super::buffers::Buffers;
-use crate::upstream::failure::wrong;
 use crate::upstream::payload::{Stamp, check_around, poison};
-use crate::upstream::post::Recv;
 
 impl Channel {
     /// Posts the receive that is there at rest.
@@ -56,12 +56,7 @@ impl Channel {
     #[inline]
     fn post_as(&mut self, place: Range<usize>, number: u64) -> anyhow::Result<()> {
         let piece = self.rx.block.piece(place.start, place.len());
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: self.manners.tagged.then(|| TagMatch::exact(number)),
-            flags: OpFlags::DEFAULT,
-            context: number,
-        };
+        let recv = Recv::new(number).tag(self.manners.tagged.then(|| TagMatch::exact(number)));
         self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
 

@@ -3,10 +3,10 @@
 use anyhow::ensure;
 use selvedge::OpFlags;
 use selvedge::cq::Entry;
+use selvedge_testkit::domain::Send;
 
 use super::{CONTROL, Channel};
 use crate::upstream::payload::Stamp;
-use crate::upstream::post::Send;
 
 /// Distinguishes the contexts of sends from those of receives.
 const SENT: u64 = 1 << 63;
@@ -49,13 +49,9 @@ impl Channel {
     /// What the short forms promise: the endpoint's default flags.
     #[inline]
     fn order(&self, flags: OpFlags, context: u64) -> Send {
-        Send {
-            dest: self.peer,
-            tag: self.manners.tagged.then_some(self.sent),
-            data: None,
-            flags,
-            context,
-        }
+        Send::new(self.peer, context)
+            .tag(self.manners.tagged.then_some(self.sent))
+            .flags(flags)
     }
 
     /// Where the next message is sent from, written under `-v`.

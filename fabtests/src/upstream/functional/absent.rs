@@ -3,10 +3,10 @@
 
 use selvedge::info::EpType;
 use selvedge::{Caps, Hints};
+use selvedge_testkit::failure::lacks;
 
 use super::letters;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::lacks;
 use crate::upstream::options::{Letters, Options};
 
 /// Letters that all of upstream's programs of this kind have.

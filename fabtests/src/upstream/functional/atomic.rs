@@ -5,13 +5,13 @@ use anyhow::{Context as _, bail, ensure};
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::info::EpType;
 use selvedge::{Caps, Errno, OpFlags};
+use selvedge_testkit::atomics::families;
+use selvedge_testkit::domain::{Access, Block, Call, Parts, Remote, SHARED};
+use selvedge_testkit::failure::{lacks, wrong};
 
-use crate::upstream::atomics::{self, Call, encode, expected};
+use crate::upstream::atomics::{self, encode, expected};
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::{lacks, wrong};
-use crate::upstream::ground::{Block, SHARED};
-use crate::upstream::memory::Remote;
 use crate::upstream::options::Options;
 use crate::upstream::payload::POISON;
 use crate::upstream::perf::{Row, Table, timed};
@@ -77,7 +77,7 @@ impl Side {
     /// Runs an operation on a type in the families that it is in; says in how many.
     fn run(&mut self, op: Op, datatype: Datatype) -> anyhow::Result<usize> {
         let mut done = 0;
-        for &family in atomics::families(op) {
+        for &family in families(op) {
             let Some(most) = self.limit(family, datatype, op)? else {
                 continue;
             };
@@ -87,11 +87,11 @@ impl Side {
                 op,
             };
             if self.channel.options.verify {
-                let what = || format!("{} in {family:?}", call.name());
+                let what = || format!("{} in {family:?}", atomics::name(call));
                 self.verify(call, most).with_context(what)?;
             }
             // Upstream measures each operation in its simplest family alone.
-            if family == atomics::families(op)[0] {
+            if family == families(op)[0] {
                 self.measure(call)?;
             }
             done += 1;
@@ -103,7 +103,7 @@ impl Side {
     fn limit(&self, family: Family, datatype: Datatype, op: Op) -> anyhow::Result<Option<usize>> {
         let end = &self.channel.end;
         let valid = end.ep.valid(family, datatype, op);
-        let query = end.ground.domain().query_atomic(family, datatype, op);
+        let query = end.context.domain().query_atomic(family, datatype, op);
         match (valid, query) {
             (Ok(valid), Ok(query)) => {
                 let size = datatype.size();
@@ -123,15 +123,13 @@ impl Side {
     fn post(&self, call: Call, count: usize, flags: OpFlags) -> anyhow::Result<()> {
         let len = count * call.datatype.size();
         let end = &self.channel.end;
-        let parts = atomics::Parts {
+        let parts = Parts {
             operand: self.local.piece(OPERAND, len),
             comparand: self.local.piece(COMPARAND, len),
             result: self.local.piece(RESULT, len),
         };
-        let (peer, remote) = (self.channel.peer, self.remote);
-        end.push("atomic", |end| {
-            end.atomic(call, &parts, count, (peer, remote), flags)
-        })?;
+        let access = Access::new(self.channel.peer, self.remote, 0).flags(flags);
+        end.push("atomic", |end| end.atomic(call, &parts, count, &access))?;
         end.tx.next().map(drop)
     }
 
@@ -149,7 +147,7 @@ impl Side {
             side.post(call, 1, OpFlags::DEFAULT)
         })?;
         self.channel.sync()?;
-        let (name, size) = (call.name(), call.datatype.size());
+        let (name, size) = (atomics::name(call), call.datatype.size());
         self.table.print(&Row {
             name: Some(&name),
             size,

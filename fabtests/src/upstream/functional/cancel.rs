@@ -2,15 +2,14 @@
 //! their messages.
 
 use anyhow::{Context as _, ensure};
-use selvedge::{Caps, CompletionFlags, Context, Errno, FiAddr, OpFlags, TagMatch};
+use selvedge::{Caps, CompletionFlags, Context, Errno, TagMatch};
+use selvedge_testkit::domain::{Block, Recv, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::Block;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 const KEPT: u64 = 0x1000_0001;
 const TAKEN_BACK: u64 = 0x1000_0002;
@@ -47,12 +46,7 @@ pub(in crate::upstream) fn recv_cancel(options: &Options) -> anyhow::Result<()> 
 
 fn post(channel: &Channel, block: &Block, tag: u64) -> anyhow::Result<()> {
     block.memory.fill(0, block.memory.len(), POISON);
-    let recv = Recv {
-        src: FiAddr::UNSPEC,
-        tag: Some(TagMatch::exact(tag)),
-        flags: OpFlags::DEFAULT,
-        context: tag,
-    };
+    let recv = Recv::new(tag).tag(TagMatch::exact(tag));
     channel
         .end
         .push("receive", |end| end.recv(&[block.whole()], &recv))
@@ -81,13 +75,7 @@ fn take(channel: &Channel, block: &Block, tag: u64) -> anyhow::Result<()> {
 
 fn send(channel: &Channel, block: &Block, size: usize, tag: u64) -> anyhow::Result<()> {
     Stamp::of_pair(true, tag).write(&block.memory, 0, size);
-    let send = Send {
-        dest: channel.peer,
-        tag: Some(tag),
-        data: None,
-        flags: OpFlags::DEFAULT,
-        context: tag,
-    };
+    let send = Send::new(channel.peer, tag).tag(tag);
     channel
         .end
         .push("send", |end| end.send(&[block.whole()], &send))?;

@@ -3,10 +3,11 @@
 use anyhow::{Context as _, bail, ensure};
 use selvedge::eq::Event;
 use selvedge::{Caps, EpOption, EpOptionName, Errno};
+use selvedge_testkit::domain::DomainEndpoint;
+use selvedge_testkit::failure::{failure, wrong};
 
 use crate::upstream::connect::Door;
-use crate::upstream::failure::{failure, wrong};
-use crate::upstream::ground::{End, Ground};
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
@@ -34,7 +35,7 @@ fn sizes(most: usize) -> Vec<usize> {
     sizes
 }
 
-fn most(end: &End) -> anyhow::Result<usize> {
+fn most(end: &DomainEndpoint) -> anyhow::Result<usize> {
     match end.ep.option(EpOptionName::CmDataSize) {
         Ok(EpOption::CmDataSize(most)) if most > 0 => Ok(most.min(MOST)),
         other => bail!("FI_OPT_CM_DATA_SIZE is {other:?}"),
@@ -59,7 +60,7 @@ fn check(data: &[u8], is_client: bool, size: usize, what: &str) -> anyhow::Resul
 }
 
 fn client(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow::Result<()> {
-    let ground = Ground::on(options, &*door.info.fabric()?, door.info.clone())?;
+    let ground = ground::on(options, &*door.info.fabric()?, door.info.clone())?;
     let open = || ground.end(door.plan(door.info.clone()));
     let most = most(&open()?)?;
     for size in sizes(most) {
@@ -114,7 +115,7 @@ fn serve(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow:
         let (info, data) = door.request()?;
         let ground = match &ground {
             Some(ground) => ground,
-            None => ground.insert(Ground::on(options, &*info.fabric()?, info.clone())?),
+            None => ground.insert(ground::on(options, &*info.fabric()?, info.clone())?),
         };
         // Not the endpoint of the request, which is refused, nor at the address where requests come.
         let mut other = info.clone();
@@ -143,7 +144,7 @@ fn serve(options: &Options, door: &Door, line: &mut OutOfBandChannel) -> anyhow:
 }
 
 /// Both end the connection, and both are told of the end.
-fn shut_down(door: &Door, end: &End) -> anyhow::Result<()> {
+fn shut_down(door: &Door, end: &DomainEndpoint) -> anyhow::Result<()> {
     let cm = end.ep.cm().context("the endpoint is not connected")?;
     match cm.shutdown() {
         // The peer may have been faster.

@@ -2,15 +2,14 @@
 
 use anyhow::ensure;
 use selvedge::cq::Entry;
-use selvedge::{Caps, CompletionFlags, OpFlags};
+use selvedge::{Caps, CompletionFlags};
+use selvedge_testkit::domain::{Access, SHARED, Send};
+use selvedge_testkit::failure::{lacks, wrong};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::{lacks, wrong};
-use crate::upstream::ground::SHARED;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Access, Send};
 
 const SIZE: usize = 1000;
 const DATA: u64 = 0x0123_4567_89ab_cdef;
@@ -55,13 +54,7 @@ fn send(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
     }
     let block = channel.ground().buffers(SIZE)?;
     Stamp::of_pair(true, channel.sent).write(&block.memory, 0, SIZE);
-    let send = Send {
-        dest: channel.peer,
-        tag: None,
-        data: Some(data),
-        flags: OpFlags::DEFAULT,
-        context: 77,
-    };
+    let send = Send::new(channel.peer, 77).data(data);
     let end = &channel.end;
     end.push("send with data", |end| end.send(&[block.whole()], &send))?;
     let entry = end.tx.next()?;
@@ -83,13 +76,7 @@ fn write(channel: &mut Channel, data: u64) -> anyhow::Result<()> {
         return stamp.check(&shared.memory, 0, SIZE);
     }
     stamp.write(&local.memory, 0, SIZE);
-    let access = Access {
-        peer: channel.peer,
-        remote,
-        data: Some(data),
-        flags: OpFlags::DEFAULT,
-        context: 78,
-    };
+    let access = Access::new(channel.peer, remote, 78).data(data);
     let end = &channel.end;
     end.push("write with data", |end| {
         end.write(&[local.whole()], &access)

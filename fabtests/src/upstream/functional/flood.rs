@@ -5,14 +5,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use selvedge::{Caps, MsgOrder, OpFlags};
+use selvedge_testkit::domain::{Block, Send};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground::Block;
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
-use crate::upstream::post::Send;
 use selvedge::info::EpType;
 
 /// The program.
@@ -71,13 +70,7 @@ fn send_all(channel: &mut Channel, size: usize, window: usize) -> anyhow::Result
 fn post(channel: &mut Channel, block: &Block, size: usize) -> anyhow::Result<()> {
     let number = channel.sent;
     Stamp::of_pair(true, number).write(&block.memory, 0, size);
-    let send = Send {
-        dest: channel.peer,
-        tag: None,
-        data: None,
-        flags: OpFlags::DEFAULT,
-        context: number,
-    };
+    let send = Send::new(channel.peer, number);
     channel
         .end
         .push("send", |end| end.send(&[block.piece(0, size)], &send))?;
@@ -113,7 +106,7 @@ fn register_and_send(channel: &mut Channel, size: usize, window: usize) -> anyho
     let ground = channel.ground().clone();
     let mut block = ground.buffers(size)?;
     for _ in 0..window {
-        block.rights = ground.register(&block.memory, crate::upstream::ground::LOCAL)?;
+        block.rights = ground.register(&block.memory, selvedge_testkit::domain::LOCAL)?;
         let number = channel.sent;
         post(channel, &block, size)?;
         super::gather(&[&channel.end.tx], [number])?;

@@ -2,17 +2,17 @@
 
 use anyhow::Context as _;
 use selvedge::info::EpType;
-use selvedge::{Caps, Errno, FiAddr, OpFlags, TagMatch};
+use selvedge::{Caps, Errno, OpFlags, TagMatch};
+use selvedge_testkit::domain::{Plan, Recv, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Ground, Plan};
+use crate::upstream::ground;
 use crate::upstream::options::{Options, Waiting};
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 /// What clients of upstream's say.
 pub(super) const GREETING: &[u8] = b"Hello from Client!";
@@ -103,7 +103,7 @@ pub(in crate::upstream) fn loopback(options: &Options) -> anyhow::Result<()> {
     options.source.get_or_insert_with(|| "127.0.0.1".into());
     let caps = Caps::LOCAL_COMM | Caps::MSG | Caps::TAGGED;
     let info = discover(&options, &hints(&options, caps, EpType::Rdm)?)?;
-    let ground = Ground::open(&options, info)?;
+    let ground = ground::open(&options, info)?;
     let end = ground.end(Plan::default())?;
     let own = end.av.insert_one(&end.ep.address()?)?;
     let size = options.sizes.one().unwrap_or(1024);
@@ -111,20 +111,9 @@ pub(in crate::upstream) fn loopback(options: &Options) -> anyhow::Result<()> {
     let stamp = Stamp::of_pair(true, 0);
     stamp.write(&from.memory, 0, size);
     to.memory.fill(0, size, POISON);
-    let recv = Recv {
-        src: FiAddr::UNSPEC,
-        tag: Some(TagMatch::exact(7)),
-        flags: OpFlags::DEFAULT,
-        context: 1,
-    };
+    let recv = Recv::new(1).tag(TagMatch::exact(7));
     end.push("receive", |end| end.recv(&[to.whole()], &recv))?;
-    let send = Send {
-        dest: own,
-        tag: Some(7),
-        data: None,
-        flags: OpFlags::DEFAULT,
-        context: 2,
-    };
+    let send = Send::new(own, 2).tag(7);
     end.push("send", |end| end.send(&[from.whole()], &send))?;
     super::gather(&[&end.tx, &end.rx], [1, 2])?;
     stamp.check(&to.memory, 0, size)

@@ -3,12 +3,12 @@
 
 use anyhow::{bail, ensure};
 use selvedge::{Caps, OpFlags};
+use selvedge_testkit::domain::Send;
 
 use super::open;
 use crate::upstream::channel::{CONTROL, Channel, Manners};
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::Send;
 
 /// The program.
 pub(in crate::upstream) fn inject_test(options: &Options) -> anyhow::Result<()> {
@@ -57,13 +57,9 @@ pub(in crate::upstream) fn inject_test(options: &Options) -> anyhow::Result<()> 
 fn send(channel: &mut Channel, size: usize, flags: OpFlags, kind: OpFlags) -> anyhow::Result<()> {
     let block = channel.ground().buffers(size)?;
     Stamp::of_pair(channel.is_client(), channel.sent).write(&block.memory, 0, size);
-    let send = Send {
-        dest: channel.peer,
-        tag: Some(channel.sent),
-        data: None,
-        flags,
-        context: channel.sent,
-    };
+    let send = Send::new(channel.peer, channel.sent)
+        .tag(channel.sent)
+        .flags(flags);
     let end = &channel.end;
     end.push("injected send", |end| end.send(&[block.whole()], &send))?;
     if kind == OpFlags::INJECT {

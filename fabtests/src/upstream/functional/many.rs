@@ -5,18 +5,18 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, FiAddr, OpFlags};
+use selvedge_testkit::domain::{
+    Access, Block, Count, DomainContext, DomainEndpoint, Plan, Queue, Recv, Remote, SHARED, Send,
+};
+use selvedge_testkit::failure::wrong;
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect::Door;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Block, End, Ground, Plan, SHARED};
-use crate::upstream::memory::Remote;
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Access, Recv, Send};
-use crate::upstream::wait::{Count, Queue};
 
 /// Bytes of a write.
 const WRITTEN: usize = 256;
@@ -44,7 +44,7 @@ pub(in crate::upstream) fn multi_ep(options: &Options) -> anyhow::Result<()> {
 }
 
 /// What the endpoints have in common.
-fn plan(options: &Options, ground: &Ground) -> anyhow::Result<impl Fn() -> Plan> {
+fn plan(options: &Options, ground: &DomainContext) -> anyhow::Result<impl Fn() -> Plan> {
     let av = match options.has("A") {
         true => Some(ground.av()?),
         false => None,
@@ -65,12 +65,12 @@ fn unconnected(
     options: &Options,
     count: usize,
     oob: &mut OutOfBandChannel,
-) -> anyhow::Result<Vec<(End, FiAddr)>> {
+) -> anyhow::Result<Vec<(DomainEndpoint, FiAddr)>> {
     let info = discover(
         options,
         &hints(options, Caps::MSG | Caps::RMA, EpType::Rdm)?,
     )?;
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     let plan = plan(options, &ground)?;
     let ends: Result<Vec<_>, _> = (0..count).map(|_| ground.end(plan())).collect();
     let mut known = Vec::new();
@@ -87,20 +87,20 @@ fn connected(
     options: &Options,
     count: usize,
     doors: &mut Option<Door>,
-) -> anyhow::Result<Vec<(End, FiAddr)>> {
+) -> anyhow::Result<Vec<(DomainEndpoint, FiAddr)>> {
     let mut options = options.clone();
     // The server is known by its address; the connection beside is for barriers.
     options.out_of_band = None;
     let door = doors.insert(Door::open(&options, Caps::MSG | Caps::RMA)?);
     let mut ends = Vec::new();
-    let mut shared: Option<(Arc<Ground>, Plan)> = None;
+    let mut shared: Option<(Arc<DomainContext>, Plan)> = None;
     for _ in 0..count {
         let info = match door.pep {
             Some(_) => door.request()?.0,
             None => door.info.clone(),
         };
         if shared.is_none() {
-            let ground = Ground::on(&options, &*info.fabric()?, info.clone())?;
+            let ground = ground::on(&options, &*info.fabric()?, info.clone())?;
             let plan = plan(&options, &ground)?();
             shared = Some((ground, plan));
         }
@@ -122,7 +122,7 @@ fn connected(
 
 /// An endpoint of several.
 struct Line {
-    end: End,
+    end: DomainEndpoint,
     peer: FiAddr,
     /// What is sent and received: the own key, the peer's, the bytes to write.
     local: Block,
@@ -134,8 +134,8 @@ const THEIRS: usize = 64;
 const BYTES: usize = 128;
 
 impl Line {
-    fn new((end, peer): (End, FiAddr)) -> anyhow::Result<Self> {
-        let ground = end.ground.clone();
+    fn new((end, peer): (DomainEndpoint, FiAddr)) -> anyhow::Result<Self> {
+        let ground = end.context.clone();
         Ok(Self {
             local: ground.buffers(BYTES + WRITTEN)?,
             shared: ground.memory(WRITTEN, SHARED)?,
@@ -145,30 +145,19 @@ impl Line {
     }
 
     fn renew(&mut self) -> anyhow::Result<()> {
-        let ground = &self.end.ground;
+        let ground = &self.end.context;
         self.shared.rights = ground.register(&self.shared.memory, SHARED)?;
         Ok(())
     }
 
     fn post_recv(&self, len: usize, context: u64) -> anyhow::Result<()> {
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: None,
-            flags: OpFlags::DEFAULT,
-            context,
-        };
+        let recv = Recv::new(context);
         let piece = self.local.piece(THEIRS, len);
         self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
 
     fn post_send(&self, len: usize, context: u64) -> anyhow::Result<()> {
-        let send = Send {
-            dest: self.peer,
-            tag: None,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context,
-        };
+        let send = Send::new(self.peer, context);
         let piece = self.local.piece(OWN, len);
         self.end.push("send", |end| end.send(&[piece], &send))
     }
@@ -219,13 +208,7 @@ fn exchange(
     for ((line, remote), at) in lines.iter().zip(remotes?).zip(0..) {
         let stamp = Stamp::of_pair(options.is_client(), round * count + at);
         stamp.write(&line.local.memory, BYTES, WRITTEN);
-        let access = Access {
-            peer: line.peer,
-            remote,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context: WRITES + at,
-        };
+        let access = Access::new(line.peer, remote, WRITES + at);
         let piece = line.local.piece(BYTES, WRITTEN);
         line.end.push("write", |end| end.write(&[piece], &access))?;
         line.post_send(0, SENDS + at)?;
@@ -339,7 +322,7 @@ pub(in crate::upstream) fn rdm_multi_domain(options: &Options) -> anyhow::Result
         }
     }
     // Every domain makes progress by its own counters alone.
-    let manner = regions[0].end.ground.manner();
+    let manner = regions[0].end.context.strategy();
     manner.until("waiting for all domains", || {
         let mut missing = 0;
         for region in &regions {
@@ -367,7 +350,7 @@ fn stamp(from_client: bool, from: usize, to: usize) -> Stamp {
 
 /// A domain with its endpoint.
 struct Region {
-    end: End,
+    end: DomainEndpoint,
     writes: Count,
     arrivals: Count,
     local: Block,
@@ -381,7 +364,7 @@ impl Region {
         size: usize,
         count: usize,
     ) -> anyhow::Result<Self> {
-        let ground = Ground::open(options, info)?;
+        let ground = ground::open(options, info)?;
         let (writes, arrivals) = (ground.count()?, ground.count()?);
         let mut plan = Plan {
             tx_selective: true,
@@ -410,16 +393,15 @@ impl Region {
     ) -> anyhow::Result<()> {
         let peer = self.end.av.insert_one(address)?;
         stamp(options.is_client(), from, to).write(&self.local.memory, to * size, size);
-        let access = Access {
+        let access = Access::new(
             peer,
-            remote: Remote {
+            Remote {
                 addr: remote.addr + (from * size) as u64,
                 ..remote
             },
-            data: None,
-            flags: OpFlags::empty(),
-            context: to as u64,
-        };
+            to as u64,
+        )
+        .flags(OpFlags::empty());
         let piece = self.local.piece(to * size, size);
         self.end.push("write", |end| end.write(&[piece], &access))
     }

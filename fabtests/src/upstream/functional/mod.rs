@@ -30,12 +30,12 @@ use std::collections::BTreeSet;
 use anyhow::Context as _;
 use selvedge::Caps;
 use selvedge::info::EpType;
+use selvedge_testkit::domain::Queue;
+use selvedge_testkit::failure::wrong;
 
 use super::channel::{Channel, Manners};
 use super::discover::{discover, hints};
-use super::failure::wrong;
 use super::options::{ADDRESS, FABRIC, INFO, Letters, OUT_OF_BAND_PORT, Options, OutOfBand, PAIR};
-use super::wait::Queue;
 
 pub(super) use absent::*;
 pub(super) use atomic::rdm_atomic;
@@ -100,7 +100,7 @@ pub(super) fn gather(
     contexts: impl IntoIterator<Item = u64>,
 ) -> anyhow::Result<()> {
     let mut missing: BTreeSet<u64> = contexts.into_iter().collect();
-    let manner = queues[0].manner();
+    let manner = queues[0].strategy();
     let waited = manner.until("waiting for completions", || {
         for queue in queues {
             let mut entries = [selvedge::cq::Entry::default(); 16];

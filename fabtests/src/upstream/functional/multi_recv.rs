@@ -4,15 +4,14 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
-use selvedge::{Caps, CompletionFlags, EpOption, FiAddr, OpFlags};
+use selvedge::{Caps, CompletionFlags, EpOption, OpFlags};
+use selvedge_testkit::domain::{Block, LOCAL, Recv, Send};
+use selvedge_testkit::failure::wrong;
 
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Block, LOCAL};
 use crate::upstream::options::{Letters, Options};
 use crate::upstream::payload::{POISON, Stamp};
 use crate::upstream::perf::{Row, Table};
-use crate::upstream::post::{Recv, Send};
 
 /// Messages that a half of the buffer takes.
 const HALF: u64 = 64;
@@ -109,13 +108,7 @@ impl Flow<'_> {
     fn post_send(&self, number: u64) -> anyhow::Result<()> {
         let at = (number % (2 * HALF)) as usize * self.size;
         Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
-        let send = Send {
-            dest: self.channel.peer,
-            tag: None,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context: number,
-        };
+        let send = Send::new(self.channel.peer, number);
         let piece = self.block.piece(at, self.size);
         let end = &self.channel.end;
         end.push("send", |end| end.send(&[piece], &send))
@@ -137,12 +130,7 @@ impl Flow<'_> {
         let at = half as usize * len;
         self.block.memory.fill(at, len, POISON);
         let flags = OpFlags::DEFAULT | OpFlags::MULTI_RECV | OpFlags::COMPLETION;
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: None,
-            flags,
-            context: half,
-        };
+        let recv = Recv::new(half).flags(flags);
         let piece = self.block.piece(at, len);
         let end = &self.channel.end;
         end.push("multi-receive", |end| end.recv(&[piece], &recv))

@@ -8,16 +8,16 @@ use anyhow::{Context as _, ensure};
 use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, CompletionFlags, Context, FiAddr, Membership, OpFlags};
+use selvedge_testkit::domain::{Block, DomainEndpoint, Plan, Recv, Send, WaitStrategy};
+use selvedge_testkit::failure::wrong;
 
 use super::greeting::GREETING;
 use super::letters;
 use crate::upstream::discover::{hints, toward};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Block, End, Ground, Plan};
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{Letters, Options};
 use crate::upstream::payload::{CANARY, check_around, poison};
-use crate::upstream::post::{Recv, Send};
 
 /// Its letters.
 pub(in crate::upstream) const LETTERS: Letters = letters("M");
@@ -36,7 +36,7 @@ pub(in crate::upstream) fn mcast(options: &Options) -> anyhow::Result<()> {
     let address = info.dest_addr.clone();
     let address = address.context("discovery gives no address of the group")?;
     let eq = info.fabric()?.eq(&eq::Attr::default())?;
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     let end = ground.end(Plan {
         eq: Some(eq.clone()),
         ..Plan::default()
@@ -50,15 +50,15 @@ pub(in crate::upstream) fn mcast(options: &Options) -> anyhow::Result<()> {
 }
 
 fn join(
-    end: &End,
+    end: &DomainEndpoint,
     eq: &dyn selvedge::EventQueue,
     group: &Address,
 ) -> anyhow::Result<std::sync::Arc<dyn Membership>> {
     let member = end.ep.join(group, JOINED);
     let member = member.with_context(|| format!("cannot join {group}"))?;
     match end
-        .ground
-        .manner()
+        .context
+        .strategy()
         .until("the group", || Ok(eq.read().ok()))?
     {
         Event::JoinComplete { context } if context == JOINED => Ok(member),
@@ -79,22 +79,17 @@ fn beside(options: &Options) -> anyhow::Result<Option<OutOfBandChannel>> {
     OutOfBandChannel::meet(&options).map(Some)
 }
 
-fn listen(end: &End, beside: Option<OutOfBandChannel>) -> anyhow::Result<()> {
-    let block = end.ground.buffers(ROOM + 2 * CANARY)?;
+fn listen(end: &DomainEndpoint, beside: Option<OutOfBandChannel>) -> anyhow::Result<()> {
+    let block = end.context.buffers(ROOM + 2 * CANARY)?;
     poison(&block.memory, CANARY, ROOM);
-    let recv = Recv {
-        src: FiAddr::UNSPEC,
-        tag: None,
-        flags: OpFlags::DEFAULT,
-        context: GREETED,
-    };
+    let recv = Recv::new(GREETED);
     let piece = block.piece(CANARY, ROOM);
     end.push("receive", |end| end.recv(&[piece], &recv))?;
     println!("Waiting for message from client...");
     if let Some(mut line) = beside {
         line.barrier()?;
     }
-    let endless = end.rx.in_manner(crate::upstream::wait::Manner::endless);
+    let endless = end.rx.with_strategy(WaitStrategy::endless);
     let entry = endless.next()?;
     let is_right = entry.context.0 == GREETED
         && entry.len == GREETING.len()
@@ -113,20 +108,18 @@ fn check(block: &Block, len: usize) -> anyhow::Result<()> {
     check_around(&block.memory, CANARY, len, ROOM)
 }
 
-fn greet(end: &End, group: FiAddr, beside: Option<OutOfBandChannel>) -> anyhow::Result<()> {
-    let block = end.ground.buffers(GREETING.len())?;
+fn greet(
+    end: &DomainEndpoint,
+    group: FiAddr,
+    beside: Option<OutOfBandChannel>,
+) -> anyhow::Result<()> {
+    let block = end.context.buffers(GREETING.len())?;
     block.memory.put(0, GREETING);
     if let Some(mut line) = beside {
         line.barrier()?;
     }
     println!("Sending message...");
-    let send = Send {
-        dest: group,
-        tag: None,
-        data: None,
-        flags: OpFlags::MULTICAST | OpFlags::COMPLETION,
-        context: GREETED,
-    };
+    let send = Send::new(group, GREETED).flags(OpFlags::MULTICAST | OpFlags::COMPLETION);
     end.push("send", |end| end.send(&[block.whole()], &send))?;
     super::gather(&[&end.tx], [GREETED])?;
     println!("Send completion received");

@@ -5,14 +5,13 @@ use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
 use selvedge::info::EpType;
 use selvedge::{Caps, CompletionFlags, Errno, FiAddr, MsgOrder, OpFlags, TagMatch};
+use selvedge_testkit::domain::{Block, Recv, Send};
+use selvedge_testkit::failure::errno;
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::errno;
-use crate::upstream::ground::Block;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 /// The first tag; the server sends this one and the next nine.
 const FIRST: u64 = 0x900d;
@@ -56,13 +55,7 @@ impl Side<'_> {
             let at = number as usize * self.size;
             let tag = FIRST + number;
             Stamp::of_pair(false, tag).write(&self.block.memory, at, self.size);
-            let send = Send {
-                dest: self.channel.peer,
-                tag: Some(tag),
-                data: None,
-                flags: OpFlags::DEFAULT,
-                context: tag,
-            };
+            let send = Send::new(self.channel.peer, tag).tag(tag);
             let piece = self.block.piece(at, self.size);
             self.channel
                 .end
@@ -100,19 +93,14 @@ impl Side<'_> {
     }
 
     fn post(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
-        let recv = Recv {
-            src: self.channel.peer,
-            tag: Some(TagMatch::exact(tag)),
-            flags,
-            context: tag,
+        let src = match flags.contains(OpFlags::PEEK) {
+            true => FiAddr::UNSPEC,
+            false => self.channel.peer,
         };
-        let recv = match flags.contains(OpFlags::PEEK) {
-            true => Recv {
-                src: FiAddr::UNSPEC,
-                ..recv
-            },
-            false => recv,
-        };
+        let recv = Recv::new(tag)
+            .from(src)
+            .tag(TagMatch::exact(tag))
+            .flags(flags);
         let piece = self.block.piece(0, self.size);
         let end = &self.channel.end;
         end.push("receive", |end| end.recv(&[piece], &recv))
@@ -145,7 +133,7 @@ impl Side<'_> {
     /// A message that was sent is found sooner or later: a look does not wait for it.
     fn finds(&self, tag: u64, flags: OpFlags) -> anyhow::Result<()> {
         self.block.memory.fill(0, self.size, POISON);
-        self.channel.ground().manner().until("looking", || {
+        self.channel.ground().strategy().until("looking", || {
             self.post(tag, flags)?;
             match self.entry(tag, flags) {
                 Ok(_) => Ok(Some(())),

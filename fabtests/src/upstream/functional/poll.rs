@@ -3,15 +3,14 @@
 use anyhow::ensure;
 use selvedge::cq::Entry;
 use selvedge::poll::{Member, Set};
-use selvedge::{Caps, Context, OpFlags};
+use selvedge::{Caps, Context};
+use selvedge_testkit::domain::{Queue, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::greeting::GREETING;
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::wrong;
 use crate::upstream::options::Options;
-use crate::upstream::post::Send;
-use crate::upstream::wait::Queue;
 
 const TX: Context = Context(1);
 const RX: Context = Context(2);
@@ -45,13 +44,7 @@ pub(in crate::upstream) fn poll(options: &Options) -> anyhow::Result<()> {
 fn send(channel: &mut Channel, set: &Set, bytes: &[u8]) -> anyhow::Result<()> {
     let block = channel.ground().buffers(bytes.len())?;
     block.memory.put(0, bytes);
-    let send = Send {
-        dest: channel.peer,
-        tag: None,
-        data: None,
-        flags: OpFlags::DEFAULT,
-        context: 77,
-    };
+    let send = Send::new(channel.peer, 77);
     let end = &channel.end;
     end.push("send", |end| end.send(&[block.whole()], &send))?;
     let entry = ready(channel, set, TX)?;
@@ -68,7 +61,7 @@ fn ready(channel: &Channel, set: &Set, wanted: Context) -> anyhow::Result<Entry>
         let count = set.poll(&mut out);
         Ok(out[..count].contains(&wanted).then_some(()))
     };
-    let manner = channel.ground().manner();
+    let manner = channel.ground().strategy();
     manner.until("polling", named)?;
     let queue: &Queue = match wanted {
         TX => &channel.end.tx,

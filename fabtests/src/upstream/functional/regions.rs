@@ -3,15 +3,12 @@
 
 use anyhow::ensure;
 use selvedge::{Caps, OpFlags};
+use selvedge_testkit::domain::{Access, Block, Count, Remote, SHARED};
+use selvedge_testkit::failure::wrong;
 
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Block, SHARED};
-use crate::upstream::memory::Remote;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::Access;
-use crate::upstream::wait::Count;
 
 /// Times that each region is written to, if `-I` does not say.
 const ROUNDS: usize = 10;
@@ -87,13 +84,8 @@ impl Turn {
     ) -> anyhow::Result<()> {
         let stamp = self.stamp(channel.is_client());
         stamp.write(&local.memory, 0, self.size);
-        let access = Access {
-            peer: channel.peer,
-            remote: regions[self.number].remote,
-            data: None,
-            flags: OpFlags::COMPLETION,
-            context: self.round,
-        };
+        let access = Access::new(channel.peer, regions[self.number].remote, self.round)
+            .flags(OpFlags::COMPLETION);
         let end = &channel.end;
         end.push("write", |end| end.write(&[local.whole()], &access))?;
         let entry = end.tx.next()?;

@@ -7,15 +7,14 @@ use std::time::Duration;
 use anyhow::ensure;
 use selvedge::cq::Entry;
 use selvedge::info::{EpType, ResourceMgmt};
-use selvedge::{Caps, Errno, FiAddr, OpFlags, TagMatch, av};
+use selvedge::{Caps, Errno, TagMatch, av};
+use selvedge_testkit::domain::{Block, Recv, Send};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect::Door;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground::Block;
 use crate::upstream::options::{Letters, Options};
 use crate::upstream::payload::Stamp;
-use crate::upstream::post::{Recv, Send};
 
 /// Its letters. `-c`, `-v`, `-w` and `-V` change nothing: waiting and checking are always the same.
 pub(in crate::upstream) const LETTERS: Letters = super::letters("S:R:m:l:T:X:ActdwvV");
@@ -128,21 +127,10 @@ impl Flow<'_> {
         let piece = self.block.piece(at, self.size);
         if is_sender {
             Stamp::of_pair(true, number).write(&self.block.memory, at, self.size);
-            let send = Send {
-                dest: self.channel.peer,
-                tag: self.tagged.then_some(number),
-                data: None,
-                flags: OpFlags::DEFAULT,
-                context: number,
-            };
+            let send = Send::new(self.channel.peer, number).tag(self.tagged.then_some(number));
             return self.channel.end.send(&[piece], &send);
         }
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: self.tagged.then(|| TagMatch::exact(number)),
-            flags: OpFlags::DEFAULT,
-            context: number,
-        };
+        let recv = Recv::new(number).tag(self.tagged.then(|| TagMatch::exact(number)));
         self.channel.end.recv(&[piece], &recv)
     }
 

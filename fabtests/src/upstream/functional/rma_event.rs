@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 
+use selvedge::Caps;
 use selvedge::info::EpType;
-use selvedge::{Caps, OpFlags};
+use selvedge_testkit::domain::{Access, SHARED};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground::{Ground, SHARED};
+use crate::upstream::ground;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::Access;
 
 /// The program.
 pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()> {
     let size = options.sizes.one().unwrap_or(1000);
     let caps = Caps::MSG | Caps::RMA | Caps::RMA_EVENT;
     let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     let (writes, arrivals) = (ground.count()?, ground.count()?);
     let manners = Manners {
         counters: true,
@@ -34,13 +34,7 @@ pub(in crate::upstream) fn rdm_rma_event(options: &Options) -> anyhow::Result<()
     let stamp = Stamp::of_pair(true, 0);
     if channel.is_client() {
         stamp.write(&local.memory, 0, size);
-        let access = Access {
-            peer: channel.peer,
-            remote,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context: 1,
-        };
+        let access = Access::new(channel.peer, remote, 1);
         println!("RMA write to server");
         channel
             .end

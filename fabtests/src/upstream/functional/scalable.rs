@@ -5,16 +5,15 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, FiAddr, OpFlags, ScalableEndpoint};
+use selvedge_testkit::domain::{DomainContext, DomainEndpoint, Memory, Plan, Recv, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::gather;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{End, Ground, Plan};
-use crate::upstream::memory::Memory;
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{Letters, Options};
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 /// Its letters.
 pub(in crate::upstream) const CONTEXTS: Letters = Letters {
@@ -30,9 +29,9 @@ const RECEIVES: u64 = 1 << 32;
 
 /// A scalable endpoint, its contexts, and the peer's address.
 struct Many {
-    ground: Arc<Ground>,
+    ground: Arc<DomainContext>,
     _sep: Arc<dyn ScalableEndpoint>,
-    contexts: Vec<End>,
+    contexts: Vec<DomainEndpoint>,
     peer: FiAddr,
 }
 
@@ -54,7 +53,7 @@ fn open(options: &Options, count: usize, oob: &mut OutOfBandChannel) -> anyhow::
         info.ep_attr.tx_ctx_cnt = count;
         info.ep_attr.rx_ctx_cnt = count;
     });
-    let ground = Ground::open(options, discover(options, &hints)?)?;
+    let ground = ground::open(options, discover(options, &hints)?)?;
     let sep = ground.domain().scalable_endpoint(ground.info());
     let sep = sep.context("cannot open a scalable endpoint")?;
     let av = ground.av_with(|attr| attr.rx_ctx_bits = BITS)?;
@@ -95,12 +94,7 @@ fn exchange(
     };
     for (to, end) in many.contexts.iter().enumerate() {
         for place in to * count..(to + 1) * count {
-            let recv = Recv {
-                src: FiAddr::UNSPEC,
-                tag: None,
-                flags: OpFlags::COMPLETION,
-                context: RECEIVES + place as u64,
-            };
+            let recv = Recv::new(RECEIVES + place as u64).flags(OpFlags::COMPLETION);
             let piece = [room.piece(place * LEN, LEN)];
             end.recv(&piece, &recv).context("posting a receive")?;
         }
@@ -110,13 +104,8 @@ fn exchange(
         for to in 0..count {
             let at = (from * count + to) * LEN;
             stamp(options.is_client(), from, to).write(&out.memory, at, LEN);
-            let send = Send {
-                dest: many.peer.rx_addr(to, BITS),
-                tag: None,
-                data: None,
-                flags: OpFlags::COMPLETION,
-                context: (from * count + to) as u64,
-            };
+            let send = Send::new(many.peer.rx_addr(to, BITS), (from * count + to) as u64)
+                .flags(OpFlags::COMPLETION);
             end.push("send", |end| end.send(&[out.piece(at, LEN)], &send))?;
         }
     }

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use selvedge::info::{EpType, Info};
 use selvedge::{Address, Caps, FiAddr, OpFlags, SharedReceives};
+use selvedge_testkit::domain::{DomainContext, DomainEndpoint, Plan, Queue, Recv, Send};
 
 use super::gather;
 use crate::upstream::connect::Door;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground::{End, Ground, Plan};
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{Letters, Options};
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
-use crate::upstream::wait::Queue;
 
 /// Its letters.
 pub(in crate::upstream) const SHARED_CONTEXTS: Letters = Letters {
@@ -24,7 +23,7 @@ pub(in crate::upstream) const SHARED_CONTEXTS: Letters = Letters {
 
 /// What the endpoints have in common.
 struct Common {
-    ground: Arc<Ground>,
+    ground: Arc<DomainContext>,
     srx: Option<Arc<dyn SharedReceives>>,
     tx: Queue,
     rx: Queue,
@@ -59,7 +58,7 @@ fn ask(options: &Options, info: &mut Info) {
 }
 
 impl Common {
-    fn of(options: &Options, ground: Arc<Ground>) -> anyhow::Result<Self> {
+    fn of(options: &Options, ground: Arc<DomainContext>) -> anyhow::Result<Self> {
         let srx = match options.has("no-rx-shared-ctx") {
             true => None,
             false => {
@@ -86,7 +85,7 @@ impl Common {
     }
 }
 
-type Ends = Vec<(End, FiAddr)>;
+type Ends = Vec<(DomainEndpoint, FiAddr)>;
 
 fn unconnected(
     options: &Options,
@@ -95,7 +94,7 @@ fn unconnected(
     oob: &mut OutOfBandChannel,
 ) -> anyhow::Result<(Common, Ends)> {
     let hints = hints(options, Caps::MSG, ep_type)?.edit(|info| ask(options, info));
-    let ground = Ground::open(options, discover(options, &hints)?)?;
+    let ground = ground::open(options, discover(options, &hints)?)?;
     let av = ground.av()?;
     let common = Common::of(options, ground)?;
     let mut ends = Vec::new();
@@ -128,7 +127,7 @@ fn connected(options: &Options, count: usize) -> anyhow::Result<(Common, Ends)> 
         let common = match &common {
             Some(common) => common,
             None => {
-                let ground = Ground::on(&options, &*info.fabric()?, info.clone())?;
+                let ground = ground::on(&options, &*info.fabric()?, info.clone())?;
                 common.insert(Common::of(&options, ground)?)
             }
         };
@@ -167,12 +166,7 @@ fn exchange(
         Stamp::of_pair(from_client, round * count as u64 + number as u64)
     };
     for (number, (end, _)) in ends.iter().enumerate() {
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: None,
-            flags: OpFlags::COMPLETION,
-            context: 100 + number as u64,
-        };
+        let recv = Recv::new(100 + number as u64).flags(OpFlags::COMPLETION);
         let piece = [room.piece(number * LEN, LEN)];
         match &common.srx {
             Some(srx) => end.recv_at(&**srx, &piece, &recv),
@@ -183,13 +177,7 @@ fn exchange(
     oob.barrier()?;
     for (number, (end, peer)) in ends.iter().enumerate() {
         stamp(options.is_client(), number).write(&out.memory, number * LEN, LEN);
-        let send = Send {
-            dest: *peer,
-            tag: None,
-            data: None,
-            flags: OpFlags::COMPLETION,
-            context: number as u64,
-        };
+        let send = Send::new(*peer, number as u64).flags(OpFlags::COMPLETION);
         let piece = [out.piece(number * LEN, LEN)];
         end.push("send", |end| end.send(&piece, &send))?;
     }

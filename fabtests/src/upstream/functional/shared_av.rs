@@ -8,15 +8,15 @@ use anyhow::{Context as _, ensure};
 use selvedge::av::Named;
 use selvedge::info::EpType;
 use selvedge::{Address, AddressVector, Caps, Errno, FiAddr, OpFlags};
+use selvedge_testkit::domain::{DomainContext, DomainEndpoint, Plan, Recv, Send};
+use selvedge_testkit::failure::wrong;
 
 use super::greeting::GREETING;
 use crate::suite::control::RUNNER;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{End, Ground, Plan};
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{Letters, Options};
-use crate::upstream::post::{Recv, Send};
 
 /// Its letters; `--reader` makes it the client's other process.
 pub(in crate::upstream) const SHARED_AV: Letters = Letters {
@@ -31,7 +31,7 @@ pub(in crate::upstream) fn rdm_shared_av(options: &Options) -> anyhow::Result<()
         // It has no address that anybody knows beforehand.
         hints = hints.edit(|info| info.src_addr = None);
     }
-    let ground = Ground::open(options, discover(options, &hints)?)?;
+    let ground = ground::open(options, discover(options, &hints)?)?;
     if let Some(name) = options.text("reader") {
         return greet(&ground, name);
     }
@@ -45,15 +45,10 @@ pub(in crate::upstream) fn rdm_shared_av(options: &Options) -> anyhow::Result<()
 }
 
 /// The server.
-fn listen(ground: &Arc<Ground>, oob: &mut OutOfBandChannel) -> anyhow::Result<()> {
+fn listen(ground: &Arc<DomainContext>, oob: &mut OutOfBandChannel) -> anyhow::Result<()> {
     let end = ground.end(Plan::default())?;
     let room = ground.buffers(GREETING.len())?;
-    let recv = Recv {
-        src: FiAddr::UNSPEC,
-        tag: None,
-        flags: OpFlags::COMPLETION,
-        context: 1,
-    };
+    let recv = Recv::new(1).flags(OpFlags::COMPLETION);
     end.recv(&[room.whole()], &recv)
         .context("posting a receive")?;
     oob.exchange(&end.name()?)?;
@@ -66,7 +61,11 @@ fn listen(ground: &Arc<Ground>, oob: &mut OutOfBandChannel) -> anyhow::Result<()
 }
 
 /// The client: it has made the vector before the other process looks, and closes it afterwards.
-fn lead(options: &Options, ground: &Arc<Ground>, oob: &mut OutOfBandChannel) -> anyhow::Result<()> {
+fn lead(
+    options: &Options,
+    ground: &Arc<DomainContext>,
+    oob: &mut OutOfBandChannel,
+) -> anyhow::Result<()> {
     let name = format!("fi_rdm_shared_av {}", std::process::id());
     let own = ground.av_with(|attr| attr.name = Some(Named::Make(name.clone())))?;
     let server = oob.exchange(&Address::Str("nobody".into()).to_bytes())?;
@@ -89,7 +88,7 @@ fn lead(options: &Options, ground: &Arc<Ground>, oob: &mut OutOfBandChannel) -> 
 }
 
 /// The client's other process.
-fn greet(ground: &Arc<Ground>, name: &str) -> anyhow::Result<()> {
+fn greet(ground: &Arc<DomainContext>, name: &str) -> anyhow::Result<()> {
     let av = ground.av_with(|attr| attr.name = Some(Named::Read(name.to_owned())))?;
     let server = av.lookup(FiAddr(0)).context("who has the first index")?;
     let refused = av.insert_one(&server).map_err(Errno::from);
@@ -104,16 +103,10 @@ fn greet(ground: &Arc<Ground>, name: &str) -> anyhow::Result<()> {
     say(ground, &end)
 }
 
-fn say(ground: &Arc<Ground>, end: &End) -> anyhow::Result<()> {
+fn say(ground: &Arc<DomainContext>, end: &DomainEndpoint) -> anyhow::Result<()> {
     let out = ground.buffers(GREETING.len())?;
     out.memory.put(0, GREETING);
-    let send = Send {
-        dest: FiAddr(0),
-        tag: None,
-        data: None,
-        flags: OpFlags::COMPLETION | OpFlags::TRANSMIT_COMPLETE,
-        context: 1,
-    };
+    let send = Send::new(FiAddr(0), 1).flags(OpFlags::COMPLETION | OpFlags::TRANSMIT_COMPLETE);
     end.push("send", |end| end.send(&[out.whole()], &send))?;
     super::gather(&[&end.tx], [1])
 }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, Errno, FiAddr, Info, PassiveEndpoint, eq};
+use selvedge_testkit::domain::DomainContext;
+use selvedge_testkit::failure::{lacks, wrong};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect::Door;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::{lacks, wrong};
-use crate::upstream::ground::Ground;
+use crate::upstream::ground;
 use crate::upstream::options::Options;
 
 /// The program.
@@ -121,7 +122,7 @@ fn visit(options: &Options) -> anyhow::Result<()> {
             "fi_getinfo gives handle {} for {handle}",
             found.handle
         );
-        let ground = Ground::open(options, found)?;
+        let ground = ground::open(options, found)?;
         let channel = channel(options, &door, &ground)?;
         is_at(&place.at, "fi_endpoint", channel.end.ep.address())?;
         // It is over: its place is the other one's.
@@ -143,7 +144,7 @@ fn visit(options: &Options) -> anyhow::Result<()> {
 }
 
 /// A channel whose endpoint is not connected yet.
-fn channel(options: &Options, door: &Door, ground: &Arc<Ground>) -> anyhow::Result<Channel> {
+fn channel(options: &Options, door: &Door, ground: &Arc<DomainContext>) -> anyhow::Result<Channel> {
     let eq = Some(Arc::clone(&door.eq));
     let mut channel = Channel::deaf(options, ground, Manners::default(), None, eq)?;
     channel.peer = FiAddr(0);

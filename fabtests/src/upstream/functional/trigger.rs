@@ -5,20 +5,18 @@ use std::sync::Arc;
 use selvedge::atomic::{Datatype, Family, Op as AtomicOp};
 use selvedge::info::EpType;
 use selvedge::trigger::Action;
-use selvedge::{Caps, Counters, FiAddr, OpFlags, TagMatch};
+use selvedge::{Caps, Counters, OpFlags, TagMatch};
+use selvedge_testkit::domain::{
+    Access, Block, Call, Count, Deferred, DomainContext, Parts, Recv, Remote, SHARED, Send,
+};
+use selvedge_testkit::failure::wrong;
 
 use super::{beside, letters};
-use crate::upstream::atomics::{Call, Parts};
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Block, Ground, SHARED};
-use crate::upstream::later::Later;
-use crate::upstream::memory::Remote;
+use crate::upstream::ground;
 use crate::upstream::options::{Letters, Options};
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Access, Recv, Send};
-use crate::upstream::wait::Count;
 
 /// `-T` is a word here: what is deferred.
 pub(in crate::upstream) const DEFERRED: Letters = letters("T:a");
@@ -31,7 +29,7 @@ const CAPS: Caps = Caps::MSG
 
 /// Two sides that count, and memory of the peer.
 struct Stage {
-    ground: Arc<Ground>,
+    ground: Arc<DomainContext>,
     channel: Channel,
     /// Own writes, and all accesses of the peer.
     writes: Count,
@@ -44,7 +42,7 @@ struct Stage {
 impl Stage {
     fn open(options: &Options, caps: Caps, size: usize) -> anyhow::Result<Self> {
         let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
-        let ground = Ground::open(options, info)?;
+        let ground = ground::open(options, info)?;
         let (writes, arrivals) = (ground.count()?, ground.count()?);
         let manners = Manners {
             // Untagged messages are what is deferred.
@@ -73,13 +71,7 @@ impl Stage {
     }
 
     fn write(&self, flags: OpFlags, context: u64) -> Access {
-        Access {
-            peer: self.channel.peer,
-            remote: self.remote,
-            data: None,
-            flags,
-            context,
-        }
+        Access::new(self.channel.peer, self.remote, context).flags(flags)
     }
 }
 
@@ -92,10 +84,10 @@ pub(in crate::upstream) fn rdm_rma_trigger(options: &Options) -> anyhow::Result<
         first.write(&stage.local.memory, 0, size);
         second.write(&stage.local.memory, size, size);
         println!("Triggered RMA write to server");
-        let later = Later::triggered(&stage.writes, stage.writes.read() + 1);
+        let later = Deferred::triggered(&stage.writes, stage.writes.read() + 1);
         let late = stage.local.piece(size, size);
         let end = &stage.channel.end;
-        end.write_later(&[late], &stage.write(OpFlags::DEFAULT, 2), &later)?;
+        end.write_deferred(&[late], &stage.write(OpFlags::DEFAULT, 2), &later)?;
         println!("RMA write to server");
         let access = stage.write(OpFlags::DEFAULT, 1);
         let now = stage.local.piece(0, size);
@@ -173,13 +165,13 @@ fn counters(stage: &Stage, round: u64) -> anyhow::Result<()> {
     );
     stage
         .ground
-        .count_later(&gate, 1, Action::Set(set.cntr(), 100 + round))?;
+        .count_deferred(&gate, 1, Action::Set(set.cntr(), 100 + round))?;
     stage
         .ground
-        .count_later(&gate, 2, Action::Add(added.cntr(), 10))?;
+        .count_deferred(&gate, 2, Action::Add(added.cntr(), 10))?;
     stage
         .ground
-        .count_later(&gate, 2, Action::Add(added.cntr(), round))?;
+        .count_deferred(&gate, 2, Action::Add(added.cntr(), round))?;
     let early = || {
         let all = [set.read(), added.read()];
         anyhow::ensure!(all[1] == 0, "counters that were to wait: {all:?}");
@@ -210,23 +202,16 @@ fn messages(
     let (end, peer) = (stage.channel.end.clone(), stage.channel.peer);
     mine.write(&stage.local.memory, 0, size);
     stage.local.memory.fill(size, size, POISON);
-    let later = Later::deferred(&stage.writes, stage.writes.read() + 1, done);
+    let later = Deferred::with_counter(&stage.writes, stage.writes.read() + 1, done);
     let is_tagged = kind == Kind::Tagged;
-    let recv = Recv {
-        src: FiAddr::UNSPEC,
-        tag: is_tagged.then_some(TagMatch::exact(TAG)),
-        flags: OpFlags::empty(),
-        context: 1,
-    };
-    let send = Send {
-        dest: peer,
-        tag: is_tagged.then_some(TAG),
-        data: None,
-        flags: OpFlags::empty(),
-        context: 2,
-    };
-    end.recv_later(&[stage.local.piece(size, size)], &recv, &later)?;
-    end.send_later(&[stage.local.piece(0, size)], &send, &later)?;
+    let recv = Recv::new(1)
+        .tag(is_tagged.then_some(TagMatch::exact(TAG)))
+        .flags(OpFlags::empty());
+    let send = Send::new(peer, 2)
+        .tag(is_tagged.then_some(TAG))
+        .flags(OpFlags::empty());
+    end.recv_deferred(&[stage.local.piece(size, size)], &recv, &later)?;
+    end.send_deferred(&[stage.local.piece(0, size)], &send, &later)?;
     set_off(stage)?;
     done.wait(2 * (round + 1))?;
     theirs.check(&stage.local.memory, size, size)
@@ -245,10 +230,10 @@ fn remote(
     mine.write(&stage.local.memory, 0, size);
     stage.shared.memory.put(0, &7_u64.to_ne_bytes());
     stage.channel.sync()?;
-    let later = Later::deferred(&stage.writes, stage.writes.read() + 1, done);
+    let later = Deferred::with_counter(&stage.writes, stage.writes.read() + 1, done);
     let access = stage.write(OpFlags::DELIVERY_COMPLETE, 3);
     if kind == Kind::Write {
-        end.write_later(&[stage.local.piece(0, size)], &access, &later)?;
+        end.write_deferred(&[stage.local.piece(0, size)], &access, &later)?;
     } else {
         let (family, op) = match kind {
             Kind::Atomic => (Family::Base, AtomicOp::Sum),
@@ -269,7 +254,7 @@ fn remote(
             comparand,
             result,
         };
-        end.atomic_later(call, &parts, &access, &later)?;
+        end.atomic_deferred(call, &parts, &access, &later)?;
     }
     set_off(stage)?;
     done.wait(round + 1)?;

@@ -3,16 +3,16 @@
 
 use anyhow::{Context as _, ensure};
 use selvedge::info::EpType;
-use selvedge::{Caps, FiAddr, OpFlags, TagMatch};
+use selvedge::{Caps, FiAddr, TagMatch};
+use selvedge_testkit::domain::{Block, Recv, Send};
 
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::connect;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::ground::{Block, Ground};
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 /// The program: the client sends.
 pub(in crate::upstream) fn unexpected_msg(options: &Options) -> anyhow::Result<()> {
@@ -53,7 +53,7 @@ fn one_sided(options: &Options, manners: Manners) -> anyhow::Result<Channel> {
     let caps = Caps::TAGGED | Caps::DIRECTED_RECV;
     let info = discover(options, &hints(options, caps, EpType::Rdm)?)?;
     let oob = OutOfBandChannel::meet(options)?;
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     Channel::deaf(options, &ground, manners, Some(oob), None)
 }
 
@@ -107,13 +107,9 @@ impl Side<'_> {
         for number in 0..count {
             let (tag, at) = (self.next + number, number as usize * self.size);
             Stamp::of_pair(true, tag).write(&self.block.memory, at, self.size);
-            let send = Send {
-                dest: self.channel.peer,
-                tag: Some(tag),
-                data: self.data.then_some(self.size as u64),
-                flags: OpFlags::DEFAULT,
-                context: tag,
-            };
+            let send = Send::new(self.channel.peer, tag)
+                .tag(tag)
+                .data(self.data.then_some(self.size as u64));
             let piece = self.block.piece(at, self.size);
             self.channel
                 .end
@@ -129,12 +125,7 @@ impl Side<'_> {
     fn receive(&mut self, number: u64, src: FiAddr) -> anyhow::Result<()> {
         let tag = self.next + number;
         self.block.memory.fill(0, self.size, POISON);
-        let recv = Recv {
-            src,
-            tag: Some(TagMatch::exact(tag)),
-            flags: OpFlags::DEFAULT,
-            context: tag,
-        };
+        let recv = Recv::new(tag).from(src).tag(TagMatch::exact(tag));
         let piece = self.block.piece(0, self.size);
         let end = &self.channel.end;
         end.push("receive", |end| end.recv(&[piece], &recv))?;

@@ -1,14 +1,13 @@
 //! `fi_unmap_mem`: the pages behind a buffer's address are others for each message; what a provider
 //! has remembered of them is stale.
 
-use selvedge::{Caps, OpFlags};
+use selvedge::Caps;
+use selvedge_testkit::domain::{Block, LOCAL, Send};
 
 use super::open;
 use crate::upstream::channel::{Channel, Manners};
-use crate::upstream::ground::{Block, LOCAL};
 use crate::upstream::options::Options;
 use crate::upstream::payload::Stamp;
-use crate::upstream::post::Send;
 
 /// The program.
 pub(in crate::upstream) fn unmap_mem(options: &Options) -> anyhow::Result<()> {
@@ -45,13 +44,7 @@ fn send(channel: &mut Channel, block: &mut Block, size: usize) -> anyhow::Result
     block.rights = channel.ground().register(&block.memory, LOCAL)?;
     Stamp::of_pair(channel.is_client(), channel.sent).write(&block.memory, 0, size);
     let number = channel.sent;
-    let send = Send {
-        dest: channel.peer,
-        tag: None,
-        data: None,
-        flags: OpFlags::DEFAULT,
-        context: number,
-    };
+    let send = Send::new(channel.peer, number);
     channel
         .end
         .push("send", |end| end.send(&[block.piece(0, size)], &send))?;

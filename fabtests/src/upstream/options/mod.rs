@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::bail;
 use selvedge::info::{EpType, Progress, Threading};
 use selvedge::{AddrFormat, OpFlags};
+pub use selvedge_testkit::domain::Waiting;
 
 pub use parse::{Refusal, parse};
 pub use sizes::{Sizes, iterations};
@@ -134,20 +135,6 @@ pub struct OutOfBand {
     pub port: u16,
     /// Barriers go this way, too (`-b`).
     pub sync: bool,
-}
-
-/// `-c`: how completions are waited for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Waiting {
-    /// Reads again and again.
-    #[default]
-    Spin,
-    /// Blocking reads.
-    Sread,
-    /// `poll(2)`.
-    Fd,
-    /// Reads, and lets others run in between.
-    Yield,
 }
 
 /// The TCP port of `-b` and `-E` without one.

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::{AddrFormat, Address, Errno};
-
-use crate::upstream::failure::failure;
+use selvedge_testkit::failure::failure;
 
 /// How long the peer may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use selvedge::info::EpType;
 use selvedge::{Address, Caps, Errno, FiAddr, Hints, OpFlags, Registry, TagMatch};
+use selvedge_testkit::domain::{Block, DomainContext, DomainEndpoint, Plan, Recv, Send};
+use selvedge_testkit::failure::{lacks, wrong};
 
 use super::connect::Door;
 use super::discover::hints;
-use super::failure::{lacks, wrong};
-use super::ground::{Block, End, Ground, Plan};
 use super::options::{Letters, Options, Sizes};
 use super::perf::{BINARY, DECIMAL, short};
-use super::post::{Recv, Send};
+use crate::upstream::ground;
 use control::Control;
 
 pub(super) const LETTERS: Letters = Letters {
@@ -64,7 +64,7 @@ fn sizes(options: &Options, limit: usize) -> Vec<usize> {
 struct Game {
     control: Control,
     is_client: bool,
-    end: End,
+    end: DomainEndpoint,
     peer: FiAddr,
     /// What connections are made with, of connected endpoints.
     door: Option<Door>,
@@ -115,25 +115,14 @@ impl Game {
     fn post_recv(&mut self) -> anyhow::Result<()> {
         let room = self.largest.max(LEAST);
         let piece = self.rx.piece((self.posted % 2) as usize * room, room);
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: self.tag.map(TagMatch::exact),
-            flags: OpFlags::DEFAULT,
-            context: self.posted,
-        };
+        let recv = Recv::new(self.posted).tag(self.tag.map(TagMatch::exact));
         self.end.push("receive", |end| end.recv(&[piece], &recv))?;
         self.posted += 1;
         Ok(())
     }
 
     fn send(&mut self, size: usize, flags: OpFlags) -> anyhow::Result<()> {
-        let send = Send {
-            dest: self.peer,
-            tag: self.tag,
-            data: None,
-            flags,
-            context: self.sent,
-        };
+        let send = Send::new(self.peer, self.sent).tag(self.tag).flags(flags);
         let piece = self.tx.piece(0, size);
         self.end.push("send", |end| end.send(&[piece], &send))?;
         let done = self.end.tx.next()?;
@@ -270,7 +259,7 @@ impl Start<'_> {
             true => Some(self.control.receive_name()?),
             false => None,
         };
-        let ground = Ground::open(self.options, self.discover(theirs.as_ref())?)?;
+        let ground = ground::open(self.options, self.discover(theirs.as_ref())?)?;
         let end = ground.end(Plan::default())?;
         let is_datagram = ground.info().ep_attr.ep_type == EpType::Dgram;
         let mut game = self.game(&ground, end)?;
@@ -324,7 +313,7 @@ impl Start<'_> {
         first.context("discovery found nothing and gave no reason")
     }
 
-    fn game(self, ground: &Ground, end: End) -> anyhow::Result<Game> {
+    fn game(self, ground: &DomainContext, end: DomainEndpoint) -> anyhow::Result<Game> {
         let most = ground.info().ep_attr.max_msg_size;
         let largest = self.options.sizes.one().unwrap_or(LARGEST).min(most);
         let room = largest.max(LEAST);

@@ -6,19 +6,19 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use selvedge::{Errno, FiAddr, OpFlags, TagMatch};
+use selvedge::{Errno, FiAddr, TagMatch};
+use selvedge_testkit::domain::{
+    Block, DomainContext, DomainEndpoint, Plan, Recv, Remote, SHARED, Send,
+};
+use selvedge_testkit::failure::{errno, wrong};
 
 use super::script::Step;
 use super::wire::{ANSWER, Kind, LONGEST, Request};
-use crate::upstream::failure::{errno, wrong};
-use crate::upstream::ground::{Block, End, Ground, Plan, SHARED};
-use crate::upstream::memory::Remote;
 use crate::upstream::options::Options;
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Recv, Send};
 
 struct Client {
-    end: End,
+    end: DomainEndpoint,
     server: FiAddr,
     number: u32,
     requests: u64,
@@ -42,7 +42,11 @@ struct Pending {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Plays a script.
-pub(super) fn play(options: &Options, ground: &Arc<Ground>, steps: &[Step]) -> anyhow::Result<()> {
+pub(super) fn play(
+    options: &Options,
+    ground: &Arc<DomainContext>,
+    steps: &[Step],
+) -> anyhow::Result<()> {
     let mut client = Client::open(options, ground)?;
     client.hello()?;
     for (number, step) in steps.iter().enumerate() {
@@ -53,14 +57,14 @@ pub(super) fn play(options: &Options, ground: &Arc<Ground>, steps: &[Step]) -> a
 }
 
 /// Says that it is enough.
-pub(super) fn stop(options: &Options, ground: &Arc<Ground>) -> anyhow::Result<()> {
+pub(super) fn stop(options: &Options, ground: &Arc<DomainContext>) -> anyhow::Result<()> {
     let mut client = Client::open(options, ground)?;
     client.hello()?;
     client.ask_and_wait(Kind::Stop)
 }
 
 impl Client {
-    fn open(options: &Options, ground: &Arc<Ground>) -> anyhow::Result<Self> {
+    fn open(options: &Options, ground: &Arc<DomainContext>) -> anyhow::Result<Self> {
         let end = ground.end(Plan::default())?;
         let server = ground.info().dest_addr.as_ref();
         let server = server.context("the server's address is not known")?;
@@ -127,7 +131,7 @@ impl Client {
         let number = (u64::from(self.number) << 32) | self.requests;
         let mut remote = Remote::default();
         if size > 0 {
-            let block = self.end.ground.memory(size + offset, SHARED)?;
+            let block = self.end.context.memory(size + offset, SHARED)?;
             block.memory.fill(0, size + offset, POISON);
             if kind == Kind::Read {
                 Stamp::of_pair(true, number).write(&block.memory, offset, size);
@@ -167,13 +171,7 @@ impl Client {
         }
         self.request.memory.put(0, bytes);
         let piece = self.request.piece(0, bytes.len());
-        let send = Send {
-            dest,
-            tag: None,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context: 0,
-        };
+        let send = Send::new(dest, 0);
         end.push("send", |end| end.send(&[piece], &send))?;
         end.tx.next().map(drop)
     }
@@ -186,12 +184,7 @@ impl Client {
         tag: Option<u64>,
     ) -> anyhow::Result<usize> {
         let piece = block.piece(at, size);
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: tag.map(TagMatch::exact),
-            flags: OpFlags::DEFAULT,
-            context: 0,
-        };
+        let recv = Recv::new(0).tag(tag.map(TagMatch::exact));
         self.end.push("receive", |end| end.recv(&[piece], &recv))?;
         Ok(self.end.rx.next()?.len)
     }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use selvedge::{AddressVector, Errno, FiAddr, OpFlags};
+use selvedge_testkit::domain::{Access, Block, DomainEndpoint, Send};
 
 use super::wire::{ANSWER, Kind, Request};
-use crate::upstream::ground::{Block, End};
 use crate::upstream::payload::{POISON, Stamp};
-use crate::upstream::post::{Access, Send};
 
 /// A client's address. When it is gone, it is removed with the last exchange that uses it, so that
 /// nothing is sent to whoever has it next.
@@ -81,7 +80,7 @@ impl Exchange {
         }
     }
 
-    pub(super) fn post(&self, end: &End, context: u64) -> Result<(), Errno> {
+    pub(super) fn post(&self, end: &DomainEndpoint, context: u64) -> Result<(), Errno> {
         match self.stage {
             Stage::Access => self.access(end, context),
             Stage::Answer => self.answer(end, context),
@@ -104,15 +103,9 @@ impl Exchange {
         Ok(true)
     }
 
-    fn access(&self, end: &End, context: u64) -> Result<(), Errno> {
+    fn access(&self, end: &DomainEndpoint, context: u64) -> Result<(), Errno> {
         let piece = self.buffer.piece(0, self.request.size);
-        let mut access = Access {
-            peer: self.peer.addr,
-            remote: self.request.remote,
-            data: None,
-            flags: OpFlags::DEFAULT,
-            context,
-        };
+        let mut access = Access::new(self.peer.addr, self.request.remote, context);
         if self.request.kind == Kind::Read {
             return end.read(&[piece], &access);
         }
@@ -120,19 +113,15 @@ impl Exchange {
         end.write(&[piece], &access)
     }
 
-    fn answer(&self, end: &End, context: u64) -> Result<(), Errno> {
+    fn answer(&self, end: &DomainEndpoint, context: u64) -> Result<(), Errno> {
         let (tag, size) = match self.request.kind {
             Kind::Msg => (None, self.request.size),
             Kind::Tag => (Some(self.request.number), self.request.size),
             _ => (Some(self.request.number), ANSWER),
         };
-        let send = Send {
-            dest: self.peer.addr,
-            tag,
-            data: None,
-            flags: OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE,
-            context,
-        };
+        let send = Send::new(self.peer.addr, context)
+            .tag(tag)
+            .flags(OpFlags::DEFAULT | OpFlags::DELIVERY_COMPLETE);
         end.send(&[self.buffer.piece(0, size)], &send)
     }
 }

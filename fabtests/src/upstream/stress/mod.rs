@@ -12,12 +12,13 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, ensure};
 use selvedge::Caps;
 use selvedge::info::{EpType, Threading};
+use selvedge_testkit::domain::DomainContext;
+use selvedge_testkit::failure::wrong;
 
 use super::discover::{discover, hints};
-use super::failure::wrong;
-use super::ground::Ground;
 use super::options::{ADDRESS, FABRIC, INFO, Letters, Options, PAIR, Waiting};
 use crate::suite::control::RUNNER;
+use crate::upstream::ground;
 
 /// Its letters.
 pub(super) const LETTERS: Letters = Letters {
@@ -79,9 +80,9 @@ fn run_clients(options: &Options, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open(options: &Options) -> anyhow::Result<std::sync::Arc<Ground>> {
+fn open(options: &Options) -> anyhow::Result<std::sync::Arc<DomainContext>> {
     let info = discover(options, &hints(options, CAPS, EpType::Rdm)?)?;
-    Ground::open(options, info)
+    ground::open(options, info)
 }
 
 /// Killed if it is left.

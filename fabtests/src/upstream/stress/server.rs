@@ -8,15 +8,13 @@ use std::thread;
 
 use anyhow::{Context as _, ensure};
 use selvedge::cq::Entry;
-use selvedge::{Address, Errno, FiAddr, OpFlags};
+use selvedge::{Address, Errno};
+use selvedge_testkit::domain::{Block, DomainContext, DomainEndpoint, Failed, Plan, Recv};
 
 use super::exchange::{Exchange, Peer};
 use super::script::MOST;
 use super::wire::{Kind, LONGEST, Request};
-use crate::upstream::ground::{Block, End, Ground, Plan};
 use crate::upstream::options::Options;
-use crate::upstream::post::Recv;
-use crate::upstream::wait::Failed;
 
 /// Receives for requests.
 const RECEIVES: u64 = 64;
@@ -24,7 +22,7 @@ const RECEIVES: u64 = 64;
 const OWN: u64 = 1 << 32;
 
 struct Server {
-    end: End,
+    end: DomainEndpoint,
     requests: Block,
     /// Buffers that no answer is sent from.
     buffers: Mutex<Vec<Block>>,
@@ -41,7 +39,7 @@ struct Server {
 }
 
 /// Serves until a client says that it is enough; without `-x` for ever.
-pub(super) fn serve(options: &Options, ground: &Arc<Ground>) -> anyhow::Result<()> {
+pub(super) fn serve(options: &Options, ground: &Arc<DomainContext>) -> anyhow::Result<()> {
     let threads: usize = options.number("threads", 4)?;
     ensure!((1..=64).contains(&threads), "--threads {threads}: 1 to 64");
     let queue = ground.queue(4096)?;
@@ -85,12 +83,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Server {
     fn post_receive(&self, slot: u64) -> anyhow::Result<()> {
         let piece = self.requests.piece(slot as usize * LONGEST, LONGEST);
-        let recv = Recv {
-            src: FiAddr::UNSPEC,
-            tag: None,
-            flags: OpFlags::DEFAULT,
-            context: slot,
-        };
+        let recv = Recv::new(slot);
         self.end.push("receive", |end| end.recv(&[piece], &recv))
     }
 
@@ -165,7 +158,7 @@ impl Server {
         }
         self.served.fetch_add(1, Ordering::Relaxed);
         let free = lock(&self.buffers).pop();
-        let buffer = free.map_or_else(|| self.end.ground.buffers(MOST), Ok)?;
+        let buffer = free.map_or_else(|| self.end.context.buffers(MOST), Ok)?;
         lock(&self.ready).push_back(Exchange::new(request, peer, buffer));
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! What clients ask a server for.
 
 use anyhow::{Context as _, ensure};
-
-use crate::upstream::memory::Remote;
+use selvedge_testkit::domain::Remote;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,14 +3,13 @@
 use anyhow::Context as _;
 use selvedge::atomic::Family;
 use selvedge::{Errno, OpFlags};
+use selvedge_testkit::domain::{Block, Call, Memory};
+use selvedge_testkit::failure::wrong;
 
 use super::call::{self, Beside, Order};
 use super::case::What;
 use super::side::Side;
-use crate::upstream::atomics::{Call, Case, bytes_that_count, cases, encode, expected};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::Block;
-use crate::upstream::memory::Memory;
+use crate::upstream::atomics::{Case, bytes_that_count, cases, encode, expected, name};
 use crate::upstream::payload::{check_around, poison};
 
 /// Numbers of the two places of local memory.
@@ -31,7 +30,7 @@ pub(super) fn limit(side: &Side) -> anyhow::Result<Option<usize>> {
     let valid = end.ep.valid(family, datatype, op);
     match (
         valid,
-        end.ground.domain().query_atomic(family, datatype, op),
+        end.context.domain().query_atomic(family, datatype, op),
     ) {
         (Ok(valid), Ok(query)) if valid.size == query.size && valid.size == datatype.size() => {
             Ok(Some(valid.count))
@@ -192,7 +191,7 @@ fn post(side: &mut Side, count: usize) -> anyhow::Result<()> {
     };
     side.end()
         .push("atomic", |end| call::atomic(end, call, &order, beside))
-        .with_context(|| call.name())?;
+        .with_context(|| name(call))?;
     side.note(number);
     Ok(())
 }

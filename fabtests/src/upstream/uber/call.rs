@@ -6,12 +6,9 @@ use selvedge::atomic::{AtomicExt as _, AtomicMsg, Family, Ioc, IocMut, RmaIoc, T
 use selvedge::{
     Context, Desc, Errno, FiAddr, MsgExt as _, OpFlags, RmaExt as _, TagMatch, TaggedExt as _,
 };
+use selvedge_testkit::domain::{Access, Call, DomainEndpoint, Lists, Piece, Recv, Remote, Send};
 
 use super::case::Form;
-use crate::upstream::atomics::Call;
-use crate::upstream::ground::End;
-use crate::upstream::memory::Remote;
-use crate::upstream::post::{Access, Lists, Piece, Recv, Send};
 
 /// What every call says.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +29,7 @@ pub(super) struct Order<'a> {
 ///
 /// # Errors
 /// The provider's.
-pub(super) fn send(end: &End, order: &Order<'_>) -> Result<(), Errno> {
+pub(super) fn send(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
     let &Order { peer, tag, .. } = order;
     let mut lists = Lists::default();
     let (iov, desc) = lists.read(end, order.pieces);
@@ -43,13 +40,10 @@ pub(super) fn send(end: &End, order: &Order<'_>) -> Result<(), Errno> {
             inject(order, |bytes| end.ep.tinject(bytes, peer, tag, data))
         }
         (Form::Message, ..) => {
-            let send = Send {
-                dest: peer,
-                tag,
-                data: order.data,
-                flags: order.flags,
-                context: order.context,
-            };
+            let send = Send::new(peer, order.context)
+                .tag(tag)
+                .data(order.data)
+                .flags(order.flags);
             end.send(order.pieces, &send)
         }
         (Form::Plain, None, None) => {
@@ -80,19 +74,17 @@ pub(super) fn send(end: &End, order: &Order<'_>) -> Result<(), Errno> {
 ///
 /// # Errors
 /// The provider's.
-pub(super) fn recv(end: &End, order: &Order<'_>) -> Result<(), Errno> {
+pub(super) fn recv(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
     let mut lists = Lists::default();
     let (iov, desc) = lists.write(end, order.pieces);
     let (src, context) = (FiAddr::UNSPEC, Context(order.context));
     let tag = order.tag.map(TagMatch::exact);
     match (order.form, tag) {
         (Form::Message, tag) => {
-            let recv = Recv {
-                src,
-                tag,
-                flags: order.flags,
-                context: order.context,
-            };
+            let recv = Recv::new(order.context)
+                .from(src)
+                .tag(tag)
+                .flags(order.flags);
             end.recv(order.pieces, &recv)
         }
         // SAFETY: as in `send`.
@@ -112,7 +104,7 @@ pub(super) fn recv(end: &End, order: &Order<'_>) -> Result<(), Errno> {
 ///
 /// # Errors
 /// The provider's.
-pub(super) fn write(end: &End, order: &Order<'_>) -> Result<(), Errno> {
+pub(super) fn write(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
     let &Order { peer, remote, .. } = order;
     let Remote { addr, key } = remote;
     let mut lists = Lists::default();
@@ -143,7 +135,7 @@ pub(super) fn write(end: &End, order: &Order<'_>) -> Result<(), Errno> {
 ///
 /// # Errors
 /// The provider's.
-pub(super) fn read(end: &End, order: &Order<'_>) -> Result<(), Errno> {
+pub(super) fn read(end: &DomainEndpoint, order: &Order<'_>) -> Result<(), Errno> {
     let &Order { peer, remote, .. } = order;
     let Remote { addr, key } = remote;
     let mut lists = Lists::default();
@@ -161,13 +153,9 @@ pub(super) fn read(end: &End, order: &Order<'_>) -> Result<(), Errno> {
 }
 
 fn access(order: &Order<'_>) -> Access {
-    Access {
-        peer: order.peer,
-        remote: order.remote,
-        data: order.data,
-        flags: order.flags,
-        context: order.context,
-    }
+    Access::new(order.peer, order.remote, order.context)
+        .data(order.data)
+        .flags(order.flags)
 }
 
 /// Calls with the bytes of the only piece.
@@ -188,7 +176,7 @@ pub(super) struct Beside<'a> {
 /// # Errors
 /// The provider's.
 pub(super) fn atomic(
-    end: &End,
+    end: &DomainEndpoint,
     call: Call,
     order: &Order<'_>,
     beside: Beside<'_>,
@@ -237,7 +225,7 @@ struct Elements {
 }
 
 impl Elements {
-    fn of(end: &End, pieces: &[Piece<'_>], size: usize) -> Self {
+    fn of(end: &DomainEndpoint, pieces: &[Piece<'_>], size: usize) -> Self {
         let base = |piece: &Piece<'_>| (piece.base(end), piece.len / size);
         let read = |piece| {
             let (base, count) = base(piece);
@@ -255,7 +243,12 @@ impl Elements {
     }
 }
 
-fn with_flags(end: &End, call: Call, order: &Order<'_>, parts: &Parts) -> Result<(), Errno> {
+fn with_flags(
+    end: &DomainEndpoint,
+    call: Call,
+    order: &Order<'_>,
+    parts: &Parts,
+) -> Result<(), Errno> {
     let (operands, results) = (&parts.operands, &parts.results);
     let msg = AtomicMsg {
         iov: &operands.read,
@@ -289,7 +282,7 @@ fn with_flags(end: &End, call: Call, order: &Order<'_>, parts: &Parts) -> Result
 }
 
 fn short(
-    end: &End,
+    end: &DomainEndpoint,
     family: Family,
     form: Form,
     parts: &Parts,

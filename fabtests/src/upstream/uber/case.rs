@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use selvedge::atomic::{Datatype, Family, Op};
 use selvedge::info::{EpType, Progress, Threading};
 use selvedge::{Caps, MrMode, OpFlags, av, wait};
+use selvedge_testkit::atomics::families;
 
 use super::config::Config;
 use crate::upstream::atomics;
@@ -140,7 +141,7 @@ impl Case {
             (Class::Msg | Class::Tagged, What::Send) | (Class::Rma, What::Write | What::Read) => {
                 true
             }
-            (Class::Atomic, What::Atomic(family)) => atomics::families(self.op).contains(&family),
+            (Class::Atomic, What::Atomic(family)) => families(self.op).contains(&family),
             _ => false,
         };
         if !own {

@@ -3,11 +3,11 @@
 use anyhow::ensure;
 use selvedge::CompletionFlags;
 use selvedge::cq::Entry;
+use selvedge_testkit::domain::Remote;
 
 use super::call::{self, Order};
 use super::case::Class;
 use super::side::{Side, flags};
-use crate::upstream::memory::Remote;
 use crate::upstream::payload::{Stamp, check_around, poison};
 
 /// Bytes of an acknowledgement.
@@ -103,7 +103,7 @@ fn send(side: &mut Side, size: usize) -> anyhow::Result<()> {
         pieces: &pieces,
         peer: side.peer(),
         tag: (side.case.class == Class::Tagged).then(|| tag(number)),
-        data: data.then(|| side.end().ground.cut_data(number)),
+        data: data.then(|| side.end().context.cut_data(number)),
         remote: Remote::default(),
         flags: flags(&side.case),
         context: number,
@@ -147,7 +147,7 @@ fn check(side: &Side, entry: &Entry, number: u64, size: usize) -> anyhow::Result
     let mut data = entry.data;
     if side.case.function.data {
         flags |= CompletionFlags::REMOTE_CQ_DATA;
-        data = side.end().ground.cut_data(number);
+        data = side.end().context.cut_data(number);
     }
     let tag = if tagged { tag(number) } else { entry.tag };
     let is_right = entry.context.0 == number

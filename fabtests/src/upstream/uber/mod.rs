@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail, ensure};
 use selvedge::Errno;
+use selvedge_testkit::failure::{errno, lacks, wrong};
 
-use super::failure::{errno, lacks, wrong};
 use super::oob::{Listener, OutOfBandChannel};
 use super::options::{ADDRESS, FABRIC, INFO, Letters, Options};
 use super::perf::Table;
-use super::wait::patience;
+use crate::upstream::ground;
 use case::Case;
 use config::Config;
 use side::Side;
@@ -51,7 +51,7 @@ pub(super) fn ubertest(options: &Options) -> anyhow::Result<()> {
 fn serve(options: &Options, port: u16) -> anyhow::Result<()> {
     let listener = Listener::open(None, port)?;
     loop {
-        let line = listener.accept(patience(options))?;
+        let line = listener.accept(ground::timeout(options))?;
         let tally = answer(options, line)?;
         if options.has("x") {
             return tally.end();
@@ -86,7 +86,7 @@ fn client(options: &Options, server: &str, port: u16) -> anyhow::Result<()> {
         "-y {first} -z {last}: there are {} configurations",
         configs.len()
     );
-    let mut line = OutOfBandChannel::connect(server, port, patience(options))?;
+    let mut line = OutOfBandChannel::connect(server, port, ground::timeout(options))?;
     let mut table = Table::new(options);
     let mut tally = Tally::default();
     let all = (1..).zip(configs.iter().zip(cases));

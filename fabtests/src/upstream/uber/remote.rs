@@ -1,9 +1,10 @@
 //! Accesses to the peer's memory.
 
+use selvedge_testkit::domain::Remote;
+
 use super::call::{self, Order};
 use super::case::What;
 use super::side::{Side, flags};
-use crate::upstream::memory::Remote;
 use crate::upstream::payload::{Stamp, check_around, poison};
 
 /// One access each way, of which everything is checked.
@@ -33,7 +34,7 @@ fn write(side: &mut Side, acts: bool, client_acts: bool, size: usize) -> anyhow:
     poison(&side.shared.memory, at, room);
     side.sync()?;
     if side.case.function.data {
-        side.arrive_data(side.end().ground.cut_data(number), size)?;
+        side.arrive_data(side.end().context.cut_data(number), size)?;
     } else {
         side.arrived += 1;
     }
@@ -83,7 +84,7 @@ fn windows(side: &mut Side, size: usize, count: usize, window: usize) -> anyhow:
             match side.is_client() {
                 true => post(side, size)?,
                 false if side.case.function.data => {
-                    let data = side.end().ground.cut_data(side.arrived);
+                    let data = side.end().context.cut_data(side.arrived);
                     side.arrive_data(data, size)?;
                 }
                 false => side.arrived += 1,
@@ -109,7 +110,7 @@ fn post(side: &mut Side, size: usize) -> anyhow::Result<()> {
             .case
             .function
             .data
-            .then(|| side.end().ground.cut_data(number)),
+            .then(|| side.end().context.cut_data(number)),
         remote: Remote {
             addr: side.remote.addr.wrapping_add(at as u64),
             ..side.remote

@@ -63,7 +63,7 @@ pub(super) fn run(side: &mut Side, table: &mut Table) -> anyhow::Result<()> {
 
 /// The longest message of the call.
 fn limit(side: &Side) -> usize {
-    let info = side.end().ground.info();
+    let info = side.end().context.info();
     match side.case.function.form {
         Form::Inject => info.tx_attr.inject_size,
         _ => info.ep_attr.max_msg_size,

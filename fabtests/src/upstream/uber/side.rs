@@ -9,18 +9,18 @@ use selvedge::cq::Entry;
 use selvedge::eq::Event;
 use selvedge::info::EpType;
 use selvedge::{Address, CompletionFlags, FiAddr, Info, OpFlags, wait};
+use selvedge_testkit::domain::{
+    Block, Count, DomainContext, DomainEndpoint, Piece, Plan, Remote, SHARED,
+};
+use selvedge_testkit::failure::wrong;
 
 use super::case::{Case, Class, Form, Test, What};
 use crate::upstream::connect::Door;
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::{Block, End, Ground, Plan, SHARED};
-use crate::upstream::memory::Remote;
+use crate::upstream::ground;
 use crate::upstream::oob::OutOfBandChannel;
 use crate::upstream::options::{Options, OutOfBand, Waiting};
 use crate::upstream::payload::CANARY;
-use crate::upstream::post::Piece;
-use crate::upstream::wait::{Count, patience};
 
 /// What discovery has found: an unconnected endpoint, or a door to connected ones.
 pub(super) enum Prepared {
@@ -88,7 +88,7 @@ pub(super) struct Side {
     pub(super) case: Case,
     pub(super) options: Options,
     pub(super) line: OutOfBandChannel,
-    end: End,
+    end: DomainEndpoint,
     peer: FiAddr,
     _door: Option<Box<Door>>,
     counts: Option<[Count; 2]>,
@@ -133,7 +133,7 @@ impl Side {
     ) -> anyhow::Result<Self> {
         let (end, counts, door, peer) = match prepared {
             Prepared::Alone(info) => {
-                let ground = Ground::open(&options, *info)?;
+                let ground = ground::open(&options, *info)?;
                 let (plan, counts) = plan(&case, &ground, None)?;
                 let end = ground.end(plan)?;
                 let theirs = line.exchange(&end.name()?)?;
@@ -151,7 +151,7 @@ impl Side {
             Test::Bandwidth => (MEMORY / slot).clamp(2, WINDOW + 1),
             _ => 2,
         };
-        let ground = Arc::clone(&end.ground);
+        let ground = Arc::clone(&end.context);
         let shared = match case.class {
             Class::Rma | Class::Atomic => ground.memory(slots * slot, SHARED)?,
             Class::Msg | Class::Tagged => ground.buffers(slot)?,
@@ -195,7 +195,7 @@ impl Side {
         self.options.is_client()
     }
 
-    pub(super) fn end(&self) -> &End {
+    pub(super) fn end(&self) -> &DomainEndpoint {
         &self.end
     }
 
@@ -232,7 +232,7 @@ impl Side {
         len: usize,
         unit: usize,
     ) -> Vec<Piece<'a>> {
-        let info = self.end.ground.info();
+        let info = self.end.context.info();
         let most = info.tx_attr.iov_limit.min(info.rx_attr.iov_limit);
         let count = match self.case.function.form {
             Form::List => most.min(len / unit).clamp(1, 4),
@@ -340,7 +340,7 @@ impl Side {
     pub(super) fn sync(&mut self) -> anyhow::Result<()> {
         let end = &self.end;
         self.line
-            .barrier_with(patience(&self.options), || end.progress())
+            .barrier_with(ground::timeout(&self.options), || end.progress())
     }
 
     /// Looks again and again, making progress, until what a peer does here can be seen.
@@ -369,7 +369,7 @@ const SETTLES: std::time::Duration = std::time::Duration::from_secs(10);
 /// Queues, counters and flags of an endpoint.
 fn plan(
     case: &Case,
-    ground: &Ground,
+    ground: &DomainContext,
     door: Option<&Door>,
 ) -> anyhow::Result<(Plan, Option<[Count; 2]>)> {
     let mut info = ground.info().clone();
@@ -402,7 +402,7 @@ fn connect(
     options: &Options,
     case: &Case,
     door: &Door,
-) -> anyhow::Result<(End, Option<[Count; 2]>)> {
+) -> anyhow::Result<(DomainEndpoint, Option<[Count; 2]>)> {
     let info = match &door.pep {
         None => door.info.clone(),
         Some(_) => match door.event()? {
@@ -410,7 +410,7 @@ fn connect(
             other => bail!("no request for a connection, but {other:?}"),
         },
     };
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     let (plan, counts) = plan(case, &ground, Some(door))?;
     let end = ground.end(plan)?;
     door.connect(&end, &[])?;

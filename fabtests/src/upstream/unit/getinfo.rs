@@ -4,10 +4,10 @@ use anyhow::{Context as _, ensure};
 use selvedge::info::{EpType, Progress, Version};
 use selvedge::param::Params;
 use selvedge::{Caps, Errno, Hints, Info, InfoFlags, Mode, MrMode, MsgOrder};
+use selvedge_testkit::failure::lacks;
 
 use super::Cases;
 use crate::suite::flaw::registry;
-use crate::upstream::failure::lacks;
 use crate::upstream::options::{Options, PORT};
 
 /// The program: `fi_getinfo_test -s SOURCE DESTINATION`.

@@ -6,8 +6,8 @@ mod queues;
 mod signals;
 
 use selvedge::Errno;
+use selvedge_testkit::failure::{errno, lacks, wrong};
 
-use super::failure::{errno, lacks, wrong};
 use super::options::{ADDRESS, FABRIC, INFO, Letters};
 
 pub(super) use getinfo::getinfo_test;

@@ -6,12 +6,13 @@ use selvedge::{
     AddrFormat, Address, AddressVector, Caps, EpOption, EpOptionName, Errno, FiAddr, Info,
     MrAccess, av,
 };
+use selvedge_testkit::domain::Plan;
+use selvedge_testkit::failure::lacks;
 
 use super::Cases;
 use crate::suite::flaw::registry;
 use crate::upstream::discover::hints;
-use crate::upstream::failure::lacks;
-use crate::upstream::ground::{Ground, Plan};
+use crate::upstream::ground;
 use crate::upstream::options::{Options, Sizes};
 
 fn info(options: &Options, caps: Caps) -> anyhow::Result<Info> {
@@ -43,7 +44,7 @@ pub(in crate::upstream) fn av_test(options: &Options) -> anyhow::Result<()> {
     let info = info(options, Caps::MSG)?;
     let good = options.text("g").context("-g ADDRESS is missing")?;
     let count: usize = options.number("n", 1)?;
-    let ground = Ground::open(options, info.clone())?;
+    let ground = ground::open(options, info.clone())?;
     let addresses = good_addresses(&info, good, count.max(1))?;
     let bad = bad_address(&info)?;
     if info.addr_format == AddrFormat::Str && ground.av()?.insert_one(&addresses[0]).is_err() {
@@ -201,7 +202,7 @@ const RIGHTS: [MrAccess; 6] = [
 pub(in crate::upstream) fn mr_test(options: &Options) -> anyhow::Result<()> {
     let info = info(options, Caps::MSG | Caps::RMA)?;
     let limit = info.domain_attr.mr_iov_limit;
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     let mut cases = Cases::default();
     cases.run("register every size with every right", || {
         for size in Sizes::All.list(usize::MAX) {
@@ -260,7 +261,7 @@ pub(in crate::upstream) fn setopt_test(options: &Options) -> anyhow::Result<()> 
     let mut options = options.clone();
     options.ep_type.get_or_insert(EpType::Rdm);
     // An option of an interface is known to endpoints that have it.
-    let ground = Ground::open(&options, info(&options, Caps::empty())?)?;
+    let ground = ground::open(&options, info(&options, Caps::empty())?)?;
     let end = ground.end(Plan::default())?;
     let mut cases = Cases::default();
     for name in [

@@ -8,12 +8,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{Caps, CompletionQueue, Context, Errno, EventQueue, cntr, cq, wait};
+use selvedge_testkit::failure::lacks;
 
 use super::Cases;
 use crate::suite::flaw::registry;
 use crate::upstream::discover::hints;
-use crate::upstream::failure::lacks;
-use crate::upstream::ground::Ground;
+use crate::upstream::ground;
 use crate::upstream::options::Options;
 
 /// How long a wait for nothing takes.
@@ -124,7 +124,7 @@ fn waited_for(eq: &dyn EventQueue) -> anyhow::Result<()> {
 pub(in crate::upstream) fn cq_test(options: &Options) -> anyhow::Result<()> {
     let info = info(options)?;
     let most = info.domain_attr.cq_cnt.min(options.number("L", 1024)?);
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     let open = |size: usize, wait_obj: wait::Object| {
         let mut attr = cq::Attr::with_size(size);
         attr.wait_obj = wait_obj;
@@ -187,7 +187,7 @@ fn woken(cq: &Arc<dyn CompletionQueue>) -> anyhow::Result<()> {
 pub(in crate::upstream) fn cntr_test(options: &Options) -> anyhow::Result<()> {
     let info = info(options)?;
     let count = info.domain_attr.cntr_cnt.min(100) as u64;
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     let mut cases = Cases::default();
     cases.run("set, add and read", || {
         if count == 0 {

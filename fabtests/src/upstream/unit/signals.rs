@@ -11,12 +11,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use selvedge::Caps;
 use selvedge::info::EpType;
+use selvedge_testkit::failure::wrong;
 
 use crate::suite::control::RUNNER;
 use crate::upstream::channel::{Channel, Manners};
 use crate::upstream::discover::{discover, hints};
-use crate::upstream::failure::wrong;
-use crate::upstream::ground::Ground;
+use crate::upstream::ground;
 use crate::upstream::options::{Letters, Options};
 
 /// Its letters.
@@ -91,7 +91,7 @@ fn start(options: &Options) -> anyhow::Result<Child> {
 /// A server that waits for a client that never comes.
 fn serve(options: &Options) -> anyhow::Result<()> {
     let info = discover(options, &hints(options, Caps::MSG, EpType::Rdm)?)?;
-    let ground = Ground::open(options, info)?;
+    let ground = ground::open(options, info)?;
     let mut channel = Channel::deaf(options, &ground, Manners::default(), None, None)?;
     channel.post_rest()?;
     println!("{OPEN}");

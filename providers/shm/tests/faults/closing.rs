@@ -2,10 +2,10 @@
 
 use selvedge::{Errno, FiAddr};
 use selvedge_testkit::long::part;
+use selvedge_testkit::usage::{Usage, held, memory};
 
 use crate::process::{Puppet, Watchdog, alone};
 use crate::side::{Kind, Side, content, info};
-use crate::tally::{Tally, memory, private};
 
 /// Ways by which a large message may go.
 const PROTOCOLS: [&str; 3] = ["auto", "cma", "bounce"];
@@ -151,10 +151,10 @@ fn strangers_that_come_and_go_leave_no_memory() {
             guest.send(Kind::Tagged, to_host, 8, 1).unwrap();
             host.next_with(&mut [&mut guest]).ok();
             if round == 1000 {
-                baseline = private();
+                baseline = held().unwrap();
             }
         }
-        let grown = private().saturating_sub(baseline);
+        let grown = held().unwrap().saturating_sub(baseline);
         assert!(grown < 1 << 20, "memory has grown by {grown} bytes");
     });
 }
@@ -204,14 +204,14 @@ fn ten_thousand_endpoints_leave_nothing() {
             peer.drive();
             if round == 1000 {
                 (0..1000).for_each(|_| peer.drive());
-                baseline = Some((Tally::now(), private()));
+                baseline = Some((Usage::now().unwrap(), held().unwrap()));
             }
         }
         println!("{count} endpoints: {:?}", start.elapsed());
         (0..1000).for_each(|_| peer.drive());
         let (tally, private_before) = baseline.unwrap();
-        assert_eq!(Tally::now(), tally);
-        let grown = private().saturating_sub(private_before);
+        assert_eq!(Usage::now().unwrap(), tally);
+        let grown = held().unwrap().saturating_sub(private_before);
         assert!(grown < 2 << 20, "memory has grown by {grown} bytes");
     });
 }
@@ -222,13 +222,13 @@ fn an_idle_endpoint_takes_little_memory() {
         const COUNT: usize = 100;
         let info = info(selvedge::info::EpType::Rdm, &[]);
         drop(Side::open(None, &info).unwrap());
-        let before = memory();
+        let before = memory("self", "Pss:").unwrap();
         let sides: Vec<_> = (0..COUNT)
             .map(|_| Side::open(None, &info).unwrap())
             .collect();
         // Committed and never touched: not part of what the process is charged for.
-        let shared = Tally::now().shared;
-        let each = (memory() - before + shared) / COUNT;
+        let shared = Usage::now().unwrap().shared;
+        let each = (memory("self", "Pss:").unwrap() - before + shared) / COUNT;
         println!("an idle endpoint: {} KiB", each / 1024);
         assert!(each <= 256 << 10, "{each} bytes");
         drop(sides);

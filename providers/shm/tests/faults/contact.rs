@@ -9,9 +9,9 @@ use nix::sys::socket::{Backlog, bind, connect, listen};
 use selvedge::info::EpType;
 use selvedge::{Address, Errno, FiAddr, Hints, Registry};
 use selvedge_testkit::long::part;
+use selvedge_testkit::shm_peer::{packet_socket, rendezvous};
 use selvedge_testkit::skip::{Need, skip};
 
-use crate::hostile::{packet_socket, rendezvous};
 use crate::process::{Puppet, Watchdog, alone};
 use crate::side::{Kind, Side, content, info};
 
@@ -120,11 +120,11 @@ fn the_longest_wait_for_a_peer_is_no_error() {
 fn a_peer_whose_backlog_is_full_is_tried_longer_than_one_that_is_not_there() {
     let _watchdog = Watchdog::new();
     let name = unique("crowded");
-    let crowded = packet_socket();
-    bind(crowded.as_raw_fd(), &rendezvous(&name)).unwrap();
+    let crowded = packet_socket().unwrap();
+    bind(crowded.as_raw_fd(), &rendezvous(&name).unwrap()).unwrap();
     listen(&crowded, Backlog::new(0).unwrap()).unwrap();
-    let crowd: Vec<_> = std::iter::repeat_with(packet_socket)
-        .take_while(|caller| connect(caller.as_raw_fd(), &rendezvous(&name)).is_ok())
+    let crowd: Vec<_> = std::iter::repeat_with(|| packet_socket().unwrap())
+        .take_while(|caller| connect(caller.as_raw_fd(), &rendezvous(&name).unwrap()).is_ok())
         .collect();
     assert!(!crowd.is_empty());
     let mut side = Side::with(None, &[("FI_SHM_PEER_TIMEOUT", "0")]);

@@ -3,11 +3,11 @@
 use nix::sys::signal::Signal;
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr};
+use selvedge_testkit::usage::{Usage, held};
 
 use crate::contact::unique;
 use crate::process::{Puppet, Watchdog, alone};
 use crate::side::{ANY, Kind, Side, content};
-use crate::tally::{Tally, private};
 
 /// A way for a message.
 #[derive(Clone, Copy, Debug)]
@@ -507,15 +507,15 @@ fn peers_killed_at_random_points_harm_nobody_and_leave_nothing() {
                 assert!(bystander.next().ok().bytes == content(number, 3000));
             }
             if round == 20 {
-                baseline = Some((Tally::now(), private()));
+                baseline = Some((Usage::now().unwrap(), held().unwrap()));
             }
         }
         let (tally, memory) = baseline.unwrap();
-        assert_eq!(Tally::now(), tally);
+        assert_eq!(Usage::now().unwrap(), tally);
         assert!(
-            private() < memory + (2 << 20),
+            held().unwrap() < memory + (2 << 20),
             "{memory} grew to {}",
-            private()
+            held().unwrap()
         );
     });
 }

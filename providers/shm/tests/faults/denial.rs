@@ -5,10 +5,10 @@
 use nix::sys::prctl;
 use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
+use selvedge_testkit::usage::Usage;
 
 use crate::process::{Puppet, alone};
 use crate::side::{Kind, Side, content};
-use crate::tally::Tally;
 
 /// Has the kernel answer `errno` to a system call, from now on, in this thread and in those that it
 /// starts. Of `mmap`, only mappings that are shared are denied: the allocator lives from others.
@@ -216,12 +216,12 @@ fn an_endpoint_that_cannot_be_opened_says_why_and_leaves_nothing() {
 fn cannot_be_opened_without(call: &'static str) {
     in_a_thread(move || {
         drop(Side::new());
-        let before = Tally::now();
+        let before = Usage::now().unwrap();
         deny(call, libc::ENOMEM);
         let info = crate::side::info(selvedge::info::EpType::Rdm, &[]);
         let error = Side::open(Some("denied"), &info).err().unwrap();
         assert_eq!(error.errno(), Errno::NoMem, "{call}: {error}");
-        assert_eq!(Tally::now(), before, "{call}");
+        assert_eq!(Usage::now().unwrap(), before, "{call}");
     });
 }
 

@@ -26,7 +26,6 @@ mod sleep;
 mod special;
 mod states;
 mod strangers;
-mod tally;
 mod vectors;
 
 /// Not a test: the other process of the tests, which obeys what it is told over its standard input.

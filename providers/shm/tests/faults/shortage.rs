@@ -7,13 +7,13 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr};
 use selvedge_testkit::skip::{Need, skip};
+use selvedge_testkit::usage::Usage;
 
 use crate::contact::unique;
 use crate::denial::{deny, in_a_thread};
 use crate::process::{Puppet, alone};
 use crate::side::{Kind, Side, content, info};
 use crate::special::{mapped, met};
-use crate::tally::Tally;
 
 /// Lets the process have `more` descriptors than it has now, and no others.
 pub(crate) fn limit_descriptors(more: usize) {
@@ -228,7 +228,7 @@ fn no_contact_without(call: &'static str) {
         let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
         let c_to_a = c.insert(a.name());
         exchange(&mut a, &mut b, to_b, 1);
-        let before = Tally::now();
+        let before = Usage::now().unwrap();
         // Its hello waits for us.
         c.send(Kind::Delivered, c_to_a, 8, 1).unwrap();
         deny(call, libc::ENOMEM);
@@ -241,7 +241,7 @@ fn no_contact_without(call: &'static str) {
             Err(Errno::NoMem),
             "{call}"
         );
-        assert_eq!(Tally::now(), before, "{call}");
+        assert_eq!(Usage::now().unwrap(), before, "{call}");
         for number in 10..20 {
             exchange(&mut a, &mut b, to_b, number);
         }
@@ -267,10 +267,10 @@ fn fails_at_the_post(call: &'static str, errno: Errno) {
         let (mut a, mut b, c) = (Side::new(), Side::new(), Side::new());
         let (to_b, to_c) = (a.insert(b.name()), a.insert(c.name()));
         exchange(&mut a, &mut b, to_b, 1);
-        let before = Tally::now();
+        let before = Usage::now().unwrap();
         deny(call, errno.as_raw());
         assert_eq!(a.send(Kind::Tagged, to_c, 8, 2), Err(errno), "{call}");
-        assert_eq!(Tally::now(), before, "{call}");
+        assert_eq!(Usage::now().unwrap(), before, "{call}");
         for number in 10..20 {
             exchange(&mut a, &mut b, to_b, number);
         }
@@ -281,7 +281,7 @@ fn fails_at_the_post(call: &'static str, errno: Errno) {
 fn address_space_that_is_short_is_named() {
     alone(|| {
         let kept = Side::new();
-        let before = Tally::now();
+        let before = Usage::now().unwrap();
         let (_, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
         let status = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: u64 = status.split_whitespace().next().unwrap().parse().unwrap();
@@ -295,7 +295,7 @@ fn address_space_that_is_short_is_named() {
         assert_eq!(sent, Err(Errno::NoMem));
         side.send(Kind::Tagged, own, 8, 1).unwrap();
         drop(side);
-        assert_eq!(Tally::now(), before);
+        assert_eq!(Usage::now().unwrap(), before);
     });
 }
 

@@ -14,10 +14,11 @@ use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
 use selvedge::info::EpType;
 use selvedge::{Errno, FiAddr};
 use selvedge_shm::smr::doorbell::Doorbell;
+use selvedge_testkit::shm_peer::packet_socket;
 use selvedge_testkit::skip::{Need, skip};
 
 use crate::contact::unique;
-use crate::hostile::{Hostile, Scene, hello, packet_socket, region};
+use crate::hostile::{Hostile, Scene, hello, region};
 use crate::process::{Puppet, Watchdog, alone};
 use crate::side::{Kind, Side, info};
 
@@ -86,7 +87,7 @@ fn path(side: &Side) -> String {
 }
 
 fn connected(path: &str) -> OwnedFd {
-    let socket = packet_socket();
+    let socket = packet_socket().unwrap();
     let address = UnixAddr::new_abstract(path.as_bytes()).unwrap();
     connect(socket.as_raw_fd(), &address).unwrap();
     socket
@@ -225,7 +226,7 @@ fn default_names_that_are_taken_are_passed_over() {
 
 /// A socket that has a name; none if that is taken.
 fn listening(path: &str) -> Option<OwnedFd> {
-    let socket = packet_socket();
+    let socket = packet_socket().unwrap();
     let address = UnixAddr::new_abstract(path.as_bytes()).unwrap();
     bind(socket.as_raw_fd(), &address).ok()?;
     listen(&socket, Backlog::new(1).unwrap()).unwrap();

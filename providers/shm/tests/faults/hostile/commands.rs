@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use selvedge::{Errno, FiAddr, IovMut, MemoryRegion, MrAccess, mr};
 use selvedge_shm::smr::doorbell::Bell;
 use selvedge_shm::smr::resp_queue::Resp;
+use selvedge_testkit::usage::{Usage, held};
 
 use super::{Intruder, Scene, packet};
 use crate::contact::unique;
 use crate::death::Random;
 use crate::process::alone;
 use crate::side::{ANY, Kind, Side};
-use crate::tally::{Tally, private};
 
 impl Intruder {
     /// Does one thing that a peer could do, more or less in order.
@@ -153,7 +153,7 @@ fn empty_messages_that_nobody_receives_do_not_pile_up_without_end() {
         let params = [("FI_SHM_UNEXPECTED_SIZE", "64k")];
         let (mut victim, nonce) = (Side::with(None, &params), Box::new(9_u64));
         let mut intruder = Intruder::enter(&mut victim, &unique("flood"), 5, &nonce);
-        let before = private();
+        let before = held().unwrap();
         for _ in 0..200_000 {
             let _ = intruder.tx.refresh(intruder.tx.position());
             if let Some(mut slot) = intruder.tx.claim() {
@@ -163,9 +163,9 @@ fn empty_messages_that_nobody_receives_do_not_pile_up_without_end() {
             victim.drive();
         }
         assert!(
-            private() < before + (4 << 20),
+            held().unwrap() < before + (4 << 20),
             "{before} grew to {}",
-            private()
+            held().unwrap()
         );
     });
 }
@@ -207,18 +207,18 @@ fn random_commands_harm_nobody_else_and_leave_nothing() {
             drop(intruder);
             take_everything(&mut scene.victim, them);
             if life == 50 {
-                baseline = Some((Tally::now(), private()));
+                baseline = Some((Usage::now().unwrap(), held().unwrap()));
             }
         }
         println!("{cut_off} of {LIVES} were cut off");
         assert!(window.is_whole(), "bytes beside the region were written");
         assert!(window.was_written(), "nothing was tried");
         let (tally, memory) = baseline.unwrap();
-        assert_eq!(Tally::now(), tally);
+        assert_eq!(Usage::now().unwrap(), tally);
         assert!(
-            private() < memory + (4 << 20),
+            held().unwrap() < memory + (4 << 20),
             "{memory} grew to {}",
-            private()
+            held().unwrap()
         );
         assert!(cut_off > 0);
     });

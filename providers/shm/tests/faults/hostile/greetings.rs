@@ -7,13 +7,13 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use selvedge::FiAddr;
 use selvedge_shm::smr::doorbell::Doorbell;
 use selvedge_shm::smr::{Memory, Writers};
+use selvedge_testkit::usage::{Usage, held};
 
 use super::{BLOCK, Hostile, Intruder, RELEASE, Scene, hello, packet, region};
 use crate::contact::unique;
 use crate::death::Random;
 use crate::process::alone;
 use crate::side::{Kind, Side};
-use crate::tally::{Tally, private};
 
 #[test]
 fn garbled_greetings_are_refused_and_cost_nothing() {
@@ -23,7 +23,7 @@ fn garbled_greetings_are_refused_and_cost_nothing() {
         let (region, (_, bell)) = (region(), Doorbell::create().unwrap());
         let fds = [region.fd(), bell.fd()];
         let good = hello(&unique("garbled"), 1, &7);
-        let before = Tally::now();
+        let before = Usage::now().unwrap();
         for len in 0..good.len() {
             let hostile = Hostile::connect(&scene.victim);
             hostile.say(&good[..len.min(76)], &fds);
@@ -48,7 +48,7 @@ fn garbled_greetings_are_refused_and_cost_nothing() {
             (0..100).for_each(|_| scene.victim.drive());
         }
         scene.goes_on();
-        scene.victim.until(|_| Tally::now() == before);
+        scene.victim.until(|_| Usage::now().unwrap() == before);
     });
 }
 
@@ -77,7 +77,7 @@ fn descriptors_that_are_not_what_they_should_be_are_refused() {
             listener.as_fd(),
         ];
         let good = hello(&unique("wrong-fd"), 1, &7);
-        let before = Tally::now();
+        let before = Usage::now().unwrap();
         for wrong in wrong {
             for fds in [
                 vec![wrong, bell.fd()],
@@ -101,7 +101,7 @@ fn descriptors_that_are_not_what_they_should_be_are_refused() {
             hostile.is_cut_off_by(&mut scene.victim);
         }
         scene.goes_on();
-        assert_eq!(Tally::now(), before);
+        assert_eq!(Usage::now().unwrap(), before);
     });
 }
 
@@ -118,10 +118,10 @@ fn strangers_with_ever_new_names_and_bad_regions_leave_no_memory() {
             hostile.say(&hello, &[bad.as_fd(), bell.fd()]);
             hostile.is_cut_off_by(&mut scene.victim);
             if round == 1000 {
-                baseline = private();
+                baseline = held().unwrap();
             }
         }
-        let grown = private().saturating_sub(baseline);
+        let grown = held().unwrap().saturating_sub(baseline);
         assert!(grown < 1 << 20, "memory has grown by {grown} bytes");
         scene.goes_on();
     });
@@ -170,7 +170,7 @@ fn a_peer_that_talks_without_end_is_heard_a_few_packets_at_a_time() {
 fn silent_connections_do_not_keep_others_out() {
     alone(|| {
         let mut scene = Scene::new();
-        let before = Tally::now();
+        let before = Usage::now().unwrap();
         let mut silent = Vec::new();
         for round in 0..10 {
             silent.extend((0..50).map(|_| Hostile::connect(&scene.victim)));
@@ -189,11 +189,11 @@ fn silent_connections_do_not_keep_others_out() {
         // Some are kept, and not one for each.
         scene
             .victim
-            .until(|_| Tally::now().fds <= before.fds + silent.len() + 64);
+            .until(|_| Usage::now().unwrap().fds <= before.fds + silent.len() + 64);
         // Their patience ends.
         scene
             .victim
-            .until(|_| Tally::now().fds == before.fds + silent.len());
+            .until(|_| Usage::now().unwrap().fds == before.fds + silent.len());
         assert!(silent.iter().all(|hostile| hostile.hear().is_none()));
     });
 }

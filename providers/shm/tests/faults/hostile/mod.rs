@@ -11,15 +11,9 @@ mod greetings;
 mod segments;
 mod tables;
 
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType,
-    UnixAddr, accept4, bind, connect, listen, recvmsg, sendmsg, socket,
-};
 use selvedge::FiAddr;
-use selvedge::info::EpType;
 use selvedge_shm::smr::bounce::{BounceSender, Shape};
 use selvedge_shm::smr::cmd_queue::Sender;
 use selvedge_shm::smr::doorbell::{Bell, Doorbell};
@@ -28,6 +22,7 @@ use selvedge_shm::smr::keys::Chunk;
 use selvedge_shm::smr::layout::VERSION;
 use selvedge_shm::smr::resp_queue::RespSender;
 use selvedge_shm::smr::{Attr, PeerRegion, Region, Sizes};
+use selvedge_testkit::shm_peer::{self, BLOCK, BOUNCE, Hello, KEYS, PeerSocket, RELEASE, Received};
 
 use crate::death::Random;
 use crate::side::{Kind, Side, content};
@@ -38,12 +33,7 @@ const SIZES: Sizes = Sizes {
     inject_size: 65536,
 };
 
-/// Kinds of packets.
-const HELLO: u32 = 1;
-const BOUNCE: u32 = 2;
-const KEYS: u32 = 5;
-const BLOCK: u32 = 6;
-const RELEASE: u32 = 7;
+/// Kinds of packets of the proof of a key, and the answer to what is refused.
 pub(crate) const REFUSAL: u32 = 4;
 pub(crate) const QUESTION: u32 = 9;
 pub(crate) const NONCE: u32 = 10;
@@ -97,79 +87,56 @@ impl Scene {
     }
 }
 
-/// One end of a connection to an endpoint, held by nobody good.
+/// One end of a connection to an endpoint, held by a hostile peer.
 pub(crate) struct Hostile {
-    socket: OwnedFd,
+    socket: PeerSocket,
 }
 
 impl Hostile {
     /// A connection that was made already.
     pub(crate) fn of(socket: OwnedFd) -> Self {
+        let socket = PeerSocket::of(socket);
         Self { socket }
     }
 
     pub(crate) fn connect(victim: &Side) -> Self {
-        let (socket, name) = (packet_socket(), victim.name());
-        let name = name.strip_prefix("fi_shm://").unwrap();
-        connect(socket.as_raw_fd(), &rendezvous(name)).unwrap();
+        let socket = PeerSocket::connect(&victim.name()).unwrap();
         Self { socket }
     }
 
-    /// Has a name; whoever looks for it can be taken by [`Self::accept`].
+    /// Has a name; a peer that connects to it can be taken by [`Self::accept`].
     pub(crate) fn listen(name: &str) -> Self {
-        let socket = packet_socket();
-        bind(socket.as_raw_fd(), &rendezvous(name)).unwrap();
-        listen(&socket, Backlog::new(10).unwrap()).unwrap();
+        let socket = PeerSocket::listen(name).unwrap();
         Self { socket }
     }
 
     pub(crate) fn accept(&self) -> Self {
-        let socket = accept4(self.socket.as_raw_fd(), SockFlag::SOCK_NONBLOCK).unwrap();
-        Self {
-            socket: accepted(socket),
-        }
+        self.try_accept().unwrap()
     }
 
-    /// The same, if somebody has come.
+    /// The same, if a peer has connected.
     pub(crate) fn try_accept(&self) -> Option<Self> {
-        let socket = accept4(self.socket.as_raw_fd(), SockFlag::SOCK_NONBLOCK).ok()?;
-        Some(Self {
-            socket: accepted(socket),
-        })
+        let socket = self.socket.accept().ok()?;
+        Some(Self { socket })
     }
 
     /// Sends a packet; the victim may have hung up already.
     pub(crate) fn say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
-        let _ = self.try_say(packet, fds);
+        self.socket.say(packet, fds);
     }
 
     /// Sends a packet. Says whether there was room.
     fn try_say(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> bool {
-        let fds: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
-        let rights = [ControlMessage::ScmRights(&fds)];
-        let rights = if fds.is_empty() { &[][..] } else { &rights };
-        let iov = [IoSlice::new(packet)];
-        let flags = MsgFlags::MSG_NOSIGNAL;
-        sendmsg::<UnixAddr>(self.socket.as_raw_fd(), &iov, rights, flags, None).is_ok()
+        self.socket.try_say(packet, fds)
     }
 
     /// What the victim says: `None` when it has hung up, nothing while it is silent.
     pub(crate) fn hear(&self) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
-        let mut bytes = vec![0; 256];
-        let mut space = nix::cmsg_space!([i32; 4]);
-        let mut iov = [IoSliceMut::new(&mut bytes)];
-        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-        let heard = recvmsg::<UnixAddr>(self.socket.as_raw_fd(), &mut iov, Some(&mut space), flags);
-        let (len, fds) = match heard {
-            Ok(message) => (
-                message.bytes,
-                message.cmsgs().unwrap().flat_map(taken).collect(),
-            ),
-            Err(nix::errno::Errno::EAGAIN) => return Some((Vec::new(), Vec::new())),
-            Err(_) => return None,
-        };
-        bytes.truncate(len);
-        (len > 0).then_some((bytes, fds))
+        match self.socket.receive() {
+            Received::Nothing => Some((Vec::new(), Vec::new())),
+            Received::Packet(bytes, fds) => Some((bytes, fds)),
+            Received::End => None,
+        }
     }
 
     /// Drives the victim until it has hung up.
@@ -179,42 +146,9 @@ impl Hostile {
     }
 }
 
-pub(crate) fn packet_socket() -> OwnedFd {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap()
-}
-
-/// Where an endpoint of this user listens.
-pub(crate) fn rendezvous(name: &str) -> UnixAddr {
-    let path = format!("selvedge-shm/{}/{name}", nix::unistd::geteuid());
-    UnixAddr::new_abstract(path.as_bytes()).unwrap()
-}
-
-#[expect(unsafe_code, reason = "the kernel has just given the descriptor to us")]
-fn accepted(fd: i32) -> OwnedFd {
-    // SAFETY: accepted just now, and owned by nothing else.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
-#[expect(
-    unsafe_code,
-    reason = "the kernel has just given the descriptors to us"
-)]
-fn taken(message: ControlMessageOwned) -> Vec<OwnedFd> {
-    let ControlMessageOwned::ScmRights(fds) = message else {
-        return Vec::new();
-    };
-    // SAFETY: received just now, and owned by nothing else.
-    let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
-    fds.into_iter().map(own).collect()
-}
-
-/// The beginning of a packet.
+/// The beginning of a packet of this version.
 fn packet(kind: u32) -> Vec<u8> {
-    let mut packet = b"selvedge".to_vec();
-    packet.extend(VERSION.to_le_bytes());
-    packet.extend(kind.to_le_bytes());
-    packet
+    shm_peer::packet(VERSION, kind)
 }
 
 /// A packet of the proof of an authorization key.
@@ -231,21 +165,14 @@ pub(crate) fn said(kind: u32, word: &[u8; 32], name: &str) -> Vec<u8> {
 
 /// A hello that is in order.
 pub(crate) fn hello(name: &str, incarnation: u128, nonce: &u64) -> Vec<u8> {
-    let mut packet = packet(HELLO);
-    packet.extend((EpType::Rdm as u32).to_le_bytes());
-    packet.extend(incarnation.to_le_bytes());
-    packet.extend(0_u32.to_le_bytes());
-    for size in [SIZES.cmd_count, SIZES.resp_count, SIZES.inject_size] {
-        packet.extend((size as u32).to_le_bytes());
-    }
-    let addr = std::ptr::from_ref(nonce).expose_provenance() as u64;
-    packet.extend(addr.to_le_bytes());
-    packet.extend(nonce.to_le_bytes());
-    packet.extend(0_u32.to_le_bytes());
-    packet.extend((name.len() as u32).to_le_bytes());
-    packet.extend(name.as_bytes());
-    packet.resize(256, 0);
-    packet
+    let hello = Hello {
+        name,
+        incarnation,
+        nonce,
+        sizes: shm_peer::Sizes::USUAL,
+        chunks: 0,
+    };
+    hello.packet(VERSION)
 }
 
 pub(crate) fn region() -> Region {

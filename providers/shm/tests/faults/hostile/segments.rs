@@ -4,6 +4,7 @@ use selvedge::{Context, Errno, FiAddr, IovMut, MrAccess, mr};
 use selvedge_shm::smr::bounce::{BounceReceiver, Shape};
 use selvedge_shm::smr::cmd_queue::Sender;
 use selvedge_shm::smr::resp_queue::Resp;
+use selvedge_testkit::usage::held;
 
 use super::commands::{KEY, window};
 use super::{BOUNCE, Intruder, Scene};
@@ -11,7 +12,6 @@ use crate::contact::unique;
 use crate::death::Random;
 use crate::process::alone;
 use crate::side::{Kind, Side};
-use crate::tally::private;
 
 #[test]
 fn what_was_offered_to_a_peer_that_is_cut_off_is_void() {
@@ -157,7 +157,7 @@ fn offers_whose_bytes_never_come_hold_their_receives_alone_and_end_with_their_pe
 fn offers_without_end_whose_bytes_never_come_end_their_peer() {
     alone(|| {
         let (mut scene, nonce) = (Scene::new(), Box::new(9_u64));
-        let before = private();
+        let before = held().unwrap();
         for name in ["first", "second", "third"] {
             let mut intruder = Intruder::enter(&mut scene.victim, &unique(name), 5, &nonce);
             let mut msg_id = 0;
@@ -171,7 +171,7 @@ fn offers_without_end_whose_bytes_never_come_end_their_peer() {
             });
             scene.goes_on();
         }
-        let grown = private().saturating_sub(before);
+        let grown = held().unwrap().saturating_sub(before);
         assert!(grown < 4 << 20, "memory has grown by {grown} bytes");
     });
 }

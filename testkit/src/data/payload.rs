@@ -1,26 +1,26 @@
 //! Message contents that say which message they are, in every byte.
 
 use anyhow::{anyhow, ensure};
-use selvedge_bench::fabric::pattern;
+use fastrand::Rng;
 
-use super::check;
+use crate::data::check;
 
 /// Which message it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Stamp {
+pub struct Stamp {
     /// The process that sends it.
-    pub(crate) from: u32,
+    pub from: u32,
     /// The process that it is for.
-    pub(crate) to: u32,
+    pub to: u32,
     /// Its number among those.
-    pub(crate) number: u32,
+    pub number: u32,
 }
 
 /// Bytes that a stamp takes; messages from this length on can be told by themselves.
-pub(crate) const STAMPED: usize = 16;
+pub const STAMPED: usize = 16;
 
 /// The bytes of a message.
-pub(crate) fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
+pub fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let rest = match bytes.split_at_mut_checked(STAMPED) {
         Some((head, rest)) => {
@@ -32,7 +32,7 @@ pub(crate) fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
         }
         None => &mut bytes[..],
     };
-    pattern::fill(rest, key(seed, stamp, len));
+    Rng::with_seed(key(seed, stamp, len)).fill(rest);
     bytes
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn write(seed: u64, stamp: Stamp, len: usize) -> Vec<u8> {
 ///
 /// # Errors
 /// When they are none, or not whole.
-pub(crate) fn read(seed: u64, bytes: &[u8]) -> anyhow::Result<Stamp> {
+pub fn read(seed: u64, bytes: &[u8]) -> anyhow::Result<Stamp> {
     let stamp = stamp(bytes).ok_or_else(|| anyhow!("{} bytes are no message", bytes.len()))?;
     verify(seed, stamp, bytes)?;
     Ok(stamp)
@@ -50,7 +50,7 @@ pub(crate) fn read(seed: u64, bytes: &[u8]) -> anyhow::Result<Stamp> {
 ///
 /// # Errors
 /// The first byte that is wrong, and which message it is instead if it is one.
-pub(crate) fn verify(seed: u64, expected: Stamp, bytes: &[u8]) -> anyhow::Result<()> {
+pub fn verify(seed: u64, expected: Stamp, bytes: &[u8]) -> anyhow::Result<()> {
     check::count(bytes.len());
     let whole = write(seed, expected, bytes.len());
     let Some(at) = whole.iter().zip(bytes).position(|(a, b)| a != b) else {

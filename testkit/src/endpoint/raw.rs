@@ -1,55 +1,57 @@
-//! The raw face: the traits, with buffers between canaries.
+//! The traits of the contract, with buffers between canaries.
 //!
 //! Every receive has its room in the middle of a buffer whose other bytes must stay what they are,
 //! and bytes behind a message must stay, too. A buffer that was sent is overwritten as soon as its
 //! completion is read: whoever reads it later than it may does not read the right bytes.
 
-#![expect(unsafe_code, reason = "tests of the raw face")]
+#![expect(unsafe_code, reason = "tests of the raw API")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail, ensure};
-use selvedge::atomic::{AtomicMsg, Family, Ioc, IocMut, RmaIoc, Target};
+use selvedge::atomic::{AtomicMsg, Ioc, IocMut, RmaIoc};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::op::{Compared, Fetched};
-use selvedge::rma::{ReadMsg, WriteMsg};
+use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::trigger::{self, Action, Ticket};
 use selvedge::{
     Address, AddressVector, CompletionFlags, CompletionQueue, Context, Counter, Domain, Endpoint,
-    EpOption, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives, msg, tagged,
+    EpOption, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives, msg,
 };
 
-use super::face::Face;
-use super::post::{Atomic, Done, Failure, Post, Read, Rx, RxKind, Tx, Write};
+use super::api::EndpointApi;
+use super::post::{Atomic, Completion, Failure, Post, Read, Rx, RxKind, Tx, Write};
+use crate::op;
 
 /// An endpoint with its queue, and the buffers of what was posted. Dropped from the top down: the
 /// endpoint before the buffers.
 #[derive(Debug)]
-pub(crate) struct Raw {
-    pub(crate) ep: Arc<dyn Endpoint>,
-    pub(crate) cq: Arc<dyn CompletionQueue>,
-    pub(crate) av: Option<Arc<dyn AddressVector>>,
+pub struct RawEndpoint {
+    pub ep: Arc<dyn Endpoint>,
+    pub cq: Arc<dyn CompletionQueue>,
+    pub av: Option<Arc<dyn AddressVector>>,
     /// Where receives are posted, if not at the endpoint.
     srx: Option<Arc<dyn SharedReceives>>,
     lent: BTreeMap<u64, Lent>,
     /// When the next post is to be carried out, if not at once; then, how its work is called.
-    when: Option<When>,
+    when: Option<Trigger>,
     ticket: Option<Ticket>,
+    allows_torn_receives: bool,
 }
 
 /// When a post is carried out that waits.
 #[derive(Clone, Debug)]
-pub(crate) struct When {
-    pub(crate) domain: Arc<dyn Domain>,
-    pub(crate) cntr: Arc<dyn Counter>,
-    pub(crate) threshold: u64,
-    pub(crate) told: Told,
+pub struct Trigger {
+    pub domain: Arc<dyn Domain>,
+    pub cntr: Arc<dyn Counter>,
+    pub threshold: u64,
+    pub told: Notify,
 }
 
 /// Who is told when it is done.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub enum Notify {
     Endpoint,
     Counter(Option<Arc<dyn Counter>>),
 }
@@ -59,13 +61,10 @@ pub(crate) enum Told {
 enum Lent {
     /// Bytes that are sent or written, and those that are compared with.
     Out(Vec<Vec<u8>>),
-    /// Room for what is received or read.
+    /// Room for what is received.
     In(Room),
-    /// The operands of an atomic, and the room for its result.
-    Both {
-        _operands: [Vec<u8>; 2],
-        result: Room,
-    },
+    /// Room for what is fetched, and the operands of an atomic.
+    Fetched { room: Room, _operands: [Vec<u8>; 2] },
 }
 
 /// A buffer between canaries.
@@ -80,15 +79,15 @@ struct Room {
 ///
 /// # Errors
 /// The domain's.
-pub(crate) fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<Ticket> {
+pub fn queue_count(domain: &dyn Domain, work: &trigger::Work<'_>) -> anyhow::Result<Ticket> {
     let is_post = matches!(work.action, Action::Post { .. });
     ensure!(!is_post, "{work:?} is about memory");
     // SAFETY: a counter is no memory.
     Ok(unsafe { domain.queue_work(work) }?)
 }
 
-impl Raw {
-    pub(crate) fn new(
+impl RawEndpoint {
+    pub fn new(
         ep: Arc<dyn Endpoint>,
         cq: Arc<dyn CompletionQueue>,
         av: Option<Arc<dyn AddressVector>>,
@@ -101,7 +100,16 @@ impl Raw {
             lent: BTreeMap::new(),
             when: None,
             ticket: None,
+            allows_torn_receives: false,
         }
+    }
+
+    /// Has buffers unchecked whose operation fails because the peer is gone: a peer that was killed
+    /// leaves a part of its message there.
+    #[must_use]
+    pub fn allow_torn_receives(mut self) -> Self {
+        self.allows_torn_receives = true;
+        self
     }
 
     /// Posts, now or when it is time.
@@ -119,8 +127,8 @@ impl Raw {
             };
         };
         let (done, flags) = match &when.told {
-            Told::Endpoint => (trigger::Done::Endpoint, flags),
-            Told::Counter(cntr) => {
+            Notify::Endpoint => (trigger::Done::Endpoint, flags),
+            Notify::Counter(cntr) => {
                 let done = trigger::Done::Counter(cntr.as_ref());
                 (done, flags.difference(OpFlags::DEFAULT))
             }
@@ -144,13 +152,28 @@ impl Raw {
     }
 
     /// What the next completion says of its operation, which must be outstanding.
-    fn done(&mut self, entry: Entry, src: FiAddr, error: Option<ErrEntry>) -> anyhow::Result<Done> {
+    fn done(
+        &mut self,
+        entry: Entry,
+        src: FiAddr,
+        error: Option<ErrEntry>,
+    ) -> anyhow::Result<Completion> {
         let context = entry.context.0;
         let is_released = error.is_some() || entry.flags.contains(CompletionFlags::MULTI_RECV);
         let mut bytes = Vec::new();
         let by_a_peer = CompletionFlags::REMOTE_READ | CompletionFlags::REMOTE_WRITE;
         if !entry.flags.intersects(by_a_peer) {
-            bytes = match self.lent.remove(&context) {
+            let is_torn = self.allows_torn_receives
+                && error
+                    .as_ref()
+                    .is_some_and(|error| error.errno == Errno::ConnReset);
+            let lent = self.lent.remove(&context);
+            let is_receive = entry.flags.contains(CompletionFlags::RECV);
+            if let Some(lent) = &lent {
+                let is_right = is_receive == matches!(lent, Lent::In(_));
+                ensure!(is_right, "{entry:?} completes {lent:?}: {error:?}");
+            }
+            bytes = match lent {
                 Some(Lent::Out(mut sent)) => {
                     sent.iter_mut().for_each(|bytes| bytes.fill(POISON));
                     Vec::new()
@@ -162,7 +185,8 @@ impl Raw {
                     }
                     bytes
                 }
-                Some(Lent::In(room) | Lent::Both { result: room, .. }) => {
+                Some(Lent::In(_) | Lent::Fetched { .. }) if is_torn => Vec::new(),
+                Some(Lent::In(room) | Lent::Fetched { room, .. }) => {
                     room.taken(&entry, error.as_ref())?
                 }
                 // An inject has no context; that its peer is gone is reported all the same.
@@ -170,7 +194,7 @@ impl Raw {
                 None => bail!("{entry:?} completes nothing that is outstanding"),
             };
         }
-        Ok(Done {
+        Ok(Completion {
             context,
             flags: entry.flags,
             len: entry.len,
@@ -190,45 +214,24 @@ impl Raw {
         })
     }
 
-    fn send(&mut self, context: u64, tx: &Tx) -> Result<(), Errno> {
-        let (desc, dest) = (&[][..], tx.to);
+    fn send(&mut self, context: u64, tx: &mut Tx) -> Result<(), Errno> {
         if tx.is_injected {
-            let (buf, data) = (&tx.bytes[..], tx.data);
-            return self.inject(&match tx.tag {
-                None => Op::Inject { buf, dest, data },
-                Some(tag) => Op::TaggedInject {
-                    buf,
-                    dest,
-                    tag,
-                    data,
-                },
-            });
+            return self.inject(&op::inject(&tx.bytes, tx.to, tx.tag, tx.data));
         }
-        let pieces = cut(&tx.bytes, &tx.pieces);
+        let pieces = cut(std::mem::take(&mut tx.bytes), &tx.pieces);
         let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
-        let (iov, number, data) = (&iov[..], context, tx.data.unwrap_or(NO_DATA));
-        let context = Context(number);
-        let op = match tx.tag {
-            None => Op::Send(msg::SendMsg {
-                iov,
-                desc,
-                dest,
-                context,
-                data,
-            }),
-            Some(tag) => Op::TaggedSend(tagged::SendMsg {
-                iov,
-                desc,
-                dest,
-                tag,
-                context,
-                data,
-            }),
+        let msg = msg::SendMsg {
+            iov: &iov,
+            desc: &[],
+            dest: tx.to,
+            context: Context(context),
+            data: tx.data.unwrap_or(NO_DATA),
         };
+        let flags = op::with_data(tx.flags.unwrap_or(OpFlags::DEFAULT), tx.data);
         // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end, and nobody
         // writes to them there; a post that fails has kept nothing.
-        let posted = unsafe { self.issue(&op, with_data(tx.flags, tx.data)) };
-        posted.inspect(|()| self.lend(number, Lent::Out(pieces)))
+        let posted = unsafe { self.issue(&op::send(msg, tx.tag), flags) };
+        self.lend_out(context, posted, pieces, &mut tx.bytes)
     }
 
     fn recv(&mut self, context: u64, rx: &Rx) -> Result<(), Errno> {
@@ -238,29 +241,18 @@ impl Raw {
             | match rx.kind {
                 RxKind::Plain => OpFlags::empty(),
                 RxKind::Multi => OpFlags::MULTI_RECV,
-                RxKind::Look => OpFlags::PEEK,
+                RxKind::Peek => OpFlags::PEEK,
                 RxKind::Discard => OpFlags::PEEK | OpFlags::DISCARD,
             };
-        let (iov, desc, src) = (&iov[..], &[][..], rx.from);
-        let (number, context) = (context, Context(context));
-        let op = match rx.tag {
-            None => Op::Recv(msg::RecvMsg {
-                iov,
-                desc,
-                src,
-                context,
-            }),
-            Some(tag) => Op::TaggedRecv(tagged::RecvMsg {
-                iov,
-                desc,
-                src,
-                tag,
-                context,
-            }),
+        let msg = msg::RecvMsg {
+            iov: &iov,
+            desc: &[],
+            src: rx.from,
+            context: Context(context),
         };
         // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
-        let posted = unsafe { self.issue(&op, flags) };
-        posted.inspect(|()| self.lend(number, Lent::In(room)))
+        let posted = unsafe { self.issue(&op::recv(msg, rx.tag), flags) };
+        posted.inspect(|()| self.lend(context, Lent::In(room)))
     }
 
     /// Posts what is copied at once.
@@ -269,7 +261,7 @@ impl Raw {
         unsafe { self.issue(op, OpFlags::DEFAULT) }
     }
 
-    fn write(&mut self, context: u64, write: &Write) -> Result<(), Errno> {
+    fn write(&mut self, context: u64, write: &mut Write) -> Result<(), Errno> {
         let to = write.to;
         if write.is_injected {
             return self.inject(&Op::InjectWrite {
@@ -280,70 +272,55 @@ impl Raw {
                 data: write.data,
             });
         }
-        let pieces = cut(&write.bytes, &write.pieces);
-        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
         let whole = [to.iov(write.bytes.len())];
+        let pieces = cut(std::mem::take(&mut write.bytes), &write.pieces);
+        let iov: Vec<_> = pieces.iter().map(|piece| Iov::new(piece)).collect();
         let msg = WriteMsg {
             iov: &iov,
             desc: &[],
             dest: to.peer,
-            rma_iov: if write.places.is_empty() {
-                &whole
-            } else {
-                &write.places
-            },
+            rma_iov: or_whole(&write.places, &whole),
             context: Context(context),
             data: write.data.unwrap_or(NO_DATA),
         };
+        let flags = op::with_data(write.flags.unwrap_or(OpFlags::DEFAULT), write.data);
         // SAFETY: `lent` keeps the pieces until the completion or the endpoint's end.
-        let posted = unsafe { self.issue(&Op::Write(msg), with_data(write.flags, write.data)) };
-        posted.inspect(|()| self.lend(context, Lent::Out(pieces)))
+        let posted = unsafe { self.issue(&Op::Write(msg), flags) };
+        self.lend_out(context, posted, pieces, &mut write.bytes)
     }
 
     fn read(&mut self, context: u64, read: &Read) -> Result<(), Errno> {
         let mut room = Room::new(read.len, RxKind::Plain);
-        let iov = room.iov(&read.pieces);
-        let whole = [read.from.iov(read.len)];
+        let (iov, whole) = (room.iov(&read.pieces), [read.from.iov(read.len)]);
         let msg = ReadMsg {
             iov: &iov,
             desc: &[],
             src: read.from.peer,
-            rma_iov: if read.places.is_empty() {
-                &whole
-            } else {
-                &read.places
-            },
+            rma_iov: or_whole(&read.places, &whole),
             context: Context(context),
         };
+        let flags = read.flags.unwrap_or(OpFlags::DEFAULT);
         // SAFETY: `lent` keeps the room until the completion or the endpoint's end.
-        let posted = unsafe { self.issue(&Op::Read(msg), with_data(read.flags, None)) };
-        posted.inspect(|()| self.lend(context, Lent::In(room)))
+        let posted = unsafe { self.issue(&Op::Read(msg), flags) };
+        posted.inspect(|()| self.lend_room(context, room, Default::default()))
     }
 
     fn atomic(&mut self, context: u64, atomic: &Atomic) -> Result<(), Errno> {
+        if atomic.is_injected {
+            let (buf, target) = (&atomic.operand[..], atomic.target());
+            return self.inject(&Op::InjectAtomic { buf, target });
+        }
         let Atomic {
             datatype,
             op,
             target,
             ..
         } = *atomic;
-        if atomic.is_injected {
-            let (dest, addr, key) = (target.peer, target.addr, target.key);
-            let target = Target {
-                dest,
-                addr,
-                key,
-                datatype,
-                op,
-            };
-            let buf = &atomic.operand[..];
-            return self.inject(&Op::InjectAtomic { buf, target });
-        }
         let (operand, compare) = (atomic.operand.clone(), atomic.compare.clone());
         let mut room = Room::new(atomic.result, RxKind::Plain);
         let ioc =
             |bytes: &[u8]| Ioc::from_raw(bytes.as_ptr().cast(), bytes.len() / datatype.size());
-        let iov = [ioc(&operand)];
+        let (iov, compare_iov) = ([ioc(&operand)], [ioc(&compare)]);
         let count = (operand.len().max(atomic.result)) / datatype.size();
         let msg = AtomicMsg {
             iov: if operand.is_empty() { &[] } else { &iov },
@@ -359,34 +336,45 @@ impl Raw {
             context: Context(context),
             data: 0,
         };
-        let compare_iov = [ioc(&compare)];
-        let result = room.iov(&[]);
-        let result = [IocMut::from_raw(
-            result[0].base,
-            atomic.result / datatype.size(),
-        )];
-        let flags = with_data(atomic.flags, None);
-        let fetched = Fetched {
-            iov: &result,
-            desc: &[],
-        };
+        let base = room.iov(&[])[0].base;
+        let result = [IocMut::from_raw(base, atomic.result / datatype.size())];
         let compared = Compared {
             iov: &compare_iov,
             desc: &[],
         };
-        let op = match atomic.family {
-            Family::Base => Op::Atomic(msg),
-            Family::Fetch => Op::FetchAtomic(msg, fetched),
-            Family::Compare => Op::CompareAtomic(msg, compared, fetched),
+        let fetched = Fetched {
+            iov: &result,
+            desc: &[],
         };
+        let op = op::atomic(atomic.family, msg, compared, fetched);
+        let flags = atomic.flags.unwrap_or(OpFlags::DEFAULT);
         // SAFETY: `lent` keeps the operands and the room of the result until the completion or the
         // endpoint's end.
         let posted = unsafe { self.issue(&op, flags) };
-        let lent = Lent::Both {
-            _operands: [operand, compare],
-            result: room,
+        posted.inspect(|()| self.lend_room(context, room, [operand, compare]))
+    }
+
+    fn lend_room(&mut self, context: u64, room: Room, operands: [Vec<u8>; 2]) {
+        let lent = Lent::Fetched {
+            room,
+            _operands: operands,
         };
-        posted.inspect(|()| self.lend(context, lent))
+        self.lend(context, lent);
+    }
+
+    /// Keeps the pieces of what was posted, or puts them back into the post.
+    fn lend_out(
+        &mut self,
+        context: u64,
+        posted: Result<(), Errno>,
+        pieces: Vec<Vec<u8>>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        match posted {
+            Ok(()) => self.lend(context, Lent::Out(pieces)),
+            Err(_) => *bytes = pieces.concat(),
+        }
+        posted
     }
 
     fn lend(&mut self, context: u64, lent: Lent) {
@@ -394,7 +382,7 @@ impl Raw {
     }
 }
 
-impl Face for Raw {
+impl EndpointApi for RawEndpoint {
     fn address(&self) -> Result<Address, Errno> {
         self.ep.address()
     }
@@ -406,7 +394,7 @@ impl Face for Raw {
         }
     }
 
-    fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {
+    fn post(&mut self, context: u64, post: &mut Post) -> Result<(), Errno> {
         match post {
             Post::Send(tx) => self.send(context, tx),
             Post::Recv(rx) => self.recv(context, rx),
@@ -423,7 +411,7 @@ impl Face for Raw {
         }
     }
 
-    fn share(&mut self, srx: Option<Arc<dyn SharedReceives>>) {
+    fn post_receives_to(&mut self, srx: Option<Arc<dyn SharedReceives>>) {
         self.srx = srx;
     }
 
@@ -437,11 +425,11 @@ impl Face for Raw {
         }
     }
 
-    fn taken(&mut self, entry: Entry) -> anyhow::Result<Done> {
+    fn complete(&mut self, entry: Entry) -> anyhow::Result<Completion> {
         self.done(entry, FiAddr::UNSPEC, None)
     }
 
-    fn poll(&mut self) -> anyhow::Result<Option<Done>> {
+    fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         let (mut out, mut src) = ([Entry::default()], [FiAddr(NO_DATA)]);
         match self.cq.read_from(&mut out, &mut src) {
             Ok(0) => Ok(None),
@@ -462,11 +450,11 @@ impl Face for Raw {
         }
     }
 
-    fn raw(&self) -> Option<&Raw> {
+    fn raw(&self) -> Option<&RawEndpoint> {
         Some(self)
     }
 
-    fn defer(&mut self, context: u64, post: &Post, when: When) -> Result<Ticket, Errno> {
+    fn defer(&mut self, context: u64, post: &mut Post, when: Trigger) -> Result<Ticket, Errno> {
         self.when = Some(when);
         self.post(context, post)?;
         Ok(self.ticket.take().expect("it was queued"))
@@ -504,7 +492,7 @@ impl Room {
         let has_message = [Errno::Trunc, Errno::AddrNotAvail];
         let has_message = error.is_some_and(|error| has_message.contains(&error.errno));
         let used = match (self.kind, error) {
-            (RxKind::Look | RxKind::Discard, _) => 0,
+            (RxKind::Peek | RxKind::Discard, _) => 0,
             (_, Some(_)) if !has_message => 0,
             _ if is_receive => entry.len.min(self.len),
             _ => self.len,
@@ -553,37 +541,34 @@ impl Room {
 }
 
 /// Cuts bytes into pieces of these lengths; one without any.
-fn cut(bytes: &[u8], lengths: &[usize]) -> Vec<Vec<u8>> {
+fn cut(bytes: Vec<u8>, lengths: &[usize]) -> Vec<Vec<u8>> {
     if lengths.is_empty() {
-        return vec![bytes.to_vec()];
+        return vec![bytes];
     }
-    let mut rest = bytes;
+    let mut rest = &bytes[..];
     let mut pieces = Vec::new();
     for &length in lengths {
         let (piece, behind) = rest.split_at(length);
         pieces.push(piece.to_vec());
         rest = behind;
     }
-    assert!(
-        rest.is_empty(),
-        "{lengths:?} do not make {} bytes",
-        bytes.len()
-    );
+    let len = bytes.len();
+    assert!(rest.is_empty(), "{lengths:?} do not make {len} bytes");
     pieces
 }
 
-fn with_data(flags: Option<OpFlags>, data: Option<u64>) -> OpFlags {
-    let flags = flags.unwrap_or(OpFlags::DEFAULT);
-    match data {
-        Some(_) => flags | OpFlags::REMOTE_CQ_DATA,
-        None => flags,
+/// The remote places of an access, or the whole of what it names where it has none.
+fn or_whole<'a>(places: &'a [RmaIov], whole: &'a [RmaIov]) -> &'a [RmaIov] {
+    match places.is_empty() {
+        true => whole,
+        false => places,
     }
 }
 
 /// Bytes before and behind each room.
 const CANARY: usize = 64;
-/// What rooms are filled with.
-const BLANK: u8 = 0xee;
+/// What rooms are filled with before something is received there.
+pub const BLANK: u8 = 0xee;
 /// What buffers of sends are filled with after their completion.
 const POISON: u8 = 0xde;
 /// Data that nobody may see.

@@ -1,4 +1,4 @@
-//! The faces of the safe layer: buffers from pools, polled and awaited.
+//! The safe layer: buffers from pools, polled and awaited.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use anyhow::anyhow;
-use selvedge::atomic::{Family, Target};
+use selvedge::atomic::Family;
 use selvedge::owned::{
     self, AsyncEndpoint, Buf, Completions, Failed, Handle, Pool, Received, Refused, Remote,
 };
@@ -16,8 +16,8 @@ use selvedge::{
     Address, AddressVector, CompletionFlags, Context, Domain, EpOption, Errno, FiAddr, Info, cq,
 };
 
-use super::face::Face;
-use super::post::{Atomic, Done, Failure, Place, Post, Rx, RxKind, Tx};
+use super::api::EndpointApi;
+use super::post::{Atomic, Completion, Failure, Post, RemoteAddr, Rx, RxKind, Tx};
 
 /// Buffers of every size that is asked for; the sizes used last are kept.
 #[derive(Debug)]
@@ -65,17 +65,17 @@ impl Pools {
 
 /// The polled endpoint.
 #[derive(Debug)]
-pub(super) struct Owned {
+pub struct OwnedEndpoint {
     ep: owned::Endpoint,
     av: Arc<dyn AddressVector>,
     pools: Pools,
     handles: BTreeMap<u64, Handle>,
     done: Completions,
-    ready: VecDeque<Done>,
+    ready: VecDeque<Completion>,
 }
 
-impl Owned {
-    pub(super) fn open(
+impl OwnedEndpoint {
+    pub fn open(
         domain: &Arc<dyn Domain>,
         info: &Info,
         av: &Arc<dyn AddressVector>,
@@ -106,7 +106,7 @@ impl Owned {
                 return posted.map(|()| None);
             }
             Post::Atomic(atomic) if atomic.is_injected => {
-                let posted = self.ep.inject_atomic(&atomic.operand, target(atomic));
+                let posted = self.ep.inject_atomic(&atomic.operand, atomic.target());
                 return posted.map(|()| None);
             }
             Post::Send(tx) => {
@@ -147,7 +147,7 @@ impl Owned {
             (RxKind::Plain, None) => self.ep.recv(buf, rx.from, word),
             (RxKind::Plain, Some(tag)) => self.ep.trecv(buf, rx.from, tag, word),
             (RxKind::Multi, tag) => self.ep.recv_multi(buf, rx.from, tag, word),
-            (RxKind::Look, tag) => self.ep.tpeek(buf, rx.from, tag.unwrap_or_default(), word),
+            (RxKind::Peek, tag) => self.ep.tpeek(buf, rx.from, tag.unwrap_or_default(), word),
             (RxKind::Discard, tag) => self
                 .ep
                 .tdiscard(buf, rx.from, tag.unwrap_or_default(), word),
@@ -155,7 +155,7 @@ impl Owned {
     }
 
     fn atomic(&mut self, atomic: &Atomic, word: Context) -> Result<Result<Handle, Refused>, Errno> {
-        let target = target(atomic);
+        let target = atomic.target();
         Ok(match atomic.family {
             Family::Base => {
                 let buf = self.pools.filled(&atomic.operand)?;
@@ -174,7 +174,7 @@ impl Owned {
     }
 }
 
-impl Face for Owned {
+impl EndpointApi for OwnedEndpoint {
     fn address(&self) -> Result<Address, Errno> {
         self.ep.address()
     }
@@ -183,7 +183,7 @@ impl Face for Owned {
         Ok(self.av.insert_one(peer)?)
     }
 
-    fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {
+    fn post(&mut self, context: u64, post: &mut Post) -> Result<(), Errno> {
         if let Some(handle) = self.submit(context, post)? {
             self.handles.insert(context, handle);
         }
@@ -199,7 +199,7 @@ impl Face for Owned {
         self.ep.set(option)
     }
 
-    fn poll(&mut self) -> anyhow::Result<Option<Done>> {
+    fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         if self.ready.is_empty() {
             self.drive()?;
         }
@@ -221,28 +221,28 @@ impl Face for Owned {
 }
 
 /// The future of an operation.
-type Operation = Pin<Box<dyn Future<Output = Done>>>;
+type Operation = Pin<Box<dyn Future<Output = Completion>>>;
 
 /// The awaited endpoint, whose futures are polled by hand. A future that is dropped gives no
 /// completion, so nothing is cancelled here.
-pub(super) struct Awaited {
+pub struct AsyncTestEndpoint {
     ep: Arc<AsyncEndpoint>,
     av: Arc<dyn AddressVector>,
     pools: Pools,
     under_way: VecDeque<(u64, Operation)>,
-    ready: VecDeque<Done>,
+    ready: VecDeque<Completion>,
 }
 
-impl fmt::Debug for Awaited {
+impl fmt::Debug for AsyncTestEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Awaited")
+        f.debug_struct("AsyncTestEndpoint")
             .field("ep", &self.ep)
             .finish_non_exhaustive()
     }
 }
 
-impl Awaited {
-    pub(super) fn open(
+impl AsyncTestEndpoint {
+    pub fn open(
         domain: &Arc<dyn Domain>,
         info: &Info,
         av: &Arc<dyn AddressVector>,
@@ -272,7 +272,7 @@ impl Awaited {
                 return Ok(None);
             }
             Post::Atomic(atomic) if atomic.is_injected => {
-                ep.inject_atomic(&atomic.operand, target(&atomic))?;
+                ep.inject_atomic(&atomic.operand, atomic.target())?;
                 return Ok(None);
             }
             Post::Send(tx) => {
@@ -327,7 +327,7 @@ impl Awaited {
     }
 }
 
-impl Face for Awaited {
+impl EndpointApi for AsyncTestEndpoint {
     fn address(&self) -> Result<Address, Errno> {
         self.ep.address()
     }
@@ -336,7 +336,7 @@ impl Face for Awaited {
         Ok(self.av.insert_one(peer)?)
     }
 
-    fn post(&mut self, context: u64, post: &Post) -> Result<(), Errno> {
+    fn post(&mut self, context: u64, post: &mut Post) -> Result<(), Errno> {
         let Some(mut future) = self.operation(context, post)? else {
             return Ok(());
         };
@@ -357,7 +357,7 @@ impl Face for Awaited {
         self.ep.set(option)
     }
 
-    fn poll(&mut self) -> anyhow::Result<Option<Done>> {
+    fn poll(&mut self) -> anyhow::Result<Option<Completion>> {
         if self.ready.is_empty() {
             self.turn()?;
         }
@@ -386,8 +386,8 @@ async fn recv(ep: &AsyncEndpoint, rx: &Rx, buf: Buf) -> Result<(Buf, Received), 
     }
 }
 
-async fn change(context: u64, ep: &AsyncEndpoint, atomic: &Atomic, buf: Buf) -> Done {
-    let (operand, compare, target) = (&atomic.operand, &atomic.compare, target(atomic));
+async fn change(context: u64, ep: &AsyncEndpoint, atomic: &Atomic, buf: Buf) -> Completion {
+    let (operand, compare, target) = (&atomic.operand, &atomic.compare, atomic.target());
     match atomic.family {
         Family::Base => given_back(context, ep.atomic(buf, target).await),
         Family::Fetch => brought(context, ep.fetch_atomic(buf, operand, target).await),
@@ -399,7 +399,7 @@ async fn change(context: u64, ep: &AsyncEndpoint, atomic: &Atomic, buf: Buf) -> 
 }
 
 /// What comes of something that gives its buffer back and says no more.
-fn given_back(context: u64, result: Result<Buf, Failed>) -> Done {
+fn given_back(context: u64, result: Result<Buf, Failed>) -> Completion {
     brought(
         context,
         result.map(|mut buf| {
@@ -410,9 +410,9 @@ fn given_back(context: u64, result: Result<Buf, Failed>) -> Done {
     )
 }
 
-fn brought(context: u64, result: Result<Buf, Failed>) -> Done {
+fn brought(context: u64, result: Result<Buf, Failed>) -> Completion {
     match result {
-        Ok(buf) => Done {
+        Ok(buf) => Completion {
             context,
             flags: CompletionFlags::empty(),
             len: 0,
@@ -426,18 +426,18 @@ fn brought(context: u64, result: Result<Buf, Failed>) -> Done {
     }
 }
 
-fn received(context: u64, result: Result<(Buf, Received), Failed>) -> Done {
+fn received(context: u64, result: Result<(Buf, Received), Failed>) -> Completion {
     match result {
         Ok((buf, received)) => success(context, &buf, received),
         Err(failed) => failure(context, &failed.buf, *failed.entry),
     }
 }
 
-fn success(context: u64, buf: &Buf, received: Received) -> Done {
+fn success(context: u64, buf: &Buf, received: Received) -> Completion {
     let brings = CompletionFlags::RECV | CompletionFlags::READ;
     let is_sent =
         !received.flags.intersects(brings) && !received.flags.contains(CompletionFlags::ATOMIC);
-    Done {
+    Completion {
         context,
         flags: received.flags,
         len: received.len,
@@ -449,9 +449,9 @@ fn success(context: u64, buf: &Buf, received: Received) -> Done {
     }
 }
 
-fn failure(context: u64, buf: &Buf, error: cq::ErrEntry) -> Done {
+fn failure(context: u64, buf: &Buf, error: cq::ErrEntry) -> Completion {
     let entry = error.entry;
-    Done {
+    Completion {
         context,
         flags: entry.flags,
         len: entry.len,
@@ -474,20 +474,9 @@ fn failure(context: u64, buf: &Buf, error: cq::ErrEntry) -> Done {
     }
 }
 
-fn remote(place: Place) -> Remote {
-    let Place { peer, addr, key } = place;
+fn remote(place: RemoteAddr) -> Remote {
+    let RemoteAddr { peer, addr, key } = place;
     Remote { peer, addr, key }
-}
-
-fn target(atomic: &Atomic) -> Target {
-    let Place { peer, addr, key } = atomic.target;
-    Target {
-        dest: peer,
-        addr,
-        key,
-        datatype: atomic.datatype,
-        op: atomic.op,
-    }
 }
 
 /// Bytes of one pool.

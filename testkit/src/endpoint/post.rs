@@ -1,33 +1,33 @@
-//! What can be posted, and what comes of it, in the same words for every face.
+//! What can be posted, and what comes of it, in the same words for every API.
 
 use std::fmt;
 
 use anyhow::bail;
-use selvedge::atomic::{Datatype, Family, Op};
+use selvedge::atomic::{Datatype, Family, Op, Target};
 use selvedge::rma::RmaIov;
 use selvedge::{Address, CompletionFlags, Errno, FiAddr, OpFlags, TagMatch};
 
-use super::check;
+use crate::data::check;
 
 /// A message to send.
 #[derive(Clone, Debug)]
-pub(crate) struct Tx {
-    pub(crate) to: FiAddr,
+pub struct Tx {
+    pub to: FiAddr,
     /// Untagged without one.
-    pub(crate) tag: Option<u64>,
-    pub(crate) data: Option<u64>,
-    pub(crate) bytes: Vec<u8>,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub bytes: Vec<u8>,
     /// Copied at once, without a completion.
-    pub(crate) is_injected: bool,
-    /// Lengths of the pieces that it is cut into; the raw face alone.
-    pub(crate) pieces: Vec<usize>,
-    /// Flags in place of the endpoint's; the raw face alone.
-    pub(crate) flags: Option<OpFlags>,
+    pub is_injected: bool,
+    /// Lengths of the pieces that it is cut into; the raw API alone.
+    pub pieces: Vec<usize>,
+    /// Flags in place of the endpoint's; the raw API alone.
+    pub flags: Option<OpFlags>,
 }
 
 impl Tx {
     /// An untagged message.
-    pub(crate) fn msg(to: FiAddr, bytes: Vec<u8>) -> Self {
+    pub fn msg(to: FiAddr, bytes: Vec<u8>) -> Self {
         Self {
             to,
             tag: None,
@@ -40,7 +40,7 @@ impl Tx {
     }
 
     /// A tagged message.
-    pub(crate) fn tagged(to: FiAddr, tag: u64, bytes: Vec<u8>) -> Self {
+    pub fn tagged(to: FiAddr, tag: u64, bytes: Vec<u8>) -> Self {
         Self {
             tag: Some(tag),
             ..Self::msg(to, bytes)
@@ -50,34 +50,34 @@ impl Tx {
 
 /// A receive.
 #[derive(Clone, Debug)]
-pub(crate) struct Rx {
-    pub(crate) from: FiAddr,
+pub struct Rx {
+    pub from: FiAddr,
     /// Untagged without one.
-    pub(crate) tag: Option<TagMatch>,
-    pub(crate) room: usize,
-    pub(crate) kind: RxKind,
-    /// Lengths of the pieces that its room is cut into; the raw face alone.
-    pub(crate) pieces: Vec<usize>,
-    /// Flags in place of the endpoint's; the raw face alone.
-    pub(crate) flags: Option<OpFlags>,
+    pub tag: Option<TagMatch>,
+    pub room: usize,
+    pub kind: RxKind,
+    /// Lengths of the pieces that its room is cut into; the raw API alone.
+    pub pieces: Vec<usize>,
+    /// Flags in place of the endpoint's; the raw API alone.
+    pub flags: Option<OpFlags>,
 }
 
 /// What kind of receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RxKind {
+pub enum RxKind {
     /// Takes one message.
     Plain,
     /// Takes many.
     Multi,
     /// Looks for a message and leaves it.
-    Look,
+    Peek,
     /// Looks for a message and drops it.
     Discard,
 }
 
 impl Rx {
     /// Of any untagged message of any peer.
-    pub(crate) fn msg(room: usize) -> Self {
+    pub fn msg(room: usize) -> Self {
         Self {
             from: FiAddr::UNSPEC,
             tag: None,
@@ -89,19 +89,19 @@ impl Rx {
     }
 
     /// Of tagged messages of any peer.
-    pub(crate) fn tagged(tag: impl Into<TagMatch>, room: usize) -> Self {
+    pub fn tagged(tag: impl Into<TagMatch>, room: usize) -> Self {
         Self {
             tag: Some(tag.into()),
             ..Self::msg(room)
         }
     }
 
-    pub(crate) fn from(mut self, from: FiAddr) -> Self {
+    pub fn from(mut self, from: FiAddr) -> Self {
         self.from = from;
         self
     }
 
-    pub(crate) fn kind(mut self, kind: RxKind) -> Self {
+    pub fn kind(mut self, kind: RxKind) -> Self {
         self.kind = kind;
         self
     }
@@ -109,22 +109,22 @@ impl Rx {
 
 /// A place in a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) peer: FiAddr,
-    pub(crate) addr: u64,
-    pub(crate) key: u64,
+pub struct RemoteAddr {
+    pub peer: FiAddr,
+    pub addr: u64,
+    pub key: u64,
 }
 
-impl Place {
+impl RemoteAddr {
     /// So many bytes further on.
-    pub(crate) fn at(self, offset: usize) -> Self {
+    pub fn at(self, offset: usize) -> Self {
         Self {
             addr: self.addr.wrapping_add(offset as u64),
             ..self
         }
     }
 
-    pub(crate) fn iov(self, len: usize) -> RmaIov {
+    pub fn iov(self, len: usize) -> RmaIov {
         RmaIov {
             addr: self.addr,
             len,
@@ -135,21 +135,21 @@ impl Place {
 
 /// A write to a peer's memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Write {
-    pub(crate) to: Place,
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) data: Option<u64>,
-    pub(crate) is_injected: bool,
-    /// Flags in place of the endpoint's; the raw face alone.
-    pub(crate) flags: Option<OpFlags>,
-    /// Lengths of local pieces; the raw face alone.
-    pub(crate) pieces: Vec<usize>,
-    /// Remote pieces in place of one; the raw face alone.
-    pub(crate) places: Vec<RmaIov>,
+pub struct Write {
+    pub to: RemoteAddr,
+    pub bytes: Vec<u8>,
+    pub data: Option<u64>,
+    pub is_injected: bool,
+    /// Flags in place of the endpoint's; the raw API alone.
+    pub flags: Option<OpFlags>,
+    /// Lengths of local pieces; the raw API alone.
+    pub pieces: Vec<usize>,
+    /// Remote pieces in place of one; the raw API alone.
+    pub places: Vec<RmaIov>,
 }
 
 impl Write {
-    pub(crate) fn new(to: Place, bytes: Vec<u8>) -> Self {
+    pub fn new(to: RemoteAddr, bytes: Vec<u8>) -> Self {
         Self {
             to,
             bytes,
@@ -164,19 +164,19 @@ impl Write {
 
 /// A read of a peer's memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Read {
-    pub(crate) from: Place,
-    pub(crate) len: usize,
-    /// Flags in place of the endpoint's; the raw face alone.
-    pub(crate) flags: Option<OpFlags>,
-    /// Lengths of local pieces; the raw face alone.
-    pub(crate) pieces: Vec<usize>,
-    /// Remote pieces in place of one; the raw face alone.
-    pub(crate) places: Vec<RmaIov>,
+pub struct Read {
+    pub from: RemoteAddr,
+    pub len: usize,
+    /// Flags in place of the endpoint's; the raw API alone.
+    pub flags: Option<OpFlags>,
+    /// Lengths of local pieces; the raw API alone.
+    pub pieces: Vec<usize>,
+    /// Remote pieces in place of one; the raw API alone.
+    pub places: Vec<RmaIov>,
 }
 
 impl Read {
-    pub(crate) fn new(from: Place, len: usize) -> Self {
+    pub fn new(from: RemoteAddr, len: usize) -> Self {
         Self {
             from,
             len,
@@ -189,25 +189,67 @@ impl Read {
 
 /// An atomic.
 #[derive(Clone, Debug)]
-pub(crate) struct Atomic {
-    pub(crate) family: Family,
-    pub(crate) datatype: Datatype,
-    pub(crate) op: Op,
-    pub(crate) target: Place,
+pub struct Atomic {
+    pub family: Family,
+    pub datatype: Datatype,
+    pub op: Op,
+    pub target: RemoteAddr,
     /// The operands; none for a read.
-    pub(crate) operand: Vec<u8>,
+    pub operand: Vec<u8>,
     /// What is compared with.
-    pub(crate) compare: Vec<u8>,
+    pub compare: Vec<u8>,
     /// Bytes that come back.
-    pub(crate) result: usize,
-    /// Flags in place of the endpoint's; the raw face alone.
-    pub(crate) flags: Option<OpFlags>,
-    pub(crate) is_injected: bool,
+    pub result: usize,
+    /// Flags in place of the endpoint's; the raw API alone.
+    pub flags: Option<OpFlags>,
+    pub is_injected: bool,
+}
+
+impl Atomic {
+    /// An atomic on as many elements as the operand has. A read has no operand, what does not compare
+    /// has no comparand, and the base family has no result: these are left out.
+    pub fn new(
+        family: Family,
+        datatype: Datatype,
+        op: Op,
+        target: RemoteAddr,
+        operand: Vec<u8>,
+        compare: Vec<u8>,
+    ) -> Self {
+        let only_if = |is_so, bytes| if is_so { bytes } else { Vec::new() };
+        Self {
+            family,
+            datatype,
+            op,
+            target,
+            result: if family == Family::Base {
+                0
+            } else {
+                operand.len()
+            },
+            operand: only_if(op != Op::AtomicRead, operand),
+            compare: only_if(family == Family::Compare, compare),
+            flags: None,
+            is_injected: false,
+        }
+    }
+
+    /// The target, as the methods with one element name it.
+    pub fn target(&self) -> Target {
+        let RemoteAddr { peer, addr, key } = self.target;
+        Target {
+            dest: peer,
+            addr,
+            key,
+            datatype: self.datatype,
+            op: self.op,
+        }
+    }
 }
 
 /// Anything.
 #[derive(Clone, Debug)]
-pub(crate) enum Post {
+pub enum Post {
     Send(Tx),
     Recv(Rx),
     Write(Write),
@@ -217,7 +259,7 @@ pub(crate) enum Post {
 
 impl Post {
     /// Whether it never completes.
-    pub(crate) fn is_injected(&self) -> bool {
+    pub fn is_injected(&self) -> bool {
         match self {
             Self::Send(tx) => tx.is_injected,
             Self::Write(write) => write.is_injected,
@@ -227,7 +269,7 @@ impl Post {
     }
 
     /// Whether it completes more than once.
-    pub(crate) fn is_multi(&self) -> bool {
+    pub fn is_multi(&self) -> bool {
         matches!(self, Self::Recv(rx) if rx.kind == RxKind::Multi)
     }
 }
@@ -236,26 +278,26 @@ impl Post {
 macro_rules! setters {
     ($($type:ty: $($name:ident)+;)+) => { $(impl $type { $(setters!(@ $name);)+ })+ };
     (@ data) => {
-        pub(crate) fn data(mut self, data: u64) -> Self {
+        pub fn data(mut self, data: u64) -> Self {
             self.data = Some(data);
             self
         }
     };
     (@ injected) => {
-        pub(crate) fn injected(mut self) -> Self {
+        pub fn injected(mut self) -> Self {
             self.is_injected = true;
             self
         }
     };
     (@ flags) => {
-        pub(crate) fn flags(mut self, flags: OpFlags) -> Self {
+        pub fn flags(mut self, flags: OpFlags) -> Self {
             self.flags = Some(flags);
             self
         }
     };
     (@ pieces) => {
         /// Cut into pieces of these lengths.
-        pub(crate) fn pieces(mut self, lengths: &[usize]) -> Self {
+        pub fn pieces(mut self, lengths: &[usize]) -> Self {
             self.pieces = lengths.to_vec();
             self
         }
@@ -267,6 +309,7 @@ setters! {
     Rx: flags pieces;
     Write: data injected flags;
     Read: flags;
+    Atomic: injected flags;
 }
 
 macro_rules! into_post {
@@ -279,33 +322,39 @@ into_post!(Send(Tx), Recv(Rx), Write(Write), Read(Read), Atomic(Atomic));
 
 /// A completion.
 #[derive(Clone, Debug)]
-pub(crate) struct Done {
-    pub(crate) context: u64,
-    pub(crate) flags: CompletionFlags,
-    pub(crate) len: usize,
-    pub(crate) tag: u64,
-    pub(crate) data: Option<u64>,
-    pub(crate) src: FiAddr,
+pub struct Completion {
+    pub context: u64,
+    pub flags: CompletionFlags,
+    pub len: usize,
+    pub tag: u64,
+    pub data: Option<u64>,
+    pub src: FiAddr,
     /// What was received or read.
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) error: Option<Failure>,
+    pub bytes: Vec<u8>,
+    pub error: Option<Failure>,
 }
 
 /// How an operation failed.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) errno: Errno,
-    pub(crate) olen: usize,
-    pub(crate) detail: String,
-    pub(crate) sender: Option<Address>,
+pub struct Failure {
+    pub errno: Errno,
+    pub olen: usize,
+    pub detail: String,
+    pub sender: Option<Address>,
 }
 
-impl Done {
+impl Completion {
+    /// What was received or fetched; `None` where the operation does neither.
+    pub fn received(&self) -> Option<&[u8]> {
+        let takes = CompletionFlags::RECV | CompletionFlags::READ;
+        self.flags.intersects(takes).then_some(&self.bytes[..])
+    }
+
     /// Makes sure that it is a success.
     ///
     /// # Errors
     /// What went wrong.
-    pub(crate) fn well(self) -> anyhow::Result<Self> {
+    pub fn expect_success(self) -> anyhow::Result<Self> {
         check::count(0);
         match &self.error {
             None => Ok(self),
@@ -323,7 +372,7 @@ impl Done {
     ///
     /// # Errors
     /// What it ended with instead.
-    pub(crate) fn failed(self, what: impl fmt::Display, errno: Errno) -> anyhow::Result<Failure> {
+    pub fn expect_failure(self, what: impl fmt::Display, errno: Errno) -> anyhow::Result<Failure> {
         check::count(0);
         match self.error {
             Some(failure) if failure.errno == errno => Ok(failure),

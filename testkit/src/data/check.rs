@@ -9,7 +9,7 @@ static CHECKS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// How many checks this process has made, and how many bytes it has compared.
-pub(crate) fn counts() -> (u64, u64) {
+pub fn counts() -> (u64, u64) {
     (
         CHECKS.load(Ordering::Relaxed),
         BYTES.load(Ordering::Relaxed),
@@ -17,7 +17,7 @@ pub(crate) fn counts() -> (u64, u64) {
 }
 
 /// Counts a check that was made otherwise.
-pub(crate) fn count(bytes: usize) {
+pub fn count(bytes: usize) {
     CHECKS.fetch_add(1, Ordering::Relaxed);
     BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
 }
@@ -26,7 +26,7 @@ pub(crate) fn count(bytes: usize) {
 ///
 /// # Errors
 /// What is, and what should be.
-pub(crate) fn same<T: PartialEq + fmt::Debug>(
+pub fn same<T: PartialEq + fmt::Debug>(
     what: impl fmt::Display,
     found: T,
     expected: T,
@@ -43,7 +43,7 @@ pub(crate) fn same<T: PartialEq + fmt::Debug>(
 ///
 /// # Errors
 /// What should hold.
-pub(crate) fn holds(what: impl fmt::Display, is_so: bool) -> anyhow::Result<()> {
+pub fn holds(what: impl fmt::Display, is_so: bool) -> anyhow::Result<()> {
     count(0);
     match is_so {
         true => Ok(()),
@@ -55,7 +55,7 @@ pub(crate) fn holds(what: impl fmt::Display, is_so: bool) -> anyhow::Result<()> 
 ///
 /// # Errors
 /// The first that is not.
-pub(crate) fn bytes(what: impl fmt::Display, found: &[u8], expected: &[u8]) -> anyhow::Result<()> {
+pub fn bytes(what: impl fmt::Display, found: &[u8], expected: &[u8]) -> anyhow::Result<()> {
     count(found.len());
     if found.len() != expected.len() {
         bail!(

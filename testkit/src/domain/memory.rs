@@ -8,6 +8,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, ensure};
 use memmap2::MmapMut;
@@ -16,12 +17,12 @@ use selvedge::{
     Allocation, Desc, Domain, Errno, IovMut, MemoryRegion, MrAccess, MrMode, alloc, mr,
 };
 
-use super::failure::{lacks, wrong};
-use super::wait::Count;
+use super::Count;
+use crate::run::failure::{lacks, wrong};
 
 /// Some pages. Clones are the same memory.
 #[derive(Clone, Debug)]
-pub(super) struct Memory(Arc<Pages>);
+pub struct Memory(Arc<Pages>);
 
 #[derive(Debug)]
 struct Pages {
@@ -47,7 +48,7 @@ unsafe impl Sync for Pages {}
 
 /// The rights over some memory, until it is dropped.
 #[derive(Clone, Debug)]
-pub(super) struct Rights {
+pub struct Rights {
     region: Option<Arc<dyn MemoryRegion>>,
     base: u64,
 }
@@ -57,7 +58,7 @@ impl Memory {
     ///
     /// # Errors
     /// When there are none.
-    pub(super) fn private(owner: u64, len: usize) -> anyhow::Result<Self> {
+    pub fn private(owner: u64, len: usize) -> anyhow::Result<Self> {
         let mut map = MmapMut::map_anon(len.max(1))
             .with_context(|| format!("cannot get {len} bytes of memory"))?;
         map.fill(0);
@@ -73,7 +74,7 @@ impl Memory {
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn special(
+    pub fn special(
         owner: u64,
         domain: &dyn Domain,
         len: usize,
@@ -94,7 +95,7 @@ impl Memory {
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn register(
+    pub fn register(
         &self,
         domain: &dyn Domain,
         access: MrAccess,
@@ -118,7 +119,7 @@ impl Memory {
         attr.access = access;
         attr.requested_key = key;
         let bytes = [IovMut::from_raw(self.0.base.cast(), self.0.len)];
-        // SAFETY: the program keeps memory until its domain is closed (`Ground::memory`), and
+        // SAFETY: the program keeps memory until its domain is closed (`DomainContext::memory`), and
         // reaches it by copies alone.
         let region = unsafe { domain.reg(&bytes, &attr) }
             .with_context(|| format!("cannot register {} bytes", self.0.len))?;
@@ -135,7 +136,7 @@ impl Memory {
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn register_pieces(
+    pub fn register_pieces(
         &self,
         domain: &dyn Domain,
         access: MrAccess,
@@ -155,7 +156,7 @@ impl Memory {
 
     /// The number of the domain that keeps it.
     #[inline]
-    pub(super) fn owner(&self) -> u64 {
+    pub fn owner(&self) -> u64 {
         self.0.owner
     }
 
@@ -163,7 +164,7 @@ impl Memory {
     ///
     /// # Errors
     /// The system's; that the memory is the domain's.
-    pub(super) fn renew(&self) -> anyhow::Result<()> {
+    pub fn renew(&self) -> anyhow::Result<()> {
         let is_private = matches!(self.0.keeper, Keeper::Private { .. });
         ensure!(is_private, "only private memory gets new pages");
         let base = NonNull::new(self.0.base.cast()).context("memory at address 0")?;
@@ -174,7 +175,11 @@ impl Memory {
     }
 
     /// Its length.
-    pub(super) fn len(&self) -> usize {
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "no memory is made that is empty"
+    )]
+    pub fn len(&self) -> usize {
         self.0.len
     }
 
@@ -183,20 +188,20 @@ impl Memory {
     /// # Panics
     /// When they do not.
     #[inline]
-    pub(super) fn at(&self, at: usize, len: usize) -> *mut u8 {
+    pub fn at(&self, at: usize, len: usize) -> *mut u8 {
         let inside = at.checked_add(len).is_some_and(|end| end <= self.0.len);
         assert!(inside, "{len} bytes at {at} of {}", self.0.len);
         self.0.base.wrapping_add(at)
     }
 
     /// Where some bytes of an address lie, if they are of this memory.
-    pub(super) fn offset(&self, address: usize) -> Option<usize> {
+    pub fn offset(&self, address: usize) -> Option<usize> {
         let offset = address.checked_sub(self.0.base.addr())?;
         (offset < self.0.len).then_some(offset)
     }
 
     /// Writes some bytes.
-    pub(super) fn put(&self, at: usize, bytes: &[u8]) {
+    pub fn put(&self, at: usize, bytes: &[u8]) {
         let to = self.at(at, bytes.len());
         // SAFETY: `at` checks that the bytes are inside of memory that `self` keeps; the source is
         // a slice, and nobody has references to this memory.
@@ -204,7 +209,7 @@ impl Memory {
     }
 
     /// Reads some bytes.
-    pub(super) fn get(&self, at: usize, len: usize) -> Vec<u8> {
+    pub fn get(&self, at: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let from = self.at(at, len);
         // SAFETY: as in `put`, the other way.
@@ -213,21 +218,31 @@ impl Memory {
     }
 
     /// Sets some bytes.
-    pub(super) fn fill(&self, at: usize, len: usize, byte: u8) {
+    pub fn fill(&self, at: usize, len: usize, byte: u8) {
         let to = self.at(at, len);
         // SAFETY: as in `put`.
         unsafe { std::ptr::write_bytes(to, byte, len) };
     }
 
+    /// The word at an offset that is a multiple of 8, as it is now: a peer may change it.
+    pub fn word(&self, at: usize) -> u64 {
+        assert!(at.is_multiple_of(8), "a word at {at}");
+        let from = self.at(at, 8);
+        // SAFETY: as in `put`; pages begin at multiples of 8, and the word is reached by atomics and
+        // copies alone.
+        let word = unsafe { AtomicU64::from_ptr(from.cast()) };
+        word.load(Ordering::Acquire)
+    }
+
     /// One byte, as it is now: a peer may change it.
-    pub(super) fn byte(&self, at: usize) -> u8 {
+    pub fn byte(&self, at: usize) -> u8 {
         let from = self.at(at, 1);
         // SAFETY: as in `put`; volatile, because a peer may have written it since the last look.
         unsafe { from.read_volatile() }
     }
 
     /// Some bytes that nobody changes while `use_them` runs: those of sends that are not posted.
-    pub(super) fn with<T>(&self, at: usize, len: usize, use_them: impl FnOnce(&[u8]) -> T) -> T {
+    pub fn with<T>(&self, at: usize, len: usize, use_them: impl FnOnce(&[u8]) -> T) -> T {
         let from = self.at(at, len).cast_const();
         // SAFETY: inside of memory that `self` keeps; only memory of sends is used so, which
         // neither receives nor peers write, and this thread does not write it meanwhile.
@@ -238,7 +253,7 @@ impl Memory {
     ///
     /// # Errors
     /// The first that has not.
-    pub(super) fn check_fill(&self, at: usize, len: usize, byte: u8) -> anyhow::Result<()> {
+    pub fn check_fill(&self, at: usize, len: usize, byte: u8) -> anyhow::Result<()> {
         const BLOCK: usize = 4096;
         for begin in (0..len).step_by(BLOCK) {
             let bytes = self.get(at + begin, (len - begin).min(BLOCK));
@@ -257,7 +272,7 @@ impl Memory {
 impl Rights {
     /// What local operations name it by.
     #[inline]
-    pub(super) fn desc(&self) -> Desc {
+    pub fn desc(&self) -> Desc {
         let region = self.region.as_ref();
         region.map_or(Desc::NONE, |region| region.desc())
     }
@@ -266,7 +281,7 @@ impl Rights {
     ///
     /// # Errors
     /// When peers have no rights; the domain's.
-    pub(super) fn count_writes(&self, count: &Count) -> anyhow::Result<()> {
+    pub fn count_writes(&self, count: &Count) -> anyhow::Result<()> {
         let region = self.region.as_ref();
         let region = region.context("nobody writes to memory without rights for peers")?;
         let bound = region.bind_counter(count.cntr(), MrAccess::REMOTE_WRITE);
@@ -280,7 +295,7 @@ impl Rights {
     ///
     /// # Errors
     /// When peers have no rights.
-    pub(super) fn remote(&self) -> anyhow::Result<Remote> {
+    pub fn remote(&self) -> anyhow::Result<Remote> {
         let region = self.region.as_ref();
         let region = region.context("memory without rights for peers has no key")?;
         ensure!(region.key() != alloc::NO_KEY, "the memory has no key");
@@ -293,16 +308,16 @@ impl Rights {
 
 /// Memory of a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Remote {
+pub struct Remote {
     /// The first byte.
-    pub(super) addr: u64,
+    pub addr: u64,
     /// The key.
-    pub(super) key: u64,
+    pub key: u64,
 }
 
 impl Remote {
     /// As upstream's programs tell each other: both words, in this machine's order.
-    pub(super) fn to_bytes(self) -> [u8; 16] {
+    pub fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.addr.to_ne_bytes());
         bytes[8..].copy_from_slice(&self.key.to_ne_bytes());
@@ -313,7 +328,7 @@ impl Remote {
     ///
     /// # Errors
     /// When it is too short.
-    pub(super) fn from_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
+    pub fn from_bytes(bytes: &[u8]) -> anyhow::Result<Self> {
         let word = |at: usize| -> anyhow::Result<u64> {
             let word = bytes.get(at..at + 8).context("a key that is cut short")?;
             Ok(u64::from_ne_bytes(word.try_into()?))

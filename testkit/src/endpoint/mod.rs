@@ -1,6 +1,11 @@
 //! An endpoint of a test, with the account of its operations: each completes once, and nothing else
 //! does.
 
+mod api;
+mod owned;
+mod post;
+mod raw;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -13,26 +18,29 @@ use selvedge::{
     EventQueue, FiAddr, Info, PassiveEndpoint, SharedReceives,
 };
 
-use super::face::Face;
-use super::patience::until;
-use super::post::{Done, Post};
-use super::raw::{Told, When};
+use crate::run::timeout::until;
+
+pub use api::EndpointApi;
+pub use owned::{AsyncTestEndpoint, OwnedEndpoint};
+pub use post::{Atomic, Completion, Failure, Post, Read, RemoteAddr, Rx, RxKind, Tx, Write};
+pub use raw::{BLANK, Notify, RawEndpoint, Trigger, queue_count};
 
 /// An endpoint. It stays open until the test is over, whoever drops this.
-#[derive(Clone)]
-pub(crate) struct Port {
+#[derive(Clone, Debug)]
+pub struct TestEndpoint {
     state: Rc<RefCell<State>>,
-    pub(crate) domain: Arc<dyn Domain>,
-    pub(crate) info: Info,
+    pub domain: Arc<dyn Domain>,
+    pub info: Info,
     peers: Vec<FiAddr>,
     me: usize,
 }
 
 /// What changes.
+#[derive(Debug)]
 struct State {
-    face: Box<dyn Face>,
+    api: Box<dyn EndpointApi>,
     /// Completions that were read and not asked for yet.
-    ready: VecDeque<Done>,
+    ready: VecDeque<Completion>,
     /// What has not completed, and whether it completes more than once.
     outstanding: BTreeMap<u64, bool>,
     next: u64,
@@ -40,21 +48,23 @@ struct State {
 }
 
 /// What a connected endpoint comes from.
-pub(super) struct Connection {
-    pub(super) _eq: Arc<dyn EventQueue>,
-    pub(super) _pep: Option<Arc<dyn PassiveEndpoint>>,
+#[derive(Debug)]
+pub struct Connection {
+    pub eq: Arc<dyn EventQueue>,
+    pub pep: Option<Arc<dyn PassiveEndpoint>>,
 }
 
-impl Port {
-    pub(super) fn new(
-        face: Box<dyn Face>,
+impl TestEndpoint {
+    /// An endpoint of process `me` of a test, without peers.
+    pub fn new(
+        api: Box<dyn EndpointApi>,
         domain: Arc<dyn Domain>,
         info: Info,
         me: usize,
         connection: Option<Connection>,
     ) -> Self {
         let state = State {
-            face,
+            api,
             ready: VecDeque::new(),
             outstanding: BTreeMap::new(),
             next: 1,
@@ -73,8 +83,8 @@ impl Port {
     ///
     /// # Errors
     /// When it has none.
-    pub(crate) fn address(&self) -> anyhow::Result<Address> {
-        let address = self.state.borrow().face.address();
+    pub fn address(&self) -> anyhow::Result<Address> {
+        let address = self.state.borrow().api.address();
         address.map_err(|errno| anyhow!("the endpoint has no address: {errno}"))
     }
 
@@ -82,27 +92,27 @@ impl Port {
     ///
     /// # Errors
     /// When its address is refused.
-    pub(crate) fn insert(&self, peer: &Address) -> anyhow::Result<FiAddr> {
-        let index = self.state.borrow().face.insert(peer);
+    pub fn insert(&self, peer: &Address) -> anyhow::Result<FiAddr> {
+        let index = self.state.borrow().api.insert(peer);
         index.map_err(|errno| anyhow!("the address {peer} is refused: {errno}"))
     }
 
-    pub(super) fn set_peers(&mut self, peers: Vec<FiAddr>) {
+    pub fn set_peers(&mut self, peers: Vec<FiAddr>) {
         self.peers = peers;
     }
 
     /// The index of a process of the test.
-    pub(crate) fn to(&self, process: usize) -> FiAddr {
+    pub fn to(&self, process: usize) -> FiAddr {
         self.peers[process]
     }
 
     /// The index of the process behind this one: of two, the other one.
-    pub(crate) fn peer(&self) -> FiAddr {
+    pub fn peer(&self) -> FiAddr {
         self.to((self.me + 1) % self.peers.len())
     }
 
     /// Which process an index is of.
-    pub(crate) fn process(&self, index: FiAddr) -> Option<usize> {
+    pub fn process(&self, index: FiAddr) -> Option<usize> {
         self.peers.iter().position(|&peer| peer == index)
     }
 
@@ -110,16 +120,20 @@ impl Port {
     ///
     /// # Errors
     /// When it is refused.
-    pub(crate) fn set(&self, option: EpOption) -> anyhow::Result<()> {
-        let answer = self.state.borrow().face.set(option);
+    pub fn set(&self, option: EpOption) -> anyhow::Result<()> {
+        let answer = self.state.borrow().api.set(option);
         answer.map_err(|errno| anyhow!("setting {option:?}: {errno:?}"))
     }
 
     /// Posts, if there is room: under which context.
-    pub(crate) fn try_post(&self, post: impl Into<Post>) -> Result<u64, Errno> {
-        let (post, mut state) = (post.into(), self.state.borrow_mut());
+    pub fn try_post(&self, post: impl Into<Post>) -> Result<u64, Errno> {
+        self.post_once(&mut post.into())
+    }
+
+    fn post_once(&self, post: &mut Post) -> Result<u64, Errno> {
+        let mut state = self.state.borrow_mut();
         let context = state.next;
-        state.face.post(context, &post)?;
+        state.api.post(context, post)?;
         state.next += 1;
         if !post.is_injected() {
             state.outstanding.insert(context, post.is_multi());
@@ -131,63 +145,63 @@ impl Port {
     ///
     /// # Errors
     /// Whatever else the post answers; that no room comes.
-    pub(crate) fn post(&self, post: impl Into<Post>) -> anyhow::Result<u64> {
-        let post = post.into();
-        until("room for a post", || match self.try_post(post.clone()) {
+    pub fn post(&self, post: impl Into<Post>) -> anyhow::Result<u64> {
+        let mut post = post.into();
+        until("room for a post", || match self.post_once(&mut post) {
             Ok(context) => Ok(Some(context)),
-            Err(Errno::Again) => self.keep_what_comes().map(|()| None),
+            Err(Errno::Again) => self.store_completions().map(|()| None),
             Err(errno) => Err(anyhow!("posting {post:.120?}: {errno:?}")),
         })
     }
 
     /// Has something posted when a counter has reached a number: under which context, and how the
-    /// work is called. Of the raw face.
+    /// work is called. Of the raw API.
     ///
     /// # Errors
     /// What the domain answers.
-    pub(crate) fn defer(
+    pub fn defer(
         &self,
         post: impl Into<Post>,
         cntr: &Arc<dyn Counter>,
         threshold: u64,
-        told: Told,
+        told: Notify,
     ) -> Result<(u64, Ticket), Errno> {
         self.defer_in(&self.domain, post, cntr, threshold, told)
     }
 
-    /// The same by another domain than the port's.
+    /// The same by another domain than the endpoint's.
     ///
     /// # Errors
     /// What that domain answers.
-    pub(crate) fn defer_in(
+    pub fn defer_in(
         &self,
         domain: &Arc<dyn Domain>,
         post: impl Into<Post>,
         cntr: &Arc<dyn Counter>,
         threshold: u64,
-        told: Told,
+        told: Notify,
     ) -> Result<(u64, Ticket), Errno> {
-        let (post, mut state) = (post.into(), self.state.borrow_mut());
+        let (mut post, mut state) = (post.into(), self.state.borrow_mut());
         let context = state.next;
-        let when = When {
+        let when = Trigger {
             domain: Arc::clone(domain),
             cntr: Arc::clone(cntr),
             threshold,
             told,
         };
-        let ticket = state.face.defer(context, &post, when)?;
+        let ticket = state.api.defer(context, &mut post, when)?;
         state.next += 1;
         state.outstanding.insert(context, post.is_multi());
         Ok((context, ticket))
     }
 
     /// An operation that has no completion, or has none any more.
-    pub(crate) fn forget(&self, context: u64) {
+    pub fn forget(&self, context: u64) {
         self.state.borrow_mut().outstanding.remove(&context);
     }
 
     /// Takes what was read while posts waited for room: the contexts.
-    pub(crate) fn heard(&self) -> Vec<u64> {
+    pub fn take_ready(&self) -> Vec<u64> {
         let mut state = self.state.borrow_mut();
         state.ready.drain(..).map(|done| done.context).collect()
     }
@@ -196,16 +210,19 @@ impl Port {
     ///
     /// # Errors
     /// What the post answers.
-    pub(crate) fn post_again(&self, context: u64, post: impl Into<Post>) -> anyhow::Result<()> {
-        let (post, mut state) = (post.into(), self.state.borrow_mut());
-        let posted = state.face.post(context, &post);
+    pub fn post_again(&self, context: u64, post: impl Into<Post>) -> anyhow::Result<()> {
+        let (mut post, mut state) = (post.into(), self.state.borrow_mut());
+        let posted = state.api.post(context, &mut post);
         posted.map_err(|errno| anyhow!("posting {post:.120?}: {errno:?}"))?;
         state.outstanding.insert(context, post.is_multi());
         Ok(())
     }
 
     /// Moves things on, and keeps completions for later.
-    fn keep_what_comes(&self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When something completes that must not.
+    pub fn store_completions(&self) -> anyhow::Result<()> {
         let mut state = self.state.borrow_mut();
         while let Some(done) = state.read()? {
             state.ready.push_back(done);
@@ -213,11 +230,29 @@ impl Port {
         Ok(())
     }
 
+    /// The next completion of those that were kept.
+    pub fn take_stored(&self) -> Option<Completion> {
+        self.state.borrow_mut().ready.pop_front()
+    }
+
+    /// Keeps completions again, before those that came later.
+    pub fn put_back(&self, mut older: VecDeque<Completion>) {
+        let ready = &mut self.state.borrow_mut().ready;
+        older.append(ready);
+        *ready = older;
+    }
+
+    /// Whether no operation is outstanding and no completion is kept.
+    pub fn is_idle(&self) -> bool {
+        let state = self.state.borrow();
+        state.outstanding.is_empty() && state.ready.is_empty()
+    }
+
     /// The next completion, if there is one.
     ///
     /// # Errors
     /// When something completes that must not.
-    pub(crate) fn poll(&self) -> anyhow::Result<Option<Done>> {
+    pub fn poll(&self) -> anyhow::Result<Option<Completion>> {
         let mut state = self.state.borrow_mut();
         match state.ready.pop_front() {
             Some(done) => Ok(Some(done)),
@@ -229,7 +264,7 @@ impl Port {
     ///
     /// # Errors
     /// When none comes, or one that must not.
-    pub(crate) fn next(&self) -> anyhow::Result<Done> {
+    pub fn next(&self) -> anyhow::Result<Completion> {
         until("a completion", || self.poll())
     }
 
@@ -237,7 +272,7 @@ impl Port {
     ///
     /// # Errors
     /// When it does not come, or something that must not.
-    pub(crate) fn of(&self, context: u64) -> anyhow::Result<Done> {
+    pub fn wait_for(&self, context: u64) -> anyhow::Result<Completion> {
         let what = format!("the completion of operation {context}");
         until(&what, || {
             let mut state = self.state.borrow_mut();
@@ -256,13 +291,13 @@ impl Port {
         })
     }
 
-    /// What an entry says that was read past this port.
+    /// What an entry says that was read past this endpoint.
     ///
     /// # Errors
     /// When it completes something that must not.
-    pub(crate) fn settle_entry(&self, entry: selvedge::cq::Entry) -> anyhow::Result<Done> {
+    pub fn account_for(&self, entry: selvedge::cq::Entry) -> anyhow::Result<Completion> {
         let mut state = self.state.borrow_mut();
-        let done = state.face.taken(entry)?;
+        let done = state.api.complete(entry)?;
         state.check_off(&done)?;
         Ok(done)
     }
@@ -271,8 +306,8 @@ impl Port {
     ///
     /// # Errors
     /// When something completes that must not.
-    pub(crate) fn is_done(&self, context: u64) -> anyhow::Result<bool> {
-        self.keep_what_comes()?;
+    pub fn is_done(&self, context: u64) -> anyhow::Result<bool> {
+        self.store_completions()?;
         let state = self.state.borrow();
         Ok(state.ready.iter().any(|done| done.context == context))
     }
@@ -280,23 +315,23 @@ impl Port {
     /// Posts, and waits until it is over.
     ///
     /// # Errors
-    /// As [`Self::post`] and [`Self::of`].
-    pub(crate) fn call(&self, post: impl Into<Post>) -> anyhow::Result<Done> {
+    /// As [`Self::post`] and [`Self::wait_for`].
+    pub fn post_and_wait(&self, post: impl Into<Post>) -> anyhow::Result<Completion> {
         let context = self.post(post)?;
-        self.of(context)
+        self.wait_for(context)
     }
 
     /// Posts a send or a write that may be injected, and waits until it has succeeded; an inject has
     /// when it is posted.
     ///
     /// # Errors
-    /// As [`Self::post`] and [`Self::of`]; that it failed.
-    pub(crate) fn run(&self, post: impl Into<Post>) -> anyhow::Result<()> {
+    /// As [`Self::post`] and [`Self::wait_for`]; that it failed.
+    pub fn run(&self, post: impl Into<Post>) -> anyhow::Result<()> {
         let post = post.into();
         let is_over = post.is_injected();
         let context = self.post(post)?;
         if !is_over {
-            self.of(context)?.well()?;
+            self.wait_for(context)?.expect_success()?;
         }
         Ok(())
     }
@@ -305,15 +340,15 @@ impl Port {
     ///
     /// # Errors
     /// When that does not work.
-    pub(crate) fn drive(&self) -> anyhow::Result<()> {
-        self.state.borrow_mut().face.drive()
+    pub fn drive(&self) -> anyhow::Result<()> {
+        self.state.borrow_mut().api.drive()
     }
 
     /// Moves things on for a while: whatever can happen has happened then, if the peers do so, too.
     ///
     /// # Errors
     /// As [`Self::drive`].
-    pub(crate) fn settle(&self) -> anyhow::Result<()> {
+    pub fn settle(&self) -> anyhow::Result<()> {
         for _ in 0..YIELDS {
             for _ in 0..TURNS {
                 self.drive()?;
@@ -325,25 +360,25 @@ impl Port {
     }
 
     /// Overwrites the bytes of a send that is outstanding and was injected.
-    pub(crate) fn overwrite(&self, context: u64) {
-        self.state.borrow_mut().face.overwrite(context);
+    pub fn overwrite(&self, context: u64) {
+        self.state.borrow_mut().api.overwrite(context);
     }
 
     /// Tries to take an operation back.
-    pub(crate) fn cancel(&self, context: u64) -> Result<(), Errno> {
-        self.state.borrow_mut().face.cancel(context)
+    pub fn cancel(&self, context: u64) -> Result<(), Errno> {
+        self.state.borrow_mut().api.cancel(context)
     }
 
-    /// Posts receives here from now on, or at the endpoint again. Of the raw face.
-    pub(crate) fn share(&self, srx: Option<Arc<dyn SharedReceives>>) {
-        self.state.borrow_mut().face.share(srx);
+    /// Posts receives here from now on, or at the endpoint again. Of the raw API.
+    pub fn post_receives_to(&self, srx: Option<Arc<dyn SharedReceives>>) {
+        self.state.borrow_mut().api.post_receives_to(srx);
     }
 
     /// Makes sure that nothing is outstanding and no completion unread.
     ///
     /// # Errors
     /// What there is.
-    pub(crate) fn assert_idle(&self) -> anyhow::Result<()> {
+    pub fn assert_idle(&self) -> anyhow::Result<()> {
         if let Some(done) = self.poll()? {
             return Err(anyhow!("{done:?} was not asked for"));
         }
@@ -357,45 +392,45 @@ impl Port {
     }
 
     /// What is outstanding ends with the endpoint.
-    pub(crate) fn forget_outstanding(&self) {
+    pub fn forget_outstanding(&self) {
         let mut state = self.state.borrow_mut();
         state.outstanding.clear();
         state.ready.clear();
     }
 
-    /// The endpoint, of the raw face.
-    pub(crate) fn ep(&self) -> Arc<dyn Endpoint> {
+    /// The endpoint, of the raw API.
+    pub fn ep(&self) -> Arc<dyn Endpoint> {
         self.raw(|raw| Arc::clone(&raw.ep))
     }
 
-    /// The completion queue, of the raw face.
-    pub(crate) fn cq(&self) -> Arc<dyn CompletionQueue> {
+    /// The completion queue, of the raw API.
+    pub fn cq(&self) -> Arc<dyn CompletionQueue> {
         self.raw(|raw| Arc::clone(&raw.cq))
     }
 
-    /// The address vector, of the raw face of an unconnected endpoint.
-    pub(crate) fn av(&self) -> Arc<dyn AddressVector> {
+    /// The address vector, of the raw API of an unconnected endpoint.
+    pub fn av(&self) -> Arc<dyn AddressVector> {
         self.raw(|raw| raw.av.clone())
             .expect("unconnected endpoints have one")
     }
 
-    fn raw<T>(&self, ask: impl FnOnce(&super::raw::Raw) -> T) -> T {
+    fn raw<T>(&self, ask: impl FnOnce(&RawEndpoint) -> T) -> T {
         let state = self.state.borrow();
-        ask(state.face.raw().expect("a test of the raw face"))
+        ask(state.api.raw().expect("a test of the raw API"))
     }
 }
 
 impl State {
     /// Reads a completion, and checks it off.
-    fn read(&mut self) -> anyhow::Result<Option<Done>> {
-        let Some(done) = self.face.poll()? else {
+    fn read(&mut self) -> anyhow::Result<Option<Completion>> {
+        let Some(done) = self.api.poll()? else {
             return Ok(None);
         };
         self.check_off(&done)?;
         Ok(Some(done))
     }
 
-    fn check_off(&mut self, done: &Done) -> anyhow::Result<()> {
+    fn check_off(&mut self, done: &Completion) -> anyhow::Result<()> {
         use selvedge::CompletionFlags as Flags;
         if done
             .flags

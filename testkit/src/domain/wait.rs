@@ -9,46 +9,49 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionQueue, Counter, Domain, Errno, cntr, cq, wait};
 
-use super::failure::failure;
-use super::options::{Options, Waiting};
+use crate::run::failure::{failure, wrong};
 
-/// How long anything may take without `--timeout`.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Polls without a look at the clock.
 const POLLS: u32 = 1 << 12;
 
-/// How long a wait may take.
-pub(super) fn patience(options: &Options) -> Duration {
-    options.timeout.unwrap_or(PATIENCE)
+/// How completions are waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// Reads again and again.
+    #[default]
+    Spin,
+    /// Blocking reads.
+    Sread,
+    /// `poll(2)`.
+    Fd,
+    /// Reads, and lets others run in between.
+    Yield,
 }
 
 /// How a program waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Manner {
+pub struct WaitStrategy {
     waiting: Waiting,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Manner {
-    /// As the options say.
-    pub(super) fn new(options: &Options) -> Self {
-        Self {
-            waiting: options.waiting,
-            patience: patience(options),
-        }
+impl WaitStrategy {
+    /// Waits in this way, and fails after `timeout`.
+    pub fn new(waiting: Waiting, timeout: Duration) -> Self {
+        Self { waiting, timeout }
     }
 
     /// The same without an end: for a peer that may come at any time.
-    pub(super) fn endless(self) -> Self {
+    pub fn endless(self) -> Self {
         Self {
-            patience: Duration::MAX,
+            timeout: Duration::MAX,
             ..self
         }
     }
 
     /// The same, but for no longer than this.
-    pub(super) fn at_most(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn at_most(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     fn object(self) -> wait::Object {
@@ -64,7 +67,7 @@ impl Manner {
     ///
     /// # Errors
     /// Those of the tries; that it takes too long.
-    pub(super) fn until<T>(
+    pub fn until<T>(
         self,
         what: &str,
         mut attempt: impl FnMut() -> anyhow::Result<Option<T>>,
@@ -78,8 +81,8 @@ impl Manner {
             }
             // Whoever waits for so long is not measured; the peer may want this core.
             std::thread::yield_now();
-            if start.get_or_insert_with(Instant::now).elapsed() > self.patience {
-                let what = format!("{what}: nothing for {:?}", self.patience);
+            if start.get_or_insert_with(Instant::now).elapsed() > self.timeout {
+                let what = format!("{what}: nothing for {:?}", self.timeout);
                 return Err(failure(Errno::TimedOut, what));
             }
         }
@@ -87,14 +90,14 @@ impl Manner {
 
     /// How long a single blocking call may take.
     fn slice(self) -> Duration {
-        self.patience.min(Duration::from_secs(3600))
+        self.timeout.min(Duration::from_secs(3600))
     }
 }
 
 /// An operation that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("an operation failed: {}", .0.detail)]
-pub(super) struct Failed(pub(super) ErrEntry, #[source] Errno);
+pub struct Failed(pub ErrEntry, #[source] Errno);
 
 impl From<ErrEntry> for Failed {
     fn from(entry: ErrEntry) -> Self {
@@ -105,9 +108,9 @@ impl From<ErrEntry> for Failed {
 
 /// A completion queue, and how it is waited for.
 #[derive(Clone, Debug)]
-pub(super) struct Queue {
+pub struct Queue {
     cq: Arc<dyn CompletionQueue>,
-    manner: Manner,
+    strategy: WaitStrategy,
 }
 
 impl Queue {
@@ -115,28 +118,28 @@ impl Queue {
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn open(domain: &dyn Domain, manner: Manner, size: usize) -> anyhow::Result<Self> {
+    pub fn open(domain: &dyn Domain, strategy: WaitStrategy, size: usize) -> anyhow::Result<Self> {
         let mut attr = cq::Attr::with_size(size);
-        attr.wait_obj = manner.object();
+        attr.wait_obj = strategy.object();
         let cq = domain.cq(&attr).context("cannot open a completion queue")?;
-        Ok(Self { cq, manner })
+        Ok(Self { cq, strategy })
     }
 
     /// The queue itself.
-    pub(super) fn cq(&self) -> &Arc<dyn CompletionQueue> {
+    pub fn cq(&self) -> &Arc<dyn CompletionQueue> {
         &self.cq
     }
 
     /// How it is waited for.
-    pub(super) fn manner(&self) -> Manner {
-        self.manner
+    pub fn strategy(&self) -> WaitStrategy {
+        self.strategy
     }
 
-    /// The same, waited for in another manner.
-    pub(super) fn in_manner(&self, change: impl FnOnce(Manner) -> Manner) -> Self {
+    /// The same, waited for in another strategy.
+    pub fn with_strategy(&self, change: impl FnOnce(WaitStrategy) -> WaitStrategy) -> Self {
         Self {
             cq: Arc::clone(&self.cq),
-            manner: change(self.manner),
+            strategy: change(self.strategy),
         }
     }
 
@@ -145,7 +148,7 @@ impl Queue {
     /// # Errors
     /// Of an operation, [`Failed`].
     #[inline]
-    pub(super) fn poll(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
+    pub fn poll(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
         match self.cq.read(out) {
             Ok(count) => Ok(count),
             Err(errno) => self.failed(errno).map(|()| 0),
@@ -157,8 +160,8 @@ impl Queue {
     /// # Errors
     /// As [`Self::poll`]; that it takes too long.
     #[inline]
-    pub(super) fn wait(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
-        match self.manner.waiting {
+    pub fn wait(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
+        match self.strategy.waiting {
             Waiting::Spin | Waiting::Yield => self.spin(out),
             Waiting::Sread => self.sleep(out),
             Waiting::Fd => self.wait_at_descriptor(out),
@@ -169,7 +172,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Self::wait`].
-    pub(super) fn next(&self) -> anyhow::Result<Entry> {
+    pub fn next(&self) -> anyhow::Result<Entry> {
         let mut entry = [Entry::default()];
         self.wait(&mut entry)?;
         Ok(entry[0])
@@ -179,9 +182,9 @@ impl Queue {
     ///
     /// # Errors
     /// That it succeeded, or that nothing comes.
-    pub(super) fn next_error(&self) -> anyhow::Result<ErrEntry> {
+    pub fn next_error(&self) -> anyhow::Result<ErrEntry> {
         match self.next() {
-            Ok(entry) => Err(super::failure::wrong(format!(
+            Ok(entry) => Err(wrong(format!(
                 "an operation succeeded that has to fail: {entry:?}"
             ))),
             Err(error) => error.downcast::<Failed>().map(|failed| failed.0),
@@ -192,7 +195,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Self::poll`].
-    pub(super) fn progress(&self) -> anyhow::Result<()> {
+    pub fn progress(&self) -> anyhow::Result<()> {
         match self.cq.read(&mut []) {
             Ok(_) | Err(Errno::Avail) => Ok(()),
             Err(errno) => self.failed(errno),
@@ -200,8 +203,8 @@ impl Queue {
     }
 
     fn spin(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
-        let yields = self.manner.waiting == Waiting::Yield;
-        self.manner.until("waiting for a completion", || {
+        let yields = self.strategy.waiting == Waiting::Yield;
+        self.strategy.until("waiting for a completion", || {
             let count = self.poll(out)?;
             if count == 0 && yields {
                 std::thread::yield_now();
@@ -213,7 +216,7 @@ impl Queue {
     fn sleep(&self, out: &mut [Entry]) -> anyhow::Result<usize> {
         let start = Instant::now();
         loop {
-            match self.cq.wait(out, Some(self.manner.slice())) {
+            match self.cq.wait(out, Some(self.strategy.slice())) {
                 Ok(0) | Err(Errno::Again | Errno::Intr) => self.check(start)?,
                 Ok(count) => return Ok(count),
                 Err(errno) => self.failed(errno)?,
@@ -231,7 +234,7 @@ impl Queue {
                 return Ok(count);
             }
             match self.cq.try_wait() {
-                Ok(()) => sleep_at(descriptor, self.manner.slice())?,
+                Ok(()) => sleep_at(descriptor, self.strategy.slice())?,
                 Err(Errno::Again) => {}
                 Err(errno) => return Err(errno).context("fi_trywait"),
             }
@@ -240,7 +243,7 @@ impl Queue {
     }
 
     fn check(&self, start: Instant) -> anyhow::Result<()> {
-        match start.elapsed() > self.manner.patience {
+        match start.elapsed() > self.strategy.timeout {
             true => Err(failure(Errno::TimedOut, "waiting for a completion")),
             false => Ok(()),
         }
@@ -261,7 +264,7 @@ impl Queue {
 ///
 /// # Errors
 /// The system's.
-pub(super) fn sleep_at(descriptor: BorrowedFd<'_>, most: Duration) -> anyhow::Result<()> {
+pub fn sleep_at(descriptor: BorrowedFd<'_>, most: Duration) -> anyhow::Result<()> {
     let mut polled = [PollFd::new(descriptor, PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(most).unwrap_or(PollTimeout::MAX);
     match poll(&mut polled, timeout) {
@@ -272,9 +275,9 @@ pub(super) fn sleep_at(descriptor: BorrowedFd<'_>, most: Duration) -> anyhow::Re
 
 /// A counter, and how it is waited for.
 #[derive(Clone, Debug)]
-pub(super) struct Count {
+pub struct Count {
     cntr: Arc<dyn Counter>,
-    manner: Manner,
+    strategy: WaitStrategy,
 }
 
 impl Count {
@@ -282,20 +285,20 @@ impl Count {
     ///
     /// # Errors
     /// The domain's.
-    pub(super) fn open(domain: &dyn Domain, manner: Manner) -> anyhow::Result<Self> {
+    pub fn open(domain: &dyn Domain, strategy: WaitStrategy) -> anyhow::Result<Self> {
         let mut attr = cntr::Attr::default();
-        attr.wait_obj = manner.object();
+        attr.wait_obj = strategy.object();
         let cntr = domain.cntr(&attr).context("cannot open a counter")?;
-        Ok(Self { cntr, manner })
+        Ok(Self { cntr, strategy })
     }
 
     /// The counter itself.
-    pub(super) fn cntr(&self) -> &Arc<dyn Counter> {
+    pub fn cntr(&self) -> &Arc<dyn Counter> {
         &self.cntr
     }
 
     /// Its value.
-    pub(super) fn read(&self) -> u64 {
+    pub fn read(&self) -> u64 {
         self.cntr.read()
     }
 
@@ -303,12 +306,12 @@ impl Count {
     ///
     /// # Errors
     /// That it takes too long, or that an operation failed.
-    pub(super) fn wait(&self, value: u64) -> anyhow::Result<()> {
-        match self.manner.waiting {
+    pub fn wait(&self, value: u64) -> anyhow::Result<()> {
+        match self.strategy.waiting {
             Waiting::Sread | Waiting::Fd => self.sleep(value),
             Waiting::Spin | Waiting::Yield => {
                 let errors = self.cntr.read_err();
-                self.manner.until("waiting for a counter", || {
+                self.strategy.until("waiting for a counter", || {
                     if self.cntr.read() >= value {
                         return Ok(Some(()));
                     }
@@ -322,7 +325,7 @@ impl Count {
     }
 
     fn sleep(&self, value: u64) -> anyhow::Result<()> {
-        let slice = Some(self.manner.slice());
+        let slice = Some(self.strategy.slice());
         self.cntr
             .wait(value, slice)
             .with_context(|| format!("waiting for a counter to be {value}: it is {}", self.read()))

@@ -14,25 +14,25 @@ use anyhow::Context as _;
 use selvedge::collective::CollectiveMsg;
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{
-    CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut, Msg, OpFlags, TagMatch, Tagged,
-    msg, tagged,
+    CompletionFlags, Context, Desc, Errno, FiAddr, Iov, IovMut, Op, OpFlags, SharedReceives,
+    TagMatch, msg, tagged,
 };
 
-use super::failure::{failure, wrong};
-use super::ground::End;
-use super::memory::{Memory, Remote, Rights};
+use super::{DomainEndpoint, Memory, Remote, Rights};
+use crate::op;
+use crate::run::failure::{failure, wrong};
 
 /// Some bytes of memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece<'a> {
+pub struct Piece<'a> {
     /// The memory.
-    pub(super) memory: &'a Memory,
+    pub memory: &'a Memory,
     /// Its registration.
-    pub(super) rights: &'a Rights,
+    pub rights: &'a Rights,
     /// The first byte.
-    pub(super) at: usize,
+    pub at: usize,
     /// How many.
-    pub(super) len: usize,
+    pub len: usize,
 }
 
 impl Piece<'_> {
@@ -41,9 +41,9 @@ impl Piece<'_> {
     /// # Panics
     /// When the memory is another domain's.
     #[inline]
-    pub(super) fn base(&self, end: &End) -> *mut u8 {
+    pub fn base(&self, end: &DomainEndpoint) -> *mut u8 {
         assert!(
-            self.memory.owner() == end.ground.number(),
+            self.memory.owner() == end.context.number(),
             "memory of another domain"
         );
         self.memory.at(self.at, self.len)
@@ -65,49 +65,130 @@ impl Piece<'_> {
 
 /// A message to send, tagged if it has a tag.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Send {
-    pub(super) dest: FiAddr,
-    pub(super) tag: Option<u64>,
-    pub(super) data: Option<u64>,
-    pub(super) flags: OpFlags,
-    pub(super) context: u64,
+pub struct Send {
+    pub dest: FiAddr,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub flags: OpFlags,
+    pub context: u64,
 }
 
 /// A message to receive, tagged if it has tags.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Recv {
-    pub(super) src: FiAddr,
-    pub(super) tag: Option<TagMatch>,
-    pub(super) flags: OpFlags,
-    pub(super) context: u64,
+pub struct Recv {
+    pub src: FiAddr,
+    pub tag: Option<TagMatch>,
+    pub flags: OpFlags,
+    pub context: u64,
 }
 
 /// An access to a peer's memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Access {
-    pub(super) peer: FiAddr,
-    pub(super) remote: Remote,
-    pub(super) data: Option<u64>,
-    pub(super) flags: OpFlags,
-    pub(super) context: u64,
+pub struct Access {
+    pub peer: FiAddr,
+    pub remote: Remote,
+    pub data: Option<u64>,
+    pub flags: OpFlags,
+    pub context: u64,
 }
 
-/// Posts with remote data say so.
-#[inline]
-fn with_data(flags: OpFlags, data: Option<u64>) -> OpFlags {
-    match data {
-        Some(_) => flags | OpFlags::REMOTE_CQ_DATA,
-        None => flags,
+impl Send {
+    /// An untagged message.
+    #[inline]
+    pub fn new(dest: FiAddr, context: u64) -> Self {
+        Self {
+            dest,
+            tag: None,
+            data: None,
+            flags: OpFlags::DEFAULT,
+            context,
+        }
+    }
+
+    /// The same with a tag, if there is one.
+    #[inline]
+    pub fn tag(mut self, tag: impl Into<Option<u64>>) -> Self {
+        self.tag = tag.into();
+        self
     }
 }
 
-impl End {
+impl Recv {
+    /// An untagged message of any peer.
+    #[inline]
+    pub fn new(context: u64) -> Self {
+        Self {
+            src: FiAddr::UNSPEC,
+            tag: None,
+            flags: OpFlags::DEFAULT,
+            context,
+        }
+    }
+
+    /// The same of one peer.
+    #[inline]
+    pub fn from(mut self, src: FiAddr) -> Self {
+        self.src = src;
+        self
+    }
+
+    /// The same with tags, if there are any.
+    #[inline]
+    pub fn tag(mut self, tag: impl Into<Option<TagMatch>>) -> Self {
+        self.tag = tag.into();
+        self
+    }
+
+    /// The same with other flags than the endpoint's.
+    #[inline]
+    pub fn flags(mut self, flags: OpFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+}
+
+impl Access {
+    /// An access without remote data.
+    #[inline]
+    pub fn new(peer: FiAddr, remote: Remote, context: u64) -> Self {
+        Self {
+            peer,
+            remote,
+            data: None,
+            flags: OpFlags::DEFAULT,
+            context,
+        }
+    }
+}
+
+/// What a [`Send`] and an [`Access`] can be told alike.
+macro_rules! data_and_flags {
+    ($($type:ty),+) => { $(impl $type {
+        /// The same with remote data, if there is any.
+        #[inline]
+        pub fn data(mut self, data: impl Into<Option<u64>>) -> Self {
+            self.data = data.into();
+            self
+        }
+
+        /// The same with other flags than the endpoint's.
+        #[inline]
+        pub fn flags(mut self, flags: OpFlags) -> Self {
+            self.flags = flags;
+            self
+        }
+    })+ };
+}
+
+data_and_flags!(Send, Access);
+
+impl DomainEndpoint {
     /// Posts a collective on some words, waits for it, and gives back what it has written.
     ///
     /// # Errors
     /// The provider's, and whatever has ended the wait. The words are leaked then: the endpoint may
     /// still use them.
-    pub(super) fn collective(
+    pub fn collective(
         &self,
         mut msg: CollectiveMsg,
         buf: Vec<u64>,
@@ -134,7 +215,7 @@ impl End {
     ///
     /// # Errors
     /// The provider's.
-    pub(super) fn collectives(
+    pub fn collectives(
         &self,
         mut msg: CollectiveMsg,
         words: &'static [AtomicU64; 2],
@@ -160,7 +241,7 @@ impl End {
     ///
     /// # Errors
     /// The provider's.
-    pub(super) fn exchanges(
+    pub fn exchanges(
         &self,
         rounds: &[FiAddr],
         words: &'static [AtomicU64; 2],
@@ -194,38 +275,33 @@ impl End {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub(super) fn send(&self, pieces: &[Piece<'_>], send: &Send) -> Result<(), Errno> {
+    pub fn send(&self, pieces: &[Piece<'_>], send: &Send) -> Result<(), Errno> {
+        // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's owner keeps
+        // longer than the endpoint; nobody has references to it.
+        self.send_op(pieces, send, |op, flags| unsafe {
+            op.post(&*self.ep, flags)
+        })
+    }
+
+    /// Makes the operation of a send of some pieces, and passes it on with its flags.
+    #[inline]
+    pub fn send_op<T>(
+        &self,
+        pieces: &[Piece<'_>],
+        send: &Send,
+        then: impl FnOnce(&Op<'_>, OpFlags) -> T,
+    ) -> T {
         let mut lists = Lists::default();
         let (iov, desc) = lists.read(self, pieces);
-        let flags = with_data(send.flags, send.data);
-        let (dest, data) = (send.dest, send.data.unwrap_or(0));
-        let context = Context(send.context);
-        match send.tag {
-            None => {
-                let msg = msg::SendMsg {
-                    iov,
-                    desc,
-                    dest,
-                    context,
-                    data,
-                };
-                // SAFETY: the memory is of the endpoint's domain (`Lists`), which the endpoint's
-                // owner keeps longer than the endpoint; nobody has references to it.
-                unsafe { self.ep.sendmsg(&msg, flags) }
-            }
-            Some(tag) => {
-                let msg = tagged::SendMsg {
-                    iov,
-                    desc,
-                    dest,
-                    tag,
-                    context,
-                    data,
-                };
-                // SAFETY: as above.
-                unsafe { self.ep.tsendmsg(&msg, flags) }
-            }
-        }
+        let msg = msg::SendMsg {
+            iov,
+            desc,
+            dest: send.dest,
+            context: Context(send.context),
+            data: send.data.unwrap_or(0),
+        };
+        let flags = op::with_data(send.flags, send.data);
+        then(&op::send(msg, send.tag), flags)
     }
 
     /// Posts a receive into some pieces, once.
@@ -233,47 +309,44 @@ impl End {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub(super) fn recv(&self, pieces: &[Piece<'_>], recv: &Recv) -> Result<(), Errno> {
-        self.recv_at(&*self.ep, pieces, recv)
+    pub fn recv(&self, pieces: &[Piece<'_>], recv: &Recv) -> Result<(), Errno> {
+        // SAFETY: as in `send`.
+        self.recv_op(pieces, recv, |op| unsafe { op.post(&*self.ep, recv.flags) })
     }
 
     /// The same at receives that endpoints of its domain share.
     ///
     /// # Errors
     /// The provider's.
-    #[inline]
-    pub(super) fn recv_at(
+    pub fn recv_at(
         &self,
-        at: &(impl Msg + Tagged + ?Sized),
+        srx: &dyn SharedReceives,
         pieces: &[Piece<'_>],
         recv: &Recv,
     ) -> Result<(), Errno> {
+        // SAFETY: as in `send`.
+        self.recv_op(pieces, recv, |op| unsafe {
+            op.post_shared(srx, recv.flags)
+        })
+    }
+
+    /// Makes the operation of a receive into some pieces, and passes it on.
+    #[inline]
+    pub fn recv_op<T>(
+        &self,
+        pieces: &[Piece<'_>],
+        recv: &Recv,
+        then: impl FnOnce(&Op<'_>) -> T,
+    ) -> T {
         let mut lists = Lists::default();
         let (iov, desc) = lists.write(self, pieces);
-        let (src, context) = (recv.src, Context(recv.context));
-        match recv.tag {
-            None => {
-                let msg = msg::RecvMsg {
-                    iov,
-                    desc,
-                    src,
-                    context,
-                };
-                // SAFETY: as in `send`.
-                unsafe { at.recvmsg(&msg, recv.flags) }
-            }
-            Some(tag) => {
-                let msg = tagged::RecvMsg {
-                    iov,
-                    desc,
-                    src,
-                    tag,
-                    context,
-                };
-                // SAFETY: as in `send`.
-                unsafe { at.trecvmsg(&msg, recv.flags) }
-            }
-        }
+        let msg = msg::RecvMsg {
+            iov,
+            desc,
+            src: recv.src,
+            context: Context(recv.context),
+        };
+        then(&op::recv(msg, recv.tag))
     }
 
     /// Posts a write to a peer's memory, once.
@@ -281,7 +354,21 @@ impl End {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub(super) fn write(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+    pub fn write(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+        // SAFETY: as in `send`.
+        self.write_op(pieces, access, |op, flags| unsafe {
+            op.post(&*self.ep, flags)
+        })
+    }
+
+    /// Makes the operation of a write to a peer's memory, and passes it on with its flags.
+    #[inline]
+    pub fn write_op<T>(
+        &self,
+        pieces: &[Piece<'_>],
+        access: &Access,
+        then: impl FnOnce(&Op<'_>, OpFlags) -> T,
+    ) -> T {
         let mut lists = Lists::default();
         let (iov, desc) = lists.read(self, pieces);
         let msg = WriteMsg {
@@ -292,9 +379,7 @@ impl End {
             context: Context(access.context),
             data: access.data.unwrap_or(0),
         };
-        let flags = with_data(access.flags, access.data);
-        // SAFETY: as in `send`.
-        unsafe { self.ep.writemsg(&msg, flags) }
+        then(&Op::Write(msg), op::with_data(access.flags, access.data))
     }
 
     /// Posts a read of a peer's memory, once.
@@ -302,7 +387,7 @@ impl End {
     /// # Errors
     /// The provider's.
     #[inline]
-    pub(super) fn read(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
+    pub fn read(&self, pieces: &[Piece<'_>], access: &Access) -> Result<(), Errno> {
         let mut lists = Lists::default();
         let (iov, desc) = lists.write(self, pieces);
         let msg = ReadMsg {
@@ -321,7 +406,7 @@ impl End {
     /// # Errors
     /// The provider's; that there is no room for too long.
     #[inline]
-    pub(super) fn push(
+    pub fn push(
         &self,
         what: &str,
         mut post: impl FnMut(&Self) -> Result<(), Errno>,
@@ -341,7 +426,7 @@ impl End {
     ) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut errno = first;
-        self.ground.manner().until(what, || {
+        self.context.strategy().until(what, || {
             if errno != Errno::Again {
                 let what = format!("cannot post a {what} after {:?}", start.elapsed());
                 return Err(failure(errno, what));
@@ -361,7 +446,7 @@ impl End {
     ///
     /// # Errors
     /// When it has none.
-    pub(super) fn name(&self) -> anyhow::Result<Vec<u8>> {
+    pub fn name(&self) -> anyhow::Result<Vec<u8>> {
         let address = self.ep.address().context("the endpoint has no address")?;
         Ok(address.to_bytes())
     }
@@ -380,7 +465,8 @@ fn place(access: &Access, pieces: &[Piece<'_>]) -> RmaIov {
 const MOST: usize = 4;
 
 /// Lists of a call, on the stack.
-pub(super) struct Lists {
+#[derive(Debug)]
+pub struct Lists {
     read: [Iov; MOST],
     write: [IovMut; MOST],
     desc: [Desc; MOST],
@@ -398,8 +484,9 @@ impl Default for Lists {
 }
 
 impl Lists {
+    /// The pieces, to be read, and their descriptors.
     #[inline]
-    pub(super) fn read(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[Iov], &[Desc]) {
+    pub fn read(&mut self, end: &DomainEndpoint, pieces: &[Piece<'_>]) -> (&[Iov], &[Desc]) {
         self.describe(end, pieces);
         for (iov, piece) in self.read.iter_mut().zip(pieces) {
             *iov = piece.iov();
@@ -407,8 +494,9 @@ impl Lists {
         (&self.read[..pieces.len()], &self.desc[..pieces.len()])
     }
 
+    /// The pieces, to be written, and their descriptors.
     #[inline]
-    pub(super) fn write(&mut self, end: &End, pieces: &[Piece<'_>]) -> (&[IovMut], &[Desc]) {
+    pub fn write(&mut self, end: &DomainEndpoint, pieces: &[Piece<'_>]) -> (&[IovMut], &[Desc]) {
         self.describe(end, pieces);
         for (iov, piece) in self.write.iter_mut().zip(pieces) {
             *iov = piece.iov_mut();
@@ -417,10 +505,10 @@ impl Lists {
     }
 
     #[inline]
-    fn describe(&mut self, end: &End, pieces: &[Piece<'_>]) {
+    fn describe(&mut self, end: &DomainEndpoint, pieces: &[Piece<'_>]) {
         for (desc, piece) in self.desc.iter_mut().zip(pieces) {
             let owner = piece.memory.owner();
-            assert!(owner == end.ground.number(), "memory of another domain");
+            assert!(owner == end.context.number(), "memory of another domain");
             *desc = piece.rights.desc();
         }
     }

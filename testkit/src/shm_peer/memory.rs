@@ -1,4 +1,4 @@
-//! Shared memory as an adversary has it: every word of it may be written at any time, by anybody.
+//! Shared memory as a hostile peer has it: any process may write every word of it at any time.
 
 #![expect(unsafe_code, reason = "memory that others map, reached by pointers")]
 
@@ -13,14 +13,17 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 /// A mapping of a memory file, and the file if it is ours.
 #[derive(Debug)]
-pub(super) struct Raw {
+pub struct RawMemory {
     map: MmapRaw,
     fd: OwnedFd,
 }
 
-impl Raw {
+impl RawMemory {
     /// Makes a memory file of `len` bytes, a multiple of 4096, and seals it.
-    pub(super) fn create(len: usize, seals: SealFlag) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn create(len: usize, seals: SealFlag) -> anyhow::Result<Self> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let fd = memfd_create(c"adversary", flags).context("memfd_create(2)")?;
         let file = File::from(fd.try_clone()?);
@@ -31,8 +34,11 @@ impl Raw {
         Ok(Self { map, fd })
     }
 
-    /// Maps a file of somebody else for reading, or for writing too.
-    pub(super) fn map(fd: OwnedFd, is_written: bool) -> anyhow::Result<Self> {
+    /// Maps another process's file for reading, or for writing too.
+    ///
+    /// # Errors
+    /// When it is no memory file of a page at least.
+    pub fn map(fd: OwnedFd, is_written: bool) -> anyhow::Result<Self> {
         let file = File::from(fd.try_clone()?);
         let len = file.metadata()?.len() as usize;
         ensure!(len >= 4096, "a memory file of {len} bytes");
@@ -44,26 +50,28 @@ impl Raw {
         Ok(Self { map, fd })
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    /// The file, for a peer.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Words in all.
-    pub(super) fn words(&self) -> usize {
+    pub fn words(&self) -> usize {
         self.map.len() / 8
     }
 
-    pub(super) fn load(&self, word: usize) -> u64 {
+    /// Reads a word.
+    pub fn load(&self, word: usize) -> u64 {
         self.word(word).load(Ordering::Acquire)
     }
 
     /// Writes a word. Only in memory that may be written.
-    pub(super) fn store(&self, word: usize, value: u64) {
+    pub fn store(&self, word: usize, value: u64) {
         self.word(word).store(value, Ordering::Release);
     }
 
     /// Turns bits of a word over. Only in memory that may be written.
-    pub(super) fn flip(&self, word: usize, bits: u64) {
+    pub fn flip(&self, word: usize, bits: u64) {
         self.word(word).fetch_xor(bits, Ordering::Relaxed);
     }
 
@@ -79,11 +87,11 @@ impl Raw {
 }
 
 /// The seals that an honest outbox has.
-pub(super) fn honest() -> SealFlag {
+pub fn honest() -> SealFlag {
     common() | SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE)
 }
 
 /// The seals that an honest doorbell has.
-pub(super) fn common() -> SealFlag {
+pub fn common() -> SealFlag {
     SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
 }

@@ -4,15 +4,16 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::ensure;
 use selvedge::{Allocation, Counter, Domain, IovMut, MemoryRegion, MrAccess, MrMode, alloc, mr};
 
-use super::check;
+use crate::data::check;
 
 /// Whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Maker {
+pub enum Maker {
     /// The test's own, registered.
     Test,
     /// The domain's: special where it has such.
@@ -23,7 +24,7 @@ pub(crate) enum Maker {
 ///
 /// It stays until the test is over, whoever drops this, unless it is closed before.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory(Rc<Inner>);
+pub struct Memory(Rc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -45,7 +46,7 @@ impl Memory {
     ///
     /// # Errors
     /// The domain's.
-    pub(crate) fn new(
+    pub fn new(
         domain: &dyn Domain,
         maker: Maker,
         len: usize,
@@ -61,7 +62,7 @@ impl Memory {
     }
 
     /// What peers name it by: the address of its first byte, and its key.
-    pub(crate) fn name(&self) -> (u64, u64) {
+    pub fn name(&self) -> (u64, u64) {
         let key = match &self.0.region {
             Region::Registered(region) => region.key(),
             Region::Made(made) => made.key(),
@@ -73,11 +74,7 @@ impl Memory {
     ///
     /// # Errors
     /// The domain's.
-    pub(crate) fn bind_counter(
-        &self,
-        cntr: &Arc<dyn Counter>,
-        what: MrAccess,
-    ) -> anyhow::Result<()> {
+    pub fn bind_counter(&self, cntr: &Arc<dyn Counter>, what: MrAccess) -> anyhow::Result<()> {
         let bound = match &self.0.region {
             Region::Registered(region) => region.bind_counter(cntr, what),
             Region::Made(made) => made.bind_counter(cntr, what),
@@ -86,7 +83,7 @@ impl Memory {
     }
 
     /// Copies bytes in.
-    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+    pub fn put(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.0.len, "beyond the memory");
         let to = self.0.first().wrapping_add(at);
         // SAFETY: within memory that is this value's.
@@ -94,7 +91,7 @@ impl Memory {
     }
 
     /// Copies bytes out.
-    pub(crate) fn get(&self, at: usize, len: usize) -> Vec<u8> {
+    pub fn get(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= self.0.len, "beyond the memory");
         let mut bytes = vec![0; len];
         let from = self.0.first().wrapping_add(at);
@@ -103,11 +100,21 @@ impl Memory {
         bytes
     }
 
+    /// The word at an offset, a multiple of 8, in one load.
+    pub fn word(&self, at: usize) -> u64 {
+        let is_inside = at.is_multiple_of(8) && at + 8 <= self.0.len;
+        assert!(is_inside, "a word at {at} of {} bytes", self.0.len);
+        // SAFETY: the word lies within memory that is this value's, which begins at a multiple of 8,
+        // and is reached by atomics and copies alone.
+        let word = unsafe { AtomicU64::from_ptr(self.0.first().wrapping_add(at).cast()) };
+        word.load(Ordering::SeqCst)
+    }
+
     /// Makes sure that it is as `expected`, and that nothing around it was touched.
     ///
     /// # Errors
     /// The first byte that is not.
-    pub(crate) fn verify(&self, what: &str, expected: &[u8]) -> anyhow::Result<()> {
+    pub fn verify(&self, what: &str, expected: &[u8]) -> anyhow::Result<()> {
         check::bytes(what, &self.get(0, self.0.len), expected)?;
         self.assert_canaries()
     }
@@ -116,7 +123,7 @@ impl Memory {
     ///
     /// # Errors
     /// That it was.
-    pub(crate) fn assert_canaries(&self) -> anyhow::Result<()> {
+    pub fn assert_canaries(&self) -> anyhow::Result<()> {
         if self.0.words.is_empty() {
             return Ok(());
         }
@@ -179,7 +186,7 @@ impl Inner {
 }
 
 /// What fresh memory holds from `at` on.
-pub(crate) fn background(at: usize, len: usize) -> Vec<u8> {
+pub fn background(at: usize, len: usize) -> Vec<u8> {
     (at..at + len)
         .map(|at| (at * 167 + at / 256 * 31) as u8)
         .collect()

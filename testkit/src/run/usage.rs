@@ -1,29 +1,28 @@
-//! What a process holds, to be compared with what it held before.
+//! Descriptors and memory of a process, to be compared with what it held before.
 
 use std::fs;
 
 use anyhow::Context as _;
-use serde::Serialize;
 
-use super::patience::Patience;
+use crate::run::timeout::Timeout;
 
 /// Counted at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Tally {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
     /// Descriptors.
-    pub(crate) fds: usize,
+    pub fds: usize,
     /// Mappings of the provider's shared memory.
-    pub(crate) maps: usize,
+    pub maps: usize,
     /// Bytes in those.
-    pub(crate) shared: usize,
+    pub shared: usize,
 }
 
-impl Tally {
+impl Usage {
     /// Of this process.
     ///
     /// # Errors
     /// When /proc is not there.
-    pub(crate) fn now() -> anyhow::Result<Self> {
+    pub fn now() -> anyhow::Result<Self> {
         Self::of("self")
     }
 
@@ -31,7 +30,7 @@ impl Tally {
     ///
     /// # Errors
     /// When it is not there.
-    pub(crate) fn of(process: &str) -> anyhow::Result<Self> {
+    pub fn of(process: &str) -> anyhow::Result<Self> {
         let maps = fs::read_to_string(format!("/proc/{process}/maps"))?;
         let maps = maps.lines().filter(|line| line.contains("memfd:selvedge"));
         let sizes: Vec<_> = maps.filter_map(size).collect();
@@ -51,17 +50,27 @@ fn size(line: &str) -> Option<usize> {
     Some(number(end)? - number(start)?)
 }
 
+/// Bytes of a process's memory, as a line of smaps_rollup counts them.
+///
+/// # Errors
+/// When the process is not there, or the line is not.
+pub fn memory(process: &str, line: &str) -> anyhow::Result<usize> {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let rollup = fs::read_to_string(&path).with_context(|| path)?;
+    let found = rollup.lines().find_map(|text| text.strip_prefix(line));
+    let number = found.and_then(|rest| rest.split_whitespace().next());
+    let kib: usize = number
+        .with_context(|| format!("no {line} in smaps_rollup"))?
+        .parse()?;
+    Ok(kib * 1024)
+}
+
 /// Memory of a process that is no file's, in bytes.
 ///
 /// # Errors
-/// When it is not there.
-pub(crate) fn private(process: &str) -> anyhow::Result<usize> {
-    let path = format!("/proc/{process}/smaps_rollup");
-    let rollup = fs::read_to_string(&path).with_context(|| path)?;
-    let line = rollup.lines().find(|line| line.starts_with("Pss_Anon:"));
-    let number = line.and_then(|line| line.split_whitespace().nth(1));
-    let kib: usize = number.context("no Pss_Anon in smaps_rollup")?.parse()?;
-    Ok(kib * 1024)
+/// As [`memory`].
+pub fn private(process: &str) -> anyhow::Result<usize> {
+    memory(process, "Pss_Anon:")
 }
 
 /// Such memory of this process, without what the allocator keeps of freed buffers: a life that had sent
@@ -69,7 +78,7 @@ pub(crate) fn private(process: &str) -> anyhow::Result<usize> {
 ///
 /// # Errors
 /// As [`private`].
-pub(crate) fn held() -> anyhow::Result<usize> {
+pub fn held() -> anyhow::Result<usize> {
     #[expect(unsafe_code, reason = "no wrapper for malloc_trim(3)")]
     // SAFETY: it gives free memory back to the system and may be called at any time.
     unsafe {
@@ -83,8 +92,8 @@ pub(crate) fn held() -> anyhow::Result<usize> {
 ///
 /// # Errors
 /// The sockets that are left.
-pub(crate) fn no_sockets(name: &str) -> anyhow::Result<()> {
-    let mut patience = Patience::new("the last sockets of a name");
+pub fn no_sockets(name: &str) -> anyhow::Result<()> {
+    let mut timeout = Timeout::new("the last sockets of a name");
     loop {
         let sockets = fs::read_to_string("/proc/net/unix")?;
         let left: Vec<_> = sockets.lines().filter(|line| line.contains(name)).collect();
@@ -92,6 +101,6 @@ pub(crate) fn no_sockets(name: &str) -> anyhow::Result<()> {
             return Ok(());
         }
         let what = || format!("sockets are left: {left:#?}");
-        patience.check().with_context(what)?;
+        timeout.check().with_context(what)?;
     }
 }

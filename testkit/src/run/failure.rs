@@ -3,22 +3,22 @@
 use selvedge::{Errno, Error};
 
 /// An error with a number, which becomes the exit code.
-pub(super) fn failure(errno: Errno, what: impl Into<String>) -> anyhow::Error {
+pub fn failure(errno: Errno, what: impl Into<String>) -> anyhow::Error {
     Error::new(errno, what).into()
 }
 
 /// What the provider lacks: exit code 61, which scripts take for "not run".
-pub(super) fn lacks(what: impl Into<String>) -> anyhow::Error {
+pub fn lacks(what: impl Into<String>) -> anyhow::Error {
     failure(Errno::NoData, what)
 }
 
 /// What was received or computed is wrong.
-pub(super) fn wrong(what: impl Into<String>) -> anyhow::Error {
+pub fn wrong(what: impl Into<String>) -> anyhow::Error {
     failure(Errno::Io, what)
 }
 
 /// The number behind an error; [`Errno::Other`] where there is none.
-pub(super) fn errno(error: &anyhow::Error) -> Errno {
+pub fn errno(error: &anyhow::Error) -> Errno {
     let numbers = error.chain().filter_map(|cause| {
         let own = cause.downcast_ref::<Error>().map(Error::errno);
         let bare = || cause.downcast_ref::<Errno>().copied();
@@ -32,7 +32,7 @@ pub(super) fn errno(error: &anyhow::Error) -> Errno {
 }
 
 /// The exit code: the error's number, or 1 where that is too large for one.
-pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
+pub fn exit_code(error: &anyhow::Error) -> u8 {
     u8::try_from(errno(error).as_raw()).unwrap_or(1)
 }
 

@@ -1,0 +1,86 @@
+//! Operations as values of the contract's `Op`, by what tests say of them: a tag or none, and the
+//! family of an atomic.
+
+use selvedge::atomic::{AtomicMsg, Family};
+use selvedge::op::{Compared, Fetched};
+use selvedge::{FiAddr, Op, OpFlags, TagMatch, msg, tagged};
+
+/// A send, tagged if there is a tag.
+#[inline]
+pub fn send(msg: msg::SendMsg<'_>, tag: Option<u64>) -> Op<'_> {
+    let msg::SendMsg {
+        iov,
+        desc,
+        dest,
+        context,
+        data,
+    } = msg;
+    tag.map_or(Op::Send(msg), |tag| {
+        Op::TaggedSend(tagged::SendMsg {
+            iov,
+            desc,
+            dest,
+            tag,
+            context,
+            data,
+        })
+    })
+}
+
+/// A receive, tagged if there are tags.
+#[inline]
+pub fn recv(msg: msg::RecvMsg<'_>, tag: Option<TagMatch>) -> Op<'_> {
+    let msg::RecvMsg {
+        iov,
+        desc,
+        src,
+        context,
+    } = msg;
+    tag.map_or(Op::Recv(msg), |tag| {
+        Op::TaggedRecv(tagged::RecvMsg {
+            iov,
+            desc,
+            src,
+            tag,
+            context,
+        })
+    })
+}
+
+/// An injected message, tagged if there is a tag.
+#[inline]
+pub fn inject(buf: &[u8], dest: FiAddr, tag: Option<u64>, data: Option<u64>) -> Op<'_> {
+    match tag {
+        None => Op::Inject { buf, dest, data },
+        Some(tag) => Op::TaggedInject {
+            buf,
+            dest,
+            tag,
+            data,
+        },
+    }
+}
+
+/// An atomic of a family.
+#[inline]
+pub fn atomic<'a>(
+    family: Family,
+    msg: AtomicMsg<'a>,
+    compared: Compared<'a>,
+    fetched: Fetched<'a>,
+) -> Op<'a> {
+    match family {
+        Family::Base => Op::Atomic(msg),
+        Family::Fetch => Op::FetchAtomic(msg, fetched),
+        Family::Compare => Op::CompareAtomic(msg, compared, fetched),
+    }
+}
+
+/// The flags of a post, which say so if it has remote data.
+#[inline]
+pub fn with_data(flags: OpFlags, data: Option<u64>) -> OpFlags {
+    match data {
+        Some(_) => flags | OpFlags::REMOTE_CQ_DATA,
+        None => flags,
+    }
+}
