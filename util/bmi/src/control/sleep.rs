@@ -6,7 +6,7 @@
 //! rung for.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,8 @@ impl Sleepers {
         let bell = bell.map_err(|errno| Code::of_system(errno as i32))?;
         self.bells().push(Arc::clone(&bell));
         self.count.fetch_add(1, Ordering::SeqCst);
+        // Pairs with the fence of `Bmi::wake_all`.
+        fence(Ordering::SeqCst);
         Ok(Bed {
             sleepers: self,
             bell,
@@ -108,6 +110,15 @@ pub(super) enum Look {
 }
 
 impl Bmi {
+    /// Wakes all threads that are parked, after a change that was made without a method's lock.
+    #[cold]
+    pub(super) fn wake_all(&self) {
+        // A thread counts itself, looks at what was changed, and parks. By the two fences, this
+        // thread sees the count, or that thread the change.
+        fence(Ordering::SeqCst);
+        self.sleepers.wake();
+    }
+
     /// Looks until there is something, or for as long as `idle`.
     #[inline]
     pub(super) fn wait_for<T>(
