@@ -1,10 +1,12 @@
 //! Poll sets and wait sets: fi_poll(3).
 
-#![expect(unsafe_code, reason = "a system call without a wrapper")]
+#![expect(unsafe_code, reason = "system calls without wrappers")]
 
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,7 +29,20 @@ pub enum Member {
 /// It holds its members open.
 #[derive(Default)]
 pub struct Set {
-    members: Mutex<Vec<(Member, Context)>>,
+    inner: Mutex<Inner>,
+    /// An eventfd(2) that wakes parked threads when the set gets another member.
+    doorbell: OnceLock<File>,
+}
+
+#[derive(Default)]
+struct Inner {
+    members: Vec<(Member, Context)>,
+    /// Members that were added so far.
+    added: u64,
+    /// Threads that are parked.
+    parked: usize,
+    /// The doorbell is readable, until no thread is parked.
+    has_rung: bool,
 }
 
 impl Set {
@@ -41,11 +56,18 @@ impl Set {
     /// # Errors
     /// [`Errno::Inval`] when it is there already.
     pub fn add(&self, member: Member, context: Context) -> Result {
-        let mut members = self.members();
-        if members.iter().any(|(other, _)| other.is(&member)) {
+        let mut inner = self.inner();
+        if inner.members.iter().any(|(other, _)| other.is(&member)) {
             return Err(Errno::Inval);
         }
-        members.push((member, context));
+        inner.members.push((member, context));
+        inner.added += 1;
+        if inner.parked > 0
+            && !inner.has_rung
+            && let Some(mut doorbell) = self.doorbell.get()
+        {
+            inner.has_rung = doorbell.write(&1_u64.to_ne_bytes()).is_ok();
+        }
         Ok(())
     }
 
@@ -54,7 +76,7 @@ impl Set {
     /// # Errors
     /// [`Errno::Inval`] when it is not there.
     pub fn remove(&self, member: &Member) -> Result {
-        let mut members = self.members();
+        let members = &mut self.inner().members;
         let place = members.iter().position(|(other, _)| other.is(member));
         members.remove(place.ok_or(Errno::Inval)?);
         Ok(())
@@ -68,7 +90,7 @@ impl Set {
     /// Drives progress, and calls `tell` with the number and the context of each member that is
     /// ready, `most` times at most; says how often.
     pub fn poll_each(&self, most: usize, mut tell: impl FnMut(usize, Context)) -> usize {
-        let members = self.members().clone();
+        let members = self.inner().members.clone();
         let ready = members.iter().filter(|(member, _)| member.is_ready());
         let mut count = 0;
         for (_, context) in ready.take(most) {
@@ -86,7 +108,10 @@ impl Set {
     pub fn wait(&self, timeout: Option<Duration>) -> Result {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let members = self.members().clone();
+            let (members, added) = {
+                let inner = self.inner();
+                (inner.members.clone(), inner.added)
+            };
             let is_any_ready = || members.iter().any(|(member, _)| member.is_ready());
             if is_any_ready() {
                 return Ok(());
@@ -96,37 +121,77 @@ impl Set {
                 return Err(Errno::TimedOut);
             }
             match members.iter().try_for_each(|(member, _)| member.try_wait()) {
-                Ok(()) => sleep(&members, left)?,
+                Ok(()) => self.park(&members, added, left)?,
                 Err(Errno::Again) => thread::yield_now(),
                 Err(errno) => return Err(errno),
             }
         }
     }
 
-    fn members(&self) -> MutexGuard<'_, Vec<(Member, Context)>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Parks until one of the members is ready, the set has had more than `added` members, or the
+    /// time is over.
+    fn park(&self, members: &[(Member, Context)], added: u64, left: Option<Duration>) -> Result {
+        let mut doorbell = self.doorbell()?;
+        let mut fds = vec![doorbell.as_fd()];
+        for (member, _) in members {
+            fds.push(member.wait_fd().ok_or(Errno::NoSys)?);
+        }
+        {
+            let mut inner = self.inner();
+            if inner.added != added {
+                return Ok(());
+            }
+            inner.parked += 1;
+        }
+        poll(&fds, left);
+        let mut inner = self.inner();
+        inner.parked -= 1;
+        if inner.parked == 0 && inner.has_rung {
+            inner.has_rung = doorbell.read(&mut [0; size_of::<u64>()]).is_err();
+        }
+        Ok(())
+    }
+
+    fn doorbell(&self) -> Result<&File> {
+        if let Some(doorbell) = self.doorbell.get() {
+            return Ok(doorbell);
+        }
+        let opened = eventfd()
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::ENOMEM)))?;
+        Ok(self.doorbell.get_or_init(|| opened))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Sleeps until one of the descriptors is ready or the time is over. A signal ends it, too.
-fn sleep(members: &[(Member, Context)], left: Option<Duration>) -> Result {
-    let mut fds = Vec::with_capacity(members.len());
-    for (member, _) in members {
-        let fd = member.wait_fd().ok_or(Errno::NoSys)?;
-        fds.push(libc::pollfd {
+fn eventfd() -> io::Result<File> {
+    // SAFETY: the call takes no memory.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just opened, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
+}
+
+/// Waits until one of the descriptors is ready or the time is over. A signal ends it, too.
+fn poll(fds: &[BorrowedFd<'_>], left: Option<Duration>) {
+    let mut fds: Vec<_> = fds
+        .iter()
+        .map(|fd| libc::pollfd {
             fd: fd.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
-        });
-    }
+        })
+        .collect();
     let ms = left.map_or(-1, |left| {
         let ms = left.as_nanos().div_ceil(1_000_000);
         i32::try_from(ms).unwrap_or(i32::MAX)
     });
-    // SAFETY: the array has as many elements as it is said to, and the descriptors are those of
-    // members, which `members` keeps open.
+    // SAFETY: the array has as many elements as it is said to, and the descriptors are borrowed.
     unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, ms) };
-    Ok(())
 }
 
 impl Member {
@@ -166,6 +231,6 @@ impl Member {
 
 impl fmt::Debug for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Set").field(&*self.members()).finish()
+        f.debug_tuple("Set").field(&self.inner().members).finish()
     }
 }

@@ -25,7 +25,8 @@ pub fn initialize(config: Config) -> Result<Arc<Bmi>, Error> {
 }
 
 /// Counts once less, and ends the instance with the last (`BMI_finalize`): what is outstanding is
-/// dropped. Threads that are inside a call end it first.
+/// dropped. Threads that are inside a call end it first; those that wait find nothing, before their
+/// time.
 ///
 /// # Errors
 /// [`Code::EINVAL`] when there is none.
@@ -33,6 +34,10 @@ pub fn finalize() -> Result {
     let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
     *count = count.checked_sub(1).ok_or(Code::EINVAL)?;
     if *count == 0 {
+        // Threads that wait keep the instance locked.
+        if let Ok(bmi) = instance() {
+            bmi.end_waits();
+        }
         *INSTANCE.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
     Ok(())
@@ -57,5 +62,36 @@ pub fn with<T>(call: impl FnOnce(&Bmi) -> T) -> Result<T> {
     match &*instance {
         Some(bmi) => Ok(call(bmi)),
         None => Err(Code::ENETDOWN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_waits_keeps_no_process_from_ending_its_instance() {
+        const LIMIT: Duration = Duration::from_secs(10);
+        initialize(Config::client()).unwrap();
+        let (tell, hear) = mpsc::channel();
+        thread::scope(|scope| {
+            let parked = scope.spawn(move || {
+                tell.send(nix::unistd::gettid()).unwrap();
+                with(|bmi| bmi.testunexpected(1, 0, 2 * LIMIT, |_| ()))
+            });
+            let stat = format!("/proc/self/task/{}/stat", hear.recv().unwrap());
+            while !fs::read_to_string(&stat).unwrap().contains(") S ") {
+                thread::yield_now();
+            }
+            let start = Instant::now();
+            finalize().unwrap();
+            assert!(start.elapsed() < LIMIT, "a thread that waits is waited for");
+            assert_eq!(parked.join().unwrap(), Ok(Ok(0)));
+        });
     }
 }

@@ -628,21 +628,46 @@ mod tests {
         usage.ru_nvcsw
     }
 
-    #[test]
-    fn nobody_sleeps_on_what_came_in_a_call_that_was_no_poll() {
-        let file = std::env::temp_dir().join(format!("cheetah-fresh-{}", std::process::id()));
-        let open = move |rank| {
+    /// Two contexts that have met in a barrier.
+    fn pair(name: &'static str, config: &Config) -> [Core; 2] {
+        let file = std::env::temp_dir().join(format!("cheetah-{name}-{}", std::process::id()));
+        let open = move |rank, config: Config| {
             let place = Meeting::File(file.display().to_string());
-            Core::open(&Config::new().at(rank, 2, "fresh", place)).unwrap()
+            Core::open(&config.at(rank, 2, name, place)).unwrap()
         };
         let other = std::thread::spawn({
-            let open = open.clone();
-            move || open(1)
+            let (open, config) = (open.clone(), config.clone());
+            move || open(1, config)
         });
-        let (one, other) = (open(0), other.join().unwrap());
+        let (one, other) = (open(0, config.clone()), other.join().unwrap());
         one.barrier_begin().unwrap();
         other.barrier_begin().unwrap();
         while !(one.barrier_done().unwrap() && other.barrier_done().unwrap()) {}
+        [one, other]
+    }
+
+    #[test]
+    fn the_thread_of_the_library_sends_what_there_was_no_room_for_as_soon_as_there_is() {
+        const MESSAGES: usize = 300_000;
+        let [one, other] = pair("backlog", &Config::new().with_thread());
+        for _ in 0..MESSAGES {
+            one.invoke(1, Port::Function(0), b"backlog").unwrap();
+        }
+        // From here on only the thread calls for the first context.
+        let start = Instant::now();
+        let mut arrived = 0;
+        while arrived < MESSAGES {
+            other.progress().unwrap();
+            while other.next().is_some() {
+                arrived += 1;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "{arrived}");
+        }
+    }
+
+    #[test]
+    fn nobody_sleeps_on_what_came_in_a_call_that_was_no_poll() {
+        let [one, _other] = pair("fresh", &Config::new());
         let before = sleeps();
         one.rest(Duration::from_secs(1));
         assert_eq!(sleeps(), before);

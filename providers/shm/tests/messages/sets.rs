@@ -1,6 +1,7 @@
 //! Poll sets and wait sets: which of several queues and counters are ready.
 
-use std::sync::Arc;
+use std::fs;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -137,4 +138,34 @@ fn a_wait_for_a_set_ends_with_any_of_its_members_or_the_time() {
         set.wait(Some(Duration::from_secs(1))).err(),
         Some(Errno::NoSys)
     );
+}
+
+#[test]
+fn a_wait_for_a_set_ends_with_a_member_that_is_added_meanwhile() {
+    let info = provider::plain().info();
+    let domain = info.open().unwrap();
+    let [first, second] = [(); 2].map(|()| listener(&domain, &info, wait::Object::Fd));
+    let sender = provider::plain().side();
+    let to = sender.knows(&second.side);
+    second.side.recv(&Rx::msg(8).context(1));
+    let set = Set::new();
+    set.add(of_cq(&first), Context(0)).unwrap();
+    let (tell, hear) = mpsc::channel();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            tell.send(nix::unistd::gettid()).unwrap();
+            set.wait(Some(PATIENCE / 3))
+        });
+        let stat = format!("/proc/self/task/{}/stat", hear.recv().unwrap());
+        while !fs::read_to_string(&stat).unwrap().contains(") S ") {
+            thread::yield_now();
+        }
+        set.add(of_cq(&second), Context(1)).unwrap();
+        sender.send(&Tx::msg(to, &pattern(1, 8)));
+        while !waiter.is_finished() {
+            sender.drive();
+            thread::yield_now();
+        }
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
 }

@@ -72,6 +72,8 @@ impl Bmi {
         self.stations()
             .for_each(|station| station.hold(&self.sleepers).desk().close_context(number));
         self.contexts.fetch_and(!(1 << number), Ordering::AcqRel);
+        // Threads that are parked in tests of it find that it is closed.
+        self.wake_all();
     }
 
     /// Whether a context is open, by its place.

@@ -132,6 +132,8 @@ impl Bmi {
         let station = Station::new(index, scheme, method)?;
         let station = place.get_or_init(|| station);
         self.active.store(index + 1, Ordering::Release);
+        // Threads that are parked wait for the others alone.
+        self.wake_all();
         Ok(station)
     }
 

@@ -6,7 +6,7 @@
 //! rung for.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ use crate::{Bmi, Code, Result};
 pub(super) struct Sleepers {
     count: AtomicUsize,
     bells: Mutex<Vec<Arc<EventFd>>>,
+    /// The instance ends: no thread parks any more.
+    is_ending: AtomicBool,
     /// How long threads look before.
     spin: Spin,
 }
@@ -33,6 +35,7 @@ impl Sleepers {
         Self {
             count: AtomicUsize::new(0),
             bells: Mutex::default(),
+            is_ending: AtomicBool::new(false),
             spin: Spin::new(SPIN),
         }
     }
@@ -66,6 +69,8 @@ impl Sleepers {
         let bell = bell.map_err(|errno| Code::of_system(errno as i32))?;
         self.bells().push(Arc::clone(&bell));
         self.count.fetch_add(1, Ordering::SeqCst);
+        // Pairs with the fence of `Bmi::wake_all`.
+        fence(Ordering::SeqCst);
         Ok(Bed {
             sleepers: self,
             bell,
@@ -108,6 +113,21 @@ pub(super) enum Look {
 }
 
 impl Bmi {
+    /// Wakes all threads that are parked, after a change that was made without a method's lock.
+    #[cold]
+    pub(super) fn wake_all(&self) {
+        // A thread counts itself, looks at what was changed, and parks. By the two fences, this
+        // thread sees the count, or that thread the change.
+        fence(Ordering::SeqCst);
+        self.sleepers.wake();
+    }
+
+    /// Ends all waits, and those that begin from now on, without anything found.
+    pub(crate) fn end_waits(&self) {
+        self.sleepers.is_ending.store(true, Ordering::Relaxed);
+        self.wake_all();
+    }
+
     /// Looks until there is something, or for as long as `idle`.
     #[inline]
     pub(super) fn wait_for<T>(
@@ -153,6 +173,9 @@ impl Bmi {
                 return Ok(None);
             }
             let bed = self.sleepers.lie_down()?;
+            if self.sleepers.is_ending.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
             if let Some(most) = self.may_sleep() {
                 if let Some(found) = look(Look::Glance)? {
                     return Ok(Some(found));

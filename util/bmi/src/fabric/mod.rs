@@ -115,7 +115,7 @@ unsafe impl Method for Fabric {
 
     unsafe fn post_send(&mut self, key: OpKey, post: &SendPost<'_>, desk: &mut Desk) -> Result {
         // SAFETY: passed on from the caller.
-        unsafe { self.send(key, post) }?;
+        unsafe { self.send(key, post, desk) }?;
         self.settle(desk);
         Ok(())
     }

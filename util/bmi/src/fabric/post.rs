@@ -82,7 +82,12 @@ impl Fabric {
     ///
     /// # Safety
     /// The pieces stay valid and unwritten until the operation is told of as done.
-    pub(super) unsafe fn send(&mut self, key: OpKey, post: &SendPost<'_>) -> Result {
+    pub(super) unsafe fn send(
+        &mut self,
+        key: OpKey,
+        post: &SendPost<'_>,
+        desk: &mut Desk,
+    ) -> Result {
         let addr = Peers::addr(post.dest);
         let is_free = self
             .peers
@@ -96,6 +101,8 @@ impl Fabric {
         match posted {
             Ok(()) => Ok(()),
             Err(Errno::Again) => {
+                // A thread that is parked tries again from now on.
+                desk.has_news |= self.peers.is_calm();
                 self.peers.hold_send(
                     post.dest,
                     Send {

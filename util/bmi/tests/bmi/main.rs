@@ -10,6 +10,7 @@ mod mailbox;
 mod matching;
 mod methods;
 mod operations;
+mod parked;
 mod process;
 mod request;
 mod requests;

@@ -59,7 +59,7 @@ impl Thread {
 
 fn run(shared: &Shared, news: &News) {
     while !news.is_ending.load(Ordering::Acquire) {
-        let queues = {
+        let (queues, most) = {
             let mut state = shared.lock();
             let Some(engine) = &mut state.engine else {
                 return;
@@ -69,9 +69,9 @@ fn run(shared: &Shared, news: &News) {
                 news.changed.notify_all();
                 continue;
             }
-            engine.queues()
+            (engine.queues(), LONGEST.min(engine.patience()))
         };
-        patience::sleep_on_queues(&queues, LONGEST);
+        patience::sleep_on_queues(&queues, most);
     }
 }
 

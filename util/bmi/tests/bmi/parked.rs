@@ -1,0 +1,103 @@
+//! One thread is parked in a test; another one posts, looks up or closes beside it, and makes
+//! no further call. The parked thread goes on with it.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::unistd::gettid;
+use selvedge_bmi::{Bmi, Config, Post};
+
+use crate::common::{
+    PATIENCE, SCHEMES, is_parked, over_each, pending, server_at, unexpected, until,
+};
+
+/// A wait that lasts longer than its test.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Says which thread it is, and waits then.
+fn park<T>(thread: &AtomicI32, wait: impl FnOnce() -> T) -> T {
+    thread.store(gettid().as_raw(), Ordering::SeqCst);
+    wait()
+}
+
+fn until_parked(thread: &AtomicI32) {
+    until("a thread to park", || {
+        let thread = thread.load(Ordering::SeqCst);
+        (thread != 0 && is_parked(thread)).then_some(())
+    });
+}
+
+#[test]
+fn a_parked_thread_sends_what_another_thread_found_no_room_for() {
+    const MESSAGES: usize = 20_000;
+    over_each(|pair| {
+        let (server, client) = (&pair.server, &pair.client);
+        let id = pending(client.recv(1, 2));
+        let thread = &AtomicI32::new(0);
+        thread::scope(|scope| {
+            let wait = || client.bmi.test(id, 2 * PATIENCE, client.context).unwrap();
+            let parked = scope.spawn(move || park(thread, wait));
+            until_parked(thread);
+            for _ in 0..MESSAGES {
+                client.send(&[1; 8], 1).unwrap();
+            }
+            // From here on the parked thread alone drives the client.
+            for _ in 0..MESSAGES {
+                server.end(server.recv(8, 1));
+            }
+            server.end(server.send(&[1], 2));
+            assert!(parked.join().unwrap().is_some());
+        });
+    });
+}
+
+#[test]
+fn a_parked_thread_drives_a_method_that_another_thread_begins() {
+    for scheme in SCHEMES {
+        let (server, url) = server_at(scheme);
+        let context = server.open_context().unwrap();
+        let client = Bmi::initialize(Config::client()).unwrap();
+        let own = client.open_context().unwrap();
+        let thread = &AtomicI32::new(0);
+        thread::scope(|scope| {
+            let wait = || client.testcontext(1, LONG, own, |_| ());
+            let parked = scope.spawn(move || park(thread, wait));
+            until_parked(thread);
+            let peer = client.addr_lookup(&url).unwrap();
+            pending(client.post_recv(Post::new(peer, vec![0; 8], 2, own)));
+            let post = Post::new(peer, Vec::<u8>::new(), 1, own);
+            client.post_sendunexpected(post, 0).unwrap();
+            // From here on the parked thread alone drives the client.
+            let hello = until("a hello", || unexpected(&server, 0));
+            let post = Post::new(hello.addr, vec![7; 8], 2, context);
+            server.post_send(post).unwrap();
+            until("the end of the wait", || {
+                server
+                    .testcontext(1, Duration::ZERO, context, |_| ())
+                    .unwrap();
+                parked.is_finished().then_some(())
+            });
+            assert_eq!(parked.join().unwrap(), Ok(1), "{scheme}");
+        });
+    }
+}
+
+#[test]
+fn a_test_of_a_context_ends_when_that_is_closed() {
+    over_each(|pair| {
+        let end = &pair.server;
+        let thread = &AtomicI32::new(0);
+        thread::scope(|scope| {
+            let wait = || end.bmi.testcontext(1, 2 * PATIENCE, end.context, |_| ());
+            let parked = scope.spawn(move || park(thread, wait));
+            until_parked(thread);
+            end.bmi.close_context(end.context);
+            until("the end of the wait", || {
+                thread::yield_now();
+                parked.is_finished().then_some(())
+            });
+            assert_eq!(parked.join().unwrap(), Ok(0));
+        });
+    });
+}
