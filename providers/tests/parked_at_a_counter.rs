@@ -14,13 +14,16 @@ use selvedge::info::EpType;
 use selvedge::param::Params;
 use selvedge::{
     AddressVector, Bindings, Caps, CompletionQueue, Context, Counter, Desc, Domain, Endpoint,
-    Errno, FiAddr, Hints, IovMut, MsgExt, av, cntr, cq, wait,
+    Errno, FiAddr, Hints, IovMut, MsgExt, TagMatch, TaggedExt, av, cntr, cq, wait,
 };
 
 /// Far above what anything here takes.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longer than a thread polls before it parks.
 const UNTIL_PARKED: Duration = Duration::from_millis(20);
+
+/// Of tagged messages, of which an endpoint of tcp here keeps one.
+const LEN: usize = 600;
 
 struct Side {
     // Closed before its queues.
@@ -97,6 +100,21 @@ impl Side {
     fn inject(&self, to: FiAddr) {
         let start = Instant::now();
         while self.ep.inject(b"parked", to, None) == Err(Errno::Again) {
+            assert!(start.elapsed() < LIMIT, "no room for a message");
+            self.poll();
+        }
+    }
+
+    fn post_tagged_receive(&self, tag: u64) {
+        let room = IovMut::new(Box::leak(vec![0; LEN].into_boxed_slice()));
+        let tag = TagMatch::exact(tag);
+        // SAFETY: the memory is never freed, and nothing else uses it.
+        unsafe { (self.ep).trecv(room, Desc::NONE, FiAddr::UNSPEC, tag, Context(0)) }.unwrap();
+    }
+
+    fn inject_tagged(&self, to: FiAddr, tag: u64) {
+        let start = Instant::now();
+        while self.ep.tinject(&[1; LEN], to, tag, None) == Err(Errno::Again) {
             assert!(start.elapsed() < LIMIT, "no room for a message");
             self.poll();
         }
@@ -182,4 +200,28 @@ fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_udp
 #[test]
 fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_lnx() {
     fill_the_queue_beside_a_parked_thread("lnx");
+}
+
+#[test]
+fn a_parked_thread_reads_on_when_another_one_has_received_what_was_kept() {
+    let (shared, peer) = (Side::open("tcp", 0), Side::open("tcp", 0));
+    let to_shared = peer.insert(&shared);
+    shared.insert(&peer);
+    shared.post_tagged_receive(3);
+    (1..=3).for_each(|tag| peer.inject_tagged(to_shared, tag));
+    for _ in 0..10_000 {
+        peer.poll();
+        shared.poll();
+    }
+    assert!(!shared.take_received(), "the second message did not stall");
+    thread::scope(|scope| {
+        let parked = scope.spawn(|| shared.count(2));
+        thread::sleep(UNTIL_PARKED);
+        shared.post_tagged_receive(1);
+        // From here on the parked thread alone drives the endpoint.
+        while !parked.is_finished() {
+            peer.poll();
+        }
+        assert!(parked.join().unwrap(), "the third message stays");
+    });
 }
