@@ -202,6 +202,36 @@ fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_lnx
     fill_the_queue_beside_a_parked_thread("lnx");
 }
 
+/// More messages than an endpoint of lnx takes before it has to keep them.
+const MANY: u64 = 100;
+
+#[test]
+fn a_parked_thread_listens_again_when_another_one_has_received_what_was_kept() {
+    let shared = Side::open_at("one", "lnx", 0);
+    let peer = Side::open_at("other", "lnx", 0);
+    let to_shared = peer.insert(&shared);
+    shared.insert(&peer);
+    thread::scope(|scope| {
+        for _ in 0..MANY {
+            peer.inject(to_shared);
+            peer.poll();
+            shared.poll();
+        }
+        (0..1000).for_each(|_| {
+            peer.poll();
+            shared.poll();
+        });
+        let parked = scope.spawn(|| shared.count(MANY));
+        thread::sleep(UNTIL_PARKED);
+        (0..MANY).for_each(|_| shared.post_receive());
+        // From here on the parked thread alone drives the endpoint.
+        while !parked.is_finished() {
+            peer.poll();
+        }
+        assert!(parked.join().unwrap(), "messages stay with the link");
+    });
+}
+
 #[test]
 fn a_parked_thread_reads_on_when_another_one_has_received_what_was_kept() {
     let (shared, peer) = (Side::open("tcp", 0), Side::open("tcp", 0));
