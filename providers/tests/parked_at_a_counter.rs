@@ -255,3 +255,30 @@ fn a_parked_thread_reads_on_when_another_one_has_received_what_was_kept() {
         assert!(parked.join().unwrap(), "the third message stays");
     });
 }
+
+#[test]
+fn a_send_completes_while_the_queue_of_receives_is_full() {
+    for provider in ["shm", "tcp", "lnx"] {
+        let (shared, peer) = (Side::open(provider, 1), Side::open(provider, 0));
+        let (to_peer, to_shared) = (shared.insert(&peer), peer.insert(&shared));
+        shared.post_receive();
+        peer.inject(to_shared);
+        let start = Instant::now();
+        while !shared.rx_cq.is_ready() {
+            assert!(start.elapsed() < LIMIT, "{provider}: no message has come");
+            peer.poll();
+        }
+        let bytes = selvedge::Iov::new(b"a message");
+        // SAFETY: the memory is never freed nor written.
+        unsafe { shared.ep.send(bytes, Desc::NONE, to_peer, Context(0)) }.unwrap();
+        peer.post_receive();
+        let start = Instant::now();
+        while shared.tx_cq.read(&mut [Entry::default()]) == Ok(0) {
+            assert!(
+                start.elapsed() < LIMIT,
+                "{provider}: the send does not complete"
+            );
+            peer.poll();
+        }
+    }
+}
