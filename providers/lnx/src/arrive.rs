@@ -163,7 +163,7 @@ impl State {
     /// A message that waited meets its receive.
     #[cold]
     pub(crate) fn meet(&mut self, posted: Posted, env: Envelope, kept: Kept) {
-        self.kept -= kept.cost();
+        self.free(kept.cost());
         match kept {
             Kept::Here(bytes, number) => {
                 self.give(posted, &env, &bytes, number, &mut Sink::none());
@@ -175,10 +175,19 @@ impl State {
     /// Drops a message. To its sender it is received.
     #[cold]
     pub(crate) fn discard(&mut self, env: &Envelope, kept: &Kept) {
-        self.kept -= kept.cost();
+        self.free(kept.cost());
         match *kept {
             Kept::Here(_, number) => self.answer(env, number),
             Kept::There(number) => self.answer(env, Some(number)),
+        }
+    }
+
+    /// A message is kept no more. There may be room to listen again, which a parked thread has to do.
+    fn free(&mut self, cost: usize) {
+        self.kept -= cost;
+        let is_muted = self.muted.iter().any(|frames| !frames.is_empty());
+        if is_muted && self.kept < self.most {
+            self.ep.wake();
         }
     }
 

@@ -25,6 +25,8 @@ const ENTRIES: usize = 16;
 const SPARE: usize = 64;
 /// What completions of peers' operations on our memory have.
 const BY_PEERS: CompletionFlags = CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
+/// How much may wait to be tried again before nothing more is set aside.
+const SET_ASIDE: usize = 128;
 /// How long a sleep may be while something waits for room.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -77,6 +79,7 @@ impl EndpointState for State {
 
     fn close(&mut self) {
         // Peers wait for the answers that are still here.
+        (self.later).retain(|it| !matches!(it, Later::Came(..)));
         self.catch_up();
     }
 }
@@ -97,7 +100,10 @@ impl State {
 
     fn look(&mut self, link: usize, budget: usize, sink: &mut Sink<'_>) -> usize {
         let mut done = 0;
-        while done < budget && self.ep.rx_cq.room() > 0 {
+        while done < budget {
+            if self.ep.rx_cq.room() == 0 {
+                return done + self.look_without_room(link);
+            }
             let mut entries = [Entry::default(); ENTRIES];
             let mut src = [FiAddr::UNSPEC; ENTRIES];
             match self.links[link].cq.read_from(&mut entries, &mut src) {
@@ -121,6 +127,51 @@ impl State {
             }
         }
         done
+    }
+
+    /// The queue of receives is full: takes what a link has done, and sets messages aside until there
+    /// is room.
+    #[cold]
+    fn look_without_room(&mut self, link: usize) -> usize {
+        let mut done = 0;
+        while self.later.len() < SET_ASIDE {
+            let (mut entry, mut src) = ([Entry::default()], [FiAddr::UNSPEC]);
+            match self.links[link].cq.read_from(&mut entry, &mut src) {
+                Ok(1..) => {
+                    let ([entry], [from]) = (entry, src);
+                    match self.needs_room(&entry) {
+                        true => self.later.push_back(Later::Came(link, entry, from)),
+                        false => self.done(link, &entry, from, &mut Sink::none()),
+                    }
+                }
+                Err(Errno::Avail) => {
+                    let Ok(error) = self.links[link].cq.read_err() else {
+                        break;
+                    };
+                    self.failed(link, &error);
+                }
+                _ => break,
+            }
+            done += 1;
+        }
+        done
+    }
+
+    /// Whether what a link has done leads to a completion in the queue of receives that no receive of
+    /// the application bounds, or to the receive of one more message.
+    fn needs_room(&self, entry: &Entry) -> bool {
+        let op = self.ops.get(entry.context.0 as usize);
+        entry.flags.intersects(BY_PEERS) || matches!(op, Some(Op::Listen(_, false)))
+    }
+
+    /// Takes what was set aside, if there is room by now.
+    #[cold]
+    fn take_set_aside(&mut self, link: usize, entry: Entry, from: FiAddr) -> Option<Later> {
+        if self.ep.rx_cq.room() == 0 {
+            return Some(Later::Came(link, entry, from));
+        }
+        self.done(link, &entry, from, &mut Sink::none());
+        None
     }
 
     /// Tells what a peer has done to our memory, as the link does.
@@ -326,6 +377,7 @@ impl State {
                 Later::Body(ask, tag) => self.send_body(ask, tag),
                 Later::Fetch(posted, env, number) => self.ask_for(posted, env, number),
                 Later::Watch(peer) => self.post_watch(peer),
+                Later::Came(link, entry, from) => self.take_set_aside(link, entry, from),
             };
             self.later.extend(rest);
         }

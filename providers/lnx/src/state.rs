@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
+use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::sight::{Gauge, PeerStanding, PeerState, Standing};
@@ -109,13 +110,15 @@ pub(crate) struct Ask {
     pub(crate) buf: Option<TxBuf>,
 }
 
-/// What a link had no room for.
+/// What a link, or the queue of receives, had no room for.
 #[derive(Debug)]
 pub(crate) enum Later {
     Answer(usize, Header),
     Body(Ask, u64),
     Fetch(Posted, Envelope, u64),
     Watch(usize),
+    /// A link has received something from this index there.
+    Came(usize, Entry, FiAddr),
 }
 
 /// Somebody to talk to.

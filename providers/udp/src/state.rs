@@ -472,9 +472,10 @@ impl EndpointState for State {
         if self.watch().is_err() {
             return Rest::AtMost(NAP);
         }
-        match self.ep.rx_cq.room() == 0 && !self.receives.is_empty() {
-            true => Rest::AtMost(NAP),
-            false => Rest::UntilWoken,
+        // As it was watched: there may be room by now, of which nothing tells.
+        match self.receives.is_empty() || self.watched.contains(EpollFlags::EPOLLIN) {
+            true => Rest::UntilWoken,
+            false => Rest::AtMost(NAP),
         }
     }
 

@@ -102,26 +102,21 @@ impl Works {
                 false => fired += 1,
             }
         }
-        if !held.is_empty() {
-            self.put_back(held);
-        }
+        self.put_back(held);
         fired
     }
 
     fn next(&self) -> Option<Item> {
-        let mut ready = self.ready();
-        let next = ready.pop_front();
-        if next.is_none() {
-            self.is_ready.store(false, Ordering::SeqCst);
-        }
-        next
+        self.ready().pop_front()
     }
 
+    /// Ends a turn. Until here [`Self::is_ready`] stays: a thread that is about to park meanwhile must
+    /// not miss what is put back.
     fn put_back(&self, mut held: VecDeque<Item>) {
         let mut ready = self.ready();
         held.append(&mut ready);
         *ready = held;
-        self.is_ready.store(true, Ordering::SeqCst);
+        self.is_ready.store(!ready.is_empty(), Ordering::SeqCst);
     }
 
     fn ready(&self) -> MutexGuard<'_, VecDeque<Item>> {

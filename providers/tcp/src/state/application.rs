@@ -33,6 +33,8 @@ impl State {
         let at = self.add_only(to, Stage::Connecting { until }, data.to_vec());
         self.connections.set_socket(at, socket);
         self.watch(at);
+        // A thread that is parked has not seen that there is a time to keep.
+        self.polling.wake(&self.ep);
         Ok(())
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Polling {
     pub(crate) turn: u64,
     /// A thread may be parked.
     is_parked: bool,
+    /// A thread may be parked that does not look again by itself for a connection that is stalled.
+    is_unbounded: bool,
 }
 
 impl Polling {
@@ -36,6 +38,7 @@ impl Polling {
             busy: 0,
             turn: 1,
             is_parked: false,
+            is_unbounded: false,
         }
     }
 
@@ -80,6 +83,20 @@ impl Polling {
     /// not progress what that thread posts afterwards.
     pub(crate) fn park(&mut self) {
         self.is_parked = true;
+    }
+
+    /// Likewise, for longer than a connection may be stalled without an event that tells of room.
+    pub(crate) fn park_unbounded(&mut self) {
+        self.is_unbounded = true;
+    }
+
+    /// A connection is stalled. A thread that is parked has to look for room now and then: the thread
+    /// that has found it may not make progress again.
+    #[cold]
+    pub(crate) fn bound_parked(&mut self, ep: &Ep) {
+        if std::mem::take(&mut self.is_unbounded) {
+            ep.wake();
+        }
     }
 
     /// Has a thread that is parked look at what was left to progress.

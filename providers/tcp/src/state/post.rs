@@ -163,7 +163,8 @@ impl State {
         if connection.is_some_and(|it| it.outgoing.take_owing()) {
             self.schedule(from.at);
         }
-        if was_held {
+        // There may be room by now for a message of another peer, or behind this one.
+        if was_held || self.connections.has_stalled() {
             self.polling.wake(&self.ep);
         }
     }

@@ -59,6 +59,7 @@ impl EndpointState for State {
         if self.connections.is_choked() {
             return Rest::AtMost(PARK_TIMEOUT);
         }
+        self.polling.park_unbounded();
         let callers = self.acceptor.as_ref().and_then(Acceptor::deadline);
         let deadlines = callers.into_iter().chain(self.connections.deadline());
         match deadlines.min() {
@@ -216,6 +217,9 @@ impl State {
         }
         if has_to_resume {
             self.connections.mark_stalled(at);
+            if self.connections.is_choked() {
+                self.polling.bound_parked(&self.ep);
+            }
         }
         if has_to_resume || !is_watched {
             self.watch(at);

@@ -1,5 +1,6 @@
 //! Connected endpoints: asked for, accepted, rejected, ended.
 
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,7 +10,7 @@ use selvedge::eq::{self, Event};
 use selvedge::info::EpType;
 use selvedge::{
     Address, Bindings, CompletionFlags, Context, Endpoint, Errno, EventQueue, Fabric, FiAddr, Info,
-    PassiveEndpoint, av, cq,
+    PassiveEndpoint, av, cq, wait,
 };
 
 use crate::keys::keyed_info;
@@ -276,6 +277,31 @@ fn a_program_that_accepts_late_is_waited_for() {
             "{connected:?}"
         );
     }
+}
+
+#[test]
+fn a_thread_parked_at_the_event_queue_is_told_that_another_one_s_request_took_too_long() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    // The kernel drops requests for connections behind those that nobody accepts.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let connect = || TcpStream::connect_timeout(&to, Duration::from_millis(200)).ok();
+    let crowd: Vec<_> = std::iter::from_fn(connect).collect();
+    let own = info(EpType::Msg, &[("FI_TCP_CONNECT_TIMEOUT", "500ms")]);
+    let mut attr = eq::Attr::default();
+    attr.wait_obj = wait::Object::Unspec;
+    let eq = own.fabric().unwrap().eq(&attr).unwrap();
+    let a = side(&own, &eq);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let parked = scope.spawn(|| eq.wait(Some(LIMIT)));
+        thread::sleep(Duration::from_millis(20));
+        a.ep.cm().unwrap().connect(&Address::Ip(to), &[]).unwrap();
+        assert_eq!(parked.join().unwrap().unwrap_err(), Errno::Avail);
+    });
+    assert_eq!(eq.read_err().unwrap().errno, Errno::TimedOut);
+    assert!(start.elapsed() < LIMIT, "the wait was over first");
+    drop(crowd);
 }
 
 #[test]
