@@ -95,6 +95,13 @@ impl Side {
         self.tx_cq.read(&mut []).unwrap();
     }
 
+    /// Parks until a message has come. A wait polls when its time is over, too, and is not woken then.
+    fn is_woken_by_a_message(&self) -> bool {
+        let start = Instant::now();
+        let received = self.rx_cq.wait(&mut [Entry::default()], Some(LIMIT));
+        received == Ok(1) && start.elapsed() < LIMIT
+    }
+
     /// Polls until a message has come.
     fn receive(&self) {
         let start = Instant::now();
@@ -123,7 +130,7 @@ fn post_beside_a_parked_thread(provider: &str) {
     for round in 0..ROUNDS {
         (0..MESSAGES).for_each(|_| peer.post_receive());
         thread::scope(|scope| {
-            let parked = scope.spawn(|| shared.rx_cq.wait(&mut [Entry::default()], Some(LIMIT)));
+            let parked = scope.spawn(|| shared.is_woken_by_a_message());
             thread::sleep(UNTIL_PARKED);
             shared.poll();
             shared.post_receive();
@@ -132,10 +139,9 @@ fn post_beside_a_parked_thread(provider: &str) {
             (0..MESSAGES).for_each(|_| peer.receive());
             peer.inject(to_shared);
             peer.poll();
-            let received = parked.join().unwrap();
-            assert_eq!(
-                received,
-                Ok(1),
+            let is_woken = parked.join().unwrap();
+            assert!(
+                is_woken,
                 "{provider}, round {round}: the message woke no thread"
             );
         });
@@ -177,7 +183,7 @@ fn a_parked_thread_tries_again_what_a_link_of_lnx_had_no_room_for() {
         shared.poll();
     }
     thread::scope(|scope| {
-        let parked = scope.spawn(|| shared.rx_cq.wait(&mut [Entry::default()], Some(LIMIT)));
+        let parked = scope.spawn(|| shared.is_woken_by_a_message());
         while shared.ep.inject(b"parked", to_peer, None).is_ok() {}
         thread::sleep(UNTIL_PARKED);
         shared.post_receive_of(LARGE);
@@ -185,6 +191,6 @@ fn a_parked_thread_tries_again_what_a_link_of_lnx_had_no_room_for() {
         while !parked.is_finished() {
             peer.poll();
         }
-        assert_eq!(parked.join().unwrap(), Ok(1), "the offer was not taken");
+        assert!(parked.join().unwrap(), "the offer was not taken");
     });
 }

@@ -299,7 +299,7 @@ mod tests {
         let message = packed::<Cheetah, _>(&value);
         let (view, rest) = <(u8, String, Vec<f64>, i64)>::unpack(bytemuck::cast_slice(&message))?;
         assert_eq!(view, (&7, "name", &[1.5, -2.0][..], &3));
-        assert_eq!(rest, []);
+        assert!(rest.is_empty());
         Ok(())
     }
 
