@@ -29,9 +29,17 @@ const PARTS: &[Part] = &[
         name: "fabtests",
         folders: &["fabtests"],
         budget: Some(25_000),
-        ceiling: 35_800,
-        reason: "Upstream's programs (12,800 lines), the suite, the campaigns and the benchmarks \
-                 still open endpoints, post and wait each in its own way.",
+        ceiling: 31_800,
+        reason: "Upstream's 58 programs (11,200 lines) keep their own options and outputs and are no \
+                 front ends of the suite; the benchmarks (7,500) share no code with the test kit, \
+                 which their first build would wait for.",
+    },
+    Part {
+        name: "testkit",
+        folders: &["testkit"],
+        budget: None,
+        ceiling: 4_300,
+        reason: "",
     },
     Part {
         name: "shm",
@@ -134,15 +142,18 @@ pub(crate) fn size() -> anyhow::Result<String> {
 
 /// Counts one file. Tests stand at its end, or it is one of tests.
 fn count(path: &str, text: &str) -> Lines {
-    let is_test = path.starts_with("testkit/")
-        || ["/tests/", "/examples/"].iter().any(|at| path.contains(at))
+    let is_test = ["/tests/", "/examples/"].iter().any(|at| path.contains(at))
         || ["tests/", "examples/"]
             .iter()
             .any(|at| path.starts_with(at))
         || ["/tests.rs", "/fuzz.rs"]
             .iter()
             .any(|at| path.ends_with(at));
-    let (product, test) = match text.find("\n#[cfg(test)]\nmod ") {
+    let tests = [
+        "\n#[cfg(test)]\nmod ",
+        "\n#[cfg(all(test, not(loom)))]\nmod ",
+    ];
+    let (product, test) = match tests.iter().find_map(|tests| text.find(tests)) {
         _ if is_test => ("", text),
         Some(at) => text.split_at(at),
         None => (text, ""),
@@ -247,6 +258,8 @@ mod tests {
                 test: 3
             }
         );
+        let unmodelled = text.replace("cfg(test)", "cfg(all(test, not(loom)))");
+        assert_eq!(count("src/one.rs", &unmodelled), product);
         let test = count("providers/shm/tests/one.rs", text);
         assert_eq!(
             test,
