@@ -36,7 +36,9 @@ impl log::Log for ErrorLog {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            eprintln!("logged: {}", record.args());
+            // In one piece: other contexts write there, too.
+            let line = format!("logged: {}\n", record.args());
+            eprint!("{line}");
         }
     }
 
