@@ -1,0 +1,158 @@
+//! One thread is parked at a counter: no single message ends its wait.
+
+use std::thread;
+use std::time::Instant;
+
+use selvedge::cq::Entry;
+
+use crate::side::Side;
+use crate::{LIMIT, UNTIL_PARKED};
+
+/// Messages of a round.
+const MESSAGES: u64 = 3;
+/// In some of them the parked thread takes the messages itself.
+const ROUNDS: u64 = 30;
+
+/// Has a thread poll until the queue of receives is full, make room, and go away.
+fn fill_the_queue_beside_a_parked_thread(provider: &str) {
+    let (shared, peer) = (Side::with(provider, 1, &[]), Side::open(provider));
+    let (to_shared, _) = (peer.insert(&shared), shared.insert(&peer));
+    let mut expected = 0;
+    for round in 0..ROUNDS {
+        (0..MESSAGES).for_each(|_| shared.post_receive());
+        expected += MESSAGES;
+        thread::scope(|scope| {
+            let parked = scope.spawn(|| shared.is_woken_by_messages(expected));
+            let filled = scope.spawn(|| {
+                let start = Instant::now();
+                while !shared.take_received() {
+                    assert!(start.elapsed() < LIMIT, "no message has come");
+                    shared.poll();
+                }
+            });
+            thread::sleep(UNTIL_PARKED);
+            for _ in 0..MESSAGES {
+                peer.inject(to_shared);
+                peer.poll();
+            }
+            while !filled.is_finished() {
+                peer.poll();
+            }
+            filled.join().unwrap();
+            // From here on the parked thread alone drives the endpoint.
+            while !parked.is_finished() {
+                peer.poll();
+                shared.take_received();
+            }
+            assert!(parked.join().unwrap(), "{provider}, round {round}");
+        });
+        while shared.take_received() {}
+    }
+}
+
+#[test]
+fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_shm() {
+    fill_the_queue_beside_a_parked_thread("shm");
+}
+
+#[test]
+fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_tcp() {
+    fill_the_queue_beside_a_parked_thread("tcp");
+}
+
+#[test]
+fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_udp() {
+    fill_the_queue_beside_a_parked_thread("udp");
+}
+
+#[test]
+fn a_parked_thread_receives_when_another_one_has_made_room_in_the_queue_over_lnx() {
+    fill_the_queue_beside_a_parked_thread("lnx");
+}
+
+/// More messages than an endpoint of lnx takes before it has to keep them.
+const MANY: u64 = 100;
+
+#[test]
+fn a_parked_thread_listens_again_when_another_one_has_received_what_was_kept() {
+    // On two hosts, as far as lnx knows, it keeps messages and not offers.
+    let [shared, peer] = ["one", "other"].map(|host| {
+        let variables = [("FI_LNX_HOST", host), ("FI_LNX_UNEXPECTED_SIZE", "1")];
+        Side::with("lnx", 0, &variables)
+    });
+    let to_shared = peer.insert(&shared);
+    shared.insert(&peer);
+    thread::scope(|scope| {
+        for _ in 0..MANY {
+            peer.inject(to_shared);
+            peer.poll();
+            shared.poll();
+        }
+        (0..1000).for_each(|_| {
+            peer.poll();
+            shared.poll();
+        });
+        let parked = scope.spawn(|| shared.is_woken_by_messages(MANY));
+        thread::sleep(UNTIL_PARKED);
+        (0..MANY).for_each(|_| shared.post_receive());
+        // From here on the parked thread alone drives the endpoint.
+        while !parked.is_finished() {
+            peer.poll();
+        }
+        assert!(parked.join().unwrap(), "messages stay with the link");
+    });
+}
+
+/// Of tagged messages, of which an endpoint keeps one.
+const LEN: usize = 600;
+
+#[test]
+fn a_parked_thread_reads_on_when_another_one_has_received_what_was_kept() {
+    // Each keeps one message.
+    let [shared, peer] =
+        [(); 2].map(|()| Side::with("tcp", 0, &[("FI_TCP_UNEXPECTED_SIZE", "1000")]));
+    let to_shared = peer.insert(&shared);
+    shared.insert(&peer);
+    shared.post_tagged_receive(3, LEN);
+    (1..=3).for_each(|tag| peer.inject_tagged(&[1; LEN], to_shared, tag));
+    for _ in 0..10_000 {
+        peer.poll();
+        shared.poll();
+    }
+    assert!(!shared.take_received(), "the second message did not stall");
+    thread::scope(|scope| {
+        let parked = scope.spawn(|| shared.is_woken_by_messages(2));
+        thread::sleep(UNTIL_PARKED);
+        shared.post_tagged_receive(1, LEN);
+        // From here on the parked thread alone drives the endpoint.
+        while !parked.is_finished() {
+            peer.poll();
+        }
+        assert!(parked.join().unwrap(), "the third message stays");
+    });
+}
+
+#[test]
+fn a_send_completes_while_the_queue_of_receives_is_full() {
+    for provider in ["shm", "tcp", "lnx"] {
+        let (shared, peer) = (Side::with(provider, 1, &[]), Side::open(provider));
+        let (to_peer, to_shared) = (shared.insert(&peer), peer.insert(&shared));
+        shared.post_receive();
+        peer.inject(to_shared);
+        let start = Instant::now();
+        while !shared.rx_cq.is_ready() {
+            assert!(start.elapsed() < LIMIT, "{provider}: no message has come");
+            peer.poll();
+        }
+        shared.send(b"a message", to_peer);
+        peer.post_receive();
+        let start = Instant::now();
+        while shared.tx_cq.read(&mut [Entry::default()]) == Ok(0) {
+            assert!(
+                start.elapsed() < LIMIT,
+                "{provider}: the send does not complete"
+            );
+            peer.poll();
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! One thread is parked at the queue of receives.
+
+use std::thread;
+
+use selvedge::FiAddr;
+
+use crate::UNTIL_PARKED;
+use crate::side::Side;
+
+const ROUNDS: u64 = 3;
+/// Messages that are posted beside the parked thread. Those behind the first may be gathered.
+const MESSAGES: usize = 3;
+
+/// Two sides that are connected before a thread parks, each with the other's address.
+fn connected(provider: &str) -> [(Side, FiAddr); 2] {
+    let (shared, peer) = (Side::open(provider), Side::open(provider));
+    let (to_peer, to_shared) = (shared.insert(&peer), peer.insert(&shared));
+    shared.post_receive();
+    peer.inject(to_shared);
+    shared.receive(1, Some(&peer));
+    [(shared, to_peer), (peer, to_shared)]
+}
+
+/// Has a thread post beside a parked one and go away, in every round.
+fn post_beside_a_parked_thread(provider: &str) {
+    let [(shared, to_peer), (peer, to_shared)] = connected(provider);
+    for round in 0..ROUNDS {
+        (0..MESSAGES).for_each(|_| peer.post_receive());
+        thread::scope(|scope| {
+            let parked = scope.spawn(|| shared.is_woken_by_a_message());
+            thread::sleep(UNTIL_PARKED);
+            shared.poll();
+            shared.post_receive();
+            (0..MESSAGES).for_each(|_| shared.inject(to_peer));
+            // From here on the parked thread alone drives the endpoint.
+            peer.receive(MESSAGES, None);
+            peer.inject(to_shared);
+            peer.poll();
+            let is_woken = parked.join().unwrap();
+            assert!(
+                is_woken,
+                "{provider}, round {round}: the message woke no thread"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_parked_thread_progresses_what_another_thread_has_posted_over_shm() {
+    post_beside_a_parked_thread("shm");
+}
+
+#[test]
+fn a_parked_thread_progresses_what_another_thread_has_posted_over_tcp() {
+    post_beside_a_parked_thread("tcp");
+}
+
+#[test]
+fn a_parked_thread_progresses_what_another_thread_has_posted_over_udp() {
+    post_beside_a_parked_thread("udp");
+}
+
+#[test]
+fn a_parked_thread_progresses_what_another_thread_has_posted_over_lnx() {
+    post_beside_a_parked_thread("lnx");
+}
+
+/// More than a link keeps without asking its receiver.
+const LARGE: usize = 4 << 20;
+
+#[test]
+fn a_parked_thread_tries_again_what_a_link_of_lnx_had_no_room_for() {
+    let [(shared, to_peer), (peer, to_shared)] = connected("lnx");
+    peer.send(vec![7; LARGE].leak(), to_shared);
+    // The offer is here before its receive is.
+    for _ in 0..100 {
+        peer.poll();
+        shared.poll();
+    }
+    thread::scope(|scope| {
+        let parked = scope.spawn(|| shared.is_woken_by_a_message());
+        while shared.ep.inject(b"parked", to_peer, None).is_ok() {}
+        thread::sleep(UNTIL_PARKED);
+        shared.post_receive_of(LARGE);
+        // From here on the parked thread alone drives the endpoint.
+        while !parked.is_finished() {
+            peer.poll();
+        }
+        assert!(parked.join().unwrap(), "the offer was not taken");
+    });
+}

@@ -1,0 +1,16 @@
+//! Two threads share an endpoint: one is parked, the other one polls, posts or reads a queue, and makes
+//! no further call. The parked thread progresses what is left.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+mod at_a_counter;
+mod at_a_queue;
+mod side;
+mod work;
+
+use std::time::Duration;
+
+/// Far above what anything here takes.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Longer than a thread polls before it parks.
+const UNTIL_PARKED: Duration = Duration::from_millis(20);
