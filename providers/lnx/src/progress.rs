@@ -78,8 +78,9 @@ impl EndpointState for State {
     }
 
     fn close(&mut self) {
+        let later = &mut self.later;
+        later.retain(|it| !matches!(it, Later::Came(..)));
         // Peers wait for the answers that are still here.
-        (self.later).retain(|it| !matches!(it, Later::Came(..)));
         self.catch_up();
     }
 }
@@ -102,7 +103,7 @@ impl State {
         let mut done = 0;
         while done < budget {
             if self.ep.rx_cq.room() == 0 {
-                return done + self.look_without_room(link);
+                return done + self.poll_without_room(link);
             }
             let mut entries = [Entry::default(); ENTRIES];
             let mut src = [FiAddr::UNSPEC; ENTRIES];
@@ -129,10 +130,10 @@ impl State {
         done
     }
 
-    /// The queue of receives is full: takes what a link has done, and sets messages aside until there
-    /// is room.
+    /// Polls a link while the queue of receives is full: completes the endpoint's own operations, and
+    /// sets messages aside until the queue has room.
     #[cold]
-    fn look_without_room(&mut self, link: usize) -> usize {
+    fn poll_without_room(&mut self, link: usize) -> usize {
         let mut done = 0;
         while self.later.len() < SET_ASIDE {
             let (mut entry, mut src) = ([Entry::default()], [FiAddr::UNSPEC]);
@@ -157,14 +158,14 @@ impl State {
         done
     }
 
-    /// Whether what a link has done leads to a completion in the queue of receives that no receive of
-    /// the application bounds, or to the receive of one more message.
+    /// Whether an entry of a link leads to a completion in the queue of receives that no receive of the
+    /// application bounds, or to the receive of one more message.
     fn needs_room(&self, entry: &Entry) -> bool {
         let op = self.ops.get(entry.context.0 as usize);
         entry.flags.intersects(BY_PEERS) || matches!(op, Some(Op::Listen(_, false)))
     }
 
-    /// Takes what was set aside, if there is room by now.
+    /// Processes an entry that was set aside, unless the queue of receives is still full.
     #[cold]
     fn take_set_aside(&mut self, link: usize, entry: Entry, from: FiAddr) -> Option<Later> {
         if self.ep.rx_cq.room() == 0 {

@@ -110,7 +110,7 @@ pub(crate) struct Ask {
     pub(crate) buf: Option<TxBuf>,
 }
 
-/// What a link, or the queue of receives, had no room for.
+/// Work that waits until a link, or the queue of receives, has room.
 #[derive(Debug)]
 pub(crate) enum Later {
     Answer(usize, Header),

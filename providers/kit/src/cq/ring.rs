@@ -203,14 +203,14 @@ impl CqRing {
 
     /// Takes one entry, if that is all there is to do: most programs read so.
     #[inline(always)]
-    fn take_plainly(&self, copy: impl FnOnce(&Slot)) -> bool {
+    fn take_single(&self, copy: impl FnOnce(&Slot)) -> bool {
         if !self.birth.is_here() {
             return false;
         }
         let Some(mut store) = self.store.try_lock() else {
             return false;
         };
-        let Some(slot) = store.take_plainly() else {
+        let Some(slot) = store.take_single() else {
             return false;
         };
         copy(slot);
@@ -293,7 +293,7 @@ impl CompletionQueue for CqRing {
             return self.take_driving(out, &mut []);
         }
         if let [one] = &mut *out
-            && self.take_plainly(|slot| *one = slot.entry())
+            && self.take_single(|slot| *one = slot.entry())
         {
             return Ok(1);
         }
@@ -309,7 +309,7 @@ impl CompletionQueue for CqRing {
         }
         if self.unread() == 1
             && let ([one, ..], [from, ..]) = (&mut *out, &mut *src)
-            && self.take_plainly(|slot| (*one, *from) = (slot.entry(), slot.src()))
+            && self.take_single(|slot| (*one, *from) = (slot.entry(), slot.src()))
         {
             return Ok(1);
         }

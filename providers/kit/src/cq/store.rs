@@ -109,7 +109,7 @@ impl Store {
     /// Takes the next entry, if that is all there is to do: there is one, no error, and it is nobody's
     /// turn to drive the endpoints.
     #[inline(always)]
-    pub(super) fn take_plainly(&mut self) -> Option<&Slot> {
+    pub(super) fn take_single(&mut self) -> Option<&Slot> {
         let (read, next) = (self.read, self.read.wrapping_add(1));
         if self.len() == 0 || !self.errors.is_empty() || next.is_multiple_of(TURN) {
             return None;

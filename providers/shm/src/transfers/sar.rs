@@ -127,7 +127,7 @@ pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     while let Some(&(msg_id, errno)) = peer.aborts.front() {
         match link.send(&encode_abort(msg_id, errno), &[]) {
             Ok(()) => sent += 1,
-            // There is no room, or the peer is gone, which will be noticed.
+            // The socket has no room, or the peer is gone: its end comes by the socket.
             Err(ContactError::NotYet(_) | ContactError::Busy(_)) => return sent,
             Err(
                 ContactError::Failed(error)
@@ -142,11 +142,12 @@ pub(crate) fn send_aborts(peer: &mut Peer) -> usize {
     sent
 }
 
-/// Makes segments for the peer. It hears of them now, or as soon as its socket has room; until then
+/// Makes segments for the peer, and announces them now or as soon as its socket has room; until then
 /// none is filled.
 ///
 /// # Errors
-/// What was short, or that the peer is gone.
+/// The system's, when memory is short; [`Errno::NotConn`] and [`Errno::ConnReset`] for a peer that is
+/// gone.
 pub(crate) fn ensure_bounce(peer: &mut Peer, config: &Config) -> Result<(), Errno> {
     let out = peer.out.as_mut().ok_or(Errno::NotConn)?;
     if out.bounce.is_some() {
@@ -194,7 +195,7 @@ fn announce_bounce(peer: &mut Peer) -> Result<(), ContactError> {
 /// As [`withdraw`].
 pub(crate) fn stream(peer: &mut Peer) -> Result<bool, Nonsense> {
     if peer.has_unannounced_segments() && announce_bounce(peer).is_err() {
-        // There is no room, or the peer is gone, which will be noticed.
+        // The socket has no room, or the peer is gone: its end comes by the socket.
         return Ok(false);
     }
     let Some(out) = &mut peer.out else {

@@ -115,7 +115,7 @@ impl Mapping {
         self.writable
     }
 
-    /// What the model checker watches in place of the memory.
+    /// The content that the model checker watches in place of the memory.
     #[cfg(loom)]
     pub(crate) fn content(&self) -> &crate::smr::model::Content {
         &self.content

@@ -72,12 +72,12 @@ pub struct WakeUp {
 }
 
 impl WakeUp {
-    /// Asks the peer to wake the owner in a new night, unless it was asked already. Returns whether
+    /// Asks the peer to wake the owner in a new epoch, unless it was asked already. Returns whether
     /// it had to be told: [`last_look`] and a poll of its queue must follow.
-    pub fn arm(&mut self, region: &Region, night: impl FnOnce() -> u64) -> bool {
+    pub fn arm(&mut self, region: &Region, epoch: impl FnOnce() -> u64) -> bool {
         let is_news = !std::mem::replace(&mut self.is_armed, true);
         if is_news {
-            region.fall_asleep(night());
+            region.fall_asleep(epoch());
         }
         is_news
     }

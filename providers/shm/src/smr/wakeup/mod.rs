@@ -1,4 +1,4 @@
-//! What two processes tell each other about polling, parking and waking.
+//! State that two processes share about polling, parking and waking.
 
 pub mod attention;
 pub mod doorbell;
