@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::pair::Side;
+use crate::pair::exchange::Part;
 use crate::timing::{Counts, Timing};
 
 pub use linger::linger;
@@ -251,6 +252,17 @@ pub struct BenchOrder {
 }
 
 impl BenchOrder {
+    /// One side's part in round trips over an endpoint that injects so many bytes at most.
+    pub(crate) fn part(&self, side: Side, inject_size: usize) -> Part {
+        Part {
+            is_active: side == Side::Active,
+            size: self.size,
+            inject: self.inject && self.size <= inject_size,
+            verify: self.verify,
+            counts: self.counts,
+        }
+    }
+
     /// Refuses what no command of ours would order: it came from somebody else's process.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use super::face::{Face, Purpose};
 use super::pattern;
 use super::station::{Station, Waiter};
 use crate::buffer::Pages;
+use crate::pair::exchange;
 
 /// The buffers of an endpoint.
 #[derive(Debug)]
@@ -45,14 +46,8 @@ impl RxSlot {
 #[derive(Debug)]
 pub(super) struct TxSlot(usize);
 
-/// Something that is done.
-#[derive(Debug)]
-pub(super) enum Done {
-    /// A message of this many bytes is in the buffer.
-    Received(RxSlot, usize),
-    /// The buffer may be used again.
-    Sent(TxSlot),
-}
+/// A completion of a run.
+pub(super) type Done = exchange::Done<RxSlot, TxSlot>;
 
 /// One run of a benchmark: the endpoint, and buffers for messages of one size.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! as its standard input: orders go in and replies come out as lines of JSON. What a child prints
 //! is kept, and when it dies, that is in the error.
 
+pub(crate) mod exchange;
 mod handover;
 mod order;
 mod owned;

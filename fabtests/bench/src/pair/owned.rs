@@ -1,5 +1,4 @@
-//! Round trips over the safe layer, [`selvedge::owned`]: the steps of those over the raw endpoint
-//! (`fabric::pingpong`), with buffers that move into their operations.
+//! Round trips over the safe layer, [`selvedge::owned`], with buffers that move into their operations.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,10 +8,11 @@ use selvedge::owned::{Buf, Completions, Endpoint, Handle, Pool, Refused};
 use selvedge::{Address, AddressVector, Context, Domain, Errno, FiAddr, Info, alloc, av};
 
 use super::Side;
+use super::exchange::{self, Done, Messages};
 use crate::clock::Clock;
 use crate::cpu::Idle;
 use crate::fabric::{Bench, BenchOrder, OpenOrder, Opened, discover, pattern};
-use crate::timing::{Timing, round_trips};
+use crate::timing::Timing;
 
 /// An open endpoint of the safe layer and its peer.
 #[derive(Debug)]
@@ -116,115 +116,25 @@ fn run<const IS_TAGGED: bool>(
     clock: Clock,
     order: BenchOrder,
 ) -> anyhow::Result<Timing> {
-    let mut player = Player::<IS_TAGGED> {
+    let mut owned = Owned::<IS_TAGGED> {
         endpoint,
-        size: order.size,
-        inject: order.inject && order.size <= endpoint.info.tx_attr.inject_size,
-        verify: order.verify,
-        to_post: order.counts.total(),
-        sent: 0,
-        received: 0,
-        rx: None,
-        tx: endpoint.buffers(1, order.size)?.pop(),
         done: Completions::with_capacity(1),
     };
-    let mut rx = endpoint.buffers(2, order.size)?;
-    player.rx = rx.pop();
-    for buf in rx {
-        player.repost(buf)?;
-    }
-    let timing = round_trips(clock, order.counts, || match side {
-        Side::Active => {
-            player.send()?;
-            player.prepare()?;
-            player.receive()
-        }
-        Side::Passive => {
-            player.receive()?;
-            player.send()?;
-            player.prepare()
-        }
-    })?;
-    player.settle()?;
-    Ok(timing)
+    let rx = endpoint.buffers(2, order.size)?.try_into();
+    let rx = rx.ok().context("two receive buffers")?;
+    let tx = endpoint.buffers(1, order.size)?.pop();
+    let tx = tx.context("a send buffer")?;
+    let part = order.part(side, endpoint.info.tx_attr.inject_size);
+    exchange::run(&mut owned, (rx, tx), clock, part)
 }
 
-#[derive(Debug)]
-struct Player<'a, const IS_TAGGED: bool> {
+struct Owned<'a, const IS_TAGGED: bool> {
     endpoint: &'a OwnedEndpoint,
-    size: usize,
-    inject: bool,
-    verify: bool,
-    /// Receives that are still to be posted: none is left over at the end.
-    to_post: usize,
-    sent: u64,
-    received: u64,
-    /// The receive buffer that is free; `None` while both are posted.
-    rx: Option<Buf>,
-    /// The send buffer; `None` while a send has it.
-    tx: Option<Buf>,
     /// Room for one completion: one is read at a time.
     done: Completions,
 }
 
-impl<const IS_TAGGED: bool> Player<'_, IS_TAGGED> {
-    #[inline]
-    fn send(&mut self) -> anyhow::Result<()> {
-        let Some(mut buf) = self.tx.take() else {
-            unreachable!("`receive` returns with the send buffer")
-        };
-        if self.verify {
-            pattern::fill(&mut buf, self.sent);
-        }
-        self.sent += 1;
-        if self.inject {
-            let result = self.inject(&buf);
-            self.tx = Some(buf);
-            return result;
-        }
-        let peer = self.endpoint.peer;
-        self.post(buf, "send", |ep, buf| match IS_TAGGED {
-            true => ep.tsend(buf, peer, TAG, SENT),
-            false => ep.send(buf, peer, SENT),
-        })
-    }
-
-    #[inline]
-    fn inject(&mut self, message: &[u8]) -> anyhow::Result<()> {
-        let OwnedEndpoint { ep, peer, .. } = self.endpoint;
-        loop {
-            let injected = match IS_TAGGED {
-                true => ep.tinject(message, *peer, TAG, None),
-                false => ep.inject(message, *peer, None),
-            };
-            match injected {
-                Ok(()) => return Ok(()),
-                Err(errno) => self.ease(errno, "inject")?,
-            }
-        }
-    }
-
-    /// Posts the receive buffer that is free.
-    #[inline]
-    fn prepare(&mut self) -> anyhow::Result<()> {
-        match self.rx.take() {
-            Some(buf) => self.repost(buf),
-            None => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn repost(&mut self, buf: Buf) -> anyhow::Result<()> {
-        if self.to_post == 0 {
-            return Ok(());
-        }
-        self.to_post -= 1;
-        self.post(buf, "receive", |ep, buf| match IS_TAGGED {
-            true => ep.trecv(buf, FiAddr::UNSPEC, TAG, RECEIVED),
-            false => ep.recv(buf, FiAddr::UNSPEC, RECEIVED),
-        })
-    }
-
+impl<const IS_TAGGED: bool> Owned<'_, IS_TAGGED> {
     /// Posts until there is room.
     #[inline]
     fn post(
@@ -244,44 +154,6 @@ impl<const IS_TAGGED: bool> Player<'_, IS_TAGGED> {
         }
     }
 
-    /// Waits for a message, and for the last send.
-    #[inline]
-    fn receive(&mut self) -> anyhow::Result<()> {
-        let wanted = self.received + 1;
-        while self.received != wanted || self.tx.is_none() {
-            self.read()?;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn read(&mut self) -> anyhow::Result<()> {
-        self.endpoint.ep.poll(&mut self.done)?;
-        let Some(completion) = self.done.drain().next() else {
-            self.endpoint.idle.rest();
-            return Ok(());
-        };
-        let received = completion
-            .result
-            .map_err(|error| anyhow!("an operation failed: {}: {}", error.errno, error.detail))?;
-        if completion.context == SENT {
-            self.tx = Some(completion.buf);
-            return Ok(());
-        }
-        ensure!(
-            received.len == self.size,
-            "{} bytes arrived of a message of {}",
-            received.len,
-            self.size
-        );
-        if self.verify {
-            pattern::check(&completion.buf, self.received)?;
-        }
-        self.received += 1;
-        self.rx = Some(completion.buf);
-        Ok(())
-    }
-
     /// Makes room after a full queue; any other error stands.
     #[cold]
     fn ease(&mut self, errno: Errno, what: &str) -> anyhow::Result<()> {
@@ -290,13 +162,66 @@ impl<const IS_TAGGED: bool> Player<'_, IS_TAGGED> {
         self.endpoint.ep.poll(&mut self.done)?;
         Ok(())
     }
+}
 
-    /// Waits for the last send.
-    fn settle(mut self) -> anyhow::Result<()> {
-        while self.tx.is_none() {
-            self.read()?;
+impl<const IS_TAGGED: bool> Messages for Owned<'_, IS_TAGGED> {
+    type Rx = Buf;
+    type Tx = Buf;
+
+    #[inline]
+    fn post_recv(&mut self, buf: Buf) -> anyhow::Result<()> {
+        self.post(buf, "receive", |ep, buf| match IS_TAGGED {
+            true => ep.trecv(buf, FiAddr::UNSPEC, TAG, RECEIVED),
+            false => ep.recv(buf, FiAddr::UNSPEC, RECEIVED),
+        })
+    }
+
+    #[inline]
+    fn post_send(&mut self, buf: Buf) -> anyhow::Result<()> {
+        let peer = self.endpoint.peer;
+        self.post(buf, "send", |ep, buf| match IS_TAGGED {
+            true => ep.tsend(buf, peer, TAG, SENT),
+            false => ep.send(buf, peer, SENT),
+        })
+    }
+
+    #[inline]
+    fn inject(&mut self, message: &Buf) -> anyhow::Result<()> {
+        let OwnedEndpoint { ep, peer, .. } = self.endpoint;
+        loop {
+            let injected = match IS_TAGGED {
+                true => ep.tinject(message, *peer, TAG, None),
+                false => ep.inject(message, *peer, None),
+            };
+            match injected {
+                Ok(()) => return Ok(()),
+                Err(errno) => self.ease(errno, "inject")?,
+            }
         }
-        Ok(())
+    }
+
+    #[inline]
+    fn read(&mut self) -> anyhow::Result<Option<Done<Buf, Buf>>> {
+        self.endpoint.ep.poll(&mut self.done)?;
+        let Some(completion) = self.done.drain().next() else {
+            self.endpoint.idle.rest();
+            return Ok(None);
+        };
+        let result = completion.result;
+        let received = result
+            .map_err(|error| anyhow!("an operation failed: {}: {}", error.errno, error.detail))?;
+        Ok(Some(match completion.context {
+            SENT => Done::Sent(completion.buf),
+            _ => Done::Received(completion.buf, received.len),
+        }))
+    }
+
+    fn fill(&self, buf: &mut Buf, number: u64) {
+        pattern::fill(buf, number);
+    }
+
+    fn check(&self, buf: &Buf, number: u64) -> anyhow::Result<()> {
+        pattern::check(buf, number)
     }
 }
 
