@@ -255,7 +255,7 @@ const PLANTS: &[Plant] = plants! {
     "providers/kit/src/coll/fast_path.rs": "selvedge-shm" "--test=collectives" {
         "a short round waits for the wrong member": "from: group.channel(receive.peer, receive.span.len)?" => "from: group.channel(send.peer, receive.span.len)?"
             fails "barriers_that_come_again_hold_everybody_until_the_last_has_come";
-        "short collectives are not counted for others": "self.telemetry.groups.set_next_sequence(group.stats_slot, group.next_sequence);" => "self.telemetry.groups.set_next_sequence(group.stats_slot, 1);"
+        "short collectives are not counted for others": ".set_next_sequence(group.stats_slot, group.next_sequence);" => ".set_next_sequence(group.stats_slot, 1);"
             fails "collectives_that_go_the_short_way_are_counted_where_others_see_them";
         "a short collective ends a round early": "fast_collective.rounds.get(fast_run.round) else" => "fast_collective.rounds.get(fast_run.round + usize::from(fast_run.round > 0)) else"
             fails "barriers_that_come_again_hold_everybody_until_the_last_has_come";
@@ -297,7 +297,7 @@ const PLANTS: &[Plant] = plants! {
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
     "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
-        "a context that is refused is not named": "let what = format!(\"context {index} of {self:?}: {}\", error.what());" => "let what = error.what().to_owned();"
+        "a context that is refused is not named": "let what = format!(\"context {index} of {self:?}: {}\", error.message());" => "let what = error.message().to_owned();"
             fails "a_context_with_collectives_that_cannot_be_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {
@@ -305,7 +305,7 @@ const PLANTS: &[Plant] = plants! {
             fails "contexts_in_c_join_groups_and_take_part_in_collectives";
     }
     "providers/kit/src/coll/small_message.rs": "selvedge-shm" "--test=collectives" {
-        "a letter that comes early is lost": "group.early.insert((channel, message.tag), *message).is_none()" => "group.take_early.contains_key(&(channel, message.tag))"
+        "a letter that comes early is lost": ".insert((channel, message.tag), *message)\n            .is_none()" => ".contains_key(&(channel, message.tag))"
             fails "a_message_of_one_group_waits_while_another_group_reads_the_lane";
     }
     "util/cheetah/src/core.rs": "selvedge-cheetah" "--lib" {

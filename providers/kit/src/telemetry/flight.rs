@@ -73,7 +73,9 @@ impl Event {
                 | EventKind::SendFailed
                 | EventKind::ReceiveFailed
         );
-        let errno = i32::try_from(self.number).ok().and_then(Errno::known);
+        let errno = i32::try_from(self.number)
+            .ok()
+            .and_then(Errno::try_from_raw);
         errno.filter(|_| is_error)
     }
 

@@ -141,7 +141,7 @@ impl StatsPage {
     }
 
     fn log(&self, level: Level, subsystem: &str, message: fmt::Arguments<'_>) {
-        selvedge::log::of_provider(level, &self.provider, subsystem, message);
+        selvedge::log::log_as(level, &self.provider, subsystem, message);
     }
 
     fn since_opened(&self, now: Instant) -> u64 {
