@@ -20,13 +20,13 @@ use super::tag::{self, Number, Purpose};
 use super::wire::{Events, Wire};
 use crate::Ep;
 use crate::atomic::Kernel;
-use crate::birth::Native;
 use crate::cq::{Progress, Sink};
-use crate::wait::Rest;
+use crate::fork_guard::ForkGuarded;
+use crate::wait::ArmOutcome;
 
 /// The layer of one endpoint, as its queues and counters drive it.
 pub(super) struct Engine {
-    pub(super) state: Native<State>,
+    pub(super) state: ForkGuarded<State>,
     mail: Arc<Mailbox>,
     /// Whether there is anything to do without mail.
     is_busy: AtomicBool,
@@ -85,7 +85,7 @@ const LOOKS: usize = 8;
 const UNWANTED: u32 = 64;
 
 impl Engine {
-    pub(super) fn new(state: Native<State>, mail: Arc<Mailbox>, ep: Ep) -> Self {
+    pub(super) fn new(state: ForkGuarded<State>, mail: Arc<Mailbox>, ep: Ep) -> Self {
         Self {
             state,
             mail,
@@ -160,31 +160,31 @@ impl Progress for Engine {
         usize::from(turned.is_ok())
     }
 
-    fn rest(&self, _seen: &mut u64) -> Rest {
+    fn arm(&self, _epoch: &mut u64) -> ArmOutcome {
         if !self.mail.is_empty() {
             self.woken();
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         let looked = self.with(&mut Sink::none(), |state| Ok(state.take_letters()));
         match looked {
             Ok(0) => {}
-            Ok(_) => return Rest::Moved,
-            Err(_) => return Rest::UntilWoken,
+            Ok(_) => return ArmOutcome::Progressed,
+            Err(_) => return ArmOutcome::UntilWoken,
         }
         let Ok(mut state) = self.state.lock() else {
-            return Rest::UntilWoken;
+            return ArmOutcome::UntilWoken;
         };
         if state.is_short {
-            return Rest::AtMost(Duration::from_millis(1));
+            return ArmOutcome::AtMost(Duration::from_millis(1));
         }
         if state.running > 0 && state.idle < PATIENCE {
             state.idle = PATIENCE;
             state.look_after_all();
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         match state.broken {
-            0 => Rest::UntilWoken,
-            _ => Rest::AtMost(Duration::from_millis(10)),
+            0 => ArmOutcome::UntilWoken,
+            _ => ArmOutcome::AtMost(Duration::from_millis(10)),
         }
     }
 

@@ -21,9 +21,9 @@ use super::layout::Kind;
 /// Sheets of a kind that are written out: as many as were open at a time, up to this.
 const MOST: usize = 256;
 
-type Places = [AtomicPtr<AtomicU64>; MOST];
+type RmaSegments = [AtomicPtr<AtomicU64>; MOST];
 /// By kind, in the order of [`Kind::ALL`].
-static SHEETS: [Places; Kind::ALL.len()] =
+static SHEETS: [RmaSegments; Kind::ALL.len()] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; MOST] }; Kind::ALL.len()];
 /// The file's name, up to where the process's number goes. It is not on the stack, which in a handler
 /// may be as small as 8 KiB and have the processor's registers on it, too.

@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn what_is_stored_either_way_is_what_was_given() {
         const LEN: usize = 3 * PIECE + 5;
-        let memory = Memory::create(4 * PIECE, Writers::Anybody).unwrap();
+        let memory = Memory::create(4 * PIECE, Writers::AnyProcess).unwrap();
         let to = Bytes::new(memory.mapping().clone(), 0, 4 * PIECE);
         let mut storing = Storing::default();
         // The first two rounds, the copies that are timed among them.

@@ -94,8 +94,8 @@ impl Matching {
         let unexpected = matchers.iter().map(|(_, matcher)| matcher.unexpected_len());
         standing.gauge(Gauge::Posted, posted.sum());
         standing.gauge(Gauge::Unexpected, unexpected.sum());
-        standing.gauge(Gauge::UnexpectedBytes, self.allowance.bytes());
-        standing.gauge(Gauge::UnexpectedLimit, self.allowance.limit());
+        standing.gauge(Gauge::UnexpectedBytes, self.quota.bytes());
+        standing.gauge(Gauge::UnexpectedLimit, self.quota.limit());
         for (kind, matcher) in matchers {
             standing.waits(matcher.posted());
             standing.kept(kind, matcher.unexpected());
