@@ -297,7 +297,7 @@ const PLANTS: &[Plant] = plants! {
             fails "groups_of_contexts_and_endpoints_agree_with_the_oracle";
     }
     "providers/kit/src/sep.rs": "selvedge-shm" "--test=collectives" {
-        "a context that is refused is not named": "let what = format!(\"context {index} of {self:?}: {}\", error.what());" => "let what = error.what().to_owned();"
+        "a context that is refused is not named": "let what = format!(\"context {index} of {self:?}: {}\", error.message());" => "let what = error.message().to_owned();"
             fails "a_context_with_collectives_that_cannot_be_is_refused_by_name";
     }
     "util/capi/fabric/src/ep/cm.rs": "selvedge-fabric-c" "--test=programs" {

@@ -98,7 +98,7 @@ impl ScalableEndpoint for Scalable {
         let token = Arc::new(());
         *slot = Arc::downgrade(&token);
         (self.open)(index, info, bind, ContextSlot(token)).map_err(|error| {
-            let message = format!("context {index} of {self:?}: {}", error.what());
+            let message = format!("context {index} of {self:?}: {}", error.message());
             Error::new(error.errno(), message).because(error)
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use selvedge::atomic::{Attr, Datatype, Family, Op};
 use selvedge::info::{EpType, RxAttr};
-use selvedge::trigger::{Ticket, Work};
+use selvedge::trigger::{Work, WorkId};
 use selvedge::{
     Address, AddressVector, Bindings, Caps, CompletionQueue, Counter, Endpoint, EpOption,
     EpOptionName, Errno, Error, EventQueue, Info, IovMut, Limits, MemoryRegion, MrMode,
@@ -178,12 +178,12 @@ unsafe impl selvedge::Domain for Domain {
     }
 
     #[expect(unsafe_code, reason = "the caller's promise about the memory")]
-    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<Ticket, Error> {
+    unsafe fn queue_work(&self, work: &Work<'_>) -> Result<WorkId, Error> {
         // SAFETY: passed on from the caller.
         unsafe { self.0.base.queue_work::<endpoint::Endpoint>(work) }
     }
 
-    fn cancel_work(&self, ticket: Ticket) -> Result {
+    fn cancel_work(&self, ticket: WorkId) -> Result {
         self.0.base.cancel_work(ticket)
     }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{COMP_ORDER_STRICT, EpType, Offer, Protocol, Version};
-use selvedge::{Caps, Error, Info, MsgOrder, OtherName, Provider, Query, Result, param};
+use selvedge::info::{COMP_ORDER_STRICT, Candidate, EpType, Protocol, Version};
+use selvedge::{Alias, Caps, Error, Info, MsgOrder, Provider, Query, Result, param};
 use selvedge_kit::auth::KEY_MAX;
 use selvedge_kit::grant_auto_progress;
-use selvedge_kit::ip::{candidates, interface};
+use selvedge_kit::ip::{address_pairs, interface};
 use selvedge_kit::segments::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{FabricId, attr, coll};
@@ -29,13 +29,13 @@ impl Provider for Tcp {
         Version::API
     }
 
-    fn other_names(&self) -> &'static [OtherName] {
+    fn aliases(&self) -> &'static [Alias] {
         &[
             // What 1.17 called endpoints without connections.
-            OtherName::Same("net"),
-            OtherName::Instead("net;ofi_rxm"),
-            OtherName::Instead("tcp;ofi_rxm"),
-            OtherName::Instead("sockets"),
+            Alias::SameProtocol("net"),
+            Alias::OtherProtocol("net;ofi_rxm"),
+            Alias::OtherProtocol("tcp;ofi_rxm"),
+            Alias::OtherProtocol("sockets"),
         ]
     }
 
@@ -43,13 +43,13 @@ impl Provider for Tcp {
         PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let interfaces = interface::all(config.iface.as_deref())?;
         let asked = &query.hints.info().domain_attr;
         let mut offers = Vec::new();
         for ep_type in [EpType::Rdm, EpType::Msg] {
-            for place in candidates(query, &interfaces)? {
+            for place in address_pairs(query, &interfaces)? {
                 let mut info = info(ep_type, &config);
                 place.fill(&mut info);
                 grant_auto_progress(&mut info.domain_attr, asked);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{COMP_ORDER_STRICT, EpType, Offer, Protocol, Version};
-use selvedge::{AddrFormat, Caps, Error, Info, OpFlags, OtherName, Provider, Query, Result, param};
-use selvedge_kit::ip::{ADDRESS_MAX, candidates, interface};
+use selvedge::info::{COMP_ORDER_STRICT, Candidate, EpType, Protocol, Version};
+use selvedge::{AddrFormat, Alias, Caps, Error, Info, OpFlags, Provider, Query, Result, param};
+use selvedge_kit::ip::{ADDRESS_MAX, address_pairs, interface};
 use selvedge_kit::{FabricId, attr, grant_auto_progress};
 
 use crate::config::{Config, LONGEST_QUEUE, PARAMS};
@@ -24,8 +24,8 @@ impl Provider for Udp {
         Version::API
     }
 
-    fn other_names(&self) -> &'static [OtherName] {
-        &[OtherName::Missing(
+    fn aliases(&self) -> &'static [Alias] {
+        &[Alias::Unsupported(
             "udp;ofi_rxd",
             "which has datagrams only: for reliable endpoints ask for tcp",
         )]
@@ -35,11 +35,11 @@ impl Provider for Udp {
         PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let interfaces = interface::all(config.iface.as_deref())?;
         let asked = &query.hints.info().domain_attr;
-        let offers = candidates(query, &interfaces)?.into_iter().map(|place| {
+        let offers = address_pairs(query, &interfaces)?.into_iter().map(|place| {
             let mut info = info(&config);
             place.fill(&mut info);
             if info.addr_format == AddrFormat::SockaddrIn6 {

@@ -252,7 +252,7 @@ unsafe impl EndpointLayer for Collectives {
     }
 
     fn bind_late(&self, _below: &dyn Endpoint, _late: &LateBindings) -> Result<(), Error> {
-        Err(LateBindings::refusal())
+        Err(LateBindings::unsupported())
     }
 
     fn has_collectives(&self, _below: &dyn Endpoint) -> bool {

@@ -142,7 +142,7 @@ impl AddressVector for Av {
         self.insert_one(&Address::Ip(addr))
     }
 
-    fn refusal(&self, addr: &Address) -> Error {
+    fn rejection(&self, addr: &Address) -> Error {
         let reason = checked(addr).err().unwrap_or("the vector is full");
         Error::new(Errno::Inval, format!("address {addr} is refused: {reason}"))
     }
@@ -215,12 +215,12 @@ mod tests {
     fn a_refused_address_is_reported_with_reason_and_remedy() {
         let domain = DomainId::unnamed();
         let av = Av::open(&av::Attr::default(), &domain, "test", "selvedge::tcp::av").unwrap();
-        let refusal = |text: &str| {
+        let rejection = |text: &str| {
             let error = av.insert_one(&Address::Str(text.into())).unwrap_err();
             assert_eq!(error.errno(), Errno::Inval);
             error.to_string()
         };
-        let text = refusal("localhost:1");
+        let text = rejection("localhost:1");
         assert!(text.contains("address localhost:1 is refused"), "{text}");
         assert!(text.contains("insert_service"), "{text}");
         let none = Address::Ip(SocketAddr::from(([127, 0, 0, 1], 0)));

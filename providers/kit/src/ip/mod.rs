@@ -1,12 +1,12 @@
 //! The common parts of providers over IP: network interfaces, name resolution, address vectors.
 
+mod address_pair;
 mod av;
-mod candidate;
 pub mod interface;
 pub mod resolve;
 
+pub use address_pair::{AddressPair, address_pairs, requested_address};
 pub use av::{Av, canonical_addr};
-pub use candidate::{Candidate, candidates, requested_address};
 
 /// Bytes of an address as text: an IPv6 address with scope and port, and the terminating zero.
 pub const ADDRESS_MAX: usize = 80;

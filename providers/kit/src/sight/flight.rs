@@ -70,7 +70,9 @@ impl Event {
             self.what,
             What::Lost | What::NoCma | What::SendFailed | What::ReceiveFailed
         );
-        let known = i32::try_from(self.number).ok().and_then(Errno::known);
+        let known = i32::try_from(self.number)
+            .ok()
+            .and_then(Errno::try_from_raw);
         known.filter(|_| is_error)
     }
 

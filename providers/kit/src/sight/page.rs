@@ -134,7 +134,7 @@ impl Page {
     }
 
     fn log(&self, level: Level, subsystem: &str, what: fmt::Arguments<'_>) {
-        selvedge::log::of_provider(level, &self.provider, subsystem, what);
+        selvedge::log::log_as(level, &self.provider, subsystem, what);
     }
 
     fn since_opened(&self, now: Instant) -> u64 {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use selvedge::cq::Entry;
-use selvedge::trigger::{self, Done, Ticket, Work};
+use selvedge::trigger::{self, CompletionTarget, Work, WorkId};
 use selvedge::{Counter, Endpoint, Errno, Error, Op, OpFlags};
 
 use super::deferred_ops::{DeferredOp, DeferredOps};
@@ -14,7 +14,7 @@ use crate::stored_op::StoredOp;
 /// Work that was queued. It keeps nothing alive: what ends meanwhile takes its part of it along.
 #[derive(Debug)]
 pub(crate) struct WorkItem {
-    pub(crate) ticket: Ticket,
+    pub(crate) ticket: WorkId,
     pub(crate) threshold: u64,
     /// The address of the counter that it waits at, which tells it from others.
     pub(crate) at: usize,
@@ -34,11 +34,11 @@ struct Post {
     deferred_ops: Arc<DeferredOps>,
     op: StoredOp,
     flags: OpFlags,
-    target: CompletionTarget,
+    target: Target,
 }
 
 #[derive(Debug)]
-enum CompletionTarget {
+enum Target {
     Endpoint,
     Counter(Weak<Cntr>),
 }
@@ -59,7 +59,7 @@ impl WorkItem {
     /// [`Errno::Inval`] for a counter of another domain; the system's, when memory is short.
     pub(crate) fn new(
         work: &Work<'_>,
-        ticket: Ticket,
+        ticket: WorkId,
         domain: &DomainId,
         at: usize,
         deferred_ops: Option<&Arc<DeferredOps>>,
@@ -86,12 +86,12 @@ impl WorkItem {
                 op: StoredOp::new(&op),
                 flags,
                 target: match done {
-                    Done::Endpoint => CompletionTarget::Endpoint,
-                    Done::Counter(None) => CompletionTarget::Counter(Weak::new()),
-                    Done::Counter(Some(cntr)) => {
+                    CompletionTarget::Endpoint => Target::Endpoint,
+                    CompletionTarget::Counter(None) => Target::Counter(Weak::new()),
+                    CompletionTarget::Counter(Some(cntr)) => {
                         let cntr = own(cntr)?;
                         deferred_ops.add_driver(&cntr)?;
-                        CompletionTarget::Counter(Arc::downgrade(&cntr))
+                        Target::Counter(Arc::downgrade(&cntr))
                     }
                 },
             })),
@@ -143,8 +143,8 @@ impl Post {
             return FireOutcome::Done;
         };
         match &self.target {
-            CompletionTarget::Endpoint => self.post_plain(&*ep),
-            CompletionTarget::Counter(cntr) => self.post_for_counter(&*ep, cntr),
+            Target::Endpoint => self.post_plain(&*ep),
+            Target::Counter(cntr) => self.post_for_counter(&*ep, cntr),
         }
     }
 

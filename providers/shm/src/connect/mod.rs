@@ -283,7 +283,9 @@ impl Connector<'_> {
                 self.peers[index].next = None;
                 self.lose(index, Errno::ConnRefused, why);
             }
-            Err(ContactError::Refused(error)) => self.refused(index, error.errno(), error.what()),
+            Err(ContactError::Refused(error)) => {
+                self.refused(index, error.errno(), error.message())
+            }
             Err(ContactError::Untrusted(error)) => self.cut_off(index, &error),
             Err(ContactError::Failed(error)) => {
                 self.lose(index, report(&error), "it cannot be connected to");

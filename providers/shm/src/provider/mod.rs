@@ -9,10 +9,10 @@ pub(crate) mod shared;
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
+use selvedge::info::{Candidate, EpType, Progress, Protocol, ResourceMgmt, Threading, Version};
 use selvedge::{
-    AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, OtherName, Provider,
-    Query, Result, param,
+    AddrFormat, Address, Alias, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query,
+    Result, param,
 };
 use selvedge_kit::auth::KEY_MAX;
 use selvedge_kit::grant_auto_progress;
@@ -40,15 +40,15 @@ impl Provider for Shm {
         Version::API
     }
 
-    fn other_names(&self) -> &'static [OtherName] {
-        &[OtherName::Instead("shm;ofi_rxm")]
+    fn aliases(&self) -> &'static [Alias] {
+        &[Alias::OtherProtocol("shm;ofi_rxm")]
     }
 
     fn params(&self) -> &'static [param::Spec] {
         PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let (src, dest) = addresses(query);
         let offers = [EpType::Rdm, EpType::Dgram].map(|ep_type| {

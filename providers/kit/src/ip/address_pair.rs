@@ -9,13 +9,13 @@ use super::resolve::{parse_addr, resolve, source_for};
 
 /// The source and destination address of one result of a query.
 #[derive(Debug)]
-pub struct Candidate<'a> {
+pub struct AddressPair<'a> {
     interface: Option<&'a Interface>,
     src: Option<SocketAddr>,
     dest: Option<SocketAddr>,
 }
 
-impl Candidate<'_> {
+impl AddressPair<'_> {
     /// Writes the addresses and the names of domain and fabric into a result.
     pub fn fill(&self, info: &mut Info) {
         info.src_addr = self.src.map(Address::Ip);
@@ -61,14 +61,14 @@ pub fn requested_address(info: &Info) -> Result<Option<SocketAddr>, Error> {
     })
 }
 
-/// The candidates of a query: the addresses that it names, or one candidate for every interface.
+/// The address pairs of a query: the one that it names, or one for every interface.
 ///
 /// # Errors
 /// [`Errno::NoData`] if its node and service resolve to no address.
-pub fn candidates<'a>(
+pub fn address_pairs<'a>(
     query: &Query<'_>,
     all: &'a [Interface],
-) -> Result<Vec<Candidate<'a>>, Error> {
+) -> Result<Vec<AddressPair<'a>>, Error> {
     let at = |addr: SocketAddr| all.iter().find(|it| it.addr.ip() == addr.ip());
     let hints = query.hints.info();
     let ip = |addr: &Option<Address>| match addr {
@@ -87,13 +87,13 @@ pub fn candidates<'a>(
     let src = src.or_else(|| dest.and_then(source_for));
     if src.is_some() || dest.is_some() {
         let interface = src.and_then(at);
-        return Ok(vec![Candidate {
+        return Ok(vec![AddressPair {
             interface,
             src,
             dest,
         }]);
     }
-    let each = all.iter().map(|interface| Candidate {
+    let each = all.iter().map(|interface| AddressPair {
         interface: Some(interface),
         src: Some(interface.addr),
         dest: None,
