@@ -27,7 +27,7 @@
 //! | [`shell::Shell`] | the outer part of every endpoint: its lock, its drivers, its closing |
 //! | [`StoredOp`] | an operation that owns its lists and can be posted later |
 //! | [`DeferredOps`] | the deferred operations of an endpoint that have not completed |
-//! | [`sight::Page`] | what an endpoint lets other processes see of it |
+//! | [`telemetry::StatsPage`] | the statistics of an endpoint that other processes can read |
 //! | [`Report`] | the report of an operation that has completed |
 //! | [`layer::Layered`] | an object that forwards to another of its kind, except for the calls that its layer changes |
 //! | [`coll::open`] | collectives, over every endpoint with tagged messages |
@@ -35,7 +35,7 @@
 //! | [`close_on_fork::CloseOnFork`] | a descriptor that children of fork(2) do not inherit |
 //!
 //! Nothing in this package accesses a device, a file or a peer: that is the provider's part. There
-//! are two exceptions: [`ip`] asks the system for its interfaces and for names, and [`sight`]
+//! are two exceptions: [`ip`] asks the system for its interfaces and for names, and [`telemetry`]
 //! creates a memory file, whose contents a crash writes to a file.
 
 #![deny(missing_docs)]
@@ -67,9 +67,9 @@ pub mod seal;
 pub mod segments;
 pub mod sep;
 pub mod shell;
-pub mod sight;
 pub mod srx;
 mod stored_op;
+pub mod telemetry;
 pub mod wait;
 pub mod weak_list;
 mod work;

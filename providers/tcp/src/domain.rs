@@ -65,9 +65,9 @@ impl Parts {
         mut place: Place,
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
-            return coll::open(info, bind, &self.base, |info, bind, mail| {
+            return coll::open(info, bind, &self.base, |info, bind, completions| {
                 let av = bound_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
-                place.layer = Some(mail);
+                place.layer = Some(completions);
                 let endpoint = self.open(info, bind, place)?;
                 Ok(endpoint.into_inner(av))
             });

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use selvedge_kit::sight::{Gauge, Standing};
 use selvedge_kit::srx::{
     Envelope, Kind, Matcher, Posted, ReceivePolicy, Shared, Source, UnexpectedQuota,
 };
+use selvedge_kit::telemetry::{Gauge, SnapshotWriter};
 use slab::Slab;
 
 use crate::connection::Id;
@@ -226,17 +226,17 @@ impl Matching {
     }
 
     /// Writes down what waits.
-    pub(crate) fn show(&self, standing: &mut Standing<'_>) {
+    pub(crate) fn show(&self, snapshot: &mut SnapshotWriter<'_>) {
         let matchers = [(Kind::Msg, &self.msgs), (Kind::Tagged, &self.tags)];
         let posted = matchers.iter().map(|(_, matcher)| matcher.posted_len());
         let unexpected = matchers.iter().map(|(_, matcher)| matcher.unexpected_len());
-        standing.gauge(Gauge::Posted, posted.sum());
-        standing.gauge(Gauge::Unexpected, unexpected.sum());
-        standing.gauge(Gauge::UnexpectedBytes, self.quota.bytes());
-        standing.gauge(Gauge::UnexpectedLimit, self.quota.limit());
+        snapshot.set_gauge(Gauge::Posted, posted.sum());
+        snapshot.set_gauge(Gauge::Unexpected, unexpected.sum());
+        snapshot.set_gauge(Gauge::UnexpectedBytes, self.quota.bytes());
+        snapshot.set_gauge(Gauge::UnexpectedLimit, self.quota.limit());
         for (kind, matcher) in matchers {
-            standing.waits(matcher.posted());
-            standing.kept(kind, matcher.unexpected());
+            snapshot.add_posted(matcher.posted());
+            snapshot.add_unexpected(kind, matcher.unexpected());
         }
     }
 }

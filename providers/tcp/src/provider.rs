@@ -56,9 +56,9 @@ impl Provider for Tcp {
                 attr::grow_queues(&mut info, query, LONGEST_QUEUE);
                 attr::grow_inject(&mut info, query, LARGEST_INJECT);
                 if ep_type == EpType::Rdm {
-                    coll::offer(&mut info);
+                    coll::advertise(&mut info);
                 }
-                offers.push(attr::check(&info, query).map(coll::offered));
+                offers.push(attr::check(&info, query).map(coll::reserve_tag_bit));
             }
         }
         Ok(offers)

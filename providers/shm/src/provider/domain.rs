@@ -101,9 +101,9 @@ impl Parts {
         seat: Option<ContextSlot>,
     ) -> Result<Arc<dyn Endpoint>, Error> {
         if info.caps.contains(Caps::COLLECTIVE) {
-            return coll::open(info, bind, &self.base, |info, bind, mail| {
+            return coll::open(info, bind, &self.base, |info, bind, completions| {
                 let av = bound_av(bind, self.base.id(), "an endpoint with FI_COLLECTIVE")?;
-                let layer = Some(mail);
+                let layer = Some(completions);
                 let endpoint = self.open(name, info, bind, Place { layer, seat })?;
                 Ok(endpoint.into_inner(av))
             });

@@ -58,9 +58,9 @@ impl Provider for Shm {
             grant_auto_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
             attr::grow_queues(&mut info, query, LONGEST_QUEUE);
             if ep_type == EpType::Rdm {
-                coll::offer(&mut info);
+                coll::advertise(&mut info);
             }
-            let offer = attr::check(&info, query).map(coll::offered);
+            let offer = attr::check(&info, query).map(coll::reserve_tag_bit);
             if ep_type == EpType::Rdm && offer.is_err() {
                 reach::warn_if_refused_for_it(info, query);
             }
