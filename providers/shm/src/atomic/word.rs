@@ -126,10 +126,10 @@ impl Endpoint {
             return false;
         };
         let report = Report {
-            what: completion_flags(family),
+            kind: completion_flags(family),
             context: msg.context,
             flags,
-            completes: true,
+            reports_success: true,
             len: LEN,
         };
         let words = [operand, compare];
@@ -162,10 +162,10 @@ impl Endpoint {
             return false;
         };
         let report = Report {
-            what: completion_flags(family),
+            kind: completion_flags(family),
             context,
             flags: OpFlags::DEFAULT,
-            completes: true,
+            reports_success: true,
             len: LEN,
         };
         let range = RmaIoc {
@@ -205,7 +205,7 @@ impl Endpoint {
             len: LEN,
             key: target.key,
         };
-        let Some(mut state) = self.shell.core().state.lock_at_once() else {
+        let Some(mut state) = self.shell.core().state.try_lock() else {
             return false;
         };
         report.flags = state.setup.ep.tx_flags(report.flags);
@@ -255,7 +255,7 @@ fn apply_word(
     if PrefetchHint::is_wrong(guess, span, at) {
         *prefetch_hint = PrefetchHint::at(dest, segment, span, at);
     }
-    report.done_plainly(&setup.ep);
+    report.done_not_deferred(&setup.ep);
     true
 }
 

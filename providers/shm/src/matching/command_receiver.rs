@@ -141,7 +141,7 @@ impl CommandReceiver<'_> {
             return self.take_external(peer, &cmd, sink);
         };
         let env = &cmd.env;
-        match self.matching.matcher(cmd.kind).arrive(env) {
+        match self.matching.matcher(cmd.kind).match_message(env) {
             Some(mut posted) => {
                 let fits = inline::receive(&slot, word, env.len, &mut posted.buf);
                 inbox.rx.release();
@@ -164,7 +164,7 @@ impl CommandReceiver<'_> {
 
     /// Whether a message may be kept that has no receive, beside the `kept` bytes of its sender.
     fn has_room(&self, len: usize, kept: usize) -> bool {
-        self.matching.allowance.has_room(len, kept, self.peers - 1)
+        self.matching.quota.has_room(len, kept, self.peers - 1)
     }
 
     /// A message has to wait with its sender, because too much waits here.
@@ -232,7 +232,7 @@ impl CommandReceiver<'_> {
         let walked = inbox.walk;
         inbox.payload_expected = env.len <= PREFETCH_PAYLOAD_MAX;
         let at = inject::locate(inbox, offset, env.len)?;
-        match self.matching.matcher(cmd.kind).arrive(env) {
+        match self.matching.matcher(cmd.kind).match_message(env) {
             Some(mut posted) => {
                 let fits = inject::receive(inbox, at, env.len, &mut posted.buf);
                 inbox.rx.release();
@@ -262,7 +262,7 @@ impl CommandReceiver<'_> {
 
     fn match_rts(&mut self, peer: &mut Peer, cmd: &Cmd, msg_id: u32) {
         let matcher = self.matching.matcher(cmd.kind);
-        match matcher.arrive(&cmd.env) {
+        match matcher.match_message(&cmd.env) {
             Some(posted) => {
                 let src = peer.fi_addr(&self.setup.av);
                 let (destination, len) = (Destination::Receive(posted, cmd.env), cmd.env.len);
@@ -289,7 +289,7 @@ impl CommandReceiver<'_> {
         let src = peer.fi_addr(av);
         match unexpected {
             Unexpected::Bytes { bytes, ack } => {
-                self.matching.allowance.free(bytes.len(), &mut peer.kept);
+                self.matching.quota.release(bytes.len(), &mut peer.kept);
                 let fits = posted.buf.write(0, &bytes);
                 if let Some(ack) = ack {
                     peer.answer(ack.life, ack.msg_id, status::DONE);

@@ -19,7 +19,7 @@
 
 use selvedge::Errno;
 use selvedge::rma::RmaIov;
-use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
+use selvedge_kit::segments::{RMA_IOV_LIMIT, RmaSegments};
 
 use crate::peers::outbox::Inbox;
 use crate::smr::bytes::Bytes;
@@ -64,7 +64,7 @@ pub(crate) enum OneSided {
 /// A write into memory of ours.
 #[derive(Debug)]
 pub(crate) struct Write {
-    pub(crate) segments: Places,
+    pub(crate) segments: RmaSegments,
     pub(crate) data: Option<u64>,
     pub(crate) body: Body,
 }
@@ -94,7 +94,7 @@ pub(crate) enum Body {
 /// Bytes of ours that a peer wants.
 #[derive(Debug)]
 pub(crate) struct Read {
-    pub(crate) segments: Places,
+    pub(crate) segments: RmaSegments,
     pub(crate) msg_id: u32,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Notification {
 /// What a write says before its body.
 #[derive(Debug)]
 pub(crate) struct Header<'a> {
-    pub(crate) segments: &'a Places,
+    pub(crate) segments: &'a RmaSegments,
     pub(crate) data: Option<u64>,
 }
 
@@ -214,7 +214,7 @@ impl InlineWrite {
 }
 
 #[inline]
-fn put_segments(slot: &mut Slot<'_>, segments: &Places) {
+fn put_segments(slot: &mut Slot<'_>, segments: &RmaSegments) {
     match segments.only() {
         Some(segment) => {
             slot.put(1, segment.key);
@@ -225,7 +225,7 @@ fn put_segments(slot: &mut Slot<'_>, segments: &Places) {
 }
 
 /// Asks for the bytes of `segments`, whose list, if it is needed, lies at `offset` of the inject pool.
-pub(crate) fn commit_read(mut slot: Slot<'_>, segments: &Places, offset: usize, msg_id: u32) {
+pub(crate) fn commit_read(mut slot: Slot<'_>, segments: &RmaSegments, offset: usize, msg_id: u32) {
     put_segments(&mut slot, segments);
     slot.put(3, segments.len() as u64);
     slot.put(4, u64::from(msg_id));
@@ -447,9 +447,14 @@ impl SegmentsRef {
         }
     }
 
-    fn segments(self, pool: &Pool<'_>, at: usize, len: usize) -> Result<Places, ProtocolError> {
+    fn segments(
+        self,
+        pool: &Pool<'_>,
+        at: usize,
+        len: usize,
+    ) -> Result<RmaSegments, ProtocolError> {
         match self {
-            Self::One { key, addr } => Ok(Places::one(RmaIov { addr, len, key })),
+            Self::One { key, addr } => Ok(RmaSegments::one(RmaIov { addr, len, key })),
             Self::List { count } => get_list(pool.bytes(), at, count)
                 .ok()
                 .filter(|segments| segments.len() == len)
@@ -467,7 +472,7 @@ pub(crate) fn pool(inbox: &mut Inbox) -> (Option<Received<'_>>, Pool<'_>) {
 
 /// Bytes of the list in the inject pool: none where the command has room for it.
 #[inline]
-pub(crate) fn list_len(segments: &Places) -> usize {
+pub(crate) fn list_len(segments: &RmaSegments) -> usize {
     match segments.all().len() {
         1 => 0,
         count => count * ENTRY_LEN,
@@ -475,7 +480,7 @@ pub(crate) fn list_len(segments: &Places) -> usize {
 }
 
 /// Writes the list to the inject pool.
-pub(crate) fn put_list(segments: &Places, payload: &Bytes, at: usize) {
+pub(crate) fn put_list(segments: &RmaSegments, payload: &Bytes, at: usize) {
     for (index, segment) in segments.all().iter().enumerate() {
         let words = [segment.addr, segment.len as u64, segment.key];
         put_words(payload, at + index * ENTRY_LEN, words);
@@ -485,8 +490,8 @@ pub(crate) fn put_list(segments: &Places, payload: &Bytes, at: usize) {
 /// Reads a list of `count` out of the inject pool.
 ///
 /// # Errors
-/// As [`Places::new`].
-fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<Places, Errno> {
+/// As [`RmaSegments::new`].
+fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<RmaSegments, Errno> {
     const NOWHERE: RmaIov = RmaIov {
         addr: 0,
         len: 0,
@@ -499,5 +504,5 @@ fn get_list(payload: &Bytes, at: usize, count: usize) -> Result<Places, Errno> {
         let len = usize::try_from(len).map_err(|_| Errno::MsgSize)?;
         *segment = RmaIov { addr, len, key };
     }
-    Places::new(list)
+    RmaSegments::new(list)
 }

@@ -37,7 +37,7 @@ pub(crate) fn fast_peer<'a>(
     report: &Report,
     allowed: OpFlags,
 ) -> Option<&'a mut Peer> {
-    let has_room = !report.completes || setup.ep.tx_cq.room() > 0;
+    let has_room = !report.reports_success || setup.ep.tx_cq.room() > 0;
     if !has_room || !allowed.contains(report.flags) {
         return None;
     }
@@ -77,7 +77,7 @@ pub(super) fn put_word(
     } else if !span.put_word(at, word) {
         return false;
     }
-    report.done_plainly(&setup.ep);
+    report.done_not_deferred(&setup.ep);
     true
 }
 
@@ -109,7 +109,7 @@ pub(super) fn get_word(
         if PrefetchHint::is_wrong(guess, span, at) {
             *prefetch_hint = PrefetchHint::at(peer, segment, span, at);
         }
-        report.done_plainly(&setup.ep);
+        report.done_not_deferred(&setup.ep);
         return true;
     }
     false
@@ -132,7 +132,7 @@ pub(super) fn write(
     let is_done = peer.has_mapped_blocks() && write_special(peer, buf, rma_iov, data)
         || write_inline(peer, buf, rma_iov, data, report.flags);
     if is_done {
-        report.done_plainly(&setup.ep);
+        report.done_not_deferred(&setup.ep);
     }
     is_done
 }

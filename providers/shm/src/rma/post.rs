@@ -8,7 +8,7 @@ use selvedge::{
 };
 use selvedge_kit::Report;
 use selvedge_kit::copy::{RxBuf, TxBuf};
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 
 use super::{LocalBuffer, RmaOp, fast, initiate};
 use crate::endpoint::Endpoint;
@@ -137,10 +137,10 @@ impl Rma for Endpoint {
         let len = bytes.len();
         let segment = RmaIov { addr, len, key };
         let report = |state: &State| Report {
-            what: WRITE,
+            kind: WRITE,
             context: Context::default(),
             flags: write_flags(&state.setup, OpFlags::INJECT | OpFlags::DEFAULT),
-            completes: false,
+            reports_success: false,
             len,
         };
         if let Ok(word) = bytes.try_into() {
@@ -180,7 +180,7 @@ impl Endpoint {
         context: Context,
         flags: OpFlags,
     ) -> bool {
-        let Some(mut state) = self.shell.core().state.lock_at_once() else {
+        let Some(mut state) = self.shell.core().state.try_lock() else {
             return false;
         };
         // SAFETY: the caller's promise is the one that `RxBuf::new` wants.
@@ -202,7 +202,7 @@ impl Endpoint {
         segment: &RmaIov,
         context: Context,
     ) -> bool {
-        let Some(mut state) = self.shell.core().state.lock_at_once() else {
+        let Some(mut state) = self.shell.core().state.try_lock() else {
             return false;
         };
         // SAFETY: the caller's promise is the one that `TxBuf::new` wants.
@@ -294,10 +294,10 @@ impl Endpoint {
 #[inline(always)]
 fn report(what: CompletionFlags, context: Context, flags: OpFlags, len: usize) -> Report {
     Report {
-        what,
+        kind: what,
         context,
         flags,
-        completes: true,
+        reports_success: true,
         len,
     }
 }
@@ -324,7 +324,7 @@ fn post_write(state: &mut State, buf: TxBuf, post: &Post<'_>) -> Result {
 fn post_read(state: &mut State, mut buf: RxBuf, post: &Post<'_>) -> Result {
     if fast::read(state, &mut buf, post.peer, post.rma_iov, &post.report) {
         drop(buf);
-        post.report.done_plainly(&state.setup.ep);
+        post.report.done_not_deferred(&state.setup.ep);
         return Ok(());
     }
     post_general(state, post, LocalBuffer::Destination(buf))
@@ -332,7 +332,7 @@ fn post_read(state: &mut State, mut buf: RxBuf, post: &Post<'_>) -> Result {
 
 #[inline(never)]
 fn post_general(state: &mut State, post: &Post<'_>, local: LocalBuffer) -> Result {
-    if post.report.completes && state.setup.ep.tx_cq.room() == 0 {
+    if post.report.reports_success && state.setup.ep.tx_cq.room() == 0 {
         return Err(Errno::Again);
     }
     initiate::post(&mut state.connector(), post.access()?, local)
@@ -341,7 +341,7 @@ fn post_general(state: &mut State, post: &Post<'_>, local: LocalBuffer) -> Resul
 impl Post<'_> {
     /// The operation, whose places have as many bytes as its buffer.
     fn access(&self) -> Result<RmaOp> {
-        let segments = Places::new(self.rma_iov)?;
+        let segments = RmaSegments::new(self.rma_iov)?;
         if segments.len() != self.report.len {
             return Err(Errno::Inval);
         }

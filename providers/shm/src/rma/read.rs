@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use selvedge::{Errno, Result};
 use selvedge_kit::copy::RxBuf;
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 
 use super::cmd::{
     Notification, RESULT_MAX, Read, commit_failure, commit_read, commit_result, commit_stream,
@@ -71,7 +71,7 @@ fn copy_out(peer: &Peer, setup: &Setup, op: &RmaOp, buf: &mut RxBuf, grants: &Gr
         let mut left = segment.len;
         while left > 0 {
             let step = left.min(COPY_STEP);
-            for to in buf.pieces(done, step) {
+            for to in buf.segments(done, step) {
                 target.read(from, to)?;
                 from += to.len() as u64;
             }
@@ -183,14 +183,14 @@ impl crate::provider::config::Config {
     }
 }
 
-fn check_rights(domain: &Shared, segments: &Places) -> Result<(), Denied> {
+fn check_rights(domain: &Shared, segments: &RmaSegments) -> Result<(), Denied> {
     let regions = domain.keys.regions();
     let mut all = segments.all().iter();
     all.try_for_each(|segment| regions.allow(segment, RIGHT_READ))
 }
 
 /// Copies registered memory to `bytes`.
-fn copy_in(domain: &Shared, segments: &Places, bytes: &mut [u8]) -> Result<(), Denied> {
+fn copy_in(domain: &Shared, segments: &RmaSegments, bytes: &mut [u8]) -> Result<(), Denied> {
     let regions = domain.keys.regions();
     let mut done = 0;
     for segment in segments.all() {

@@ -89,7 +89,7 @@ fn copy(domain: &Shared, op: &RmaOp, local: LocalBuffer) -> Result<(), (RmaIov, 
         match &mut local {
             LocalBuffer::Source(buf) => {
                 let mut at = 0;
-                for slice in buf.pieces(done, segment.len) {
+                for slice in buf.segments(done, segment.len) {
                     memory.part(at, slice.len()).write(slice);
                     at += slice.len();
                 }
@@ -105,7 +105,7 @@ fn copy(domain: &Shared, op: &RmaOp, local: LocalBuffer) -> Result<(), (RmaIov, 
 /// Fills a buffer from `done` on with registered memory.
 fn read(memory: SharedBytes, buf: &mut RxBuf, done: usize) {
     let mut at = 0;
-    for slice in buf.pieces(done, memory.len()) {
+    for slice in buf.segments(done, memory.len()) {
         memory.part(at, slice.len()).read(slice);
         at += slice.len();
     }

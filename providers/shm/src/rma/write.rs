@@ -101,7 +101,7 @@ fn send_small(peer: &mut Peer, setup: &Setup, op: &RmaOp, buf: &TxBuf) -> Result
         return Ok(None);
     }
     inject(peer, op, &header, acked, len, |peer, mut at| {
-        for segment in buf.pieces(0, len) {
+        for segment in buf.segments(0, len) {
             peer.outbox().store(at, segment);
             at += segment.len();
         }

@@ -79,7 +79,7 @@ impl SourceSegments {
             count: 0,
             list: [SourceSegment::default(); IOV_LIMIT],
         };
-        for segment in buf.pieces(0, buf.len()) {
+        for segment in buf.segments(0, buf.len()) {
             let (addr, len) = (
                 segment.as_ptr().expose_provenance() as u64,
                 segment.len() as u64,
