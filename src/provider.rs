@@ -44,7 +44,7 @@ impl<'a> Query<'a> {
 pub enum Alias {
     /// The same service, and the same protocol.
     SameProtocol(&'static str),
-    /// The same service, over a protocol that peers of that name do not speak.
+    /// The same service, over a protocol that peers of that name do not exchange_both_ways.
     OtherProtocol(&'static str),
     /// A service that the provider does not have; the text says so, and what to ask for.
     Unsupported(&'static str, &'static str),

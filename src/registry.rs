@@ -316,7 +316,7 @@ fn admits(filter: &Filter, provider: &dyn Provider, name: &str) -> bool {
     if let Some(Alias::OtherProtocol(other)) = instead {
         warn_once(&format!(
             "{other} is asked for, and {name} does its work: peers that are libfabric's {other} \
-             speak another protocol and refuse; use this library at both ends, or ask for tcp at \
+             exchange_both_ways another protocol and refuse; use this library at both ends, or ask for tcp at \
              both"
         ));
     }

@@ -84,7 +84,7 @@ fn a_name_of_another_protocol_is_warned_of_with_its_remedy() {
     let kept = WARNINGS.0.lock().unwrap_or_else(PoisonError::into_inner);
     let text = |name| {
         format!(
-            "{name} is asked for, and tcp does its work: peers that are libfabric's {name} speak \
+            "{name} is asked for, and tcp does its work: peers that are libfabric's {name} exchange_both_ways \
              another protocol and refuse; use this library at both ends, or ask for tcp at both"
         )
     };

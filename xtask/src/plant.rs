@@ -102,9 +102,9 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/telemetry/calls.rs": "selvedge-kit" "--lib" {
         "a call ends in a place that is another's": "if words[AT_NUMBER].load(Ordering::Relaxed) == number + 1 {" => "{"
-            fails "a_call_whose_place_was_taken_meanwhile_ends_nowhere";
+            fails "the_outcome_of_a_call_whose_slot_was_reused_is_dropped";
         "every try is a call": "is(AT_OUTCOME, outcome_word(Err(Errno::Again)))" => "is(AT_OUTCOME, u64::MAX)"
-            fails "a_call_that_is_tried_again_and_again_is_one";
+            fails "retries_of_a_call_are_one_record";
     }
     "providers/hook/src/fault.rs": "selvedge-hook" "--lib" {
         "names of errors are taken as they are": "let name = name.strip_prefix(\"FI_E\").unwrap_or(&name);" => "let name = &*name;"
@@ -262,7 +262,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/coll/members.rs": "selvedge-kit" "--lib" {
         "one endpoint is two members": "if let Some(other) = ranks.insert(address, rank) {" => "if let Some(other) = ranks.insert(address, rank).filter(|_| false) {"
-            fails "a_set_that_no_group_can_have_is_refused_with_what_is_wrong";
+            fails "the_error_for_an_invalid_set_names_the_reason";
     }
     "providers/kit/src/coll/members.rs": "selvedge-shm" "--test=collectives" {
         "a set of any vector is joined": "Some(vector) if vector == own => Ok(())," => "Some(vector) if vector == own || vector != own => Ok(()),"
@@ -328,7 +328,7 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/kit/src/telemetry/groups.rs": "selvedge-kit" "--lib" {
         "a group keeps its place when it is left": "if let Some(at) = slot {\n            self.page.set(at, 0);" => "if let Some(at) = slot.filter(|at| *at == 0) {\n            self.page.set(at, 0);"
-            fails "groups_say_which_collective_is_the_next_as_long_as_they_are_joined";
+            fails "a_group_shows_its_next_collective_until_it_is_left";
     }
     "providers/kit/src/telemetry/crash.rs": "selvedge-top" "--test=processes" {
         "a signal writes nothing": "    write_pages();\n    // SAFETY: as above.\n    unsafe { *errno = saved };" => "    // SAFETY: as above.\n    unsafe { *errno = saved };"

@@ -86,7 +86,7 @@ impl Connection {
         }
     }
 
-    /// Begins to speak TLS, before anything else is said.
+    /// Begins to exchange_both_ways TLS, before anything else is said.
     #[cold]
     fn secure(&mut self, tls: &Identity, ends: Ends<'_>) -> Result<Step, Setback> {
         let session = tls.call(ends.peer.addr.ip());

@@ -151,7 +151,7 @@ fn introduction(bytes: &[u8]) -> Option<Introduction> {
 /// The private data of endpoints without connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
-    /// In a request, the newest version that the sender speaks; in an answer, the one to speak, with
+    /// In a request, the newest version that the sender speaks; in an answer, the one to exchange_both_ways, with
     /// [`ANSWERED`].
     pub(crate) version: u8,
     pub(crate) features: u8,
@@ -191,12 +191,12 @@ impl Card {
         }
     }
 
-    /// The version to speak after this answer.
+    /// The version to exchange_both_ways after this answer.
     pub(crate) fn answered(&self) -> u8 {
         u8::from(self.version == ANSWERED | CARD_VERSION)
     }
 
-    /// The version to speak after this request, when it is accepted.
+    /// The version to exchange_both_ways after this request, when it is accepted.
     pub(crate) fn asked(&self) -> u8 {
         self.version.min(CARD_VERSION)
     }

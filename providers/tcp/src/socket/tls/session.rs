@@ -281,7 +281,7 @@ fn cut_short() -> io::Error {
 /// What is wrong with the peer.
 fn reason(cause: &Error, is_new: bool) -> String {
     match cause {
-        Error::InvalidMessage(what) if is_new => format!("it does not speak TLS ({what:?})"),
+        Error::InvalidMessage(what) if is_new => format!("it does not exchange_both_ways TLS ({what:?})"),
         Error::AlertReceived(alert) => format!("it ends TLS and says {alert:?}"),
         other => format!("TLS: {other}"),
     }
