@@ -50,43 +50,43 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/hook/src/call.rs": "selvedge-hook" "--test=layers" {
         "the innermost layer is the outermost": "hooks.split_first()" => "hooks.split_last()"
-            fails "faults_come_when_their_rules_say_so_and_outer_layers_see_them", "inner_layers_do_not_see_what_outer_ones_keep_back";
+            fails "faults_follow_their_rules_and_outer_layers_see_them", "inner_layers_do_not_see_calls_that_outer_layers_fail";
         "a layer that there is not is left out": "let hooks = names.split(';').map(hook).collect::<Result<_, _>>()?;" => "let hooks = names.split(';').filter_map(|name| hook(name).ok()).collect();"
-            fails "what_cannot_be_read_of_the_variables_is_named";
-        "the file is made without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Out::open(&params.text(\"FI_HOOK_FILE\")?)?;"
-            fails "without_the_variable_there_is_no_layer";
+            fails "the_error_for_an_invalid_variable_quotes_the_value";
+        "the file is made without a layer": "let names = params.text(\"FI_HOOK\")?;" => "let names = params.text(\"FI_HOOK\")?;\n        let _ = Output::open(&params.text(\"FI_HOOK_FILE\")?)?;"
+            fails "without_fi_hook_there_is_no_layer";
         "nobody is told of the end of an object": "let _ = self.call::<(), Errno>((name, object)" => "let _ = || self.call::<(), Errno>((name, object)"
             fails "a_trace_has_a_line_for_each_call_from_the_first_to_the_last";
     }
     "providers/hook/src/perf.rs": "selvedge-hook" "--test=layers" {
-        "errors are not counted": "u64::from(answer.is_err())" => "u64::from(answer.is_err()) * 0"
+        "errors are not counted": "u64::from(result.is_err())" => "u64::from(result.is_err()) * 0"
             fails "perf_counts_calls_errors_and_time";
     }
-    "providers/hook/src/watch.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
         "a receive is timed as one of nothing": "(entry.len, entry.tag)," => "(0, entry.tag),"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
         "times of endpoints that are closed are lost": "totals.add(latency.histograms());" => "totals.add(Vec::new());"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
     "providers/hook/src/shared.rs": "selvedge-hook" "--test=layers" {
-        "posts of shared receives pass no layer": "post.pass(&self.at, self.watch(), run)" => "{ let _ = post; run() }"
+        "posts of shared receives pass no layer": "post.pass(&self.at, self.recorder(), run)" => "{ let _ = post; run() }"
             fails "posts_of_shared_receives_pass_each_layer";
     }
     "providers/hook/src/endpoint.rs": "selvedge-hook" "--test=layers" {
         "what shared receives have open is forgotten with their handle": "_shared: shared," => "_shared: shared.filter(|_| false),"
-            fails "perf_times_shared_receives_at_whichever_endpoint_they_complete";
+            fails "perf_times_shared_receives_at_every_endpoint_that_completes_them";
     }
-    "providers/hook/src/watch.rs": "selvedge-hook" "--test=layers" {
+    "providers/hook/src/recorder.rs": "selvedge-hook" "--test=layers" {
         "shared receives that are not reported are waited for": "if bound.rx.is_selective() {" => "if bound.rx.is_selective() && false {"
-            fails "a_shared_receive_that_is_not_reported_is_not_taken_for_one_that_is";
+            fails "an_unreported_shared_receive_is_not_matched_with_a_reported_one";
     }
     "util/top/src/processes.rs": "selvedge-top" "--test=processes" {
         "calls of what has no page are left out": "pages.iter().any(|seen| is_of(head, seen))" => "pages.iter().any(|seen| is_of(head, seen) || true)"
             fails "calls_of_shared_receives_are_told_of_beside_those_of_endpoints", "json_has_the_calls_of_shared_receives_beside_endpoints";
     }
-    "providers/hook/src/ledger.rs": "selvedge-hook" "--test=layers" {
-        "a queue does not find shared receives": "own.or_else(|| self.take_shared(key, is_last))" => "own"
-            fails "perf_times_shared_receives_at_whichever_endpoint_they_complete", "flight_keeps_the_posts_of_shared_receives_and_what_became_of_them";
+    "providers/hook/src/open_ops.rs": "selvedge-hook" "--test=layers" {
+        "a queue does not find shared receives": "local.or_else(|| self.take_shared(key, is_last))" => "local"
+            fails "perf_times_shared_receives_at_every_endpoint_that_completes_them", "flight_records_posts_of_shared_receives_and_their_outcomes";
         "a send is taken for a receive": "tagged(TimedOp::TaggedSend, TimedOp::Send)" => "tagged(TimedOp::TaggedReceive, TimedOp::Receive)"
             fails "perf_times_operations_by_kind_and_size_until_they_are_read";
     }
@@ -108,17 +108,17 @@ const PLANTS: &[Plant] = plants! {
     }
     "providers/hook/src/fault.rs": "selvedge-hook" "--lib" {
         "names of errors are taken as they are": "let name = name.strip_prefix(\"FI_E\").unwrap_or(&name);" => "let name = &*name;"
-            fails "rules_say_what_goes_wrong_and_when";
+            fails "rules_are_parsed_into_call_action_and_condition";
         "chance does not ask for its seed": ".fetch_add(STEP, Ordering::Relaxed)\n            .wrapping_add(STEP);" => ".swap(STEP, Ordering::Relaxed)\n            .wrapping_mul(0).wrapping_add(STEP);"
-            fails "chance_repeats_itself_with_its_seed";
+            fails "random_faults_repeat_with_the_same_seed";
     }
     "providers/hook/src/objects.rs": "selvedge-hook" "--test=layers" {
         "a region takes counters with their hooks": "let cntr = HookLayers::counter(cntr);" => "let _ = HookLayers::counter; let cntr = Arc::clone(cntr);"
-            fails "a_counter_is_bound_to_a_region_inside_of_its_layers";
+            fails "a_region_is_bound_to_the_counter_below_its_layers";
     }
     "providers/kit/src/layer/named.rs": "selvedge-hook" "--test=layers" {
         "errors name the endpoint below a layer": "error.ep = error.ep.map(|ep| ENDPOINTS.around::<L>(ep));" => "let _ = &mut error.ep;"
-            fails "an_event_names_the_endpoint_of_the_application_however_often_its_fabric_is_open";
+            fails "an_event_names_the_applications_endpoint_when_its_fabric_is_open_twice";
     }
     "providers/kit/src/layer/calls.rs": "selvedge-kit" "--lib" {
         "a layer keeps a call for itself": "fn set_err(value: u64);" => "fn set_err(value: u64) = { let _ = value; };"

@@ -150,7 +150,8 @@ fn resolve(link: &dyn Domain, node: &str, service: &str) -> Result<Address, Erro
     let av = link.av(&av::Attr::default())?;
     let addr = av.insert_service(node, service)?;
     av.lookup(addr).map_err(|errno| {
-        let what = format!("node {node:?} with service {service:?}: the link has no address for it");
+        let what =
+            format!("node {node:?} with service {service:?}: the link has no address for it");
         Error::new(errno, what)
     })
 }

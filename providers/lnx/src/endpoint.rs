@@ -75,7 +75,9 @@ impl Endpoint {
 /// The requested name of an endpoint.
 fn own_name(addr: &Address) -> Result<Name, Error> {
     Name::from_address(addr).ok_or_else(|| {
-        let what = format!("address {addr} is not the name of an lnx endpoint: expected lnx://HOST|NEAR|FAR");
+        let what = format!(
+            "address {addr} is not the name of an lnx endpoint: expected lnx://HOST|NEAR|FAR"
+        );
         Error::new(Errno::Inval, what)
     })
 }

@@ -16,7 +16,6 @@
 
 #![deny(missing_docs)]
 
-mod receive;
 mod av;
 mod config;
 mod domain;
@@ -29,6 +28,7 @@ mod name;
 mod post;
 mod progress;
 mod provider;
+mod receive;
 mod state;
 mod wire;
 

@@ -98,11 +98,17 @@ impl Link {
             }
         }
         let [reads, writes] = &remote_counters;
-        let counter =
-            |remote_counters: &Option<(Arc<dyn Counter>, u64)>| remote_counters.as_ref().map(|it| Arc::clone(&it.0));
+        let counter = |remote_counters: &Option<(Arc<dyn Counter>, u64)>| {
+            remote_counters.as_ref().map(|it| Arc::clone(&it.0))
+        };
         (bind.cntrs.remote_read, bind.cntrs.remote_write) = (counter(reads), counter(writes));
         let ep = domain.endpoint(info, bind)?;
-        Ok(Self { ep, cq, av, remote_counters })
+        Ok(Self {
+            ep,
+            cq,
+            av,
+            remote_counters,
+        })
     }
 
     /// The endpoint, for one-sided operations.

@@ -73,10 +73,15 @@ impl MemoryRegion for Region {
             return Err(Error::new(Errno::Inval, what));
         };
         let cntr = self.watchers.watch(cntr)?;
-        let mut bound_counters = self.bound_counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bound_counters = self
+            .bound_counters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         // One counter of both events counts an operation that is both once. So do the links'
         // counters.
-        let existing = bound_counters.iter().position(|it| Arc::ptr_eq(&it.cntr, &cntr));
+        let existing = bound_counters
+            .iter()
+            .position(|it| Arc::ptr_eq(&it.cntr, &cntr));
         let at = match existing {
             Some(at) => at,
             None => {

@@ -45,7 +45,12 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let rest = text.strip_prefix(SCHEME).ok_or(InvalidName)?;
         let mut parts = rest.split('|');
-        let mut part = || parts.next().filter(|part| !part.is_empty()).ok_or(InvalidName);
+        let mut part = || {
+            parts
+                .next()
+                .filter(|part| !part.is_empty())
+                .ok_or(InvalidName)
+        };
         let host = part()?;
         let is_number = host.len() == 16 && host.bytes().all(|it| it.is_ascii_hexdigit());
         let host = u64::from_str_radix(host, 16).ok().filter(|_| is_number);
@@ -128,7 +133,12 @@ mod tests {
         assert_eq!(text.parse(), Ok(name));
         let last = text.rfind('|').expect("the name has two separators");
         for cut in 0..=last {
-            assert_eq!(text[..cut].parse::<Name>(), Err(InvalidName), "{}", &text[..cut]);
+            assert_eq!(
+                text[..cut].parse::<Name>(),
+                Err(InvalidName),
+                "{}",
+                &text[..cut]
+            );
         }
         for bad in [
             "fi_shm://1:2",

@@ -10,11 +10,11 @@ use selvedge_kit::copy::{RxBuf, TxBuf};
 use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
 use selvedge_kit::{Ep, Report};
 
-use crate::receive::Unexpected;
 use crate::endpoint::Endpoint;
 use crate::link::Frame;
-use crate::state::{PendingSend, State, AfterSend};
-use crate::wire::{EAGER, Header, FrameKind};
+use crate::receive::Unexpected;
+use crate::state::{AfterSend, PendingSend, State};
+use crate::wire::{EAGER, FrameKind, Header};
 
 /// Segments of a local iovec, at most.
 pub(crate) const IOV_LIMIT: usize = 4;
@@ -305,7 +305,7 @@ impl State {
 }
 
 impl Receiver for State {
-type Kept = Unexpected;
+    type Kept = Unexpected;
 
     fn matcher(&mut self, kind: Kind) -> &mut Matcher<Unexpected> {
         Self::matcher(self, kind)

@@ -11,8 +11,8 @@ use selvedge_kit::wait::Rest;
 
 use crate::link::Frame;
 use crate::post::{CONFIRMED, LEVELS};
-use crate::state::{PendingSend, ReceivedFrame, Deferred, Op, State, AfterSend};
-use crate::wire::{Header, FrameKind};
+use crate::state::{AfterSend, Deferred, Op, PendingSend, ReceivedFrame, State};
+use crate::wire::{FrameKind, Header};
 
 /// Progress calls between two reads of the clock.
 const SNAPSHOT_INTERVAL: u32 = 64;
@@ -24,7 +24,8 @@ const ENTRIES: usize = 16;
 /// Unused frames that are kept for the next messages, at most.
 const MAX_SPARE: usize = 64;
 /// The flags of completions of peers' operations on local memory.
-const REMOTE_ACCESS: CompletionFlags = CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
+const REMOTE_ACCESS: CompletionFlags =
+    CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
 /// Deferred work from which on no further completions are set aside.
 const MAX_SET_ASIDE: usize = 128;
 /// The longest park time while work waits for room.
@@ -37,7 +38,9 @@ impl EndpointState for State {
     fn progress(&mut self, budget: usize, sink: &mut Sink<'_>) -> usize {
         self.progress_calls = self.progress_calls.wrapping_add(1);
         let mut done = self.poll(self.active_link, budget, sink);
-        if self.progress_calls.is_multiple_of(INACTIVE_LINK_INTERVAL) || done == 0 && self.progress_calls.is_multiple_of(2) {
+        if self.progress_calls.is_multiple_of(INACTIVE_LINK_INTERVAL)
+            || done == 0 && self.progress_calls.is_multiple_of(2)
+        {
             let other = 1 - self.active_link;
             let polled = self.poll(other, budget, sink);
             if polled > 0 && done == 0 {
@@ -141,7 +144,9 @@ impl State {
                 Ok(1..) => {
                     let ([entry], [from]) = (entry, src);
                     match self.needs_queue_room(&entry) {
-                        true => self.deferred.push_back(Deferred::Received(link, entry, from)),
+                        true => self
+                            .deferred
+                            .push_back(Deferred::Received(link, entry, from)),
                         false => self.done(link, &entry, from, &mut Sink::none()),
                     }
                 }
@@ -192,7 +197,11 @@ impl State {
     #[cold]
     fn add_remote_counts(&mut self) {
         for link in &mut self.links {
-            for (count, cntr) in link.take_remote_counts().into_iter().zip(self.ep.peer_cntrs()) {
+            for (count, cntr) in link
+                .take_remote_counts()
+                .into_iter()
+                .zip(self.ep.peer_cntrs())
+            {
                 if let Some(cntr) = cntr.filter(|_| count > 0) {
                     cntr.add(count);
                 }
@@ -266,7 +275,9 @@ impl State {
                     AfterSend::Nothing => {}
                     AfterSend::Report(report) => self.not_sent(peer, &report, errno, detail),
                     AfterSend::AwaitResponse(number) => {
-                        if let Some(PendingSend { report, buf, .. }) = self.take_pending_send(peer, number) {
+                        if let Some(PendingSend { report, buf, .. }) =
+                            self.take_pending_send(peer, number)
+                        {
                             drop(buf);
                             self.not_sent(peer, &report, errno, detail);
                         }
@@ -413,7 +424,12 @@ impl State {
             Err(Errno::Again) => Some(Deferred::Body(pending, tag)),
             Err(errno) => {
                 drop(pending);
-                self.not_sent(peer, &report, errno, "the link cannot send the bytes of the message");
+                self.not_sent(
+                    peer,
+                    &report,
+                    errno,
+                    "the link cannot send the bytes of the message",
+                );
                 None
             }
         }

@@ -12,7 +12,7 @@ use selvedge_kit::{FabricId, attr, offer_progress};
 
 use crate::config::{Config, PARAMS};
 use crate::domain::Fabric;
-use crate::name::{OTHER_HOST, Name, host, host_of};
+use crate::name::{Name, OTHER_HOST, host, host_of};
 use crate::post::{IOV_LIMIT, RX_DEFAULTS, TX_DEFAULTS};
 use crate::wire::EAGER;
 
@@ -54,7 +54,10 @@ impl Lnx {
         // The address of a peer on another host determines the interface.
         let far = dest.filter(|it| it.host == OTHER_HOST);
         for caps in [MESSAGES | MEMORY, MESSAGES] {
-            let hints = [link_hints(caps, None), link_hints(caps, far.map(|it| &it.far))];
+            let hints = [
+                link_hints(caps, None),
+                link_hints(caps, far.map(|it| &it.far)),
+            ];
             let mut infos = Vec::with_capacity(2);
             for (link, hints) in self.links.into_iter().zip(hints) {
                 let offers = link.getinfo(&Query::new(&hints, params))?;
@@ -74,7 +77,8 @@ impl Lnx {
         let [near, far] = self.links;
         let on = |link: &dyn Provider, node| {
             let mut requested = Query::new(&hints, query.params);
-            (requested.node, requested.service, requested.flags) = (node, query.service, query.flags);
+            (requested.node, requested.service, requested.flags) =
+                (node, query.service, query.flags);
             let first = link.getinfo(&requested)?.into_iter().flatten().next();
             Ok::<_, Error>(
                 first.and_then(|info| match query.flags.contains(InfoFlags::SOURCE) {

@@ -6,8 +6,8 @@ use selvedge_kit::cq::Sink;
 use selvedge_kit::srx::{Envelope, Kind, Posted, Source};
 
 use crate::name::Name;
-use crate::state::{PendingSend, Deferred, State};
-use crate::wire::{Header, FrameKind};
+use crate::state::{Deferred, PendingSend, State};
+use crate::wire::{FrameKind, Header};
 
 const TARGET: &str = "selvedge::lnx::ep_data";
 
@@ -41,7 +41,13 @@ impl Unexpected {
 
 impl State {
     /// Handles a frame; `from` is the sender's address index on the link, if it has one.
-    pub(crate) fn handle_frame(&mut self, link: usize, bytes: &[u8], from: FiAddr, sink: &mut Sink<'_>) {
+    pub(crate) fn handle_frame(
+        &mut self,
+        link: usize,
+        bytes: &[u8],
+        from: FiAddr,
+        sink: &mut Sink<'_>,
+    ) {
         let Some((header, payload)) = Header::parse(bytes) else {
             return complain(
                 TARGET,
@@ -51,13 +57,26 @@ impl State {
         if header.kind == FrameKind::Hello {
             return self.handle_hello(link, &header, payload, from);
         }
-        let existing = self.incarnations.get(&header.sender).map(|&peer| peer as usize);
+        let existing = self
+            .incarnations
+            .get(&header.sender)
+            .map(|&peer| peer as usize);
         let Some(peer) = existing.or_else(|| self.unnamed_peer(link, header.sender, from)) else {
-            return complain(TARGET, format_args!("dropped a frame: too many peers ({UNNAMED_MAX}) have not sent their name"));
+            return complain(
+                TARGET,
+                format_args!(
+                    "dropped a frame: too many peers ({UNNAMED_MAX}) have not sent their name"
+                ),
+            );
         };
         if self.peers[peer].link != link {
             let peer = &self.peers[peer];
-            return complain(TARGET, format_args!("dropped a frame with the incarnation of {peer}, which uses the other link"));
+            return complain(
+                TARGET,
+                format_args!(
+                    "dropped a frame with the incarnation of {peer}, which uses the other link"
+                ),
+            );
         }
         match header.kind {
             FrameKind::Msg => self.message(Kind::Msg, peer, &header, Some(payload), sink),
@@ -72,9 +91,15 @@ impl State {
     /// Handles the hello of a peer.
     #[cold]
     fn handle_hello(&mut self, link: usize, header: &Header, payload: &[u8], from: FiAddr) {
-        let is_new = !self.incarnations.contains_key(&header.sender) && !self.has_peer_at(link, from);
+        let is_new =
+            !self.incarnations.contains_key(&header.sender) && !self.has_peer_at(link, from);
         if is_new && self.unsolicited_named >= UNSOLICITED_MAX {
-            return complain(TARGET, format_args!("dropped a hello: too many unsolicited peers ({UNSOLICITED_MAX}) have connected"));
+            return complain(
+                TARGET,
+                format_args!(
+                    "dropped a hello: too many unsolicited peers ({UNSOLICITED_MAX}) have connected"
+                ),
+            );
         }
         self.unsolicited_named += usize::from(is_new);
         let text = std::str::from_utf8(payload).ok();
@@ -162,7 +187,12 @@ impl State {
 
     /// Matches an unexpected message with a receive.
     #[cold]
-    pub(crate) fn match_unexpected(&mut self, posted: Posted, env: Envelope, unexpected: Unexpected) {
+    pub(crate) fn match_unexpected(
+        &mut self,
+        posted: Posted,
+        env: Envelope,
+        unexpected: Unexpected,
+    ) {
         self.release_unexpected(unexpected.cost());
         match unexpected {
             Unexpected::Data(bytes, number) => {
@@ -201,7 +231,12 @@ impl State {
             let peer = env.src.0 as usize;
             if self.peers[peer].queued_controls >= CONTROLS_MAX {
                 let peer = &self.peers[peer];
-                return complain(TARGET, format_args!("dropped an acknowledgement: {CONTROLS_MAX} wait for {peer}, which receives none"));
+                return complain(
+                    TARGET,
+                    format_args!(
+                        "dropped an acknowledgement: {CONTROLS_MAX} wait for {peer}, which receives none"
+                    ),
+                );
             }
             self.peers[peer].queued_controls += 1;
             self.defer(Deferred::Control(peer, header));
@@ -235,7 +270,10 @@ impl State {
     fn handle_response(&mut self, peer: usize, header: &Header) {
         let Some(pending) = self.take_pending_send(peer, header.number) else {
             let peer = &self.peers[peer];
-            return complain(TARGET, format_args!("dropped a response of {peer} that matches no send"));
+            return complain(
+                TARGET,
+                format_args!("dropped a response of {peer} that matches no send"),
+            );
         };
         if header.kind == FrameKind::ClearToSend && pending.buf.is_some() {
             return self.defer(Deferred::Body(pending, header.tag));

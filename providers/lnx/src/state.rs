@@ -15,10 +15,10 @@ use selvedge_kit::telemetry::{Gauge, PeerSnapshot, PeerState, SnapshotWriter};
 use selvedge_kit::{Ep, Report};
 use slab::Slab;
 
-use crate::receive::Unexpected;
 use crate::av::Av;
 use crate::link::{Frame, Link};
 use crate::name::Name;
+use crate::receive::Unexpected;
 use crate::wire::Header;
 
 /// Posted receives of each link: for message frames, and for control frames.
@@ -334,7 +334,8 @@ impl State {
 
     fn add_peer(&mut self, link: usize, at: FiAddr) -> usize {
         if at != FiAddr::UNSPEC {
-            self.peers_by_link.insert((link, at), self.peers.len() as u32);
+            self.peers_by_link
+                .insert((link, at), self.peers.len() as u32);
         }
         self.peers.push(Peer {
             name: None,
@@ -382,7 +383,10 @@ impl State {
     #[cold]
     pub(crate) fn peer_failed(&mut self, peer: usize, errno: Errno, detail: &str) {
         self.peers[peer].is_hello_sent = false;
-        let failed = self.pending_sends.iter().filter(|(_, pending)| pending.peer == peer);
+        let failed = self
+            .pending_sends
+            .iter()
+            .filter(|(_, pending)| pending.peer == peer);
         for key in failed.map(|(key, _)| key).collect::<Vec<_>>() {
             let PendingSend { report, buf, .. } = self.pending_sends.remove(key);
             drop(buf);

@@ -138,10 +138,7 @@ pub(super) fn receive_or_await(
 #[inline]
 fn copy_out(message: &SmallMessage, span: Span, to: SharedBytes) -> Result<(), Failure> {
     if message.len != span.len {
-        let detail = format!(
-            "a message of {} bytes, expected {}",
-            message.len, span.len
-        );
+        let detail = format!("a message of {} bytes, expected {}", message.len, span.len);
         return Err((Errno::Trunc, detail));
     }
     message.write(to);

@@ -91,7 +91,9 @@ impl Event {
             EventKind::AwaitingPeer => format!("no endpoint has the name {about} yet"),
             EventKind::Connected => format!("connected to {about}"),
             EventKind::Disconnected => format!("lost the connection to {about} ({error})"),
-            EventKind::Stalled => format!("no memory left for an unexpected message of {number} bytes from {about}"),
+            EventKind::Stalled => {
+                format!("no memory left for an unexpected message of {number} bytes from {about}")
+            }
             EventKind::NoCma => format!("cannot copy out of the memory of {about} ({error})"),
             EventKind::SendFailed => format!("an operation failed ({error}): {about}"),
             EventKind::ReceiveFailed => format!("a receive failed ({error}): {about}"),

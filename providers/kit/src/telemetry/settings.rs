@@ -59,7 +59,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_has_a_name_with_or_without_sig_or_a_number_and_the_error_quotes_any_other() -> Result<(), Error> {
+    fn a_signal_has_a_name_with_or_without_sig_or_a_number_and_the_error_quotes_any_other()
+    -> Result<(), Error> {
         for text in ["USR2", "sigusr2", "12", " usr2 "] {
             assert_eq!(signal(text)?, Some(Signal::SIGUSR2), "{text}");
         }

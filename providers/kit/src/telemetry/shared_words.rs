@@ -173,7 +173,10 @@ mod tests {
             assert!(found.set_len(0).is_err(), "the page was truncated");
             assert!(found.set_len(1 << 20).is_err(), "the page was extended");
             let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-            assert!(fallocate(&found, hole, 0, 4096).is_err(), "the page has a hole");
+            assert!(
+                fallocate(&found, hole, 0, 4096).is_err(),
+                "the page has a hole"
+            );
         }
         page.set(AT_PID, 7);
         assert_eq!(page.words()[AT_PID].load(Ordering::Relaxed), 7);

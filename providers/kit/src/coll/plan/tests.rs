@@ -70,7 +70,11 @@ fn run(members: &mut [Member]) {
         }
     }
     for (rank, member) in members.iter().enumerate() {
-        assert_eq!(member.round, member.plan.rounds.len(), "rank {rank} has not finished");
+        assert_eq!(
+            member.round,
+            member.plan.rounds.len(),
+            "rank {rank} has not finished"
+        );
     }
     assert!(
         wire.is_empty(),
