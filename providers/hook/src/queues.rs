@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use selvedge::cq::{Entry, ErrEntry};
 use selvedge::{CompletionQueue, Errno, FiAddr, Result};
-use selvedge_kit::layer::{Around, CqLayer, ObjectLayer};
+use selvedge_kit::layer::{CqLayer, Layered, ObjectLayer};
 
 use crate::call::Args;
 use crate::open_ops::OpenOps;
@@ -25,7 +25,7 @@ impl HookedQueue {
 
     /// The open operations of a queue.
     pub(crate) fn open_ops(queue: &dyn CompletionQueue) -> Option<Arc<OpenOps>> {
-        let own = Around::<_, Self>::of(queue)?;
+        let own = Layered::<_, Self>::downcast(queue)?;
         own.layer().open_ops.clone()
     }
 

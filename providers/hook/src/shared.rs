@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use selvedge::info::RxAttr;
 use selvedge::{Context, Error, Info, Op, OpFlags, Result, SharedReceives};
-use selvedge_kit::layer::{Around, ObjectLayer, SrxLayer};
+use selvedge_kit::layer::{Layered, ObjectLayer, SrxLayer};
 
 use crate::post::Post;
 use crate::provider::{HookLayers, HookPoint};
@@ -43,7 +43,7 @@ impl HookedShared {
 
     /// The recorder of shared receives with hooks.
     pub(crate) fn shared_recorder(srx: &dyn SharedReceives) -> Option<Arc<SharedRecorder>> {
-        let own = Around::<_, Self>::of(srx)?;
+        let own = Layered::<_, Self>::downcast(srx)?;
         own.layer().shared_recorder.clone()
     }
 

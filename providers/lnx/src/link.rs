@@ -201,7 +201,7 @@ impl Link {
     ) -> Result {
         let mut iov = [Iov::from_raw(std::ptr::null(), 0); IOV_LIMIT];
         let mut count = 0;
-        for (slot, segment) in iov.iter_mut().zip(buf.pieces(0, usize::MAX)) {
+        for (slot, segment) in iov.iter_mut().zip(buf.segments(0, usize::MAX)) {
             *slot = Iov::from_raw(segment.as_ptr().cast(), segment.len());
             count += 1;
         }
@@ -229,7 +229,7 @@ impl Link {
     ) -> Result {
         let mut iov = [IovMut::from_raw(std::ptr::NonNull::dangling().as_ptr(), 0); IOV_LIMIT];
         let mut count = 0;
-        for (slot, segment) in iov.iter_mut().zip(buf.pieces(0, len)) {
+        for (slot, segment) in iov.iter_mut().zip(buf.segments(0, len)) {
             *slot = IovMut::from_raw(segment.as_mut_ptr().cast(), segment.len());
             count += 1;
         }

@@ -178,10 +178,10 @@ fn report_of(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
         _ => return Err(Errno::NoSys),
     };
     let report = Report {
-        what,
+        kind: what,
         context: op.context(),
         flags,
-        completes: true,
+        reports_success: true,
         len,
     };
     Ok((segments, report))
@@ -189,7 +189,7 @@ fn report_of(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
 
 fn inject_report(op: &Op<'_>, flags: OpFlags) -> Result<(usize, Report)> {
     let (segments, mut report) = report_of(op, flags)?;
-    report.completes = false;
+    report.reports_success = false;
     Ok((segments, report))
 }
 

@@ -7,7 +7,7 @@ use selvedge::{
 };
 use selvedge_kit::cntr::Cntr;
 use selvedge_kit::cq::Progress;
-use selvedge_kit::mr::Watchers;
+use selvedge_kit::mr::RegionCounters;
 
 use crate::mirror::Mirror;
 
@@ -19,7 +19,7 @@ pub(crate) struct Region {
     far: Option<Arc<dyn MemoryRegion>>,
     links: [Arc<dyn Domain>; 2],
     /// The counters of both links' regions, which also drive the objects around the links.
-    watchers: Arc<Watchers>,
+    region_counters: Arc<RegionCounters>,
     bound_counters: Mutex<Vec<BoundCounter>>,
 }
 
@@ -72,7 +72,7 @@ impl MemoryRegion for Region {
             let what = "cannot bind a counter: the region has no remote access";
             return Err(Error::new(Errno::Inval, what));
         };
-        let cntr = self.watchers.watch(cntr)?;
+        let cntr = self.region_counters.add_counter(cntr)?;
         let mut bound_counters = self
             .bound_counters
             .lock()
@@ -116,7 +116,7 @@ pub(crate) fn set_modes(mode: MrMode, [near, far]: &mut [Info; 2]) {
 #[expect(unsafe_code, reason = "the caller's promise about the memory")]
 pub(crate) unsafe fn register(
     links: [Arc<dyn Domain>; 2],
-    watchers: &Arc<Watchers>,
+    region_counters: &Arc<RegionCounters>,
     memory: &[IovMut],
     attr: &mr::Attr,
 ) -> Result<Arc<dyn MemoryRegion>, Error> {
@@ -139,7 +139,7 @@ pub(crate) unsafe fn register(
         near,
         far,
         links,
-        watchers: Arc::clone(watchers),
+        region_counters: Arc::clone(region_counters),
         bound_counters: Mutex::default(),
     }))
 }

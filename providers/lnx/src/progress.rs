@@ -7,7 +7,7 @@ use selvedge::{CompletionFlags, Counter, Errno, FiAddr};
 use selvedge_kit::cq::Sink;
 use selvedge_kit::shell::EndpointState;
 use selvedge_kit::srx::{Envelope, Posted};
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::ArmOutcome;
 
 use crate::link::Frame;
 use crate::post::{CONFIRMED, LEVELS};
@@ -64,15 +64,15 @@ impl EndpointState for State {
     }
 
     #[inline(never)]
-    fn rest(&mut self, _seen: &mut u64) -> Rest {
+    fn arm(&mut self, _seen: &mut u64) -> ArmOutcome {
         if self.poll_links(BUDGET) > 0 {
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         let may_park = self.links.iter().all(|link| link.cq.try_wait().is_ok());
         match may_park {
-            false => Rest::Moved,
-            true if self.deferred.is_empty() => Rest::UntilWoken,
-            true => Rest::AtMost(RETRY_PERIOD),
+            false => ArmOutcome::Progressed,
+            true if self.deferred.is_empty() => ArmOutcome::UntilWoken,
+            true => ArmOutcome::AtMost(RETRY_PERIOD),
         }
     }
 
@@ -200,7 +200,7 @@ impl State {
             for (count, cntr) in link
                 .take_remote_counts()
                 .into_iter()
-                .zip(self.ep.peer_cntrs())
+                .zip(self.ep.remote_cntrs())
             {
                 if let Some(cntr) = cntr.filter(|_| count > 0) {
                     cntr.add(count);

@@ -1,8 +1,8 @@
 //! Received frames: messages, which are matched or stored, and responses.
 
 use selvedge::{Errno, FiAddr};
-use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
+use selvedge_kit::rate_limit::warn_limited;
 use selvedge_kit::srx::{Envelope, Kind, Posted, Source};
 
 use crate::name::Name;
@@ -49,7 +49,7 @@ impl State {
         sink: &mut Sink<'_>,
     ) {
         let Some((header, payload)) = Header::parse(bytes) else {
-            return complain(
+            return warn_limited(
                 TARGET,
                 format_args!("dropped a frame with an invalid header"),
             );
@@ -62,7 +62,7 @@ impl State {
             .get(&header.sender)
             .map(|&peer| peer as usize);
         let Some(peer) = existing.or_else(|| self.unnamed_peer(link, header.sender, from)) else {
-            return complain(
+            return warn_limited(
                 TARGET,
                 format_args!(
                     "dropped a frame: too many peers ({UNNAMED_MAX}) have not sent their name"
@@ -71,7 +71,7 @@ impl State {
         };
         if self.peers[peer].link != link {
             let peer = &self.peers[peer];
-            return complain(
+            return warn_limited(
                 TARGET,
                 format_args!(
                     "dropped a frame with the incarnation of {peer}, which uses the other link"
@@ -94,7 +94,7 @@ impl State {
         let is_new =
             !self.incarnations.contains_key(&header.sender) && !self.has_peer_at(link, from);
         if is_new && self.unsolicited_named >= UNSOLICITED_MAX {
-            return complain(
+            return warn_limited(
                 TARGET,
                 format_args!(
                     "dropped a hello: too many unsolicited peers ({UNSOLICITED_MAX}) have connected"
@@ -109,7 +109,7 @@ impl State {
             _ => Some(self.peer_on(link, from, Some(&name))),
         });
         let Some(peer) = peer.filter(|&peer| self.peers[peer].link == link) else {
-            return complain(TARGET, format_args!("dropped a hello with an invalid name"));
+            return warn_limited(TARGET, format_args!("dropped a hello with an invalid name"));
         };
         self.begin_incarnation(peer, header.sender);
     }
@@ -157,7 +157,7 @@ impl State {
             has_data: header.has_data,
         };
         let number = header.wants_ack.then_some(header.number);
-        match (self.matcher(kind).arrive(&env), payload) {
+        match (self.matcher(kind).match_message(&env), payload) {
             (Some(posted), Some(bytes)) => self.deliver(posted, &env, bytes, number, sink),
             (Some(posted), None) => self.defer_body_request(posted, env, header.number),
             (None, payload) => {
@@ -231,7 +231,7 @@ impl State {
             let peer = env.src.0 as usize;
             if self.peers[peer].queued_controls >= CONTROLS_MAX {
                 let peer = &self.peers[peer];
-                return complain(
+                return warn_limited(
                     TARGET,
                     format_args!(
                         "dropped an acknowledgement: {CONTROLS_MAX} wait for {peer}, which receives none"
@@ -270,7 +270,7 @@ impl State {
     fn handle_response(&mut self, peer: usize, header: &Header) {
         let Some(pending) = self.take_pending_send(peer, header.number) else {
             let peer = &self.peers[peer];
-            return complain(
+            return warn_limited(
                 TARGET,
                 format_args!("dropped a response of {peer} that matches no send"),
             );

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use selvedge::cq::Entry;
 use selvedge::{Errno, FiAddr, Result};
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, Posted, Source};
+use selvedge_kit::srx::{Envelope, Kind, Matcher, Posted, ReceivePolicy, Source};
 use selvedge_kit::telemetry::{Gauge, PeerSnapshot, PeerState, SnapshotWriter};
 use selvedge_kit::{Ep, Report};
 use slab::Slab;
@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) posted_frames: [VecDeque<(usize, Option<ReceivedFrame>)>; 2],
     pub(crate) ep: Ep,
     pub(crate) av: Arc<Av>,
-    pub(crate) manner: Manner,
+    pub(crate) policy: ReceivePolicy,
     msgs: Matcher<Unexpected>,
     tags: Matcher<Unexpected>,
     pub(crate) own: Name,
@@ -156,7 +156,13 @@ impl fmt::Display for Peer {
 const NO_PEER: u32 = u32::MAX;
 
 impl State {
-    pub(crate) fn new(links: [Link; 2], ep: Ep, av: Arc<Av>, manner: Manner, own: Name) -> Self {
+    pub(crate) fn new(
+        links: [Link; 2],
+        ep: Ep,
+        av: Arc<Av>,
+        policy: ReceivePolicy,
+        own: Name,
+    ) -> Self {
         let counts_remote_access = links.iter().any(Link::counts_remote_access);
         Self {
             links,
@@ -164,7 +170,7 @@ impl State {
             posted_frames: [VecDeque::new(), VecDeque::new()],
             ep,
             av,
-            manner,
+            policy,
             msgs: Matcher::new(),
             tags: Matcher::new(),
             own,
