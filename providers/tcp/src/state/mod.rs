@@ -28,7 +28,7 @@ use crate::matching::Matching;
 use crate::peers::Peers;
 use crate::state::cm::Cm;
 use crate::state::polling::Polling;
-use crate::wire::hello::Introduction;
+use crate::wire::hello::Extension;
 
 /// Everything that an endpoint is.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) ep: Ep,
     keys: Arc<Keys>,
-    pub(crate) own: Introduction,
+    pub(crate) extension: Extension,
     /// Where peers come in; none for an endpoint with a connection of the application's.
     acceptor: Option<Acceptor>,
     /// The connection of the application's, for an endpoint that has one.
@@ -54,7 +54,7 @@ pub(crate) struct Parts {
     pub(crate) ep: Ep,
     pub(crate) av: Option<Arc<Av>>,
     pub(crate) keys: Arc<Keys>,
-    pub(crate) manner: Manner,
+    pub(crate) policy: Manner,
     pub(crate) epoll: Arc<Epoll>,
     pub(crate) acceptor: Option<Acceptor>,
     pub(crate) cm: Option<Cm>,
@@ -69,20 +69,20 @@ impl State {
             ep,
             av,
             keys,
-            manner,
+            policy,
             epoll,
             acceptor,
             cm,
             context,
         } = parts;
         Self {
-            matching: Matching::new(manner, config.unexpected_size),
+            matching: Matching::new(policy, config.unexpected_size),
             config,
             ep,
             keys,
-            own: Introduction {
+            extension: Extension {
                 context,
-                ..Introduction::new()
+                ..Extension::new()
             },
             acceptor,
             cm,
@@ -97,7 +97,7 @@ impl State {
     #[inline]
     pub(crate) fn peer_at(&mut self, addr: FiAddr) -> Result<usize> {
         match &self.cm {
-            None => self.peers.at(addr, |peer| self.matching.needs(peer)),
+            None => self.peers.index_of(addr, |peer| self.matching.needs(peer)),
             Some(cm) => cm.peer(),
         }
     }

@@ -23,7 +23,7 @@ pub(super) fn write(
     matching: &Matching,
 ) {
     ep.sight.write_standing(now, |standing| {
-        matching.show(standing);
+        matching.write_telemetry(standing);
         standing.gauge(Gauge::Unread, ep.unread());
         standing.gauge(Gauge::Peers, peers.len());
         let pending = connections.iter().map(|it| it.outgoing.pending());
@@ -37,10 +37,10 @@ pub(super) fn write(
         };
         let is_busy = |it: &Connection| it.outgoing.pending() > 0;
         let busy = numbered().filter(|&(_, _, it)| it.is_some_and(is_busy));
-        let quiet = numbered().filter(|&(_, _, it)| !it.is_some_and(is_busy));
-        for (index, peer, connection) in busy.chain(quiet).take(Standing::PEERS) {
-            let kept = matching.bytes_of(index);
-            write_peer(standing, index, peer, connection, kept);
+        let idle = numbered().filter(|&(_, _, it)| !it.is_some_and(is_busy));
+        for (index, peer, connection) in busy.chain(idle).take(Standing::PEERS) {
+            let unexpected_bytes = matching.unexpected_bytes(index);
+            write_peer(standing, index, peer, connection, unexpected_bytes);
         }
     });
 }
@@ -50,27 +50,29 @@ fn write_peer(
     index: usize,
     peer: &Peer,
     connection: Option<&Connection>,
-    kept: usize,
+    unexpected_bytes: usize,
 ) {
-    let held = connection.map_or(0, |it| it.outgoing.waiting());
-    let row = PeerStanding {
+    let waiting = connection.map_or(0, |it| it.outgoing.waiting());
+    let entry = PeerStanding {
         index: index as u32,
         state: connection.map_or(PeerState::Idle, state),
-        unanswered: connection.map_or(0, |it| it.outgoing.pending() - held),
-        held,
+        unanswered: connection.map_or(0, |it| it.outgoing.pending() - waiting),
+        held: waiting,
         offered: 0,
-        moving: connection.map_or(0, |it| it.incoming.coming.len()),
-        kept,
+        moving: connection.map_or(0, |it| it.incoming.requested.len()),
+        kept: unexpected_bytes,
         is_full: connection.is_some_and(|it| it.outgoing.tx.is_blocked),
     };
-    standing.peer(&peer.addr.to_string(), &row);
+    standing.peer(&peer.addr.to_string(), &entry);
 }
 
 fn state(connection: &Connection) -> PeerState {
     match connection.stage {
-        _ if connection.is_parting => PeerState::Ending,
-        Stage::Resting { .. } | Stage::Connecting { .. } => PeerState::Awaited,
-        Stage::Securing | Stage::Proving | Stage::Asking => PeerState::Greeting,
+        _ if connection.is_draining => PeerState::Ending,
+        Stage::Retrying { .. } | Stage::Connecting { .. } => PeerState::Awaited,
+        Stage::TlsHandshake | Stage::Authenticating | Stage::AwaitingResponse => {
+            PeerState::Greeting
+        }
         Stage::Up => PeerState::Up,
     }
 }
