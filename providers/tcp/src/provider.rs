@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use selvedge::info::{COMP_ORDER_STRICT, EpType, Offer, Protocol, Version};
-use selvedge::{Caps, Error, Info, MsgOrder, OtherName, Provider, Query, Result, param};
+use selvedge::info::{COMP_ORDER_STRICT, Candidate, EpType, Protocol, Version};
+use selvedge::{Alias, Caps, Error, Info, MsgOrder, Provider, Query, Result, param};
 use selvedge_kit::auth::KEY_MAX;
-use selvedge_kit::ip::{interface, places};
-use selvedge_kit::offer_progress;
-use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::grant_auto_progress;
+use selvedge_kit::ip::{address_pairs, interface};
+use selvedge_kit::segments::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{FabricId, attr, coll};
 
@@ -29,13 +29,13 @@ impl Provider for Tcp {
         Version::API
     }
 
-    fn other_names(&self) -> &'static [OtherName] {
+    fn aliases(&self) -> &'static [Alias] {
         &[
             // What 1.17 called endpoints without connections.
-            OtherName::Same("net"),
-            OtherName::Instead("net;ofi_rxm"),
-            OtherName::Instead("tcp;ofi_rxm"),
-            OtherName::Instead("sockets"),
+            Alias::SameProtocol("net"),
+            Alias::OtherProtocol("net;ofi_rxm"),
+            Alias::OtherProtocol("tcp;ofi_rxm"),
+            Alias::OtherProtocol("sockets"),
         ]
     }
 
@@ -43,22 +43,22 @@ impl Provider for Tcp {
         PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let interfaces = interface::all(config.iface.as_deref())?;
         let requested = &query.hints.info().domain_attr;
         let mut offers = Vec::new();
         for ep_type in [EpType::Rdm, EpType::Msg] {
-            for place in places(query, &interfaces)? {
+            for place in address_pairs(query, &interfaces)? {
                 let mut info = info(ep_type, &config);
-                place.name(&mut info);
-                offer_progress(&mut info.domain_attr, requested);
+                place.fill(&mut info);
+                grant_auto_progress(&mut info.domain_attr, requested);
                 attr::grow_queues(&mut info, query, LONGEST_QUEUE);
                 attr::grow_inject(&mut info, query, LARGEST_INJECT);
                 if ep_type == EpType::Rdm {
-                    coll::offer(&mut info);
+                    coll::advertise(&mut info);
                 }
-                offers.push(attr::check(&info, query).map(coll::offered));
+                offers.push(attr::check(&info, query).map(coll::reserve_tag_bit));
             }
         }
         Ok(offers)
@@ -128,7 +128,7 @@ fn rx_caps(ep_type: EpType) -> Caps {
 fn info(ep_type: EpType, config: &Config) -> Info {
     let (tx_caps, rx_caps) = (tx_caps(ep_type), rx_caps(ep_type));
     let comm_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-    let mut info = attr::basis("tcp");
+    let mut info = attr::base_info("tcp");
     let vector = match ep_type {
         EpType::Rdm => Caps::AV_USER_ID | Caps::SHARED_AV,
         _ => Caps::empty(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use selvedge::CompletionQueue;
-use selvedge::owned::Window;
+use selvedge::owned::SharedRegion;
 use selvedge_kit::wait::Spin;
 
 use crate::bell::{Bell, BellName};
@@ -275,14 +275,14 @@ impl Core {
         }
         let start = Instant::now();
         let mut spinning = self.spin.begin(start);
-        while self.spin.goes_on(&mut spinning) && start.elapsed() < most {
+        while self.spin.should_continue(&mut spinning) && start.elapsed() < most {
             if engine.progress() || engine.has_arrivals() {
-                return self.spin.paid(&spinning);
+                return self.spin.succeeded(&spinning);
             }
         }
         let asleep = Instant::now();
         engine.sleep(most.min(engine.patience()));
-        self.spin.slept(asleep.elapsed());
+        self.spin.parked_for(asleep.elapsed());
     }
 
     /// A new bell.
@@ -456,12 +456,12 @@ impl Core {
     ///
     /// # Errors
     /// When there is none, or this context has finalized.
-    pub fn allocate(&self, len: usize) -> Result<Arc<Window>> {
+    pub fn allocate(&self, len: usize) -> Result<Arc<SharedRegion>> {
         self.with("allocating special memory", |engine| engine.allocate(len))
     }
 
     /// Gives special memory back.
-    pub fn free(&self, window: Arc<Window>) {
+    pub fn free(&self, window: Arc<SharedRegion>) {
         if let Some(engine) = &mut self.home.enter().engine {
             engine.free(window);
         }

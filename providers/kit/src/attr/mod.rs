@@ -5,17 +5,17 @@
 //! [`selvedge::Provider::getinfo`] with one [`check`] for each. Addresses that come from `node`
 //! and `service` are its own business.
 
-mod basis;
+mod base;
 mod caps;
 mod compare;
 mod mr_mode;
 
 use selvedge::info::{
-    DomainAttr, EpAttr, Mismatch, Offer, Progress, ResourceMgmt, RxAttr, Threading, TxAttr,
+    Candidate, DomainAttr, EpAttr, Mismatch, Progress, ResourceMgmt, RxAttr, Threading, TxAttr,
 };
 use selvedge::{AddrFormat, Address, Caps, Info, InfoFlags, Mode, Query};
 
-pub use basis::basis;
+pub use base::base_info;
 use compare::{at_most, duties, equal, name, ranked, subset};
 
 /// Holds one offer against a query; the result is the offer as the application will see it.
@@ -33,14 +33,14 @@ use compare::{at_most, duties, equal, name, ranked, subset};
 /// # Examples
 /// ```
 /// use selvedge::{Info, Provider, Query};
-/// use selvedge::info::Offer;
+/// use selvedge::info::Candidate;
 /// # use selvedge_kit::attr;
 ///
-/// fn getinfo(own: &[Info], query: &Query<'_>) -> Vec<Offer> {
+/// fn getinfo(own: &[Info], query: &Query<'_>) -> Vec<Candidate> {
 ///     own.iter().map(|info| attr::check(info, query)).collect()
 /// }
 /// ```
-pub fn check(offered: &Info, query: &Query<'_>) -> Offer {
+pub fn check(offered: &Info, query: &Query<'_>) -> Candidate {
     fit(offered, query).map_err(|mismatch| mismatch.of(offered))
 }
 
@@ -60,7 +60,7 @@ pub fn grow_inject(offered: &mut Info, query: &Query<'_>, most: usize) {
     *size = (*size).max(asked.min(most));
 }
 
-fn fit(has: &Info, query: &Query<'_>) -> Offer {
+fn fit(has: &Info, query: &Query<'_>) -> Candidate {
     let asked = query.hints.info();
     name(
         "fabric_attr.name",

@@ -9,14 +9,14 @@ pub(crate) mod shared;
 
 use std::sync::Arc;
 
-use selvedge::info::{EpType, Offer, Progress, Protocol, ResourceMgmt, Threading, Version};
+use selvedge::info::{Candidate, EpType, Progress, Protocol, ResourceMgmt, Threading, Version};
 use selvedge::{
-    AddrFormat, Address, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, OtherName, Provider,
-    Query, Result, param,
+    AddrFormat, Address, Alias, Caps, Error, Info, InfoFlags, MrMode, MsgOrder, Provider, Query,
+    Result, param,
 };
 use selvedge_kit::auth::KEY_MAX;
-use selvedge_kit::offer_progress;
-use selvedge_kit::places::RMA_IOV_LIMIT;
+use selvedge_kit::grant_auto_progress;
+use selvedge_kit::segments::RMA_IOV_LIMIT;
 use selvedge_kit::sep::CONTEXTS_MAX;
 use selvedge_kit::{attr, coll};
 
@@ -40,27 +40,27 @@ impl Provider for Shm {
         Version::API
     }
 
-    fn other_names(&self) -> &'static [OtherName] {
-        &[OtherName::Instead("shm;ofi_rxm")]
+    fn aliases(&self) -> &'static [Alias] {
+        &[Alias::OtherProtocol("shm;ofi_rxm")]
     }
 
     fn params(&self) -> &'static [param::Spec] {
         PARAMS
     }
 
-    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let config = Config::read(query.params)?;
         let (src, dest) = addresses(query);
         let offers = [EpType::Rdm, EpType::Dgram].map(|ep_type| {
             let mut info = info(ep_type, &config);
             info.src_addr = src.clone();
             info.dest_addr = dest.clone();
-            offer_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
+            grant_auto_progress(&mut info.domain_attr, &query.hints.info().domain_attr);
             attr::grow_queues(&mut info, query, LONGEST_QUEUE);
             if ep_type == EpType::Rdm {
-                coll::offer(&mut info);
+                coll::advertise(&mut info);
             }
-            let offer = attr::check(&info, query).map(coll::offered);
+            let offer = attr::check(&info, query).map(coll::reserve_tag_bit);
             if ep_type == EpType::Rdm && offer.is_err() {
                 reach::warn_if_refused_for_it(info, query);
             }

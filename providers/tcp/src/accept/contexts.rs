@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno as System;
 use selvedge::Error;
-use selvedge_kit::ip::known_as;
+use selvedge_kit::ip::canonical_addr;
 
 use crate::accept::listen::{ANYWHERE, Listener, listen, listen_error};
 use crate::config::Config;
@@ -79,7 +79,7 @@ fn listen_at_successive_ports(
 ) -> Result<(SocketAddr, Vec<Listener>), Error> {
     let first = listen(addr, config).map_err(|cause| listen_error(addr, cause))?;
     let local = first.fd().local_addr();
-    let local = known_as(local.map_err(|cause| listen_error(ANYWHERE, cause))?);
+    let local = canonical_addr(local.map_err(|cause| listen_error(ANYWHERE, cause))?);
     let highest = config.ports.map_or(u16::MAX, |(_, high)| high);
     let (mut listeners, mut at) = (vec![first], local);
     while listeners.len() < count {

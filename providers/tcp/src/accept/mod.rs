@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use selvedge::Error;
 use selvedge_kit::auth::AuthKey;
-use selvedge_kit::complaint::complain;
-use selvedge_kit::ip::known_as;
+use selvedge_kit::ip::canonical_addr;
+use selvedge_kit::rate_limit::warn_limited;
 
 use crate::accept::listen::{ANYWHERE, Listener, listen, listen_error, warn_if_public};
 use crate::config::{CONTROL, Config};
@@ -93,7 +93,7 @@ impl Acceptor {
     /// The system's.
     pub(crate) fn at(listener: Listener, config: &Config, epoll: &Epoll) -> Result<Self, Error> {
         let addr = listener.fd().local_addr();
-        let addr = known_as(addr.map_err(|cause| listen_error(ANYWHERE, cause))?);
+        let addr = canonical_addr(addr.map_err(|cause| listen_error(ANYWHERE, cause))?);
         let nonblocking = listener.fd().set_nonblocking(true);
         nonblocking.map_err(|cause| listen_error(addr, cause))?;
         let event = EpollEvent::new(EpollFlags::EPOLLIN, ACCEPTOR);
@@ -140,7 +140,7 @@ impl Acceptor {
             .unauthenticated
             .pop_front_if(|it| it.accepted_at + timeout <= now)
         {
-            complain(
+            warn_limited(
                 CONTROL,
                 format_args!("{} connects and says nothing", expired.from),
             );
@@ -241,7 +241,7 @@ impl Acceptor {
         epoll.add(&socket, event).ok()?;
         let connection = Unauthenticated {
             socket,
-            from: known_as(from),
+            from: canonical_addr(from),
             key: self.config.key,
             proof: Server::new(&self.config.key),
             received: Vec::new(),
@@ -260,7 +260,7 @@ impl Acceptor {
         }
         let accepted = self.listener.fd().accept();
         if let Ok((_, from)) = &accepted {
-            complain(
+            warn_limited(
                 CONTROL,
                 format_args!("{from} is turned away: descriptors are short ({cause})"),
             );
@@ -322,7 +322,7 @@ impl Unauthenticated {
     /// Nothing more can come of it.
     fn close_after_error(mut self, cause: &io::Error) -> HandshakeOutcome {
         if is_tls_error(cause) {
-            complain(CONTROL, format_args!("{} is refused: {cause}", self.from));
+            warn_limited(CONTROL, format_args!("{} is refused: {cause}", self.from));
             // So that it gets the reason.
             self.socket.close_gracefully();
         }
@@ -358,7 +358,7 @@ impl Unauthenticated {
     }
 
     fn reject(self, reason: &str) -> HandshakeOutcome {
-        complain(CONTROL, format_args!("{} says {reason}", self.from));
+        warn_limited(CONTROL, format_args!("{} says {reason}", self.from));
         HandshakeOutcome::Closed
     }
 }

@@ -168,7 +168,7 @@ impl Delivery<'_> {
         number: Option<u64>,
         ack: AckPolicy,
     ) -> Option<IncomingPayload> {
-        if let Some(posted) = self.matching.matcher(kind).arrive(&env) {
+        if let Some(posted) = self.matching.matcher(kind).match_message(&env) {
             return Some(IncomingPayload::new(
                 Destination::Receive(posted, env, number),
                 env.len,
@@ -199,7 +199,7 @@ impl Delivery<'_> {
         if self.matching.has_rts(from.id, id) || from.incoming.requested.contains_key(&id) {
             return Err(ProtocolError("two offers of one number"));
         }
-        match self.matching.matcher(Kind::Tagged).arrive(&env) {
+        match self.matching.matcher(Kind::Tagged).match_message(&env) {
             Some(posted) => from.send_cts(id, Some(posted), env),
             None => {
                 let message =
@@ -427,7 +427,7 @@ mod tests {
     use selvedge_kit::copy::RxBuf;
     use selvedge_kit::domain::Base;
     use selvedge_kit::ip::Av;
-    use selvedge_kit::srx::Manner;
+    use selvedge_kit::srx::ReceivePolicy;
 
     use super::*;
     use crate::connection::Stage;
@@ -463,7 +463,7 @@ mod tests {
                 config: Config::read(&Params::default()).unwrap(),
                 keys: Keys::new(MrMode::empty()),
                 peers: Peers::new(None),
-                matching: Matching::new(Manner::new(&info, 0), 1 << 20),
+                matching: Matching::new(ReceivePolicy::new(&info, 0), 1 << 20),
                 connections: Connections::new(Arc::new(epoll)),
                 cq,
             };

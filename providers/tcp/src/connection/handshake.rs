@@ -5,7 +5,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use selvedge_kit::complaint::complain;
+use selvedge_kit::rate_limit::warn_limited;
 
 use crate::config::{CONTROL, Config};
 use crate::connection::{Connection, ResponseWait, Stage};
@@ -199,7 +199,7 @@ impl Connection {
                 Ok(HandshakeStep::Complete(hello))
             }
             Err(ProtocolError(text)) => {
-                complain(
+                warn_limited(
                     CONTROL,
                     format_args!("{} answers with {text}", context.peer),
                 );
@@ -271,6 +271,6 @@ fn closed_during_handshake(context: HandshakeContext<'_>, cause: io::Error) -> H
         return HandshakeError::Retry(cause, context.config.connect_timeout);
     }
     let peer = context.peer;
-    complain(CONTROL, format_args!("{peer} cannot be reached: {cause}"));
+    warn_limited(CONTROL, format_args!("{peer} cannot be reached: {cause}"));
     HandshakeError::Fatal(cause.to_string())
 }

@@ -182,7 +182,7 @@ impl IncomingPayload {
         match &mut self.destination {
             Destination::Receive(Posted { buf, .. }, ..)
             | Destination::Read(PendingFetch { buf, .. }, _) => {
-                for segment in buf.pieces(at, remaining) {
+                for segment in buf.segments(at, remaining) {
                     vecs.push(segment);
                 }
             }

@@ -11,7 +11,7 @@ use selvedge::{CompletionFlags, Context, Errno, FiAddr, MrAccess};
 use selvedge_kit::Ep;
 use selvedge_kit::atomic::{Args, Kernel, query};
 use selvedge_kit::mr::{Keys, Regions};
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 
 use crate::config::LARGEST_INJECT;
 use crate::connection::outgoing::Outgoing;
@@ -25,7 +25,7 @@ const COPY_MAX: usize = 16 << 10;
 /// A write that is coming.
 #[derive(Debug)]
 pub(crate) struct IncomingWrite {
-    segments: Places,
+    segments: RmaSegments,
     data: Option<u64>,
     number: Option<u64>,
     /// Why it may not, or not any more: what comes then goes nowhere.
@@ -83,7 +83,11 @@ impl IncomingWrite {
 }
 
 /// Whether all places may be used so.
-fn check_access(regions: &Regions<'_>, segments: &Places, rights: MrAccess) -> Result<(), Errno> {
+fn check_access(
+    regions: &Regions<'_>,
+    segments: &RmaSegments,
+    rights: MrAccess,
+) -> Result<(), Errno> {
     let mut all = segments.all().iter();
     all.try_for_each(|segment| match regions.locate(segment, rights) {
         Ok(_) => Ok(()),
@@ -106,7 +110,7 @@ fn access_error(errno: Errno) -> ProtocolError {
 /// When the peer may not write there and, as it does not know refusals, cannot be told.
 pub(crate) fn begin_write(
     keys: &Keys,
-    segments: Places,
+    segments: RmaSegments,
     data: Option<u64>,
     number: Option<u64>,
     has_extensions: bool,
@@ -174,7 +178,7 @@ impl OneSided<'_> {
     ///
     /// # Errors
     /// When the peer may not read there, and cannot be told.
-    pub(crate) fn read(&mut self, segments: Places) -> Result<(), ProtocolError> {
+    pub(crate) fn read(&mut self, segments: RmaSegments) -> Result<(), ProtocolError> {
         let regions = self.keys.regions();
         let negotiated = self.outgoing.negotiated;
         if let Err(errno) = check_access(&regions, &segments, MrAccess::REMOTE_READ) {

@@ -327,7 +327,7 @@ mod tests {
     use selvedge::rma::RmaIov;
     use selvedge::{CompletionFlags, Context};
     use selvedge_kit::copy::RxBuf;
-    use selvedge_kit::places::Places;
+    use selvedge_kit::segments::RmaSegments;
 
     use super::*;
 
@@ -344,10 +344,10 @@ mod tests {
             body: Body::Copied(vec![0; len].into()),
             response: Response::None,
             report: Report {
-                what: CompletionFlags::SEND,
+                kind: CompletionFlags::SEND,
                 context: Context(number),
                 flags: OpFlags::empty(),
-                completes: true,
+                reports_success: true,
                 len,
             },
         }
@@ -412,7 +412,7 @@ mod tests {
         };
         let read = Operation {
             header: Header::ReadRequest {
-                segments: Places::one(segment),
+                segments: RmaSegments::one(segment),
             },
             body: Body::none(),
             response: Response::ReadData(RxBuf::default()),

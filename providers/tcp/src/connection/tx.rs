@@ -11,7 +11,7 @@ use std::io;
 use selvedge::MrAccess;
 use selvedge_kit::copy::TxBuf;
 use selvedge_kit::mr::{Keys, Regions};
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 use selvedge_kit::{Ep, Report};
 
 use crate::connection::unacked::Unacked;
@@ -88,7 +88,7 @@ struct Frame {
 enum Payload {
     Borrowed(TxBuf),
     /// Registered memory that the peer reads.
-    Registered(Places),
+    Registered(RmaSegments),
     /// Zeros in place of memory that was withdrawn while it was read.
     Zeros,
 }
@@ -199,7 +199,7 @@ impl Tx {
     pub(crate) fn queue_read_response(
         &mut self,
         order: ByteOrder,
-        segments: Places,
+        segments: RmaSegments,
         is_checked: bool,
     ) {
         let len = segments.len();
@@ -428,7 +428,7 @@ impl Frame {
         }
         let addr = match &self.payload {
             Payload::Borrowed(buf) => buf
-                .pieces(0, 1)
+                .segments(0, 1)
                 .next()
                 .map(|segment| segment.as_ptr().addr()),
             // From the start of the region or of memory; regions begin at lines or pages, mostly.
@@ -504,7 +504,7 @@ impl Frame {
         let has_room = (header.is_empty() || vecs.push(header))
             && match &self.payload {
                 Payload::Borrowed(buf) => {
-                    let mut segments = buf.pieces(at, self.len - at);
+                    let mut segments = buf.segments(at, self.len - at);
                     segments.all(|segment| vecs.push(segment))
                 }
                 Payload::Registered(segments) => {
@@ -572,10 +572,10 @@ mod tests {
             len: bytes.len(),
         };
         let report = Report {
-            what: CompletionFlags::SEND,
+            kind: CompletionFlags::SEND,
             context: Context(0),
             flags: OpFlags::empty(),
-            completes: true,
+            reports_success: true,
             len: bytes.len(),
         };
         // Nothing is sent: the bytes are not looked at.

@@ -165,10 +165,10 @@ impl Endpoint {
             body,
             response: Response::None,
             report: Report {
-                what: send.kind.sent(),
+                kind: send.kind.sent(),
                 context: send.context,
                 flags,
-                completes: completes && !(is_from_layer && is_injected),
+                reports_success: completes && !(is_from_layer && is_injected),
                 len,
             },
         };
@@ -222,10 +222,10 @@ fn ack_policy(flags: OpFlags) -> AckPolicy {
 /// How an inject with these flags is told of: it is counted, and completes only when it fails.
 pub(crate) fn inject_report(what: selvedge::CompletionFlags, flags: OpFlags, len: usize) -> Report {
     Report {
-        what,
+        kind: what,
         context: Context::default(),
         flags,
-        completes: false,
+        reports_success: false,
         len,
     }
 }

@@ -10,12 +10,12 @@ use std::time::Instant;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use selvedge::eq::Event;
 use selvedge::{Address, Errno, Error, Info, PassiveEndpoint, Result};
-use selvedge_kit::birth::Native;
 use selvedge_kit::cq::{Progress, Sink};
 use selvedge_kit::eq::Queue;
-use selvedge_kit::ip::{known_as, own_address, resolve};
+use selvedge_kit::fork_guard::ForkGuarded;
+use selvedge_kit::ip::{canonical_addr, requested_address, resolve};
 use selvedge_kit::lock::{Guard, Lock};
-use selvedge_kit::wait::Rest;
+use selvedge_kit::wait::ArmOutcome;
 
 use crate::accept::listen::{bind_at, listen_error};
 use crate::accept::{Acceptor, ConnectionRequest};
@@ -32,7 +32,7 @@ pub(crate) struct Passive {
 
 #[derive(Debug)]
 struct Inner {
-    state: Native<PassiveState>,
+    state: ForkGuarded<PassiveState>,
     epoll: Epoll,
     config: Config,
     eq: Weak<Queue>,
@@ -139,7 +139,7 @@ impl Passive {
     /// # Errors
     /// The system's, when descriptors are short; those of [`take_handle`].
     pub(crate) fn open(info: &Info, config: Config, eq: &Arc<Queue>) -> Result<Arc<Self>, Error> {
-        let requested = own_address(info)?;
+        let requested = requested_address(info)?;
         let state = match take_handle(info.handle)? {
             HandleTarget::Bound(socket, at) => PassiveState::Bound(socket, at),
             _ => PassiveState::Unbound(requested),
@@ -154,7 +154,7 @@ impl Passive {
         });
         let passive = Arc::new_cyclic(|this: &Weak<Self>| {
             let inner = Arc::new(Inner {
-                state: Native::new(Lock::new(state)),
+                state: ForkGuarded::new(Lock::new(state)),
                 epoll,
                 config,
                 eq: Arc::downgrade(eq),
@@ -237,7 +237,7 @@ impl PassiveEndpoint for Passive {
     fn set_address(&self, addr: &Address) -> Result<(), Error> {
         let address = match addr {
             Address::Ip(at) => Some(*at),
-            other => resolve::written(&other.to_string()),
+            other => resolve::parse_addr(&other.to_string()),
         };
         let Some(at) = address else {
             let text = format!("{addr} is no address of the tcp provider's");
@@ -281,7 +281,7 @@ impl Inner {
     /// Takes an address; which it is.
     fn bind_at(&self, at: SocketAddr) -> Result<(BoundSocket, SocketAddr), Error> {
         let socket = bind_at(at, &self.config).and_then(|socket| {
-            let at = known_as(socket.local_addr()?);
+            let at = canonical_addr(socket.local_addr()?);
             Ok((socket, at))
         });
         socket.map_err(|cause| listen_error(at, cause))
@@ -363,17 +363,19 @@ impl Progress for Inner {
         self.poll()
     }
 
-    fn rest(&self, _seen: &mut u64) -> Rest {
+    fn arm(&self, _seen: &mut u64) -> ArmOutcome {
         if self.poll() > 0 {
-            return Rest::Moved;
+            return ArmOutcome::Progressed;
         }
         let deadline = match self.state.lock().as_deref() {
             Ok(PassiveState::Listening(listening)) => listening.acceptor.deadline(),
             _ => None,
         };
         match deadline {
-            None => Rest::UntilWoken,
-            Some(deadline) => Rest::AtMost(deadline.saturating_duration_since(Instant::now())),
+            None => ArmOutcome::UntilWoken,
+            Some(deadline) => {
+                ArmOutcome::AtMost(deadline.saturating_duration_since(Instant::now()))
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 use selvedge::rma::{ReadMsg, RmaIov, WriteMsg};
 use selvedge::{CompletionFlags, Errno, FiAddr, OpFlags, Result, Rma};
 use selvedge_kit::Report;
-use selvedge_kit::places::Places;
+use selvedge_kit::segments::RmaSegments;
 
 use crate::connection::operation::{Body, Operation, Response};
 use crate::endpoint::Endpoint;
@@ -40,10 +40,10 @@ impl Rma for Endpoint {
                 body: Body::none(),
                 response: Response::ReadData(buf),
                 report: Report {
-                    what: READ,
+                    kind: READ,
                     context,
                     flags,
-                    completes: true,
+                    reports_success: true,
                     len,
                 },
             },
@@ -71,10 +71,10 @@ impl Rma for Endpoint {
                 body: Body::Borrowed(buf),
                 response: Response::None,
                 report: Report {
-                    what: WRITE,
+                    kind: WRITE,
                     context,
                     flags,
-                    completes: true,
+                    reports_success: true,
                     len,
                 },
             },
@@ -119,10 +119,10 @@ impl Endpoint {
         peer: FiAddr,
         rma_iov: &[RmaIov],
         len: usize,
-        make: impl FnOnce(Places, OpFlags) -> Operation,
+        make: impl FnOnce(RmaSegments, OpFlags) -> Operation,
         flags: OpFlags,
     ) -> Result {
-        let segments = Places::new(rma_iov)?;
+        let segments = RmaSegments::new(rma_iov)?;
         if segments.len() != len {
             return Err(Errno::Inval);
         }

@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use selvedge::Errno;
-use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::sight::What;
+use selvedge_kit::rate_limit::warn_limited;
+use selvedge_kit::telemetry::EventKind;
 
 use super::State;
 use crate::accept::ConnectionRequest;
@@ -121,7 +121,9 @@ impl State {
         let waiting = connection.outgoing.establish(negotiated);
         let peer = &mut self.peers[connection.peer];
         peer.is_disconnected = false;
-        self.ep.sight.note(What::Met, &peer.to_string(), 0);
+        self.ep
+            .stats
+            .record_event(EventKind::Connected, &peer.to_string(), 0);
         for operation in waiting {
             self.queue(at, operation);
         }
@@ -194,7 +196,7 @@ impl State {
             return self.drop_connection(at, &Failure::new(Errno::TimedOut, detail));
         }
         response_wait.until = response_wait.since + self.config.next_response_check(waited);
-        complain(
+        warn_limited(
             CONTROL,
             format_args!(
                 "{peer} has not answered for {waited:.1?}: its host has taken the connection, and \
@@ -224,7 +226,7 @@ impl State {
         };
         let Ok(rdm_data) = RdmData::from_hello(&request.hello) else {
             let from = request.from;
-            complain(CONTROL, format_args!("{from} is refused: {OTHER_PROTOCOL}"));
+            warn_limited(CONTROL, format_args!("{from} is refused: {OTHER_PROTOCOL}"));
             let hello = Hello::new(Kind::Reject, None, &[]);
             // A peer that does not read it notices the end.
             let _ = request.socket.send_all(&hello.encode());

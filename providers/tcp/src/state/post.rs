@@ -3,7 +3,9 @@
 
 use selvedge::{Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Ep;
-use selvedge_kit::srx::{Envelope, Kind, Manner, Matcher, PLAIN, Posted, Receiver, Source};
+use selvedge_kit::srx::{
+    COMMON_FLAGS, Envelope, Kind, Matcher, Posted, ReceivePolicy, Receiver, Source,
+};
 
 use super::State;
 use crate::connection::Connection;
@@ -16,7 +18,7 @@ impl State {
     /// Posts an operation to a peer.
     #[inline]
     pub(crate) fn post(&mut self, peer: usize, operation: Operation) -> Result {
-        if operation.report.completes && self.ep.tx_cq.room() == 0 {
+        if operation.report.reports_success && self.ep.tx_cq.room() == 0 {
             return Err(Errno::Again);
         }
         if operation.report.flags.contains(OpFlags::FENCE) && !self.is_drained(peer) {
@@ -122,15 +124,15 @@ impl State {
 
     /// Posts a receive from the peer at `src`, or from any.
     pub(crate) fn recv_from(&mut self, src: FiAddr, mut posted: Posted) -> Result {
-        if !PLAIN.contains(posted.flags) {
-            return self.recv_otherwise(posted, src);
+        if !COMMON_FLAGS.contains(posted.flags) {
+            return self.recv_with_flags(posted, src);
         }
-        if src != self.matching.policy.any {
+        if src != self.matching.policy.any_source {
             self.direct(&mut posted, src)?;
         }
         let source = posted.src;
         match self.matching.matcher(posted.kind).post(posted) {
-            Some((posted, env, key)) => self.meet(posted, env, key),
+            Some((posted, env, key)) => self.deliver(posted, env, key),
             None if source != Source::ANY => self.reconnect_if_disconnected(source.0 as usize),
             None => {}
         }
@@ -184,7 +186,7 @@ impl Receiver for State {
         self.matching.matcher(kind)
     }
 
-    fn manner(&self) -> &Manner {
+    fn policy(&self) -> &ReceivePolicy {
         &self.matching.policy
     }
 
@@ -201,17 +203,17 @@ impl Receiver for State {
     }
 
     fn direct(&mut self, posted: &mut Posted, src: FiAddr) -> Result {
-        if self.matching.policy.directs(posted.kind) {
+        if self.matching.policy.is_directed(posted.kind) {
             posted.src = self.source_at(src)?;
         }
         Ok(())
     }
 
-    fn look_for_more(&mut self) {
+    fn poll_unexpected(&mut self) {
         self.poll_now();
     }
 
-    fn meet(&mut self, posted: Posted, env: Envelope, key: usize) {
+    fn deliver(&mut self, posted: Posted, env: Envelope, key: usize) {
         self.take_unexpected(key, |delivery, from, message| {
             delivery.deliver_kept(from, posted, env, &message)
         });

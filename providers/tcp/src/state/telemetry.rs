@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use selvedge_kit::Ep;
-use selvedge_kit::sight::{Gauge, PeerStanding, PeerState, Standing};
+use selvedge_kit::telemetry::{Gauge, PeerSnapshot, PeerState, SnapshotWriter};
 
 use crate::connection::table::Connections;
 use crate::connection::{Connection, Stage};
@@ -22,12 +22,12 @@ pub(super) fn write(
     connections: &Connections,
     matching: &Matching,
 ) {
-    ep.sight.write_standing(now, |standing| {
-        matching.write_telemetry(standing);
-        standing.gauge(Gauge::Unread, ep.unread());
-        standing.gauge(Gauge::Peers, peers.len());
+    ep.stats.write_snapshot(now, |snapshot| {
+        matching.write_telemetry(snapshot);
+        snapshot.set_gauge(Gauge::Unread, ep.unread());
+        snapshot.set_gauge(Gauge::Peers, peers.len());
         let pending = connections.iter().map(|it| it.outgoing.pending());
-        standing.gauge(Gauge::Outstanding, pending.sum());
+        snapshot.set_gauge(Gauge::Outstanding, pending.sum());
         let numbered = || {
             let peers = peers.iter().enumerate().take(PEERS_MAX);
             peers.map(|(index, peer)| {
@@ -38,41 +38,41 @@ pub(super) fn write(
         let is_busy = |it: &Connection| it.outgoing.pending() > 0;
         let busy = numbered().filter(|&(_, _, it)| it.is_some_and(is_busy));
         let idle = numbered().filter(|&(_, _, it)| !it.is_some_and(is_busy));
-        for (index, peer, connection) in busy.chain(idle).take(Standing::PEERS) {
+        for (index, peer, connection) in busy.chain(idle).take(SnapshotWriter::MAX_PEERS) {
             let unexpected_bytes = matching.unexpected_bytes(index);
-            write_peer(standing, index, peer, connection, unexpected_bytes);
+            write_peer(snapshot, index, peer, connection, unexpected_bytes);
         }
     });
 }
 
 fn write_peer(
-    standing: &mut Standing<'_>,
+    snapshot: &mut SnapshotWriter<'_>,
     index: usize,
     peer: &Peer,
     connection: Option<&Connection>,
     unexpected_bytes: usize,
 ) {
     let waiting = connection.map_or(0, |it| it.outgoing.waiting());
-    let entry = PeerStanding {
+    let entry = PeerSnapshot {
         index: index as u32,
         state: connection.map_or(PeerState::Idle, state),
-        unanswered: connection.map_or(0, |it| it.outgoing.pending() - waiting),
-        held: waiting,
-        offered: 0,
-        moving: connection.map_or(0, |it| it.incoming.requested.len()),
-        kept: unexpected_bytes,
+        outstanding: connection.map_or(0, |it| it.outgoing.pending() - waiting),
+        queued: waiting,
+        unmatched: 0,
+        transferring: connection.map_or(0, |it| it.incoming.requested.len()),
+        unexpected_bytes,
         is_full: connection.is_some_and(|it| it.outgoing.tx.is_blocked),
     };
-    standing.peer(&peer.addr.to_string(), &entry);
+    snapshot.add_peer(&peer.addr.to_string(), &entry);
 }
 
 fn state(connection: &Connection) -> PeerState {
     match connection.stage {
-        _ if connection.is_draining => PeerState::Ending,
-        Stage::Retrying { .. } | Stage::Connecting { .. } => PeerState::Awaited,
+        _ if connection.is_draining => PeerState::Draining,
+        Stage::Retrying { .. } | Stage::Connecting { .. } => PeerState::Connecting,
         Stage::TlsHandshake | Stage::Authenticating | Stage::AwaitingResponse => {
-            PeerState::Greeting
+            PeerState::Handshaking
         }
-        Stage::Up => PeerState::Up,
+        Stage::Up => PeerState::Connected,
     }
 }

@@ -6,7 +6,7 @@
 
 use selvedge::atomic::RmaIoc;
 use selvedge::rma::RmaIov;
-use selvedge_kit::places::{Places, RMA_IOV_LIMIT};
+use selvedge_kit::segments::{RMA_IOV_LIMIT, RmaSegments};
 use selvedge_kit::srx::Kind;
 
 use super::{ByteOrder, ProtocolError, byte_at, bytes_at};
@@ -70,7 +70,7 @@ pub(crate) enum Header {
     /// The oldest frame that wants an answer has been received.
     Ack,
     ReadRequest {
-        segments: Places,
+        segments: RmaSegments,
     },
     /// Answers the oldest read. A read that `is_checked` is complete with the [`Header::ReadEnd`] that
     /// follows the bytes.
@@ -83,7 +83,7 @@ pub(crate) enum Header {
         status: u32,
     },
     Write {
-        segments: Places,
+        segments: RmaSegments,
         data: Option<u64>,
         wants_ack: bool,
     },
@@ -167,7 +167,7 @@ impl WordReader<'_> {
         checked_len(self.next()?)
     }
 
-    fn segments(&mut self, count: u8, may_be_empty: bool) -> Result<Places, ProtocolError> {
+    fn segments(&mut self, count: u8, may_be_empty: bool) -> Result<RmaSegments, ProtocolError> {
         let count = usize::from(count);
         let mut list = [EMPTY_SEGMENT; RMA_IOV_LIMIT];
         let Some(list) = list.get_mut(..count) else {
@@ -179,9 +179,9 @@ impl WordReader<'_> {
             segment.key = self.next()?;
         }
         if list.is_empty() && may_be_empty {
-            return Ok(Places::one(EMPTY_SEGMENT));
+            return Ok(RmaSegments::one(EMPTY_SEGMENT));
         }
-        Places::new(list).map_err(|_| ProtocolError("a list of places that cannot be counted"))
+        RmaSegments::new(list).map_err(|_| ProtocolError("a list of places that cannot be counted"))
     }
 
     fn targets(&mut self, count: u8) -> Result<Vec<RmaIoc>, ProtocolError> {
@@ -476,7 +476,7 @@ pub(crate) fn pad(
     header[8..16].copy_from_slice(&order.put_u64(size));
 }
 
-fn put_segments(segments: &Places, mut put: impl FnMut(u64)) {
+fn put_segments(segments: &RmaSegments, mut put: impl FnMut(u64)) {
     for segment in segments.all() {
         put(segment.addr);
         put(segment.len as u64);

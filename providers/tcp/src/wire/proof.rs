@@ -16,7 +16,7 @@
 )]
 
 use selvedge_kit::auth::AuthKey;
-use selvedge_kit::auth::proof::{self, Mismatch, WORD, Word};
+use selvedge_kit::auth::proof::{self, BLOCK_LEN, Block, Mismatch};
 
 use crate::wire::ProtocolError;
 
@@ -25,7 +25,7 @@ pub(crate) const PROOF_MAGIC: [u8; 8] = *b"SLVGKEY2";
 
 /// The side that has begun the connection.
 #[derive(Debug)]
-pub(crate) struct Client(proof::Caller);
+pub(crate) struct Client(proof::Initiator);
 
 /// What a caller does now.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,19 +33,19 @@ pub(crate) enum ClientStep {
     /// More bytes have to come.
     NeedMore,
     /// Its proof is sent.
-    SendProof(Word),
+    SendProof(Block),
     /// The listener has proved that it has the key.
     Verified,
 }
 
 /// The listener's side.
 #[derive(Debug)]
-pub(crate) struct Server(proof::Called);
+pub(crate) struct Server(proof::Responder);
 
 impl Client {
     /// Begins: what is to be sent.
     pub(crate) fn start() -> (Self, Vec<u8>) {
-        let (client, nonce) = proof::Caller::ask();
+        let (client, nonce) = proof::Initiator::start();
         (Self(client), [&PROOF_MAGIC[..], &nonce].concat())
     }
 
@@ -58,13 +58,13 @@ impl Client {
         key: &AuthKey,
         received: &mut Vec<u8>,
     ) -> Result<ClientStep, ProtocolError> {
-        let Some(&word) = received.first_chunk::<WORD>() else {
+        let Some(&word) = received.first_chunk::<BLOCK_LEN>() else {
             return Ok(ClientStep::NeedMore);
         };
-        received.drain(..WORD);
-        match self.0.hear(key, &word).map_err(wrong_key)? {
-            proof::Next::Prove(proof) => Ok(ClientStep::SendProof(proof)),
-            proof::Next::Continue => Ok(ClientStep::Verified),
+        received.drain(..BLOCK_LEN);
+        match self.0.receive(key, &word).map_err(wrong_key)? {
+            proof::Step::SendProof(proof) => Ok(ClientStep::SendProof(proof)),
+            proof::Step::Done => Ok(ClientStep::Verified),
         }
     }
 }
@@ -72,7 +72,7 @@ impl Client {
 impl Server {
     /// What whoever comes has to prove.
     pub(crate) fn new(key: &AuthKey) -> Self {
-        Self(proof::Called::of(key))
+        Self(proof::Responder::new(key))
     }
 
     /// Takes what it needs from the front of these bytes: what is to be sent now, if anything is.
@@ -85,9 +85,9 @@ impl Server {
         received: &mut Vec<u8>,
     ) -> Result<Option<Vec<u8>>, ProtocolError> {
         let prefix = match &self.0 {
-            proof::Called::Unasked => &PROOF_MAGIC[..],
-            proof::Called::Asked { .. } => &[],
-            proof::Called::Convinced => return Ok(None),
+            proof::Responder::AwaitNonce => &PROOF_MAGIC[..],
+            proof::Responder::AwaitProof { .. } => &[],
+            proof::Responder::Verified => return Ok(None),
         };
         if received
             .iter()
@@ -99,16 +99,16 @@ impl Server {
             ));
         }
         let word = received.get(prefix.len()..);
-        let Some(word) = word.and_then(<[u8]>::first_chunk::<WORD>) else {
+        let Some(word) = word.and_then(<[u8]>::first_chunk::<BLOCK_LEN>) else {
             return Ok(None);
         };
-        let response = self.0.hear(key, word).map_err(wrong_key)?;
-        received.drain(..prefix.len().saturating_add(WORD));
+        let response = self.0.receive(key, word).map_err(wrong_key)?;
+        received.drain(..prefix.len().saturating_add(BLOCK_LEN));
         Ok(Some(response.to_vec()))
     }
 
     pub(crate) fn is_proved(&self) -> bool {
-        self.0.is_convinced()
+        self.0.is_verified()
     }
 }
 
@@ -181,8 +181,8 @@ mod tests {
         let (_, mut received) = Client::start();
         let mut server = Server::new(&key);
         let nonce = server.receive(&key, &mut received).unwrap().unwrap();
-        assert_eq!(nonce.len(), WORD);
-        assert!(server.receive(&key, &mut vec![7; WORD]).is_err());
+        assert_eq!(nonce.len(), BLOCK_LEN);
+        assert!(server.receive(&key, &mut vec![7; BLOCK_LEN]).is_err());
     }
 
     proptest! {

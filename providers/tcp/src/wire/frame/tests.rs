@@ -39,7 +39,7 @@ fn segment(addr: u64, len: usize, key: u64) -> RmaIov {
 /// Headers of libfabric 2.7, and what they say.
 fn recorded() -> Vec<(&'static str, Header)> {
     let write = |list: &[RmaIov], wants_ack| Header::Write {
-        segments: Places::new(list).unwrap(),
+        segments: RmaSegments::new(list).unwrap(),
         data: None,
         wants_ack,
     };
@@ -111,7 +111,7 @@ fn recorded() -> Vec<(&'static str, Header)> {
             "03 02 00 00 00 01 28 00 28 00 00 00 00 00 00 00 \
              20 00 00 00 00 00 00 00 10 00 00 00 00 00 00 00 ee ff c0 00 00 00 00 00",
             Header::ReadRequest {
-                segments: Places::one(segment(0x20, 16, 0x00c0_ffee)),
+                segments: RmaSegments::one(segment(0x20, 16, 0x00c0_ffee)),
             },
         ),
     ]
@@ -210,7 +210,7 @@ fn headers() -> impl Strategy<Value = Header> {
     let segments = prop::collection::vec((any::<u64>(), 0..1_usize << 40, any::<u64>()), 1..=4)
         .prop_map(|list| {
             let list: Vec<_> = list.into_iter().map(|(a, l, k)| segment(a, l, k)).collect();
-            Places::new(&list).unwrap()
+            RmaSegments::new(&list).unwrap()
         });
     let targets = prop::collection::vec((any::<u64>(), 0..1_usize << 40, any::<u64>()), 1..=4)
         .prop_map(|list| {
@@ -232,7 +232,7 @@ fn headers() -> impl Strategy<Value = Header> {
             |(segments, data, wants_ack)| Header::Write {
                 segments,
                 data,
-                wants_ack,
+                wants_ack
             }
         ),
         segments.prop_map(|segments| Header::ReadRequest { segments }),
@@ -250,7 +250,7 @@ fn headers() -> impl Strategy<Value = Header> {
                 operation,
                 data,
                 targets,
-                len,
+                len
             }),
         (any::<u32>(), 0..1_usize << 20)
             .prop_map(|(status, len)| Header::AtomicResult { status, len }),

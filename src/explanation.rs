@@ -1,0 +1,116 @@
+//! What discovery made of each offer, and how it says that there was none to take.
+
+use std::fmt;
+
+use crate::info::Mismatch;
+use crate::{Errno, Error, Info};
+
+/// What became of one offer of a provider, or of the provider as a whole.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The provider's name.
+    pub provider: &'static str,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of an offer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It is one of the results.
+    Taken(Box<Info>),
+    /// An attribute refused.
+    Refused(Mismatch),
+    /// The provider was not asked; the text says what kept it out: `FI_PROVIDER=^shm`.
+    Excluded(String),
+    /// The provider could not answer.
+    Failed(Error),
+}
+
+impl Explanation {
+    /// Whether the offer is one of the results.
+    pub fn is_taken(&self) -> bool {
+        matches!(self.outcome, Outcome::Taken(_))
+    }
+
+    pub(crate) fn into_info(self) -> Option<Info> {
+        match self.outcome {
+            Outcome::Taken(info) => Some(*info),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.provider, self.outcome)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken(_) => f.write_str("taken"),
+            Self::Refused(mismatch) => mismatch.fmt(f),
+            Self::Excluded(by) => write!(f, "excluded by {by}"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// One line for each provider, and `notes`.
+#[cold]
+pub(crate) fn nothing_matches(explanations: &[Explanation], notes: &[String]) -> Error {
+    let mut lines = vec!["no provider has what is asked for".to_owned()];
+    for (provider, reasons) in per_provider(explanations) {
+        lines.push(format!("{provider}: {}", reasons.join("; ")));
+    }
+    if explanations.is_empty() {
+        lines.push("no provider had anything to offer".to_owned());
+    }
+    lines.extend_from_slice(notes);
+    Error::new(Errno::NoData, lines.join("\n"))
+}
+
+/// What tells an offer from others of its provider.
+fn taken(info: &Info) -> String {
+    let (ep_type, domain) = (info.ep_attr.ep_type, &info.domain_attr.name);
+    match &info.src_addr {
+        Some(addr) => format!("{ep_type} of {domain} at {addr}"),
+        None => format!("{ep_type} of {domain}"),
+    }
+}
+
+/// The outcomes of each provider.
+pub(crate) fn per_provider(
+    explanations: &[Explanation],
+) -> impl Iterator<Item = (&str, Vec<String>)> {
+    let chunks = explanations.chunk_by(|a, b| a.provider == b.provider);
+    chunks.map(|chunk| (chunk[0].provider, reasons(chunk)))
+}
+
+/// The outcomes of one provider, with those that differ only in what it has drawn together.
+fn reasons(explanations: &[Explanation]) -> Vec<String> {
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    for explanation in explanations {
+        let (reason, has) = match &explanation.outcome {
+            Outcome::Refused(mismatch) => (
+                format!("{}: asked for {}, has ", mismatch.field, mismatch.requested),
+                mismatch.provided.clone(),
+            ),
+            Outcome::Taken(info) => ("taken: ".to_owned(), taken(info)),
+            other => (other.to_string(), String::new()),
+        };
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, all)) if all.contains(&has) => {}
+            Some((_, all)) => all.push(has),
+            None => reasons.push((reason, vec![has])),
+        }
+    }
+    reasons
+        .into_iter()
+        .map(|(reason, has)| reason + &has.join(" | "))
+        .collect()
+}

@@ -1,0 +1,563 @@
+//! `EndpointCore`: the provider's endpoint and its completion queue, both with a single owner, and
+//! the slots that keep the buffers of outstanding operations.
+
+#![expect(
+    unsafe_code,
+    reason = "the slots keep the promise about memory that a post makes"
+)]
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+
+use super::post::{Content, Memory, Operands, Post, Submit};
+use super::remote::RemoteAddr;
+use super::slots::{Held, Key, LockedSlots, Slots};
+use crate::atomic::Target;
+use crate::handle::sole;
+use crate::info::Threading;
+use crate::owned::{Buf, Received, TryPostError};
+use crate::{
+    Address, AddressVector, Bindings, CompletionFlags, CompletionQueue, Domain, Endpoint, EpOption,
+    Errno, Error, FiAddr, Info, Mode, MrMode, OpFlags, Result, cq, wait,
+};
+
+/// Maximum number of entries of one read: enough to amortize its cost, few enough to stay in the
+/// cache.
+pub(super) const BATCH: usize = 16;
+
+/// Maximum number of outstanding operations where the attributes name no sizes.
+const DEFAULT_DEPTH: usize = 512;
+/// Maximum number of outstanding operations in any case.
+const MAX_DEPTH: usize = 1 << 16;
+
+/// Modes that the safe layer does not support: it has no memory for the provider's context, no room
+/// for a header, and its lists do not outlive the call.
+const UNSUPPORTED_MODES: Mode = Mode::CONTEXT
+    .union(Mode::CONTEXT2)
+    .union(Mode::MSG_PREFIX)
+    .union(Mode::ASYNC_IOV);
+
+/// Completions of accesses that peers made to this side's memory.
+const REMOTE_ACCESS: CompletionFlags =
+    CompletionFlags::REMOTE_READ.union(CompletionFlags::REMOTE_WRITE);
+
+/// The flags of `tx_attr.op_flags` that the safe layer passes on: they say when a send is complete.
+/// The other flags would change how many completions an operation has.
+const TX_FLAGS: OpFlags = OpFlags::INJECT_COMPLETE
+    .union(OpFlags::TRANSMIT_COMPLETE)
+    .union(OpFlags::DELIVERY_COMPLETE);
+
+/// An endpoint whose operations own their buffers. `O` is the owner that a completion is delivered
+/// to.
+pub(super) struct EndpointCore<O> {
+    // Fields drop in this order: closing the endpoint ends every access to the buffers in `slots`.
+    ep: Arc<dyn Endpoint>,
+    cq: Arc<dyn CompletionQueue>,
+    tx_flags: OpFlags,
+    /// Whether the domain requires registered local memory ([`MrMode::LOCAL`]).
+    is_registered_only: bool,
+    /// Completions are read and delivered under one lock, so that they keep their order.
+    slots: Slots<Operation<O>, Kept<O>, Batch>,
+}
+
+impl<O> fmt::Debug for EndpointCore<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ep.fmt(f)
+    }
+}
+
+/// A finished operation.
+#[derive(Debug)]
+pub(super) struct Finished<O> {
+    pub(super) owner: O,
+    pub(super) buf: Buf,
+    /// The length of the message in the buffer, if it differs from the buffer's length.
+    pub(super) len: Option<usize>,
+    pub(super) outcome: Outcome,
+}
+
+/// Receives finished operations while the slots are locked. An implementation must not wake a task,
+/// drop a buffer or call the endpoint.
+pub(super) trait Deliver<O> {
+    /// Takes one operation. An operation that is returned stays in its slot until it is collected.
+    fn deliver(&mut self, finished: Finished<O>) -> Option<Finished<O>>;
+}
+
+/// The result of an operation. The error is boxed, because errors are rare and slots are many.
+pub(super) type Outcome = Result<Received, Box<cq::ErrEntry>>;
+
+/// The state that a slot keeps of an operation after a completion.
+#[derive(Debug)]
+enum Kept<O> {
+    /// A multi-receive: messages were received into parts of the buffer, and more may follow.
+    MultiRecv(O, Arc<Buf>),
+    /// A message was claimed under this slot's key. Its completion waits to be collected.
+    ClaimReady(Finished<O>),
+    /// A message was claimed under this slot's key.
+    Claimed,
+    /// The completion waits to be collected.
+    Finished(Finished<O>),
+}
+
+#[derive(Debug)]
+// The field order lets the buffer be moved out with loads of the same width as the stores that moved
+// it in: a load of another width stalls on store forwarding.
+#[repr(C)]
+struct Operation<O> {
+    buf: Buf,
+    owner: O,
+    content: Content,
+}
+
+impl<O> Operation<O> {
+    /// The length of the message in the buffer after its last completion, if it differs from the
+    /// buffer's length.
+    #[inline]
+    fn len(&self, entry: &cq::Entry) -> Option<usize> {
+        let len = self.content.len(entry.len);
+        (len != self.buf.len()).then_some(len)
+    }
+
+    #[inline(always)]
+    fn finish(self, len: Option<usize>, outcome: Outcome) -> Finished<O> {
+        Finished {
+            owner: self.owner,
+            buf: self.buf,
+            len,
+            outcome,
+        }
+    }
+}
+
+impl<O> Kept<O> {
+    /// Takes the finished operation out. Returns it, and the state that stays in the slot.
+    fn collect(self) -> (Finished<O>, Option<Self>) {
+        match self {
+            Self::Finished(finished) => (finished, None),
+            Self::ClaimReady(finished) => (finished, Some(Self::Claimed)),
+            Self::MultiRecv(..) => unreachable!("messages are collected from their queue"),
+            Self::Claimed => unreachable!("a claim is not awaited"),
+        }
+    }
+}
+
+impl<O> Finished<O> {
+    /// Sets the length of the buffer to that of its message.
+    pub(super) fn set_len(&mut self) {
+        if let Some(len) = self.len.take() {
+            let set = self.buf.set_len(len);
+            set.expect("not above the capacity");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Batch {
+    entries: [cq::Entry; BATCH],
+    sources: [FiAddr; BATCH],
+}
+
+impl Batch {
+    fn new() -> Self {
+        Self {
+            entries: [cq::Entry::default(); BATCH],
+            sources: [FiAddr::UNSPEC; BATCH],
+        }
+    }
+}
+
+impl<O: Clone> EndpointCore<O> {
+    /// Opens the endpoint, and a queue with room for the maximum number of outstanding operations.
+    pub(super) fn open(
+        domain: &dyn Domain,
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+        wait_obj: wait::Object,
+    ) -> Result<Self, Error> {
+        let endpoint = |bind| domain.endpoint(info, bind);
+        Self::open_with(domain, info, av, wait_obj, endpoint)
+    }
+
+    /// As [`Self::open`], with an endpoint that `open` opens.
+    pub(super) fn open_with(
+        domain: &dyn Domain,
+        info: &Info,
+        av: Arc<dyn AddressVector>,
+        wait_obj: wait::Object,
+        open: impl FnOnce(Bindings) -> Result<Arc<dyn Endpoint>, Error>,
+    ) -> Result<Self, Error> {
+        let unsupported = info.mode & UNSUPPORTED_MODES;
+        if !unsupported.is_empty() {
+            let message = format!("the safe layer does not support mode {unsupported:?}");
+            return Err(Error::new(Errno::Inval, message));
+        }
+        let depth = depth(info);
+        let mut attr = cq::Attr::with_size(depth as usize);
+        attr.wait_obj = wait_obj;
+        let cq = domain.cq(&attr)?;
+        let ep = open(Bindings::new(Arc::clone(&cq), av))?;
+        let slots = match info.threading_promise() {
+            // SAFETY: only methods of this type call methods of the slots. Its endpoint and queue were
+            // opened from `info` and belong to one domain and one group: the promise says that no two
+            // threads use them at the same time.
+            Threading::Domain | Threading::Completion => unsafe {
+                Slots::serialized(depth, Batch::new())
+            },
+            _ => Slots::new(depth, Batch::new()),
+        };
+        Ok(Self {
+            ep: sole(ep, "endpoint")?,
+            cq,
+            tx_flags: info.tx_attr.op_flags & TX_FLAGS,
+            is_registered_only: domain.mr_mode().contains(MrMode::LOCAL),
+            slots,
+        })
+    }
+
+    /// Posts an operation with its buffer.
+    #[inline(always)]
+    pub(super) fn post(
+        &self,
+        post: Post,
+        operands: Operands<'_>,
+        buf: Buf,
+        owner: O,
+    ) -> Result<Key, TryPostError> {
+        let content = post.content(operands.operand, &buf);
+        let (content, memory) = match (content, self.memory(&buf)) {
+            (Ok(content), Ok(memory)) => (content, memory),
+            (Err(errno), _) | (_, Err(errno)) => return Err(TryPostError { errno, buf }),
+        };
+        let Some(slot) = self.slots.reserve() else {
+            let errno = Errno::Again;
+            return Err(TryPostError { errno, buf });
+        };
+        let key = slot.put(Operation {
+            owner,
+            buf,
+            content,
+        });
+        // SAFETY: `memory` belongs to the buffer that was just moved into the slot named by `key`. The
+        // buffer leaves the slot in `withdraw`, after an error, when the provider has kept nothing; in
+        // `finish`, after the completion with this key (the last one, for a multi-receive); or when
+        // `self.slots` is dropped, after `self.ep`, whose only handle this value holds. Parts of the
+        // buffer are handed out earlier, for bytes that a completion has named. Operands are borrowed
+        // for this call, and injected operands are not used after it.
+        let submit = unsafe { Submit::new(&*self.ep) };
+        match post.submit(operands, &memory, key.into(), self.tx_flags, submit) {
+            Ok(()) => Ok(key),
+            Err(errno) => Err(self.withdraw(key, errno)),
+        }
+    }
+
+    /// The memory of a buffer, for a post. The memory of another domain's pool is registered with that
+    /// domain, and this domain's endpoint rejects its descriptor; or it is not registered at all.
+    ///
+    /// # Errors
+    /// [`Errno::Inval`] for unregistered memory where the domain requires registration.
+    fn memory(&self, buf: &Buf) -> Result<Memory> {
+        match self.is_registered_only && !buf.is_registered() {
+            true => Err(Errno::Inval),
+            false => Ok(Memory::of(buf)),
+        }
+    }
+
+    /// Posts the receive, or the discard, of the message that was claimed under `key`, in the slot of
+    /// the claim.
+    pub(super) fn post_claimed(
+        &self,
+        key: Key,
+        post: Post,
+        buf: Buf,
+        owner: O,
+    ) -> Result<(), TryPostError> {
+        let memory = match self.memory(&buf) {
+            Ok(memory) => memory,
+            Err(errno) => return Err(TryPostError { errno, buf }),
+        };
+        let content = post
+            .content(&[], &buf)
+            .expect("the content of a claimed receive always fits");
+        let operation = Operation {
+            owner,
+            buf,
+            content,
+        };
+        let mut operation = Some(operation);
+        self.slots.update(key, |held| match held {
+            Held::Kept(Kept::Claimed) => (operation.take().map(Held::Added), ()),
+            held => (Some(held), ()),
+        });
+        if let Some(Operation { buf, .. }) = operation {
+            let errno = Errno::NoMsg;
+            return Err(TryPostError { errno, buf });
+        }
+        // SAFETY: as in `post`: the buffer is in the slot named by `key` until the second completion
+        // with this key, or until this call fails.
+        let submit = unsafe { Submit::new(&*self.ep) };
+        let posted = post.submit(Operands::NONE, &memory, key.into(), self.tx_flags, submit);
+        posted.map_err(|errno| {
+            let claimed = Some(Held::Kept(Kept::Claimed));
+            let failed = self.slots.update(key, |held| (claimed, held));
+            try_post_error(errno, failed.expect("a failed post has no completion"))
+        })
+    }
+
+    /// The completion queue, for waits.
+    pub(super) fn cq(&self) -> &Arc<dyn CompletionQueue> {
+        &self.cq
+    }
+
+    /// Reads up to `limit` completions, at most [`BATCH`], and returns how many were read. An
+    /// operation that `deliver` returns stays in its slot until it is collected.
+    ///
+    /// Completions of accesses by peers to local memory have no slot and are ignored, as are
+    /// completions without an operation.
+    #[inline]
+    pub(super) fn read(&self, limit: usize, deliver: &mut impl Deliver<O>) -> Result<usize> {
+        self.slots
+            .with_lock(|locked, batch| self.read_batch(locked, batch, limit.min(BATCH), deliver))
+    }
+
+    #[inline(always)]
+    fn read_batch(
+        &self,
+        locked: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
+        Batch { entries, sources }: &mut Batch,
+        limit: usize,
+        deliver: &mut impl Deliver<O>,
+    ) -> Result<usize> {
+        match self
+            .cq
+            .read_from(&mut entries[..limit], &mut sources[..limit])
+        {
+            Ok(0) | Err(Errno::Again) => Ok(0),
+            Ok(count) => {
+                for (entry, &src) in entries.iter().zip(&*sources).take(count) {
+                    let outcome = || Ok(Received::new(entry, src));
+                    finish(locked, entry, outcome, deliver);
+                }
+                Ok(count)
+            }
+            // The error stays in the queue.
+            Err(Errno::Avail) if limit == 0 => Ok(0),
+            Err(Errno::Avail) => self.read_err(locked, deliver),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Takes a finished operation out of its slot. Where it has not finished, replaces its owner and
+    /// returns the previous one.
+    pub(super) fn collect(&self, key: Key, owner: O) -> Result<Finished<O>, O> {
+        let collected = self.slots.update(key, |held| match held {
+            Held::Added(mut op) => {
+                let previous = mem::replace(&mut op.owner, owner);
+                (Some(Held::Added(op)), Err(previous))
+            }
+            Held::Kept(Kept::MultiRecv(previous, buf)) => {
+                (Some(Held::Kept(Kept::MultiRecv(owner, buf))), Err(previous))
+            }
+            Held::Kept(kept) => {
+                let (finished, rest) = kept.collect();
+                (rest.map(Held::Kept), Ok(finished))
+            }
+        });
+        collected.expect("a slot is its owner's until it is collected")
+    }
+
+    /// Detaches a posted operation whose completion cannot be read: the operation and its buffer stay
+    /// with the endpoint, and `owner` becomes its owner. Returns a buffer of capacity 0 in place of the
+    /// operation's, or the operation if it has finished.
+    pub(super) fn abandon(&self, key: Key, owner: O) -> Result<Finished<O>, Buf> {
+        let abandoned = self.slots.update(key, |held| match held {
+            Held::Added(mut op) => {
+                let placeholder = op.buf.placeholder();
+                op.owner = owner;
+                (Some(Held::Added(op)), Err(placeholder))
+            }
+            Held::Kept(Kept::MultiRecv(_, buf)) => {
+                let placeholder = buf.placeholder();
+                (
+                    Some(Held::Kept(Kept::MultiRecv(owner, buf))),
+                    Err(placeholder),
+                )
+            }
+            Held::Kept(kept) => {
+                let (finished, rest) = kept.collect();
+                (rest.map(Held::Kept), Ok(finished))
+            }
+        });
+        abandoned.expect("a slot is its owner's until it is collected")
+    }
+
+    /// The owners of the outstanding operations.
+    pub(super) fn owners(&self) -> Vec<O> {
+        let mut owners = Vec::new();
+        self.slots.with_lock(|locked, _| {
+            locked.for_each(|held| match held {
+                Held::Added(op) => owners.push(op.owner.clone()),
+                Held::Kept(Kept::MultiRecv(owner, _)) => owners.push(owner.clone()),
+                Held::Kept(_) => {}
+            });
+        });
+        owners
+    }
+
+    /// Tries to cancel a posted operation.
+    pub(super) fn cancel(&self, key: Key) -> Result {
+        self.ep.cancel(key.into())
+    }
+
+    pub(super) fn set(&self, option: EpOption) -> Result {
+        self.ep.set(option)
+    }
+
+    pub(super) fn inject(&self, bytes: &[u8], dest: FiAddr, data: Option<u64>) -> Result {
+        self.ep.inject(bytes, dest, data)
+    }
+
+    pub(super) fn tinject(
+        &self,
+        bytes: &[u8],
+        dest: FiAddr,
+        tag: u64,
+        data: Option<u64>,
+    ) -> Result {
+        self.ep.tinject(bytes, dest, tag, data)
+    }
+
+    pub(super) fn inject_write(&self, bytes: &[u8], to: RemoteAddr, data: Option<u64>) -> Result {
+        self.ep.inject_write(bytes, to.peer, to.addr, to.key, data)
+    }
+
+    pub(super) fn inject_atomic(&self, operand: &[u8], target: &Target) -> Result {
+        self.ep.inject_atomic(operand, target)
+    }
+
+    pub(super) fn address(&self) -> Result<Address> {
+        self.ep.address()
+    }
+
+    #[cold]
+    fn read_err(
+        &self,
+        locked: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
+        deliver: &mut impl Deliver<O>,
+    ) -> Result<usize> {
+        let error = match self.cq.read_err() {
+            Ok(error) => error,
+            Err(Errno::Again) => return Ok(0),
+            Err(errno) => return Err(errno),
+        };
+        let entry = error.entry;
+        finish(locked, &entry, || Err(Box::new(error)), deliver);
+        Ok(1)
+    }
+
+    /// Takes the buffer of a failed post out of its slot.
+    #[cold]
+    fn withdraw(&self, key: Key, errno: Errno) -> TryPostError {
+        let state = self.slots.remove(key);
+        try_post_error(errno, state.expect("a failed post has no completion"))
+    }
+}
+
+/// Delivers a completion to its operation.
+#[inline(always)]
+fn finish<O: Clone>(
+    slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
+    entry: &cq::Entry,
+    outcome: impl FnOnce() -> Outcome,
+    deliver: &mut impl Deliver<O>,
+) {
+    if entry.flags.intersects(REMOTE_ACCESS) {
+        return;
+    }
+    let key = Key::from(entry.context);
+    let added = slots.added(key);
+    let Some(added) = added.filter(|op| op.with(|op| op.content.is_final())) else {
+        return finish_partial(slots, entry, outcome(), deliver);
+    };
+    // The length is read before the move: a buffer that is read after it is not moved as a whole.
+    let len = added.with(|op| op.len(entry));
+    let (op, slot) = added.take();
+    if let Some(kept) = deliver.deliver(op.finish(len, outcome())) {
+        slot.keep(Kept::Finished(kept));
+    }
+}
+
+/// Delivers a completion to an operation that has several completions, or whose slot stays in use.
+#[inline(never)]
+fn finish_partial<O: Clone>(
+    slots: &mut LockedSlots<'_, Operation<O>, Kept<O>>,
+    entry: &cq::Entry,
+    outcome: Outcome,
+    deliver: &mut impl Deliver<O>,
+) {
+    let Some((held, slot)) = slots.take(Key::from(entry.context)) else {
+        return;
+    };
+    let rest = match held {
+        Held::Added(op) if op.content == Content::MESSAGES => {
+            deliver_part(op.owner, Arc::new(op.buf), entry, outcome, deliver)
+        }
+        Held::Added(op) => {
+            let is_claimed = outcome.is_ok();
+            let kept = deliver.deliver(op.finish(None, outcome));
+            match (is_claimed, kept) {
+                (true, None) => Some(Kept::Claimed),
+                (true, Some(found)) => Some(Kept::ClaimReady(found)),
+                (false, kept) => kept.map(Kept::Finished),
+            }
+        }
+        Held::Kept(Kept::MultiRecv(owner, whole)) => {
+            deliver_part(owner, whole, entry, outcome, deliver)
+        }
+        Held::Kept(kept) => Some(kept),
+    };
+    if let Some(rest) = rest {
+        slot.keep(rest);
+    }
+}
+
+/// Delivers one message of a multi-receive. Returns the state that stays in the slot.
+fn deliver_part<O: Clone>(
+    owner: O,
+    whole: Arc<Buf>,
+    entry: &cq::Entry,
+    outcome: Outcome,
+    deliver: &mut impl Deliver<O>,
+) -> Option<Kept<O>> {
+    let is_last = entry.flags.contains(CompletionFlags::MULTI_RECV);
+    let buf = Buf::part(&whole, entry.buf, entry.len);
+    let kept = deliver.deliver(Finished {
+        owner: owner.clone(),
+        buf,
+        len: None,
+        outcome,
+    });
+    match kept {
+        Some(kept) if is_last => Some(Kept::Finished(kept)),
+        _ if is_last => None,
+        _ => Some(Kept::MultiRecv(owner, whole)),
+    }
+}
+
+fn try_post_error<O>(errno: Errno, held: Held<Operation<O>, Kept<O>>) -> TryPostError {
+    let buf = match held {
+        Held::Added(op) => op.buf,
+        Held::Kept(Kept::Finished(finished)) => finished.buf,
+        Held::Kept(_) => unreachable!("a refused post has no messages"),
+    };
+    TryPostError { errno, buf }
+}
+
+/// The maximum number of outstanding operations.
+fn depth(info: &Info) -> u32 {
+    let depth = match info.tx_attr.size.saturating_add(info.rx_attr.size) {
+        0 => DEFAULT_DEPTH,
+        depth => depth.min(MAX_DEPTH),
+    };
+    u32::try_from(depth).expect("at most the largest depth")
+}
