@@ -91,7 +91,7 @@ impl Echo {
         others: &[String],
     ) -> anyhow::Result<Self> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        actor.tell(&Part::Echo(Order {
+        actor.send(&Part::Echo(Order {
             partner: partner.name()?,
             params: params.iter().map(owned).collect(),
             others: others.to_vec(),
@@ -166,9 +166,9 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         endpoint.trecv(partner, LARGEST, MATCH)?;
     }
     let mut company = Company::new(&endpoint, &order.others)?;
-    process::answer(&endpoint.name()?)?;
+    process::reply(&endpoint.name()?)?;
     let mut quiet = 0;
-    while !process::has_order()? {
+    while !process::has_request()? {
         quiet += 1;
         while let Some(outcome) = endpoint.poll()? {
             quiet = 0;

@@ -120,8 +120,8 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         while endpoint.take().is_some() {}
         timeout.check()?;
     }
-    process::answer(&u64::from(sent))?;
-    process::next_order::<()>()
+    process::reply(&u64::from(sent))?;
+    process::next_request::<()>()
 }
 
 /// Refusals one after the other that mean that there is no room for good.

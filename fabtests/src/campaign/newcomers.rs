@@ -70,7 +70,7 @@ fn storm(processes: usize, together: usize) -> anyhow::Result<(Exchanges, u64)> 
     let mut exchanges = pair.exchange_for(STORM).context("in the storm")?;
     let mut contacts = 0;
     for process in &mut newcomers {
-        process.tell(&())?;
+        process.send(&())?;
         let mut timeout = Timeout::new("the end of a storm");
         while !process.is_readable()? {
             timeout.check()?;
@@ -87,7 +87,7 @@ fn storm(processes: usize, together: usize) -> anyhow::Result<(Exchanges, u64)> 
 /// Child: connects until there is an order; says how many endpoints have sent their message.
 pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     let mut contacts = 0_u64;
-    while contacts == 0 || !process::has_order()? {
+    while contacts == 0 || !process::has_request()? {
         let mut endpoints = Vec::new();
         for _ in 0..order.together {
             endpoints.push(connect(&order.target)?);
@@ -97,7 +97,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
             endpoint.drive()?;
         }
     }
-    process::answer(&contacts)
+    process::reply(&contacts)
 }
 
 /// Opens an endpoint and sends a message from it.

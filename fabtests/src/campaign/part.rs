@@ -33,7 +33,7 @@ impl Part {
     /// When it cannot be started.
     pub(super) fn start(&self) -> anyhow::Result<Process> {
         let mut process = hire()?;
-        process.tell(self)?;
+        process.send(self)?;
         Ok(process)
     }
 
@@ -76,5 +76,5 @@ pub struct Args {
 /// What the part comes to grief over.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     process::die_with_parent(args.parent)?;
-    process::next_order::<Part>()?.play()
+    process::next_request::<Part>()?.play()
 }

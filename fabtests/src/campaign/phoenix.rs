@@ -111,13 +111,13 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
         },
         End::Exit(count) => {
             phoenix.stream(count)?;
-            process::answer(&count)?;
+            process::reply(&count)?;
             std::process::exit(0)
         }
         End::Close(count) => {
             phoenix.stream(count)?;
             drop(phoenix);
-            process::answer(&count)
+            process::reply(&count)
         }
     }
 }

@@ -13,7 +13,7 @@ use selvedge::{Errno, FiAddr, TagMatch};
 use selvedge_testkit::process::Process;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::timeout::Timeout;
-use selvedge_testkit::usage::{Usage, held, no_sockets};
+use selvedge_testkit::usage::{Usage, no_sockets, private_after_trim};
 
 use super::echo::Echo;
 use super::endpoint::{Access, CampaignEndpoint, Completion, blank};
@@ -131,7 +131,7 @@ fn row(plan: &Plan, what: &str, ends: Ends, storm: Option<u32>) -> anyhow::Resul
         done += 1;
         if done == WARM_UP {
             partner.collect()?;
-            (began, memory) = (Instant::now(), Some(held()?));
+            (began, memory) = (Instant::now(), Some(private_after_trim()?));
         }
     }
     row.figures.insert("messages", partner.received as f64);
@@ -489,7 +489,7 @@ impl Partner {
             timeout.check().with_context(what)?;
             self.take()?;
         }
-        let grown = held()?;
+        let grown = private_after_trim()?;
         ensure!(grown < memory + GROWTH, "{memory} bytes became {grown}");
         no_sockets(&self.name)
     }

@@ -400,7 +400,7 @@ impl Scene {
                 let last = self.endpoint.trecv(FiAddr::UNSPEC, 8, tag)?;
                 self.ledger.bound.push((last, WAITING[1]));
             }
-            tracee.actor().tell(&())?;
+            tracee.actor().send(&())?;
         }
         let mut timeout = Timeout::new("the natural end of a victim");
         loop {

@@ -149,7 +149,7 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
 
 fn connect_without_end(target: &Target) -> anyhow::Result<()> {
     let address = target.address()?;
-    process::answer(&())?;
+    process::reply(&())?;
     loop {
         // It may be refused: there are many.
         let _ = connect(packet_socket()?.as_raw_fd(), &address);
@@ -166,12 +166,12 @@ fn leave_lingering_sockets(target: &Target) -> anyhow::Result<()> {
         leave_lingering_socket(&address, sender)
     };
     leave()?;
-    process::answer(&())?;
+    process::reply(&())?;
     for _ in 0..LINGERING {
         leave()?;
         std::thread::sleep(PAUSE);
     }
-    process::next_order::<()>()
+    process::next_request::<()>()
 }
 
 /// Sockets that are left to an endpoint, and the time between two.
@@ -212,6 +212,6 @@ fn take_names(targets: &[Target]) -> anyhow::Result<()> {
         listen(&socket, Backlog::new(1)?)?;
         taken.push(socket);
     }
-    process::answer(&())?;
-    process::next_order::<()>()
+    process::reply(&())?;
+    process::next_request::<()>()
 }

@@ -44,7 +44,7 @@ impl Tracee {
             let options = ptrace::Options::PTRACE_O_EXITKILL;
             ptrace::seize(actor.pid(), options).context("ptrace(2)")?;
         }
-        actor.tell(part)?;
+        actor.send(part)?;
         Ok(Self { actor, is_traced })
     }
 

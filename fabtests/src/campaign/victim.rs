@@ -62,8 +62,8 @@ pub(super) fn play(order: &Order) -> anyhow::Result<()> {
     if operation.act != Act::Open {
         victim.act()?;
     }
-    process::answer(&())?;
-    process::next_order::<()>()?;
+    process::reply(&())?;
+    process::next_request::<()>()?;
     victim.live_on()
 }
 

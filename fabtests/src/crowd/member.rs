@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
-use selvedge::owned::{Completions, Endpoint, Pool, Refused};
+use selvedge::owned::{Completions, Endpoint, Pool, TryPostError};
 use selvedge::{Address, AddressVector, Caps, Context, Errno, FiAddr, Hints, Registry, av};
-use selvedge_testkit::process::{answer_line, next_line};
+use selvedge_testkit::process::{next_line, reply_line};
 
 /// Plays process `number` of `count`, until there is nothing more to do.
 ///
@@ -13,14 +13,14 @@ use selvedge_testkit::process::{answer_line, next_line};
 /// When an operation fails or a message is wrong.
 pub fn run(number: usize, count: usize, rounds: u32) -> anyhow::Result<()> {
     let mut member = Member::open(number, count)?;
-    answer_line(&member.ep.address()?.to_string())?;
+    reply_line(&member.ep.address()?.to_string())?;
     let names = next_line()?;
     member.insert(&names)?;
-    answer_line("inserted")?;
+    reply_line("inserted")?;
     for round in 0..=rounds {
         next_line()?;
         member.exchange(round)?;
-        answer_line("done")?;
+        reply_line("done")?;
     }
     // The parent reads figures, then it ends this.
     let _ = next_line();
@@ -109,7 +109,7 @@ impl Member {
                 .tsend(buf, self.peers[other], tag, Context(other as u64))
             {
                 Ok(_) => return Ok(()),
-                Err(Refused {
+                Err(TryPostError {
                     errno: Errno::Again,
                     buf: again,
                     ..

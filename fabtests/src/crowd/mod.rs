@@ -53,12 +53,12 @@ pub fn gather(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Resul
     let before = pss(&members)?;
     members
         .iter_mut()
-        .try_for_each(|member| member.tell_line(&names))?;
+        .try_for_each(|member| member.send_line(&names))?;
     receive_lines(&mut members)?;
     let begin = Instant::now();
     members
         .iter_mut()
-        .try_for_each(|member| member.tell_line("meet"))?;
+        .try_for_each(|member| member.send_line("meet"))?;
     receive_lines(&mut members)?;
     let first_contact = begin.elapsed();
     let mut times = Vec::new();
@@ -66,7 +66,7 @@ pub fn gather(processes: usize, rounds: u32, timeout: Duration) -> anyhow::Resul
         let begin = Instant::now();
         members
             .iter_mut()
-            .try_for_each(|member| member.tell_line("again"))?;
+            .try_for_each(|member| member.send_line("again"))?;
         receive_lines(&mut members)?;
         times.push(begin.elapsed());
     }

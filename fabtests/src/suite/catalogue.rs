@@ -32,7 +32,7 @@ pub fn providers() -> Vec<String> {
     let registry = selvedge_providers::builtin();
     let params = registry.params();
     let all = registry.providers().iter();
-    let on = all.filter(|provider| provider.is_on(&params));
+    let on = all.filter(|provider| provider.is_enabled(&params));
     on.map(|provider| provider.name().to_owned()).collect()
 }
 

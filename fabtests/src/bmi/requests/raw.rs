@@ -11,7 +11,7 @@ use selvedge::{
     OpFlags, TagMatch,
 };
 use selvedge_testkit::domain::{
-    Block, DomainContext, DomainEndpoint, Plan, Recv, WaitStrategy, Waiting,
+    Block, DomainContext, DomainEndpoint, EndpointConfig, Recv, WaitMethod, WaitStrategy,
 };
 
 use super::{BATCH, IDLE, Tally};
@@ -37,13 +37,13 @@ impl End {
         let hints = unsafe { hints.promise_threading(Threading::Domain) };
         let infos = selvedge_providers::builtin().infos(&hints)?;
         let info = infos.into_iter().next().context("nothing was found")?;
-        let strategy = WaitStrategy::new(Waiting::Sread, IDLE);
+        let strategy = WaitStrategy::new(WaitMethod::Sread, IDLE);
         let context = DomainContext::open(&*info.fabric()?, info, strategy, false)?;
         let queue = context.queue(8192)?;
-        let end = context.end(Plan {
+        let end = context.endpoint(EndpointConfig {
             tx: Some(queue.clone()),
             rx: Some(queue),
-            ..Plan::default()
+            ..EndpointConfig::default()
         })?;
         Ok(Self {
             end,

@@ -12,7 +12,7 @@ use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::process;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
-    Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, common, honest,
+    Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, doorbell_seals, outbox_seals,
 };
 use serde::{Deserialize, Serialize};
 
@@ -125,12 +125,12 @@ const CONNECTIONS: u64 = 300;
 /// Lives as often as it is told to.
 pub(crate) fn play(order: &Order) -> anyhow::Result<()> {
     loop {
-        let life: Life = process::next_order()?;
+        let life: Life = process::next_request()?;
         let pause = || {
             std::thread::yield_now();
             Ok(())
         };
-        process::answer(&live(order, life, pause)?)?;
+        process::reply(&live(order, life, pause)?)?;
     }
 }
 
@@ -264,7 +264,7 @@ fn greet(
             name: &order.name,
             incarnation: random.word().into(),
             nonce: &nonce,
-            sizes: Sizes::USUAL,
+            sizes: Sizes::DEFAULT,
             chunks: 0,
         };
         let mut bytes = hello.packet(VERSION);
@@ -284,9 +284,9 @@ fn greet(
         let most = if random.once_in(20) { 60 } else { 4 };
         let count = random.below(most);
         let chosen: Vec<_> = (0..count).map(|_| random.pick(&fds).as_fd()).collect();
-        line.say(&bytes, &chosen);
+        line.send(&bytes, &chosen);
         if random.once_in(4) {
-            line.say(&bytes, &chosen);
+            line.send(&bytes, &chosen);
         }
         harm.inputs += 1;
         lines.push(line);
@@ -306,15 +306,15 @@ fn descriptors() -> anyhow::Result<Vec<OwnedFd>> {
     let memory = |len: usize, seals| -> anyhow::Result<OwnedFd> {
         Ok(RawMemory::create(len, seals)?.fd().try_clone_to_owned()?)
     };
-    let total = Sizes::USUAL.total();
+    let total = Sizes::DEFAULT.total();
     let (pipe, _writer) = nix::unistd::pipe()?;
     Ok(vec![
-        memory(total, honest())?,
-        memory(total, common())?,
+        memory(total, outbox_seals())?,
+        memory(total, doorbell_seals())?,
         memory(total, SealFlag::F_SEAL_GROW)?,
         memory(total, SealFlag::empty())?,
-        memory(total + 4096, honest())?,
-        memory(4096, common())?,
+        memory(total + 4096, outbox_seals())?,
+        memory(4096, doorbell_seals())?,
         memory(4096, SealFlag::empty())?,
         pipe,
         File::open("/")?.into(),
@@ -335,7 +335,7 @@ fn crowd(
         if let Ok(line) = PeerSocket::connect(&order.victim) {
             if random.once_in(4) {
                 let bytes = vec![0x73; random.below(300) as usize];
-                line.say(&bytes, &[]);
+                line.send(&bytes, &[]);
             }
             harm.inputs += 1;
             lines.push(line);

@@ -30,7 +30,7 @@ pub(super) fn cut_short(
         }
         meanwhile()?;
     }
-    harm.is_cut_off = line.is_over();
+    harm.is_cut_off = line.is_closed();
     Ok(harm)
 }
 

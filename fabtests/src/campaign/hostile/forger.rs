@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use selvedge_testkit::random::Random;
-use selvedge_testkit::shm_peer::{BLOCK, KEYS, PACKET, RELEASE, RawMemory, common, honest};
+use selvedge_testkit::shm_peer::{
+    BLOCK, KEYS, PACKET, RELEASE, RawMemory, doorbell_seals, outbox_seals,
+};
 
 use super::dictionary::{mutate, number};
 use super::intruder::Intruder;
@@ -32,8 +34,8 @@ impl Forgery {
     /// When there is no memory for it.
     pub(super) fn new(memory: &[u8]) -> anyhow::Result<Self> {
         let forgery = Self {
-            table: Arc::new(RawMemory::create(4096, honest())?),
-            block: Arc::new(RawMemory::create(BLOCK_LEN, common())?),
+            table: Arc::new(RawMemory::create(4096, outbox_seals())?),
+            block: Arc::new(RawMemory::create(BLOCK_LEN, doorbell_seals())?),
             blocks: 0,
         };
         for key in 0..ROWS {
@@ -70,7 +72,7 @@ impl Intruder {
         let mut bytes = packet(KEYS);
         bytes.extend(0_u32.to_le_bytes());
         bytes.resize(PACKET, 0);
-        self.line.say(&bytes, &[self.forgery.table.fd()]);
+        self.line.send(&bytes, &[self.forgery.table.fd()]);
     }
 
     /// Changes its table, or what it says of it.
@@ -110,7 +112,7 @@ impl Intruder {
             true => self.forgery.table.fd(),
             false => self.forgery.block.fd(),
         };
-        self.line.say(&bytes, &[fd]);
+        self.line.send(&bytes, &[fd]);
     }
 
     fn release(&mut self, random: &mut Random) {
@@ -121,7 +123,7 @@ impl Intruder {
         };
         bytes.extend(block.to_le_bytes());
         bytes.resize(PACKET, 0);
-        self.line.say(&bytes, &[]);
+        self.line.send(&bytes, &[]);
     }
 
     /// A chunk of the table that the victim has, or that does not exist.
@@ -129,7 +131,7 @@ impl Intruder {
         let mut bytes = packet(KEYS);
         bytes.extend((random.below(16) as u32).to_le_bytes());
         bytes.resize(PACKET, 0);
-        self.line.say(&bytes, &[self.forgery.table.fd()]);
+        self.line.send(&bytes, &[self.forgery.table.fd()]);
     }
 
     /// A result of a read, or the answer to an atomic, that was asked for or was not.

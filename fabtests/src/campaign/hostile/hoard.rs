@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::{Context as _, ensure};
 use selvedge_testkit::random::Random;
-use selvedge_testkit::shm_peer::{BLOCK, PACKET, RawMemory, honest};
+use selvedge_testkit::shm_peer::{BLOCK, PACKET, RawMemory, outbox_seals};
 use selvedge_testkit::timeout::Timeout;
 
 use super::adversary::{Harm, Order};
@@ -27,7 +27,7 @@ pub(super) fn blocks(
     random: &mut Random,
     mut meanwhile: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Harm> {
-    let memory = RawMemory::create(LEN as usize, honest())?;
+    let memory = RawMemory::create(LEN as usize, outbox_seals())?;
     let nonce = Box::new(random.word());
     let mut harm = Harm::default();
     let mut peers = Vec::new();
@@ -59,7 +59,7 @@ fn announce(
             bytes.extend(field.to_le_bytes());
         }
         bytes.resize(PACKET, 0);
-        while !intruder.line.try_say(&bytes, &[fd]) {
+        while !intruder.line.try_send(&bytes, &[fd]) {
             if intruder.is_cut_off() {
                 return Ok(());
             }

@@ -9,7 +9,7 @@ use anyhow::bail;
 use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::random::Random;
 use selvedge_testkit::shm_peer::{
-    BOUNCE, Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, common, honest,
+    BOUNCE, Hello, PACKET, PeerSocket, RawMemory, Received, Sizes, doorbell_seals, outbox_seals,
 };
 use selvedge_testkit::timeout::Timeout;
 
@@ -90,14 +90,14 @@ impl Intruder {
         let sizes = match random.once_in(4) {
             true => Sizes {
                 commands: *random.pick(&COMMANDS),
-                answers: 512,
+                responses: 512,
                 pool: *random.pick(&POOLS),
             },
-            false => Sizes::USUAL,
+            false => Sizes::DEFAULT,
         };
-        let outbox = RawMemory::create(sizes.total(), honest())?;
+        let outbox = RawMemory::create(sizes.total(), outbox_seals())?;
         describe(&outbox, sizes);
-        let own_bell = RawMemory::create(4096, common())?;
+        let own_bell = RawMemory::create(4096, doorbell_seals())?;
         let line = PeerSocket::connect(victim)?;
         let incarnation = u128::from(random.word()) << 64 | u128::from(random.word());
         let chunks = u32::from(random.flip());
@@ -108,7 +108,7 @@ impl Intruder {
             sizes,
             chunks,
         };
-        line.say(&hello.packet(VERSION), &[outbox.fd(), own_bell.fd()]);
+        line.send(&hello.packet(VERSION), &[outbox.fd(), own_bell.fd()]);
         let mut timeout = Timeout::new("the answer to a hello");
         let mut fds = loop {
             timeout.check()?;
@@ -160,7 +160,7 @@ impl Intruder {
 
     /// Whether the victim has had enough of it.
     pub(super) fn is_cut_off(&self) -> bool {
-        self.line.is_over()
+        self.line.is_closed()
     }
 
     /// Does one thing.
@@ -187,7 +187,7 @@ impl Intruder {
     /// Reads the victim's commands, to have numbers of operations that exist.
     fn look(&mut self) {
         let Some(theirs) = &self.theirs else { return };
-        let sizes = Sizes::USUAL;
+        let sizes = Sizes::DEFAULT;
         if theirs.words() * 8 != sizes.total() {
             return;
         }
@@ -333,7 +333,8 @@ impl Intruder {
             true => number(random) & 0xffff_ffff,
             false => *random.pick(&[0, 1, 2, 2, 2, 3, 4, 4 | 12 << 8]),
         };
-        let entry = self.sizes.answers_at() / 8 + (self.answered as usize % self.sizes.answers) * 2;
+        let entry =
+            self.sizes.responses_at() / 8 + (self.answered as usize % self.sizes.responses) * 2;
         self.outbox.store(entry + 1, id | status << 32);
         self.answered += 1;
         self.outbox.store(entry, self.answered);
@@ -368,14 +369,14 @@ impl Intruder {
     }
 
     fn make_bounce(&mut self) {
-        let Ok(bounce) = RawMemory::create(4096 + SEGMENTS * SEGMENT, honest()) else {
+        let Ok(bounce) = RawMemory::create(4096 + SEGMENTS * SEGMENT, outbox_seals()) else {
             return;
         };
         let mut bytes = packet(BOUNCE);
         bytes.extend((SEGMENTS as u32).to_le_bytes());
         bytes.extend((SEGMENT as u32).to_le_bytes());
         bytes.resize(PACKET, 0);
-        self.line.say(&bytes, &[bounce.fd()]);
+        self.line.send(&bytes, &[bounce.fd()]);
         self.bounce = Some(Arc::new(bounce));
     }
 
@@ -408,7 +409,7 @@ impl Intruder {
             bytes.extend((number(random) as u32).to_le_bytes());
         }
         let fds = [self.outbox.fd(), self.outbox.fd(), self.outbox.fd()];
-        self.line.say(&bytes, &fds[..random.below(4) as usize]);
+        self.line.send(&bytes, &fds[..random.below(4) as usize]);
     }
 }
 
@@ -419,8 +420,8 @@ fn describe(outbox: &RawMemory, sizes: Sizes) {
         u64::from_le_bytes(*b"selvedge"),
         u64::from(VERSION) | pid << 32,
         sizes.total() as u64,
-        sizes.answers_at() as u64,
-        sizes.answers as u64,
+        sizes.responses_at() as u64,
+        sizes.responses as u64,
         sizes.commands_at() as u64,
         sizes.commands as u64,
         sizes.pool_at() as u64,

@@ -20,7 +20,7 @@ use selvedge_shm::smr::layout::VERSION;
 use selvedge_testkit::process::Process;
 use selvedge_testkit::shm_peer;
 use selvedge_testkit::timeout::Timeout;
-use selvedge_testkit::usage::{Usage, held, private};
+use selvedge_testkit::usage::{Usage, private, private_after_trim};
 
 use super::company::Company;
 use super::echo::Echo;
@@ -88,7 +88,7 @@ impl Siege {
 
     /// One life of the adversary. What it has done, and the longest exchange meanwhile.
     fn endure(&mut self, life: Life) -> anyhow::Result<(Harm, Duration)> {
-        self.adversary.tell(&life)?;
+        self.adversary.send(&life)?;
         let mut timeout = Timeout::new("the end of an adversary's life");
         let mut longest = Duration::ZERO;
         loop {
@@ -180,7 +180,7 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
         name: name.clone(),
     };
     let mut company = Company::new(&victim, &[name])?;
-    let memory = held()?;
+    let memory = private_after_trim()?;
     let (began, mut done, mut inputs) = (Instant::now(), 0, 0);
     while !plan.is_over(done, SHORT, began) {
         let attacks = [
@@ -205,7 +205,7 @@ fn in_process(plan: &Plan) -> anyhow::Result<Row> {
         inputs += harm.map_or(0, |harm| harm.inputs);
         done += 1;
     }
-    let kept = is_small(memory, held()?);
+    let kept = is_small(memory, private_after_trim()?);
     row.count("at the end", kept);
     row.figures.insert("inputs", inputs as f64);
     Ok(row)

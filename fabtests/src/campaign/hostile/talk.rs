@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use selvedge_testkit::random::Random;
-use selvedge_testkit::shm_peer::{BLOCK, PACKET, RELEASE, RawMemory, honest};
+use selvedge_testkit::shm_peer::{BLOCK, PACKET, RELEASE, RawMemory, outbox_seals};
 
 use super::adversary::{Harm, Order};
 use super::intruder::Intruder;
@@ -25,7 +25,7 @@ pub(super) fn packets(
     random: &mut Random,
     mut meanwhile: impl FnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Harm> {
-    let memory = RawMemory::create(LEN as usize, honest())?;
+    let memory = RawMemory::create(LEN as usize, outbox_seals())?;
     let nonce = Box::new(random.word());
     let intruder = Intruder::enter(&order.victim, &order.name, &nonce, random, &mut meanwhile)?;
     ensure!(intruder.is_met(), "not let in");
@@ -35,9 +35,11 @@ pub(super) fn packets(
         let is_said = match harm.inputs.is_multiple_of(2) {
             true => {
                 let fields = [block, block << 20, LEN, 0];
-                intruder.line.try_say(&said(BLOCK, &fields), &[memory.fd()])
+                intruder
+                    .line
+                    .try_send(&said(BLOCK, &fields), &[memory.fd()])
             }
-            false => intruder.line.try_say(&said(RELEASE, &[block]), &[]),
+            false => intruder.line.try_send(&said(RELEASE, &[block]), &[]),
         };
         match is_said {
             true => harm.inputs += 1,

@@ -132,7 +132,7 @@ pub(crate) fn for_each<'a, T>(
         for (at, joiner) in joiners.iter().enumerate() {
             match found[at] {
                 None => found[at] = attempt(at, joiner)?,
-                Some(_) => joiner.port.drive()?,
+                Some(_) => joiner.port.progress()?,
             }
         }
         Ok(found.iter().all(Option::is_some).then_some(()))
@@ -249,7 +249,7 @@ impl Joiner {
         until("room for a collective", || {
             match self.try_post(group.addr(), work) {
                 Ok(posted) => Ok(Some(posted)),
-                Err(Errno::Again) => self.port.drive().map(|()| None),
+                Err(Errno::Again) => self.port.progress().map(|()| None),
                 Err(errno) => Err(anyhow!("{:?}: {errno:?}", work.coll)),
             }
         })

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::SigSet;
-use selvedge::info::{Offer, RxAttr};
-use selvedge::trigger::{Action, Done, Ticket, Work};
+use selvedge::info::{Candidate, RxAttr};
+use selvedge::trigger::{Action, CompletionTarget, Work, WorkId};
 use selvedge::{
     AddressVector, Allocation, Bindings, Caps, CompletionQueue, Counter, Domain, Endpoint, Errno,
     Error, EventQueue, Fabric, Hints, Info, IovMut, MemoryRegion, MrAccess, OpFlags,
@@ -41,7 +41,7 @@ impl Layers for Flaw {
 }
 
 impl ProviderLayer for Flaw {
-    fn getinfo(&self, below: &dyn Provider, query: &Query<'_>) -> Result<Vec<Offer>, Error> {
+    fn getinfo(&self, below: &dyn Provider, query: &Query<'_>) -> Result<Vec<Candidate>, Error> {
         let anything = Hints::anything();
         let mut query = *query;
         if *self == Self::IgnoresHints {
@@ -251,7 +251,7 @@ unsafe impl DomainLayer for FlawedDomain {
         })
     }
 
-    unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<Ticket, Error> {
+    unsafe fn queue_work(&self, below: &dyn Domain, work: &Work<'_>) -> Result<WorkId, Error> {
         let queued = Flaw::work(work, |work| {
             let mut work = *work;
             match self.flaw {
@@ -265,7 +265,7 @@ unsafe impl DomainLayer for FlawedDomain {
             {
                 match self.flaw {
                     Flaw::TakesAnyFlag => *flags -= OpFlags::INJECT | OpFlags::MULTI_RECV,
-                    Flaw::TellsAll => *done = Done::Endpoint,
+                    Flaw::TellsAll => *done = CompletionTarget::Endpoint,
                     _ => {}
                 }
                 // SAFETY: passed on from the caller.
@@ -274,10 +274,10 @@ unsafe impl DomainLayer for FlawedDomain {
             // SAFETY: as above.
             unsafe { below.queue_work(&work) }
         });
-        mixed(self.flaw, queued, || Ok(Ticket(0)))
+        mixed(self.flaw, queued, || Ok(WorkId(0)))
     }
 
-    fn cancel_work(&self, below: &dyn Domain, ticket: Ticket) -> Result {
+    fn cancel_work(&self, below: &dyn Domain, ticket: WorkId) -> Result {
         match self.flaw {
             Flaw::KeepsWork => Ok(()),
             _ => below.cancel_work(ticket),

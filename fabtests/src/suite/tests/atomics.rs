@@ -203,7 +203,7 @@ fn last_of(
         if now == expected || start.elapsed() > limit() / 4 {
             return Ok(now);
         }
-        port.drive()?;
+        port.progress()?;
     }
 }
 

@@ -128,7 +128,7 @@ fn inject_each(cx: &mut Cx, port: &TestEndpoint, all: &All, place: RemoteAddr) -
 fn take_each(cx: &mut Cx, port: &TestEndpoint, memory: &Memory) -> Result {
     let arrived = |what: &'static str, has: &dyn Fn() -> bool| {
         until(what, || {
-            port.drive()?;
+            port.progress()?;
             Ok(has().then_some(()))
         })
     };
@@ -200,7 +200,7 @@ fn counted_with(
 /// Waits for these numbers, and makes sure that they stay.
 fn settle(port: &TestEndpoint, all: &All, expected: [u64; 6]) -> Result {
     let _ = until("the numbers", || {
-        port.drive()?;
+        port.progress()?;
         Ok((all.numbers() == expected).then_some(()))
     });
     port.settle()?;

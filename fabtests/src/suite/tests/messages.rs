@@ -142,7 +142,7 @@ fn every_call(cx: &mut Cx) -> Result {
         }
     }
     if limit >= 2 {
-        let tx = Tx::msg(port.peer(), cx.payload(1, number, 48)).pieces(&[16, 32]);
+        let tx = Tx::msg(port.peer(), cx.payload(1, number, 48)).segments(&[16, 32]);
         round(cx, &port, tx, number, 48)?;
     }
     Ok(())
@@ -245,7 +245,7 @@ fn everybody_to_everybody(cx: &mut Cx) -> Result {
                 sends.push(port.post(Tx::msg(port.to(to), bytes))?);
             }
             if number % 8 == 7 {
-                port.drive()?;
+                port.progress()?;
             }
         }
         receive_all(cx, &port, numbers, |from, done| {
@@ -445,12 +445,12 @@ fn pieces(cx: &mut Cx) -> Result {
         for (number, len) in [64, 3000, 50_000].into_iter().enumerate() {
             if cx.me() == 0 {
                 let tx = Tx::msg(port.peer(), cx.payload(1, number, len));
-                port.run(tx.pieces(&parts(len, count)))?;
+                port.run(tx.segments(&parts(len, count)))?;
             } else {
                 let mut lengths = parts(len, count);
                 lengths.reverse();
                 let done = port
-                    .post_and_wait(Rx::msg(len).pieces(&lengths))?
+                    .post_and_wait(Rx::msg(len).segments(&lengths))?
                     .expect_success()?;
                 same("length", done.len, len)?;
                 cx.verify(0, number, &done.bytes)?;
@@ -458,10 +458,10 @@ fn pieces(cx: &mut Cx) -> Result {
         }
     }
     let most = port.info.tx_attr.iov_limit;
-    let tx = Tx::msg(port.peer(), vec![0; 64]).pieces(&parts(64, most + 1));
+    let tx = Tx::msg(port.peer(), vec![0; 64]).segments(&parts(64, most + 1));
     let refused = port.try_post(tx);
     holds("more pieces than iov_limit are refused", refused.is_err())?;
-    let rx = Rx::msg(64).pieces(&parts(64, port.info.rx_attr.iov_limit + 1));
+    let rx = Rx::msg(64).segments(&parts(64, port.info.rx_attr.iov_limit + 1));
     holds(
         "more pieces of a receive than iov_limit are refused",
         port.try_post(rx).is_err(),

@@ -73,7 +73,7 @@ fn writes_of_every_size(cx: &mut Cx) -> Result {
 /// Without a declared order, a write may arrive behind the message that follows it.
 fn arrive(port: &TestEndpoint, is_there: impl Fn() -> Result) -> Result {
     let arrived = until("what was written", || {
-        port.drive()?;
+        port.progress()?;
         Ok(is_there().ok())
     });
     // The second error says what is there instead.
@@ -154,7 +154,7 @@ fn run_delivered(cx: &Cx, port: &TestEndpoint, write: Write) -> Result {
     port.run(write)?;
     until("what was written", || {
         // A queue that always has an entry need not move anything on.
-        port.drive()?;
+        port.progress()?;
         let done = port
             .post_and_wait(Read::new(place, bytes.len()))?
             .expect_success()?;
@@ -210,10 +210,10 @@ fn pieces(cx: &mut Cx) -> Result {
             let places = scattered(place, len, there);
             if cx.me() == 0 {
                 let mut write = Write::new(place, cx.payload(1, here, len));
-                (write.pieces, write.places) = (parts(len, here), places.clone());
+                (write.segments, write.rma_iov) = (parts(len, here), places.clone());
                 run_delivered(cx, &port, write)?;
                 let mut read = Read::new(place, len);
-                (read.pieces, read.places) = (parts(len, here), places);
+                (read.segments, read.rma_iov) = (parts(len, here), places);
                 let done = port.post_and_wait(read)?.expect_success()?;
                 bytes_are("what was written", &done.bytes, &cx.payload(1, here, len))?;
                 cx.barrier()?;

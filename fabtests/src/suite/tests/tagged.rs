@@ -254,7 +254,7 @@ fn play_receives(
 /// Does nothing for a while, or a little.
 fn dawdle(port: &TestEndpoint, random: &mut Random) -> Result {
     match random.below(8) {
-        0 => port.drive(),
+        0 => port.progress(),
         1 => {
             std::thread::yield_now();
             Ok(())

@@ -39,7 +39,7 @@ fn counter(port: &TestEndpoint) -> Result<Arc<dyn Counter>> {
 /// Waits until a counter has this value, and makes sure that it stays.
 fn counts(port: &TestEndpoint, what: &str, cntr: &Arc<dyn Counter>, expected: u64) -> Result {
     let _ = until(what, || {
-        port.drive()?;
+        port.progress()?;
         Ok((cntr.read() >= expected).then_some(()))
     });
     port.settle()?;
@@ -220,7 +220,7 @@ fn thresholds(cx: &mut Cx) -> Result {
         for tag in 0..COUNT {
             gate.add(1);
             until("messages that went", || {
-                port.drive()?;
+                port.progress()?;
                 Ok((done.read() >= 2 * (tag + 1)).then_some(()))
             })?;
         }
@@ -318,7 +318,7 @@ fn failures(cx: &mut Cx) -> Result {
     port.run(Tx::msg(port.peer(), vec![1; 20]))?;
     let numbers = || (done.read_err(), done.read());
     let _ = until("the errors", || {
-        port.drive()?;
+        port.progress()?;
         Ok((numbers().0 == 3).then_some(()))
     });
     port.settle()?;

@@ -237,7 +237,7 @@ fn common(cx: &mut Cx) -> Result {
     };
     let name = names[0].clone();
     if cx.me() == 0 {
-        let own = named(av::Named::Make(name))?;
+        let own = named(av::SharedName::Create(name))?;
         for (index, address) in addresses.iter().enumerate() {
             let index = FiAddr(index as u64);
             same("the index", own.insert_one(&address.parse()?)?, index)?;
@@ -248,7 +248,7 @@ fn common(cx: &mut Cx) -> Result {
         return cx.barrier();
     }
     cx.barrier()?;
-    let read = named(av::Named::Read(name.clone()))?;
+    let read = named(av::SharedName::Open(name.clone()))?;
     for (index, address) in addresses.iter().enumerate() {
         let found = read.lookup(FiAddr(index as u64));
         same("the address of an index", found, Ok(address.parse()?))?;
@@ -257,7 +257,7 @@ fn common(cx: &mut Cx) -> Result {
     }
     cx.barrier()?;
     cx.barrier()?;
-    let gone = named(av::Named::Read(name)).map_err(|error| error.errno());
+    let gone = named(av::SharedName::Open(name)).map_err(|error| error.errno());
     same("a vector that was closed", gone.err(), Some(Errno::NoEnt))
 }
 

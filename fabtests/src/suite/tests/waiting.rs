@@ -159,7 +159,7 @@ fn descriptors(cx: &mut Cx) -> Result {
         let receive = port.post(Rx::msg(8))?;
         cx.barrier()?;
         crate::suite::cx::timeout::until("the message", || {
-            port.drive()?;
+            port.progress()?;
             Ok((queue.try_wait() == Err(Errno::Again)).then_some(()))
         })?;
         port.wait_for(receive)?.expect_success()?;

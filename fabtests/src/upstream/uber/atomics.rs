@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use selvedge::atomic::Family;
 use selvedge::{Errno, OpFlags};
-use selvedge_testkit::domain::{Block, Call, Memory};
+use selvedge_testkit::domain::{AtomicCall, Block, Memory};
 use selvedge_testkit::failure::wrong;
 
 use super::call::{self, Beside, Order};
@@ -21,7 +21,7 @@ const COMPARANDS: u64 = 1;
 /// # Errors
 /// That they do not agree.
 pub(super) fn limit(side: &Side) -> anyhow::Result<Option<usize>> {
-    let Call {
+    let AtomicCall {
         family,
         datatype,
         op,
@@ -42,12 +42,12 @@ pub(super) fn limit(side: &Side) -> anyhow::Result<Option<usize>> {
     }
 }
 
-fn call(side: &Side) -> Call {
+fn call(side: &Side) -> AtomicCall {
     let family = match side.case.function.what {
         What::Atomic(family) => family,
         _ => Family::Base,
     };
-    Call {
+    AtomicCall {
         family,
         datatype: side.case.datatype,
         op: side.case.op,

@@ -6,7 +6,9 @@ use selvedge::atomic::{AtomicExt as _, AtomicMsg, Family, Ioc, IocMut, RmaIoc, T
 use selvedge::{
     Context, Desc, Errno, FiAddr, MsgExt as _, OpFlags, RmaExt as _, TagMatch, TaggedExt as _,
 };
-use selvedge_testkit::domain::{Access, Call, DomainEndpoint, Lists, Piece, Recv, Remote, Send};
+use selvedge_testkit::domain::{
+    Access, AtomicCall, DomainEndpoint, Lists, Recv, Remote, Segment, Send,
+};
 
 use super::case::Form;
 
@@ -15,7 +17,7 @@ use super::case::Form;
 pub(super) struct Order<'a> {
     pub(super) form: Form,
     /// The buffer, in as many pieces as the form has.
-    pub(super) pieces: &'a [Piece<'a>],
+    pub(super) pieces: &'a [Segment<'a>],
     pub(super) peer: FiAddr,
     pub(super) tag: Option<u64>,
     pub(super) data: Option<u64>,
@@ -167,8 +169,8 @@ fn inject(order: &Order<'_>, call: impl FnOnce(&[u8]) -> Result<(), Errno>) -> R
 /// The memory of an atomic besides its operands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside<'a> {
-    pub(super) comparands: &'a [Piece<'a>],
-    pub(super) results: &'a [Piece<'a>],
+    pub(super) comparands: &'a [Segment<'a>],
+    pub(super) results: &'a [Segment<'a>],
 }
 
 /// Posts an atomic, once.
@@ -177,7 +179,7 @@ pub(super) struct Beside<'a> {
 /// The provider's.
 pub(super) fn atomic(
     end: &DomainEndpoint,
-    call: Call,
+    call: AtomicCall,
     order: &Order<'_>,
     beside: Beside<'_>,
 ) -> Result<(), Errno> {
@@ -225,8 +227,8 @@ struct Elements {
 }
 
 impl Elements {
-    fn of(end: &DomainEndpoint, pieces: &[Piece<'_>], size: usize) -> Self {
-        let base = |piece: &Piece<'_>| (piece.base(end), piece.len / size);
+    fn of(end: &DomainEndpoint, pieces: &[Segment<'_>], size: usize) -> Self {
+        let base = |piece: &Segment<'_>| (piece.base(end), piece.len / size);
         let read = |piece| {
             let (base, count) = base(piece);
             Ioc::from_raw(base.cast_const().cast(), count)
@@ -245,7 +247,7 @@ impl Elements {
 
 fn with_flags(
     end: &DomainEndpoint,
-    call: Call,
+    call: AtomicCall,
     order: &Order<'_>,
     parts: &Parts,
 ) -> Result<(), Errno> {
