@@ -13,19 +13,19 @@ use selvedge::{
 };
 
 use crate::cntr::Cntr;
-use crate::coll::Mailbox;
-use crate::complaint::complain;
+use crate::coll::LayerCompletions;
 use crate::cq::CqRing;
 use crate::identity::DomainId;
-use crate::mr::{Groups, Watchers};
-use crate::sight::{self, Page, Settings, Tally, What};
+use crate::mr::{ObjectSharing, RegionCounters};
+use crate::rate_limit::warn_limited;
 use crate::srx::Kind;
+use crate::telemetry::{self, EventKind, OpCounter, Settings, StatsPage};
 use crate::wait::Waiters;
-use crate::work::Ledger;
+use crate::work::DeferredOps;
 
 pub(crate) use bound::Cntrs;
 use bound::{Bound, own_cq};
-pub use bound::{Drivers, own_av, own_eq, own_srx};
+pub use bound::{Drivers, bound_av, bound_eq, bound_srx};
 pub use late::RemoteCounters;
 
 /// The resolved bindings of an endpoint, and how its operations report that they are done.
@@ -51,12 +51,12 @@ pub struct Ep {
     /// Bytes of provider data that an error entry has at most.
     max_err_data: usize,
     cntrs: Cntrs,
-    ledger: Arc<Ledger>,
+    deferred_ops: Arc<DeferredOps>,
     /// Where the operations of a layer above the endpoint report.
-    layer: Option<Arc<Mailbox>>,
+    layer: Option<Arc<LayerCompletions>>,
     waiters: Arc<Waiters>,
     /// What other processes see of the endpoint.
-    pub sight: Page,
+    pub stats: StatsPage,
 }
 
 impl Ep {
@@ -66,25 +66,25 @@ impl Ep {
     /// [`Errno::Inval`] for a completion queue or counter of another domain, and for an `FI_SIGHT_*`
     /// parameter that cannot be read.
     pub fn resolve(bind: &Bindings, info: &Info, domain: &DomainId) -> Result<Self, Error> {
-        sight::crash::install(&Settings::read(&Params::from_env())?)?;
-        let sight = Page::open(&info.fabric_attr.prov_name)?;
-        Self::counting_in(sight, bind, info, domain)
+        telemetry::crash::install(&Settings::read(&Params::from_env())?)?;
+        let stats = StatsPage::open(&info.fabric_attr.prov_name)?;
+        Self::resolve_with_page(stats, bind, info, domain)
     }
 
     /// As [`Self::resolve`], for a layer: others see the endpoint below.
     ///
     /// # Errors
     /// As [`Self::resolve`].
-    pub(crate) fn resolve_unseen(
+    pub(crate) fn resolve_without_telemetry(
         bind: &Bindings,
         info: &Info,
         domain: &DomainId,
     ) -> Result<Self, Error> {
-        Self::counting_in(Page::unseen()?, bind, info, domain)
+        Self::resolve_with_page(StatsPage::private()?, bind, info, domain)
     }
 
-    fn counting_in(
-        sight: Page,
+    fn resolve_with_page(
+        stats: StatsPage,
         bind: &Bindings,
         info: &Info,
         domain: &DomainId,
@@ -93,7 +93,7 @@ impl Ep {
         let rx_cq = own_cq(&bind.rx_cq, domain, RX_CQ)?;
         let cntrs = Cntrs::resolve(&bind.cntrs, domain)?;
         Ok(Self {
-            ledger: Arc::new(Ledger::new(domain, &tx_cq, &rx_cq, cntrs.clone())),
+            deferred_ops: Arc::new(DeferredOps::new(domain, &tx_cq, &rx_cq, cntrs.clone())),
             tx_cq,
             rx_cq,
             tx_all: !bind.tx_selective,
@@ -106,19 +106,19 @@ impl Ep {
             cntrs,
             layer: None,
             waiters: Arc::default(),
-            sight,
+            stats,
         })
     }
 
     /// What the endpoint owes for deferred work.
-    pub const fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+    pub const fn deferred_ops(&self) -> &Arc<DeferredOps> {
+        &self.deferred_ops
     }
 
     /// Serves a layer, too: operations with [`OpFlags::PEER_TRANSFER`] are told to it alone, and
     /// counted nowhere.
     #[must_use]
-    pub fn with_layer(mut self, layer: Option<Arc<Mailbox>>) -> Self {
+    pub fn with_layer(mut self, layer: Option<Arc<LayerCompletions>>) -> Self {
         self.layer = layer;
         self
     }
@@ -131,7 +131,7 @@ impl Ep {
     /// Tells the layer of the end of one of its operations.
     #[cold]
     #[inline(never)]
-    fn told_layer(&self, context: Context, outcome: Result<usize, (Errno, String)>) {
+    fn report_to_layer(&self, context: Context, outcome: Result<usize, (Errno, String)>) {
         if let Some(layer) = &self.layer {
             layer.put(context, outcome);
             self.wake();
@@ -146,14 +146,17 @@ impl Ep {
                 cntrs: self.cntrs.iter().map(Arc::clone).collect(),
             }),
             auto: None,
-            watchers: Arc::new(Watchers::of(self.ledger.domain(), Groups::Together)),
+            region_counters: Arc::new(RegionCounters::of(
+                self.deferred_ops.domain(),
+                ObjectSharing::AcrossGroups,
+            )),
             eq: Weak::new(),
-            ledger: Arc::clone(&self.ledger),
+            deferred_ops: Arc::clone(&self.deferred_ops),
         }
     }
 
     /// Has everybody who sleeps at a queue or counter of this endpoint ask again whether it may
-    /// ([`crate::cq::Progress::rest`]).
+    /// ([`crate::cq::Progress::arm`]).
     #[cold]
     pub fn wake(&self) {
         self.waiters.wake();
@@ -204,10 +207,10 @@ impl Ep {
     pub fn tx_done(&self, context: Context, what: CompletionFlags, op: OpFlags, len: usize) {
         let reports = self.tx_all || op.contains(OpFlags::COMPLETION);
         if !reports && op.contains(OpFlags::PEER_TRANSFER) {
-            return self.told_layer(context, Ok(len));
+            return self.report_to_layer(context, Ok(len));
         }
         let (cntr, tally) = self.tx_counts(what);
-        self.sight.count(tally, len);
+        self.stats.count(tally, len);
         if let Some(cntr) = cntr {
             return self.tx_done_counted(cntr, (context, what), reports, len);
         }
@@ -241,12 +244,12 @@ impl Ep {
         op: OpFlags,
         len: usize,
     ) {
-        let Some(debt) = self.ledger.settle(context) else {
+        let Some(op) = self.deferred_ops.complete(context) else {
             return self.tx_done(context, what, op, len);
         };
-        self.sight.count(self.tx_counts(what).1, len);
-        if debt.pay() {
-            self.tx_cq.push_plain(debt.context, what);
+        self.stats.count(self.tx_counts(what).1, len);
+        if op.succeeded() {
+            self.tx_cq.push_plain(op.context, what);
         }
     }
 
@@ -254,7 +257,7 @@ impl Ep {
     #[inline(always)]
     pub fn tx_counted(&self, what: CompletionFlags, len: usize) {
         let (cntr, tally) = self.tx_counts(what);
-        self.sight.count(tally, len);
+        self.stats.count(tally, len);
         if let Some(cntr) = cntr {
             cntr.count(len);
         }
@@ -263,7 +266,7 @@ impl Ep {
     /// A peer has read `len` bytes of this endpoint's memory.
     #[inline]
     pub fn peer_read(&self, len: usize) {
-        self.sight.count(Tally::PeerRead, len);
+        self.stats.count(OpCounter::PeerRead, len);
         if let Some(cntr) = &self.cntrs.remote_read {
             cntr.count(len);
         }
@@ -272,7 +275,7 @@ impl Ep {
     /// A peer has written `len` bytes of this endpoint's memory.
     #[inline]
     pub fn peer_wrote(&self, len: usize) {
-        self.sight.count(Tally::PeerWritten, len);
+        self.stats.count(OpCounter::PeerWritten, len);
         if let Some(cntr) = &self.cntrs.remote_write {
             cntr.count(len);
         }
@@ -280,12 +283,12 @@ impl Ep {
 
     /// Whether anybody counts what peers read or write.
     #[inline]
-    pub fn counts_peers(&self) -> bool {
+    pub fn counts_remote_access(&self) -> bool {
         self.cntrs.remote_read.is_some() || self.cntrs.remote_write.is_some()
     }
 
     /// What counts reads and writes by peers, for a provider over others, which count themselves.
-    pub fn peer_cntrs(&self) -> [Option<&Arc<Cntr>>; 2] {
+    pub fn remote_cntrs(&self) -> [Option<&Arc<Cntr>>; 2] {
         let Cntrs {
             remote_read,
             remote_write,
@@ -308,9 +311,9 @@ impl Ep {
             return;
         };
         let detail = detail.into();
-        self.sight.count(Tally::SendErrors, 0);
-        self.sight
-            .note(What::SendFailed, &detail, errno.as_raw() as u64);
+        self.stats.count(OpCounter::SendErrors, 0);
+        self.stats
+            .record_event(EventKind::SendFailed, &detail, errno.as_raw() as u64);
         let entry = Entry {
             context,
             flags: what,
@@ -338,17 +341,17 @@ impl Ep {
         if let Some(cntr) = self.cntrs.of(what) {
             cntr.add_err(1);
         }
-        self.sight.count(Tally::SendErrors, 0);
-        self.sight
-            .note(What::SendFailed, &detail, errno.as_raw() as u64);
-        complain(TARGET, format_args!("an inject has failed: {detail}"));
+        self.stats.count(OpCounter::SendErrors, 0);
+        self.stats
+            .record_event(EventKind::SendFailed, &detail, errno.as_raw() as u64);
+        warn_limited(TARGET, format_args!("an inject has failed: {detail}"));
     }
 
     /// Counts a failure where that is due. The context that its entry carries, if it is to have one.
     #[cold]
     fn failed_context(&self, context: Context, what: CompletionFlags) -> Option<Context> {
-        if let Some(debt) = self.ledger.settle(context) {
-            return debt.fail().then_some(debt.context);
+        if let Some(op) = self.deferred_ops.complete(context) {
+            return op.failed().then_some(op.context);
         }
         if let Some(cntr) = self.cntrs.of(what) {
             cntr.add_err(1);
@@ -365,18 +368,18 @@ impl Ep {
     /// An operation of the layer's has failed.
     #[cold]
     pub(crate) fn layer_failed(&self, context: Context, errno: Errno, detail: impl Into<String>) {
-        self.told_layer(context, Err((errno, detail.into())));
+        self.report_to_layer(context, Err((errno, detail.into())));
     }
 
     #[inline(always)]
-    fn tx_counts(&self, what: CompletionFlags) -> (Option<&Arc<Cntr>>, Tally) {
+    fn tx_counts(&self, what: CompletionFlags) -> (Option<&Arc<Cntr>>, OpCounter) {
         let cntrs = &self.cntrs;
         if what.contains(CompletionFlags::SEND) {
-            (cntrs.send.as_ref(), Tally::Sent)
+            (cntrs.send.as_ref(), OpCounter::Sent)
         } else if what.contains(CompletionFlags::READ) {
-            (cntrs.read.as_ref(), Tally::Read)
+            (cntrs.read.as_ref(), OpCounter::Read)
         } else {
-            (cntrs.write.as_ref(), Tally::Written)
+            (cntrs.write.as_ref(), OpCounter::Written)
         }
     }
 }

@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 use selvedge::{Errno, Error, Result};
-use selvedge_kit::complaint::complain;
 use selvedge_kit::cq::Sink;
-use selvedge_kit::sight::What;
+use selvedge_kit::rate_limit::warn_limited;
+use selvedge_kit::telemetry::EventKind;
 
 use crate::connect::control::{Control, News, Stranger};
 use crate::connect::liveness::is_ready;
@@ -101,8 +101,8 @@ impl Connector<'_> {
                 peer.state = PeerState::Waiting { deadline };
                 self.setup
                     .ep
-                    .sight
-                    .note(What::Awaited, peer.name.as_str(), 0);
+                    .stats
+                    .record_event(EventKind::AwaitingPeer, peer.name.as_str(), 0);
                 self.show_now();
                 self.control.wait_for(index);
                 Ok(())
@@ -187,7 +187,7 @@ impl Connector<'_> {
         if peer.out.is_none() {
             let addr = peer.fi_addr(&self.setup.av);
             let out = Outbox::create(&peer.name, addr, &self.setup.config)?;
-            if self.setup.ep.counts_peers() {
+            if self.setup.ep.counts_remote_access() {
                 out.region.want_notices();
             }
             peer.out = Some(out);
@@ -444,7 +444,10 @@ impl Connector<'_> {
         if self.setup.config.protocol != Protocol::Bounce {
             peer.cma = probe(peer, hello);
         }
-        self.setup.ep.sight.note(What::Met, peer.name.as_str(), 0);
+        self.setup
+            .ep
+            .stats
+            .record_event(EventKind::Connected, peer.name.as_str(), 0);
         self.schedule
             .start_polling(self.peers, index, &self.setup.ep);
         self.show_now();
@@ -683,6 +686,6 @@ fn refuse(link: Link, error: &Error) {
 
 /// Logs an error where it is decided; what is left is its number.
 fn report(error: &Error) -> Errno {
-    complain("selvedge::shm::ep_ctrl", format_args!("{error}"));
+    warn_limited("selvedge::shm::ep_ctrl", format_args!("{error}"));
     error.errno()
 }

@@ -4,7 +4,7 @@
 use selvedge::{Context, Errno, FiAddr, OpFlags, Result};
 use selvedge_kit::Report;
 use selvedge_kit::copy::TxBuf;
-use selvedge_kit::sight::Way;
+use selvedge_kit::telemetry::ProtocolCounter;
 
 use crate::endpoint::state::State;
 use crate::peers::Peers;
@@ -33,10 +33,10 @@ impl Send {
     #[inline(always)]
     fn report(&self, len: usize) -> Report {
         Report {
-            what: self.header.kind.sent(),
+            kind: self.header.kind.sent(),
             context: self.context,
             flags: self.flags,
-            completes: self.reports,
+            reports_success: self.reports,
             len,
         }
     }
@@ -80,7 +80,10 @@ pub(crate) fn send(state: &mut State, buf: TxBuf, send: &Send) -> Result {
         };
         if is_committed {
             if !is_inline {
-                setup.ep.sight.count_way(Way::SentInject, len);
+                setup
+                    .ep
+                    .stats
+                    .count_protocol(ProtocolCounter::SentInject, len);
             }
             sent(setup, peer, schedule, send, len);
             return Ok(());
@@ -117,7 +120,7 @@ fn fast_peer<'a>(setup: &Setup, peers: &'a mut Peers, send: &Send) -> Option<&'a
 #[inline(always)]
 fn sent(setup: &Setup, peer: &mut Peer, schedule: &mut Schedule, send: &Send, len: usize) {
     announce(peer, send.flags, schedule, &setup.ep);
-    send.report(len).done_plainly(&setup.ep);
+    send.report(len).done_not_deferred(&setup.ep);
 }
 
 /// The general path: finds the peer, connects to it if need be, and sends by whatever protocol suits
@@ -153,7 +156,10 @@ fn send_general(state: &mut State, buf: TxBuf, send: &Send) -> Result {
     match sent {
         Ok(Sent::Done) => {
             if !is_inline(&setup.config, &send.header, len, send.flags) {
-                setup.ep.sight.count_way(Way::SentInject, len);
+                setup
+                    .ep
+                    .stats
+                    .count_protocol(ProtocolCounter::SentInject, len);
             }
             if peer.state != PeerState::Linked {
                 // It is reported when the peer exists.

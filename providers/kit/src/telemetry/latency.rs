@@ -1,0 +1,257 @@
+//! How long operations took: a histogram for each kind of operation and class of sizes, for whoever
+//! asks for it.
+//!
+//! A class of times is a quarter of a doubling wide, from 32 ns to half a minute. What is said of a
+//! part of the operations ([`Histogram::quantile`]) is right to the width of a class.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use selvedge::Error;
+
+use super::layout::{
+    AT_HISTOGRAMS, BUCKETS, HISTOGRAM_BUCKETS, HISTOGRAM_LONGEST, HISTOGRAM_TOTAL, HISTOGRAM_WORDS,
+    LATENCY_WORDS, PageKind, SIZES, TimedOp,
+};
+use super::shared_words::{SharedWords, now};
+use super::stats::PageHeader;
+
+/// Times below this are one class.
+const SHORTEST: u32 = 5;
+
+/// The histograms of an endpoint. Any thread may add to them.
+#[derive(Debug)]
+pub struct LatencyRecorder(SharedWords<LATENCY_WORDS>);
+
+impl LatencyRecorder {
+    /// Histograms for the endpoint of a provider that has this name.
+    ///
+    /// # Errors
+    /// As [`super::StatsPage::open`].
+    pub fn open(provider: &str, name: &str) -> Result<Self, Error> {
+        let page = SharedWords::open(PageKind::Latency, provider, now())?;
+        page.set_name(name);
+        Ok(Self(page))
+    }
+
+    /// Adds an operation of `len` bytes that took so many nanoseconds.
+    pub fn record(&self, op: TimedOp, len: usize, nanoseconds: u64) {
+        let at = histogram_at(op, size_class_of(len));
+        let histogram = &self.0.words()[at..at + HISTOGRAM_WORDS];
+        histogram[HISTOGRAM_TOTAL].fetch_add(nanoseconds, Ordering::Relaxed);
+        histogram[HISTOGRAM_LONGEST].fetch_max(nanoseconds, Ordering::Relaxed);
+        histogram[HISTOGRAM_BUCKETS + bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was added so far.
+    pub fn histograms(&self) -> Vec<Histogram> {
+        let words = self.0.words().iter();
+        let words: Vec<u64> = words
+            .map(|it: &AtomicU64| it.load(Ordering::Relaxed))
+            .collect();
+        histograms(&words)
+    }
+}
+
+/// One histogram, of one kind of operation with sizes of one class.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    /// Which operations.
+    pub op: TimedOp,
+    /// The class of their sizes; see [`Self::sizes`].
+    pub size_class: usize,
+    /// How long all of them took together, in nanoseconds.
+    pub total: u64,
+    /// How long the longest one took.
+    pub longest: u64,
+    /// How many took how long, from the shortest times to the longest.
+    pub buckets: [u64; BUCKETS],
+}
+
+impl Histogram {
+    fn of(op: TimedOp, size_class: usize, words: &[u64]) -> Option<Self> {
+        let buckets: [u64; BUCKETS] = words[HISTOGRAM_BUCKETS..].try_into().ok()?;
+        let histogram = Self {
+            op,
+            size_class,
+            total: words[HISTOGRAM_TOTAL],
+            longest: words[HISTOGRAM_LONGEST],
+            buckets,
+        };
+        (histogram.count() > 0).then_some(histogram)
+    }
+
+    /// How many operations there were.
+    pub fn count(&self) -> u64 {
+        self.buckets
+            .iter()
+            .fold(0, |sum, it| sum.saturating_add(*it))
+    }
+
+    /// The fewest and the most bytes of an operation of this class.
+    pub const fn sizes(&self) -> (u64, u64) {
+        match self.size_class {
+            0 => (0, 0),
+            size_class if size_class == SIZES - 1 => (1 << (size_class - 1), u64::MAX),
+            size_class => (1 << (size_class - 1), (1 << size_class) - 1),
+        }
+    }
+
+    /// How long one took on average, in nanoseconds.
+    pub fn mean(&self) -> u64 {
+        self.total / self.count().max(1)
+    }
+
+    /// The time within which this part of the operations was done, `0.5` for half of them.
+    pub fn quantile(&self, fraction: f64) -> u64 {
+        let wanted = (self.count() as f64 * fraction).max(1.0);
+        let mut before = 0.0;
+        for (at, &number) in self.buckets.iter().enumerate() {
+            let number = number as f64;
+            if number > 0.0 && before + number >= wanted {
+                let (from, to) = (
+                    bucket_start(at) as f64,
+                    (bucket_start(at + 1) as f64).min(self.longest as f64),
+                );
+                let time = from + (to - from).max(0.0) * (wanted - before) / number;
+                return (time as u64).min(self.longest);
+            }
+            before += number;
+        }
+        self.longest
+    }
+
+    /// Adds what another row of the same kind and class says.
+    pub fn merge(&mut self, other: &Self) {
+        self.total = self.total.saturating_add(other.total);
+        self.longest = self.longest.max(other.longest);
+        for (own, other) in self.buckets.iter_mut().zip(&other.buckets) {
+            *own = own.saturating_add(*other);
+        }
+    }
+}
+
+/// Histograms, as somebody else reads them.
+#[derive(Clone, Debug)]
+pub struct LatencyStats {
+    /// Whose they are.
+    pub header: PageHeader,
+    /// Those that are not empty.
+    pub histograms: Vec<Histogram>,
+}
+
+impl LatencyStats {
+    /// Reads the copy of a sheet. `None` for what is none of this version.
+    pub fn parse(words: &[u64; LATENCY_WORDS]) -> Option<Self> {
+        Some(Self {
+            header: PageHeader::parse(PageKind::Latency, words)?,
+            histograms: histograms(words),
+        })
+    }
+}
+
+fn histograms(words: &[u64]) -> Vec<Histogram> {
+    let kinds = TimedOp::ALL.into_iter();
+    let all = kinds.flat_map(|op| (0..SIZES).map(move |size_class| (op, size_class)));
+    let histograms = all.filter_map(|(op, size_class)| {
+        let at = histogram_at(op, size_class);
+        Histogram::of(op, size_class, &words[at..at + HISTOGRAM_WORDS])
+    });
+    histograms.collect()
+}
+
+const fn histogram_at(op: TimedOp, size_class: usize) -> usize {
+    AT_HISTOGRAMS + (op as usize * SIZES + size_class) * HISTOGRAM_WORDS
+}
+
+fn size_class_of(len: usize) -> usize {
+    ((usize::BITS - len.leading_zeros()) as usize).min(SIZES - 1)
+}
+
+fn bucket_of(nanoseconds: u64) -> usize {
+    let Some(octave) = nanoseconds
+        .checked_ilog2()
+        .and_then(|it| it.checked_sub(SHORTEST))
+    else {
+        return 0;
+    };
+    let quarter = nanoseconds >> (octave + SHORTEST - 2) & 3;
+    (1 + 4 * octave as usize + quarter as usize).min(BUCKETS - 1)
+}
+
+/// The shortest time of a class, in nanoseconds.
+pub const fn bucket_start(bucket: usize) -> u64 {
+    let Some(above) = bucket.checked_sub(1) else {
+        return 0;
+    };
+    (4 + above as u64 % 4) << (above / 4 + SHORTEST as usize - 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_is_in_the_class_whose_bounds_are_around_it() {
+        let times =
+            (0..40).flat_map(|bit| (0..9).map(move |fraction| (1_u64 << bit) * (8 + fraction) / 8));
+        for time in times.chain([0, u64::MAX]) {
+            let bucket = bucket_of(time);
+            assert!(bucket_start(bucket) <= time, "{time} in {bucket}");
+            assert!(
+                bucket == BUCKETS - 1 || time < bucket_start(bucket + 1),
+                "{time} in {bucket}"
+            );
+        }
+    }
+
+    #[test]
+    fn sizes_are_classed_by_doublings() {
+        for (len, from, to) in [
+            (0, 0, 0),
+            (1, 1, 1),
+            (8, 8, 15),
+            (15, 8, 15),
+            (4096, 4096, 8191),
+        ] {
+            let latency = LatencyRecorder::open("test", "1:0").unwrap();
+            latency.record(TimedOp::Read, len, 100);
+            let [histogram] = &latency.histograms()[..] else {
+                panic!("one row");
+            };
+            assert_eq!(
+                (histogram.op, histogram.sizes()),
+                (TimedOp::Read, (from, to)),
+                "{len}"
+            );
+        }
+        assert_eq!(size_class_of(usize::MAX), SIZES - 1);
+    }
+
+    #[test]
+    fn quantiles_are_right_to_the_width_of_a_class() {
+        let latency = LatencyRecorder::open("test", "1:0").unwrap();
+        for time in 1..=1000 {
+            latency.record(TimedOp::Send, 8, time * 1000);
+        }
+        let histogram = latency.histograms().remove(0);
+        assert_eq!(
+            (histogram.count(), histogram.mean(), histogram.longest),
+            (1000, 500_500, 1_000_000)
+        );
+        for (fraction, wanted) in [
+            (0.1, 100_000),
+            (0.5, 500_000),
+            (0.99, 990_000),
+            (1.0, 1_000_000),
+        ] {
+            let got = histogram.quantile(fraction);
+            assert!(
+                got.abs_diff(wanted) <= wanted / 5,
+                "{fraction}: {got} and not {wanted}"
+            );
+        }
+        let mut both = histogram.clone();
+        both.merge(&histogram);
+        assert_eq!((both.count(), both.total), (2000, 2 * histogram.total));
+    }
+}

@@ -1,0 +1,171 @@
+//! How things stand with an endpoint, written down now and then as one version.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::layout::{
+    AT_GAUGES, AT_PEERS, AT_POSTED, AT_SEQ, AT_SNAPSHOT_TIME, AT_UNEXPECTED, MAX_PEERS, MAX_POSTED,
+    MAX_UNEXPECTED, PEER_NAME, PEER_WORDS, POSTED_WORDS, PeerState, UNEXPECTED_WORDS, WORDS,
+};
+use super::seqlock;
+use super::shared_words::write_text;
+use crate::srx::{Envelope, Kind, Posted, Source};
+
+/// Something that is counted anew each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Gauge {
+    /// Receives that wait for messages.
+    Posted,
+    /// Messages that wait for receives.
+    Unexpected,
+    /// Memory of those, in bytes.
+    UnexpectedBytes,
+    /// How much that may be.
+    UnexpectedLimit,
+    /// Own operations that are not complete.
+    Outstanding,
+    /// Peers that were named or met.
+    Peers,
+    /// Completions that nobody has read.
+    Unread,
+}
+
+impl Gauge {
+    /// All of them, in their order.
+    pub const ALL: [Self; 7] = [
+        Self::Posted,
+        Self::Unexpected,
+        Self::UnexpectedBytes,
+        Self::UnexpectedLimit,
+        Self::Outstanding,
+        Self::Peers,
+        Self::Unread,
+    ];
+}
+
+/// What stands with one peer.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerSnapshot {
+    /// The provider's number for it.
+    pub index: u32,
+    /// How far the two are.
+    pub state: PeerState,
+    /// Operations that it has not answered.
+    pub outstanding: usize,
+    /// Sends that wait for it to be there.
+    pub queued: usize,
+    /// Its large messages that no receive has met.
+    pub unmatched: usize,
+    /// Its large messages on their way into receives.
+    pub transferring: usize,
+    /// Memory of its messages that wait for receives, in bytes.
+    pub unexpected_bytes: usize,
+    /// Whether there is no room for another message to it.
+    pub is_full: bool,
+}
+
+/// The version that is being written.
+#[derive(Debug)]
+pub struct SnapshotWriter<'a> {
+    words: &'a [AtomicU64; WORDS],
+    posted: usize,
+    unexpected: usize,
+    peers: usize,
+}
+
+impl SnapshotWriter<'_> {
+    /// Peers that one version has room for.
+    pub const MAX_PEERS: usize = MAX_PEERS;
+
+    /// Says how much there is of something.
+    pub fn set_gauge(&mut self, gauge: Gauge, value: usize) {
+        self.set(AT_GAUGES + gauge as usize, value as u64);
+    }
+
+    /// Names receives that wait, oldest first; those that have no room are left out.
+    pub fn add_posted<'p>(&mut self, posted: impl Iterator<Item = &'p Posted>) {
+        for posted in posted.take(MAX_POSTED - self.posted) {
+            let at = AT_POSTED + self.posted * POSTED_WORDS;
+            self.set(at, 1 | u64::from(posted.kind == Kind::Tagged) << 1);
+            self.set(at + 1, source_word(posted.src));
+            self.set(at + 2, posted.tag.tag);
+            self.set(at + 3, posted.tag.ignore);
+            self.set(at + 4, posted.buf.len() as u64);
+            self.posted += 1;
+        }
+    }
+
+    /// Names messages that wait, likewise.
+    pub fn add_unexpected<'e>(
+        &mut self,
+        kind: Kind,
+        unexpected: impl Iterator<Item = &'e Envelope>,
+    ) {
+        for env in unexpected.take(MAX_UNEXPECTED - self.unexpected) {
+            let at = AT_UNEXPECTED + self.unexpected * UNEXPECTED_WORDS;
+            self.set(at, 1 | u64::from(kind == Kind::Tagged) << 1);
+            self.set(at + 1, source_word(env.src));
+            self.set(at + 2, env.tag);
+            self.set(at + 3, env.len as u64);
+            self.unexpected += 1;
+        }
+    }
+
+    /// Adds a peer, if there is room.
+    pub fn add_peer(&mut self, name: &str, peer: &PeerSnapshot) {
+        if self.peers == MAX_PEERS {
+            return;
+        }
+        let at = AT_PEERS + self.peers * PEER_WORDS;
+        self.set(at, 1 + u64::from(peer.index));
+        self.set(at + 1, peer.state as u64 | u64::from(peer.is_full) << 8);
+        self.set(at + 2, peer.outstanding as u64);
+        self.set(at + 3, peer.queued as u64);
+        self.set(at + 4, peer.unmatched as u64);
+        self.set(at + 5, peer.transferring as u64);
+        self.set(at + 6, peer.unexpected_bytes as u64);
+        write_text(&self.words[at + PEER_NAME..at + PEER_WORDS], name);
+        self.peers += 1;
+    }
+
+    fn finish(mut self) {
+        while self.posted < MAX_POSTED {
+            self.set(AT_POSTED + self.posted * POSTED_WORDS, 0);
+            self.posted += 1;
+        }
+        while self.unexpected < MAX_UNEXPECTED {
+            self.set(AT_UNEXPECTED + self.unexpected * UNEXPECTED_WORDS, 0);
+            self.unexpected += 1;
+        }
+        while self.peers < MAX_PEERS {
+            self.set(AT_PEERS + self.peers * PEER_WORDS, 0);
+            self.peers += 1;
+        }
+    }
+
+    fn set(&self, at: usize, value: u64) {
+        self.words[at].store(value, Ordering::Relaxed);
+    }
+}
+
+fn source_word(src: Source) -> u64 {
+    u64::from(src.0)
+}
+
+pub(super) fn write(
+    words: &[AtomicU64; WORDS],
+    now: u64,
+    fill: impl FnOnce(&mut SnapshotWriter<'_>),
+) {
+    let odd = seqlock::begin_write(&words[..], AT_SEQ);
+    words[AT_SNAPSHOT_TIME].store(now, Ordering::Relaxed);
+    let mut snapshot = SnapshotWriter {
+        words,
+        posted: 0,
+        unexpected: 0,
+        peers: 0,
+    };
+    fill(&mut snapshot);
+    snapshot.finish();
+    seqlock::end_write(&words[..], AT_SEQ, odd);
+}

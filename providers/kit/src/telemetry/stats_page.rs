@@ -1,0 +1,176 @@
+//! The page of an endpoint, as its owner writes it.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use log::Level;
+use selvedge::Error;
+
+use super::flight::{self, Event, EventKind};
+use super::layout::{
+    AT_OP_COUNTERS, AT_PROTOCOL_COUNTERS, OpCounter, PageKind, ProtocolCounter, WORDS,
+};
+use super::shared_words::{SharedWords, now};
+use super::snapshot::{self, SnapshotWriter};
+
+/// How often an endpoint that is busy writes down how things stand, in nanoseconds.
+const INTERVAL: u64 = 50_000_000;
+
+/// The page of an endpoint. One thread at a time writes it: whoever holds the endpoint's lock.
+#[derive(Debug)]
+pub struct StatsPage {
+    memory: SharedWords<WORDS>,
+    /// Both say the same, each to those who know only it.
+    opened: (Instant, u64),
+    /// When the standing is to be written down again, in nanoseconds since it was opened.
+    next_snapshot: AtomicU64,
+    /// For log messages; empty for a page that nobody else sees.
+    provider: String,
+    name: OnceLock<String>,
+}
+
+impl StatsPage {
+    /// A page for an endpoint of a provider. Where the system refuses a memory file, the endpoint
+    /// counts for itself.
+    ///
+    /// # Errors
+    /// The system's, when there is no memory at all.
+    pub fn open(provider: &str) -> Result<Self, Error> {
+        let opened = (Instant::now(), now());
+        let memory = SharedWords::open(PageKind::Stats, provider, opened.1)?;
+        Ok(Self::of(memory, opened, provider.to_owned()))
+    }
+
+    /// A page that nobody else sees.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn private() -> Result<Self, Error> {
+        let opened = (Instant::now(), now());
+        Ok(Self::of(SharedWords::private()?, opened, String::new()))
+    }
+
+    const fn of(memory: SharedWords<WORDS>, opened: (Instant, u64), provider: String) -> Self {
+        Self {
+            memory,
+            opened,
+            next_snapshot: AtomicU64::new(0),
+            provider,
+            name: OnceLock::new(),
+        }
+    }
+
+    /// Says what the endpoint is called.
+    pub fn set_name(&self, name: &str) {
+        self.memory.set_name(name);
+        let name = self.name.get_or_init(|| name.to_owned());
+        if !self.provider.is_empty() {
+            self.log(
+                Level::Info,
+                "ep_ctrl",
+                format_args!("endpoint {name} is open"),
+            );
+        }
+    }
+
+    /// Counts an operation of `len` bytes.
+    #[inline(always)]
+    pub fn count(&self, counter: OpCounter, len: usize) {
+        self.add(AT_OP_COUNTERS + 2 * counter as usize, len);
+    }
+
+    /// Counts a message of `len` bytes under the way that it took, besides.
+    #[inline(always)]
+    pub fn count_protocol(&self, counter: ProtocolCounter, len: usize) {
+        self.add(AT_PROTOCOL_COUNTERS + 2 * counter as usize, len);
+    }
+
+    #[inline(always)]
+    fn add(&self, at: usize, len: usize) {
+        let words = self.words();
+        add_to_word(&words[at], 1);
+        add_to_word(&words[at + 1], len as u64);
+    }
+
+    /// Whether the standing is to be written down now: a busy endpoint asks when it has read the
+    /// clock anyway.
+    #[inline]
+    pub fn is_snapshot_due(&self, now: Instant) -> bool {
+        self.since_opened(now) >= self.next_snapshot.load(Ordering::Relaxed)
+    }
+
+    /// Writes down how things stand.
+    #[cold]
+    pub fn write_snapshot(&self, now: Instant, fill: impl FnOnce(&mut SnapshotWriter<'_>)) {
+        let since = self.since_opened(now);
+        self.next_snapshot
+            .store(since + INTERVAL, Ordering::Relaxed);
+        snapshot::write(self.words(), self.opened.1 + since, fill);
+    }
+
+    /// Notes an event with a peer, here and in the log.
+    #[cold]
+    pub fn record_event(&self, kind: EventKind, peer: &str, number: u64) {
+        flight::record(self.words(), now(), kind, peer, number);
+        let (level, subsystem) = match kind {
+            EventKind::AwaitingPeer | EventKind::Connected | EventKind::Disconnected => {
+                (Level::Info, "ep_ctrl")
+            }
+            EventKind::NoCma => (Level::Info, "ep_data"),
+            EventKind::Stalled | EventKind::SendFailed | EventKind::ReceiveFailed => {
+                (Level::Debug, "ep_data")
+            }
+        };
+        if level > log::max_level() {
+            return;
+        }
+        let event = Event {
+            at: 0,
+            kind,
+            number,
+            about: peer.to_owned(),
+        };
+        let (own, sentence) = (self.name(), event.sentence());
+        self.log(level, subsystem, format_args!("{own}: {sentence}"));
+    }
+
+    fn name(&self) -> &str {
+        self.name.get().map_or("an endpoint", String::as_str)
+    }
+
+    fn log(&self, level: Level, subsystem: &str, message: fmt::Arguments<'_>) {
+        selvedge::log::log_as(level, &self.provider, subsystem, message);
+    }
+
+    fn since_opened(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.opened.0).as_nanos() as u64
+    }
+
+    #[inline(always)]
+    fn words(&self) -> &[AtomicU64; WORDS] {
+        self.memory.words()
+    }
+}
+
+impl Drop for StatsPage {
+    fn drop(&mut self) {
+        if let Some(name) = self.name.get().filter(|_| !self.provider.is_empty()) {
+            self.log(
+                Level::Info,
+                "ep_ctrl",
+                format_args!("endpoint {name} is closed"),
+            );
+        }
+    }
+}
+
+/// Adds to a word that nobody else writes.
+#[inline(always)]
+fn add_to_word(word: &AtomicU64, by: u64) {
+    word.store(
+        word.load(Ordering::Relaxed).wrapping_add(by),
+        Ordering::Relaxed,
+    );
+}

@@ -1,0 +1,100 @@
+//! The words of a page that say something together, run by the model checker on the production
+//! source: a reader never takes parts of two versions for one.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
+//!     cargo test -p selvedge-kit --release --test telemetry_model
+//! ```
+
+#![cfg(loom)]
+#![expect(clippy::unwrap_used, reason = "a model that cannot go on may panic")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use loom::sync::atomic::{AtomicU64, fence};
+use loom::thread;
+use selvedge_kit::telemetry::seqlock::{self, Words};
+
+/// What may be left out, to see it noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// The writer's fence behind the odd number.
+    Begin,
+    /// The release of the even number.
+    End,
+    /// The reader's fence before its second look.
+    Same,
+}
+
+/// The number of the version, and two words that are always the same.
+struct Page {
+    words: [AtomicU64; 3],
+    fault: Fault,
+}
+
+impl Words for Page {
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        self.words[at].load(order)
+    }
+
+    fn store(&self, at: usize, value: u64, order: Ordering) {
+        let order = match (order, self.fault) {
+            (Ordering::Release, Fault::End) => Ordering::Relaxed,
+            (order, _) => order,
+        };
+        self.words[at].store(value, order);
+    }
+
+    fn fence(&self, order: Ordering) {
+        match (order, self.fault) {
+            (Ordering::Release, Fault::Begin) | (Ordering::Acquire, Fault::Same) => {}
+            (order, _) => fence(order),
+        }
+    }
+}
+
+fn one_writes_while_another_reads(fault: Fault) {
+    let page = Arc::new(Page {
+        words: [const { 0 }; 3].map(AtomicU64::new),
+        fault,
+    });
+    let written = Arc::clone(&page);
+    let writer = thread::spawn(move || {
+        for version in 1..=2 {
+            let odd = seqlock::begin_write(&*written, 0);
+            written.store(1, version, Ordering::Relaxed);
+            written.store(2, version, Ordering::Relaxed);
+            seqlock::end_write(&*written, 0, odd);
+        }
+    });
+    if let Some(number) = seqlock::begin_read(&*page, 0) {
+        let copy = [1, 2].map(|at| page.load(at, Ordering::Relaxed));
+        if seqlock::validate_read(&*page, 0, number) {
+            assert_eq!(copy[0], copy[1], "parts of two versions");
+            assert_eq!(copy[0], number / 2, "not the version that was asked for");
+        }
+    }
+    writer.join().unwrap();
+}
+
+fn explore(fault: Fault) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || one_writes_while_another_reads(fault));
+}
+
+#[test]
+fn nobody_takes_parts_of_two_versions_for_one() {
+    explore(Fault::None);
+}
+
+#[test]
+fn a_writer_or_reader_without_its_fence_is_noticed() {
+    for fault in [Fault::Begin, Fault::End, Fault::Same] {
+        let caught = catch_unwind(AssertUnwindSafe(|| explore(fault)));
+        assert!(caught.is_err(), "{fault:?} was not noticed");
+    }
+}
