@@ -53,7 +53,7 @@ impl fmt::Display for Mismatch {
             provided,
             ..
         } = self;
-        write!(f, "{field}: requested for {requested}, provided {provided}")
+        write!(f, "{field}: asked for {requested}, has {provided}")
     }
 }
 
