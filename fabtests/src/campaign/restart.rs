@@ -286,7 +286,7 @@ impl Partner {
     }
 
     /// Talks for so long, and on until something was heard: a life that shares its processor with many
-    /// others would never come to exchange_both_ways between its pauses.
+    /// others would never come to speak between its pauses.
     fn talk_until_heard(&mut self, actor: &mut Process, time: Duration) -> anyhow::Result<()> {
         let (before, longest) = (self.received, Instant::now() + SPEECHLESS);
         self.talk_while(time)?;

@@ -12,7 +12,7 @@
 //! has it bounced. Who dies takes nothing with it but what it had not committed.
 //!
 //! [`PROVIDER`] goes into a registry; [`Endpoint`] is public for those who want its methods without
-//! a dynamic call. Below the provider are the primitives, [`smr`], which exchange_both_ways no protocol and are
+//! a dynamic call. Below the provider are the primitives, [`smr`], which speak no protocol and are
 //! there for any provider.
 //!
 //! What the provider promises is in docs/PROVIDERS.md, every byte that two processes share in

@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "libfabric|bmi|PROVIDER")]
     against: Option<String>,
     /// libfabric's provider [default: the one of the same name], as net for libfabric 1.17's
-    /// endpoints over TCP that exchange_both_ways our protocol
+    /// endpoints over TCP that speak our protocol
     #[arg(long, value_name = "NAME", requires = "against")]
     rival: Option<String>,
     #[command(flatten)]

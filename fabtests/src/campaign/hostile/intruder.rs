@@ -170,7 +170,7 @@ impl Intruder {
             (Trick::Endless, _) => self.small(random),
             (Trick::Retractions, 0..80) => self.waver(random),
             (Trick::Commands, 0..90) | (Trick::All, 0..45) => self.command(random),
-            (Trick::Packets, 0..30) | (Trick::All, 50..53) => self.exchange_both_ways(random),
+            (Trick::Packets, 0..30) | (Trick::All, 50..53) => self.speak(random),
             (Trick::Answers, 0..10) => self.result(random),
             (Trick::Answers, 10..30) => self.answer(random),
             (Trick::Answers, 30..34) => self.announce(random),
@@ -403,7 +403,7 @@ impl Intruder {
     }
 
     /// A packet of any kind, with descriptors or without.
-    fn exchange_both_ways(&mut self, random: &mut Random) {
+    fn speak(&mut self, random: &mut Random) {
         let mut bytes = packet(random.below(12) as u32);
         while bytes.len() < PACKET {
             bytes.extend((number(random) as u32).to_le_bytes());

@@ -144,7 +144,7 @@ impl<'a> Attempt<'a> {
         Ok(verdict.or_else(|| self.in_vain()))
     }
 
-    /// Somebody waits for all to exchange_both_ways, and somebody else has ended.
+    /// Somebody waits for all to speak, and somebody else has ended.
     fn in_vain(&self) -> Option<Verdict> {
         let waits = self.states.iter().position(|state| state.told.is_some())?;
         let ended = self.states.iter().position(|state| state.has_ended)?;

@@ -60,7 +60,7 @@ impl Exports {
         for listener in &mut inner.listeners {
             listener.pending.push_back((number, Arc::clone(&notice)));
         }
-        self.exchange_both_ways(&mut inner);
+        self.speak(&mut inner);
         number
     }
 
@@ -80,7 +80,7 @@ impl Exports {
                 listener.pending.push_back(farewell);
             }
         }
-        self.exchange_both_ways(&mut inner);
+        self.speak(&mut inner);
     }
 
     /// Says hello to a peer by `greet`, and tells it everything that stands, and whatever comes.
@@ -99,7 +99,7 @@ impl Exports {
             pending: pending.collect(),
         };
         inner.listeners.push(listener);
-        self.exchange_both_ways(&mut inner);
+        self.speak(&mut inner);
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl Exports {
     #[inline]
     pub(crate) fn catch_up(&self) {
         if self.is_behind.load(Ordering::Relaxed) {
-            self.exchange_both_ways(&mut self.lock());
+            self.speak(&mut self.lock());
         }
     }
 
@@ -126,7 +126,7 @@ impl Exports {
     }
 
     /// Sends what is pending, and forgets who is gone.
-    fn exchange_both_ways(&self, inner: &mut Inner) {
+    fn speak(&self, inner: &mut Inner) {
         inner.listeners.retain_mut(Listener::hear);
         let is_behind = inner.listeners.iter().any(|l| !l.pending.is_empty());
         let was_behind = self.is_behind.swap(is_behind, Ordering::Relaxed);

@@ -1,5 +1,5 @@
 //! Shared-memory primitives: what the shm provider is made of, and any provider may use for its
-//! traffic inside the machine. They know nothing of endpoints and exchange_both_ways no protocol.
+//! traffic inside the machine. They know nothing of endpoints and speak no protocol.
 //!
 //! - [`Region`] and [`PeerRegion`]: the two ends of sealed memory with one writer (`smr_region`;
 //!   [`Region::create`] is `smr_create`);

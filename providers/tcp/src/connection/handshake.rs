@@ -92,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// Begins to exchange_both_ways TLS, before anything else is said.
+    /// Begins to speak TLS, before anything else is said.
     #[cold]
     fn start_tls(
         &mut self,

@@ -151,7 +151,7 @@ fn extension(bytes: &[u8]) -> Option<Extension> {
 /// The private data of endpoints without connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RdmData {
-    /// In a request, the newest version that the sender speaks; in an answer, the one to exchange_both_ways, with
+    /// In a request, the newest version that the sender speaks; in an answer, the one to speak, with
     /// [`RESPONSE_FLAG`].
     pub(crate) version: u8,
     pub(crate) features: u8,
@@ -195,12 +195,12 @@ impl RdmData {
         }
     }
 
-    /// The version to exchange_both_ways after this answer.
+    /// The version to speak after this answer.
     pub(crate) fn version_after_response(&self) -> u8 {
         u8::from(self.version == RESPONSE_FLAG | RDM_VERSION)
     }
 
-    /// The version to exchange_both_ways after this request, when it is accepted.
+    /// The version to speak after this request, when it is accepted.
     pub(crate) fn version_after_request(&self) -> u8 {
         self.version.min(RDM_VERSION)
     }

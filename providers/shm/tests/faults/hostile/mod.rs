@@ -1,4 +1,4 @@
-//! Peers that exchange_both_ways nonsense: garbled greetings, wrong descriptors, silence, forged answers, and
+//! Peers that speak nonsense: garbled greetings, wrong descriptors, silence, forged answers, and
 //! random commands, credits and segments. They harm nobody but themselves.
 //!
 //! Here is what all of them are made of; the tests are in the modules.

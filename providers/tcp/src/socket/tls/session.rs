@@ -289,7 +289,7 @@ fn truncated() -> io::Error {
 fn reason(cause: &Error, is_handshaking: bool) -> String {
     match cause {
         Error::InvalidMessage(text) if is_handshaking => {
-            format!("it does not exchange_both_ways TLS ({text:?})")
+            format!("it does not speak TLS ({text:?})")
         }
         Error::AlertReceived(alert) => format!("it ends TLS and says {alert:?}"),
         other => format!("TLS: {other}"),
