@@ -1,11 +1,10 @@
-//! Why each offer was taken or refused.
+//! The reason why each offer was taken or refused.
 
 use selvedge::param::Unknown;
 use selvedge::{Info, Outcome, Verdict};
 use serde_json::{Value, json};
 
-/// One line for each offer, or for a provider that was not asked; then the variables that nobody
-/// reads.
+/// One line for each offer, or for a provider that was not queried; then the unknown variables.
 pub(super) fn text(verdicts: &[Verdict], unknown: &[Unknown]) -> String {
     let offers = verdicts.iter().map(|verdict| {
         let offer = offered(&verdict.outcome).map_or_else(String::new, label);
